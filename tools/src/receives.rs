@@ -6,8 +6,9 @@
 #![allow(unsafe_code, reason = "hands on posts by address and key")]
 
 use uverbs::{
-    Any, CompletionQueue, Context, ForXrc, Frame, PostError, ProtectionDomain, QueuePairBuilder,
-    RecvQueue, Rejected, RemoteSrq, Sge, SharedReceiveQueue, XrcDomain, XrcTarget,
+    Any, CompletionQueue, Context, DcTarget, ForXrc, Frame, PostError, ProtectionDomain,
+    QueuePairBuilder, RecvQueue, Rejected, RemoteSrq, Sge, SharedReceiveQueue, XrcDomain,
+    XrcTarget,
 };
 
 use crate::transport::Connection;
@@ -21,6 +22,8 @@ pub(crate) enum Receives {
     Shared(SharedReceiveQueue),
     /// Of all targets of XRC.
     Xrc(Box<XrcReceives>),
+    /// Of all targets of DC.
+    Dc(Box<DcReceives>),
 }
 
 /// What targets receive into, and what they are made from.
@@ -29,6 +32,16 @@ pub(crate) struct XrcReceives {
     domain: XrcDomain,
     context: Context,
 }
+
+/// The same of DC.
+pub(crate) struct DcReceives {
+    srq: SharedReceiveQueue,
+    pd: ProtectionDomain,
+    context: Context,
+}
+
+/// What initiators must know of a target; both sides are this program.
+const DC_KEY: u64 = 0x7576_6572_6273;
 
 impl Receives {
     /// Room for `count` receives of a side, if they are shared.
@@ -46,6 +59,10 @@ impl Receives {
             let context = context.clone();
             return Ok(Self::Xrc(Box::new(XrcReceives { srq, domain, context })));
         }
+        if connection == Connection::Dc {
+            let (srq, pd, context) = (queue().build()?, pd.clone(), context.clone());
+            return Ok(Self::Dc(Box::new(DcReceives { srq, pd, context })));
+        }
         match shared {
             true => queue().build().map(Self::Shared),
             false => Ok(Self::Own),
@@ -55,7 +72,7 @@ impl Receives {
     /// A queue pair that receives from here.
     pub(crate) fn give_to(&self, builder: QueuePairBuilder) -> QueuePairBuilder {
         match self {
-            Self::Own | Self::Xrc(_) => builder,
+            Self::Own | Self::Xrc(_) | Self::Dc(_) => builder,
             // A queue's size is rounded up; no more is posted than there is room for completions.
             Self::Shared(srq) => builder.shared_receives(srq).overcommit(),
         }
@@ -65,12 +82,15 @@ impl Receives {
     pub(crate) fn target(&self) -> Result<(XrcTarget, RemoteSrq), uverbs::Error> {
         match self {
             Self::Xrc(xrc) => Ok((xrc.context.xrc_target(&xrc.domain)?, xrc.srq.remote())),
-            Self::Own | Self::Shared(_) => Err(uverbs::Error::Invalid {
-                verb: "create_qp",
-                what: "target",
-                value: "of XRC".to_owned(),
-                why: "the side was set up for another transport",
-            }),
+            _ => Err(set_up_otherwise("of XRC")),
+        }
+    }
+
+    /// A target of DC, whose completions go to `cq`.
+    pub(crate) fn dc_target(&self, cq: &CompletionQueue) -> Result<DcTarget, uverbs::Error> {
+        match self {
+            Self::Dc(dc) => dc.context.dc_target(&dc.pd, cq, &dc.srq, DC_KEY),
+            _ => Err(set_up_otherwise("of DC")),
         }
     }
 
@@ -84,6 +104,7 @@ impl Receives {
         match (self, own) {
             (Self::Shared(srq), _) => srq.post(id, frame),
             (Self::Xrc(xrc), _) => xrc.srq.post(id, frame),
+            (Self::Dc(dc), _) => dc.srq.post(id, frame),
             (Self::Own, Some(own)) => own.post(id, frame),
             (Self::Own, None) => Err(Rejected { error: PostError::BadOperation, data: frame }),
         }
@@ -100,13 +121,19 @@ impl Receives {
         id: u64,
         list: &[Sge],
     ) -> Result<(), PostError> {
+        let shared = match self {
+            Self::Shared(srq) => Some(srq),
+            Self::Dc(dc) => Some(&mut dc.srq),
+            Self::Own | Self::Xrc(_) => None,
+        };
+        if let Some(srq) = shared {
+            let mut batch = srq.batch();
+            // SAFETY: the caller's promise.
+            unsafe { batch.post_raw(id, list) }?;
+            batch.ring();
+            return Ok(());
+        }
         match (self, own) {
-            (Self::Shared(srq), _) => {
-                let mut batch = srq.batch();
-                // SAFETY: the caller's promise.
-                unsafe { batch.post_raw(id, list) }?;
-                batch.ring();
-            }
             (Self::Xrc(xrc), _) => {
                 let mut batch = xrc.srq.batch();
                 // SAFETY: the caller's promise.
@@ -119,8 +146,17 @@ impl Receives {
                 unsafe { batch.post_raw(id, list) }?;
                 batch.ring();
             }
-            (Self::Own, None) => return Err(PostError::BadOperation),
+            _ => return Err(PostError::BadOperation),
         }
         Ok(())
+    }
+}
+
+fn set_up_otherwise(value: &str) -> uverbs::Error {
+    uverbs::Error::Invalid {
+        verb: "create_qp",
+        what: "target",
+        value: value.to_owned(),
+        why: "the side was set up for another transport",
     }
 }

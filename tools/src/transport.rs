@@ -11,10 +11,11 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use uverbs::provider::AnySq;
+use uverbs::transport::{Dci, Directed};
 use uverbs::{
-    Any, Data, DatagramEndpoint, Destination, Endpoint, EndpointError, Frame, GRH_LEN, Gid, Local,
-    Mtu, PostError, QpCap, QueuePair, QueuePairBuilder, RecvQueue, RemoteSrq, SendOp, Uc, Ud, Wr,
-    XrcIni, XrcTarget,
+    Any, CompletionQueue, Data, DatagramEndpoint, DcDestination, DcEndpoint, DcTarget, Destination,
+    Endpoint, EndpointError, Frame, GRH_LEN, Gid, Local, Mtu, Part, PostError, QpCap, QueuePair,
+    QueuePairBuilder, RecvQueue, Rejected, RemoteSrq, SendOp, Uc, Ud, Wr, XrcIni, XrcTarget,
 };
 
 use crate::receives::Receives;
@@ -33,12 +34,14 @@ pub(crate) enum Connection {
     Ud,
     /// Extended reliable connection: everything, to a shared receive queue of the peer's
     Xrc,
+    /// Dynamic connections, of ConnectX: everything, to a target of the peer's
+    Dc,
 }
 
 impl Connection {
     /// Whether the peer acknowledges, so that a completion means that a message arrived.
     pub(crate) fn is_reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
+        matches!(self, Self::Rc | Self::Xrc | Self::Dc)
     }
 
     /// Bytes before the message in a receive.
@@ -54,6 +57,7 @@ impl fmt::Display for Connection {
             Self::Uc => "UC",
             Self::Ud => "UD",
             Self::Xrc => "XRC",
+            Self::Dc => "DC",
         })
     }
 }
@@ -66,6 +70,8 @@ pub(crate) enum Reach {
     /// The initiator, the number of the target, which has all else in common with it, and the
     /// queue.
     Xrc(Endpoint, u32, RemoteSrq),
+    /// The target.
+    Dc(DcEndpoint),
 }
 
 impl Reach {
@@ -73,6 +79,7 @@ impl Reach {
         match self {
             Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.lid,
             Self::Datagram(endpoint) => endpoint.lid,
+            Self::Dc(endpoint) => endpoint.lid,
         }
     }
 
@@ -80,6 +87,7 @@ impl Reach {
         match self {
             Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.qpn,
             Self::Datagram(endpoint) => endpoint.qpn,
+            Self::Dc(endpoint) => endpoint.dctn,
         }
     }
 
@@ -87,14 +95,15 @@ impl Reach {
         match self {
             Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.gid,
             Self::Datagram(endpoint) => endpoint.gid,
+            Self::Dc(endpoint) => endpoint.gid,
         }
     }
 
-    /// The first PSN that it sends; a datagram's receiver needs none.
+    /// The first PSN that it sends; a datagram's receiver needs none, nor does a target.
     pub(crate) fn psn(&self) -> u32 {
         match self {
             Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.psn,
-            Self::Datagram(_) => 0,
+            Self::Datagram(_) | Self::Dc(_) => 0,
         }
     }
 
@@ -102,7 +111,7 @@ impl Reach {
     pub(crate) fn mtu(&self) -> Option<Mtu> {
         match self {
             Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => Some(endpoint.mtu),
-            Self::Datagram(_) => None,
+            Self::Datagram(_) | Self::Dc(_) => None,
         }
     }
 }
@@ -112,6 +121,7 @@ impl fmt::Display for Reach {
         match self {
             Self::Connection(endpoint) => endpoint.fmt(f),
             Self::Datagram(endpoint) => endpoint.fmt(f),
+            Self::Dc(endpoint) => endpoint.fmt(f),
             Self::Xrc(endpoint, target, srq) => write!(f, "{endpoint} target={target:#x} {srq}"),
         }
     }
@@ -120,10 +130,14 @@ impl fmt::Display for Reach {
 impl FromStr for Reach {
     type Err = EndpointError;
 
-    /// A datagram's endpoint is the one that tells a Q_Key, and XRC's the one that tells a queue.
+    /// A datagram's endpoint is the one that tells a Q_Key, XRC's the one that tells a queue, and
+    /// DC's the one that tells a target.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         if text.contains("qkey=") {
             return text.parse().map(Self::Datagram);
+        }
+        if text.contains("dctn=") {
+            return text.parse().map(Self::Dc);
         }
         if !text.contains("srqn=") {
             return text.parse().map(Self::Connection);
@@ -145,6 +159,15 @@ pub(crate) enum Link {
     /// With where its messages go, when that is known.
     Ud(QueuePair<Any, Ud>, Option<Destination>),
     Xrc(Box<Xrc>),
+    Dc(Box<Dc>),
+}
+
+/// Both halves of what goes between two sides by DC.
+pub(crate) struct Dc {
+    qp: QueuePair<Any, Dci>,
+    target: DcTarget,
+    /// The peer's target, when it is known.
+    to: Option<DcDestination>,
 }
 
 /// Both halves of what goes between two sides by XRC.
@@ -168,6 +191,10 @@ macro_rules! each {
                 let $qp = &mut xrc.qp;
                 $does
             }
+            Link::Dc(dc) => {
+                let $qp = &mut dc.qp;
+                $does
+            }
         }
     };
 }
@@ -177,6 +204,7 @@ impl Link {
         builder: QueuePairBuilder,
         connection: Connection,
         receives: &Receives,
+        cq: &CompletionQueue,
     ) -> Result<Self, uverbs::Error> {
         let builder = receives.give_to(builder);
         match connection {
@@ -187,6 +215,11 @@ impl Link {
                 let qp = builder.xrc().build()?;
                 let (target, own) = receives.target()?;
                 Ok(Self::Xrc(Box::new(Xrc { qp, target, own, to: None })))
+            }
+            Connection::Dc => {
+                let qp = builder.max_recv_wr(0).dci().build()?;
+                let target = receives.dc_target(cq)?;
+                Ok(Self::Dc(Box::new(Dc { qp, target, to: None })))
             }
         }
     }
@@ -202,6 +235,10 @@ impl Link {
                 // One PSN for both directions: then the two endpoints differ in their number alone.
                 xrc.target.prepare(&Local { psn: Some(here.psn), ..local.clone() })?;
                 Ok(Reach::Xrc(here, xrc.target.qpn(), xrc.own))
+            }
+            Self::Dc(dc) => {
+                dc.qp.bring_up(local)?;
+                dc.target.bring_up(local).map(Reach::Dc)
             }
         }
     }
@@ -219,6 +256,10 @@ impl Link {
                 xrc.to = Some(*srq);
                 xrc.target.connect(peer)?;
                 xrc.qp.connect(&Endpoint { qpn: *target, ..*peer })
+            }
+            (Self::Dc(dc), Reach::Dc(peer)) => {
+                dc.to = Some(dc.qp.destination(peer)?);
+                Ok(())
             }
             _ => Err(uverbs::Error::Invalid {
                 verb: "connect",
@@ -239,7 +280,7 @@ impl Link {
             Self::Rc(qp) => Some(qp.recv_queue()),
             Self::Uc(qp) => Some(qp.recv_queue()),
             Self::Ud(qp, _) => Some(qp.recv_queue()),
-            Self::Xrc(_) => None,
+            Self::Xrc(_) | Self::Dc(_) => None,
         }
     }
 
@@ -256,6 +297,7 @@ impl Link {
             Self::Uc(qp) => Batch::Uc(qp.batch()),
             Self::Ud(qp, to) => Batch::Ud(qp.batch(), to.as_ref()),
             Self::Xrc(xrc) => Batch::Xrc(xrc.qp.batch(), xrc.to.as_ref()),
+            Self::Dc(dc) => Batch::Dc(dc.qp.batch(), dc.to.as_ref()),
         }
     }
 }
@@ -266,6 +308,7 @@ pub(crate) enum Batch<'q> {
     Uc(uverbs::Batch<'q, Any, Uc>),
     Ud(uverbs::Batch<'q, Any, Ud>, Option<&'q Destination>),
     Xrc(uverbs::Batch<'q, Any, XrcIni>, Option<&'q RemoteSrq>),
+    Dc(uverbs::Batch<'q, Any, Dci>, Option<&'q DcDestination>),
 }
 
 impl Batch<'_> {
@@ -290,7 +333,9 @@ impl Batch<'_> {
             Self::Ud(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
             // SAFETY: the caller's promise.
             Self::Xrc(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
-            Self::Ud(_, None) | Self::Xrc(_, None) => Err(PostError::State),
+            // SAFETY: the caller's promise.
+            Self::Dc(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
+            Self::Ud(_, None) | Self::Xrc(_, None) | Self::Dc(_, None) => Err(PostError::State),
         }
     }
 
@@ -330,22 +375,11 @@ impl Batch<'_> {
             (Self::Ud(batch, Some(to)), SendOp::SendImm(imm)) => {
                 batch.send_imm_to(id, part, imm, to)
             }
-            (Self::Xrc(batch, Some(to)), SendOp::Send) => batch.send_to(id, part, to),
-            (Self::Xrc(batch, Some(to)), SendOp::SendImm(imm)) => {
-                batch.send_imm_to(id, part, imm, to)
+            (Self::Xrc(batch, Some(to)), op) => directed(batch, to, (id, op), part),
+            (Self::Dc(batch, Some(to)), op) => directed(batch, to, (id, op), part),
+            (Self::Ud(_, None) | Self::Xrc(_, None) | Self::Dc(_, None), _) => {
+                return Err(PostError::State);
             }
-            (Self::Xrc(batch, Some(to)), SendOp::Write(at)) => batch.write_to(id, part, at, to),
-            (Self::Xrc(batch, Some(to)), SendOp::WriteImm(at, imm)) => {
-                batch.write_imm_to(id, part, (at, imm), to)
-            }
-            (Self::Xrc(batch, Some(to)), SendOp::Read(at)) => batch.read_from(id, part, at, to),
-            (Self::Xrc(batch, Some(to)), SendOp::CompareSwap { remote, compare, swap }) => {
-                batch.compare_swap_at(id, part, remote, (compare, swap), to)
-            }
-            (Self::Xrc(batch, Some(to)), SendOp::FetchAdd { remote, add }) => {
-                batch.fetch_add_at(id, part, remote, add, to)
-            }
-            (Self::Ud(_, None) | Self::Xrc(_, None), _) => return Err(PostError::State),
             _ => return Err(PostError::BadOperation),
         };
         posted.map_err(PostError::from)
@@ -359,6 +393,28 @@ impl Batch<'_> {
             Self::Uc(batch) => batch.ring(),
             Self::Ud(batch, _) => batch.ring(),
             Self::Xrc(batch, _) => batch.ring(),
+            Self::Dc(batch, _) => batch.ring(),
         }
+    }
+}
+
+/// Posts part of a frame on a transport whose posts name where they go.
+fn directed<T: Directed>(
+    batch: &mut uverbs::Batch<'_, Any, T>,
+    to: &T::To<Any>,
+    (id, op): (u64, SendOp),
+    part: Part,
+) -> Result<(), Rejected<Part>> {
+    match op {
+        SendOp::Send => batch.send_to(id, part, to),
+        SendOp::SendImm(imm) => batch.send_imm_to(id, part, imm, to),
+        SendOp::Write(at) => batch.write_to(id, part, at, to),
+        SendOp::WriteImm(at, imm) => batch.write_imm_to(id, part, (at, imm), to),
+        SendOp::Read(at) => batch.read_from(id, part, at, to),
+        SendOp::CompareSwap { remote, compare, swap } => {
+            batch.compare_swap_at(id, part, remote, (compare, swap), to)
+        }
+        SendOp::FetchAdd { remote, add } => batch.fetch_add_at(id, part, remote, add, to),
+        SendOp::SendInvalidate(_) => Err(Rejected { error: PostError::BadOperation, data: part }),
     }
 }

@@ -87,6 +87,17 @@ fn shared_queues_between_two_processes() {
 }
 
 #[test]
+fn dynamic_connections_between_two_processes() {
+    for operation in [["send", "lat"], ["write", "bw"], ["read", "lat"], ["atomic", "bw"]] {
+        let size = if operation[0] == "atomic" { "8" } else { "4K" };
+        let args = [&["perf"], &operation[..], &["-s", size, "-n", "50", "-c", "DC"]].concat();
+        let [client, server] = two("softhca@loopback", &args, &["--json"]);
+        assert_eq!(client.ok().json()["results"][0]["messages"], 50, "{args:?}");
+        server.ok();
+    }
+}
+
+#[test]
 fn perf_between_two_processes() {
     let both = ["softhca@loopback,udp", "softhca@loopback,shm"];
     let tests =

@@ -86,6 +86,10 @@ fn latency_of_every_operation() {
         ("send lat -n 100 -s 1024 --check -e", 100),
         ("send lat -n 100 -s 1024 --check --events -c UD --use-srq", 100),
         ("read lat -n 100 -s 5000 --check -e -c XRC", 100),
+        ("write lat -n 300 -s 5000 --check -c DC", 300),
+        ("send lat -n 300 -s 5000 --check -e -c dc", 300),
+        ("read lat -n 100 -s 5000 --check -c DC", 100),
+        ("atomic lat -n 300 --check -c DC", 300),
         (
             "send lat -n 50 --doorbell non-cached --cpu 0 --busy -m 1024 -u 10 -S 3 -T 8 -c RC -F",
             50,
@@ -115,6 +119,7 @@ fn bandwidth_of_every_operation() {
         ("send bw -n 500 -s 5000 --check -c XRC -q 4", 2000, 5000),
         ("send bw -n 500 -s 64 --check -c XRC -b -q 2 -t 7 -Q 7 -l 7 -r 9", 2000, 64),
         ("write bw -n 500 -s 5000 --check -c XRC -b", 1000, 5000),
+        ("send bw -n 500 -s 64 --check -c DC -b -q 2 -t 7 -Q 7 -l 7 -r 9", 2000, 64),
         ("atomic bw -n 500 --check -c XRC -q 2", 1000, 8),
         ("send bw -n 500 -s 64 --check --use-srq -b -q 3 -r 9", 3000, 64),
         ("send bw -n 500 -s 1024 --check -c UD --use-srq -q 2", 1000, 1024),

@@ -42,17 +42,19 @@ fn every_transport_is_verified() {
     }
 }
 
-/// Over XRC all of them, and receives from a shared queue with every transport.
+/// Over XRC and DC all of them, and receives from a shared queue with every transport.
 #[test]
-fn every_opcode_is_verified_over_xrc_and_a_shared_queue() {
+fn every_opcode_is_verified_over_xrc_dc_and_a_shared_queue() {
     for opcode in OPCODES {
-        for words in [&["-c", "XRC"][..], &["-c", "xrc", "-I", "0"], &["--use-srq"]] {
+        let xrc = [&["-c", "XRC"][..], &["-c", "xrc", "-I", "0"]];
+        let dc = [&["-c", "DC"][..], &["-c", "dc", "-I", "0"]];
+        for words in [xrc, dc].into_iter().flatten().chain([&["--use-srq"][..]]) {
             let args = ["--opcode", opcode, "--iters", "100", "--warmup", "5"];
             let report = json(&[&args[..], words].concat());
             assert_eq!(report["counts"]["verified"], 210, "{opcode} {words:?}");
         }
     }
-    for connection in ["UC", "UD", "XRC"] {
+    for connection in ["UC", "UD", "XRC", "DC"] {
         let args = ["-c", connection, "--use-srq", "--iters", "100", "--warmup", "5", "-s", "1024"];
         assert_eq!(json(&args)["counts"]["verified"], 210, "{connection}");
     }

@@ -16,8 +16,11 @@ use crate::select::Two;
 use crate::sleep::Sleep;
 use crate::verify::Who;
 
-/// Fruitless polls between two looks at the clock, at the other process, and for why nothing comes.
+/// Fruitless polls between two looks at the clock, where they don't give the processor away: others
+/// may keep it for milliseconds.
 const PATIENCE: u32 = 256;
+/// Time between two looks at the other process, and for why nothing comes.
+const LOOK: Duration = Duration::from_millis(1);
 /// Time between two looks that have nothing to do with the measurement.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -128,6 +131,12 @@ impl Bench<'_> {
         Self { stop: &NEVER, ..*self }
     }
 
+    /// Whether a poll that found nothing gives the processor away.
+    #[inline]
+    fn yields(&self) -> bool {
+        self.embedded && !self.shape.busy
+    }
+
     /// Between two polls that found nothing, of all `sides` that are here.
     #[inline]
     pub(super) fn idle<'s>(
@@ -135,7 +144,7 @@ impl Bench<'_> {
         sleep: &mut Sleep,
         sides: impl IntoIterator<Item = &'s mut Side>,
     ) -> Result<(), Error> {
-        match self.embedded && !self.shape.busy {
+        match self.yields() {
             _ if self.shape.events => sleep.idle(sides.into_iter().map(Side::queue))?,
             // A software HCA needs this processor, perhaps; a real one doesn't.
             true => yield_now(),
@@ -144,8 +153,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Polls `ends` until `came`, for the time limit at most. Now and then `look` says whether
-    /// there is a reason why nothing comes.
+    /// Polls `ends` until `came`, for the time limit at most. Now and then, and when the time is
+    /// over, `look` says whether there is a reason why nothing comes.
     #[inline]
     pub(super) fn wait<E: Here>(
         &self,
@@ -159,21 +168,26 @@ impl Bench<'_> {
         if self.stopped() {
             return Ok(Waited::Stopped);
         }
+        let patience = if self.shape.events || self.yields() { 1 } else { PATIENCE };
         let mut fruitless = 0u32;
-        let mut since: Option<Instant> = None;
+        let (mut since, mut next) = (None, LOOK);
         let mut sleep = Sleep::default();
         while !came(ends)? {
             fruitless = fruitless.wrapping_add(1);
             // Between sleeps there is time for it.
-            if self.shape.events || fruitless.is_multiple_of(PATIENCE) {
-                if let Some(done) = look(ends)? {
-                    return Ok(Waited::Done(done));
-                }
-                if self.stopped() {
-                    return Ok(Waited::Stopped);
-                }
+            if fruitless.is_multiple_of(patience) {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
-                if waited >= self.shape.timeout() {
+                let over = waited >= self.shape.timeout();
+                if over || waited >= next {
+                    next = waited + LOOK;
+                    if let Some(done) = look(ends)? {
+                        return Ok(Waited::Done(done));
+                    }
+                    if self.stopped() {
+                        return Ok(Waited::Stopped);
+                    }
+                }
+                if over {
                     return Err(Error::Silence { iteration, what, waited });
                 }
             }

@@ -128,8 +128,8 @@ pub(crate) struct Options {
     #[arg(short = 'T', long, visible_aliases = ["tclass", "tos"], value_name = "CLASS", default_value_t = 0)]
     traffic_class: u8,
 
-    /// Transport. UC has write and send, UD has send of one packet; XRC has all, and one queue of
-    /// receives for all queue pairs
+    /// Transport. UC has write and send, UD has send of one packet; XRC and DC (of ConnectX) have
+    /// all, and one queue of receives for all queue pairs
     #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
     #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
@@ -307,7 +307,7 @@ impl Options {
             return Ok(());
         }
         if op.is_one_sided() {
-            let why = format!("{op} has an answer, and only RC and XRC have answers");
+            let why = format!("{op} has an answer, and only RC, XRC and DC have answers");
             return refuse("--connection", connection, &why);
         }
         if connection == Connection::Ud && op != Operation::Send {
@@ -480,8 +480,12 @@ mod tests {
             (Family::Send, "bw -s 5 -a", "cannot be used with"),
             (Family::Send, "bw -n 0", "'0' for '--iters"),
             (Family::Send, "bw -D 0", "must be over 0"),
-            (Family::Send, "bw -c DC", "[possible values: RC, UC, UD, XRC]"),
-            (Family::Read, "bw -c UC", "--connection UC: read has an answer, and only RC and XRC"),
+            (Family::Send, "bw -c RD", "[possible values: RC, UC, UD, XRC, DC]"),
+            (
+                Family::Read,
+                "bw -c UC",
+                "--connection UC: read has an answer, and only RC, XRC and DC",
+            ),
             (Family::Atomic, "lat -c ud", "--connection UD: fetch-add has an answer"),
             (Family::Write, "lat -c UD", "--connection UD: a datagram can't write, only be sent"),
             (Family::Send, "lat -c UD -m 1024", "--mtu 1024: datagrams go by the port's"),

@@ -205,7 +205,7 @@ impl Prepared {
             .max_recv_wr(shape.receives(side.size))
             .max_inline_data(shape.inline)
             .doorbell(shape.doorbell.mode());
-        let qp = Link::build(qp, shape.connection, &side.receives);
+        let qp = Link::build(qp, shape.connection, &side.receives, &side.cq);
         let mut qp = qp.map_err(|error| blame(error, shape))?;
         let endpoint = qp.prepare(local)?;
         if let Some(mtu) = endpoint.mtu() {

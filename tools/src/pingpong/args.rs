@@ -64,8 +64,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Transport. UC has no read and no atomics, UD has SENDs of one packet; XRC has all, and
-    /// receives in a shared queue
+    /// Transport. UC has no read and no atomics, UD has SENDs of one packet; XRC and DC (of
+    /// ConnectX) have all, and receive in a shared queue. DC with both sides in this process
     #[arg(short = 'c', long, value_name = "TYPE", value_enum, ignore_case = true)]
     #[arg(default_value_t = Connection::Rc)]
     connection: Connection,
@@ -218,8 +218,13 @@ impl Args {
         let (connection, opcode) = (self.connection, self.opcode);
         let refuse =
             |option, value: String, why: String| Err(Error::Argument { option, value, why });
+        if connection == Connection::Dc && self.is_remote() {
+            let why =
+                "rdma-core has no ping-pong of it; `uverbs perf` has two processes".to_owned();
+            return refuse("--connection", connection.to_string(), why);
+        }
         if !connection.is_reliable() && opcode.is_one_sided() {
-            let why = format!("{opcode} has an answer, and only RC and XRC have answers");
+            let why = format!("{opcode} has an answer, and only RC, XRC and DC have answers");
             return refuse("--connection", connection.to_string(), why);
         }
         if connection != Connection::Ud {
@@ -319,10 +324,11 @@ mod tests {
             (&["--iters", "0"], "'0' for '--iters"),
             (&["--mtu", "1500"], "an MTU is 256"),
             (&["-c", "UC", "--opcode", "read"], "--connection UC: read has an answer, and only RC"),
+            (&["-c", "DC", "host"], "--connection DC: rdma-core has no ping-pong of it"),
             (&["-c", "ud", "--opcode", "cas"], "--connection UD: compare-swap has an answer"),
             (&["-c", "UD", "--opcode", "write-imm"], "--connection UD: a datagram can't write-imm"),
             (&["-c", "UD", "-m", "1024"], "--mtu 1024: datagrams go by the port's"),
-            (&["-c", "DC"], "[possible values: RC, UC, UD, XRC]"),
+            (&["-c", "RD"], "[possible values: RC, UC, UD, XRC, DC]"),
             (&["--timeout", "0"], "must be over 0"),
             (&["--timeout", "nan"], "must be over 0"),
             (&["--rx-depth", "0"], "'0' for '--rx-depth"),

@@ -188,7 +188,7 @@ pub(super) fn make(
         .max_recv_wr(config.rx_depth)
         .max_inline_data(config.inline)
         .doorbell(config.doorbell.mode());
-    match Link::build(qp, config.connection, &receives) {
+    match Link::build(qp, config.connection, &receives, &cq) {
         Ok(qp) => Ok((cq, receives, qp)),
         Err(error @ uverbs::Error::Limit { what, .. }) if what.contains("inline") => {
             Err(Error::Refused { option: "--inline", value: config.inline.to_string(), error })

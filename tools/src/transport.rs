@@ -44,6 +44,15 @@ impl Connection {
         matches!(self, Self::Rc | Self::Xrc | Self::Dc)
     }
 
+    /// Room in a completion queue for those of `receives`. A target takes a queue of completions
+    /// that has room for all of its shared queue, whose size is rounded up.
+    pub(crate) fn completions(self, receives: u32) -> u32 {
+        match self {
+            Self::Dc => receives.saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX),
+            Self::Rc | Self::Uc | Self::Ud | Self::Xrc => receives,
+        }
+    }
+
     /// Bytes before the message in a receive.
     pub(crate) fn head(self) -> usize {
         if self == Self::Ud { GRH_LEN } else { 0 }

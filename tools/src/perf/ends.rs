@@ -346,7 +346,7 @@ mod tests {
     fn who_waits_by_events_takes_no_processor_time() {
         let devices = select::two(Some("softhca"), true).unwrap();
         let (clock, stop) = (Clock::new(), AtomicBool::new(false));
-        for connection in ["RC", "UC", "UD", "XRC", "RC --use-srq"] {
+        for connection in ["RC", "UC", "UD", "XRC", "DC", "RC --use-srq"] {
             let args = format!("perf lat -e --timeout 0.6 -c {connection}");
             let shape = Only::parse_from(args.split(' ')).options.plan(Family::Send).unwrap().shape;
             let bench = Bench {

@@ -105,7 +105,8 @@ impl Memory {
 /// Room for all completions of all queue pairs.
 fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<CompletionQueue, Error> {
     let receives = shape.receives(size);
-    let each = shape.tx_depth.saturating_add(receives);
+    let all = shape.connection.completions(receives.saturating_mul(shape.qps));
+    let all = all.saturating_add(shape.tx_depth.saturating_mul(shape.qps));
     let (option, value) = if shape.qps > 1 {
         ("--qps", shape.qps)
     } else if receives > shape.tx_depth {
@@ -113,7 +114,7 @@ fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<Compl
     } else {
         ("--tx-depth", shape.tx_depth)
     };
-    let mut queue = context.completion_queue(each.saturating_mul(shape.qps));
+    let mut queue = context.completion_queue(all);
     if shape.events {
         queue = queue.channel(&context.create_comp_channel()?);
     }

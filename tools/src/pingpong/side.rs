@@ -173,7 +173,7 @@ pub(super) fn make(
     pd: &ProtectionDomain,
     config: &Config,
 ) -> Result<(CompletionQueue, Receives, Link), Error> {
-    let completions = config.rx_depth.saturating_add(SENDS);
+    let completions = config.connection.completions(config.rx_depth).saturating_add(SENDS);
     let mut cq = context.completion_queue(completions);
     if config.events {
         cq = cq.channel(&context.create_comp_channel()?);

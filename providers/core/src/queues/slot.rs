@@ -9,8 +9,6 @@ use std::cell::UnsafeCell;
 
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
-#[cfg(doc)]
-use crate::queues::slots::SlotTable;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer
 /// is in a list of its own, which queues that own none never touch.
@@ -26,7 +24,7 @@ pub(super) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
 
 /// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads
-/// the other's cache lines. Valid while the table lives that it is [of](SlotTable::slots).
+/// the other's cache lines. Valid while the table lives that it is of.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
     pub(super) slots: *const UnsafeCell<Slot>,
@@ -74,7 +72,7 @@ impl Slots {
         slot.end = end;
     }
 
-    /// The same, and notes how many work requests were posted in all, for [`SlotTable::counted`].
+    /// The same, and notes how many work requests were posted in all, for the table's `counted`.
     /// Posting side.
     ///
     /// # Safety
@@ -116,12 +114,12 @@ impl Slots {
     }
 
     /// Puts the buffer into a slot that was just written by [`put`](Self::put). Posting side, which
-    /// has called [`SlotTable::will_own`] before.
+    /// has called the table's `will_own` before.
     ///
     /// # Safety
     ///
     /// As for `put`, the slot holds nothing, and before what is [lent](Held::is_lent)
-    /// [`SlotTable::will_lend`] was called.
+    /// the table's `will_lend` was called.
     #[inline(always)]
     pub unsafe fn own(self, index: u32, held: Held) {
         // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks

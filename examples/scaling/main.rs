@@ -5,20 +5,37 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod hubs;
+mod dc;
 mod peer;
+mod rc;
+mod ud;
+mod xrc;
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use common::{Outcome, Table};
-use hubs::Hub;
+use uverbs::Context;
 
 const PEERS: [usize; 4] = [1, 8, 64, 256];
 
+/// Receives that the hub posts on each of its queue pairs.
+const RECEIVES: usize = 32;
+
+/// Makes a hub for so many peers, and sends to each.
+type Hub = fn(&Context, usize) -> Outcome<Found>;
+
+/// What the hub consists of, and what it cost.
+struct Found {
+    queue_pairs: usize,
+    handles: usize,
+    receives: usize,
+    cost: Cost,
+}
+
 /// In the order of the table; soft-RoCE has neither XRC nor DC.
 const HUBS: [(&str, Hub); 4] =
-    [("RC", hubs::rc), ("XRC", hubs::xrc), ("DC", hubs::dc), ("UD", hubs::ud)];
+    [("RC", rc::hub), ("XRC", xrc::hub), ("DC", dc::hub), ("UD", ud::hub)];
 
 fn main() -> Outcome {
     let args: Vec<_> = std::env::args().collect();

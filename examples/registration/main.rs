@@ -4,50 +4,34 @@
 //! a work request: such a key can be told to a peer, and opens one buffer for as long as wanted.
 //!
 //! `cargo run --release --example registration`
-#![allow(unsafe_code, reason = "registers memory that the program has, and posts it by its key")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod program;
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use common::{End, Outcome, Table, connect, open_to_all};
-use uverbs::{AccessFlags, Context, Data, Frame, IndirectKey, KeyLayout, KeyParts, MemoryRegion};
-use uverbs::{QpType, Remote, SendOpSet, Sge, Wr};
+use program::{Program, whole};
+use uverbs::{Context, QpType, SendOpSet};
 
 /// The program's buffers, and how many WRITEs it makes from them in turn.
 const BUFFERS: usize = 8;
 const COUNT: usize = 32;
 const SIZES: [usize; 3] = [4 << 10, 32 << 10, 256 << 10];
 
-/// Regions are declared before the buffers that they are of, and so dropped before them.
-struct Program {
-    client: End,
-    to: Remote,
-    /// `None` of a device without: soft-RoCE.
-    key: Option<IndirectKey>,
-    once: Vec<MemoryRegion>,
-    cache: HashMap<usize, MemoryRegion>,
-    copy: Option<Frame>,
-    buffers: Vec<Vec<u8>>,
-    registered: usize,
-}
-
 /// Writes one of the buffers to the server.
 type Way = fn(&mut Program, usize) -> Outcome;
 
 const WAYS: [(&str, Way); 5] = [
-    ("once", |program, number| {
-        let sge = program.once[number].sge(0, program.buffers[number].len() as u32);
-        program.write(sge)
-    }),
+    ("once", |program, number| program.write(whole(&program.once[number]), None)),
     ("cached", |program, number| {
         if !program.cache.contains_key(&number) {
             let region = program.register(number)?;
             program.cache.insert(number, region);
         }
-        let sge = program.cache[&number].sge(0, program.buffers[number].len() as u32);
-        program.write(sge)
+        program.write(whole(&program.cache[&number]), None)
     }),
     ("copied", |program, number| {
         let mut frame = program.copy.take().ok_or("it came back each time")?;
@@ -59,52 +43,15 @@ const WAYS: [(&str, Way); 5] = [
         Ok(())
     }),
     ("rekeyed", |program, number| {
-        let sge = program.once[number].sge(0, program.buffers[number].len() as u32);
-        program.rekey_and_write(sge)
+        let key = program.key.as_ref().ok_or("the device has no indirect keys")?.rkey();
+        program.write(whole(&program.once[number]), Some(key))
     }),
     ("each time", |program, number| {
         let region = program.register(number)?;
-        program.write(region.sge(0, program.buffers[number].len() as u32))?;
+        program.write(whole(&region), None)?;
         Ok(region.deregister().map_err(|refused| refused.error)?)
     }),
 ];
-
-impl Program {
-    fn register(&mut self, number: usize) -> Outcome<MemoryRegion> {
-        self.registered += 1;
-        let buffer = &self.buffers[number];
-        let address = buffer.as_ptr().cast_mut();
-        // SAFETY: the buffer outlives its regions, and the device only reads from it.
-        Ok(unsafe { self.client.pd.register(address, buffer.len(), AccessFlags::empty()) }?)
-    }
-
-    /// Gives the memory a key of its own, WRITEs by that, and waits.
-    fn rekey_and_write(&mut self, sge: Sge) -> Outcome {
-        let key = self.key.as_ref().ok_or("the device has no indirect keys")?.rkey();
-        let (access, parts) = (AccessFlags::empty(), KeyParts::List(&[sge]));
-        let by_key = Sge { addr: 0, len: sge.len, lkey: key };
-        let mut batch = self.client.qp.batch();
-        let mut raw = batch.raw();
-        let layout = KeyLayout { old: key, new: key, access, parts };
-        // SAFETY: as in `write`; the key is laid out anew before it is used again.
-        unsafe { raw.lay_out(Wr::new(0).unsignaled(), &layout) }?;
-        // SAFETY: as above.
-        unsafe { raw.write(1, Data::One(by_key), self.to) }?;
-        batch.ring();
-        self.client.done()?.result?;
-        Ok(())
-    }
-
-    /// WRITEs from memory that is registered, and waits.
-    fn write(&mut self, sge: Sge) -> Outcome {
-        let mut batch = self.client.qp.batch();
-        // SAFETY: the caller has the region until this returns, and nobody writes to the buffer.
-        unsafe { batch.raw().write(1, Data::One(sge), self.to) }?;
-        batch.ring();
-        self.client.done()?.result?;
-        Ok(())
-    }
-}
 
 /// A client whose work requests may change keys.
 fn client(context: &Context) -> Outcome<End> {

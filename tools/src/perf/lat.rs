@@ -220,7 +220,7 @@ impl Turns for Client<'_> {
     }
 
     fn tick(&mut self) -> Result<(), Error> {
-        self.control.beat()?;
+        self.control.beat();
         self.control.hear().map(|_| ())
     }
 }
@@ -247,7 +247,7 @@ fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<()
             |ends| ends.side.seen(iteration),
             |ends| {
                 ends.side.look(iteration)?;
-                ends.control.beat()?;
+                ends.control.beat();
                 ends.control.hear()
             },
         )?;
@@ -273,7 +273,7 @@ fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<()
         ends.side.finish()?;
         let now = bench.clock.now();
         if ticker.is_due(now) {
-            ends.control.beat()?;
+            ends.control.beat();
             if ends.control.hear()?.is_some() {
                 return over(ends.control, iteration);
             }

@@ -122,7 +122,7 @@ fn two_that_agree_meet_and_part() {
             let mut control = client(stream);
             let theirs = both(&mut control, &of(1));
             control.beaten -= SECOND;
-            control.beat().unwrap();
+            control.beat();
             control.done(sent, &NEVER).unwrap();
             (theirs, control.wait_done(&NEVER).unwrap())
         },
@@ -133,6 +133,33 @@ fn two_that_agree_meet_and_part() {
         },
     );
     assert_eq!(said, (of(1000), back));
+}
+
+/// The last word of a peer that has gone is heard, though nothing can be said to it any more.
+#[test]
+fn what_a_peer_said_before_it_went_is_heard() {
+    let sent = Done { messages: 5, ns: 6, posted: 7, received: 8, interrupted: false };
+    let (gone, left) = mpsc::channel();
+    with(
+        60 * SECOND,
+        |stream| {
+            // What it doesn't read makes its end a reset.
+            while stream.peek(&mut [0]).unwrap() == 0 {}
+            client(stream).done(sent, &NEVER).unwrap();
+            gone.send(()).unwrap();
+        },
+        |mut control| {
+            control.beaten -= SECOND;
+            control.beat();
+            left.recv().unwrap();
+            // The first write behind the reset may still be taken.
+            for _ in 0..2 {
+                control.beaten -= SECOND;
+                control.beat();
+            }
+            assert_eq!(control.wait_done(&NEVER).unwrap(), sent);
+        },
+    );
 }
 
 #[test]

@@ -26,6 +26,7 @@ ITEM = re.compile(
 NUMBER = re.compile(r"^\s*(MLX5_\w+)\s*=\s*(0x[0-9a-fA-F]+|\d+)\s*,?\s*$", re.M)
 PREFIXES = [
     "MLX5_CMD_OP_", "MLX5_CMD_STAT_", "MLX5_EVENT_TYPE_", "MLX5_PORT_CHANGE_SUBTYPE_", "MLX5_CMD_DATA_BLOCK_SIZE",
+    "MLX5_PFAULT_SUBTYPE_", "MLX5_WQE_PF_TYPE_",
 ]
 # Ranges, modifiers of opcodes, and names that mlx5_ifc.h has for the events of device.h.
 NOT_NUMBERS = {"MLX5_CMD_OP_GENERAL_START", "MLX5_CMD_OP_GENERAL_END", "MLX5_CMD_OP_MOD_UPDATE_HEADER_MODIFY_ARGUMENT"}

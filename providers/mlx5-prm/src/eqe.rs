@@ -23,6 +23,8 @@ named! {
         CMD = 0x0a,
         /// The device wants pages, or gives some back.
         PAGE_REQUEST = 0x0b,
+        /// A page of memory that a queue uses isn't there.
+        PAGE_FAULT = 0x0c,
         /// A work queue got a request that is not valid.
         WQ_INVAL_REQ_ERROR = 0x10,
         /// A work queue was accessed without right.
@@ -44,6 +46,29 @@ named! {
 pub const MLX5_PORT_CHANGE_SUBTYPE_DOWN: u8 = 1;
 /// `sub_type` of [`EventType::PORT_CHANGE`]: active.
 pub const MLX5_PORT_CHANGE_SUBTYPE_ACTIVE: u8 = 4;
+
+/// `sub_type` of [`EventType::PAGE_FAULT`]: in the memory of a work request.
+pub const MLX5_PFAULT_SUBTYPE_WQE: u8 = 0;
+/// `sub_type` of [`EventType::PAGE_FAULT`]: in memory that a peer's request named.
+pub const MLX5_PFAULT_SUBTYPE_RDMA: u8 = 1;
+
+named! {
+    /// Whose page fault it is, 3 bits (`enum wqe_page_fault_type`).
+    pub struct PageFaultType(u8) {
+        /// A receive of a shared receive queue.
+        RMP = 0,
+        /// A SEND or WRITE whose data can't be read.
+        REQ_SEND_OR_WRITE = 1,
+        /// A receive of a queue pair's own.
+        RESP = 2,
+        /// A READ or an atomic whose answer can't be written.
+        REQ_READ_OR_ATOMIC = 3,
+        /// A peer's request that reads memory (`MLX5_PFAULT_RDMA` of Linux's `hw/mlx5/mlx5_ib.h`).
+        RDMA_READ = 4,
+        /// A peer's request that writes it (with `MLX5_PFAULT_WRITE`).
+        RDMA_WRITE = 6,
+    }
+}
 
 layout! {
     /// An entry. Its data depend on the type: see the `set_` functions.
@@ -108,6 +133,40 @@ impl mlx5_eqe {
     pub fn command(vector: u32) -> Self {
         let mut eqe = Self::new(EventType::CMD);
         eqe.data[0].set(vector);
+        eqe
+    }
+
+    /// [`EventType::PAGE_FAULT`] of a work request (`mlx5_eqe_page_fault.wqe`): the whole of it
+    /// is wanted, and `packet` bytes have arrived for a receive.
+    #[must_use]
+    pub fn wqe_fault(kind: PageFaultType, token: u32, queue: u32, index: u16, packet: u16) -> Self {
+        let mut eqe = Self::new(EventType::PAGE_FAULT);
+        eqe.sub_type = MLX5_PFAULT_SUBTYPE_WQE;
+        eqe.data[1].set(index.into());
+        eqe.data[2].set(packet.into());
+        eqe.data[3].set(token);
+        eqe.data[6].set(u32::from(kind.0) << 24 | queue);
+        eqe
+    }
+
+    /// [`EventType::PAGE_FAULT`] of a peer's request (`mlx5_eqe_page_fault.rdma`): `len` bytes from
+    /// `va` on are wanted, of which one packet has `packet`.
+    #[must_use]
+    pub fn rdma_fault(
+        kind: PageFaultType,
+        token: u32,
+        rkey: u32,
+        (va, len): (u64, u32),
+        packet: u16,
+    ) -> Self {
+        let mut eqe = Self::new(EventType::PAGE_FAULT);
+        eqe.sub_type = MLX5_PFAULT_SUBTYPE_RDMA;
+        eqe.data[1].set(rkey);
+        eqe.data[2].set(packet.into());
+        eqe.data[3].set(len);
+        eqe.data[4].set((va >> 32) as u32);
+        eqe.data[5].set(va as u32);
+        eqe.data[6].set(u32::from(kind.0) << 24 | token);
         eqe
     }
 

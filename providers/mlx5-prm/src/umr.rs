@@ -112,6 +112,8 @@ bits! {
 bits! {
     /// Flags and protection domain of an mkey.
     pub struct FlagsPd(u32) {
+        /// The length has 65 bits, of which this is the highest (`mlx5_ifc_mkc_bits`).
+        31 length64 with_length64;
         /// The mkey has a byte stream format.
         30 bsf_enable with_bsf_enable;
         /// Signature error counter.

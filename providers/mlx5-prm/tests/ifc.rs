@@ -14,7 +14,8 @@ use uverbs_mlx5_prm::cmd::{
     register, rq, simple, sq, steering, umem, vport,
 };
 use uverbs_mlx5_prm::eqe::{
-    EventType, MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, MLX5_PORT_CHANGE_SUBTYPE_DOWN, mlx5_eqe,
+    EventType, MLX5_PFAULT_SUBTYPE_RDMA, MLX5_PFAULT_SUBTYPE_WQE, MLX5_PORT_CHANGE_SUBTYPE_ACTIVE,
+    MLX5_PORT_CHANGE_SUBTYPE_DOWN, PageFaultType, mlx5_eqe,
 };
 use zerocopy::IntoBytes;
 
@@ -58,7 +59,7 @@ macro_rules! modules {
 
 fn rust_side() -> Vec<Module> {
     modules! {
-        caps: cmd_hca_cap atomic_caps roce_cap per_protocol_networking_offload_caps flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
+        caps: cmd_hca_cap atomic_caps odp_cap odp_scheme_cap odp_per_transport_service_cap roce_cap per_protocol_networking_offload_caps flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
         nic: query_nic_vport_context_out modify_nic_vport_context_in modify_nic_vport_field_select nic_vport_context mac_address_layout set_roce_address_in roce_addr_layout;
         sq: sqc rqc create_sq_in create_sq_out modify_sq_in destroy_sq_in query_sq_in query_sq_out create_rq_in create_rq_out modify_rq_in destroy_rq_in query_rq_in query_rq_out;
         steering: tisc create_tis_in create_tis_out destroy_tis_in tirc rx_hash_field_select create_tir_in create_tir_out modify_tir_in modify_tir_bitmask destroy_tir_in rqtc rq_num create_rqt_in create_rqt_out modify_rqt_in rqt_bitmask destroy_rqt_in;
@@ -70,7 +71,7 @@ fn rust_side() -> Vec<Module> {
         dct: dctc create_dct_in create_dct_out drain_dct_in destroy_dct_in query_dct_in query_dct_out arm_dct_in;
         mcast: attach_to_mcg_in detach_from_mcg_in;
         memic: device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in;
-        mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out;
+        mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out page_fault_resume_in trans_page_fault_info;
         qp: ads qpc create_qp_in create_qp_out destroy_qp_in rst2init_qp_in query_qp_in query_qp_out;
         register: ptys_reg pmtu_reg pvlc_reg paos_reg ppcnt_reg;
         rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in;
@@ -151,6 +152,14 @@ fn commands_statuses_and_events_have_their_numbers() {
     let one = |name: &str| c[name];
     assert_eq!(one("MLX5_PORT_CHANGE_SUBTYPE_DOWN"), MLX5_PORT_CHANGE_SUBTYPE_DOWN.into());
     assert_eq!(one("MLX5_PORT_CHANGE_SUBTYPE_ACTIVE"), MLX5_PORT_CHANGE_SUBTYPE_ACTIVE.into());
+    assert_eq!(one("MLX5_PFAULT_SUBTYPE_WQE"), MLX5_PFAULT_SUBTYPE_WQE.into());
+    assert_eq!(one("MLX5_PFAULT_SUBTYPE_RDMA"), MLX5_PFAULT_SUBTYPE_RDMA.into());
+    let faults = PageFaultType::ALL.iter().map(|kind| (kind.name().unwrap(), kind.0.into()));
+    // Those of requests are flags of Linux's `hw/mlx5/odp.c` and `mlx5_ib.h`: writes, RDMA.
+    let faults = faults.map(|(name, x)| (name.into(), x)).collect::<BTreeMap<String, u32>>();
+    let (rdma, wqe) = faults.into_iter().partition(|(name, _)| name.starts_with("RDMA_"));
+    compare("MLX5_WQE_PF_TYPE_", wqe, true);
+    assert_eq!(rdma, BTreeMap::from([("RDMA_READ".into(), 4), ("RDMA_WRITE".into(), 6)]));
     assert_eq!(one("MLX5_CMD_DATA_BLOCK_SIZE") as usize, MLX5_CMD_DATA_BLOCK_SIZE);
 }
 
@@ -176,6 +185,16 @@ fn entries_mailboxes_and_events_have_their_offsets() {
     assert_eq!((eqe[1], eqe[32]), (0xa, 0x80));
     let eqe = bytes(mlx5_eqe::port(MLX5_PORT_CHANGE_SUBTYPE_ACTIVE, 1));
     assert_eq!((eqe[1], eqe[3], eqe[40]), (9, 4, 0x10));
+    let kind = PageFaultType::REQ_READ_OR_ATOMIC;
+    let eqe = bytes(mlx5_eqe::wqe_fault(kind, 0xa1_b2c3, 0x77_8899, 0x1234, 0x5678));
+    assert_eq!((eqe[1], eqe[3], &eqe[32..36]), (0xc, 0, &[0; 4][..]));
+    assert_eq!((&eqe[38..40], &eqe[42..44]), (&[0x12, 0x34][..], &[0x56, 0x78][..]));
+    assert_eq!((&eqe[45..48], &eqe[56..60]), (&[0xa1, 0xb2, 0xc3][..], &[3, 0x77, 0x88, 0x99][..]));
+    let kind = PageFaultType::RDMA_WRITE;
+    let eqe = bytes(mlx5_eqe::rdma_fault(kind, 0xa1_b2c3, 5 << 8, (0x11 << 56 | 6, 7), 8));
+    assert_eq!((eqe[1], eqe[3], &eqe[32..36]), (0xc, 1, &[0; 4][..]));
+    assert_eq!((eqe[38], eqe[43], eqe[47]), (5, 8, 7));
+    assert_eq!((eqe[48], eqe[55], &eqe[56..60]), (0x11, 6, &[6, 0xa1, 0xb2, 0xc3][..]));
 }
 
 /// What all inputs share, and all outputs, is where each of them has it.

@@ -19,6 +19,7 @@ ifc! {
         TERMINATE_SCATTER_LIST_MKEY: 0xf6 + 1;
         DUMP_FILL_MKEY: 0xf8 + 1;
         LOG_MAX_EQ: 0xfc + 4;
+        MAX_INDIRECTION: 0x100 + 8;
         FIXED_BUFFER_SIZE: 0x108 + 1;
         LOG_MAX_MRW_SZ: 0x109 + 7;
         UMR_EXTENDED_TRANSLATION_OFFSET: 0x118 + 1;
@@ -59,6 +60,7 @@ ifc! {
         CQ_RESIZE: 0x221 + 1;
         CQ_MODERATION: 0x222 + 1;
         CQ_PERIOD_MODE_MODIFY: 0x223 + 1;
+        PG: 0x227 + 1;
         BLOCK_LB_MC: 0x228 + 1;
         CQ_PERIOD_START_FROM_CQE: 0x22b + 1;
         IMAICL: 0x231 + 1;
@@ -138,6 +140,38 @@ ifc! {
         ATOMIC_OPERATIONS: 0x90 + 16;
         ATOMIC_SIZE_QP: 0xb0 + 16;
         ATOMIC_SIZE_DC: 0xd0 + 16;
+    }
+}
+
+ifc! {
+    /// On-demand paging: page faults told by queue, and by memory (`mlx5_ifc_odp_cap_bits`).
+    pub mod odp_cap[256] {
+        TRANSPORT_PAGE_FAULT_SCHEME_CAP: bytes 0 + 64;
+        MEMORY_PAGE_FAULT_SCHEME_CAP: bytes 64 + 64;
+        MEM_PAGE_FAULT: 0x600 + 1;
+    }
+}
+
+ifc! {
+    /// Which services may have page faults (`mlx5_ifc_odp_scheme_cap_bits`).
+    pub mod odp_scheme_cap[64] {
+        RC_ODP_CAPS: bytes 16 + 4;
+        UC_ODP_CAPS: bytes 20 + 4;
+        UD_ODP_CAPS: bytes 24 + 4;
+        XRC_ODP_CAPS: bytes 28 + 4;
+        DC_ODP_CAPS: bytes 32 + 4;
+    }
+}
+
+ifc! {
+    /// Which operations of a service (`mlx5_ifc_odp_per_transport_service_cap_bits`).
+    pub mod odp_per_transport_service_cap[4] {
+        SEND: 0x0 + 1;
+        RECEIVE: 0x1 + 1;
+        WRITE: 0x2 + 1;
+        READ: 0x3 + 1;
+        ATOMIC: 0x4 + 1;
+        SRQ_RECEIVE: 0x5 + 1;
     }
 }
 

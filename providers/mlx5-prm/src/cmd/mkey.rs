@@ -31,6 +31,7 @@ ifc! {
 ifc! {
     /// CREATE_MKEY (`mlx5_ifc_create_mkey_in_bits`).
     pub mod create_mkey_in[272] {
+        PG_ACCESS: 0x60 + 1;
         MKEY_UMEM_VALID: 0x61 + 1;
         MEMORY_KEY_MKEY_ENTRY: bytes 16 + 64;
         TRANSLATIONS_OCTWORD_ACTUAL_SIZE: 0x300 + 32;
@@ -63,5 +64,24 @@ ifc! {
     /// Answer to QUERY_MKEY (`mlx5_ifc_query_mkey_out_bits`).
     pub mod query_mkey_out[304] {
         MEMORY_KEY_MKEY_ENTRY: bytes 16 + 64;
+        BSF0_KLM0_PAS_MTT0_1: bytes 272 + 16;
+        BSF1_KLM1_PAS_MTT2_3: bytes 288 + 16;
+    }
+}
+
+ifc! {
+    /// PAGE_FAULT_RESUME (`mlx5_ifc_page_fault_resume_in_bits`).
+    pub mod page_fault_resume_in[16] {
+        PAGE_FAULT_INFO: bytes 8 + 8;
+    }
+}
+
+ifc! {
+    /// Which page fault of a queue goes on, and how (`mlx5_ifc_trans_page_fault_info_bits`).
+    pub mod trans_page_fault_info[8] {
+        ERROR: 0x0 + 1;
+        PAGE_FAULT_TYPE: 0x5 + 3;
+        WQ_NUMBER: 0x8 + 24;
+        FAULT_TOKEN: 0x28 + 24;
     }
 }

@@ -62,6 +62,9 @@ impl From<HcaError> for Refusal {
             HcaError::BadHandle { noun: Noun::Dct, .. } => {
                 Self::resource("no such target of dynamic connections")
             }
+            HcaError::BadHandle { noun: Noun::PageFault, .. } => {
+                Self::resource("no such page fault is open")
+            }
             HcaError::DctState { .. } => {
                 Self::new(CmdStatus::BAD_RES_STATE_ERR, "not for a target in this state")
             }

@@ -11,14 +11,15 @@ use super::call::{Call, Refusal};
 use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
 use super::steering;
 use super::umem::MAX_UMEM;
-use super::{Firmware, eq, memic};
+use super::{Firmware, eq, memic, odp};
 use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING};
-use crate::hca::{MAX_BLOCK, ethernet};
+use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, MAX_BLOCK, ethernet};
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
 mod kind {
     pub(super) const GENERAL: u16 = 0;
     pub(super) const ETHERNET: u16 = 1;
+    pub(super) const ODP: u16 = 2;
     pub(super) const ATOMIC: u16 = 3;
     pub(super) const ROCE: u16 = 4;
     pub(super) const FLOW_TABLE: u16 = 7;
@@ -54,6 +55,7 @@ impl Firmware {
         let cap = query_hca_cap_out::CAPABILITY.of_mut(call.output);
         match call.op_mod >> KIND_SHIFT {
             kind::GENERAL => self.general(cap),
+            kind::ODP => odp::capabilities(cap),
             kind::ATOMIC => self.atomic(cap),
             kind::DEVICE_MEMORY => memic::capabilities(cap),
             kind::ETHERNET if self.profile.is_ethernet() => offloads(cap),
@@ -66,8 +68,9 @@ impl Firmware {
     }
 
     /// A driver writes back what it read, with changes. None of the general ones has a meaning for
-    /// this device; of the atomic ones only the byte order can be set, and the rest of that
-    /// structure is zeros (Linux `core/main.c`, `handle_hca_cap_atomic`).
+    /// this device, and those of paging are on already; of the atomic ones only the byte order can
+    /// be set, and the rest of that structure is zeros (Linux `core/main.c`,
+    /// `handle_hca_cap_atomic`).
     pub(super) fn set_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cap = set_hca_cap_in::CAPABILITY.of(call.input);
         if call.op_mod >> KIND_SHIFT == kind::ATOMIC {
@@ -141,6 +144,11 @@ impl Firmware {
         IMAICL.set(cap, 1);
         DEVICE_MEMORY.set(cap, 1);
         DUMP_FILL_MKEY.set(cap, 1);
+        // Page faults, and one key for all of memory: its blocks, of one size each, begin null.
+        PG.set(cap, 1);
+        NULL_MKEY.set(cap, 1);
+        FIXED_BUFFER_SIZE.set(cap, 1);
+        MAX_INDIRECTION.set(cap, MAX_INDIRECTION_LEVELS.into());
     }
 
     /// mlx5_ib doesn't load without XRC.

@@ -229,6 +229,7 @@ impl Firmware {
         };
         eq.context.copy_from_slice(context);
         self.eqs.eqs.insert(eqn, eq);
+        self.note_page_fault_queue();
         create_eq_out::EQ_NUMBER.set(call.output, eqn.into());
         Ok(())
     }
@@ -246,6 +247,7 @@ impl Firmware {
         }
         self.eqs.eqs.remove(&eqn);
         self.eqs.numbers.give_back(eqn);
+        self.note_page_fault_queue();
         Ok(())
     }
 

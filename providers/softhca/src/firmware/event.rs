@@ -1,14 +1,26 @@
 //! Events of the HCA side become entries of event queues.
 
-use uverbs_mlx5_prm::eqe::{EventType, mlx5_eqe};
+use uverbs_mlx5_prm::eqe::{EventType, PageFaultType, mlx5_eqe};
 
 use super::Firmware;
-use crate::hca::HcaEvent;
+use crate::hca::{HcaEvent, PageFault};
 
 /// Kind of a queue in an event (Linux `include/linux/mlx5/driver.h`, `MLX5_RES_QP`).
 const RES_QP: u8 = 0;
 /// Syndrome of a CQ's error: overrun (PRM "CQ Error Event").
 const CQ_OVERRUN: u8 = 1;
+
+fn page_fault(fault: PageFault) -> mlx5_eqe {
+    match fault {
+        PageFault::Wqe { kind, token, queue, index, packet } => {
+            mlx5_eqe::wqe_fault(kind, token, queue, index, packet)
+        }
+        PageFault::Rdma { write, token, rkey, va, len, packet } => {
+            let kind = if write { PageFaultType::RDMA_WRITE } else { PageFaultType::RDMA_READ };
+            mlx5_eqe::rdma_fault(kind, token, rkey.0, (va, len), packet)
+        }
+    }
+}
 
 impl Firmware {
     /// Moves events from the HCA side to the event queues. True if there were any.
@@ -35,6 +47,7 @@ impl Firmware {
                 HcaEvent::DctDrained { dctn } => queue(EventType::DCT_DRAINED, dctn.0),
                 HcaEvent::DctKeyViolation { dctn } => queue(EventType::DCT_KEY_VIOLATION, dctn.0),
                 HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn.0),
+                HcaEvent::PageFault { fault, .. } => (None, page_fault(fault)),
             };
             // No event queue takes this type.
             if let Some(eqn) = eqn.or_else(|| self.eqs.of(EventType(eqe.type_))) {

@@ -11,20 +11,26 @@ use super::memic::Memic;
 use crate::board::bar::DEVICE_MEMORY as IN_BAR;
 use crate::board::memory::ON_BUS;
 use crate::hca::number::{Key, Pdn, Qpn};
-use crate::hca::{ANY_QPN, Access, Indirect, MkeyContext, Region};
+use crate::hca::{ANY_QPN, Access, Blocks, Indirect, MkeyContext, Region, page_of};
 
 /// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {
     pub(super) const PA: u64 = 0;
     pub(super) const MTT: u64 = 1;
     pub(super) const KLMS: u64 = 2;
+    pub(super) const KSM: u64 = 3;
     pub(super) const MEMIC: u64 = 5;
 }
 
 /// Log2 of pages that a key may have.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u64> = 12..=40;
+/// Low bits of a page's entry that are no address.
+const FLAGS: u64 = (1 << 12) - 1;
 /// Page addresses in an octword.
 const PER_OCTWORD: u64 = 2;
+
+/// Bytes of a part in a list: its length, key, and address there.
+const KLM: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Mkey {
@@ -71,7 +77,11 @@ fn empty(key: MkeyContext, context: &[u8]) -> Result<MkeyContext, Refusal> {
             let region = Region::Pages { page_shift, offset: 0, pages, len: 0 };
             Ok(MkeyContext { free: true, region, ..key })
         }
-        mode::MTT => Err(Refusal::param("log_page_size")),
+        mode::KSM if PAGE_SHIFTS.contains(&page_shift) => {
+            let blocks = Blocks::new(page_shift as u8);
+            Ok(MkeyContext { free: true, indirect: Some(Indirect::Blocks(blocks)), ..key })
+        }
+        mode::MTT | mode::KSM => Err(Refusal::param("log_page_size")),
         mode::KLMS => Ok(MkeyContext { free: true, indirect: Some(Indirect::default()), ..key }),
         _ => Err(Refusal::param("no such translation for a free key")),
     }
@@ -105,8 +115,10 @@ fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64
             }
             let pages = list.chunks_exact(8).take(need as usize);
             let pages = pages.filter_map(|pa| pa.try_into().ok().map(u64::from_be_bytes));
-            // The low bits are flags: readable, writable (`MLX5_IB_MTT_*`).
-            let pages = pages.map(|pa| pa & !((1 << 12) - 1)).collect();
+            // The low bits are flags: readable, writable (`MLX5_IB_MTT_*`). They count if the
+            // driver says so (`hw/mlx5/mr.c`, `reg_create`).
+            let flags = create_mkey_in::PG_ACCESS.is_set(call.input);
+            let pages = pages.map(|pa| if flags { page_of(pa) } else { pa & !FLAGS }).collect();
             Ok((Region::Pages { page_shift: shift as u8, offset, pages, len }, len))
         }
         mode::MEMIC if !endless => match memic.holds(start, len) {
@@ -121,6 +133,7 @@ impl Firmware {
     /// QUERY_SPECIAL_CONTEXTS: the keys that the device has of itself.
     pub(super) fn special_contexts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         query_special_contexts_out::DUMP_FILL_MKEY.set(call.output, Key::DUMP_FILL.0.into());
+        query_special_contexts_out::NULL_MKEY.set(call.output, Key::NULL.0.into());
         Ok(())
     }
 
@@ -171,7 +184,22 @@ impl Firmware {
     pub(super) fn query_mkey(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let index = query_mkey_in::MKEY_INDEX.get32(call.input);
         let mkey = self.mkeys.get(call, index)?;
-        query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(call.output).copy_from_slice(&mkey.context);
+        let context = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(call.output);
+        context.copy_from_slice(&mkey.context);
+        // Of what work requests change, what a driver asks for: where it begins, and its parts
+        // (`hw/mlx5/odp.c`, `pagefault_single_data_segment`).
+        let now = self.hca.query_mkey(Key(mkey.key))?;
+        mkc::START_ADDR.set(context, now.iova);
+        mkc::LEN.set(context, now.len);
+        if let Some(Indirect::List(list)) = &now.indirect {
+            let out = call.output.get_mut(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.offset()..);
+            let slots = out.unwrap_or_default().as_chunks_mut::<KLM>().0;
+            for (slot, part) in slots.iter_mut().zip(list.parts()) {
+                slot[..4].copy_from_slice(&part.len.to_be_bytes());
+                slot[4..8].copy_from_slice(&part.key.0.to_be_bytes());
+                slot[8..].copy_from_slice(&part.addr.to_be_bytes());
+            }
+        }
         Ok(())
     }
 }

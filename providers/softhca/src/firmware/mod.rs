@@ -12,6 +12,7 @@
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast` | objects |
 //! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues, flow tables |
 //! | `rings`, `umem` | where queues lie |
+//! | `odp` | on-demand paging |
 //! | `event` | events of the HCA side as event queue entries |
 
 mod call;
@@ -32,6 +33,7 @@ mod memic;
 mod mkey;
 mod nic;
 mod numbers;
+mod odp;
 mod owner;
 mod pages;
 mod qp;

@@ -155,6 +155,7 @@ pub(super) static TABLE: &[Entry] = table! {
     ALLOC_MEMIC alloc_memic Initialized memic::alloc_memic_in::SIZE, SHORT;
     DEALLOC_MEMIC dealloc_memic Initialized memic::dealloc_memic_in::SIZE, NOTHING;
     QUERY_MKEY query_mkey Initialized SHORT, QUERY_MKEY_OUT;
+    PAGE_FAULT_RESUME page_fault_resume Initialized mkey::page_fault_resume_in::SIZE, NOTHING;
 };
 
 /// Half of what there is room for: all that any kind has but flow tables, and what users ask for.

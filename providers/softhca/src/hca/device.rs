@@ -14,6 +14,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::dct::Targets;
 use crate::hca::state::events::Events;
+use crate::hca::state::faults::Faults;
 use crate::hca::state::groups::Groups;
 use crate::hca::state::keys::KeyTable;
 use crate::hca::state::mads::Mads;
@@ -59,6 +60,7 @@ impl Hca {
             srqs: SrqTable::default(),
             port: Port::new(wire),
             events: Events::default(),
+            faults: Faults::default(),
             frames: Vec::new(),
             mads: Mads::default(),
             stats: HcaStats::default(),
@@ -111,6 +113,7 @@ impl Hca {
         self.common.srqs = SrqTable::default();
         self.common.counters = Sets::default();
         self.common.events = Events::default();
+        self.common.faults = Faults::default();
     }
 
     /// The port's own addresses: one for each GID, all with this LID; the LID alone if

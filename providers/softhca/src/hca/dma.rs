@@ -108,7 +108,7 @@ pub enum Region {
         page_shift: u8,
         /// Where the region starts in the first page.
         offset: u64,
-        /// Bus address of each page, or [`ABSENT`].
+        /// Bus address of each page, perhaps [`READ_ONLY`], or [`ABSENT`].
         pages: Vec<u64>,
         /// Bytes.
         len: u64,
@@ -119,6 +119,9 @@ pub enum Region {
 
 /// Stands for a page that is not there; no page has this address.
 pub const ABSENT: u64 = u64::MAX;
+/// In a page's address: it may be read and not written. No page begins at an odd address, so one
+/// look tells these and [`ABSENT`] from all others.
+pub const READ_ONLY: u64 = 1;
 
 impl Default for Region {
     fn default() -> Region {
@@ -181,8 +184,9 @@ impl Region {
         })
     }
 
-    /// Bus address of `offset`, and how many bytes follow it contiguously (at most `len`).
-    fn span(&self, offset: u64, len: u64) -> Result<(u64, u64), DmaFault> {
+    /// Bus address of `offset`, to be written if `write`, and how many bytes follow it contiguously
+    /// (at most `len`).
+    fn span(&self, offset: u64, len: u64, write: bool) -> Result<(u64, u64), DmaFault> {
         let fault = DmaFault { addr: offset, len };
         if offset.checked_add(len).is_none_or(|end| end > self.len()) {
             return Err(fault);
@@ -196,16 +200,20 @@ impl Region {
                 let size = 1u64 << page_shift;
                 let page = usize::try_from(at >> page_shift).map_err(|_| fault)?;
                 let inside = at & (size - 1);
-                let base = *pages.get(page).filter(|&&page| page != ABSENT).ok_or(fault)?;
+                let mut base = *pages.get(page).ok_or(fault)?;
+                if base & READ_ONLY != 0 {
+                    base = if may(base, write) { base & !READ_ONLY } else { return Err(fault) };
+                }
                 Ok((base.checked_add(inside).ok_or(fault)?, len.min(size - inside)))
             }
             Region::Void => Err(fault),
         }
     }
 
-    /// Bus address of a piece that must be contiguous: an atomic's operand, an owner byte.
+    /// Bus address of a piece that is to be written and must be contiguous: an atomic's operand, an
+    /// owner byte.
     pub fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault> {
-        let (addr, run) = self.span(offset, len)?;
+        let (addr, run) = self.span(offset, len, true)?;
         if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
     }
 
@@ -222,10 +230,20 @@ impl Region {
         write: bool,
     ) -> Result<(), DmaFault> {
         if let Region::OnDemand { .. } = self {
-            let (addr, run) = self.span(offset, len)?;
+            let (addr, run) = self.span(offset, len, write)?;
             dma.fault_in(addr, run, write)?;
         }
         Ok(())
+    }
+
+    /// Whether a refused access needed a page that isn't there, or may not be written.
+    pub(crate) fn lacks(&self, offset: u64, len: u64, write: bool) -> bool {
+        let Region::Pages { page_shift, offset: first, pages, .. } = self else { return false };
+        let Some(at) = first.checked_add(offset) else { return false };
+        let Some(end) = at.checked_add(len) else { return false };
+        let (from, to) = (at >> page_shift, end.div_ceil(1 << page_shift));
+        let needed = pages.get(from as usize..to as usize);
+        needed.is_some_and(|pages| pages.iter().any(|&page| !may(page, write)))
     }
 
     /// Copies from the region, page by page.
@@ -237,7 +255,7 @@ impl Region {
         self.fault_in(dma, offset, buf.len() as u64, false)?;
         let mut done = 0;
         while done < buf.len() {
-            let (addr, run) = self.span(offset + done as u64, (buf.len() - done) as u64)?;
+            let (addr, run) = self.span(offset + done as u64, (buf.len() - done) as u64, false)?;
             let end = done + run as usize;
             dma.read(addr, &mut buf[done..end])?;
             done = end;
@@ -253,13 +271,18 @@ impl Region {
         self.fault_in(dma, offset, data.len() as u64, true)?;
         let mut done = 0;
         while done < data.len() {
-            let (addr, run) = self.span(offset + done as u64, (data.len() - done) as u64)?;
+            let (addr, run) = self.span(offset + done as u64, (data.len() - done) as u64, true)?;
             let end = done + run as usize;
             dma.write(addr, &data[done..end])?;
             done = end;
         }
         Ok(())
     }
+}
+
+/// Whether a page of the list may be read, or written.
+fn may(page: u64, write: bool) -> bool {
+    page != ABSENT && !(write && page & READ_ONLY != 0)
 }
 
 #[cfg(test)]
@@ -292,6 +315,30 @@ mod tests {
         assert_eq!(region.addr_of(0, 16), Ok(base + 0x2ff0));
         assert!(region.addr_of(12, 8).is_err());
         assert_eq!(region.addr_of(16, 32), Ok(base + 0x1000));
+    }
+
+    #[test]
+    fn pages_may_be_read_alone_or_not_be_there() {
+        let arena = Arena::new(0x4000);
+        let base = arena.base();
+        let pages = vec![base, base + 0x1000 | READ_ONLY, ABSENT];
+        let region = Region::Pages { page_shift: 12, offset: 0, pages, len: 0x3000 };
+        arena.write(base + 0x1000, &[7; 8]).unwrap();
+        let mut back = [0; 8];
+        region.read(&arena, 0xffc, &mut back).unwrap();
+        assert_eq!(back, [0, 0, 0, 0, 7, 7, 7, 7]);
+        assert!(region.write(&arena, 0x1000, &[1]).is_err() && region.addr_of(0x1000, 8).is_err());
+        assert!(region.read(&arena, 0x1fff, &mut back[..2]).is_err());
+        for (offset, len, read, write) in [
+            (0, 0x1000, false, false),
+            (0xfff, 2, false, true),
+            (0x1fff, 2, true, true),
+            (0x2000, 1, true, true),
+            (0x3000, 1, false, false),
+        ] {
+            assert_eq!(region.lacks(offset, len, false), read, "{offset:#x}");
+            assert_eq!(region.lacks(offset, len, true), write, "{offset:#x}");
+        }
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use uverbs_mlx5_prm::eqe::PageFaultType;
+
 use super::context::{DctState, QpState, QpTransition};
-use crate::hca::number::{Cqn, Qpn, Srqn};
+use crate::hca::number::{Cqn, Key, Qpn, Srqn};
 
 /// Which kind of object a number was meant to name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +20,8 @@ pub enum Noun {
     Srq,
     /// Target of dynamic connections.
     Dct,
+    /// Page fault that is not answered.
+    PageFault,
 }
 
 /// Why a control verb was refused. Nothing changed.
@@ -151,6 +155,47 @@ pub enum HcaEvent {
         /// The target.
         dctn: Qpn,
     },
+    /// A page that isn't there stopped a queue, which waits for
+    /// [`Hca::resume`](super::Hca::resume).
+    PageFault {
+        /// The QP or target.
+        qpn: Qpn,
+        /// What it needs.
+        fault: PageFault,
+    },
+}
+
+/// What memory a queue needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageFault {
+    /// That of a work request.
+    Wqe {
+        /// Whose work request.
+        kind: PageFaultType,
+        /// For the answer, 24 bits.
+        token: u32,
+        /// Number of the queue pair, or of the shared receive queue.
+        queue: u32,
+        /// Index of the work request, or its slot in a shared receive queue.
+        index: u16,
+        /// Bytes of the packet that arrived for a receive.
+        packet: u16,
+    },
+    /// That which a peer's request names.
+    Rdma {
+        /// It is to be written.
+        write: bool,
+        /// For the answer, 24 bits.
+        token: u32,
+        /// The key.
+        rkey: Key,
+        /// First address.
+        va: u64,
+        /// Bytes that the request still needs.
+        len: u32,
+        /// Bytes of them that its next packet needs.
+        packet: u16,
+    },
 }
 
 impl HcaEvent {
@@ -168,7 +213,8 @@ impl HcaEvent {
             | HcaEvent::QpAccessError { qpn }
             | HcaEvent::CommEstablished { qpn }
             | HcaEvent::SqDrained { qpn }
-            | HcaEvent::LastWqeReached { qpn } => Some(qpn.0),
+            | HcaEvent::LastWqeReached { qpn }
+            | HcaEvent::PageFault { qpn, .. } => Some(qpn.0),
         }
     }
 }

@@ -55,6 +55,8 @@ impl Vendor {
     pub(crate) const RNR: Vendor = Vendor(0x83);
     /// A message or frame is longer than its receive.
     pub(crate) const TOO_LONG: Vendor = Vendor(0x91);
+    /// The driver could not bring a page (mlx5dv.h, `MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`).
+    pub(crate) const PAGE_FAULT: Vendor = Vendor(0x93);
     /// A large send can't be cut into frames.
     pub(crate) const LARGE_SEND: Vendor = Vendor(0x94);
     /// The WQE was flushed.

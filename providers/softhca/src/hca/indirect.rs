@@ -1,10 +1,95 @@
-//! Keys made of parts of other keys (mkc.access_mode KLM).
+//! Keys made of parts of other keys (mkc.access_mode KLM and KSM).
+
+use std::collections::BTreeMap;
 
 use crate::hca::number::Key;
 
+/// What such a key is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Indirect {
+    /// Parts of any length.
+    List(List),
+    /// Parts that are equally long.
+    Blocks(Blocks),
+}
+
+impl Default for Indirect {
+    fn default() -> Indirect {
+        Indirect::List(List::default())
+    }
+}
+
+impl Indirect {
+    /// Parts of any length: see [`List::new`].
+    #[must_use]
+    pub fn new(parts: Vec<Part>, rounds: u32) -> Indirect {
+        Indirect::List(List::new(parts, rounds))
+    }
+
+    /// Where the byte at `offset` is: key, address there, and bytes up to the part's end.
+    #[must_use]
+    pub fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
+        match self {
+            Indirect::List(list) => list.locate(offset),
+            Indirect::Blocks(blocks) => blocks.locate(offset),
+        }
+    }
+
+    /// Parts that are kept.
+    pub(crate) fn kept(&self) -> usize {
+        match self {
+            Indirect::List(list) => list.parts.len(),
+            Indirect::Blocks(blocks) => blocks.keys.len(),
+        }
+    }
+}
+
+/// Blocks of memory that are equally long, each a part of another key or of none: a driver makes
+/// all of a process's memory one key so, and most of its blocks are [`Key::NULL`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Log2 of a block's bytes.
+    pub(crate) shift: u8,
+    count: u64,
+    /// Those that aren't null: key, and the block's address there.
+    keys: BTreeMap<u64, (Key, u64)>,
+}
+
+impl Blocks {
+    /// None yet.
+    #[must_use]
+    pub fn new(shift: u8) -> Blocks {
+        Blocks { shift, count: 0, keys: BTreeMap::new() }
+    }
+
+    /// Gives the blocks from the `first` on other keys.
+    pub(crate) fn put(&mut self, first: u64, new: impl Iterator<Item = (Key, u64)>) {
+        let mut at = first;
+        for (key, addr) in new {
+            if key == Key::NULL {
+                self.keys.remove(&at);
+            } else {
+                self.keys.insert(at, (key, addr));
+            }
+            at += 1;
+        }
+        self.count = self.count.max(at);
+    }
+
+    fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
+        let at = offset >> self.shift;
+        if at >= self.count {
+            return None;
+        }
+        let inside = offset & ((1 << self.shift) - 1);
+        let (key, addr) = self.keys.get(&at).copied().unwrap_or((Key::NULL, 0));
+        Some((key, addr.checked_add(inside)?, (1 << self.shift) - inside))
+    }
+}
+
 /// The parts, found by offset without a walk: a guest may make a list of thousands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Indirect {
+pub struct List {
     parts: Vec<Part>,
     /// Where each part ends within a round.
     ends: Vec<u64>,
@@ -24,17 +109,17 @@ pub struct Part {
     pub stride: u16,
 }
 
-impl Indirect {
+impl List {
     /// All parts in turn, `rounds` times, each moved on by its stride every time. A plain list is
     /// one round.
     #[must_use]
-    pub fn new(parts: Vec<Part>, rounds: u32) -> Indirect {
+    pub fn new(parts: Vec<Part>, rounds: u32) -> List {
         let mut end = 0;
         let ends = parts.iter().map(|part| {
             end += u64::from(part.len);
             end
         });
-        Indirect { ends: ends.collect(), parts, rounds: rounds.into() }
+        List { ends: ends.collect(), parts, rounds: rounds.into() }
     }
 
     fn round(&self) -> u64 {
@@ -80,6 +165,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn blocks_are_found_by_their_place() {
+        let mut blocks = Blocks::new(30);
+        const SIZE: u64 = 1 << 30;
+        blocks.put(0, [(Key::NULL, 0), (Key(0x1107), 5 * SIZE), (Key::NULL, 0)].into_iter());
+        assert_eq!(blocks.locate(7), Some((Key::NULL, 7, SIZE - 7)));
+        assert_eq!(blocks.locate(SIZE + 7), Some((Key(0x1107), 5 * SIZE + 7, SIZE - 7)));
+        assert_eq!(blocks.locate(3 * SIZE - 1), Some((Key::NULL, SIZE - 1, 1)));
+        assert_eq!(blocks.locate(3 * SIZE), None);
+        blocks.put(1, [(Key::NULL, 0)].into_iter());
+        blocks.put(5, [(Key(0x1208), u64::MAX)].into_iter());
+        assert_eq!(blocks.locate(SIZE).map(|(key, ..)| key), Some(Key::NULL));
+        assert_eq!(blocks.locate(5 * SIZE), Some((Key(0x1208), u64::MAX, SIZE)));
+        assert_eq!(blocks.locate(5 * SIZE + 1), None, "no such address");
+        assert_eq!(Indirect::Blocks(blocks).kept(), 1);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -105,7 +207,7 @@ mod tests {
                     }
                 }
             }
-            let whole = Indirect::new(parts, rounds);
+            let whole = List::new(parts, rounds);
             prop_assert_eq!(whole.len(), walk.len() as u64);
             for (offset, expected) in (0..).zip(walk) {
                 prop_assert_eq!(whole.locate(offset), Some(expected));

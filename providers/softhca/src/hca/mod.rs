@@ -65,9 +65,11 @@ pub use context::{
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use device::Hca;
 pub use dma::{Dma, DmaFault, Region};
-pub use error::{HcaError, HcaEvent, Noun};
-pub use indirect::{Indirect, Part};
+pub use error::{HcaError, HcaEvent, Noun, PageFault};
+pub use indirect::{Blocks, Indirect, List, Part};
 pub use number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 pub use pending::{PendingCq, PendingQp, PendingRing, PendingSrq};
 pub(crate) use state::port::WATCHDOG;
+#[cfg(feature = "pci")]
+pub(crate) use state::{access::DEPTH, umr::page_of};
 pub use stats::{Complaints, HcaStats};

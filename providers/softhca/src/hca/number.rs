@@ -48,6 +48,10 @@ impl Key {
     /// "QUERY_SPECIAL_CONTEXTS", dump_fill_mkey). Below the keys that are given out.
     pub const DUMP_FILL: Key = Key::new(3, 0);
 
+    /// The device's own key of pages that aren't there: a block of another key by it is a page fault
+    /// (PRM "QUERY_SPECIAL_CONTEXTS", null_mkey).
+    pub const NULL: Key = Key::new(4, 0);
+
     /// The key of a context.
     pub const fn new(index: u32, variant: u8) -> Key {
         Key(index << 8 | variant as u32)

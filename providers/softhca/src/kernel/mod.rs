@@ -250,6 +250,9 @@ fn told<'d>(device: &'d Device, event: &HcaEvent) -> (&'d [Owner], Option<u32>) 
         HcaEvent::SrqLimit { srqn } => (srq(srqn), Some(ib::IB_EVENT_SRQ_LIMIT_REACHED)),
         HcaEvent::SrqError { srqn } => (srq(srqn), Some(ib::IB_EVENT_SRQ_ERR)),
         // mlx5_ib tells nobody of these.
-        HcaEvent::DctDrained { .. } | HcaEvent::DctKeyViolation { .. } => (&[], None),
+        HcaEvent::DctDrained { .. }
+        | HcaEvent::DctKeyViolation { .. }
+        // Pages are brought when they are needed: none is ever missing.
+        | HcaEvent::PageFault { .. } => (&[], None),
     }
 }

@@ -257,6 +257,16 @@ impl Driver {
 
     /// Takes the next event, and arms again: type, and the last word of its data.
     pub(crate) fn event(&mut self, eqn: u32) -> (u8, u32) {
+        let eqe = self.eqe(eqn);
+        let (kind, data) = (eqe[1], u32::from_be_bytes(eqe[56..60].try_into().unwrap()));
+        if kind == 0 {
+            *self.arms.entry(data).or_default() += 1;
+        }
+        (kind, data)
+    }
+
+    /// The same as it stands in the queue.
+    pub(crate) fn eqe(&mut self, eqn: u32) -> Vec<u8> {
         let at = self.eqs.iter().position(|(number, ..)| *number == eqn).unwrap();
         let (_, ring, read) = self.eqs[at];
         let slot = ring + 64 * u64::from(read & ((1 << LOG_EQES) - 1));
@@ -267,11 +277,7 @@ impl Driver {
         });
         self.eqs[at].2 += 1;
         self.arm_eq(eqn);
-        let (kind, data) = (eqe[1], u32::from_be_bytes(eqe[56..60].try_into().unwrap()));
-        if kind == 0 {
-            *self.arms.entry(data).or_default() += 1;
-        }
-        (kind, data)
+        eqe
     }
 
     fn arm_eq(&mut self, eqn: u32) {

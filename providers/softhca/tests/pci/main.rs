@@ -13,5 +13,6 @@ mod hostile;
 mod mad;
 mod memory;
 mod owners;
+mod page_faults;
 mod two;
 mod umem;

@@ -7,7 +7,7 @@ use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, Qp};
 
 /// A key that is free, with room for `octowords` (hw/mlx5/mr.c, the cache).
-fn free_key(driver: &mut Driver, mode: u64, octowords: u32) -> (CmdStatus, u32) {
+pub(crate) fn free_key(driver: &mut Driver, mode: u64, octowords: u32) -> (CmdStatus, u32) {
     let mut input = vec![0; mkey::create_mkey_in::SIZE];
     let context = mkey::create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
     mkey::mkc::FREE.set(context, 1);
@@ -24,7 +24,7 @@ fn free_key(driver: &mut Driver, mode: u64, octowords: u32) -> (CmdStatus, u32) 
 
 /// Gives a key the pages that lie at `list`, enables it for `len` bytes at `start`, and rings: the
 /// `index`th WQE of three blocks, which Linux's `mlx5r_umr_update_mr_pas` posts.
-fn give_pages(
+pub(crate) fn give_pages(
     driver: &mut Driver,
     umr: &Qp,
     index: u32,
@@ -52,6 +52,8 @@ fn give_pages(
     mkey::mkc::PD.set(&mut context, driver.pd.into());
     mkey::mkc::START_ADDR.set(&mut context, start);
     mkey::mkc::LEN.set(&mut context, len);
+    // All of memory (`mlx5r_umr_final_update_xlt`).
+    mkey::mkc::LENGTH64.set(&mut context, u64::from(len == 0));
     mkey::mkc::LOG_PAGE_SIZE.set(&mut context, 12);
     wqe.extend(context);
     wqe.extend(bytes.to_be_bytes());
@@ -65,7 +67,7 @@ fn give_pages(
 }
 
 /// The driver's queue for changes: of no domain, and the only one that may give pages.
-fn umr_queue(driver: &mut Driver, cq: &Cq, fre: u64) -> Qp {
+pub(crate) fn umr_queue(driver: &mut Driver, cq: &Cq, fre: u64) -> Qp {
     let umr = driver.qp_with(cq, |context| {
         qp::qpc::ST.set(context, 0xc);
         qp::qpc::PD.set(context, 0);
@@ -119,7 +121,7 @@ fn pages_are_the_drivers_to_give() {
     give_pages(&mut driver, &umr, 0, (index << 8, 0, 8), (list, 64));
     let failed = driver.poll(&mut cq);
     assert_eq!((failed[63] >> 4, failed[55]), (0xd, 6));
-    for mode in [0, 3, 4, 5, 7] {
+    for mode in [0, 4, 5, 6, 7] {
         assert_eq!(free_key(&mut driver, mode, 2).0, CmdStatus::BAD_PARAM_ERR, "mode {mode}");
     }
 }

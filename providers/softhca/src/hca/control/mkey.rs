@@ -2,7 +2,7 @@
 
 use crate::hca::context::MkeyContext;
 use crate::hca::device::Hca;
-use crate::hca::error::HcaError;
+use crate::hca::error::{HcaError, Noun};
 use crate::hca::number::Key;
 
 impl Hca {
@@ -32,6 +32,15 @@ impl Hca {
     /// [`HcaError::BadHandle`], and [`HcaError::BadParam`] as [`Hca::create_mkey`].
     pub fn modify_mkey(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
         self.common.keys.modify(key, ctx)
+    }
+
+    /// A key as it is now: work requests may have changed it.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_mkey(&self, key: Key) -> Result<&MkeyContext, HcaError> {
+        let missing = HcaError::BadHandle { noun: Noun::Mkey, number: key.0 };
+        self.common.keys.key_at(key).map_err(|_| missing)
     }
 
     /// Destroys a key. Work under way that uses it ends with an error.

@@ -90,6 +90,7 @@ impl Hca {
         self.common.port.set_groups(self.groups.gids());
         self.schedule.forget(qpn, qp.timer);
         self.common.events.forget(|event| event.qpn() == Some(qpn.0));
+        self.common.faults.forget(qpn);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! packet by packet.
 
 use crate::hca::context::{Access, QpState};
+use crate::hca::engine::page_faults;
 use crate::hca::engine::responder::{refuse, report};
 use crate::hca::engine::turn::Turn;
 use crate::hca::state::common::Common;
@@ -32,6 +33,14 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
                         qp.responder.answers.pop_front();
                     }
                 }
+            }
+            Err(NotSent::Key(KeyFault::Absent))
+                if qp.responder.stop.is_some() && qp.state != QpState::Err =>
+            {
+                // Another page is on its way; this one is asked for then.
+                return turn;
+            }
+            Err(NotSent::Key(KeyFault::Absent)) if page_faults::stop_answer(qp, common, answer) => {
             }
             // The memory was deregistered after the check.
             Err(not) => fail_answer(qp, common, answer, not),
@@ -65,8 +74,10 @@ fn fail_answer(qp: &mut Qp, common: &mut Common, answer: Answer, not: NotSent) {
     }
     qp.responder.answers.clear();
     let code = match not {
-        NotSent::Key(fault) if !matches!(fault, KeyFault::Dma(_)) => NakCode::REMOTE_ACCESS,
-        _ => NakCode::REMOTE_OPERATIONAL,
+        NotSent::Key(KeyFault::Dma(_) | KeyFault::Absent) | NotSent::Emit => {
+            NakCode::REMOTE_OPERATIONAL
+        }
+        NotSent::Key(_) => NakCode::REMOTE_ACCESS,
     };
     if qp.state != QpState::Err {
         report(qp, common, code);

@@ -6,10 +6,11 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 
 use crate::hca::context::{LinkLayer, QpState};
 use crate::hca::engine::complete::Arrival;
-use crate::hca::engine::{complete, receives};
+use crate::hca::engine::page_faults::Wanted;
+use crate::hca::engine::{complete, page_faults, receives};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
-use crate::hca::state::keys::Who;
+use crate::hca::state::keys::{KeyFault, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
 use crate::wire::{Address, Frame, Packet, Route, Transport};
@@ -42,12 +43,16 @@ pub(super) fn receive(
         common.stats.bad_qkeys += 1;
         return false;
     }
+    if qp.responder.stop.is_some() {
+        return page_faults::hold(qp, frame);
+    }
     let from = qp.ctx.srq.map_or(Source::Own, Source::Shared);
-    if receives::posted(qp, common, from) == 0 {
+    if qp.responder.spare.is_none() && receives::posted(qp, common, from) == 0 {
         qp.counts(&mut common.counters).out_of_buffer += 1;
         return false;
     }
-    let receive = match receives::take(qp, common, from) {
+    let spare = qp.responder.spare.take();
+    let receive = match spare.map_or_else(|| receives::take(qp, common, from), Ok) {
         Ok(receive) => receive,
         Err((receive, why)) => {
             complete::receive_failed(qp, common, &receive, why);
@@ -64,9 +69,19 @@ pub(super) fn receive(
         let Common { keys, dma, .. } = &*common;
         keys.scatter(&**dma, who, &receive.list, 0, &grh)
             .and_then(|()| keys.scatter(&**dma, who, &receive.list, GRH_BYTES as u64, data))
-            .map_err(|fault| Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()))
     } else {
-        Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG))
+        Ok(())
+    };
+    if scattered == Err(KeyFault::Absent) {
+        let wanted = Wanted::receive(&receive, data.len());
+        if page_faults::stop(qp, common, packet.psn(), wanted) {
+            qp.responder.spare = Some(receive);
+            return page_faults::hold(qp, frame);
+        }
+    }
+    let scattered = match fits {
+        true => scattered.map_err(|fault| Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor())),
+        false => Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG)),
     };
     if let Err(why) = scattered {
         complete::receive_failed(qp, common, &receive, why);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::hca::context::{DctState, QpState};
 use crate::hca::engine::turn::{PACKETS_PER_TURN, Turn, has_pkey};
-use crate::hca::engine::{answers, flush, responder};
+use crate::hca::engine::{answers, flush, page_faults, responder};
 use crate::hca::error::{HcaError, HcaEvent};
 use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
@@ -58,9 +58,12 @@ impl Targets {
         }
         self.dcts.remove(&dctn);
         common.events.forget(|event| {
-            matches!(*event, HcaEvent::DctDrained { dctn: n } | HcaEvent::DctKeyViolation { dctn: n }
-                if n == dctn)
+            matches!(*event,
+                HcaEvent::DctDrained { dctn: n }
+                | HcaEvent::DctKeyViolation { dctn: n }
+                | HcaEvent::PageFault { qpn: n, .. } if n == dctn)
         });
+        common.faults.forget(dctn);
         Ok(())
     }
 
@@ -115,6 +118,20 @@ impl Targets {
             dct.ready.push_back(peer);
         }
         true
+    }
+
+    /// A connection goes on that waits for a page with this token, or its request fails.
+    pub(super) fn resume(&mut self, dctn: Qpn, token: u32, failed: bool, common: &mut Common) {
+        let Some(dct) = self.dcts.get_mut(&dctn) else { return };
+        let waits = |it: &Connection| it.qp.responder.stop.as_ref().map(|stop| stop.token);
+        let found = dct.connections.iter_mut().find(|(_, it)| waits(it) == Some(token));
+        if let Some((&peer, connection)) = found {
+            page_faults::go_on(&mut connection.qp, common, token, failed);
+            connection.flush(common);
+            if !std::mem::replace(&mut connection.qp.queued, true) {
+                dct.ready.push_back(peer);
+            }
+        }
     }
 
     /// Forgets the connection that was quiet longest if there are too many.

@@ -13,6 +13,7 @@
 //! | `mads` | management datagrams of the device's own (IBTA vol 1, 13.5.1) |
 //! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
+//! | `page_faults` | queues that wait for pages of memory |
 //! | `patience` | timers that wait for a peer without processor time |
 //! | `congestion` | notifications of congestion (IBTA annex A17.9.3) |
 //! | `turn` | budgets of a turn, and what it came to |
@@ -30,6 +31,7 @@ mod frame_receive;
 mod frame_send;
 mod frames;
 mod mads;
+mod page_faults;
 mod patience;
 mod receives;
 mod records;

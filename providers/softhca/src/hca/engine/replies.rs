@@ -2,9 +2,11 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
+use crate::hca::engine::page_faults;
 use crate::hca::engine::requester::{complete_front, fail, go_back, retire};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
+use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::Entry;
 use crate::hca::state::wqe::Op;
@@ -18,6 +20,10 @@ const RNR_FOREVER: u8 = 7;
 pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
     if !qp.sends() || packet.layout().transport != qp.ctx.service.transport() {
         return false;
+    }
+    if qp.requester.halt.is_some_and(|halt| halt.again) {
+        // All of this is asked for again.
+        return true;
     }
     let psn = packet.psn();
     let sent = qp.requester.high.diff(qp.requester.oldest).max(0) as u32;
@@ -111,6 +117,7 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     let Some(Entry::Live(request)) = qp.requester.queue.front() else {
         return;
     };
+    let index = request.wqe.index;
     let done = qp.requester.oldest.diff(request.first).max(0) as u32;
     let offset = done * mtu;
     let operand;
@@ -144,6 +151,9 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
         request.answer = data.to_vec();
     }
     if let Err(fault) = taken {
+        if fault == KeyFault::Absent && page_faults::halt(qp, common, index, true) {
+            return;
+        }
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         return fail(qp, common, why);
     }

@@ -10,7 +10,7 @@ use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 use crate::hca::context::{QpState, Service};
 use crate::hca::engine::requests::send_next;
 use crate::hca::engine::turn::Turn;
-use crate::hca::engine::{complete, fetch, frame_send};
+use crate::hca::engine::{complete, fetch, frame_send, page_faults};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
@@ -63,7 +63,7 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
             turn.more = true; // for the flush
             break;
         }
-        if qp.requester.rnr_timer.is_some() {
+        if qp.requester.rnr_timer.is_some() || qp.requester.halt.is_some() {
             break;
         }
         if qp.requester.cursor >= qp.requester.queue.len() {
@@ -193,6 +193,9 @@ pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
                 if request.packets == 0 && qp.requester.cursor == 0 {
                     // Not passed yet; all before it is complete, so no fence holds it.
                     if !execute(qp, common, 0) {
+                        if qp.requester.halt.is_some() {
+                            break;
+                        }
                         continue;
                     }
                     qp.requester.cursor = 1;
@@ -210,7 +213,8 @@ pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
     done
 }
 
-/// Runs the local part of a request (UMR, copy, frame), once. False if that failed.
+/// Runs the local part of a request (UMR, copy, frame), once. False if that failed, or waits for a
+/// page.
 fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
     let who = qp.who();
     let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) else { return false };
@@ -227,13 +231,24 @@ fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
             keys.apply(umr, who, &qp.ctx, &**dma).map_err(failure(CqeSyndrome::MW_BIND_ERR))
         }
         (None, Some(_)) => frame_send::execute(qp, wqe, common),
-        (None, None) => wqe.copy(common, who).map_err(failure(CqeSyndrome::LOCAL_PROT_ERR)),
+        (None, None) => {
+            let (copied, index) = (wqe.copy(common, who), wqe.index);
+            if copied == Err(KeyFault::Absent) && page_faults::halt(qp, common, index, false) {
+                if let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) {
+                    request.executed = false;
+                }
+                return false;
+            }
+            copied.map_err(failure(CqeSyndrome::LOCAL_PROT_ERR))
+        }
     };
     match done {
         Ok(()) => true,
         Err(why) => {
-            let (index, opcode) = (request.wqe.index, request.wqe.opcode);
-            qp.requester.queue[at] = Entry::Failed { index, opcode, why };
+            if let Some(Entry::Live(request)) = qp.requester.queue.get(at) {
+                let (index, opcode) = (request.wqe.index, request.wqe.opcode);
+                qp.requester.queue[at] = Entry::Failed { index, opcode, why };
+            }
             false
         }
     }

@@ -4,7 +4,7 @@
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::Service;
-use crate::hca::engine::congestion;
+use crate::hca::engine::{congestion, page_faults};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
@@ -13,7 +13,8 @@ use crate::hca::state::requester::{DcConnection, Entry, Request, Requester};
 use crate::hca::state::wqe::Op;
 use crate::wire::{Bth, DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
 
-/// Sends the packet at the cursor. False if that failed, and with it the request.
+/// Sends the packet at the cursor. False if that failed, and with it the request, or waits for a
+/// page.
 pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {
     let at = qp.requester.cursor;
     let Some(Entry::Live(request)) = qp.requester.queue.get(at) else {
@@ -35,11 +36,16 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         qp.requester.connection = Some(connection);
     }
     if let Err(not) = built {
+        let (index, opcode) = (wqe.index, wqe.opcode);
+        if matches!(not, NotSent::Key(KeyFault::Absent))
+            && page_faults::halt(qp, common, index, false)
+        {
+            return false;
+        }
         let why = match not {
             NotSent::Key(fault) => Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor()),
             NotSent::Emit(_) => Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::EMIT),
         };
-        let (index, opcode) = (wqe.index, wqe.opcode);
         qp.requester.queue[at] = Entry::Failed { index, opcode, why };
         qp.requester.packet = 0;
         return false;

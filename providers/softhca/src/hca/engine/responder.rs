@@ -11,7 +11,8 @@ use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::{Access, QpState, Service};
 use crate::hca::engine::complete::Arrival;
-use crate::hca::engine::{complete, receives};
+use crate::hca::engine::page_faults::Wanted;
+use crate::hca::engine::{complete, page_faults, receives};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Key;
@@ -34,6 +35,8 @@ enum Refusal {
     Fatal(NakCode),
     /// Likewise, but a receive completed with the error: no async event tells it again.
     Told(NakCode),
+    /// A page isn't there; ask again when it is.
+    Absent(Wanted),
 }
 
 const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
@@ -43,8 +46,16 @@ const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
 /// A DMA fault is the responder's own trouble; all else is the requester's.
 fn refusal_of(fault: KeyFault) -> Refusal {
     match fault {
-        KeyFault::Dma(_) => OPERATIONAL,
+        KeyFault::Dma(_) | KeyFault::Absent => OPERATIONAL,
         _ => ACCESS,
+    }
+}
+
+/// The same, where a page may be missing that a driver brings.
+fn refusal_or(wanted: Wanted) -> impl FnOnce(KeyFault) -> Refusal {
+    move |fault| match fault {
+        KeyFault::Absent => Refusal::Absent(wanted),
+        fault => refusal_of(fault),
     }
 }
 
@@ -57,6 +68,9 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
     if qp.responder.answers.len() >= room {
         // The wire takes no answers: drop the request, which the requester sees as loss.
         return false;
+    }
+    if qp.responder.stop.is_some() {
+        return page_faults::wait(qp, common, packet);
     }
     if qp.state == QpState::Rtr && !qp.responder.established {
         qp.responder.established = true;
@@ -99,6 +113,11 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
             let timer = qp.attrs.min_rnr_timer;
             qp.responder.push_nak(Syndrome::RnrNak { timer });
         }
+        Err(Refusal::Absent(wanted)) => {
+            if !page_faults::stop(qp, common, packet.psn(), wanted) {
+                refuse(qp, common, NakCode::REMOTE_OPERATIONAL);
+            }
+        }
         Err(Refusal::Told(code)) => refuse(qp, common, code),
         Err(Refusal::Fatal(code)) => {
             refuse(qp, common, code);
@@ -132,6 +151,13 @@ fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
         }
         Err(Refusal::Told(_) | Refusal::Fatal(NakCode::REMOTE_OPERATIONAL)) => {
             qp.state = QpState::Err;
+            true
+        }
+        Err(Refusal::Absent(wanted)) => {
+            qp.responder.spare = qp.responder.abandon();
+            if !page_faults::stop(qp, common, packet.psn(), wanted) {
+                qp.state = QpState::Err;
+            }
             true
         }
         Err(refusal @ (Refusal::NotReady | Refusal::Fatal(_))) => {
@@ -266,6 +292,14 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
         false => common.keys.scatter(&*common.dma, who, &receive.list, offset, data),
     };
     if let Err(fault) = scattered {
+        if fault == KeyFault::Absent && common.faults.are_told {
+            let wanted = Wanted::receive(&receive, data.len());
+            match offset {
+                0 => qp.responder.spare = Some(receive),
+                _ => qp.responder.message = Some(Message::Send { receive, offset }),
+            }
+            return Err(Refusal::Absent(wanted));
+        }
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         complete::receive_failed(qp, common, &receive, why);
         return Err(OPERATIONAL);
@@ -350,7 +384,13 @@ fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Re
     };
     let to = (rkey, va.wrapping_add(offset.into()));
     let need = Access::REMOTE_WRITE;
-    common.keys.write(&*common.dma, who, to, need, data).map_err(refusal_of)?;
+    common.keys.write(&*common.dma, who, to, need, data).map_err(refusal_or(Wanted::Memory {
+        write: true,
+        rkey,
+        va: to.1,
+        len: len - offset,
+        packet: data.len() as u16,
+    }))?;
     let offset = offset + data.len() as u32;
     qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
     if let Some((imm, from)) = notice {
@@ -431,7 +471,9 @@ fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), R
         false => old.wrapping_add(operand),
     };
     let (at, who) = ((Key(eth.rkey.get()), va), owner(qp, common, packet)?);
-    let original = common.keys.atomic(&*common.dma, who, at, &mut update).map_err(refusal_of)?;
+    let wanted = Wanted::Memory { write: true, rkey: at.0, va, len: 8, packet: 8 };
+    let original = common.keys.atomic(&*common.dma, who, at, &mut update);
+    let original = original.map_err(refusal_or(wanted))?;
     let (psn, msn) = (packet.psn(), qp.responder.msn);
     if qp.responder.atomics.len() >= limit {
         qp.responder.atomics.pop_front();

@@ -1,12 +1,12 @@
 //! Moving bytes through memory keys: each piece is checked, and keys made of parts are followed.
 
 use crate::hca::context::Access;
-use crate::hca::dma::{Dma, Region};
+use crate::hca::dma::{Dma, DmaFault, Region};
 use crate::hca::number::Key;
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 
 /// Keys within keys that are followed: windows on regions, lists of windows.
-const DEPTH: u32 = 4;
+pub(crate) const DEPTH: u32 = 4;
 
 /// Called for each piece of memory: region, offset in it, offset in the whole access, bytes.
 type Visitor<'a> = dyn FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault> + 'a;
@@ -38,6 +38,9 @@ impl KeyTable {
         // Each turn moves on by a byte at least.
         while done < segment.len {
             let (key, addr, run) = indirect.locate(offset + done).ok_or(KeyFault::Range)?;
+            if key == Key::NULL {
+                return Err(KeyFault::Absent);
+            }
             let len = run.min(segment.len - done);
             self.visit(
                 who,
@@ -66,7 +69,7 @@ impl KeyTable {
         self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
             // In range: the pieces together are the segment, which is as long as the buffer.
             let part = &mut buf[done as usize..(done + len) as usize];
-            region.read(dma, offset, part).map_err(KeyFault::Dma)
+            region.read(dma, offset, part).map_err(|fault| cause(region, offset, len, fault, false))
         })
     }
 
@@ -84,7 +87,7 @@ impl KeyTable {
         let segment = Segment { key, addr, len: data.len() as u64 };
         self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
             let part = &data[done as usize..(done + len) as usize];
-            region.write(dma, offset, part).map_err(KeyFault::Dma)
+            region.write(dma, offset, part).map_err(|fault| cause(region, offset, len, fault, true))
         })
     }
 
@@ -142,12 +145,19 @@ impl KeyTable {
             let bus =
                 region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });
             region.fault_in(dma, offset, 8, true).map_err(KeyFault::Dma)?;
-            let old = dma.fetch_update_u64(bus.map_err(KeyFault::Dma)?, update);
+            let bus = bus.map_err(|fault| cause(region, offset, len, fault, true))?;
+            let old = dma.fetch_update_u64(bus, update);
             original = Some(old.map_err(KeyFault::Dma)?);
             Ok(())
         })?;
         original.ok_or(KeyFault::Range)
     }
+}
+
+/// Why memory refused an access.
+#[cold]
+fn cause(region: &Region, offset: u64, len: u64, fault: DmaFault, write: bool) -> KeyFault {
+    if region.lacks(offset, len, write) { KeyFault::Absent } else { KeyFault::Dma(fault) }
 }
 
 /// Calls `each(key, addr, len)` for the pieces of `list` that cover `len` bytes from `offset`.

@@ -7,6 +7,7 @@ use crate::hca::counters::Sets;
 use crate::hca::dma::Dma;
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::events::Events;
+use crate::hca::state::faults::Faults;
 use crate::hca::state::frame::Outgoing;
 use crate::hca::state::keys::KeyTable;
 use crate::hca::state::mads::Mads;
@@ -24,6 +25,7 @@ pub(crate) struct Common {
     pub(crate) srqs: SrqTable,
     pub(crate) port: Port,
     pub(crate) events: Events,
+    pub(crate) faults: Faults,
     /// Ethernet frames that left their queues and wait to be delivered, in the same turn.
     pub(crate) frames: Vec<Outgoing>,
     /// Of queue pair 1, where the device itself uses it.

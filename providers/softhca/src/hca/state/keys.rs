@@ -54,6 +54,8 @@ pub(crate) enum KeyFault {
     Room,
     /// The memory behind the key does not answer.
     Dma(DmaFault),
+    /// A page isn't there, or may not be written: a driver may bring it.
+    Absent,
 }
 
 impl KeyFault {
@@ -64,7 +66,7 @@ impl KeyFault {
             KeyFault::WrongPd => Vendor::WRONG_PD,
             KeyFault::Range => Vendor::RANGE,
             KeyFault::Right => Vendor::RIGHT,
-            KeyFault::Dma(_) => Vendor::DMA,
+            KeyFault::Dma(_) | KeyFault::Absent => Vendor::DMA,
             KeyFault::Room => Vendor::ROOM,
             KeyFault::WrongQp => Vendor::WRONG_QP,
         }
@@ -206,6 +208,28 @@ impl KeyTable {
         Ok(())
     }
 
+    /// Gives blocks of a key, from the `first` on, other keys. Nothing changes on an error.
+    pub(crate) fn set_blocks(
+        &mut self,
+        key: Key,
+        (shift, first): (u8, u64),
+        new: &[(Key, u64)],
+    ) -> Result<(), KeyFault> {
+        let slot = self.index(key).ok_or(KeyFault::NoKey)?;
+        let indirect = self.slots[slot].key.as_ref().and_then(|ctx| ctx.indirect.as_ref());
+        let old = indirect.map_or(0, weight);
+        let more = new.iter().filter(|(key, _)| *key != Key::NULL).count() as u64;
+        self.room(old, old + more * PART_WEIGHT)?;
+        if let Some(MkeyContext { indirect: Some(indirect), .. }) = &mut self.slots[slot].key
+            && let Indirect::Blocks(blocks) = indirect
+        {
+            blocks.shift = shift;
+            blocks.put(first, new.iter().copied());
+            self.entries = self.entries - old + weight(indirect);
+        }
+        Ok(())
+    }
+
     /// Puts addresses of pages into a key's list, from the `first` on. Nothing changes on an error.
     pub(crate) fn set_pages(&mut self, key: Key, first: u64, new: &[u64]) -> Result<(), KeyFault> {
         self.stretch(key, first + new.len() as u64)?;
@@ -334,7 +358,7 @@ fn entries(ctx: &MkeyContext) -> u64 {
 }
 
 fn weight(parts: &Indirect) -> u64 {
-    parts.parts().len() as u64 * PART_WEIGHT
+    parts.kept() as u64 * PART_WEIGHT
 }
 
 fn bad_handle(key: Key) -> HcaError {

@@ -10,6 +10,7 @@
 //! | `cq`, `srq` | CQEs, arming, overrun; shared receive queues |
 //! | `dct`, `groups` | targets of dynamic connections; multicast groups |
 //! | `schedule`, `events`, `port` | who has work; events to be told; the wire, with back-pressure |
+//! | `faults` | page faults that wait for an answer |
 
 pub(crate) mod access;
 pub(crate) mod block;
@@ -18,6 +19,7 @@ pub(crate) mod congestion;
 pub(crate) mod cq;
 pub(crate) mod dct;
 pub(crate) mod events;
+pub(crate) mod faults;
 pub(crate) mod frame;
 pub(crate) mod groups;
 pub(crate) mod keys;

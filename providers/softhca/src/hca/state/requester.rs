@@ -12,6 +12,7 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use crate::hca::context::QpAttrs;
 use crate::hca::failure::Failure;
 use crate::hca::state::congestion::Congestion;
+use crate::hca::state::faults::Halt;
 use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Psn};
@@ -89,6 +90,8 @@ pub(crate) struct Requester {
     pub(crate) rnr_retries: u8,
     pub(crate) ack_timer: Option<Duration>,
     pub(crate) rnr_timer: Option<Duration>,
+    /// It waits for a page.
+    pub(crate) halt: Option<Halt>,
     pub(crate) connection: Option<DcConnection>,
     /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
     /// the same gap and must not count again.
@@ -204,7 +207,8 @@ impl Requester {
     /// Starts the ACK timer anew, or stops it when nothing is outstanding (IBTA 9.7.6.1.3).
     /// `min` is the shortest timeout code the device honours.
     pub(crate) fn rearm(&mut self, attrs: &QpAttrs, min: u8, now: Duration) {
-        let waits = self.high.is_after(self.oldest) && self.rnr_timer.is_none();
+        let runs = self.rnr_timer.is_none() && self.halt.is_none();
+        let waits = self.high.is_after(self.oldest) && runs;
         let code = if attrs.timeout == 0 { 0 } else { attrs.timeout.max(min) };
         self.ack_timer = ack_timeout(code).filter(|_| waits).map(|after| now + after);
     }

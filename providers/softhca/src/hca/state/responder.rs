@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::hca::number::Key;
+use crate::hca::state::faults::Stop;
 use crate::hca::state::keys::Who;
 use crate::hca::state::receive::{Receive, Source};
 use crate::wire::{Psn, Syndrome};
@@ -55,13 +56,15 @@ pub(crate) struct Responder {
     /// A NAK for `expected` is out; another one must not follow until it is answered.
     pub(crate) nak_sent: bool,
     pub(crate) message: Option<Message>,
-    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections
-    /// only.
+    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections,
+    /// and messages that come again when there is a page for them.
     pub(crate) spare: Option<Receive>,
     pub(crate) answers: VecDeque<Answer>,
     /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
     pub(crate) atomics: VecDeque<(Psn, u64)>,
     pub(crate) established: bool,
+    /// It waits for a page.
+    pub(crate) stop: Option<Box<Stop>>,
 }
 
 impl Responder {
@@ -82,13 +85,15 @@ impl Responder {
         }
     }
 
-    /// Drops the message under way if its receive is of this ring, whose owner has it back.
+    /// Drops the receive of a message under way, or the spare one, if it is of this ring, whose
+    /// owner has it back.
     pub(crate) fn forget_receive(&mut self, of: Source) {
         if let Some(Message::Send { receive, .. }) = &self.message
             && receive.from == of
         {
             self.message = None;
         }
+        self.spare.take_if(|receive| receive.from == of);
     }
 
     pub(crate) fn push_ack(&mut self) {

@@ -19,8 +19,8 @@ use uverbs_mlx5_prm::wqe::{Segment as Seg, WqeView};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::hca::context::{ANY_QPN, Access, MkeyContext, QpContext, Service};
-use crate::hca::dma::{ABSENT, Dma, Region};
-use crate::hca::indirect::{Indirect, Part};
+use crate::hca::dma::{ABSENT, Dma, READ_ONLY, Region};
+use crate::hca::indirect::{Indirect, List as PartList, Part};
 use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 
@@ -32,7 +32,8 @@ const PER_OCTOWORD: u64 = 2;
 const UNIT: u64 = 4;
 /// Low bits of a page's entry: the device may read it, and write it (Linux
 /// include/linux/mlx5/device.h, `MLX5_EN_RD`, `MLX5_EN_WR`).
-const PRESENT: u64 = 0b11;
+const READABLE: u64 = 0b01;
+const WRITABLE: u64 = 0b10;
 /// Low bits that are no address.
 const FLAGS: u64 = (1 << 12) - 1;
 /// Log2 of pages that a key may have.
@@ -88,18 +89,20 @@ pub(crate) fn parse(view: &WqeView<'_>) -> Option<Umr> {
         },
     };
     let owner = QpnMkey(mkey.qpn_mkey.get());
+    let flags_pd = FlagsPd(mkey.flags_pd.get());
     Some(Umr {
         key: Key(view.ctrl().imm.get()),
         flags,
         mask: ctrl.mkey_mask.get(),
         access: access_of(AccessFlags(mkey.access_flags)),
-        remote_invalidate: FlagsPd(mkey.flags_pd.get()).en_rinval(),
+        remote_invalidate: flags_pd.en_rinval(),
         free: mkey.free & MLX5_WQE_MKEY_CONTEXT_FREE != 0,
         variant: owner.mkey(),
         qpn: (owner.qpn() != ANY_QPN).then_some(Qpn(owner.qpn())),
-        pd: Pdn(FlagsPd(mkey.flags_pd.get()).pd()),
+        pd: Pdn(flags_pd.pd()),
         start_addr: mkey.start_addr.get(),
-        len: mkey.len.get(),
+        // All addresses there are.
+        len: if flags_pd.length64() { u64::MAX } else { mkey.len.get() },
         page_shift: mkey.log_page_size & 0x3f,
         offset: if flags.translation_offset() { ctrl.translation_offset_48() } else { 0 },
         octowords,
@@ -123,7 +126,7 @@ fn inline<'a>(segments: impl Iterator<Item = Seg<'a>>, octowords: usize) -> Opti
 }
 
 /// A list of parts.
-fn parts_of(bytes: &[u8]) -> Option<Indirect> {
+fn parts_of(bytes: &[u8]) -> Option<PartList> {
     if let Ok((head, rest)) = mlx5_wqe_umr_repeat_block_seg::ref_from_prefix(bytes)
         && head.op.get() == UMR_REPEAT_OP
     {
@@ -131,16 +134,25 @@ fn parts_of(bytes: &[u8]) -> Option<Indirect> {
         let (entries, _) =
             <[mlx5_wqe_umr_repeat_ent_seg]>::ref_from_prefix_with_elems(rest, count).ok()?;
         let parts = entries.iter().map(strided_of).collect();
-        return Some(Indirect::new(parts, head.repeat_count.get()));
+        return Some(PartList::new(parts, head.repeat_count.get()));
     }
     let list = <[mlx5_wqe_umr_klm_seg]>::ref_from_bytes(bytes).ok()?;
-    Some(Indirect::new(list.iter().map(part_of).collect(), 1))
+    Some(PartList::new(list.iter().map(part_of).collect(), 1))
 }
 
 /// A list of pages.
 fn pages_of(bytes: &[u8]) -> Vec<u64> {
     let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word));
-    words.map(|page| if page & PRESENT == PRESENT { page & !FLAGS } else { ABSENT }).collect()
+    words.map(page_of).collect()
+}
+
+/// A page of a list, by its entry. What may not even be read isn't there.
+pub(crate) fn page_of(entry: u64) -> u64 {
+    match entry & (READABLE | WRITABLE) {
+        READABLE => entry & !FLAGS | READ_ONLY,
+        flags if flags & READABLE != 0 => entry & !FLAGS,
+        _ => ABSENT,
+    }
 }
 
 fn part_of(klm: &mlx5_wqe_umr_klm_seg) -> Part {
@@ -198,14 +210,15 @@ impl KeyTable {
             return Err(KeyFault::WrongQp);
         }
         let new = Changed::new(umr, old, is_free);
-        if old.indirect.is_some() {
-            give_parts(umr, bytes.as_deref(), &new, Who { pd: new.pd, ..who }, queue, self)?;
-        } else if !queue.privileged {
+        match &old.indirect {
+            Some(Indirect::List(_)) => {
+                give_parts(umr, bytes.as_deref(), &new, Who { pd: new.pd, ..who }, queue, self)?;
+            }
             // A registration of memory is as the driver made it; a user's queue changes windows and
             // lists.
-            return Err(KeyFault::Right);
-        } else {
-            give_pages(umr, bytes.as_deref(), &new, self)?;
+            _ if !queue.privileged => return Err(KeyFault::Right),
+            Some(Indirect::Blocks(_)) => give_blocks(umr, bytes.as_deref(), &new, self)?,
+            None => give_pages(umr, bytes.as_deref(), &new, self)?,
         }
         let variant = (umr.mask & MKEY != 0).then_some(umr.variant);
         self.change(umr.key, variant, new.free, |key| new.put_into(key));
@@ -259,9 +272,10 @@ impl Changed {
                 access.set(right, umr.access.contains(right));
             }
         }
-        let page_shift = match old.region {
-            Region::Pages { page_shift, .. } => page_shift,
-            Region::Flat { .. } | Region::OnDemand { .. } | Region::Void => 0,
+        let page_shift = match (&old.indirect, &old.region) {
+            (Some(Indirect::Blocks(blocks)), _) => blocks.shift,
+            (_, Region::Pages { page_shift, .. }) => *page_shift,
+            (_, Region::Flat { .. } | Region::OnDemand { .. } | Region::Void) => 0,
         };
         Changed {
             pd: if has(PD) { umr.pd } else { old.pd },
@@ -309,7 +323,11 @@ fn give_parts(
         None => None,
     };
     let old = keys.key_at(umr.key)?;
-    let parts = given.as_ref().or(old.indirect.as_ref());
+    let kept = match &old.indirect {
+        Some(Indirect::List(list)) => Some(list),
+        _ => None,
+    };
+    let parts = given.as_ref().or(kept);
     if parts.is_some_and(|parts| parts.parts().len() as u64 > room(old)) {
         return Err(KeyFault::Range);
     }
@@ -322,9 +340,29 @@ fn give_parts(
         _ => {}
     }
     match given {
-        Some(parts) => keys.set_parts(umr.key, parts),
+        Some(parts) => keys.set_parts(umr.key, Indirect::List(parts)),
         None => Ok(()),
     }
+}
+
+/// Gives a key blocks. What is behind them, each access finds out.
+fn give_blocks(
+    umr: &Umr,
+    bytes: Option<&[u8]>,
+    new: &Changed,
+    keys: &mut KeyTable,
+) -> Result<(), KeyFault> {
+    if !PAGE_SHIFTS.contains(&new.page_shift) {
+        return Err(KeyFault::Range);
+    }
+    let list = <[mlx5_wqe_umr_klm_seg]>::ref_from_bytes(bytes.unwrap_or_default());
+    let list = list.map_err(|_| KeyFault::Range)?;
+    if umr.offset + list.len() as u64 > room(keys.key_at(umr.key)?) {
+        return Err(KeyFault::Range);
+    }
+    let blocks =
+        list.iter().map(|klm| (Key(klm.mkey.get()), klm.address.get())).collect::<Vec<_>>();
+    keys.set_blocks(umr.key, (new.page_shift, umr.offset), &blocks)
 }
 
 /// Gives a key pages. A page that no WQE gave is absent, and an access to it is a fault.
@@ -338,8 +376,15 @@ fn give_pages(
         return Err(KeyFault::Range);
     }
     let room = room(keys.key_at(umr.key)?) * PER_OCTOWORD;
-    let end = new.in_page().checked_add(new.len).ok_or(KeyFault::Range)?;
-    let need = if new.free { 0 } else { end.div_ceil(1 << new.page_shift) };
+    let need = match new.len {
+        // A block of a key of all memory has no end of its own: it ends with its pages
+        // (`hw/mlx5/odp.c`, `implicit_get_child_mr`).
+        _ if new.free || new.len == u64::MAX => 0,
+        len => {
+            let end = new.in_page().checked_add(len).ok_or(KeyFault::Range)?;
+            end.div_ceil(1 << new.page_shift)
+        }
+    };
     let pages = pages_of(bytes.unwrap_or_default());
     let first = umr.offset * PER_OCTOWORD;
     let last = if pages.is_empty() { 0 } else { first + pages.len() as u64 };
@@ -363,7 +408,7 @@ fn room(key: &MkeyContext) -> u64 {
 /// (IBTA 10.6.7.2.3: a window grants no more than its region).
 fn check_parts(
     keys: &KeyTable,
-    parts: &Indirect,
+    parts: &PartList,
     who: Who,
     (len, access): (u64, Access),
 ) -> Result<(), KeyFault> {

@@ -317,10 +317,10 @@ fn advised(
     advice: u32,
     sge: &ib_uverbs_sge,
 ) -> Result<(u64, u64), Errno> {
-    let mr = call.file.objects.regions().find(|mr| mr.key.0 == sge.lkey).ok_or(Errno::ENOENT)?;
-    if mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND == 0 {
-        return Err(Errno::EINVAL);
-    }
+    // Regions that are pinned aren't in the table (`odp_mkeys`).
+    let paged = |mr: &&Mr| mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND != 0;
+    let mut regions = call.file.objects.regions().filter(paged);
+    let mr = regions.find(|mr| mr.key.0 == sge.lkey).ok_or(Errno::ENOENT)?;
     let writes = advice == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
     if mr.pd != pd || writes && !writable(mr.access_flags) {
         return Err(Errno::EPERM);

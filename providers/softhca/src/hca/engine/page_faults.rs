@@ -1,0 +1,230 @@
+//! Page faults: an access to a page that isn't there stops its queue, tells the driver, and is made
+//! again when the driver has brought the page (PRM "Page Fault Event"; Linux `hw/mlx5/odp.c`).
+//!
+//! A requester keeps its place. A responder answers "not ready" (IBTA 9.7.5.2.8), so that the
+//! request comes again; what comes meanwhile is dropped. Datagrams don't come again, and are kept.
+//! If the driver can't bring the page, the work fails as with memory that doesn't answer.
+
+use uverbs_mlx5_prm::eqe::PageFaultType;
+use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
+
+use crate::hca::context::QpState;
+use crate::hca::device::Hca;
+use crate::hca::engine::requester::retire;
+use crate::hca::engine::{complete, datagram, responder};
+use crate::hca::error::{HcaError, HcaEvent, Noun, PageFault};
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::Key;
+use crate::hca::state::common::Common;
+use crate::hca::state::faults::{Halt, Stop};
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::{Receive, Source};
+use crate::hca::state::requester::Entry;
+use crate::hca::state::responder::Answer;
+use crate::wire::{Frame, NakCode, Packet, Psn, Syndrome};
+
+/// Datagrams kept for one queue pair.
+const MAX_HELD: usize = 16;
+
+const FAILED: Failure = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, Vendor::PAGE_FAULT);
+
+/// What a responder waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    /// Memory of a receive, for a packet of so many bytes.
+    Receive { index: u16, from: Source, packet: u16 },
+    /// Memory that a request names, of which a packet has so many bytes.
+    Memory { write: bool, rkey: Key, va: u64, len: u32, packet: u16 },
+}
+
+impl Wanted {
+    pub(super) fn receive(receive: &Receive, packet: usize) -> Wanted {
+        Wanted::Receive { index: receive.index, from: receive.from, packet: packet as u16 }
+    }
+
+    fn fault(self, qp: &Qp, token: u32) -> PageFault {
+        match self {
+            Wanted::Receive { index, from, packet } => {
+                let (kind, queue) = match from {
+                    Source::Own => (PageFaultType::RESP, qp.qpn.0),
+                    Source::Shared(srqn) => (PageFaultType::RMP, srqn.0),
+                };
+                PageFault::Wqe { kind, token, queue, index, packet }
+            }
+            Wanted::Memory { write, rkey, va, len, packet } => {
+                PageFault::Rdma { write, token, rkey, va, len, packet }
+            }
+        }
+    }
+}
+
+/// Stops a requester at the WQE of that index, whose data can't be read or, if it is `fetching`,
+/// whose answer can't be written. False if nobody would bring the page.
+pub(super) fn halt(qp: &mut Qp, common: &mut Common, index: u16, fetching: bool) -> bool {
+    if let Some(halt) = &mut qp.requester.halt {
+        halt.again |= fetching;
+        return true;
+    }
+    let Some(token) = common.faults.open(qp.qpn) else { return false };
+    qp.requester.halt = Some(Halt { token, index, again: fetching });
+    // The wait is this side's: no retry is spent on it.
+    qp.requester.ack_timer = None;
+    let kind = match fetching {
+        true => PageFaultType::REQ_READ_OR_ATOMIC,
+        false => PageFaultType::REQ_SEND_OR_WRITE,
+    };
+    let fault = PageFault::Wqe { kind, token, queue: qp.qpn.0, index, packet: 0 };
+    let Common { events, stats, .. } = common;
+    events.push(HcaEvent::PageFault { qpn: qp.qpn, fault }, stats);
+    true
+}
+
+/// Stops a responder at the request of that number. False if nobody would bring the page.
+pub(super) fn stop(qp: &mut Qp, common: &mut Common, psn: Psn, wanted: Wanted) -> bool {
+    let Some(token) = common.faults.open(qp.qpn) else { return false };
+    let receive = matches!(wanted, Wanted::Receive { .. });
+    qp.responder.stop = Some(Box::new(Stop { token, psn, receive, held: Vec::new() }));
+    let fault = wanted.fault(qp, token);
+    let Common { events, stats, .. } = common;
+    events.push(HcaEvent::PageFault { qpn: qp.qpn, fault }, stats);
+    if qp.ctx.service.is_reliable() {
+        not_ready(qp, common, psn);
+    }
+    true
+}
+
+/// The request comes again.
+fn not_ready(qp: &mut Qp, common: &mut Common, psn: Psn) {
+    common.stats.rnr_naks_sent += 1;
+    qp.responder.nak_sent |= psn == qp.responder.expected;
+    let (syndrome, msn) = (Syndrome::RnrNak { timer: qp.attrs.min_rnr_timer }, qp.responder.msn);
+    qp.responder.answers.push_back(Answer::Nak { psn, syndrome, msn });
+}
+
+/// A request to a responder that waits. False if it is lost.
+pub(super) fn wait(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
+    let Some(stop) = &qp.responder.stop else { return false };
+    let psn = stop.psn;
+    let reliable = qp.ctx.service.is_reliable();
+    // All others come behind it again.
+    if reliable && packet.psn() == psn {
+        not_ready(qp, common, psn);
+    }
+    reliable
+}
+
+/// Keeps a datagram for a queue pair that waits. False if it is lost.
+pub(super) fn hold(qp: &mut Qp, frame: &Frame) -> bool {
+    let Some(stop) = &mut qp.responder.stop else { return false };
+    if stop.held.len() >= MAX_HELD {
+        return false;
+    }
+    stop.held.push(frame.clone());
+    true
+}
+
+/// The memory of an answer to a READ isn't there. The requester asks for it again, and for all
+/// behind it, which is answered as before. False if nobody would bring the page.
+pub(super) fn stop_answer(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
+    let Answer::Read { psn, va, rkey, left, .. } = answer else { return false };
+    if qp.state == QpState::Err {
+        return false;
+    }
+    let packet = left.min(qp.mtu()) as u16;
+    let wanted = Wanted::Memory { write: false, rkey, va, len: left, packet };
+    let answers = std::mem::take(&mut qp.responder.answers);
+    if !stop(qp, common, psn, wanted) {
+        qp.responder.answers = answers;
+        return false;
+    }
+    true
+}
+
+/// A queue pair goes on that waits with this token, or its work fails. Gives the datagrams that
+/// were kept for it.
+pub(super) fn go_on(qp: &mut Qp, common: &mut Common, token: u32, failed: bool) -> Vec<Frame> {
+    if let Some(halt) = qp.requester.halt.take_if(|halt| halt.token == token) {
+        send_on(qp, common, halt, failed);
+    }
+    match qp.responder.stop.take_if(|stop| stop.token == token) {
+        Some(stop) if failed && qp.receives() => {
+            refuse(qp, common, &stop);
+            Vec::new()
+        }
+        Some(stop) => stop.held,
+        None => Vec::new(),
+    }
+}
+
+fn send_on(qp: &mut Qp, common: &mut Common, halt: Halt, failed: bool) {
+    if !qp.sends() {
+        return;
+    }
+    if failed {
+        let is_it = |entry: &Entry| matches!(entry, Entry::Live(r) if r.wqe.index == halt.index);
+        if let Some(at) = qp.requester.queue.iter().position(is_it)
+            && let Some(Entry::Live(request)) = qp.requester.queue.get(at)
+        {
+            let (index, opcode) = (request.wqe.index, request.wqe.opcode);
+            qp.requester.queue[at] = Entry::Failed { index, opcode, why: FAILED };
+            if at == qp.requester.cursor {
+                qp.requester.packet = 0;
+            }
+        }
+    }
+    if halt.again {
+        let oldest = qp.requester.oldest;
+        qp.requester.seek(oldest);
+    }
+    qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
+    retire(qp, common);
+}
+
+fn refuse(qp: &mut Qp, common: &mut Common, stop: &Stop) {
+    if stop.receive
+        && let Some(receive) = qp.responder.abandon()
+    {
+        complete::receive_failed(qp, common, &receive, FAILED);
+    }
+    if !qp.ctx.service.is_reliable() {
+        qp.state = QpState::Err;
+        return;
+    }
+    responder::refuse(qp, common, NakCode::REMOTE_OPERATIONAL);
+    if let Some(Answer::Nak { psn, .. }) = qp.responder.answers.back_mut() {
+        *psn = stop.psn;
+    }
+}
+
+impl Hca {
+    /// Whether somebody takes page faults ([`HcaEvent::PageFault`]) and answers each by
+    /// [`Hca::resume`]. Without, a page that isn't there is memory that doesn't answer.
+    pub fn tell_page_faults(&mut self, are_told: bool) {
+        self.common.faults.are_told = are_told;
+    }
+
+    /// The driver has brought the page of a page fault, or could not. A queue pair that is gone, in
+    /// error or reset by now doesn't mind.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`] if no page fault of this token is open.
+    pub fn resume(&mut self, token: u32, failed: bool) -> Result<(), HcaError> {
+        let missing = HcaError::BadHandle { noun: Noun::PageFault, number: token };
+        let qpn = self.common.faults.close(token).ok_or(missing)?;
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            self.targets.resume(qpn, token, failed, &mut self.common);
+            self.enqueue(qpn);
+            return Ok(());
+        };
+        for frame in go_on(qp, &mut self.common, token, failed) {
+            if let Ok(packet) = Packet::parse(&frame.bytes)
+                && !datagram::receive(qp, &mut self.common, &packet, &frame)
+            {
+                self.common.stats.dropped += 1;
+            }
+        }
+        self.enqueue(qpn);
+        self.settle(qpn);
+        Ok(())
+    }
+}

@@ -232,7 +232,7 @@ fn a_bad_advice_is_refused() {
         pd.prefetch(&[sge], what, true).unwrap_err().to_errno()
     };
     let pinned = server.pd.expose(PAGE, AccessFlags::empty()).unwrap();
-    assert_eq!(errno(&server.pd, pinned.sge(0, 8), Prefetch::Read), Errno::EINVAL);
+    assert_eq!(errno(&server.pd, pinned.sge(0, 8), Prefetch::Read), Errno::ENOENT);
     let unknown = Sge { lkey: 0xffff_ff00, ..sge };
     assert_eq!(errno(&server.pd, unknown, Prefetch::Read), Errno::ENOENT);
     assert_eq!(errno(&server.pd, sge, Prefetch::Write), Errno::EPERM);

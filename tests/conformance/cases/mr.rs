@@ -115,8 +115,8 @@ fn registrations() -> Vec<Case> {
         // 6.1.
         access(IB_UVERBS_ACCESS_ZERO_BASED | 1, driver(&Want::Ok, &RXE_REFUSES)),
         access(IB_UVERBS_ACCESS_HUGETLB | 1, driver(&Want::Ok, &RXE_REFUSES)),
-        // EINVAL at 6.1, EOPNOTSUPP at 6.12; rxe has on-demand paging at 7.2.
-        access(IB_UVERBS_ACCESS_ON_DEMAND | 1, driver(&MLX5_PAGING, &RXE_PAGING)),
+        // rxe has on-demand paging at 7.2: before, EINVAL at 6.1, EOPNOTSUPP at 6.12.
+        access(IB_UVERBS_ACCESS_ON_DEMAND | 1, driver(&Want::Ok, &RXE_PAGING)),
         // The flags of FLUSH are of Linux 6.2; rxe has the global one, and the other for persistent
         // memory.
         access(1 << 8 | 1, driver(&NO_FLUSH, &Want::Since((6, 2), &EINVAL, &Want::Ok))),
@@ -159,7 +159,6 @@ pub(super) const NO_OBJECT: Want = Want::Since((6, 15), &Want::Either(&EINVAL, &
 
 // Which errno a device without a feature gives, by version; measured at 6.1, 6.12 and 7.2.
 const NO_PAGING: Want = Want::Since((6, 2), &EINVAL, &EOPNOTSUPP);
-const MLX5_PAGING: Want = Want::InProcess { here: &Want::Ok, there: &NO_PAGING };
 const RXE_PAGING: Want = Want::Since((6, 15), &NO_PAGING, &Want::Ok);
 const NO_FLUSH: Want = Want::Since((6, 2), &EINVAL, &EOPNOTSUPP);
 const RXE_REFUSES: Want = Want::Since((6, 3), &Want::Ok, &EOPNOTSUPP);
@@ -172,18 +171,12 @@ const fn driver(mlx5: &'static Want, rxe: &'static Want) -> Want {
 const ADVISE: &str =
     "core/uverbs_std_types_mr.c:UVERBS_METHOD_ADVISE_MR; hw/mlx5/odp.c:mlx5_ib_advise_mr";
 
-/// What an advice is answered where there is some.
-const fn paging(here: &'static Want) -> Want {
-    Want::InProcess { here, there: &EOPNOTSUPP }
-}
-
 fn advices() -> Vec<Case> {
     let with = |name, want, change: fn(&Rig, &mut ib_uverbs_sge) -> (u64, u32)| {
         case("advice", name, ADVISE, want, move |rig: &Rig| {
             let mut request = rig.reg_mr_request();
             request.access_flags |= IB_UVERBS_ACCESS_ON_DEMAND;
-            // Where there is no paging the region is pinned, and no driver looks at it.
-            let made = rig.new_mr(&request).or_else(|_| rig.new_mr(&rig.reg_mr_request()))?;
+            let made = rig.new_mr(&request)?;
             let mut sge = ib_uverbs_sge { addr: request.hca_va, length: 4096, lkey: made.lkey };
             let (advice, flags) = change(rig, &mut sge);
             let cmd = rig
@@ -197,20 +190,20 @@ fn advices() -> Vec<Case> {
         .only(World::Mlx5, "rxe has paging at 7.2 alone")
     };
     vec![
-        with("to read", paging(&Want::Ok), |_, _| (0, 1)),
-        with("to write", paging(&Want::Ok), |_, _| (1, 1)),
-        with("without a fault", paging(&Want::Ok), |_, _| (2, 1)),
-        with("without waiting", paging(&Want::Ok), |_, _| (0, 0)),
+        with("to read", Want::Ok, |_, _| (0, 1)),
+        with("to write", Want::Ok, |_, _| (1, 1)),
+        with("without a fault", Want::Ok, |_, _| (2, 1)),
+        with("without waiting", Want::Ok, |_, _| (0, 0)),
         with("unknown advice", EOPNOTSUPP, |_, _| (3, 1)),
-        with("no key", paging(&ENOENT), |_, sge| {
+        with("no key", ENOENT, |_, sge| {
             sge.lkey = 0xffff_ff00;
             (0, 1)
         }),
-        with("a key of pinned memory", paging(&EINVAL), |rig, sge| {
+        with("a key of pinned memory", ENOENT, |rig, sge| {
             sge.lkey = rig.new_mr(&rig.reg_mr_request()).expect("a region").lkey;
             (0, 1)
         }),
-        with("over the end", paging(&EFAULT), |_, sge| {
+        with("over the end", EFAULT, |_, sge| {
             sge.length = 8193;
             (0, 1)
         }),

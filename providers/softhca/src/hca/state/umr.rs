@@ -379,7 +379,8 @@ fn give_pages(
     let need = match new.len {
         // A block of a key of all memory has no end of its own: it ends with its pages
         // (`hw/mlx5/odp.c`, `implicit_get_child_mr`).
-        _ if new.free || new.len == u64::MAX => 0,
+        _ if new.free => 0,
+        u64::MAX if new.in_page() == 0 => 0,
         len => {
             let end = new.in_page().checked_add(len).ok_or(KeyFault::Range)?;
             end.div_ceil(1 << new.page_shift)

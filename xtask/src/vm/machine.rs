@@ -110,7 +110,8 @@ impl Machine<'_> {
             ["-object", &memory],
             ["-m", MEMORY],
             ["-accel", accel],
-            // With five levels of page tables mlx5_ib makes a key of all memory out of a GiB of entries.
+            // With five levels of page tables mlx5_ib makes a key of all memory out of a GiB of
+            // entries.
             ["-cpu", "max,la57=off"],
             ["-smp", &self.processors.to_string()],
             ["-append", append],

@@ -48,8 +48,8 @@ impl Key {
     /// "QUERY_SPECIAL_CONTEXTS", dump_fill_mkey). Below the keys that are given out.
     pub const DUMP_FILL: Key = Key::new(3, 0);
 
-    /// The device's own key of pages that aren't there: a block of another key by it is a page fault
-    /// (PRM "QUERY_SPECIAL_CONTEXTS", null_mkey).
+    /// The device's own key of pages that aren't there: a block of another key by it is a page
+    /// fault (PRM "QUERY_SPECIAL_CONTEXTS", null_mkey).
     pub const NULL: Key = Key::new(4, 0);
 
     /// The key of a context.

@@ -10,6 +10,7 @@ mod hostile;
 mod lossy;
 mod moderation;
 mod packets;
+mod page_fault_services;
 mod page_faults;
 mod pages;
 mod pending;

@@ -3,38 +3,34 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl, mlx5_wqe_av};
 use uverbs_mlx5_prm::eqe::PageFaultType;
 use uverbs_mlx5_prm::opcode::Opcode;
-use zerocopy::IntoBytes;
-use zerocopy::byteorder::big_endian::U32;
 
 use crate::hca::dma::{ABSENT, READ_ONLY};
 use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::hca::{
-    Access, Blocks, DctContext, HcaConfig, HcaError, HcaEvent, Indirect, MkeyContext, Mtu, Noun,
-    PageFault, QpState, QpTransition, Region, Service,
+    Access, Blocks, HcaConfig, HcaError, HcaEvent, Indirect, MkeyContext, Noun, PageFault, QpState,
+    QpTransition, Region,
 };
 use crate::wire::Faults;
 
 const PAGE: u64 = 4096;
-const SRC: u64 = 0x1f00;
-const DST: u64 = 0x30_0080;
-const QKEY: u32 = 0x1122_3344;
+pub(super) const SRC: u64 = 0x1f00;
+pub(super) const DST: u64 = 0x30_0080;
 /// Vendor syndrome of a page that did not come (mlx5dv.h).
-const NO_PAGE: u8 = 0x93;
+pub(super) const NO_PAGE: u8 = 0x93;
 
 /// The driver of a host: a key over the buffer none of whose pages is there, and the pages.
-struct Pager {
+pub(super) struct Pager {
     host: usize,
-    key: Key,
+    pub(super) key: Key,
     pages: Vec<u64>,
-    told: Vec<PageFault>,
+    pub(super) told: Vec<PageFault>,
 }
 
 impl Pager {
-    fn new(rig: &mut Rig, host: usize) -> Pager {
+    pub(super) fn new(rig: &mut Rig, host: usize) -> Pager {
         let at = &mut rig.hosts[host];
         at.hca.tell_page_faults(true);
         let Region::Pages { pages, .. } = at.buf.clone() else { unreachable!() };
@@ -45,7 +41,12 @@ impl Pager {
     }
 
     /// Changes the entries of the pages of these bytes.
-    fn set(&self, rig: &mut Rig, bytes: std::ops::Range<u64>, entry: impl Fn(u64) -> u64) {
+    pub(super) fn set(
+        &self,
+        rig: &mut Rig,
+        bytes: std::ops::Range<u64>,
+        entry: impl Fn(u64) -> u64,
+    ) {
         let (first, last) = (bytes.start / PAGE, bytes.end.div_ceil(PAGE));
         let new = self.pages[first as usize..last as usize].iter().map(|&page| entry(page));
         let keys = &mut rig.hosts[self.host].hca.common.keys;
@@ -53,7 +54,7 @@ impl Pager {
     }
 
     /// The page faults since the last look.
-    fn faults(&self, rig: &mut Rig) -> Vec<PageFault> {
+    pub(super) fn faults(&self, rig: &mut Rig) -> Vec<PageFault> {
         let events = rig.hosts[self.host].events().into_iter();
         events
             .filter_map(|event| match event {
@@ -64,7 +65,7 @@ impl Pager {
     }
 
     /// Answers all: of a work request each page comes, of a request those of its next packet.
-    fn answer(&mut self, rig: &mut Rig, failed: bool) {
+    pub(super) fn answer(&mut self, rig: &mut Rig, failed: bool) {
         for fault in self.faults(rig) {
             let bytes = match fault {
                 PageFault::Wqe { .. } => 0..BUF_LEN,
@@ -81,17 +82,17 @@ impl Pager {
         }
     }
 
-    fn open(&self, rig: &Rig) -> usize {
+    pub(super) fn open(&self, rig: &Rig) -> usize {
         rig.hosts[self.host].hca.common.faults.count()
     }
 }
 
-fn token(fault: PageFault) -> u32 {
+pub(super) fn token(fault: PageFault) -> u32 {
     let (PageFault::Wqe { token, .. } | PageFault::Rdma { token, .. }) = fault;
     token
 }
 
-fn kinds(faults: &[PageFault]) -> Vec<PageFaultType> {
+pub(super) fn kinds(faults: &[PageFault]) -> Vec<PageFaultType> {
     let kind = |fault: &PageFault| match *fault {
         PageFault::Wqe { kind, .. } => kind,
         PageFault::Rdma { write: true, .. } => PageFaultType::RDMA_WRITE,
@@ -101,12 +102,12 @@ fn kinds(faults: &[PageFault]) -> Vec<PageFaultType> {
 }
 
 /// A while in which a queue that waits for a page asks for it a few times.
-fn soon(rig: &mut Rig) {
+pub(super) fn soon(rig: &mut Rig) {
     rig.run_until(rig.now + Duration::from_millis(1));
 }
 
 /// Until nothing waits.
-fn run(rig: &mut Rig, pagers: &mut [&mut Pager]) {
+pub(super) fn run(rig: &mut Rig, pagers: &mut [&mut Pager]) {
     for _ in 0..10_000 {
         soon(rig);
         pagers.iter_mut().for_each(|pager| pager.answer(rig, false));
@@ -134,7 +135,7 @@ fn operations() -> [(Opcode, Vec<PageFaultType>, Vec<PageFaultType>); 6] {
 }
 
 /// A work request of `len` bytes with memory of either key.
-fn request(opcode: Opcode, len: u32, near: Key, far: Key) -> Wr {
+pub(super) fn request(opcode: Opcode, len: u32, near: Key, far: Key) -> Wr {
     let wr = Wr::new(opcode).seg(SRC, len, near).remote(DST, far);
     match opcode {
         Opcode::SEND => Wr { remote: None, ..wr },
@@ -148,8 +149,8 @@ fn is_atomic(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::ATOMIC_CS | Opcode::ATOMIC_FA)
 }
 
-/// Takes all pages away, gives memory its content, posts the work request and its receive, and runs;
-/// then both have completed well and memory is right.
+/// Takes all pages away, gives memory its content, posts the work request and its receive, and
+/// runs; then both have completed well and memory is right.
 fn carry_out(
     rig: &mut Rig,
     (a, b): (&mut End, &mut End),
@@ -390,154 +391,6 @@ fn a_null_block_is_a_page_fault() {
 }
 
 #[test]
-fn datagrams_wait_for_the_pages_of_a_receive() {
-    let mut rig = Rig::new(2);
-    let mut srq = rig.srq(1, 6, 0, None);
-    let mut setup = Setup { service: Service::Ud, ..Setup::default() };
-    setup.attrs.qkey = QKEY;
-    let mut a = rig.end(0, &setup);
-    let mut b = rig.end(1, &Setup { srq: Some(srq.srqn), ..setup.clone() });
-    for end in [&a, &b] {
-        let hca = &mut rig.hosts[end.host].hca;
-        for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
-            hca.modify_qp(end.qpn, to, &setup.attrs).unwrap();
-        }
-    }
-    let mut far = Pager::new(&mut rig, 1);
-    for slot in 0..20 {
-        rig.receive_shared(&mut srq, &[(DST + slot * 128, 128, far.key)]);
-    }
-    let mut av = mlx5_wqe_av::default();
-    av.key.qkey = U32::new(QKEY);
-    av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(b.qpn.0).0);
-    av.grh_gid_fl = U32::new(GrhGidFl::ZERO.with_grh(true).0);
-    av.rgid = rig.hosts[1].address.gid;
-    let key = rig.hosts[0].key;
-    for n in 0..18u64 {
-        rig.hosts[0].put(SRC + 8 * n, &[n as u8; 8]);
-        let mut wr = Wr::new(Opcode::SEND).seg(SRC + 8 * n, 8, key);
-        wr.address = av.as_bytes().to_vec();
-        rig.post(&mut a, &wr);
-    }
-    soon(&mut rig);
-    assert_eq!(rig.sent(&mut a).len(), 18, "sent is done");
-    assert_eq!(rig.got(&mut b).len(), 0);
-    far.answer(&mut rig, false);
-    assert_eq!(kinds(&far.told), [PageFaultType::RMP]);
-    let PageFault::Wqe { queue, index, .. } = far.told[0] else { unreachable!() };
-    assert_eq!((queue, index), (srq.srqn.0, 0));
-    rig.run();
-    // In their order; two more than are kept were lost.
-    assert_eq!(rig.got(&mut b).len(), 16);
-    for n in 0..16 {
-        assert_eq!(rig.hosts[1].get(DST + n * 128 + 40, 8), [n as u8; 8]);
-    }
-    // What can't come ends the queue, and gives the receive back.
-    far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
-    let mut wr = Wr::new(Opcode::SEND).seg(SRC, 8, key);
-    wr.address = av.as_bytes().to_vec();
-    rig.post(&mut a, &wr);
-    soon(&mut rig);
-    far.answer(&mut rig, true);
-    rig.run();
-    let got = rig.got(&mut b);
-    assert_eq!((got.len(), got[0].kind, got[0].syndrome, got[0].vendor), (1, 14, 4, NO_PAGE));
-}
-
-#[test]
-fn an_unreliable_connection_loses_what_has_no_page() {
-    let mut rig = Rig::new(2);
-    let (mut a, mut b) = rig.pair(&Setup { service: Service::Uc, ..Setup::default() });
-    let mut far = Pager::new(&mut rig, 1);
-    let key = rig.hosts[0].key;
-    rig.receive(&mut b, &[(DST, 3000, far.key)]);
-    for n in 0..2 {
-        rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 3000, key));
-        soon(&mut rig);
-        assert_eq!(rig.got(&mut b).len(), n, "the second one arrives");
-        far.answer(&mut rig, false);
-        assert_eq!(far.told.len(), 1);
-    }
-    assert_eq!(rig.state(&b), QpState::Rts);
-}
-
-#[test]
-fn a_target_of_dynamic_connections_waits() {
-    let mut rig = Rig::new(2);
-    let (mut cq, mut srq) = (rig.cq(1, 8, 64), rig.srq(1, 6, 0, None));
-    let context = DctContext {
-        pd: PD,
-        cq: cq.cqn,
-        srq: srq.srqn,
-        key: 7,
-        user_index: 0,
-        cqe_version: 1,
-        access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-        pkey_index: 0,
-        path_mtu: Mtu::B1024,
-        min_rnr_timer: 1,
-        counter_set: 0,
-    };
-    let dctn = rig.hosts[1].hca.create_dct(context).unwrap();
-    let mut ends = [0, 0].map(|host| {
-        let setup = Setup { service: Service::Dci, ..Setup::default() };
-        let end = rig.end(host, &setup);
-        for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
-            rig.hosts[0].hca.modify_qp(end.qpn, to, &setup.attrs).unwrap();
-        }
-        end
-    });
-    let (mut near, mut far) = (Pager::new(&mut rig, 0), Pager::new(&mut rig, 1));
-    let mut av = mlx5_wqe_av::default();
-    av.set_dc_key(7);
-    av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(dctn.0).0);
-    av.rgid = rig.hosts[1].address.gid;
-    let data = pattern(3000, 1);
-    rig.hosts[0].put(SRC, &data);
-    for opcode in [Opcode::SEND, Opcode::RDMA_WRITE, Opcode::RDMA_READ] {
-        near.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
-        far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
-        rig.hosts[1].put(DST, &data);
-        for end in &mut ends {
-            if opcode == Opcode::SEND {
-                rig.receive_shared(&mut srq, &[(DST, 3000, far.key)]);
-            }
-            let mut wr = request(opcode, 3000, near.key, far.key);
-            wr.address = av.as_bytes().to_vec();
-            rig.post(end, &wr);
-        }
-        run(&mut rig, &mut [&mut near, &mut far]);
-        for end in &mut ends {
-            assert_eq!(rig.sent(end).iter().map(|got| got.kind).collect::<Vec<_>>(), [0]);
-        }
-        assert_eq!(rig.hosts[1].get(DST, 3000), data);
-    }
-    assert_eq!(std::iter::from_fn(|| rig.poll(1, &mut cq)).count(), 2);
-    // One connection fails, and no other.
-    far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
-    let mut wr = request(Opcode::RDMA_WRITE, 64, rig.hosts[0].key, far.key);
-    wr.address = av.as_bytes().to_vec();
-    rig.post(&mut ends[0], &wr);
-    soon(&mut rig);
-    far.answer(&mut rig, true);
-    rig.run();
-    assert_eq!(rig.sent(&mut ends[0])[0].syndrome, 0x14);
-    rig.post(&mut ends[1], &wr);
-    run(&mut rig, &mut [&mut far]);
-    assert_eq!(rig.sent(&mut ends[1])[0].kind, 0);
-    // A target that is destroyed meanwhile leaves nothing open.
-    far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
-    rig.post(&mut ends[1], &wr);
-    soon(&mut rig);
-    let fault = far.faults(&mut rig)[0];
-    rig.hosts[1].hca.drain_dct(dctn).unwrap();
-    soon(&mut rig);
-    rig.hosts[1].hca.destroy_dct(dctn).unwrap();
-    assert_eq!(far.open(&rig), 0);
-    assert!(rig.hosts[1].hca.resume(token(fault), false).is_err());
-}
-
-#[test]
 fn queues_that_end_meanwhile() {
     let mut rig = Rig::new(2);
     let (near, far) = (Pager::new(&mut rig, 0), Pager::new(&mut rig, 1));
@@ -617,31 +470,6 @@ fn a_key_that_is_destroyed_meanwhile_is_an_error() {
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].syndrome, 0x13, "remote access");
     assert_eq!(rig.state(&b), QpState::Err);
-}
-
-#[test]
-fn a_copy_waits_for_its_pages() {
-    let mut rig = Rig::new(1);
-    let (mut a, _) = rig.pair(&Setup::default());
-    let mut pager = Pager::new(&mut rig, 0);
-    for failed in [false, true] {
-        pager.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
-        let data = pattern(9000, 2);
-        rig.hosts[0].put(SRC, &data);
-        let mut wr = Wr::new(Opcode::MMO).seg(SRC, 9000, pager.key).seg(DST, 9000, pager.key);
-        wr.address = vec![0; 16];
-        let mut bytes = wr.bytes(a.qpn, a.posted);
-        bytes[0] = 1;
-        rig.write_wqe(&mut a, &bytes);
-        rig.ring(&a);
-        soon(&mut rig);
-        assert_eq!(rig.sent(&mut a), []);
-        pager.answer(&mut rig, failed);
-        rig.run();
-        let sent = rig.sent(&mut a);
-        assert_eq!((sent[0].kind == 0, sent[0].syndrome), (!failed, if failed { 4 } else { 0 }));
-        assert_eq!(rig.hosts[0].get(DST, 9000), data);
-    }
 }
 
 proptest! {

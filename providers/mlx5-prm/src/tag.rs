@@ -1,6 +1,6 @@
 //! Tag matching: the segment that changes the list, the header that travels.
 
-use crate::bits::{bits, layout};
+use crate::bits::{bits, layout, named};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 bits! {
@@ -43,10 +43,77 @@ layout! {
     }
 }
 
+impl TmOpcode {
+    /// The list stays as it is.
+    pub const NOP: u8 = 0;
+    /// A tag is added at the end.
+    pub const APPEND: u8 = 1;
+    /// A tag is taken out.
+    pub const REMOVE: u8 = 2;
+}
+
+/// `app` of a completion: tag matching (rdma-core mlx5.h, `MLX5_CQE_APP_TAG_MATCHING`).
+pub const MLX5_CQE_APP_TAG_MATCHING: u8 = 1;
+
+named! {
+    /// `app_op` of such a completion (rdma-core cq.c, `MLX5_CQE_APP_OP_TM_*`).
+    pub struct TmAppOp(u8) {
+        /// A message took a tag; its data is yet to come.
+        CONSUMED = 0x1,
+        /// The data of a message that took a tag has come.
+        EXPECTED = 0x2,
+        /// A message found no tag.
+        UNEXPECTED = 0x3,
+        /// A message that has no tag.
+        NO_TAG = 0x4,
+        /// A tag was added.
+        APPEND = 0x5,
+        /// A tag was taken out, or was no longer there.
+        REMOVE = 0x6,
+        /// The list stayed as it was.
+        NOOP = 0x7,
+        /// As CONSUMED, and software is to fetch the data.
+        CONSUMED_SW_RDNV = 0x9,
+        /// A message took a tag, and its data has come.
+        CONSUMED_MSG = 0xa,
+        /// A message took a tag, its header has come, and software is to fetch the data.
+        CONSUMED_MSG_SW_RDNV = 0xb,
+        /// The data of a message that took a tag won't come.
+        MSG_COMPLETION_CANCELED = 0xc,
+    }
+}
+
+named! {
+    /// `opcode` of [`ibv_tmh`] (rdma-core `infiniband/tm_types.h`, `IBV_TMH_*`).
+    pub struct TmhOp(u8) {
+        /// No tag.
+        NO_TAG = 0,
+        /// The header alone; the data is to be fetched.
+        RNDV = 1,
+        /// The data was fetched.
+        FIN = 2,
+        /// Header and data.
+        EAGER = 3,
+    }
+}
+
+layout! {
+    /// Rendezvous header, behind the other one: where the data is (rdma-core
+    /// `infiniband/tm_types.h`).
+    pub struct ibv_rvh[16] {
+        /// Its address.
+        pub va: U64,
+        /// Its key.
+        pub rkey: U32,
+        /// Bytes.
+        pub len: U32,
+    }
+}
+
 layout! {
     /// Tag-matching header of a message (rdma-core `infiniband/tm_types.h`).
     pub struct ibv_tmh[16] {
-        /// 0 no tag, 1 rendezvous, 2 end, 3 eager.
+        /// [`TmhOp`].
         pub opcode: u8,
         /// Zero.
         pub reserved: [u8; 3],

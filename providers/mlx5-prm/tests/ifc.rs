@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::queue::{MLX5_CMD_DATA_BLOCK_SIZE, mlx5_cmd_layout, mlx5_cmd_prot_block};
 use uverbs_mlx5_prm::cmd::{
-    Block, Field, caps, cq, dct, eq, flow, hca, header, iseg, mcast, memic, mkey, nic, qp,
+    Block, Field, caps, cq, dct, eq, flow, general, hca, header, iseg, mcast, memic, mkey, nic, qp,
     register, rq, simple, sq, steering, umem, vport,
 };
 use uverbs_mlx5_prm::eqe::{
@@ -59,7 +59,7 @@ macro_rules! modules {
 
 fn rust_side() -> Vec<Module> {
     modules! {
-        caps: cmd_hca_cap atomic_caps odp_cap odp_scheme_cap odp_per_transport_service_cap roce_cap per_protocol_networking_offload_caps flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
+        caps: cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap odp_scheme_cap odp_per_transport_service_cap roce_cap per_protocol_networking_offload_caps flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
         nic: query_nic_vport_context_out modify_nic_vport_context_in modify_nic_vport_field_select nic_vport_context mac_address_layout set_roce_address_in roce_addr_layout;
         sq: sqc rqc create_sq_in create_sq_out modify_sq_in destroy_sq_in query_sq_in query_sq_out create_rq_in create_rq_out modify_rq_in destroy_rq_in query_rq_in query_rq_out;
         steering: tisc create_tis_in create_tis_out destroy_tis_in tirc rx_hash_field_select create_tir_in create_tir_out modify_tir_in modify_tir_bitmask destroy_tir_in rqtc rq_num create_rqt_in create_rqt_out modify_rqt_in rqt_bitmask destroy_rqt_in;
@@ -70,11 +70,12 @@ fn rust_side() -> Vec<Module> {
         iseg: initial_seg;
         dct: dctc create_dct_in create_dct_out drain_dct_in destroy_dct_in query_dct_in query_dct_out arm_dct_in;
         mcast: attach_to_mcg_in detach_from_mcg_in;
-        memic: device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in;
+        memic: device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in modify_memic_in modify_memic_out;
+        general: general_obj_in_cmd_hdr general_obj_out_cmd_hdr general_obj_create_param;
         mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out page_fault_resume_in trans_page_fault_info;
         qp: ads qpc create_qp_in create_qp_out destroy_qp_in rst2init_qp_in query_qp_in query_qp_out;
         register: ptys_reg pmtu_reg pvlc_reg paos_reg ppcnt_reg;
-        rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in;
+        rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in xrqc tag_matching_topology_context create_xrq_in create_xrq_out destroy_xrq_in query_xrq_in query_xrq_out arm_rq_in;
         simple: alloc_uar_out dealloc_uar_in alloc_pd_out dealloc_pd_in alloc_xrcd_out dealloc_xrcd_in alloc_transport_domain_out dealloc_transport_domain_in create_uctx_in create_uctx_out destroy_uctx_in alloc_q_counter_out dealloc_q_counter_in;
         umem: umem create_umem_in create_umem_out destroy_umem_in;
         vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out query_vport_counter_out query_q_counter_in query_q_counter_out traffic_counter;
@@ -114,15 +115,28 @@ fn what_only_users_know_is_where_they_have_it() {
         ("cmd_hca_cap log_dma_mmo_max_size", caps::LOG_DMA_MMO_MAX_SIZE),
         ("cmd_hca_cap rts2rts_qp_udp_sport", caps::RTS2RTS_QP_UDP_SPORT),
         ("cmd_hca_cap dma_mmo_sq", caps::DMA_MMO_SQ),
+        ("cmd_hca_cap_2 log_reserved_qpn_granularity", caps::LOG_RESERVED_QPN_GRANULARITY),
         ("qpc dbr_umem_id", umem::QPC_DBR_UMEM_ID),
+        ("rts2rts_qp_in qpc_ext", qp::RTS2RTS_QPC_EXT),
         ("rts2rts_qp_in opt_param_mask_95_32", qp::RTS2RTS_OPT_PARAM_MASK_95_32),
     ];
     let rust = fields.map(|(name, field)| format!("{name} {} {}", field.bit(), field.width()));
     let text = include_str!("fixtures/ifc_users.tsv").replace('\t', " ");
     assert_eq!(text.lines().collect::<Vec<_>>(), rust);
+    // Counted by hand along the same header: `rts2rts_qp_in` up to its `qpc_data_ext`, and
+    // `create_av_qp_mapping_in`; along `tests/test_mlx5_dm_ops.py`, whose bytes are those of the
+    // answer, 16 before its capabilities.
+    let at = |field: Field| (field.bit() / 8, field.width());
+    assert_eq!(at(qp::RTS2RTS_DCI_STREAM_CHANNEL_ID), (264 + 8 + 2, 16));
+    assert_eq!(at(general::AV_QP_MAPPING_QPN), (16 + 12, 32));
+    assert_eq!(at(memic::INCREMENT_SIZES), (20 - 16, 8));
+    assert_eq!(at(memic::TEST_AND_SET_SIZES), (22 - 16, 8));
+    // Along rdma-core's `tests/mlx5_prm_structs.py`: `CmdHcaCap2`, the byte behind
+    // `ts_cqe_metadata_size2wqe_counter`.
+    let bulk = caps::FLOW_COUNTER_BULK_LOG_MAX_ALLOC;
+    assert_eq!((bulk.bit(), bulk.width()), (8 * 74 + 3, 5));
     // Counted by hand along rdma-core's `tests/mlx5_prm_structs.py`: `CreateCqIn` behind its
     // context, `SwCqc`.
-    let at = |field: Field| (field.bit() / 8, field.width());
     assert_eq!(at(umem::CQ_UMEM_OFFSET), (16 + 64, 64));
     assert_eq!(at(umem::CQ_UMEM_ID), (16 + 64 + 8, 32));
     assert_eq!(at(umem::CQC_DBR_UMEM_ID), (4, 32));

@@ -6,6 +6,7 @@ ifc! {
     /// General capabilities (`mlx5_ifc_cmd_hca_cap_bits`).
     pub mod cmd_hca_cap[256] {
         PAGE_REQUEST_DISABLE: 0x6 + 1;
+        HCA_CAP_2: 0x20 + 1;
         VHCA_ID: 0x30 + 16;
         LOG_MAX_SRQ_SZ: 0x80 + 8;
         LOG_MAX_QP_SZ: 0x88 + 8;
@@ -25,6 +26,7 @@ ifc! {
         UMR_EXTENDED_TRANSLATION_OFFSET: 0x118 + 1;
         NULL_MKEY: 0x119 + 1;
         LOG_MAX_KLM_LIST_SIZE: 0x11a + 6;
+        QPC_EXTENSION: 0x122 + 1;
         LOG_MAX_RA_REQ_DC: 0x12a + 6;
         LOG_MAX_RA_RES_DC: 0x13a + 6;
         LOG_MAX_RA_REQ_QP: 0x14a + 6;
@@ -84,6 +86,11 @@ ifc! {
         LOG_MAX_MCG: 0x318 + 8;
         LOG_MAX_TRANSPORT_DOMAIN: 0x323 + 5;
         LOG_MAX_PD: 0x32b + 5;
+        DP_ORDERING_OOO_ALL_UD: 0x330 + 1;
+        DP_ORDERING_OOO_ALL_UC: 0x331 + 1;
+        DP_ORDERING_OOO_ALL_XRC: 0x332 + 1;
+        DP_ORDERING_OOO_ALL_DC: 0x333 + 1;
+        DP_ORDERING_OOO_ALL_RC: 0x334 + 1;
         LOG_MAX_XRCD: 0x33b + 5;
         LOG_MAX_RQ: 0x363 + 5;
         LOG_MAX_SQ: 0x36b + 5;
@@ -113,10 +120,16 @@ ifc! {
         DEVICE_FREQUENCY_MHZ: 0x4c0 + 32;
         DEVICE_FREQUENCY_KHZ: 0x4e0 + 32;
         NUM_OF_UARS_PER_PAGE: 0x520 + 32;
+        LOG_MAX_DCI_STREAM_CHANNELS: 0x58b + 5;
+        LOG_MAX_DCI_ERRORED_STREAMS: 0x593 + 5;
         CQE_128_ALWAYS: 0x5bd + 1;
         CQE_COMPRESSION_128: 0x5be + 1;
         CQE_COMPRESSION: 0x5bf + 1;
         CQE_COMPRESSION_MAX_NUM: 0x5d0 + 16;
+        TAG_MATCHING: 0x5f0 + 1;
+        RNDV_OFFLOAD_RC: 0x5f1 + 1;
+        RNDV_OFFLOAD_DC: 0x5f2 + 1;
+        LOG_TAG_MATCHING_LIST_SZ: 0x5f3 + 5;
         NATIVE_PORT_NUM: 0x608 + 8;
         NUM_VHCA_PORTS: 0x610 + 8;
     }
@@ -251,3 +264,17 @@ ifc! {
         OUTER_TCP_FLAGS: 0x16 + 1;
     }
 }
+
+ifc! {
+    /// More general capabilities (`mlx5_ifc_cmd_hca_cap_2_bits`).
+    pub mod cmd_hca_cap_2[256] {
+        DP_ORDERING_FORCE: 0x88 + 1;
+    }
+}
+
+/// `log_reserved_qpn_granularity`: numbers that are reserved at once. Only rdma-core's header has
+/// it.
+pub const LOG_RESERVED_QPN_GRANULARITY: Field = Field::new(0x93, 5);
+/// `flow_counter_bulk_log_max_alloc`: flow counters that are made at once. rdma-core's
+/// `tests/mlx5_prm_structs.py` (`CmdHcaCap2`) has it.
+pub const FLOW_COUNTER_BULK_LOG_MAX_ALLOC: Field = Field::new(0x253, 5);

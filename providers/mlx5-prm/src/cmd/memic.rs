@@ -1,6 +1,6 @@
 //! Device memory ("memory in chip"): capabilities and commands.
 
-use super::ifc;
+use super::{Field, ifc};
 
 ifc! {
     /// Capabilities (`mlx5_ifc_device_mem_cap_bits`).
@@ -11,8 +11,15 @@ ifc! {
         MEMIC_BAR_START_ADDR: 0x40 + 64;
         MEMIC_BAR_SIZE: 0x80 + 32;
         MAX_MEMIC_SIZE: 0xa0 + 32;
+        MEMIC_OPERATIONS: 0x200 + 32;
     }
 }
+
+/// Lengths of operands, a bit each from one byte on, that an increment and a test-and-set may have
+/// (reserved in the kernel's header; rdma-core `tests/test_mlx5_dm_ops.py` reads them).
+pub const INCREMENT_SIZES: Field = Field::new(0x20, 8);
+/// See [`INCREMENT_SIZES`].
+pub const TEST_AND_SET_SIZES: Field = Field::new(0x30, 8);
 
 ifc! {
     /// ALLOC_MEMIC (`mlx5_ifc_alloc_memic_in_bits`).
@@ -36,5 +43,21 @@ ifc! {
     pub mod dealloc_memic_in[32] {
         MEMIC_START_ADDR: 0x80 + 64;
         MEMIC_SIZE: 0xc0 + 32;
+    }
+}
+
+ifc! {
+    /// MODIFY_MEMIC: makes or ends the address of an operation on a piece
+    /// (`mlx5_ifc_modify_memic_in_bits`).
+    pub mod modify_memic_in[64] {
+        MEMIC_OPERATION_TYPE: 0x78 + 8;
+        MEMIC_START_ADDR: 0x80 + 64;
+    }
+}
+
+ifc! {
+    /// Answer to MODIFY_MEMIC (`mlx5_ifc_modify_memic_out_bits`).
+    pub mod modify_memic_out[64] {
+        MEMIC_OPERATION_ADDR: 0x80 + 64;
     }
 }

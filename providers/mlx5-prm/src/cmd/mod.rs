@@ -11,7 +11,7 @@
 //! | `opcode`, `queue` | what a command is, and how it travels |
 //! | `header` | what all commands share |
 //! | `hca`, `caps`, `register`, `iseg`, `vport`, `nic` | the device, its abilities, its port |
-//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast`, `sq`, `steering`, `flow`, `umem` | objects |
+//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast`, `sq`, `steering`, `flow`, `general`, `umem` | objects |
 
 mod field;
 pub(crate) use field::ifc;
@@ -22,6 +22,7 @@ pub mod cq;
 pub mod dct;
 pub mod eq;
 pub mod flow;
+pub mod general;
 pub mod hca;
 pub mod header;
 pub mod iseg;

@@ -55,7 +55,9 @@ ifc! {
         RNR_RETRY: 0x390 + 3;
         FRE: 0x394 + 1;
         NEXT_SEND_PSN: 0x3c8 + 24;
+        LOG_NUM_DCI_STREAM_CHANNELS: 0x3e3 + 5;
         CQN_SND: 0x3e8 + 24;
+        LOG_NUM_DCI_ERRORED_STREAMS: 0x403 + 5;
         DETH_SQPN: 0x408 + 24;
         LAST_ACKED_PSN: 0x448 + 24;
         SSN: 0x468 + 24;
@@ -127,6 +129,10 @@ ifc! {
 /// Of RTS2RTS_QP: more bits like those of `opt_param_mask`. Linux's header has no name for them,
 /// rdma-core's `mlx5_ifc.h` has.
 pub const RTS2RTS_OPT_PARAM_MASK_95_32: Field = Field::new(0x840, 64);
+/// Likewise: whether the input has an extension of the context.
+pub const RTS2RTS_QPC_EXT: Field = Field::new(0x40, 1);
+/// Likewise: the stream that is to go on, in that extension (`qpc_ext`).
+pub const RTS2RTS_DCI_STREAM_CHANNEL_ID: Field = Field::new(0x890, 16);
 
 ifc! {
     /// QUERY_QP (`mlx5_ifc_query_qp_in_bits`).

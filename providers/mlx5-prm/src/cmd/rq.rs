@@ -150,3 +150,69 @@ ifc! {
         LWM: 0x70 + 16;
     }
 }
+
+ifc! {
+    /// Receive queue with an application in the device (`mlx5_ifc_xrqc_bits`).
+    pub mod xrqc[320] {
+        STATE: 0x0 + 4;
+        TOPOLOGY: 0x14 + 4;
+        OFFLOAD: 0x1c + 4;
+        USER_INDEX: 0x28 + 24;
+        CQN: 0x48 + 24;
+        TAG_MATCHING_TOPOLOGY_CONTEXT: bytes 32 + 16;
+        WQ: bytes 128 + 192;
+    }
+}
+
+ifc! {
+    /// Of one that matches tags (`mlx5_ifc_tag_matching_topology_context_bits`).
+    pub mod tag_matching_topology_context[16] {
+        LOG_MATCHING_LIST_SZ: 0x0 + 4;
+        APPEND_NEXT_INDEX: 0x10 + 16;
+        SW_PHASE_CNT: 0x20 + 16;
+        HW_PHASE_CNT: 0x30 + 16;
+    }
+}
+
+ifc! {
+    /// CREATE_XRQ (`mlx5_ifc_create_xrq_in_bits`).
+    pub mod create_xrq_in[336] {
+        XRQ_CONTEXT: bytes 16 + 320;
+    }
+}
+
+ifc! {
+    /// Answer to CREATE_XRQ (`mlx5_ifc_create_xrq_out_bits`).
+    pub mod create_xrq_out[16] {
+        XRQN: 0x48 + 24;
+    }
+}
+
+ifc! {
+    /// DESTROY_XRQ (`mlx5_ifc_destroy_xrq_in_bits`).
+    pub mod destroy_xrq_in[16] {
+        XRQN: 0x48 + 24;
+    }
+}
+
+ifc! {
+    /// QUERY_XRQ (`mlx5_ifc_query_xrq_in_bits`).
+    pub mod query_xrq_in[16] {
+        XRQN: 0x48 + 24;
+    }
+}
+
+ifc! {
+    /// Answer to QUERY_XRQ (`mlx5_ifc_query_xrq_out_bits`).
+    pub mod query_xrq_out[336] {
+        XRQ_CONTEXT: bytes 16 + 320;
+    }
+}
+
+ifc! {
+    /// ARM_RQ (`mlx5_ifc_arm_rq_in_bits`).
+    pub mod arm_rq_in[16] {
+        SRQ_NUMBER: 0x48 + 24;
+        LWM: 0x70 + 16;
+    }
+}

@@ -40,6 +40,8 @@
     missing_debug_implementations,
     reason = "hidden types of the zerocopy derives; every type declared here derives Debug"
 )]
+// `ifc!` takes a field a step, and `cmd_hca_cap` has more than the default's 128.
+#![recursion_limit = "256"]
 
 mod bits;
 

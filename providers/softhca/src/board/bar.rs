@@ -14,6 +14,11 @@ pub(crate) const MSIX_PBA: u64 = 0x3000;
 pub(crate) const PAGE: u64 = MLX5_ADAPTER_PAGE_SIZE as u64;
 /// Numbers of doorbell pages: a page's offset / [`PAGE`].
 pub(crate) const FIRST_UAR: u32 = 0x10;
-pub(crate) const LAST_UAR: u32 = (DEVICE_MEMORY / PAGE) as u32 - 1;
-/// Where device memory starts: behind the doorbell pages.
+pub(crate) const LAST_UAR: u32 = (OPERATIONS / PAGE) as u32 - 1;
+/// Where operations on device memory start: behind the doorbell pages, and as long as all of it for
+/// each operation.
+pub(crate) const OPERATIONS: u64 = DEVICE_MEMORY - OPERATION_COUNT * DEVICE_MEMORY_LEN;
+/// Operations on device memory: see `firmware/memic.rs`.
+pub(crate) const OPERATION_COUNT: u64 = 2;
+/// Where device memory starts: at the end.
 pub(crate) const DEVICE_MEMORY: u64 = BAR0_LEN - DEVICE_MEMORY_LEN;

@@ -25,7 +25,12 @@ impl DeviceMemory {
     }
 
     /// Calls `access` with the bytes there, if there are so many.
-    fn at<T>(&self, offset: u64, len: u64, access: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+    pub(crate) fn at<T>(
+        &self,
+        offset: u64,
+        len: u64,
+        access: impl FnOnce(&mut [u8]) -> T,
+    ) -> Option<T> {
         let end = offset.checked_add(len)?;
         let range = usize::try_from(offset).ok()?..usize::try_from(end).ok()?;
         self.bytes().get_mut(range).map(access)

@@ -1,7 +1,8 @@
 //! Capabilities: what QUERY_HCA_CAP says. Everything not named here is 0: the device lacks it.
 
 use uverbs_mlx5_prm::cmd::caps::{
-    DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE, RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap,
+    DMA_MMO_SQ, FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LOG_DMA_MMO_MAX_SIZE,
+    LOG_RESERVED_QPN_GRANULARITY, RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap, cmd_hca_cap_2,
     flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
     per_protocol_networking_offload_caps, roce_cap,
 };
@@ -11,7 +12,7 @@ use super::call::{Call, Refusal};
 use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
 use super::steering;
 use super::umem::MAX_UMEM;
-use super::{Firmware, eq, memic, odp};
+use super::{Firmware, eq, flow, general, memic, odp};
 use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING};
 use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, MAX_BLOCK, ethernet};
 
@@ -24,6 +25,7 @@ mod kind {
     pub(super) const ROCE: u16 = 4;
     pub(super) const FLOW_TABLE: u16 = 7;
     pub(super) const DEVICE_MEMORY: u16 = 0xf;
+    pub(super) const GENERAL_2: u16 = 0x20;
 }
 
 /// `op_mod` of QUERY_HCA_CAP: kind, then whether the greatest possible value is wanted or the one
@@ -56,6 +58,7 @@ impl Firmware {
         match call.op_mod >> KIND_SHIFT {
             kind::GENERAL => self.general(cap),
             kind::ODP => odp::capabilities(cap),
+            kind::GENERAL_2 => general_2(cap, self.profile.is_ethernet()),
             kind::ATOMIC => self.atomic(cap),
             kind::DEVICE_MEMORY => memic::capabilities(cap),
             kind::ETHERNET if self.profile.is_ethernet() => offloads(cap),
@@ -168,6 +171,26 @@ impl Firmware {
         LOG_MAX_RA_RES_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
         LOG_MAX_RA_REQ_DC.set(cap, log2(config.max_rd_atomic.into()));
         LOG_MAX_RA_RES_DC.set(cap, log2(config.max_dest_rd_atomic.into()));
+        // libmlx5 changes lists by a queue pair that it connects to itself without a GRH
+        // (`create_cmd_qp`), which Linux refuses on Ethernet (`rdma_check_ah_attr`).
+        if !self.profile.is_ethernet() {
+            TAG_MATCHING.set(cap, 1);
+            RNDV_OFFLOAD_RC.set(cap, 1);
+            LOG_TAG_MATCHING_LIST_SZ.set(cap, config.log_max_tags.into());
+        }
+        QPC_EXTENSION.set(cap, 1);
+        LOG_MAX_DCI_STREAM_CHANNELS.set(cap, config.log_max_dci_streams.into());
+        LOG_MAX_DCI_ERRORED_STREAMS.set(cap, config.log_max_dci_streams.into());
+        // Messages may be delivered in any order, and are in that in which they were sent.
+        for may in [
+            DP_ORDERING_OOO_ALL_RC,
+            DP_ORDERING_OOO_ALL_UC,
+            DP_ORDERING_OOO_ALL_UD,
+            DP_ORDERING_OOO_ALL_XRC,
+            DP_ORDERING_OOO_ALL_DC,
+        ] {
+            may.set(cap, 1);
+        }
         LOCAL_CA_ACK_DELAY.set(cap, 4);
         DMA_MMO_SQ.set(cap, 1);
         LOG_DMA_MMO_MAX_SIZE.set(cap, config.max_copy.ilog2().into());
@@ -207,7 +230,8 @@ impl Firmware {
             PKEY_TABLE_SIZE.set(cap, PKEYS_128);
             GID_TABLE_SIZE.set(cap, GIDS_8);
         }
-        // The clock, counters, and the number of the function.
+        // The clock, counters, the number of the function, and more of all this.
+        HCA_CAP_2.set(cap, 1);
         PAGE_REQUEST_DISABLE.set(cap, 1);
         DRIVER_VERSION.set(cap, 1);
         VPORT_COUNTERS.set(cap, 1);
@@ -218,6 +242,14 @@ impl Firmware {
         DEVICE_FREQUENCY_KHZ.set(cap, FREQUENCY_KHZ);
         DEVICE_FREQUENCY_MHZ.set(cap, FREQUENCY_KHZ / 1000);
         VHCA_ID.set(cap, self.profile.number.into());
+    }
+}
+
+fn general_2(cap: &mut [u8], ethernet: bool) {
+    cmd_hca_cap_2::DP_ORDERING_FORCE.set(cap, 1);
+    LOG_RESERVED_QPN_GRANULARITY.set(cap, general::LOG_RESERVED_QPNS);
+    if ethernet {
+        FLOW_COUNTER_BULK_LOG_MAX_ALLOC.set(cap, flow::LOG_MAX_ROW);
     }
 }
 
@@ -257,6 +289,7 @@ fn numbers_and_doorbells(cap: &mut [u8]) {
     LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
     LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);
     LOG_MAX_TRANSPORT_DOMAIN.set(cap, LOG_MAX_NUMBER);
+    GENERAL_OBJ_TYPES.set(cap, general::KINDS);
     LOG_MAX_UMEM.set(cap, MAX_UMEM.ilog2().into());
     LOG_MAX_UCTX.set(cap, MAX_UCTX_LOG.into());
     UAR_4K.set(cap, 1);

@@ -23,6 +23,8 @@ const NIC_RX: u64 = 0;
 /// What a miss does (`MLX5_FLOW_TABLE_MISS_ACTION_*`).
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
+/// Log2 of the counters that are made at once, at most.
+pub(super) const LOG_MAX_ROW: u64 = 9;
 /// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
 const SELECT_MISS: u64 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ROOT: none from now on (fs_cmd.c, `mlx5_cmd_update_root_ft`).
@@ -215,24 +217,34 @@ impl Firmware {
     }
 
     pub(super) fn alloc_flow_counter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        if alloc_flow_counter_in::FLOW_COUNTER_BULK.is_set(call.input)
-            || alloc_flow_counter_in::FLOW_COUNTER_BULK_LOG_SIZE.is_set(call.input)
-        {
-            return Err(Refusal::param("flow counters one by one"));
+        let log = alloc_flow_counter_in::FLOW_COUNTER_BULK_LOG_SIZE.get(call.input);
+        if alloc_flow_counter_in::FLOW_COUNTER_BULK.is_set(call.input) || log > LOG_MAX_ROW {
+            return Err(Refusal::param("too many flow counters at once"));
         }
-        let steering = self.hca.steering();
-        let number = numbered(&mut self.interfaces.flow_counters, |number| {
-            steering.add_counter(number);
-            Ok(())
-        })?;
-        alloc_flow_counter_out::FLOW_COUNTER_ID.set(call.output, number.into());
+        let count = 1 << log;
+        let numbers = &mut self.interfaces.flow_counters;
+        let first = if count == 1 { numbers.take() } else { numbers.take_row(count) };
+        let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
+        let first = first.ok_or(none)?;
+        (first..first + count).for_each(|number| self.hca.steering().add_counter(number));
+        if count != 1 {
+            self.interfaces.counter_rows.insert(first, count);
+        }
+        alloc_flow_counter_out::FLOW_COUNTER_ID.set(call.output, first.into());
         Ok(())
     }
 
     pub(super) fn dealloc_flow_counter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = dealloc_flow_counter_in::FLOW_COUNTER_ID.get32(call.input);
-        self.hca.steering().remove_counter(number)?;
-        self.interfaces.flow_counters.give_back(number);
+        let rows = &mut self.interfaces.counter_rows;
+        if rows.range(..number).next_back().is_some_and(|(first, count)| number < first + count) {
+            return Err(Refusal::param("one of a row of flow counters"));
+        }
+        for at in 0..rows.remove(&number).unwrap_or(1) {
+            let number = number + at;
+            self.hca.steering().remove_counter(number)?;
+            self.interfaces.flow_counters.give_back(number);
+        }
         Ok(())
     }
 

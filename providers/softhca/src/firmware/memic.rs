@@ -1,16 +1,21 @@
-//! Device memory: which pieces are given out (Linux `hw/mlx5/dm.c`).
+//! Device memory: which pieces are given out, and the operations on them (Linux `hw/mlx5/dm.c`).
+//!
+//! An operation has addresses of its own in the BAR, as many as device memory has: a store to one
+//! adds to the byte at the same place, a load from one gives the byte and sets it to 1. Each piece
+//! has those that the driver asked for (MODIFY_MEMIC); elsewhere stores are lost and loads give 0.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use uverbs_mlx5_prm::cmd::memic::{
-    alloc_memic_in, alloc_memic_out, dealloc_memic_in, device_mem_cap,
+    INCREMENT_SIZES, TEST_AND_SET_SIZES, alloc_memic_in, alloc_memic_out, dealloc_memic_in,
+    device_mem_cap, modify_memic_in, modify_memic_out,
 };
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
 use super::Firmware;
 use super::call::{Call, Refusal};
-use crate::board::bar::DEVICE_MEMORY as IN_BAR;
+use crate::board::bar::{DEVICE_MEMORY as IN_BAR, OPERATION_COUNT, OPERATIONS};
 use crate::board::memory::DeviceMemory;
 use crate::board::profile::DEVICE_MEMORY_LEN as LEN;
 
@@ -18,13 +23,29 @@ use crate::board::profile::DEVICE_MEMORY_LEN as LEN;
 /// `MLX5_MEMIC_BASE_SIZE`).
 const UNIT: u64 = 64;
 const LOG_MAX_ALIGNMENT: u64 = 6;
+/// `memic_operation_type` (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`). Bits of
+/// `memic_operations` and of a piece's have these places.
+const INCREMENT: u64 = 0;
+const TEST_AND_SET: u64 = 1;
+/// Operands of one byte: in which order longer ones would be counted is not public.
+const ONE_BYTE: u64 = 1;
+/// `op_mod` of MODIFY_MEMIC (Linux `mlx5_ifc.h`, `MLX5_MODIFY_MEMIC_OP_MOD_*`).
+const ALLOC: u16 = 0;
+const DEALLOC: u16 = 1;
 
 /// Pieces that were given out, and the bytes behind all of them.
 #[derive(Debug)]
 pub(super) struct Memic {
     memory: Arc<DeviceMemory>,
-    /// Length of each piece, by its place in the BAR.
-    taken: BTreeMap<u64, u64>,
+    /// By their places in the BAR.
+    taken: BTreeMap<u64, Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    len: u64,
+    /// Operations that it has addresses for, a bit each.
+    operations: u64,
 }
 
 impl Memic {
@@ -40,12 +61,26 @@ impl Memic {
 
     /// Whether the whole range lies in one piece.
     pub(super) fn holds(&self, start: u64, len: u64) -> bool {
-        let piece = self.taken.range(..=start).next_back();
-        piece.zip(start.checked_add(len)).is_some_and(|((at, size), end)| end <= at + size)
+        self.piece(start, len).is_some()
+    }
+
+    /// The piece that the whole range lies in.
+    fn piece(&self, start: u64, len: u64) -> Option<&Piece> {
+        let (at, piece) = self.taken.range(..=start).next_back()?;
+        start.checked_add(len).filter(|end| *end <= at + piece.len).map(|_| piece)
     }
 
     fn overlaps(&self, start: u64, len: u64) -> bool {
-        self.taken.range(..start + len).next_back().is_some_and(|(at, size)| at + size > start)
+        let last = self.taken.range(..start + len).next_back();
+        last.is_some_and(|(at, piece)| at + piece.len > start)
+    }
+
+    /// Offset in device memory of the byte that an access of one byte to an operation's address is
+    /// about, if its piece has that operation.
+    fn operand(&self, bar: u64, len: usize, operation: u64) -> Option<u64> {
+        let offset = bar.checked_sub(OPERATIONS + operation * LEN).filter(|at| *at < LEN)?;
+        let piece = self.piece(IN_BAR + offset, len as u64)?;
+        (len == 1 && piece.operations >> operation & 1 != 0).then_some(offset)
     }
 }
 
@@ -56,7 +91,16 @@ pub(super) fn capabilities(cap: &mut [u8]) {
     device_mem_cap::MEMIC_BAR_START_ADDR.set(cap, IN_BAR);
     device_mem_cap::MEMIC_BAR_SIZE.set(cap, LEN);
     device_mem_cap::MAX_MEMIC_SIZE.set(cap, LEN);
+    device_mem_cap::MEMIC_OPERATIONS.set(cap, 1 << INCREMENT | 1 << TEST_AND_SET);
+    INCREMENT_SIZES.set(cap, ONE_BYTE);
+    TEST_AND_SET_SIZES.set(cap, ONE_BYTE);
 }
+
+fn is_operation(bar: u64) -> bool {
+    (OPERATIONS..IN_BAR).contains(&bar)
+}
+
+const NO_PIECE: Refusal = Refusal::resource("no such piece of device memory");
 
 impl Firmware {
     /// ALLOC_MEMIC: the driver names a range to search, and tries the next page if it is full.
@@ -76,7 +120,7 @@ impl Firmware {
             return Err(Refusal::new(CmdStatus::NO_RES_ERR, "no room in this range"));
         }
         self.memic.memory.clear(start - IN_BAR, len);
-        self.memic.taken.insert(start, len);
+        self.memic.taken.insert(start, Piece { len, operations: 0 });
         alloc_memic_out::MEMIC_START_ADDR.set(call.output, start);
         Ok(())
     }
@@ -84,13 +128,60 @@ impl Firmware {
     pub(super) fn dealloc_memic(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let start = dealloc_memic_in::MEMIC_START_ADDR.get(call.input);
         let len = dealloc_memic_in::MEMIC_SIZE.get(call.input);
-        if self.memic.taken.get(&start) != Some(&len) {
-            return Err(Refusal::resource("no such piece of device memory"));
+        let piece = self.memic.taken.get(&start).filter(|piece| piece.len == len);
+        let piece = piece.ok_or(NO_PIECE)?;
+        if piece.operations != 0 {
+            return Err(Refusal::new(CmdStatus::RES_BUSY, "operations on it have addresses"));
         }
         if self.mkeys.values().any(|mkey| mkey.is_of_device_memory(start, len)) {
             return Err(Refusal::new(CmdStatus::RES_BUSY, "memory keys use it"));
         }
         self.memic.taken.remove(&start);
         Ok(())
+    }
+
+    /// MODIFY_MEMIC: gives a piece the address of an operation, or takes it back.
+    pub(super) fn modify_memic(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let start = modify_memic_in::MEMIC_START_ADDR.get(call.input);
+        let operation = modify_memic_in::MEMIC_OPERATION_TYPE.get(call.input);
+        if operation >= OPERATION_COUNT {
+            return Err(Refusal::param("memic_operation_type"));
+        }
+        let piece = self.memic.taken.get_mut(&start).ok_or(NO_PIECE)?;
+        let has = piece.operations >> operation & 1 != 0;
+        match (call.op_mod, has) {
+            (ALLOC, false) => {
+                let address = OPERATIONS + operation * LEN + (start - IN_BAR);
+                modify_memic_out::MEMIC_OPERATION_ADDR.set(call.output, address);
+            }
+            (DEALLOC, true) => {}
+            (ALLOC, true) => return Err(Refusal::resource("the piece has this operation")),
+            (DEALLOC, false) => return Err(Refusal::resource("the piece lacks this operation")),
+            _ => return Err(Refusal::param("op_mod")),
+        }
+        piece.operations ^= 1 << operation;
+        Ok(())
+    }
+
+    /// A load of the processor's from an operation's address. False if it is one from elsewhere.
+    pub(crate) fn load_operation(&self, bar: u64, data: &mut [u8]) -> bool {
+        if !is_operation(bar) {
+            return false;
+        }
+        data.fill(0);
+        if let Some(at) = self.memic.operand(bar, data.len(), TEST_AND_SET) {
+            self.memic.memory.at(at, 1, |bytes| data[0] = std::mem::replace(&mut bytes[0], 1));
+        }
+        true
+    }
+
+    /// A store of the processor's to an operation's address. False if it is one to elsewhere.
+    pub(crate) fn store_operation(&self, bar: u64, data: &[u8]) -> bool {
+        if is_operation(bar)
+            && let Some(at) = self.memic.operand(bar, data.len(), INCREMENT)
+        {
+            self.memic.memory.at(at, 1, |bytes| bytes[0] = bytes[0].wrapping_add(data[0]));
+        }
+        is_operation(bar)
     }
 }

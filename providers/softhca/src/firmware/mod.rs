@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `call`, `table`, `numbers`, `owner` | a command, their table, objects' numbers and owners |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device and its port |
-//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast` | objects |
+//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast`, `general` | objects |
 //! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues, flow tables |
 //! | `rings`, `umem` | where queues lie |
 //! | `odp` | on-demand paging |
@@ -26,6 +26,7 @@ mod flow;
 mod frame_queue;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod general;
 mod life;
 mod mad;
 mod mcast;
@@ -57,6 +58,7 @@ use uverbs_mlx5_prm::cmd::sq::{rqc, sqc};
 
 use self::call::{Call, Refusal};
 use self::eq::EqTable;
+use self::general::General;
 use self::life::Life;
 use self::memic::Memic;
 use self::nic::Nic;
@@ -89,6 +91,7 @@ pub(crate) struct Firmware {
     /// Pages that the driver lent. They stay empty: this device keeps its state elsewhere.
     pages: Vec<u64>,
     simple: Simple,
+    general: General,
     cqs: Objects<cq::Cq>,
     qps: Objects<qp::Qp>,
     dcts: Objects<Box<[u8; dctc::SIZE]>>,
@@ -121,6 +124,7 @@ impl Firmware {
             life: Life::default(),
             pages: Vec::new(),
             simple: Simple::default(),
+            general: General::default(),
             cqs: Objects::new("no such completion queue"),
             qps: Objects::new("no such queue pair"),
             dcts: Objects::new("no such target of dynamic connections"),
@@ -153,6 +157,7 @@ impl Firmware {
         self.hca.reset();
         self.eqs = EqTable::default();
         self.simple = Simple::default();
+        self.general = General::default();
         self.cqs.clear();
         self.qps.clear();
         self.dcts.clear();

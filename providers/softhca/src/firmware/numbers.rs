@@ -31,6 +31,16 @@ impl Numbers {
         Some(number)
     }
 
+    /// The first of `count` numbers in a row, a multiple of `count`, which is a power of two. None
+    /// of them was taken before.
+    pub(super) fn take_row(&mut self, count: u32) -> Option<u32> {
+        let first = self.fresh.checked_next_multiple_of(count)?;
+        let end = first.checked_add(count).filter(|end| *end <= self.end)?;
+        self.returned.extend(self.fresh..first);
+        self.fresh = end;
+        Some(first)
+    }
+
     pub(super) fn is_taken(&self, number: u32) -> bool {
         (self.first..self.fresh).contains(&number) && !self.returned.contains(&number)
     }
@@ -44,6 +54,22 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::Numbers;
+
+    #[test]
+    fn rows_are_whole_and_leave_no_gaps() {
+        let mut numbers = Numbers::new(1, 17);
+        assert_eq!(
+            (numbers.take(), numbers.take_row(4), numbers.take_row(8)),
+            (Some(1), Some(4), Some(8))
+        );
+        assert_eq!(numbers.take_row(4), None, "16 is the last");
+        assert_eq!(
+            (numbers.take(), numbers.take(), numbers.take(), numbers.take()),
+            (Some(2), Some(3), Some(16), None)
+        );
+        assert!(numbers.is_taken(7) && numbers.give_back(7) && !numbers.is_taken(7));
+        assert_eq!(numbers.take(), Some(7));
+    }
 
     #[test]
     fn numbers_are_used_again_and_end() {

@@ -6,8 +6,8 @@
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::qp::{
-    RTS2RTS_OPT_PARAM_MASK_95_32, ads, create_qp_in, create_qp_out, destroy_qp_in, qpc,
-    query_qp_in, query_qp_out, rst2init_qp_in,
+    RTS2RTS_DCI_STREAM_CHANNEL_ID, RTS2RTS_OPT_PARAM_MASK_95_32, RTS2RTS_QPC_EXT, ads,
+    create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out, rst2init_qp_in,
 };
 use uverbs_mlx5_prm::cmd::umem::QPC_DBR_UMEM_ID;
 use uverbs_mlx5_prm::context::{QpState as PrmState, ServiceType};
@@ -17,8 +17,8 @@ use super::call::{Call, Refusal};
 use super::rings::{Pages, Place};
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{
-    Access, AddressVector, CqeScatter, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext,
-    Service, SqContext,
+    Access, AddressVector, CqeScatter, DciStreams, Mtu, QpAttrs, QpContext, QpState, QpTransition,
+    RqContext, Service, SqContext,
 };
 use crate::wire::{Address, Psn};
 
@@ -55,6 +55,8 @@ mod optpar {
 /// The UDP port, in the bits beyond these (rdma-core `mlx5_ifc.h`,
 /// `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
 const UDP_SPORT_95_32: u64 = 1 << 2;
+/// A stream to be reset, likewise (`MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`).
+const DCI_STREAM_95_32: u64 = 1 << 0;
 
 /// The fields that a bit of `opt_param_mask` brings along, of the context itself.
 const OPTIONAL: [(u64, Field); 11] = [
@@ -164,6 +166,7 @@ impl Firmware {
             cqe_version: 1,
             scatter: scatter(context)?,
             sq_sig_all: false,
+            streams: streams(context),
         })?;
         let mut created = Box::new([0; qpc::SIZE]);
         created.copy_from_slice(context);
@@ -237,6 +240,13 @@ impl Firmware {
             self.fill(&mut attrs, &*context)?;
         }
         self.hca.modify_qp(Qpn(qpn), to, &attrs)?;
+        if to == RtsToRts
+            && RTS2RTS_QPC_EXT.is_set(call.input)
+            && RTS2RTS_OPT_PARAM_MASK_95_32.get(call.input) & DCI_STREAM_95_32 != 0
+        {
+            let stream = RTS2RTS_DCI_STREAM_CHANNEL_ID.get(call.input) as u16;
+            self.hca.reset_stream(Qpn(qpn), stream)?;
+        }
         let up = [RstToInit, InitToInit, InitToRtr, RtrToRts, RtsToRts].contains(&to);
         if up {
             let asked = rst2init_qp_in::ECE.get32(call.input);
@@ -321,6 +331,14 @@ impl Firmware {
         qpc::NEXT_RCV_PSN.set(out, attrs.rq_psn.get().into());
         Ok(())
     }
+}
+
+/// Streams of an initiator of dynamic connections; one that stops at the first error is one without.
+fn streams(context: &[u8]) -> Option<DciStreams> {
+    let log_channels = qpc::LOG_NUM_DCI_STREAM_CHANNELS.get(context) as u8;
+    let log_errored = qpc::LOG_NUM_DCI_ERRORED_STREAMS.get(context) as u8;
+    let has = log_channels != 0 || log_errored != 0;
+    has.then_some(DciStreams { log_channels, log_errored })
 }
 
 /// Which payloads go into CQEs (Linux `hw/mlx5/mlx5_ib.h`, `MLX5_REQ_SCAT_DATA32_CQE` and its

@@ -1,20 +1,28 @@
-//! Shared receive queues: receive memory pools, which plain ones are, and those of XRC (Linux
+//! Shared receive queues: receive memory pools, which plain ones are, those of XRC, and XRQs, which
+//! match tags (Linux
 //! `hw/mlx5/srq_cmd.c`).
 
 use uverbs_mlx5_prm::cmd::rq::{
-    arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_xrc_srq_in, create_xrc_srq_out,
-    destroy_rmp_in, destroy_xrc_srq_in, modify_rmp_in, query_rmp_in, query_rmp_out,
-    query_xrc_srq_in, query_xrc_srq_out, rmp_bitmask, rmpc, wq, xrc_srqc,
+    arm_rq_in, arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_xrc_srq_in,
+    create_xrc_srq_out, create_xrq_in, create_xrq_out, destroy_rmp_in, destroy_xrc_srq_in,
+    destroy_xrq_in, modify_rmp_in, query_rmp_in, query_rmp_out, query_xrc_srq_in,
+    query_xrc_srq_out, query_xrq_in, query_xrq_out, rmp_bitmask, rmpc,
+    tag_matching_topology_context as tags_context, wq, xrc_srqc, xrqc,
 };
 
 use super::Firmware;
 use super::call::{Call, Refusal};
 use super::rings::Pages;
 use crate::hca::number::{Cqn, Pdn, Srqn};
-use crate::hca::{SrqContext, XrcSrq};
+use crate::hca::{SrqContext, TagSrq, XrcSrq};
 
 /// `log_rq_stride` counts from 16 bytes.
 const STRIDE_SHIFT: u64 = 4;
+/// `topology` and `offload` of an XRQ (Linux `mlx5_ifc.h`, `MLX5_XRQC_*`).
+const TAG_MATCHING: u64 = 1;
+const RENDEZVOUS: u64 = 1;
+/// `op_mod` of ARM_RQ (`MLX5_ARM_RQ_IN_OP_MOD_XRQ`).
+const ARM_XRQ: u16 = 2;
 /// Log2 of more entries than any device has; keeps sizes far from overflow.
 const LOG_ABSURD: u64 = 20;
 
@@ -23,6 +31,7 @@ const LOG_ABSURD: u64 = 20;
 pub(super) enum Srq {
     Rmp(Box<[u8; rmpc::SIZE]>),
     XrcSrq(Box<[u8; xrc_srqc::SIZE]>),
+    Xrq(Box<[u8; xrqc::SIZE]>),
 }
 
 /// Log2 of entries and of bytes of each, and bytes of all.
@@ -50,6 +59,7 @@ impl Firmware {
                 doorbell_record: wq::DBR_ADDR.get(ring),
                 limit: wq::LWM.get(ring) as u16,
                 xrc: None,
+                tags: None,
             },
         )?;
         let mut kept = Box::new([0; rmpc::SIZE]);
@@ -87,6 +97,7 @@ impl Firmware {
                     user_index: xrc_srqc::USER_INDEX.get32(context),
                     cqe_version: 1,
                 }),
+                tags: None,
             },
         )?;
         let mut kept = Box::new([0; xrc_srqc::SIZE]);
@@ -96,13 +107,87 @@ impl Firmware {
         Ok(())
     }
 
+    /// CREATE_XRQ: one that matches tags; there is no other kind here.
+    pub(super) fn create_xrq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let context = create_xrq_in::XRQ_CONTEXT.of(call.input);
+        if xrqc::TOPOLOGY.get(context) != TAG_MATCHING {
+            return Err(Refusal::param("topology"));
+        }
+        let ring = xrqc::WQ.of(context);
+        let pages = Pages::of_wq(ring, call.input, create_xrq_in::SIZE);
+        let (log_entries, stride_shift, bytes) =
+            size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
+        let tags = xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of(context);
+        let srqn = self.create_srq(
+            call,
+            SrqContext {
+                pd: Pdn(wq::PD.get32(ring)),
+                region: pages.region(0, bytes)?,
+                log_entries,
+                stride_shift,
+                doorbell_record: wq::DBR_ADDR.get(ring),
+                limit: wq::LWM.get(ring) as u16,
+                xrc: None,
+                tags: Some(TagSrq {
+                    cq: Cqn(xrqc::CQN.get32(context)),
+                    user_index: xrqc::USER_INDEX.get32(context),
+                    log_tags: tags_context::LOG_MATCHING_LIST_SZ.get(tags) as u8,
+                    rendezvous: xrqc::OFFLOAD.get(context) == RENDEZVOUS,
+                }),
+            },
+        )?;
+        let mut kept = Box::new([0; xrqc::SIZE]);
+        kept.copy_from_slice(context);
+        self.srqs.insert(call, srqn, Srq::Xrq(kept));
+        create_xrq_out::XRQN.set(call.output, srqn.into());
+        Ok(())
+    }
+
+    pub(super) fn destroy_xrq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = destroy_xrq_in::XRQN.get32(call.input);
+        self.xrq(call, number)?;
+        self.destroy_srq(call, number)
+    }
+
+    fn xrq(&self, call: &Call<'_>, number: u32) -> Result<&[u8; xrqc::SIZE], Refusal> {
+        match self.srqs.get(call, number) {
+            Ok(Srq::Xrq(context)) => Ok(context),
+            _ => Err(Refusal::resource("no such receive queue with tags")),
+        }
+    }
+
+    /// ARM_RQ: the limit of one that matches tags; the driver's other queues have commands of their
+    /// own (`arm_xrq_cmd`).
+    pub(super) fn arm_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        if call.op_mod != ARM_XRQ {
+            return Err(Refusal::param("op_mod"));
+        }
+        let number = arm_rq_in::SRQ_NUMBER.get32(call.input);
+        self.xrq(call, number)?;
+        Ok(self.hca.modify_srq(Srqn(number), arm_rq_in::LWM.get(call.input) as u16)?)
+    }
+
+    pub(super) fn query_xrq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let number = query_xrq_in::XRQN.get32(call.input);
+        let kept = self.xrq(call, number)?;
+        let limit = self.hca.query_srq(Srqn(number))?;
+        let (next, known, came) = self.hca.query_tags(Srqn(number))?;
+        let out = query_xrq_out::XRQ_CONTEXT.of_mut(call.output);
+        out.copy_from_slice(kept);
+        wq::LWM.set(xrqc::WQ.of_mut(out), limit.into());
+        let tags = xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of_mut(out);
+        tags_context::APPEND_NEXT_INDEX.set(tags, next.into());
+        tags_context::SW_PHASE_CNT.set(tags, known.into());
+        tags_context::HW_PHASE_CNT.set(tags, came.into());
+        Ok(())
+    }
+
     fn create_srq(&mut self, call: &Call<'_>, context: SrqContext) -> Result<u32, Refusal> {
         if !self.simple.has_pd(call, context.pd.0) {
             return Err(Refusal::resource("no such protection domain"));
         }
-        if let Some(xrc) = &context.xrc {
-            self.cqs.check(call, xrc.cq.0)?;
-        }
+        let cq = context.xrc.map(|xrc| xrc.cq).or(context.tags.map(|tags| tags.cq));
+        cq.map_or(Ok(()), |cq| self.cqs.check(call, cq.0))?;
         Ok(self.hca.create_srq(context)?.0)
     }
 

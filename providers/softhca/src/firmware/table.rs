@@ -79,6 +79,8 @@ pub(super) static TABLE: &[Entry] = table! {
     DESTROY_UCTX destroy_uctx Initialized SHORT, NOTHING;
     ALLOC_Q_COUNTER alloc_q_counter Initialized SHORT, SHORT;
     DEALLOC_Q_COUNTER dealloc_q_counter Initialized SHORT, NOTHING;
+    CREATE_GENERAL_OBJECT create_general Initialized SHORT, SHORT;
+    DESTROY_GENERAL_OBJECT destroy_general Initialized SHORT, SHORT;
     // Queues.
     CREATE_EQ create_eq Initialized eq::create_eq_in::SIZE, SHORT;
     DESTROY_EQ destroy_eq Initialized SHORT, NOTHING;
@@ -107,6 +109,10 @@ pub(super) static TABLE: &[Entry] = table! {
     DESTROY_XRC_SRQ destroy_xrc_srq Initialized SHORT, NOTHING;
     QUERY_XRC_SRQ query_xrc_srq Initialized SHORT, rq::query_xrc_srq_out::SIZE;
     ARM_XRC_SRQ arm_xrc_srq Initialized SHORT, NOTHING;
+    CREATE_XRQ create_xrq Initialized rq::create_xrq_in::SIZE, SHORT;
+    DESTROY_XRQ destroy_xrq Initialized SHORT, NOTHING;
+    QUERY_XRQ query_xrq Initialized SHORT, rq::query_xrq_out::SIZE;
+    ARM_RQ arm_rq Initialized SHORT, NOTHING;
     ATTACH_TO_MCG attach Initialized mcast::attach_to_mcg_in::SIZE, NOTHING;
     DETACH_FROM_MCG detach Initialized mcast::detach_from_mcg_in::SIZE, NOTHING;
     // Frames.
@@ -154,6 +160,7 @@ pub(super) static TABLE: &[Entry] = table! {
     DESTROY_MKEY destroy_mkey Initialized SHORT, NOTHING;
     ALLOC_MEMIC alloc_memic Initialized memic::alloc_memic_in::SIZE, SHORT;
     DEALLOC_MEMIC dealloc_memic Initialized memic::dealloc_memic_in::SIZE, NOTHING;
+    MODIFY_MEMIC modify_memic Initialized memic::modify_memic_in::SIZE, memic::modify_memic_out::SIZE;
     QUERY_MKEY query_mkey Initialized SHORT, QUERY_MKEY_OUT;
     PAGE_FAULT_RESUME page_fault_resume Initialized mkey::page_fault_resume_in::SIZE, NOTHING;
 };

@@ -9,7 +9,7 @@
 use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
 use uverbs_mlx5_prm::cmd::mkey::create_mkey_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
-use uverbs_mlx5_prm::cmd::rq::{create_rmp_in, create_xrc_srq_in, rmpc, wq};
+use uverbs_mlx5_prm::cmd::rq::{create_rmp_in, create_xrc_srq_in, create_xrq_in, rmpc, wq, xrqc};
 use uverbs_mlx5_prm::cmd::sq::{create_rq_in, create_sq_in, rqc, sqc};
 use uverbs_mlx5_prm::cmd::umem::{create_umem_in, create_umem_out, destroy_umem_in, umem};
 
@@ -54,6 +54,7 @@ pub(super) fn is_too_much(opcode: CmdOpcode, call: &Call<'_>) -> bool {
         CmdOpcode::CREATE_RMP => ring(rmpc::WQ.of(create_rmp_in::CTX.of(input))),
         CmdOpcode::CREATE_RQ => ring(rqc::WQ.of(create_rq_in::CTX.of(input))),
         CmdOpcode::CREATE_SQ => ring(sqc::WQ.of(create_sq_in::CTX.of(input))),
+        CmdOpcode::CREATE_XRQ => ring(xrqc::WQ.of(create_xrq_in::XRQ_CONTEXT.of(input))),
         CmdOpcode::CREATE_XRC_SRQ => create_xrc_srq_in::XRC_SRQ_UMEM_VALID.is_set(input),
         _ => false,
     }

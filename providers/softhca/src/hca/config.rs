@@ -41,6 +41,11 @@ pub struct HcaConfig {
     pub max_rd_atomic: u8,
     /// RDMA READs and atomics that a QP takes as responder.
     pub max_dest_rd_atomic: u8,
+    /// Log2 of the most streams that an initiator of dynamic connections may have, and of those
+    /// that may stop before it fails.
+    pub log_max_dci_streams: u8,
+    /// Log2 of the longest list of tags. At most 15: a place is a number of 16 bits.
+    pub log_max_tags: u8,
     /// Request packets that a QP may have on the wire unacknowledged.
     pub packet_window: u32,
     /// Packets of READ answers that a QP may have asked for and not got. A longer READ is asked for
@@ -94,6 +99,8 @@ impl Default for HcaConfig {
             max_copy: 1 << 24,
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
+            log_max_dci_streams: 6,
+            log_max_tags: 10,
             packet_window: 64,
             read_window: u32::MAX,
             congestion: false,

@@ -222,6 +222,23 @@ pub struct SrqContext {
     pub limit: u16,
     /// For XRC.
     pub xrc: Option<XrcSrq>,
+    /// For tag matching.
+    pub tags: Option<TagSrq>,
+}
+
+/// Additions of an SRQ that matches tags: messages of reliable connections begin with a header whose
+/// tag finds a buffer in a list (rdma-core `Documentation/tag_matching.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagSrq {
+    /// CQN for what lands here, and for changes of the list.
+    pub cq: Cqn,
+    /// Written to `srqn_uidx` of each CQE.
+    pub user_index: u32,
+    /// Log2 of the list's places, one of which stays free
+    /// (tag_matching_topology_context.log_matching_list_sz).
+    pub log_tags: u8,
+    /// The device fetches what a rendezvous message announces (xrqc.offload).
+    pub rendezvous: bool,
 }
 
 /// Additions of an SRQ for XRC.
@@ -289,6 +306,20 @@ pub struct QpContext {
     pub privileged: bool,
     /// Set of counters that it is of (qpc.counter_set_id).
     pub counter_set: u8,
+    /// Streams of an initiator of dynamic connections; None without.
+    pub streams: Option<DciStreams>,
+}
+
+/// Streams of an initiator of dynamic connections: work requests that name the same one are done in
+/// order, and an error stops the stream that it happened on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DciStreams {
+    /// Log2 of the streams that go on at once (qpc.log_num_dci_stream_channels). Names of streams
+    /// have 16 bits and aren't bounded by it.
+    pub log_channels: u8,
+    /// Log2 of the stopped streams that bring the initiator to ERR
+    /// (qpc.log_num_dci_errored_streams).
+    pub log_errored: u8,
 }
 
 impl QpContext {
@@ -313,6 +344,7 @@ impl QpContext {
             deth_sqpn: None,
             privileged: false,
             counter_set: 0,
+            streams: None,
         }
     }
 }

@@ -39,6 +39,8 @@ impl Vendor {
     pub(crate) const ADDRESS: Vendor = Vendor(0x67);
     /// A raw packet's header doesn't stand in its WQE.
     pub(crate) const NO_HEADER: Vendor = Vendor(0x68);
+    /// A list of tags is full, or lacks the place.
+    pub(crate) const TAGS: Vendor = Vendor(0x69);
     /// The peer refused the request.
     pub(crate) const PEER: Vendor = Vendor(0x70);
     /// A READ or an atomic on a queue pair that may have none outstanding.

@@ -48,6 +48,8 @@ mod pending;
 mod state;
 
 pub(crate) use state::block::MAX_BLOCK;
+#[cfg(feature = "pci")]
+pub(crate) use state::qp::RESERVED_QPNS;
 
 #[cfg(any(test, fuzzing))]
 mod arena;
@@ -58,9 +60,9 @@ mod tests;
 
 pub use config::{HcaConfig, Strictness};
 pub use context::{
-    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DctContext, DctState, LinkLayer,
-    MkeyContext, Moderation, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext, Service,
-    SqContext, SrqContext, XrcSrq,
+    ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, DctState,
+    LinkLayer, MkeyContext, Moderation, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext,
+    Service, SqContext, SrqContext, TagSrq, XrcSrq,
 };
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use device::Hca;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use uverbs_mlx5_prm::cqe::{mlx5_cqe64, mlx5_err_cqe};
+use uverbs_mlx5_prm::cqe::mlx5_cqe64;
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::data::{inline_bytes, mlx5_wqe_data_seg, mlx5_wqe_inline_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -174,6 +174,8 @@ pub(crate) struct Wr {
     pub(crate) opcode: Opcode,
     pub(crate) flags: FmCeSe,
     pub(crate) imm: u32,
+    /// Of a DC initiator.
+    pub(crate) stream: u16,
     pub(crate) remote: Option<(u64, u32)>,
     pub(crate) atomic: Option<(u64, u64)>,
     /// (offset in the buffer, bytes, key)
@@ -189,6 +191,7 @@ impl Wr {
             opcode,
             flags: FmCeSe::ZERO.with_ce(FmCeSe::CE_CQE),
             imm: 0,
+            stream: 0,
             remote: None,
             atomic: None,
             list: Vec::new(),
@@ -205,6 +208,10 @@ impl Wr {
     }
     pub(crate) fn imm(mut self, imm: u32) -> Wr {
         self.imm = imm;
+        self
+    }
+    pub(crate) fn stream(mut self, stream: u16) -> Wr {
+        self.stream = stream;
         self
     }
     pub(crate) fn remote(mut self, offset: u64, rkey: Key) -> Wr {
@@ -244,7 +251,8 @@ impl Wr {
         let ds = body.len() / 16 + 1;
         let word0 = OpmodIdxOpcode::ZERO.with_wqe_index(index).with_opcode(self.opcode.0);
         let word1 = QpnDs::ZERO.with_qpn(qpn.0).with_ds(ds as u8);
-        let ctrl = mlx5_wqe_ctrl_seg::new(word0, word1, self.flags, self.imm);
+        let mut ctrl = mlx5_wqe_ctrl_seg::new(word0, word1, self.flags, self.imm);
+        ctrl.dci_stream_channel_id.set(self.stream);
         [ctrl.as_bytes(), &body].concat()
     }
 }
@@ -274,6 +282,7 @@ pub(crate) struct Setup {
     pub(crate) special: Option<u32>,
     /// Bytes of payloads in CQEs.
     pub(crate) scatter: u8,
+    pub(crate) streams: Option<DciStreams>,
 }
 
 impl Default for Setup {
@@ -305,6 +314,7 @@ impl Default for Setup {
             pd,
             special,
             scatter: 0,
+            streams: None,
         }
     }
 }
@@ -420,6 +430,7 @@ impl Rig {
             deth_sqpn: setup.special.map(Qpn),
             privileged: setup.service == Service::Umr,
             counter_set: 0,
+            streams: setup.streams,
         };
         let qpn = at.hca.create_qp(ctx).unwrap();
         let (sq_log, rq_log) = (setup.sq_log, setup.rq_log);
@@ -496,6 +507,18 @@ impl Rig {
     }
 
     pub(crate) fn srq(&mut self, host: usize, log: u8, limit: u16, xrc: Option<XrcSrq>) -> TestSrq {
+        self.srq_with(host, log, |context| {
+            context.limit = limit;
+            context.xrc = xrc;
+        })
+    }
+
+    pub(crate) fn srq_with(
+        &mut self,
+        host: usize,
+        log: u8,
+        change: impl FnOnce(&mut SrqContext),
+    ) -> TestSrq {
         let at = &mut self.hosts[host];
         let ring = at.alloc(SRQ_STRIDE << log, 4096);
         let record = at.alloc(8, 8);
@@ -504,15 +527,17 @@ impl Rig {
             let next = (slot + 1) % slots;
             at.arena.write(ring + u64::from(slot) * SRQ_STRIDE + 2, &next.to_be_bytes()).unwrap();
         }
-        let ctx = SrqContext {
+        let mut ctx = SrqContext {
             pd: PD,
             region: Region::Flat { addr: ring, len: SRQ_STRIDE << log },
             log_entries: log,
             stride_shift: SRQ_STRIDE.trailing_zeros() as u8,
             doorbell_record: record,
-            limit,
-            xrc,
+            limit: 0,
+            xrc: None,
+            tags: None,
         };
+        change(&mut ctx);
         let srqn = at.hca.create_srq(ctx).unwrap();
         TestSrq { host, srqn, ring, record, posted: 0, head: 0, tail: slots - 1 }
     }
@@ -572,7 +597,8 @@ impl Rig {
         self.run_until(self.now + Duration::from_secs(600));
     }
 
-    pub(crate) fn poll(&mut self, host: usize, cq: &mut TestCq) -> Option<Got> {
+    /// The next entry, as it is.
+    pub(crate) fn entry(&mut self, host: usize, cq: &mut TestCq) -> Option<mlx5_cqe64> {
         let host = &self.hosts[host];
         let slot = u64::from(cq.ci) & ((1 << cq.log) - 1);
         let bytes = host.arena.bytes(cq.addr + slot * cq.size + cq.size - 64, 64);
@@ -583,8 +609,12 @@ impl Rig {
         }
         cq.ci += 1;
         host.store(cq.record, cq.ci & 0xff_ffff);
-        let cqe = mlx5_cqe64::read_from_bytes(&bytes).unwrap();
-        let err = mlx5_err_cqe::read_from_bytes(&bytes).unwrap();
+        mlx5_cqe64::read_from_bytes(&bytes).ok()
+    }
+
+    pub(crate) fn poll(&mut self, host: usize, cq: &mut TestCq) -> Option<Got> {
+        let cqe = self.entry(host, cq)?;
+        let (err, op_own) = (cqe.as_err(), cqe.op_own);
         let kind = op_own >> 4;
         let failed = kind >= 13;
         Some(Got {

@@ -11,6 +11,7 @@
 //! | 0x0000 | initialization segment: command queue, health, clock |
 //! | 0x2000 | MSI-X table and pending bits, which the host keeps |
 //! | 0x10000 | doorbell pages of 4 KiB; the number of one is its offset / 4096 |
+//! | 0x1f40000 | operations on device memory |
 //! | 0x1fc0000 | device memory |
 
 mod cmdq;
@@ -137,7 +138,7 @@ impl PciHca {
 
     /// Reads BAR 0. Registers are read in 4 bytes, device memory in any length; all else is 0.
     pub fn bar_read(&self, offset: u64, data: &mut [u8]) {
-        if self.memory.load(offset, data) {
+        if self.memory.load(offset, data) || self.firmware.load_operation(offset, data) {
             return;
         }
         let mut register = (u64::MAX, [0; 4]);
@@ -158,7 +159,7 @@ impl PciHca {
     /// Writes BAR 0: aligned stores of 4 or 8 bytes, or several in a row, and any to device memory.
     /// Others are ignored.
     pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
-        if self.memory.store(offset, data) {
+        if self.memory.store(offset, data) || self.firmware.store_operation(offset, data) {
             return;
         }
         if !offset.is_multiple_of(4) || !data.len().is_multiple_of(4) {

@@ -1,7 +1,7 @@
 //! Counters as a driver reads them.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
-use uverbs_mlx5_prm::cmd::{hca, qp, register, simple, vport};
+use uverbs_mlx5_prm::cmd::{caps, flow, hca, qp, register, simple, vport};
 
 use crate::data::{receive, send};
 use crate::driver::Driver;
@@ -101,4 +101,46 @@ fn the_port_counts_packets_and_bytes() {
     let read = hca::access_register_out::REGISTER_DATA.of(&answer);
     assert_eq!(register::ppcnt_reg::GRP.get(read), 0x20);
     assert_eq!(register::ppcnt_reg::LOCAL_PORT.get(read), 1);
+}
+
+/// Flow counters that are made at once begin at a multiple of their number, and end at once.
+#[test]
+fn rows_of_flow_counters_are_made_and_end_whole() {
+    let mut driver = Driver::ethernet();
+    let more = driver.ok(CmdOpcode::QUERY_HCA_CAP, 0x20 << 1 | 1, &[0; 16], 16 + 4096);
+    let more = hca::query_hca_cap_out::CAPABILITY.of(&more);
+    let most = caps::FLOW_COUNTER_BULK_LOG_MAX_ALLOC.get(more);
+    let alloc = |driver: &mut Driver, log: u64, bulk: u64| {
+        let mut input = [0; flow::alloc_flow_counter_in::SIZE];
+        flow::alloc_flow_counter_in::FLOW_COUNTER_BULK_LOG_SIZE.set(&mut input, log);
+        flow::alloc_flow_counter_in::FLOW_COUNTER_BULK.set(&mut input, bulk);
+        let (status, answer) = driver.run(CmdOpcode::ALLOC_FLOW_COUNTER, 0, &input, 16);
+        (status, flow::alloc_flow_counter_out::FLOW_COUNTER_ID.get32(&answer))
+    };
+    let dealloc = |driver: &mut Driver, number: u32| {
+        let field = flow::dealloc_flow_counter_in::FLOW_COUNTER_ID;
+        driver.about(CmdOpcode::DEALLOC_FLOW_COUNTER, field, number)
+    };
+    let one = alloc(&mut driver, 0, 0).1;
+    let (status, row) = alloc(&mut driver, 2, 0);
+    assert_eq!((status, row % 4), (CmdStatus::OK, 0));
+    let (status, long) = alloc(&mut driver, most, 0);
+    assert_eq!((status, long % (1 << most)), (CmdStatus::OK, 0));
+    let rows = [one..one + 1, row..row + 4, long..long + (1 << most)];
+    assert!(
+        rows.iter().flat_map(Clone::clone).collect::<std::collections::BTreeSet<_>>().len()
+            == 5 + (1 << most)
+    );
+    for (log, bulk) in [(most + 1, 0), (31, 0), (0, 4), (2, 1)] {
+        assert_eq!(alloc(&mut driver, log, bulk).0, CmdStatus::BAD_PARAM_ERR, "{log} {bulk}");
+    }
+    for inner in [row + 1, row + 3, long + 1] {
+        assert_eq!(dealloc(&mut driver, inner), CmdStatus::BAD_PARAM_ERR, "{inner}");
+    }
+    for first in [row, one, long] {
+        assert_eq!(dealloc(&mut driver, first), CmdStatus::OK);
+        assert_ne!(dealloc(&mut driver, first), CmdStatus::OK, "twice");
+    }
+    assert_ne!(dealloc(&mut driver, row + 1), CmdStatus::OK, "all of it is gone");
+    assert_ne!(dealloc(&mut driver, u32::MAX), CmdStatus::OK);
 }

@@ -260,3 +260,93 @@ fn device_memory_that_nobody_gets() {
     assert_eq!(driver.host.region_read(0, start - 4, 8).unwrap(), [0; 8]);
     driver.ok(CmdOpcode::NOP, 0, &[0; 16], 16);
 }
+
+const INCREMENT: u64 = 0;
+const TEST_AND_SET: u64 = 1;
+/// `op_mod` of MODIFY_MEMIC.
+const ALLOC: u16 = 0;
+const DEALLOC: u16 = 1;
+
+/// MODIFY_MEMIC; gives the address of the operation.
+fn operation(driver: &mut Driver, op_mod: u16, start: u64, kind: u64) -> (CmdStatus, u64) {
+    let mut input = [0; memic::modify_memic_in::SIZE];
+    memic::modify_memic_in::MEMIC_START_ADDR.set(&mut input, start);
+    memic::modify_memic_in::MEMIC_OPERATION_TYPE.set(&mut input, kind);
+    let len = memic::modify_memic_out::SIZE;
+    let (status, answer) = driver.run(CmdOpcode::MODIFY_MEMIC, op_mod, &input, len);
+    (status, memic::modify_memic_out::MEMIC_OPERATION_ADDR.get(&answer))
+}
+
+#[test]
+fn the_processor_increments_and_tests_and_sets() {
+    let mut driver = Driver::up();
+    let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, 0xf << 1 | 1, &[0; 16], 16 + 4096);
+    let cap = hca::query_hca_cap_out::CAPABILITY.of(&answer);
+    assert_eq!(memic::device_mem_cap::MEMIC_OPERATIONS.get(cap), 0b11);
+    assert_eq!((memic::INCREMENT_SIZES.get(cap), memic::TEST_AND_SET_SIZES.get(cap)), (1, 1));
+    let (start, _) = device_memory(&mut driver);
+    let piece = start + 8192;
+    assert_eq!(alloc(&mut driver, piece, 4160, 0).0, CmdStatus::OK);
+    let (status, add) = operation(&mut driver, ALLOC, piece, INCREMENT);
+    assert_eq!(status, CmdStatus::OK);
+    let (status, set) = operation(&mut driver, ALLOC, piece, TEST_AND_SET);
+    assert_eq!(status, CmdStatus::OK);
+    assert_eq!((add % 4096, set % 4096), (piece % 4096, piece % 4096), "mapped by the page");
+    for at in [0, 4159] {
+        driver.host.region_write(0, piece + at, &[250]).unwrap();
+        for _ in 0..3 {
+            driver.host.region_write(0, add + at, &[5]).unwrap();
+        }
+        assert_eq!(driver.host.region_read(0, piece + at, 1).unwrap(), [9], "modulo 256");
+        assert_eq!(driver.host.region_read(0, set + at, 1).unwrap(), [9]);
+        assert_eq!(driver.host.region_read(0, set + at, 1).unwrap(), [1]);
+        assert_eq!(driver.host.region_read(0, piece + at, 1).unwrap(), [1]);
+    }
+    // The other way round they do nothing, and so do operands of other lengths.
+    driver.host.region_write(0, piece, &[7; 8]).unwrap();
+    driver.host.region_write(0, set, &[3]).unwrap();
+    driver.host.region_write(0, add, &[1, 0]).unwrap();
+    assert_eq!(driver.host.region_read(0, add, 1).unwrap(), [0]);
+    assert_eq!(driver.host.region_read(0, set, 8).unwrap(), [0; 8]);
+    assert_eq!(driver.host.region_read(0, piece, 8).unwrap(), [7; 8]);
+}
+
+#[test]
+fn operations_outside_of_their_range() {
+    let mut driver = Driver::up();
+    let (start, _) = device_memory(&mut driver);
+    for at in [start, start + 4096] {
+        assert_eq!(alloc(&mut driver, at, 4096, 0).0, CmdStatus::OK);
+    }
+    let (status, add) = operation(&mut driver, ALLOC, start, INCREMENT);
+    assert_eq!(status, CmdStatus::OK);
+    for (op_mod, at, kind, expected) in [
+        (ALLOC, start, INCREMENT, CmdStatus::BAD_RES_ERR),
+        (ALLOC, start, 2, CmdStatus::BAD_PARAM_ERR),
+        (ALLOC, start, 255, CmdStatus::BAD_PARAM_ERR),
+        (2, start, TEST_AND_SET, CmdStatus::BAD_PARAM_ERR),
+        (ALLOC, start + 64, INCREMENT, CmdStatus::BAD_RES_ERR),
+        (ALLOC, start + 8192, INCREMENT, CmdStatus::BAD_RES_ERR),
+        (ALLOC, 0, INCREMENT, CmdStatus::BAD_RES_ERR),
+        (ALLOC, u64::MAX, INCREMENT, CmdStatus::BAD_RES_ERR),
+        (DEALLOC, start, TEST_AND_SET, CmdStatus::BAD_RES_ERR),
+        (DEALLOC, start + 4096, INCREMENT, CmdStatus::BAD_RES_ERR),
+    ] {
+        let status = operation(&mut driver, op_mod, at, kind).0;
+        assert_eq!(status, expected, "{op_mod} {at:#x} {kind}");
+    }
+    // The piece behind it has no operations, and nothing lies behind that.
+    let size = device_memory(&mut driver).1;
+    for at in [4096, 8191, 8192, size - 1] {
+        driver.host.region_write(0, add + at, &[1]).unwrap();
+        assert_eq!(driver.host.region_read(0, add + size + at, 1).unwrap(), [0]);
+    }
+    assert_eq!(driver.host.region_read(0, start + 4096, 4096).unwrap(), [0; 4096]);
+    // A piece whose operations have addresses stays.
+    assert_eq!(dealloc(&mut driver, start, 4096), CmdStatus::RES_BUSY);
+    assert_eq!(operation(&mut driver, DEALLOC, start, INCREMENT).0, CmdStatus::OK);
+    driver.host.region_write(0, add, &[1]).unwrap();
+    assert_eq!(driver.host.region_read(0, start, 1).unwrap(), [0]);
+    assert_eq!(operation(&mut driver, DEALLOC, start, INCREMENT).0, CmdStatus::BAD_RES_ERR);
+    assert_eq!(dealloc(&mut driver, start, 4096), CmdStatus::OK);
+}

@@ -1,6 +1,6 @@
 //! Queue pairs.
 
-use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition};
+use crate::hca::context::{QpAttrs, QpContext, QpState, QpTransition, Service};
 use crate::hca::device::Hca;
 use crate::hca::error::{HcaError, Noun};
 use crate::hca::number::Qpn;
@@ -26,9 +26,15 @@ impl Hca {
                 return Err(HcaError::BadParam { what: "special", value });
             }
         }
+        let mut tags = false;
         if let Some(srqn) = ctx.srq {
             self.common.cqs.get(ctx.send_cq)?;
-            self.common.srqs.get_mut(srqn)?.users += 1;
+            let srq = self.common.srqs.get_mut(srqn)?;
+            tags = srq.tags.is_some();
+            if tags && ctx.service != Service::Rc {
+                return Err(HcaError::BadParam { what: "srq", value: srqn.0.into() });
+            }
+            srq.users += 1;
         }
         self.common.cqs.get_mut(ctx.send_cq)?.users += 1;
         self.common.cqs.get_mut(ctx.recv_cq)?.users += 1;
@@ -37,7 +43,7 @@ impl Hca {
             *slot = Some(qpn);
         }
         self.by_uar.entry(ctx.uar).or_default().push(qpn);
-        self.qps.insert(qpn, Qp::new(qpn, ctx));
+        self.qps.insert(qpn, Qp { tags, ..Qp::new(qpn, ctx) });
         Ok(qpn)
     }
 

@@ -40,6 +40,16 @@ impl Hca {
         Ok(self.common.srqs.get(srqn)?.ctx.limit)
     }
 
+    /// Of an SRQ that matches tags: the place of the next tag, and the counts of messages that found
+    /// none, software's and the device's. Zeros of another.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`].
+    pub fn query_tags(&self, srqn: Srqn) -> Result<(u16, u16, u16), HcaError> {
+        let tags = &self.common.srqs.get(srqn)?.tags;
+        Ok(tags.as_ref().map_or((0, 0, 0), |tags| tags.counters()))
+    }
+
     /// Destroys an SRQ. A message of XRC that is under way into one of its receives has nowhere to
     /// go on: the rest of it is refused as one that begins in the middle.
     ///

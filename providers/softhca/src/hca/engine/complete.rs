@@ -9,12 +9,14 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use zerocopy::{FromZeros, transmute};
 
+use crate::hca::engine::tags;
 use crate::hca::failure::Failure;
 use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::{CQE_LEN, Cqe};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Landing, Receive};
+use crate::hca::state::tags::Found;
 
 /// A message that arrived.
 #[derive(Clone, Copy, Debug)]
@@ -98,11 +100,17 @@ pub(super) fn receive_done(
     cqe.wqe_counter.set(receive.index);
     let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
     cqe.op_own = kind.0;
+    if let Some(found) = receive.found {
+        tags::mark(&mut cqe, found);
+    }
     push(common, receive.landing.cqn, with_data(cqe, data), arrival.solicited);
 }
 
 /// A receive WQE that failed.
 pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, why: Failure) {
+    if let Some(Found::Tag { place, .. }) = receive.found {
+        return tags::canceled(qp, common, place, receive.landing);
+    }
     let counts = qp.counts(&mut common.counters);
     counts.resp_cqe_error += 1;
     match why.syndrome {

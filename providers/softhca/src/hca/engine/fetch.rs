@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 
 use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
-use crate::hca::engine::frame_send;
+use crate::hca::engine::{frame_send, tags};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
@@ -29,6 +29,7 @@ pub(super) const ATOMIC_LEN: u32 = 8;
 pub(super) struct BadWqe {
     pub(super) index: u16,
     pub(super) opcode: Opcode,
+    pub(super) stream: u16,
     pub(super) why: Failure,
 }
 
@@ -41,8 +42,13 @@ pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
     decode(qp, common, &ctrl, &bytes[..len]).map_err(|why| BadWqe {
         index: ctrl.word0().wqe_index(),
         opcode: ctrl.opcode(),
+        stream: stream(qp, &ctrl),
         why,
     })
+}
+
+fn stream(qp: &Qp, ctrl: &mlx5_wqe_ctrl_seg) -> u16 {
+    if qp.ctx.streams.is_some() { ctrl.dci_stream_channel_id.get() } else { 0 }
 }
 
 /// Reads the WQE and checks that it is what the ring has there; gives its control segment and its
@@ -56,7 +62,7 @@ fn read(
     let pending = qp.sq_pending();
     let bad = |opcode, vendor| {
         let why = Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
-        BadWqe { index, opcode, why }
+        BadWqe { index, opcode, stream: 0, why }
     };
     let Some(sq) = &qp.ctx.sq else {
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
@@ -97,7 +103,7 @@ fn decode(
     let view =
         WqeView::parse(bytes, layout(qp.ctx.service)).map_err(|_| qp_op(Vendor::SEGMENTS))?;
     let op = operation(&view)
-        .filter(|&op| has_operation(qp.ctx.service, op))
+        .filter(|&op| has_operation(qp.ctx.service, op) && (op != Op::Tags || qp.tags))
         .ok_or(qp_op(Vendor::OPCODE))?;
     let (to, xrc_srqn) = address(&view, qp, common);
     let named = matches!(qp.ctx.service, Service::Ud | Service::Dci);
@@ -112,6 +118,10 @@ fn decode(
         Seg::Eth(segment, header) => Some(Box::new(EthernetSend::new(segment, header, opcode))),
         _ => None,
     });
+    let tags = match op {
+        Op::Tags => Some(Box::new(tags::parse(&view).ok_or(qp_op(Vendor::SEGMENTS))?)),
+        _ => None,
+    };
     let (pieces, total) = payload(&view, op).ok_or(qp_op(Vendor::SEGMENTS))?;
     let len = check_length(qp, common, op, total)?;
     check_pieces(qp, common, op, &pieces)?;
@@ -127,8 +137,10 @@ fn decode(
         len,
         umr,
         ethernet,
+        tags,
         to,
         xrc_srqn,
+        stream: stream(qp, ctrl),
         pieces,
     })
 }
@@ -238,6 +250,7 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
     match (view.opcode(), raddr, atomic) {
         (Opcode::NOP, ..) => Some(Op::Nop),
         (Opcode::UMR, ..) => Some(Op::Umr),
+        (Opcode::TAG_MATCHING, ..) => Some(Op::Tags),
         (Opcode::MMO, ..) if view.ctrl().word0().opmod() == MLX5_OPC_MOD_MMO_DMA => Some(Op::Copy),
         // A large frame in segments is a frame for raw queues, and nothing for the others.
         (Opcode::SEND, ..) => Some(Op::Send),
@@ -263,7 +276,7 @@ fn operation(view: &WqeView<'_>) -> Option<Op> {
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
         Service::Rc => true,
-        Service::Xrc | Service::Dci | Service::Dct => op != Op::Copy,
+        Service::Xrc | Service::Dci | Service::Dct => !matches!(op, Op::Copy | Op::Tags),
         Service::Uc => {
             matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
         }
@@ -322,7 +335,7 @@ fn destination(
 fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
     let mut pieces = Vec::new();
     let mut total = 0;
-    if matches!(op, Op::Nop | Op::Umr) {
+    if matches!(op, Op::Nop | Op::Umr | Op::Tags) {
         return Some((pieces, 0));
     }
     for segment in view.segments() {

@@ -3,6 +3,7 @@
 
 use crate::hca::context::QpState;
 use crate::hca::engine::records::posted_receives;
+use crate::hca::engine::requester::unfinished;
 use crate::hca::engine::turn::Turn;
 use crate::hca::engine::{complete, fetch, receives};
 use crate::hca::failure::Failure;
@@ -35,7 +36,7 @@ pub(super) fn run(qp: &mut Qp, common: &mut Common) -> Turn {
         if receives && let Some(receive) = qp.responder.abandon() {
             complete::receive_failed(qp, common, &receive, Failure::FLUSHED);
         } else if let Some(wqe) = qp.requester.pop() {
-            complete::send_failed(qp, common, wqe.index, wqe.opcode, Failure::FLUSHED);
+            unfinished(qp, common, &wqe, Failure::FLUSHED);
         } else if qp.sq_pending() != 0 {
             let (index, opcode) = fetch::skip(qp, common);
             complete::send_failed(qp, common, index, opcode, Failure::FLUSHED);

@@ -14,6 +14,8 @@
 //! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `page_faults` | queues that wait for pages of memory |
+//! | `streams` | streams of a DC initiator |
+//! | `tags` | messages that find their buffers by tags |
 //! | `patience` | timers that wait for a peer without processor time |
 //! | `congestion` | notifications of congestion (IBTA annex A17.9.3) |
 //! | `turn` | budgets of a turn, and what it came to |
@@ -40,4 +42,6 @@ mod requester;
 mod requests;
 mod responder;
 mod scheduler;
+mod streams;
+mod tags;
 mod turn;

@@ -162,11 +162,8 @@ fn send_on(qp: &mut Qp, common: &mut Common, halt: Halt, failed: bool) {
     }
     if failed {
         let is_it = |entry: &Entry| matches!(entry, Entry::Live(r) if r.wqe.index == halt.index);
-        if let Some(at) = qp.requester.queue.iter().position(is_it)
-            && let Some(Entry::Live(request)) = qp.requester.queue.get(at)
-        {
-            let (index, opcode) = (request.wqe.index, request.wqe.opcode);
-            qp.requester.queue[at] = Entry::Failed { index, opcode, why: FAILED };
+        if let Some(at) = qp.requester.queue.iter().position(is_it) {
+            qp.requester.queue[at].fail(FAILED);
             if at == qp.requester.cursor {
                 qp.requester.packet = 0;
             }

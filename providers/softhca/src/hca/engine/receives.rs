@@ -4,7 +4,7 @@ use uverbs_mlx5_prm::data::MLX5_INVALID_LKEY;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
 
-use crate::hca::context::{Access, RqContext, Service};
+use crate::hca::context::{Access, RqContext, Service, SrqContext};
 use crate::hca::engine::records::posted_receives;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::{Key, Srqn};
@@ -41,6 +41,9 @@ pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
     match from {
         Source::Own => Landing { uidx: if v1 { user_index } else { 0 }, ..mine },
         Source::Shared(srqn) => match common.srqs.get(srqn).map(|srq| &srq.ctx) {
+            Ok(SrqContext { pd, tags: Some(tags), .. }) => {
+                Landing { pd: *pd, cqn: tags.cq, uidx: tags.user_index & 0x00ff_ffff }
+            }
             Ok(srq) => match srq.xrc {
                 Some(xrc) => {
                     let uidx = if xrc.cqe_version == 1 { xrc.user_index } else { srqn.0 };
@@ -76,7 +79,7 @@ pub(super) fn take(
     let mut bytes = [0; RECV_MAX];
     let (index, read) = fetch(qp, common, from, &mut bytes);
     let fail = |vendor| {
-        let receive = Receive { index, list: Vec::new(), room: 0, landing, from };
+        let receive = Receive { index, list: Vec::new(), room: 0, landing, from, found: None };
         (receive, Failure::new(Syndrome::LOCAL_PROT_ERR, vendor))
     };
     let (stride, kind) = read.ok_or_else(|| fail(Vendor::UNREADABLE))?;
@@ -92,7 +95,7 @@ pub(super) fn take(
         }
     }
     let room = list.iter().map(|segment| segment.len).sum();
-    Ok(Receive { index, list, room, landing, from })
+    Ok(Receive { index, list, room, landing, from, found: None })
 }
 
 /// Uses up the next receive WQE without its list: for RDMA WRITE with immediate (IBTA 9.7.5.1.1),
@@ -104,7 +107,7 @@ pub(super) fn consume(qp: &mut Qp, common: &mut Common, from: Source) -> Receive
         Source::Shared(_) => fetch(qp, common, from, &mut [0; RECV_MAX]).0,
         Source::Own => step(qp, common),
     };
-    Receive { index, list: Vec::new(), room: 0, landing, from }
+    Receive { index, list: Vec::new(), room: 0, landing, from, found: None }
 }
 
 fn step(qp: &mut Qp, common: &mut Common) -> u16 {

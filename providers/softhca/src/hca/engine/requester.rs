@@ -4,20 +4,21 @@
 //!
 //! `requests` builds the packets, `replies` takes the answers.
 
-use uverbs_mlx5_prm::opcode::Opcode as WqeOpcode;
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::{QpState, Service};
+use crate::hca::engine::fetch::BadWqe;
 use crate::hca::engine::requests::send_next;
 use crate::hca::engine::turn::Turn;
-use crate::hca::engine::{complete, fetch, frame_send, page_faults};
+use crate::hca::engine::{complete, fetch, frame_send, page_faults, streams, tags};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::{Entry, Request, Unfinished};
-use crate::hca::state::wqe::Op;
+use crate::hca::state::tags::TagWork;
+use crate::hca::state::wqe::{Op, Wqe};
 
 /// Requests fetched and not completed, at most.
 const REQUESTS: usize = 128;
@@ -144,43 +145,57 @@ fn part(qp: &Qp, read_window: u32) -> u32 {
 }
 
 fn may_fetch(qp: &Qp) -> bool {
-    qp.state == QpState::Rts
-        && qp.sq_pending() != 0
-        && qp.requester.queue.len() < REQUESTS
+    qp.state == QpState::Rts && qp.sq_pending() != 0 && has_room(qp)
+}
+
+/// Whether one more request may be queued.
+pub(super) fn has_room(qp: &Qp) -> bool {
+    qp.requester.queue.len() < REQUESTS
         && qp.requester.next_psn.diff(qp.requester.oldest) < PSN_SPAN
 }
 
 /// Moves the next WQE from the ring into the queue. The cursor is behind the last entry and so
 /// comes to point at it.
 fn fetch(qp: &mut Qp, common: &mut Common) {
+    // The cursor is behind the last entry.
+    qp.requester.packet = 0;
     let fetched = fetch::fetch(qp, common);
-    let mtu = qp.mtu();
-    let entry = match fetched {
+    let (mut wqe, why) = match fetched {
         Ok(wqe) if wqe.op.is_fetching() && qp.attrs.max_rd_atomic == 0 => {
-            let why = Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::NO_RD_ATOMIC);
-            Entry::Failed { index: wqe.index, opcode: wqe.opcode, why }
+            (wqe, Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::NO_RD_ATOMIC))
         }
-        Ok(wqe) => {
-            let packets = match wqe.op {
-                Op::Nop | Op::Umr | Op::Copy => 0,
-                _ if qp.ctx.service == Service::Raw => 0,
-                _ if qp.ctx.service == Service::Ud => 1,
-                _ => wqe.len.div_ceil(mtu).max(1),
+        Ok(wqe) if qp.requester.stopped.contains(&wqe.stream) => (wqe, Failure::FLUSHED),
+        Ok(wqe) => return enqueue(qp, common, wqe),
+        Err(BadWqe { index, opcode, stream, why }) => {
+            let why = match qp.requester.stopped.contains(&stream) {
+                true => Failure::FLUSHED,
+                false => {
+                    common.stats.bad_wqes += 1;
+                    why
+                }
             };
-            let part = part(qp, common.config.read_window);
-            let first = qp.requester.next_psn;
-            qp.requester.next_psn = first + packets;
-            let executed = !matches!(wqe.op, Op::Umr | Op::Copy) && wqe.ethernet.is_none();
-            let answer = Vec::new();
-            Entry::Live(Request { wqe, first, packets, part, executed, answer })
-        }
-        Err(bad) => {
-            common.stats.bad_wqes += 1;
-            Entry::Failed { index: bad.index, opcode: bad.opcode, why: bad.why }
+            let bad = Unfinished { index, opcode, stream, tags: None };
+            return qp.requester.queue.push_back(Entry::Failed(bad, why));
         }
     };
-    qp.requester.queue.push_back(entry);
-    qp.requester.packet = 0;
+    qp.requester.queue.push_back(Entry::Failed(Unfinished::of(&mut wqe), why));
+}
+
+/// Puts a request behind all others.
+pub(super) fn enqueue(qp: &mut Qp, common: &Common, wqe: Wqe) {
+    let packets = match wqe.op {
+        Op::Nop | Op::Umr | Op::Copy | Op::Tags => 0,
+        _ if qp.ctx.service == Service::Raw => 0,
+        _ if qp.ctx.service == Service::Ud => 1,
+        _ => wqe.len.div_ceil(qp.mtu()).max(1),
+    };
+    let part = part(qp, common.config.read_window);
+    let first = qp.requester.next_psn;
+    qp.requester.next_psn = first + packets;
+    let local = matches!(wqe.op, Op::Umr | Op::Copy | Op::Tags) || wqe.ethernet.is_some();
+    let answer = Vec::new();
+    let request = Request { wqe, first, packets, part, executed: !local, answer };
+    qp.requester.queue.push_back(Entry::Live(request));
 }
 
 /// Completes the requests at the head of the queue that are acknowledged; a failure that got there
@@ -202,9 +217,12 @@ pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
                 }
                 complete_front(qp, common);
             }
-            Some(&Entry::Failed { index, opcode, why }) => {
-                qp.requester.drop_front();
-                fail_as(qp, common, index, opcode, why);
+            Some(&Entry::Failed(_, why)) => {
+                let failed = qp.requester.queue.pop_front();
+                qp.requester.step_back();
+                if let Some(Entry::Failed(failed, _)) = failed {
+                    fail_as(qp, common, failed, why);
+                }
             }
             _ => break,
         }
@@ -226,6 +244,7 @@ fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
     let wqe = &request.wqe;
     let failure = |syndrome| move |fault: KeyFault| Failure::new(syndrome, fault.vendor());
     let done = match (&wqe.umr, &wqe.ethernet) {
+        _ if wqe.op == Op::Tags => tags::change(qp, common, wqe),
         (Some(umr), _) => {
             let Common { keys, dma, .. } = &mut *common;
             keys.apply(umr, who, &qp.ctx, &**dma).map_err(failure(CqeSyndrome::MW_BIND_ERR))
@@ -245,9 +264,8 @@ fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
     match done {
         Ok(()) => true,
         Err(why) => {
-            if let Some(Entry::Live(request)) = qp.requester.queue.get(at) {
-                let (index, opcode) = (request.wqe.index, request.wqe.opcode);
-                qp.requester.queue[at] = Entry::Failed { index, opcode, why };
+            if let Some(entry) = qp.requester.queue.get_mut(at) {
+                entry.fail(why);
             }
             false
         }
@@ -261,6 +279,8 @@ pub(super) fn complete_front(qp: &mut Qp, common: &mut Common) {
             let bytes = if wqe.op.is_fetching() { wqe.len } else { 0 };
             let which = (wqe.index, wqe.opcode);
             complete::send_done(qp, common, which, bytes, &request.answer);
+        } else if let Some(work) = &wqe.tags {
+            tags::worked(qp, common, work, wqe.len);
         }
     }
     qp.requester.drop_front();
@@ -289,19 +309,27 @@ pub(super) fn fail(qp: &mut Qp, common: &mut Common, why: Failure) {
     while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
         complete_front(qp, common);
     }
-    if let Some(Unfinished { index, opcode }) = qp.requester.pop() {
-        fail_as(qp, common, index, opcode, why);
+    if let Some(failed) = qp.requester.pop() {
+        fail_as(qp, common, failed, why);
     }
 }
 
-pub(super) fn fail_as(
-    qp: &mut Qp,
-    common: &mut Common,
-    index: u16,
-    opcode: WqeOpcode,
-    why: Failure,
-) {
-    complete::send_failed(qp, common, index, opcode, why);
+/// The completion of a request that failed.
+pub(super) fn unfinished(qp: &Qp, common: &mut Common, failed: &Unfinished, why: Failure) {
+    match failed.tags.as_deref() {
+        Some(TagWork::Fetch { place, landing }) => tags::canceled(qp, common, *place, *landing),
+        Some(TagWork::Fin) => {}
+        Some(TagWork::Change(_)) | None => {
+            complete::send_failed(qp, common, failed.index, failed.opcode, why);
+        }
+    }
+}
+
+fn fail_as(qp: &mut Qp, common: &mut Common, failed: Unfinished, why: Failure) {
+    unfinished(qp, common, &failed, why);
+    if streams::stop(qp, failed.stream, why) {
+        return;
+    }
     if qp.ctx.service.is_reliable() {
         qp.state = QpState::Err;
         qp.responder.silence();

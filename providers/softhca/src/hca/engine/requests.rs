@@ -36,7 +36,7 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         qp.requester.connection = Some(connection);
     }
     if let Err(not) = built {
-        let (index, opcode) = (wqe.index, wqe.opcode);
+        let index = wqe.index;
         if matches!(not, NotSent::Key(KeyFault::Absent))
             && page_faults::halt(qp, common, index, false)
         {
@@ -46,7 +46,9 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
             NotSent::Key(fault) => Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor()),
             NotSent::Emit(_) => Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::EMIT),
         };
-        qp.requester.queue[at] = Entry::Failed { index, opcode, why };
+        if let Some(entry) = qp.requester.queue.get_mut(at) {
+            entry.fail(why);
+        }
         qp.requester.packet = 0;
         return false;
     }
@@ -232,7 +234,9 @@ fn opcode(op: Op, first: bool, last: bool) -> Opcode {
     let write = |last_of, only| pick(O::RC_WRITE_FIRST, O::RC_WRITE_MIDDLE, last_of, only);
     match op {
         // Those without packets never get here; a SEND is what they would be.
-        Op::Send | Op::Nop | Op::Umr | Op::Copy => send(O::RC_SEND_LAST, O::RC_SEND_ONLY),
+        Op::Send | Op::Nop | Op::Umr | Op::Copy | Op::Tags => {
+            send(O::RC_SEND_LAST, O::RC_SEND_ONLY)
+        }
         Op::SendImm(_) => send(O::RC_SEND_LAST_IMM, O::RC_SEND_ONLY_IMM),
         Op::SendInval(_) => send(O::RC_SEND_LAST_INV, O::RC_SEND_ONLY_INV),
         Op::Write { imm: None, .. } => write(O::RC_WRITE_LAST, O::RC_WRITE_ONLY),

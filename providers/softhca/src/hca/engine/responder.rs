@@ -12,7 +12,7 @@ use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 use crate::hca::context::{Access, QpState, Service};
 use crate::hca::engine::complete::Arrival;
 use crate::hca::engine::page_faults::Wanted;
-use crate::hca::engine::{complete, page_faults, receives};
+use crate::hca::engine::{complete, page_faults, receives, tags};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Key;
@@ -21,6 +21,7 @@ use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
 use crate::hca::state::responder::{Answer, Message};
+use crate::hca::state::tags::Found;
 use crate::wire::{NakCode, Operation, Packet, Syndrome};
 
 /// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
@@ -28,7 +29,7 @@ const SPARE_ANSWERS: usize = 32;
 
 /// Why a request was not executed.
 #[derive(Clone, Copy, Debug)]
-enum Refusal {
+pub(super) enum Refusal {
     /// No receive is posted; ask again later.
     NotReady,
     /// Class C and its like (IBTA 9.9.3): NAK, and the QP goes to error.
@@ -39,9 +40,9 @@ enum Refusal {
     Absent(Wanted),
 }
 
-const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
-const ACCESS: Refusal = Refusal::Fatal(NakCode::REMOTE_ACCESS);
-const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
+pub(super) const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
+pub(super) const ACCESS: Refusal = Refusal::Fatal(NakCode::REMOTE_ACCESS);
+pub(super) const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
 
 /// A DMA fault is the responder's own trouble; all else is the requester's.
 fn refusal_of(fault: KeyFault) -> Refusal {
@@ -264,6 +265,10 @@ fn has_legal_length(qp: &Qp, packet: &Packet<'_>) -> bool {
 fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
     let (receive, offset) = match qp.responder.message.take() {
         Some(Message::Send { receive, offset }) => (receive, offset),
+        _ if qp.tags => match tags::arrive(qp, common, packet)? {
+            Some(receive) => (receive, 0),
+            None => return Ok(()),
+        },
         _ => {
             let from = ready(qp, common, packet)?;
             let spare = qp.responder.spare.take();
@@ -276,6 +281,9 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
             }
         }
     };
+    if let Some(Found::Tag { .. }) = receive.found {
+        return tags::land(qp, common, packet, receive, offset);
+    }
     let data = packet.payload();
     let end = offset + data.len() as u64;
     if end > receive.room {
@@ -286,7 +294,7 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
     let most = common.cqs.room_for_data(receive.landing.cqn, qp.ctx.scatter.responder);
     // Its list was checked when it was taken.
-    let in_cqe = offset == 0 && packet.layout().position.ends() && data.len() <= most;
+    let in_cqe = !qp.tags && offset == 0 && packet.layout().position.ends() && data.len() <= most;
     let scattered = match in_cqe {
         true => Ok(()),
         false => common.keys.scatter(&*common.dma, who, &receive.list, offset, data),
@@ -325,7 +333,13 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
     Ok(())
 }
 
-fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) -> Arrival {
+pub(super) fn arrival(
+    qp: &Qp,
+    packet: &Packet<'_>,
+    kind: CqeOpcode,
+    bytes: u32,
+    imm: u32,
+) -> Arrival {
     let path = &qp.attrs.path;
     let from = FlagsRqpn::ZERO.with_sl(path.sl & 15).with_rqpn(qp.attrs.dest_qpn.0);
     let solicited = packet.bth().is_solicited();
@@ -334,7 +348,7 @@ fn arrival(qp: &Qp, packet: &Packet<'_>, kind: CqeOpcode, bytes: u32, imm: u32) 
 
 /// The ring that a message which starts takes its receive from, if no other one left it a spare;
 /// not ready if there is neither.
-fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
+pub(super) fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
     let from = source(qp, common, packet)?;
     if qp.responder.spare.is_none() && receives::posted(qp, common, from) == 0 {
         return Err(Refusal::NotReady);

@@ -75,7 +75,8 @@ impl Targets {
         if ctx.cqe_version > 1 {
             return bad("cqe_version", ctx.cqe_version.into());
         }
-        if common.srqs.get(ctx.srq)?.ctx.xrc.is_some() {
+        let srq = &common.srqs.get(ctx.srq)?.ctx;
+        if srq.xrc.is_some() || srq.tags.is_some() {
             return bad("srq", ctx.srq.0.into());
         }
         common.cqs.get_mut(ctx.cq)?.users += 1;

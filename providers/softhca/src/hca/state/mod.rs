@@ -7,7 +7,7 @@
 //! | `qp`, `requester`, `responder` | a queue pair, its state machine, and its two halves |
 //! | `wqe`, `frame`, `receive` | a send WQE on its way, a frame, a receive that was taken |
 //! | `keys`, `access`, `umr` | key table; scatter and gather; the WQE that changes a key |
-//! | `cq`, `srq` | CQEs, arming, overrun; shared receive queues |
+//! | `cq`, `srq`, `tags` | CQEs, arming, overrun; shared receive queues; lists of tags |
 //! | `dct`, `groups` | targets of dynamic connections; multicast groups |
 //! | `schedule`, `events`, `port` | who has work; events to be told; the wire, with back-pressure |
 //! | `faults` | page faults that wait for an answer |
@@ -31,5 +31,6 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod schedule;
 pub(crate) mod srq;
+pub(crate) mod tags;
 pub(crate) mod umr;
 pub(crate) mod wqe;

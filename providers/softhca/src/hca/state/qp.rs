@@ -1,5 +1,6 @@
 //! Queue pairs: context, rings' counters, and the state machine (IBTA vol 1, 10.3.1).
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::hca::config::HcaConfig;
@@ -14,8 +15,10 @@ use crate::wire::Psn;
 
 /// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon reserves the next ones.
 pub(crate) const FIRST_QPN: u32 = 0x40;
-/// QPNs are 24 bits; 0xffffff is multicast.
-pub(crate) const LAST_QPN: u32 = 0x00ff_fffe;
+/// QPNs are 24 bits.
+pub(crate) const LAST_QPN: u32 = RESERVED_QPNS.start - 1;
+/// For whoever asks for numbers that no queue pair has. 0xffffff is multicast.
+pub(crate) const RESERVED_QPNS: Range<u32> = 0x00f0_0000..0x00ff_0000;
 
 /// An acknowledgement timer that is due and waits.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +33,8 @@ pub(crate) struct Overdue {
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) ctx: QpContext,
+    /// Its SRQ matches tags.
+    pub(crate) tags: bool,
     pub(crate) state: QpState,
     pub(crate) attrs: QpAttrs,
     /// Send WQEBBs that the doorbell record has published, modulo 2^16.
@@ -69,6 +74,7 @@ impl Qp {
         Qp {
             qpn,
             ctx,
+            tags: false,
             state: QpState::Reset,
             attrs: QpAttrs::default(),
             sq_published: 0,
@@ -257,6 +263,17 @@ pub(crate) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), H
     }
     if ctx.service == Service::Dct {
         return bad("service", 0);
+    }
+    if let Some(streams) = ctx.streams {
+        if ctx.service != Service::Dci {
+            return bad("streams", 0);
+        }
+        for log in [streams.log_channels, streams.log_errored] {
+            if log > config.log_max_dci_streams {
+                let limit = config.log_max_dci_streams.into();
+                return Err(HcaError::Limit { what: "log_max_dci_streams", limit });
+            }
+        }
     }
     if ctx.srq.is_some() && ctx.rq.is_some() {
         return bad("rq", 1);

@@ -2,6 +2,7 @@
 
 use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::state::keys::Segment;
+use crate::hca::state::tags::Found;
 
 /// The ring that a message takes its receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,4 +31,6 @@ pub(crate) struct Receive {
     pub(crate) landing: Landing,
     /// The ring that it was taken from.
     pub(crate) from: Source,
+    /// Of an SRQ that matches tags: what the message means to it.
+    pub(crate) found: Option<Found>,
 }

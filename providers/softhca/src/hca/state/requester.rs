@@ -4,7 +4,7 @@
 //! `high` the first never sent; between them a cursor says what goes out next. Going back (timeout,
 //! sequence NAK, RNR) only moves the cursor: everything from there is sent again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -13,6 +13,7 @@ use crate::hca::context::QpAttrs;
 use crate::hca::failure::Failure;
 use crate::hca::state::congestion::Congestion;
 use crate::hca::state::faults::Halt;
+use crate::hca::state::tags::TagWork;
 use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Psn};
@@ -60,11 +61,16 @@ pub(crate) struct DcConnection {
 pub(crate) enum Entry {
     Live(Request),
     /// Fails when everything before it is complete.
-    Failed {
-        index: u16,
-        opcode: Opcode,
-        why: Failure,
-    },
+    Failed(Unfinished, Failure),
+}
+
+impl Entry {
+    /// Turns it into a failure, unless it is one.
+    pub(crate) fn fail(&mut self, why: Failure) {
+        if let Entry::Live(request) = self {
+            *self = Entry::Failed(Unfinished::of(&mut request.wqe), why);
+        }
+    }
 }
 
 /// A WQE taken back unfinished.
@@ -72,6 +78,15 @@ pub(crate) enum Entry {
 pub(crate) struct Unfinished {
     pub(crate) index: u16,
     pub(crate) opcode: Opcode,
+    pub(crate) stream: u16,
+    pub(crate) tags: Option<Box<TagWork>>,
+}
+
+impl Unfinished {
+    pub(crate) fn of(wqe: &mut Wqe) -> Unfinished {
+        let Wqe { index, opcode, stream, .. } = *wqe;
+        Unfinished { index, opcode, stream, tags: wqe.tags.take() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +108,8 @@ pub(crate) struct Requester {
     /// It waits for a page.
     pub(crate) halt: Option<Halt>,
     pub(crate) connection: Option<DcConnection>,
+    /// Streams of a DC initiator that an error stopped.
+    pub(crate) stopped: BTreeSet<u16>,
     /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
     /// the same gap and must not count again.
     pub(crate) gap_at: Option<Psn>,
@@ -115,10 +132,8 @@ impl Requester {
     /// Takes the oldest WQE back, to flush it.
     pub(crate) fn pop(&mut self) -> Option<Unfinished> {
         match self.queue.pop_front()? {
-            Entry::Live(request) => {
-                Some(Unfinished { index: request.wqe.index, opcode: request.wqe.opcode })
-            }
-            Entry::Failed { index, opcode, .. } => Some(Unfinished { index, opcode }),
+            Entry::Live(mut request) => Some(Unfinished::of(&mut request.wqe)),
+            Entry::Failed(unfinished, _) => Some(unfinished),
         }
     }
 
@@ -155,7 +170,7 @@ impl Requester {
                     return;
                 }
                 Entry::Live(_) => {}
-                Entry::Failed { .. } => {
+                Entry::Failed(..) => {
                     self.cursor = at;
                     self.packet = 0;
                     return;
@@ -169,6 +184,11 @@ impl Requester {
     /// Drops the oldest entry, which is complete; the cursor stays where it points.
     pub(crate) fn drop_front(&mut self) {
         self.queue.pop_front();
+        self.step_back();
+    }
+
+    /// The oldest entry was taken out; the cursor stays where it points.
+    pub(crate) fn step_back(&mut self) {
         match self.cursor.checked_sub(1) {
             Some(cursor) => self.cursor = cursor,
             None => self.packet = 0,

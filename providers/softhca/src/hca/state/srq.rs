@@ -9,9 +9,10 @@ use crate::hca::config::HcaConfig;
 use crate::hca::context::{STRIDE_SHIFTS, SrqContext};
 use crate::hca::dma::{Dma, DmaFault};
 use crate::hca::error::{HcaError, HcaEvent, Noun};
-use crate::hca::number::Srqn;
+use crate::hca::number::{Cqn, Srqn};
 use crate::hca::state::cq::CqTable;
 use crate::hca::state::events::Events;
+use crate::hca::state::tags::TagList;
 use crate::hca::stats::HcaStats;
 
 /// Numbers are 24 bits.
@@ -20,6 +21,8 @@ const NUMBER_MASK: u32 = 0x00ff_ffff;
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) ctx: SrqContext,
+    /// Of one that matches tags.
+    pub(crate) tags: Option<Box<TagList>>,
     srqn: Srqn,
     /// WQEs taken, modulo 2^16.
     taken: u16,
@@ -51,8 +54,8 @@ impl SrqTable {
         if self.srqs.len() as u64 >= max.into() {
             return Err(HcaError::Limit { what: "max_srq", limit: max.into() });
         }
-        if let Some(xrc) = &ctx.xrc {
-            cqs.get_mut(xrc.cq)?.users += 1;
+        if let Some(cq) = own_cq(&ctx) {
+            cqs.get_mut(cq)?.users += 1;
         }
         // Terminates: fewer than 2^24 - 1 numbers are taken.
         let srqn = loop {
@@ -61,7 +64,8 @@ impl SrqTable {
                 break Srqn(self.next);
             }
         };
-        let srq = Srq { ctx, srqn, taken: 0, next: 0, users: 0, dead: false };
+        let tags = ctx.tags.map(|tags| Box::new(TagList::new(tags.log_tags)));
+        let srq = Srq { ctx, tags, srqn, taken: 0, next: 0, users: 0, dead: false };
         self.srqs.insert(srqn, srq);
         Ok(srqn)
     }
@@ -71,8 +75,8 @@ impl SrqTable {
         if srq.users != 0 {
             return Err(HcaError::Busy { noun: Noun::Srq, number: srqn.0, users: srq.users });
         }
-        if let Some(xrc) = &srq.ctx.xrc
-            && let Ok(cq) = cqs.get_mut(xrc.cq)
+        if let Some(cq) = own_cq(&srq.ctx)
+            && let Ok(cq) = cqs.get_mut(cq)
         {
             cq.users -= 1;
         }
@@ -152,7 +156,12 @@ impl Srq {
     }
 }
 
-/// The checks of CREATE_RMP and CREATE_XRC_SRQ.
+/// The CQ of its own that a kind has.
+fn own_cq(ctx: &SrqContext) -> Option<Cqn> {
+    ctx.xrc.map(|xrc| xrc.cq).or(ctx.tags.map(|tags| tags.cq))
+}
+
+/// The checks of CREATE_RMP, CREATE_XRC_SRQ and CREATE_XRQ.
 fn check(ctx: &SrqContext, config: &HcaConfig) -> Result<(), HcaError> {
     let bad = |what, value| Err(HcaError::BadParam { what, value });
     if ctx.log_entries > config.log_max_rq_entries {
@@ -171,6 +180,15 @@ fn check(ctx: &SrqContext, config: &HcaConfig) -> Result<(), HcaError> {
     }
     if u32::from(ctx.limit) > 1 << ctx.log_entries {
         return bad("srq.limit", ctx.limit.into());
+    }
+    if let Some(tags) = &ctx.tags {
+        if tags.log_tags > config.log_max_tags {
+            let limit = config.log_max_tags.into();
+            return Err(HcaError::Limit { what: "log_max_tags", limit });
+        }
+        if ctx.xrc.is_some() {
+            return bad("srq.xrc", 1);
+        }
     }
     Ok(())
 }

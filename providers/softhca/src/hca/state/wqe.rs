@@ -7,6 +7,7 @@ use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
+use crate::hca::state::tags::TagWork;
 use crate::hca::state::umr::Umr;
 use crate::wire::{Address, Route};
 
@@ -21,6 +22,8 @@ pub(crate) enum Op {
     Copy,
     /// A change of a memory key; what it is stands in [`Wqe::umr`].
     Umr,
+    /// A change of a list of tags, which stands in [`Wqe::tags`].
+    Tags,
     Send,
     SendImm(u32),
     SendInval(Key),
@@ -75,10 +78,14 @@ pub(crate) struct Wqe {
     pub(crate) len: u32,
     pub(crate) umr: Option<Box<Umr>>,
     pub(crate) ethernet: Option<Box<EthernetSend>>,
+    /// Of a queue pair whose SRQ matches tags.
+    pub(crate) tags: Option<Box<TagWork>>,
     /// UD and DC: the destination.
     pub(crate) to: Option<Destination>,
     /// XRC: the SRQ at the peer.
     pub(crate) xrc_srqn: u32,
+    /// DC: the stream that it is of; 0 without.
+    pub(crate) stream: u16,
     pub(crate) pieces: Vec<Piece>,
 }
 

@@ -35,12 +35,12 @@ mod syndrome {
     pub(super) const RNR_RETRIES: u8 = 0x16;
 }
 
-struct Target {
-    host: usize,
-    dctn: Qpn,
-    key: u64,
-    cq: TestCq,
-    srq: TestSrq,
+pub(super) struct Target {
+    pub(super) host: usize,
+    pub(super) dctn: Qpn,
+    pub(super) key: u64,
+    pub(super) cq: TestCq,
+    pub(super) srq: TestSrq,
 }
 
 fn context(cq: &TestCq, srq: &TestSrq) -> DctContext {
@@ -60,24 +60,24 @@ fn context(cq: &TestCq, srq: &TestSrq) -> DctContext {
 }
 
 impl Target {
-    fn new(rig: &mut Rig, host: usize) -> Target {
+    pub(super) fn new(rig: &mut Rig, host: usize) -> Target {
         let (cq, srq) = (rig.cq(host, 8, 64), rig.srq(host, 6, 0, None));
         let dctn = rig.hosts[host].hca.create_dct(context(&cq, &srq)).unwrap();
         Target { host, dctn, key: KEY, cq, srq }
     }
 
     /// Gives slot.
-    fn receive(&mut self, rig: &mut Rig, offset: u64, len: u32) -> u16 {
+    pub(super) fn receive(&mut self, rig: &mut Rig, offset: u64, len: u32) -> u16 {
         let key = rig.hosts[self.host].key;
         rig.receive_shared(&mut self.srq, &[(offset, len, key)])
     }
 
-    fn got(&mut self, rig: &mut Rig) -> Vec<Got> {
+    pub(super) fn got(&mut self, rig: &mut Rig) -> Vec<Got> {
         std::iter::from_fn(|| rig.poll(self.host, &mut self.cq)).collect()
     }
 
     /// Addresses a work request to it.
-    fn to(&self, rig: &Rig, mut wr: Wr) -> Wr {
+    pub(super) fn to(&self, rig: &Rig, mut wr: Wr) -> Wr {
         let mut av = mlx5_wqe_av::default();
         av.set_dc_key(self.key);
         av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(self.dctn.0).0);
@@ -99,7 +99,7 @@ fn initiator(rig: &mut Rig, host: usize) -> End {
     initiator_with(rig, host, |_| {})
 }
 
-fn initiator_with(rig: &mut Rig, host: usize, change: impl FnOnce(&mut Setup)) -> End {
+pub(super) fn initiator_with(rig: &mut Rig, host: usize, change: impl FnOnce(&mut Setup)) -> End {
     let mut setup = Setup { service: Service::Dci, ..Setup::default() };
     change(&mut setup);
     let end = rig.end(host, &setup);

@@ -18,5 +18,7 @@ mod queues;
 mod services;
 mod shared;
 mod simulation;
+mod streams;
 mod stuck;
+mod tags;
 mod windows;

@@ -204,6 +204,7 @@ fn context(
         deth_sqpn: None,
         privileged: false,
         counter_set: 0,
+        streams: None,
     })
 }
 

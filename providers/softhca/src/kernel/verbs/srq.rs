@@ -68,6 +68,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
                 cqe_version: call.file.context.as_ref().map_or(0, |of| of.cqe_version),
             }),
         },
+        tags: None,
     };
     let created = call.device.hca.create_srq(context).map_err(errno);
     let srqn = created.inspect_err(|_| call.device.unpin(pinned))?;

@@ -1,0 +1,85 @@
+//! Streams of a DC initiator (rdma-core `man/mlx5dv_dci_stream_id_reset.3.md`): an error stops its
+//! stream alone. The work requests of a stopped stream flush, in their turn, until the driver resets
+//! the stream; those of the others go on, on another connection, since the error ended the one that
+//! it happened on. With as many streams stopped as the initiator was made for, it fails.
+
+use uverbs_mlx5_prm::syndrome::Syndrome;
+
+use crate::hca::context::QpState;
+use crate::hca::device::Hca;
+use crate::hca::error::{HcaError, Noun};
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::Qpn;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::requester::{Entry, Requester};
+
+impl Hca {
+    /// Lets a stopped stream go on; one that isn't stopped is left as it is.
+    ///
+    /// # Errors
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a QP without streams, or one that isn't
+    /// in RTS.
+    pub fn reset_stream(&mut self, qpn: Qpn, stream: u16) -> Result<(), HcaError> {
+        let missing = HcaError::BadHandle { noun: Noun::Qp, number: qpn.0 };
+        let qp = self.qps.get_mut(&qpn).ok_or(missing)?;
+        if qp.ctx.streams.is_none() {
+            return Err(HcaError::BadParam { what: "stream", value: stream.into() });
+        }
+        if qp.state != QpState::Rts {
+            return Err(HcaError::BadParam { what: "state", value: qp.state as u64 });
+        }
+        qp.requester.stopped.remove(&stream);
+        Ok(())
+    }
+}
+
+/// Stops the stream of a failed work request. False if the queue pair fails instead: it has no
+/// streams, too many of them stopped, or the ring is in disorder.
+pub(super) fn stop(qp: &mut Qp, stream: u16, why: Failure) -> bool {
+    let Some(streams) = qp.ctx.streams else { return false };
+    if why.syndrome == Syndrome::WR_FLUSH_ERR {
+        // One of a stream that stopped before.
+        return true;
+    }
+    if why.syndrome == Syndrome::LOCAL_QP_OP_ERR {
+        return false;
+    }
+    qp.requester.stopped.insert(stream);
+    if qp.requester.stopped.len() >= 1 << streams.log_errored {
+        return false;
+    }
+    restart(&mut qp.requester, why);
+    qp.requester.reset_retries(&qp.attrs);
+    true
+}
+
+/// Starts anew behind a failed request, with PSNs that no packet had.
+fn restart(requester: &mut Requester, why: Failure) {
+    // A NAK says that nothing behind it was executed. Otherwise the target may have executed what
+    // was sent already, and it shares the fate: sent again it could be executed twice.
+    let known = matches!(why.vendor, Vendor::PEER | Vendor::RNR);
+    let (high, start) = (requester.high, requester.next_psn);
+    let mut next = start;
+    for entry in &mut requester.queue {
+        let Entry::Live(request) = entry else { continue };
+        let sent = request.packets != 0 && request.first.is_before(high);
+        if requester.stopped.contains(&request.wqe.stream) {
+            entry.fail(Failure::FLUSHED);
+        } else if sent && !known {
+            entry.fail(why);
+        } else {
+            request.first = next;
+            next = next + request.packets;
+        }
+    }
+    requester.next_psn = next;
+    requester.oldest = start;
+    requester.high = start;
+    requester.cursor = 0;
+    requester.packet = 0;
+    requester.unasked = 0;
+    requester.ack_timer = None;
+    requester.rnr_timer = None;
+    requester.gap_at = None;
+    requester.connection = None;
+}

@@ -1,0 +1,366 @@
+//! Tag matching (rdma-core `Documentation/tag_matching.md`): messages of reliable connections find
+//! their buffers in their SRQ's list, by the header that they begin with.
+//!
+//! A message that finds a tag goes to its buffer, without the header. A rendezvous message has
+//! nothing else: the device fetches the data by a READ on the same connection, and tells the peer by
+//! a message of its own. All others take a receive of the SRQ and go there whole.
+
+use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_TMC_SUCCESS, OpOwn, SopDropQpn, mlx5_cqe64};
+use uverbs_mlx5_prm::data::MLX5_INVALID_LKEY;
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::syndrome::Syndrome;
+use uverbs_mlx5_prm::tag::{
+    MLX5_CQE_APP_TAG_MATCHING, TmAppOp, TmFlags, TmOpcode, TmhOp, ibv_rvh, ibv_tmh,
+};
+use uverbs_mlx5_prm::wqe::{Segment as Seg, WqeView};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::hca::context::{Access, QpState};
+use crate::hca::engine::complete::{self, Arrival};
+use crate::hca::engine::receives;
+use crate::hca::engine::requester::{enqueue, has_room};
+use crate::hca::engine::responder::{ACCESS, INVALID, OPERATIONAL, Refusal, arrival, ready};
+use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::Key;
+use crate::hca::state::common::Common;
+use crate::hca::state::keys::{Segment, Who};
+use crate::hca::state::qp::Qp;
+use crate::hca::state::receive::{Landing, Receive, Source};
+use crate::hca::state::responder::Message;
+use crate::hca::state::tags::{Change, Found, TagChange, TagList, TagWork, Tagged};
+use crate::hca::state::wqe::{Op, Piece, Wqe};
+use crate::wire::Packet;
+
+/// Bytes of each header.
+const HEADER: usize = size_of::<ibv_tmh>();
+
+/// The change that a WQE asks for; None if its segments don't say one.
+pub(super) fn parse(view: &WqeView<'_>) -> Option<TagWork> {
+    let mut segments = view.segments();
+    let Some(Seg::TagMatching(tm)) = segments.next() else { return None };
+    let flags = TmFlags(tm.flags);
+    let change = match TmOpcode(tm.opcode).op() {
+        TmOpcode::NOP => Change::Nothing,
+        TmOpcode::REMOVE => Change::Remove { place: tm.index.get() },
+        TmOpcode::APPEND => {
+            let buffer = match segments.next() {
+                Some(Seg::Data(data)) if data.lkey.get() == MLX5_INVALID_LKEY => None,
+                Some(Seg::Data(data)) => Some(Segment::from(data)),
+                _ => return None,
+            };
+            let (tag, mask) = (tm.append_tag.get(), tm.append_mask.get());
+            Change::Append { next: tm.index.get(), tag, mask, buffer }
+        }
+        _ => return None,
+    };
+    let count = flags.sw_cnt().then(|| tm.sw_cnt.get());
+    let change = TagChange { change, count, signaled: flags.cqe_req() };
+    segments.next().is_none().then_some(TagWork::Change(change))
+}
+
+fn list<'a>(qp: &Qp, common: &'a mut Common) -> Option<&'a mut TagList> {
+    common.srqs.get_mut(qp.ctx.srq?).ok()?.tags.as_deref_mut()
+}
+
+/// Carries a change out, and tells of it if that is asked for.
+pub(super) fn change(qp: &Qp, common: &mut Common, wqe: &Wqe) -> Result<(), Failure> {
+    let wrong = Failure::new(Syndrome::LOCAL_QP_OP_ERR, Vendor::TAGS);
+    let Some(TagWork::Change(asked)) = wqe.tags.as_deref() else { return Err(wrong) };
+    let Some(tags) = list(qp, common) else { return Err(wrong) };
+    let place = match asked.change {
+        Change::Append { .. } => tags.counters().0,
+        Change::Remove { place } => place,
+        Change::Nothing => 0,
+    };
+    let done = tags.apply(asked).map_err(|_| wrong)?;
+    if !asked.signaled {
+        return Ok(());
+    }
+    let came = tags.counters().2;
+    let app_op = match asked.change {
+        Change::Append { .. } => TmAppOp::APPEND,
+        Change::Remove { .. } => TmAppOp::REMOVE,
+        Change::Nothing => TmAppOp::NOOP,
+    };
+    let mut result = [0; HEADER];
+    let success = if done { MLX5_TMC_SUCCESS } else { 0 };
+    result[..4].copy_from_slice(&success.to_be_bytes());
+    result[4..6].copy_from_slice(&came.to_be_bytes());
+    let landing = receives::landing(qp, common, own(qp));
+    tell(qp, common, landing, (CqeOpcode::NO_PACKET, app_op), (place, 0), &result);
+    Ok(())
+}
+
+fn own(qp: &Qp) -> Source {
+    qp.ctx.srq.map_or(Source::Own, Source::Shared)
+}
+
+/// A completion that no receive of the SRQ has: `result` are its first bytes.
+fn tell(
+    qp: &Qp,
+    common: &mut Common,
+    landing: Landing,
+    (kind, app_op): (CqeOpcode, TmAppOp),
+    (place, bytes): (u16, u32),
+    result: &[u8; HEADER],
+) {
+    let mut cqe = complete::blank(landing.uidx, common);
+    cqe.app = MLX5_CQE_APP_TAG_MATCHING;
+    cqe.app_op = app_op.0;
+    cqe.app_info.set(place);
+    cqe.byte_cnt.set(bytes);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn.0).0);
+    cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
+    lead(&mut cqe, result);
+    let cqe: [u8; mlx5_cqe64::SIZE] = zerocopy::transmute!(cqe);
+    complete::push(common, landing.cqn, cqe, false);
+}
+
+/// Puts a header, or a result, to the beginning of a CQE.
+fn lead(cqe: &mut mlx5_cqe64, bytes: &[u8; HEADER]) {
+    cqe.as_mut_bytes()[..HEADER].copy_from_slice(bytes);
+}
+
+/// What the CQE of a message says of tags.
+pub(super) fn mark(cqe: &mut mlx5_cqe64, found: Found) {
+    cqe.app = MLX5_CQE_APP_TAG_MATCHING;
+    match found {
+        Found::NoTag => cqe.app_op = TmAppOp::NO_TAG.0,
+        Found::Unexpected => cqe.app_op = TmAppOp::UNEXPECTED.0,
+        Found::Tag { place, told: true, .. } => {
+            cqe.app_op = TmAppOp::EXPECTED.0;
+            cqe.app_info.set(place);
+        }
+        Found::Tag { place, header, told: false } => {
+            cqe.app_op = TmAppOp::CONSUMED_MSG.0;
+            cqe.app_info.set(place);
+            lead(cqe, &header);
+        }
+    }
+}
+
+/// The data of a message that took a tag won't come.
+pub(super) fn canceled(qp: &Qp, common: &mut Common, place: u16, landing: Landing) {
+    let which = (CqeOpcode::RESP_SEND, TmAppOp::MSG_COMPLETION_CANCELED);
+    tell(qp, common, landing, which, (place, 0), &[0; HEADER]);
+}
+
+/// Work of the SRQ's own is done.
+pub(super) fn worked(qp: &Qp, common: &mut Common, work: &TagWork, bytes: u32) {
+    if let TagWork::Fetch { place, landing } = *work {
+        let which = (CqeOpcode::RESP_SEND, TmAppOp::EXPECTED);
+        tell(qp, common, landing, which, (place, bytes), &[0; HEADER]);
+    }
+}
+
+/// A message begins: gives the buffer or the receive that it has, None if it is over.
+pub(super) fn arrive(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+) -> Result<Option<Receive>, Refusal> {
+    let header = ibv_tmh::read_from_prefix(packet.payload()).ok().map(|(header, _)| header);
+    let kind = header.as_ref().map_or(TmhOp::NO_TAG, |header| TmhOp(header.opcode));
+    let is_for_tags = matches!(kind, TmhOp::EAGER | TmhOp::RNDV);
+    let Some(header) = header.filter(|_| is_for_tags) else {
+        return untagged(qp, common, packet, Found::NoTag).map(Some);
+    };
+    let entry = list(qp, common).and_then(|tags| tags.find(header.tag.get()));
+    let Some(entry) = entry else {
+        let receive = untagged(qp, common, packet, Found::Unexpected)?;
+        if let Some(tags) = list(qp, common) {
+            tags.miss();
+        }
+        return Ok(Some(receive));
+    };
+    match kind {
+        TmhOp::RNDV => rendezvous(qp, common, packet, entry).map(|()| None),
+        _ => expected(qp, common, packet, entry, header).map(Some),
+    }
+}
+
+/// A receive of the SRQ, to which the message goes whole.
+fn untagged(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    found: Found,
+) -> Result<Receive, Refusal> {
+    let from = ready(qp, common, packet)?;
+    match receives::take(qp, common, from) {
+        Ok(receive) => Ok(Receive { found: Some(found), ..receive }),
+        Err((receive, why)) => {
+            complete::receive_failed(qp, common, &receive, why);
+            Err(OPERATIONAL)
+        }
+    }
+}
+
+/// The buffer of a tag, and whether it may be written; bytes that it has.
+fn buffer(
+    qp: &Qp,
+    common: &Common,
+    entry: &Tagged,
+    landing: Landing,
+) -> Result<Vec<Segment>, Refusal> {
+    let who = Who { pd: landing.pd, qpn: qp.qpn };
+    let list: Vec<_> = entry.buffer.into_iter().collect();
+    for &segment in &list {
+        common.keys.check(who, segment, Access::LOCAL_WRITE).map_err(|_| OPERATIONAL)?;
+    }
+    Ok(list)
+}
+
+/// An eager message takes a tag. One of several packets says so at once, and again when it is over.
+fn expected(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    entry: Tagged,
+    header: ibv_tmh,
+) -> Result<Receive, Refusal> {
+    let landing = receives::landing(qp, common, own(qp));
+    let list = buffer(qp, common, &entry, landing)?;
+    let room: u64 = list.iter().map(|segment| segment.len).sum();
+    // Too long for it: the queue pair fails before the tag is used up.
+    if (packet.payload().len() - HEADER) as u64 > room {
+        return Err(INVALID);
+    }
+    take(qp, common, entry.place);
+    let header = header_bytes(&header);
+    let told = !packet.layout().position.ends();
+    if told {
+        let which = (CqeOpcode::NO_PACKET, TmAppOp::CONSUMED);
+        tell(qp, common, landing, which, (entry.place, 0), &header);
+    }
+    let found = Some(Found::Tag { place: entry.place, header, told });
+    Ok(Receive { index: 0, list, room, landing, from: own(qp), found })
+}
+
+fn take(qp: &Qp, common: &mut Common, place: u16) {
+    if let Some(tags) = list(qp, common) {
+        tags.take(place);
+    }
+}
+
+fn header_bytes(header: &ibv_tmh) -> [u8; HEADER] {
+    zerocopy::transmute!(*header)
+}
+
+/// A packet of a message that took a tag: the header stays out of its buffer.
+pub(super) fn land(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    receive: Receive,
+    offset: u64,
+) -> Result<(), Refusal> {
+    let skip = if offset == 0 { HEADER } else { 0 };
+    let data = packet.payload().get(skip..).unwrap_or_default();
+    // Bytes of the buffer before these.
+    let at = offset.saturating_sub(HEADER as u64);
+    let end = at + data.len() as u64;
+    let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
+    let fits = end <= receive.room;
+    if !fits || common.keys.scatter(&*common.dma, who, &receive.list, at, data).is_err() {
+        let why = Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG);
+        complete::receive_failed(qp, common, &receive, why);
+        return Err(if fits { OPERATIONAL } else { INVALID });
+    }
+    if !packet.layout().position.ends() {
+        let offset = offset + packet.payload().len() as u64;
+        qp.responder.message = Some(Message::Send { receive, offset });
+        return Ok(());
+    }
+    if let Some(ieth) = packet.ieth()
+        && common.keys.invalidate(who, Key(ieth.rkey.get())).is_err()
+    {
+        complete::receive_failed(qp, common, &receive, Failure::FLUSHED);
+        return Err(ACCESS);
+    }
+    let imm = packet.immdt().map(|imm| imm.imm.get());
+    let (kind, imm) = match (imm, packet.ieth()) {
+        (Some(imm), _) => (CqeOpcode::RESP_SEND_IMM, imm),
+        (_, Some(ieth)) => (CqeOpcode::RESP_SEND_INV, ieth.rkey.get()),
+        _ => (CqeOpcode::RESP_SEND, 0),
+    };
+    let arrival: Arrival = arrival(qp, packet, kind, end as u32, imm);
+    complete::receive_done(qp, common, &receive, arrival, &[]);
+    Ok(())
+}
+
+/// A rendezvous message takes a tag. If the device can't fetch what it announces, software is told
+/// to, and finds the message in the buffer.
+fn rendezvous(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    entry: Tagged,
+) -> Result<(), Refusal> {
+    let message = packet.payload();
+    // Both headers are in one packet: the smallest MTU has room for far more.
+    let starts = packet.layout().position.starts() && packet.layout().position.ends();
+    let (Some(both), true) = (message.first_chunk::<{ 2 * HEADER }>(), starts) else {
+        return Err(INVALID);
+    };
+    let (tmh, rvh) = both.split_at(HEADER);
+    let (Ok(mut tmh), Ok(rvh)) = (ibv_tmh::read_from_bytes(tmh), ibv_rvh::read_from_bytes(rvh))
+    else {
+        return Err(INVALID);
+    };
+    let landing = receives::landing(qp, common, own(qp));
+    let list = buffer(qp, common, &entry, landing)?;
+    let room: u64 = list.iter().map(|segment| segment.len).sum();
+    let offloads = qp.ctx.srq.and_then(|srqn| common.srqs.get(srqn).ok()?.ctx.tags);
+    let fetches = offloads.is_some_and(|tags| tags.rendezvous)
+        && qp.state == QpState::Rts
+        && qp.attrs.max_rd_atomic != 0
+        && has_room(qp)
+        && rvh.len.get() <= common.config.max_msg_size
+        && u64::from(rvh.len.get()) <= room;
+    let header = header_bytes(&tmh);
+    if !fetches {
+        let who = Who { pd: landing.pd, qpn: qp.qpn };
+        if message.len() as u64 > room {
+            return Err(INVALID);
+        }
+        common.keys.scatter(&*common.dma, who, &list, 0, message).map_err(|_| OPERATIONAL)?;
+        take(qp, common, entry.place);
+        let which = (CqeOpcode::RESP_SEND, TmAppOp::CONSUMED_MSG_SW_RDNV);
+        tell(qp, common, landing, which, (entry.place, message.len() as u32), &header);
+        return Ok(());
+    }
+    take(qp, common, entry.place);
+    let which = (CqeOpcode::NO_PACKET, TmAppOp::CONSUMED);
+    tell(qp, common, landing, which, (entry.place, 0), &header);
+    let op = Op::Read { va: rvh.va.get(), rkey: Key(rvh.rkey.get()) };
+    let pieces = list.into_iter().map(|segment| Segment { len: rvh.len.get().into(), ..segment });
+    let fetch = TagWork::Fetch { place: entry.place, landing };
+    let pieces = pieces.map(Piece::Memory).collect();
+    enqueue(qp, common, own_request(op, rvh.len.get(), pieces, fetch));
+    tmh.opcode = TmhOp::FIN.0;
+    let fin = [tmh.as_bytes(), rvh.as_bytes()].concat();
+    let len = fin.len() as u32;
+    enqueue(qp, common, own_request(Op::Send, len, vec![Piece::Inline(fin)], TagWork::Fin));
+    Ok(())
+}
+
+/// A request that no WQE asked for. It waits for READs before it.
+fn own_request(op: Op, len: u32, pieces: Vec<Piece>, work: TagWork) -> Wqe {
+    Wqe {
+        index: 0,
+        opcode: if op == Op::Send { Opcode::SEND } else { Opcode::RDMA_READ },
+        op,
+        signaled: false,
+        solicited: false,
+        fence: true,
+        len,
+        umr: None,
+        ethernet: None,
+        tags: Some(Box::new(work)),
+        to: None,
+        xrc_srqn: 0,
+        stream: 0,
+        pieces,
+    }
+}

@@ -1,0 +1,223 @@
+//! The list of an SRQ that matches tags, and what its work requests and messages carry (rdma-core
+//! `Documentation/tag_matching.md`; `qp.c`, `mlx5_post_srq_ops`).
+//!
+//! Software and device count the messages that found no tag. Tags that are added while their counts
+//! differ wait until software's has come up: such a message may be for one of them.
+
+use std::collections::VecDeque;
+
+use crate::hca::state::keys::Segment;
+use crate::hca::state::receive::Landing;
+
+/// One entry of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tagged {
+    /// Its place, by which software knows it.
+    pub(crate) place: u16,
+    pub(crate) tag: u64,
+    /// Bits of the tag that are compared.
+    pub(crate) mask: u64,
+    /// Where a message goes; None of an empty one.
+    pub(crate) buffer: Option<Segment>,
+    waits: bool,
+}
+
+/// What a work request does to the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Adds a tag, at the place that the change before it named; `next` is that of the next one.
+    Append {
+        next: u16,
+        tag: u64,
+        mask: u64,
+        buffer: Option<Segment>,
+    },
+    Remove {
+        place: u16,
+    },
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TagChange {
+    pub(crate) change: Change,
+    /// Software's count, if it says one.
+    pub(crate) count: Option<u16>,
+    /// It completes with a CQE.
+    pub(crate) signaled: bool,
+}
+
+/// Why a change is an error of its queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TagFault {
+    Full,
+    /// A place that the list doesn't have, or that is taken.
+    Place,
+}
+
+/// What a message that began means to the SRQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It has this place of the list; `told` once a completion said so.
+    Tag {
+        place: u16,
+        header: [u8; 16],
+        told: bool,
+    },
+    NoTag,
+    Unexpected,
+}
+
+/// Work that the SRQ gives to a queue pair of its own accord, or gets from one.
+#[derive(Debug)]
+pub(crate) enum TagWork {
+    Change(TagChange),
+    /// Fetches what a message announced.
+    Fetch {
+        place: u16,
+        landing: Landing,
+    },
+    /// Tells the peer that it is fetched.
+    Fin,
+}
+
+#[derive(Debug)]
+pub(crate) struct TagList {
+    log_places: u8,
+    entries: VecDeque<Tagged>,
+    /// Place of the tag that is added next.
+    next: u16,
+    /// Messages that found no tag, modulo 2^16: those that came, and those of which software knows.
+    came: u16,
+    known: u16,
+}
+
+impl TagList {
+    pub(crate) fn new(log_places: u8) -> TagList {
+        let entries = VecDeque::new();
+        TagList { log_places, entries, next: 0, came: 0, known: 0 }
+    }
+
+    /// Whether it was done: a tag that is no longer there isn't removed, which is no error.
+    pub(crate) fn apply(&mut self, asked: &TagChange) -> Result<bool, TagFault> {
+        let places = 1usize << self.log_places;
+        if let Change::Append { next, .. } = asked.change {
+            if self.entries.len() + 1 >= places {
+                return Err(TagFault::Full);
+            }
+            let taken = self.entries.iter().any(|entry| entry.place == self.next);
+            if taken || usize::from(next) >= places {
+                return Err(TagFault::Place);
+            }
+        }
+        if let Some(count) = asked.count {
+            self.known = count;
+        }
+        let in_step = self.known == self.came;
+        if in_step {
+            self.entries.iter_mut().for_each(|entry| entry.waits = false);
+        }
+        match asked.change {
+            Change::Append { next, tag, mask, buffer } => {
+                let entry = Tagged { place: self.next, tag, mask, buffer, waits: !in_step };
+                self.entries.push_back(entry);
+                self.next = next;
+                Ok(true)
+            }
+            Change::Remove { place } => {
+                let at = self.entries.iter().position(|entry| entry.place == place);
+                Ok(at.and_then(|at| self.entries.remove(at)).is_some())
+            }
+            Change::Nothing => Ok(true),
+        }
+    }
+
+    /// The first tag that this one matches.
+    pub(crate) fn find(&self, tag: u64) -> Option<Tagged> {
+        let matches = |entry: &&Tagged| !entry.waits && (entry.tag ^ tag) & entry.mask == 0;
+        self.entries.iter().find(matches).copied()
+    }
+
+    /// A message takes a tag.
+    pub(crate) fn take(&mut self, place: u16) {
+        self.entries.retain(|entry| entry.place != place);
+    }
+
+    /// A message found none.
+    pub(crate) fn miss(&mut self) {
+        self.came = self.came.wrapping_add(1);
+    }
+
+    /// Place of the next tag, software's count, the device's.
+    pub(crate) fn counters(&self) -> (u16, u16, u16) {
+        (self.next, self.known, self.came)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(next: u16, tag: u64, mask: u64) -> TagChange {
+        let change = Change::Append { next, tag, mask, buffer: None };
+        TagChange { change, count: None, signaled: false }
+    }
+
+    fn sync(count: u16) -> TagChange {
+        TagChange { change: Change::Nothing, count: Some(count), signaled: false }
+    }
+
+    fn place(list: &TagList, tag: u64) -> Option<u16> {
+        list.find(tag).map(|entry| entry.place)
+    }
+
+    #[test]
+    fn the_first_that_matches_is_found() {
+        let mut list = TagList::new(3);
+        for (next, tag, mask) in [(5, 0x10, 0xf0), (2, 0x12, 0xff), (7, 0, 0)] {
+            assert_eq!(list.apply(&append(next, tag, mask)), Ok(true));
+        }
+        assert_eq!((place(&list, 0x12), place(&list, 0x22)), (Some(0), Some(2)));
+        list.take(0);
+        assert_eq!(place(&list, 0x12), Some(5));
+        assert_eq!(place(&list, 0x112), Some(5), "any bits but those of the mask");
+        list.take(2);
+        assert_eq!((place(&list, 0x12), place(&list, 0x13)), (Some(5), None));
+        let remove = |place| TagChange { change: Change::Remove { place }, ..sync(0) };
+        assert_eq!(list.apply(&remove(5)), Ok(true));
+        assert_eq!(list.apply(&remove(5)), Ok(false), "twice");
+        assert_eq!(list.apply(&remove(0xffff)), Ok(false));
+        assert_eq!(list.counters(), (7, 0, 0));
+    }
+
+    #[test]
+    fn new_tags_wait_while_a_message_is_unknown() {
+        let mut list = TagList::new(3);
+        list.apply(&append(1, 1, u64::MAX)).unwrap();
+        list.miss();
+        list.apply(&append(2, 2, u64::MAX)).unwrap();
+        assert_eq!((place(&list, 1), place(&list, 2)), (Some(0), None), "the old one is in use");
+        list.apply(&sync(7)).unwrap();
+        assert_eq!(place(&list, 2), None, "not the device's count");
+        list.apply(&sync(1)).unwrap();
+        assert_eq!(place(&list, 2), Some(1));
+        list.miss();
+        let change = append(3, 3, u64::MAX);
+        list.apply(&TagChange { count: Some(2), ..change }).unwrap();
+        assert_eq!(place(&list, 3), Some(2), "in step with the same work request");
+    }
+
+    #[test]
+    fn a_list_is_full_and_its_places_are_its_own() {
+        let mut list = TagList::new(2);
+        assert_eq!(list.apply(&append(4, 0, 0)), Err(TagFault::Place), "no such place");
+        for next in [1, 2, 3] {
+            assert_eq!(list.apply(&append(next, 0, 0)), Ok(true));
+        }
+        assert_eq!(list.apply(&append(0, 0, 0)), Err(TagFault::Full));
+        list.take(1);
+        assert_eq!(list.apply(&append(0, 0, 0)), Ok(true));
+        list.take(3);
+        assert_eq!(list.apply(&append(1, 0, 0)), Err(TagFault::Place), "place 0 is taken");
+    }
+}

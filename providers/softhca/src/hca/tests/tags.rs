@@ -1,0 +1,476 @@
+//! Tag matching: which message goes where, what is told of it, and what may go wrong.
+
+use uverbs_mlx5_prm::cqe::MLX5_TMC_SUCCESS;
+use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
+use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::tag::{TmAppOp, TmFlags, TmOpcode, TmhOp, ibv_rvh, ibv_tmh, mlx5_wqe_tm_seg};
+use zerocopy::IntoBytes;
+
+use crate::hca::number::Key;
+use crate::hca::testing::*;
+use crate::hca::{
+    Access, DctContext, HcaError, HcaEvent, Mtu, QpContext, QpState, QpTransition, Service,
+    SrqContext, TagSrq,
+};
+
+const SRC: u64 = 0x1000;
+const DST: u64 = 0x30_0000;
+/// Where receives of the SRQ are.
+const SPARE: u64 = 0x50_0000;
+const USER_INDEX: u32 = 0x7a6;
+const EAGER: u8 = TmhOp::EAGER.0;
+const HEADER: u32 = 16;
+
+/// Kinds of entries.
+const SEND: u8 = 2;
+const NO_PACKET: u8 = 6;
+const FAILED: u8 = 13;
+
+/// A queue that matches tags on the last host, which gets its tags by one queue pair, and messages
+/// from the first host by another.
+struct Scene {
+    rig: Rig,
+    srq: TestSrq,
+    cq: TestCq,
+    commands: End,
+    sender: End,
+    receiver: End,
+}
+
+/// Of an entry: kind, operation, place, bytes, tag.
+type Told = (u8, TmAppOp, u16, u32, u64);
+
+fn tags(cq: &TestCq, log_tags: u8) -> TagSrq {
+    TagSrq { cq: cq.cqn, user_index: USER_INDEX, log_tags, rendezvous: true }
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene::with(|_| {}, |_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut SrqContext), setup: impl FnOnce(&mut Setup)) -> Scene {
+        let mut rig = Rig::new(2);
+        let cq = rig.cq(1, 6, 64);
+        let srq = rig.srq_with(1, 4, |context| {
+            context.tags = Some(tags(&cq, 3));
+            change(context);
+        });
+        let with_srq = Setup { srq: Some(srq.srqn), ..Setup::default() };
+        let commands = rig.end(1, &with_srq);
+        rig.connect(&commands, (1, commands.qpn.0), &with_srq.attrs);
+        let mut receiving = with_srq.clone();
+        setup(&mut receiving);
+        let plain = Setup { srq: None, ..receiving.clone() };
+        let (sender, receiver) = (rig.end(0, &plain), rig.end(1, &receiving));
+        rig.connect(&sender, (1, receiver.qpn.0), &plain.attrs);
+        rig.connect(&receiver, (0, sender.qpn.0), &receiving.attrs);
+        Scene { rig, srq, cq, commands, sender, receiver }
+    }
+
+    /// Posts a change of the list.
+    fn post(&mut self, tm: mlx5_wqe_tm_seg, buffer: Option<mlx5_wqe_data_seg>) {
+        let ds = 3 + u8::from(buffer.is_some());
+        let index = self.commands.posted;
+        let word0 = OpmodIdxOpcode::ZERO.with_wqe_index(index).with_opcode(Opcode::TAG_MATCHING.0);
+        let word1 = QpnDs::ZERO.with_qpn(self.commands.qpn.0).with_ds(ds);
+        let ctrl = mlx5_wqe_ctrl_seg::new(word0, word1, FmCeSe::ZERO, 0);
+        let mut bytes = [ctrl.as_bytes(), tm.as_bytes()].concat();
+        bytes.extend_from_slice(buffer.as_ref().map_or(&[], |buffer| buffer.as_bytes()));
+        self.rig.write_wqe(&mut self.commands, &bytes);
+        self.rig.ring(&self.commands);
+        self.rig.run();
+    }
+
+    fn segment(&self, op: u8, index: u16, count: Option<u16>) -> mlx5_wqe_tm_seg {
+        let mut tm = mlx5_wqe_tm_seg::default();
+        tm.opcode = TmOpcode::ZERO.with_op(op).0;
+        tm.flags = TmFlags::ZERO.with_cqe_req(true).with_sw_cnt(count.is_some()).0;
+        tm.index.set(index);
+        tm.sw_cnt.set(count.unwrap_or(0));
+        tm
+    }
+
+    /// Adds a tag whose buffer of `len` bytes is at `DST` + 0x1000 * the tag.
+    fn append(&mut self, next: u16, tag: u64, len: u32) {
+        let mut tm = self.segment(TmOpcode::APPEND, next, None);
+        tm.append_tag.set(tag);
+        tm.append_mask.set(u64::MAX);
+        let key = self.rig.hosts[1].key;
+        let buffer = match len {
+            0 => mlx5_wqe_data_seg::TERMINATOR,
+            _ => mlx5_wqe_data_seg::new(len, key.0, IOVA + DST + tag * 0x1000),
+        };
+        self.post(tm, Some(buffer));
+    }
+
+    fn remove(&mut self, place: u16) {
+        self.post(self.segment(TmOpcode::REMOVE, place, None), None);
+    }
+
+    fn sync(&mut self, count: u16) {
+        self.post(self.segment(TmOpcode::NOP, 0, Some(count)), None);
+    }
+
+    /// A receive for what finds no tag; gives its slot.
+    fn receive(&mut self, at: u64, len: u32) -> u16 {
+        let key = self.rig.hosts[1].key;
+        self.rig.receive_shared(&mut self.srq, &[(SPARE + at, len, key)])
+    }
+
+    /// Sends a message that begins with a header.
+    fn send(&mut self, op: u8, tag: u64, body: &[u8]) {
+        let mut header = ibv_tmh::default();
+        header.opcode = op;
+        header.app_ctx.set(0x1234_5678);
+        header.tag.set(tag);
+        let message = [header.as_bytes(), body].concat();
+        self.send_bytes(&message);
+    }
+
+    fn send_bytes(&mut self, message: &[u8]) {
+        let key = self.rig.hosts[0].key;
+        self.rig.hosts[0].put(SRC, message);
+        let wr = Wr::new(Opcode::SEND);
+        let wr = if message.is_empty() { wr } else { wr.seg(SRC, message.len() as u32, key) };
+        self.rig.post(&mut self.sender, &wr);
+        self.rig.run();
+    }
+
+    /// The entries of its completion queue.
+    fn entries(&mut self) -> Vec<uverbs_mlx5_prm::cqe::mlx5_cqe64> {
+        std::iter::from_fn(|| self.rig.entry(1, &mut self.cq)).collect()
+    }
+
+    fn told(&mut self) -> Vec<Told> {
+        let entries = self.entries();
+        let told = entries.iter().map(|cqe| {
+            assert_eq!((cqe.srqn_uidx.get(), cqe.app), (USER_INDEX, 1));
+            let tag = cqe.tmh().tag.get();
+            (cqe.op_own >> 4, TmAppOp(cqe.app_op), cqe.app_info.get(), cqe.byte_cnt.get(), tag)
+        });
+        told.collect()
+    }
+
+    /// Adds tags, and takes what is told of it.
+    fn append_all(&mut self, tags: &[(u16, u64, u32)]) {
+        for &(next, tag, len) in tags {
+            self.append(next, tag, len);
+        }
+        assert_eq!(self.told().len(), tags.len());
+    }
+
+    fn states(&self) -> (QpState, QpState) {
+        (self.rig.state(&self.sender), self.rig.state(&self.receiver))
+    }
+}
+
+fn rvh(va: u64, rkey: Key, len: u32) -> Vec<u8> {
+    let mut header = ibv_rvh::default();
+    header.va.set(va);
+    header.rkey.set(rkey.0);
+    header.len.set(len);
+    header.as_bytes().to_vec()
+}
+
+#[test]
+fn eager_messages_go_where_their_tags_say() {
+    let mut scene = Scene::new();
+    scene.append(1, 7, 0x1000);
+    scene.append(2, 8, 0x1000);
+    scene.append(3, 9, 0);
+    let added = scene.entries();
+    for (place, cqe) in added.iter().enumerate() {
+        assert_eq!((cqe.op_own >> 4, TmAppOp(cqe.app_op)), (NO_PACKET, TmAppOp::APPEND));
+        assert_eq!((cqe.app_info.get(), cqe.srqn_uidx.get()), (place as u16, USER_INDEX));
+        assert_eq!(cqe.tm_cqe().success.get(), MLX5_TMC_SUCCESS);
+        assert_eq!(cqe.tm_cqe().hw_phase_cnt.get(), 0);
+    }
+    assert_eq!(added.len(), 3);
+    // One packet: matched and there at once.
+    let body = pattern(900, 1);
+    scene.send(EAGER, 8, &body);
+    assert_eq!(scene.told(), [(SEND, TmAppOp::CONSUMED_MSG, 1, 900, 8)]);
+    assert_eq!(scene.rig.hosts[1].get(DST + 0x8000, 900), body, "without the header");
+    scene.send(EAGER, 9, &[]);
+    assert_eq!(scene.told(), [(SEND, TmAppOp::CONSUMED_MSG, 2, 0, 9)]);
+    // Several: matched first, then there.
+    let body = pattern(4000, 2);
+    scene.send(EAGER, 7, &body);
+    let expected = [(NO_PACKET, TmAppOp::CONSUMED, 0, 0, 7), (SEND, TmAppOp::EXPECTED, 0, 4000, 0)];
+    assert_eq!(scene.told(), expected);
+    assert_eq!(scene.rig.hosts[1].get(DST + 0x7000, 4000), body);
+    let sent = scene.rig.sent(&mut scene.sender);
+    assert!(sent.len() == 3 && sent.iter().all(|got| got.syndrome == 0), "{sent:?}");
+}
+
+#[test]
+fn others_go_whole_to_receives_of_the_queue() {
+    let mut scene = Scene::new();
+    scene.append_all(&[(1, 1, 64)]);
+    let slots: Vec<_> = (0..5).map(|n| scene.receive(n * 0x2000, 0x2000)).collect();
+    scene.send(EAGER, 2, &pattern(3000, 1));
+    scene.send(TmhOp::NO_TAG.0, 1, b"none");
+    scene.send(TmhOp::FIN.0, 1, b"fin");
+    scene.send_bytes(b"short");
+    scene.send(0x77, 1, b"unknown");
+    let entries = scene.entries();
+    let unexpected = TmAppOp::UNEXPECTED;
+    for (n, (app_op, len)) in [
+        (unexpected, 3016),
+        (TmAppOp::NO_TAG, 20),
+        (TmAppOp::NO_TAG, 19),
+        (TmAppOp::NO_TAG, 5),
+        (TmAppOp::NO_TAG, 23),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let cqe = &entries[n];
+        assert_eq!((cqe.op_own >> 4, TmAppOp(cqe.app_op), cqe.byte_cnt.get()), (SEND, app_op, len));
+        assert_eq!((cqe.wqe_counter.get(), cqe.srqn_uidx.get()), (slots[n], USER_INDEX));
+        assert_eq!(cqe.tmh().tag.get(), 0);
+    }
+    let whole = scene.rig.hosts[1].get(SPARE, 3016);
+    assert_eq!((whole[0], &whole[16..]), (EAGER, &pattern(3000, 1)[..]));
+    assert_eq!(scene.rig.hosts[1].get(SPARE + 3 * 0x2000, 5), b"short");
+    // None is left: the sender waits, and goes on when there is.
+    scene.rig.post(&mut scene.sender, &Wr::new(Opcode::NOP));
+    assert_eq!(scene.rig.sent(&mut scene.sender).len(), 5);
+}
+
+/// One message that found no tag may be for one that software adds before it knows of it.
+#[test]
+fn tags_wait_until_software_has_counted_the_unexpected() {
+    let mut scene = Scene::new();
+    scene.receive(0, 64);
+    scene.send(EAGER, 5, b"first");
+    scene.append(1, 5, 64);
+    let entries = scene.entries();
+    assert_eq!(entries[1].tm_cqe().hw_phase_cnt.get(), 1, "it tells that it is ahead");
+    scene.receive(64, 64);
+    scene.send(EAGER, 5, b"second");
+    assert_eq!(scene.told()[0].1, TmAppOp::UNEXPECTED);
+    scene.sync(1);
+    scene.receive(128, 64);
+    scene.send(EAGER, 5, b"third");
+    let told = scene.told();
+    assert_eq!((told[0].1, told[1].1), (TmAppOp::NOOP, TmAppOp::UNEXPECTED), "one is missing");
+    scene.sync(3);
+    scene.send(EAGER, 5, b"fourth");
+    let told = scene.told();
+    assert_eq!((told[0].1, told[1].1), (TmAppOp::NOOP, TmAppOp::CONSUMED_MSG));
+    assert_eq!(scene.rig.hosts[1].get(DST + 0x5000, 6), b"fourth");
+}
+
+#[test]
+fn the_device_fetches_what_a_rendezvous_announces() {
+    let mut scene = Scene::new();
+    let far = scene.rig.hosts[0].key;
+    for len in [0u32, 1, 5000] {
+        let place = scene.rig.hosts[1].hca.query_tags(scene.srq.srqn).unwrap().0;
+        let tag = u64::from(len % 16);
+        scene.append_all(&[((place + 1) % 8, tag, 0x1000 * 2)]);
+        let (near, data) = (scene.rig.hosts[0].key, pattern(len as usize, 9));
+        scene.rig.hosts[0].put(SRC + 0x4000, &data);
+        scene.rig.receive(&mut scene.sender, &[(SRC + 0x9000, 64, near)]);
+        let rvh = rvh(IOVA + SRC + 0x4000, far, len);
+        // Behind the headers is what only software reads.
+        scene.send(TmhOp::RNDV.0, tag, &[&rvh[..], b"more"].concat());
+        let expected = [
+            (NO_PACKET, TmAppOp::CONSUMED, place, 0, tag),
+            (SEND, TmAppOp::EXPECTED, place, len, 0),
+        ];
+        assert_eq!(scene.told(), expected);
+        assert_eq!(scene.rig.hosts[1].get(DST + tag * 0x1000, len as usize), data);
+        // The peer hears of it: the same headers, with another opcode.
+        let got = scene.rig.got(&mut scene.sender);
+        assert_eq!((got.len(), got[0].bytes), (1, 2 * HEADER));
+        let fin = scene.rig.hosts[0].get(SRC + 0x9000, 32);
+        assert_eq!((fin[0], &fin[16..]), (TmhOp::FIN.0, &rvh[..]));
+        assert_eq!(fin[8..16], tag.to_be_bytes());
+        assert_eq!(scene.rig.sent(&mut scene.sender).len(), 1);
+    }
+    assert!(scene.rig.sent(&mut scene.receiver).is_empty(), "nobody posted these");
+}
+
+#[test]
+fn software_fetches_what_the_device_cannot() {
+    let no_offload = |context: &mut SrqContext| {
+        context.tags = context.tags.map(|tags| TagSrq { rendezvous: false, ..tags });
+    };
+    let scenes = [
+        Scene::new(),
+        Scene::with(no_offload, |_| {}),
+        Scene::with(|_| {}, |setup| setup.attrs.max_rd_atomic = 0),
+    ];
+    for (n, mut scene) in scenes.into_iter().enumerate() {
+        scene.append_all(&[(1, 3, 64)]);
+        let len = if n == 0 { 65 } else { 64 };
+        let rvh = rvh(IOVA + SRC, scene.rig.hosts[0].key, len);
+        scene.send(TmhOp::RNDV.0, 3, &rvh);
+        assert_eq!(scene.told(), [(SEND, TmAppOp::CONSUMED_MSG_SW_RDNV, 0, 32, 3)]);
+        let headers = scene.rig.hosts[1].get(DST + 0x3000, 32);
+        assert_eq!((headers[0], &headers[16..]), (TmhOp::RNDV.0, &rvh[..]));
+        assert_eq!(scene.states(), (QpState::Rts, QpState::Rts));
+    }
+}
+
+#[test]
+fn a_rendezvous_that_fails_is_canceled() {
+    let mut scene = Scene::new();
+    scene.append_all(&[(1, 3, 64), (2, 4, 64)]);
+    scene.send(TmhOp::RNDV.0, 3, &rvh(IOVA + SRC, Key(0xbad00), 64));
+    let expected = [
+        (NO_PACKET, TmAppOp::CONSUMED, 0, 0, 3),
+        (SEND, TmAppOp::MSG_COMPLETION_CANCELED, 0, 0, 0),
+    ];
+    assert_eq!(scene.told(), expected);
+    assert_eq!(scene.states(), (QpState::Err, QpState::Err));
+    assert!(scene.rig.sent(&mut scene.receiver).is_empty(), "no work request failed");
+    // A header that is cut off, and one without a rendezvous.
+    let mut scene = Scene::new();
+    scene.append_all(&[(1, 3, 64)]);
+    scene.send(TmhOp::RNDV.0, 3, &[0; 15]);
+    assert_eq!(scene.told(), []);
+    assert_eq!(scene.states(), (QpState::Err, QpState::Err));
+}
+
+#[test]
+fn a_message_that_is_too_long_fails_its_connection() {
+    // One packet, before the tag is used up; several, after that.
+    for (len, expected) in [
+        (65, vec![]),
+        (
+            3000,
+            vec![
+                (NO_PACKET, TmAppOp::CONSUMED, 0, 0, 3),
+                (SEND, TmAppOp::MSG_COMPLETION_CANCELED, 0, 0, 0),
+            ],
+        ),
+    ] {
+        let mut scene = Scene::new();
+        let room = if len == 65 { 64 } else { 2000 };
+        scene.append_all(&[(1, 3, room)]);
+        scene.send(EAGER, 3, &pattern(len, 1));
+        assert_eq!(scene.told(), expected, "{len}");
+        assert_eq!(scene.states(), (QpState::Err, QpState::Err));
+        assert_eq!(scene.rig.sent(&mut scene.sender)[0].syndrome, 0x12, "remote invalid request");
+        let events = scene.rig.hosts[1].events();
+        assert!(events.contains(&HcaEvent::QpRequestError { qpn: scene.receiver.qpn }));
+        // The others go on.
+        scene.sync(0);
+        assert_eq!(scene.told()[0].1, TmAppOp::NOOP);
+    }
+}
+
+/// A connection that ends in the middle of a message gives its tag back as canceled.
+#[test]
+fn a_message_under_way_is_canceled_with_its_connection() {
+    const LEN: u32 = 0x4_0000;
+    let mut scene = Scene::new();
+    scene.append_all(&[(1, 3, LEN)]);
+    let mut header = ibv_tmh::default();
+    header.opcode = EAGER;
+    header.tag.set(3);
+    scene.rig.hosts[0].put(SRC, header.as_bytes());
+    let wr = Wr::new(Opcode::SEND).seg(SRC, LEN, scene.rig.hosts[0].key);
+    scene.rig.post(&mut scene.sender, &wr);
+    // More than a window of packets.
+    let now = scene.rig.now;
+    scene.rig.hosts[0].hca.step(now);
+    scene.rig.hosts[1].hca.step(now);
+    assert_eq!(scene.told(), [(NO_PACKET, TmAppOp::CONSUMED, 0, 0, 3)]);
+    let hca = &mut scene.rig.hosts[1].hca;
+    let attrs = hca.query_qp(scene.receiver.qpn).unwrap().1;
+    hca.modify_qp(scene.receiver.qpn, QpTransition::ToErr, &attrs).unwrap();
+    scene.rig.hosts[1].hca.step(now);
+    assert_eq!(scene.told(), [(SEND, TmAppOp::MSG_COMPLETION_CANCELED, 0, 0, 0)]);
+}
+
+#[test]
+fn changes_that_are_refused() {
+    let full = |scene: &mut Scene| {
+        let places: Vec<_> = (1..=7).map(|next| (next, u64::from(next), 64)).collect();
+        scene.append_all(&places);
+        scene.append(0, 9, 64);
+    };
+    let no_place = |scene: &mut Scene| scene.append(8, 1, 64);
+    let unknown = |scene: &mut Scene| scene.post(scene.segment(9, 0, None), None);
+    let no_buffer = |scene: &mut Scene| scene.post(scene.segment(TmOpcode::APPEND, 1, None), None);
+    let more: fn(&mut Scene) = |scene| {
+        let tm = scene.segment(TmOpcode::REMOVE, 0, None);
+        scene.post(tm, Some(mlx5_wqe_data_seg::TERMINATOR));
+    };
+    for (n, wrong) in
+        [full as fn(&mut Scene), no_place, unknown, no_buffer, more].iter().enumerate()
+    {
+        let mut scene = Scene::new();
+        wrong(&mut scene);
+        let failed = scene.rig.sent(&mut scene.commands);
+        assert_eq!((failed.len(), failed[0].kind, failed[0].syndrome), (1, FAILED, 2), "{n}");
+        assert_eq!(scene.rig.state(&scene.commands), QpState::Err);
+        // The list is as it was, and the connection works.
+        scene.receive(0, 64);
+        scene.send(EAGER, 99, &[1]);
+        assert_eq!(scene.told()[0].1, TmAppOp::UNEXPECTED, "{n}");
+    }
+}
+
+#[test]
+fn a_tag_is_removed_once() {
+    let mut scene = Scene::new();
+    scene.append_all(&[(1, 1, 64), (2, 2, 64)]);
+    scene.remove(0);
+    scene.remove(0);
+    scene.send(EAGER, 2, &[1]);
+    scene.remove(1);
+    let entries = scene.entries();
+    let removed = |n: usize| {
+        let cqe = &entries[n];
+        assert_eq!((cqe.op_own >> 4, TmAppOp(cqe.app_op)), (NO_PACKET, TmAppOp::REMOVE));
+        cqe.tm_cqe().success.get() == MLX5_TMC_SUCCESS
+    };
+    assert_eq!([removed(0), removed(1), removed(3)], [true, false, false], "twice; too late");
+    assert_eq!(scene.rig.state(&scene.commands), QpState::Rts);
+    scene.receive(0, 64);
+    scene.send(EAGER, 1, &[1]);
+    assert_eq!(scene.told()[0].1, TmAppOp::UNEXPECTED);
+}
+
+#[test]
+fn queues_that_are_refused() {
+    let mut scene = Scene::new();
+    let (cqn, srqn) = (scene.cq.cqn, scene.srq.srqn);
+    let hca = &mut scene.rig.hosts[1].hca;
+    let bad = HcaError::BadParam { what: "srq", value: srqn.0.into() };
+    for service in [Service::Uc, Service::Ud] {
+        let context = QpContext { srq: Some(srqn), ..QpContext::bare(service, PD, cqn) };
+        assert_eq!(hca.create_qp(context), Err(bad));
+    }
+    let target = DctContext {
+        pd: PD,
+        cq: cqn,
+        srq: srqn,
+        key: 0,
+        user_index: 0,
+        cqe_version: 1,
+        access: Access::empty(),
+        pkey_index: 0,
+        path_mtu: Mtu::B1024,
+        min_rnr_timer: 1,
+        counter_set: 0,
+    };
+    assert_eq!(hca.create_dct(target), Err(bad));
+    let busy = hca.destroy_srq(srqn).unwrap_err();
+    assert!(matches!(busy, HcaError::Busy { users: 2, .. }), "{busy:?}");
+    // A work request for tags where there are none.
+    let plain = Setup::default();
+    let (mut a, _b) = scene.rig.pair(&plain);
+    std::mem::swap(&mut scene.commands, &mut a);
+    scene.commands.host = 0;
+    scene.sync(0);
+    let failed = scene.rig.sent(&mut scene.commands);
+    assert_eq!((failed[0].kind, failed[0].syndrome), (FAILED, 2));
+}

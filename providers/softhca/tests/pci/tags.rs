@@ -1,0 +1,162 @@
+//! Queues that match tags, by commands: made, asked, armed, destroyed.
+
+use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::{caps, hca, qp, rq};
+
+use crate::driver::{Cq, Driver, with_page};
+
+/// `rq_type` of a queue pair with a shared receive queue.
+const SHARED: u64 = 1;
+/// `op_mod` of ARM_RQ.
+const XRQ: u16 = 2;
+/// SRQ_LIMIT.
+const LIMIT: u8 = 0x14;
+
+/// The input of CREATE_XRQ: 16 receives of 32 bytes.
+fn input(driver: &mut Driver, cq: &Cq, log_tags: u64) -> Vec<u8> {
+    let (ring, record) = (driver.page(), driver.page());
+    let mut input = with_page(rq::create_xrq_in::SIZE, ring);
+    let context = rq::create_xrq_in::XRQ_CONTEXT.of_mut(&mut input);
+    rq::xrqc::TOPOLOGY.set(context, 1);
+    rq::xrqc::OFFLOAD.set(context, 1);
+    rq::xrqc::USER_INDEX.set(context, 0x77);
+    rq::xrqc::CQN.set(context, cq.number.into());
+    let tags = rq::xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of_mut(context);
+    rq::tag_matching_topology_context::LOG_MATCHING_LIST_SZ.set(tags, log_tags);
+    let ring = rq::xrqc::WQ.of_mut(context);
+    rq::wq::LOG_WQ_SZ.set(ring, 4);
+    rq::wq::LOG_WQ_STRIDE.set(ring, 5);
+    rq::wq::PD.set(ring, driver.pd.into());
+    rq::wq::DBR_ADDR.set(ring, record);
+    input
+}
+
+fn create(driver: &mut Driver, input: &[u8]) -> (CmdStatus, u32) {
+    let (status, answer) = driver.run(CmdOpcode::CREATE_XRQ, 0, input, 16);
+    (status, rq::create_xrq_out::XRQN.get32(&answer))
+}
+
+fn destroy(driver: &mut Driver, xrqn: u32) -> CmdStatus {
+    driver.about(CmdOpcode::DESTROY_XRQ, rq::destroy_xrq_in::XRQN, xrqn)
+}
+
+/// QUERY_XRQ: the place of the next tag, software's count, the device's, and the limit.
+fn query(driver: &mut Driver, xrqn: u32) -> [u64; 4] {
+    let mut query = [0; 16];
+    rq::query_xrq_in::XRQN.set(&mut query, xrqn.into());
+    let answer = driver.ok(CmdOpcode::QUERY_XRQ, 0, &query, rq::query_xrq_out::SIZE);
+    let context = rq::query_xrq_out::XRQ_CONTEXT.of(&answer);
+    let tags = rq::xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of(context);
+    use rq::tag_matching_topology_context::{APPEND_NEXT_INDEX, HW_PHASE_CNT, SW_PHASE_CNT};
+    assert_eq!(rq::xrqc::USER_INDEX.get(context), 0x77);
+    let limit = rq::wq::LWM.get(rq::xrqc::WQ.of(context));
+    [APPEND_NEXT_INDEX.get(tags), SW_PHASE_CNT.get(tags), HW_PHASE_CNT.get(tags), limit]
+}
+
+fn arm(driver: &mut Driver, op_mod: u16, number: u32, limit: u64) -> CmdStatus {
+    let mut input = [0; rq::arm_rq_in::SIZE];
+    rq::arm_rq_in::SRQ_NUMBER.set(&mut input, number.into());
+    rq::arm_rq_in::LWM.set(&mut input, limit);
+    driver.run(CmdOpcode::ARM_RQ, op_mod, &input, 8).0
+}
+
+/// Posts a change of the list as the `index`th, and rings: WQEs of one block.
+fn change(driver: &mut Driver, qp: (u32, u64, u64), index: u16, op: u8, place: u16, count: u16) {
+    let (qpn, ring, record) = qp;
+    let mut wqe = (u32::from(index) << 8 | 0x28).to_be_bytes().to_vec();
+    let ds = if op == 1 { 4 } else { 3 };
+    wqe.extend((qpn << 8 | ds).to_be_bytes());
+    wqe.extend([0; 8]);
+    // mlx5_wqe_tm_seg: operation, CQE and count wanted, place, count, tag, mask.
+    wqe.extend([op << 4, 0xc0]);
+    wqe.extend(place.to_be_bytes());
+    wqe.extend([0; 2]);
+    wqe.extend(count.to_be_bytes());
+    wqe.extend([0; 8]);
+    wqe.extend(5u64.to_be_bytes());
+    wqe.extend(u64::MAX.to_be_bytes());
+    if ds == 4 {
+        wqe.extend([0; 4]);
+        wqe.extend(0x100u32.to_be_bytes());
+        wqe.extend([0; 8]);
+    }
+    driver.host.write(ring + 64 * u64::from(index), &wqe);
+    driver.host.write(record + 4, &u32::from(index + 1).to_be_bytes());
+    let doorbell = u64::from_be_bytes(wqe[..8].try_into().unwrap());
+    driver.host.ring(u64::from(driver.uar) * 4096 + 0x800, doorbell);
+}
+
+#[test]
+fn a_queue_is_made_gets_tags_and_ends() {
+    let mut driver = Driver::up();
+    let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, 1, &[0; 16], 16 + 4096);
+    let cap = hca::query_hca_cap_out::CAPABILITY.of(&answer);
+    assert!(caps::cmd_hca_cap::TAG_MATCHING.is_set(cap));
+    assert!(caps::cmd_hca_cap::RNDV_OFFLOAD_RC.is_set(cap));
+    let most = caps::cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ.get(cap);
+    let eqn = driver.eq(1, 1 << LIMIT);
+    let mut cq = driver.cq(eqn);
+    let asked = input(&mut driver, &cq, most);
+    let (status, xrqn) = create(&mut driver, &asked);
+    assert_eq!((status, query(&mut driver, xrqn)), (CmdStatus::OK, [0; 4]));
+    // The queue pair of its changes receives from it, and is connected to itself.
+    let qp = driver.qp_with(&cq, |context| {
+        qp::qpc::RQ_TYPE.set(context, SHARED);
+        qp::qpc::SRQN_RMPN_XRQN.set(context, xrqn.into());
+    });
+    driver.connect(qp.number, qp.number);
+    let ring = (qp.number, qp.rq, qp.record);
+    for (index, op, place, app_op) in [(0, 1, 3, 5), (1, 1, 4, 5), (2, 2, 3, 6), (3, 0, 0, 7)] {
+        change(&mut driver, ring, index, op, place, 9);
+        let cqe = driver.poll(&mut cq);
+        // NO_PACKET; user index; tag matching and what it was; success.
+        assert_eq!((cqe[63] >> 4, &cqe[32..36]), (6, &[0, 0, 0, 0x77][..]), "{index}");
+        assert_eq!((cqe[40], cqe[41], cqe[0]), (1, app_op, 0x80));
+    }
+    assert_eq!(query(&mut driver, xrqn), [4, 9, 0, 0]);
+    // The limit: fewer than 3 are posted, which the next message shows.
+    assert_eq!(arm(&mut driver, XRQ, xrqn, 3), CmdStatus::OK);
+    assert_eq!(query(&mut driver, xrqn)[3], 3);
+    assert_eq!(destroy(&mut driver, xrqn), CmdStatus::RES_BUSY);
+    let gone = driver.about(CmdOpcode::DESTROY_QP, qp::destroy_qp_in::QPN, qp.number);
+    assert_eq!(gone, CmdStatus::OK);
+    assert_eq!(destroy(&mut driver, xrqn), CmdStatus::OK);
+    assert_eq!(destroy(&mut driver, xrqn), CmdStatus::BAD_RES_ERR);
+}
+
+#[test]
+fn queues_that_nobody_gets() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(1, 0);
+    let cq = driver.cq(eqn);
+    type Change = fn(&mut [u8]);
+    let wrong: [(CmdStatus, Change); 6] = [
+        (CmdStatus::BAD_PARAM_ERR, |xrq| rq::xrqc::TOPOLOGY.set(xrq, 0)),
+        (CmdStatus::BAD_RES_ERR, |xrq| rq::xrqc::CQN.set(xrq, 0xff_ffff)),
+        (CmdStatus::BAD_RES_ERR, |xrq| rq::wq::PD.set(rq::xrqc::WQ.of_mut(xrq), 0xff_ffff)),
+        (CmdStatus::BAD_PARAM_ERR, |xrq| rq::wq::LOG_WQ_SZ.set(rq::xrqc::WQ.of_mut(xrq), 31)),
+        (CmdStatus::BAD_PARAM_ERR, |xrq| rq::wq::LOG_WQ_STRIDE.set(rq::xrqc::WQ.of_mut(xrq), 4)),
+        (CmdStatus::LIM_ERR, |xrq| {
+            let tags = rq::xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of_mut(xrq);
+            rq::tag_matching_topology_context::LOG_MATCHING_LIST_SZ.set(tags, 15);
+        }),
+    ];
+    for (n, (expected, change)) in wrong.iter().enumerate() {
+        let mut asked = input(&mut driver, &cq, 4);
+        change(rq::create_xrq_in::XRQ_CONTEXT.of_mut(&mut asked));
+        assert_eq!(create(&mut driver, &asked).0, *expected, "{n}");
+    }
+    let asked = input(&mut driver, &cq, 4);
+    let xrqn = create(&mut driver, &asked).1;
+    assert_eq!(arm(&mut driver, XRQ, xrqn, 17), CmdStatus::BAD_PARAM_ERR);
+    for op_mod in [0, 1, 3] {
+        assert_eq!(arm(&mut driver, op_mod, xrqn, 1), CmdStatus::BAD_PARAM_ERR);
+    }
+    // Each kind has its own commands.
+    let plain = driver.srq().0;
+    assert_eq!(arm(&mut driver, XRQ, plain, 1), CmdStatus::BAD_RES_ERR);
+    assert_eq!(destroy(&mut driver, plain), CmdStatus::BAD_RES_ERR);
+    let as_pool = driver.about(CmdOpcode::DESTROY_RMP, rq::destroy_rmp_in::RMPN, xrqn);
+    assert_eq!(as_pool, CmdStatus::BAD_RES_ERR);
+    assert_eq!(destroy(&mut driver, xrqn), CmdStatus::OK);
+}

@@ -321,7 +321,7 @@ mod tests {
     fn pages_may_be_read_alone_or_not_be_there() {
         let arena = Arena::new(0x4000);
         let base = arena.base();
-        let pages = vec![base, base + 0x1000 | READ_ONLY, ABSENT];
+        let pages = vec![base, (base + 0x1000) | READ_ONLY, ABSENT];
         let region = Region::Pages { page_shift: 12, offset: 0, pages, len: 0x3000 };
         arena.write(base + 0x1000, &[7; 8]).unwrap();
         let mut back = [0; 8];

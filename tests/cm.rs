@@ -227,6 +227,9 @@ fn an_infiniband_address_is_of_no_ethernet_port() {
     assert_eq!((id.local_ib_addr().unwrap(), id.peer_ib_addr().unwrap()), (None, None));
     let error = id.bind_ib(&addr).unwrap_err();
     assert_eq!((error.verb(), error.to_errno()), (Some("rdma_bind_addr"), Errno::ENODEV));
+    let builder = Listener::builder_ib(addr).limit(LIMIT);
+    let error = builder.listen_on(EventChannel::of(&device).unwrap()).unwrap_err();
+    assert_eq!((error.verb(), error.to_errno()), (Some("rdma_bind_addr"), Errno::ENODEV));
     // Over RoCE Linux begins, and tells by an event what came of it.
     if std::env::var_os("UVERBS_TEST_DEVICE").is_some() && !is_siw() {
         return;
@@ -235,6 +238,9 @@ fn an_infiniband_address_is_of_no_ethernet_port() {
     let error = id.resolve_ib_addr(None, &to, LIMIT).unwrap_err();
     assert_eq!((error.verb(), error.to_errno()), (Some("rdma_resolve_addr"), Errno::ENODEV));
     assert_eq!(id.port().unwrap(), 0);
+    let connector = Connector::to_ib(to).from_ib(addr).limit(LIMIT);
+    let error = connector.resolve_on(EventChannel::of(&device).unwrap()).unwrap_err();
+    assert_eq!((error.verb(), error.to_errno()), (Some("rdma_resolve_addr"), Errno::ENODEV));
 }
 
 #[test]

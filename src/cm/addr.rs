@@ -5,6 +5,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use nix::libc;
 use uverbs_core::commands::cm::SockAddr;
 
+use super::IbAddr;
+
+/// Where a connector goes, or a listener waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Address {
+    Ip(SocketAddr),
+    Ib(IbAddr),
+}
+
+impl Address {
+    pub(super) fn to_kernel(self) -> SockAddr {
+        match self {
+            Self::Ip(addr) => to_kernel(addr),
+            Self::Ib(addr) => addr.to_kernel(),
+        }
+    }
+}
+
 /// `struct sockaddr_in` or `struct sockaddr_in6`: family, port, then what the family has.
 pub(super) fn to_kernel(addr: SocketAddr) -> SockAddr {
     let mut bytes = Vec::with_capacity(28);

@@ -8,8 +8,9 @@ use uverbs_core::connection::ConnectionError;
 use uverbs_core::error::Error;
 use uverbs_core::provider::ContextOps;
 
+use super::addr::Address;
 use super::param::Depths;
-use super::{Connection, EventChannel, EventKind, Id, Param, PortSpace};
+use super::{Connection, EventChannel, EventKind, IbAddr, Id, Param, PathRecord, PortSpace};
 use crate::provider::Provider;
 use crate::{AckTimeout, Device, QueuePair, Refused};
 
@@ -28,8 +29,9 @@ pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connector {
-    to: SocketAddr,
-    from: Option<SocketAddr>,
+    to: Address,
+    from: Option<Address>,
+    path: Option<PathRecord>,
     space: PortSpace,
     limit: Duration,
     tos: Option<u8>,
@@ -41,11 +43,31 @@ impl Connector {
     /// To this address. Each step may take ten seconds.
     #[must_use]
     pub fn new(to: SocketAddr) -> Self {
-        let space = PortSpace::Tcp;
+        Self::to(Address::Ip(to))
+    }
+
+    /// To this InfiniBand address, which names a port of a [space](Self::port_space), or a service
+    /// of [`PortSpace::Ib`].
+    ///
+    /// ```no_run
+    /// use uverbs::cm::{Connector, IbAddr, PortSpace};
+    ///
+    /// let to = IbAddr::new("fe80::2:c903:1:2:3".parse()?).port(PortSpace::Tcp, 7471);
+    /// let route = Connector::to_ib(to).resolve()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[doc(alias = "AF_IB")]
+    pub fn to_ib(to: IbAddr) -> Self {
+        Self::to(Address::Ib(to))
+    }
+
+    fn to(to: Address) -> Self {
         Self {
             to,
             from: None,
-            space,
+            path: None,
+            space: PortSpace::Tcp,
             limit: LIMIT,
             tos: None,
             ack_timeout: None,
@@ -56,7 +78,22 @@ impl Connector {
     /// From this address; without it the system chooses.
     #[must_use]
     pub fn from(mut self, from: SocketAddr) -> Self {
-        self.from = Some(from);
+        self.from = Some(Address::Ip(from));
+        self
+    }
+
+    /// From this InfiniBand address.
+    #[must_use]
+    pub fn from_ib(mut self, from: IbAddr) -> Self {
+        self.from = Some(Address::Ib(from));
+        self
+    }
+
+    /// By this path, which nobody is asked for then: [`Id::set_path`].
+    #[must_use]
+    #[doc(alias = "RDMA_OPTION_IB_PATH")]
+    pub fn path(mut self, path: PathRecord) -> Self {
+        self.path = Some(path);
         self
     }
 
@@ -100,7 +137,9 @@ impl Connector {
     /// # Errors
     ///
     /// [`Error::Connection`] when nothing leads there; [`Error::TimedOut`]; [`Error::Invalid`] for
-    /// a port space of datagrams; the kernel's refusal; as [`EventChannel::open`].
+    /// a port space of datagrams; [`Error::Limit`] for a path's values over their fields; the
+    /// kernel's refusal, `EINVAL` for two addresses of different families; as
+    /// [`EventChannel::open`].
     #[doc(alias = "rdma_resolve_addr")]
     #[doc(alias = "rdma_create_ep")]
     pub fn resolve(self) -> Result<Route, Error> {
@@ -113,7 +152,7 @@ impl Connector {
     ///
     /// As [`resolve`](Self::resolve).
     pub fn resolve_on(self, channel: EventChannel) -> Result<Route, Error> {
-        let Self { to, from, space, limit, tos, ack_timeout, reuse_addr } = self;
+        let Self { to, from, path, space, limit, tos, ack_timeout, reuse_addr } = self;
         let id = channel.create_id(space.of_connections("rdma_resolve_addr")?)?;
         if reuse_addr {
             id.set_reuse_addr(true)?;
@@ -124,9 +163,12 @@ impl Connector {
         if let Some(timeout) = ack_timeout {
             id.set_ack_timeout(timeout)?;
         }
-        id.resolve_addr(from, to, limit)?;
+        id.resolve(from, to, limit)?;
         channel.next(limit)?.expect(EventKind::AddressResolved)?;
-        id.resolve_route(limit)?;
+        match path {
+            Some(path) => id.set_path(&path)?,
+            None => id.resolve_route(limit)?,
+        }
         channel.next(limit)?.expect(EventKind::RouteResolved)?;
         Ok(Route { id, limit })
     }

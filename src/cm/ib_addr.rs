@@ -7,7 +7,7 @@ use uverbs_core::attr::Gid;
 use uverbs_core::commands::cm::SockAddr;
 use uverbs_core::error::Error;
 
-use super::id::milliseconds;
+use super::addr::Address;
 use super::{Id, PortSpace};
 
 /// rdma-core `librdmacm/rdma_cma.h`; Linux gives sockets no such family.
@@ -21,6 +21,11 @@ const UDP: u64 = 0x0111_0000;
 const IB: u64 = 0x013f_0000;
 
 /// An InfiniBand address. `struct sockaddr_ib`.
+///
+/// By such addresses connects who has a GID and no IP address. The path is asked of the subnet
+/// manager, or [given](super::Connector::path). Linux tells a request that comes by one from others
+/// by its private data, where else the IP addresses stand: their first byte must be 0, and the
+/// upper half of the second neither 4 nor 6 (kernel `cma.c`, `cma_save_ip_info`).
 ///
 /// ```
 /// use uverbs::cm::{IbAddr, PortSpace};
@@ -74,7 +79,7 @@ impl IbAddr {
         Self { service_id: space | port as u64, service_mask: mask, ..self }
     }
 
-    fn to_kernel(self) -> SockAddr {
+    pub(super) fn to_kernel(self) -> SockAddr {
         let mut bytes = Vec::with_capacity(LEN);
         bytes.extend(AF_IB.to_ne_bytes());
         bytes.extend(self.pkey.to_be_bytes());
@@ -112,7 +117,7 @@ impl Id {
     /// not; `EADDRINUSE`.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind_ib(&self, addr: &IbAddr) -> Result<(), Error> {
-        self.channel().ucma().bind(self.number(), &addr.to_kernel())
+        self.bind_to(Address::Ib(*addr))
     }
 
     /// Begins to find device and port for `to`, from `from` if that is given.
@@ -127,9 +132,7 @@ impl Id {
         to: &IbAddr,
         limit: Duration,
     ) -> Result<(), Error> {
-        let from = from.map_or(SockAddr::NONE, |from| from.to_kernel());
-        let limit = milliseconds(limit);
-        self.channel().ucma().resolve_addr(self.number(), &from, &to.to_kernel(), limit)
+        self.resolve(from.copied().map(Address::Ib), Address::Ib(*to), limit)
     }
 
     /// Its own address, if that is one of InfiniBand.
@@ -140,6 +143,23 @@ impl Id {
     pub fn local_ib_addr(&self) -> Result<Option<IbAddr>, Error> {
         let answer = self.query()?;
         Ok(IbAddr::from_kernel(answer.src_addr.get(..answer.src_size.into()).unwrap_or(&[])))
+    }
+
+    /// The GIDs of its own port and of the peer's, by whatever addresses it found them; zeros
+    /// before it has them.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "rdma_query_gid")]
+    pub fn gids(&self) -> Result<(Gid, Gid), Error> {
+        let answer = self.channel().ucma().query_gid(self.number())?;
+        let gid = |room: &[u8; 128], len: u16| {
+            let addr = room.get(..len.into()).and_then(IbAddr::from_kernel);
+            addr.map_or(Gid([0; 16]), |addr| addr.gid)
+        };
+        let own = gid(&answer.src_addr, answer.src_size);
+        Ok((own, gid(&answer.dst_addr, answer.dst_size)))
     }
 
     /// The peer's address, if that is one of InfiniBand.

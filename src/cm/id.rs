@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_attr;
 use uverbs_kernel_abi::rdma_cm::{
@@ -13,7 +14,7 @@ use uverbs_kernel_abi::rdma_cm::{
 
 use uverbs_core::commands::cm::SockAddr;
 
-use super::addr::{from_kernel, to_kernel};
+use super::addr::{Address, from_kernel};
 use super::channel::unique_key;
 use super::multicast::Groups;
 use super::param::Depths;
@@ -36,7 +37,8 @@ pub enum PortSpace {
     /// Reliable connections, by InfiniBand's service ids, or by ports that aren't TCP's.
     #[doc(alias = "RDMA_PS_IB")]
     Ib,
-    /// Datagrams in the broadcast group of IPoIB.
+    /// Datagrams in the broadcast group of IPoIB: at addresses of its interfaces alone. Others are
+    /// refused: by `EINVAL`, or an [`AddressError`](super::EventKind::AddressError) that says it.
     #[doc(alias = "RDMA_PS_IPOIB")]
     Ipoib,
 }
@@ -76,6 +78,8 @@ pub struct Id {
     channel: EventChannel,
     number: u32,
     key: u64,
+    /// Unknown of a peer's request.
+    space: Option<PortSpace>,
     groups: Groups,
 }
 
@@ -84,13 +88,13 @@ impl Id {
         let (key, (number, qp_type)) = (unique_key(), space.raw());
         let number = channel.ucma().create_id(key, number, qp_type)?;
         let groups = Groups::of(&channel);
-        Ok(Self { channel, number, key, groups })
+        Ok(Self { channel, number, key, space: Some(space), groups })
     }
 
     /// The id of a peer's request, which the kernel made. It learns its key when it accepts.
     pub(super) fn of_request(channel: EventChannel, number: u32) -> Self {
         let groups = Groups::of(&channel);
-        Self { channel, number, key: unique_key(), groups }
+        Self { channel, number, key: unique_key(), space: None, groups }
     }
 
     /// What its events carry ([`Event::key`](super::Event::key)).
@@ -134,7 +138,19 @@ impl Id {
     /// RDMA device has the address; `EACCES` for a port below 1024.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
-        self.channel.ucma().bind(self.number, &to_kernel(addr))
+        self.bind_to(Address::Ip(addr))
+    }
+
+    pub(super) fn bind_to(&self, addr: Address) -> Result<(), Error> {
+        let bound = self.channel.ucma().bind(self.number, &addr.to_kernel());
+        bound.map_err(|error| match (error, self.space) {
+            // Kernel `cma.c`, `cma_acquire_dev_by_src_ip`.
+            (Error::Kernel { verb, errno: Errno::EINVAL, hint: None }, Some(PortSpace::Ipoib)) => {
+                let hint = Some("port space IPOIB needs an address of an IPoIB interface");
+                Error::Kernel { verb, errno: Errno::EINVAL, hint }
+            }
+            (error, _) => error,
+        })
     }
 
     /// Begins to find device and port for `to`, from `from` if that is given.
@@ -149,8 +165,18 @@ impl Id {
         to: SocketAddr,
         limit: Duration,
     ) -> Result<(), Error> {
-        let from = from.map_or(SockAddr::NONE, to_kernel);
-        self.channel.ucma().resolve_addr(self.number, &from, &to_kernel(to), milliseconds(limit))
+        self.resolve(from.map(Address::Ip), Address::Ip(to), limit)
+    }
+
+    pub(super) fn resolve(
+        &self,
+        from: Option<Address>,
+        to: Address,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let from = from.map_or(SockAddr::NONE, Address::to_kernel);
+        let limit = milliseconds(limit);
+        self.channel.ucma().resolve_addr(self.number, &from, &to.to_kernel(), limit)
     }
 
     /// Begins to find the path.

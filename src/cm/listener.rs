@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use uverbs_core::error::Error;
 
+use super::addr::Address;
 use super::connector::{LIMIT, able, peer_depths};
-use super::{Connection, ConnectionDetails, Event, EventChannel, EventKind, Id, Param, PortSpace};
+use super::{
+    Connection, ConnectionDetails, Event, EventChannel, EventKind, IbAddr, Id, Param, PortSpace,
+};
 use crate::provider::Provider;
 use crate::{Device, QueuePair, Refused};
 
@@ -37,7 +40,7 @@ pub struct Listener {
 /// Begins a [`Listener`].
 #[derive(Clone, Debug)]
 pub struct ListenerBuilder {
-    addr: SocketAddr,
+    addr: Address,
     space: PortSpace,
     backlog: u32,
     limit: Duration,
@@ -46,6 +49,11 @@ pub struct ListenerBuilder {
 }
 
 impl ListenerBuilder {
+    fn at(addr: Address) -> Self {
+        let space = PortSpace::Tcp;
+        Self { addr, space, backlog: 0, limit: LIMIT, reuse_addr: false, v6_only: false }
+    }
+
     /// At a port of this space, of [`PortSpace::Tcp`] unless said otherwise.
     #[must_use]
     pub fn port_space(mut self, space: PortSpace) -> Self {
@@ -106,7 +114,7 @@ impl ListenerBuilder {
         if v6_only {
             id.set_v6_only(true)?;
         }
-        id.bind(addr)?;
+        id.bind_to(addr)?;
         id.listen(backlog)?;
         Ok(Listener { id, limit })
     }
@@ -126,8 +134,16 @@ impl Listener {
     /// Begins a listener with options.
     #[must_use]
     pub fn builder(addr: SocketAddr) -> ListenerBuilder {
-        let space = PortSpace::Tcp;
-        ListenerBuilder { addr, space, backlog: 0, limit: LIMIT, reuse_addr: false, v6_only: false }
+        ListenerBuilder::at(Address::Ip(addr))
+    }
+
+    /// Begins a listener at an InfiniBand address, which names a port of its
+    /// [space](ListenerBuilder::port_space), or a service of [`PortSpace::Ib`]. A GID of zeros is
+    /// every InfiniBand port.
+    #[must_use]
+    #[doc(alias = "AF_IB")]
+    pub fn builder_ib(addr: IbAddr) -> ListenerBuilder {
+        ListenerBuilder::at(Address::Ib(addr))
     }
 
     /// The next request; waits for it no longer than `limit`.
@@ -170,7 +186,8 @@ impl Listener {
         Ok(Some(ConnectionRequest { id, details: event.connection(), limit: self.limit }))
     }
 
-    /// The address that it listens at: with the port that the system chose, if it was 0.
+    /// The IP address that it listens at: with the port that the system chose, if it was 0. Of an
+    /// InfiniBand address [`Id::local_ib_addr`].
     ///
     /// # Errors
     ///
@@ -208,13 +225,14 @@ impl ConnectionRequest {
         &self.details
     }
 
-    /// What the peer sent along, filled up with zeros to 56 bytes (iWARP: as it was).
+    /// What the peer sent along, filled up with zeros to 56 bytes (by InfiniBand addresses: to 92;
+    /// iWARP: as it was).
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.details.private_data
     }
 
-    /// The peer's address.
+    /// The peer's IP address. Of an InfiniBand address [`Id::peer_ib_addr`].
     ///
     /// # Errors
     ///

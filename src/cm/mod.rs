@@ -37,6 +37,8 @@
 //! | `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect` | methods of [`Id`] of these names |
 //! | `rdma_init_qp_attr` | [`Id::init`], [`Id::ready`] |
 //! | `rdma_join_multicast`, `rdma_leave_multicast` | [`Id::join_multicast`], dropping what it gives |
+//! | `rdma_set_option` | `set_...` of [`Id`], or the builders' |
+//! | `id->route` | [`Id::paths`], [`Id::gids`], [`Id::local_addr`], [`Id::peer_addr`] |
 //! | `rdma_getaddrinfo` | [`Lookup`] |
 //! | `rdma_create_ep`, `rdma_get_request`, `rdma_get_send_comp`, ... | [`Endpoint`] |
 //!
@@ -55,6 +57,7 @@ mod listener;
 mod lookup;
 mod multicast;
 mod param;
+mod path_record;
 mod states;
 
 pub use uverbs_core::connection::{ConnectionError, NameError};
@@ -70,3 +73,4 @@ pub use listener::{ConnectionRequest, Listener, ListenerBuilder};
 pub use lookup::{AddressInfo, Lookup};
 pub use multicast::{JoinedGroup, Membership};
 pub use param::{Ece, Param};
+pub use path_record::PathRecord;

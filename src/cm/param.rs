@@ -12,8 +12,8 @@ use crate::provider::Provider;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "rdma_conn_param")]
 pub struct Param {
-    /// What the other side's program gets to read: at most 56 bytes of a request, 196 of an
-    /// acceptance (iWARP: 252).
+    /// What the other side's program gets to read: at most 56 bytes of a request (92 by
+    /// InfiniBand addresses), 196 of an acceptance (iWARP: 252).
     pub private_data: Vec<u8>,
     /// READs and atomics of the peer that this side serves at a time; `None` is as many as the
     /// device can and the peer wants.

@@ -11,11 +11,12 @@ use uverbs_kernel_abi::rdma_cm::{
     RDMA_USER_CM_CMD_LEAVE_MCAST, RDMA_USER_CM_CMD_LISTEN, RDMA_USER_CM_CMD_MIGRATE_ID,
     RDMA_USER_CM_CMD_NOTIFY, RDMA_USER_CM_CMD_QUERY, RDMA_USER_CM_CMD_REJECT,
     RDMA_USER_CM_CMD_RESOLVE_ADDR, RDMA_USER_CM_CMD_RESOLVE_ROUTE, RDMA_USER_CM_CMD_SET_OPTION,
-    RDMA_USER_CM_QUERY_ADDR, rdma_ucm_accept, rdma_ucm_bind, rdma_ucm_conn_param, rdma_ucm_connect,
-    rdma_ucm_create_id, rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp,
-    rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_event_resp, rdma_ucm_get_event,
-    rdma_ucm_init_qp_attr, rdma_ucm_join_mcast, rdma_ucm_listen, rdma_ucm_migrate_id,
-    rdma_ucm_migrate_resp, rdma_ucm_notify, rdma_ucm_query, rdma_ucm_query_addr_resp,
+    RDMA_USER_CM_QUERY_ADDR, RDMA_USER_CM_QUERY_GID, RDMA_USER_CM_QUERY_PATH, rdma_ucm_accept,
+    rdma_ucm_bind, rdma_ucm_conn_param, rdma_ucm_connect, rdma_ucm_create_id,
+    rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp, rdma_ucm_disconnect,
+    rdma_ucm_ece, rdma_ucm_event_resp, rdma_ucm_get_event, rdma_ucm_init_qp_attr,
+    rdma_ucm_join_mcast, rdma_ucm_listen, rdma_ucm_migrate_id, rdma_ucm_migrate_resp,
+    rdma_ucm_notify, rdma_ucm_query, rdma_ucm_query_addr_resp, rdma_ucm_query_path_resp,
     rdma_ucm_reject, rdma_ucm_resolve_addr, rdma_ucm_resolve_route, rdma_ucm_set_option,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -24,6 +25,12 @@ use crate::Errno;
 use crate::doors::cm::{CmCommand, CmDoor};
 use crate::error::Error;
 use crate::memory::process::Process;
+
+/// Bytes of a `struct ib_path_rec_data` (kernel `rdma/ib_user_sa.h`).
+pub const PATH_LEN: usize = 72;
+/// An id has two at most; the kernel fills in one entry less than there is room for (`ucma.c`,
+/// `ucma_query_path`). So many has librdmacm (`cma.c`, `ucma_query_path`).
+const PATHS: usize = 6;
 
 /// A `struct sockaddr`, as long as its family's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,6 +217,35 @@ impl Ucma {
         let mut request =
             rdma_ucm_query { id, option: RDMA_USER_CM_QUERY_ADDR, ..Default::default() };
         self.ask("rdma_query_addr", RDMA_USER_CM_CMD_QUERY, &mut request)
+    }
+
+    /// [`query_addr`](Self::query_addr), with InfiniBand addresses (`struct sockaddr_ib`) of the
+    /// ports, whatever the id's own are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    pub fn query_gid(&self, id: u32) -> Result<rdma_ucm_query_addr_resp, Error> {
+        let mut request =
+            rdma_ucm_query { id, option: RDMA_USER_CM_QUERY_GID, ..Default::default() };
+        self.ask("rdma_query_gid", RDMA_USER_CM_CMD_QUERY, &mut request)
+    }
+
+    /// The paths of an id, each a `struct ib_path_rec_data`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    pub fn query_path(&self, id: u32) -> Result<Vec<[u8; PATH_LEN]>, Error> {
+        let mut request =
+            rdma_ucm_query { id, option: RDMA_USER_CM_QUERY_PATH, ..Default::default() };
+        let mut answer = [0; size_of::<rdma_ucm_query_path_resp>() + PATH_LEN * PATHS];
+        let (number, request) = (RDMA_USER_CM_CMD_QUERY, request.as_mut_bytes());
+        self.send("rdma_query_path", number, request, Some(&mut answer), None)?;
+        let (head, paths) = answer.split_at(size_of::<rdma_ucm_query_path_resp>());
+        let count =
+            rdma_ucm_query_path_resp::read_from_bytes(head).map_or(0, |head| head.num_paths);
+        Ok(paths.as_chunks().0.iter().copied().take(count as usize).collect())
     }
 
     /// The attributes that a queue pair of this id needs for `state` (`IB_QPS_*`).

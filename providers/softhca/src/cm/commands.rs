@@ -7,7 +7,7 @@ use uverbs_core::doors::cm::CmCommand;
 use uverbs_kernel_abi::qp::{IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UD};
 use uverbs_kernel_abi::rdma_cm::*;
 
-use super::fields::{address, give, put_address, read};
+use super::fields::{address, give, put_address, put_gid, read};
 use super::header::gid;
 use super::id::{Id, IdNumber, Service, State};
 use super::manager::{Manager, Param, event};
@@ -16,6 +16,9 @@ use crate::wire::Address;
 
 /// Requests that a listener keeps unless it says otherwise (`net.rdma_ucm.max_backlog`).
 const BACKLOG: usize = 1024;
+/// What the port space of IPoIB is answered: no interface here is one (kernel `cma.c`,
+/// `cma_acquire_dev_by_src_ip`).
+const NO_IPOIB: Errno = Errno::EINVAL;
 
 impl Manager {
     /// One command of the door `file`.
@@ -79,7 +82,7 @@ impl Manager {
         // `ucma_get_qp_type`: one space leaves it to the program.
         let service = match (request.ps, request.qp_type) {
             (RDMA_PS_TCP, _) | (RDMA_PS_IB, IB_UVERBS_QPT_RC) => Service::Connections,
-            (RDMA_PS_UDP, _) | (RDMA_PS_IB, IB_UVERBS_QPT_UD) => Service::Datagrams,
+            (RDMA_PS_UDP | RDMA_PS_IPOIB, _) | (RDMA_PS_IB, IB_UVERBS_QPT_UD) => Service::Datagrams,
             _ => return Err(Errno::EINVAL),
         };
         if self.gone {
@@ -118,6 +121,9 @@ impl Manager {
             return Err(Errno::EADDRNOTAVAIL);
         }
         let (space, reuse) = (id.space, id.reuse);
+        if !any && space == RDMA_PS_IPOIB {
+            return Err(NO_IPOIB);
+        }
         let addr = self.claim_port(number, space, addr, reuse)?;
         let id = self.of(file, number)?;
         (id.local, id.state) = (Some(addr), State::Bound);
@@ -143,6 +149,10 @@ impl Manager {
             to.set_ip(source);
         }
         let id = self.of(file, number)?;
+        if id.space == RDMA_PS_IPOIB {
+            self.tell(number, event::ADDR_ERROR, -NO_IPOIB.raw(), Param::None);
+            return Ok(());
+        }
         let mut local = id.local.unwrap_or(SocketAddr::new(source, 0));
         let (space, reuse) = (id.space, id.reuse);
         if self.is_any(local.ip()) {
@@ -177,12 +187,20 @@ impl Manager {
         let guid = self.host.guid;
         self.of(file, request.id)?;
         let id = self.ids.get(&request.id).ok_or(Errno::ENOENT)?;
-        if request.option != RDMA_USER_CM_QUERY_ADDR {
-            return Err(Errno::ENOSYS);
-        }
         let mut answer = rdma_ucm_query_addr_resp::default();
-        answer.src_size = put_address(id.local, &mut answer.src_addr);
-        answer.dst_size = put_address(id.peer, &mut answer.dst_addr);
+        match request.option {
+            RDMA_USER_CM_QUERY_ADDR => {
+                answer.src_size = put_address(id.local, &mut answer.src_addr);
+                answer.dst_size = put_address(id.peer, &mut answer.dst_addr);
+            }
+            RDMA_USER_CM_QUERY_GID => {
+                let (own, peer) = self.gids_of(id);
+                answer.src_size = put_gid(own, &mut answer.src_addr);
+                answer.dst_size = put_gid(peer, &mut answer.dst_addr);
+            }
+            RDMA_USER_CM_QUERY_PATH => return self.give_path(id, room),
+            _ => return Err(Errno::ENOSYS),
+        }
         let has_device = id.connection.here.gid != [0; 16]
             || id.local.is_some_and(|local| !self.is_any(local.ip()));
         if has_device {
@@ -255,6 +273,7 @@ impl Manager {
                 id.ack_timeout = Some(byte()? & 31);
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => return Err(Errno::EINVAL),
+            (RDMA_OPTION_IB, RDMA_OPTION_IB_PATH) => return self.set_path(request.id, value),
             _ => return Err(Errno::ENOSYS),
         }
         Ok(())

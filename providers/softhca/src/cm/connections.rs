@@ -34,6 +34,8 @@ impl Manager {
             return Err(Errno::EINVAL);
         }
         let (Some(local), Some(peer)) = (id.local, id.peer) else { return Err(Errno::EINVAL) };
+        // The program may have given it.
+        let mtu = id.path_mtu.unwrap_or(mtu);
         let ip_header = IpHeader { from: local, to: peer.ip() };
         let data = &param.private_data[..usize::from(param.private_data_len)];
         let service_id = u64::from(id.space) << 16 | u64::from(peer.port());

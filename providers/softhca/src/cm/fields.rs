@@ -65,6 +65,15 @@ pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>
     if size == len { Ok(Some(SocketAddr::new(ip, port))) } else { Err(Errno::EINVAL) }
 }
 
+/// Puts a GID where an answer has an InfiniBand address (`struct sockaddr_ib`), and gives its
+/// length.
+pub(super) fn put_gid(gid: [u8; 16], room: &mut [u8; 128]) -> u16 {
+    room[..2].copy_from_slice(&(AF_IB as u16).to_ne_bytes());
+    room[2..4].fill(0xff);
+    room[8..24].copy_from_slice(&gid);
+    48
+}
+
 /// Puts an address where an answer has it, and gives its length.
 pub(super) fn put_address(addr: Option<SocketAddr>, room: &mut [u8; 128]) -> u16 {
     let Some(addr) = addr else { return 0 };

@@ -55,6 +55,8 @@ pub(super) struct Id {
     pub(super) reuse: bool,
     pub(super) ack_timeout: Option<u8>,
     pub(super) tos: u8,
+    /// Of the path, where the program gave it: `enum ib_mtu`.
+    pub(super) path_mtu: Option<u8>,
     /// Requests that a listener may have unread.
     pub(super) backlog: usize,
     pub(super) connection: Connection,
@@ -110,6 +112,7 @@ impl Id {
             reuse: false,
             ack_timeout: None,
             tos: 0,
+            path_mtu: None,
             backlog: 0,
             connection: Connection::default(),
         }

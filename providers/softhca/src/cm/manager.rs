@@ -19,6 +19,7 @@ use crate::wire::Address;
 /// Events, as `enum rdma_cm_event_type` numbers them.
 pub(super) mod event {
     pub(crate) const ADDR_RESOLVED: u32 = 0;
+    pub(crate) const ADDR_ERROR: u32 = 1;
     pub(crate) const ROUTE_RESOLVED: u32 = 2;
     pub(crate) const CONNECT_REQUEST: u32 = 4;
     pub(crate) const CONNECT_RESPONSE: u32 = 5;
@@ -34,7 +35,7 @@ pub(super) mod event {
 /// Q_Key of the port space for datagrams (`rdma_cm.h`, RDMA_UDP_QKEY).
 pub(super) const UDP_QKEY: u32 = 0x0123_4567;
 /// Hops of a packet that leaves the subnet.
-const HOP_LIMIT: u8 = 64;
+pub(super) const HOP_LIMIT: u8 = 64;
 /// Ports that the system chooses from (`ip_local_port_range`).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 

@@ -8,7 +8,7 @@
 //! | file | what | in Linux |
 //! |---|---|---|
 //! | `commands` | the commands of a door | `ucma.c` |
-//! | `connections`, `groups` | those of connections and of multicast groups | `ucma.c`, `cma.c` |
+//! | `connections`, `groups`, `paths` | those of connections, multicast groups and paths | `ucma.c`, `cma.c` |
 //! | `manager` | ids, files and what leads to them | `cma.c` |
 //! | `incoming` | what a message does to an id | `cm.c`, `cma.c:cma_ib_handler` |
 //! | `timers` | what is sent again, and what ends by itself | `cm.c` |
@@ -29,6 +29,7 @@ mod id;
 mod incoming;
 mod mad;
 mod manager;
+mod paths;
 mod queue;
 mod refusals;
 mod timers;

@@ -6,11 +6,12 @@ mod common;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
-use common::{LIMIT, device_with_address, done};
+use common::{LIMIT, device, device_with_address, done, not_on_siw, skip};
 use uverbs::cm::{
-    ConnectionError, Connector, Ece, EventChannel, EventKind, Listener, Param, PortSpace,
+    ConnectionError, Connector, Ece, EventChannel, EventKind, IbAddr, Listener, Param, PathRecord,
+    PortSpace,
 };
-use uverbs::{Device, Errno, Error, Refused};
+use uverbs::{Device, Errno, Error, Gid, LinkLayer, Mtu, Refused};
 
 fn listen(device: &Device, ip: IpAddr, space: PortSpace) -> (Listener, SocketAddr) {
     let builder = Listener::builder((ip, 0).into()).port_space(space).limit(LIMIT);
@@ -151,4 +152,155 @@ fn ports_are_of_their_space() {
         assert_eq!(error.to_errno(), Errno::EINVAL);
         assert!(error.to_string().contains("port space"), "{error}");
     }
+}
+
+/// Who knows the path need not ask for it, and both sides keep to what it says.
+#[test]
+fn a_path_may_be_given() {
+    let Some((device, ip)) = device_with_address() else { return };
+    if not_on_siw("iWARP has no paths") {
+        return;
+    }
+    let (listener, addr) = listen(&device, ip, PortSpace::Tcp);
+    let channel = || EventChannel::of(&device).unwrap();
+    let asked = connector(addr).resolve_on(channel()).unwrap();
+    let found = asked.id().paths().unwrap();
+    assert_eq!(found.len(), 1);
+    let (own, peer) = asked.id().gids().unwrap();
+    assert_eq!((found[0].sgid, found[0].dgid), (own, peer));
+    let gids = device.open().unwrap().query_gid_table().unwrap();
+    assert!(gids.iter().any(|entry| entry.gid == own));
+    assert!(found[0].reversible && found[0].pkey == 0xffff);
+    // No device has a smaller one, so it can't have come from elsewhere.
+    assert_ne!(found[0].mtu, Mtu::Mtu256);
+    let path = PathRecord { mtu: Mtu::Mtu256, ..found[0] };
+
+    let there = device.clone();
+    let server = thread::spawn(move || {
+        let request = listener.next(LIMIT).unwrap();
+        let of_request = request.id().paths().unwrap();
+        assert_eq!((of_request.len(), of_request[0].mtu), (1, Mtu::Mtu256));
+        let context = there.open().unwrap();
+        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+        let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+        request.init(&mut qp).unwrap();
+        qp.post_recv(1, pd.slab(1024, 1).unwrap().take().unwrap()).unwrap();
+        let mut connection = request.accept(qp, &Param::default()).unwrap();
+        assert_eq!(connection.queue_pair().query().unwrap().path_mtu, Mtu::Mtu256);
+        assert_eq!(done(&mut cq).frame.unwrap().len(), 1000);
+        assert!(connection.is_closed(LIMIT).unwrap());
+    });
+    let route = connector(addr).path(path).resolve_on(channel()).unwrap();
+    assert_eq!(route.id().paths().unwrap(), [path]);
+    let context = device.open().unwrap();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+    let qp = context.queue_pair(&pd, &cq).build().unwrap();
+    let mut connection = route.connect(qp, &Param::default()).unwrap();
+    assert_eq!(connection.queue_pair().query().unwrap().path_mtu, Mtu::Mtu256);
+    let mut frame = pd.slab(1000, 1).unwrap().take().unwrap();
+    frame.fill(7);
+    connection.queue_pair().post_send(2, frame).unwrap();
+    assert_eq!(done(&mut cq).id, 2);
+    drop(connection);
+    server.join().unwrap();
+}
+
+/// A path comes between the address and the connection.
+#[test]
+fn a_path_has_its_time() {
+    let Some((device, ip)) = device_with_address() else { return };
+    if not_on_siw("iWARP has no paths") {
+        return;
+    }
+    let (_listener, addr) = listen(&device, ip, PortSpace::Tcp);
+    let channel = EventChannel::of(&device).unwrap();
+    let id = channel.create_id(PortSpace::Tcp).unwrap();
+    assert_eq!(id.gids().unwrap(), (Gid([0; 16]), Gid([0; 16])));
+    let path = PathRecord::new(Gid([1; 16]), Gid([2; 16]));
+    let refused = |error: Error| assert_eq!(error.to_errno(), Errno::EINVAL, "{error}");
+    refused(id.set_path(&path).unwrap_err());
+    id.resolve_addr(None, addr, LIMIT).unwrap();
+    channel.next(LIMIT).unwrap().expect(EventKind::AddressResolved).unwrap();
+    assert_eq!(id.paths().unwrap(), []);
+    let (own, peer) = id.gids().unwrap();
+    let path = PathRecord::new(own, peer);
+    let error = id.set_path(&PathRecord { service_level: 16, ..path }).unwrap_err();
+    assert!(matches!(error, Error::Limit { value: 16, limit: 15, .. }), "{error}");
+    id.set_path(&path).unwrap();
+    channel.next(LIMIT).unwrap().expect(EventKind::RouteResolved).unwrap();
+    assert_eq!(id.paths().unwrap().len(), 1);
+    refused(id.set_path(&path).unwrap_err());
+    refused(id.resolve_route(LIMIT).unwrap_err());
+}
+
+/// IPoIB's ids are at addresses of its interfaces, which Ethernet's are not.
+#[test]
+fn the_space_of_ipoib_is_infinibands() {
+    let Some((device, ip)) = device_with_address() else { return };
+    if not_on_siw("iWARP has no datagrams") {
+        return;
+    }
+    let channel = EventChannel::of(&device).unwrap();
+    let id = channel.create_id(PortSpace::Ipoib).unwrap();
+    let error = id.bind((ip, 0).into()).unwrap_err();
+    assert_eq!(error.to_errno(), Errno::EINVAL);
+    assert!(error.to_string().contains("IPoIB"), "{error}");
+    let id = channel.create_id(PortSpace::Ipoib).unwrap();
+    id.resolve_addr(None, (ip, 7471).into(), LIMIT).unwrap();
+    let event = channel.next(LIMIT).unwrap();
+    assert_eq!((event.kind(), event.key()), (EventKind::AddressError, id.key()));
+    assert_eq!(event.status(), -Errno::EINVAL.raw());
+}
+
+/// Without any IP address: both sides by the port's GID, the path as the program knows it.
+#[test]
+fn a_gid_is_an_address() {
+    let device = device();
+    let context = device.open().unwrap();
+    let port = context.query_port(1).unwrap();
+    if port.link_layer != LinkLayer::InfiniBand || std::env::var_os("UVERBS_TEST_DEVICE").is_none()
+    {
+        return skip("such addresses are those of Linux's InfiniBand ports");
+    }
+    let gid = context.query_gid_table().unwrap()[0].gid;
+    let any = IbAddr::new(gid).port(PortSpace::Tcp, 0);
+    let listener = Listener::builder_ib(any).limit(LIMIT).listen().unwrap();
+    assert_eq!(listener.local_addr().unwrap(), None);
+    let at = listener.id().local_ib_addr().unwrap().unwrap();
+    assert_eq!((at.gid, at.service_mask), (gid, u64::MAX));
+    assert_ne!(at.service_id & 0xffff, 0, "the system chose a port");
+    let there = device.clone();
+    let server = thread::spawn(move || {
+        let request = listener.next(LIMIT).unwrap();
+        // All that the message has room for is the program's.
+        assert_eq!(request.private_data().len(), 92);
+        assert!(request.private_data().starts_with(b"\0\0by GID\0"));
+        assert_eq!(request.peer_addr().unwrap(), None);
+        assert_eq!(request.id().peer_ib_addr().unwrap().unwrap().gid, gid);
+        let context = there.open().unwrap();
+        let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+        let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+        request.init(&mut qp).unwrap();
+        qp.post_recv(1, pd.slab(64, 1).unwrap().take().unwrap()).unwrap();
+        let mut connection = request.accept(qp, &Param::default()).unwrap();
+        assert_eq!(&done(&mut cq).frame.unwrap()[..], b"hello");
+        assert!(connection.is_closed(LIMIT).unwrap());
+    });
+    let path = PathRecord { slid: port.lid, dlid: port.lid, ..PathRecord::new(gid, gid) };
+    let route = Connector::to_ib(at).limit(LIMIT).path(path).resolve().unwrap();
+    assert_eq!(route.device().unwrap().name(), device.name());
+    assert_eq!(route.id().paths().unwrap()[0].dlid, port.lid);
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+    let qp = context.queue_pair(&pd, &cq).build().unwrap();
+    let param = Param { private_data: b"\0\0by GID".to_vec(), ..Param::default() };
+    let mut connection = route.connect(qp, &param).unwrap();
+    connection.queue_pair().post_send_inline(2, b"hello").unwrap();
+    assert_eq!(done(&mut cq).id, 2);
+    drop(connection);
+    server.join().unwrap();
+
+    // Of two families there is no way from one to the other.
+    let from: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let error = Connector::to_ib(at).from(from).resolve().unwrap_err();
+    assert_eq!(error.to_errno(), Errno::EINVAL, "{error}");
 }

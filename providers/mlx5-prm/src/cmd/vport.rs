@@ -12,7 +12,8 @@ ifc! {
 }
 
 ifc! {
-    /// Answer to QUERY_HCA_VPORT_CONTEXT (`mlx5_ifc_query_hca_vport_context_out_bits`).
+    /// Answer to QUERY_HCA_VPORT_CONTEXT (`mlx5_ifc_query_hca_vport_context_out_bits`). The command
+    /// MODIFY_HCA_VPORT_CONTEXT has the context at the same place.
     pub mod query_hca_vport_context_out[528] {
         HCA_VPORT_CONTEXT: bytes 16 + 512;
     }
@@ -21,6 +22,7 @@ ifc! {
 ifc! {
     /// State and identity of the port (`mlx5_ifc_hca_vport_context_bits`).
     pub mod hca_vport_context[512] {
+        FIELD_SELECT: 0x000 + 32;
         GRH_REQUIRED: 0x103 + 1;
         PORT_PHYSICAL_STATE: 0x110 + 4;
         VPORT_STATE_POLICY: 0x114 + 4;
@@ -30,6 +32,7 @@ ifc! {
         PORT_GUID: 0x180 + 64;
         NODE_GUID: 0x1c0 + 64;
         CAP_MASK1: 0x200 + 32;
+        CAP_MASK1_FIELD_SELECT: 0x220 + 32;
         CAP_MASK2: 0x240 + 32;
         LID: 0x300 + 16;
         INIT_TYPE_REPLY: 0x314 + 4;

@@ -60,6 +60,7 @@ pub(super) static TABLE: &[Entry] = table! {
     NOP noted Off SHORT, NOTHING;
     // The port.
     QUERY_HCA_VPORT_CONTEXT query_vport Enabled SHORT, vport::query_hca_vport_context_out::SIZE;
+    MODIFY_HCA_VPORT_CONTEXT modify_vport Enabled vport::query_hca_vport_context_out::SIZE, NOTHING;
     QUERY_HCA_VPORT_GID query_vport_gid Enabled SHORT, SHORT;
     QUERY_HCA_VPORT_PKEY query_vport_pkey Enabled SHORT, SHORT;
     QUERY_VPORT_STATE query_vport_state Enabled SHORT, SHORT;

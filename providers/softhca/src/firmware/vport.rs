@@ -17,6 +17,9 @@ const UP: u64 = 1;
 /// IBTA PortInfo CapabilityMask: system image GUID, communication management, client
 /// reregistration.
 pub(super) const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
+/// That of communication management, which the driver says when it is there (Linux `ib_cm`'s
+/// `cm_add_one`, `mlx5_ib_modify_port`).
+const CHANGEABLE: u64 = 1 << 16;
 /// LID of the subnet manager. The port configures itself, so none is there.
 pub(super) const MANAGER_LID: u64 = 1;
 /// Index that asks for the whole table.
@@ -33,8 +36,22 @@ impl Firmware {
             guid.set(out, self.profile.guid);
         }
         CAP_MASK1.set(out, CAPABILITIES);
+        CAP_MASK1_FIELD_SELECT.set(out, CHANGEABLE);
         LID.set(out, self.profile.lid.into());
         SM_LID.set(out, MANAGER_LID);
+        Ok(())
+    }
+
+    /// Takes what the driver may say, and keeps nothing: nobody asks the port who manages it.
+    pub(super) fn modify_vport(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        use hca_vport_context::*;
+        let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.of(call.input);
+        if FIELD_SELECT.get(context) != 0 {
+            return Err(Refusal::param("state and identity are the port's own"));
+        }
+        if CAP_MASK1_FIELD_SELECT.get(context) & !CHANGEABLE != 0 {
+            return Err(Refusal::param("a capability that can't be changed"));
+        }
         Ok(())
     }
 

@@ -104,6 +104,19 @@ fn the_port_is_up_and_has_tables() {
     assert_eq!(vport::hca_vport_context::PORT_STATE.get(context), 4);
     assert_eq!(vport::hca_vport_context::LID.get(context), 1);
     let guid = vport::hca_vport_context::PORT_GUID.get(context);
+    // Who manages communication says so by a capability, and changes no other.
+    use vport::hca_vport_context::{CAP_MASK1_FIELD_SELECT, FIELD_SELECT};
+    assert_eq!(CAP_MASK1_FIELD_SELECT.get(context), 1 << 16);
+    let mut said = vec![0; size];
+    let of = vport::query_hca_vport_context_out::HCA_VPORT_CONTEXT;
+    CAP_MASK1_FIELD_SELECT.set(of.of_mut(&mut said), 1 << 16);
+    driver.ok(CmdOpcode::MODIFY_HCA_VPORT_CONTEXT, 0, &said, 16);
+    for (field, bits) in [(CAP_MASK1_FIELD_SELECT, 1 << 17), (FIELD_SELECT, 1)] {
+        let mut said = vec![0; said.len()];
+        field.set(of.of_mut(&mut said), bits);
+        let (status, _) = driver.run(CmdOpcode::MODIFY_HCA_VPORT_CONTEXT, 0, &said, 16);
+        assert_eq!(status, CmdStatus::BAD_PARAM_ERR);
+    }
     let gid = driver.ok(CmdOpcode::QUERY_HCA_VPORT_GID, 0, &[0; 16], 32);
     assert_eq!(gid[16..24], [0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
     assert_eq!(gid[24..], guid.to_be_bytes());

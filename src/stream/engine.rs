@@ -10,7 +10,7 @@ use super::endpoint::{MESSAGE_LEN, Parts, expect};
 use super::incoming::Incoming;
 use super::outgoing::{Copied, Outgoing, Piece};
 use super::wire::{Hello, Message, PLACE_LEN, Place, SLOTS};
-use super::{StreamError, mapping};
+use super::{Ready, StreamError, mapping};
 use crate::cm::Connection;
 use crate::{
     Completed, CompletionChannel, CompletionQueue, ExposedMemory, Notify, ProtectionDomain, Remote,
@@ -180,6 +180,11 @@ impl Engine {
 
     pub(super) fn is_closed(&self) -> bool {
         self.phase.closed
+    }
+
+    /// Whether it is closed, and nothing is left to be read.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase.closed && !self.incoming.has_some()
     }
 
     /// Looks at what completed, and answers it.
@@ -394,6 +399,18 @@ impl Engine {
             done += piece.len as usize;
         }
         Ok((done > 0).then_some(done))
+    }
+
+    /// Which of the wanted directions is worth a try. `None` for none.
+    pub(super) fn ready(&mut self, wanted: Ready) -> io::Result<Option<Ready>> {
+        let mut ready =
+            Ready { read: self.incoming.has_some() || !self.phase.readable, write: true };
+        if self.may_write().is_ok() {
+            self.find_place()?;
+            ready.write = self.phase.established && self.outgoing.may_write();
+        }
+        let ready = Ready { read: ready.read && wanted.read, write: ready.write && wanted.write };
+        Ok((ready.read || ready.write).then_some(ready))
     }
 
     /// Posts a WRITE of `bytes`, which are copied.

@@ -111,6 +111,11 @@ impl Incoming {
         Some(span)
     }
 
+    /// Whether there are bytes to be read.
+    pub(super) fn has_some(&self) -> bool {
+        self.unread > 0
+    }
+
     /// Whether the peer should be told of room (`rs_give_credits`).
     pub(super) fn owes(&self) -> bool {
         self.free >= self.half || self.read.wrapping_sub(self.tell_at) as i16 >= 0

@@ -24,16 +24,19 @@ struct Streams {
     run: bool,
 }
 
-/// A stream's place among them: when it is dropped, behind the stream, the thread looks who is
-/// left.
+/// A stream's place among them: when it is dropped, with the stream or before, the thread looks who
+/// is left.
 #[derive(Debug)]
-pub(super) struct Kept(Arc<KeepAlives>);
+pub(super) struct Kept {
+    by: Arc<KeepAlives>,
+    stream: Weak<Waiting>,
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {
         // With the lock: not between the thread's look and its sleep.
-        let _streams = self.0.lock();
-        self.0.changed.notify_one();
+        self.by.lock().list.retain(|(stream, _)| !stream.ptr_eq(&self.stream));
+        self.by.changed.notify_one();
     }
 }
 
@@ -62,7 +65,7 @@ impl KeepAlives {
         streams.list.push((Arc::downgrade(stream), Instant::now() + self.every));
         drop(streams);
         self.changed.notify_one();
-        Ok(Kept(Arc::clone(self)))
+        Ok(Kept { by: Arc::clone(self), stream: Arc::downgrade(stream) })
     }
 
     /// The thread. It ends with the last stream.

@@ -55,6 +55,16 @@ impl RdmaListener {
     /// the peer is refused then.
     #[doc(alias = "raccept")]
     pub fn accept(&self) -> io::Result<(RdmaStream, SocketAddr)> {
+        self.accept_with(&self.options)
+    }
+
+    /// [`accept`](Self::accept) of a stream with options of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept); [`io::ErrorKind::InvalidInput`] for options over their limits.
+    pub fn accept_with(&self, options: &StreamOptions) -> io::Result<(RdmaStream, SocketAddr)> {
+        options.check()?;
         loop {
             let request = if self.nonblocking.load(Ordering::Relaxed) {
                 self.listener.try_next()?.ok_or(io::ErrorKind::WouldBlock)?
@@ -64,7 +74,7 @@ impl RdmaListener {
                     other => other?,
                 }
             };
-            if let Some(stream) = self.answer(request)? {
+            if let Some(stream) = self.answer(request, options)? {
                 let peer = stream.peer_addr()?;
                 return Ok((stream, peer));
             }
@@ -72,18 +82,22 @@ impl RdmaListener {
     }
 
     /// Accepts, if the peer is one to be accepted.
-    fn answer(&self, request: ConnectionRequest) -> io::Result<Option<RdmaStream>> {
+    fn answer(
+        &self,
+        request: ConnectionRequest,
+        options: &StreamOptions,
+    ) -> io::Result<Option<RdmaStream>> {
         let Ok(hello) = hello(request.private_data()) else { return Ok(None) };
         // Where the request fails, here and below, the peer went meanwhile: no error of ours.
         let Ok(device) = request.device() else { return Ok(None) };
         let domain = self.domain(&device)?;
-        let (parts, mut qp) = Parts::new(&domain, &self.options)?;
+        let (parts, mut qp) = Parts::new(&domain, options)?;
         if request.init(&mut qp).is_err() {
             return Ok(None);
         }
         parts.expect(&mut qp)?;
         match request.begin_accept(qp, &parts.param()) {
-            Ok(connection) => RdmaStream::new(parts, connection, &hello, &self.options).map(Some),
+            Ok(connection) => RdmaStream::new(parts, connection, &hello, options).map(Some),
             Err(_) => Ok(None),
         }
     }

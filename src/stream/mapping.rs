@@ -1,5 +1,5 @@
-//! Memory that the peer writes at an offset, without this side's doing: rsocket's `riomap` and
-//! `riowrite`.
+//! Memory that the peer writes at an offset, without this side's doing: rsocket's `riomap`,
+//! `riounmap` and `riowrite`.
 
 use std::io;
 
@@ -8,14 +8,32 @@ use uverbs_core::error::Error;
 use super::engine::Engine;
 use super::outgoing::{Copied, Piece};
 use super::wire::{MAPPING_LEN, Message, PLACE_LEN, Place, SLOTS};
-use crate::{ExposedMemory, Remote};
+use crate::{ExposedMemory, MemoryRegion, Remote};
+
+/// Memory that the peer writes.
+#[derive(Debug)]
+pub(super) enum Mapped {
+    Exposed(ExposedMemory),
+    /// The program's own.
+    Region(MemoryRegion),
+}
+
+impl Mapped {
+    fn place(&self) -> Place {
+        match self {
+            Self::Exposed(it) => Place { addr: it.addr(), key: it.rkey(), len: it.len() as u32 },
+            Self::Region(it) => Place { addr: it.addr(), key: it.rkey(), len: it.len() as u32 },
+        }
+    }
+}
 
 /// What this end offers, and how much the peer may offer here.
 #[derive(Debug)]
 pub(super) struct Offered {
     /// Entries of the own memory that the peer may fill.
     room: u16,
-    memories: Vec<ExposedMemory>,
+    /// An entry of the peer's each; one that was taken back is filled again.
+    memories: Vec<Option<Mapped>>,
 }
 
 impl Offered {
@@ -25,11 +43,17 @@ impl Offered {
 }
 
 impl Engine {
-    /// Tells the peer of memory that it writes by offsets from `offset` on. `None` while the
-    /// message can't go.
-    pub(super) fn offer(&mut self, memory: &ExposedMemory, offset: u64) -> io::Result<Option<()>> {
+    /// Tells the peer of memory that it writes by offsets from `offset` on, and takes it. `None`
+    /// while the message can't go.
+    pub(super) fn offer(
+        &mut self,
+        memory: &mut Option<Mapped>,
+        offset: u64,
+    ) -> io::Result<Option<()>> {
         self.may_write()?;
-        let index = self.offered.memories.len() as u16;
+        let memories = &self.offered.memories;
+        let free = memories.iter().position(Option::is_none);
+        let index = free.unwrap_or(memories.len()) as u16;
         if index >= self.peer.mappings {
             let why = format!("the peer has room for {} mappings", self.peer.mappings);
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
@@ -37,7 +61,7 @@ impl Engine {
         if !self.is_established() || !self.outgoing.may_tell() {
             return Ok(None);
         }
-        let place = Place { addr: memory.addr(), key: memory.rkey(), len: memory.len() as u32 };
+        let Some(place) = memory.as_ref().map(Mapped::place) else { return Ok(Some(())) };
         let offset = if self.peer.swap { offset.swap_bytes() } else { offset };
         let mut entry = [0; MAPPING_LEN];
         entry[..8].copy_from_slice(&offset.to_ne_bytes());
@@ -46,8 +70,18 @@ impl Engine {
         self.outgoing.tell();
         let piece = Piece { len: 0, copied: Copied::Inline };
         self.post(piece, &entry, to, Some(Message::Mapping(index).to_imm()))?;
-        self.offered.memories.push(memory.clone());
+        match self.offered.memories.get_mut(usize::from(index)) {
+            Some(entry) => *entry = memory.take(),
+            None => self.offered.memories.push(memory.take()),
+        }
         Ok(Some(()))
+    }
+
+    /// Lets go of memory that was offered. Whether there was such.
+    pub(super) fn take_back(&mut self, addr: u64, len: usize) -> Option<Mapped> {
+        let is_it = |it: &Mapped| (it.place().addr, it.place().len as usize) == (addr, len);
+        let entry = self.offered.memories.iter_mut().find(|it| it.as_ref().is_some_and(is_it));
+        entry.and_then(Option::take)
     }
 
     /// Writes as much as may go now into the peer's memory at `offset`. `None` when that is

@@ -36,14 +36,15 @@
 //! | `rsocket`, `rbind`, `rlisten`, `raccept` | [`RdmaListener::bind`], [`RdmaListener::accept`] |
 //! | `rconnect` | [`RdmaStream::connect`] |
 //! | `rsend`, `rrecv` | [`Write`](std::io::Write), [`Read`](std::io::Read) |
-//! | `rpoll` | [`AsFd`](std::os::fd::AsFd): an ordinary file for poll, epoll or a reactor |
+//! | `rpoll` | [`RdmaStream::ready`], and [`AsFd`](std::os::fd::AsFd): an ordinary file for poll, epoll or a reactor |
+//! | `MSG_DONTWAIT` | [`RdmaStream::try_read`], [`RdmaStream::try_write`] |
 //! | `rshutdown`, `rclose` | [`RdmaStream::shutdown`], dropping it |
-//! | `riomap`, `riowrite` | [`RdmaStream::map`], [`RdmaStream::write_at`] |
+//! | `riomap`, `riounmap`, `riowrite` | [`RdmaStream::map`], [`RdmaStream::unmap`], [`RdmaStream::write_at`] |
 //! | `rsetsockopt` | [`StreamOptions`] |
 //!
 //! *Differences.* A peer that goes without closing is an error here
 //! ([`StreamError::Lost`]), where rsocket reports the end of the stream. The preload library's
-//! forking mode and streams over iWARP are not there.
+//! forking mode is not there.
 
 mod endpoint;
 mod engine;
@@ -62,4 +63,4 @@ mod wire;
 pub use error::StreamError;
 pub use listener::RdmaListener;
 pub use options::StreamOptions;
-pub use rdma_stream::RdmaStream;
+pub use rdma_stream::{RdmaStream, Ready};

@@ -47,6 +47,8 @@ pub struct StreamOptions {
     pub(super) keep_alive: Option<Arc<KeepAlives>>,
     backlog: u32,
     device: Option<Device>,
+    from: Option<SocketAddr>,
+    v6_only: bool,
 }
 
 impl Default for StreamOptions {
@@ -62,6 +64,8 @@ impl Default for StreamOptions {
             keep_alive: None,
             backlog: 0,
             device: None,
+            from: None,
+            v6_only: false,
         }
     }
 }
@@ -149,6 +153,22 @@ impl StreamOptions {
         self
     }
 
+    /// Connects from this address; without it the system chooses.
+    #[must_use]
+    #[doc(alias = "rbind")]
+    pub fn from(mut self, from: SocketAddr) -> Self {
+        self.from = Some(from);
+        self
+    }
+
+    /// A listener at an IPv6 address leaves IPv4 alone.
+    #[must_use]
+    #[doc(alias = "IPV6_V6ONLY")]
+    pub fn v6_only(mut self) -> Self {
+        self.v6_only = true;
+        self
+    }
+
     /// By the connection manager of this device: a software HCA has its own, which knows no other
     /// device. Unless said otherwise it is the kernel's, which finds the device by the address.
     #[must_use]
@@ -162,7 +182,7 @@ impl StreamOptions {
     }
 
     /// Refuses what the protocol has no room for.
-    fn check(&self) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         for (what, value) in [("send_buffer", self.send_buffer), ("recv_buffer", self.recv_buffer)]
         {
             let fits = value.clamp(2 << 10, MOST_DATA);
@@ -201,6 +221,7 @@ impl StreamOptions {
 
     fn connect_to(&self, addr: SocketAddr) -> io::Result<RdmaStream> {
         let connector = Connector::new(addr).limit(self.limit);
+        let connector = self.from.map_or(connector.clone(), |from| connector.from(from));
         let route = connector.resolve_on(self.channel()?)?;
         let domain = Domain::open(&route.device()?)?;
         let (parts, mut qp) = Parts::new(&domain, self)?;
@@ -222,6 +243,7 @@ impl StreamOptions {
         let mut last = None;
         for addr in addr.to_socket_addrs()? {
             let builder = Listener::builder(addr).backlog(self.backlog).limit(self.limit);
+            let builder = if self.v6_only { builder.v6_only() } else { builder };
             match self.channel().and_then(|channel| builder.listen_on(channel)) {
                 Ok(listener) => return Ok(RdmaListener::new(listener, self.clone())),
                 Err(error) => last = Some(error.into()),

@@ -119,6 +119,11 @@ impl Outgoing {
         self.at = (self.at + piece.ring_bytes()) % self.len;
     }
 
+    /// Whether a write of any length may go, or a part of it.
+    pub(super) fn may_write(&self) -> bool {
+        self.piece(LOW_WATER as usize, 0).is_some()
+    }
+
     /// Whether a message without stream bytes may go.
     pub(super) fn may_tell(&self) -> bool {
         self.slots != 0 && self.has_credit()

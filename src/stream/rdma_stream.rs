@@ -1,4 +1,9 @@
 //! The stream as programs have it.
+//!
+//! # Safety
+//!
+//! Memory of the program's that the peer writes is registered by address, on the caller's word.
+#![allow(unsafe_code, reason = "registers the program's own memory")]
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
@@ -13,11 +18,21 @@ use uverbs_core::memory::process::Process;
 use super::StreamOptions;
 use super::endpoint::Parts;
 use super::engine::Engine;
-use super::keep_alive::Kept;
+use super::keep_alive::{KeepAlives, Kept};
+use super::mapping::Mapped;
 use super::waiting::{Limit, Waiting};
 use super::wire::Hello;
 use crate::cm::Connection;
-use crate::{AccessFlags, ExposedMemory};
+use crate::{AccessFlags, ExposedMemory, Refused};
+
+/// Directions of a stream that are waited for ([`RdmaStream::ready`]), or worth a try.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// Bytes are there, or the end.
+    pub read: bool,
+    /// Bytes may go, or never again.
+    pub write: bool,
+}
 
 /// A stream of bytes between two programs, as [`std::net::TcpStream`] is.
 ///
@@ -37,7 +52,7 @@ use crate::{AccessFlags, ExposedMemory};
 pub struct RdmaStream {
     waiting: Arc<Waiting>,
     /// Behind `waiting`: who is told by it looks whether that is gone.
-    _kept: Option<Kept>,
+    kept: Mutex<Option<Kept>>,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     nonblocking: AtomicBool,
@@ -66,7 +81,7 @@ impl RdmaStream {
         let process = Process::current();
         Ok(Self {
             waiting,
-            _kept: kept,
+            kept: Mutex::new(kept),
             local,
             peer,
             nonblocking,
@@ -191,6 +206,75 @@ impl RdmaStream {
         timeout(&self.write_timeout)
     }
 
+    /// Reads what is there, and never waits, nonblocking or not.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] where nothing is; as reads.
+    #[doc(alias = "MSG_DONTWAIT")]
+    pub fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
+        self.waiting.run(Limit::Now, |engine| engine.read(to))
+    }
+
+    /// Writes as much as may go, and never waits, nonblocking or not.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] where nothing may; as writes.
+    #[doc(alias = "MSG_DONTWAIT")]
+    pub fn try_write(&self, from: &[u8]) -> io::Result<usize> {
+        self.waiting.run(Limit::Now, |engine| engine.write(from))
+    }
+
+    /// [`write_at`](Self::write_at) that never waits, nonblocking or not.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] where nothing may go; as [`write_at`](Self::write_at).
+    pub fn try_write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
+        self.waiting.run(Limit::Now, |engine| engine.write_at(from, offset))
+    }
+
+    /// Which of the wanted directions is worth a try: a read or a write there wouldn't wait. Where
+    /// none is, the file ([`AsFd`]) becomes readable when it is worth another look.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    #[doc(alias = "rpoll")]
+    pub fn ready(&self, wanted: Ready) -> io::Result<Ready> {
+        match self.waiting.run(Limit::Now, |engine| engine.ready(wanted)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Ready::default()),
+            other => other,
+        }
+    }
+
+    /// Whether both directions have ended, and all that came was read.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.waiting.look(|engine| engine.is_over())
+    }
+
+    /// From now on asks the peer's host so often whether it is there, or, for `None`, no more:
+    /// [`StreamOptions::keep_alive`] has it from the start, and one thread for many streams.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for less than a millisecond; what the system says when there
+    /// are no more threads.
+    #[doc(alias = "SO_KEEPALIVE")]
+    pub fn set_keep_alive(&self, every: Option<Duration>) -> io::Result<()> {
+        let kept = match every {
+            Some(every) => {
+                StreamOptions::new().keep_alive(every).check()?;
+                Some(Arc::new(KeepAlives::new(every)).keep(&self.waiting)?)
+            }
+            None => None,
+        };
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        Ok(())
+    }
+
     /// A number that changes whenever a call has seen something of the peer or of the device. Of
     /// two tasks that share the file, the one that finds it changed wakes the other.
     #[must_use]
@@ -216,8 +300,51 @@ impl RdmaStream {
         }
         let pd = self.waiting.look(|engine| engine.pd.clone());
         let memory = pd.expose(len, AccessFlags::REMOTE_WRITE)?;
-        self.waiting.run(self.write_limit(), |engine| engine.offer(&memory, offset))?;
+        let mut offered = Some(Mapped::Exposed(memory.clone()));
+        self.waiting.run(self.write_limit(), |engine| engine.offer(&mut offered, offset))?;
         Ok(memory)
+    }
+
+    /// [`map`](Self::map) of memory that is the program's own.
+    ///
+    /// # Safety
+    ///
+    /// The memory stays mapped, and nothing holds a reference to it, until [`unmap`](Self::unmap)
+    /// took it back or the stream was dropped: the peer writes to it at any time.
+    ///
+    /// # Errors
+    ///
+    /// As [`map`](Self::map); as registering memory.
+    #[doc(alias = "riomap")]
+    pub unsafe fn map_at(&self, addr: *mut u8, len: usize, offset: u64) -> io::Result<()> {
+        let pd = self.waiting.look(|engine| engine.pd.clone());
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        if u32::try_from(len).is_err() {
+            let (value, limit) = (len as u64, u32::MAX.into());
+            return Err(Error::Limit { verb: "map_at", what: "length", value, limit }.into());
+        }
+        // SAFETY: the caller's promise; the stream deregisters it in `unmap`, or before it is gone.
+        let region = unsafe { pd.register(addr, len, access) }?;
+        let mut offered = Some(Mapped::Region(region));
+        self.waiting.run(self.write_limit(), |engine| engine.offer(&mut offered, offset))
+    }
+
+    /// Takes back memory that was mapped, by its address and length. The peer isn't told, as of
+    /// rsocket's: a later write of its there ends the stream, once the memory has no other owner.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] where it wasn't mapped; the kernel's refusal.
+    #[doc(alias = "riounmap")]
+    pub fn unmap(&self, addr: u64, len: usize) -> io::Result<()> {
+        match self.waiting.look(|engine| engine.take_back(addr, len)) {
+            Some(Mapped::Region(region)) => Ok(region.deregister().map_err(Refused::into_error)?),
+            Some(Mapped::Exposed(_)) => Ok(()),
+            None => {
+                let why = format!("no {len} bytes are mapped at {addr:#x}");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
+        }
     }
 
     /// Writes into the peer's memory, from `offset` of what it mapped. Answers how many bytes went.

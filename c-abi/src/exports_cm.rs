@@ -1,15 +1,15 @@
-//! librdmacm's names: see `exports.rs`. Sockets (`rsocket` and its like) aren't implemented.
+//! librdmacm's names: see `exports.rs`. Of sockets what waits by `repoll_*` isn't implemented.
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::cm::{channel, connect, device, endpoint, event, id, info, multicast, qp};
 use crate::exports::node;
-use crate::stubs;
+use crate::{rsocket, stubs};
 
 node! { "RDMACM_1.0":
-    raccept = stubs::no_number;
-    rbind = stubs::no_number;
-    rclose = stubs::no_number;
-    rconnect = stubs::no_number;
+    raccept = rsocket::connect::raccept;
+    rbind = rsocket::connect::rbind;
+    rclose = rsocket::connect::rclose;
+    rconnect = rsocket::connect::rconnect;
     rdma_accept = connect::accept;
     rdma_ack_cm_event = event::ack_cm_event;
     rdma_bind_addr = id::bind_addr;
@@ -45,29 +45,29 @@ node! { "RDMACM_1.0":
     rdma_resolve_addr = id::resolve_addr;
     rdma_resolve_route = id::resolve_route;
     rdma_set_option = id::set_option;
-    rfcntl = stubs::no_number;
-    rgetpeername = stubs::no_number;
-    rgetsockname = stubs::no_number;
-    rgetsockopt = stubs::no_number;
-    riomap = stubs::no_number;
-    riounmap = stubs::no_number;
-    riowrite = stubs::no_number;
-    rlisten = stubs::no_number;
-    rpoll = stubs::no_number;
-    rread = stubs::no_number;
-    rreadv = stubs::no_number;
-    rrecv = stubs::no_number;
-    rrecvfrom = stubs::no_number;
-    rrecvmsg = stubs::no_number;
-    rselect = stubs::no_number;
-    rsend = stubs::no_number;
-    rsendmsg = stubs::no_number;
-    rsendto = stubs::no_number;
-    rsetsockopt = stubs::no_number;
-    rshutdown = stubs::no_number;
-    rsocket = stubs::no_number;
-    rwrite = stubs::no_number;
-    rwritev = stubs::no_number;
+    rfcntl = rsocket::options::rfcntl;
+    rgetpeername = rsocket::connect::rgetpeername;
+    rgetsockname = rsocket::connect::rgetsockname;
+    rgetsockopt = rsocket::options::rgetsockopt;
+    riomap = rsocket::mapping::riomap;
+    riounmap = rsocket::mapping::riounmap;
+    riowrite = rsocket::mapping::riowrite;
+    rlisten = rsocket::connect::rlisten;
+    rpoll = rsocket::poll::rpoll;
+    rread = rsocket::transfer::rread;
+    rreadv = rsocket::transfer::rreadv;
+    rrecv = rsocket::transfer::rrecv;
+    rrecvfrom = rsocket::transfer::rrecvfrom;
+    rrecvmsg = rsocket::transfer::rrecvmsg;
+    rselect = rsocket::poll::rselect;
+    rsend = rsocket::transfer::rsend;
+    rsendmsg = rsocket::transfer::rsendmsg;
+    rsendto = rsocket::transfer::rsendto;
+    rsetsockopt = rsocket::options::rsetsockopt;
+    rshutdown = rsocket::connect::rshutdown;
+    rsocket = rsocket::connect::rsocket;
+    rwrite = rsocket::transfer::rwrite;
+    rwritev = rsocket::transfer::rwritev;
 }
 
 node! { "RDMACM_1.1":

@@ -67,6 +67,7 @@ mod qp;
 mod query_device;
 mod rate;
 mod recv;
+mod rsocket;
 mod send;
 mod srq;
 mod stubs;

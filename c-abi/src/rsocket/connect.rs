@@ -1,0 +1,167 @@
+//! Making, listening, connecting, ending.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::sync::Arc;
+
+use libc::{
+    AF_INET, AF_INET6, IPPROTO_TCP, O_NONBLOCK, SHUT_RD, SHUT_RDWR, SHUT_WR, SOCK_CLOEXEC,
+    SOCK_NONBLOCK, SOCK_STREAM, sockaddr, socklen_t,
+};
+use uverbs_core::Errno;
+
+use super::options::Options;
+use super::socket::{Phase, Socket, of, remove};
+use super::{address, done, errno};
+use crate::answer::minus_one;
+
+pub(crate) unsafe extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let flags = kind & (SOCK_NONBLOCK | SOCK_CLOEXEC);
+    let fits = [AF_INET, AF_INET6].contains(&family) && kind == SOCK_STREAM | flags;
+    if !fits || ![0, IPPROTO_TCP].contains(&protocol) {
+        return minus_one(Errno::ENOTSUP);
+    }
+    match Socket::insert(family, Options::default(), Phase::New(None)) {
+        Ok(number) => {
+            if let Ok(socket) = of(number).as_ref()
+                && flags & SOCK_NONBLOCK != 0
+            {
+                socket.state().status = O_NONBLOCK;
+            }
+            number
+        }
+        Err(errno) => minus_one(errno),
+    }
+}
+
+/// Only remembers the address: whether it can be had is told by `rlisten` or `rconnect`.
+pub(crate) unsafe extern "C" fn rbind(
+    socket: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    done(of(socket).and_then(|socket| {
+        // SAFETY: C's contract.
+        let addr = unsafe { address::read(addr, len) }?;
+        let mut state = socket.state();
+        if !matches!(state.phase, Phase::New(None)) {
+            return Err(Errno::EINVAL);
+        }
+        state.phase = Phase::New(Some(addr));
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
+    done(of(socket).and_then(|socket| {
+        let mut state = socket.state();
+        let own = match state.phase {
+            Phase::New(own) => own.unwrap_or_else(|| any(socket.family)),
+            Phase::Listening(_) => return Ok(()),
+            _ => return Err(Errno::EINVAL),
+        };
+        state.options.backlog = backlog.max(0).unsigned_abs();
+        let listening = state.options.of_streams()?.listen(own).map_err(|error| errno(&error))?;
+        let waits = state.status & O_NONBLOCK == 0;
+        listening.set_nonblocking(!waits).map_err(|error| errno(&error))?;
+        state.phase = Phase::Listening(Arc::new(listening));
+        Ok(())
+    }))
+}
+
+fn any(family: c_int) -> SocketAddr {
+    match family {
+        AF_INET6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        _ => (Ipv4Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+pub(crate) unsafe extern "C" fn raccept(
+    socket: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    let accepted = of(socket).and_then(|socket| {
+        let Phase::Listening(listener) = socket.phase() else { return Err(Errno::EBADF) };
+        // Those of now: they may have been changed since it listens.
+        let options = socket.state().options.clone();
+        let streams = options.of_streams()?;
+        let (stream, peer) = listener.accept_with(&streams).map_err(|error| errno(&error))?;
+        // SAFETY: C's contract.
+        unsafe { address::write(peer, addr, len) };
+        Socket::insert(socket.family, options, Phase::Connected(Arc::new(stream)))
+    });
+    accepted.unwrap_or_else(minus_one)
+}
+
+pub(crate) unsafe extern "C" fn rconnect(
+    socket: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    done(of(socket).and_then(|socket| {
+        // SAFETY: C's contract.
+        let addr = unsafe { address::read(addr, len) }?;
+        socket.connect(addr)
+    }))
+}
+
+pub(crate) unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
+    let how = match how {
+        SHUT_RD => Shutdown::Read,
+        SHUT_WR => Shutdown::Write,
+        SHUT_RDWR => Shutdown::Both,
+        _ => return minus_one(Errno::EINVAL),
+    };
+    done(of(socket).and_then(|socket| {
+        let stream = socket.stream()?;
+        match stream.shutdown(how) {
+            // The peer was first, as of C's (`rs_disconnected`).
+            Err(error) if error.kind() == std::io::ErrorKind::NotConnected => Ok(()),
+            other => other.map_err(|error| errno(&error)),
+        }
+    }))
+}
+
+/// The last words are said here, unless another thread is still at it.
+pub(crate) unsafe extern "C" fn rclose(socket: c_int) -> c_int {
+    done(remove(socket).map(drop))
+}
+
+pub(crate) unsafe extern "C" fn rgetsockname(
+    socket: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    done(of(socket).and_then(|socket| {
+        let own = match socket.phase() {
+            Phase::Listening(listener) => listener.local_addr(),
+            Phase::Connected(stream) => stream.local_addr(),
+            Phase::New(own) => Ok(own.unwrap_or_else(|| any(socket.family))),
+            Phase::Connecting | Phase::Failed => Ok(any(socket.family)),
+        };
+        let own = own.map_err(|error| errno(&error))?;
+        // SAFETY: C's contract.
+        unsafe { address::write(own, addr, len) };
+        Ok(())
+    }))
+}
+
+pub(crate) unsafe extern "C" fn rgetpeername(
+    socket: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    done(of(socket).and_then(|socket| {
+        let stream = socket.stream().map_err(|_| Errno::ENOTCONN)?;
+        let peer = stream.peer_addr().map_err(|error| errno(&error))?;
+        // SAFETY: C's contract.
+        unsafe { address::write(peer, addr, len) };
+        Ok(())
+    }))
+}

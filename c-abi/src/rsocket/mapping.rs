@@ -1,0 +1,101 @@
+//! Memory of the program's that the peer writes by offsets: `riomap`, `riowrite`.
+//!
+//! # Safety
+//!
+//! C's contract: memory stays mapped until `riounmap` or the socket's end.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+
+use libc::{PROT_WRITE, off_t};
+use uverbs_core::Errno;
+
+use super::socket::{Mapped, of};
+use super::{bytes, done, errno};
+use crate::answer::minus_one;
+use crate::post::memory;
+
+fn map(
+    socket: c_int,
+    at: *mut c_void,
+    len: usize,
+    protection: c_int,
+    offset: off_t,
+) -> Result<off_t, Errno> {
+    let socket = of(socket)?;
+    let stream = socket.stream().map_err(|_| Errno::EINVAL)?;
+    if protection & !PROT_WRITE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let addr = at.expose_provenance();
+    let offset = if offset == -1 { addr as off_t } else { offset };
+    let is_offered = protection & PROT_WRITE != 0;
+    // Without it the peer isn't told, and C registers it for sends that it doesn't do.
+    if is_offered {
+        // SAFETY: C's contract.
+        let mapped = unsafe { stream.map_at(at.cast(), len, offset as u64) };
+        mapped.map_err(|error| errno(&error))?;
+    }
+    socket.state().mapped.push(Mapped { addr, len, is_offered });
+    Ok(offset)
+}
+
+pub(crate) unsafe extern "C" fn riomap(
+    socket: c_int,
+    at: *mut c_void,
+    len: usize,
+    protection: c_int,
+    _flags: c_int,
+    offset: off_t,
+) -> off_t {
+    map(socket, at, len, protection, offset).unwrap_or_else(|errno| minus_one(errno).into())
+}
+
+pub(crate) unsafe extern "C" fn riounmap(socket: c_int, at: *mut c_void, len: usize) -> c_int {
+    done(of(socket).and_then(|socket| {
+        let stream = socket.stream().map_err(|_| Errno::EINVAL)?;
+        let mut state = socket.state();
+        let is_it = |mapped: &Mapped| (mapped.addr, mapped.len) == (at.addr(), len);
+        let found = state.mapped.iter().position(is_it).ok_or(Errno::EINVAL)?;
+        let mapped = state.mapped.swap_remove(found);
+        drop(state);
+        if mapped.is_offered {
+            stream.unmap(mapped.addr as u64, len).map_err(|error| errno(&error))?;
+        }
+        Ok(())
+    }))
+}
+
+/// Its answer is unsigned in the header, and -1 all the same.
+pub(crate) unsafe extern "C" fn riowrite(
+    socket: c_int,
+    from: *const c_void,
+    len: usize,
+    offset: off_t,
+    flags: c_int,
+) -> isize {
+    bytes(of(socket).and_then(|socket| {
+        // SAFETY: C's contract.
+        let from = unsafe { memory(from.cast(), len) };
+        let (stream, now) = (socket.stream()?, socket.is_nonblocking(flags));
+        let mut sent = 0;
+        while sent < len {
+            let at = (offset as u64).wrapping_add(sent as u64);
+            let part = &from[sent..];
+            let wrote = if now { stream.try_write_at(part, at) } else { stream.write_at(part, at) };
+            match wrote {
+                Ok(count) => sent += count,
+                Err(_) if sent > 0 => break,
+                // The peer's message isn't here yet, or it has mapped nothing there: `riowrite`
+                // gives what it sent, which is nothing.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
+                Err(error) => return Err(errno(&error)),
+            }
+            if now {
+                break;
+            }
+        }
+        Ok(sent)
+    }))
+}

@@ -1,0 +1,73 @@
+//! librdmacm's sockets (`rsocket.h`): streams, over [`uverbs::stream`].
+//!
+//! | file | what |
+//! |---|---|
+//! | `socket` | one socket, and which number it has |
+//! | `address` | C's addresses |
+//! | `connect` | making, listening, connecting, ending |
+//! | `transfer` | bytes |
+//! | `poll` | waiting for several |
+//! | `options` | options and flags |
+//! | `mapping` | memory that the peer writes by offsets |
+//!
+//! Datagrams (`SOCK_DGRAM`) and `repoll_*` are missing. As of C's, a socket isn't for a forked
+//! child.
+
+mod address;
+pub(crate) mod connect;
+pub(crate) mod mapping;
+pub(crate) mod options;
+pub(crate) mod poll;
+mod socket;
+pub(crate) mod transfer;
+
+use std::ffi::c_int;
+use std::io;
+
+use uverbs_core::Errno;
+
+use crate::answer::minus_one;
+
+/// 0, or -1 with the error in `errno`.
+fn done(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(errno) => minus_one(errno),
+    }
+}
+
+/// A number of bytes, or -1 with the error in `errno`.
+fn bytes(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(count) => count as isize,
+        Err(errno) => minus_one(errno) as isize,
+    }
+}
+
+/// The number of a stream's error.
+fn errno(error: &io::Error) -> Errno {
+    use io::ErrorKind;
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<uverbs::Error>());
+    if let Some(errno) = inner.map(uverbs::Error::to_errno) {
+        return errno;
+    }
+    if let Some(raw) = error.raw_os_error() {
+        return Errno::from_raw(raw);
+    }
+    match error.kind() {
+        ErrorKind::WouldBlock => Errno::EAGAIN,
+        ErrorKind::TimedOut => Errno::ETIMEDOUT,
+        ErrorKind::ConnectionRefused => Errno::ECONNREFUSED,
+        ErrorKind::ConnectionReset => Errno::ECONNRESET,
+        ErrorKind::ConnectionAborted => Errno::ECONNABORTED,
+        ErrorKind::NotConnected => Errno::ENOTCONN,
+        ErrorKind::BrokenPipe => Errno::EPIPE,
+        ErrorKind::AddrInUse => Errno::EADDRINUSE,
+        ErrorKind::AddrNotAvailable => Errno::EADDRNOTAVAIL,
+        ErrorKind::InvalidInput => Errno::EINVAL,
+        ErrorKind::PermissionDenied => Errno::EACCES,
+        // `rs_get_iomap_mr` finds no place.
+        ErrorKind::QuotaExceeded | ErrorKind::OutOfMemory => Errno::ENOMEM,
+        _ => Errno::EIO,
+    }
+}

@@ -1,0 +1,136 @@
+//! Waiting for several sockets, and files among them.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, fd_set, nfds_t, pollfd, timeval};
+use uverbs_core::Errno;
+
+use super::socket::{Socket, find};
+use crate::answer::minus_one;
+
+/// Looked at for so long before the thread sleeps (`polling_time`).
+const SPIN: Duration = Duration::from_micros(10);
+/// No sleep is longer (`wake_up_interval`): another thread may have taken away what told of an
+/// event.
+const DOZE: Duration = Duration::from_millis(500);
+
+/// Waits for files, so many milliseconds; answers how many are ready, or -1.
+pub(super) fn sleep(files: &mut [pollfd], milliseconds: c_int) -> c_int {
+    // SAFETY: so many entries, which live for the call.
+    unsafe { libc::poll(files.as_mut_ptr(), files.len() as nfds_t, milliseconds) }
+}
+
+fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
+    let start = Instant::now();
+    let sockets: Vec<Option<Arc<Socket>>> = files.iter().map(|file| find(file.fd)).collect();
+    let sockets_alone = sockets.iter().all(Option::is_some);
+    let mut watched = Vec::with_capacity(files.len());
+    loop {
+        watched.clear();
+        let mut count = 0;
+        for (file, socket) in files.iter_mut().zip(&sockets) {
+            let Some(socket) = socket else {
+                watched.push(pollfd { revents: 0, ..*file });
+                continue;
+            };
+            file.revents = socket.ready(file.events);
+            count += c_int::from(file.revents != 0);
+            watched.push(pollfd { fd: socket.watched(), events: POLLIN, revents: 0 });
+        }
+        let spent = start.elapsed();
+        let left = limit.map_or(DOZE, |limit| limit.saturating_sub(spent).min(DOZE));
+        let now = count > 0 || left.is_zero();
+        if now && sockets_alone {
+            return Ok(count);
+        }
+        let spins = !now && spent < SPIN;
+        let doze = if now || spins { 0 } else { left.as_micros().div_ceil(1000) as c_int };
+        if sleep(&mut watched, doze) < 0 {
+            return Err(Errno::of(&std::io::Error::last_os_error()));
+        }
+        for ((file, socket), seen) in files.iter_mut().zip(&sockets).zip(&watched) {
+            if socket.is_none() {
+                file.revents = seen.revents;
+                count += c_int::from(seen.revents != 0);
+            }
+        }
+        if now || count > 0 {
+            return Ok(count);
+        }
+        if spins {
+            std::thread::yield_now();
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn rpoll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let files: &mut [pollfd] = match count {
+        0 => &mut [],
+        // SAFETY: C's contract: so many entries.
+        _ => unsafe { std::slice::from_raw_parts_mut(files, count as usize) },
+    };
+    poll(files, limit).unwrap_or_else(minus_one)
+}
+
+/// A set of C's, and what its members wait for; null is none.
+type Set = (*mut fd_set, i16);
+
+/// # Safety
+///
+/// C's contract; `number` is one that the set has room for.
+unsafe fn has((set, _): Set, number: c_int) -> bool {
+    // SAFETY: the caller's promise.
+    !set.is_null() && unsafe { libc::FD_ISSET(number, set) }
+}
+
+pub(crate) unsafe extern "C" fn rselect(
+    most: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    if !(0..=libc::FD_SETSIZE as c_int).contains(&most) {
+        return minus_one(Errno::EINVAL);
+    }
+    let sets = [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)];
+    let mut files = Vec::new();
+    for fd in 0..most {
+        // SAFETY: C's contract.
+        let wanted = sets.iter().filter(|set| unsafe { has(**set, fd) });
+        let events = wanted.fold(0, |events, (_, event)| events | event);
+        if events != 0 {
+            files.push(pollfd { fd, events, revents: 0 });
+        }
+    }
+    // SAFETY: C's contract; it may be null.
+    let limit = unsafe { timeout.as_ref() }.map(|time| {
+        let seconds = Duration::from_secs(time.tv_sec.max(0) as u64);
+        seconds + Duration::from_micros(time.tv_usec.max(0) as u64)
+    });
+    if let Err(errno) = poll(&mut files, limit) {
+        return minus_one(errno);
+    }
+    let mut count = 0;
+    for (set, event) in sets {
+        for file in files.iter().filter(|file| file.events & event != 0) {
+            // What has ended is worth a read and a write.
+            let ended = if event == POLLPRI { 0 } else { POLLERR | POLLHUP };
+            if file.revents & (event | ended) != 0 {
+                count += 1;
+            } else {
+                // SAFETY: C's contract: it was found in the set.
+                unsafe { libc::FD_CLR(file.fd, set) };
+            }
+        }
+    }
+    count
+}

@@ -1,0 +1,220 @@
+//! One socket, and which number it has.
+//!
+//! The number is that of a file, so that no other file has it: an eventfd, which tells of a
+//! connection that was begun without waiting.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::{io, thread};
+
+use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use uverbs::stream::{RdmaListener, RdmaStream, Ready, StreamOptions};
+use uverbs_core::Errno;
+
+use super::errno;
+use super::options::Options;
+use crate::device;
+
+/// How far a socket is.
+#[derive(Clone)]
+pub(super) enum Phase {
+    /// Made, perhaps with an address of its own.
+    New(Option<SocketAddr>),
+    Listening(Arc<RdmaListener>),
+    Connecting,
+    Connected(Arc<RdmaStream>),
+    /// It could not be connected.
+    Failed,
+}
+
+/// Memory of the program's that its peer was told of, or that was registered for nobody.
+pub(super) struct Mapped {
+    pub(super) addr: usize,
+    pub(super) len: usize,
+    pub(super) is_offered: bool,
+}
+
+pub(super) struct State {
+    pub(super) options: Options,
+    /// `O_*`, as `rfcntl` has them, and `FD_*`.
+    pub(super) status: c_int,
+    pub(super) descriptor: c_int,
+    pub(super) phase: Phase,
+    /// `SO_ERROR`: why it could not be connected.
+    pub(super) error: c_int,
+    pub(super) mapped: Vec<Mapped>,
+}
+
+pub(super) struct Socket {
+    file: EventFd,
+    pub(super) family: c_int,
+    state: Mutex<State>,
+    /// Bytes that were looked at (`MSG_PEEK`) and not taken.
+    pub(super) ahead: Mutex<Vec<u8>>,
+}
+
+static SOCKETS: RwLock<Option<HashMap<RawFd, Arc<Socket>>>> = RwLock::new(None);
+
+/// The socket with this number.
+pub(super) fn of(number: c_int) -> Result<Arc<Socket>, Errno> {
+    find(number).ok_or(Errno::EBADF)
+}
+
+pub(super) fn find(number: c_int) -> Option<Arc<Socket>> {
+    SOCKETS.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&number).cloned()
+}
+
+/// Takes the socket with this number away.
+pub(super) fn remove(number: c_int) -> Result<Arc<Socket>, Errno> {
+    let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
+    sockets.as_mut().and_then(|sockets| sockets.remove(&number)).ok_or(Errno::EBADF)
+}
+
+impl Socket {
+    /// Makes one and gives its number.
+    pub(super) fn insert(family: c_int, options: Options, phase: Phase) -> Result<c_int, Errno> {
+        let file = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+        let file = file.map_err(|errno| Errno::from_raw(errno as i32))?;
+        let (number, mapped) = (file.as_fd().as_raw_fd(), Vec::new());
+        let state = State { options, status: 0, descriptor: 0, phase, error: 0, mapped };
+        let (state, ahead) = (Mutex::new(state), Mutex::default());
+        let socket = Arc::new(Self { file, family, state, ahead });
+        let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
+        sockets.get_or_insert_default().insert(number, socket);
+        Ok(number)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.state().phase.clone()
+    }
+
+    /// Whether a call with these flags (`MSG_*`) returns at once.
+    pub(super) fn is_nonblocking(&self, flags: c_int) -> bool {
+        flags & libc::MSG_DONTWAIT != 0 || self.state().status & O_NONBLOCK != 0
+    }
+
+    /// Its stream.
+    ///
+    /// # Errors
+    ///
+    /// `EAGAIN` while it connects (`rsend`), `ENOTCONN`.
+    pub(super) fn stream(&self) -> Result<Arc<RdmaStream>, Errno> {
+        match &self.state().phase {
+            Phase::Connected(stream) => Ok(Arc::clone(stream)),
+            Phase::Connecting => Err(Errno::EAGAIN),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+
+    /// Connects, or begins to.
+    ///
+    /// # Errors
+    ///
+    /// `EINPROGRESS` where that is begun; `EISCONN`, `EALREADY`, `EINVAL`; why it isn't connected.
+    pub(super) fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<(), Errno> {
+        let mut state = self.state();
+        let own = match state.phase {
+            Phase::New(own) => own,
+            Phase::Failed => None,
+            Phase::Connecting => return Err(Errno::EALREADY),
+            Phase::Connected(_) => return Err(Errno::EISCONN),
+            Phase::Listening(_) => return Err(Errno::EINVAL),
+        };
+        let options = state.options.of_streams()?;
+        let options = own.map_or(options.clone(), |own| options.from(own));
+        state.phase = Phase::Connecting;
+        let waits = state.status & O_NONBLOCK == 0;
+        drop(state);
+        if waits {
+            return self.connected(options.connect(to));
+        }
+        let socket = Arc::clone(self);
+        let thread = thread::Builder::new().name("rconnect".to_owned());
+        let begun = thread.spawn(move || {
+            // What comes of it is told by `SO_ERROR`.
+            let _ = socket.connected(options.connect(to));
+        });
+        match begun {
+            Ok(_) => Err(Errno::EINPROGRESS),
+            Err(error) => self.connected(Err(error)),
+        }
+    }
+
+    fn connected(&self, result: io::Result<RdmaStream>) -> Result<(), Errno> {
+        let mut state = self.state();
+        let done = match result {
+            Ok(stream) => {
+                state.phase = Phase::Connected(Arc::new(stream));
+                Ok(())
+            }
+            Err(error) => {
+                let errno = errno(&error);
+                (state.phase, state.error) = (Phase::Failed, errno.raw());
+                Err(errno)
+            }
+        };
+        // Nobody counts: full or not, it is readable.
+        let _ = self.file.write(1);
+        done
+    }
+
+    /// What of `events` (`POLL*`) is there. Where nothing is, [`watched`](Self::watched) tells of
+    /// the next.
+    pub(super) fn ready(&self, events: i16) -> i16 {
+        let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
+        let bit = |is: bool, bit: i16| if is { bit } else { 0 };
+        match self.phase() {
+            Phase::New(_) | Phase::Connecting => 0,
+            Phase::Failed => events & (POLLIN | POLLOUT) | POLLERR,
+            Phase::Listening(listener) => {
+                let mut file = libc::pollfd {
+                    fd: listener.as_fd().as_raw_fd(),
+                    events: events & POLLIN,
+                    revents: 0,
+                };
+                super::poll::sleep(std::slice::from_mut(&mut file), 0);
+                file.revents
+            }
+            Phase::Connected(stream) => {
+                let ahead = !self.lock_ahead().is_empty();
+                let (ready, ended) = match stream.ready(wanted) {
+                    // Bytes first, and then the end: a program that takes the one for the other
+                    // (rstream's `do_poll`) would lose them.
+                    Ok(ready) => (ready, stream.is_ended() && !ahead),
+                    Err(_) => return events & (POLLIN | POLLOUT) | POLLERR,
+                };
+                bit(ready.read || ahead && wanted.read, POLLIN)
+                    | bit(ready.write, POLLOUT)
+                    | bit(ended, POLLHUP)
+            }
+        }
+    }
+
+    /// The file that becomes readable when something may be there.
+    pub(super) fn watched(&self) -> RawFd {
+        match self.phase() {
+            Phase::Listening(listener) => listener.as_fd().as_raw_fd(),
+            Phase::Connected(stream) => stream.as_fd().as_raw_fd(),
+            Phase::New(_) | Phase::Connecting | Phase::Failed => self.file.as_fd().as_raw_fd(),
+        }
+    }
+
+    pub(super) fn lock_ahead(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// By the connection manager of the devices that programs are shown: see [`crate::cm::channel`].
+pub(super) fn on_device(options: StreamOptions) -> Result<StreamOptions, Errno> {
+    let devices = device::devices().map_err(|error| error.to_errno())?;
+    let device = devices.first().ok_or(Errno::ENODEV)?;
+    Ok(options.on(device.device()))
+}

@@ -1,0 +1,249 @@
+//! Bytes: `rsend`, `rrecv` and their like.
+//!
+//! # Safety
+//!
+//! C's contract: buffers have as many bytes as the call says.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+use std::io::{self, Read, Write};
+
+use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, iovec, msghdr, sockaddr, socklen_t};
+use uverbs::stream::{RdmaStream, StreamError};
+use uverbs_core::Errno;
+
+use super::connect::rgetpeername;
+use super::socket::{Socket, of};
+use super::{bytes, errno};
+use crate::answer::minus_one;
+use crate::post::memory;
+
+/// A peer that went without a word is the end of the stream here, as of C's.
+fn end(error: io::Error) -> Result<usize, Errno> {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<StreamError>());
+    if inner == Some(&StreamError::Lost) { Ok(0) } else { Err(errno(&error)) }
+}
+
+/// Of a call that moved `done` bytes before: these count, and the error comes again.
+fn counted(done: usize, result: Result<usize, Errno>) -> Result<usize, Errno> {
+    if done > 0 { Ok(done + result.unwrap_or(0)) } else { result }
+}
+
+impl Socket {
+    fn receive(&self, to: &mut [u8], flags: c_int) -> Result<usize, Errno> {
+        let (stream, now) = (self.stream()?, self.is_nonblocking(flags));
+        let read = |to: &mut [u8]| {
+            let read = if now { stream.try_read(to) } else { (&*stream).read(to) };
+            read.or_else(end)
+        };
+        let mut ahead = self.lock_ahead();
+        if flags & MSG_PEEK != 0 {
+            if ahead.is_empty() {
+                let mut room = vec![0; to.len()];
+                let count = read(&mut room)?;
+                room.truncate(count);
+                *ahead = room;
+            }
+            let count = ahead.len().min(to.len());
+            to[..count].copy_from_slice(&ahead[..count]);
+            return Ok(count);
+        }
+        let mut done = ahead.len().min(to.len());
+        to[..done].copy_from_slice(&ahead[..done]);
+        ahead.drain(..done);
+        drop(ahead);
+        let all = flags & MSG_WAITALL != 0;
+        if done > 0 && !all {
+            // Whatever else is there, and no wait for it.
+            return Ok(done + stream.try_read(&mut to[done..]).unwrap_or(0));
+        }
+        while done < to.len() && (done == 0 || all) {
+            match read(&mut to[done..]) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(errno) => return counted(done, Err(errno)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Waits until all of it went, unless it must not wait.
+    fn send(&self, from: &[u8], flags: c_int) -> Result<usize, Errno> {
+        let (stream, now) = (self.stream()?, self.is_nonblocking(flags));
+        if now {
+            return stream.try_write(from).map_err(|error| errno(&error));
+        }
+        let mut done = 0;
+        while done < from.len() {
+            match write(&stream, &from[done..]) {
+                Ok(count) => done += count,
+                Err(errno) => return counted(done, Err(errno)),
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn write(mut stream: &RdmaStream, from: &[u8]) -> Result<usize, Errno> {
+    stream.write(from).map_err(|error| errno(&error))
+}
+
+/// # Safety
+///
+/// C's contract: `len` writable bytes.
+unsafe fn room<'a>(to: *mut c_void, len: usize) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(to.cast(), len) }
+}
+
+pub(crate) unsafe extern "C" fn rrecv(
+    socket: c_int,
+    to: *mut c_void,
+    len: usize,
+    flags: c_int,
+) -> isize {
+    // SAFETY: C's contract.
+    bytes(of(socket).and_then(|socket| socket.receive(unsafe { room(to, len) }, flags)))
+}
+
+pub(crate) unsafe extern "C" fn rread(socket: c_int, to: *mut c_void, len: usize) -> isize {
+    // SAFETY: C's contract.
+    unsafe { rrecv(socket, to, len, 0) }
+}
+
+pub(crate) unsafe extern "C" fn rrecvfrom(
+    socket: c_int,
+    to: *mut c_void,
+    len: usize,
+    flags: c_int,
+    addr: *mut sockaddr,
+    addr_len: *mut socklen_t,
+) -> isize {
+    // SAFETY: C's contract.
+    unsafe {
+        let received = rrecv(socket, to, len, flags);
+        if received > 0 && !addr.is_null() && rgetpeername(socket, addr, addr_len) != 0 {
+            return -1;
+        }
+        received
+    }
+}
+
+pub(crate) unsafe extern "C" fn rsend(
+    socket: c_int,
+    from: *const c_void,
+    len: usize,
+    flags: c_int,
+) -> isize {
+    // SAFETY: C's contract.
+    bytes(of(socket).and_then(|socket| socket.send(unsafe { memory(from.cast(), len) }, flags)))
+}
+
+pub(crate) unsafe extern "C" fn rwrite(socket: c_int, from: *const c_void, len: usize) -> isize {
+    // SAFETY: C's contract.
+    unsafe { rsend(socket, from, len, 0) }
+}
+
+pub(crate) unsafe extern "C" fn rsendto(
+    socket: c_int,
+    from: *const c_void,
+    len: usize,
+    flags: c_int,
+    addr: *const sockaddr,
+    addr_len: socklen_t,
+) -> isize {
+    if !addr.is_null() || addr_len != 0 {
+        return minus_one(Errno::EISCONN) as isize;
+    }
+    // SAFETY: C's contract.
+    unsafe { rsend(socket, from, len, flags) }
+}
+
+/// Moves piece after piece. What follows the first bytes isn't waited for, unless all was asked
+/// for.
+fn each(
+    pieces: &[iovec],
+    flags: c_int,
+    one: impl Fn(&iovec, c_int) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
+        match one(piece, if done == 0 { flags } else { flags | MSG_DONTWAIT }) {
+            Ok(count) if count == piece.iov_len => done += count,
+            short => return counted(done, short),
+        }
+    }
+    Ok(done)
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn receive_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
+    let all = flags & MSG_WAITALL != 0;
+    bytes(of(socket).and_then(|socket| {
+        each(pieces, flags, |piece, later| {
+            // SAFETY: C's contract.
+            let to = unsafe { room(piece.iov_base, piece.iov_len) };
+            socket.receive(to, if all { flags } else { later })
+        })
+    }))
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn send_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
+    bytes(of(socket).and_then(|socket| {
+        // Sending waits for all, so what follows is as the first.
+        each(pieces, flags, |piece, _| {
+            // SAFETY: C's contract.
+            socket.send(unsafe { memory(piece.iov_base.cast(), piece.iov_len) }, flags)
+        })
+    }))
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn pieces<'a>(first: *const iovec, count: usize) -> &'a [iovec] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+pub(crate) unsafe extern "C" fn rreadv(socket: c_int, first: *const iovec, count: c_int) -> isize {
+    // SAFETY: C's contract.
+    unsafe { receive_all(socket, pieces(first, count.max(0) as usize), 0) }
+}
+
+pub(crate) unsafe extern "C" fn rwritev(socket: c_int, first: *const iovec, count: c_int) -> isize {
+    // SAFETY: C's contract.
+    unsafe { send_all(socket, pieces(first, count.max(0) as usize), 0) }
+}
+
+/// Ancillary data there are none.
+pub(crate) unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    // SAFETY: C's contract.
+    unsafe {
+        if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {
+            return minus_one(Errno::ENOTSUP) as isize;
+        }
+        receive_all(socket, pieces((*msg).msg_iov, (*msg).msg_iovlen), flags)
+    }
+}
+
+pub(crate) unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    // SAFETY: C's contract.
+    unsafe {
+        if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {
+            return minus_one(Errno::ENOTSUP) as isize;
+        }
+        send_all(socket, pieces((*msg).msg_iov, (*msg).msg_iovlen), flags)
+    }
+}

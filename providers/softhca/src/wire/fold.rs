@@ -40,9 +40,10 @@ mod x86 {
 
     #[target_feature(enable = "pclmulqdq")]
     fn load(block: &[u8; 16]) -> __m128i {
-        let [low, high] =
-            [0, 8].map(|at| i64::from_le_bytes(std::array::from_fn(|byte| block[at + byte])));
-        _mm_set_epi64x(high, low)
+        // No closures here: those that generic code calls aren't compiled for the instruction, and
+        // are calls.
+        let both = u128::from_le_bytes(*block);
+        _mm_set_epi64x((both >> 64) as i64, both as i64)
     }
 
     /// `sum` moved over some blocks, and the next block added.

@@ -253,6 +253,12 @@ impl Wire for Captured {
         self.note(INBOUND, &ethernet(&frame));
         Some(frame)
     }
+    fn spare(&mut self) -> Vec<u8> {
+        self.inner.spare()
+    }
+    fn recycle(&mut self, frame: Frame) {
+        self.inner.recycle(frame);
+    }
     fn flood(&mut self, frame: &[u8]) {
         self.note(OUTBOUND, frame);
         self.inner.flood(frame);

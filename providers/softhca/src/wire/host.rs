@@ -75,7 +75,10 @@ impl HostWire {
 impl Wire for HostWire {
     fn transmit(&mut self, frame: Frame) -> Result<(), WireFull> {
         match self.shared.offer(frame) {
-            Offer::Taken => Ok(()),
+            Offer::Taken(bytes) => {
+                self.udp.spare.put(bytes);
+                Ok(())
+            }
             Offer::Full(frame) => Err(WireFull(frame)),
             Offer::Elsewhere(_) if self.shared_only => {
                 self.shared.lose();
@@ -92,7 +95,7 @@ impl Wire for HostWire {
             }
             // In turn: whoever floods the socket holds up nobody on this host.
             if std::mem::take(&mut self.after_udp)
-                && let Some(frame) = self.shared.receive()
+                && let Some(frame) = self.shared.receive(&mut self.udp.spare)
             {
                 return Some(frame);
             }
@@ -102,7 +105,15 @@ impl Wire for HostWire {
             }
             self.look = false;
         }
-        self.shared.receive()
+        self.shared.receive(&mut self.udp.spare)
+    }
+
+    fn spare(&mut self) -> Vec<u8> {
+        self.udp.spare()
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.udp.recycle(frame);
     }
 
     fn flush(&mut self) {

@@ -32,6 +32,7 @@ pub mod opcode;
 pub mod packet;
 pub mod psn;
 pub mod shared;
+mod spare;
 pub mod syndrome;
 pub mod timers;
 pub mod udp;
@@ -174,6 +175,17 @@ pub trait Wire: Send + fmt::Debug {
     /// The next frame that has arrived, if any. Never waits.
     fn receive(&mut self) -> Option<Frame>;
 
+    /// A buffer to build a frame in; what is in it is arbitrary. A wire that copies what it sends
+    /// gives one that was used before.
+    fn spare(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes back a frame that was received and dealt with, for the bytes of another one.
+    fn recycle(&mut self, frame: Frame) {
+        drop(frame);
+    }
+
     /// Sends a plain Ethernet frame, from its addresses to the end of its payload, to every other
     /// end. Nothing holds it back: an end without room for it misses it. A wire that carries
     /// InfiniBand's packets alone loses it.
@@ -251,6 +263,12 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn receive(&mut self) -> Option<Frame> {
         (**self).receive()
+    }
+    fn spare(&mut self) -> Vec<u8> {
+        (**self).spare()
+    }
+    fn recycle(&mut self, frame: Frame) {
+        (**self).recycle(frame);
     }
     fn flood(&mut self, frame: &[u8]) {
         (**self).flood(frame);

@@ -102,7 +102,7 @@ fn emit(
         let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn.0, psn);
         builder.pkey(pkey.unwrap_or(0xffff)).icrc(icrc)
     };
-    let mut bytes = Vec::new();
+    let mut bytes = common.port.spare();
     let mut rest = None;
     match answer {
         Answer::Ack { psn, msn } => {

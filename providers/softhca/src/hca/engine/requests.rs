@@ -28,7 +28,7 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     let connection = connection(qp, common, request, &place);
     let builder = headers(qp, common, request, &place, connection).ack_request(ask);
     let wqe = &request.wqe;
-    let mut bytes = Vec::new();
+    let mut bytes = common.port.spare();
     let built = builder.emit_with(place.len as usize, &mut bytes, |payload| {
         wqe.gather(common, qp.who(), place.offset, payload).map_err(NotSent::Key)
     });

@@ -40,6 +40,7 @@ impl Hca {
             done = true;
             self.common.stats.rx_packets += 1;
             self.deliver(&frame);
+            self.common.port.recycle(frame);
         }
         done |= self.listen(FRAMES_PER_STEP);
         // Unread frames may hold the awaited ACK, so timers are deferred, LATE_STEPS times at most.

@@ -151,6 +151,16 @@ impl Port {
         Some(frame)
     }
 
+    /// See [`Wire::spare`].
+    pub(crate) fn spare(&mut self) -> Vec<u8> {
+        self.wire.spare()
+    }
+
+    /// See [`Wire::recycle`].
+    pub(crate) fn recycle(&mut self, frame: Frame) {
+        self.wire.recycle(frame);
+    }
+
     pub(crate) fn counters(&self) -> &PortCounters {
         &self.counters
     }

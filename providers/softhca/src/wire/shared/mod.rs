@@ -8,7 +8,7 @@
 //! socket: what it had written whole is still read, and nothing more is written to it. A ring is
 //! never used for another device.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -25,6 +25,7 @@ use self::meeting::Greeting;
 use self::ring::{Broken, NotWritten, Reader, Writer};
 use self::stats::Shared;
 use super::counts::add;
+use super::spare::Spare;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
 
@@ -59,7 +60,7 @@ pub(crate) struct SharedWire {
     /// Readable when somebody connects, wakes us or goes.
     epoll: Epoll,
     next_token: u64,
-    outgoing: HashMap<[u8; 16], Outgoing>,
+    outgoing: BTreeMap<[u8; 16], Outgoing>,
     /// Those of `outgoing` that were written to since the last flush.
     written: Vec<[u8; 16]>,
     incoming: Vec<Incoming>,
@@ -116,7 +117,8 @@ enum State {
 /// What became of a frame that was offered.
 #[derive(Debug)]
 pub(crate) enum Offer {
-    Taken,
+    /// Its bytes come back, for another one.
+    Taken(Vec<u8>),
     /// There is no room now.
     Full(Frame),
     /// Its destination isn't reached through shared memory.
@@ -144,7 +146,7 @@ impl SharedWire {
             endpoints,
             epoll,
             next_token: FIRST,
-            outgoing: HashMap::new(),
+            outgoing: BTreeMap::new(),
             written: Vec::new(),
             incoming: Vec::new(),
             turn: 0,
@@ -187,7 +189,7 @@ impl SharedWire {
                 if !std::mem::replace(&mut peer.written, true) {
                     self.written.push(to);
                 }
-                Offer::Taken
+                Offer::Taken(frame.bytes)
             }
             Err(NotWritten::Full) => {
                 add(&counters.full, 1);
@@ -197,7 +199,7 @@ impl SharedWire {
             Err(NotWritten::Broken) => {
                 add(&counters.broken, 1);
                 self.forget(to);
-                Offer::Taken
+                Offer::Taken(frame.bytes)
             }
         }
     }
@@ -263,17 +265,17 @@ impl SharedWire {
     }
 
     /// The next frame that has arrived, from each device in turn.
-    pub(crate) fn receive(&mut self) -> Option<Frame> {
+    pub(crate) fn receive(&mut self, spare: &mut Spare) -> Option<Frame> {
         for _ in 0..self.incoming.len() {
             self.turn = (self.turn + 1) % self.incoming.len().max(1);
-            if let Some(frame) = self.read(self.turn) {
+            if let Some(frame) = self.read(self.turn, spare) {
                 return Some(frame);
             }
         }
         None
     }
 
-    fn read(&mut self, at: usize) -> Option<Frame> {
+    fn read(&mut self, at: usize, spare: &mut Spare) -> Option<Frame> {
         let Incoming { to, state, .. } = self.incoming.get_mut(at)?;
         let leaves = matches!(state, State::Leaves { .. });
         let (State::Writes { sources, ring } | State::Leaves { sources, ring }) = state else {
@@ -282,7 +284,7 @@ impl SharedWire {
         let counters = &self.shared.counters;
         let plugged = self.shared.plugged.load(Ordering::Relaxed);
         for _ in 0..LOST_AT_ONCE {
-            let record = match ring.pop() {
+            let record = match ring.pop(spare) {
                 Ok(Some(record)) => record,
                 Ok(None) if !leaves => return None,
                 Ok(None) => {

@@ -33,6 +33,7 @@ use uverbs_core::memory::pages::Pages;
 
 use crate::copy;
 use crate::wire::Route;
+use crate::wire::spare::Spare;
 
 /// Bytes of records, a power of two. A queue pair has 64 packets on the way, 270 KiB at most; what
 /// is longer than a processor's cache is slower.
@@ -244,8 +245,8 @@ impl Reader {
         Reader { memory, begin: 0, told: 0, armed: false, longest }
     }
 
-    /// The next packet, if any.
-    pub(super) fn pop(&mut self) -> Result<Option<Record>, Broken> {
+    /// The next packet, if any, in a buffer that was used before.
+    pub(super) fn pop(&mut self, spare: &mut Spare) -> Result<Option<Record>, Broken> {
         let end = self.memory.word(END).load(Ordering::Acquire);
         if end == self.begin {
             return Ok(None);
@@ -261,7 +262,9 @@ impl Reader {
         if len > self.longest || record(len) > there {
             return Err(Broken);
         }
-        let mut bytes = vec![0; len];
+        let mut bytes = spare.take();
+        // What is there already needs no zeros: it is written over.
+        bytes.resize(len, 0);
         self.memory.load(self.begin + HEAD as u64, &mut bytes);
         self.begin += record(len);
         if self.armed {

@@ -47,7 +47,7 @@ pub(crate) fn rings(data: &[u8]) {
 fn drain(reader: &mut Reader) {
     let begin = reader.begin;
     for _ in 0..=CAPACITY / UNIT {
-        match reader.pop() {
+        match reader.pop(&mut Spare::default()) {
             Ok(Some(record)) => assert!(record.bytes.len() <= LONGEST),
             Ok(None) | Err(Broken) => return,
         }

@@ -36,14 +36,14 @@ fn frame(src: Address, dst: Address, seed: u8, len: usize) -> Frame {
 }
 
 fn send(wire: &mut SharedWire, frame: Frame) {
-    assert!(matches!(wire.offer(frame), Offer::Taken));
+    assert!(matches!(wire.offer(frame), Offer::Taken(_)));
     wire.flush();
 }
 
 /// What one step of a device does.
 fn step(wire: &mut SharedWire) -> Option<Frame> {
     wire.tend();
-    let frame = wire.receive();
+    let frame = wire.receive(&mut Spare::default());
     wire.advance(wire.now);
     frame
 }
@@ -165,8 +165,8 @@ fn who_goes_is_read_to_the_end() {
 #[test]
 fn one_that_stands_still_takes_no_more_than_its_ring() {
     let ((mut ours, here), (theirs, there)) = (wire(), wire());
-    let taken =
-        (0..10_000).take_while(|_| matches!(ours.offer(frame(here, there, 1, 4096)), Offer::Taken));
+    let taken = (0..10_000)
+        .take_while(|_| matches!(ours.offer(frame(here, there, 1, 4096)), Offer::Taken(_)));
     assert_eq!(taken.count(), ring::CAPACITY / (4096 + 64));
     let mark = ours.mark(there).unwrap();
     assert!(!ours.is_past(there, mark));
@@ -201,7 +201,7 @@ fn what_is_lost_in_one_look_is_bounded() {
     }
     theirs.tend();
     theirs.control().unplug();
-    assert_eq!(theirs.receive(), None);
+    assert_eq!(theirs.receive(&mut Spare::default()), None);
     assert_eq!(theirs.control().stats().link_down, LOST_AT_ONCE as u64);
     assert_eq!(theirs.next_event(), Some(theirs.now), "there is more");
     until(&mut theirs, |stats| stats.link_down == 1000);

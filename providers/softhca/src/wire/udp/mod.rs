@@ -29,6 +29,7 @@ use self::socket::Socket;
 use self::stats::Shared;
 use super::counts::add;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
+use super::spare::Spare;
 use super::{Address, Frame, Route, Wire, WireFull};
 
 mod batch;
@@ -73,6 +74,7 @@ pub struct UdpWire {
     batch: Batch,
     arrived: VecDeque<Frame>,
     back: Back,
+    pub(super) spare: Spare,
     shared: Arc<Shared>,
     now: Duration,
 }
@@ -161,6 +163,7 @@ impl UdpWire {
             batch: Batch::new(),
             arrived: VecDeque::new(),
             back: Back::default(),
+            spare: Spare::default(),
             shared: Arc::default(),
             now: Duration::ZERO,
         })
@@ -250,7 +253,7 @@ impl UdpWire {
 
     /// Receives from one socket. False if nothing was there.
     fn read(&mut self, endpoint: usize) -> bool {
-        let UdpWire { endpoints, arrived, back, shared, .. } = self;
+        let UdpWire { endpoints, arrived, back, shared, spare, .. } = self;
         let Some(Endpoint { socket, .. }) = endpoints.get_mut(endpoint) else { return false };
         let local = socket.address;
         let Ok(received) = socket.receive() else { return false };
@@ -291,7 +294,9 @@ impl UdpWire {
             } else {
                 add(&counters.received, 1);
             }
-            let mut bytes = packet.to_vec();
+            let mut bytes = spare.take();
+            bytes.clear();
+            bytes.extend_from_slice(packet);
             // Checked, and not the ICRC that begins at the BTH.
             bytes[len - ICRC_LEN..].fill(0);
             arrived.push_back(Frame { src, dst, route: Route { id, ..received.route }, bytes });
@@ -333,6 +338,7 @@ impl Wire for UdpWire {
             }
         }
         self.batch.push(way, &frame.bytes);
+        self.spare.put(frame.bytes);
         Ok(())
     }
 
@@ -350,6 +356,14 @@ impl Wire for UdpWire {
             }
         }
         self.arrived.pop_front()
+    }
+
+    fn spare(&mut self) -> Vec<u8> {
+        self.spare.take()
+    }
+
+    fn recycle(&mut self, frame: Frame) {
+        self.spare.put(frame.bytes);
     }
 
     fn flush(&mut self) {

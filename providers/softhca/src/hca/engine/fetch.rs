@@ -5,7 +5,7 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe
 use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::wqe::{Segment as Seg, Service as PrmService, WqeView};
-use zerocopy::FromBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
@@ -21,6 +21,8 @@ use crate::wire::{Address, Route};
 
 /// Bytes of the longest send WQE.
 const WQE_MAX: usize = DS_MAX as usize * DS_BYTES;
+/// Bytes of a usual one: an address, and inline data or a few pieces.
+const SHORT: usize = 2 * MLX5_SEND_WQE_BB;
 /// Bytes of an atomic's operand and result.
 pub(super) const ATOMIC_LEN: u32 = 8;
 
@@ -37,9 +39,13 @@ pub(super) struct BadWqe {
 /// counter by what the WQE occupies, by one WQEBB at least: a WQE that lies about its length
 /// cannot stop the ring.
 pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
-    let mut bytes = [0; WQE_MAX];
-    let (ctrl, len) = read(qp, common, &mut bytes)?;
-    decode(qp, common, &ctrl, &bytes[..len]).map_err(|why| BadWqe {
+    let (ctrl, len) = step(qp, common)?;
+    // Most are short, and clearing room for the longest takes longer than reading them.
+    let done = match len {
+        0..=SHORT => decode(qp, common, &ctrl, &mut [0; SHORT][..len]),
+        _ => decode(qp, common, &ctrl, &mut [0; WQE_MAX][..len]),
+    };
+    done.map_err(|why| BadWqe {
         index: ctrl.word0().wqe_index(),
         opcode: ctrl.opcode(),
         stream: stream(qp, &ctrl),
@@ -51,13 +57,9 @@ fn stream(qp: &Qp, ctrl: &mlx5_wqe_ctrl_seg) -> u16 {
     if qp.ctx.streams.is_some() { ctrl.dci_stream_channel_id.get() } else { 0 }
 }
 
-/// Reads the WQE and checks that it is what the ring has there; gives its control segment and its
-/// bytes.
-fn read(
-    qp: &mut Qp,
-    common: &mut Common,
-    bytes: &mut [u8; WQE_MAX],
-) -> Result<(mlx5_wqe_ctrl_seg, usize), BadWqe> {
+/// Steps over the WQE and checks that it is what the ring has there; gives its control segment and
+/// its length in bytes.
+fn step(qp: &mut Qp, common: &mut Common) -> Result<(mlx5_wqe_ctrl_seg, usize), BadWqe> {
     let index = qp.sq_fetched;
     let pending = qp.sq_pending();
     let bad = |opcode, vendor| {
@@ -67,7 +69,7 @@ fn read(
     let Some(sq) = &qp.ctx.sq else {
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
     };
-    let Ok(ctrl) = read_ctrl(sq, common, index, bytes) else {
+    let Ok(ctrl) = read_ctrl(sq, common, index) else {
         qp.sq_fetched = index.wrapping_add(1);
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
     };
@@ -84,22 +86,25 @@ fn read(
     if blocks == 0 || blocks > pending {
         return Err(bad(opcode, Vendor::SIZE));
     }
-    let len = usize::from(ctrl.word1().ds()) * DS_BYTES;
-    match read_ring(sq, common, index, &mut bytes[..len]) {
-        Ok(()) => Ok((ctrl, len)),
-        Err(_) => Err(bad(opcode, Vendor::UNREADABLE)),
-    }
+    Ok((ctrl, usize::from(ctrl.word1().ds()) * DS_BYTES))
 }
 
-/// Decodes the WQE and checks that the queue pair may ask for this.
+/// Reads the WQE, decodes it, and checks that the queue pair may ask for this.
 fn decode(
     qp: &Qp,
     common: &Common,
     ctrl: &mlx5_wqe_ctrl_seg,
-    bytes: &[u8],
+    bytes: &mut [u8],
 ) -> Result<Wqe, Failure> {
     let opcode = ctrl.opcode();
     let qp_op = |vendor| Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
+    let read = match &qp.ctx.sq {
+        Some(sq) => read_ring(sq, common, ctrl.word0().wqe_index(), bytes).is_ok(),
+        None => false,
+    };
+    if !read {
+        return Err(qp_op(Vendor::UNREADABLE));
+    }
     let view =
         WqeView::parse(bytes, layout(qp.ctx.service)).map_err(|_| qp_op(Vendor::SEGMENTS))?;
     let op = operation(&view)
@@ -198,8 +203,7 @@ fn check_pieces(qp: &Qp, common: &Common, op: Op, pieces: &[Piece]) -> Result<()
 pub(super) fn skip(qp: &mut Qp, common: &mut Common) -> (u16, Opcode) {
     let index = qp.sq_fetched;
     let pending = qp.sq_pending();
-    let mut bytes = [0; WQE_MAX];
-    let ctrl = qp.ctx.sq.as_ref().and_then(|sq| read_ctrl(sq, common, index, &mut bytes).ok());
+    let ctrl = qp.ctx.sq.as_ref().and_then(|sq| read_ctrl(sq, common, index).ok());
     let (blocks, opcode) = match ctrl {
         Some(ctrl) => (blocks_of(ctrl.word1().ds()), ctrl.opcode()),
         None => (1, Opcode::NOP),
@@ -212,15 +216,10 @@ fn blocks_of(ds: u8) -> u16 {
     (usize::from(ds) * DS_BYTES).div_ceil(MLX5_SEND_WQE_BB) as u16
 }
 
-fn read_ctrl(
-    sq: &SqContext,
-    common: &Common,
-    index: u16,
-    bytes: &mut [u8; WQE_MAX],
-) -> Result<mlx5_wqe_ctrl_seg, DmaFault> {
-    read_ring(sq, common, index, &mut bytes[..DS_BYTES])?;
-    let fault = DmaFault { addr: 0, len: 0 };
-    mlx5_wqe_ctrl_seg::read_from_prefix(&bytes[..]).map(|(ctrl, _)| ctrl).map_err(|_| fault)
+fn read_ctrl(sq: &SqContext, common: &Common, index: u16) -> Result<mlx5_wqe_ctrl_seg, DmaFault> {
+    let mut ctrl = mlx5_wqe_ctrl_seg::new_zeroed();
+    read_ring(sq, common, index, ctrl.as_mut_bytes())?;
+    Ok(ctrl)
 }
 
 /// Reads `buf` from the ring, starting at WQEBB `index` and going on at the start where the ring

@@ -1,16 +1,18 @@
-//! Two processes of this host: a software HCA each over shared memory, the same over UDP, and TCP
-//! sockets. `cargo bench --bench wire`, a minute
+//! Two processes of this host: a software HCA each over shared memory, the same over UDP, TCP
+//! sockets, and UDP sockets. `cargo bench --bench wire`, a minute
 //!
 //! Half round trips and rate of 64-byte messages, and bandwidth of RDMA WRITEs (over TCP: of bytes
 //! written) with the processor time that both processes take for a byte. Ways alternate, so that
 //! neighbours hit all of them, and the best of several rounds counts for rates, bandwidths and
 //! processor time, the median round for latencies. `--quick` takes fewer and shorter rounds.
 //! `--device NAME` adds an RDMA device of the machine, both processes on it (soft-RoCE, in the
-//! guests of `cargo xtask vm`); the software HCAs leave it UDP port 4791 then.
+//! guests of `cargo xtask vm`); the software HCAs leave it UDP port 4791 then. `--only WAY`
+//! measures one of `shm`, `udp`, `tcp`, `datagrams` and that device, for a profile.
 //!
 //! Lines for machines: `ratio CASE VALUE`, with one way's figure over another's, or the other way
 //! round for times, so that more than 1 is better than the other.
 
+mod datagrams;
 mod soft;
 mod tcp;
 
@@ -152,27 +154,31 @@ fn main() -> Fallible<()> {
     let plan = Plan::of(args.iter().any(|arg| arg == "--quick"));
     match behind("--serve") {
         Some("tcp") => return tcp::serve(&plan),
+        Some("datagrams") => return datagrams::serve(&plan),
         Some(way) => return soft::serve(&soft::device(way, true, device), &plan),
         None => {}
     }
-    let ways = ["shm", "udp", "tcp"].into_iter().chain(device).collect::<Vec<_>>();
+    let ways = ["shm", "udp", "tcp", "datagrams"].into_iter().chain(device);
+    let only = behind("--only");
+    let ways = ways.filter(|way| only.is_none_or(|only| *way == only)).collect::<Vec<_>>();
     let mut rounds = vec![Vec::new(); ways.len()];
     for _ in 0..plan.rounds {
         for (way, rounds) in ways.iter().zip(&mut rounds) {
             let mut peer = Peer::start(way, &args)?;
             rounds.push(match *way {
                 "tcp" => tcp::run(&mut peer, &plan)?,
+                "datagrams" => datagrams::run(&mut peer, &plan)?,
                 way => soft::run(&soft::device(way, false, device), &mut peer, &plan)?,
             });
             peer.end()?;
         }
     }
     let figures = rounds.iter().map(|rounds| Figures::of(rounds)).collect::<Vec<_>>();
-    report(&ways, &figures);
+    report(&ways, &figures, only.is_none());
     Ok(())
 }
 
-fn report(ways: &[&str], figures: &[Figures]) {
+fn report(ways: &[&str], figures: &[Figures], compare: bool) {
     for (way, figures) in ways.iter().zip(figures) {
         let [small, middle, large] = figures.bandwidth.map(|bytes| bytes / 1e9);
         println!(
@@ -181,11 +187,14 @@ fn report(ways: &[&str], figures: &[Figures]) {
             figures.p50, figures.p999, figures.rate, figures.processor
         );
     }
+    if !compare {
+        return;
+    }
     let memcpy = memcpy();
     println!("memcpy of 1 MiB {:.2} GB/s", memcpy / 1e9);
     let all = ways.iter().zip(figures);
-    // Shared memory over all others, UDP over the machine's device.
-    for ((one, of), (name, other)) in [(0, 1), (0, 2), (0, 3), (1, 3)]
+    // Shared memory over all others, UDP over plain datagrams and the machine's device.
+    for ((one, of), (name, other)) in [(0, 1), (0, 2), (0, 3), (0, 4), (1, 3), (1, 4)]
         .into_iter()
         .filter_map(|(one, other)| all.clone().nth(one).zip(all.clone().nth(other)))
     {

@@ -79,10 +79,36 @@ impl<P: Provider> CompletionQueue<P> {
                 gone = self.core.context().uverbs().is_gone();
                 look = waited + LOOK;
             }
-            // A device in this process works on this thread meanwhile; one less to wait for.
-            if !self.core.context().uverbs().door().progress() {
-                std::thread::yield_now();
-            }
+            self.give_way();
+        }
+    }
+
+    /// For a program that polls by itself and found nothing: lets others have the processor.
+    ///
+    /// A software HCA does some of its work on this thread, so that there is one less to wait for.
+    /// Where it has none, and on other devices, this is a yield. Not for signal handlers.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
+    /// # let endpoint = qp.prepare(&Default::default())?;
+    /// # qp.connect(&endpoint)?;
+    /// qp.post_recv(1, pd.slab(64, 1)?.take().expect("it is new"))?;
+    /// qp.post_send_inline(2, b"to myself")?;
+    /// let mut left = 2;
+    /// while left > 0 {
+    ///     match cq.poll_with(16, |done| println!("{}", done.id())) {
+    ///         0 => cq.give_way(),
+    ///         count => left -= count,
+    ///     }
+    /// }
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    pub fn give_way(&self) {
+        if !self.core.context().uverbs().door().progress() {
+            std::thread::yield_now();
         }
     }
 

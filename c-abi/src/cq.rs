@@ -101,11 +101,11 @@ impl Cq {
         self.c.get()
     }
 
-    /// A poll found nothing. An embedded device's thread may want the processor of a program that
-    /// polls without end.
+    /// A poll found nothing. An embedded device does some of its work on the thread of a program
+    /// that polls without end, or gives way.
     #[inline(always)]
     pub(crate) fn found_nothing(&self) {
-        if self.embedded {
+        if self.embedded && !self.core.context().uverbs().door().progress() {
             std::thread::yield_now();
         }
     }

@@ -3,7 +3,6 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
@@ -147,7 +146,7 @@ impl Bench<'_> {
         match self.yields() {
             _ if self.shape.events => sleep.idle(sides.into_iter().map(Side::queue))?,
             // A software HCA needs this processor, perhaps; a real one doesn't.
-            true => yield_now(),
+            true => sides.into_iter().for_each(|side| side.queue().give_way()),
             false => spin_loop(),
         }
         Ok(())

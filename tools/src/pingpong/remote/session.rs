@@ -6,7 +6,6 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use uverbs::{
@@ -264,7 +263,7 @@ impl<'a> Session<'a> {
                 return Ok(self.sleep.idle([&mut self.cq])?);
             }
             // The peer, or a software HCA, may need this processor.
-            yield_now();
+            self.cq.give_way();
         } else {
             spin_loop();
         }

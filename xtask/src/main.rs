@@ -15,6 +15,7 @@ mod layouts;
 mod package;
 mod pyverbs;
 mod simulate;
+mod soak;
 mod step;
 mod targets;
 mod test;
@@ -101,6 +102,10 @@ enum Chore {
     ///
     /// Needs cargo-fuzz. What is found is in fuzz/artifacts.
     Fuzz(fuzz::Options),
+    /// Run every transport between processes while these and their devices come and go.
+    ///
+    /// Memory, open files and threads must stay bounded, counters agree, and nothing be left.
+    Soak(soak::Options),
     /// Capture packets of software HCAs, and have Debian's tshark read them.
     Captures,
     Vm(vm::Options),
@@ -144,6 +149,7 @@ fn main() -> ExitCode {
                 steps.step(format!("fuzz {target}"), || fuzz::fuzz(&target, time));
             }
         }
+        Chore::Soak(options) => steps.step("soak", || soak::soak(&options)),
         Chore::Captures => steps.step("captures", captures::captures),
         Chore::Vm(options) => return vm::chore(options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),

@@ -1,0 +1,462 @@
+//! Conducts a run: starts processes, takes them and their devices away, and looks at what is left
+//! whenever all is quiet.
+//!
+//! Three hosts stay for the whole run or nearly: one on shared memory, one on UDP, whose devices
+//! are taken out and come back; and one on either, which is killed. Each has a guest at a time;
+//! half of these are killed at a random moment. A fourth process does the same by itself.
+//!
+//! A cycle is traffic for a while, and then quiet: all guests have gone, and the hosts must hold
+//! nothing but what they held before.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bounds::judge;
+use crate::child::Child;
+use crate::random::Random;
+use crate::report::{Report, Totals};
+use crate::said::{Held, Said, Status};
+use crate::trouble::Fault;
+use crate::watch::{Sample, left};
+use crate::wire::{Net, Wire};
+
+/// Cycles of a run, unless they would be too long or too short.
+const CYCLES: u32 = 12;
+const SHORTEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(120);
+/// How long guests, and what they left with the hosts, may take to go.
+const QUIET: Duration = Duration::from_secs(90);
+/// What a host holds without guests at most: the listener's id, and the domain that it makes for
+/// its first guest.
+const NOTHING: Held = Held { objects: 1, ids: 1, pinned: 0 };
+/// Sessions of a guest that isn't killed.
+const SESSIONS: u64 = 12;
+/// Who ends by a kill may do so within that time, in milliseconds.
+const LIFE: u64 = 3000;
+/// Between an end and its being heard of.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// A host, its guest, and what is known of them.
+struct Place {
+    wire: Wire,
+    number: u8,
+    host: Child,
+    /// With when it is killed, if it is.
+    guest: Option<(Child, Option<Instant>)>,
+    /// When its device or itself was last away.
+    away: Option<Instant>,
+    /// Its device is away now.
+    returning: bool,
+    /// When that happens in this cycle.
+    due: Option<Instant>,
+    /// Guests' sessions that ended as planned; those that didn't, guests killed among them.
+    done: u64,
+    broken: u64,
+    retransmits: u64,
+    samples: Vec<Sample>,
+}
+
+/// See the [module](self).
+pub(crate) struct Run {
+    net: Net,
+    random: Random,
+    places: Vec<Place>,
+    inside: Child,
+    inside_samples: Vec<Sample>,
+    totals: Totals,
+    faults: Vec<Fault>,
+    /// The last address that a guest had.
+    guest: u8,
+}
+
+/// Runs for so long. `progress` is called at the end of each cycle.
+pub(crate) fn run(length: Duration, seed: u64, progress: impl Fn(&str)) -> Report {
+    let start = Instant::now();
+    let net = Net::of(std::process::id());
+    let (mut cycles, cycle) = (0, (length / CYCLES).clamp(SHORTEST, LONGEST));
+    let mut report = Report {
+        kind: "uverbs-soak",
+        seed,
+        seconds: 0,
+        cycles,
+        totals: Totals::default(),
+        samples: BTreeMap::new(),
+        left: 0,
+        faults: Vec::new(),
+    };
+    match Run::start(net, seed) {
+        Err(fault) => report.faults.push(fault),
+        Ok(mut run) => {
+            let ended = loop {
+                if start.elapsed() >= length || !run.faults.is_empty() {
+                    break Ok(());
+                }
+                if let Err(fault) = run.cycle(cycle) {
+                    break Err(fault);
+                }
+                cycles += 1;
+                progress(&run.line(start.elapsed(), length));
+            };
+            run.faults.extend(ended.err());
+            run.end(&mut report);
+        }
+    }
+    // The kernel may take a moment to forget what a killed process had.
+    let gone = Instant::now();
+    while left(net) > 0 && gone.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(50));
+    }
+    report.left = left(net);
+    if report.left > 0 {
+        let (process, what) = ("all".into(), "sockets and files".into());
+        report.faults.push(Fault::Left { process, what, count: report.left });
+    }
+    (report.cycles, report.seconds) = (cycles, start.elapsed().as_secs());
+    report
+}
+
+fn host(net: Net, wire: Wire, number: u8) -> Result<Child, Fault> {
+    let words = ["host", "--wire", name(wire), "--ip", &net.address(number).to_string()];
+    let mut host = Child::start(&format!("host {}", name(wire)), &words.map(str::to_owned))?;
+    host.ready(drop)?;
+    Ok(host)
+}
+
+fn name(wire: Wire) -> &'static str {
+    match wire {
+        Wire::Shm => "shm",
+        Wire::Udp => "udp",
+        Wire::Either => "either",
+    }
+}
+
+impl Place {
+    fn new(net: Net, wire: Wire, number: u8) -> Result<Self, Fault> {
+        Ok(Self {
+            wire,
+            number,
+            host: host(net, wire, number)?,
+            guest: None,
+            away: None,
+            returning: false,
+            due: None,
+            done: 0,
+            broken: 0,
+            retransmits: 0,
+            samples: Vec::new(),
+        })
+    }
+
+    /// Whether the host's process lives through the run.
+    fn is_steady(&self) -> bool {
+        self.wire != Wire::Either
+    }
+}
+
+impl Run {
+    fn start(net: Net, seed: u64) -> Result<Self, Fault> {
+        let wires = [Wire::Shm, Wire::Udp, Wire::Either].into_iter().zip(1..);
+        let places: Result<_, Fault> =
+            wires.map(|(wire, number)| Place::new(net, wire, number)).collect();
+        let inside = ["inside".to_owned(), "--seed".to_owned(), seed.to_string()];
+        let mut inside = Child::start("inside", &inside)?;
+        inside.ready(drop)?;
+        Ok(Self {
+            net,
+            random: Random::new(seed),
+            places: places?,
+            inside,
+            inside_samples: Vec::new(),
+            totals: Totals::default(),
+            faults: Vec::new(),
+            guest: 10,
+        })
+    }
+
+    /// Traffic for a while, and quiet.
+    fn cycle(&mut self, length: Duration) -> Result<(), Fault> {
+        let start = Instant::now();
+        for place in &mut self.places {
+            let within = length.as_millis() as u64;
+            place.due = Some(start + Duration::from_millis(self.random.below(within)));
+        }
+        while start.elapsed() < length && self.faults.is_empty() {
+            for at in 0..self.places.len() {
+                self.tend(at, true)?;
+            }
+            self.hear_inside()?;
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.quiet()
+    }
+
+    /// Looks after one place: its host, what is due for that, and its guest; a new one comes where
+    /// none is, if guests are invited.
+    fn tend(&mut self, at: usize, invite: bool) -> Result<(), Fault> {
+        self.hear_host(at)?;
+        let place = &mut self.places[at];
+        if invite && place.due.is_some_and(|due| due <= Instant::now()) {
+            place.due = None;
+            place.away = Some(Instant::now());
+            if place.is_steady() {
+                place.returning = true;
+                place.host.command("replug")?;
+            } else {
+                place.host.kill();
+                place.host = host(self.net, place.wire, place.number)?;
+                place.away = Some(Instant::now());
+                self.totals.hosts_killed += 1;
+            }
+        }
+        match self.places[at].guest.take() {
+            Some((guest, kill)) => self.hear_guest(at, guest, kill),
+            None if invite => self.invite(at),
+            None => Ok(()),
+        }
+    }
+
+    fn hear_host(&mut self, at: usize) -> Result<(), Fault> {
+        let place = &mut self.places[at];
+        for said in place.host.heard() {
+            match said {
+                Said::Ready => {
+                    place.returning = false;
+                    place.away = Some(Instant::now());
+                    self.totals.replugged += 1;
+                }
+                other => self.faults.push(unexpected(&place.host.name, other)),
+            }
+        }
+        match place.host.ended() {
+            Some(_) if !self.faults.is_empty() => Ok(()),
+            Some(status) => {
+                let (process, status) = (place.host.name.clone(), status.to_string());
+                Err(Fault::Died { process, status })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A guest with its own address. Half of them are killed.
+    fn invite(&mut self, at: usize) -> Result<(), Fault> {
+        self.guest = if self.guest == 250 { 10 } else { self.guest + 1 };
+        let place = &mut self.places[at];
+        let kill = self.random.below(2) == 0;
+        let kill = kill.then(|| Duration::from_millis(1 + self.random.below(LIFE)));
+        let words = [
+            ("--wire", name(place.wire).to_owned()),
+            ("--ip", self.net.address(self.guest).to_string()),
+            ("--to", self.net.address(place.number).to_string()),
+            ("--seed", self.random.next().to_string()),
+            ("--sessions", (1 + self.random.below(SESSIONS)).to_string()),
+        ];
+        let words = words.into_iter().flat_map(|(option, value)| [option.to_owned(), value]);
+        let words: Vec<String> = ["guest".to_owned()].into_iter().chain(words).collect();
+        let guest = Child::start(&format!("guest of {}", place.host.name), &words)?;
+        place.guest = Some((guest, kill.map(|kill| Instant::now() + kill)));
+        self.totals.guests += 1;
+        Ok(())
+    }
+
+    /// Hears a guest, and keeps it unless it has ended or is killed.
+    fn hear_guest(
+        &mut self,
+        at: usize,
+        mut guest: Child,
+        kill: Option<Instant>,
+    ) -> Result<(), Fault> {
+        let killed = kill.is_some_and(|kill| kill <= Instant::now());
+        if killed {
+            guest.kill();
+            self.totals.guests_killed += 1;
+            self.places[at].broken += 1;
+        }
+        // In this order: what it said last has been read once it has ended.
+        let ended = guest.ended();
+        let said = if ended.is_some() { guest.rest() } else { guest.heard() };
+        for said in said {
+            self.note(at, &guest.name, said);
+        }
+        match ended {
+            None => self.places[at].guest = Some((guest, kill)),
+            Some(status) if !killed && !status.success() && self.faults.is_empty() => {
+                let (process, status) = (guest.name.clone(), status.to_string());
+                return Err(Fault::Died { process, status });
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// What a guest said of a session.
+    fn note(&mut self, at: usize, name: &str, said: Said) {
+        let place = &mut self.places[at];
+        match said {
+            Said::Session { messages, lost } => {
+                place.done += 1;
+                self.totals.sessions += 1;
+                self.totals.messages += messages;
+                self.totals.lost += lost;
+            }
+            Said::Failed { why, excusable, took } => {
+                place.broken += 1;
+                let began = Instant::now().checked_sub(Duration::from_millis(took) + SLACK);
+                let away = place.returning || place.away.zip(began).is_some_and(|(a, b)| a >= b);
+                if away && excusable {
+                    self.totals.excused += 1;
+                } else {
+                    self.faults.push(Fault::Session { process: name.to_owned(), why });
+                }
+            }
+            other => self.faults.push(unexpected(name, other)),
+        }
+    }
+
+    fn hear_inside(&mut self) -> Result<(), Fault> {
+        for said in self.inside.heard() {
+            self.note_inside(said);
+        }
+        match self.inside.ended() {
+            Some(status) if self.faults.is_empty() => {
+                Err(Fault::Died { process: "inside".into(), status: status.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_inside(&mut self, said: Said) {
+        match said {
+            Said::Round { sessions, messages, unplugged, .. } => {
+                self.totals.inside_rounds += 1;
+                self.totals.inside_sessions += sessions;
+                self.totals.inside_messages += messages;
+                self.totals.inside_unplugged += u64::from(unplugged);
+            }
+            other => self.faults.push(unexpected("inside", other)),
+        }
+    }
+
+    /// Waits until all guests have gone and nothing is left of them, and takes samples.
+    fn quiet(&mut self) -> Result<(), Fault> {
+        let start = Instant::now();
+        self.inside.command("pause")?;
+        while self.places.iter().any(|place| place.guest.is_some() || place.returning) {
+            for at in 0..self.places.len() {
+                self.tend(at, false)?;
+            }
+            if start.elapsed() > QUIET {
+                let (process, waited) = ("guests".into(), start.elapsed().as_secs());
+                return Err(Fault::Silent { process, waited });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut said = Vec::new();
+        self.inside.ready(|other| said.push(other))?;
+        said.into_iter().for_each(|said| self.note_inside(said));
+        for at in 0..self.places.len() {
+            let status = self.quiet_host(at)?;
+            self.compare(at, &status);
+        }
+        for place in self.places.iter_mut().filter(|place| place.is_steady()) {
+            place.samples.push(place.host.sample()?);
+        }
+        self.inside_samples.push(self.inside.sample()?);
+        self.inside.command("go")
+    }
+
+    /// A host's status once it holds nothing, which takes as long as dead peers are waited for.
+    fn quiet_host(&mut self, at: usize) -> Result<Status, Fault> {
+        let (start, mut said) = (Instant::now(), Vec::new());
+        let host = &mut self.places[at].host;
+        let status = loop {
+            let status = host.status(|other| said.push(other))?;
+            let Held { objects, ids, pinned } = status.held;
+            let nothing = objects <= NOTHING.objects && ids <= NOTHING.ids && pinned == 0;
+            if nothing && status.counts.under_way() == 0 {
+                break status;
+            }
+            if start.elapsed() > QUIET {
+                let under_way = status.counts.under_way();
+                let (process, held) = (host.name.clone(), status.held);
+                let what = format!("things: {held:?}, {under_way} sessions");
+                let count = held.objects + held.ids + under_way;
+                return Err(Fault::Left { process, what, count });
+            }
+            thread::sleep(Duration::from_millis(100));
+        };
+        said.into_iter().for_each(|said| self.faults.push(unexpected("host", said)));
+        Ok(status)
+    }
+
+    /// A host's counts agree with those of its guests.
+    fn compare(&mut self, at: usize, status: &Status) {
+        let place = &self.places[at];
+        let process = place.host.name.clone();
+        let (counts, done, broken) = (&status.counts, place.done, place.broken);
+        if let Some(why) = counts.wrong.clone() {
+            self.faults.push(Fault::Session { process: process.clone(), why });
+        }
+        if status.damaged > 0 {
+            let why = format!("{} packets or rings are damaged", status.damaged);
+            self.faults.push(Fault::Counters { process: process.clone(), why });
+        }
+        // A guest that was killed may have ended its session, and not said so. Of a host that was
+        // killed nobody knows.
+        let agree = (done..=done + broken).contains(&counts.done) && counts.broken <= broken;
+        if place.is_steady() && !agree {
+            let why = format!("{done} sessions of guests ended, {broken} broke; host: {counts:?}");
+            self.faults.push(Fault::Counters { process, why });
+        }
+        self.totals.retransmits += status.retransmits.saturating_sub(place.retransmits);
+        self.places[at].retransmits = status.retransmits;
+    }
+
+    /// Ends all processes, and judges what they had.
+    fn end(mut self, report: &mut Report) {
+        let mut samples = vec![("inside", self.inside_samples)];
+        let mut ended = vec![self.inside.end()];
+        for place in self.places {
+            if let Some((mut guest, _)) = place.guest {
+                guest.kill();
+            }
+            samples.push((name(place.wire), place.samples));
+            ended.push(place.host.end());
+        }
+        let said = !self.faults.is_empty();
+        // After a fault the others' ends say nothing.
+        self.faults.extend(ended.into_iter().filter_map(Result::err).filter(|_| !said));
+        for (name, samples) in samples.into_iter().filter(|(_, samples)| !samples.is_empty()) {
+            self.faults.extend(judge(name, &samples));
+            report.samples.insert(name.to_owned(), samples);
+        }
+        (report.totals, report.faults) = (self.totals, self.faults);
+    }
+
+    /// One line of progress.
+    fn line(&self, elapsed: Duration, length: Duration) -> String {
+        let Totals { sessions, messages, guests_killed, inside_rounds, .. } = self.totals;
+        let samples = [("inside", &self.inside_samples)].into_iter();
+        let places = self.places.iter().filter(|place| place.is_steady());
+        let samples = samples.chain(places.map(|place| (name(place.wire), &place.samples)));
+        let has = samples.filter_map(|(name, samples)| {
+            let Sample { rss, files, threads, .. } = samples.last()?;
+            Some(format!("; {name} {rss} KiB, {files} files, {threads} threads"))
+        });
+        let (now, all) = (elapsed.as_secs(), length.as_secs());
+        format!(
+            "{now} of {all} s: {sessions} sessions, {messages} messages, {guests_killed} killed, \
+             {inside_rounds} rounds inside{}",
+            has.collect::<String>()
+        )
+    }
+}
+
+/// What was said, and none of the answers that are looked for.
+fn unexpected(process: &str, said: Said) -> Fault {
+    let why = match said {
+        Said::Wrong { why } => why,
+        other => format!("unexpected: {other:?}"),
+    };
+    Fault::Session { process: process.to_owned(), why }
+}

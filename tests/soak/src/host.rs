@@ -1,0 +1,152 @@
+//! A host: a device on which guests' sessions are served, each by a thread of its own.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::{Deserialize, Serialize};
+use uverbs::Device;
+use uverbs::softhca::SoftHca;
+use uverbs::stream::RdmaListener;
+
+use crate::session::{options, serve};
+use crate::trouble::Trouble;
+use crate::wire::{listening, opened};
+
+/// How long sessions may take to end once their device is gone.
+const END: Duration = Duration::from_secs(60);
+
+/// What a host has served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// Sessions that began.
+    pub(crate) begun: u64,
+    /// Sessions that ended as planned.
+    pub(crate) done: u64,
+    /// Sessions that ended in a typed error, since the peer or the device went.
+    pub(crate) broken: u64,
+    pub(crate) messages: u64,
+    pub(crate) lost: u64,
+    /// What nothing excuses, the first of it.
+    pub(crate) wrong: Option<String>,
+}
+
+impl Counts {
+    /// Sessions under way.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.begun - self.done - self.broken
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.begun += other.begun;
+        self.done += other.done;
+        self.broken += other.broken;
+        self.messages += other.messages;
+        self.lost += other.lost;
+        self.wrong = self.wrong.take().or(other.wrong);
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Host {
+    counts: Arc<Mutex<Counts>>,
+    stop: Arc<AtomicBool>,
+    listener: JoinHandle<()>,
+}
+
+impl Host {
+    /// Listens on the device.
+    pub(crate) fn start(hca: SoftHca) -> io::Result<Self> {
+        let device = opened(&hca);
+        let listener = options(&device).backlog(64).listen(listening(&hca))?;
+        listener.set_nonblocking(true)?;
+        let (counts, stop) = (Arc::<Mutex<Counts>>::default(), Arc::<AtomicBool>::default());
+        let (own, end) = (Arc::clone(&counts), Arc::clone(&stop));
+        let listener = thread::Builder::new().name("listener".into()).spawn(move || {
+            accept(&listener, &device, (&own, &end));
+        })?;
+        Ok(Self { counts, stop, listener })
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes no more guests, and waits for those that are here.
+    pub(crate) fn stop(self) -> Result<Counts, Duration> {
+        self.stop.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        while !self.listener.is_finished() || self.counts().under_way() > 0 {
+            if start.elapsed() > END {
+                return Err(start.elapsed());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        if self.listener.join().is_err() {
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.wrong = Some("the listener panicked".into());
+        }
+        Ok(self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+fn accept(
+    listener: &RdmaListener,
+    device: &Device,
+    (counts, stop): (&Arc<Mutex<Counts>>, &AtomicBool),
+) {
+    while !stop.load(Ordering::Relaxed) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let (device, own) = (device.clone(), Arc::clone(counts));
+                counts.lock().unwrap_or_else(PoisonError::into_inner).begun += 1;
+                let session = move || {
+                    let served = AssertUnwindSafe(|| serve(&device, stream));
+                    note(&own, std::panic::catch_unwind(served));
+                };
+                // A thread that can't be had is a session that broke.
+                let name = thread::Builder::new().name("session".into());
+                if let Err(error) = name.spawn(session) {
+                    note(counts, Ok(Err(Trouble::Stream(error))));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut files = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+                let _ = poll(&mut files, PollTimeout::from(50u8));
+            }
+            // The device is gone, or this side lacks something for the moment.
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+type Served = Result<(crate::kind::Kind, crate::session::Done), Trouble>;
+
+fn note(counts: &Mutex<Counts>, served: thread::Result<Served>) {
+    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    let why = match served {
+        Ok(Ok((_, done))) => {
+            counts.done += 1;
+            counts.messages += done.messages;
+            counts.lost += done.lost;
+            return;
+        }
+        Ok(Err(trouble)) => {
+            counts.broken += 1;
+            if trouble.is_excusable() {
+                return;
+            }
+            trouble.to_string()
+        }
+        Err(_) => {
+            counts.broken += 1;
+            "a session panicked".to_owned()
+        }
+    };
+    counts.wrong.get_or_insert(why);
+}

@@ -1,0 +1,68 @@
+//! Kinds of sessions.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::trouble::Trouble;
+
+/// What a session sends its messages by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// The stream itself, there and back.
+    Stream,
+    Rc,
+    Uc,
+    Ud,
+    /// RC to a queue pair that receives in a shared queue.
+    Srq,
+    Xrc,
+    Dc,
+}
+
+/// All of them.
+pub(crate) const KINDS: [Kind; 7] =
+    [Kind::Stream, Kind::Rc, Kind::Uc, Kind::Ud, Kind::Srq, Kind::Xrc, Kind::Dc];
+
+impl Kind {
+    /// Whether what was sent has arrived once it completes.
+    pub(crate) fn is_reliable(self) -> bool {
+        !matches!(self, Self::Uc | Self::Ud)
+    }
+
+    /// Whether it has READ, WRITE and atomics besides messages.
+    pub(crate) fn reaches_memory(self) -> bool {
+        self.is_reliable() && self != Self::Stream
+    }
+
+    /// The longest message.
+    pub(crate) fn longest(self) -> usize {
+        if self == Self::Ud { 2048 } else { 64 << 10 }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Rc => "rc",
+            Self::Uc => "uc",
+            Self::Ud => "ud",
+            Self::Srq => "srq",
+            Self::Xrc => "xrc",
+            Self::Dc => "dc",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = Trouble;
+
+    fn from_str(name: &str) -> Result<Self, Trouble> {
+        let found = KINDS.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| Trouble::Line(name.to_owned()))
+    }
+}

@@ -1,0 +1,193 @@
+//! What the processes of a run do: `host`, `guest`, and `inside`, where all is in one process.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use uverbs::softhca::SoftHca;
+use uverbs::softhca::wire::Fabric;
+
+use crate::host::{Counts, Host};
+use crate::kind::KINDS;
+use crate::random::Random;
+use crate::said::{Held, Said, Status, command, say};
+use crate::session::{Plan, options, visit};
+use crate::trouble::Trouble;
+use crate::wire::{PORT, Wire, listening, opened};
+
+/// How long a device may take to be empty once its clients have gone: a connection whose peer
+/// doesn't answer keeps its id for some seconds.
+const EMPTY: Duration = Duration::from_secs(30);
+/// Of one guest in one process.
+const SESSIONS: u32 = 6;
+
+/// Serves guests of other processes until its input ends. `count` asks for a [`Status`], `replug`
+/// takes the device out and brings another one in at the same address.
+pub(crate) fn host(wire: Wire, ip: Ipv4Addr) -> Result<(), String> {
+    let begin = || -> std::io::Result<(SoftHca, Host)> {
+        let hca = wire.device(ip)?;
+        let host = Host::start(hca.clone())?;
+        Ok((hca, host))
+    };
+    let (mut hca, mut host) = begin().map_err(|error| error.to_string())?;
+    let (mut before, mut damaged, mut retransmits) = (Counts::default(), 0, 0);
+    say(&Said::Ready);
+    while let Some(command) = command() {
+        if command == "count" {
+            let mut counts = before.clone();
+            counts.add(host.counts());
+            let (bad, again) = (damage(&hca), hca.stats().retransmits);
+            let (damaged, retransmits) = (damaged + bad, retransmits + again);
+            say(&Said::Status(Status { counts, held: Held::of(&hca), damaged, retransmits }));
+        } else if command == "replug" {
+            damaged += damage(&hca);
+            retransmits += hca.stats().retransmits;
+            hca.unplug();
+            match host.stop() {
+                Ok(counts) => before.add(counts),
+                Err(waited) => return Err(hung("sessions of a device that is gone", waited)),
+            }
+            emptied(&hca)?;
+            drop(hca);
+            (hca, host) = begin().map_err(|error| error.to_string())?;
+            say(&Said::Ready);
+        }
+    }
+    host.stop().map(drop).map_err(|waited| hung("sessions", waited))
+}
+
+fn hung(what: &str, waited: Duration) -> String {
+    format!("{what} are there after {} s", waited.as_secs())
+}
+
+/// Packets and rings that were not what they must be.
+fn damage(hca: &SoftHca) -> u64 {
+    let udp = hca.udp_stats().map_or(0, |stats| stats.bad_icrc + stats.malformed);
+    udp + hca.shared_stats().map_or(0, |stats| stats.broken)
+}
+
+/// Waits until the device holds nothing.
+fn emptied(hca: &SoftHca) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        match Held::of(hca) {
+            Held { objects: 0, ids: 0, pinned: 0 } => return Ok(()),
+            held if start.elapsed() > EMPTY => {
+                return Err(format!("{held:?} are left of a device without clients"));
+            }
+            _ => thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// One session after the other with a host.
+pub(crate) fn guest(
+    wire: Wire,
+    ip: Ipv4Addr,
+    to: Ipv4Addr,
+    (seed, sessions): (u64, u32),
+) -> Result<(), String> {
+    let hca = wire.device(ip).map_err(|error| error.to_string())?;
+    let (device, mut random) = (opened(&hca), Random::new(seed));
+    let options = options(&device);
+    let host = SocketAddr::from((to, PORT));
+    for _ in 0..sessions {
+        let kind = random.of(&KINDS);
+        let start = Instant::now();
+        match visit(&device, &options, host, Plan::random(&mut random, kind)) {
+            Ok(done) => say(&Said::Session { messages: done.messages, lost: done.lost }),
+            Err(error) => {
+                let (why, excusable) = (format!("{kind}: {error}"), error.is_excusable());
+                let took = start.elapsed().as_millis() as u64;
+                say(&Said::Failed { why, excusable, took });
+            }
+        }
+    }
+    drop((options, device));
+    emptied(&hca)
+}
+
+/// Rounds of hosts and guests in one process until its input ends. `pause` is answered when the
+/// round is over; the next command lets it go on.
+pub(crate) fn inside(seed: u64) -> Result<(), String> {
+    let (fabric, mut random) = (Fabric::new(), Random::new(seed));
+    let (commands, asked) = mpsc::channel();
+    thread::spawn(move || while command().is_some_and(|it| commands.send(it).is_ok()) {});
+    say(&Said::Ready);
+    loop {
+        match asked.try_recv() {
+            Ok(_) => {
+                say(&Said::Ready);
+                if asked.recv().is_err() {
+                    return Ok(());
+                }
+            }
+            Err(mpsc::TryRecvError::Empty) => say(&round(&fabric, &mut random)?),
+            Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// Two devices come, a host on one serves two guests on the other, and both go: after the last
+/// session, or one of them before.
+fn round(fabric: &Fabric, random: &mut Random) -> Result<Said, String> {
+    let new = || SoftHca::builder().fabric(fabric).build().map_err(|error| error.to_string());
+    let (here, there) = (new()?, new()?);
+    let host = Host::start(there.clone()).map_err(|error| error.to_string())?;
+    let victim = random.of(&[None, None, Some(&here), Some(&there)]);
+    let stop = AtomicBool::new(false);
+    let run = |mut random: Random| -> Result<(u64, u64), Trouble> {
+        let (device, mut done) = (opened(&here), (0, 0));
+        let options = options(&device);
+        for _ in 0..SESSIONS {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let kind = random.of(&KINDS);
+            match visit(&device, &options, listening(&there), Plan::random(&mut random, kind)) {
+                Ok(_) => done.0 += 1,
+                Err(error) if error.is_excusable() && stop.load(Ordering::Relaxed) => done.1 += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    };
+    let seeds = [random.next(), random.next()];
+    let wait = Duration::from_millis(20 + random.below(300));
+    let ended = thread::scope(|scope| {
+        let guests = seeds.map(|seed| scope.spawn(move || run(Random::new(seed))));
+        if let Some(victim) = victim {
+            thread::sleep(wait);
+            stop.store(true, Ordering::Relaxed);
+            victim.unplug();
+        }
+        guests.map(thread::ScopedJoinHandle::join)
+    });
+    let mut done = 0;
+    for guest in ended {
+        let guest = guest.map_err(|_| "a guest panicked".to_owned())?;
+        done += guest.map_err(|error| error.to_string())?.0;
+    }
+    let counts = host.stop().map_err(|waited| hung("sessions", waited))?;
+    emptied(&here)?;
+    emptied(&there)?;
+    if let Some(why) = counts.wrong {
+        return Err(why);
+    }
+    // The last words of a guest may be lost with a device.
+    let consistent = match victim {
+        None => counts.done == done && counts.broken == 0,
+        Some(_) => counts.begun >= done,
+    };
+    if !consistent {
+        return Err(format!("{done} sessions ended for guests, and for the host {counts:?}"));
+    }
+    Ok(Said::Round {
+        sessions: counts.done,
+        broken: counts.broken,
+        messages: counts.messages,
+        unplugged: victim.is_some(),
+    })
+}

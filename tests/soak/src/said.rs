@@ -1,0 +1,76 @@
+//! What the processes of a run tell the one that conducts it: a JSON object a line.
+
+use std::io::{BufRead, Write};
+
+use serde::{Deserialize, Serialize};
+use uverbs::softhca::SoftHca;
+use uverbs_kernel_abi::mlx5::MLX5_IB_OBJECT_UAR;
+
+use crate::host::Counts;
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Said {
+    /// It is there; or its device is back; or it does nothing any more.
+    Ready,
+    /// A host's answer.
+    Status(Status),
+    /// A session of a guest that ended as planned.
+    Session { messages: u64, lost: u64 },
+    /// One that didn't, after so many milliseconds.
+    Failed { why: String, excusable: bool, took: u64 },
+    /// A round in one process: a pair of devices, with or without an end in mid-traffic.
+    Round { sessions: u64, broken: u64, messages: u64, unplugged: bool },
+    /// What nothing excuses.
+    Wrong { why: String },
+}
+
+/// What a host has served, and what its device holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) counts: Counts,
+    pub(crate) held: Held,
+    /// Packets whose checksum or shape is wrong, and rings that are.
+    pub(crate) damaged: u64,
+    pub(crate) retransmits: u64,
+}
+
+/// What a device holds for its clients, but for doorbell pages: these are taken when queues need
+/// them, seventeen at most, and kept until the device is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(crate) objects: u64,
+    pub(crate) ids: u64,
+    pub(crate) pinned: u64,
+}
+
+impl Held {
+    pub(crate) fn of(hca: &SoftHca) -> Self {
+        let kinds = hca.objects().into_iter();
+        let objects = kinds.filter(|(kind, _)| *kind != MLX5_IB_OBJECT_UAR);
+        Self {
+            objects: objects.map(|(_, count)| count as u64).sum(),
+            ids: hca.cm_ids() as u64,
+            pinned: hca.pinned_bytes(),
+        }
+    }
+}
+
+/// Prints a line. Where nobody reads, nobody conducts: the process ends.
+pub(crate) fn say(said: &Said) {
+    let line = serde_json::to_string(said).expect("it has no maps");
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// The next command, `None` at the end.
+pub(crate) fn command() -> Option<String> {
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line) {
+        Ok(1..) => Some(line.trim_end().to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,70 @@
+//! Wires between processes, and the addresses of a run.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use clap::ValueEnum;
+use uverbs::Device;
+use uverbs::softhca::{Carrier, SoftHca, Udp};
+
+/// What carries packets from process to process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wire {
+    Shm,
+    Udp,
+    Either,
+}
+
+/// Where hosts listen.
+pub(crate) const PORT: u16 = 7471;
+
+impl Wire {
+    /// A device at this address.
+    pub(crate) fn device(self, ip: Ipv4Addr) -> std::io::Result<SoftHca> {
+        let carrier = match self {
+            Self::Shm => Carrier::SharedMemory,
+            Self::Udp => Carrier::Udp,
+            Self::Either => Carrier::Either,
+        };
+        SoftHca::builder().udp(Udp::at(IpAddr::V4(ip)).by(carrier)).build()
+    }
+}
+
+/// Where a device's host listens.
+pub(crate) fn listening(device: &SoftHca) -> SocketAddr {
+    let gid = device.gids()[0].gid;
+    SocketAddr::new(std::net::Ipv6Addr::from(gid).to_canonical(), PORT)
+}
+
+/// As the library's.
+pub(crate) fn opened(hca: &SoftHca) -> Device {
+    Device::from(hca.clone())
+}
+
+/// Addresses of one run: 127.A.B.*, by the run's process number, so that runs don't meet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Net([u8; 2]);
+
+impl Net {
+    pub(crate) fn of(process: u32) -> Self {
+        Self([64 + ((process >> 8) & 63) as u8, process as u8])
+    }
+
+    /// The device of this number, from 1.
+    pub(crate) fn address(self, number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(127, self.0[0], self.0[1], number)
+    }
+
+    /// What the addresses of this run begin with, as text.
+    pub(crate) fn prefix(self) -> String {
+        format!("127.{}.{}.", self.0[0], self.0[1])
+    }
+
+    /// The same in `/proc/net/udp`: hex, in the order of bytes in memory, whose end the prefix is.
+    pub(crate) fn in_hex(self) -> String {
+        let [high, low] = self.0;
+        match cfg!(target_endian = "little") {
+            true => format!("{low:02X}{high:02X}7F"),
+            false => format!("7F{high:02X}{low:02X}"),
+        }
+    }
+}

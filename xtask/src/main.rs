@@ -10,6 +10,7 @@ mod debian;
 mod examples;
 mod fences;
 mod fuzz;
+mod interleavings;
 mod judge;
 mod layouts;
 mod package;
@@ -106,6 +107,8 @@ enum Chore {
     ///
     /// Memory, open files and threads must stay bounded, counters agree, and nothing be left.
     Soak(soak::Options),
+    /// Try every interleaving of small cases of what threads share without a lock (loom).
+    Interleavings,
     /// Capture packets of software HCAs, and have Debian's tshark read them.
     Captures,
     Vm(vm::Options),
@@ -150,6 +153,7 @@ fn main() -> ExitCode {
             }
         }
         Chore::Soak(options) => steps.step("soak", || soak::soak(&options)),
+        Chore::Interleavings => steps.step("interleavings", interleavings::check),
         Chore::Captures => steps.step("captures", captures::captures),
         Chore::Vm(options) => return vm::chore(options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),

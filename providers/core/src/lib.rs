@@ -25,6 +25,7 @@ pub mod objects;
 pub mod order;
 pub mod provider;
 pub mod queues;
+mod sync;
 #[cfg(test)]
 mod testing;
 

@@ -1,6 +1,8 @@
 //! What posting and polling share: work requests, completions, and the slots between them.
 
 pub mod completion;
+#[cfg(all(test, uverbs_loom))]
+mod interleavings;
 pub mod known;
 pub mod layout;
 pub mod shared;

@@ -5,10 +5,9 @@
 //! As in `slots.rs`: each method says whose a slot must be.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
-use std::cell::UnsafeCell;
-
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
+use crate::sync::UnsafeCell;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer
 /// is in a list of its own, which queues that own none never touch.

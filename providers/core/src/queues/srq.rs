@@ -16,15 +16,15 @@
 //! side writes there; the swap hands on the order between two that give back one after the other.
 #![allow(unsafe_code, reason = "threads share slots that change hands through the device")]
 
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::queues::slots::Taken;
 use crate::queues::user_index::UserIndex;
+use crate::sync::{AtomicU32, UnsafeCell};
 
 /// Nothing follows in the list, yet.
 const LAST: u32 = u32::MAX;

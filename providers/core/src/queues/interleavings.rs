@@ -1,0 +1,119 @@
+//! Every interleaving of small cases of what threads share without a lock, by loom: which thread
+//! runs when, and which of the stores that it may see a load sees. A cell that two threads have at
+//! a time fails, too. `cargo xtask interleavings` runs these.
+//!
+//! The device is played by the atomics that stand for it: a work request completes once it was
+//! published.
+#![allow(unsafe_code, reason = "plays both sides of tables that are shared by promise")]
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use crate::queues::slots::SlotTable;
+use crate::queues::srq::SrqShared;
+
+/// One posts more than the ring has room for, another takes: the same slots again and again.
+#[test]
+fn slots_go_there_and_back() {
+    const POSTS: u32 = 3;
+    loom::model(|| {
+        let table = Arc::new(SlotTable::new(2));
+        let other = Arc::clone(&table);
+        let poster = thread::spawn(move || {
+            for at in 0..POSTS {
+                while at.wrapping_sub(other.retired()) >= other.units() {
+                    thread::yield_now();
+                }
+                // SAFETY: the only poster, into a slot that was retired.
+                unsafe { other.slots().put(at, u64::from(at) + 7, at + 1) };
+                // SAFETY: it is written.
+                unsafe { other.publish(at + 1) };
+            }
+        });
+        for at in 0..POSTS {
+            while !table.is_in_flight(at) {
+                thread::yield_now();
+            }
+            // SAFETY: the only poller; what is in flight is complete at once.
+            let taken = unsafe { table.take(at) };
+            assert_eq!((taken.wr_id, taken.end), (u64::from(at) + 7, at + 1));
+            // SAFETY: taken.
+            unsafe { table.retire(taken.end) };
+        }
+        poster.join().unwrap();
+    });
+}
+
+/// Posts at `head` once there is room, and gives the new head.
+fn post(shared: &SrqShared, head: u32, id: u64) -> u32 {
+    let next = loop {
+        match shared.behind(head) {
+            Some(next) => break next,
+            None => thread::yield_now(),
+        }
+    };
+    // SAFETY: the only poster, at the front of the list.
+    unsafe { shared.put(head, id) };
+    next
+}
+
+/// Two are told of the same completion: one gets it.
+#[test]
+fn one_completion_is_taken_once() {
+    loom::model(|| {
+        let shared = Arc::new(SrqShared::new(2, None));
+        post(&shared, 0, 7);
+        let other = Arc::clone(&shared);
+        // SAFETY: it is in flight, or was taken.
+        let there = thread::spawn(move || unsafe { other.take(0) }.map(|taken| taken.wr_id));
+        // SAFETY: as above.
+        let here = unsafe { shared.take(0) }.map(|taken| taken.wr_id);
+        let there = there.join().unwrap();
+        assert!(matches!((here, there), (Some(7), None) | (None, Some(7))), "{here:?} {there:?}");
+    });
+}
+
+/// Two give slots back while a third posts into them.
+#[test]
+fn slots_come_back_from_two() {
+    loom::model(|| {
+        let shared = Arc::new(SrqShared::new(3, None));
+        let head = post(&shared, 0, 10);
+        let head = post(&shared, head, 11);
+        assert_eq!((head, shared.behind(head)), (2, None));
+        let takers = [0, 1].map(|index| {
+            let shared = Arc::clone(&shared);
+            // SAFETY: it is in flight.
+            thread::spawn(move || unsafe { shared.take(index) }.map(|taken| taken.wr_id))
+        });
+        // Into the slot that waited, and into the first that came back.
+        let head = post(&shared, head, 12);
+        let last = post(&shared, head, 13);
+        assert_eq!(takers.map(|taker| taker.join().unwrap()), [Some(10), Some(11)]);
+        // SAFETY: both are in flight.
+        let taken = [2, head].map(|index| unsafe { shared.take(index) }.map(|taken| taken.wr_id));
+        assert_eq!(taken, [Some(12), Some(13)]);
+        assert!(last != head && shared.behind(last).is_some());
+    });
+}
+
+/// The queue grows while a slot comes back: none is lost.
+#[test]
+fn a_list_grows_while_a_slot_comes_back() {
+    loom::model(|| {
+        let shared = Arc::new(SrqShared::new(2, None));
+        let head = post(&shared, 0, 10);
+        let other = Arc::clone(&shared);
+        // SAFETY: it is in flight.
+        let taker = thread::spawn(move || unsafe { other.take(0) }.map(|taken| taken.wr_id));
+        shared.grow(4);
+        let mut head = post(&shared, head, 11);
+        assert_eq!(taker.join().unwrap(), Some(10));
+        let mut free = 1;
+        while let Some(next) = shared.behind(head) {
+            (head, free) = (next, free + 1);
+        }
+        assert_eq!(free, shared.slots() - 1, "all but the one that is in flight");
+    });
+}

@@ -1,0 +1,39 @@
+//! Atomics and cells of what threads share without a lock: the standard library's; in tests that
+//! try every interleaving (`cargo xtask interleavings`), loom's.
+
+#[cfg(not(all(test, uverbs_loom)))]
+pub(crate) use std::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicU32},
+};
+
+#[cfg(all(test, uverbs_loom))]
+pub(crate) use {
+    cell::UnsafeCell,
+    loom::sync::atomic::{AtomicBool, AtomicU32},
+};
+
+/// loom's cell by the names of the standard library's.
+#[cfg(all(test, uverbs_loom))]
+mod cell {
+    /// Asking for the address is an access, which nobody else may have at that time: loom says who
+    /// has. All that these cells hold is one side's alone at any time.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn get(&self) -> *mut T {
+            self.0.with_mut(|at| at)
+        }
+
+        #[allow(unsafe_code, reason = "as the standard library's, it takes an address")]
+        pub(crate) fn raw_get(this: *const Self) -> *mut T {
+            // SAFETY: callers pass the address of a cell that lives.
+            unsafe { &*this }.get()
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
+mod api;
 mod apt;
 mod assembly;
 mod c_abi;
@@ -109,6 +110,12 @@ enum Chore {
     Soak(soak::Options),
     /// Try every interleaving of small cases of what threads share without a lock (loom).
     Interleavings,
+    /// List the library's public items, and compare them with docs/api.
+    Api {
+        /// Replace the lists by what is found.
+        #[arg(long)]
+        bless: bool,
+    },
     /// Capture packets of software HCAs, and have Debian's tshark read them.
     Captures,
     Vm(vm::Options),
@@ -154,6 +161,7 @@ fn main() -> ExitCode {
         }
         Chore::Soak(options) => steps.step("soak", || soak::soak(&options)),
         Chore::Interleavings => steps.step("interleavings", interleavings::check),
+        Chore::Api { bless } => steps.step("API", || api::check(bless)),
         Chore::Captures => steps.step("captures", captures::captures),
         Chore::Vm(options) => return vm::chore(options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),

@@ -14,6 +14,7 @@ mod fuzz;
 mod interleavings;
 mod judge;
 mod layouts;
+mod minimal;
 mod package;
 mod pyverbs;
 mod simulate;
@@ -110,6 +111,8 @@ enum Chore {
     Soak(soak::Options),
     /// Try every interleaving of small cases of what threads share without a lock (loom).
     Interleavings,
+    /// Check the library with the oldest dependencies that its manifests allow.
+    MinimalVersions,
     /// List the library's public items, and compare them with docs/api.
     Api {
         /// Replace the lists by what is found.
@@ -161,6 +164,7 @@ fn main() -> ExitCode {
         }
         Chore::Soak(options) => steps.step("soak", || soak::soak(&options)),
         Chore::Interleavings => steps.step("interleavings", interleavings::check),
+        Chore::MinimalVersions => steps.step("minimal versions", minimal::check),
         Chore::Api { bless } => steps.step("API", || api::check(bless)),
         Chore::Captures => steps.step("captures", captures::captures),
         Chore::Vm(options) => return vm::chore(options),

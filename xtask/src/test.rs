@@ -45,6 +45,7 @@ pub(crate) fn all(steps: &mut Steps) {
         let install = "cargo install --locked cargo-deny";
         component("deny", install, || run(cargo(&words), 5 * MINUTES))
     });
+    steps.step("minimal versions", crate::minimal::check);
     steps.step("packages", package::check);
     steps.step("layouts", layouts::check);
     steps.step("judge", judge::judge);

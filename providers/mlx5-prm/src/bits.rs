@@ -84,6 +84,14 @@ macro_rules! bits {
         impl $name {
             /// All bits zero.
             pub const ZERO: Self = Self(0);
+            /// The fields, as a table.
+            pub const FIELDS: &'static [$crate::table::Bits] = &[$(
+                $crate::table::Bits {
+                    name: stringify!($get),
+                    high: $hi,
+                    low: bits!(@low $hi, [$($lo)?]),
+                },
+            )*];
             $( bits!(@field $word, $hi, [$($lo)?], $get, $with, [$($ty)?], $(#[$fmeta])*); )*
         }
 
@@ -162,6 +170,12 @@ macro_rules! bits {
             Self(self.0 & !MASK | ((value as $word) << $lo) & MASK)
         }
     };
+    (@low $hi:literal, []) => {
+        $hi
+    };
+    (@low $hi:literal, [$lo:literal]) => {
+        $lo
+    };
     (@mask $word:ident, $hi:literal, []) => {
         const { $crate::bits::mask($hi, $hi, $word::BITS) }
     };
@@ -194,6 +208,18 @@ macro_rules! layout {
 
         const _: () = assert!(size_of::<$name>() == $size);
 
+        impl $name {
+            /// The fields in memory, as a table.
+            pub const MEMBERS: &'static [$crate::table::Member] = &[$(
+                $crate::table::Member {
+                    name: stringify!($field),
+                    offset: core::mem::offset_of!($name, $field),
+                    len: size_of::<$ty>(),
+                    bits: $crate::bits::layout!(@bits $($bits)?),
+                },
+            )*];
+        }
+
         impl Default for $name {
             /// All bytes zero.
             #[inline]
@@ -225,6 +251,12 @@ macro_rules! layout {
                 Ok(())
             }
         }
+    };
+    (@bits) => {
+        &[]
+    };
+    (@bits $bits:ident) => {
+        $bits::FIELDS
     };
 }
 

@@ -59,6 +59,7 @@ pub mod opcode;
 pub mod print;
 pub mod remote;
 pub mod syndrome;
+pub mod table;
 pub mod tag;
 pub mod umr;
 pub mod wqe;

@@ -29,6 +29,7 @@ mod setup;
 mod sleep;
 mod softhca;
 mod tcp;
+mod trace;
 mod transport;
 mod units;
 mod verify;
@@ -75,6 +76,7 @@ enum Command {
     SendFile(files::SendArgs),
     RecvFile(files::RecvArgs),
     Explain(explain::Args),
+    Trace(trace::Args),
     Manual(manual::ManualArgs),
     Completions(manual::CompletionsArgs),
     Multicast(multicast::Args),
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         Command::SendFile(args) => files::send(&args),
         Command::RecvFile(args) => files::receive(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Manual(args) => manual::manual(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Multicast(args) => multicast::run(&args),

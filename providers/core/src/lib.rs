@@ -12,6 +12,7 @@
 //! | [`queues`] | work requests, completions, and the slots between them |
 //! | [`order`] | fences, and accesses that a device sees |
 //! | [`provider`] | what a provider implements |
+//! | [`trace`] | what a process does, in a file, where somebody asked for it |
 
 pub mod attr;
 pub mod commands;
@@ -28,6 +29,7 @@ pub mod queues;
 mod sync;
 #[cfg(test)]
 mod testing;
+pub mod trace;
 
 pub use errno::Errno;
 pub use error::Error;

@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use uverbs_core::doors::DeviceRecord;
 use uverbs_core::memory::process::Process;
+use uverbs_core::trace::Trace;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_mlx5_prm::eth::MLX5_ETH_L2_INLINE_HEADER_SIZE;
 
 use crate::SoftHca;
 use crate::guard::Guard;
+use crate::hca::tap::Tap;
 use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
 use crate::idle::Idle;
 use crate::kernel::profile::{Gid, Profile};
@@ -270,6 +272,9 @@ impl SoftHcaBuilder {
         let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
         let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
         hca.set_addresses(&gids, profile.lid);
+        if let Some(trace) = Trace::of_environment() {
+            hca.set_tap(&Tap::new(trace, &name));
+        }
         let mut record = DeviceRecord::new(name.as_str(), RDMA_DRIVER_MLX5);
         record.node_guid = profile.guid;
         record.node_type = NODE_TYPE_CA;

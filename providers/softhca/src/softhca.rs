@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uverbs_core::Errno;
 use uverbs_core::doors::cm::CmDoor;
-use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs_core::doors::{DeviceRecord, DeviceSource, UverbsDoor, traced};
 use uverbs_core::memory::process::Process;
 
 use crate::SoftHcaBuilder;
@@ -87,7 +87,7 @@ impl SoftHca {
         }
         let shared = Arc::clone(&self.inner.shared);
         let file = shared.change(Kernel::open).map_err(outward)?;
-        Ok(Door::new(shared, file, &self.inner))
+        Ok(traced(&self.inner.record.name, Door::new(shared, file, &self.inner)))
     }
 
     /// The device of an open door, by a descriptor that [`UverbsDoor::export`] of the door gave in

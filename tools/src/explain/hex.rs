@@ -6,7 +6,7 @@
 /// # Errors
 ///
 /// The word that is none, and why.
-pub(super) fn parse(text: &str) -> Result<Vec<u8>, (String, String)> {
+pub(crate) fn parse(text: &str) -> Result<Vec<u8>, (String, String)> {
     let mut bytes = Vec::new();
     for line in text.lines() {
         for word in words(line) {

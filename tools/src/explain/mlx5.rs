@@ -8,7 +8,7 @@ use super::report::{Explained, Wrong};
 
 /// The transport of a send queue.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Rc,
     Uc,
     Ud,
@@ -18,6 +18,15 @@ pub(super) enum Transport {
 }
 
 impl Transport {
+    /// All of them.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Rc, Self::Uc, Self::Ud, Self::Xrc, Self::Dc, Self::Raw];
+
+    /// Whether it is called so.
+    pub(crate) fn is(self, name: &str) -> bool {
+        format!("{:?}", self.service()) == name
+    }
+
     fn service(self) -> Service {
         match self {
             Self::Rc => Service::Rc,

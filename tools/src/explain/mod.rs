@@ -1,8 +1,9 @@
 //! `uverbs explain`: bytes of the interfaces below verbs, field by field, with the names of the
 //! manual.
 
-mod hex;
+pub(crate) mod hex;
 mod ioctl;
+mod mailbox;
 mod mlx5;
 mod names;
 mod packet;
@@ -11,15 +12,19 @@ mod report;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
 use crate::error::Error;
 use crate::output;
-use report::Explained;
 
-/// Print a WQE, a completion, a packet or a command of the kernel, field by field.
+pub(crate) use mlx5::Transport;
+pub(crate) use report::Explained;
+
+/// Print a WQE, a completion, a packet, or a command of the kernel or the firmware, field by field.
 ///
 /// Structures and fields have the names of mlx5dv.h, of the InfiniBand specification and of the
-/// kernel's headers; a field's line begins with its offset in its structure.
+/// kernel's headers; a field's line begins with its offset in its structure. `uverbs trace -v`
+/// explains what a running program does in the same way.
 ///
 /// Bytes are hexadecimal digits, in as many words as you like: `0a00 0x2b 0c:0d`. Lines of xxd(1)
 /// and `hexdump -C` are understood. Without words they come from standard input.
@@ -28,7 +33,8 @@ use report::Explained;
     uverbs explain wqe 0000070a 00004802 00000008 00000000 00000040 00001000 00007f00 00000000\n  \
     uverbs explain --json cqe < entry.hex\n  \
     xxd -s 14 frame.bin | uverbs explain packet\n  \
-    uverbs explain ioctl --file command.bin\n\n\
+    uverbs explain ioctl --file command.bin\n  \
+    uverbs explain mailbox --answer CREATE_QP 00000000 00000000 00000042 00000000\n\n\
     EXIT STATUS: 0, 1 for a file that can't be read, 2 for bytes that are not what they should \
     be.")]
 pub(crate) struct Args {
@@ -46,8 +52,8 @@ enum What {
     Wqe {
         /// The queue pair's transport, which says what follows the control segment
         #[arg(short = 'c', long = "connection", value_name = "TYPE", value_enum)]
-        #[arg(default_value_t = mlx5::Transport::Rc, ignore_case = true)]
-        transport: mlx5::Transport,
+        #[arg(default_value_t = Transport::Rc, ignore_case = true)]
+        transport: Transport,
         #[command(flatten)]
         input: Input,
     },
@@ -71,6 +77,14 @@ enum What {
     },
     /// A command to /dev/infiniband/uverbsN, as RDMA_VERBS_IOCTL takes it: header and attributes
     Ioctl {
+        #[command(flatten)]
+        input: Input,
+    },
+    /// A command of mlx5's firmware, as its mailboxes hold it, joined: the input, from the opcode on
+    Mailbox {
+        /// It is the output of this command: CREATE_QP, or 0x500
+        #[arg(long, value_name = "COMMAND", value_parser = mailbox::opcode)]
+        answer: Option<CmdOpcode>,
         #[command(flatten)]
         input: Input,
     },
@@ -102,6 +116,31 @@ impl Input {
     }
 }
 
+/// A command of the uverbs ioctl; `None` for bytes that are none. So are the others.
+pub(crate) fn ioctl(bytes: &[u8]) -> Option<Explained> {
+    ioctl::explain(bytes).ok()
+}
+
+/// A send WQE.
+pub(crate) fn wqe(bytes: &[u8], transport: Transport) -> Option<Explained> {
+    mlx5::wqe(bytes, transport).ok()
+}
+
+/// A receive WQE, as long as its stride.
+pub(crate) fn recv(bytes: &[u8], srq: bool) -> Option<Explained> {
+    mlx5::recv(bytes, srq).ok()
+}
+
+/// A completion.
+pub(crate) fn cqe(bytes: &[u8]) -> Option<Explained> {
+    mlx5::cqe(bytes).ok()
+}
+
+/// A packet, from whichever header on.
+pub(crate) fn packet(bytes: &[u8]) -> Option<Explained> {
+    packet::explain(bytes).ok()
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let (option, explained) = match &args.what {
         What::Wqe { transport, input } => ("WQE", mlx5::wqe(&input.bytes()?, *transport)),
@@ -109,6 +148,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         What::Cqe { input } => ("CQE", mlx5::cqe(&input.bytes()?)),
         What::Packet { input } => ("packet", packet::explain(&input.bytes()?)),
         What::Ioctl { input } => ("command", ioctl::explain(&input.bytes()?)),
+        What::Mailbox { answer, input } => ("command", mailbox::explain(&input.bytes()?, *answer)),
     };
     let explained: Explained = explained.map_err(|(len, why)| Error::Argument {
         option,

@@ -56,6 +56,11 @@ impl Explained {
         Self { what: what.into(), structures }
     }
 
+    /// What it is, in a line.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
     /// From what `uverbs-mlx5-prm` prints: a line that says what it is, then structures; a field's
     /// line is indented, and begins with its offset if it has one.
     pub(super) fn printed(text: &str) -> Self {

@@ -15,6 +15,7 @@ use uverbs_kernel_abi::driver_id::RDMA_DRIVER_UNKNOWN;
 use crate::Errno;
 use crate::doors::cm::{CmDoor, KernelCmDoor};
 use crate::doors::kernel::KernelDoor;
+use crate::doors::traced;
 use crate::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use crate::error::Error;
 
@@ -65,7 +66,7 @@ impl DeviceSource for KernelDevice {
         if self.is_another() {
             return Err(Errno::ENODEV);
         }
-        Ok(Arc::new(door))
+        Ok(traced(&self.record.name, Arc::new(door)))
     }
 
     /// If the number of the character device went to another since, its first command tells:
@@ -73,7 +74,8 @@ impl DeviceSource for KernelDevice {
     fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let node = || nix::sys::stat::stat(&self.node).map(|node| node.st_rdev);
         let rdev = self.rdev.map_or_else(node, Ok).map_err(|_| Errno::ENODEV)?;
-        Ok(Arc::new(KernelDoor::import(file, &self.node, rdev)?))
+        let door = KernelDoor::import(file, &self.node, rdev)?;
+        Ok(traced(&self.record.name, Arc::new(door)))
     }
 
     fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {

@@ -18,10 +18,12 @@ pub mod cm;
 pub mod faulty;
 pub mod kernel;
 pub mod recorder;
+pub mod traced;
 pub mod words;
 
 pub use faulty::Faulty;
 pub use recorder::{Recorded, RecordedAttr, Recorder};
+pub use traced::traced;
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};

@@ -23,6 +23,7 @@ use crate::hca::state::qp::{FIRST_QPN, Qp};
 use crate::hca::state::schedule::Schedule;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
+use crate::hca::tap::Tap;
 use crate::wire::{Address, Wire};
 
 /// One software HCA with one port.
@@ -66,6 +67,7 @@ impl Hca {
             stats: HcaStats::default(),
             counters: Sets::default(),
             now: Duration::ZERO,
+            tap: Tap::default(),
             connections: 0,
         };
         Hca {
@@ -84,6 +86,12 @@ impl Hca {
     /// The configuration in force.
     pub fn config(&self) -> &HcaConfig {
         &self.common.config
+    }
+
+    /// From here on tells a trace what it does.
+    pub(crate) fn set_tap(&mut self, tap: &Tap) {
+        self.common.tap = tap.clone();
+        self.common.port.tap = tap.clone();
     }
 
     /// Whether to slow down where the network is congested, from here on.

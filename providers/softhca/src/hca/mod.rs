@@ -18,6 +18,7 @@
 //! | `stats`, `counters` | counts, for the front to read |
 //! | `failure` | syndromes of failed work |
 //! | `pending` | copies of what drivers posted, for tests and tools |
+//! | `tap` | tells a trace of doorbells, WQEs, packets and CQEs |
 //!
 //! `control` and `engine` use `device`, that uses `state`, and all of them what the front sees;
 //! never the other way round.
@@ -46,6 +47,7 @@ pub(crate) mod ethernet;
 mod failure;
 mod pending;
 mod state;
+pub(crate) mod tap;
 
 pub(crate) use state::block::MAX_BLOCK;
 #[cfg(feature = "pci")]

@@ -162,6 +162,8 @@ fn user_index(qp: &Qp) -> u32 {
 }
 
 pub(super) fn push(common: &mut Common, cqn: Cqn, cqe: impl Into<Cqe>, wakes: bool) {
-    let Common { dma, cqs, events, stats, .. } = common;
-    cqs.push(&**dma, cqn, cqe.into(), wakes, events, stats);
+    let Common { dma, cqs, events, stats, tap, now, .. } = common;
+    let cqe = cqe.into();
+    tap.cqe(*now, cqn, &cqe.bytes);
+    cqs.push(&**dma, cqn, cqe, wakes, events, stats);
 }

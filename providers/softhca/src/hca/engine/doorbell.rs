@@ -23,6 +23,7 @@ impl Hca {
     /// Stores to the same register may have coalesced into one.
     pub fn doorbell(&mut self, uar: UarNumber, offset: u32, value: u64) {
         self.common.stats.doorbells += 1;
+        self.common.tap.doorbell(self.common.now, uar, offset, value);
         let (high, low) = ((value >> 32) as u32, value as u32);
         let at = offset as usize;
         if at == MLX5_CQ_DOORBELL {

@@ -105,8 +105,9 @@ fn decode(
     if !read {
         return Err(qp_op(Vendor::UNREADABLE));
     }
-    let view =
-        WqeView::parse(bytes, layout(qp.ctx.service)).map_err(|_| qp_op(Vendor::SEGMENTS))?;
+    let service = layout(qp.ctx.service);
+    common.tap.wqe(common.now, qp.qpn, format_args!("{service:?}"), bytes);
+    let view = WqeView::parse(bytes, service).map_err(|_| qp_op(Vendor::SEGMENTS))?;
     let op = operation(&view)
         .filter(|&op| has_operation(qp.ctx.service, op) && (op != Op::Tags || qp.tags))
         .ok_or(qp_op(Vendor::OPCODE))?;

@@ -83,6 +83,7 @@ pub(super) fn take(
         (receive, Failure::new(Syndrome::LOCAL_PROT_ERR, vendor))
     };
     let (stride, kind) = read.ok_or_else(|| fail(Vendor::UNREADABLE))?;
+    common.tap.receive(common.now, qp.qpn, (index, kind == RecvKind::Srq), stride);
     let view = RecvView::parse(stride, kind).map_err(|_| fail(Vendor::SEGMENTS))?;
     // The list ends at the first invalid key, or with the stride (rdma-core qp.c,
     // `mlx5_post_recv`: the terminator is written only where there is room).

@@ -14,6 +14,7 @@ use crate::hca::state::mads::Mads;
 use crate::hca::state::port::Port;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
+use crate::hca::tap::Tap;
 
 /// One field each, so that a queue pair and any of these can be borrowed at the same time.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub(crate) struct Common {
     pub(crate) stats: HcaStats,
     pub(crate) counters: Sets,
     pub(crate) now: Duration,
+    pub(crate) tap: Tap,
     /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the
     /// later one.
     pub(crate) connections: u32,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::hca::counters::PortCounters;
 use crate::hca::stats::HcaStats;
+use crate::hca::tap::Tap;
 use crate::wire::{Address, Frame, Wire, WireFull};
 
 /// Frames dropped when everything is reset, more than a wire holds.
@@ -34,6 +35,7 @@ pub(crate) struct Port {
     pub(crate) addresses: Vec<Address>,
     /// Groups joined.
     groups: Vec<Address>,
+    pub(crate) tap: Tap,
 }
 
 impl Port {
@@ -47,6 +49,7 @@ impl Port {
             counters: PortCounters::default(),
             addresses,
             groups,
+            tap: Tap::default(),
         }
     }
 
@@ -124,7 +127,12 @@ impl Port {
 
     fn offer(&mut self, frame: Frame, since: Duration) {
         let to = frame.dst;
-        match self.wire.transmit(frame) {
+        let offered = self.tap.offer(&frame);
+        let sent = self.wire.transmit(frame);
+        if let (Some(offered), Ok(())) = (&offered, &sent) {
+            self.tap.sent(self.now, offered);
+        }
+        match sent {
             Ok(()) if self.stuck.is_empty() => {}
             Ok(()) => {
                 self.stuck.remove(&to);
@@ -141,6 +149,7 @@ impl Port {
 
     pub(crate) fn receive(&mut self) -> Option<Frame> {
         let frame = self.wire.receive()?;
+        self.tap.received(self.now, &frame);
         let octets = self.octets(&frame);
         let counters = &mut self.counters;
         let traffic = match frame.dst.is_group() {

@@ -1,0 +1,145 @@
+//! A door whose commands are written to the process's trace.
+//!
+//! # Safety
+//!
+//! The one unsafe call hands on the caller's own promise.
+#![allow(unsafe_code, reason = "forwards an unsafe method of the door")]
+
+use std::fmt::Write as _;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
+use zerocopy::IntoBytes;
+
+use crate::Errno;
+use crate::doors::{Recorded, RecordedAttr, Recorder, UverbsDoor};
+use crate::memory::pages::Pages;
+use crate::trace::{Hex, Trace};
+
+/// The door of `device`, traced if the environment asks for it.
+#[must_use]
+pub fn traced(device: &str, door: Arc<dyn UverbsDoor>) -> Arc<dyn UverbsDoor> {
+    match Trace::of_environment() {
+        Some(trace) => Arc::new(Traced {
+            trace,
+            device: device.to_owned(),
+            recorder: Recorder::new(Arc::clone(&door)),
+            door,
+        }),
+        None => door,
+    }
+}
+
+#[derive(Debug)]
+struct Traced {
+    trace: &'static Trace,
+    device: String,
+    recorder: Recorder,
+    door: Arc<dyn UverbsDoor>,
+}
+
+/// A command's bytes again: its header, and its attributes as one side left them.
+fn command(recorded: &Recorded, of: impl Fn(&RecordedAttr) -> ib_uverbs_attr) -> Vec<u8> {
+    let count = recorded.attrs.len();
+    let length = size_of::<ib_uverbs_ioctl_hdr>() + count * size_of::<ib_uverbs_attr>();
+    let header = ib_uverbs_ioctl_hdr {
+        length: length as u16,
+        object_id: recorded.object,
+        method_id: recorded.method,
+        num_attrs: count as u16,
+        driver_id: recorded.driver_id,
+        ..Default::default()
+    };
+    let attrs: Vec<ib_uverbs_attr> = recorded.attrs.iter().map(of).collect();
+    [header.as_bytes(), attrs.as_bytes()].concat()
+}
+
+/// The fields of a command's line.
+fn fields(recorded: &Recorded) -> String {
+    let mut fields = match recorded.result {
+        Ok(()) => "result=ok".to_owned(),
+        Err(errno) => format!("result={errno:?}"),
+    };
+    let [before, after] =
+        [command(recorded, |attr| attr.before), command(recorded, |attr| attr.after)];
+    let _ = write!(fields, "\tbytes={}\tafter={}", Hex(&before), Hex(&after));
+    for attr in &recorded.attrs {
+        for (what, bytes) in [("sent", &attr.sent), ("got", &attr.received)] {
+            if let Some(bytes) = bytes {
+                let _ = write!(fields, "\t{what}.{:#x}={}", attr.before.attr_id, Hex(bytes));
+            }
+        }
+    }
+    fields
+}
+
+// SAFETY: passes everything on.
+unsafe impl UverbsDoor for Traced {
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        let start = Instant::now();
+        // SAFETY: the caller's own promise.
+        let result = unsafe { self.recorder.ioctl(command) };
+        let took = start.elapsed().as_nanos();
+        for recorded in self.recorder.take() {
+            let fields = fields(&recorded);
+            self.trace.line(&self.device, "ioctl", format_args!("took={took}\t{fields}"));
+        }
+        result
+    }
+
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        let mapped = self.door.mmap(len, offset);
+        let result = mapped.as_ref().map_or_else(|errno| format!("{errno:?}"), |_| "ok".to_owned());
+        let fields = format_args!("result={result}\tlen={len}\toffset={offset:#x}");
+        self.trace.line(&self.device, "mmap", fields);
+        mapped
+    }
+
+    fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        self.door.mmap_read_only(len, offset)
+    }
+
+    fn raw_fd(&self) -> Option<RawFd> {
+        self.door.raw_fd()
+    }
+
+    fn export(&self) -> Result<OwnedFd, Errno> {
+        self.door.export()
+    }
+
+    fn memlock(&self, wanted: u64) -> Option<u64> {
+        self.door.memlock(wanted)
+    }
+
+    fn progress(&self) -> bool {
+        self.door.progress()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_comes_out_as_it_went_in() {
+        let before = ib_uverbs_attr { attr_id: 2, len: 4, data: 7, ..Default::default() };
+        let after = ib_uverbs_attr { data: 9, ..before };
+        let attr = RecordedAttr { before, after, sent: Some(vec![7, 0, 0, 0]), received: None };
+        let recorded = Recorded {
+            object: 1,
+            method: 3,
+            driver_id: 5,
+            write_command: None,
+            attrs: vec![attr],
+            result: Err(Errno::EINVAL),
+        };
+        let bytes = command(&recorded, |attr| attr.after);
+        assert_eq!(bytes.len(), 40);
+        assert_eq!((&bytes[..8], bytes[16], bytes[32]), (&[40, 0, 1, 0, 3, 0, 1, 0][..], 5, 9));
+        let text = fields(&recorded);
+        assert!(text.starts_with("result=EINVAL\tbytes=2800"), "{text}");
+        assert!(text.ends_with("\tsent.0x2=07000000"), "{text}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Tells the process's trace of doorbells, WQEs, packets and CQEs, where there is one.
+//!
+//! `own` in each line is the device's time in nanoseconds: real, or a stepped device's virtual one.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use uverbs_core::trace::{Hex, Trace};
+
+use crate::hca::number::{Cqn, Qpn, UarNumber};
+use crate::wire::{Address, Frame};
+
+/// A device's way to the trace, or none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tap {
+    to: Option<(&'static Trace, Arc<str>)>,
+}
+
+impl Tap {
+    pub(crate) fn new(trace: &'static Trace, device: &str) -> Self {
+        Self { to: Some((trace, device.into())) }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.to.is_some()
+    }
+
+    fn line(&self, now: Duration, kind: &str, fields: fmt::Arguments<'_>) {
+        self.line_of(Trace::now(), now, kind, fields);
+    }
+
+    fn line_of(&self, at: u128, now: Duration, kind: &str, fields: fmt::Arguments<'_>) {
+        if let Some((trace, device)) = &self.to {
+            trace.line_of(at, device, kind, format_args!("own={}\t{fields}", now.as_nanos()));
+        }
+    }
+
+    /// A store into a doorbell page, as the device found it.
+    pub(crate) fn doorbell(&self, now: Duration, uar: UarNumber, offset: u32, value: u64) {
+        let uar = uar.0;
+        self.line(now, "doorbell", format_args!("uar={uar}\toffset={offset:#x}\tvalue={value:#x}"));
+    }
+
+    /// A send WQE, fetched; `service` is its layout's.
+    pub(crate) fn wqe(&self, now: Duration, qpn: Qpn, service: fmt::Arguments<'_>, bytes: &[u8]) {
+        if self.is_on() {
+            let (qpn, bytes) = (qpn.0, Hex(bytes));
+            self.line(now, "wqe", format_args!("qpn={qpn:#x}\tservice={service}\tbytes={bytes}"));
+        }
+    }
+
+    /// A receive WQE, taken for a message; `of` is its index, and whether it is a shared queue's.
+    pub(crate) fn receive(&self, now: Duration, qpn: Qpn, of: (u16, bool), bytes: &[u8]) {
+        if self.is_on() {
+            let (qpn, bytes, (index, shared)) = (qpn.0, Hex(bytes), of);
+            let fields =
+                format_args!("qpn={qpn:#x}\tindex={index}\tshared={shared}\tbytes={bytes}");
+            self.line(now, "receive", fields);
+        }
+    }
+
+    /// A packet that the wire gave.
+    pub(crate) fn received(&self, now: Duration, frame: &Frame) {
+        if self.is_on() {
+            self.packet((Trace::now(), now), "received", frame);
+        }
+    }
+
+    /// A packet that the wire may take. Its copy and its time, for [`sent`](Self::sent): whoever
+    /// gets it may be faster than we write this down.
+    pub(crate) fn offer(&self, frame: &Frame) -> Option<(u128, Frame)> {
+        self.is_on().then(|| (Trace::now(), frame.clone()))
+    }
+
+    /// The wire took it.
+    pub(crate) fn sent(&self, now: Duration, (at, frame): &(u128, Frame)) {
+        self.packet((*at, now), "sent", frame);
+    }
+
+    fn packet(&self, (at, now): (u128, Duration), kind: &str, frame: &Frame) {
+        let [from, to] = [&frame.src, &frame.dst].map(name);
+        let bytes = Hex(&frame.bytes);
+        self.line_of(at, now, kind, format_args!("from={from}\tto={to}\tbytes={bytes}"));
+    }
+
+    /// A CQE, as it is before its owner bit is set.
+    pub(crate) fn cqe(&self, now: Duration, cqn: Cqn, bytes: &[u8]) {
+        if self.is_on() {
+            let (cqn, bytes) = (cqn.0, Hex(bytes));
+            self.line(now, "cqe", format_args!("cqn={cqn:#x}\tbytes={bytes}"));
+        }
+    }
+}
+
+/// An address in words: an IP address, or a LID.
+fn name(address: &Address) -> String {
+    match address.lid {
+        0 => Ipv6Addr::from(address.gid).to_canonical().to_string(),
+        lid => format!("LID {lid}"),
+    }
+}

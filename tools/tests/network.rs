@@ -162,7 +162,8 @@ fn two_unprivileged_namespaces_meet() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    let may = unshared(&["ip", "link", "add", "a", "type", "veth", "peer", "name", "b"]).output();
+    let may =
+        unshared(&["ip", "link", "add", "near", "type", "veth", "peer", "name", "far"]).output();
     if !may.is_ok_and(|tried| tried.status.success()) {
         return skip("no network namespaces with veth here, or no unshare, or no ip");
     }

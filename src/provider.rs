@@ -29,8 +29,8 @@ pub use uverbs_core::provider::{AhOps, CqInit, CqOps, RecvOps, RqOps, SendOps, S
 
 /// A family of devices with one hardware interface: something to be generic over.
 ///
-/// [`Any`](crate::Any) is the provider that is whichever the device needs. The built-in providers
-/// are the only ones that can be opened.
+/// [`Any`](crate::Any) is the provider that is whichever the device needs. One of the program's own
+/// is opened by [`Device::open_as`](crate::Device::open_as): the example `toy_provider` is one.
 pub trait Provider: Contract + Debug {}
 
 impl<P: Contract> Provider for P {}

@@ -3,6 +3,7 @@
 mod api;
 mod apt;
 mod assembly;
+mod book;
 mod c_abi;
 mod captures;
 mod compiler;
@@ -97,6 +98,15 @@ enum Chore {
         #[arg(long)]
         bless: bool,
     },
+    /// Check the book in docs/book: what pages include, where they lead, and the diagrams; then
+    /// build it.
+    ///
+    /// mdBook is the machine's, or fetched with pip to the target folder.
+    Book {
+        /// Draw the diagrams anew first.
+        #[arg(long)]
+        bless: bool,
+    },
     /// Run random programs over bad wires between software HCAs, on virtual time.
     ///
     /// A seed decides everything. One that fails is told, with a smaller program that fails, too.
@@ -154,6 +164,7 @@ fn main() -> ExitCode {
         Chore::Examples { example, bless } => {
             steps.step("examples", || examples::check(example.as_deref(), bless));
         }
+        Chore::Book { bless } => book::steps(&mut steps, bless),
         Chore::Simulate(options) => {
             steps.step("simulation", || simulate::seeds(&options));
         }

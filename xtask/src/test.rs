@@ -38,6 +38,7 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.step("fences, aarch64", crate::fences::aarch64);
     steps.step("documentation", documentation);
     steps.step("API", || crate::api::check(false));
+    crate::book::steps(steps, false);
     steps.step("dependencies", tree::check);
     steps.step("dependencies' licences", || {
         // Advisories are left to who has a network: `cargo deny check`.

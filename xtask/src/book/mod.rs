@@ -1,0 +1,43 @@
+//! `cargo xtask book`: the book in docs/book. Its pages lead where they say, its diagrams are those
+//! of the layouts, and mdBook builds it.
+
+mod build;
+mod draw;
+mod names;
+mod pages;
+
+use std::fs;
+use std::path::Path;
+
+use crate::step::{Outcome, Steps};
+
+/// The pages, from the repository's root.
+const PAGES: &str = "docs/book/src";
+
+/// Checks, then builds. With `bless` the diagrams are drawn anew first.
+pub(crate) fn steps(steps: &mut Steps, bless: bool) {
+    if bless {
+        steps.step("book, diagrams blessed", || outcome(draw::bless()));
+    }
+    steps.step("book", || outcome(check()));
+    steps.step("book, built", build::build);
+}
+
+fn check() -> Result<String, String> {
+    let pages = pages::check(Path::new(PAGES))?;
+    let diagrams = draw::check()?;
+    let errors = names::check()?;
+    Ok(format!("{pages} pages, {diagrams} diagrams, {errors} errors explained"))
+}
+
+fn outcome(result: Result<String, String>) -> Outcome {
+    match result {
+        Ok(counted) => Outcome::Counted(counted),
+        Err(why) => Outcome::Failed(why),
+    }
+}
+
+/// Reads a file, or says which one couldn't be.
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}

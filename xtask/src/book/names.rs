@@ -1,0 +1,126 @@
+//! Names in the book: every error that programs meet has its row in the page of errors, and what
+//! tables say of other libraries' names is in the source.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use uverbs_mlx5_prm::syndrome::Syndrome;
+
+use super::{PAGES, read};
+
+/// The enums, by the file that declares them.
+const ENUMS: [(&str, &str); 4] = [
+    ("providers/core/src/error.rs", "Error"),
+    ("providers/core/src/queues/work.rs", "PostError"),
+    ("providers/core/src/queues/completion.rs", "Status"),
+    ("providers/core/src/connection.rs", "ConnectionError"),
+];
+
+/// Pages whose tables have another library's names in their first column, and ours in the second.
+const MIGRATIONS: [&str; 3] = ["from-c.md", "from-ibverbs.md", "from-sideway.md"];
+/// Where our names are.
+const SOURCES: [&str; 4] =
+    ["src", "providers/core/src", "providers/mlx5/src", "providers/softhca/src"];
+
+/// How many errors have a row; an error if one has none, or a table names what isn't there.
+pub(super) fn check() -> Result<usize, String> {
+    let mut source = String::new();
+    for folder in SOURCES {
+        gather(Path::new(folder), &mut source)?;
+    }
+    let words: HashSet<&str> = source.split(|c| !is_word(c)).collect();
+    for page in MIGRATIONS {
+        let text = read(&Path::new(PAGES).join(page))?;
+        let strange = strange(&text, &words);
+        if !strange.is_empty() {
+            return Err(format!("{page} names {}, which the source doesn't", strange.join(", ")));
+        }
+    }
+    errors()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The text of all Rust files of a folder.
+fn gather(folder: &Path, text: &mut String) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            gather(&path, text)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            *text += &read(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Words of code in the second column of tables that aren't among these.
+fn strange<'a>(page: &'a str, words: &HashSet<&str>) -> Vec<&'a str> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1));
+    let code = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let named = code.flat_map(|code| code.split(|c| !is_word(c)));
+    let named = named.filter(|word| word.len() > 1 && !words.contains(word));
+    named.filter(|word| !word.starts_with(|first: char| first.is_ascii_digit())).collect()
+}
+
+/// How many errors have a row.
+fn errors() -> Result<usize, String> {
+    let page = read(&Path::new(PAGES).join("errors.md"))?;
+    let mut names: Vec<String> =
+        Syndrome::ALL.iter().filter_map(|syndrome| syndrome.name().map(str::to_owned)).collect();
+    for (file, name) in ENUMS {
+        let found = variants(&read(Path::new(file))?, name);
+        if found.len() < 3 {
+            return Err(format!("{file}: no enum {name}"));
+        }
+        names.extend(found.iter().map(|variant| format!("{name}::{variant}")));
+    }
+    let missing: Vec<_> = names
+        .iter()
+        .filter(|name| !page.contains(&format!("`{name}`")))
+        .map(String::as_str)
+        .collect();
+    if missing.is_empty() {
+        Ok(names.len())
+    } else {
+        Err(format!("errors.md has no row for {}", missing.join(", ")))
+    }
+}
+
+/// The variants of an enum as rustfmt lays them out: four spaces before each name.
+fn variants(source: &str, name: &str) -> Vec<String> {
+    let Some((_, body)) = source.split_once(&format!("pub enum {name} {{\n")) else {
+        return Vec::new();
+    };
+    let lines = body.lines().take_while(|line| *line != "}");
+    let names = lines.filter_map(|line| {
+        let rest = line.strip_prefix("    ")?;
+        let word: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+        word.starts_with(char::is_uppercase).then_some(word)
+    });
+    names.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{strange, variants};
+
+    #[test]
+    fn what_the_second_column_names_is_looked_up() {
+        let page = "| `them` | `Ours::call(n)`, words | `theirs` |\n|---|---|---|\nno `table`\n";
+        assert_eq!(strange(page, &["Ours"].into()), ["call"]);
+        assert!(strange(page, &["Ours", "call"].into()).is_empty());
+    }
+
+    #[test]
+    fn variants_of_every_form() {
+        let text = "pub enum E {\n    /// Doc.\n    A,\n    B {\n        C: u8,\n    },\n    #[x]\n    \
+                    D(u8),\n}\nenum F {\n    G,\n}\n";
+        assert_eq!(variants(text, "E"), ["A", "B", "D"]);
+        assert!(variants(text, "F").is_empty(), "it isn't public");
+    }
+}

@@ -30,7 +30,7 @@ impl Trace {
         TRACE.get_or_init(|| named().and_then(Self::open)).as_ref()
     }
 
-    fn open(path: OsString) -> Option<Self> {
+    pub(crate) fn open(path: OsString) -> Option<Self> {
         let file = OpenOptions::new().append(true).create(true).open(path).ok()?;
         Some(Self { file })
     }

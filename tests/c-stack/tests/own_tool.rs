@@ -40,6 +40,21 @@ fn it_moves_data() {
     }
 }
 
+/// The kernel's door is traced, and the preloaded device behind it.
+#[test]
+fn its_commands_are_traced() {
+    let path = std::env::temp_dir().join(format!("uverbs-own-trace-{}", std::process::id()));
+    let json = path.to_str().expect("a path in ASCII");
+    let args = ["trace", "--quiet", "--json", json, "--", "uverbs", "pingpong", "-n", "1"];
+    let Some(mut command) = tool(&args) else { return };
+    common::run(&mut command).ok();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    for says in ["QP_CREATE: ok in ", "REG_MR: ok in ", "QP_DESTROY: ok in ", "REQ of SEND"] {
+        assert!(text.contains(says), "{says}");
+    }
+}
+
 /// How long a side of the ping-pong may run: the C server waits for ever.
 const LIMIT: Duration = Duration::from_secs(12);
 

@@ -146,7 +146,8 @@ const COMMANDS: &[Command] = commands! {
     QUERY_NIC_VPORT_CONTEXT: => nic::query_nic_vport_context_out;
     MODIFY_NIC_VPORT_CONTEXT: nic::modify_nic_vport_context_in =>;
     SET_ROCE_ADDRESS: nic::set_roce_address_in =>;
-    QUERY_HCA_VPORT_CONTEXT: vport::query_hca_vport_context_in => vport::query_hca_vport_context_out;
+    QUERY_HCA_VPORT_CONTEXT:
+        vport::query_hca_vport_context_in => vport::query_hca_vport_context_out;
     QUERY_HCA_VPORT_GID: vport::query_hca_vport_gid_in => vport::query_hca_vport_gid_out;
     QUERY_HCA_VPORT_PKEY: vport::query_hca_vport_pkey_in => vport::query_hca_vport_pkey_out;
     QUERY_VPORT_STATE: => vport::query_vport_state_out;

@@ -80,7 +80,7 @@ enum What {
         #[command(flatten)]
         input: Input,
     },
-    /// A command of mlx5's firmware, as its mailboxes hold it, joined: the input, from the opcode on
+    /// A command of mlx5's firmware, what its mailboxes hold joined: the input, from the opcode on
     Mailbox {
         /// It is the output of this command: CREATE_QP, or 0x500
         #[arg(long, value_name = "COMMAND", value_parser = mailbox::opcode)]

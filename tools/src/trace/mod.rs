@@ -23,13 +23,14 @@ const VARIABLE: &str = "UVERBS_TRACE";
 /// Run a program, and write down what it does with RDMA devices.
 ///
 /// Of each device the control path: commands (ioctls) with their payloads, their outcome and how
-/// long they took, and mappings. Of software HCAs also doorbells, WQEs, receives, packets and
-/// completions, as the device sees them. When the program has ended, all of it is printed, a line
-/// each: microseconds since the first event, device, what, and its main fields.
+/// long they took, and mappings; not what the connection manager is told. Of software HCAs also
+/// doorbells, WQEs, receives, packets and completions, as the device sees them. When the program
+/// has ended, all of it is printed, a line each: microseconds since the first event, device, what,
+/// and its main fields.
 ///
 /// Any program will do that uses this library, or that runs on a preloaded software HCA, and the
-/// programs that it starts: the variable UVERBS_TRACE tells them. A program that doesn't ask pays nothing; with it each event is a
-/// write to a file.
+/// programs that it starts: the variable UVERBS_TRACE tells them. Without it nothing is recorded;
+/// with it each event is a line of some hundred bytes in a file, so trace short runs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs trace -- uverbs pingpong -n 1\n  \

@@ -237,8 +237,7 @@ mod tests {
         let shown: Vec<&Event> = events.iter().filter(|event| event.is_data()).collect();
         assert_eq!(arrivals(&shown), [None, Some(2), None, None]);
         let picture = draw(&events, 0, 40);
-        for says in [">a<", ">b<", "program 1", "program 2", "RC_SEND_ONLY", ">0.0 µs<", ">0.0 µs<"]
-        {
+        for says in [">a<", ">b<", "program 1", "program 2", "RC_SEND_ONLY", ">0.0 µs<"] {
             assert!(picture.contains(says), "{says}:\n{picture}");
         }
         // The third device has no place, and the packet is said once.

@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn variants_of_every_form() {
-        let text = "pub enum E {\n    /// Doc.\n    A,\n    B {\n        C: u8,\n    },\n    #[x]\n    \
-                    D(u8),\n}\nenum F {\n    G,\n}\n";
+        let text = "pub enum E {\n    /// Doc.\n    A,\n    B {\n        C: u8,\n    },\n    \
+                    #[x]\n    D(u8),\n}\nenum F {\n    G,\n}\n";
         assert_eq!(variants(text, "E"), ["A", "B", "D"]);
         assert!(variants(text, "F").is_empty(), "it isn't public");
     }

@@ -22,12 +22,7 @@ use crate::trace::{Hex, Trace};
 #[must_use]
 pub fn traced(device: &str, door: Arc<dyn UverbsDoor>) -> Arc<dyn UverbsDoor> {
     match Trace::of_environment() {
-        Some(trace) => Arc::new(Traced {
-            trace,
-            device: device.to_owned(),
-            recorder: Recorder::new(Arc::clone(&door)),
-            door,
-        }),
+        Some(trace) => Arc::new(Traced::new(trace, device, door)),
         None => door,
     }
 }
@@ -38,6 +33,13 @@ struct Traced {
     device: String,
     recorder: Recorder,
     door: Arc<dyn UverbsDoor>,
+}
+
+impl Traced {
+    fn new(trace: &'static Trace, device: &str, door: Arc<dyn UverbsDoor>) -> Self {
+        let recorder = Recorder::new(Arc::clone(&door));
+        Self { trace, device: device.to_owned(), recorder, door }
+    }
 }
 
 /// A command's bytes again: its header, and its attributes as one side left them.
@@ -120,7 +122,37 @@ unsafe impl UverbsDoor for Traced {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use crate::testing::YesDoor;
+
     use super::*;
+
+    #[test]
+    fn each_command_and_mapping_is_a_line_with_its_outcome() {
+        let path = std::env::temp_dir().join(format!("uverbs-traced-{}", std::process::id()));
+        let trace: &'static Trace = Box::leak(Box::new(Trace::open(path.clone().into()).unwrap()));
+        let below = Arc::new(YesDoor::default());
+        let door = Traced::new(trace, "mlx5_0", below.clone());
+        for refuse in [false, true] {
+            below.refuse.store(refuse, Ordering::Relaxed);
+            let mut command = [u64::from_le_bytes([24, 0, 1, 0, 2, 0, 0, 0]), 0, 5];
+            // SAFETY: a header without attributes names no memory.
+            let result = unsafe { door.ioctl(&mut command) };
+            assert_eq!(result.is_err(), refuse);
+        }
+        assert_eq!(door.mmap(4096, 0x1000).map(drop), Err(Errno::ENODEV));
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(below.ioctls.load(Ordering::Relaxed), 2, "each is sent once");
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+        let of = |line: usize| (lines[line][2], lines[line][3], lines[line][5]);
+        assert_eq!(of(0), ("mlx5_0", "ioctl", "result=ok"));
+        assert_eq!(of(1), ("mlx5_0", "ioctl", "result=EBUSY"));
+        assert_eq!(lines[2][2..], ["mlx5_0", "mmap", "result=ENODEV", "len=4096", "offset=0x1000"]);
+        assert!(lines[0][6].starts_with("bytes=1800010002000000"), "{text}");
+        assert_eq!(lines.len(), 3);
+    }
 
     #[test]
     fn a_command_comes_out_as_it_went_in() {

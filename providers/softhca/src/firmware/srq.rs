@@ -30,8 +30,8 @@ const LOG_ABSURD: u64 = 20;
 #[derive(Debug)]
 pub(super) enum Srq {
     Rmp(Box<[u8; rmpc::SIZE]>),
-    XrcSrq(Box<[u8; xrc_srqc::SIZE]>),
-    Xrq(Box<[u8; xrqc::SIZE]>),
+    Xrc(Box<[u8; xrc_srqc::SIZE]>),
+    Tags(Box<[u8; xrqc::SIZE]>),
 }
 
 /// Log2 of entries and of bytes of each, and bytes of all.
@@ -102,7 +102,7 @@ impl Firmware {
         )?;
         let mut kept = Box::new([0; xrc_srqc::SIZE]);
         kept.copy_from_slice(context);
-        self.srqs.insert(call, srqn, Srq::XrcSrq(kept));
+        self.srqs.insert(call, srqn, Srq::Xrc(kept));
         create_xrc_srq_out::XRC_SRQN.set(call.output, srqn.into());
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Firmware {
         )?;
         let mut kept = Box::new([0; xrqc::SIZE]);
         kept.copy_from_slice(context);
-        self.srqs.insert(call, srqn, Srq::Xrq(kept));
+        self.srqs.insert(call, srqn, Srq::Tags(kept));
         create_xrq_out::XRQN.set(call.output, srqn.into());
         Ok(())
     }
@@ -151,7 +151,7 @@ impl Firmware {
 
     fn xrq(&self, call: &Call<'_>, number: u32) -> Result<&[u8; xrqc::SIZE], Refusal> {
         match self.srqs.get(call, number) {
-            Ok(Srq::Xrq(context)) => Ok(context),
+            Ok(Srq::Tags(context)) => Ok(context),
             _ => Err(Refusal::resource("no such receive queue with tags")),
         }
     }
@@ -218,7 +218,7 @@ impl Firmware {
 
     fn xrc_srq(&self, call: &Call<'_>, number: u32) -> Result<&[u8; xrc_srqc::SIZE], Refusal> {
         match self.srqs.get(call, number) {
-            Ok(Srq::XrcSrq(context)) => Ok(context),
+            Ok(Srq::Xrc(context)) => Ok(context),
             _ => Err(Refusal::resource("no such XRC receive queue")),
         }
     }

@@ -55,7 +55,7 @@ fn a_set_counts_for_the_queue_pairs_that_name_it() {
     // As many as the capabilities say.
     let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, 1, &[0; 16], 16 + 4096);
     let cap = hca::query_hca_cap_out::CAPABILITY.of(&answer);
-    for _ in 0..uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::MAX_QP_CNT.get(cap) {
+    for _ in 0..caps::cmd_hca_cap::MAX_QP_CNT.get(cap) {
         driver.ok(CmdOpcode::ALLOC_Q_COUNTER, 0, &[0; 16], 16);
     }
     let (status, _) = driver.run(CmdOpcode::ALLOC_Q_COUNTER, 0, &[0; 16], 16);

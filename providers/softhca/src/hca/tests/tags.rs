@@ -84,9 +84,9 @@ impl Scene {
     }
 
     fn segment(&self, op: u8, index: u16, count: Option<u16>) -> mlx5_wqe_tm_seg {
-        let mut tm = mlx5_wqe_tm_seg::default();
-        tm.opcode = TmOpcode::ZERO.with_op(op).0;
-        tm.flags = TmFlags::ZERO.with_cqe_req(true).with_sw_cnt(count.is_some()).0;
+        let opcode = TmOpcode::ZERO.with_op(op).0;
+        let flags = TmFlags::ZERO.with_cqe_req(true).with_sw_cnt(count.is_some()).0;
+        let mut tm = mlx5_wqe_tm_seg { opcode, flags, ..mlx5_wqe_tm_seg::default() };
         tm.index.set(index);
         tm.sw_cnt.set(count.unwrap_or(0));
         tm
@@ -121,8 +121,7 @@ impl Scene {
 
     /// Sends a message that begins with a header.
     fn send(&mut self, op: u8, tag: u64, body: &[u8]) {
-        let mut header = ibv_tmh::default();
-        header.opcode = op;
+        let mut header = ibv_tmh { opcode: op, ..ibv_tmh::default() };
         header.app_ctx.set(0x1234_5678);
         header.tag.set(tag);
         let message = [header.as_bytes(), body].concat();
@@ -371,8 +370,7 @@ fn a_message_under_way_is_canceled_with_its_connection() {
     const LEN: u32 = 0x4_0000;
     let mut scene = Scene::new();
     scene.append_all(&[(1, 3, LEN)]);
-    let mut header = ibv_tmh::default();
-    header.opcode = EAGER;
+    let mut header = ibv_tmh { opcode: EAGER, ..ibv_tmh::default() };
     header.tag.set(3);
     scene.rig.hosts[0].put(SRC, header.as_bytes());
     let wr = Wr::new(Opcode::SEND).seg(SRC, LEN, scene.rig.hosts[0].key);

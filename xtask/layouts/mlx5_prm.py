@@ -32,7 +32,7 @@ NUMBERS_FROM_SOURCE = {
     "mlx5_ifc.h": ["MLX5_EQ_DOORBEL_OFFSET", "MLX5_QPC_ST_RC", "MLX5_QPC_PM_STATE_MIGRATED"],
 }
 # Structures of these headers that are not called mlx5_*.
-EXTRA = {"ibv_tmh"}
+EXTRA = {"ibv_rvh", "ibv_tmh"}
 
 ROW = re.compile(r"^\s*<(\d+)><([0-9a-f]+)>: Abbrev Number: \d+ \((DW_TAG_\w+)\)")
 ATTRIBUTE = re.compile(r"^\s*<[0-9a-f]+>\s+(DW_AT_\w+)\s*: (.*)$")

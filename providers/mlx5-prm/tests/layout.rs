@@ -94,6 +94,21 @@ const NUMBERS_NOT_IN_C: &[(&str, &str)] = &[
     ("MLX5_WQE_UMR_CTRL_MKEY_MASK_PAGE_SIZE", "the kernel driver's (device.h)"),
     ("MLX5_WQE_UMR_CTRL_MKEY_MASK_PD", "the kernel driver's (device.h)"),
     ("MLX5_WQE_UMR_CTRL_MKEY_MASK_EN_RINVAL", "the kernel driver's (device.h)"),
+    ("MLX5_CQE_APP_TAG_MATCHING", "rdma-core's, a member of an enumeration in mlx5.h"),
+    ("TmAppOp", "rdma-core's, in a source file"),
+    ("TmhOp", "an enumeration of tm_types.h, on the wire and not in a work request"),
+    ("RTS2RTS_QPC_EXT", "users'; compared in ifc.rs"),
+    ("RTS2RTS_DCI_STREAM_CHANNEL_ID", "users'; compared in ifc.rs"),
+    ("LOG_RESERVED_QPN_GRANULARITY", "users'; compared in ifc.rs"),
+    ("FLOW_COUNTER_BULK_LOG_MAX_ALLOC", "users'; compared in ifc.rs"),
+    ("INCREMENT_SIZES", "users'; compared in ifc.rs"),
+    ("TEST_AND_SET_SIZES", "users'; compared in ifc.rs"),
+    ("CREATE_LOG_OBJ_RANGE", "users'; the field is of general_obj_create_param"),
+    ("RESERVED_QPN", "users', a kind of object in mlx5_ifc.h"),
+    ("AV_QP_MAPPING", "users', a kind of object in mlx5_ifc.h"),
+    ("RESERVED_QPN_IN", "a size of ours"),
+    ("AV_QP_MAPPING_IN", "a size of ours"),
+    ("AV_QP_MAPPING_QPN", "users'; compared in ifc.rs"),
     ("Delivery", "the kernel driver's, in a source file"),
     ("EventType", "the kernel driver's; compared in ifc.rs"),
     ("MLX5_PCI_CMD_XPORT", "the kernel driver's, in a source file"),
@@ -175,6 +190,7 @@ fn structures() -> BTreeSet<Row> {
         }
         mlx5_wqe_umr_repeat_ent_seg { stride byte_count memkey va }
         mlx5_wqe_tm_seg { opcode flags index rsvd0 sw_cnt rsvd1 append_tag append_mask }
+        ibv_rvh { va rkey len }
         ibv_tmh { opcode reserved app_ctx tag }
         mlx5_wqe_set_psv_seg { psv_index syndrome reserved transient_signature }
         mlx5_mmo_metadata_seg { mmo_control_31_0 local_key local_address }

@@ -4,16 +4,25 @@
 //! Each event is a line: nanoseconds since 1970, the process's number, the device's name and the
 //! kind of event, then `name=value` for each field, all of it separated by tabs; bytes are
 //! hexadecimal. Processes of one trace append to one file, a line at a time.
+#![allow(unsafe_code, reason = "asks for the program's privileges")]
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Names the file. One that can't be opened is as none.
 const VARIABLE: &str = "UVERBS_TRACE";
+
+/// Whether the program has rights that whoever started it may not have (`secure_getenv`): then the
+/// environment names no file to write to.
+fn is_privileged() -> bool {
+    // SAFETY: has no obligation; reads what the kernel told when the program was started.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
 
 /// An open trace.
 #[derive(Debug)]
@@ -26,13 +35,18 @@ impl Trace {
     #[must_use]
     pub fn of_environment() -> Option<&'static Self> {
         static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
-        let named = || std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
+        let named =
+            || std::env::var_os(VARIABLE).filter(|path| !path.is_empty() && !is_privileged());
         TRACE.get_or_init(|| named().and_then(Self::open)).as_ref()
     }
 
     pub(crate) fn open(path: OsString) -> Option<Self> {
-        let file = OpenOptions::new().append(true).create(true).open(path).ok()?;
-        Some(Self { file })
+        let mut options = OpenOptions::new();
+        // What is in it is the user's alone; and opening a pipe waits for nobody.
+        options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
+        let file = options.open(path).ok()?;
+        // A pipe may be full, and its reader gone.
+        file.metadata().ok()?.is_file().then_some(Self { file })
     }
 
     /// The time of a line, in nanoseconds since 1970.

@@ -178,3 +178,39 @@ fn keep_alives_may_begin_and_end_later() {
     let _ = client.ready(READ).unwrap();
     assert_eq!(client.activity(), before);
 }
+
+/// Bytes that were looked at come again, also around the end of the buffer. Keep-alives of ages are
+/// refused.
+#[test]
+fn what_is_looked_at_stays() {
+    let Some((device, ip)) = device_with_address() else { return };
+    let (client, mut server) = pair(&options(&device), &options(&device), ip);
+    assert_eq!(server.try_peek(&mut [0; 1]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    let mut next = 0u8;
+    let mut expected = 0u8;
+    for _ in 0..40 {
+        let bytes: Vec<u8> = (0..10_007)
+            .map(|_| {
+                next = next.wrapping_add(1);
+                next
+            })
+            .collect();
+        let sent = (&client).write(&bytes).unwrap();
+        next = bytes[sent - 1];
+        let mut seen = vec![0; sent];
+        let looked = server.peek(&mut seen).unwrap();
+        let mut read = vec![0; looked];
+        server.read_exact(&mut read).unwrap();
+        assert_eq!(seen[..looked], read);
+        let mut rest = vec![0; sent - looked];
+        server.read_exact(&mut rest).unwrap();
+        for byte in read.iter().chain(&rest) {
+            expected = expected.wrapping_add(1);
+            assert_eq!(*byte, expected);
+        }
+    }
+    let error = client.set_keep_alive(Some(Duration::MAX)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    drop(client);
+    assert_eq!(server.peek(&mut [0; 1]).unwrap(), 0, "the end");
+}

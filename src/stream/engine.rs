@@ -368,6 +368,18 @@ impl Engine {
         }
     }
 
+    /// [`read`](Self::read) that leaves the bytes where they are.
+    pub(super) fn peek(&mut self, to: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut done = 0;
+        for span in self.incoming.ahead(to.len()) {
+            let part = &mut to[done..done + span.len as usize];
+            self.buffer.read(span.at as usize, part).map_err(Error::from)?;
+            done += part.len();
+        }
+        // Where nothing is, a read takes nothing, and says why.
+        if done == 0 { self.read(to) } else { Ok(Some(done)) }
+    }
+
     /// Why nothing can be sent any more.
     pub(super) fn may_write(&self) -> io::Result<()> {
         match &self.phase {

@@ -111,6 +111,14 @@ impl Incoming {
         Some(span)
     }
 
+    /// Where the bytes are that [`take`](Self::take) would give: up to the ring's end, and behind
+    /// its start.
+    pub(super) fn ahead(&self, most: usize) -> [Span; 2] {
+        let all = self.unread.min(u32::try_from(most).unwrap_or(u32::MAX));
+        let first = all.min(self.half * 2 - self.at);
+        [Span { at: self.at, len: first }, Span { at: 0, len: all - first }]
+    }
+
     /// Whether there are bytes to be read.
     pub(super) fn has_some(&self) -> bool {
         self.unread > 0

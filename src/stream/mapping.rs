@@ -84,6 +84,16 @@ impl Engine {
         entry.and_then(Option::take)
     }
 
+    /// Keeps what was taken back, and the kernel refused to let go.
+    pub(super) fn keep_offered(&mut self, memory: Mapped) {
+        self.offered.memories.push(Some(memory));
+    }
+
+    /// All that was offered: the peer reaches none of it when this is dropped.
+    pub(super) fn take_all_back(&mut self) -> Vec<Option<Mapped>> {
+        std::mem::take(&mut self.offered.memories)
+    }
+
     /// Writes as much as may go now into the peer's memory at `offset`. `None` when that is
     /// nothing.
     pub(super) fn write_at(&mut self, from: &[u8], offset: u64) -> io::Result<Option<usize>> {

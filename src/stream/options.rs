@@ -16,6 +16,8 @@ use crate::{Device, Refused};
 
 /// Keep-alives don't come oftener.
 const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(1);
+/// Far from where a time in the future can't be told.
+const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Options of a stream, or of those that a listener accepts. Buffers and queues have rsocket's
 /// sizes unless said otherwise.
@@ -195,6 +197,12 @@ impl StreamOptions {
             let limit = SHORTEST_KEEP_ALIVE.as_millis() as u64;
             let what = "keep_alive, in milliseconds,";
             return Err(Error::Limit { verb: "stream", what, value: 0, limit });
+        }
+        if let Some(all) = &self.keep_alive {
+            let (value, limit) = (all.every.as_secs(), LONGEST_KEEP_ALIVE.as_secs());
+            if value > limit {
+                return Err(Error::Limit { verb: "stream", what: "keep_alive", value, limit });
+            }
         }
         Error::limit("stream", "mappings", u32::from(self.mappings), u32::from(MOST_MAPPINGS))
     }

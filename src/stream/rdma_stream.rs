@@ -216,6 +216,25 @@ impl RdmaStream {
         self.waiting.run(Limit::Now, |engine| engine.read(to))
     }
 
+    /// Reads what is there without taking it: the next read gives the same bytes. Waits as reads do.
+    ///
+    /// # Errors
+    ///
+    /// As reads.
+    #[doc(alias = "MSG_PEEK")]
+    pub fn peek(&self, to: &mut [u8]) -> io::Result<usize> {
+        self.waiting.run(self.limit_of(&self.read_timeout), |engine| engine.peek(to))
+    }
+
+    /// [`peek`](Self::peek) that never waits, nonblocking or not.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] where nothing is; as reads.
+    pub fn try_peek(&self, to: &mut [u8]) -> io::Result<usize> {
+        self.waiting.run(Limit::Now, |engine| engine.peek(to))
+    }
+
     /// Writes as much as may go, and never waits, nonblocking or not.
     ///
     /// # Errors
@@ -338,7 +357,11 @@ impl RdmaStream {
     #[doc(alias = "riounmap")]
     pub fn unmap(&self, addr: u64, len: usize) -> io::Result<()> {
         match self.waiting.look(|engine| engine.take_back(addr, len)) {
-            Some(Mapped::Region(region)) => Ok(region.deregister().map_err(Refused::into_error)?),
+            Some(Mapped::Region(region)) => region.deregister().map_err(|refused| {
+                let Refused { error, object } = refused;
+                self.waiting.look(|engine| engine.keep_offered(Mapped::Region(object)));
+                error.into()
+            }),
             Some(Mapped::Exposed(_)) => Ok(()),
             None => {
                 let why = format!("no {len} bytes are mapped at {addr:#x}");
@@ -425,12 +448,9 @@ impl AsFd for RdmaStream {
     }
 }
 
-impl Drop for RdmaStream {
-    fn drop(&mut self) {
-        // A forked child has copies of the queues, and must not touch them.
-        if !self.process.is_current() {
-            return;
-        }
+impl RdmaStream {
+    /// Says the last words, where there is somebody to hear them.
+    fn part(&self) {
         // Nothing was sent to a peer that has not confirmed.
         if self.waiting.look(|engine| engine.is_closed() || !engine.is_established()) {
             return;
@@ -439,5 +459,17 @@ impl Drop for RdmaStream {
         // Where that fails, the connection's end tells the peer.
         let _ = self.waiting.run(Limit::Now, |engine| engine.shutdown(Shutdown::Both).map(Some));
         let _ = self.waiting.run(limit, |engine| Ok(engine.is_flushed().then_some(())));
+    }
+}
+
+impl Drop for RdmaStream {
+    fn drop(&mut self) {
+        // A forked child has copies of the queues, and must not touch them.
+        if !self.process.is_current() {
+            return;
+        }
+        self.part();
+        // The thread of keep-alives may have the rest for a while yet; the memory is the program's.
+        drop(self.waiting.look(|engine| engine.take_all_back()));
     }
 }

@@ -128,9 +128,8 @@ pub(crate) unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     }))
 }
 
-/// The last words are said here, unless another thread is still at it.
 pub(crate) unsafe extern "C" fn rclose(socket: c_int) -> c_int {
-    done(remove(socket).map(drop))
+    done(remove(socket).map(|socket| socket.close()))
 }
 
 pub(crate) unsafe extern "C" fn rgetsockname(
@@ -143,7 +142,7 @@ pub(crate) unsafe extern "C" fn rgetsockname(
             Phase::Listening(listener) => listener.local_addr(),
             Phase::Connected(stream) => stream.local_addr(),
             Phase::New(own) => Ok(own.unwrap_or_else(|| any(socket.family))),
-            Phase::Connecting | Phase::Failed => Ok(any(socket.family)),
+            Phase::Connecting | Phase::Failed(_) => Ok(any(socket.family)),
         };
         let own = own.map_err(|error| errno(&error))?;
         // SAFETY: C's contract.

@@ -55,14 +55,13 @@ pub(crate) unsafe extern "C" fn riomap(
 pub(crate) unsafe extern "C" fn riounmap(socket: c_int, at: *mut c_void, len: usize) -> c_int {
     done(of(socket).and_then(|socket| {
         let stream = socket.stream().map_err(|_| Errno::EINVAL)?;
-        let mut state = socket.state();
         let is_it = |mapped: &Mapped| (mapped.addr, mapped.len) == (at.addr(), len);
+        let mut state = socket.state();
         let found = state.mapped.iter().position(is_it).ok_or(Errno::EINVAL)?;
-        let mapped = state.mapped.swap_remove(found);
-        drop(state);
-        if mapped.is_offered {
-            stream.unmap(mapped.addr as u64, len).map_err(|error| errno(&error))?;
+        if state.mapped[found].is_offered {
+            stream.unmap(at.addr() as u64, len).map_err(|error| errno(&error))?;
         }
+        state.mapped.swap_remove(found);
         Ok(())
     }))
 }

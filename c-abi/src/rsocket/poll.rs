@@ -6,13 +6,12 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, fd_set, nfds_t, pollfd, timeval};
 use uverbs_core::Errno;
 
-use super::socket::{Socket, find};
+use super::socket::find;
 use crate::answer::minus_one;
 
 /// Looked at for so long before the thread sleeps (`polling_time`).
@@ -29,21 +28,26 @@ pub(super) fn sleep(files: &mut [pollfd], milliseconds: c_int) -> c_int {
 
 fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
     let start = Instant::now();
-    let sockets: Vec<Option<Arc<Socket>>> = files.iter().map(|file| find(file.fd)).collect();
-    let sockets_alone = sockets.iter().all(Option::is_some);
     let mut watched = Vec::with_capacity(files.len());
+    let mut is_socket = Vec::with_capacity(files.len());
     loop {
         watched.clear();
+        is_socket.clear();
         let mut count = 0;
-        for (file, socket) in files.iter_mut().zip(&sockets) {
+        for file in files.iter_mut() {
+            // Anew each time, and for no longer: another thread may close it.
+            let socket = find(file.fd);
+            is_socket.push(socket.is_some());
             let Some(socket) = socket else {
                 watched.push(pollfd { revents: 0, ..*file });
                 continue;
             };
-            file.revents = socket.ready(file.events);
-            count += c_int::from(file.revents != 0);
-            watched.push(pollfd { fd: socket.watched(), events: POLLIN, revents: 0 });
+            let (seen, wait) = socket.look(file.events);
+            file.revents = seen;
+            count += c_int::from(seen != 0);
+            watched.push(wait);
         }
+        let sockets_alone = is_socket.iter().all(|is| *is);
         let spent = start.elapsed();
         let left = limit.map_or(DOZE, |limit| limit.saturating_sub(spent).min(DOZE));
         let now = count > 0 || left.is_zero();
@@ -55,8 +59,8 @@ fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
         if sleep(&mut watched, doze) < 0 {
             return Err(Errno::of(&std::io::Error::last_os_error()));
         }
-        for ((file, socket), seen) in files.iter_mut().zip(&sockets).zip(&watched) {
-            if socket.is_none() {
+        for ((file, is_socket), seen) in files.iter_mut().zip(&is_socket).zip(&watched) {
+            if !is_socket {
                 file.revents = seen.revents;
                 count += c_int::from(seen.revents != 0);
             }

@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::{io, thread};
 
-use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT};
+use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, pollfd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use uverbs::stream::{RdmaListener, RdmaStream, Ready, StreamOptions};
 use uverbs_core::Errno;
@@ -27,8 +27,8 @@ pub(super) enum Phase {
     Listening(Arc<RdmaListener>),
     Connecting,
     Connected(Arc<RdmaStream>),
-    /// It could not be connected.
-    Failed,
+    /// It could not be connected; with the address of its own.
+    Failed(Option<SocketAddr>),
 }
 
 /// Memory of the program's that its peer was told of, or that was registered for nobody.
@@ -53,8 +53,6 @@ pub(super) struct Socket {
     file: EventFd,
     pub(super) family: c_int,
     state: Mutex<State>,
-    /// Bytes that were looked at (`MSG_PEEK`) and not taken.
-    pub(super) ahead: Mutex<Vec<u8>>,
 }
 
 static SOCKETS: RwLock<Option<HashMap<RawFd, Arc<Socket>>>> = RwLock::new(None);
@@ -81,8 +79,7 @@ impl Socket {
         let file = file.map_err(|errno| Errno::from_raw(errno as i32))?;
         let (number, mapped) = (file.as_fd().as_raw_fd(), Vec::new());
         let state = State { options, status: 0, descriptor: 0, phase, error: 0, mapped };
-        let (state, ahead) = (Mutex::new(state), Mutex::default());
-        let socket = Arc::new(Self { file, family, state, ahead });
+        let socket = Arc::new(Self { file, family, state: Mutex::new(state) });
         let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
         sockets.get_or_insert_default().insert(number, socket);
         Ok(number)
@@ -122,93 +119,93 @@ impl Socket {
     pub(super) fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<(), Errno> {
         let mut state = self.state();
         let own = match state.phase {
-            Phase::New(own) => own,
-            Phase::Failed => None,
+            Phase::New(own) | Phase::Failed(own) => own,
             Phase::Connecting => return Err(Errno::EALREADY),
             Phase::Connected(_) => return Err(Errno::EISCONN),
             Phase::Listening(_) => return Err(Errno::EINVAL),
         };
         let options = state.options.of_streams()?;
         let options = own.map_or(options.clone(), |own| options.from(own));
-        state.phase = Phase::Connecting;
+        (state.phase, state.error) = (Phase::Connecting, 0);
         let waits = state.status & O_NONBLOCK == 0;
         drop(state);
+        // What an earlier attempt told.
+        let _ = self.file.read();
         if waits {
-            return self.connected(options.connect(to));
+            return self.connected(options.connect(to), own, false);
         }
         let socket = Arc::clone(self);
         let thread = thread::Builder::new().name("rconnect".to_owned());
         let begun = thread.spawn(move || {
             // What comes of it is told by `SO_ERROR`.
-            let _ = socket.connected(options.connect(to));
+            let _ = socket.connected(options.connect(to), own, true);
+            // Nobody counts: full or not, it is readable.
+            let _ = socket.file.write(1);
         });
         match begun {
             Ok(_) => Err(Errno::EINPROGRESS),
-            Err(error) => self.connected(Err(error)),
+            Err(error) => self.connected(Err(error), own, false),
         }
     }
 
-    fn connected(&self, result: io::Result<RdmaStream>) -> Result<(), Errno> {
-        let mut state = self.state();
-        let done = match result {
-            Ok(stream) => {
-                state.phase = Phase::Connected(Arc::new(stream));
-                Ok(())
-            }
-            Err(error) => {
-                let errno = errno(&error);
-                (state.phase, state.error) = (Phase::Failed, errno.raw());
-                Err(errno)
-            }
+    fn connected(
+        &self,
+        result: io::Result<RdmaStream>,
+        own: Option<SocketAddr>,
+        later: bool,
+    ) -> Result<(), Errno> {
+        let (phase, done) = match result {
+            Ok(stream) => (Phase::Connected(Arc::new(stream)), Ok(())),
+            Err(error) => (Phase::Failed(own), Err(errno(&error))),
         };
-        // Nobody counts: full or not, it is readable.
-        let _ = self.file.write(1);
+        let mut state = self.state();
+        state.phase = phase;
+        // Whoever waited has the error from the call.
+        if let (Err(errno), true) = (done, later) {
+            state.error = errno.raw();
+        }
         done
     }
 
-    /// What of `events` (`POLL*`) is there. Where nothing is, [`watched`](Self::watched) tells of
-    /// the next.
-    pub(super) fn ready(&self, events: i16) -> i16 {
-        let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
+    /// Says the last words, and takes back what the peer may write: another thread may wait for
+    /// this socket for a while yet.
+    pub(super) fn close(&self) {
+        let Phase::Connected(stream) = self.phase() else { return };
+        let _ = stream.shutdown(Shutdown::Both);
+        let mapped = std::mem::take(&mut self.state().mapped);
+        for it in mapped.iter().filter(|it| it.is_offered) {
+            let _ = stream.unmap(it.addr as u64, it.len);
+        }
+    }
+
+    /// What of `events` (`POLL*`) is there; and where nothing is, the file to wait for, and for what
+    /// of it.
+    pub(super) fn look(&self, events: i16) -> (i16, pollfd) {
+        let watched = |fd: RawFd, events| pollfd { fd, events, revents: 0 };
         let bit = |is: bool, bit: i16| if is { bit } else { 0 };
+        let own = watched(self.file.as_fd().as_raw_fd(), POLLIN);
+        let over = events & (POLLIN | POLLOUT) | POLLERR;
+        // Once: another thread may connect it meanwhile.
         match self.phase() {
-            Phase::New(_) | Phase::Connecting => 0,
-            Phase::Failed => events & (POLLIN | POLLOUT) | POLLERR,
+            Phase::New(_) | Phase::Connecting => (0, own),
+            Phase::Failed(_) => (over, own),
             Phase::Listening(listener) => {
-                let mut file = libc::pollfd {
-                    fd: listener.as_fd().as_raw_fd(),
-                    events: events & POLLIN,
-                    revents: 0,
-                };
-                super::poll::sleep(std::slice::from_mut(&mut file), 0);
-                file.revents
+                let file = watched(listener.as_fd().as_raw_fd(), events & POLLIN);
+                let mut seen = file;
+                super::poll::sleep(std::slice::from_mut(&mut seen), 0);
+                (seen.revents, file)
             }
             Phase::Connected(stream) => {
-                let ahead = !self.lock_ahead().is_empty();
-                let (ready, ended) = match stream.ready(wanted) {
-                    // Bytes first, and then the end: a program that takes the one for the other
-                    // (rstream's `do_poll`) would lose them.
-                    Ok(ready) => (ready, stream.is_ended() && !ahead),
-                    Err(_) => return events & (POLLIN | POLLOUT) | POLLERR,
-                };
-                bit(ready.read || ahead && wanted.read, POLLIN)
-                    | bit(ready.write, POLLOUT)
-                    | bit(ended, POLLHUP)
+                let file = watched(stream.as_fd().as_raw_fd(), POLLIN);
+                let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
+                let Ok(ready) = stream.ready(wanted) else { return (over, file) };
+                // Bytes first, and then the end: a program that takes the one for the other
+                // (rstream's `do_poll`) would lose them.
+                let ended = stream.is_ended();
+                let seen = bit(ready.read, POLLIN) | bit(ready.write, POLLOUT);
+                (seen | bit(ended, POLLHUP), file)
             }
         }
-    }
-
-    /// The file that becomes readable when something may be there.
-    pub(super) fn watched(&self) -> RawFd {
-        match self.phase() {
-            Phase::Listening(listener) => listener.as_fd().as_raw_fd(),
-            Phase::Connected(stream) => stream.as_fd().as_raw_fd(),
-            Phase::New(_) | Phase::Connecting | Phase::Failed => self.file.as_fd().as_raw_fd(),
-        }
-    }
-
-    pub(super) fn lock_ahead(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

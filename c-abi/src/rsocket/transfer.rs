@@ -32,33 +32,16 @@ fn counted(done: usize, result: Result<usize, Errno>) -> Result<usize, Errno> {
 impl Socket {
     fn receive(&self, to: &mut [u8], flags: c_int) -> Result<usize, Errno> {
         let (stream, now) = (self.stream()?, self.is_nonblocking(flags));
-        let read = |to: &mut [u8]| {
-            let read = if now { stream.try_read(to) } else { (&*stream).read(to) };
-            read.or_else(end)
-        };
-        let mut ahead = self.lock_ahead();
         if flags & MSG_PEEK != 0 {
-            if ahead.is_empty() {
-                let mut room = vec![0; to.len()];
-                let count = read(&mut room)?;
-                room.truncate(count);
-                *ahead = room;
-            }
-            let count = ahead.len().min(to.len());
-            to[..count].copy_from_slice(&ahead[..count]);
-            return Ok(count);
+            let peeked = if now { stream.try_peek(to) } else { stream.peek(to) };
+            return peeked.or_else(end);
         }
-        let mut done = ahead.len().min(to.len());
-        to[..done].copy_from_slice(&ahead[..done]);
-        ahead.drain(..done);
-        drop(ahead);
         let all = flags & MSG_WAITALL != 0;
-        if done > 0 && !all {
-            // Whatever else is there, and no wait for it.
-            return Ok(done + stream.try_read(&mut to[done..]).unwrap_or(0));
-        }
+        let mut done = 0;
         while done < to.len() && (done == 0 || all) {
-            match read(&mut to[done..]) {
+            let to = &mut to[done..];
+            let read = if now { stream.try_read(to) } else { (&*stream).read(to) };
+            match read.or_else(end) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(errno) => return counted(done, Err(errno)),
@@ -125,8 +108,9 @@ pub(crate) unsafe extern "C" fn rrecvfrom(
     // SAFETY: C's contract.
     unsafe {
         let received = rrecv(socket, to, len, flags);
-        if received > 0 && !addr.is_null() && rgetpeername(socket, addr, addr_len) != 0 {
-            return -1;
+        if received > 0 && !addr.is_null() {
+            // The bytes are here, whether or not the peer still is.
+            rgetpeername(socket, addr, addr_len);
         }
         received
     }
@@ -184,6 +168,9 @@ fn each(
 /// C's contract.
 unsafe fn receive_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
     let all = flags & MSG_WAITALL != 0;
+    // What is only looked at is the same for each piece: as C, the first one gets it.
+    let first = pieces.iter().position(|piece| piece.iov_len > 0).filter(|_| flags & MSG_PEEK != 0);
+    let pieces = first.map_or(pieces, |first| &pieces[first..=first]);
     bytes(of(socket).and_then(|socket| {
         each(pieces, flags, |piece, later| {
             // SAFETY: C's contract.

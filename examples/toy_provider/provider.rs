@@ -3,7 +3,7 @@
 //! # Safety
 //!
 //! Safe posts lean on what a provider answers, so its traits are unsafe. Here everything is handed
-//! to the provider below and comes from there.
+//! to the provider below and comes from there, or is refused: most of what is optional.
 #![allow(unsafe_code, reason = "promises that the parts belong together")]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::send_queue::CountingSq;
 #[derive(Debug)]
 pub(crate) enum Counting {}
 
-// SAFETY: the parts of a ConnectX's provider, which belong together; ours hand everything on.
+// SAFETY: the parts of a ConnectX's provider, which belong together; ours hand on or refuse.
 unsafe impl Provider for Counting {
     type Context = CountingContext;
     type Cq = <Mlx5 as Provider>::Cq;

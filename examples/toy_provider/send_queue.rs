@@ -54,6 +54,15 @@ unsafe impl SendOps for CountingSq {
         Ok(slot)
     }
 
+    unsafe fn stay(&mut self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.below.stay() };
+    }
+
+    fn leave(&mut self) {
+        self.below.leave();
+    }
+
     unsafe fn ring(&mut self, at: Cursor) {
         // SAFETY: as above.
         unsafe { self.below.ring(at.below) };

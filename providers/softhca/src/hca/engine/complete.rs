@@ -7,16 +7,18 @@ use uverbs_mlx5_prm::cqe::{
 };
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
-use zerocopy::{FromZeros, transmute};
+use uverbs_mlx5_prm::tag::{MLX5_CQE_APP_TAG_MATCHING, TmAppOp, ibv_tmh};
+use zerocopy::{FromZeros, IntoBytes, transmute};
 
-use crate::hca::engine::tags;
 use crate::hca::failure::Failure;
 use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::{CQE_LEN, Cqe};
 use crate::hca::state::qp::Qp;
-use crate::hca::state::receive::{Landing, Receive};
-use crate::hca::state::tags::Found;
+use crate::hca::state::receive::{Found, Landing, Receive};
+
+/// Bytes of a message's tag header, and of what is told in its place.
+pub(super) const TAG_HEADER: usize = size_of::<ibv_tmh>();
 
 /// A message that arrived.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +103,7 @@ pub(super) fn receive_done(
     let kind = OpOwn::ZERO.with_opcode(arrival.kind.0).with_se(arrival.solicited);
     cqe.op_own = kind.0;
     if let Some(found) = receive.found {
-        tags::mark(&mut cqe, found);
+        mark(&mut cqe, found);
     }
     push(common, receive.landing.cqn, with_data(cqe, data), arrival.solicited);
 }
@@ -109,7 +111,7 @@ pub(super) fn receive_done(
 /// A receive WQE that failed.
 pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, why: Failure) {
     if let Some(Found::Tag { place, .. }) = receive.found {
-        return tags::canceled(qp, common, place, receive.landing);
+        return tag_canceled(qp, common, place, receive.landing);
     }
     let counts = qp.counts(&mut common.counters);
     counts.resp_cqe_error += 1;
@@ -121,6 +123,56 @@ pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, wh
     let sop = SopDropQpn::ZERO.with_qpn(qp.qpn.0);
     let Landing { cqn, uidx, .. } = receive.landing;
     failed(common, (cqn.0, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
+}
+
+/// A completion that no receive of the SRQ has: `result` are its first bytes.
+pub(super) fn tag(
+    qp: &Qp,
+    common: &mut Common,
+    landing: Landing,
+    (kind, app_op): (CqeOpcode, TmAppOp),
+    (place, bytes): (u16, u32),
+    result: &[u8; TAG_HEADER],
+) {
+    let mut cqe = blank(landing.uidx, common);
+    cqe.app = MLX5_CQE_APP_TAG_MATCHING;
+    cqe.app_op = app_op.0;
+    cqe.app_info.set(place);
+    cqe.byte_cnt.set(bytes);
+    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn.0).0);
+    cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
+    lead(&mut cqe, result);
+    let cqe: [u8; CQE_LEN] = transmute!(cqe);
+    push(common, landing.cqn, cqe, false);
+}
+
+/// Puts a header, or a result, to the beginning of a CQE.
+fn lead(cqe: &mut mlx5_cqe64, bytes: &[u8; TAG_HEADER]) {
+    cqe.as_mut_bytes()[..TAG_HEADER].copy_from_slice(bytes);
+}
+
+/// What the CQE of a message says of tags.
+fn mark(cqe: &mut mlx5_cqe64, found: Found) {
+    cqe.app = MLX5_CQE_APP_TAG_MATCHING;
+    match found {
+        Found::NoTag => cqe.app_op = TmAppOp::NO_TAG.0,
+        Found::Unexpected => cqe.app_op = TmAppOp::UNEXPECTED.0,
+        Found::Tag { place, told: true, .. } => {
+            cqe.app_op = TmAppOp::EXPECTED.0;
+            cqe.app_info.set(place);
+        }
+        Found::Tag { place, header, told: false } => {
+            cqe.app_op = TmAppOp::CONSUMED_MSG.0;
+            cqe.app_info.set(place);
+            lead(cqe, &header);
+        }
+    }
+}
+
+/// The data of a message that took a tag won't come.
+pub(super) fn tag_canceled(qp: &Qp, common: &mut Common, place: u16, landing: Landing) {
+    let which = (CqeOpcode::RESP_SEND, TmAppOp::MSG_COMPLETION_CANCELED);
+    tag(qp, common, landing, which, (place, 0), &[0; TAG_HEADER]);
 }
 
 /// RESIZE_CQ, the last CQE in the old ring of a CQ.

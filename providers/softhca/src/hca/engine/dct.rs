@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::hca::context::{DctState, QpState};
 use crate::hca::engine::turn::{PACKETS_PER_TURN, Turn, has_pkey};
-use crate::hca::engine::{answers, flush, page_faults, responder};
+use crate::hca::engine::{answers, flush, responder, resume};
 use crate::hca::error::{HcaError, HcaEvent};
 use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
@@ -126,7 +126,7 @@ impl Targets {
         let waits = |it: &Connection| it.qp.responder.stop.as_ref().map(|stop| stop.token);
         let found = dct.connections.iter_mut().find(|(_, it)| waits(it) == Some(token));
         if let Some((&peer, connection)) = found {
-            page_faults::go_on(&mut connection.qp, common, token, failed);
+            resume::go_on(&mut connection.qp, common, token, failed);
             connection.flush(common);
             if !std::mem::replace(&mut connection.qp.queued, true) {
                 dct.ready.push_back(peer);

@@ -9,12 +9,13 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
-use crate::hca::engine::{frame_send, tags};
+use crate::hca::engine::frame_send;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::qp::Qp;
+use crate::hca::state::tags;
 use crate::hca::state::umr;
 use crate::hca::state::wqe::{Destination, Op, Piece, Wqe};
 use crate::wire::{Address, Route};

@@ -13,7 +13,7 @@
 //! | `mads` | management datagrams of the device's own (IBTA vol 1, 13.5.1) |
 //! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
-//! | `page_faults` | queues that wait for pages of memory |
+//! | `page_faults`, `resume` | queues that wait for pages of memory, and go on |
 //! | `streams` | streams of a DC initiator |
 //! | `tags` | messages that find their buffers by tags |
 //! | `patience` | timers that wait for a peer without processor time |
@@ -41,6 +41,7 @@ mod replies;
 mod requester;
 mod requests;
 mod responder;
+mod resume;
 mod scheduler;
 mod streams;
 mod tags;

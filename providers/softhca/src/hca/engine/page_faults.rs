@@ -1,32 +1,24 @@
 //! Page faults: an access to a page that isn't there stops its queue, tells the driver, and is made
-//! again when the driver has brought the page (PRM "Page Fault Event"; Linux `hw/mlx5/odp.c`).
+//! again when the driver has brought the page (`resume`; PRM "Page Fault Event"; Linux `hw/mlx5/odp.c`).
 //!
 //! A requester keeps its place. A responder answers "not ready" (IBTA 9.7.5.2.8), so that the
 //! request comes again; what comes meanwhile is dropped. Datagrams don't come again, and are kept.
 //! If the driver can't bring the page, the work fails as with memory that doesn't answer.
 
 use uverbs_mlx5_prm::eqe::PageFaultType;
-use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::QpState;
-use crate::hca::device::Hca;
-use crate::hca::engine::requester::retire;
-use crate::hca::engine::{complete, datagram, responder};
-use crate::hca::error::{HcaError, HcaEvent, Noun, PageFault};
-use crate::hca::failure::{Failure, Vendor};
+use crate::hca::error::{HcaEvent, PageFault};
 use crate::hca::number::Key;
 use crate::hca::state::common::Common;
 use crate::hca::state::faults::{Halt, Stop};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Receive, Source};
-use crate::hca::state::requester::Entry;
 use crate::hca::state::responder::Answer;
-use crate::wire::{Frame, NakCode, Packet, Psn, Syndrome};
+use crate::wire::{Frame, Packet, Psn, Syndrome};
 
 /// Datagrams kept for one queue pair.
 const MAX_HELD: usize = 16;
-
-const FAILED: Failure = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, Vendor::PAGE_FAULT);
 
 /// What a responder waits for.
 #[derive(Clone, Copy, Debug)]
@@ -138,90 +130,4 @@ pub(super) fn stop_answer(qp: &mut Qp, common: &mut Common, answer: Answer) -> b
         return false;
     }
     true
-}
-
-/// A queue pair goes on that waits with this token, or its work fails. Gives the datagrams that
-/// were kept for it.
-pub(super) fn go_on(qp: &mut Qp, common: &mut Common, token: u32, failed: bool) -> Vec<Frame> {
-    if let Some(halt) = qp.requester.halt.take_if(|halt| halt.token == token) {
-        send_on(qp, common, halt, failed);
-    }
-    match qp.responder.stop.take_if(|stop| stop.token == token) {
-        Some(stop) if failed && qp.receives() => {
-            refuse(qp, common, &stop);
-            Vec::new()
-        }
-        Some(stop) => stop.held,
-        None => Vec::new(),
-    }
-}
-
-fn send_on(qp: &mut Qp, common: &mut Common, halt: Halt, failed: bool) {
-    if !qp.sends() {
-        return;
-    }
-    if failed {
-        let is_it = |entry: &Entry| matches!(entry, Entry::Live(r) if r.wqe.index == halt.index);
-        if let Some(at) = qp.requester.queue.iter().position(is_it) {
-            qp.requester.queue[at].fail(FAILED);
-            if at == qp.requester.cursor {
-                qp.requester.packet = 0;
-            }
-        }
-    }
-    if halt.again {
-        let oldest = qp.requester.oldest;
-        qp.requester.seek(oldest);
-    }
-    qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
-    retire(qp, common);
-}
-
-fn refuse(qp: &mut Qp, common: &mut Common, stop: &Stop) {
-    if stop.receive
-        && let Some(receive) = qp.responder.abandon()
-    {
-        complete::receive_failed(qp, common, &receive, FAILED);
-    }
-    if !qp.ctx.service.is_reliable() {
-        qp.state = QpState::Err;
-        return;
-    }
-    responder::refuse(qp, common, NakCode::REMOTE_OPERATIONAL);
-    if let Some(Answer::Nak { psn, .. }) = qp.responder.answers.back_mut() {
-        *psn = stop.psn;
-    }
-}
-
-impl Hca {
-    /// Whether somebody takes page faults ([`HcaEvent::PageFault`]) and answers each by
-    /// [`Hca::resume`]. Without, a page that isn't there is memory that doesn't answer.
-    pub fn tell_page_faults(&mut self, are_told: bool) {
-        self.common.faults.are_told = are_told;
-    }
-
-    /// The driver has brought the page of a page fault, or could not. A queue pair that is gone, in
-    /// error or reset by now doesn't mind.
-    ///
-    /// # Errors
-    /// [`HcaError::BadHandle`] if no page fault of this token is open.
-    pub fn resume(&mut self, token: u32, failed: bool) -> Result<(), HcaError> {
-        let missing = HcaError::BadHandle { noun: Noun::PageFault, number: token };
-        let qpn = self.common.faults.close(token).ok_or(missing)?;
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            self.targets.resume(qpn, token, failed, &mut self.common);
-            self.enqueue(qpn);
-            return Ok(());
-        };
-        for frame in go_on(qp, &mut self.common, token, failed) {
-            if let Ok(packet) = Packet::parse(&frame.bytes)
-                && !datagram::receive(qp, &mut self.common, &packet, &frame)
-            {
-                self.common.stats.dropped += 1;
-            }
-        }
-        self.enqueue(qpn);
-        self.settle(qpn);
-        Ok(())
-    }
 }

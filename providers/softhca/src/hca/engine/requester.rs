@@ -16,15 +16,9 @@ use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
-use crate::hca::state::requester::{Entry, Request, Unfinished};
+use crate::hca::state::requester::{Entry, MAX_REQUESTS, Request, Unfinished};
 use crate::hca::state::tags::TagWork;
-use crate::hca::state::wqe::{Op, Wqe};
-
-/// Requests fetched and not completed, at most.
-const REQUESTS: usize = 128;
-/// PSNs outstanding after which nothing is fetched. With the longest message (2^22 packets) on
-/// top it stays below 2^23, where PSNs could no longer be compared (IBTA 9.7.2).
-const PSN_SPAN: i32 = (1 << 22) - 1;
+use crate::hca::state::wqe::Op;
 
 /// Runs the timers that are due.
 pub(super) fn expire(qp: &mut Qp, common: &mut Common) {
@@ -55,7 +49,7 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
     let mut in_flight = qp.requester.in_flight();
     let most = common.config.packet_window;
     let window = qp.requester.congestion.window(most, common.now);
-    let mut fetches = REQUESTS;
+    let mut fetches = MAX_REQUESTS;
     // Each turn sends a packet, moves the cursor, fetches, or leaves, and each of these has a
     // bound.
     loop {
@@ -138,20 +132,8 @@ fn is_allowed(qp: &Qp, request: &Request, read_window: u32) -> bool {
     !fenced && (!fetches || has_room())
 }
 
-/// PSNs that a READ asks for at once: as many parts as the peer takes requests, four at most, fill
-/// the window.
-fn part(qp: &Qp, read_window: u32) -> u32 {
-    (read_window / u32::from(qp.attrs.max_rd_atomic).clamp(1, 4)).max(1)
-}
-
 fn may_fetch(qp: &Qp) -> bool {
-    qp.state == QpState::Rts && qp.sq_pending() != 0 && has_room(qp)
-}
-
-/// Whether one more request may be queued.
-pub(super) fn has_room(qp: &Qp) -> bool {
-    qp.requester.queue.len() < REQUESTS
-        && qp.requester.next_psn.diff(qp.requester.oldest) < PSN_SPAN
+    qp.state == QpState::Rts && qp.sq_pending() != 0 && qp.requester.has_room()
 }
 
 /// Moves the next WQE from the ring into the queue. The cursor is behind the last entry and so
@@ -165,7 +147,7 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
             (wqe, Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::NO_RD_ATOMIC))
         }
         Ok(wqe) if qp.requester.stopped.contains(&wqe.stream) => (wqe, Failure::FLUSHED),
-        Ok(wqe) => return enqueue(qp, common, wqe),
+        Ok(wqe) => return qp.enqueue(wqe, common.config.read_window),
         Err(BadWqe { index, opcode, stream, why }) => {
             let why = match qp.requester.stopped.contains(&stream) {
                 true => Failure::FLUSHED,
@@ -179,23 +161,6 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
         }
     };
     qp.requester.queue.push_back(Entry::Failed(Unfinished::of(&mut wqe), why));
-}
-
-/// Puts a request behind all others.
-pub(super) fn enqueue(qp: &mut Qp, common: &Common, wqe: Wqe) {
-    let packets = match wqe.op {
-        Op::Nop | Op::Umr | Op::Copy | Op::Tags => 0,
-        _ if qp.ctx.service == Service::Raw => 0,
-        _ if qp.ctx.service == Service::Ud => 1,
-        _ => wqe.len.div_ceil(qp.mtu()).max(1),
-    };
-    let part = part(qp, common.config.read_window);
-    let first = qp.requester.next_psn;
-    qp.requester.next_psn = first + packets;
-    let local = matches!(wqe.op, Op::Umr | Op::Copy | Op::Tags) || wqe.ethernet.is_some();
-    let answer = Vec::new();
-    let request = Request { wqe, first, packets, part, executed: !local, answer };
-    qp.requester.queue.push_back(Entry::Live(request));
 }
 
 /// Completes the requests at the head of the queue that are acknowledged; a failure that got there
@@ -317,7 +282,9 @@ pub(super) fn fail(qp: &mut Qp, common: &mut Common, why: Failure) {
 /// The completion of a request that failed.
 pub(super) fn unfinished(qp: &Qp, common: &mut Common, failed: &Unfinished, why: Failure) {
     match failed.tags.as_deref() {
-        Some(TagWork::Fetch { place, landing }) => tags::canceled(qp, common, *place, *landing),
+        Some(TagWork::Fetch { place, landing }) => {
+            complete::tag_canceled(qp, common, *place, *landing)
+        }
         Some(TagWork::Fin) => {}
         Some(TagWork::Change(_)) | None => {
             complete::send_failed(qp, common, failed.index, failed.opcode, why);

@@ -19,9 +19,8 @@ use crate::hca::number::Key;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::qp::Qp;
-use crate::hca::state::receive::Source;
+use crate::hca::state::receive::{Found, Source};
 use crate::hca::state::responder::{Answer, Message};
-use crate::hca::state::tags::Found;
 use crate::wire::{NakCode, Operation, Packet, Syndrome};
 
 /// Answers waiting, apart from those of READs and atomics, after which requests are dropped.

@@ -5,58 +5,26 @@
 //! nothing else: the device fetches the data by a READ on the same connection, and tells the peer by
 //! a message of its own. All others take a receive of the SRQ and go there whole.
 
-use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_TMC_SUCCESS, OpOwn, SopDropQpn, mlx5_cqe64};
-use uverbs_mlx5_prm::data::MLX5_INVALID_LKEY;
+use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_TMC_SUCCESS};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
-use uverbs_mlx5_prm::tag::{
-    MLX5_CQE_APP_TAG_MATCHING, TmAppOp, TmFlags, TmOpcode, TmhOp, ibv_rvh, ibv_tmh,
-};
-use uverbs_mlx5_prm::wqe::{Segment as Seg, WqeView};
+use uverbs_mlx5_prm::tag::{TmAppOp, TmhOp, ibv_rvh, ibv_tmh};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::hca::context::{Access, QpState};
-use crate::hca::engine::complete::{self, Arrival};
+use crate::hca::engine::complete::{self, Arrival, TAG_HEADER};
 use crate::hca::engine::receives;
-use crate::hca::engine::requester::{enqueue, has_room};
 use crate::hca::engine::responder::{ACCESS, INVALID, OPERATIONAL, Refusal, arrival, ready};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Key;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::qp::Qp;
-use crate::hca::state::receive::{Landing, Receive, Source};
+use crate::hca::state::receive::{Found, Landing, Receive, Source};
 use crate::hca::state::responder::Message;
-use crate::hca::state::tags::{Change, Found, TagChange, TagList, TagWork, Tagged};
+use crate::hca::state::tags::{Change, TagList, TagWork, Tagged};
 use crate::hca::state::wqe::{Op, Piece, Wqe};
 use crate::wire::Packet;
-
-/// Bytes of each header.
-const HEADER: usize = size_of::<ibv_tmh>();
-
-/// The change that a WQE asks for; None if its segments don't say one.
-pub(super) fn parse(view: &WqeView<'_>) -> Option<TagWork> {
-    let mut segments = view.segments();
-    let Some(Seg::TagMatching(tm)) = segments.next() else { return None };
-    let flags = TmFlags(tm.flags);
-    let change = match TmOpcode(tm.opcode).op() {
-        TmOpcode::NOP => Change::Nothing,
-        TmOpcode::REMOVE => Change::Remove { place: tm.index.get() },
-        TmOpcode::APPEND => {
-            let buffer = match segments.next() {
-                Some(Seg::Data(data)) if data.lkey.get() == MLX5_INVALID_LKEY => None,
-                Some(Seg::Data(data)) => Some(Segment::from(data)),
-                _ => return None,
-            };
-            let (tag, mask) = (tm.append_tag.get(), tm.append_mask.get());
-            Change::Append { next: tm.index.get(), tag, mask, buffer }
-        }
-        _ => return None,
-    };
-    let count = flags.sw_cnt().then(|| tm.sw_cnt.get());
-    let change = TagChange { change, count, signaled: flags.cqe_req() };
-    segments.next().is_none().then_some(TagWork::Change(change))
-}
 
 fn list<'a>(qp: &Qp, common: &'a mut Common) -> Option<&'a mut TagList> {
     common.srqs.get_mut(qp.ctx.srq?).ok()?.tags.as_deref_mut()
@@ -82,12 +50,12 @@ pub(super) fn change(qp: &Qp, common: &mut Common, wqe: &Wqe) -> Result<(), Fail
         Change::Remove { .. } => TmAppOp::REMOVE,
         Change::Nothing => TmAppOp::NOOP,
     };
-    let mut result = [0; HEADER];
+    let mut result = [0; TAG_HEADER];
     let success = if done { MLX5_TMC_SUCCESS } else { 0 };
     result[..4].copy_from_slice(&success.to_be_bytes());
     result[4..6].copy_from_slice(&came.to_be_bytes());
     let landing = receives::landing(qp, common, own(qp));
-    tell(qp, common, landing, (CqeOpcode::NO_PACKET, app_op), (place, 0), &result);
+    complete::tag(qp, common, landing, (CqeOpcode::NO_PACKET, app_op), (place, 0), &result);
     Ok(())
 }
 
@@ -95,61 +63,11 @@ fn own(qp: &Qp) -> Source {
     qp.ctx.srq.map_or(Source::Own, Source::Shared)
 }
 
-/// A completion that no receive of the SRQ has: `result` are its first bytes.
-fn tell(
-    qp: &Qp,
-    common: &mut Common,
-    landing: Landing,
-    (kind, app_op): (CqeOpcode, TmAppOp),
-    (place, bytes): (u16, u32),
-    result: &[u8; HEADER],
-) {
-    let mut cqe = complete::blank(landing.uidx, common);
-    cqe.app = MLX5_CQE_APP_TAG_MATCHING;
-    cqe.app_op = app_op.0;
-    cqe.app_info.set(place);
-    cqe.byte_cnt.set(bytes);
-    cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn.0).0);
-    cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
-    lead(&mut cqe, result);
-    let cqe: [u8; mlx5_cqe64::SIZE] = zerocopy::transmute!(cqe);
-    complete::push(common, landing.cqn, cqe, false);
-}
-
-/// Puts a header, or a result, to the beginning of a CQE.
-fn lead(cqe: &mut mlx5_cqe64, bytes: &[u8; HEADER]) {
-    cqe.as_mut_bytes()[..HEADER].copy_from_slice(bytes);
-}
-
-/// What the CQE of a message says of tags.
-pub(super) fn mark(cqe: &mut mlx5_cqe64, found: Found) {
-    cqe.app = MLX5_CQE_APP_TAG_MATCHING;
-    match found {
-        Found::NoTag => cqe.app_op = TmAppOp::NO_TAG.0,
-        Found::Unexpected => cqe.app_op = TmAppOp::UNEXPECTED.0,
-        Found::Tag { place, told: true, .. } => {
-            cqe.app_op = TmAppOp::EXPECTED.0;
-            cqe.app_info.set(place);
-        }
-        Found::Tag { place, header, told: false } => {
-            cqe.app_op = TmAppOp::CONSUMED_MSG.0;
-            cqe.app_info.set(place);
-            lead(cqe, &header);
-        }
-    }
-}
-
-/// The data of a message that took a tag won't come.
-pub(super) fn canceled(qp: &Qp, common: &mut Common, place: u16, landing: Landing) {
-    let which = (CqeOpcode::RESP_SEND, TmAppOp::MSG_COMPLETION_CANCELED);
-    tell(qp, common, landing, which, (place, 0), &[0; HEADER]);
-}
-
 /// Work of the SRQ's own is done.
 pub(super) fn worked(qp: &Qp, common: &mut Common, work: &TagWork, bytes: u32) {
     if let TagWork::Fetch { place, landing } = *work {
         let which = (CqeOpcode::RESP_SEND, TmAppOp::EXPECTED);
-        tell(qp, common, landing, which, (place, bytes), &[0; HEADER]);
+        complete::tag(qp, common, landing, which, (place, bytes), &[0; TAG_HEADER]);
     }
 }
 
@@ -223,7 +141,7 @@ fn expected(
     let list = buffer(qp, common, &entry, landing)?;
     let room: u64 = list.iter().map(|segment| segment.len).sum();
     // Too long for it: the queue pair fails before the tag is used up.
-    if (packet.payload().len() - HEADER) as u64 > room {
+    if (packet.payload().len() - TAG_HEADER) as u64 > room {
         return Err(INVALID);
     }
     take(qp, common, entry.place);
@@ -231,7 +149,7 @@ fn expected(
     let told = !packet.layout().position.ends();
     if told {
         let which = (CqeOpcode::NO_PACKET, TmAppOp::CONSUMED);
-        tell(qp, common, landing, which, (entry.place, 0), &header);
+        complete::tag(qp, common, landing, which, (entry.place, 0), &header);
     }
     let found = Some(Found::Tag { place: entry.place, header, told });
     Ok(Receive { index: 0, list, room, landing, from: own(qp), found })
@@ -243,7 +161,7 @@ fn take(qp: &Qp, common: &mut Common, place: u16) {
     }
 }
 
-fn header_bytes(header: &ibv_tmh) -> [u8; HEADER] {
+fn header_bytes(header: &ibv_tmh) -> [u8; TAG_HEADER] {
     zerocopy::transmute!(*header)
 }
 
@@ -255,10 +173,10 @@ pub(super) fn land(
     receive: Receive,
     offset: u64,
 ) -> Result<(), Refusal> {
-    let skip = if offset == 0 { HEADER } else { 0 };
+    let skip = if offset == 0 { TAG_HEADER } else { 0 };
     let data = packet.payload().get(skip..).unwrap_or_default();
     // Bytes of the buffer before these.
-    let at = offset.saturating_sub(HEADER as u64);
+    let at = offset.saturating_sub(TAG_HEADER as u64);
     let end = at + data.len() as u64;
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
     let fits = end <= receive.room;
@@ -300,10 +218,10 @@ fn rendezvous(
     let message = packet.payload();
     // Both headers are in one packet: the smallest MTU has room for far more.
     let starts = packet.layout().position.starts() && packet.layout().position.ends();
-    let (Some(both), true) = (message.first_chunk::<{ 2 * HEADER }>(), starts) else {
+    let (Some(both), true) = (message.first_chunk::<{ 2 * TAG_HEADER }>(), starts) else {
         return Err(INVALID);
     };
-    let (tmh, rvh) = both.split_at(HEADER);
+    let (tmh, rvh) = both.split_at(TAG_HEADER);
     let (Ok(mut tmh), Ok(rvh)) = (ibv_tmh::read_from_bytes(tmh), ibv_rvh::read_from_bytes(rvh))
     else {
         return Err(INVALID);
@@ -315,7 +233,7 @@ fn rendezvous(
     let fetches = offloads.is_some_and(|tags| tags.rendezvous)
         && qp.state == QpState::Rts
         && qp.attrs.max_rd_atomic != 0
-        && has_room(qp)
+        && qp.requester.has_room()
         && rvh.len.get() <= common.config.max_msg_size
         && u64::from(rvh.len.get()) <= room;
     let header = header_bytes(&tmh);
@@ -327,21 +245,24 @@ fn rendezvous(
         common.keys.scatter(&*common.dma, who, &list, 0, message).map_err(|_| OPERATIONAL)?;
         take(qp, common, entry.place);
         let which = (CqeOpcode::RESP_SEND, TmAppOp::CONSUMED_MSG_SW_RDNV);
-        tell(qp, common, landing, which, (entry.place, message.len() as u32), &header);
+        complete::tag(qp, common, landing, which, (entry.place, message.len() as u32), &header);
         return Ok(());
     }
     take(qp, common, entry.place);
     let which = (CqeOpcode::NO_PACKET, TmAppOp::CONSUMED);
-    tell(qp, common, landing, which, (entry.place, 0), &header);
+    complete::tag(qp, common, landing, which, (entry.place, 0), &header);
     let op = Op::Read { va: rvh.va.get(), rkey: Key(rvh.rkey.get()) };
     let pieces = list.into_iter().map(|segment| Segment { len: rvh.len.get().into(), ..segment });
     let fetch = TagWork::Fetch { place: entry.place, landing };
     let pieces = pieces.map(Piece::Memory).collect();
-    enqueue(qp, common, own_request(op, rvh.len.get(), pieces, fetch));
+    qp.enqueue(own_request(op, rvh.len.get(), pieces, fetch), common.config.read_window);
     tmh.opcode = TmhOp::FIN.0;
     let fin = [tmh.as_bytes(), rvh.as_bytes()].concat();
     let len = fin.len() as u32;
-    enqueue(qp, common, own_request(Op::Send, len, vec![Piece::Inline(fin)], TagWork::Fin));
+    qp.enqueue(
+        own_request(Op::Send, len, vec![Piece::Inline(fin)], TagWork::Fin),
+        common.config.read_window,
+    );
     Ok(())
 }
 

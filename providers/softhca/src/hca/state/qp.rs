@@ -9,8 +9,9 @@ use crate::hca::counters::{QCounters, Sets};
 use crate::hca::error::HcaError;
 use crate::hca::number::Qpn;
 use crate::hca::state::keys::Who;
-use crate::hca::state::requester::Requester;
+use crate::hca::state::requester::{Entry, Request, Requester};
 use crate::hca::state::responder::Responder;
+use crate::hca::state::wqe::{Op, Wqe};
 use crate::wire::Psn;
 
 /// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon reserves the next ones.
@@ -124,6 +125,24 @@ impl Qp {
     /// When its requester has to be looked at next.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         if self.sends() { self.requester.deadline() } else { None }
+    }
+
+    /// Puts a request behind all others. A READ asks for so much at once that as many parts as the
+    /// peer takes requests, four at most, fill the window of `read_window` PSNs.
+    pub(crate) fn enqueue(&mut self, wqe: Wqe, read_window: u32) {
+        let packets = match wqe.op {
+            Op::Nop | Op::Umr | Op::Copy | Op::Tags => 0,
+            _ if self.ctx.service == Service::Raw => 0,
+            _ if self.ctx.service == Service::Ud => 1,
+            _ => wqe.len.div_ceil(self.mtu()).max(1),
+        };
+        let part = (read_window / u32::from(self.attrs.max_rd_atomic).clamp(1, 4)).max(1);
+        let first = self.requester.next_psn;
+        self.requester.next_psn = first + packets;
+        let local = matches!(wqe.op, Op::Umr | Op::Copy | Op::Tags) || wqe.ethernet.is_some();
+        let answer = Vec::new();
+        let request = Request { wqe, first, packets, part, executed: !local, answer };
+        self.requester.queue.push_back(Entry::Live(request));
     }
 
     pub(crate) fn snapshot(&self) -> QpAttrs {

@@ -2,7 +2,6 @@
 
 use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::state::keys::Segment;
-use crate::hca::state::tags::Found;
 
 /// The ring that a message takes its receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,4 +32,17 @@ pub(crate) struct Receive {
     pub(crate) from: Source,
     /// Of an SRQ that matches tags: what the message means to it.
     pub(crate) found: Option<Found>,
+}
+
+/// What a message that began means to an SRQ that matches tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It has this place of the list; `told` once a completion said so.
+    Tag {
+        place: u16,
+        header: [u8; 16],
+        told: bool,
+    },
+    NoTag,
+    Unexpected,
 }

@@ -18,6 +18,12 @@ use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Psn};
 
+/// Requests fetched and not completed, at most.
+pub(crate) const MAX_REQUESTS: usize = 128;
+/// PSNs outstanding after which nothing is fetched. With the longest message (2^22 packets) on
+/// top it stays below 2^23, where PSNs could no longer be compared (IBTA 9.7.2).
+const PSN_SPAN: i32 = (1 << 22) - 1;
+
 /// A WQE on its way.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -127,6 +133,11 @@ impl Requester {
     pub(crate) fn reset_retries(&mut self, attrs: &QpAttrs) {
         self.retries = attrs.retry_cnt;
         self.rnr_retries = attrs.rnr_retry;
+    }
+
+    /// Whether one more request may be queued.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.len() < MAX_REQUESTS && self.next_psn.diff(self.oldest) < PSN_SPAN
     }
 
     /// Takes the oldest WQE back, to flush it.

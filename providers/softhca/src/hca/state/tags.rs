@@ -6,6 +6,10 @@
 
 use std::collections::VecDeque;
 
+use uverbs_mlx5_prm::data::MLX5_INVALID_LKEY;
+use uverbs_mlx5_prm::tag::{TmFlags, TmOpcode};
+use uverbs_mlx5_prm::wqe::{Segment as Seg, WqeView};
+
 use crate::hca::state::keys::Segment;
 use crate::hca::state::receive::Landing;
 
@@ -53,19 +57,6 @@ pub(crate) enum TagFault {
     Full,
     /// A place that the list doesn't have, or that is taken.
     Place,
-}
-
-/// What a message that began means to the SRQ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// It has this place of the list; `told` once a completion said so.
-    Tag {
-        place: u16,
-        header: [u8; 16],
-        told: bool,
-    },
-    NoTag,
-    Unexpected,
 }
 
 /// Work that the SRQ gives to a queue pair of its own accord, or gets from one.
@@ -152,6 +143,30 @@ impl TagList {
     pub(crate) fn counters(&self) -> (u16, u16, u16) {
         (self.next, self.known, self.came)
     }
+}
+
+/// The change that a WQE asks for; None if its segments don't say one.
+pub(crate) fn parse(view: &WqeView<'_>) -> Option<TagWork> {
+    let mut segments = view.segments();
+    let Some(Seg::TagMatching(tm)) = segments.next() else { return None };
+    let flags = TmFlags(tm.flags);
+    let change = match TmOpcode(tm.opcode).op() {
+        TmOpcode::NOP => Change::Nothing,
+        TmOpcode::REMOVE => Change::Remove { place: tm.index.get() },
+        TmOpcode::APPEND => {
+            let buffer = match segments.next() {
+                Some(Seg::Data(data)) if data.lkey.get() == MLX5_INVALID_LKEY => None,
+                Some(Seg::Data(data)) => Some(Segment::from(data)),
+                _ => return None,
+            };
+            let (tag, mask) = (tm.append_tag.get(), tm.append_mask.get());
+            Change::Append { next: tm.index.get(), tag, mask, buffer }
+        }
+        _ => return None,
+    };
+    let count = flags.sw_cnt().then(|| tm.sw_cnt.get());
+    let change = TagChange { change, count, signaled: flags.cqe_req() };
+    segments.next().is_none().then_some(TagWork::Change(change))
 }
 
 #[cfg(test)]

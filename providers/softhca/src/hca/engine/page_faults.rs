@@ -3,7 +3,8 @@
 //!
 //! A requester keeps its place. A responder answers "not ready" (IBTA 9.7.5.2.8), so that the
 //! request comes again; what comes meanwhile is dropped. Datagrams don't come again, and are kept.
-//! If the driver can't bring the page, the work fails as with memory that doesn't answer.
+//! If the driver can't bring the page, the work fails as with memory that doesn't answer. What a
+//! queue that matches tags receives or fetches doesn't wait, and fails so at once.
 
 use uverbs_mlx5_prm::eqe::PageFaultType;
 

@@ -117,6 +117,8 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     let Some(Entry::Live(request)) = qp.requester.queue.front() else {
         return;
     };
+    // No WQE that a driver could look at says where a rendezvous is fetched to.
+    let waits = request.wqe.tags.is_none();
     let index = request.wqe.index;
     let done = qp.requester.oldest.diff(request.first).max(0) as u32;
     let offset = done * mtu;
@@ -151,7 +153,8 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
         request.answer = data.to_vec();
     }
     if let Err(fault) = taken {
-        if fault == KeyFault::Absent && page_faults::halt(qp, common, index, true) {
+        let absent = fault == KeyFault::Absent && waits;
+        if absent && page_faults::halt(qp, common, index, true) {
             return;
         }
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());

@@ -299,7 +299,8 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
         false => common.keys.scatter(&*common.dma, who, &receive.list, offset, data),
     };
     if let Err(fault) = scattered {
-        if fault == KeyFault::Absent && common.faults.are_told {
+        // A message with a tag that came again would look for it again, and not for this receive.
+        if fault == KeyFault::Absent && common.faults.are_told && !qp.tags {
             let wanted = Wanted::receive(&receive, data.len());
             match offset {
                 0 => qp.responder.spare = Some(receive),

@@ -38,7 +38,11 @@ fn send_on(qp: &mut Qp, common: &mut Common, halt: Halt, failed: bool) {
         return;
     }
     if failed {
-        let is_it = |entry: &Entry| matches!(entry, Entry::Live(r) if r.wqe.index == halt.index);
+        // What a rendezvous added has the index of no WQE.
+        let is_it = |entry: &Entry| match entry {
+            Entry::Live(r) => r.wqe.index == halt.index && r.wqe.tags.is_none(),
+            Entry::Failed(..) => false,
+        };
         if let Some(at) = qp.requester.queue.iter().position(is_it) {
             qp.requester.queue[at].fail(FAILED);
             if at == qp.requester.cursor {

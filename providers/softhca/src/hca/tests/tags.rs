@@ -7,6 +7,7 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::tag::{TmAppOp, TmFlags, TmOpcode, TmhOp, ibv_rvh, ibv_tmh, mlx5_wqe_tm_seg};
 use zerocopy::IntoBytes;
 
+use super::page_faults::Pager;
 use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::hca::{
@@ -98,6 +99,10 @@ impl Scene {
         tm.append_tag.set(tag);
         tm.append_mask.set(u64::MAX);
         let key = self.rig.hosts[1].key;
+        self.append_at(tm, key, tag, len);
+    }
+
+    fn append_at(&mut self, tm: mlx5_wqe_tm_seg, key: Key, tag: u64, len: u32) {
         let buffer = match len {
             0 => mlx5_wqe_data_seg::TERMINATOR,
             _ => mlx5_wqe_data_seg::new(len, key.0, IOVA + DST + tag * 0x1000),
@@ -471,4 +476,32 @@ fn queues_that_are_refused() {
     scene.sync(0);
     let failed = scene.rig.sent(&mut scene.commands);
     assert_eq!((failed[0].kind, failed[0].syndrome), (FAILED, 2));
+}
+
+/// A page that a driver could bring fails the message, as one that nobody brings does.
+#[test]
+fn nothing_of_such_a_queue_waits_for_a_page() {
+    let mut scene = Scene::new();
+    let pager = Pager::new(&mut scene.rig, 1);
+    scene.rig.receive_shared(&mut scene.srq, &[(SPARE, 64, pager.key)]);
+    scene.send(TmhOp::NO_TAG.0, 1, b"none");
+    assert_eq!(pager.faults(&mut scene.rig), []);
+    let kinds: Vec<_> = scene.entries().iter().map(|cqe| cqe.op_own >> 4).collect();
+    assert_eq!((kinds, scene.states()), (vec![0xe], (QpState::Err, QpState::Err)));
+    // What is fetched into one is canceled.
+    let mut scene = Scene::new();
+    let pager = Pager::new(&mut scene.rig, 1);
+    let mut tm = scene.segment(TmOpcode::APPEND, 1, None);
+    tm.append_tag.set(3);
+    tm.append_mask.set(u64::MAX);
+    scene.append_at(tm, pager.key, 3, 64);
+    assert_eq!(scene.told().len(), 1);
+    let far = scene.rig.hosts[0].key;
+    scene.send(TmhOp::RNDV.0, 3, &rvh(IOVA + SRC, far, 64));
+    let expected = [
+        (NO_PACKET, TmAppOp::CONSUMED, 0, 0, 3),
+        (SEND, TmAppOp::MSG_COMPLETION_CANCELED, 0, 0, 0),
+    ];
+    assert_eq!((scene.told(), pager.faults(&mut scene.rig)), (expected.to_vec(), vec![]));
+    assert_eq!(scene.rig.state(&scene.receiver), QpState::Err);
 }

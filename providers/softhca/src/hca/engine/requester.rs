@@ -294,7 +294,7 @@ pub(super) fn unfinished(qp: &Qp, common: &mut Common, failed: &Unfinished, why:
 
 fn fail_as(qp: &mut Qp, common: &mut Common, failed: Unfinished, why: Failure) {
     unfinished(qp, common, &failed, why);
-    if streams::stop(qp, failed.stream, why) {
+    if streams::stop(qp, (failed.stream, failed.opcode), why) {
         return;
     }
     if qp.ctx.service.is_reliable() {

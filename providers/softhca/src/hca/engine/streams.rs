@@ -3,6 +3,7 @@
 //! the stream; those of the others go on, on another connection, since the error ended the one that
 //! it happened on. With as many streams stopped as the initiator was made for, it fails.
 
+use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
 use crate::hca::context::QpState;
@@ -35,7 +36,7 @@ impl Hca {
 
 /// Stops the stream of a failed work request. False if the queue pair fails instead: it has no
 /// streams, too many of them stopped, or the ring is in disorder.
-pub(super) fn stop(qp: &mut Qp, stream: u16, why: Failure) -> bool {
+pub(super) fn stop(qp: &mut Qp, (stream, opcode): (u16, Opcode), why: Failure) -> bool {
     let Some(streams) = qp.ctx.streams else { return false };
     if why.syndrome == Syndrome::WR_FLUSH_ERR {
         // One of a stream that stopped before.
@@ -48,16 +49,17 @@ pub(super) fn stop(qp: &mut Qp, stream: u16, why: Failure) -> bool {
     if qp.requester.stopped.len() >= 1 << streams.log_errored {
         return false;
     }
-    restart(&mut qp.requester, why);
+    restart(&mut qp.requester, opcode, why);
     qp.requester.reset_retries(&qp.attrs);
     true
 }
 
 /// Starts anew behind a failed request, with PSNs that no packet had.
-fn restart(requester: &mut Requester, why: Failure) {
-    // A NAK says that nothing behind it was executed. Otherwise the target may have executed what
-    // was sent already, and it shares the fate: sent again it could be executed twice.
-    let known = matches!(why.vendor, Vendor::PEER | Vendor::RNR);
+fn restart(requester: &mut Requester, opcode: Opcode, why: Failure) {
+    // A NAK says that nothing behind it was executed, unless it is a READ's, whose answer may fail
+    // when those behind it are done. Otherwise the target may have executed what was sent already,
+    // and it shares the fate: sent again it could be executed twice.
+    let known = matches!(why.vendor, Vendor::PEER | Vendor::RNR) && opcode != Opcode::RDMA_READ;
     let (high, start) = (requester.high, requester.next_psn);
     let mut next = start;
     for entry in &mut requester.queue {

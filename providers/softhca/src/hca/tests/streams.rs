@@ -3,6 +3,7 @@
 use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::dynamic::{Target, initiator_with};
+use super::page_faults::Pager;
 use crate::hca::number::Key;
 use crate::hca::testing::*;
 use crate::hca::{Access, DciStreams, HcaError, Noun, QpContext, QpState, QpTransition, Service};
@@ -13,6 +14,7 @@ const COUNTER: u64 = 0x58_0000;
 const FLUSHED: u8 = 0x05;
 const LOCAL_PROTECTION: u8 = 0x04;
 const REMOTE_ACCESS: u8 = 0x13;
+const REMOTE_OPERATION: u8 = 0x14;
 const RETRIES: u8 = 0x15;
 
 fn streams(log_channels: u8, log_errored: u8) -> DciStreams {
@@ -179,6 +181,29 @@ fn nothing_is_executed_twice() {
     rig.hosts[0].hca.destroy_mkey(gone).unwrap();
     assert_eq!(outcomes(&mut rig, &mut dci), [LOCAL_PROTECTION; 3]);
     assert_eq!(rig.hosts[1].get_u64(COUNTER), 13);
+    assert_eq!(rig.state(&dci), QpState::Rts);
+}
+
+/// The answer to a READ is read when it leaves; what came behind the READ was executed before.
+#[test]
+fn nothing_behind_a_read_is_executed_twice() {
+    let mut rig = Rig::new(2);
+    let target = Target::new(&mut rig, 1);
+    let mut dci = initiator(&mut rig, 3);
+    let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
+    // Nobody brings its pages.
+    let absent = Pager::new(&mut rig, 1).key;
+    rig.hosts[1].hca.tell_page_faults(false);
+    rig.hosts[1].put_u64(COUNTER, 10);
+    let read = Wr::new(Opcode::RDMA_READ).stream(1).remote(DST, absent).seg(SRC, 8, near);
+    let add = Wr::new(Opcode::ATOMIC_FA).stream(2).remote(COUNTER, far).atomic(1, 0);
+    for wr in [read, add.seg(SRC + 8, 8, near)] {
+        let wr = target.to(&rig, wr);
+        rig.write_wr(&mut dci, &wr);
+    }
+    rig.ring(&dci);
+    assert_eq!(outcomes(&mut rig, &mut dci), [REMOTE_OPERATION; 2]);
+    assert_eq!(rig.hosts[1].get_u64(COUNTER), 11);
     assert_eq!(rig.state(&dci), QpState::Rts);
 }
 

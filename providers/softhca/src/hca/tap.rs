@@ -39,8 +39,11 @@ impl Tap {
 
     /// A store into a doorbell page, as the device found it.
     pub(crate) fn doorbell(&self, now: Duration, uar: UarNumber, offset: u32, value: u64) {
-        let uar = uar.0;
-        self.line(now, "doorbell", format_args!("uar={uar}\toffset={offset:#x}\tvalue={value:#x}"));
+        if self.is_on() {
+            let uar = uar.0;
+            let fields = format_args!("uar={uar}\toffset={offset:#x}\tvalue={value:#x}");
+            self.line(now, "doorbell", fields);
+        }
     }
 
     /// A send WQE, fetched; `service` is its layout's.

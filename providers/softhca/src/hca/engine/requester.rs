@@ -171,11 +171,11 @@ pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
         match qp.requester.queue.front() {
             Some(Entry::Live(request)) if !request.end().is_after(qp.requester.oldest) => {
                 if request.packets == 0 && qp.requester.cursor == 0 {
+                    if qp.requester.halt.is_some() {
+                        break;
+                    }
                     // Not passed yet; all before it is complete, so no fence holds it.
                     if !execute(qp, common, 0) {
-                        if qp.requester.halt.is_some() {
-                            break;
-                        }
                         continue;
                     }
                     qp.requester.cursor = 1;

@@ -185,3 +185,33 @@ fn a_copy_waits_for_its_pages() {
         assert_eq!(rig.hosts[0].get(DST, 9000), data);
     }
 }
+
+/// Until the page comes nothing is copied again, whatever else makes the queue pair look.
+#[test]
+fn a_copy_that_waits_is_left_alone() {
+    let mut rig = Rig::new(2);
+    let (mut a, _) = rig.pair(&Setup::default());
+    let mut pager = Pager::new(&mut rig, 0);
+    let len = 1u32 << 17;
+    let last = DST + u64::from(len) - 1;
+    pager.set(&mut rig, 0..BUF_LEN, |page| page);
+    pager.set(&mut rig, last..last + 1, |_| ABSENT);
+    let data = pattern(len as usize, 5);
+    rig.hosts[0].put(SRC, &data);
+    let mut wr = Wr::new(Opcode::MMO).seg(SRC, len, pager.key).seg(DST, len, pager.key);
+    wr.address = vec![0; 16];
+    let mut bytes = wr.bytes(a.qpn, a.posted);
+    bytes[0] = 1;
+    rig.write_wqe(&mut a, &bytes);
+    rig.ring(&a);
+    soon(&mut rig);
+    assert_eq!((pager.open(&rig), rig.hosts[0].get(DST, 64)), (1, data[..64].to_vec()));
+    rig.hosts[0].put(DST, &[0xee; 64]);
+    rig.post(&mut a, &Wr::new(Opcode::NOP));
+    soon(&mut rig);
+    assert_eq!((pager.open(&rig), rig.hosts[0].get(DST, 64)), (1, vec![0xee; 64]));
+    pager.answer(&mut rig, false);
+    rig.run();
+    assert_eq!(rig.sent(&mut a).iter().map(|got| got.kind).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(rig.hosts[0].get(DST, len as usize), data);
+}

@@ -11,6 +11,7 @@ use uverbs_mlx5_prm::eqe::EventType;
 
 use super::Firmware;
 use super::call::{Call, Refusal};
+use super::owner::User;
 
 /// All that connections can do; a datagram's receive needs a shared receive queue, as the verbs
 /// know no other. A driver may ask to have them; they are on all the time.
@@ -37,8 +38,12 @@ pub(super) fn capabilities(cap: &mut [u8]) {
 }
 
 impl Firmware {
-    /// PAGE_FAULT_RESUME. The token alone says which fault it is.
+    /// PAGE_FAULT_RESUME. The token alone says which fault it is, so that a user could end others'
+    /// waits: only the driver may.
     pub(super) fn page_fault_resume(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        if User::of(call) != User::DRIVER {
+            return Err(Refusal::resource("page faults are the driver's"));
+        }
         let info = page_fault_resume_in::PAGE_FAULT_INFO.of(call.input);
         let token = trans_page_fault_info::FAULT_TOKEN.get32(info);
         self.hca.resume(token, trans_page_fault_info::ERROR.is_set(info)).map_err(Refusal::from)

@@ -1,5 +1,6 @@
 //! Page faults, with a driver that plays mlx5_ib's part (Linux `hw/mlx5/odp.c`).
 
+use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{caps, eq, hca, mkey};
 
@@ -258,6 +259,46 @@ fn a_queue_pair_or_device_that_is_gone_meanwhile() {
     assert_eq!(scene.resume(&fault, false), CmdStatus::BAD_SYS_STATE_ERR);
     scene.driver.ok(CmdOpcode::INIT_HCA, 0, &[0; 32], 16);
     assert_eq!(scene.resume(&fault, true), CmdStatus::BAD_RES_ERR);
+}
+
+/// Nobody would end the waits.
+#[test]
+fn the_queue_of_page_faults_is_gone_meanwhile() {
+    let mut scene = scene();
+    let key = scene.key();
+    send(&mut scene.driver, &scene.a, 0, (key, START, 8));
+    let fault = scene.fault();
+    let (number, eqn) = (eq::destroy_eq_in::EQ_NUMBER, scene.faults);
+    assert_eq!(scene.driver.about(CmdOpcode::DESTROY_EQ, number, eqn), CmdStatus::OK);
+    let failed = scene.driver.poll(&mut scene.cq);
+    assert_eq!((failed[63] >> 4, failed[55], failed[54]), (0xd, LOCAL_PROTECTION, NO_PAGE));
+    assert_eq!(scene.resume(&fault, false), CmdStatus::BAD_RES_ERR);
+    // A peer's request.
+    let mut scene = self::scene();
+    let key = scene.key();
+    let from = scene.driver.page();
+    scene.write(0, from, (key, START));
+    scene.fault();
+    let eqn = scene.faults;
+    assert_eq!(scene.driver.about(CmdOpcode::DESTROY_EQ, number, eqn), CmdStatus::OK);
+    let failed = scene.driver.poll(&mut scene.cq);
+    assert_eq!((failed[63] >> 4, failed[55]), (0xd, REMOTE_OPERATION));
+}
+
+/// Tokens are easily guessed.
+#[test]
+fn users_end_no_waits() {
+    let mut scene = scene();
+    let key = scene.key();
+    send(&mut scene.driver, &scene.a, 0, (key, START, 8));
+    let fault = scene.fault();
+    let mut input = [0; mkey::page_fault_resume_in::SIZE];
+    cmd_in::UID.set(&mut input, 1);
+    let info = mkey::page_fault_resume_in::PAGE_FAULT_INFO.of_mut(&mut input);
+    mkey::trans_page_fault_info::FAULT_TOKEN.set(info, fault.token.into());
+    let (status, _) = scene.driver.run(CmdOpcode::PAGE_FAULT_RESUME, 0, &input, 16);
+    assert_eq!(status, CmdStatus::BAD_RES_ERR);
+    assert_eq!(scene.resume(&fault, true), CmdStatus::OK, "still open");
 }
 
 fn scene_fault(fault: &Fault) -> Fault {

@@ -8,6 +8,7 @@ use crate::hca::engine::requester::retire;
 use crate::hca::engine::{complete, datagram, responder};
 use crate::hca::error::{HcaError, Noun};
 use crate::hca::failure::{Failure, Vendor};
+use crate::hca::number::Qpn;
 use crate::hca::state::common::Common;
 use crate::hca::state::faults::{Halt, Stop};
 use crate::hca::state::qp::Qp;
@@ -76,9 +77,16 @@ fn refuse(qp: &mut Qp, common: &mut Common, stop: &Stop) {
 
 impl Hca {
     /// Whether somebody takes page faults ([`HcaEvent::PageFault`]) and answers each by
-    /// [`Hca::resume`]. Without, a page that isn't there is memory that doesn't answer.
+    /// [`Hca::resume`]. Without, a page that isn't there is memory that doesn't answer, also for
+    /// those that wait.
     pub fn tell_page_faults(&mut self, are_told: bool) {
         self.common.faults.are_told = are_told;
+        if !are_told {
+            // Terminates: nobody may wait anew.
+            while let Some((token, qpn)) = self.common.faults.close_any() {
+                self.go_on(qpn, token, true);
+            }
+        }
     }
 
     /// The driver has brought the page of a page fault, or could not. A queue pair that is gone, in
@@ -89,10 +97,15 @@ impl Hca {
     pub fn resume(&mut self, token: u32, failed: bool) -> Result<(), HcaError> {
         let missing = HcaError::BadHandle { noun: Noun::PageFault, number: token };
         let qpn = self.common.faults.close(token).ok_or(missing)?;
+        self.go_on(qpn, token, failed);
+        Ok(())
+    }
+
+    fn go_on(&mut self, qpn: Qpn, token: u32, failed: bool) {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             self.targets.resume(qpn, token, failed, &mut self.common);
             self.enqueue(qpn);
-            return Ok(());
+            return;
         };
         for frame in go_on(qp, &mut self.common, token, failed) {
             if let Ok(packet) = Packet::parse(&frame.bytes)
@@ -103,6 +116,5 @@ impl Hca {
         }
         self.enqueue(qpn);
         self.settle(qpn);
-        Ok(())
     }
 }

@@ -41,6 +41,11 @@ impl Faults {
         self.open.remove(&token)
     }
 
+    /// A token that is open, and who waited with it: closes it.
+    pub(crate) fn close_any(&mut self) -> Option<(u32, Qpn)> {
+        self.open.pop_first()
+    }
+
     /// Forgets a queue pair or target that is destroyed.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         self.open.retain(|_, other| *other != qpn);

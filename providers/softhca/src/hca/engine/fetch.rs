@@ -32,7 +32,8 @@ pub(super) const ATOMIC_LEN: u32 = 8;
 pub(super) struct BadWqe {
     pub(super) index: u16,
     pub(super) opcode: Opcode,
-    pub(super) stream: u16,
+    /// None if the ring is in disorder, which is no stream's error.
+    pub(super) stream: Option<u16>,
     pub(super) why: Failure,
 }
 
@@ -49,7 +50,7 @@ pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
     done.map_err(|why| BadWqe {
         index: ctrl.word0().wqe_index(),
         opcode: ctrl.opcode(),
-        stream: stream(qp, &ctrl),
+        stream: Some(stream(qp, &ctrl)),
         why,
     })
 }
@@ -65,7 +66,7 @@ fn step(qp: &mut Qp, common: &mut Common) -> Result<(mlx5_wqe_ctrl_seg, usize), 
     let pending = qp.sq_pending();
     let bad = |opcode, vendor| {
         let why = Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
-        BadWqe { index, opcode, stream: 0, why }
+        BadWqe { index, opcode, stream: None, why }
     };
     let Some(sq) = &qp.ctx.sq else {
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));

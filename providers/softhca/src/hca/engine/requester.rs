@@ -149,7 +149,8 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
         Ok(wqe) if qp.requester.stopped.contains(&wqe.stream) => (wqe, Failure::FLUSHED),
         Ok(wqe) => return qp.enqueue(wqe, common.config.read_window),
         Err(BadWqe { index, opcode, stream, why }) => {
-            let why = match qp.requester.stopped.contains(&stream) {
+            let stopped = stream.is_some_and(|stream| qp.requester.stopped.contains(&stream));
+            let why = match stopped {
                 true => Failure::FLUSHED,
                 false => {
                     common.stats.bad_wqes += 1;

@@ -36,8 +36,8 @@ impl Hca {
 
 /// Stops the stream of a failed work request. False if the queue pair fails instead: it has no
 /// streams, too many of them stopped, or the ring is in disorder.
-pub(super) fn stop(qp: &mut Qp, (stream, opcode): (u16, Opcode), why: Failure) -> bool {
-    let Some(streams) = qp.ctx.streams else { return false };
+pub(super) fn stop(qp: &mut Qp, (stream, opcode): (Option<u16>, Opcode), why: Failure) -> bool {
+    let (Some(streams), Some(stream)) = (qp.ctx.streams, stream) else { return false };
     if why.syndrome == Syndrome::WR_FLUSH_ERR {
         // One of a stream that stopped before.
         return true;

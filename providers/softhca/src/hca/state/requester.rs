@@ -84,14 +84,15 @@ impl Entry {
 pub(crate) struct Unfinished {
     pub(crate) index: u16,
     pub(crate) opcode: Opcode,
-    pub(crate) stream: u16,
+    /// None if the ring is in disorder.
+    pub(crate) stream: Option<u16>,
     pub(crate) tags: Option<Box<TagWork>>,
 }
 
 impl Unfinished {
     pub(crate) fn of(wqe: &mut Wqe) -> Unfinished {
         let Wqe { index, opcode, stream, .. } = *wqe;
-        Unfinished { index, opcode, stream, tags: wqe.tags.take() }
+        Unfinished { index, opcode, stream: Some(stream), tags: wqe.tags.take() }
     }
 }
 

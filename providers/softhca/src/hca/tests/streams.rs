@@ -12,6 +12,7 @@ const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
 const COUNTER: u64 = 0x58_0000;
 const FLUSHED: u8 = 0x05;
+const LOCAL_OPERATION: u8 = 0x02;
 const LOCAL_PROTECTION: u8 = 0x04;
 const REMOTE_ACCESS: u8 = 0x13;
 const REMOTE_OPERATION: u8 = 0x14;
@@ -230,6 +231,24 @@ fn streams_that_are_refused() {
     assert_eq!(hca.reset_stream(plain, 3), Err(refused));
     let none = HcaError::BadHandle { noun: Noun::Qp, number: plain.0 + 1 };
     assert_eq!(hca.reset_stream(crate::hca::Qpn(plain.0 + 1), 3), Err(none));
+}
+
+/// It is no stream's error, and not one of stream 0, which is stopped.
+#[test]
+fn disorder_in_the_ring_fails_the_whole() {
+    let mut rig = Rig::new(2);
+    let target = Target::new(&mut rig, 1);
+    let mut dci = initiator(&mut rig, 2);
+    rig.post(&mut dci, &bad_write(&rig, &target, 0, 8));
+    assert_eq!(outcomes(&mut rig, &mut dci), [REMOTE_ACCESS]);
+    assert_eq!(rig.state(&dci), QpState::Rts);
+    let mut bytes = send(&rig, &target, 1, 8).bytes(dci.qpn, dci.posted);
+    // The index.
+    bytes[1] ^= 0x40;
+    rig.write_wqe(&mut dci, &bytes);
+    rig.ring(&dci);
+    assert_eq!(outcomes(&mut rig, &mut dci), [LOCAL_OPERATION]);
+    assert_eq!(rig.state(&dci), QpState::Err);
 }
 
 /// Without streams the field of the control segment means nothing.

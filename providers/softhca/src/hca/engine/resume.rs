@@ -76,7 +76,7 @@ fn refuse(qp: &mut Qp, common: &mut Common, stop: &Stop) {
 }
 
 impl Hca {
-    /// Whether somebody takes page faults ([`HcaEvent::PageFault`]) and answers each by
+    /// Whether somebody takes page faults (`HcaEvent::PageFault`) and answers each by
     /// [`Hca::resume`]. Without, a page that isn't there is memory that doesn't answer, also for
     /// those that wait.
     pub fn tell_page_faults(&mut self, are_told: bool) {

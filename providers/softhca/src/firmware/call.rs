@@ -22,6 +22,9 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
+    /// Of what is told apart by number.
+    pub(super) const NO_NUMBER: Self = Self::new(CmdStatus::NO_RES_ERR, "no number is left");
+
     pub(super) const fn new(status: CmdStatus, why: &'static str) -> Self {
         Self { status, why }
     }

@@ -224,8 +224,7 @@ impl Firmware {
         let count = 1 << log;
         let numbers = &mut self.interfaces.flow_counters;
         let first = if count == 1 { numbers.take() } else { numbers.take_row(count) };
-        let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
-        let first = first.ok_or(none)?;
+        let first = first.ok_or(Refusal::NO_NUMBER)?;
         (first..first + count).for_each(|number| self.hca.steering().add_counter(number));
         if count != 1 {
             self.interfaces.counter_rows.insert(first, count);

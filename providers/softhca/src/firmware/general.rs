@@ -42,14 +42,13 @@ impl Default for General {
 
 impl Firmware {
     pub(super) fn create_general(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
         let id = match header::OBJ_TYPE.get(call.input) as u16 {
             RESERVED_QPN => {
                 check_length(call, RESERVED_QPN_IN)?;
                 if CREATE_LOG_OBJ_RANGE.get(call.input) != LOG_RESERVED_QPNS {
                     return Err(Refusal::param("log_obj_range"));
                 }
-                self.general.reserved.take(call).ok_or(none)? << LOG_RESERVED_QPNS
+                self.general.reserved.take(call).ok_or(Refusal::NO_NUMBER)? << LOG_RESERVED_QPNS
             }
             AV_QP_MAPPING => {
                 check_length(call, AV_QP_MAPPING_IN)?;
@@ -58,7 +57,7 @@ impl Firmware {
                 // further effect here.
                 let qpn = AV_QP_MAPPING_QPN.get32(call.input);
                 self.qps.find(qpn).ok_or(Refusal::resource("no such queue pair"))?;
-                self.general.mappings.take(call).ok_or(none)?
+                self.general.mappings.take(call).ok_or(Refusal::NO_NUMBER)?
             }
             _ => return Err(NO_KIND),
         };

@@ -2,7 +2,6 @@
 //! transport domains, users of the command interface, and sets of counters.
 
 use uverbs_mlx5_prm::cmd::Field;
-use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 use uverbs_mlx5_prm::cmd::simple::{
     alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out,
     create_uctx_out, dealloc_pd_in, dealloc_q_counter_in, dealloc_transport_domain_in,
@@ -78,8 +77,7 @@ impl Simple {
 }
 
 fn take(numbers: &mut OwnedNumbers, call: &mut Call<'_>, answer: Field) -> Result<(), Refusal> {
-    let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
-    answer.set(call.output, numbers.take(call).ok_or(none)?.into());
+    answer.set(call.output, numbers.take(call).ok_or(Refusal::NO_NUMBER)?.into());
     Ok(())
 }
 

@@ -42,26 +42,28 @@ fn size(log_entries: u64, stride_shift: u64) -> Result<(u8, u8, u64), Refusal> {
     Ok((log_entries as u8, stride_shift as u8, 1 << (log_entries + stride_shift)))
 }
 
+/// What a ring says of its queue; nothing of XRC or tags.
+fn of_ring(ring: &[u8], pages: &Pages<'_>) -> Result<SrqContext, Refusal> {
+    let (log_entries, stride_shift, bytes) =
+        size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
+    Ok(SrqContext {
+        pd: Pdn(wq::PD.get32(ring)),
+        region: pages.region(0, bytes)?,
+        log_entries,
+        stride_shift,
+        doorbell_record: wq::DBR_ADDR.get(ring),
+        limit: wq::LWM.get(ring) as u16,
+        xrc: None,
+        tags: None,
+    })
+}
+
 impl Firmware {
     pub(super) fn create_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_rmp_in::CTX.of(call.input);
         let ring = rmpc::WQ.of(context);
         let pages = Pages::of_wq(ring, call.input, create_rmp_in::SIZE);
-        let (log_entries, stride_shift, bytes) =
-            size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
-        let srqn = self.create_srq(
-            call,
-            SrqContext {
-                pd: Pdn(wq::PD.get32(ring)),
-                region: pages.region(0, bytes)?,
-                log_entries,
-                stride_shift,
-                doorbell_record: wq::DBR_ADDR.get(ring),
-                limit: wq::LWM.get(ring) as u16,
-                xrc: None,
-                tags: None,
-            },
-        )?;
+        let srqn = self.create_srq(call, of_ring(ring, &pages)?)?;
         let mut kept = Box::new([0; rmpc::SIZE]);
         kept.copy_from_slice(context);
         self.srqs.insert(call, srqn, Srq::Rmp(kept));
@@ -115,27 +117,15 @@ impl Firmware {
         }
         let ring = xrqc::WQ.of(context);
         let pages = Pages::of_wq(ring, call.input, create_xrq_in::SIZE);
-        let (log_entries, stride_shift, bytes) =
-            size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
         let tags = xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT.of(context);
-        let srqn = self.create_srq(
-            call,
-            SrqContext {
-                pd: Pdn(wq::PD.get32(ring)),
-                region: pages.region(0, bytes)?,
-                log_entries,
-                stride_shift,
-                doorbell_record: wq::DBR_ADDR.get(ring),
-                limit: wq::LWM.get(ring) as u16,
-                xrc: None,
-                tags: Some(TagSrq {
-                    cq: Cqn(xrqc::CQN.get32(context)),
-                    user_index: xrqc::USER_INDEX.get32(context),
-                    log_tags: tags_context::LOG_MATCHING_LIST_SZ.get(tags) as u8,
-                    rendezvous: xrqc::OFFLOAD.get(context) == RENDEZVOUS,
-                }),
-            },
-        )?;
+        let tags = TagSrq {
+            cq: Cqn(xrqc::CQN.get32(context)),
+            user_index: xrqc::USER_INDEX.get32(context),
+            log_tags: tags_context::LOG_MATCHING_LIST_SZ.get(tags) as u8,
+            rendezvous: xrqc::OFFLOAD.get(context) == RENDEZVOUS,
+        };
+        let made = SrqContext { tags: Some(tags), ..of_ring(ring, &pages)? };
+        let srqn = self.create_srq(call, made)?;
         let mut kept = Box::new([0; xrqc::SIZE]);
         kept.copy_from_slice(context);
         self.srqs.insert(call, srqn, Srq::Tags(kept));

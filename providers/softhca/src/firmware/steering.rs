@@ -78,8 +78,7 @@ pub(super) fn numbered(
     numbers: &mut Numbers,
     make: impl FnOnce(u32) -> Result<(), Wrong>,
 ) -> Result<u32, Refusal> {
-    let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
-    let number = numbers.take().ok_or(none)?;
+    let number = numbers.take().ok_or(Refusal::NO_NUMBER)?;
     match make(number) {
         Ok(()) => Ok(number),
         Err(wrong) => {

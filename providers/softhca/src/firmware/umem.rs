@@ -85,8 +85,7 @@ impl Firmware {
         if !region.is_sound() {
             return Err(Refusal::param("page_offset"));
         }
-        let none = Refusal::new(CmdStatus::NO_RES_ERR, "no number is left");
-        let id = self.umem_ids.take().ok_or(none)?;
+        let id = self.umem_ids.take().ok_or(Refusal::NO_NUMBER)?;
         let owner = User::of(call);
         self.umems.insert(id, Umem { region, owner, writable });
         create_umem_out::UMEM_ID.set(call.output, id.into());

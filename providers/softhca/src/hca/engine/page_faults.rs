@@ -1,5 +1,6 @@
 //! Page faults: an access to a page that isn't there stops its queue, tells the driver, and is made
-//! again when the driver has brought the page (`resume`; PRM "Page Fault Event"; Linux `hw/mlx5/odp.c`).
+//! again when the driver has brought the page (`resume`; PRM "Page Fault Event"; Linux
+//! `hw/mlx5/odp.c`).
 //!
 //! A requester keeps its place. A responder answers "not ready" (IBTA 9.7.5.2.8), so that the
 //! request comes again; what comes meanwhile is dropped. Datagrams don't come again, and are kept.
@@ -10,7 +11,7 @@ use uverbs_mlx5_prm::eqe::PageFaultType;
 
 use crate::hca::context::QpState;
 use crate::hca::error::{HcaEvent, PageFault};
-use crate::hca::number::Key;
+use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
 use crate::hca::state::faults::{Halt, Stop};
 use crate::hca::state::qp::Qp;
@@ -51,6 +52,11 @@ impl Wanted {
     }
 }
 
+fn tell(common: &mut Common, qpn: Qpn, fault: PageFault) {
+    let Common { events, stats, .. } = common;
+    events.push(HcaEvent::PageFault { qpn, fault }, stats);
+}
+
 /// Stops a requester at the WQE of that index, whose data can't be read or, if it is `fetching`,
 /// whose answer can't be written. False if nobody would bring the page.
 pub(super) fn halt(qp: &mut Qp, common: &mut Common, index: u16, fetching: bool) -> bool {
@@ -67,8 +73,7 @@ pub(super) fn halt(qp: &mut Qp, common: &mut Common, index: u16, fetching: bool)
         false => PageFaultType::REQ_SEND_OR_WRITE,
     };
     let fault = PageFault::Wqe { kind, token, queue: qp.qpn.0, index, packet: 0 };
-    let Common { events, stats, .. } = common;
-    events.push(HcaEvent::PageFault { qpn: qp.qpn, fault }, stats);
+    tell(common, qp.qpn, fault);
     true
 }
 
@@ -78,8 +83,7 @@ pub(super) fn stop(qp: &mut Qp, common: &mut Common, psn: Psn, wanted: Wanted) -
     let receive = matches!(wanted, Wanted::Receive { .. });
     qp.responder.stop = Some(Box::new(Stop { token, psn, receive, held: Vec::new() }));
     let fault = wanted.fault(qp, token);
-    let Common { events, stats, .. } = common;
-    events.push(HcaEvent::PageFault { qpn: qp.qpn, fault }, stats);
+    tell(common, qp.qpn, fault);
     if qp.ctx.service.is_reliable() {
         not_ready(qp, common, psn);
     }

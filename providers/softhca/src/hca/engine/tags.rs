@@ -114,19 +114,20 @@ fn untagged(
     }
 }
 
-/// The buffer of a tag, and whether it may be written; bytes that it has.
+/// The buffer of a tag, if it may be written, and how many bytes it has.
 fn buffer(
     qp: &Qp,
     common: &Common,
     entry: &Tagged,
     landing: Landing,
-) -> Result<Vec<Segment>, Refusal> {
+) -> Result<(Vec<Segment>, u64), Refusal> {
     let who = Who { pd: landing.pd, qpn: qp.qpn };
     let list: Vec<_> = entry.buffer.into_iter().collect();
     for &segment in &list {
         common.keys.check(who, segment, Access::LOCAL_WRITE).map_err(|_| OPERATIONAL)?;
     }
-    Ok(list)
+    let room = list.iter().map(|segment| segment.len).sum();
+    Ok((list, room))
 }
 
 /// An eager message takes a tag. One of several packets says so at once, and again when it is over.
@@ -138,8 +139,7 @@ fn expected(
     header: ibv_tmh,
 ) -> Result<Receive, Refusal> {
     let landing = receives::landing(qp, common, own(qp));
-    let list = buffer(qp, common, &entry, landing)?;
-    let room: u64 = list.iter().map(|segment| segment.len).sum();
+    let (list, room) = buffer(qp, common, &entry, landing)?;
     // Too long for it: the queue pair fails before the tag is used up.
     if (packet.payload().len() - TAG_HEADER) as u64 > room {
         return Err(INVALID);
@@ -227,8 +227,7 @@ fn rendezvous(
         return Err(INVALID);
     };
     let landing = receives::landing(qp, common, own(qp));
-    let list = buffer(qp, common, &entry, landing)?;
-    let room: u64 = list.iter().map(|segment| segment.len).sum();
+    let (list, room) = buffer(qp, common, &entry, landing)?;
     let offloads = qp.ctx.srq.and_then(|srqn| common.srqs.get(srqn).ok()?.ctx.tags);
     let fetches = offloads.is_some_and(|tags| tags.rendezvous)
         && qp.state == QpState::Rts

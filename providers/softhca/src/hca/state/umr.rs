@@ -217,6 +217,7 @@ impl KeyTable {
             // A registration of memory is as the driver made it; a user's queue changes windows and
             // lists.
             _ if !queue.privileged => return Err(KeyFault::Right),
+            _ if !PAGE_SHIFTS.contains(&new.page_shift) => return Err(KeyFault::Range),
             Some(Indirect::Blocks(_)) => give_blocks(umr, bytes.as_deref(), &new, self)?,
             None => give_pages(umr, bytes.as_deref(), &new, self)?,
         }
@@ -352,9 +353,6 @@ fn give_blocks(
     new: &Changed,
     keys: &mut KeyTable,
 ) -> Result<(), KeyFault> {
-    if !PAGE_SHIFTS.contains(&new.page_shift) {
-        return Err(KeyFault::Range);
-    }
     let list = <[mlx5_wqe_umr_klm_seg]>::ref_from_bytes(bytes.unwrap_or_default());
     let list = list.map_err(|_| KeyFault::Range)?;
     if umr.offset + list.len() as u64 > room(keys.key_at(umr.key)?) {
@@ -372,9 +370,6 @@ fn give_pages(
     new: &Changed,
     keys: &mut KeyTable,
 ) -> Result<(), KeyFault> {
-    if !PAGE_SHIFTS.contains(&new.page_shift) {
-        return Err(KeyFault::Range);
-    }
     let room = room(keys.key_at(umr.key)?) * PER_OCTOWORD;
     let need = match new.len {
         // A block of a key of all memory has no end of its own: it ends with its pages

@@ -21,7 +21,7 @@ const LENGTH: u8 = 0x66;
 type Piece = (u64, u32, Key);
 
 /// Posts a copy from the first piece to the second.
-fn post(rig: &mut Rig, end: &mut End, pieces: &[Piece], opmod: u8) {
+pub(super) fn post(rig: &mut Rig, end: &mut End, pieces: &[Piece], opmod: u8) {
     let mut wr = Wr::new(Opcode::MMO);
     // Where an engine tells its result; nothing looks there.
     wr.address = vec![0; 16];

@@ -95,7 +95,7 @@ impl Target {
     }
 }
 
-fn initiator(rig: &mut Rig, host: usize) -> End {
+pub(super) fn initiator(rig: &mut Rig, host: usize) -> End {
     initiator_with(rig, host, |_| {})
 }
 
@@ -107,7 +107,8 @@ pub(super) fn initiator_with(rig: &mut Rig, host: usize, change: impl FnOnce(&mu
     end
 }
 
-fn open(rig: &mut Rig, end: &End, setup: &Setup) {
+/// Brings a queue pair without a peer to RTS.
+pub(super) fn open(rig: &mut Rig, end: &End, setup: &Setup) {
     let hca = &mut rig.hosts[end.host].hca;
     for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
         hca.modify_qp(end.qpn, to, &setup.attrs).unwrap();

@@ -6,10 +6,12 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U32;
 
+use super::copy;
+use super::dynamic::{Target, initiator, open};
 use super::page_faults::{DST, NO_PAGE, Pager, SRC, kinds, request, run, soon, token};
 use crate::hca::dma::ABSENT;
 use crate::hca::testing::*;
-use crate::hca::{Access, DctContext, Mtu, PageFault, QpState, QpTransition, Service};
+use crate::hca::{PageFault, QpState, Service};
 
 const QKEY: u32 = 0x1122_3344;
 
@@ -22,10 +24,7 @@ fn datagrams_wait_for_the_pages_of_a_receive() {
     let mut a = rig.end(0, &setup);
     let mut b = rig.end(1, &Setup { srq: Some(srq.srqn), ..setup.clone() });
     for end in [&a, &b] {
-        let hca = &mut rig.hosts[end.host].hca;
-        for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
-            hca.modify_qp(end.qpn, to, &setup.attrs).unwrap();
-        }
+        open(&mut rig, end, &setup);
     }
     let mut far = Pager::new(&mut rig, 1);
     for slot in 0..20 {
@@ -88,34 +87,9 @@ fn an_unreliable_connection_loses_what_has_no_page() {
 #[test]
 fn a_target_of_dynamic_connections_waits() {
     let mut rig = Rig::new(2);
-    let (mut cq, mut srq) = (rig.cq(1, 8, 64), rig.srq(1, 6, 0, None));
-    let context = DctContext {
-        pd: PD,
-        cq: cq.cqn,
-        srq: srq.srqn,
-        key: 7,
-        user_index: 0,
-        cqe_version: 1,
-        access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
-        pkey_index: 0,
-        path_mtu: Mtu::B1024,
-        min_rnr_timer: 1,
-        counter_set: 0,
-    };
-    let dctn = rig.hosts[1].hca.create_dct(context).unwrap();
-    let mut ends = [0, 0].map(|host| {
-        let setup = Setup { service: Service::Dci, ..Setup::default() };
-        let end = rig.end(host, &setup);
-        for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
-            rig.hosts[0].hca.modify_qp(end.qpn, to, &setup.attrs).unwrap();
-        }
-        end
-    });
+    let mut target = Target::new(&mut rig, 1);
+    let mut ends = [(); 2].map(|()| initiator(&mut rig, 0));
     let (mut near, mut far) = (Pager::new(&mut rig, 0), Pager::new(&mut rig, 1));
-    let mut av = mlx5_wqe_av::default();
-    av.set_dc_key(7);
-    av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(dctn.0).0);
-    av.rgid = rig.hosts[1].address.gid;
     let data = pattern(3000, 1);
     rig.hosts[0].put(SRC, &data);
     for opcode in [Opcode::SEND, Opcode::RDMA_WRITE, Opcode::RDMA_READ] {
@@ -124,10 +98,9 @@ fn a_target_of_dynamic_connections_waits() {
         rig.hosts[1].put(DST, &data);
         for end in &mut ends {
             if opcode == Opcode::SEND {
-                rig.receive_shared(&mut srq, &[(DST, 3000, far.key)]);
+                rig.receive_shared(&mut target.srq, &[(DST, 3000, far.key)]);
             }
-            let mut wr = request(opcode, 3000, near.key, far.key);
-            wr.address = av.as_bytes().to_vec();
+            let wr = target.to(&rig, request(opcode, 3000, near.key, far.key));
             rig.post(end, &wr);
         }
         run(&mut rig, &mut [&mut near, &mut far]);
@@ -136,11 +109,10 @@ fn a_target_of_dynamic_connections_waits() {
         }
         assert_eq!(rig.hosts[1].get(DST, 3000), data);
     }
-    assert_eq!(std::iter::from_fn(|| rig.poll(1, &mut cq)).count(), 2);
+    assert_eq!(target.got(&mut rig).len(), 2);
     // One connection fails, and no other.
     far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
-    let mut wr = request(Opcode::RDMA_WRITE, 64, rig.hosts[0].key, far.key);
-    wr.address = av.as_bytes().to_vec();
+    let wr = target.to(&rig, request(Opcode::RDMA_WRITE, 64, rig.hosts[0].key, far.key));
     rig.post(&mut ends[0], &wr);
     soon(&mut rig);
     far.answer(&mut rig, true);
@@ -154,9 +126,9 @@ fn a_target_of_dynamic_connections_waits() {
     rig.post(&mut ends[1], &wr);
     soon(&mut rig);
     let fault = far.faults(&mut rig)[0];
-    rig.hosts[1].hca.drain_dct(dctn).unwrap();
+    rig.hosts[1].hca.drain_dct(target.dctn).unwrap();
     soon(&mut rig);
-    rig.hosts[1].hca.destroy_dct(dctn).unwrap();
+    rig.hosts[1].hca.destroy_dct(target.dctn).unwrap();
     assert_eq!(far.open(&rig), 0);
     assert!(rig.hosts[1].hca.resume(token(fault), false).is_err());
 }
@@ -170,12 +142,7 @@ fn a_copy_waits_for_its_pages() {
         pager.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
         let data = pattern(9000, 2);
         rig.hosts[0].put(SRC, &data);
-        let mut wr = Wr::new(Opcode::MMO).seg(SRC, 9000, pager.key).seg(DST, 9000, pager.key);
-        wr.address = vec![0; 16];
-        let mut bytes = wr.bytes(a.qpn, a.posted);
-        bytes[0] = 1;
-        rig.write_wqe(&mut a, &bytes);
-        rig.ring(&a);
+        copy::post(&mut rig, &mut a, &[(SRC, 9000, pager.key), (DST, 9000, pager.key)], 1);
         soon(&mut rig);
         assert_eq!(rig.sent(&mut a), []);
         pager.answer(&mut rig, failed);
@@ -198,12 +165,7 @@ fn a_copy_that_waits_is_left_alone() {
     pager.set(&mut rig, last..last + 1, |_| ABSENT);
     let data = pattern(len as usize, 5);
     rig.hosts[0].put(SRC, &data);
-    let mut wr = Wr::new(Opcode::MMO).seg(SRC, len, pager.key).seg(DST, len, pager.key);
-    wr.address = vec![0; 16];
-    let mut bytes = wr.bytes(a.qpn, a.posted);
-    bytes[0] = 1;
-    rig.write_wqe(&mut a, &bytes);
-    rig.ring(&a);
+    copy::post(&mut rig, &mut a, &[(SRC, len, pager.key), (DST, len, pager.key)], 1);
     soon(&mut rig);
     assert_eq!((pager.open(&rig), rig.hosts[0].get(DST, 64)), (1, data[..64].to_vec()));
     rig.hosts[0].put(DST, &[0xee; 64]);

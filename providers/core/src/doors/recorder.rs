@@ -142,11 +142,17 @@ impl Recorder {
         let is_output = attr.len != 0 && attr.flags & UVERBS_ATTR_F_VALID_OUTPUT != 0;
         is_output.then(|| self.read(attr))?
     }
-}
 
-// SAFETY: passes everything on.
-unsafe impl UverbsDoor for Recorder {
-    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+    /// Passes a command on, and gives its record with its result; the log doesn't get it. `None` of
+    /// a command that can't be read.
+    ///
+    /// # Safety
+    ///
+    /// As [`UverbsDoor::ioctl`].
+    pub(super) unsafe fn record(
+        &self,
+        command: &mut [u64],
+    ) -> (Result<(), Errno>, Option<Recorded>) {
         let before: Option<(_, Vec<_>)> = words::parse(command).map(|(header, attrs)| {
             let sent = |attr: ib_uverbs_attr| (attr, self.sent(header.object_id, &attr));
             (header, attrs.map(sent).collect())
@@ -154,23 +160,33 @@ unsafe impl UverbsDoor for Recorder {
         let write_command = super::write_command(command);
         // SAFETY: the caller's own promise.
         let result = unsafe { self.door.ioctl(command) };
-        if let (Some((header, before)), Some((_, after))) = (before, words::parse(command)) {
-            let attrs = before.into_iter().zip(after).map(|((before, sent), after)| RecordedAttr {
-                before,
-                after,
-                sent,
-                received: result.is_ok().then(|| self.received(&after)).flatten(),
-            });
-            let recorded = Recorded {
-                object: header.object_id,
-                method: header.method_id,
-                driver_id: header.driver_id,
-                write_command,
-                attrs: attrs.collect(),
-                result,
-            };
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
-        }
+        let (Some((header, before)), Some((_, after))) = (before, words::parse(command)) else {
+            return (result, None);
+        };
+        let attrs = before.into_iter().zip(after).map(|((before, sent), after)| RecordedAttr {
+            before,
+            after,
+            sent,
+            received: result.is_ok().then(|| self.received(&after)).flatten(),
+        });
+        let recorded = Recorded {
+            object: header.object_id,
+            method: header.method_id,
+            driver_id: header.driver_id,
+            write_command,
+            attrs: attrs.collect(),
+            result,
+        };
+        (result, Some(recorded))
+    }
+}
+
+// SAFETY: passes everything on.
+unsafe impl UverbsDoor for Recorder {
+    unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
+        // SAFETY: the caller's own promise.
+        let (result, recorded) = unsafe { self.record(command) };
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).extend(recorded);
         result
     }
 

@@ -82,9 +82,9 @@ unsafe impl UverbsDoor for Traced {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         let start = Instant::now();
         // SAFETY: the caller's own promise.
-        let result = unsafe { self.recorder.ioctl(command) };
+        let (result, recorded) = unsafe { self.recorder.record(command) };
         let took = start.elapsed().as_nanos();
-        for recorded in self.recorder.take() {
+        if let Some(recorded) = recorded {
             let fields = fields(&recorded);
             self.trace.line(&self.device, "ioctl", format_args!("took={took}\t{fields}"));
         }

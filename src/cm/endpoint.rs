@@ -157,7 +157,10 @@ impl NewEndpoint<Route> {
     ) -> Result<Self, Error> {
         let peer = info.peer.ok_or_else(|| not_of(info, "a client needs the peer's address"))?;
         let connector = Connector::new(peer).port_space(info.space).limit(limit);
-        let connector = info.own.map_or(connector.clone(), |own| connector.from(own));
+        let connector = match info.own {
+            Some(own) => connector.from(own),
+            None => connector,
+        };
         let way = connector.resolve_on(channel)?;
         let (mut qp, ends) = Ends::new(Home::open(way.device()?)?, cap)?;
         way.init(&mut qp)?;

@@ -229,7 +229,10 @@ impl StreamOptions {
 
     fn connect_to(&self, addr: SocketAddr) -> io::Result<RdmaStream> {
         let connector = Connector::new(addr).limit(self.limit);
-        let connector = self.from.map_or(connector.clone(), |from| connector.from(from));
+        let connector = match self.from {
+            Some(from) => connector.from(from),
+            None => connector,
+        };
         let route = connector.resolve_on(self.channel()?)?;
         let domain = Domain::open(&route.device()?)?;
         let (parts, mut qp) = Parts::new(&domain, self)?;

@@ -82,7 +82,10 @@ impl ByArgs {
     /// Streams by the device.
     pub(crate) fn streams(&self, options: StreamOptions) -> Result<StreamOptions, Error> {
         let options = options.limit(self.timeout);
-        Ok(self.device()?.map_or(options.clone(), |device| options.on(&device)))
+        Ok(match self.device()? {
+            Some(device) => options.on(&device),
+            None => options,
+        })
     }
 
     /// The addresses of the server's name.

@@ -91,7 +91,10 @@ impl Options {
             .mappings(self.mappings as u16)
             .backlog(self.backlog);
         let options = if self.v6_only { options.v6_only() } else { options };
-        let options = self.keep_alive_every().map_or(options.clone(), |it| options.keep_alive(it));
+        let options = match self.keep_alive_every() {
+            Some(every) => options.keep_alive(every),
+            None => options,
+        };
         on_device(options)
     }
 

@@ -125,7 +125,10 @@ impl Socket {
             Phase::Listening(_) => return Err(Errno::EINVAL),
         };
         let options = state.options.of_streams()?;
-        let options = own.map_or(options.clone(), |own| options.from(own));
+        let options = match own {
+            Some(own) => options.from(own),
+            None => options,
+        };
         (state.phase, state.error) = (Phase::Connecting, 0);
         let waits = state.status & O_NONBLOCK == 0;
         drop(state);
@@ -178,8 +181,8 @@ impl Socket {
         }
     }
 
-    /// What of `events` (`POLL*`) is there; and where nothing is, the file to wait for, and for what
-    /// of it.
+    /// Which of `events` (`POLL*`) are there, and the file to wait for where none is, with what to
+    /// wait for.
     pub(super) fn look(&self, events: i16) -> (i16, pollfd) {
         let watched = |fd: RawFd, events| pollfd { fd, events, revents: 0 };
         let bit = |is: bool, bit: i16| if is { bit } else { 0 };

@@ -45,7 +45,8 @@ fn try_check() -> Result<Outcome, Outcome> {
     }
 }
 
-/// The oldest version of each dependency of the library's crates that all of them allow.
+/// The oldest version of each dependency of the library's crates. All of them take a dependency's
+/// requirement from the workspace, so there is one.
 fn oldest(metadata: &Value) -> BTreeMap<String, String> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let library = packages.filter(|package| {
@@ -69,9 +70,7 @@ fn oldest(metadata: &Value) -> BTreeMap<String, String> {
 /// `^0.31` begins with 0.31.0.
 fn first(needs: &str) -> String {
     let numbers = needs.trim_start_matches(['^', '=', '~', '>', ' ']);
-    let mut parts = numbers.split('.').chain(["0", "0"]);
-    let three: Vec<&str> = parts.by_ref().take(3).collect();
-    three.join(".")
+    numbers.split('.').chain(["0", "0"]).take(3).collect::<Vec<_>>().join(".")
 }
 
 /// A package that asks for these, and for the library.

@@ -130,19 +130,26 @@ fn mckey_joins_and_sends() {
     }
 }
 
+/// Makes commands of our own tool, on the device with an address. Skips where it isn't known.
+fn our_tool() -> Option<impl Fn(&str, &str) -> Command> {
+    let tool = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty());
+    if tool.is_none() {
+        common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
+    }
+    tool.map(|tool| {
+        move |words: &str, own: &str| {
+            let mut command = Command::new(&tool);
+            command.args(words.split(' ')).args(["-d", &format!("softhca@{own}")]);
+            command
+        }
+    })
+}
+
 /// The C program and our own tool, each as server and as client.
 #[test]
 fn rping_meets_our_own() {
     let Some(stack) = common::c_stack() else { return };
-    let Some(tool) = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty()) else {
-        common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
-        return;
-    };
-    let ours = |words: &str, own: &str| {
-        let mut command = Command::new(&tool);
-        command.args(words.split(' ')).args(["-d", &format!("softhca@{own}")]);
-        command
-    };
+    let Some(ours) = our_tool() else { return };
     let both = addresses();
     let server = program(&stack, "rping -s -a SERVER -C 7 -V -S 4096", &both, &both[0]);
     let words = format!("rping {} -n 7 -s 4096", both[0]);
@@ -191,15 +198,7 @@ fn riostream_writes_into_mapped_memory() {
 #[test]
 fn rstream_meets_our_own() {
     let Some(stack) = common::c_stack() else { return };
-    let Some(tool) = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty()) else {
-        common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
-        return;
-    };
-    let ours = |words: &str, own: &str| {
-        let mut command = Command::new(&tool);
-        command.args(words.split(' ')).args(["-d", &format!("softhca@{own}")]);
-        command
-    };
+    let Some(ours) = our_tool() else { return };
     for (theirs, also) in [("rstream", ""), ("riostream", " --mapped")] {
         let counts = "-s 4096 --count 50 -n 2 --chk";
         let theirs = |end: &str| format!("{theirs} {end} -S 4096 -C 50 -I 2 -T v");

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use uverbs::GRH_LEN;
+
 use crate::trouble::Trouble;
 
 /// What a session sends its messages by.
@@ -32,6 +34,11 @@ impl Kind {
     /// Whether it has READ, WRITE and atomics besides messages.
     pub(crate) fn reaches_memory(self) -> bool {
         self.is_reliable() && self != Self::Stream
+    }
+
+    /// Bytes before the message in a receive.
+    pub(crate) fn head(self) -> usize {
+        if self == Self::Ud { GRH_LEN } else { 0 }
     }
 
     /// The longest message.

@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use uverbs::{
-    AccessFlags, Any, CompletionQueue, Context, DatagramEndpoint, DcTarget, Device, Endpoint,
-    ExposedMemory, ForXrc, GRH_LEN, ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, Uc, Ud,
-    XrcTarget,
+    Any, CompletionQueue, Context, DatagramEndpoint, DcTarget, Device, Endpoint, ExposedMemory,
+    ForXrc, ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, Uc, Ud, XrcTarget,
 };
 
 use crate::kind::Kind;
@@ -48,11 +47,8 @@ impl Receiver {
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(64)?;
         let (way, mut text) = Way::new((&context, &pd, &cq), kind, line)?;
-        let head = if kind == Kind::Ud { GRH_LEN } else { 0 };
-        let slab = pd.slab(head + size.max(1), count as usize)?;
-        let access =
-            AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        let memory = pd.expose(8 + size.next_multiple_of(8), access)?;
+        let slab = pd.slab(kind.head() + size.max(1), count as usize)?;
+        let memory = pd.expose(8 + size.next_multiple_of(8), local().access)?;
         let at = memory.remote(0);
         text.push_str(&format!(" memory={:x}:{:x}", at.addr, at.rkey));
         Ok((Self { kind, way, cq, memory, slab, size }, text))
@@ -101,7 +97,7 @@ impl Receiver {
             }
             next = message + 1;
             let frame = done.frame.ok_or(wrong(0))?;
-            let head = if kind == Kind::Ud { GRH_LEN } else { 0 };
+            let head = kind.head();
             let len = done.byte_len as usize;
             if len != head + self.size {
                 return Err(wrong(len));

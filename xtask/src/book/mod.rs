@@ -6,8 +6,9 @@ mod draw;
 mod names;
 mod pages;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::step::{Outcome, Steps};
 
@@ -35,6 +36,21 @@ fn outcome(result: Result<String, String>) -> Outcome {
         Ok(counted) => Outcome::Counted(counted),
         Err(why) => Outcome::Failed(why),
     }
+}
+
+/// The files of a folder and of those in it whose names end so.
+fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>, String> {
+    let mut found = BTreeSet::new();
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            found.extend(files(&path, extension)?);
+        } else if path.extension().is_some_and(|end| end == extension) {
+            found.insert(path);
+        }
+    }
+    Ok(found)
 }
 
 /// Reads a file, or says which one couldn't be.

@@ -2,12 +2,11 @@
 //! tables say of other libraries' names is in the source.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
-use super::{PAGES, read};
+use super::{PAGES, files, read};
 
 /// The enums, by the file that declares them.
 const ENUMS: [(&str, &str); 4] = [
@@ -27,7 +26,9 @@ const SOURCES: [&str; 4] =
 pub(super) fn check() -> Result<usize, String> {
     let mut source = String::new();
     for folder in SOURCES {
-        gather(Path::new(folder), &mut source)?;
+        for file in files(Path::new(folder), "rs")? {
+            source += &read(&file)?;
+        }
     }
     let words: HashSet<&str> = source.split(|c| !is_word(c)).collect();
     for page in MIGRATIONS {
@@ -42,20 +43,6 @@ pub(super) fn check() -> Result<usize, String> {
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
-}
-
-/// The text of all Rust files of a folder.
-fn gather(folder: &Path, text: &mut String) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_dir() {
-            gather(&path, text)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            *text += &read(&path)?;
-        }
-    }
-    Ok(())
 }
 
 /// Words of code in the second column of tables that aren't among these.

@@ -1,10 +1,9 @@
 //! What pages include and where they lead: each file, anchor and heading is there.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::read;
+use super::{files, read};
 
 /// What an include looks like: `{{#include PATH}}`, or `{{#include PATH:ANCHOR}}`.
 const INCLUDE: &str = "{{#include ";
@@ -16,7 +15,7 @@ pub(super) fn check(folder: &Path) -> Result<usize, String> {
     let text = read(&summary)?;
     let listed: BTreeSet<PathBuf> =
         links(&text).iter().map(|link| normal(&folder.join(link.target()))).collect();
-    let there = markdown(folder)?;
+    let there = files(folder, "md")?;
     let mut wrong = Vec::new();
     for page in there.iter().filter(|page| !listed.contains(*page) && **page != summary) {
         wrong.push(format!("{} isn't in SUMMARY.md", page.display()));
@@ -25,21 +24,6 @@ pub(super) fn check(folder: &Path) -> Result<usize, String> {
         wrong.extend(faults(page)?);
     }
     if wrong.is_empty() { Ok(there.len() - 1) } else { Err(wrong.join("; ")) }
-}
-
-/// The pages of a folder and of those in it.
-fn markdown(folder: &Path) -> Result<BTreeSet<PathBuf>, String> {
-    let mut pages = BTreeSet::new();
-    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_dir() {
-            pages.extend(markdown(&path)?);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            pages.insert(path);
-        }
-    }
-    Ok(pages)
 }
 
 /// What is wrong with a page.
@@ -205,6 +189,8 @@ pub(super) fn normal(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

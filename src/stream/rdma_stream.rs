@@ -216,7 +216,8 @@ impl RdmaStream {
         self.waiting.run(Limit::Now, |engine| engine.read(to))
     }
 
-    /// Reads what is there without taking it: the next read gives the same bytes. Waits as reads do.
+    /// Reads what is there without taking it: the next read gives the same bytes. Waits as a read
+    /// does.
     ///
     /// # Errors
     ///

@@ -59,26 +59,53 @@ macro_rules! modules {
 
 fn rust_side() -> Vec<Module> {
     modules! {
-        caps: cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap odp_scheme_cap odp_per_transport_service_cap roce_cap per_protocol_networking_offload_caps flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
-        nic: query_nic_vport_context_out modify_nic_vport_context_in modify_nic_vport_field_select nic_vport_context mac_address_layout set_roce_address_in roce_addr_layout;
-        sq: sqc rqc create_sq_in create_sq_out modify_sq_in destroy_sq_in query_sq_in query_sq_out create_rq_in create_rq_out modify_rq_in destroy_rq_in query_rq_in query_rq_out;
-        steering: tisc create_tis_in create_tis_out destroy_tis_in tirc rx_hash_field_select create_tir_in create_tir_out modify_tir_in modify_tir_bitmask destroy_tir_in rqtc rq_num create_rqt_in create_rqt_out modify_rqt_in rqt_bitmask destroy_rqt_in;
-        flow: fte_match_set_lyr_2_4 fte_match_set_misc fte_match_param flow_table_context create_flow_table_in create_flow_table_out modify_flow_table_in destroy_flow_table_in set_flow_table_root_in create_flow_group_in create_flow_group_out destroy_flow_group_in flow_context dest_format_struct flow_counter_list set_fte_in delete_fte_in alloc_flow_counter_in alloc_flow_counter_out dealloc_flow_counter_in query_flow_counter_in query_flow_counter_out traffic_counter;
+        caps: cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap odp_scheme_cap
+            odp_per_transport_service_cap roce_cap per_protocol_networking_offload_caps
+            flow_table_nic_cap flow_table_prop_layout flow_table_fields_supported;
+        nic: query_nic_vport_context_out modify_nic_vport_context_in modify_nic_vport_field_select
+            nic_vport_context mac_address_layout set_roce_address_in roce_addr_layout;
+        sq: sqc rqc create_sq_in create_sq_out modify_sq_in destroy_sq_in query_sq_in query_sq_out
+            create_rq_in create_rq_out modify_rq_in destroy_rq_in query_rq_in query_rq_out;
+        steering: tisc create_tis_in create_tis_out destroy_tis_in tirc rx_hash_field_select
+            create_tir_in create_tir_out modify_tir_in modify_tir_bitmask destroy_tir_in rqtc rq_num
+            create_rqt_in create_rqt_out modify_rqt_in rqt_bitmask destroy_rqt_in;
+        flow: fte_match_set_lyr_2_4 fte_match_set_misc fte_match_param flow_table_context
+            create_flow_table_in create_flow_table_out modify_flow_table_in destroy_flow_table_in
+            set_flow_table_root_in create_flow_group_in create_flow_group_out destroy_flow_group_in
+            flow_context dest_format_struct flow_counter_list set_fte_in delete_fte_in
+            alloc_flow_counter_in alloc_flow_counter_out dealloc_flow_counter_in
+            query_flow_counter_in query_flow_counter_out traffic_counter;
         cq: cqc create_cq_in create_cq_out destroy_cq_in query_cq_in query_cq_out modify_cq_in;
         eq: eqc create_eq_in create_eq_out destroy_eq_in query_eq_in query_eq_out;
-        hca: query_pages_in query_pages_out manage_pages_in manage_pages_out query_issi_out set_issi_in query_adapter_out query_adapter_param_block teardown_hca_in query_hca_cap_out set_hca_cap_in access_register_in access_register_out set_driver_version_in query_special_contexts_out;
+        hca: query_pages_in query_pages_out manage_pages_in manage_pages_out query_issi_out
+            set_issi_in query_adapter_out query_adapter_param_block teardown_hca_in
+            query_hca_cap_out set_hca_cap_in access_register_in access_register_out
+            set_driver_version_in query_special_contexts_out;
         iseg: initial_seg;
-        dct: dctc create_dct_in create_dct_out drain_dct_in destroy_dct_in query_dct_in query_dct_out arm_dct_in;
+        dct: dctc create_dct_in create_dct_out drain_dct_in destroy_dct_in query_dct_in
+            query_dct_out arm_dct_in;
         mcast: attach_to_mcg_in detach_from_mcg_in;
-        memic: device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in modify_memic_in modify_memic_out;
+        memic: device_mem_cap alloc_memic_in alloc_memic_out dealloc_memic_in modify_memic_in
+            modify_memic_out;
         general: general_obj_in_cmd_hdr general_obj_out_cmd_hdr general_obj_create_param;
-        mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out page_fault_resume_in trans_page_fault_info;
-        qp: ads qpc create_qp_in create_qp_out destroy_qp_in rst2init_qp_in query_qp_in query_qp_out;
+        mkey: mkc create_mkey_in create_mkey_out destroy_mkey_in query_mkey_in query_mkey_out
+            page_fault_resume_in trans_page_fault_info;
+        qp: ads qpc create_qp_in create_qp_out destroy_qp_in rst2init_qp_in query_qp_in
+            query_qp_out;
         register: ptys_reg pmtu_reg pvlc_reg paos_reg ppcnt_reg;
-        rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in xrqc tag_matching_topology_context create_xrq_in create_xrq_out destroy_xrq_in query_xrq_in query_xrq_out arm_rq_in;
-        simple: alloc_uar_out dealloc_uar_in alloc_pd_out dealloc_pd_in alloc_xrcd_out dealloc_xrcd_in alloc_transport_domain_out dealloc_transport_domain_in create_uctx_in create_uctx_out destroy_uctx_in alloc_q_counter_out dealloc_q_counter_in;
+        rq: wq rmpc create_rmp_in create_rmp_out modify_rmp_in rmp_bitmask destroy_rmp_in
+            query_rmp_in query_rmp_out xrc_srqc create_xrc_srq_in create_xrc_srq_out
+            destroy_xrc_srq_in query_xrc_srq_in query_xrc_srq_out arm_xrc_srq_in xrqc
+            tag_matching_topology_context create_xrq_in create_xrq_out destroy_xrq_in query_xrq_in
+            query_xrq_out arm_rq_in;
+        simple: alloc_uar_out dealloc_uar_in alloc_pd_out dealloc_pd_in alloc_xrcd_out
+            dealloc_xrcd_in alloc_transport_domain_out dealloc_transport_domain_in create_uctx_in
+            create_uctx_out destroy_uctx_in alloc_q_counter_out dealloc_q_counter_in;
         umem: umem create_umem_in create_umem_out destroy_umem_in;
-        vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out query_vport_counter_out query_q_counter_in query_q_counter_out traffic_counter;
+        vport: query_hca_vport_context_in query_hca_vport_context_out hca_vport_context
+            query_hca_vport_gid_in query_hca_vport_gid_out query_hca_vport_pkey_in
+            query_hca_vport_pkey_out query_vport_state_out mad_ifc_in mad_ifc_out
+            query_vport_counter_out query_q_counter_in query_q_counter_out traffic_counter;
     }
     .into()
 }

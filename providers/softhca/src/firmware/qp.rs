@@ -333,7 +333,7 @@ impl Firmware {
     }
 }
 
-/// Streams of an initiator of dynamic connections; one that stops at the first error is one without.
+/// Streams of an initiator of dynamic connections; one that stops at the first error has none.
 fn streams(context: &[u8]) -> Option<DciStreams> {
     let log_channels = qpc::LOG_NUM_DCI_STREAM_CHANNELS.get(context) as u8;
     let log_errored = qpc::LOG_NUM_DCI_ERRORED_STREAMS.get(context) as u8;

@@ -161,7 +161,8 @@ pub(super) static TABLE: &[Entry] = table! {
     DESTROY_MKEY destroy_mkey Initialized SHORT, NOTHING;
     ALLOC_MEMIC alloc_memic Initialized memic::alloc_memic_in::SIZE, SHORT;
     DEALLOC_MEMIC dealloc_memic Initialized memic::dealloc_memic_in::SIZE, NOTHING;
-    MODIFY_MEMIC modify_memic Initialized memic::modify_memic_in::SIZE, memic::modify_memic_out::SIZE;
+    MODIFY_MEMIC modify_memic Initialized memic::modify_memic_in::SIZE,
+        memic::modify_memic_out::SIZE;
     QUERY_MKEY query_mkey Initialized SHORT, QUERY_MKEY_OUT;
     PAGE_FAULT_RESUME page_fault_resume Initialized mkey::page_fault_resume_in::SIZE, NOTHING;
 };

@@ -226,8 +226,8 @@ pub struct SrqContext {
     pub tags: Option<TagSrq>,
 }
 
-/// Additions of an SRQ that matches tags: messages of reliable connections begin with a header whose
-/// tag finds a buffer in a list (rdma-core `Documentation/tag_matching.md`).
+/// Additions of an SRQ that matches tags: messages of reliable connections begin with a header,
+/// whose tag finds a buffer in a list (rdma-core `Documentation/tag_matching.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagSrq {
     /// CQN for what lands here, and for changes of the list.

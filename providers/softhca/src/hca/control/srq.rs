@@ -40,8 +40,8 @@ impl Hca {
         Ok(self.common.srqs.get(srqn)?.ctx.limit)
     }
 
-    /// Of an SRQ that matches tags: the place of the next tag, and the counts of messages that found
-    /// none, software's and the device's. Zeros of another.
+    /// Of an SRQ that matches tags: the place of the next tag, and how many messages found none, by
+    /// software's count and by the device's. Zeros of another SRQ.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].

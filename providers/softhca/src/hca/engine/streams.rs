@@ -1,7 +1,8 @@
 //! Streams of a DC initiator (rdma-core `man/mlx5dv_dci_stream_id_reset.3.md`): an error stops its
-//! stream alone. The work requests of a stopped stream flush, in their turn, until the driver resets
-//! the stream; those of the others go on, on another connection, since the error ended the one that
-//! it happened on. With as many streams stopped as the initiator was made for, it fails.
+//! own stream alone. Work requests of a stopped stream are flushed, each in its turn, until the
+//! driver resets the stream. Those of the other streams go on. They take a new connection, since
+//! the error ended the old one. The initiator fails when as many streams have stopped as it was
+//! made for.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;

@@ -1,9 +1,10 @@
 //! Tag matching (rdma-core `Documentation/tag_matching.md`): messages of reliable connections find
 //! their buffers in their SRQ's list, by the header that they begin with.
 //!
-//! A message that finds a tag goes to its buffer, without the header. A rendezvous message has
-//! nothing else: the device fetches the data by a READ on the same connection, and tells the peer by
-//! a message of its own. All others take a receive of the SRQ and go there whole.
+//! A message that finds a tag goes to the tag's buffer, without the header. A rendezvous message
+//! is a header alone: the device fetches the data by a READ on the same connection, and then sends
+//! the peer a message that says so. All other messages take a receive of the SRQ and go there
+//! whole.
 
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_TMC_SUCCESS};
 use uverbs_mlx5_prm::opcode::Opcode;

@@ -32,12 +32,15 @@ pub(crate) fn all(steps: &mut Steps) {
         test.env("RUST_TEST_THREADS", "4");
         run_tests(test, 30 * MINUTES)
     });
-    steps.step("simulation", crate::simulate::usual);
+    // The simulation is a minute on one thread, which leaves the other processor to these.
+    steps.two_at_a_time(vec![
+        ("simulation".to_owned(), Box::new(crate::simulate::usual)),
+        ("fences".to_owned(), Box::new(crate::fences::order)),
+        ("fences, aarch64".to_owned(), Box::new(crate::fences::aarch64)),
+        ("documentation".to_owned(), Box::new(documentation)),
+        ("API".to_owned(), Box::new(|| crate::api::check(false))),
+    ]);
     steps.step("fuzz", crate::fuzz::usual);
-    steps.step("fences", crate::fences::order);
-    steps.step("fences, aarch64", crate::fences::aarch64);
-    steps.step("documentation", documentation);
-    steps.step("API", || crate::api::check(false));
     crate::book::steps(steps, false);
     steps.step("dependencies", tree::check);
     steps.step("dependencies' licences", || {

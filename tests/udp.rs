@@ -66,6 +66,9 @@ fn shared_memory_is_found_by_itself() {
         assert_eq!((shared.met, shared.joined, shared.left, shared.broken), (1, 1, 0, 0));
         assert_eq!((udp.sent, udp.received), (0, 0), "{udp:?}");
         assert_eq!(device.stats().retransmits, 0);
+        // Long messages were copied once.
+        assert!(shared.lent > 20 && shared.taken > 20, "{shared:?}");
+        assert_eq!((shared.unread, shared.recalled), (0, 0), "{shared:?}");
     }
 }
 

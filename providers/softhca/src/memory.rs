@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::hca::{Dma, DmaFault};
 use crate::kernel::user::probe;
+use crate::wire::Loan;
 use crate::{copy, guard};
 
 /// No mapping is below this (`vm.mmap_min_addr` is a page at least): what is there is a null
@@ -78,6 +79,21 @@ impl Dma for ProcessDma {
             at += 1;
         }
         Ok(())
+    }
+
+    fn take(&self, addr: u64, loan: &Loan, from: u64, len: usize) -> Result<(), DmaFault> {
+        checked(addr, len, 1)?;
+        // As in `write`.
+        fence(Ordering::Release);
+        // SAFETY: in a region that the client keeps mapped (module docs), for its device to write.
+        match unsafe { loan.read(from, addr, len as u64) } {
+            true => Ok(()),
+            false => Err(DmaFault { addr, len: len as u64 }),
+        }
+    }
+
+    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
+        checked(addr, usize::try_from(len).ok()?, 1).is_ok().then_some(addr)
     }
 
     fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {

@@ -56,7 +56,7 @@ fn frame(scene: &Scene, to: usize, genuine: bool, bytes: Vec<u8>) -> Frame {
     // On its way it met with congestion, if its sender wants to hear of that.
     let asks = bytes.get(4).is_some_and(|byte| byte & Bth::NOTIFIABLE != 0);
     let route = Route::new(if asks { 3 } else { 0 }, 0, 0);
-    Frame { src, dst: scene.rig.hosts[to].address, route, bytes }
+    Frame { src, dst: scene.rig.hosts[to].address, route, bytes, loan: None }
 }
 
 /// A packet to a queue pair of a host, or its target of dynamic connections.

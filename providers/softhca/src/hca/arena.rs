@@ -106,6 +106,12 @@ impl Dma for Arena {
         Ok(())
     }
 
+    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
+        let at = addr.checked_sub(BASE)?;
+        let inside = at.checked_add(len)? <= self.words.len() as u64 * 8;
+        inside.then(|| self.words.as_ptr().expose_provenance() as u64 + at)
+    }
+
     fn load_u32(&self, addr: u64) -> Result<u32, DmaFault> {
         self.word(addr, 4)?;
         let mut bytes = [0; 4];

@@ -80,8 +80,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn count(&mut self, bytes: u64) {
-        self.packets += 1;
+    pub(super) fn count(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
         self.octets += bytes;
     }
 }

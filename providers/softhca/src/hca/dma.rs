@@ -8,6 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::hca::payload::Payload;
+use crate::wire::Loan;
+
 /// An access that the host refused: unmapped, out of bounds, or misaligned for an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaFault {
@@ -46,6 +49,23 @@ pub trait Dma: Send + fmt::Debug {
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault>;
+    /// Copies `len` bytes of a loan, from an offset on, to `addr`.
+    fn take(&self, addr: u64, loan: &Loan, from: u64, len: usize) -> Result<(), DmaFault> {
+        let mut bytes = [0; 4096];
+        for done in (0..len).step_by(bytes.len()) {
+            let part = &mut bytes[..(len - done).min(4096)];
+            if !loan.copy(from + done as u64, part) {
+                return Err(DmaFault { addr, len: len as u64 });
+            }
+            self.write(addr + done as u64, part)?;
+        }
+        Ok(())
+    }
+    /// Where bytes lie in this process, if another process may read them there.
+    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
+        let _ = (addr, len);
+        None
+    }
     /// Has the host make `len` bytes from `addr` accessible, to be written if `write`: what an
     /// access to memory that isn't pinned begins with.
     fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {
@@ -79,6 +99,12 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault> {
         (**self).fetch_update_u64(addr, update)
+    }
+    fn take(&self, addr: u64, loan: &Loan, from: u64, len: usize) -> Result<(), DmaFault> {
+        (**self).take(addr, loan, from, len)
+    }
+    fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
+        (**self).in_process(addr, len)
     }
     fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {
         (**self).fault_in(addr, len, write)
@@ -264,7 +290,13 @@ impl Region {
     }
 
     /// Copies into the region, page by page.
-    pub fn write(&self, dma: &dyn Dma, offset: u64, data: &[u8]) -> Result<(), DmaFault> {
+    pub fn write<'a>(
+        &self,
+        dma: &dyn Dma,
+        offset: u64,
+        data: impl Into<Payload<'a>>,
+    ) -> Result<(), DmaFault> {
+        let data = data.into();
         if *self == Region::Void {
             return Ok(());
         }
@@ -273,7 +305,7 @@ impl Region {
         while done < data.len() {
             let (addr, run) = self.span(offset + done as u64, (data.len() - done) as u64, true)?;
             let end = done + run as usize;
-            dma.write(addr, &data[done..end])?;
+            data.part(done, end).write(dma, addr)?;
             done = end;
         }
         Ok(())
@@ -303,7 +335,7 @@ mod tests {
         };
         assert!(region.is_sound());
         let data: Vec<u8> = (0..48).collect();
-        region.write(&arena, 0, &data).unwrap();
+        region.write(&arena, 0, &data[..]).unwrap();
         let mut back = vec![0; 48];
         region.read(&arena, 0, &mut back).unwrap();
         assert_eq!(back, data);

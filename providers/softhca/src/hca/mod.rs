@@ -30,6 +30,7 @@ pub mod dma;
 pub mod error;
 pub mod indirect;
 pub mod number;
+pub mod payload;
 pub mod stats;
 
 mod control;

@@ -55,6 +55,28 @@ impl Hca {
 }
 
 impl Host {
+    pub(crate) fn on(
+        wire: Box<dyn Wire>,
+        address: Address,
+        link: LinkControl,
+        config: &HcaConfig,
+    ) -> Host {
+        let arena = Arena::new(ARENA_LEN);
+        let mut hca = Hca::new(
+            HcaConfig { min_ack_timeout: 0, ..config.clone() },
+            Box::new(arena.clone()),
+            wire,
+        );
+        hca.set_addresses(&[address.gid], 0);
+        // Pages in reverse order: a translation that ignores the list shows.
+        let pages = (0..BUF_LEN >> 12).rev().map(|page| BASE + (page << 12)).collect();
+        let buf = Region::Pages { page_shift: 12, offset: 0, pages, len: BUF_LEN };
+        let next = BASE + BUF_LEN;
+        let mut host = Host { hca, arena, address, link, key: Key(0), buf, next };
+        host.key = Key(host.key(PD, BUF_LEN, Access::all()));
+        host
+    }
+
     pub(crate) fn alloc(&mut self, len: u64, align: u64) -> u64 {
         let at = self.next.next_multiple_of(align);
         self.next = at + len;
@@ -349,20 +371,7 @@ impl Rig {
                     true => Box::new(port),
                     false => Box::new(Faulty::new(port, seed + n as u64, faults)),
                 };
-                let arena = Arena::new(ARENA_LEN);
-                let mut hca = Hca::new(
-                    HcaConfig { min_ack_timeout: 0, ..config.clone() },
-                    Box::new(arena.clone()),
-                    wire,
-                );
-                hca.set_addresses(&[gid], 0);
-                // Pages in reverse order: a translation that ignores the list shows.
-                let pages = (0..BUF_LEN >> 12).rev().map(|page| BASE + (page << 12)).collect();
-                let buf = Region::Pages { page_shift: 12, offset: 0, pages, len: BUF_LEN };
-                let next = BASE + BUF_LEN;
-                let mut host = Host { hca, arena, address, link, key: Key(0), buf, next };
-                host.key = Key(host.key(PD, BUF_LEN, Access::all()));
-                host
+                Host::on(wire, address, link, &config)
             })
             .collect();
         Rig { hosts, fabric, now: Duration::ZERO, padded: false }

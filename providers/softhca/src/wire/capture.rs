@@ -312,7 +312,7 @@ mod tests {
         let builder = PacketBuilder::new(Opcode::RC_SEND_ONLY, 0x123, Psn::new(7)).icrc(false);
         builder.emit(b"payload!", &mut bytes).unwrap();
         let [src, dst] = [src, dst].map(|gid| Address { gid, lid: 0 });
-        Frame { src, dst, route: Route::new(0x6a, 5, 33), bytes }
+        Frame { src, dst, route: Route::new(0x6a, 5, 33), bytes, loan: None }
     }
 
     fn mapped(last: u8) -> [u8; 16] {

@@ -13,7 +13,7 @@ fn lid(lid: u16) -> Address {
 }
 
 fn frame(src: Address, dst: Address, n: u8) -> Frame {
-    Frame { src, dst, route: Route::default(), bytes: vec![n] }
+    Frame { src, dst, route: Route::default(), bytes: vec![n], loan: None }
 }
 
 fn numbers(port: &mut FabricPort) -> Vec<u8> {
@@ -202,8 +202,13 @@ fn threads_share_a_fabric() {
             std::thread::spawn(move || {
                 for n in 0..FRAMES {
                     let bytes = n.to_be_bytes().to_vec();
-                    let mut next =
-                        Frame { src: gid(id), dst: gid(9), route: Route::default(), bytes };
+                    let mut next = Frame {
+                        src: gid(id),
+                        dst: gid(9),
+                        route: Route::default(),
+                        bytes,
+                        loan: None,
+                    };
                     while let Err(WireFull(back)) = port.transmit(next) {
                         next = back;
                         std::thread::yield_now();

@@ -8,7 +8,13 @@ const HERE: Address = Address { gid: [1; 16], lid: 0 };
 const US: Duration = Duration::from_micros(1);
 
 fn frame(n: u32) -> Frame {
-    Frame { src: HERE, dst: HERE, route: Route::default(), bytes: n.to_be_bytes().to_vec() }
+    Frame {
+        src: HERE,
+        dst: HERE,
+        route: Route::default(),
+        bytes: n.to_be_bytes().to_vec(),
+        loan: None,
+    }
 }
 
 fn number(frame: &Frame) -> u32 {

@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::shared::{Offer, SharedControl, SharedWire};
 use super::udp::{UdpControl, UdpWire};
-use super::{Address, Frame, Wire, WireFull};
+use super::{Address, Frame, Lent, Span, Wire, WireFull};
 
 /// How long sockets are not looked at while rings are. They wake a device that sleeps in any case.
 const LOOK: Duration = Duration::from_micros(10);
@@ -142,6 +142,18 @@ impl Wire for HostWire {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.epoll.0.as_fd())
+    }
+
+    fn take_loans(&mut self) {
+        self.shared.take_loans();
+    }
+
+    fn lends(&self, to: Address) -> bool {
+        self.shared.lends(to)
+    }
+
+    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
+        self.shared.lend(frame, spans, packets)
     }
 
     fn mark(&self, to: Address) -> Option<u64> {

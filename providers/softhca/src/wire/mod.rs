@@ -32,7 +32,7 @@ pub mod opcode;
 pub mod packet;
 pub mod psn;
 pub mod shared;
-mod spare;
+pub(crate) mod spare;
 pub mod syndrome;
 pub mod timers;
 pub mod udp;
@@ -48,7 +48,7 @@ pub use self::host::HostWire;
 pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transport};
 pub use self::packet::{Packet, PacketError};
 pub use self::psn::Psn;
-pub use self::shared::{SharedControl, SharedStats};
+pub use self::shared::{Lent, Loan, SharedControl, SharedStats, Span};
 pub use self::syndrome::{NakCode, Syndrome};
 pub use self::udp::{UdpControl, UdpStats, UdpWire};
 
@@ -147,6 +147,17 @@ pub struct Frame {
     pub route: Route,
     /// BTH, extension headers, payload, pad, ICRC.
     pub bytes: Vec<u8>,
+    /// The payload, if it stayed in its sender's memory. It may be that of several packets of a
+    /// message, of which this has the headers: those of the first and the last. Their PSNs follow
+    /// each other, and its own is the first.
+    pub loan: Option<Box<Loan>>,
+}
+
+impl Frame {
+    /// Packets that it is or stands for.
+    pub(crate) fn packets(&self) -> u64 {
+        self.loan.as_ref().map_or(1, |loan| loan.packets().into())
+    }
 }
 
 /// The wire has no room now; the frame comes back.
@@ -174,6 +185,26 @@ pub trait Wire: Send + fmt::Debug {
 
     /// The next frame that has arrived, if any. Never waits.
     fn receive(&mut self) -> Option<Frame>;
+
+    /// From here on frames that arrive may have a [loan](Frame::loan). A wire that looks into
+    /// frames doesn't pass this on, and sees none.
+    fn take_loans(&mut self) {}
+
+    /// Whether the end with this address takes loans, and reaches this process's memory.
+    fn lends(&self, to: Address) -> bool {
+        let _ = to;
+        false
+    }
+
+    /// Sends a frame whose payload, of so many packets, lies in this process's memory, and stays
+    /// there until it is acknowledged or what this gives is dropped.
+    ///
+    /// # Errors
+    /// The frame comes back where it can't be lent now.
+    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
+        let _ = (spans, packets);
+        Err(frame)
+    }
 
     /// A buffer to build a frame in; what is in it is arbitrary. A wire that copies what it sends
     /// gives one that was used before.
@@ -263,6 +294,15 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn receive(&mut self) -> Option<Frame> {
         (**self).receive()
+    }
+    fn take_loans(&mut self) {
+        (**self).take_loans();
+    }
+    fn lends(&self, to: Address) -> bool {
+        (**self).lends(to)
+    }
+    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
+        (**self).lend(frame, spans, packets)
     }
     fn spare(&mut self) -> Vec<u8> {
         (**self).spare()

@@ -145,6 +145,14 @@ impl<'a> Packet<'a> {
     pub fn layout(&self) -> Layout {
         self.layout
     }
+    /// The same headers with another payload.
+    #[must_use]
+    pub(crate) fn carrying<'b>(&self, payload: &'b [u8]) -> Packet<'b>
+    where
+        'a: 'b,
+    {
+        Packet { payload, ..*self }
+    }
     /// The payload without its pad.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {

@@ -140,6 +140,7 @@ fn a_function_that_nobody_uses_has_no_link() {
             dst,
             route: Route::default(),
             bytes: vec![0; 12],
+            loan: None,
         })
         .unwrap();
         fabric.stats().dead_link

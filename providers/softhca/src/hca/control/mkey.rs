@@ -31,7 +31,9 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`], and [`HcaError::BadParam`] as [`Hca::create_mkey`].
     pub fn modify_mkey(&mut self, key: Key, ctx: MkeyContext) -> Result<(), HcaError> {
-        self.common.keys.modify(key, ctx)
+        self.common.keys.modify(key, ctx)?;
+        self.recall();
+        Ok(())
     }
 
     /// A key as it is now: work requests may have changed it.
@@ -48,6 +50,8 @@ impl Hca {
     /// # Errors
     /// [`HcaError::BadHandle`].
     pub fn destroy_mkey(&mut self, key: Key) -> Result<(), HcaError> {
-        self.common.keys.destroy(key)
+        self.common.keys.destroy(key)?;
+        self.recall();
+        Ok(())
     }
 }

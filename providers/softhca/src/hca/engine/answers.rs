@@ -25,7 +25,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
         match emit(qp, common, answer) {
             Ok((bytes, rest)) => {
                 let path = &qp.attrs.path;
-                let frame = Frame { src: path.src, dst: path.dst, route: path.route(), bytes };
+                let frame =
+                    Frame { src: path.src, dst: path.dst, route: path.route(), bytes, loan: None };
                 common.port.send(frame, &mut common.stats);
                 match (rest, qp.responder.answers.front_mut()) {
                     (Some(rest), Some(front)) => *front = rest,

@@ -110,7 +110,7 @@ impl Targets {
         let Some(dct) = self.dcts.get_mut(&dctn) else { return false };
         let Some(connection) = dct.connections.get_mut(&peer) else { return false };
         connection.seen = common.now;
-        if !responder::receive(&mut connection.qp, common, packet) {
+        if !responder::receive(&mut connection.qp, common, packet, None) {
             return false;
         }
         connection.flush(common);

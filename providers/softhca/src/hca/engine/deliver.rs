@@ -19,6 +19,10 @@ impl Hca {
             self.common.stats.malformed += 1;
             return;
         };
+        if frame.loan.is_some() && !self.takes_loan(&packet) {
+            self.common.stats.dropped += 1;
+            return;
+        }
         let qpn = match packet.bth().dest_qp() {
             MULTICAST_QPN => return self.deliver_to_group(&packet, frame),
             1 if self.special[1].is_none() => {
@@ -51,7 +55,10 @@ impl Hca {
                     }
                     // An initiator has no other half.
                     true if qp.ctx.service == Service::Dci => false,
-                    true => responder::receive(qp, &mut self.common, &packet),
+                    true => {
+                        let loan = frame.loan.as_deref();
+                        responder::receive(qp, &mut self.common, &packet, loan)
+                    }
                     false => replies::receive(qp, &mut self.common, &packet),
                 }
             }
@@ -65,6 +72,15 @@ impl Hca {
         } else {
             self.common.stats.dropped += 1;
         }
+    }
+
+    /// Whether a packet is one whose payload its sender may have lent.
+    fn takes_loan(&self, packet: &Packet<'_>) -> bool {
+        let layout = packet.layout();
+        let qp = self.qps.get(&Qpn(packet.bth().dest_qp()));
+        qp.is_some_and(|qp| qp.ctx.service == Service::Rc)
+            && matches!(layout.operation, Operation::Send | Operation::Write)
+            && packet.payload().is_empty()
     }
 
     /// A copy for each member (IBTA 10.5.2).

@@ -32,7 +32,13 @@ impl Hca {
             .icrc(self.common.port.needs_icrc());
         let mut bytes = Vec::new();
         if packet.emit(payload, &mut bytes).is_ok() {
-            self.common.mads.leave(Frame { src, dst, route: Route::new(0, 0, 0), bytes });
+            self.common.mads.leave(Frame {
+                src,
+                dst,
+                route: Route::new(0, 0, 0),
+                bytes,
+                loan: None,
+            });
             self.transmit_mads();
         }
     }

@@ -2,8 +2,8 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
-use crate::hca::engine::page_faults;
 use crate::hca::engine::requester::{complete_front, fail, go_back, retire};
+use crate::hca::engine::{loans, page_faults};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
@@ -206,6 +206,11 @@ fn refused(qp: &mut Qp, common: &mut Common, code: NakCode) {
         // soft-RoCE refuses each packet behind one that it wasn't ready for. It says nothing new:
         // all of them are sent again, when the peer's time is over.
         NakCode::PSN_SEQUENCE if qp.requester.rnr_timer.is_some() => return,
+        NakCode::PSN_SEQUENCE if loans::are_refused(qp) => {
+            let oldest = qp.requester.oldest;
+            qp.requester.seek(oldest);
+            return;
+        }
         NakCode::PSN_SEQUENCE => {
             // The peer says it once for each gap, so progress just made starts a new count.
             if go_back(qp, common, Vendor::SEQUENCE) {

@@ -4,7 +4,7 @@
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
 use crate::hca::context::Service;
-use crate::hca::engine::{congestion, page_faults};
+use crate::hca::engine::{congestion, loans, page_faults};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
@@ -16,11 +16,14 @@ use crate::wire::{Bth, DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24}
 /// Sends the packet at the cursor. False if that failed, and with it the request, or waits for a
 /// page.
 pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {
+    if loans::send(qp, common) {
+        return true;
+    }
     let at = qp.requester.cursor;
     let Some(Entry::Live(request)) = qp.requester.queue.get(at) else {
         return false;
     };
-    let place = Place::new(qp, request);
+    let place = Place::new(qp, request, 1);
     // An ACK now and then keeps the window moving in long messages.
     let reliable = qp.ctx.service.is_reliable();
     let unasked = qp.requester.unasked + 1;
@@ -59,7 +62,7 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         route = route.capable_of_ecn();
     }
     let end = request.first + place.next;
-    common.port.send(Frame { src, dst, route, bytes }, &mut common.stats);
+    common.port.send(Frame { src, dst, route, bytes, loan: None }, &mut common.stats);
     if place.psn.is_before(qp.requester.high) {
         common.stats.retransmits += 1;
     }
@@ -74,34 +77,39 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     true
 }
 
-/// Which part of its request a packet is.
-struct Place {
-    psn: Psn,
+/// Which part of its request a packet, or a run of packets, is.
+pub(super) struct Place {
+    pub(super) psn: Psn,
     first: bool,
     last: bool,
     /// It waits for an answer of its own: the last one, or each part of a READ.
     ends: bool,
     /// The packet that follows it.
-    next: u32,
+    pub(super) next: u32,
     /// Where its payload starts in the message, and bytes of the message from there on, of a READ
     /// those that it asks for.
-    offset: u64,
+    pub(super) offset: u64,
     left: u32,
     /// Bytes of its payload.
-    len: u32,
+    pub(super) len: u32,
 }
 
 impl Place {
-    fn new(qp: &Qp, request: &Request) -> Place {
+    /// The part at the cursor; of what carries payload, so many packets at most. Runs end at
+    /// multiples of their longest length.
+    pub(super) fn new(qp: &Qp, request: &Request, run: u32) -> Place {
         let wqe = &request.wqe;
         let packet = qp.requester.packet;
         let mtu = qp.mtu();
         let fetching = wqe.op.is_fetching();
-        let next = if fetching { request.part_end(packet) } else { packet + 1 };
+        let next = match fetching {
+            true => request.part_end(packet),
+            false => ((packet / run + 1) * run).min(request.packets),
+        };
         let end = if fetching && next < request.packets { next * mtu } else { wqe.len };
         let left = end.saturating_sub(packet * mtu);
         // The port's MTU bounds a datagram, not a path's.
-        let most = if qp.ctx.service == Service::Ud { wqe.len } else { mtu };
+        let most = if qp.ctx.service == Service::Ud { wqe.len } else { (next - packet) * mtu };
         Place {
             psn: request.first + packet,
             first: packet == 0,
@@ -117,7 +125,7 @@ impl Place {
 
 impl Requester {
     /// Moves the cursor behind the packet that was sent; `end` is the PSN behind what it asks for.
-    fn note_sent(&mut self, place: &Place, end: Psn, ask: bool) {
+    pub(super) fn note_sent(&mut self, place: &Place, end: Psn, ask: bool) {
         if end.is_after(self.high) {
             self.high = end;
         }
@@ -151,7 +159,7 @@ fn connection(
 }
 
 /// The headers of a packet, apart from whether it asks for an acknowledgement.
-fn headers(
+pub(super) fn headers(
     qp: &Qp,
     common: &Common,
     request: &Request,

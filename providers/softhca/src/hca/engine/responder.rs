@@ -16,12 +16,13 @@ use crate::hca::engine::{complete, page_faults, receives, tags};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Key;
+use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Found, Source};
 use crate::hca::state::responder::{Answer, Message};
-use crate::wire::{NakCode, Operation, Packet, Syndrome};
+use crate::wire::{Loan, NakCode, Operation, Packet, Syndrome};
 
 /// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
 const SPARE_ANSWERS: usize = 32;
@@ -37,6 +38,8 @@ pub(super) enum Refusal {
     Told(NakCode),
     /// A page isn't there; ask again when it is.
     Absent(Wanted),
+    /// The payload was lent, and can't be had.
+    Lost,
 }
 
 pub(super) const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
@@ -60,7 +63,12 @@ fn refusal_or(wanted: Wanted) -> impl FnOnce(KeyFault) -> Refusal {
 }
 
 /// A request from the peer. False if it is dropped.
-pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
+pub(super) fn receive(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    loan: Option<&Loan>,
+) -> bool {
     if !qp.receives() || packet.layout().transport != qp.ctx.service.transport() {
         return false;
     }
@@ -96,7 +104,7 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
         repeat(qp, common, packet);
         return true;
     }
-    match execute(qp, common, packet) {
+    match execute(qp, common, packet, loan) {
         Ok(packets) => {
             count(qp, common, packet);
             let responder = &mut qp.responder;
@@ -112,6 +120,11 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
             qp.counts(&mut common.counters).out_of_buffer += 1;
             let timer = qp.attrs.min_rnr_timer;
             qp.responder.push_nak(Syndrome::RnrNak { timer });
+        }
+        Err(Refusal::Lost) => {
+            if !qp.responder.nak_sent {
+                qp.responder.push_nak(Syndrome::Nak(NakCode::PSN_SEQUENCE));
+            }
         }
         Err(Refusal::Absent(wanted)) => {
             if !page_faults::stop(qp, common, packet.psn(), wanted) {
@@ -144,7 +157,7 @@ fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
     if !starts && qp.responder.message.is_none() {
         return false;
     }
-    match execute(qp, common, packet) {
+    match execute(qp, common, packet, None) {
         Ok(_) => {
             count(qp, common, packet);
             true
@@ -160,7 +173,7 @@ fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
             }
             true
         }
-        Err(refusal @ (Refusal::NotReady | Refusal::Fatal(_))) => {
+        Err(refusal @ (Refusal::NotReady | Refusal::Fatal(_) | Refusal::Lost)) => {
             if matches!(refusal, Refusal::NotReady) {
                 qp.counts(&mut common.counters).out_of_buffer += 1;
             }
@@ -228,7 +241,12 @@ fn count(qp: &Qp, common: &mut Common, packet: &Packet<'_>) {
 }
 
 /// Executes the request that is due; gives the PSNs that it takes.
-fn execute(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32, Refusal> {
+fn execute(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    loan: Option<&Loan>,
+) -> Result<u32, Refusal> {
     let layout = packet.layout();
     let starts = layout.position.starts();
     // Opcode sequence (IBTA 9.7.4.1.2): a message starts when none is under way, and goes on
@@ -238,30 +256,46 @@ fn execute(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32,
         Some(Message::Send { .. }) => !starts && layout.operation == Operation::Send,
         Some(Message::Write { .. }) => !starts && layout.operation == Operation::Write,
     };
-    if !fits || !has_legal_length(qp, packet) {
+    let data = loan.map_or(Payload::Bytes(packet.payload()), Payload::from);
+    let packets = loan.map_or(1, Loan::packets);
+    if !fits || !has_legal_length(qp, packet, data.len(), packets) {
         return Err(INVALID);
     }
     match layout.operation {
-        Operation::Send => send(qp, common, packet).map(|()| 1),
-        Operation::Write => write(qp, common, packet).map(|()| 1),
+        Operation::Send if qp.tags => match loan {
+            // The message says where it goes, so it has to be here.
+            Some(loan) => {
+                let bytes = loan.bytes().ok_or(Refusal::Lost)?;
+                send(qp, common, &packet.carrying(&bytes), Payload::Bytes(&bytes)).map(|()| packets)
+            }
+            None => send(qp, common, packet, data).map(|()| 1),
+        },
+        Operation::Send => send(qp, common, packet, data).map(|()| packets),
+        Operation::Write => write(qp, common, packet, data).map(|()| packets),
         Operation::ReadRequest => read(qp, common, packet),
         Operation::CompareSwap | Operation::FetchAdd => atomic(qp, common, packet).map(|()| 1),
         _ => Err(INVALID),
     }
 }
 
-/// First and middle packets are full, a last one is not empty (IBTA 9.7.4.1.6).
-fn has_legal_length(qp: &Qp, packet: &Packet<'_>) -> bool {
-    let (len, mtu) = (packet.payload().len(), qp.mtu() as usize);
+/// First and middle packets are full, a last one is not empty (IBTA 9.7.4.1.6). So are those that
+/// one stands for.
+fn has_legal_length(qp: &Qp, packet: &Packet<'_>, len: usize, packets: u32) -> bool {
+    let (mtu, packets) = (qp.mtu() as usize, packets as usize);
     let position = packet.layout().position;
     match (position.starts(), position.ends()) {
-        (_, false) => len == mtu,
-        (false, true) => (1..=mtu).contains(&len),
-        (true, true) => len <= mtu,
+        (_, false) => packets != 0 && len == packets * mtu,
+        (true, true) if packets == 1 => len <= mtu,
+        (_, true) => len != 0 && len.div_ceil(mtu) == packets,
     }
 }
 
-fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
+fn send(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    data: Payload<'_>,
+) -> Result<(), Refusal> {
     let (receive, offset) = match qp.responder.message.take() {
         Some(Message::Send { receive, offset }) => (receive, offset),
         _ if qp.tags => match tags::arrive(qp, common, packet)? {
@@ -283,7 +317,6 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
     if let Some(Found::Tag { .. }) = receive.found {
         return tags::land(qp, common, packet, receive, offset);
     }
-    let data = packet.payload();
     let end = offset + data.len() as u64;
     if end > receive.room {
         let why = Failure::new(CqeSyndrome::LOCAL_LENGTH_ERR, Vendor::TOO_LONG);
@@ -293,11 +326,22 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
     let most = common.cqs.room_for_data(receive.landing.cqn, qp.ctx.scatter.responder);
     // Its list was checked when it was taken.
-    let in_cqe = !qp.tags && offset == 0 && packet.layout().position.ends() && data.len() <= most;
+    let in_cqe = !qp.tags
+        && offset == 0
+        && packet.layout().position.ends()
+        && data.len() <= most
+        && matches!(data, Payload::Bytes(_));
     let scattered = match in_cqe {
         true => Ok(()),
         false => common.keys.scatter(&*common.dma, who, &receive.list, offset, data),
     };
+    if is_lost(data, scattered) {
+        match offset {
+            0 => qp.responder.spare = Some(receive),
+            _ => qp.responder.message = Some(Message::Send { receive, offset }),
+        }
+        return Err(Refusal::Lost);
+    }
     if let Err(fault) = scattered {
         // A message with a tag that came again would look for it again, and not for this receive.
         if fault == KeyFault::Absent && common.faults.are_told && !qp.tags {
@@ -329,7 +373,7 @@ fn send(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Ref
         return Err(ACCESS);
     }
     let arrival = arrival(qp, packet, kind, end as u32, imm);
-    complete::receive_done(qp, common, &receive, arrival, if in_cqe { data } else { &[] });
+    complete::receive_done(qp, common, &receive, arrival, if in_cqe { data.bytes() } else { &[] });
     Ok(())
 }
 
@@ -344,6 +388,17 @@ pub(super) fn arrival(
     let from = FlagsRqpn::ZERO.with_sl(path.sl & 15).with_rqpn(qp.attrs.dest_qpn.0);
     let solicited = packet.bth().is_solicited();
     Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
+}
+
+/// Whether payload was lent, and what was written of it isn't all, or not what was sent.
+fn is_lost(data: Payload<'_>, written: Result<(), KeyFault>) -> bool {
+    match data {
+        Payload::Bytes(_) => false,
+        Payload::Loan(loan, ..) => match written {
+            Ok(()) => !loan.settle(),
+            Err(_) => loan.is_lost(),
+        },
+    }
 }
 
 /// The ring that a message which starts takes its receive from, if no other one left it a spare;
@@ -370,7 +425,12 @@ fn owner(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Who, Refusal> 
     Ok(Who { pd, qpn: qp.qpn })
 }
 
-fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
+fn write(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    data: Payload<'_>,
+) -> Result<(), Refusal> {
     let who = owner(qp, common, packet)?;
     let (va, rkey, len, offset) = match (&qp.responder.message, packet.reth()) {
         (Some(Message::Write { va, rkey, len, offset }), _) => (*va, *rkey, *len, *offset),
@@ -384,7 +444,6 @@ fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Re
         }
         _ => return Err(INVALID),
     };
-    let data = packet.payload();
     let ends = packet.layout().position.ends();
     // The payload must have the length that RETH announced (IBTA 9.7.4.1.6).
     let end = u64::from(offset) + data.len() as u64;
@@ -398,12 +457,16 @@ fn write(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Re
     };
     let to = (rkey, va.wrapping_add(offset.into()));
     let need = Access::REMOTE_WRITE;
-    common.keys.write(&*common.dma, who, to, need, data).map_err(refusal_or(Wanted::Memory {
+    let written = common.keys.write(&*common.dma, who, to, need, data);
+    if is_lost(data, written) {
+        return Err(Refusal::Lost);
+    }
+    written.map_err(refusal_or(Wanted::Memory {
         write: true,
         rkey,
         va: to.1,
         len: len - offset,
-        packet: data.len() as u16,
+        packet: data.len().min(qp.mtu() as usize) as u16,
     }))?;
     let offset = offset + data.len() as u32;
     qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });

@@ -38,7 +38,7 @@ impl Hca {
                 break;
             };
             done = true;
-            self.common.stats.rx_packets += 1;
+            self.common.stats.rx_packets += frame.packets();
             self.deliver(&frame);
             self.common.port.recycle(frame);
         }
@@ -65,6 +65,7 @@ impl Hca {
         cqs.end_blocks(&**dma, events, stats);
         done |= cqs.expire(events, stats);
         self.bury();
+        self.recall();
         self.common.port.flush();
         done
     }

@@ -3,7 +3,9 @@
 use crate::hca::context::Access;
 use crate::hca::dma::{Dma, DmaFault, Region};
 use crate::hca::number::Key;
+use crate::hca::payload::Payload;
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
+use crate::wire::Span;
 
 /// Keys within keys that are followed: windows on regions, lists of windows.
 pub(crate) const DEPTH: u32 = 4;
@@ -73,20 +75,41 @@ impl KeyTable {
         })
     }
 
-    pub(crate) fn write(
+    /// Adds the places of a segment's bytes in this process's memory.
+    pub(crate) fn spans(
+        &self,
+        dma: &dyn Dma,
+        who: Who,
+        segment: Segment,
+        spans: &mut Vec<Span>,
+    ) -> Option<()> {
+        let mut place = |region: &Region, offset: u64, _, len: u64| match region {
+            Region::Flat { addr, .. } | Region::OnDemand { addr, .. } => {
+                let addr = addr.checked_add(offset).and_then(|addr| dma.in_process(addr, len));
+                spans.push(Span { addr: addr.ok_or(KeyFault::Range)?, len });
+                Ok(())
+            }
+            // Pieces of a page each are too many.
+            Region::Pages { .. } | Region::Void => Err(KeyFault::Range),
+        };
+        self.visit(who, segment, Access::empty(), DEPTH, &mut place).ok()
+    }
+
+    pub(crate) fn write<'a>(
         &self,
         dma: &dyn Dma,
         who: Who,
         (key, addr): (Key, u64),
         need: Access,
-        data: &[u8],
+        data: impl Into<Payload<'a>>,
     ) -> Result<(), KeyFault> {
-        if data.is_empty() {
+        let data = data.into();
+        if data.len() == 0 {
             return Ok(());
         }
         let segment = Segment { key, addr, len: data.len() as u64 };
         self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
-            let part = &data[done as usize..(done + len) as usize];
+            let part = data.part(done as usize, (done + len) as usize);
             region.write(dma, offset, part).map_err(|fault| cause(region, offset, len, fault, true))
         })
     }
@@ -110,18 +133,18 @@ impl KeyTable {
     }
 
     /// Writes `data` starting `offset` bytes into a scatter list.
-    pub(crate) fn scatter(
+    pub(crate) fn scatter<'a>(
         &self,
         dma: &dyn Dma,
         who: Who,
         list: &[Segment],
         offset: u64,
-        data: &[u8],
+        data: impl Into<Payload<'a>>,
     ) -> Result<(), KeyFault> {
-        let mut done = 0;
+        let (data, mut done) = (data.into(), 0);
         walk(list, offset, data.len(), |key, addr, len| {
             let end = done + len;
-            self.write(dma, who, (key, addr), Access::LOCAL_WRITE, &data[done..end])?;
+            self.write(dma, who, (key, addr), Access::LOCAL_WRITE, data.part(done, end))?;
             done = end;
             Ok(())
         })

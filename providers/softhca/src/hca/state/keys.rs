@@ -115,6 +115,8 @@ pub(crate) struct KeyTable {
     live: u32,
     /// Entries that the live keys hold, of [`MAX_ENTRIES`].
     entries: u64,
+    /// Memory may lie elsewhere than before, or be nobody's.
+    changed: bool,
 }
 
 impl KeyTable {
@@ -153,6 +155,7 @@ impl KeyTable {
         self.entries = self.room(old, entries(&ctx)).map_err(|_| TOO_MANY)?;
         self.slots[slot].dead = false;
         self.slots[slot].key = Some(ctx);
+        self.changed = true;
         Ok(())
     }
 
@@ -163,7 +166,13 @@ impl KeyTable {
         self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
         self.free.push_back(slot as u32);
         self.live -= 1;
+        self.changed = true;
         Ok(())
+    }
+
+    /// Whether a key was changed, destroyed or invalidated since this was asked last.
+    pub(crate) fn were_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// Index of the live slot that `key` names, variant included.
@@ -203,7 +212,7 @@ impl KeyTable {
         let entries = self.room(old.map_or(0, weight), weight(&parts))?;
         if let Some(ctx) = &mut self.slots[slot].key {
             ctx.indirect = Some(parts);
-            self.entries = entries;
+            (self.entries, self.changed) = (entries, true);
         }
         Ok(())
     }
@@ -225,6 +234,7 @@ impl KeyTable {
         {
             blocks.shift = shift;
             blocks.put(first, new.iter().copied());
+            self.changed = true;
             self.entries = self.entries - old + weight(indirect);
         }
         Ok(())
@@ -270,6 +280,7 @@ impl KeyTable {
         change: impl FnOnce(&mut MkeyContext),
     ) {
         if let Some(slot) = self.index(key) {
+            self.changed = true;
             let entry = &mut self.slots[slot];
             entry.variant = variant.unwrap_or(entry.variant);
             entry.dead = free;
@@ -292,6 +303,7 @@ impl KeyTable {
                     return Err(KeyFault::Right);
                 }
                 entry.dead = true;
+                self.changed = true;
                 Ok(())
             }
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::hca::counters::PortCounters;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
-use crate::wire::{Address, Frame, Wire, WireFull};
+use crate::wire::packet::{BTH_LEN, ICRC_LEN};
+use crate::wire::{Address, Frame, Lent, Span, Wire, WireFull};
 
 /// Frames dropped when everything is reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;
@@ -39,7 +40,8 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(wire: Box<dyn Wire>) -> Port {
+    pub(crate) fn new(mut wire: Box<dyn Wire>) -> Port {
+        wire.take_loans();
         let (addresses, groups) = (Vec::new(), Vec::new());
         Port {
             wire,
@@ -121,8 +123,41 @@ impl Port {
             true => &mut counters.tx_multicast,
             false => &mut counters.tx_unicast,
         };
-        traffic.count(octets);
+        traffic.count(1, octets);
         self.offer(frame, self.now);
+    }
+
+    /// See [`Wire::lends`].
+    pub(crate) fn lends(&self, to: Address) -> bool {
+        self.wire.lends(to)
+    }
+
+    /// Sends a frame whose payload, of so many packets, stays where it is. None if it can't.
+    pub(crate) fn lend(
+        &mut self,
+        frame: Frame,
+        spans: &[Span],
+        packets: u16,
+        stats: &mut HcaStats,
+    ) -> Option<Lent> {
+        debug_assert!(self.is_ready(frame.dst));
+        let len = spans.iter().map(|span| span.len).sum::<u64>();
+        let octets = self.octets_of(frame.bytes.len() as u64, frame.dst, packets.into(), len);
+        let offered = self.tap.offer(&frame);
+        match self.wire.lend(frame, spans, packets) {
+            Ok(lent) => {
+                stats.tx_packets += u64::from(packets);
+                self.counters.tx_unicast.count(packets.into(), octets);
+                if let Some(offered) = &offered {
+                    self.tap.sent(self.now, offered);
+                }
+                Some(lent)
+            }
+            Err(frame) => {
+                self.wire.recycle(frame);
+                None
+            }
+        }
     }
 
     fn offer(&mut self, frame: Frame, since: Duration) {
@@ -156,7 +191,7 @@ impl Port {
             true => &mut counters.rx_multicast,
             false => &mut counters.rx_unicast,
         };
-        traffic.count(octets);
+        traffic.count(frame.packets(), octets);
         Some(frame)
     }
 
@@ -176,8 +211,16 @@ impl Port {
 
     /// Bytes that a frame has on a link of InfiniBand: its route headers are not in it here.
     fn octets(&self, frame: &Frame) -> u64 {
-        let global = if frame.dst.lid == 0 { GRH } else { 0 };
-        frame.bytes.len() as u64 + LRH + global
+        let len = frame.loan.as_ref().map_or(0, |loan| loan.len() as u64);
+        self.octets_of(frame.bytes.len() as u64, frame.dst, frame.packets(), len)
+    }
+
+    /// The same of one with headers of so many bytes, and of the packets it stands for: all of them
+    /// have a base header and an ICRC, and the last one a pad.
+    fn octets_of(&self, headers: u64, to: Address, packets: u64, lent: u64) -> u64 {
+        let global = if to.lid == 0 { GRH } else { 0 };
+        let more = packets.saturating_sub(1) * (BTH_LEN + ICRC_LEN) as u64;
+        headers + more + lent.next_multiple_of(4) + packets * (LRH + global)
     }
 
     /// Sends an Ethernet frame to all others on the wire. Nobody waits for it.

@@ -141,7 +141,8 @@ impl Qp {
         self.requester.next_psn = first + packets;
         let local = matches!(wqe.op, Op::Umr | Op::Copy | Op::Tags) || wqe.ethernet.is_some();
         let answer = Vec::new();
-        let request = Request { wqe, first, packets, part, executed: !local, answer };
+        let request =
+            Request { wqe, first, packets, part, executed: !local, answer, lent: Vec::new() };
         self.requester.queue.push_back(Entry::Live(request));
     }
 

@@ -16,7 +16,7 @@ use crate::hca::state::faults::Halt;
 use crate::hca::state::tags::TagWork;
 use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::timers::ack_timeout;
-use crate::wire::{Address, Psn};
+use crate::wire::{Address, Lent, Psn};
 
 /// Requests fetched and not completed, at most.
 pub(crate) const MAX_REQUESTS: usize = 128;
@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) executed: bool,
     /// The answer, if it goes into the CQE.
     pub(crate) answer: Vec<u8>,
+    /// Parts of its payload that are lent, and where in it they begin.
+    pub(crate) lent: Vec<(u64, Lent)>,
 }
 
 impl Request {
@@ -64,6 +66,7 @@ pub(crate) struct DcConnection {
 
 /// An entry of the queue.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are live")]
 pub(crate) enum Entry {
     Live(Request),
     /// Fails when everything before it is complete.

@@ -9,7 +9,7 @@ use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::tags::TagWork;
 use crate::hca::state::umr::Umr;
-use crate::wire::{Address, Route};
+use crate::wire::{Address, Route, Span};
 
 /// Bytes that are copied at once.
 const COPY_STEP: usize = 1 << 16;
@@ -133,6 +133,31 @@ impl Wqe {
             }
         }
         if done == buf.len() { Ok(()) } else { Err(KeyFault::Range) }
+    }
+
+    /// Where `len` bytes of payload lie in this process's memory, `offset` bytes into it; None if
+    /// another process can't read them there.
+    pub(crate) fn spans(
+        &self,
+        common: &Common,
+        who: Who,
+        offset: u64,
+        len: u32,
+    ) -> Option<Vec<Span>> {
+        let (mut skip, mut left) = (offset, u64::from(len));
+        let mut spans = Vec::new();
+        for piece in &self.pieces {
+            let run = piece.len().saturating_sub(skip).min(left);
+            if run != 0 {
+                let Piece::Memory(segment) = piece else { return None };
+                let addr = segment.addr.checked_add(skip)?;
+                let part = Segment { addr, len: run, ..*segment };
+                common.keys.spans(&*common.dma, who, part, &mut spans)?;
+            }
+            skip = skip.saturating_sub(piece.len());
+            left -= run;
+        }
+        (left == 0).then_some(spans)
     }
 
     /// Writes a part of the answer, `offset` bytes into it.

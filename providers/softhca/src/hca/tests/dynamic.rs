@@ -515,7 +515,7 @@ impl Stranger {
         builder.ack_request(true).dceth(&header).emit(b"abcd", &mut bytes).unwrap();
         let dst = rig.hosts[target.host].address;
         self.port
-            .transmit(Frame { src: self.address, dst, route: Route::default(), bytes })
+            .transmit(Frame { src: self.address, dst, route: Route::default(), bytes, loan: None })
             .unwrap();
         rig.run_until(rig.now);
         std::iter::from_fn(|| self.port.receive()).count() != 0
@@ -599,7 +599,7 @@ fn an_initiator_has_no_other_half() {
         packet.emit(payload, &mut bytes).unwrap();
         stranger
             .port
-            .transmit(Frame { src, dst: addresses[0], route: Route::default(), bytes })
+            .transmit(Frame { src, dst: addresses[0], route: Route::default(), bytes, loan: None })
             .unwrap();
     }
     rig.run_until(rig.now);
@@ -686,7 +686,7 @@ proptest! {
             let (mut bytes, route) = (Vec::new(), Route::default());
             builder.emit(&payload, &mut bytes).unwrap();
             let (src, dst) = (addresses[1 - at], addresses[at]);
-            port.transmit(Frame { src, dst, route, bytes }).unwrap();
+            port.transmit(Frame { src, dst, route, bytes, loan: None }).unwrap();
         }
         rig.run();
         // A later initiator finds the target at work.

@@ -213,7 +213,7 @@ proptest! {
         }
         for (dst, bytes) in frames {
             let (src, route) = (Address { gid: [9; 16], lid: 0 }, Route::default());
-            let frame = Frame { src, dst, route, bytes };
+            let frame = Frame { src, dst, route, bytes, loan: None };
             port.transmit(frame).unwrap();
         }
         scene.rig.run();

@@ -56,7 +56,9 @@ impl Peer {
         let mut bytes = Vec::new();
         builder.emit(payload, &mut bytes).unwrap();
         let dst = self.rig.hosts[0].address;
-        self.port.transmit(Frame { src: PEER, dst, route: Route::default(), bytes }).unwrap();
+        self.port
+            .transmit(Frame { src: PEER, dst, route: Route::default(), bytes, loan: None })
+            .unwrap();
     }
 
     /// Steps the device without letting time pass, and takes what it sent.
@@ -472,11 +474,11 @@ fn what_is_dropped_is_counted_by_reason() {
     peer.send(packet(to + 1), b"nobody");
     peer.send(packet(to).pkey(0x1234), b"another partition");
     let (dst, route) = (peer.rig.hosts[0].address, Route::default());
-    peer.port.transmit(Frame { src: PEER, dst, route, bytes: vec![0xff; 12] }).unwrap();
+    peer.port.transmit(Frame { src: PEER, dst, route, bytes: vec![0xff; 12], loan: None }).unwrap();
     let mut bytes = Vec::new();
     packet(to).emit(b"intruder", &mut bytes).unwrap();
     let src = Address { gid: [8; 16], lid: 0 };
-    peer.port.transmit(Frame { src, dst, route, bytes }).unwrap();
+    peer.port.transmit(Frame { src, dst, route, bytes, loan: None }).unwrap();
     assert_eq!(peer.seen(), []);
     let stats = peer.rig.hosts[0].hca.stats();
     let reasons = [stats.unknown_qps, stats.bad_pkeys, stats.malformed, stats.foreign_paths];
@@ -494,12 +496,14 @@ fn packets_of_strangers_are_dropped() {
     let mut bytes = Vec::new();
     let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key.0, 8);
     write.emit(b"intruder", &mut bytes).unwrap();
-    elsewhere.transmit(Frame { src: stranger, dst: ours, route, bytes: bytes.clone() }).unwrap();
+    elsewhere
+        .transmit(Frame { src: stranger, dst: ours, route, bytes: bytes.clone(), loan: None })
+        .unwrap();
     assert_eq!(peer.seen(), []);
     assert_eq!(peer.rig.hosts[0].get(DST, 8), [0; 8]);
     assert_eq!(peer.rig.hosts[0].hca.stats().dropped, 1);
     // The very same packet from the peer.
-    peer.port.transmit(Frame { src: PEER, dst: ours, route, bytes }).unwrap();
+    peer.port.transmit(Frame { src: PEER, dst: ours, route, bytes, loan: None }).unwrap();
     assert_eq!(peer.seen(), [acked(0, 1)]);
     assert_eq!(peer.rig.hosts[0].get(DST, 8), b"intruder");
 }

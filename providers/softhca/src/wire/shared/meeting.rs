@@ -23,15 +23,18 @@ use nix::sys::socket::{
 use nix::unistd::geteuid;
 
 use super::closer::Closer;
+use super::loan::Identity;
 use super::ring::{Memory, Writer};
 use crate::descriptors::{self, Received};
 
 /// Addresses of one device that its packets may be from.
 pub(super) const SOURCES: usize = 16;
 /// What a message begins with; the last byte is the version of the ring's format.
-const MAGIC: [u8; 8] = *b"uverbs\0\x01";
-/// The magic, how many addresses, and those.
-const MESSAGE: usize = 16 + SOURCES * 16;
+const MAGIC: [u8; 8] = *b"uverbs\0\x02";
+/// Where the addresses stand: behind the magic, how many there are, and the sender's name and its
+/// place.
+const ADDRESSES: usize = 40;
+const MESSAGE: usize = ADDRESSES + SOURCES * 16;
 /// Who a user is that this user namespace has no number for (`/proc/sys/kernel/overflowuid`'s
 /// default): not the same one.
 const NOBODY: u32 = 65534;
@@ -78,6 +81,7 @@ pub(super) fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
 pub(super) fn meet(
     address: SocketAddr,
     sources: &[[u8; 16]],
+    identity: Identity,
 ) -> Result<(UnixStream, Writer), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -86,7 +90,7 @@ pub(super) fn meet(
         return Err(Errno::EPERM);
     }
     let (memory, file) = Memory::create()?;
-    let bytes = message(sources);
+    let bytes = message(sources, identity);
     let fds = [file.as_raw_fd()];
     let rights = [ControlMessage::ScmRights(&fds)];
     let flags = MsgFlags::MSG_NOSIGNAL;
@@ -97,12 +101,16 @@ pub(super) fn meet(
     }
 }
 
-pub(super) fn message(sources: &[[u8; 16]]) -> [u8; MESSAGE] {
+pub(super) fn message(sources: &[[u8; 16]], identity: Identity) -> [u8; MESSAGE] {
     let mut bytes = [0; MESSAGE];
     bytes[..8].copy_from_slice(&MAGIC);
     let sources = &sources[..sources.len().min(SOURCES)];
     bytes[8] = sources.len() as u8;
-    for (to, from) in bytes[16..].chunks_exact_mut(16).zip(sources) {
+    let [first, second] = identity.name;
+    for (to, word) in bytes[16..ADDRESSES].chunks_exact_mut(8).zip([identity.at, first, second]) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    for (to, from) in bytes[ADDRESSES..].chunks_exact_mut(16).zip(sources) {
         to.copy_from_slice(from);
     }
     bytes
@@ -114,6 +122,8 @@ pub(super) struct Greeting {
     /// Its addresses.
     pub(super) sources: Vec<[u8; 16]>,
     pub(super) memory: Memory,
+    /// What its memory is known by.
+    pub(super) identity: Identity,
 }
 
 /// What the one who connected has sent. `None` as long as nothing is there.
@@ -135,13 +145,20 @@ pub(super) fn hear(socket: &UnixStream, closer: &mut Closer) -> Result<Option<Gr
 fn understand(bytes: &[u8; MESSAGE], received: &Received) -> Result<Greeting, Errno> {
     let whole = received.bytes == MESSAGE && bytes[..8] == MAGIC && !received.cut;
     let count = usize::from(bytes[8]);
-    let sources = bytes[16..].chunks_exact(16).take(count).map(|gid| gid.try_into());
+    let sources = bytes[ADDRESSES..].chunks_exact(16).take(count).map(|gid| gid.try_into());
     let sources = sources.collect::<Result<Vec<[u8; 16]>, _>>().unwrap_or_default();
     let [file] = &received.fds[..] else { return Err(Errno::EPROTO) };
     if !whole || count == 0 || count > SOURCES {
         return Err(Errno::EPROTO);
     }
-    Ok(Greeting { sources, memory: Memory::open(file)? })
+    let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+    let identity = Identity { at: word(16), name: [word(24), word(32)] };
+    Ok(Greeting { sources, memory: Memory::open(file)?, identity })
+}
+
+/// The process that connected, by its number here; 0 if it has none.
+pub(super) fn process(socket: &UnixStream) -> i32 {
+    getsockopt(socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid())
 }
 
 /// Wakes the reader at the other end. A socket that is full has woken it already.

@@ -2,6 +2,7 @@
 //!
 //! - `meeting`: how two devices find each other; `closer` closes what peers send;
 //! - `ring`: packets in shared memory, one ring for each direction, made by the one who writes;
+//! - `loan`: payload that stays in the sender's memory until the receiver reads it there;
 //! - `stats`: counters and the link.
 //!
 //! Each pair of devices has two rings at most. A device that goes, by a signal, too, closes its
@@ -21,6 +22,7 @@ use std::time::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use self::closer::Closer;
+use self::loan::{Lender, Name};
 use self::meeting::Greeting;
 use self::ring::{Broken, NotWritten, Reader, Writer};
 use self::stats::Shared;
@@ -30,12 +32,15 @@ use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
 
 mod closer;
+mod loan;
 mod meeting;
 pub(crate) mod ring;
 mod stats;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::loan::{LONGEST_LOAN, SPANS};
+pub use self::loan::{Lent, Loan, Span};
 pub use self::stats::{SharedControl, SharedStats};
 
 /// Devices that may write to one, and that one may write to: 132 MiB of rings each, if all are
@@ -69,6 +74,10 @@ pub(crate) struct SharedWire {
     /// Addresses that are not asked again before a time.
     absent: BTreeMap<[u8; 16], Duration>,
     shared: Arc<Shared>,
+    /// By which others know our memory.
+    name: Name,
+    /// Whoever owns this end takes frames whose payload lies elsewhere.
+    takes_loans: bool,
     /// Closes what peers sent and what they may have sent.
     closer: Closer,
     /// A look ended before all was read.
@@ -91,6 +100,15 @@ struct Outgoing {
     written: bool,
 }
 
+impl Outgoing {
+    /// It is to be looked at in the next flush.
+    fn note(&mut self, to: [u8; 16], written: &mut Vec<[u8; 16]>) {
+        if !std::mem::replace(&mut self.written, true) {
+            written.push(to);
+        }
+    }
+}
+
 struct Incoming {
     token: u64,
     socket: UnixStream,
@@ -104,11 +122,13 @@ enum State {
     Writes {
         sources: Vec<[u8; 16]>,
         ring: Reader,
+        lender: Option<Arc<Lender>>,
     },
     /// Gone; what it had written is still to be read.
     Leaves {
         sources: Vec<[u8; 16]>,
         ring: Reader,
+        lender: Option<Arc<Lender>>,
     },
     /// To be forgotten.
     Over,
@@ -152,6 +172,8 @@ impl SharedWire {
             turn: 0,
             absent: BTreeMap::new(),
             shared: Arc::default(),
+            name: Name::default(),
+            takes_loans: false,
             closer: Closer::default(),
             unread: false,
             now: Duration::ZERO,
@@ -175,9 +197,7 @@ impl SharedWire {
     /// Sends a frame, if its destination is a device of this user on this host.
     pub(crate) fn offer(&mut self, frame: Frame) -> Offer {
         let to = frame.dst.gid;
-        let source = self.sources.iter().position(|own| *own == frame.src.gid);
-        let plugged = self.shared.plugged.load(Ordering::Relaxed);
-        let Some(source) = source.filter(|_| plugged) else { return Offer::Elsewhere(frame) };
+        let Some(source) = self.source(&frame) else { return Offer::Elsewhere(frame) };
         if !self.outgoing.contains_key(&to) && !self.meet(to, source) {
             return Offer::Elsewhere(frame);
         }
@@ -186,9 +206,7 @@ impl SharedWire {
         match peer.ring.push(source as u8, &frame.route, &frame.bytes) {
             Ok(()) => {
                 add(&counters.sent, 1);
-                if !std::mem::replace(&mut peer.written, true) {
-                    self.written.push(to);
-                }
+                peer.note(to, &mut self.written);
                 Offer::Taken(frame.bytes)
             }
             Err(NotWritten::Full) => {
@@ -204,6 +222,46 @@ impl SharedWire {
         }
     }
 
+    /// Which of our addresses a frame is from, while the link is up.
+    fn source(&self, frame: &Frame) -> Option<usize> {
+        let plugged = self.shared.plugged.load(Ordering::Relaxed);
+        self.sources.iter().position(|own| *own == frame.src.gid).filter(|_| plugged)
+    }
+
+    /// From here on the owner of this end takes frames with loans.
+    pub(crate) fn take_loans(&mut self) {
+        self.takes_loans = true;
+    }
+
+    /// See [`Wire::lends`](super::Wire::lends).
+    pub(crate) fn lends(&self, to: Address) -> bool {
+        self.outgoing.get(&to.gid).is_some_and(|peer| peer.ring.is_lent_to())
+    }
+
+    /// See [`Wire::lend`](super::Wire::lend).
+    pub(crate) fn lend(
+        &mut self,
+        frame: Frame,
+        spans: &[Span],
+        packets: u16,
+    ) -> Result<Lent, Frame> {
+        let (to, source) = (frame.dst.gid, self.source(&frame));
+        let peer = self.outgoing.get_mut(&to).filter(|_| (1..=SPANS).contains(&spans.len()));
+        let (Some(peer), Some(source)) = (peer, source) else { return Err(frame) };
+        let payload = (spans, packets);
+        match peer.ring.lend(source as u8, &frame.route, &frame.bytes, payload) {
+            Ok(at) => {
+                let counters = &self.shared.counters;
+                add(&counters.sent, 1);
+                add(&counters.lent, 1);
+                peer.note(to, &mut self.written);
+                Ok(Lent::new(peer.ring.memory(), at, spans))
+            }
+            // Offered as plain packets, it finds out what is wrong.
+            Err(_) => Err(frame),
+        }
+    }
+
     /// Connects to the device of an address. False if there is none.
     fn meet(&mut self, to: [u8; 16], source: usize) -> bool {
         let asked = self.absent.get(&to).is_some_and(|until| self.now < *until);
@@ -214,7 +272,8 @@ impl SharedWire {
         let ip = Ipv6Addr::from(to).to_canonical();
         let met = match (ip, own.ip()) {
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => {
-                meeting::meet(SocketAddr::new(ip, own.port()), &self.sources).ok()
+                let (at, identity) = (SocketAddr::new(ip, own.port()), self.name.identity());
+                meeting::meet(at, &self.sources, identity).ok()
             }
             _ => None,
         };
@@ -245,6 +304,17 @@ impl SharedWire {
             add(&self.shared.counters.left, 1);
             self.is_absent(to);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_found(&self) -> bool {
+        self.endpoints.iter().all(|at| at.listener.is_some())
+    }
+
+    /// Others take us for another process from here on.
+    #[cfg(test)]
+    pub(crate) fn forget_name(&self) {
+        self.name.forget();
     }
 
     /// Counts a frame that nobody takes.
@@ -278,7 +348,9 @@ impl SharedWire {
     fn read(&mut self, at: usize, spare: &mut Spare) -> Option<Frame> {
         let Incoming { to, state, .. } = self.incoming.get_mut(at)?;
         let leaves = matches!(state, State::Leaves { .. });
-        let (State::Writes { sources, ring } | State::Leaves { sources, ring }) = state else {
+        let (State::Writes { sources, ring, lender } | State::Leaves { sources, ring, lender }) =
+            state
+        else {
             return None;
         };
         let counters = &self.shared.counters;
@@ -297,7 +369,9 @@ impl SharedWire {
                     return None;
                 }
             };
-            let Some(src) = sources.get(usize::from(record.source)) else {
+            let src = sources.get(usize::from(record.source));
+            // Nobody lends to those who take no loans.
+            let (Some(src), true) = (src, record.lease.is_none() || lender.is_some()) else {
                 add(&counters.broken, 1);
                 *state = State::Over;
                 return None;
@@ -306,7 +380,10 @@ impl SharedWire {
                 add(&counters.received, 1);
                 let src = Address { gid: *src, lid: 0 };
                 let (route, bytes) = (record.route, record.bytes);
-                return Some(Frame { src, dst: *to, route, bytes });
+                let lent = record.lease.zip(lender.as_ref());
+                let loan =
+                    lent.map(|(lease, from)| Box::new(Loan::new(from, ring.memory(), lease)));
+                return Some(Frame { src, dst: *to, route, bytes, loan });
             }
             add(&counters.link_down, 1);
         }
@@ -384,22 +461,27 @@ impl SharedWire {
             match std::mem::replace(&mut peer.state, State::Over) {
                 State::Silent(since) => match meeting::hear(&peer.socket, &mut self.closer) {
                     Ok(None) => peer.state = State::Silent(since),
-                    Ok(Some(Greeting { sources, memory })) => {
+                    Ok(Some(Greeting { sources, memory, identity })) => {
                         add(&counters.joined, 1);
                         for source in &sources {
                             self.absent.remove(source);
                         }
-                        peer.state = State::Writes { sources, ring: Reader::new(memory, LONGEST) };
+                        let pid = if self.takes_loans { meeting::process(&peer.socket) } else { 0 };
+                        let lender = Lender::find(pid, identity, &self.shared);
+                        memory.take_loans(lender.is_some());
+                        let ring = Reader::new(memory, LONGEST);
+                        peer.state = State::Writes { sources, ring, lender };
                     }
                     Err(_) => add(&counters.refused, 1),
                 },
-                State::Writes { sources, ring }
+                State::Writes { sources, ring, lender }
                     if meeting::drain(&peer.socket, &mut self.closer) =>
                 {
-                    peer.state = State::Writes { sources, ring };
+                    peer.state = State::Writes { sources, ring, lender };
                 }
-                State::Writes { sources, ring } | State::Leaves { sources, ring } => {
-                    peer.state = State::Leaves { sources, ring };
+                State::Writes { sources, ring, lender }
+                | State::Leaves { sources, ring, lender } => {
+                    peer.state = State::Leaves { sources, ring, lender };
                 }
                 State::Over => {}
             }

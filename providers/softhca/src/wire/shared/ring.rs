@@ -5,10 +5,13 @@
 //! | 0..8 | end: bytes ever written | the writer |
 //! | 128..136 | begin: bytes that were read and dealt with | the reader |
 //! | 256..264 | whether the reader sleeps, or is about to | both |
+//! | 384..392 | whether the reader takes loans | the reader |
 //! | 4096.. | [`CAPACITY`] bytes of records | the writer |
 //!
 //! A record is two words (length, route) and a packet, filled up to a multiple of 64 bytes. It may
-//! wrap. The index is published last, so a writer that dies amid a record has published nothing.
+//! wrap. If the packet's payload is [lent](super::loan), a state and the places of its pieces stand
+//! before the packet. The index is published last, so a writer that dies amid a record has
+//! published nothing.
 //!
 //! Each side believes nothing that the other wrote: its own index it keeps to itself, the other's
 //! it checks against its own, and a length it reads once. A side that finds nonsense stops using
@@ -22,6 +25,7 @@
 #![allow(unsafe_code, reason = "a mapping of shared memory is reached as atomic words")]
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use nix::errno::Errno;
@@ -31,6 +35,7 @@ use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 
+use super::loan::{LONGEST_LOAN, SPANS, Span};
 use crate::copy;
 use crate::wire::Route;
 use crate::wire::spare::Spare;
@@ -49,6 +54,10 @@ const HEAD: usize = 16;
 const END: usize = 0;
 const BEGIN: usize = 128 / 8;
 const SLEEPS: usize = 256 / 8;
+const TAKES: usize = 384 / 8;
+/// Bytes of a loan's state, and of each of its spans.
+const STATE: usize = 8;
+const SPAN: usize = 16;
 
 /// Makes that neither side can change the size under the other.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
@@ -62,6 +71,28 @@ pub(super) struct Broken;
 pub(super) enum NotWritten {
     Full,
     Broken,
+}
+
+/// What may become of a loan, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    Take = 2,
+    Refuse = 3,
+    Recall = 4,
+}
+
+/// A loan's state before any of these. Indexes are multiples of [`UNIT`], so each state of each
+/// record is a number of its own.
+const LENT: u64 = 1;
+
+/// A loan as its record has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lease {
+    /// Index of the record.
+    pub(super) at: u64,
+    /// Packets that it stands for.
+    pub(super) packets: u16,
+    pub(super) spans: Vec<Span>,
 }
 
 /// The mapping.
@@ -105,6 +136,37 @@ impl Memory {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         &self.words()[at]
+    }
+
+    /// Says whether the reader takes loans.
+    pub(super) fn take_loans(&self, takes: bool) {
+        self.word(TAKES).store(takes.into(), Ordering::Release);
+    }
+
+    /// The state of the loan in the record at an index.
+    fn state(&self, at: u64) -> &AtomicU64 {
+        self.word((RECORDS + (at as usize + HEAD) % CAPACITY) / 8)
+    }
+
+    /// Moves a loan on from "lent". False if it isn't.
+    pub(super) fn turn(&self, at: u64, turn: Move) -> bool {
+        let (lent, next) = (at + LENT, at + turn as u64);
+        // What the reader is done with may be written over, by the lender. Only the lender asks
+        // later than that, and so finds out here. Acquire as in `dealt_with`.
+        let dealt_with = self.word(BEGIN).load(Ordering::Acquire) > at;
+        // Release: the reader's copy was before it took the loan. Acquire: the lender's program
+        // stores after that.
+        let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
+        !(turn == Move::Recall && dealt_with)
+            && self.state(at).compare_exchange(lent, next, done, failed).is_ok()
+    }
+
+    pub(super) fn is_lent(&self, at: u64) -> bool {
+        self.state(at).load(Ordering::Acquire) == at + LENT
+    }
+
+    pub(super) fn is_refused(&self, at: u64) -> bool {
+        self.state(at).load(Ordering::Acquire) == at + Move::Refuse as u64
     }
 
     #[cfg(test)]
@@ -151,15 +213,25 @@ impl Memory {
     }
 }
 
-/// Bytes that a record with a packet of `len` bytes takes.
+/// Bytes that a record with a packet, and the places of its payload, of `len` bytes takes.
 const fn record(len: usize) -> u64 {
     (HEAD + len).next_multiple_of(UNIT) as u64
+}
+
+/// The first two words of a record.
+fn head(source: u8, route: &Route, bytes: &[u8]) -> [u8; HEAD] {
+    let [size, flow] = [bytes.len() as u32, route.flow_label].map(u32::to_ne_bytes);
+    let mut head = [0; HEAD];
+    head[..4].copy_from_slice(&size);
+    head[4..7].copy_from_slice(&[source, route.traffic_class, route.hop_limit]);
+    head[8..12].copy_from_slice(&flow);
+    head
 }
 
 /// The side that writes.
 #[derive(Debug)]
 pub(super) struct Writer {
-    memory: Memory,
+    memory: Arc<Memory>,
     end: u64,
     /// What the reader said last.
     begin: u64,
@@ -167,7 +239,16 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(memory: Memory) -> Writer {
-        Writer { memory, end: 0, begin: 0 }
+        Writer { memory: Arc::new(memory), end: 0, begin: 0 }
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Whether the reader says that it takes loans.
+    pub(super) fn is_lent_to(&self) -> bool {
+        self.memory.word(TAKES).load(Ordering::Acquire) != 0
     }
 
     /// Writes one packet of the sender's `source`th address.
@@ -177,7 +258,33 @@ impl Writer {
         route: &Route,
         bytes: &[u8],
     ) -> Result<(), NotWritten> {
-        let len = record(bytes.len());
+        self.put(head(source, route, bytes), &[], bytes)
+    }
+
+    /// Writes one whose payload lies elsewhere, in so many packets; gives the record's index.
+    pub(super) fn lend(
+        &mut self,
+        source: u8,
+        route: &Route,
+        bytes: &[u8],
+        (spans, packets): (&[Span], u16),
+    ) -> Result<u64, NotWritten> {
+        let (at, spans) = (self.end, &spans[..spans.len().min(SPANS)]);
+        let mut head = head(source, route, bytes);
+        head[7] = spans.len() as u8;
+        head[12..14].copy_from_slice(&packets.to_ne_bytes());
+        let mut places = [0; STATE + SPANS * SPAN];
+        places[..STATE].copy_from_slice(&(at + LENT).to_ne_bytes());
+        for (to, span) in places[STATE..].chunks_exact_mut(SPAN).zip(spans) {
+            to[..8].copy_from_slice(&span.addr.to_ne_bytes());
+            to[8..].copy_from_slice(&span.len.to_ne_bytes());
+        }
+        self.put(head, &places[..STATE + spans.len() * SPAN], bytes)?;
+        Ok(at)
+    }
+
+    fn put(&mut self, head: [u8; HEAD], places: &[u8], bytes: &[u8]) -> Result<(), NotWritten> {
+        let len = record(places.len() + bytes.len());
         let room = |own: &Writer| CAPACITY as u64 - (own.end - own.begin);
         if room(self) < len {
             self.begin = self.dealt_with().map_err(|Broken| NotWritten::Broken)?;
@@ -185,13 +292,11 @@ impl Writer {
         if room(self) < len {
             return Err(NotWritten::Full);
         }
-        let [size, flow] = [bytes.len() as u32, route.flow_label].map(u32::to_ne_bytes);
-        let mut head = [0; HEAD];
-        head[..4].copy_from_slice(&size);
-        head[4..7].copy_from_slice(&[source, route.traffic_class, route.hop_limit]);
-        head[8..12].copy_from_slice(&flow);
         self.memory.store(self.end, &head);
-        self.memory.store(self.end + HEAD as u64, bytes);
+        if !places.is_empty() {
+            self.memory.store(self.end + HEAD as u64, places);
+        }
+        self.memory.store(self.end + (HEAD + places.len()) as u64, bytes);
         self.end += len;
         // Release: whoever acquires the end in `pop` sees the record.
         self.memory.word(END).store(self.end, Ordering::Release);
@@ -223,7 +328,7 @@ impl Writer {
 /// The side that reads.
 #[derive(Debug)]
 pub(super) struct Reader {
-    memory: Memory,
+    memory: Arc<Memory>,
     begin: u64,
     /// What the writer was told of it.
     told: u64,
@@ -237,12 +342,19 @@ pub(super) struct Record {
     pub(super) source: u8,
     pub(super) route: Route,
     pub(super) bytes: Vec<u8>,
+    /// Its payload, if that lies elsewhere.
+    pub(super) lease: Option<Lease>,
 }
 
 impl Reader {
     /// Takes packets of at most `longest` bytes.
     pub(super) fn new(memory: Memory, longest: usize) -> Reader {
+        let memory = Arc::new(memory);
         Reader { memory, begin: 0, told: 0, armed: false, longest }
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     /// The next packet, if any, in a buffer that was used before.
@@ -259,21 +371,43 @@ impl Reader {
         self.memory.load(self.begin, &mut head);
         let word = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
         let (len, source) = (word(0) as usize, head[4]);
-        if len > self.longest || record(len) > there {
+        let spans = usize::from(head[7]);
+        let places = if spans == 0 { 0 } else { STATE + spans * SPAN };
+        if len > self.longest || spans > SPANS || record(places + len) > there {
             return Err(Broken);
         }
+        let lease = match spans {
+            0 => None,
+            _ => Some(self.lease(spans, u16::from_ne_bytes([head[12], head[13]]))?),
+        };
         let mut bytes = spare.take();
         // What is there already needs no zeros: it is written over.
         bytes.resize(len, 0);
-        self.memory.load(self.begin + HEAD as u64, &mut bytes);
-        self.begin += record(len);
+        self.memory.load(self.begin + (HEAD + places) as u64, &mut bytes);
+        self.begin += record(places + len);
         if self.armed {
             self.armed = false;
             self.memory.word(SLEEPS).store(0, Ordering::Relaxed);
         }
         // A hop limit of 0 would stand for the default.
         let route = Route::new(head[5], word(8), head[6].max(1));
-        Ok(Some(Record { source, route, bytes }))
+        Ok(Some(Record { source, route, bytes, lease }))
+    }
+
+    /// The loan of the next record.
+    fn lease(&self, count: usize, packets: u16) -> Result<Lease, Broken> {
+        let mut places = [0; SPANS * SPAN];
+        let places = &mut places[..count * SPAN];
+        self.memory.load(self.begin + (HEAD + STATE) as u64, places);
+        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+        let spans = places.chunks_exact(SPAN);
+        let spans = spans.map(|span| Span { addr: word(&span[..8]), len: word(&span[8..]) });
+        let spans = spans.collect::<Vec<_>>();
+        let sum = spans.iter().try_fold(0, |sum: u64, span| sum.checked_add(span.len));
+        if spans.iter().any(|span| span.len == 0) || sum.is_none_or(|sum| sum > LONGEST_LOAN) {
+            return Err(Broken);
+        }
+        Ok(Lease { at: self.begin, packets, spans })
     }
 
     /// Tells the writer that all that was popped is dealt with.

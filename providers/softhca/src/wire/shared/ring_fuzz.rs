@@ -11,7 +11,7 @@ pub(crate) fn rings(data: &[u8]) {
     let mut reader = Reader::new(Memory::open(&file).unwrap(), LONGEST);
     let mut writer = Writer::new(memory);
     while !feed.is_empty() {
-        match feed.u8() % 8 {
+        match feed.u8() % 10 {
             0..3 => {
                 let at = match feed.u8() % 4 {
                     0 => END,
@@ -29,6 +29,18 @@ pub(crate) fn rings(data: &[u8]) {
             3 | 4 => {
                 let bytes = vec![7; usize::from(feed.u16()) % (LONGEST + 1)];
                 let _ = writer.push(feed.u8(), &Route::default(), &bytes);
+            }
+            8 => {
+                let spans = (0..feed.u8() % 12)
+                    .map(|_| Span { addr: feed.u64(), len: u64::from(feed.u16()) })
+                    .collect::<Vec<_>>();
+                let _ = writer.lend(feed.u8(), &Route::default(), &[7; 40], (&spans, 2));
+            }
+            9 => {
+                let at = u64::from(feed.u16()) * UNIT as u64;
+                writer
+                    .memory
+                    .turn(at, [Move::Take, Move::Refuse, Move::Recall][at as usize / 64 % 3]);
             }
             5 => drain(&mut reader),
             6 => {
@@ -48,7 +60,11 @@ fn drain(reader: &mut Reader) {
     let begin = reader.begin;
     for _ in 0..=CAPACITY / UNIT {
         match reader.pop(&mut Spare::default()) {
-            Ok(Some(record)) => assert!(record.bytes.len() <= LONGEST),
+            Ok(Some(record)) => {
+                assert!(record.bytes.len() <= LONGEST);
+                let spans = record.lease.into_iter().flat_map(|lease| lease.spans);
+                assert!(spans.map(|span| span.len).sum::<u64>() <= LONGEST_LOAN);
+            }
             Ok(None) | Err(Broken) => return,
         }
         assert!(reader.begin - begin <= CAPACITY as u64, "read what was never there");

@@ -177,3 +177,35 @@ fn memory_that_can_shrink_is_refused() {
     assert!(ftruncate(&file, 0).is_err());
     assert!(Memory::open(&file).is_ok());
 }
+
+/// Places that no honest side writes.
+#[test]
+fn loans_of_any_shape_end_the_ring() {
+    let good = Span { addr: 1, len: LONGEST_LOAN / 2 };
+    let bad = |spans: &[Span]| {
+        let (mut writer, mut reader) = ring();
+        writer.lend(0, &Route::default(), &[1; 20], (spans, 3)).unwrap();
+        reader.pop(&mut Spare::default())
+    };
+    let record = bad(&[good, good]).unwrap().unwrap();
+    let lease = record.lease.unwrap();
+    assert_eq!(
+        (&lease.spans[..], lease.packets, record.bytes),
+        (&[good, good][..], 3, vec![1; 20])
+    );
+    let none = Span { addr: 1, len: 0 };
+    let long = Span { addr: 1, len: LONGEST_LOAN + 1 };
+    let most = Span { addr: 1, len: u64::MAX };
+    for spans in
+        [&[none][..], &[good, none], &[long], &[good, good, Span { addr: 1, len: 1 }], &[most; 2]]
+    {
+        assert_eq!(bad(spans), Err(Broken), "{spans:?}");
+    }
+    // More places than there are, and a record that ends before them.
+    for (count, there) in [(SPANS as u64 + 1, 4), (255, 8), (SPANS as u64, 1)] {
+        let (writer, mut reader) = ring();
+        writer.memory.word(RECORDS / 8).store(count.to_be() | 20, Ordering::Relaxed);
+        writer.memory.word(END).store(there * UNIT as u64, Ordering::Relaxed);
+        assert_eq!(reader.pop(&mut Spare::default()), Err(Broken), "{count} places");
+    }
+}

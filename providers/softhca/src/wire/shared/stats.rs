@@ -10,8 +10,16 @@ counts! {
     control SharedControl;
     /// Packets written to another device's ring.
     sent,
+    /// Packets among these whose payload, of several packets perhaps, stayed where it was.
+    lent,
     /// Packets that arrived and were handed to the device.
     received,
+    /// Payloads that were copied from another process's memory.
+    taken,
+    /// Payloads that couldn't be read there; their process lends nothing more to this one.
+    unread,
+    /// Payloads that weren't there any more: their work request or memory region had ended.
+    recalled,
     /// System calls that woke a reader.
     wakes,
     /// Devices that this one has written to; one that came back is counted again.

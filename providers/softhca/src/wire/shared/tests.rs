@@ -11,11 +11,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use proptest::prelude::*;
 
+use super::loan::Identity;
 use super::ring::Memory;
 use super::*;
 use crate::wire::Route;
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// A name that no memory has.
+const NOBODY: Identity = Identity { at: 4096, name: [1, 2] };
 
 /// An end at an address that no other test uses now.
 fn wire() -> (SharedWire, Address) {
@@ -24,7 +27,7 @@ fn wire() -> (SharedWire, Address) {
         let [_, _, high, low] = pid.to_be_bytes();
         let ip = Ipv4Addr::new(127, 1 + high % 200, low, last);
         let wire = SharedWire::bind(&[(ip, 4791).into()]).unwrap();
-        if wire.endpoints[0].listener.is_some() {
+        if wire.is_found() {
             return (wire, Address { gid: sixteen(ip.into()), lid: 0 });
         }
     }
@@ -32,7 +35,7 @@ fn wire() -> (SharedWire, Address) {
 }
 
 fn frame(src: Address, dst: Address, seed: u8, len: usize) -> Frame {
-    Frame { src, dst, route: Route::new(seed, 0, 64), bytes: vec![seed; len] }
+    Frame { src, dst, route: Route::new(seed, 0, 64), bytes: vec![seed; len], loan: None }
 }
 
 fn send(wire: &mut SharedWire, frame: Frame) {
@@ -226,7 +229,7 @@ fn lingering() -> (OwnedFd, std::net::TcpStream) {
 #[test]
 fn a_peer_s_descriptors_are_closed_while_nobody_waits() {
     let (mut ours, here) = wire();
-    let good = meeting::message(&[[7; 16]]);
+    let good = meeting::message(&[[7; 16]], NOBODY);
     let (_, file) = Memory::create().unwrap();
     let honest = stranger(here, &good, &[file]);
     until(&mut ours, |stats| stats.joined == 1);
@@ -259,7 +262,7 @@ fn strangers_with_wrong_messages_are_refused() {
     send(&mut theirs, frame(there, here, 1, 64));
     assert!(step(&mut ours).is_some());
     let file = || Memory::create().unwrap().1;
-    let good = meeting::message(&[there.gid]);
+    let good = meeting::message(&[there.gid], NOBODY);
     let mut version = good;
     version[7] = 99;
     let mut nobody = good;
@@ -306,7 +309,7 @@ fn there_are_only_so_many_peers() {
     let mut crowd = Vec::new();
     for count in 0..PEERS + 20 {
         let (_, file) = Memory::create().unwrap();
-        crowd.push(stranger(here, &meeting::message(&[[7; 16]]), &[file]));
+        crowd.push(stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[file]));
         until(&mut ours, |stats| stats.joined + stats.refused == count as u64 + 1);
     }
     assert_eq!((ours.incoming.len(), ours.control().stats().refused), (PEERS, 20));
@@ -325,7 +328,7 @@ proptest! {
         let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
         let (memory, file) = Memory::create().unwrap();
         let from = Address { gid: [9; 16], lid: 0 };
-        let _stranger = stranger(here, &meeting::message(&[from.gid]), &[file]);
+        let _stranger = stranger(here, &meeting::message(&[from.gid], NOBODY), &[file]);
         for (at, value) in stores {
             // The header's words are the likely ones.
             let at = if at < 500 { [0, 16, 32][at % 3] } else { at };
@@ -338,4 +341,125 @@ proptest! {
         }
         prop_assert!(ours.incoming.len() <= 2);
     }
+}
+
+/// Two ends that take loans and have met, the first one's bytes, and where the second one is.
+fn lending() -> (SharedWire, SharedWire, Frame) {
+    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
+    ours.take_loans();
+    theirs.take_loans();
+    let hello = frame(here, there, 1, 64);
+    assert!(!ours.lends(there), "nobody there said so");
+    send(&mut ours, hello.clone());
+    assert_eq!(step(&mut theirs).as_ref(), Some(&hello));
+    assert!(ours.lends(there));
+    (ours, theirs, hello)
+}
+
+fn spans<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Span> {
+    let span = |piece: &[u8]| Span {
+        addr: piece.as_ptr().expose_provenance() as u64,
+        len: piece.len() as u64,
+    };
+    pieces.into_iter().map(span).collect()
+}
+
+#[test]
+fn payload_is_read_where_it_lies() {
+    let (mut ours, mut theirs, hello) = lending();
+    let memory = (0..20_000_u32).map(|n| (n * 7 / 3) as u8).collect::<Vec<_>>();
+    let pieces = [&memory[1..7], &memory[100..9000], &memory[10_000..10_001]];
+    let whole = pieces.concat();
+    // Many laps of the ring.
+    for lap in 0..10_000_u64 {
+        let lent = ours.lend(hello.clone(), &spans(pieces), 9).unwrap();
+        let got = step(&mut theirs).unwrap();
+        assert_eq!((&got.bytes, got.packets()), (&hello.bytes, 9));
+        let loan = got.loan.unwrap();
+        assert_eq!(loan.len(), whole.len());
+        let (from, len) = ((lap * 13) as usize % 8000, 800);
+        let mut bytes = vec![0; len];
+        assert!(loan.copy(from as u64, &mut bytes) && bytes == whole[from..][..len]);
+        assert!(loan.settle() && !loan.settle(), "it is taken once");
+        drop(lent);
+    }
+    // Beyond its end there is nothing, whatever is asked for.
+    let _lent = ours.lend(hello, &spans(pieces), 9).unwrap();
+    let loan = step(&mut theirs).unwrap().loan.unwrap();
+    assert!(!loan.copy(whole.len() as u64 - 1, &mut [0; 2]));
+    let (one, other) = (ours.control().stats(), theirs.control().stats());
+    assert_eq!((one.lent, other.taken, other.recalled), (10_001, 10_000, 10_000));
+}
+
+#[test]
+fn what_is_recalled_counts_for_nothing() {
+    let (mut ours, mut theirs, hello) = lending();
+    let memory = [7; 9000];
+    let lent = ours.lend(hello.clone(), &spans([&memory[..]]), 3).unwrap();
+    // Amid a step: when it is over, what it took is dealt with.
+    let loan = theirs.receive(&mut Spare::default()).unwrap().loan.unwrap();
+    assert!(loan.copy(0, &mut [0; 9000]));
+    drop(lent);
+    assert!(loan.is_lost() && !loan.settle());
+    assert_eq!(theirs.control().stats().recalled, 1);
+    // What lies in its place later is none of its business.
+    let lent = ours.lend(hello.clone(), &spans([&memory[..]]), 3).unwrap();
+    let loan = step(&mut theirs).unwrap().loan.unwrap();
+    assert!(loan.settle());
+    step(&mut theirs);
+    for seed in 0..100 {
+        send(&mut ours, frame(hello.src, hello.dst, seed, 4096));
+        assert!(step(&mut theirs).is_some());
+        step(&mut theirs);
+    }
+    drop(lent);
+    send(&mut ours, hello.clone());
+    assert_eq!(step(&mut theirs), Some(hello));
+}
+
+#[test]
+fn memory_that_is_not_there_ends_the_lending() {
+    let (mut ours, mut theirs, hello) = lending();
+    let nowhere = [Span { addr: 4096, len: 9000 }];
+    let lent = ours.lend(hello.clone(), &nowhere, 3).unwrap();
+    let loan = step(&mut theirs).unwrap().loan.unwrap();
+    assert!(!loan.copy(0, &mut [0; 9000]) && loan.is_lost() && lent.is_refused());
+    assert_eq!(theirs.control().stats().unread, 1);
+    assert!(!ours.lends(hello.dst));
+    send(&mut ours, hello.clone());
+    assert_eq!(step(&mut theirs), Some(hello), "packets go on");
+}
+
+/// Where the kernel forbids it, or the process isn't who it says: what was read is no good.
+#[test]
+fn who_cannot_be_read_is_not_asked_to_lend() {
+    let ((mut ours, here), shared) = (wire(), Arc::default());
+    ours.take_loans();
+    let identity = ours.name.identity();
+    let other = Identity { name: [identity.name[0], 3], ..identity };
+    let own = std::process::id() as i32;
+    assert!(Lender::find(own, identity, &shared).is_some());
+    assert!(Lender::find(own, other, &shared).is_none());
+    assert!(Lender::find(own, NOBODY, &shared).is_none());
+    assert!(Lender::find(0, identity, &shared).is_none());
+    // Another process by that number, and none any more.
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    assert!(Lender::find(child.id() as i32, identity, &shared).is_none());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(Lender::find(child.id() as i32, identity, &shared).is_none());
+    // One who lends all the same ends its connection; whom nobody asked to, too.
+    let (memory, file) = Memory::create().unwrap();
+    let _stranger = stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[file]);
+    until(&mut ours, |stats| stats.joined == 1);
+    let mut writer = Writer::new(memory);
+    assert!(!writer.is_lent_to());
+    let payload = (&[Span { addr: 4096, len: 1 }][..], 1);
+    writer.lend(0, &Route::default(), &[0; 16], payload).unwrap();
+    until(&mut ours, |stats| stats.broken == 1);
+    // And an end whose owner looks into frames is lent nothing.
+    let ((mut one, here), (mut plain, there)) = (wire(), wire());
+    send(&mut one, frame(here, there, 1, 64));
+    assert!(step(&mut plain).is_some());
+    assert!(!one.lends(there));
 }

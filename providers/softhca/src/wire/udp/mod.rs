@@ -299,7 +299,13 @@ impl UdpWire {
             bytes.extend_from_slice(packet);
             // Checked, and not the ICRC that begins at the BTH.
             bytes[len - ICRC_LEN..].fill(0);
-            arrived.push_back(Frame { src, dst, route: Route { id, ..received.route }, bytes });
+            arrived.push_back(Frame {
+                src,
+                dst,
+                route: Route { id, ..received.route },
+                bytes,
+                loan: None,
+            });
         }
         true
     }

@@ -50,7 +50,7 @@ fn frames_of_all_sizes_arrive_in_order() {
     let mut sent = Vec::new();
     for (psn, size) in (0..).zip(sizes) {
         let bytes = packet(psn, &vec![psn as u8; size]);
-        let frame = Frame { src: here, dst: there, route, bytes };
+        let frame = Frame { src: here, dst: there, route, bytes, loan: None };
         sent.push(frame.clone());
         ours.transmit(frame).unwrap();
     }
@@ -86,14 +86,14 @@ fn what_leads_nowhere_is_counted() {
     let v6 = Address { gid: [0xfd; 16], lid: 0 };
     let group = Address { gid: sixteen("224.1.2.3".parse().unwrap()), lid: 0 };
     for (src, dst) in [(here, v6), (v6, here), (here, group)] {
-        ours.transmit(Frame { src, dst, route, bytes: bytes.clone() }).unwrap();
+        ours.transmit(Frame { src, dst, route, bytes: bytes.clone(), loan: None }).unwrap();
     }
     assert_eq!(ours.control().stats().unroutable, 3);
     let control = ours.control();
     control.unplug();
-    ours.transmit(Frame { src: here, dst: here, route, bytes: bytes.clone() }).unwrap();
+    ours.transmit(Frame { src: here, dst: here, route, bytes: bytes.clone(), loan: None }).unwrap();
     control.replug();
-    ours.transmit(Frame { src: here, dst: here, route, bytes }).unwrap();
+    ours.transmit(Frame { src: here, dst: here, route, bytes, loan: None }).unwrap();
     ours.flush();
     assert!(received(&mut ours).is_some());
     assert_eq!(control.stats().link_down, 1);
@@ -129,7 +129,8 @@ fn damage_is_dropped_and_counted() {
     assert_eq!((stats.malformed, stats.bad_icrc, stats.received), (3, 2, 0), "{stats:?}");
     assert_eq!(stats.congestion_notices, 1, "{stats:?}");
     // The wire is none the worse.
-    ours.transmit(Frame { src: here, dst: here, route: Route::default(), bytes: good }).unwrap();
+    ours.transmit(Frame { src: here, dst: here, route: Route::default(), bytes: good, loan: None })
+        .unwrap();
     ours.flush();
     assert_eq!(received(&mut ours).unwrap().src, here);
 }
@@ -144,7 +145,8 @@ fn the_descriptor_tells_of_arrivals() {
     };
     assert!(!readable(&ours, 0));
     let bytes = packet(0, b"ring");
-    ours.transmit(Frame { src: here, dst: here, route: Route::default(), bytes }).unwrap();
+    ours.transmit(Frame { src: here, dst: here, route: Route::default(), bytes, loan: None })
+        .unwrap();
     assert!(!readable(&ours, 0), "nothing leaves before it is flushed");
     ours.flush();
     assert!(readable(&ours, 20_000));

@@ -1,0 +1,104 @@
+//! Payload that is lent instead of sent: a receiver of this host copies it out of the program's
+//! memory ([`Wire::lend`](crate::wire::Wire::lend)).
+//!
+//! What is lent is the device's until the request completes, as on any wire (IBTA 10.7.2.3): the
+//! program leaves it alone. Whatever ends a request drops its loans, and so recalls them. A key that
+//! is changed or destroyed recalls what was lent by it. What goes out a second time goes as bytes.
+
+use crate::hca::context::Service;
+use crate::hca::device::Hca;
+use crate::hca::engine::congestion;
+use crate::hca::engine::requests::{Place, headers};
+use crate::hca::state::common::Common;
+use crate::hca::state::qp::Qp;
+use crate::hca::state::requester::Entry;
+use crate::hca::state::wqe::Op;
+use crate::wire::shared::{LONGEST_LOAN, SPANS};
+use crate::wire::{EmitError, Frame};
+
+/// Bytes from which on a loan is faster than copies.
+const LEAST: u32 = 8192;
+
+/// Lends what the request at the cursor sends next, one or more packets of it. False if nothing was
+/// lent.
+pub(super) fn send(qp: &mut Qp, common: &mut Common) -> bool {
+    let at = qp.requester.cursor;
+    let Some(Entry::Live(request)) = qp.requester.queue.get(at) else { return false };
+    let wqe = &request.wqe;
+    let sends = matches!(wqe.op, Op::Send | Op::SendImm(_) | Op::SendInval(_) | Op::Write { .. });
+    if wqe.len < LEAST || !sends || qp.ctx.service != Service::Rc {
+        return false;
+    }
+    let path = &qp.attrs.path;
+    let place = Place::new(qp, request, LONGEST_LOAN as u32 / qp.mtu());
+    let (offset, len, who) = (place.offset, place.len, qp.who());
+    if len < LEAST || place.psn.is_before(qp.requester.high) || !common.port.lends(path.dst) {
+        return false;
+    }
+    let Some(spans) = wqe.spans(common, who, offset, len).filter(|spans| spans.len() <= SPANS)
+    else {
+        return false;
+    };
+    let mut bytes = common.port.spare();
+    let headers = headers(qp, common, request, &place, None).ack_request(true);
+    let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
+    let mut route = path.route();
+    if congestion::is_asked_for(qp, common) {
+        route = route.capable_of_ecn();
+    }
+    let frame = Frame { src: path.src, dst: path.dst, route, bytes, loan: None };
+    let (end, packets) = (request.first + place.next, place.next - qp.requester.packet);
+    let Ok(packets) = u16::try_from(packets) else { return false };
+    let lent = match built {
+        Ok(()) => common.port.lend(frame, &spans, packets, &mut common.stats),
+        Err(_) => None,
+    };
+    let Some(lent) = lent else { return false };
+    if let Some(Entry::Live(request)) = qp.requester.queue.get_mut(at) {
+        request.lent.push((offset, lent));
+    }
+    qp.requester.note_sent(&place, end, true);
+    if qp.requester.ack_timer.is_none() {
+        qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
+    }
+    true
+}
+
+/// Whether the peer refused to read a loan. All that it hasn't taken is recalled then, to be sent as
+/// bytes.
+pub(super) fn are_refused(qp: &mut Qp) -> bool {
+    let live = |entry: &Entry| match entry {
+        Entry::Live(request) => request.lent.iter().any(|(_, lent)| lent.is_refused()),
+        Entry::Failed(..) => false,
+    };
+    let refused = qp.requester.queue.iter().any(live);
+    if refused {
+        for entry in &mut qp.requester.queue {
+            if let Entry::Live(request) = entry {
+                request.lent.clear();
+            }
+        }
+    }
+    refused
+}
+
+impl Hca {
+    /// Keys may have changed: what isn't where it was lent from is recalled.
+    pub(in crate::hca) fn recall(&mut self) {
+        if !self.common.keys.were_changed() {
+            return;
+        }
+        for qp in self.qps.values_mut() {
+            let who = qp.who();
+            for entry in &mut qp.requester.queue {
+                let Entry::Live(request) = entry else { continue };
+                let wqe = &request.wqe;
+                request.lent.retain(|(offset, lent)| {
+                    let len = lent.spans().iter().map(|span| span.len).sum::<u64>() as u32;
+                    let now = wqe.spans(&self.common, who, *offset, len);
+                    now.is_some_and(|spans| spans == lent.spans())
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Payload that stays in its sender's memory: devices on a shared-memory wire, stepped by hand.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::syndrome::Syndrome;
+
+use crate::hca::context::Mtu;
+use crate::hca::number::Key;
+use crate::hca::testing::*;
+use crate::hca::{
+    Access, Dma, HcaConfig, MkeyContext, QpState, QpTransition, Region, Service, Traffic,
+};
+use crate::wire::shared::SharedWire;
+use crate::wire::spare::Spare;
+use crate::wire::udp::sixteen;
+use crate::wire::{
+    Address, Fabric, Frame, Lent, Opcode as Packet, PacketBuilder, Route, SharedStats, Span, Wire,
+    WireFull,
+};
+
+const SRC: u64 = 0x1003;
+const DST: u64 = 0x30_0005;
+
+/// A shared-memory wire that a test holds on to.
+#[derive(Clone, Debug)]
+struct Held(Arc<Mutex<SharedWire>>);
+
+impl Held {
+    fn with<T>(&self, call: impl FnOnce(&mut SharedWire) -> T) -> T {
+        call(&mut self.0.lock().unwrap())
+    }
+
+    fn stats(&self) -> SharedStats {
+        self.with(|wire| wire.control().stats())
+    }
+}
+
+impl Wire for Held {
+    fn transmit(&mut self, frame: Frame) -> Result<(), WireFull> {
+        use crate::wire::shared::Offer;
+        match self.with(|wire| wire.offer(frame)) {
+            Offer::Taken(_) => Ok(()),
+            Offer::Full(frame) => Err(WireFull(frame)),
+            Offer::Elsewhere(frame) => panic!("{:?} is not here", frame.dst),
+        }
+    }
+    fn receive(&mut self) -> Option<Frame> {
+        self.with(|wire| wire.receive(&mut Spare::default()))
+    }
+    fn take_loans(&mut self) {
+        self.with(SharedWire::take_loans);
+    }
+    fn lends(&self, to: Address) -> bool {
+        self.with(|wire| wire.lends(to))
+    }
+    fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
+        self.with(|wire| wire.lend(frame, spans, packets))
+    }
+    fn advance(&mut self, now: Duration) {
+        self.with(|wire| {
+            wire.advance(now);
+            wire.tend();
+        });
+    }
+}
+
+/// Two devices that have met, a queue pair on each, and a key over the first one's memory, as it
+/// lies.
+struct Scene {
+    rig: Rig,
+    wires: [Held; 2],
+    a: End,
+    b: End,
+    flat: Key,
+}
+
+/// An address that no other test uses now, as the tests of the wire itself find one.
+fn end() -> (Held, Address) {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    for last in 1..=255 {
+        let ip = Ipv4Addr::new(127, 1 + high % 200, low, last);
+        let wire = SharedWire::bind(&[(ip, 4791).into()]).unwrap();
+        if wire.is_found() {
+            let address = Address { gid: sixteen(ip.into()), lid: 0 };
+            return (Held(Arc::new(Mutex::new(wire))), address);
+        }
+    }
+    panic!("no address is free");
+}
+
+impl Scene {
+    fn new(setup: &Setup) -> Scene {
+        let fabric = Fabric::new();
+        let ends = [end(), end()];
+        let hosts = ends.iter().map(|(wire, address)| {
+            let link = fabric.attach(&[*address]).link_control();
+            Host::on(Box::new(wire.clone()), *address, link, &HcaConfig::default())
+        });
+        let hosts = hosts.collect();
+        let mut rig = Rig { hosts, fabric, now: Duration::ZERO, padded: false };
+        let (a, b) = rig.pair(setup);
+        let flat = flat(&mut rig);
+        let mut scene = Scene { rig, wires: ends.map(|(wire, _)| wire), a, b, flat };
+        // Who has met nobody yet can't know that loans are taken.
+        let hello = Wr::new(Opcode::RDMA_WRITE).remote(DST, scene.rig.hosts[1].key);
+        let hello = hello.seg(SRC, 8, scene.flat);
+        scene.rig.post(&mut scene.a, &hello);
+        scene.rig.run();
+        assert_eq!(scene.rig.sent(&mut scene.a).len(), 1);
+        assert!(scene.wires[0].lends(scene.rig.hosts[1].address));
+        scene
+    }
+
+    /// Posts a WRITE or a SEND of bytes that the first device's memory has from now on.
+    fn post(&mut self, opcode: Opcode, data: &[u8]) {
+        let key = self.rig.hosts[1].key;
+        if opcode == Opcode::SEND {
+            self.rig.receive(&mut self.b, &[(DST, data.len() as u32, key)]);
+        }
+        self.fill(data);
+        // In two pieces.
+        let half = data.len() / 3;
+        let mut wr = Wr::new(opcode).seg(SRC, half as u32, self.flat);
+        wr = wr.seg(SRC + half as u64, (data.len() - half) as u32, self.flat);
+        if opcode == Opcode::RDMA_WRITE {
+            wr = wr.remote(DST, key);
+        }
+        self.rig.post(&mut self.a, &wr);
+    }
+
+    /// A frame of the first device's wire, which the device itself knows nothing about.
+    fn send(&mut self, headers: &PacketBuilder, span: Span, packets: u16) -> Lent {
+        let [src, dst] = [0, 1].map(|at: usize| self.rig.hosts[at].address);
+        let mut bytes = Vec::new();
+        headers.emit(&[], &mut bytes).unwrap();
+        let frame = Frame { src, dst, route: Route::default(), bytes, loan: None };
+        self.wires[0].lend(frame, &[span], packets).unwrap()
+    }
+
+    fn fill(&self, data: &[u8]) {
+        let arena = &self.rig.hosts[0].arena;
+        arena.write(arena.base() + SRC, data).unwrap();
+    }
+
+    /// The first device alone has its turn: what it lends isn't read.
+    fn lend(&mut self) {
+        let before = self.wires[0].stats().lent;
+        self.rig.hosts[0].hca.step(self.rig.now);
+        assert!(self.wires[0].stats().lent > before, "nothing was lent");
+    }
+}
+
+/// A key over a device's memory as it lies, not page by page.
+fn flat(rig: &mut Rig) -> Key {
+    let host = &mut rig.hosts[0];
+    let region = Region::Flat { addr: host.arena.base(), len: BUF_LEN };
+    let (access, len) = (Access::all(), BUF_LEN);
+    let ctx = MkeyContext { pd: PD, iova: IOVA, len, access, region, ..MkeyContext::default() };
+    host.hca.create_mkey(ctx).unwrap()
+}
+
+fn setup(mtu: Mtu, retry_cnt: u8) -> Setup {
+    let mut setup = Setup::default();
+    (setup.attrs.path_mtu, setup.attrs.retry_cnt) = (mtu, retry_cnt);
+    setup
+}
+
+#[test]
+fn messages_are_read_where_they_lie() {
+    for mtu in [Mtu::B256, Mtu::B1024, Mtu::B4096] {
+        let mut scene = Scene::new(&setup(mtu, 7));
+        for (round, len) in [8192, 10_001, 65_536, 65_537, 1 << 20].into_iter().enumerate() {
+            for opcode in [Opcode::RDMA_WRITE, Opcode::SEND] {
+                let data = pattern(len, round as u64 + u64::from(opcode.0));
+                let host = &scene.rig.hosts[1];
+                host.put(DST - 4, &vec![0xee; len + 64]);
+                scene.post(opcode, &data);
+                scene.rig.run();
+                let sent = scene.rig.sent(&mut scene.a);
+                assert_eq!((sent.len(), sent[0].kind), (1, 0), "{len}: {sent:?}");
+                let host = &scene.rig.hosts[1];
+                assert!(host.get(DST, len) == data, "{len} bytes in packets of {mtu:?}");
+                assert_eq!(host.get(DST - 4, 4), [0xee; 4]);
+                assert_eq!(host.get(DST + len as u64, 8), [0xee; 8], "nothing beyond");
+                let got = scene.rig.got(&mut scene.b);
+                match opcode {
+                    Opcode::SEND => assert_eq!((got.len(), got[0].bytes), (1, len as u32)),
+                    _ => assert!(got.is_empty()),
+                }
+            }
+        }
+        let [one, other] = [0, 1].map(|at: usize| scene.wires[at].stats());
+        // 64 KiB at once, and what is shorter than two packets as bytes.
+        assert_eq!((one.lent, other.taken), (2 * (1 + 1 + 1 + 1 + 16), one.lent));
+        assert_eq!((other.unread, other.recalled, other.broken), (0, 0, 0));
+    }
+}
+
+/// Counters tell what a network would have carried.
+#[test]
+fn packets_are_counted_as_if_they_were_sent() {
+    let traffic = |rig: &Rig| -> [Traffic; 2] {
+        let [one, other] = [0, 1].map(|at: usize| *rig.hosts[at].hca.port_counters());
+        [one.tx_unicast, other.rx_unicast]
+    };
+    let mut scene = Scene::new(&Setup::default());
+    let mut plain = Rig::new(2);
+    let (mut a, _b) = plain.pair(&Setup::default());
+    let key = plain.hosts[1].key;
+    let from = flat(&mut plain);
+    for len in [8, 10_001, 200_000] {
+        let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(SRC, len, from);
+        plain.post(&mut a, &wr);
+        plain.run();
+        if len != 8 {
+            scene.post(Opcode::RDMA_WRITE, &vec![1; len as usize]);
+            scene.rig.run();
+        }
+    }
+    assert!(scene.wires[0].stats().lent > 0);
+    assert_eq!(traffic(&scene.rig), traffic(&plain));
+    let packets =
+        |rig: &Rig| (rig.hosts[0].hca.stats().tx_packets, rig.hosts[1].hca.stats().rx_packets);
+    assert_eq!(packets(&scene.rig), packets(&plain));
+}
+
+#[test]
+fn a_region_that_goes_takes_its_loans_along() {
+    for opcode in [Opcode::RDMA_WRITE, Opcode::SEND] {
+        let mut scene = Scene::new(&Setup::default());
+        scene.post(opcode, &pattern(200_000, 1));
+        scene.lend();
+        scene.rig.hosts[0].hca.destroy_mkey(scene.flat).unwrap();
+        scene.fill(&vec![0xdd; 200_000]);
+        scene.rig.run();
+        let sent = scene.rig.sent(&mut scene.a);
+        assert_eq!(sent.len(), 1);
+        assert_eq!((sent[0].kind, sent[0].syndrome), (13, Syndrome::LOCAL_PROT_ERR.0));
+        let stats = scene.wires[1].stats();
+        assert!((stats.taken, stats.unread) == (0, 0) && stats.recalled > 0, "{stats:?}");
+        assert!(scene.rig.got(&mut scene.b).iter().all(|got| got.kind >= 13), "none is good");
+    }
+}
+
+/// Another region's end, and its own that lies elsewhere and back, change nothing.
+#[test]
+fn other_regions_go_without_a_trace() {
+    let mut scene = Scene::new(&setup(Mtu::B1024, 0));
+    let other = flat(&mut scene.rig);
+    let data = pattern(200_000, 2);
+    scene.post(Opcode::RDMA_WRITE, &data);
+    scene.lend();
+    scene.rig.hosts[0].hca.destroy_mkey(other).unwrap();
+    scene.rig.run();
+    assert_eq!(scene.rig.sent(&mut scene.a)[0].kind, 0);
+    assert!(scene.rig.hosts[1].get(DST, data.len()) == data);
+    assert_eq!(scene.wires[1].stats().recalled, 0);
+}
+
+#[test]
+fn a_queue_pair_that_goes_takes_its_loans_along() {
+    let mut scene = Scene::new(&Setup::default());
+    scene.post(Opcode::SEND, &pattern(60_000, 1));
+    scene.lend();
+    let (qpn, attrs) = (scene.a.qpn, Setup::default().attrs);
+    scene.rig.hosts[0].hca.modify_qp(qpn, QpTransition::ToRst, &attrs).unwrap();
+    scene.fill(&vec![0xdd; 60_000]);
+    scene.rig.run();
+    let stats = scene.wires[1].stats();
+    assert_eq!((stats.taken, stats.recalled), (0, 1), "{stats:?}");
+    assert!(scene.rig.got(&mut scene.b).is_empty(), "nothing was sent whole");
+    assert_eq!(scene.rig.state(&scene.b), QpState::Rts);
+}
+
+/// Even where no packet may be lost: nothing was.
+#[test]
+fn what_cannot_be_read_goes_as_bytes() {
+    for opcode in [Opcode::RDMA_WRITE, Opcode::SEND] {
+        let mut scene = Scene::new(&setup(Mtu::B1024, 0));
+        let data = pattern(300_000, 3);
+        scene.post(opcode, &data);
+        scene.lend();
+        scene.wires[0].with(|wire| wire.forget_name());
+        scene.rig.run();
+        let sent = scene.rig.sent(&mut scene.a);
+        assert_eq!((sent.len(), sent[0].kind), (1, 0), "{sent:?}");
+        assert!(scene.rig.hosts[1].get(DST, data.len()) == data);
+        let stats = scene.wires[1].stats();
+        assert_eq!((stats.taken, stats.unread), (0, 1), "{stats:?}");
+        // Nothing is lent from now on.
+        let lent = scene.wires[0].stats().lent;
+        scene.post(opcode, &data);
+        scene.rig.run();
+        assert_eq!(scene.rig.sent(&mut scene.a)[0].kind, 0);
+        assert_eq!(scene.wires[0].stats().lent, lent);
+    }
+}
+
+/// Frames with loans that none of this kind sends.
+#[test]
+fn loans_of_any_shape_harm_nobody() {
+    let mut scene = Scene::new(&Setup::default());
+    let ud = Setup { service: Service::Ud, ..Setup::default() };
+    let datagrams = scene.rig.end(1, &ud);
+    let (key, attrs) = (scene.rig.hosts[1].key, Setup::default().attrs);
+    let next = attrs.rq_psn.next();
+    let memory = vec![5_u64; 8192];
+    let addr = memory.as_ptr().expose_provenance() as u64;
+    let write = |len: u32| {
+        let packet = PacketBuilder::new(Packet::RC_WRITE_ONLY, scene.b.qpn.0, next);
+        packet.reth(IOVA + DST, key.0, len)
+    };
+    let ack = PacketBuilder::new(Packet::RC_ACKNOWLEDGE, scene.b.qpn.0, next);
+    let ack = ack.aeth(crate::wire::Syndrome::ACK, 1);
+    let read = PacketBuilder::new(Packet::RC_READ_REQUEST, scene.b.qpn.0, next);
+    let read = read.reth(IOVA + DST, key.0, 9000);
+    let first = PacketBuilder::new(Packet::RC_SEND_FIRST, scene.b.qpn.0, next);
+    let datagram = PacketBuilder::new(Packet::UD_SEND_ONLY, datagrams.qpn.0, next).deth(0, 2);
+    let nobody = PacketBuilder::new(Packet::RC_SEND_ONLY, 0xf_ffff, next);
+    // Builder, bytes, packets, and whether the connection ends.
+    let cases = [
+        (datagram, 2000, 2, false),
+        (nobody, 2000, 2, false),
+        (ack, 2000, 2, false),
+        (read, 9000, 9, false),
+        (write(9000), 9000, 1, true),
+        (write(9000), 9000, 0, true),
+        (write(9000), 9000, 9000, true),
+        (write(8999), 9000, 9, true),
+        (write(9001), 9000, 9, true),
+        (first, 1500, 2, true),
+    ];
+    for (at, (builder, len, packets, ends)) in cases.into_iter().enumerate() {
+        let mut scene = Scene::new(&Setup::default());
+        assert_eq!(scene.rig.end(1, &ud).qpn, datagrams.qpn, "the same numbers as above");
+        scene.rig.hosts[1].put(DST, &[0; 9000]);
+        let lent = scene.send(&builder, Span { addr, len }, packets);
+        scene.rig.run();
+        assert_eq!(scene.rig.state(&scene.b) == QpState::Err, ends, "case {at}");
+        assert_eq!(scene.wires[1].stats().taken, 0, "case {at}");
+        assert_eq!(scene.rig.hosts[1].get(DST, 9000), [0; 9000], "case {at}");
+        drop(lent);
+    }
+    // The honest one is taken, so it was the wrong ones that weren't.
+    let _lent = scene.send(&write(9000), Span { addr, len: 9000 }, 9);
+    scene.rig.run();
+    assert_eq!(scene.wires[1].stats().taken, 1);
+    assert_eq!(scene.rig.hosts[1].get(DST, 9000).iter().filter(|byte| **byte == 5).count(), 1125);
+}

@@ -1,0 +1,252 @@
+//! Payload that stays in its sender's memory until its receiver reads it there.
+//!
+//! A sender that lends writes a record into the ring whose packet has headers alone, and says where
+//! the payload lies. The receiver has the kernel copy it from one process's memory to the other's
+//! (process_vm_readv(2)). The record's state says whose move it is:
+//!
+//! | state | stored by | meaning |
+//! |---|---|---|
+//! | lent | the lender | the payload lies there |
+//! | taken | the reader, after its copy | it has arrived |
+//! | refused | the reader | it couldn't be read; the packet is lost |
+//! | recalled | the lender | the memory is its program's again; the packet is lost |
+//!
+//! Whoever changes "lent" first wins: a copy that ends after the lender recalled the memory counts
+//! for nothing.
+//!
+//! The kernel says which process made the connection, and checks that we may read there. The number
+//! may be another process's by the time we use it. So each read ends with a name that the lender
+//! made up and keeps in its memory; the kernel looks the process up once for each call, so all of
+//! what one call read is of the process with that name.
+#![allow(unsafe_code, reason = "process_vm_readv writes to addresses")]
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::ring::{Lease, Memory, Move};
+use super::stats::Shared;
+use crate::wire::counts::add;
+
+/// Bytes of a process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First address.
+    pub addr: u64,
+    /// How many.
+    pub len: u64,
+}
+
+/// Pieces that a payload may be in.
+pub(crate) const SPANS: usize = 8;
+/// Bytes that are lent at once, at most.
+pub(crate) const LONGEST_LOAN: u64 = 1 << 16;
+
+/// What a lender is known by, and where it has that in its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) at: u64,
+    pub(super) name: [u64; 2],
+}
+
+/// The name of a wire's end, as long as it lives.
+#[derive(Debug)]
+pub(super) struct Name(Box<[AtomicU64; 2]>);
+
+impl Default for Name {
+    fn default() -> Name {
+        // The hasher's keys are random, which is all that it is wanted for.
+        let random = || RandomState::new().build_hasher().finish() | 1;
+        Name(Box::new([random(), random()].map(AtomicU64::new)))
+    }
+}
+
+impl Name {
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            at: self.0.as_ptr().expose_provenance() as u64,
+            name: self.0.each_ref().map(|word| word.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Nothing more can be read from here.
+    pub(super) fn forget(&self) {
+        self.0.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// A process that lends.
+#[derive(Debug)]
+pub(super) struct Lender {
+    pid: i32,
+    identity: Identity,
+    shared: Arc<Shared>,
+}
+
+impl Lender {
+    /// The process at the other end of a connection, if its memory can be read.
+    pub(super) fn find(pid: i32, identity: Identity, shared: &Arc<Shared>) -> Option<Arc<Lender>> {
+        let lender = Lender { pid, identity, shared: Arc::clone(shared) };
+        // SAFETY: no bytes are asked for, so nothing is written.
+        let found = pid > 0 && unsafe { lender.read(&[], 0, 0, 0) };
+        found.then(|| Arc::new(lender))
+    }
+
+    /// Copies `len` bytes, `from` bytes into the spans, to an address of ours, which may be
+    /// unmapped: the kernel looks. False unless all of it was copied, and from this lender.
+    ///
+    /// # Safety
+    /// If the bytes at `to` are mapped, they may be written to, at any time until this returns, by
+    /// the terms of whoever owns them.
+    unsafe fn read(&self, spans: &[Span], mut from: u64, to: u64, len: u64) -> bool {
+        let part = |addr: u64, len: u64| libc::iovec {
+            iov_base: std::ptr::with_exposed_provenance_mut(addr as usize),
+            iov_len: len as usize,
+        };
+        let mut there = [part(0, 0); SPANS + 1];
+        let (mut count, mut left) = (0, len);
+        for span in spans.iter().take(SPANS) {
+            let run = span.len.saturating_sub(from).min(left);
+            if run != 0 {
+                there[count] = part(span.addr.wrapping_add(from), run);
+                (count, left) = (count + 1, left - run);
+            }
+            from = from.saturating_sub(span.len);
+        }
+        let mut name = [0_u64; 2];
+        let name_len = size_of_val(&name);
+        there[count] = part(self.identity.at, name_len as u64);
+        let name_here = libc::iovec { iov_base: name.as_mut_ptr().cast(), iov_len: name_len };
+        let here = [part(to, len), name_here];
+        let here = if len == 0 { &here[1..] } else { &here };
+        // SAFETY: both lists are as long as said. What the kernel can't reach it refuses; at `to`
+        // it writes by the caller's promise, and to the name, which is ours.
+        let read = unsafe {
+            libc::process_vm_readv(
+                self.pid,
+                here.as_ptr(),
+                here.len() as libc::c_ulong,
+                there.as_ptr(),
+                count as libc::c_ulong + 1,
+                0,
+            )
+        };
+        left == 0 && u64::try_from(read) == Ok(len + name_len as u64) && name == self.identity.name
+    }
+}
+
+/// A packet's payload in its sender's memory.
+#[derive(Clone, Debug)]
+pub struct Loan {
+    lender: Arc<Lender>,
+    memory: Arc<Memory>,
+    lease: Lease,
+    len: u32,
+}
+
+impl PartialEq for Loan {
+    fn eq(&self, other: &Loan) -> bool {
+        Arc::ptr_eq(&self.memory, &other.memory) && self.lease == other.lease
+    }
+}
+
+impl Eq for Loan {}
+
+impl Loan {
+    pub(super) fn new(lender: &Arc<Lender>, memory: &Arc<Memory>, lease: Lease) -> Loan {
+        let len = lease.spans.iter().map(|span| span.len).sum::<u64>() as u32;
+        Loan { lender: Arc::clone(lender), memory: Arc::clone(memory), lease, len }
+    }
+
+    /// Bytes of payload.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "none is empty")]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Packets of the path's MTU that the payload stands for, as its sender says.
+    #[must_use]
+    pub fn packets(&self) -> u32 {
+        self.lease.packets.into()
+    }
+
+    /// Copies `len` bytes, `from` bytes into the payload, to an address of this process. False if
+    /// they can't be read or written; the payload is lost then, and so are all later ones of this
+    /// lender, which is told.
+    ///
+    /// # Safety
+    /// If the bytes at `to` are mapped, they may be written to, as by any other device.
+    pub(crate) unsafe fn read(&self, from: u64, to: u64, len: u64) -> bool {
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.lender.read(&self.lease.spans, from, to, len) };
+        if !done && self.memory.turn(self.lease.at, Move::Refuse) {
+            self.memory.take_loans(false);
+            add(&self.lender.shared.counters.unread, 1);
+        }
+        done
+    }
+
+    /// The same into a buffer.
+    pub(crate) fn copy(&self, from: u64, to: &mut [u8]) -> bool {
+        let (addr, len) = (to.as_mut_ptr().expose_provenance() as u64, to.len() as u64);
+        // SAFETY: the buffer has these bytes, and is borrowed for writing.
+        unsafe { self.read(from, addr, len) }
+    }
+
+    /// All of it, if it can be had.
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; self.len()];
+        (self.copy(0, &mut bytes) && self.settle()).then_some(bytes)
+    }
+
+    /// Whether what was copied is what was sent; said after the last copy, once.
+    #[must_use]
+    pub(crate) fn settle(&self) -> bool {
+        let counters = &self.lender.shared.counters;
+        let taken = self.memory.turn(self.lease.at, Move::Take);
+        add(if taken { &counters.taken } else { &counters.recalled }, 1);
+        taken
+    }
+
+    /// Whether it couldn't be read, or was recalled.
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.memory.is_lent(self.lease.at)
+    }
+}
+
+/// Memory that is lent. Dropped, it is the lender's again: what wasn't taken by then is lost.
+#[derive(Debug)]
+pub struct Lent {
+    memory: Arc<Memory>,
+    at: u64,
+    /// Where it lies, to tell whether the program changed that.
+    spans: Vec<Span>,
+}
+
+impl Lent {
+    pub(super) fn new(memory: &Arc<Memory>, at: u64, spans: &[Span]) -> Lent {
+        Lent { memory: Arc::clone(memory), at, spans: spans.to_vec() }
+    }
+
+    pub(crate) fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Whether the other side couldn't read it.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.memory.is_refused(self.at)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.memory.turn(self.at, Move::Recall);
+    }
+}

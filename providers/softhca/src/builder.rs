@@ -152,6 +152,15 @@ impl SoftHcaBuilder {
         self
     }
 
+    /// Peers may FLUSH and ATOMIC WRITE (IBTA vol 1, annex A19), which no ConnectX has: the device
+    /// says so in its capabilities, and takes regions and queue pairs with the right to FLUSH
+    /// (`IB_ACCESS_FLUSH_GLOBAL`). Its own programs can't post either: mlx5 has no such work
+    /// request.
+    pub fn memory_placement(mut self) -> Self {
+        self.hca.placement = true;
+        self
+    }
+
     /// Bytes of memory that may be pinned, in whole pages; more gives `ENOMEM`. Without it there is
     /// no limit.
     pub fn memlock_limit(mut self, bytes: u64) -> Self {

@@ -5,7 +5,8 @@ use super::scene::{DC_KEY, GRANTED, QKEY, SERVICES, Scene};
 use crate::hca::Service;
 use crate::hca::testing::IOVA;
 use crate::wire::{
-    Address, Bth, DcEth, Extensions, Frame, Opcode, PacketBuilder, Psn, Route, Syndrome, U24, Wire,
+    Address, Bth, DcEth, Extensions, Feth, Frame, Opcode, PacketBuilder, Psn, Route, Syndrome, U24,
+    Wire,
 };
 
 /// Packets and posts of one run.
@@ -98,6 +99,7 @@ fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
         .congestion(if bits & 128 == 0 { 0 } else { Bth::NOTIFIABLE });
     for header in layout.headers.iter() {
         builder = match header {
+            Extensions::FETH => builder.feth(Feth::new(far.into(), u32::from(far) >> 4)),
             Extensions::RETH => builder.reth(va, key, length),
             Extensions::ATOMIC_ETH => builder.atomic_eth(va, key, feed.u64(), feed.u64()),
             Extensions::AETH => builder.aeth(Syndrome::from_u8(feed.u8()), far.into()),

@@ -55,6 +55,8 @@ pub struct HcaConfig {
     /// Whether reliable connections slow down where the network is congested, and tell peers that
     /// do so of congestion.
     pub congestion: bool,
+    /// Whether peers may FLUSH and ATOMIC WRITE (IBTA vol 1, annex A19), which no ConnectX has.
+    pub placement: bool,
     /// Shortest ACK timeout code that is honoured; shorter ones count as this (IBTA 9.7.6.1.3 lets
     /// the real timeout be up to four times longer, silicon has such a floor, too). A host under
     /// load may stall a software device for milliseconds, and that is not loss.
@@ -104,6 +106,7 @@ impl Default for HcaConfig {
             packet_window: 64,
             read_window: u32::MAX,
             congestion: false,
+            placement: false,
             min_ack_timeout: 12,
             link: LinkLayer::Ethernet,
             active_mtu: Mtu::B4096,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::dma::Region;
 use super::indirect::Indirect;
-use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
-use crate::wire::{Address, Psn, Route, Transport};
+use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
+use crate::wire::{Address, Feth, Psn, Route, Transport};
 
 bitflags::bitflags! {
     /// Rights of a memory key, or of a QP as responder. Local read is always granted.
@@ -21,7 +21,37 @@ bitflags::bitflags! {
         const REMOTE_READ = 1 << 2;
         /// A peer may use atomics (qpc.rae).
         const REMOTE_ATOMIC = 1 << 3;
+        /// A peer may FLUSH to where all of the host sees it (annex A19).
+        const FLUSH_GLOBAL = 1 << 4;
+        /// A peer may FLUSH to where it outlives a loss of power (annex A19).
+        const FLUSH_PERSISTENT = 1 << 5;
     }
+}
+
+/// An operation of IBTA's memory placement extensions (vol 1, annex A19), for
+/// [`Hca::place`](super::Hca::place).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Completes when all that this queue pair wrote before is placed.
+    Flush {
+        /// Start of the range at the peer.
+        va: u64,
+        /// Key of the memory.
+        rkey: Key,
+        /// Bytes of the range.
+        len: u32,
+        /// Placement types and selectivity level.
+        header: Feth,
+    },
+    /// Stores eight bytes at the peer at once.
+    AtomicWrite {
+        /// Where, a multiple of 8.
+        va: u64,
+        /// Key of the memory.
+        rkey: Key,
+        /// The bytes as they lie in memory.
+        data: [u8; 8],
+    },
 }
 
 /// Kind of port.

@@ -64,8 +64,8 @@ mod tests;
 pub use config::{HcaConfig, Strictness};
 pub use context::{
     ANY_QPN, Access, AddressVector, CqContext, CqeScatter, DciStreams, DctContext, DctState,
-    LinkLayer, MkeyContext, Moderation, Mtu, QpAttrs, QpContext, QpState, QpTransition, RqContext,
-    Service, SqContext, SrqContext, TagSrq, XrcSrq,
+    LinkLayer, MkeyContext, Moderation, Mtu, Placement, QpAttrs, QpContext, QpState, QpTransition,
+    RqContext, Service, SqContext, SrqContext, TagSrq, XrcSrq,
 };
 pub use counters::{PortCounters, QCounters, Traffic};
 pub use device::Hca;

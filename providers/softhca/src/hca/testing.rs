@@ -49,6 +49,10 @@ impl Hca {
         self.targets.connections()
     }
 
+    pub(crate) fn set_placement(&mut self, on: bool) {
+        self.common.config.placement = on;
+    }
+
     pub(crate) fn set_min_ack_timeout(&mut self, code: u8) {
         self.common.config.min_ack_timeout = code;
     }
@@ -63,7 +67,7 @@ impl Host {
     ) -> Host {
         let arena = Arena::new(ARENA_LEN);
         let mut hca = Hca::new(
-            HcaConfig { min_ack_timeout: 0, ..config.clone() },
+            HcaConfig { min_ack_timeout: 0, placement: true, ..config.clone() },
             Box::new(arena.clone()),
             wire,
         );
@@ -310,7 +314,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Setup {
         let attrs = QpAttrs {
-            access: Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC,
+            access: Access::all(),
             path_mtu: Mtu::B1024,
             rq_psn: Psn::new(0x1234),
             sq_psn: Psn::new(0x1234),
@@ -497,6 +501,12 @@ impl Rig {
         let index = self.write_wr(end, wr);
         self.ring(end);
         index
+    }
+
+    /// Posts an operation that no WQE has.
+    pub(crate) fn place(&mut self, end: &mut End, srqn: u32, op: Placement, wr: &Wr) -> u16 {
+        self.hosts[end.host].hca.place(end.qpn, end.posted, Srqn(srqn), op).unwrap();
+        self.post(end, wr)
     }
 
     /// Posts a receive of at most RECV_SEGS pieces (offset, bytes, key).

@@ -8,8 +8,8 @@ use zerocopy::{Immutable, IntoBytes};
 use super::crc::icrc;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
 use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Extensions, Ieth, ImmDt, Opcode, Psn, Reth,
-    Syndrome, U24, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Extensions, Feth, Ieth, ImmDt, Opcode, Psn,
+    Reth, Syndrome, U24, XrcEth,
 };
 
 /// The most that extension headers take: those of atomics on a dynamic connection.
@@ -152,6 +152,11 @@ impl PacketBuilder {
     pub fn deth(self, qkey: u32, src_qp: u32) -> PacketBuilder {
         let deth = Deth { qkey: U32::new(qkey), reserved: 0, src_qp: U24::new(src_qp) };
         self.put(Extensions::DETH, &deth)
+    }
+    /// FLUSH header.
+    #[must_use]
+    pub fn feth(self, header: Feth) -> PacketBuilder {
+        self.put(Extensions::FETH, &header)
     }
     /// RDMA header; `dma_length` is that of the whole message.
     #[must_use]

@@ -185,6 +185,54 @@ pub struct Deth {
     pub src_qp: U24,
 }
 
+/// FLUSH extended transport header, 4 bytes (IBTA annex A19; `struct rxe_feth` in the kernel's
+/// `rxe_hdr.h`).
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Feth {
+    /// 31:6 reserved, 5:4 selectivity level, 3:0 placement types.
+    pub bits: U32,
+}
+
+impl Feth {
+    /// Placement type: what was written is visible to all of the peer's host.
+    pub const GLOBAL: u32 = 1 << 0;
+    /// Placement type: what was written outlives a loss of power.
+    pub const PERSISTENT: u32 = 1 << 1;
+    /// Selectivity level: the range that the RDMA header names.
+    pub const RANGE: u32 = 0;
+    /// Selectivity level: all memory of the key.
+    pub const REGION: u32 = 1;
+
+    /// Placement types and selectivity level, of which the lowest four and two bits count.
+    #[must_use]
+    pub fn new(placement: u32, level: u32) -> Feth {
+        Feth { bits: U32::new((level & 3) << 4 | placement & 0xf) }
+    }
+    /// Placement types.
+    #[must_use]
+    pub fn placement(&self) -> u32 {
+        self.bits.get() & 0xf
+    }
+    /// Selectivity level.
+    #[must_use]
+    pub fn level(&self) -> u32 {
+        self.bits.get() >> 4 & 3
+    }
+}
+
 /// RDMA extended transport header, 16 bytes (IBTA 9.3).
 #[derive(
     Clone,
@@ -367,6 +415,7 @@ const _: () = {
     assert!(size_of::<Bth>() == 12);
     assert!(size_of::<XrcEth>() == 4);
     assert!(size_of::<Deth>() == 8);
+    assert!(size_of::<Feth>() == 4);
     assert!(size_of::<Reth>() == 16);
     assert!(size_of::<AtomicEth>() == 28);
     assert!(size_of::<Aeth>() == 4);

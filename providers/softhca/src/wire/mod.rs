@@ -42,7 +42,7 @@ pub use self::capture::Capture;
 pub use self::fabric::{Fabric, FabricPort, FabricStats, LinkControl};
 pub use self::faulty::{FaultControl, FaultStats, Faults, Faulty};
 pub use self::headers::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Ieth, ImmDt, Reth, U24, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Feth, Ieth, ImmDt, Reth, U24, XrcEth,
 };
 pub use self::host::HostWire;
 pub use self::opcode::{Extensions, Layout, Opcode, Operation, Position, Transport};

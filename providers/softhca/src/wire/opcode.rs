@@ -48,6 +48,10 @@ pub enum Operation {
     CompareSwap,
     /// Fetch and add.
     FetchAdd,
+    /// FLUSH (annex A19).
+    Flush,
+    /// ATOMIC WRITE (annex A19).
+    AtomicWrite,
     /// Congestion notification.
     Congestion,
 }
@@ -109,25 +113,27 @@ bitflags! {
         const XRCETH = 1 << 0;
         /// Datagram.
         const DETH = 1 << 1;
+        /// FLUSH; the RDMA header follows it.
+        const FETH = 1 << 2;
         /// RDMA.
-        const RETH = 1 << 2;
+        const RETH = 1 << 3;
         /// Atomic request.
-        const ATOMIC_ETH = 1 << 3;
+        const ATOMIC_ETH = 1 << 4;
         /// Acknowledge.
-        const AETH = 1 << 4;
+        const AETH = 1 << 5;
         /// Atomic result.
-        const ATOMIC_ACK = 1 << 5;
+        const ATOMIC_ACK = 1 << 6;
         /// Immediate data.
-        const IMMDT = 1 << 6;
+        const IMMDT = 1 << 7;
         /// Invalidate.
-        const IETH = 1 << 7;
+        const IETH = 1 << 8;
         /// Dynamic connection.
-        const DCETH = 1 << 8;
+        const DCETH = 1 << 9;
     }
 }
 
 /// Bytes of each extension header, by bit number of [`Extensions`].
-const EXTENSION_LEN: [usize; 9] = [4, 8, 16, 28, 4, 8, 4, 4, 16];
+const EXTENSION_LEN: [usize; 10] = [4, 8, 4, 16, 28, 4, 8, 4, 4, 16];
 
 impl Extensions {
     /// Bytes of all headers of this set.
@@ -249,6 +255,9 @@ opcodes! {
     Rc RC_FETCH_ADD = 0x14, FetchAdd Only [ATOMIC_ETH] false;
     Rc RC_SEND_LAST_INV = 0x16, Send Last [IETH] true;
     Rc RC_SEND_ONLY_INV = 0x17, Send Only [IETH] true;
+    // IBTA annex A19.
+    Rc RC_FLUSH = 0x1c, Flush Only [FETH RETH] false;
+    Rc RC_ATOMIC_WRITE = 0x1d, AtomicWrite Only [RETH] true;
 
     Uc UC_SEND_FIRST = 0x20, Send First [] true;
     Uc UC_SEND_MIDDLE = 0x21, Send Middle [] true;
@@ -293,8 +302,11 @@ opcodes! {
     Xrc XRC_FETCH_ADD = 0xb4, FetchAdd Only [XRCETH ATOMIC_ETH] false;
     Xrc XRC_SEND_LAST_INV = 0xb6, Send Last [XRCETH IETH] true;
     Xrc XRC_SEND_ONLY_INV = 0xb7, Send Only [XRCETH IETH] true;
+    Xrc XRC_FLUSH = 0xbc, Flush Only [XRCETH FETH RETH] false;
+    Xrc XRC_ATOMIC_WRITE = 0xbd, AtomicWrite Only [XRCETH RETH] true;
 
-    // Ours: requests say from whom and on which connection, responses do not.
+    // Ours, without A19's operations: requests say from whom and on which connection, responses do
+    // not.
     Dc DC_SEND_FIRST = 0xc0, Send First [DCETH] true;
     Dc DC_SEND_MIDDLE = 0xc1, Send Middle [DCETH] true;
     Dc DC_SEND_LAST = 0xc2, Send Last [DCETH] true;

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::crc::icrc;
 use super::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Extensions, Ieth, ImmDt, Layout, Opcode, Psn,
-    Reth, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, DcEth, Deth, Extensions, Feth, Ieth, ImmDt, Layout, Opcode,
+    Psn, Reth, XrcEth,
 };
 
 /// Bytes of the BTH.
@@ -168,6 +168,11 @@ impl<'a> Packet<'a> {
     pub fn deth(&self) -> Option<&'a Deth> {
         self.extension(Extensions::DETH)
     }
+    /// FLUSH header, if the opcode has one.
+    #[must_use]
+    pub fn feth(&self) -> Option<&'a Feth> {
+        self.extension(Extensions::FETH)
+    }
     /// RDMA header, if the opcode has one.
     #[must_use]
     pub fn reth(&self) -> Option<&'a Reth> {
@@ -222,6 +227,9 @@ impl fmt::Debug for Packet<'_> {
         }
         if self.bth.is_solicited() {
             f.write_str(" se")?;
+        }
+        if let Some(h) = self.feth() {
+            write!(f, " placement {:#x} level {}", h.placement(), h.level())?;
         }
         if let Some(h) = self.reth() {
             write!(f, " va {:#x} rkey {:#x} len {}", h.va, h.rkey, h.dma_length)?;

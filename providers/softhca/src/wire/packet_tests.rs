@@ -15,6 +15,7 @@ fn builder(opcode: Opcode, seed: u64) -> PacketBuilder {
         builder = match header {
             Extensions::XRCETH => builder.xrceth(b & 0xff_ffff),
             Extensions::DETH => builder.deth(a, b & 0xff_ffff),
+            Extensions::FETH => builder.feth(Feth::new(a, b)),
             Extensions::RETH => builder.reth(seed, a, b),
             Extensions::ATOMIC_ETH => builder.atomic_eth(seed, a, !seed, seed.rotate_left(9)),
             Extensions::AETH => builder.aeth(Syndrome::from_u8(a as u8), b & 0xff_ffff),
@@ -128,6 +129,47 @@ fn golden_atomic_request_and_send() {
         .emit(&[], &mut out)
         .unwrap();
     assert_eq!(out[12..24], [0x80, 1, 0, 0, 0, 0x11, 0x22, 0x33, 0, 0, 0, 9]);
+}
+
+/// The headers of `rxe_hdr.h`: `struct rxe_feth`, behind it `struct rxe_reth`.
+#[test]
+fn golden_flush_and_atomic_write() {
+    let mut out = Vec::new();
+    PacketBuilder::new(Opcode::RC_FLUSH, 2, Psn::new(3))
+        .ack_request(true)
+        .feth(Feth::new(Feth::GLOBAL | Feth::PERSISTENT, Feth::REGION))
+        .reth(0x1000, 0xaabb_ccdd, 0x80)
+        .icrc(false)
+        .emit(&[], &mut out)
+        .unwrap();
+    #[rustfmt::skip]
+    let expected = [
+        0x1c, 0x40, 0xff, 0xff, 0x00, 0x00, 0x00, 0x02, 0x80, 0x00, 0x00, 0x03, // BTH
+        0x00, 0x00, 0x00, 0x13, // selectivity level 1, placement types 3
+        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x10, 0x00, // va
+        0xaa, 0xbb, 0xcc, 0xdd, // rkey
+        0x00, 0x00, 0x00, 0x80, // length
+        0x00, 0x00, 0x00, 0x00, // ICRC
+    ];
+    assert_eq!(out, expected);
+
+    PacketBuilder::new(Opcode::XRC_ATOMIC_WRITE, 2, Psn::new(3))
+        .reth(0x1000, 0xaabb_ccdd, 8)
+        .xrceth(7)
+        .icrc(false)
+        .emit(&[1, 2, 3, 4, 5, 6, 7, 8], &mut out)
+        .unwrap();
+    #[rustfmt::skip]
+    let expected = [
+        0xbd, 0x40, 0xff, 0xff, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x03, // BTH
+        0x00, 0x00, 0x00, 0x07, // SRQ
+        0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x10, 0x00, // va
+        0xaa, 0xbb, 0xcc, 0xdd, // rkey
+        0x00, 0x00, 0x00, 0x08, // length
+        0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, // payload
+        0x00, 0x00, 0x00, 0x00, // ICRC
+    ];
+    assert_eq!(out, expected);
 }
 
 #[test]
@@ -310,6 +352,10 @@ proptest! {
             if let Some(h) = p.deth() {
                 seen |= Extensions::DETH;
                 prop_assert_eq!((h.qkey.get(), h.src_qp.get()), (a, b & 0xff_ffff));
+            }
+            if let Some(h) = p.feth() {
+                seen |= Extensions::FETH;
+                prop_assert_eq!((h.placement(), h.level()), (a & 0xf, b & 3));
             }
             if let Some(h) = p.reth() {
                 seen |= Extensions::RETH;

@@ -68,6 +68,7 @@ fn fail_answer(qp: &mut Qp, common: &mut Common, answer: Answer, not: NotSent) {
     let (Answer::Ack { psn, .. }
     | Answer::Nak { psn, .. }
     | Answer::Atomic { psn, .. }
+    | Answer::Placed { psn, .. }
     | Answer::Read { psn, .. }) = answer;
     if let Answer::Read { again: true, .. } | Answer::Nak { .. } = answer {
         qp.responder.answers.pop_front();
@@ -116,6 +117,10 @@ fn emit(
         Answer::Atomic { psn, original, msn, .. } => {
             let builder = build(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
             builder.aeth(Syndrome::ACK, msn).atomic_ack(original).emit(&[], &mut bytes)?;
+        }
+        Answer::Placed { psn, msn } => {
+            let builder = build(Opcode::RC_READ_RESPONSE_ONLY, psn);
+            builder.aeth(Syndrome::ACK, msn).emit(&[], &mut bytes)?;
         }
         Answer::Read { psn, who, va, rkey, left, msn, begun, again } => {
             let len = left.min(qp.mtu());

@@ -9,7 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
-use crate::hca::engine::frame_send;
+use crate::hca::engine::{frame_send, placement};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::{Key, Qpn};
 use crate::hca::state::common::Common;
@@ -47,6 +47,7 @@ pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
         0..=SHORT => decode(qp, common, &ctrl, &mut [0; SHORT][..len]),
         _ => decode(qp, common, &ctrl, &mut [0; WQE_MAX][..len]),
     };
+    let done = done.map(|wqe| placement::instead(qp, wqe));
     done.map_err(|why| BadWqe {
         index: ctrl.word0().wqe_index(),
         opcode: ctrl.opcode(),

@@ -15,6 +15,7 @@
 //! | `frames`, `frame_send`, `frame_receive` | whole Ethernet frames |
 //! | `complete`, `flush` | completions of either kind, and what an error leaves behind |
 //! | `page_faults`, `resume` | queues that wait for pages of memory, and go on |
+//! | `placement` | FLUSH and ATOMIC WRITE (IBTA annex A19) |
 //! | `streams` | streams of a DC initiator |
 //! | `tags` | messages that find their buffers by tags |
 //! | `patience` | timers that wait for a peer without processor time |
@@ -37,6 +38,7 @@ mod loans;
 mod mads;
 mod page_faults;
 mod patience;
+mod placement;
 mod receives;
 mod records;
 mod replies;

@@ -11,7 +11,7 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::Entry;
 use crate::hca::state::wqe::Op;
 use crate::wire::timers::rnr_delay;
-use crate::wire::{NakCode, Operation, Packet, Psn, Syndrome};
+use crate::wire::{NakCode, Operation, Packet, Position, Psn, Syndrome};
 
 /// Code of "retry without end" (IBTA 9.7.5.2.8).
 const RNR_FOREVER: u8 = 7;
@@ -117,6 +117,14 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     let Some(Entry::Live(request)) = qp.requester.queue.front() else {
         return;
     };
+    if request.wqe.op.is_placing() {
+        let (operation, position) = (layout.operation, layout.position);
+        let fits = (operation, position) == (Operation::ReadResponse, Position::Only);
+        return match fits && packet.payload().is_empty() {
+            true => answered(qp),
+            false => bad_response(qp, common),
+        };
+    }
     // No WQE that a driver could look at says where a rendezvous is fetched to.
     let waits = request.wqe.tags.is_none();
     let index = request.wqe.index;
@@ -160,6 +168,10 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         return fail(qp, common, why);
     }
+    answered(qp);
+}
+
+fn answered(qp: &mut Qp) {
     qp.requester.oldest = qp.requester.oldest.next();
     qp.requester.reset_retries(&qp.attrs);
 }

@@ -118,7 +118,11 @@ impl Place {
             next,
             offset: u64::from(packet) * u64::from(mtu),
             left,
-            len: if fetching { 0 } else { left.min(most) },
+            len: match wqe.op {
+                Op::AtomicWrite { .. } => left,
+                _ if fetching => 0,
+                _ => left.min(most),
+            },
         }
     }
 }
@@ -190,7 +194,8 @@ pub(super) fn headers(
         builder = builder.xrceth(wqe.xrc_srqn);
     }
     if place.last {
-        let notifies = !matches!(wqe.op, Op::Read { .. } | Op::Write { imm: None, .. });
+        let notifies = !matches!(wqe.op, Op::Read { .. } | Op::Write { imm: None, .. })
+            && !wqe.op.is_placing();
         builder = builder.solicited(wqe.solicited && notifies);
     }
     builder = match wqe.op {
@@ -201,6 +206,8 @@ pub(super) fn headers(
             builder.atomic_eth(va, rkey.0, swap, compare)
         }
         Op::FetchAdd { va, rkey, add } => builder.atomic_eth(va, rkey.0, add, 0),
+        Op::Flush { va, rkey, len, header } => builder.feth(header).reth(va, rkey.0, len),
+        Op::AtomicWrite { va, rkey } => builder.reth(va, rkey.0, wqe.len),
         _ => builder,
     };
     match wqe.op {
@@ -252,5 +259,7 @@ fn opcode(op: Op, first: bool, last: bool) -> Opcode {
         Op::Read { .. } => O::RC_READ_REQUEST,
         Op::CompareSwap { .. } => O::RC_COMPARE_SWAP,
         Op::FetchAdd { .. } => O::RC_FETCH_ADD,
+        Op::Flush { .. } => O::RC_FLUSH,
+        Op::AtomicWrite { .. } => O::RC_ATOMIC_WRITE,
     }
 }

@@ -12,7 +12,7 @@ use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 use crate::hca::context::{Access, QpState, Service};
 use crate::hca::engine::complete::Arrival;
 use crate::hca::engine::page_faults::Wanted;
-use crate::hca::engine::{complete, page_faults, receives, tags};
+use crate::hca::engine::{complete, page_faults, placement, receives, tags};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Key;
@@ -47,7 +47,7 @@ pub(super) const ACCESS: Refusal = Refusal::Fatal(NakCode::REMOTE_ACCESS);
 pub(super) const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
 
 /// A DMA fault is the responder's own trouble; all else is the requester's.
-fn refusal_of(fault: KeyFault) -> Refusal {
+pub(super) fn refusal_of(fault: KeyFault) -> Refusal {
     match fault {
         KeyFault::Dma(_) | KeyFault::Absent => OPERATIONAL,
         _ => ACCESS,
@@ -55,7 +55,7 @@ fn refusal_of(fault: KeyFault) -> Refusal {
 }
 
 /// The same, where a page may be missing that a driver brings.
-fn refusal_or(wanted: Wanted) -> impl FnOnce(KeyFault) -> Refusal {
+pub(super) fn refusal_or(wanted: Wanted) -> impl FnOnce(KeyFault) -> Refusal {
     move |fault| match fault {
         KeyFault::Absent => Refusal::Absent(wanted),
         fault => refusal_of(fault),
@@ -210,17 +210,25 @@ pub(super) fn report(qp: &Qp, common: &mut Common, code: NakCode) {
     }
 }
 
-/// READs and atomics have their answers already; the others are acknowledged when asked.
+/// READs, atomics and their like have their answers already; the others are acknowledged when
+/// asked.
 fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
     let fetching = matches!(
         packet.layout().operation,
-        Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+        Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::Flush
+            | Operation::AtomicWrite
     );
     if fetching {
         // The message count includes the message answered.
         let msn = qp.responder.msn;
-        if let Some(Answer::Read { msn: at, .. } | Answer::Atomic { msn: at, .. }) =
-            qp.responder.answers.back_mut()
+        if let Some(
+            Answer::Read { msn: at, .. }
+            | Answer::Atomic { msn: at, .. }
+            | Answer::Placed { msn: at, .. },
+        ) = qp.responder.answers.back_mut()
         {
             *at = msn;
         }
@@ -236,6 +244,7 @@ fn count(qp: &Qp, common: &mut Common, packet: &Packet<'_>) {
         Operation::Write if packet.layout().position.starts() => counts.rx_write_requests += 1,
         Operation::ReadRequest => counts.rx_read_requests += 1,
         Operation::CompareSwap | Operation::FetchAdd => counts.rx_atomic_requests += 1,
+        Operation::AtomicWrite => counts.rx_write_requests += 1,
         _ => {}
     }
 }
@@ -274,6 +283,14 @@ fn execute(
         Operation::Write => write(qp, common, packet, data).map(|()| packets),
         Operation::ReadRequest => read(qp, common, packet),
         Operation::CompareSwap | Operation::FetchAdd => atomic(qp, common, packet).map(|()| 1),
+        Operation::Flush => {
+            let who = owner(qp, common, packet)?;
+            placement::flush(qp, common, who, packet).map(|()| 1)
+        }
+        Operation::AtomicWrite => {
+            let who = owner(qp, common, packet)?;
+            placement::store(qp, common, who, packet).map(|()| 1)
+        }
         _ => Err(INVALID),
     }
 }
@@ -549,7 +566,8 @@ fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), R
     };
     let (at, who) = ((Key(eth.rkey.get()), va), owner(qp, common, packet)?);
     let wanted = Wanted::Memory { write: true, rkey: at.0, va, len: 8, packet: 8 };
-    let original = common.keys.atomic(&*common.dma, who, at, &mut update);
+    let need = Access::REMOTE_ATOMIC;
+    let original = common.keys.atomic(&*common.dma, who, at, need, &mut update);
     let original = original.map_err(refusal_or(wanted))?;
     let (psn, msn) = (packet.psn(), qp.responder.msn);
     if qp.responder.atomics.len() >= limit {
@@ -573,6 +591,7 @@ fn repeat(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
                 }
             }
         }
+        Operation::Flush | Operation::AtomicWrite => placement::repeat(qp, packet),
         Operation::CompareSwap | Operation::FetchAdd => {
             let psn = packet.psn();
             let result = qp.responder.atomics.iter().find(|(at, _)| *at == psn);

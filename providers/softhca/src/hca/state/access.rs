@@ -150,7 +150,8 @@ impl KeyTable {
         })
     }
 
-    /// Atomic read-modify-write of the 8 bytes at `addr`, as the responder of an atomic.
+    /// Atomic read-modify-write of the 8 bytes at `addr`, as the responder of an atomic, or of an
+    /// ATOMIC WRITE, which needs another right.
     ///
     /// The word is in host order: ConnectX reports atomics of host endianness
     /// (`atomic_req_8B_endianness_mode`), so CPU and device see the same number.
@@ -159,11 +160,12 @@ impl KeyTable {
         dma: &dyn Dma,
         who: Who,
         (key, addr): (Key, u64),
+        need: Access,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, KeyFault> {
         let segment = Segment { key, addr, len: 8 };
         let mut original = None;
-        self.visit(who, segment, Access::REMOTE_ATOMIC, DEPTH, &mut |region, offset, _, len| {
+        self.visit(who, segment, need, DEPTH, &mut |region, offset, _, len| {
             // The word is in one piece: half an atomic would be none.
             let bus =
                 region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });

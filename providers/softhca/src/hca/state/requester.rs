@@ -4,13 +4,14 @@
 //! `high` the first never sent; between them a cursor says what goes out next. Going back (timeout,
 //! sequence NAK, RNR) only moves the cursor: everything from there is sent again.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
-use crate::hca::context::QpAttrs;
+use crate::hca::context::{Placement, QpAttrs};
 use crate::hca::failure::Failure;
+use crate::hca::number::Srqn;
 use crate::hca::state::congestion::Congestion;
 use crate::hca::state::faults::Halt;
 use crate::hca::state::tags::TagWork;
@@ -124,6 +125,8 @@ pub(crate) struct Requester {
     /// the same gap and must not count again.
     pub(crate) gap_at: Option<Psn>,
     pub(crate) congestion: Congestion,
+    /// What is in the place of a NOP, by index of its WQE, and the SRQ that it names.
+    pub(crate) placements: BTreeMap<u16, (Srqn, Placement)>,
 }
 
 impl Requester {

@@ -34,6 +34,11 @@ pub(crate) enum Answer {
         msn: u32,
         again: bool,
     },
+    /// Of FLUSH and ATOMIC WRITE.
+    Placed {
+        psn: Psn,
+        msn: u32,
+    },
     /// `left` bytes from `va`; `begun` after the first packet.
     Read {
         psn: Psn,

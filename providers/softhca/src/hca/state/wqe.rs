@@ -9,7 +9,7 @@ use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
 use crate::hca::state::tags::TagWork;
 use crate::hca::state::umr::Umr;
-use crate::wire::{Address, Route, Span};
+use crate::wire::{Address, Feth, Route, Span};
 
 /// Bytes that are copied at once.
 const COPY_STEP: usize = 1 << 16;
@@ -47,12 +47,30 @@ pub(crate) enum Op {
         rkey: Key,
         add: u64,
     },
+    Flush {
+        va: u64,
+        rkey: Key,
+        len: u32,
+        header: Feth,
+    },
+    /// Of the eight bytes of its payload.
+    AtomicWrite {
+        va: u64,
+        rkey: Key,
+    },
 }
 
 impl Op {
-    /// READ and atomics: limited in number, waited for by a fence, answered with data.
+    /// READ, atomics, FLUSH and ATOMIC WRITE: limited in number, waited for by a fence, answered by
+    /// more than an acknowledgement.
     pub(crate) fn is_fetching(self) -> bool {
         matches!(self, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. })
+            || self.is_placing()
+    }
+
+    /// FLUSH and ATOMIC WRITE: the answer has no data.
+    pub(crate) fn is_placing(self) -> bool {
+        matches!(self, Op::Flush { .. } | Op::AtomicWrite { .. })
     }
 }
 

@@ -8,7 +8,8 @@ use crate::hca::number::{Key, UarNumber};
 use crate::hca::testing::*;
 use crate::hca::{QpAttrs, QpState, QpTransition};
 use crate::wire::{
-    Address, DcEth, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Route, Syndrome, U24, Wire,
+    Address, DcEth, Feth, Frame, Opcode as PacketOpcode, PacketBuilder, Psn, Route, Syndrome, U24,
+    Wire,
 };
 
 const DST: u64 = 0x30_0000;
@@ -195,6 +196,7 @@ proptest! {
             use crate::wire::Extensions as E;
             for header in layout.headers.iter() {
                 builder = match header {
+                    E::FETH => builder.feth(Feth::new(words[2], words[3])),
                     E::RETH => builder.reth(va, key.0, length),
                     E::ATOMIC_ETH => builder.atomic_eth(va, key.0, words[3].into(), 0),
                     E::AETH => builder.aeth(Syndrome::from_u8(words[3] as u8), words[2]),

@@ -15,6 +15,7 @@ mod page_fault_services;
 mod page_faults;
 mod pages;
 mod pending;
+mod placement;
 mod queues;
 mod services;
 mod shared;

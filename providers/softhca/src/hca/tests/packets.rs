@@ -19,16 +19,16 @@ const START: u32 = 0xff_fffe;
 const ACK: Syndrome = Syndrome::ACK;
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PSN_SEQUENCE);
 
-struct Peer {
-    rig: Rig,
-    end: End,
+pub(super) struct Peer {
+    pub(super) rig: Rig,
+    pub(super) end: End,
     port: Box<dyn Wire>,
 }
 
 /// What came: opcode, PSN relative to the first, syndrome, MSN, payload bytes.
-type Seen = (O, i32, Option<(Syndrome, u32)>, usize);
+pub(super) type Seen = (O, i32, Option<(Syndrome, u32)>, usize);
 
-fn peer() -> Peer {
+pub(super) fn peer() -> Peer {
     peer_with(|_| {})
 }
 
@@ -48,11 +48,11 @@ fn peer_with(change: impl Fn(&mut Setup)) -> Peer {
 }
 
 impl Peer {
-    fn packet(&self, opcode: O, psn: i32) -> PacketBuilder {
+    pub(super) fn packet(&self, opcode: O, psn: i32) -> PacketBuilder {
         PacketBuilder::new(opcode, self.end.qpn.0, Psn::new(START).offset(psn)).ack_request(true)
     }
 
-    fn send(&mut self, builder: PacketBuilder, payload: &[u8]) {
+    pub(super) fn send(&mut self, builder: PacketBuilder, payload: &[u8]) {
         let mut bytes = Vec::new();
         builder.emit(payload, &mut bytes).unwrap();
         let dst = self.rig.hosts[0].address;
@@ -62,7 +62,7 @@ impl Peer {
     }
 
     /// Steps the device without letting time pass, and takes what it sent.
-    fn seen(&mut self) -> Vec<Seen> {
+    pub(super) fn seen(&mut self) -> Vec<Seen> {
         while self.rig.hosts[0].hca.step(self.rig.now) {}
         let frames = std::iter::from_fn(|| self.port.receive());
         frames
@@ -76,13 +76,13 @@ impl Peer {
             .collect()
     }
 
-    fn ack(&mut self, syndrome: Syndrome, psn: i32) {
+    pub(super) fn ack(&mut self, syndrome: Syndrome, psn: i32) {
         let builder = self.packet(O::RC_ACKNOWLEDGE, psn).ack_request(false).aeth(syndrome, 0);
         self.send(builder, &[]);
     }
 }
 
-fn acked(psn: i32, msn: u32) -> Seen {
+pub(super) fn acked(psn: i32, msn: u32) -> Seen {
     (O::RC_ACKNOWLEDGE, psn, Some((ACK, msn)), 0)
 }
 

@@ -16,7 +16,7 @@ use crate::kernel::call::Call;
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Dct, Object};
 use crate::kernel::transition;
-use crate::kernel::verbs::mr::{access_flags, rights};
+use crate::kernel::verbs::mr::{access_flags, queue_rights};
 use crate::kernel::verbs::qp_modify::{driver_request, path};
 use crate::kernel::verbs::qp_request::Asked;
 
@@ -75,7 +75,7 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
             if request.pkey_index >= call.device.profile.pkey_table_len() {
                 return Err(Errno::EINVAL);
             }
-            context.access = rights(request.qp_access_flags) - Access::LOCAL_WRITE;
+            context.access = queue_rights(request.qp_access_flags, call.device.hca.config());
             context.pkey_index = request.pkey_index;
         }
         (QpState::Init, QpState::Rtr) if mask == RTR => {

@@ -226,10 +226,11 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     };
     call.driver_output(driver.as_bytes())?;
     let base = attributes(call.device);
+    let placement = if call.device.hca.config().placement { PLACEMENT } else { 0 };
     let response = ib_uverbs_ex_query_device_resp {
         base,
         response_length: call.response_length::<ib_uverbs_ex_query_device_resp>(),
-        device_cap_flags_ex: u64::from(base.device_cap_flags),
+        device_cap_flags_ex: u64::from(base.device_cap_flags) | placement,
         odp_caps: ib_uverbs_odp_caps {
             general_caps: PAGING,
             per_transport_caps: ib_uverbs_odp_caps_per_transport_caps {
@@ -268,6 +269,9 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     };
     call.respond(&response)
 }
+
+/// `IB_DEVICE_FLUSH_GLOBAL` and `IB_DEVICE_ATOMIC_WRITE` (Linux 6.2, `ib_verbs.h`).
+const PLACEMENT: u64 = 1 << 38 | 1 << 40;
 
 /// `copy_query_dev_fields` of what `mlx5_ib_query_device` fills in.
 fn attributes(device: &Device) -> ib_uverbs_query_device_resp {

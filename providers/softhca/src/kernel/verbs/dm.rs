@@ -101,7 +101,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     if access_flags & IB_UVERBS_ACCESS_ZERO_BASED == 0 {
         return Err(Errno::EINVAL);
     }
-    check_access(access_flags)?;
+    check_access(access_flags, call.device.hca.config())?;
     let handle = call.object(UVERBS_ATTR_REG_DM_MR_HANDLE).ok_or(Errno::ENOENT)?;
     let memory = call.object(UVERBS_ATTR_REG_DM_MR_DM_HANDLE).ok_or(Errno::ENOENT)?;
     let pd = call.object(UVERBS_ATTR_REG_DM_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;

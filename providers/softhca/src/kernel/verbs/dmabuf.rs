@@ -46,7 +46,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     check_offsets(offset, iova)?;
     let fd: u32 = call.input(UVERBS_ATTR_REG_DMABUF_MR_FD)?;
     let access_flags = call.flags(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, ALLOWED)?;
-    check_access(access_flags)?;
+    check_access(access_flags, call.device.hca.config())?;
     let handle = call.object(UVERBS_ATTR_REG_DMABUF_MR_HANDLE).ok_or(Errno::ENOENT)?;
     let pd = call.object(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;
     let end = offset.checked_add(len).filter(|_| len != 0).ok_or(Errno::EINVAL)?;

@@ -23,7 +23,7 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_CMD_REREG
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::hca::number::{Key, Pdn};
-use crate::hca::{Access, MkeyContext, Region};
+use crate::hca::{Access, HcaConfig, MkeyContext, Region};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Backing, Mr, Object};
@@ -45,9 +45,9 @@ pub(crate) const REREG_MR: Write = Write {
     handler: rereg,
 };
 
-/// `IB_ACCESS_FLUSH_GLOBAL` and `IB_ACCESS_FLUSH_PERSISTENT`, which the core knows and mlx5
-/// refuses.
-const FLUSH: u32 = 3 << 8;
+/// `IB_ACCESS_FLUSH_GLOBAL` and `IB_ACCESS_FLUSH_PERSISTENT` (Linux 6.2), which mlx5 refuses.
+const FLUSH_GLOBAL: u32 = 1 << 8;
+const FLUSH_PERSISTENT: u32 = 1 << 9;
 
 /// `IB_ACCESS_SUPPORTED`.
 pub(super) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
@@ -58,11 +58,12 @@ pub(super) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | IB_UVERBS_ACCESS_ZERO_BASED
     | IB_UVERBS_ACCESS_ON_DEMAND
     | IB_UVERBS_ACCESS_HUGETLB
-    | FLUSH
+    | FLUSH_GLOBAL
+    | FLUSH_PERSISTENT
     | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 
-/// `ib_check_mr_access`.
-pub(super) fn check_access(flags: u32) -> Result<(), Errno> {
+/// `ib_check_mr_access`, by what the device has (`IB_DEVICE_FLUSH_GLOBAL`).
+pub(super) fn check_access(flags: u32, config: &HcaConfig) -> Result<(), Errno> {
     let remote = IB_UVERBS_ACCESS_REMOTE_ATOMIC | IB_UVERBS_ACCESS_REMOTE_WRITE;
     if flags & remote != 0 && flags & IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
         return Err(Errno::EINVAL);
@@ -70,8 +71,8 @@ pub(super) fn check_access(flags: u32) -> Result<(), Errno> {
     if flags & !SUPPORTED != 0 {
         return Err(Errno::EINVAL);
     }
-    // Flush is no capability of this device.
-    if flags & FLUSH != 0 {
+    // No memory of a process outlives a loss of power, as far as this device can tell.
+    if flags & FLUSH_PERSISTENT != 0 || (flags & FLUSH_GLOBAL != 0 && !config.placement) {
         return Err(Errno::EOPNOTSUPP);
     }
     Ok(())
@@ -94,7 +95,16 @@ pub(crate) fn rights(flags: u32) -> Access {
     access.set(Access::REMOTE_WRITE, flags & IB_UVERBS_ACCESS_REMOTE_WRITE != 0);
     access.set(Access::REMOTE_READ, flags & IB_UVERBS_ACCESS_REMOTE_READ != 0);
     access.set(Access::REMOTE_ATOMIC, flags & IB_UVERBS_ACCESS_REMOTE_ATOMIC != 0);
+    access.set(Access::FLUSH_GLOBAL, flags & FLUSH_GLOBAL != 0);
     access
+}
+
+/// Those of a queue pair. An mlx5 context has bits for three remote rights (`rre`, `rwe`, `rae`);
+/// a device with memory placement keeps one more.
+pub(super) fn queue_rights(flags: u32, config: &HcaConfig) -> Access {
+    let mut kept = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    kept.set(Access::FLUSH_GLOBAL, config.placement);
+    rights(flags) & kept
 }
 
 /// And back, for queries.
@@ -104,6 +114,7 @@ pub(crate) fn access_flags(access: Access) -> u32 {
         (Access::REMOTE_WRITE, IB_UVERBS_ACCESS_REMOTE_WRITE),
         (Access::REMOTE_READ, IB_UVERBS_ACCESS_REMOTE_READ),
         (Access::REMOTE_ATOMIC, IB_UVERBS_ACCESS_REMOTE_ATOMIC),
+        (Access::FLUSH_GLOBAL, FLUSH_GLOBAL),
     ]
     .into_iter()
     .filter(|(right, _)| access.contains(*right))
@@ -114,7 +125,7 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_reg_mr = call.request()?;
     check_offsets(request.start, request.hca_va)?;
     let handle = call.new_handle(UVERBS_OBJECT_MR)?;
-    check_access(request.access_flags)?;
+    check_access(request.access_flags, call.device.hca.config())?;
     let mr = Mr {
         pd: request.pd_handle,
         key: Key::default(),
@@ -210,7 +221,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let mut mr = old.clone();
     if given(IB_MR_REREG_ACCESS) {
-        check_access(request.access_flags)?;
+        check_access(request.access_flags, call.device.hca.config())?;
         mr.access_flags = request.access_flags;
     }
     if given(IB_MR_REREG_PD) {
@@ -351,12 +362,20 @@ mod tests {
 
     #[test]
     fn rights_and_flags() {
-        assert_eq!(check_access(IB_UVERBS_ACCESS_REMOTE_WRITE), Err(Errno::EINVAL));
-        assert_eq!(check_access(IB_UVERBS_ACCESS_REMOTE_READ), Ok(()));
-        assert_eq!(check_access(1 << 15), Err(Errno::EINVAL));
-        assert_eq!(check_access(1 << 29), Ok(()));
-        assert_eq!(check_access(IB_UVERBS_ACCESS_ON_DEMAND), Ok(()));
-        assert_eq!(check_access(1 << 8), Err(Errno::EOPNOTSUPP));
+        let (mlx5, more) =
+            (HcaConfig::default(), HcaConfig { placement: true, ..HcaConfig::default() });
+        let check = |flags| check_access(flags, &mlx5);
+        assert_eq!(check(IB_UVERBS_ACCESS_REMOTE_WRITE), Err(Errno::EINVAL));
+        assert_eq!(check(IB_UVERBS_ACCESS_REMOTE_READ), Ok(()));
+        assert_eq!(check(1 << 15), Err(Errno::EINVAL));
+        assert_eq!(check(1 << 29), Ok(()));
+        assert_eq!(check(IB_UVERBS_ACCESS_ON_DEMAND), Ok(()));
+        assert_eq!(check(FLUSH_GLOBAL), Err(Errno::EOPNOTSUPP));
+        assert_eq!(check_access(FLUSH_GLOBAL, &more), Ok(()));
+        assert_eq!(check_access(FLUSH_PERSISTENT, &more), Err(Errno::EOPNOTSUPP));
+        assert_eq!(queue_rights(0xfff, &mlx5).bits(), 0b1110);
+        assert_eq!(queue_rights(0xfff, &more).bits(), 0b1_1110);
+        assert_eq!(access_flags(rights(FLUSH_GLOBAL)), FLUSH_GLOBAL);
         for flags in 0..16 {
             assert_eq!(access_flags(rights(flags)), flags);
         }

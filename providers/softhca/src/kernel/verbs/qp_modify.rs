@@ -21,13 +21,13 @@ use uverbs_kernel_abi::write::{
 use zerocopy::IntoBytes;
 
 use crate::hca::number::Qpn;
-use crate::hca::{Access, AddressVector, Mtu, QpAttrs, QpState};
+use crate::hca::{AddressVector, HcaConfig, Mtu, QpAttrs, QpState};
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
 use crate::kernel::verbs::dct;
-use crate::kernel::verbs::mr::{access_flags, rights};
+use crate::kernel::verbs::mr::{access_flags, queue_rights};
 use crate::wire::{Address, Psn};
 
 /// MODIFY_QP.
@@ -134,7 +134,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
         }
         attrs.path_mtu = mtu;
     }
-    apply(&mut attrs, &request);
+    apply(&mut attrs, &request, call.device.hca.config());
     call.device.hca.modify_qp(qpn, command, &attrs).map_err(errno)?;
     let works = |state| matches!(state, QpState::Init | QpState::Rtr | QpState::Rts);
     let up = works(to) && (works(from) || from == QpState::Reset);
@@ -252,7 +252,7 @@ fn check_ports(request: &mut ib_uverbs_modify_qp, current: u8) -> Result<(), Err
 
 /// Takes over what the mask names. Fields of fewer bits than their byte are cut as `MLX5_SET` cuts
 /// them, without an error; so are PSNs (`_ib_modify_qp`).
-fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
+fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp, config: &HcaConfig) {
     let given = |bit: u32| request.attr_mask & bit != 0;
     if given(IB_QP_QKEY) {
         attrs.qkey = request.qkey;
@@ -264,8 +264,7 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp) {
         attrs.port = request.port_num;
     }
     if given(IB_QP_ACCESS_FLAGS) {
-        // A QP context has bits for the three remote rights alone (`rre`, `rwe`, `rae`).
-        attrs.access = rights(request.qp_access_flags) - Access::LOCAL_WRITE;
+        attrs.access = queue_rights(request.qp_access_flags, config);
     }
     if given(IB_QP_DEST_QPN) {
         attrs.dest_qpn = Qpn(request.dest_qp_num & MASK_24);

@@ -10,7 +10,8 @@ use super::plan::{Kind, LONGEST, SLOT};
 use super::world::World;
 use crate::hca::number::Key;
 use crate::hca::testing::*;
-use crate::hca::{Access, QpTransition};
+use crate::hca::{Access, Placement, QpTransition};
+use crate::wire::Feth;
 
 const PAGE: u64 = 4096;
 
@@ -192,6 +193,8 @@ impl World<'_> {
             Kind::Read => Opcode::RDMA_READ,
             Kind::FetchAdd => Opcode::ATOMIC_FA,
             Kind::CompareSwap => Opcode::ATOMIC_CS,
+            // What it is stands elsewhere.
+            Kind::Flush | Kind::AtomicWrite => Opcode::NOP,
         };
         let mut flags = FmCeSe::ZERO;
         if work.signaled {
@@ -202,24 +205,48 @@ impl World<'_> {
         }
         let mut wr = Wr::new(opcode).flags(flags).imm(n as u32);
         wr = match work.kind {
-            Kind::Send => wr,
+            Kind::Send | Kind::Flush | Kind::AtomicWrite => wr,
             Kind::FetchAdd | Kind::CompareSwap => {
                 let (swap_add, compare) = plan.operands(n);
                 wr.remote(counter_of(work), rkey).atomic(swap_add, compare)
             }
             _ => wr.remote(far_of(n), rkey),
         };
-        if work.len != 0 {
+        let placement = self.placement(n, rkey);
+        if work.len != 0 && placement.is_none() {
             let source = plan.relayed(n).unwrap_or(n);
             wr = wr.seg(near_of(source), work.len, key);
         }
         let to = &sides[1 - work.from];
-        wr = to.address(&self.rig, &plan.connections[work.connection], work.inlet, wr);
+        let srqn = to.number(work.inlet);
+        if placement.is_none() {
+            wr = to.address(&self.rig, &plan.connections[work.connection], work.inlet, wr);
+        }
         let Some(sides) = &mut self.sides[work.connection] else { return };
-        let index = self.rig.post(&mut sides[work.from].end, &wr);
+        let end = &mut sides[work.from].end;
+        let index = match placement {
+            Some(op) => self.rig.place(end, srqn, op, &wr),
+            None => self.rig.post(end, &wr),
+        };
         let direction = &mut self.directions[work.connection][work.from];
         direction.open.push_back((n, index));
         direction.posted.push(n);
+    }
+
+    /// The operation of a work that no WQE has.
+    fn placement(&self, n: usize, rkey: Key) -> Option<Placement> {
+        let work = &self.plan.works[n];
+        match work.kind {
+            Kind::Flush => {
+                let header = Feth::new(Feth::GLOBAL, Feth::RANGE);
+                Some(Placement::Flush { va: IOVA + far_of(n), rkey, len: work.len, header })
+            }
+            Kind::AtomicWrite => {
+                let data = self.plan.operands(n).0.to_ne_bytes();
+                Some(Placement::AtomicWrite { va: IOVA + counter_of(work), rkey, data })
+            }
+            _ => None,
+        }
     }
 
     fn receive(&mut self, n: usize) {

@@ -51,11 +51,11 @@ impl Plan {
     }
 
     /// What an atomic adds, or stores and compares with, so that each one matches if those before
-    /// it were executed once.
+    /// it were executed once. ATOMIC WRITE only stores.
     pub(super) fn operands(&self, n: usize) -> (u64, u64) {
         let before = self.counter_before(n);
         match self.works[n].kind {
-            Kind::CompareSwap => (before + 1000, before),
+            Kind::CompareSwap | Kind::AtomicWrite => (before + 1000, before),
             _ => (n as u64 + 1, 0),
         }
     }
@@ -68,7 +68,7 @@ impl Plan {
         };
         let before = self.works[..n].iter().enumerate().filter(|(_, work)| same(work));
         let add = |(n, work): (usize, &Work)| match work.kind {
-            Kind::CompareSwap => 1000,
+            Kind::CompareSwap | Kind::AtomicWrite => 1000,
             _ => n as u64 + 1,
         };
         before.map(add).sum()

@@ -69,6 +69,10 @@ pub(super) enum Kind {
     Read,
     FetchAdd,
     CompareSwap,
+    /// Of what was written before.
+    Flush,
+    /// Of the counter.
+    AtomicWrite,
 }
 
 impl Kind {
@@ -77,8 +81,9 @@ impl Kind {
         matches!(self, Kind::Send | Kind::WriteImm)
     }
 
+    /// Whether it changes a counter.
     pub(super) fn is_atomic(self) -> bool {
-        matches!(self, Kind::FetchAdd | Kind::CompareSwap)
+        matches!(self, Kind::FetchAdd | Kind::CompareSwap | Kind::AtomicWrite)
     }
 }
 
@@ -111,6 +116,7 @@ impl Plan {
         let dice = |purpose: u64| Dice::new(seed.wrapping_mul(0x1_0000_0001) ^ purpose << 48);
         let (mut shape, mut wires, mut work) = (dice(1), dice(2), dice(3));
         let (mut limits, mut fates, mut crowds) = (dice(4), dice(5), dice(6));
+        let mut placing = dice(7);
         let hosts = 2 + shape.below(3) as usize;
         let mut connections: Vec<_> =
             (0..1 + shape.below(4)).map(|_| Connection::new(&mut shape, hosts)).collect();
@@ -128,6 +134,7 @@ impl Plan {
             let left = WORKS - works.len() as u64;
             works.extend(programs::works(&mut fates, left.min(16), first, &connections));
         }
+        programs::place(&mut placing, &mut works, &connections);
         programs::relay(&mut limits, &mut works);
         let asks = trouble::congestion(&mut crowds, &mut faults, hosts, &mut connections);
         Plan {

@@ -89,6 +89,21 @@ pub(super) fn go_on(dice: &mut Dice, works: &mut [Work], of: Option<usize>, back
     }
 }
 
+/// Some WRITEs are FLUSHes instead, and some additions are ATOMIC WRITEs, where the service has
+/// them.
+pub(super) fn place(dice: &mut Dice, works: &mut [Work], all: &[Connection]) {
+    for work in works {
+        if !matches!(all[work.connection].service, Service::Rc | Service::Xrc) {
+            continue;
+        }
+        work.kind = match work.kind {
+            Kind::Write if dice.chance(0.4) => Kind::Flush,
+            Kind::FetchAdd if dice.chance(0.4) => Kind::AtomicWrite,
+            kind => kind,
+        };
+    }
+}
+
 /// Half of the messages and WRITEs behind a READ send what it brings.
 pub(super) fn relay(dice: &mut Dice, works: &mut [Work]) {
     for n in 0..works.len() {

@@ -119,6 +119,11 @@ impl Side {
         std::iter::from_fn(|| rig.poll(host, &mut cq)).count()
     }
 
+    /// Number of a shared receive queue or a target; 0 without.
+    pub(super) fn number(&self, inlet: usize) -> u32 {
+        self.inlets.get(inlet).map_or(0, |inlet| inlet.number)
+    }
+
     /// Names this end in a work request of its peer.
     pub(super) fn address(&self, rig: &Rig, of: &Connection, inlet: usize, mut wr: Wr) -> Wr {
         let number = self.inlets.get(inlet).map_or(self.end.qpn.0, |inlet| inlet.number);

@@ -198,6 +198,8 @@ fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
         Kind::Read => (all_or_part(&near, &whole, good), far == whole),
         Kind::Send => (near_same, far == empty),
         Kind::Write | Kind::WriteImm => (near_same, all_or_part(&far, &whole, arrived)),
+        Kind::Flush => (near_same, far == empty),
+        Kind::AtomicWrite => (near == empty, far == empty),
         Kind::FetchAdd | Kind::CompareSwap => {
             let old = plan.counter_before(n).to_ne_bytes();
             whole[..8].copy_from_slice(&old);
@@ -211,6 +213,23 @@ fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
         (_, false, _) => wrong("at the peer"),
         (.., false) => wrong("in its receive"),
     }
+}
+
+/// When a FLUSH completes, all that was written before it in the same direction is there.
+pub(super) fn flushed(world: &World<'_>, n: usize) -> Result<(), String> {
+    let plan = world.plan;
+    let flush = &plan.works[n];
+    let far = plan.host(flush, 1 - flush.from);
+    let posted = &world.directions[flush.connection][flush.from].posted;
+    let before = posted.iter().take_while(|m| **m != n);
+    let writes = before.filter(|m| matches!(plan.works[**m].kind, Kind::Write | Kind::WriteImm));
+    for &m in writes {
+        let bytes = plan.bytes(m);
+        if world.look(far, far_of(m), bytes.len()) != bytes {
+            return Err(format!("work {n} flushed work {m}, whose bytes aren't there"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the bytes are these; each of them or still 0, if it needn't be all.
@@ -242,7 +261,7 @@ fn counters(world: &World<'_>) -> Result<(), String> {
                     let last = atomics[count - 1];
                     let (swap_add, _) = plan.operands(last);
                     match plan.works[last].kind {
-                        Kind::CompareSwap => swap_add,
+                        Kind::CompareSwap | Kind::AtomicWrite => swap_add,
                         _ => plan.counter_before(last) + swap_add,
                     }
                 }

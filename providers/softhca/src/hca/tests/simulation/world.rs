@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::congestion;
 use super::events::Event;
-use super::plan::{Plan, ROOMY};
+use super::plan::{Kind, Plan, ROOMY};
 use super::side::{Side, setup};
 use super::verdict;
 use crate::hca::number::{Cqn, Key};
@@ -322,18 +322,22 @@ impl<'a> World<'a> {
         let Some(at) = at else {
             return Err(format!("connection {connection}: {got:?} of nothing that is open"));
         };
+        let mut flushes = Vec::new();
         for (position, (n, _)) in direction.open.drain(..=at).enumerate() {
             let last = position == at;
             if !last && (self.plan.works[n].signaled || direction.has_failed) {
                 return Err(format!("work {n} was passed over by {got:?}"));
             }
             self.done[n] = Some(if last && failed { Done::Failed } else { Done::Success });
+            if self.done[n] == Some(Done::Success) && self.plan.works[n].kind == Kind::Flush {
+                flushes.push(n);
+            }
         }
         if direction.has_failed && !failed {
             return Err(format!("connection {connection}: {got:?} behind a failure"));
         }
         direction.has_failed |= failed;
-        Ok(())
+        flushes.into_iter().try_for_each(|n| verdict::flushed(self, n))
     }
 
     /// Nobody will hear how the work of one end ended.

@@ -199,7 +199,7 @@ macro_rules! any {
                             #[allow(unreachable_patterns, reason = "with one provider there is no other")]
                             _ => return Err(PostError::ForeignAddress),
                         };
-                        let to = DcDestination { ah, dctn: to.dctn, key: to.key };
+                        let to = DcDestination { ah, dctn: to.dctn, key: to.key, stream: to.stream };
                         // SAFETY: the caller's promise.
                         unsafe { sq.post_dc(at, wr, op, to, data) }
                     })+

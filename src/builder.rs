@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use uverbs_core::attr::{DoorbellMode, QpCap, QpType, SendOpSet};
+use uverbs_core::attr::{DciStreams, DoorbellMode, QpCap, QpType, SendOpSet};
 use uverbs_core::error::Error;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{ContextOps, NewQp, QpInit};
@@ -74,6 +74,18 @@ impl<P: Provider> QueuePairBuilder<P> {
     #[doc(alias = "mlx5dv_create_qp")]
     pub fn dci(self) -> QueuePairBuilder<P, Dci> {
         self.transport()
+    }
+}
+
+impl<P: Provider> QueuePairBuilder<P, Dci> {
+    /// An error stops the stream of its work request alone
+    /// ([`DcDestination::on_stream`](crate::DcDestination::on_stream)), until that is
+    /// [reset](QueuePair::reset_stream). Unless said so, an error stops the initiator.
+    #[must_use]
+    #[doc(alias = "MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS")]
+    pub fn streams(mut self, streams: DciStreams) -> Self {
+        self.init.streams = Some(streams);
+        self
     }
 }
 

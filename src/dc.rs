@@ -23,6 +23,7 @@ pub struct DcDestination<P: Provider = Any> {
     ah: AddressHandle<P>,
     dctn: u32,
     key: u64,
+    stream: u16,
 }
 
 impl<P: Provider> Clone for DcDestination<P> {
@@ -36,7 +37,7 @@ impl<P: Provider> AddressHandle<P> {
     #[must_use]
     #[doc(alias = "mlx5dv_wr_set_dc_addr")]
     pub fn to_target(&self, dctn: u32, key: u64) -> DcDestination<P> {
-        DcDestination { ah: self.clone(), dctn, key }
+        DcDestination { ah: self.clone(), dctn, key, stream: 0 }
     }
 }
 
@@ -47,9 +48,25 @@ impl<P: Provider> DcDestination<P> {
         self.dctn
     }
 
+    /// The same target, by this stream of the initiator: one that was made with
+    /// [streams](crate::QueuePairBuilder::streams). Without, all work requests are of stream 0.
+    #[must_use]
+    #[doc(alias = "mlx5dv_wr_set_dc_addr_stream")]
+    pub fn on_stream(mut self, stream: u16) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// The stream that work requests are of.
+    #[must_use]
+    pub fn stream(&self) -> u16 {
+        self.stream
+    }
+
     #[inline]
     fn as_work(&self) -> work::DcDestination<'_, P::Ah> {
-        work::DcDestination { ah: self.ah.provider(), dctn: self.dctn, key: self.key }
+        let Self { dctn, key, stream, .. } = *self;
+        work::DcDestination { ah: self.ah.provider(), dctn, key, stream }
     }
 }
 
@@ -86,6 +103,43 @@ impl<P: Provider> QueuePair<P, Dci> {
         let attr = AhAttr { port: local.port, path: path(local, to.lid, route) };
         let ah = self.recv.home.context.create_ah_of(self.core().pd(), &attr)?;
         Ok(ah.to_target(to.dctn, to.key))
+    }
+
+    /// Lets a stream go on that an error stopped. To be called once all its work requests were
+    /// flushed: until then it has some to flush, and would carry those out.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let mut cq = context.create_cq(256)?;
+    /// # let srq = context.shared_receive_queue(&pd).build()?;
+    /// # let mut target = context.dc_target(&pd, &cq, &srq, 7)?;
+    /// # let at = target.bring_up(&Default::default())?;
+    /// use uverbs::{DciStreams, QpState, Remote};
+    ///
+    /// let streams = DciStreams { log_concurrent: 2, log_errored: 2 };
+    /// let mut initiator = context.queue_pair(&pd, &cq).dci().streams(streams).build()?;
+    /// initiator.bring_up(&Default::default())?;
+    /// let to = initiator.destination(&at)?.on_stream(3);
+    /// let mut batch = initiator.batch();
+    /// batch.write_inline_to(1, b"nowhere", Remote { addr: 0, rkey: 0 }, &to)?;
+    /// batch.ring();
+    /// # let limit = std::time::Duration::from_secs(20);
+    /// assert!(cq.wait(limit)?.result.is_err(), "no such memory");
+    /// assert_eq!(initiator.query()?.state, QpState::ReadyToSend, "stream 3 alone has stopped");
+    /// initiator.reset_stream(3)?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`] unless in RTS; [`Error::Kernel`]: `EINVAL` from a device whose initiator
+    /// has no streams, from an older one, and in an [imported](crate::import) device that was
+    /// opened without DEVX. Since Linux 5.15.
+    #[doc(alias = "mlx5dv_dci_stream_id_reset")]
+    pub fn reset_stream(&mut self, stream: u16) -> Result<(), Error> {
+        // No other driver makes initiators.
+        crate::mlx5::reset_stream(self.core(), stream)
     }
 }
 

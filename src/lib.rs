@@ -121,15 +121,15 @@ mod xrc_target;
 #[doc(inline)]
 pub use uverbs_core::attr::{
     AccessFlags, AckTimeout, AhAttr, AlternatePath, AtomicCap, DciChange, DciInitAttr, DciRtrAttr,
-    DctInitAttr, DctRtrAttr, DeviceAttr, DeviceCaps, DoorbellMode, DrainAttr, Ece, EthMatch,
-    FlowRule, Gid, GidEntry, GidType, GlobalRoute, Grh, GrhKind, HashFields, InitAttr, Ipv4Match,
-    Ipv6Match, LinkLayer, MacAddr, Masked, Mtu, MulticastGroup, OdpCaps, OdpTransportCaps, Path,
-    PathMigration, PortAttr, PortCaps, PortMatch, PortState, QpAttr, QpAttrMask, QpCap, QpState,
-    QpType, RawPacketCaps, RawPacketChange, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr,
-    RawQpAttr, RcChange, RcDrainedChange, RnrTimer, RssCaps, RssHash, RtrAttr, RtsAttr, SendOpSet,
-    Speed, SrqAttr, TmCaps, Transition, UcChange, UcDrainedChange, UcRecovery, UcRtrAttr, UdChange,
-    UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr, Width, WqState, XrcFile,
-    XrcTargetRtsAttr,
+    DciStreams, DctInitAttr, DctRtrAttr, DeviceAttr, DeviceCaps, DoorbellMode, DrainAttr, Ece,
+    EthMatch, FlowRule, Gid, GidEntry, GidType, GlobalRoute, Grh, GrhKind, HashFields, InitAttr,
+    Ipv4Match, Ipv6Match, LinkLayer, MacAddr, Masked, Mtu, MulticastGroup, OdpCaps,
+    OdpTransportCaps, Path, PathMigration, PortAttr, PortCaps, PortMatch, PortState, QpAttr,
+    QpAttrMask, QpCap, QpState, QpType, RawPacketCaps, RawPacketChange, RawPacketInitAttr,
+    RawPacketRtrAttr, RawPacketRtsAttr, RawQpAttr, RcChange, RcDrainedChange, RnrTimer, RssCaps,
+    RssHash, RtrAttr, RtsAttr, SendOpSet, Speed, SrqAttr, TmCaps, Transition, UcChange,
+    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
+    UdRtrAttr, UnreliableRtsAttr, Width, WqState, XrcFile, XrcTargetRtsAttr,
 };
 /// The doors, for programs that bring their own, and wrappers that record or inject faults.
 pub use uverbs_core::doors;

@@ -458,6 +458,19 @@ static CALLS: &[Call] = &[
         ..BASE
     },
     Call {
+        name: "DEVX_OBJ.MODIFY",
+        source: "hw/mlx5/devx.c:MLX5_IB_METHOD_DEVX_OBJ_MODIFY",
+        make: devx::modify,
+        on_rxe: None,
+        attrs: &[
+            attr(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, Idr),
+            attr(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, InFrom(16)),
+            attr(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, OutFrom(16)),
+        ],
+        marks: Want::Is("wrote [1002]"),
+        ..BASE
+    },
+    Call {
         name: "QUERY_DEVICE",
         source: "core/uverbs_cmd.c:ib_uverbs_query_device",
         make: |rig| rig.write(IB_USER_VERBS_CMD_QUERY_DEVICE, &0u64, 176),

@@ -145,4 +145,5 @@ pub(crate) const EEXIST: Want = Want::Err(Errno::EEXIST);
 pub(crate) const ENOSYS: Want = Want::Err(Errno::ENOSYS);
 pub(crate) const EOPNOTSUPP: Want = Want::Err(Errno::EOPNOTSUPP);
 pub(crate) const EPERM: Want = Want::Err(Errno::EPERM);
+pub(crate) const EREMOTEIO: Want = Want::Err(Errno::EREMOTEIO);
 pub(crate) const EPROTONOSUPPORT: Want = Want::Err(Errno::EPROTONOSUPPORT);

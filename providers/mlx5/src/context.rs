@@ -28,10 +28,10 @@ use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE,
-    MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_QUERY_PD_HANDLE,
+    MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_QUERY_PD_HANDLE,
     MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_METHOD_PD_QUERY, MLX5_LIB_CAP_4K_UAR,
     MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_pd_resp,
-    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_dci_streams_caps,
 };
 use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
 use zerocopy::IntoBytes;
@@ -75,6 +75,8 @@ pub struct Context {
     /// Whether CREATE_AH answers the peer's MAC address.
     pub(crate) tells_mac: bool,
     clock: Clock,
+    /// Streams that an initiator of dynamic connections may have, once they were asked for.
+    pub(crate) streams: OnceLock<mlx5_ib_dci_streams_caps>,
     /// The key of no memory.
     pub(crate) dump_fill: Option<u32>,
     device: DeviceAttr,
@@ -86,10 +88,11 @@ pub struct Context {
 impl Context {
     /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through:
     /// the same commands in the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the
-    /// optional ones.
+    /// optional ones. For commands of its own (DEVX), as there: streams go on by one.
     pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
         is_mlx5(OPEN, &core)?;
-        let request = mlx5_ib_alloc_ucontext_req_v2 {
+        let mut request = mlx5_ib_alloc_ucontext_req_v2 {
+            flags: MLX5_IB_ALLOC_UCTX_DEVX,
             total_num_bfregs: TOTAL_BFREGS,
             num_low_latency_bfregs: LOW_LATENCY_BFREGS,
             max_cqe_version: CQE_VERSION,
@@ -97,7 +100,14 @@ impl Context {
             ..Default::default()
         };
         let mut answer = mlx5_ib_alloc_ucontext_resp::default();
-        let info = core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())?;
+        let mut ask = |request: &mlx5_ib_alloc_ucontext_req_v2| {
+            core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())
+        };
+        let info = ask(&request).or_else(|_| {
+            // A device or a kernel without.
+            request.flags = 0;
+            ask(&request)
+        })?;
         Self::new(OPEN, core, info, &answer)
     }
 
@@ -140,6 +150,7 @@ impl Context {
             tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
             ece: answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0,
             clock: Clock::new(answer),
+            streams: OnceLock::new(),
             dump_fill: has_dump_fill.then_some(answer.dump_fill_mkey),
             ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),
             device,

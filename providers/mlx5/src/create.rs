@@ -10,7 +10,7 @@
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
-use uverbs_core::attr::{QpCap, QpType, SendOpSet};
+use uverbs_core::attr::{DciStreams, QpCap, QpType, SendOpSet};
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::commands::srq::{CreateSrq, XrcSrq};
@@ -29,9 +29,10 @@ use uverbs_core::queues::srq::SrqShared;
 use uverbs_core::queues::user_index::UserIndex;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
-    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TYPE_DCI,
-    MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp,
-    mlx5_ib_create_qp, mlx5_ib_create_qp_resp, mlx5_ib_create_srq, mlx5_ib_create_srq_resp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_DCI_STREAM, MLX5_QP_FLAG_SCATTER_CQE,
+    MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
+    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_dci_streams,
+    mlx5_ib_create_qp_resp, mlx5_ib_create_srq, mlx5_ib_create_srq_resp,
 };
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
@@ -276,6 +277,7 @@ fn qp_request(
                 ..Default::default()
             };
         }
+        QpType::Dci if init.streams.is_some() => MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_DCI_STREAM,
         QpType::Dci => MLX5_QP_FLAG_TYPE_DCI,
         _ => 0,
     };
@@ -294,6 +296,13 @@ fn qp_request(
         uidx,
         bfreg_index: memory.register.page_id(),
         ece_options,
+        dci_streams: match init.streams {
+            Some(DciStreams { log_concurrent, log_errored }) => mlx5_ib_create_qp_dci_streams {
+                log_num_concurent: log_concurrent,
+                log_num_errored: log_errored,
+            },
+            None => Default::default(),
+        },
         ..Default::default()
     }
 }
@@ -314,6 +323,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     init.check_context(&context.core)?;
     if init.qp_type == QpType::RawPacket {
         context.check_ethernet("create_qp")?;
+    }
+    if let Some(streams) = init.streams {
+        context.check_streams(streams)?;
     }
     if init.srq.is_some() {
         check_uncompressed("create_qp", &init.recv_cq)?;

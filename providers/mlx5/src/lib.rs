@@ -46,6 +46,7 @@ mod rq;
 mod size;
 mod sq;
 mod srq;
+mod streams;
 mod uar;
 mod work_queue;
 mod wqe;
@@ -73,6 +74,7 @@ pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
 pub use srq::{Srq, SrqCursor};
+pub use streams::reset_stream;
 
 /// The provider.
 #[derive(Clone, Copy, Debug)]

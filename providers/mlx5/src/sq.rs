@@ -311,14 +311,15 @@ impl Sq {
     ) -> u32 {
         // Once: behind a store to the ring the compiler would load them anew.
         let (ring, slots) = (self.ring_memory(), self.slots);
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        let [head, tail] = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        let ctrl = [head, tail | to_peer.map_or(0, |vector| vector.stream)];
         let to = ring.unit(at.pi);
         if ring.wraps(at.pi, units) {
             match to_peer {
                 // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what
                 // was measured is at most what the room allows.
                 None => unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, op, data) },
-                Some(Vector { template, key, peer }) => {
+                Some(Vector { template, key, peer, .. }) => {
                     let (at, vector) = ((at.pi, ds), (key, peer));
                     // SAFETY: as above.
                     unsafe { wqe::write_wrapped_to(ring, at, ctrl, template, vector, op, data) };
@@ -430,7 +431,7 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)? + wqe::VECTOR_UNITS;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
-        let target = Vector::dynamic(to.ah.template(), to.dctn, to.key);
+        let target = Vector::dynamic(to.ah.template(), to.dctn, to.key, to.stream);
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (ds, units), Some(target), op, data) })
     }

@@ -206,7 +206,7 @@ pub(crate) fn raw_ctrl(
         OpmodIdxOpcode::ZERO.with_opmod(opmod).with_wqe_index(index as u16).with_opcode(opcode);
     let seg = mlx5_wqe_ctrl_seg::new(word0, QpnDs(qpn_ds), flag_byte(flags), imm);
     let (word0, word1) = (seg.opmod_idx_opcode.get(), seg.qpn_ds.get());
-    // Signature and stream, the bytes before the flags, are zero.
+    // Signature and stream, the bytes before the flags, are zero: DC adds its stream.
     [pair(word0, word1), pair(seg.fm_ce_se.into(), seg.imm.get())]
 }
 
@@ -232,20 +232,23 @@ pub(crate) struct Vector<'a> {
     pub(crate) key: u64,
     /// The peer's number, where it stands in the second eight.
     pub(crate) peer: u64,
+    /// The stream, where it stands in the second half of the control segment.
+    pub(crate) stream: u64,
 }
 
 impl<'a> Vector<'a> {
     /// A datagram's.
     #[inline(always)]
     pub(crate) fn datagram(template: &'a [Words; 3], qpn: u32, qkey: u32) -> Self {
-        Self { template, key: pair(qkey, 0), peer: peer(qpn) }
+        Self { template, key: pair(qkey, 0), peer: peer(qpn), stream: 0 }
     }
 
     /// To a target of dynamic connections, whose access key stands where a datagram has Q_Key and
     /// reserved word (PRM "Datagram Segment").
     #[inline(always)]
-    pub(crate) fn dynamic(template: &'a [Words; 3], dctn: u32, key: u64) -> Self {
-        Self { template, key: key.to_be(), peer: peer(dctn) }
+    pub(crate) fn dynamic(template: &'a [Words; 3], dctn: u32, key: u64, stream: u16) -> Self {
+        let stream = pair(u32::from(stream) << 8, 0);
+        Self { template, key: key.to_be(), peer: peer(dctn), stream }
     }
 
     /// Writes it.
@@ -583,7 +586,7 @@ pub(crate) unsafe fn write_wrapped_to(
     data: Data<'_>,
 ) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
-    let vector = Vector { template, key, peer };
+    let vector = Vector { template, key, peer, stream: 0 };
     // SAFETY: room for the longest WQE.
     unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();

@@ -63,6 +63,8 @@ static int ah_count;
 /* One window of each type, where a file asks for them, and their keys by what was said so far. */
 static int windows;
 static int scatter;
+/* Streams of initiators. */
+static int streams;
 static struct ibv_mw *mws[2];
 static uint32_t mw_keys[2];
 
@@ -88,8 +90,9 @@ struct side {
 	struct ibv_send_wr sends[WRS];
 	struct ibv_sge send_sges[WRS][SGES];
 	int send_count;
-	/* Of DC: where each of them goes. */
+	/* Of DC: where each of them goes, and by which stream. */
 	int send_addresses[WRS];
+	int send_streams[WRS];
 	struct ibv_recv_wr recvs[WRS];
 	struct ibv_sge recv_sges[WRS][SGES];
 	int recv_count;
@@ -239,7 +242,10 @@ static void post_wr_api(struct side *side)
 			ibv_wr_set_ud_addr(ex, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 		if (type == IBV_QPT_XRC_SEND)
 			ibv_wr_set_xrc_srqn(ex, wr->qp_type.xrc.remote_srqn);
-		if (type == IBV_QPT_DRIVER)
+		if (type == IBV_QPT_DRIVER && streams)
+			mlx5dv_wr_set_dc_addr_stream(mlx5dv_qp_ex_from_ibv_qp_ex(ex), ahs[side->send_addresses[i]],
+						     sides[side == sides].target->qp_num, DC_KEY, side->send_streams[i]);
+		else if (type == IBV_QPT_DRIVER)
 			mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(ex), ahs[side->send_addresses[i]],
 					      sides[side == sides].target->qp_num, DC_KEY);
 		if (wr->send_flags & IBV_SEND_INLINE) {
@@ -351,7 +357,7 @@ static void add_send(struct side *side)
 	uint64_t remote = 0, a = 0, b = 0, stride = 0;
 	uint32_t qkey = QKEY;
 	unsigned int op;
-	int address = 0, window = 0;
+	int address = 0, window = 0, stream = 0;
 
 	NEED(word && side->send_count < WRS, "send");
 	memset(wr, 0, sizeof(*wr));
@@ -386,6 +392,8 @@ static void add_send(struct side *side)
 			stride = strtoull(value + 1, NULL, 0);
 		else if (!strncmp(word, "ah=", 3))
 			address = atoi(value + 1);
+		else if (!strncmp(word, "stream=", 7))
+			stream = strtoul(value + 1, NULL, 0);
 		else if (!strncmp(word, "w=", 2))
 			window = atoi(value + 1) - 1;
 		else if (!strncmp(word, "qkey=", 5))
@@ -429,6 +437,7 @@ static void add_send(struct side *side)
 	if (type == IBV_QPT_XRC_SEND)
 		wr->qp_type.xrc.remote_srqn = sides[side == sides].srqn;
 	side->send_addresses[side->send_count] = address;
+	side->send_streams[side->send_count] = stream;
 	side->send_count++;
 }
 
@@ -805,6 +814,10 @@ static void changes(void)
 		attr.rate_limit = 1000;
 	} else if (type == IBV_QPT_DRIVER) {
 		modify(qp, attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER);
+		if (streams) {
+			phase("reset_stream");
+			NEED(!(errno = mlx5dv_dci_stream_id_reset(qp, 0x1234)), "mlx5dv_dci_stream_id_reset");
+		}
 	} else if (type == IBV_QPT_UD) {
 		modify(qp, attr, IBV_QP_STATE | IBV_QP_QKEY);
 		drain(qp, IBV_QP_QKEY, IBV_QP_QKEY);
@@ -1063,6 +1076,11 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC,
 		.dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCI },
 	};
+	struct mlx5dv_qp_init_attr with_streams = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS,
+		.dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCI,
+				  .dci_streams = { .log_num_concurent = 2, .log_num_errored = 5 } },
+	};
 	struct mlx5dv_qp_init_attr with_layouts = {
 		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
 		.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED,
@@ -1158,7 +1176,8 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 						       IBV_QP_EX_WITH_SEND_WITH_INV;
 			if (keys)
 				init.send_ops_flags |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
-			sides[s].qp = type == IBV_QPT_DRIVER ? mlx5dv_create_qp(context, &init, &initiator) :
+			sides[s].qp = streams		     ? mlx5dv_create_qp(context, &init, &with_streams) :
+				      type == IBV_QPT_DRIVER ? mlx5dv_create_qp(context, &init, &initiator) :
 				      keys		     ? mlx5dv_create_qp(context, &init, &with_layouts) :
 				      scatter		     ? mlx5dv_create_qp(context, &init, &answers) :
 							       ibv_create_qp_ex(context, &init);
@@ -1285,6 +1304,8 @@ int main(int argc, char **argv)
 						       IBV_QPT_RC;
 		} else if (!strcmp(word, "scatter")) {
 			scatter = 1;
+		} else if (!strcmp(word, "streams")) {
+			streams = 1;
 		} else if (!strcmp(word, "windows")) {
 			windows = 1;
 		} else if (!strcmp(word, "keys")) {

@@ -109,6 +109,27 @@ pub(crate) fn new_initiator(rig: &Rig) -> Cmd {
     create(rig, MLX5_QP_FLAG_TYPE_DCI)
 }
 
+/// CREATE_QP of an initiator with these streams: log2 of those at once, and of those stopped.
+pub(super) fn with_streams(rig: &Rig, [concurrent, errored]: [u8; 2]) -> Cmd {
+    let flags = if concurrent | errored == 0 { 0 } else { MLX5_QP_FLAG_DCI_STREAM };
+    let cmd = create(rig, MLX5_QP_FLAG_TYPE_DCI | flags);
+    let driver = cmd.find(UVERBS_ATTR_UHW_IN).expect("driver data").data;
+    rig.memory.edit(driver, |request: &mut mlx5_ib_create_qp| {
+        request.dci_streams = mlx5_ib_create_qp_dci_streams {
+            log_num_concurent: concurrent,
+            log_num_errored: errored,
+        };
+    });
+    cmd
+}
+
+/// To RTS.
+pub(super) fn bring_up(rig: &Rig, qp: u32) -> Result<(), Errno> {
+    STEPS.iter().take(3).try_for_each(|step| {
+        rig.send(&rig.modify(&request(rig, qp, step.to, step.required))).map(drop)
+    })
+}
+
 pub(crate) fn new_target(rig: &Rig) -> Cmd {
     let srq = srq(rig).unwrap_or(999);
     create(rig, MLX5_QP_FLAG_TYPE_DCT).handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, srq)
@@ -202,6 +223,9 @@ pub(super) fn cases() -> Vec<Case> {
             let cap = cmd.find(UVERBS_ATTR_CREATE_QP_CAP).expect("sizes").data;
             rig.memory.edit(cap, |cap: &mut ib_uverbs_qp_cap| cap.max_recv_wr = 1);
             rig.run(&cmd)
+        }),
+        with("an initiator with streams", CREATE, Want::Ok, |rig| {
+            rig.run(&with_streams(rig, [3, 4]))
         }),
         with("a target", CREATE, Want::Ok, |rig| target(rig).map(|_| String::new())),
         with("a target without receives", CREATE, EINVAL, |rig| {

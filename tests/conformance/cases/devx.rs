@@ -1,19 +1,26 @@
-//! Objects by DEVX: libmlx5's indirect key.
+//! Objects by DEVX: libmlx5's indirect key; and a stream of an initiator that goes on.
 
+use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, mkc};
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use uverbs_mlx5_prm::cmd::qp::{
+    RTS2RTS_BYTES, RTS2RTS_DCI_STREAM_CHANNEL_ID, RTS2RTS_OPT_PARAM_MASK_95_32, RTS2RTS_QPC_EXT,
+    rst2init_qp_in,
+};
 
-use super::case;
+use super::{case, dc};
 use crate::case::{Case, World};
 use crate::cmd::Cmd;
 use crate::rig::Rig;
-use crate::want::{EINVAL, ENOENT, Outcome, Want};
+use crate::want::{EINVAL, ENOENT, EREMOTEIO, Outcome, Want};
 
 const CREATE: &str = "hw/mlx5/devx.c:MLX5_IB_METHOD_DEVX_OBJ_CREATE";
 const MKEY: &str = "hw/mlx5/devx.c:devx_handle_mkey_create";
+const MODIFY: &str = "hw/mlx5/devx.c:MLX5_IB_METHOD_DEVX_OBJ_MODIFY";
+const VALID: &str = "hw/mlx5/devx.c:devx_is_valid_obj_id";
 const DESTROY: &str = "hw/mlx5/devx.c:devx_obj_cleanup";
 
 /// Bytes of CREATE_MKEY up to the end of the key's context.
@@ -62,6 +69,41 @@ fn destroy(rig: &Rig, handle: u64) -> Outcome {
     rig.run(&cmd.handle(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, handle))
 }
 
+/// RTS2RTS_QP of this number, which lets stream 5 go on, as rdma-core
+/// `mlx5.c:mlx5dv_dci_stream_id_reset` sends it.
+fn reset_stream(rig: &Rig, handle: u64, qpn: u32) -> Cmd {
+    let mut request = vec![0; RTS2RTS_BYTES];
+    cmd_in::OPCODE.set(&mut request, CmdOpcode::RTS2RTS_QP.0.into());
+    rst2init_qp_in::QPN.set(&mut request, qpn.into());
+    RTS2RTS_QPC_EXT.set(&mut request, 1);
+    RTS2RTS_OPT_PARAM_MASK_95_32.set(&mut request, 1);
+    RTS2RTS_DCI_STREAM_CHANNEL_ID.set(&mut request, 5);
+    change(rig, handle, &request)
+}
+
+/// DEVX_OBJ.MODIFY of this command.
+fn change(rig: &Rig, handle: u64, request: &[u8]) -> Cmd {
+    rig.cmd(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
+        .handle(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, handle)
+        .bytes(&rig.memory, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, request)
+        .output(&rig.memory, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, 16)
+}
+
+/// An initiator in RTS, with streams or without: its handle and number.
+fn initiator(rig: &Rig, streams: [u8; 2]) -> Result<(u64, u32), Errno> {
+    let cmd = dc::with_streams(rig, streams);
+    let handle = rig.send(&cmd)?[0].data;
+    let number: u32 = rig.answer(&cmd, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM);
+    dc::bring_up(rig, handle as u32)?;
+    Ok((handle, number))
+}
+
+/// DEVX_OBJ.MODIFY for the table of calls: of an initiator with streams.
+pub(crate) fn modify(rig: &Rig) -> Cmd {
+    let (handle, number) = initiator(rig, [2, 2]).unwrap_or_default();
+    reset_stream(rig, handle, number)
+}
+
 pub(super) fn cases() -> Vec<Case> {
     let on_mlx5 = |name, source, want, run: fn(&Rig) -> Outcome| {
         case("DEVX objects", name, source, want, run).only(World::Mlx5, "an object of mlx5's own")
@@ -89,6 +131,31 @@ pub(super) fn cases() -> Vec<Case> {
             let made = rig.send(&create(rig))?;
             destroy(rig, made[0].data)?;
             destroy(rig, made[0].data)
+        }),
+        on_mlx5("a stream goes on", MODIFY, Want::Is("status 0"), |rig| {
+            let (handle, number) = initiator(rig, [2, 2])?;
+            let cmd = reset_stream(rig, handle, number);
+            rig.send(&cmd)?;
+            let answer: [u8; 16] = rig.answer(&cmd, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT);
+            Ok(format!("status {}", answer[0]))
+        }),
+        on_mlx5("a stream of an initiator without", MODIFY, EREMOTEIO, |rig| {
+            let (handle, number) = initiator(rig, [0, 0])?;
+            rig.run(&reset_stream(rig, handle, number))
+        }),
+        on_mlx5("another queue pair's number", VALID, EINVAL, |rig| {
+            let (handle, number) = initiator(rig, [2, 2])?;
+            rig.run(&reset_stream(rig, handle, number ^ 1))
+        }),
+        on_mlx5("a domain as queue pair", VALID, EINVAL, |rig| {
+            let (_, number) = initiator(rig, [2, 2])?;
+            rig.run(&reset_stream(rig, rig.pd().into(), number))
+        }),
+        on_mlx5("a change that is none", MODIFY, EINVAL, |rig| {
+            let (handle, _) = initiator(rig, [2, 2])?;
+            let mut request = vec![0; RTS2RTS_BYTES];
+            cmd_in::OPCODE.set(&mut request, CmdOpcode::QUERY_MKEY.0.into());
+            rig.run(&change(rig, handle, &request))
         }),
         on_mlx5("a domain as object", DESTROY, EINVAL, |rig| destroy(rig, rig.pd().into())),
     ]

@@ -9,6 +9,17 @@ use crate::error::Error;
 
 const MODIFY_QP: &str = "modify_qp";
 
+/// Streams of a DC initiator: an error stops the stream that it happened on, and the others go on.
+/// Numbers of streams have 16 bits, whatever is said here. Since Linux 5.15, from ConnectX-6 Dx on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[doc(alias = "mlx5dv_dci_streams")]
+pub struct DciStreams {
+    /// Log2 of the streams that go on at once.
+    pub log_concurrent: u8,
+    /// Log2 of the stopped streams that bring the initiator to ERR.
+    pub log_errored: u8,
+}
+
 /// RESET to INIT, of a DC initiator: nobody reaches its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DciInitAttr {

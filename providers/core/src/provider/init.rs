@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use uverbs_kernel_abi::cq::IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
 
-use crate::attr::{DoorbellMode, QpCap, QpType, SendOpSet};
+use crate::attr::{DciStreams, DoorbellMode, QpCap, QpType, SendOpSet};
 use crate::error::Error;
 use crate::memory::allocator::QueueAllocator;
 use crate::objects::channel::Channel;
@@ -106,6 +106,8 @@ pub struct QpInit {
     pub doorbell: DoorbellMode,
     /// What a target of dynamic connections asks each packet for.
     pub dc_key: u64,
+    /// Of an initiator of dynamic connections: streams that fail one by one.
+    pub streams: Option<DciStreams>,
     /// It may have more work outstanding than its completion queues have room for.
     pub overcommit: bool,
     /// Gather lists may be as long as was asked for, and no longer, whatever a WQE has room for: as
@@ -133,6 +135,7 @@ impl QpInit {
             send_ops: None,
             doorbell: DoorbellMode::default(),
             dc_key: 0,
+            streams: None,
             overcommit: false,
             exact_lists: false,
             allocator: None,

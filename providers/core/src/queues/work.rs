@@ -62,6 +62,8 @@ pub struct DcDestination<'a, A> {
     pub dctn: u32,
     /// The access key that the target was made with.
     pub key: u64,
+    /// The initiator's stream that it belongs to; without streams it means nothing.
+    pub stream: u16,
 }
 
 // Not derived: that would ask it of the handle, too.

@@ -126,6 +126,9 @@ ifc! {
     }
 }
 
+/// Bytes of RTS2RTS_QP with an extension of the context (rdma-core `mlx5_ifc.h`,
+/// `mlx5_ifc_rts2rts_qp_in_bits`).
+pub const RTS2RTS_BYTES: usize = 464;
 /// Of RTS2RTS_QP: more bits like those of `opt_param_mask`. Linux's header has no name for them,
 /// rdma-core's `mlx5_ifc.h` has.
 pub const RTS2RTS_OPT_PARAM_MASK_95_32: Field = Field::new(0x840, 64);

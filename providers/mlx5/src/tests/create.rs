@@ -35,7 +35,7 @@ fn qp_init(context: &Context, cap: QpCap, doorbell: DoorbellMode) -> QpInit {
 
 #[test]
 #[cfg_attr(miri, ignore = "maps memory")]
-fn the_handshake_asks_for_dynamic_uars_and_user_indexes() {
+fn the_handshake_asks_for_dynamic_uars_user_indexes_and_devx() {
     let (door, context) = open();
     let sent = door.sent(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT);
     let asked: mlx5_ib_alloc_ucontext_req_v2 = request(&sent[0]);
@@ -46,6 +46,7 @@ fn the_handshake_asks_for_dynamic_uars_and_user_indexes() {
             num_low_latency_bfregs: 4,
             max_cqe_version: 1,
             lib_caps: 3,
+            flags: 1,
             ..Default::default()
         }
     );

@@ -15,10 +15,11 @@ const ROOM: Room = Room { max_sge: 4, max_inline: 120 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 8, lkey: 0x1234_5678 };
 const REMOTE: Remote = Remote { addr: 0x0102_0304_0506_0708, rkey: 0xfedc_ba98 };
 const KEY: u64 = 0x8899_aabb_ccdd_eeff;
+const STREAM: u16 = 0x1234;
 
 fn post(side: &mut SendSide, ah: &Ah, op: SendOp, data: Data<'_>) -> Result<u32, PostError> {
     let mut at = side.sq.begin();
-    let to = DcDestination { ah, dctn: 0xab_cdef, key: KEY };
+    let to = DcDestination { ah, dctn: 0xab_cdef, key: KEY, stream: STREAM };
     // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that
     // matters.
     let slot = unsafe { side.sq.post_dc(&mut at, Wr::new(1), op, to, data) }?;
@@ -47,7 +48,7 @@ fn a_send_carries_key_and_target() {
         "
         00 00 00 0b | opmod, wqe_index, opcode SEND_IMM
         12 34 56 05 | qpn, ds
-        00 00 00 08 | signature, stream, fm_ce_se
+        00 12 34 08 | signature, stream, fm_ce_se
         00 00 00 07 | imm
         88 99 aa bb cc dd ee ff | access key
         80 ab cd ef | extended, target
@@ -70,7 +71,7 @@ fn an_atomic_has_its_operands_behind_the_remote_address() {
         SendOp::CompareSwap { remote: REMOTE, compare: 0x11, swap: 0x22 },
         Data::One(SGE),
         "
-        00 00 00 11 12 34 56 07 00 00 00 08 00 00 00 00 | control: ATOMIC_CS, 7 units
+        00 00 00 11 12 34 56 07 00 12 34 08 00 00 00 00 | control: ATOMIC_CS, 7 units
         88 99 aa bb cc dd ee ff 80 ab cd ef 8d 55 12 34 | key, target, rate, path, LID
         00 00 00 00 00 00 00 00 00 00 60 40 42 95 43 21 | MAC, traffic class, hop limit, GRH
         fe 80 00 00 00 00 00 00 01 02 03 04 05 06 07 08 | GID
@@ -117,6 +118,7 @@ fn check(ah: &Ah, start: u32, op: SendOp, data: Data<'_>) {
     let bytes = side.bytes(start, 8 * 64);
     let wqe = WqeView::parse(&bytes, Service::Dc).unwrap();
     assert_eq!(wqe.ctrl().word1().qpn(), QPN);
+    assert_eq!(wqe.ctrl().dci_stream_channel_id.get(), STREAM);
     let mut segments = wqe.segments();
     let Some(Segment::Av(vector)) = segments.next() else { panic!("no vector") };
     let key = u64::from(vector.key.qkey.get()) << 32 | u64::from(vector.key.reserved.get());

@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Out,
     /// A handle of the object type.
     Idr(u16, Use),
+    /// A handle of any type (`UVERBS_IDR_ANY_OBJECT`).
+    AnyIdr,
     /// A file descriptor of the object type.
     Fd(u16, Use),
 }
@@ -100,6 +102,11 @@ impl AttrSpec {
     /// `UVERBS_ATTR_IDR`.
     pub(crate) const fn idr(id: u16, object: u16, access: Use) -> Self {
         Self::new(id, Kind::Idr(object, access), 0, 0, false)
+    }
+
+    /// `UVERBS_ATTR_IDR` of `UVERBS_IDR_ANY_OBJECT`.
+    pub(crate) const fn any_idr(id: u16) -> Self {
+        Self::new(id, Kind::AnyIdr, 0, 0, false)
     }
 
     /// `UVERBS_ATTR_FD`.

@@ -155,6 +155,13 @@ pub(crate) fn ioctl(
     result
 }
 
+/// The handle that an attribute names: `rdma_lookup_get_uobject` refuses negative ids, before it
+/// looks.
+fn handle(attr: &ib_uverbs_attr) -> Result<u32, Errno> {
+    let id = i64::try_from(attr.data).map_err(|_| Errno::EINVAL)?;
+    u32::try_from(id).map_err(|_| Errno::ENOENT)
+}
+
 impl Call<'_> {
     fn run(&mut self, method: &'static Method, given: &[ib_uverbs_attr]) -> Result<(), Errno> {
         for (index, attr) in given.iter().enumerate() {
@@ -220,18 +227,22 @@ impl Call<'_> {
                     copy_from_user(attr.data, &mut vec![0; usize::from(attr.len)])?;
                 }
             }
-            Kind::Idr(..) | Kind::Fd(..) if reserved || attr.len != 0 => return Err(Errno::EINVAL),
+            Kind::Idr(..) | Kind::AnyIdr | Kind::Fd(..) if reserved || attr.len != 0 => {
+                return Err(Errno::EINVAL);
+            }
             Kind::Idr(kind, Use::New) => {
                 object = self.new_handle(kind)?;
                 self.set_data(index, u64::from(object));
             }
             Kind::Idr(kind, _) => {
-                // `rdma_lookup_get_uobject` refuses negative ids, before it looks.
-                let id = i64::try_from(attr.data).map_err(|_| Errno::EINVAL)?;
-                object = u32::try_from(id).map_err(|_| Errno::ENOENT)?;
+                object = handle(attr)?;
                 if !self.file.dead.contains_key(&object) {
                     self.file.objects.check(object, kind)?;
                 }
+            }
+            Kind::AnyIdr => {
+                object = handle(attr)?;
+                self.file.objects.get(object).ok_or(Errno::ENOENT)?;
             }
             Kind::Fd(kind, Use::New) => {
                 if !self.file.has_context() {

@@ -22,7 +22,7 @@ use uverbs::{
     AccessFlags, AddressHandle, AhAttr, Block, Checksums, Completed, CompletionChannel,
     CompletionQueue, CompletionQueueBuilder, CqeSize, Data, Device, DoorbellMode, Gid, GlobalRoute,
     KeyLayout, KeyParts, MemoryRegion, Mlx5, Notify, Path, QueuePair, RecvBatch, Rekey, Remote,
-    RemoteSrq, SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
+    RemoteSrq, SendFlags, SendOp, SendOpSet, Sge, Status, WindowKind, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
@@ -172,6 +172,8 @@ struct Send {
     /// Of a datagram: which address, and the key.
     address: usize,
     qkey: u32,
+    /// Of DC.
+    stream: u16,
     /// Of a raw packet.
     checksums: Checksums,
 }
@@ -311,6 +313,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         };
         let builder = if cases.scatter { builder.scatter_to_cqe() } else { builder };
         let builder = receiver.iter().fold(builder, |builder, receiver| receiver.serve(builder));
+        let builder = if cases.streams { T::with_streams(builder) } else { builder };
         let qp = builder.build().unwrap();
         let peer = Peer::default();
         sides.push(Side { cq, qp, receiver, peer, sends: Vec::new(), recvs: Vec::new() });
@@ -397,7 +400,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     if let Some(receiver) = &mut sides[0].receiver {
         receiver.change(path, &phase);
     }
-    T::other_calls(&mut sides[0].qp, path, &phase);
+    T::other_calls(&mut sides[0].qp, path, cases, &phase);
     if cases.import {
         last::import(&device, &context, &pd, &region, &phase);
     }
@@ -570,7 +573,7 @@ impl<T: Spoken> Driver<T> {
         let mut remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
         let (mut imm, mut a, mut b, mut stride) = (0, 0, 0, 0);
         let (mut inline, mut list) = (false, Vec::new());
-        let (mut address, mut qkey, mut window) = (0, QKEY, 0);
+        let (mut address, mut qkey, mut window, mut stream) = (0, QKEY, 0, 0);
         let mut checksums = Checksums::AsTheyAre;
         while let Some(word) = words.next() {
             match word.split_once('=') {
@@ -580,6 +583,7 @@ impl<T: Spoken> Driver<T> {
                 Some(("b", value)) => b = number(value),
                 Some(("s", value)) => stride = number(value) as u16,
                 Some(("ah", value)) => address = number(value) as usize,
+                Some(("stream", value)) => stream = number(value) as u16,
                 Some(("w", value)) => window = number(value) as usize - 1,
                 Some(("qkey", value)) => qkey = number(value) as u32,
                 _ => match word {
@@ -622,7 +626,7 @@ impl<T: Spoken> Driver<T> {
             Op::LayOut { .. } => self.layouts.insert(wr.id),
             Op::Send(_) | Op::Invalidate(_) => false,
         };
-        Send { wr, op, inline, list, address, qkey, checksums }
+        Send { wr, op, inline, list, address, qkey, stream, checksums }
     }
 
     /// The key of a window, or the indirect one.
@@ -657,7 +661,9 @@ impl<T: Spoken> Driver<T> {
                 let Peer { qpn, srq, target } = side.peer;
                 let handle = addresses.get(send.address);
                 let destination = handle.map(|to| to.to(qpn, send.qkey));
-                let target = target.and_then(|(dctn, key)| Some(handle?.to_target(dctn, key)));
+                let target = target
+                    .and_then(|(dctn, key)| Some(handle?.to_target(dctn, key)))
+                    .map(|to| to.on_stream(send.stream));
                 let to = To { destination, srq, target, checksums: send.checksums };
                 let posted = match send.op {
                     // SAFETY: the area stays registered.
@@ -721,6 +727,7 @@ impl<T: Spoken> Driver<T> {
                     list,
                     address: 0,
                     qkey: QKEY ^ 1,
+                    stream: 0,
                     checksums: Checksums::AsTheyAre,
                 });
                 count -= 1;
@@ -744,7 +751,10 @@ impl<T: Spoken> Driver<T> {
         for (side, name) in self.sides.iter_mut().zip(["A", "B"]) {
             while let Some(completion) = side.cq.poll(1).next() {
                 let result = completion.result();
-                let status = i32::from(result.is_err());
+                let status = match &result {
+                    Ok(_) => 0,
+                    Err(failure) => number_of(failure.status),
+                };
                 let (opcode, counts) = match result {
                     Ok(Completed::Send) => (0, false),
                     Ok(Completed::Write) => (1, false),
@@ -813,4 +823,14 @@ fn bytes(sge: &Sge) -> Vec<u8> {
     // SAFETY: within the area; the device is idle.
     let read = |at| unsafe { Area::byte(at).read_volatile() };
     (offset..offset + sge.len as usize).map(read).collect()
+}
+
+/// A failure's number in C (`enum ibv_wc_status`), of those that cases are made for; else that of a
+/// wrong length.
+fn number_of(status: Status) -> u32 {
+    match status {
+        Status::Flushed => 5,
+        Status::RemoteAccess => 10,
+        _ => 1,
+    }
 }

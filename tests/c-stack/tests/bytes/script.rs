@@ -26,6 +26,8 @@ pub(crate) struct Cases {
     pub(crate) keys: bool,
     /// Short messages and answers come in their completions.
     pub(crate) scatter: bool,
+    /// Streams of initiators of dynamic connections.
+    pub(crate) streams: bool,
     /// Completions of 128 bytes; libmlx5 has them by `env`.
     pub(crate) wide: bool,
     /// Device memory, a dma-buf and the null region besides.
@@ -57,6 +59,7 @@ impl Cases {
             windows: false,
             keys: false,
             scatter: false,
+            streams: false,
             wide: false,
             memory: false,
             import: false,
@@ -85,6 +88,8 @@ impl Cases {
                 all.keys = true;
             } else if line == "scatter" {
                 all.scatter = true;
+            } else if line == "streams" {
+                all.streams = true;
             } else if line == "wide" {
                 all.wide = true;
             } else if line == "memory" {
@@ -128,6 +133,9 @@ impl Cases {
         }
         if self.scatter {
             script += "scatter\n";
+        }
+        if self.streams {
+            script += "streams\n";
         }
         if self.memory {
             script += "memory\n";

@@ -4,13 +4,14 @@
 use uverbs::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciChange, DciInitAttr,
-    DciRtrAttr, Destination, Flow, FlowCounters, FlowRule, InitAttr, KeyLayout, Mlx5, Mtu,
-    MulticastGroup, Path, PostError, QueuePair, RawPacketChange, RawPacketInitAttr,
-    RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq, RnrTimer, RtrAttr, RtsAttr, SendOp,
-    UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
+    DciRtrAttr, DciStreams, Destination, Flow, FlowCounters, FlowRule, InitAttr, KeyLayout, Mlx5,
+    Mtu, MulticastGroup, Path, PostError, QueuePair, QueuePairBuilder, RawPacketChange,
+    RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq, RnrTimer, RtrAttr,
+    RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
 };
 
 use crate::changes;
+use crate::script::Cases;
 
 /// The Q_Key of both queue pairs.
 pub(crate) const QKEY: u32 = 0x1ee7_c0de;
@@ -60,6 +61,13 @@ pub(crate) trait Spoken: Transport {
     ) -> Result<(), PostError>
     where
         Self: Sized;
+    /// Streams of an initiator of DC.
+    fn with_streams(builder: QueuePairBuilder<Mlx5, Self>) -> QueuePairBuilder<Mlx5, Self>
+    where
+        Self: Sized,
+    {
+        builder
+    }
     /// Makes a rule; raw packets alone have any.
     fn steer(_: &mut QueuePair<Mlx5, Self>, _: &FlowRule, _: Option<&FlowCounters>) -> Flow
     where
@@ -68,7 +76,7 @@ pub(crate) trait Spoken: Transport {
         panic!("no rules of {}", Self::NAME)
     }
     /// What the cases need not: changes of a queue that works, groups. `way` is to the peer.
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str))
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, cases: &Cases, phase: &impl Fn(&str))
     where
         Self: Sized;
     /// Posts a change of a key; RC and UC alone can.
@@ -139,7 +147,7 @@ macro_rules! to_the_peer {
 impl Spoken for Rc {
     to_the_peer!();
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str)) {
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, _: &Cases, phase: &impl Fn(&str)) {
         changes::of_rc(qp, way, phase);
     }
 
@@ -172,7 +180,7 @@ impl Spoken for Rc {
 impl Spoken for Uc {
     to_the_peer!();
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str)) {
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, _: &Cases, phase: &impl Fn(&str)) {
         changes::of_uc(qp, way, phase);
     }
 
@@ -193,7 +201,7 @@ impl Spoken for XrcIni {
     const DATAGRAMS: bool = false;
     const XRC: bool = true;
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, phase: &impl Fn(&str)) {
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, _: &Cases, phase: &impl Fn(&str)) {
         changes::of_xrc(qp, way, phase);
     }
 
@@ -226,9 +234,17 @@ impl Spoken for Dci {
     const DATAGRAMS: bool = false;
     const DYNAMIC: bool = true;
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, phase: &impl Fn(&str)) {
+    fn with_streams(builder: QueuePairBuilder<Mlx5, Self>) -> QueuePairBuilder<Mlx5, Self> {
+        builder.streams(DciStreams { log_concurrent: 2, log_errored: 5 })
+    }
+
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, cases: &Cases, phase: &impl Fn(&str)) {
         phase("change");
         qp.change(&DciChange { min_rnr_timer: RnrTimer::from_code(5) }).unwrap();
+        if cases.streams {
+            phase("reset_stream");
+            qp.reset_stream(0x1234).unwrap();
+        }
         changes::by_mask(qp, None, phase);
     }
 
@@ -260,7 +276,7 @@ impl Spoken for Dci {
 impl Spoken for Ud {
     const DATAGRAMS: bool = true;
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, phase: &impl Fn(&str)) {
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, _: &Cases, phase: &impl Fn(&str)) {
         changes::of_ud(qp, phase);
         phase("attach_mcast");
         let group = MulticastGroup { gid: "ff12::77".parse().unwrap(), lid: 0xc001 };
@@ -298,7 +314,7 @@ impl Spoken for RawPacket {
     const DATAGRAMS: bool = false;
     const PACKETS: bool = true;
 
-    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, phase: &impl Fn(&str)) {
+    fn other_calls(qp: &mut QueuePair<Mlx5, Self>, _: Path, _: &Cases, phase: &impl Fn(&str)) {
         phase("change");
         qp.change(&RawPacketChange { rate_limit: Some(0) }).unwrap();
         changes::by_mask(qp, None, phase);

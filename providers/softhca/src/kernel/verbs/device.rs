@@ -21,7 +21,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
     MLX5_USER_INLINE_MODE_L2, MLX5_USER_INLINE_MODE_NONE, mlx5_ib_alloc_ucontext_req,
     mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_cqe_comp_caps,
-    mlx5_ib_query_device_resp, mlx5_ib_rss_caps,
+    mlx5_ib_dci_streams_caps, mlx5_ib_query_device_resp, mlx5_ib_rss_caps,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
@@ -221,6 +221,10 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
             supported_format: (MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM).into(),
         },
         flags: MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP,
+        dci_streams_caps: mlx5_ib_dci_streams_caps {
+            max_log_num_concurent: call.device.hca.config().log_max_dci_streams,
+            max_log_num_errored: call.device.hca.config().log_max_dci_streams,
+        },
         response_length: room.min(size_of::<mlx5_ib_query_device_resp>()) as u32,
         ..mlx5_ib_query_device_resp::default()
     };

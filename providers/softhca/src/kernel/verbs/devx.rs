@@ -1,18 +1,25 @@
 //! DEVX (`hw/mlx5/devx.c`): commands that a program sends past the verbs.
 //!
 //! General ones (`UVERBS_HANDLER(MLX5_IB_METHOD_DEVX_OTHER)`): providers ask for capabilities in
-//! this way when they open a device. And objects (`MLX5_IB_METHOD_DEVX_OBJ_CREATE`), of which there
-//! is one here: libmlx5's indirect key.
+//! this way when they open a device. Objects (`MLX5_IB_METHOD_DEVX_OBJ_CREATE`), of which there is
+//! one here: libmlx5's indirect key. And changes of objects (`MLX5_IB_METHOD_DEVX_OBJ_MODIFY`), of
+//! which there is one, too: a stream of an initiator of dynamic connections that is to go on.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT,
-    MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN,
-    MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
+    MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
+    MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE,
+    MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
 };
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
 use uverbs_mlx5_prm::cmd::header;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, mkc};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
+use uverbs_mlx5_prm::cmd::qp::{
+    RTS2RTS_DCI_STREAM_CHANNEL_ID, RTS2RTS_OPT_PARAM_MASK_95_32, RTS2RTS_QPC_EXT, rst2init_qp_in,
+};
 
 use crate::hca::number::{Pdn, Qpn};
 use crate::hca::{ANY_QPN, Indirect, MkeyContext};
@@ -22,26 +29,32 @@ use crate::kernel::state::objects::{Mw, Object};
 /// Bytes of `general_obj_in_cmd_hdr` and of `general_obj_out_cmd_hdr` (PRM 12.1).
 pub(crate) const HEADER: usize = 16;
 
-/// `MLX5_CMD_OP_QUERY_HCA_CAP`.
-const QUERY_HCA_CAP: u16 = 0x100;
+/// Where `op_mod` of QUERY_HCA_CAP names the capabilities (bit 0: those in force).
+const KIND_SHIFT: u64 = 1;
 
-/// DEVX.OTHER: QUERY_HCA_CAP says that no optional capability is there; the kernel refuses commands
-/// that are not general ones, and so are all others refused here.
-pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
+/// Refuses a client that didn't open the device for DEVX (`devx_get_uid`).
+fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
     match call.file.context {
-        Some(context) if context.devx => {}
-        _ => return Err(Errno::EINVAL),
+        Some(context) if context.devx => Ok(()),
+        _ => Err(Errno::EINVAL),
     }
+}
+
+/// DEVX.OTHER: QUERY_HCA_CAP says that of the optional capabilities there is one, extensions of a
+/// queue pair's context; the kernel refuses commands that are not general ones, and so are all
+/// others refused here.
+pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
+    check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN)?.ok_or(Errno::ENOENT)?;
-    let opcode = match command.as_slice() {
-        [high, low, ..] => u16::from_be_bytes([*high, *low]),
-        _ => return Err(Errno::EINVAL),
-    };
-    if opcode != QUERY_HCA_CAP {
+    if header::cmd_in::OPCODE.get(&command) != u64::from(CmdOpcode::QUERY_HCA_CAP.0) {
         return Err(Errno::EINVAL);
     }
-    // Status 0, syndrome 0, and nothing but zeros behind them.
-    let answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)];
+    // Status 0, syndrome 0, and zeros behind them.
+    let mut answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)];
+    if header::cmd_in::OP_MOD.get(&command) >> KIND_SHIFT == 0 {
+        let general = query_hca_cap_out::CAPABILITY.of_mut(&mut answer);
+        cmd_hca_cap::QPC_EXTENSION.set(general, 1);
+    }
     call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
 }
 
@@ -55,10 +68,7 @@ const KLMS: u64 = 2;
 /// program's command on, and says `EREMOTEIO` with the device's answer if that refuses
 /// (`mlx5_cmd_do`); commands that make no object it refuses itself.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
-    match call.file.context {
-        Some(context) if context.devx => {}
-        _ => return Err(Errno::EINVAL),
-    }
+    check_devx(call)?;
     let mut command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN)?.ok_or(Errno::ENOENT)?;
     let opcode = header::cmd_in::OPCODE.get(&command);
     if opcode != u64::from(CmdOpcode::CREATE_MKEY.0) || command.len() < SHORTEST {
@@ -101,4 +111,41 @@ fn create_mkey(call: &mut Call<'_>, context: &[u8]) -> Result<u32, CmdStatus> {
     call.file.objects.hold(pd);
     call.put_object(handle, Object::Mw(Mw { pd, key }));
     Ok(key.index())
+}
+
+/// A stream to be reset, in `opt_param_mask_95_32` (rdma-core `mlx5_ifc.h`,
+/// `MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`).
+const DCI_STREAM: u64 = 1 << 0;
+
+/// DEVX_OBJ.MODIFY: RTS2RTS_QP of the queue pair that the handle names (`devx_is_obj_modify_cmd`,
+/// `devx_is_valid_obj_id`). The kernel hands the command on, and so are the device's refusals told
+/// as those of [`create`].
+pub(crate) fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
+    check_devx(call)?;
+    let command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN)?.ok_or(Errno::ENOENT)?;
+    let handle = call.object(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE).unwrap_or_default();
+    let opcode = header::cmd_in::OPCODE.get(&command);
+    let qpn = call.file.objects.qp(handle).map_err(|_| Errno::EINVAL)?.qpn;
+    if opcode != u64::from(CmdOpcode::RTS2RTS_QP.0) || rst2init_qp_in::QPN.get32(&command) != qpn.0
+    {
+        return Err(Errno::EINVAL);
+    }
+    let done = reset_stream(call, qpn, &command);
+    let mut answer = vec![0; call.len(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT)];
+    if let Err(status) = done {
+        header::cmd_out::STATUS.set(&mut answer, status.0.into());
+    }
+    call.output_bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &answer)?;
+    done.map_err(|_| Errno::EREMOTEIO)
+}
+
+/// Lets a stream go on, which is all that this command changes here.
+fn reset_stream(call: &mut Call<'_>, qpn: Qpn, command: &[u8]) -> Result<(), CmdStatus> {
+    let named = rst2init_qp_in::OPT_PARAM_MASK.get(command);
+    let more = RTS2RTS_OPT_PARAM_MASK_95_32.get(command);
+    if !RTS2RTS_QPC_EXT.is_set(command) || (named, more) != (0, DCI_STREAM) {
+        return Err(CmdStatus::BAD_PARAM_ERR);
+    }
+    let stream = RTS2RTS_DCI_STREAM_CHANNEL_ID.get(command) as u16;
+    call.device.hca.reset_stream(qpn, stream).map_err(|_| CmdStatus::BAD_PARAM_ERR)
 }

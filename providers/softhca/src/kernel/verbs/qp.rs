@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_SCATTER_CQE,
-    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp, mlx5_ib_create_qp_resp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_DCI_STREAM,
+    MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
+    mlx5_ib_create_qp_resp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_HANDLE,
@@ -25,7 +26,7 @@ use uverbs_kernel_abi::qp::{
 use zerocopy::IntoBytes;
 
 use crate::hca::number::{Cqn, Qpn, UarNumber};
-use crate::hca::{CqeScatter, QpContext, Region, RqContext, Service, SqContext};
+use crate::hca::{CqeScatter, DciStreams, QpContext, Region, RqContext, Service, SqContext};
 use crate::kernel::call::Call;
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
@@ -204,8 +205,19 @@ fn context(
         deth_sqpn: None,
         privileged: false,
         counter_set: 0,
-        streams: None,
+        streams: streams(request, asked.service),
     })
+}
+
+/// Streams of an initiator (`create_dci`). One that stops at the first error has none; other queue
+/// pairs may name them, and have none either.
+fn streams(request: &mlx5_ib_create_qp, service: Service) -> Option<DciStreams> {
+    let asked = request.dci_streams;
+    let streams =
+        DciStreams { log_channels: asked.log_num_concurent, log_errored: asked.log_num_errored };
+    let named = request.flags & MLX5_QP_FLAG_DCI_STREAM != 0 && service == Service::Dci;
+    let any = streams.log_channels != 0 || streams.log_errored != 0;
+    (named && any).then_some(streams)
 }
 
 /// What goes into CQEs (`_create_user_qp`, `configure_requester_scat_cqe`): of a queue pair that

@@ -2,8 +2,9 @@
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_SCATTER_CQE,
-    MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
+    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_BFREG_INDEX, MLX5_QP_FLAG_DCI_STREAM,
+    MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT,
+    MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_qp,
 };
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_QP_CAP, UVERBS_ATTR_CREATE_QP_EVENT_FD, UVERBS_ATTR_CREATE_QP_FLAGS,
@@ -185,6 +186,7 @@ pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno
         | MLX5_QP_FLAG_ALLOW_SCATTER_CQE
         | MLX5_QP_FLAG_TYPE_DCI
         | MLX5_QP_FLAG_TYPE_DCT
+        | MLX5_QP_FLAG_DCI_STREAM
         | MLX5_QP_FLAG_BFREG_INDEX
         | MLX5_QP_FLAG_UAR_PAGE_INDEX;
     if request.flags & !known != 0 {

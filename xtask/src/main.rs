@@ -16,6 +16,7 @@ mod interleavings;
 mod judge;
 mod layouts;
 mod minimal;
+mod msrv;
 mod package;
 mod pyverbs;
 mod simulate;
@@ -123,6 +124,9 @@ enum Chore {
     Interleavings,
     /// Check the library with the oldest dependencies that its manifests allow.
     MinimalVersions,
+    /// Check all but the chores with the oldest compiler that the manifest allows, where it is
+    /// installed.
+    Msrv,
     /// List the library's public items, and compare them with docs/api.
     Api {
         /// Replace the lists by what is found.
@@ -175,6 +179,7 @@ fn main() -> ExitCode {
         }
         Chore::Soak(options) => steps.step("soak", || soak::soak(&options)),
         Chore::Interleavings => steps.step("interleavings", interleavings::check),
+        Chore::Msrv => steps.step("oldest compiler", msrv::check),
         Chore::MinimalVersions => steps.step("minimal versions", minimal::check),
         Chore::Api { bless } => steps.step("API", || api::check(bless)),
         Chore::Captures => steps.step("captures", captures::captures),

@@ -50,6 +50,7 @@ pub(crate) fn all(steps: &mut Steps) {
         component("deny", install, || run(cargo(&words), 5 * MINUTES))
     });
     steps.step("minimal versions", crate::minimal::check);
+    steps.step("oldest compiler", crate::msrv::check);
     steps.step("packages", package::check);
     steps.step("layouts", layouts::check);
     steps.step("judge", judge::judge);

@@ -94,8 +94,12 @@ unsafe impl UverbsDoor for Traced {
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         let mapped = self.door.mmap(len, offset);
         let result = mapped.as_ref().map_or_else(|errno| format!("{errno:?}"), |_| "ok".to_owned());
-        let fields = format_args!("result={result}\tlen={len}\toffset={offset:#x}");
-        self.trace.line(&self.device, "mmap", fields);
+        // Not in a variable: it may not outlive its statement in the oldest compiler.
+        self.trace.line(
+            &self.device,
+            "mmap",
+            format_args!("result={result}\tlen={len}\toffset={offset:#x}"),
+        );
         mapped
     }
 

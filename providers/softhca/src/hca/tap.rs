@@ -41,8 +41,12 @@ impl Tap {
     pub(crate) fn doorbell(&self, now: Duration, uar: UarNumber, offset: u32, value: u64) {
         if self.is_on() {
             let uar = uar.0;
-            let fields = format_args!("uar={uar}\toffset={offset:#x}\tvalue={value:#x}");
-            self.line(now, "doorbell", fields);
+            // Not in a variable: it may not outlive its statement in the oldest compiler.
+            self.line(
+                now,
+                "doorbell",
+                format_args!("uar={uar}\toffset={offset:#x}\tvalue={value:#x}"),
+            );
         }
     }
 
@@ -58,9 +62,11 @@ impl Tap {
     pub(crate) fn receive(&self, now: Duration, qpn: Qpn, of: (u16, bool), bytes: &[u8]) {
         if self.is_on() {
             let (qpn, bytes, (index, shared)) = (qpn.0, Hex(bytes), of);
-            let fields =
-                format_args!("qpn={qpn:#x}\tindex={index}\tshared={shared}\tbytes={bytes}");
-            self.line(now, "receive", fields);
+            self.line(
+                now,
+                "receive",
+                format_args!("qpn={qpn:#x}\tindex={index}\tshared={shared}\tbytes={bytes}"),
+            );
         }
     }
 

@@ -1,16 +1,18 @@
-//! Atomics and cells of what threads share without a lock: the standard library's; in tests that
+//! Atomics, cells and locks of what threads share: the standard library's; in tests that
 //! try every interleaving (`cargo xtask interleavings`), loom's.
 
 #[cfg(not(all(test, uverbs_loom)))]
 pub(crate) use std::{
     cell::UnsafeCell,
     sync::atomic::{AtomicBool, AtomicU32},
+    sync::{Mutex, MutexGuard},
 };
 
 #[cfg(all(test, uverbs_loom))]
 pub(crate) use {
     cell::UnsafeCell,
     loom::sync::atomic::{AtomicBool, AtomicU32},
+    loom::sync::{Mutex, MutexGuard},
 };
 
 /// loom's cell by the names of the standard library's.

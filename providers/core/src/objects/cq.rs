@@ -13,13 +13,14 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::objects::channel::{Channel, EventCount};
 use crate::objects::context::ContextCore;
 use crate::objects::users::Users;
+use crate::queues::inbox::Inbox;
 use crate::queues::shared::QpShared;
 
 /// A message to the polling side. It reads them when a poll begins, and when a completion names a
@@ -40,13 +41,6 @@ pub struct Roles {
     pub send: bool,
     /// The receive queue's.
     pub recv: bool,
-}
-
-/// Messages to the polling side, until it is gone.
-#[derive(Debug, Default)]
-struct Inbox {
-    messages: Vec<Message>,
-    closed: bool,
 }
 
 /// How many entries a ring has, and how many of them work requests may count on.
@@ -123,9 +117,9 @@ pub struct CqCore {
     context: Arc<ContextCore>,
     handle: u32,
     cqn: u32,
-    /// See [`CqRoom`]. These two the polling side changes when the queue gets another size.
+    /// See [`CqRoom`]. The polling side changes it, and the inbox's lag, when the queue gets
+    /// another size.
     capacity: AtomicU32,
-    lag: AtomicU32,
     ignores_overrun: bool,
     compressed: bool,
     event_id: u64,
@@ -134,9 +128,7 @@ pub struct CqCore {
     memory: Option<Box<dyn Any + Send + Sync>>,
     destroyed: Mutex<bool>,
     users: Users,
-    inbox: Mutex<Inbox>,
-    /// See [`pace`](Self::pace).
-    pace: AtomicU32,
+    inbox: Inbox<Message>,
 }
 
 /// Why a queue without a channel isn't armed.
@@ -178,7 +170,6 @@ impl CqCore {
             handle,
             cqn,
             capacity: AtomicU32::new(room.capacity),
-            lag: AtomicU32::new(room.lag),
             ignores_overrun: room.ignores_overrun,
             compressed: room.compressed,
             event_id,
@@ -186,8 +177,7 @@ impl CqCore {
             memory: Some(memory),
             destroyed: Mutex::default(),
             users: Users::default(),
-            inbox: Mutex::default(),
-            pace: AtomicU32::new(room.lag()),
+            inbox: Inbox::new(room.lag()),
         })
     }
 
@@ -220,7 +210,7 @@ impl CqCore {
     /// See [`CqRoom::lag`].
     #[must_use]
     pub fn lag(&self) -> u32 {
-        self.lag.load(Ordering::Relaxed)
+        self.inbox.lag()
     }
 
     /// The room of a ring of `entries` for a program that asked for `asked` of them, if that is
@@ -277,15 +267,8 @@ impl CqCore {
     ///
     /// The caller is the polling side, and the kernel's queue has that size now.
     pub unsafe fn set_room(&self, room: CqRoom) {
-        let inbox = self.inbox();
         self.capacity.store(room.capacity, Ordering::Relaxed);
-        self.lag.store(room.lag, Ordering::Relaxed);
-        // While there are messages it stays 0.
-        if self.has_messages() {
-            return;
-        }
-        self.pace.store(room.lag(), Ordering::Relaxed);
-        drop(inbox);
+        self.inbox.set_lag(room.lag);
     }
 
     /// Completions that a burst may hand out before the polling side does anything else: its
@@ -293,7 +276,7 @@ impl CqCore {
     #[inline]
     #[must_use]
     pub fn pace(&self) -> u32 {
-        self.pace.load(Ordering::Acquire)
+        self.inbox.pace()
     }
 
     /// What asynchronous events name it by.
@@ -354,17 +337,7 @@ impl CqCore {
     /// detached after the kernel confirmed its destruction: the polling side takes buffers by what
     /// it is told here.
     pub unsafe fn tell(&self, message: Message) {
-        let mut inbox = self.inbox();
-        if inbox.closed {
-            drop(inbox);
-            // Dropped here, without the lock: this may free buffers.
-            drop(message);
-            return;
-        }
-        inbox.messages.push(message);
-        // Release: pairs with the Acquire in `pace`. The lock orders the contents; this
-        // only says that there are some.
-        self.pace.store(0, Ordering::Release);
+        self.inbox.put(message);
     }
 
     /// Whether there may be messages: one load.
@@ -382,10 +355,7 @@ impl CqCore {
     #[cold]
     #[must_use]
     pub unsafe fn messages(&self) -> Vec<Message> {
-        let mut inbox = self.inbox();
-        self.pace.store(self.lag(), Ordering::Relaxed);
-        self.users.forget_gone();
-        std::mem::take(&mut inbox.messages)
+        self.inbox.take(|| self.users.forget_gone())
     }
 
     /// The polling side is gone: messages are dropped from now on.
@@ -394,11 +364,7 @@ impl CqCore {
     ///
     /// It is: nobody polls the queue any more.
     pub unsafe fn close(&self) {
-        let mut inbox = self.inbox();
-        inbox.closed = true;
-        let unread = std::mem::take(&mut inbox.messages);
-        drop(inbox);
-        drop(unread);
+        self.inbox.close();
     }
 
     /// Why no completion comes, as far as the queue pairs and their sizes tell. Asks the kernel for
@@ -412,10 +378,6 @@ impl CqCore {
     /// The queue pairs that complete here.
     pub(crate) fn users(&self) -> &Users {
         &self.users
-    }
-
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Destroys it now. Once only: a second call does nothing.

@@ -7,9 +7,12 @@
 #![allow(unsafe_code, reason = "plays both sides of tables that are shared by promise")]
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use loom::sync::atomic::AtomicU32;
 use loom::thread;
 
+use crate::queues::inbox::Inbox;
 use crate::queues::slots::SlotTable;
 use crate::queues::srq::SrqShared;
 
@@ -115,5 +118,82 @@ fn a_list_grows_while_a_slot_comes_back() {
             (head, free) = (next, free + 1);
         }
         assert_eq!(free, shared.slots() - 1, "all but the one that is in flight");
+    });
+}
+
+/// What the inbox's pace is without messages.
+const LAG: u32 = 7;
+
+/// Whoever leaves a message before a completion can come is heard by the poll that sees the
+/// completion: the message was taken, or the pace tells of it.
+#[test]
+fn a_message_is_there_before_what_follows_it() {
+    loom::model(|| {
+        let inbox = Arc::new(Inbox::new(LAG));
+        let follows = Arc::new(AtomicU32::new(0));
+        let (other, published) = (Arc::clone(&inbox), Arc::clone(&follows));
+        let teller = thread::spawn(move || {
+            other.put(1);
+            published.store(1, Ordering::Release);
+        });
+        // A poll that begins at any time, and one that goes on.
+        let mut heard = if inbox.pace() == 0 { inbox.take(|| ()) } else { Vec::new() };
+        if follows.load(Ordering::Acquire) == 1 && heard.is_empty() {
+            assert_eq!(inbox.pace(), 0, "a completion came, and nobody told of its queue pair");
+            heard = inbox.take(|| ());
+            assert_eq!(heard, [1]);
+        }
+        teller.join().unwrap();
+        heard.extend(inbox.take(|| ()));
+        assert_eq!((heard, inbox.pace()), (vec![1], LAG));
+    });
+}
+
+/// Two tell while one reads: each message is heard once, and the pace is 0 while one waits.
+#[test]
+fn two_tell_and_one_reads() {
+    loom::model(|| {
+        let inbox = Arc::new(Inbox::new(LAG));
+        let tellers = [1, 2].map(|message| {
+            let inbox = Arc::clone(&inbox);
+            thread::spawn(move || inbox.put(message))
+        });
+        let mut heard = if inbox.pace() == 0 { inbox.take(|| ()) } else { Vec::new() };
+        for teller in tellers {
+            teller.join().unwrap();
+        }
+        assert_eq!(inbox.pace(), if heard.len() == 2 { LAG } else { 0 });
+        heard.extend(inbox.take(|| ()));
+        heard.sort_unstable();
+        assert_eq!(heard, [1, 2]);
+    });
+}
+
+/// The queue gets another size while somebody tells: the message isn't passed over.
+#[test]
+fn a_size_changes_while_one_tells() {
+    loom::model(|| {
+        let inbox = Arc::new(Inbox::new(LAG));
+        let other = Arc::clone(&inbox);
+        let teller = thread::spawn(move || other.put(1));
+        inbox.set_lag(LAG + 1);
+        teller.join().unwrap();
+        assert_eq!((inbox.pace(), inbox.lag()), (0, LAG + 1));
+        assert_eq!(inbox.take(|| ()), [1]);
+        assert_eq!(inbox.pace(), LAG + 1);
+    });
+}
+
+/// The reader goes while somebody tells: the message is dropped, by whichever of the two.
+#[test]
+fn a_reader_goes_while_one_tells() {
+    loom::model(|| {
+        let message = Arc::new(());
+        let inbox = Arc::new(Inbox::new(LAG));
+        let (other, told) = (Arc::clone(&inbox), Arc::clone(&message));
+        let teller = thread::spawn(move || other.put(told));
+        inbox.close();
+        teller.join().unwrap();
+        assert_eq!(Arc::strong_count(&message), 1, "it waits for nobody");
     });
 }

@@ -1,6 +1,7 @@
 //! What posting and polling share: work requests, completions, and the slots between them.
 
 pub mod completion;
+pub(crate) mod inbox;
 #[cfg(all(test, uverbs_loom))]
 mod interleavings;
 pub mod known;

@@ -24,7 +24,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::ring::{Lease, Memory, Move};
+use super::lease::{Lease, Move};
+use super::memory::Memory;
 use super::stats::Shared;
 use crate::wire::counts::add;
 

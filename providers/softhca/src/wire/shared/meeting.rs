@@ -24,7 +24,8 @@ use nix::unistd::geteuid;
 
 use super::closer::Closer;
 use super::loan::Identity;
-use super::ring::{Memory, Writer};
+use super::memory::Memory;
+use super::ring::Writer;
 use crate::descriptors::{self, Received};
 
 /// Addresses of one device that its packets may be from.

@@ -2,6 +2,7 @@
 //!
 //! - `meeting`: how two devices find each other; `closer` closes what peers send;
 //! - `ring`: packets in shared memory, one ring for each direction, made by the one who writes;
+//!   `memory` is its mapping;
 //! - `loan`: payload that stays in the sender's memory until the receiver reads it there;
 //! - `stats`: counters and the link.
 //!
@@ -32,11 +33,15 @@ use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
 
 mod closer;
+#[cfg(all(test, uverbs_loom))]
+mod interleavings;
+mod lease;
 mod loan;
 mod meeting;
+mod memory;
 pub(crate) mod ring;
 mod stats;
-#[cfg(test)]
+#[cfg(all(test, not(uverbs_loom)))]
 mod tests;
 
 pub(crate) use self::loan::{LONGEST_LOAN, SPANS};

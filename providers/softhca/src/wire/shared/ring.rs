@@ -16,51 +16,24 @@
 //! Each side believes nothing that the other wrote: its own index it keeps to itself, the other's
 //! it checks against its own, and a length it reads once. A side that finds nonsense stops using
 //! the ring ([`Broken`]).
-//!
-//! # Safety
-//!
-//! The mapping is a memfd of a size that its seals keep, so no access beyond it is possible while
-//! it lives. It is reached as a slice of atomic words, never otherwise: whatever another process
-//! stores is a value, at any time.
-#![allow(unsafe_code, reason = "a mapping of shared memory is reached as atomic words")]
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::fstat;
-use nix::unistd::ftruncate;
-use uverbs_core::memory::pages::Pages;
-
+use super::lease::{LENT, Lease, SPAN, STATE};
 use super::loan::{LONGEST_LOAN, SPANS, Span};
-use crate::copy;
+use super::memory::{CAPACITY, Memory, fence};
 use crate::wire::Route;
 use crate::wire::spare::Spare;
 
-/// Bytes of records, a power of two. A queue pair has 64 packets on the way, 270 KiB at most; what
-/// is longer than a processor's cache is slower.
-pub(super) const CAPACITY: usize = 1 << 19;
-/// Where the records begin.
-const RECORDS: usize = 4096;
-const SIZE: usize = RECORDS + CAPACITY;
 /// A record takes a multiple of this: a cache line.
 const UNIT: usize = 64;
 /// Bytes of a record before the packet.
-const HEAD: usize = 16;
+pub(super) const HEAD: usize = 16;
 /// Places of the header's words, in words. Pairs of cache lines are fetched together.
 const END: usize = 0;
-const BEGIN: usize = 128 / 8;
+pub(super) const BEGIN: usize = 128 / 8;
 const SLEEPS: usize = 256 / 8;
-const TAKES: usize = 384 / 8;
-/// Bytes of a loan's state, and of each of its spans.
-const STATE: usize = 8;
-const SPAN: usize = 16;
-
-/// Makes that neither side can change the size under the other.
-const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
 /// The other side wrote what no side of this kind writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,146 +44,6 @@ pub(super) struct Broken;
 pub(super) enum NotWritten {
     Full,
     Broken,
-}
-
-/// What may become of a loan, once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Move {
-    Take = 2,
-    Refuse = 3,
-    Recall = 4,
-}
-
-/// A loan's state before any of these. Indexes are multiples of [`UNIT`], so each state of each
-/// record is a number of its own.
-const LENT: u64 = 1;
-
-/// A loan as its record has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lease {
-    /// Index of the record.
-    pub(super) at: u64,
-    /// Packets that it stands for.
-    pub(super) packets: u16,
-    pub(super) spans: Vec<Span>,
-}
-
-/// The mapping.
-#[derive(Debug)]
-pub(super) struct Memory(Pages);
-
-impl Memory {
-    /// A new ring, and the descriptor that the other side maps.
-    pub(super) fn create() -> Result<(Memory, OwnedFd), Errno> {
-        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = memfd_create(c"uverbs-softhca", flags)?;
-        ftruncate(&file, SIZE as i64)?;
-        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS | SealFlag::F_SEAL_SEAL))?;
-        Ok((Memory::map(&file)?, file))
-    }
-
-    /// The other side's ring.
-    ///
-    /// # Errors
-    /// `EPROTO` for anything but memory of the right size that nobody can shrink.
-    pub(super) fn open(file: &OwnedFd) -> Result<Memory, Errno> {
-        let seals = fcntl(file, FcntlArg::F_GET_SEALS).map_err(|_| Errno::EPROTO)?;
-        let size = fstat(file)?.st_size;
-        if !SealFlag::from_bits_truncate(seals).contains(SEALS) || size != SIZE as i64 {
-            return Err(Errno::EPROTO);
-        }
-        Memory::map(file)
-    }
-
-    fn map(file: &OwnedFd) -> Result<Memory, Errno> {
-        let pages = Pages::shared(file.as_fd(), SIZE, 0);
-        pages.map(Memory).map_err(|errno| Errno::from_raw(errno.raw()))
-    }
-
-    fn words(&self) -> &[AtomicU64] {
-        let first = self.0.as_mut_ptr().cast::<AtomicU64>();
-        // SAFETY: SIZE bytes are mapped, at a page's boundary, as long as `self` lives; atomics may
-        // be stored to by others.
-        unsafe { std::slice::from_raw_parts(first, SIZE / 8) }
-    }
-
-    fn word(&self, at: usize) -> &AtomicU64 {
-        &self.words()[at]
-    }
-
-    /// Says whether the reader takes loans.
-    pub(super) fn take_loans(&self, takes: bool) {
-        self.word(TAKES).store(takes.into(), Ordering::Release);
-    }
-
-    /// The state of the loan in the record at an index.
-    fn state(&self, at: u64) -> &AtomicU64 {
-        self.word((RECORDS + (at as usize + HEAD) % CAPACITY) / 8)
-    }
-
-    /// Moves a loan on from "lent". False if it isn't.
-    pub(super) fn turn(&self, at: u64, turn: Move) -> bool {
-        let (lent, next) = (at + LENT, at + turn as u64);
-        // What the reader is done with may be written over, by the lender. Only the lender asks
-        // later than that, and so finds out here. Acquire as in `dealt_with`.
-        let dealt_with = self.word(BEGIN).load(Ordering::Acquire) > at;
-        // Release: the reader's copy was before it took the loan. Acquire: the lender's program
-        // stores after that.
-        let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
-        !(turn == Move::Recall && dealt_with)
-            && self.state(at).compare_exchange(lent, next, done, failed).is_ok()
-    }
-
-    pub(super) fn is_lent(&self, at: u64) -> bool {
-        self.state(at).load(Ordering::Acquire) == at + LENT
-    }
-
-    pub(super) fn is_refused(&self, at: u64) -> bool {
-        self.state(at).load(Ordering::Acquire) == at + Move::Refuse as u64
-    }
-
-    #[cfg(test)]
-    pub(super) fn poke(&self, at: usize, value: u64) {
-        self.word(at).store(value, Ordering::Relaxed);
-    }
-
-    /// The words of `len` bytes of records from an index on, in the two parts that wrapping makes.
-    fn parts(&self, index: u64, len: usize) -> [&[AtomicU64]; 2] {
-        let records = &self.words()[RECORDS / 8..];
-        let at = index as usize % CAPACITY / 8;
-        let count = len.div_ceil(8).min(CAPACITY / 8);
-        let first = count.min(CAPACITY / 8 - at);
-        [&records[at..at + first], &records[..count - first]]
-    }
-
-    fn store(&self, index: u64, mut bytes: &[u8]) {
-        for part in self.parts(index, bytes.len()) {
-            let (whole, rest) = bytes.split_at(bytes.len().min(part.len() * 8));
-            let (words, tail) = whole.split_at(whole.len() & !7);
-            // SAFETY: as many words as the part has, which are mapped.
-            unsafe { copy::store(part.as_ptr(), words) };
-            if let (Some(word), [_, ..]) = (part.last(), tail) {
-                let mut bytes = [0; 8];
-                bytes[..tail.len()].copy_from_slice(tail);
-                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-            }
-            bytes = rest;
-        }
-    }
-
-    fn load(&self, index: u64, bytes: &mut [u8]) {
-        let mut rest = bytes;
-        for part in self.parts(index, rest.len()) {
-            let (whole, after) = rest.split_at_mut(rest.len().min(part.len() * 8));
-            let (words, tail) = whole.split_at_mut(whole.len() & !7);
-            // SAFETY: as many words as the part has, which are mapped.
-            unsafe { copy::load(part.as_ptr(), words) };
-            if let Some(word) = part.last() {
-                tail.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
-            }
-            rest = after;
-        }
-    }
 }
 
 /// Bytes that a record with a packet, and the places of its payload, of `len` bytes takes.
@@ -248,7 +81,7 @@ impl Writer {
 
     /// Whether the reader says that it takes loans.
     pub(super) fn is_lent_to(&self) -> bool {
-        self.memory.word(TAKES).load(Ordering::Acquire) != 0
+        self.memory.takes_loans()
     }
 
     /// Writes one packet of the sender's `source`th address.
@@ -427,9 +260,9 @@ impl Reader {
     }
 }
 
-#[cfg(any(test, fuzzing))]
+#[cfg(all(any(test, fuzzing), not(uverbs_loom)))]
 #[path = "ring_fuzz.rs"]
 pub(crate) mod fuzz;
-#[cfg(test)]
+#[cfg(all(test, not(uverbs_loom)))]
 #[path = "ring_tests.rs"]
 mod tests;

@@ -1,5 +1,7 @@
 //! A ring whose other side stores anything at any time: what a fuzzer calls.
 
+use super::super::lease::Move;
+use super::super::memory::RECORDS;
 use super::*;
 use crate::fuzzing::feed::Feed;
 use crate::wire::udp::LONGEST;

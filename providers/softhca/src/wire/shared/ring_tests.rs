@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::memory::{RECORDS, SIZE};
 use super::*;
 
 const LONGEST: usize = 4200;
@@ -158,24 +159,6 @@ fn a_reader_is_woken_once() {
     assert!(reader.pop(&mut Spare::default()).unwrap().is_some());
     writer.push(0, &Route::default(), b"up").unwrap();
     assert!(!writer.must_wake(), "it is awake again");
-}
-
-#[test]
-fn memory_that_can_shrink_is_refused() {
-    let file = memfd_create(c"shrinks", MFdFlags::MFD_ALLOW_SEALING).unwrap();
-    ftruncate(&file, SIZE as i64).unwrap();
-    assert_eq!(Memory::open(&file).err(), Some(Errno::EPROTO), "no seals");
-    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
-    assert_eq!(Memory::open(&file).err(), Some(Errno::EPROTO), "it can grow");
-    let small = memfd_create(c"small", MFdFlags::MFD_ALLOW_SEALING).unwrap();
-    ftruncate(&small, SIZE as i64 - 4096).unwrap();
-    fcntl(&small, FcntlArg::F_ADD_SEALS(SEALS)).unwrap();
-    assert_eq!(Memory::open(&small).err(), Some(Errno::EPROTO), "too small");
-    let other = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
-    assert_eq!(Memory::open(&other).err(), Some(Errno::EPROTO), "a file");
-    let (_, file) = Memory::create().unwrap();
-    assert!(ftruncate(&file, 0).is_err());
-    assert!(Memory::open(&file).is_ok());
 }
 
 /// Places that no honest side writes.

@@ -12,7 +12,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use proptest::prelude::*;
 
 use super::loan::Identity;
-use super::ring::Memory;
+use super::memory::Memory;
 use super::*;
 use crate::wire::Route;
 
@@ -170,7 +170,7 @@ fn one_that_stands_still_takes_no_more_than_its_ring() {
     let ((mut ours, here), (theirs, there)) = (wire(), wire());
     let taken = (0..10_000)
         .take_while(|_| matches!(ours.offer(frame(here, there, 1, 4096)), Offer::Taken(_)));
-    assert_eq!(taken.count(), ring::CAPACITY / (4096 + 64));
+    assert_eq!(taken.count(), memory::CAPACITY / (4096 + 64));
     let mark = ours.mark(there).unwrap();
     assert!(!ours.is_past(there, mark));
     // Another one is not disturbed.

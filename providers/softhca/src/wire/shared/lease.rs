@@ -1,0 +1,74 @@
+//! A loan as its record has it, and what becomes of it: one of three things, once.
+
+use std::sync::atomic::Ordering;
+
+use super::loan::Span;
+use super::memory::{CAPACITY, Memory, RECORDS};
+use super::ring::{BEGIN, HEAD};
+
+/// Where the reader says whether it takes loans.
+const TAKES: usize = 384 / 8;
+/// Bytes of a loan's state, and of each of its spans.
+pub(super) const STATE: usize = 8;
+pub(super) const SPAN: usize = 16;
+
+/// What may become of a loan, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Move {
+    Take = 2,
+    Refuse = 3,
+    Recall = 4,
+}
+
+/// A loan's state before any of these. Indexes are multiples of [`UNIT`](super::ring::UNIT), so each
+/// state of each record is a number of its own.
+pub(super) const LENT: u64 = 1;
+
+/// A loan as its record has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lease {
+    /// Index of the record.
+    pub(super) at: u64,
+    /// Packets that it stands for.
+    pub(super) packets: u16,
+    pub(super) spans: Vec<Span>,
+}
+
+impl Memory {
+    /// Says whether the reader takes loans.
+    pub(super) fn take_loans(&self, takes: bool) {
+        self.word(TAKES).store(takes.into(), Ordering::Release);
+    }
+
+    /// Whether the reader says that it takes loans.
+    pub(super) fn takes_loans(&self) -> bool {
+        self.word(TAKES).load(Ordering::Acquire) != 0
+    }
+
+    /// Where the state of the loan in the record at an index stands.
+    fn state(at: u64) -> usize {
+        (RECORDS + (at as usize + HEAD) % CAPACITY) / 8
+    }
+
+    /// Moves a loan on from "lent". False if it isn't.
+    pub(super) fn turn(&self, at: u64, turn: Move) -> bool {
+        let (lent, next) = (at + LENT, at + turn as u64);
+        // What the reader is done with may be written over, by the lender. Only the lender asks
+        // later than that, and so finds out here. Acquire as in `dealt_with`.
+        let dealt_with = self.word(BEGIN).load(Ordering::Acquire) > at;
+        // Release: the reader's copy was before it took the loan. Acquire: the lender's program
+        // stores after that.
+        let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
+        let state = self.word(Memory::state(at));
+        !(turn == Move::Recall && dealt_with)
+            && state.compare_exchange(lent, next, done, failed).is_ok()
+    }
+
+    pub(super) fn is_lent(&self, at: u64) -> bool {
+        self.word(Memory::state(at)).load(Ordering::Acquire) == at + LENT
+    }
+
+    pub(super) fn is_refused(&self, at: u64) -> bool {
+        self.word(Memory::state(at)).load(Ordering::Acquire) == at + Move::Refuse as u64
+    }
+}

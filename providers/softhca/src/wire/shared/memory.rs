@@ -1,0 +1,144 @@
+//! A ring's memory: a mapping that two processes have.
+//!
+//! # Safety
+//!
+//! The mapping is a memfd of a size that its seals keep, so no access beyond it is possible while
+//! it lives. It is reached as a slice of atomic words, never otherwise: whatever another process
+//! stores is a value, at any time.
+#![allow(unsafe_code, reason = "a mapping of shared memory is reached as atomic words")]
+
+use std::os::fd::{AsFd, OwnedFd};
+pub(super) use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::stat::fstat;
+use nix::unistd::ftruncate;
+use uverbs_core::memory::pages::Pages;
+
+use crate::copy;
+
+/// Bytes of records, a power of two. A queue pair has 64 packets on the way, 270 KiB at most; what
+/// is longer than a processor's cache is slower.
+pub(super) const CAPACITY: usize = 1 << 19;
+/// Where the records begin.
+pub(super) const RECORDS: usize = 4096;
+pub(super) const SIZE: usize = RECORDS + CAPACITY;
+
+/// Makes that neither side can change the size under the other.
+pub(super) const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
+
+/// The mapping.
+#[derive(Debug)]
+pub(super) struct Memory(Pages);
+
+impl Memory {
+    /// A new ring, and the descriptor that the other side maps.
+    pub(super) fn create() -> Result<(Memory, OwnedFd), Errno> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = memfd_create(c"uverbs-softhca", flags)?;
+        ftruncate(&file, SIZE as i64)?;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS | SealFlag::F_SEAL_SEAL))?;
+        Ok((Memory::map(&file)?, file))
+    }
+
+    /// The other side's ring.
+    ///
+    /// # Errors
+    /// `EPROTO` for anything but memory of the right size that nobody can shrink.
+    pub(super) fn open(file: &OwnedFd) -> Result<Memory, Errno> {
+        let seals = fcntl(file, FcntlArg::F_GET_SEALS).map_err(|_| Errno::EPROTO)?;
+        let size = fstat(file)?.st_size;
+        if !SealFlag::from_bits_truncate(seals).contains(SEALS) || size != SIZE as i64 {
+            return Err(Errno::EPROTO);
+        }
+        Memory::map(file)
+    }
+
+    fn map(file: &OwnedFd) -> Result<Memory, Errno> {
+        let pages = Pages::shared(file.as_fd(), SIZE, 0);
+        pages.map(Memory).map_err(|errno| Errno::from_raw(errno.raw()))
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        let first = self.0.as_mut_ptr().cast::<AtomicU64>();
+        // SAFETY: SIZE bytes are mapped, at a page's boundary, as long as `self` lives; atomics may
+        // be stored to by others.
+        unsafe { std::slice::from_raw_parts(first, SIZE / 8) }
+    }
+
+    /// A word of the header or of the records.
+    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+        &self.words()[at]
+    }
+
+    #[cfg(all(test, not(uverbs_loom)))]
+    pub(super) fn poke(&self, at: usize, value: u64) {
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    /// The words of `len` bytes of records from an index on, in the two parts that wrapping makes.
+    fn parts(&self, index: u64, len: usize) -> [&[AtomicU64]; 2] {
+        let records = &self.words()[RECORDS / 8..];
+        let at = index as usize % CAPACITY / 8;
+        let count = len.div_ceil(8).min(CAPACITY / 8);
+        let first = count.min(CAPACITY / 8 - at);
+        [&records[at..at + first], &records[..count - first]]
+    }
+
+    /// Stores bytes of a record, whose place is an index of all bytes ever written.
+    pub(super) fn store(&self, index: u64, mut bytes: &[u8]) {
+        for part in self.parts(index, bytes.len()) {
+            let (whole, rest) = bytes.split_at(bytes.len().min(part.len() * 8));
+            let (words, tail) = whole.split_at(whole.len() & !7);
+            // SAFETY: as many words as the part has, which are mapped.
+            unsafe { copy::store(part.as_ptr(), words) };
+            if let (Some(word), [_, ..]) = (part.last(), tail) {
+                let mut bytes = [0; 8];
+                bytes[..tail.len()].copy_from_slice(tail);
+                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            }
+            bytes = rest;
+        }
+    }
+
+    /// Loads bytes of a record.
+    pub(super) fn load(&self, index: u64, bytes: &mut [u8]) {
+        let mut rest = bytes;
+        for part in self.parts(index, rest.len()) {
+            let (whole, after) = rest.split_at_mut(rest.len().min(part.len() * 8));
+            let (words, tail) = whole.split_at_mut(whole.len() & !7);
+            // SAFETY: as many words as the part has, which are mapped.
+            unsafe { copy::load(part.as_ptr(), words) };
+            if let Some(word) = part.last() {
+                tail.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
+            }
+            rest = after;
+        }
+    }
+}
+
+#[cfg(all(test, not(uverbs_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_can_shrink_is_refused() {
+        let file = memfd_create(c"shrinks", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        ftruncate(&file, SIZE as i64).unwrap();
+        assert_eq!(Memory::open(&file).err(), Some(Errno::EPROTO), "no seals");
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
+        assert_eq!(Memory::open(&file).err(), Some(Errno::EPROTO), "it can grow");
+        let small = memfd_create(c"small", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        ftruncate(&small, SIZE as i64 - 4096).unwrap();
+        fcntl(&small, FcntlArg::F_ADD_SEALS(SEALS)).unwrap();
+        assert_eq!(Memory::open(&small).err(), Some(Errno::EPROTO), "too small");
+        let other = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+        assert_eq!(Memory::open(&other).err(), Some(Errno::EPROTO), "a file");
+        let (_, file) = Memory::create().unwrap();
+        assert!(ftruncate(&file, 0).is_err());
+        assert!(Memory::open(&file).is_ok());
+    }
+}

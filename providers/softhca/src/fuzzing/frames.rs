@@ -1,8 +1,9 @@
 //! Packets of a hostile peer.
 
 use super::feed::Feed;
-use super::scene::{DC_KEY, GRANTED, QKEY, SERVICES, Scene};
+use super::scene::{DC_KEY, GRANTED, GRANTED_LEN, Keys, QKEY, SERVICES, Scene};
 use crate::hca::Service;
+use crate::hca::number::Key;
 use crate::hca::testing::IOVA;
 use crate::wire::{
     Address, Bth, DcEth, Extensions, Feth, Frame, Opcode, PacketBuilder, Psn, Route, Syndrome, U24,
@@ -60,6 +61,17 @@ fn frame(scene: &Scene, to: usize, genuine: bool, bytes: Vec<u8>) -> Frame {
     Frame { src, dst: scene.rig.hosts[to].address, route, bytes, loan: None }
 }
 
+/// A key and an address near an end of what it grants, or near the end of all addresses, where a
+/// length goes beyond 64 bits.
+pub(super) fn near_edge(feed: &mut Feed<'_>, keys: Keys, edge: u16) -> (Key, u64) {
+    let (key, edge) = match edge {
+        1 => (keys.granted, IOVA + GRANTED),
+        2 => (keys.granted, IOVA + GRANTED + GRANTED_LEN),
+        _ => (keys.zero_based, 0),
+    };
+    (key, edge.wrapping_add_signed(i64::from(feed.u8() as i8) * 8))
+}
+
 /// A packet to a queue pair of a host, or its target of dynamic connections.
 fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
     let pair = feed.below(SERVICES.len());
@@ -90,8 +102,12 @@ fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
         _ => usize::from(feed.u16()) % 5000,
     };
     let aimed = bits & 4 == 0;
-    let key = if aimed { scene.keys[to].granted.0 } else { feed.u32() };
-    let va = if aimed { IOVA + GRANTED + u64::from(far % 0x400) * 8 } else { feed.u64() };
+    let keys = scene.keys[to];
+    let (key, va) = match (aimed, far % 4) {
+        (true, _) => (keys.granted, IOVA + GRANTED + u64::from(far % 0x400) * 8),
+        (false, 0) => (Key(feed.u32()), feed.u64()),
+        (false, edge) => near_edge(feed, keys, edge),
+    };
     let length = if bits & 8 == 0 { len as u32 } else { feed.u32() };
     let mut builder = PacketBuilder::new(opcode, number, psn)
         .ack_request(bits & 16 != 0)
@@ -100,12 +116,12 @@ fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
     for header in layout.headers.iter() {
         builder = match header {
             Extensions::FETH => builder.feth(Feth::new(far.into(), u32::from(far) >> 4)),
-            Extensions::RETH => builder.reth(va, key, length),
-            Extensions::ATOMIC_ETH => builder.atomic_eth(va, key, feed.u64(), feed.u64()),
+            Extensions::RETH => builder.reth(va, key.0, length),
+            Extensions::ATOMIC_ETH => builder.atomic_eth(va, key.0, feed.u64(), feed.u64()),
             Extensions::AETH => builder.aeth(Syndrome::from_u8(feed.u8()), far.into()),
             Extensions::ATOMIC_ACK => builder.atomic_ack(feed.u64()),
             Extensions::IMMDT => builder.immdt(far.into()),
-            Extensions::IETH => builder.ieth(key),
+            Extensions::IETH => builder.ieth(key.0),
             Extensions::DETH => builder.deth(if aimed { QKEY } else { feed.u32() }, feed.u32()),
             Extensions::DCETH => builder.dceth(&DcEth {
                 key: if aimed { DC_KEY } else { feed.u64() }.into(),

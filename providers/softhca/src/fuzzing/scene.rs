@@ -17,7 +17,7 @@ const XRCD: u32 = 7;
 /// Places in the buffer: what peers may write, what the host's own work reads and writes, where
 /// messages of the connection arrive that nobody attacks; what nobody may change.
 pub(super) const GRANTED: u64 = 0x1000;
-const GRANTED_LEN: u64 = 0x2000;
+pub(super) const GRANTED_LEN: u64 = 0x2000;
 pub(super) const OWN: u64 = 0x3000;
 const OWN_LEN: u64 = 0x4000;
 const SAFE: u64 = 0x7000;
@@ -36,6 +36,8 @@ pub(super) struct Keys {
     /// For peers, [`GRANTED`].
     pub(super) granted: Key,
     safe: Key,
+    /// [`GRANTED`] once more, numbered from 0.
+    pub(super) zero_based: Key,
 }
 
 #[derive(Debug)]
@@ -61,9 +63,8 @@ impl Scene {
         let keys = [0, 1].map(|host| {
             let host = &mut rig.hosts[host];
             host.hca.destroy_mkey(host.key).unwrap();
-            let mut key = |from: u64, len: u64, access: Access| {
+            let mut key = |iova: u64, from: u64, len: u64, access: Access| {
                 let region = host.buf.part(from, len).unwrap();
-                let iova = IOVA + from;
                 let ctx = crate::hca::MkeyContext {
                     pd: PD,
                     iova,
@@ -75,9 +76,10 @@ impl Scene {
                 host.hca.create_mkey(ctx).unwrap()
             };
             Keys {
-                own: key(OWN, OWN_LEN, Access::LOCAL_WRITE),
-                granted: key(GRANTED, GRANTED_LEN, Access::all()),
-                safe: key(SAFE, 0x1000, Access::LOCAL_WRITE),
+                own: key(IOVA + OWN, OWN, OWN_LEN, Access::LOCAL_WRITE),
+                granted: key(IOVA + GRANTED, GRANTED, GRANTED_LEN, Access::all()),
+                safe: key(IOVA + SAFE, SAFE, 0x1000, Access::LOCAL_WRITE),
+                zero_based: key(0, GRANTED, GRANTED_LEN, Access::all()),
             }
         });
         for host in &mut rig.hosts {

@@ -1,6 +1,7 @@
 //! What a program writes into its rings, records and doorbells.
 
 use super::feed::Feed;
+use super::frames::near_edge;
 use super::scene::{GRANTED, OWN, SERVICES, Scene};
 use crate::hca::dma::Dma;
 use crate::hca::number::UarNumber;
@@ -45,7 +46,16 @@ fn send(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
     let bytes = match kind {
         6 => feed.bytes(1024).to_vec(),
         _ => {
-            let mut bytes = scene.request(pair, host, kind, len.into()).bytes(end.qpn, end.posted);
+            let mut wr = scene.request(pair, host, kind, len.into());
+            if let (3, Some(remote)) = (len >> 14, &mut wr.remote) {
+                let (key, va) = near_edge(feed, scene.keys[1 - host], len % 4);
+                *remote = (va, key.0);
+            }
+            if let (2, Some((offset, _, key))) = (len >> 14, wr.list.first_mut()) {
+                let (own, va) = near_edge(feed, scene.keys[host], len % 4);
+                (*offset, *key) = (va.wrapping_sub(IOVA), own);
+            }
+            let mut bytes = wr.bytes(end.qpn, end.posted);
             feed.edit(&mut bytes);
             bytes
         }

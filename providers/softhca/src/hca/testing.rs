@@ -272,7 +272,9 @@ impl Wr {
             body.resize(end, 0);
         }
         for &(offset, len, key) in &self.list {
-            body.extend_from_slice(mlx5_wqe_data_seg::new(len, key.0, IOVA + offset).as_bytes());
+            body.extend_from_slice(
+                mlx5_wqe_data_seg::new(len, key.0, IOVA.wrapping_add(offset)).as_bytes(),
+            );
         }
         let ds = body.len() / 16 + 1;
         let word0 = OpmodIdxOpcode::ZERO.with_wqe_index(index).with_opcode(self.opcode.0);
@@ -513,7 +515,9 @@ impl Rig {
     pub(crate) fn receive(&mut self, end: &mut End, list: &[(u64, u32, Key)]) {
         let mut bytes = Vec::new();
         for &(offset, len, key) in list {
-            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key.0, IOVA + offset).as_bytes());
+            bytes.extend_from_slice(
+                mlx5_wqe_data_seg::new(len, key.0, IOVA.wrapping_add(offset)).as_bytes(),
+            );
         }
         if list.len() < RECV_SEGS {
             bytes.extend_from_slice(mlx5_wqe_data_seg::TERMINATOR.as_bytes());
@@ -566,7 +570,9 @@ impl Rig {
         let at = srq.ring + u64::from(srq.head) * SRQ_STRIDE;
         let mut bytes = Vec::new();
         for &(offset, len, key) in list {
-            bytes.extend_from_slice(mlx5_wqe_data_seg::new(len, key.0, IOVA + offset).as_bytes());
+            bytes.extend_from_slice(
+                mlx5_wqe_data_seg::new(len, key.0, IOVA.wrapping_add(offset)).as_bytes(),
+            );
         }
         bytes.extend_from_slice(mlx5_wqe_data_seg::TERMINATOR.as_bytes());
         let host = &self.hosts[srq.host];

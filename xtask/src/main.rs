@@ -19,6 +19,7 @@ mod minimal;
 mod msrv;
 mod package;
 mod pyverbs;
+mod sanitize;
 mod simulate;
 mod soak;
 mod step;
@@ -120,6 +121,10 @@ enum Chore {
     ///
     /// Memory, open files and threads must stay bounded, counters agree, and nothing be left.
     Soak(soak::Options),
+    /// Run the tests that are in one process under AddressSanitizer.
+    ///
+    /// The stable toolchain has it. The first build takes minutes.
+    Sanitize,
     /// Try every interleaving of small cases of what threads share without a lock (loom).
     Interleavings,
     /// Check the library with the oldest dependencies that its manifests allow.
@@ -178,6 +183,7 @@ fn main() -> ExitCode {
             }
         }
         Chore::Soak(options) => steps.step("soak", || soak::soak(&options)),
+        Chore::Sanitize => steps.step("address sanitizer", sanitize::address),
         Chore::Interleavings => steps.step("interleavings", interleavings::check),
         Chore::Msrv => steps.step("oldest compiler", msrv::check),
         Chore::MinimalVersions => steps.step("minimal versions", minimal::check),

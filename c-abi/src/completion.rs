@@ -1,7 +1,12 @@
 //! Completions as C shows them.
+//!
+//! # Safety
+//!
+//! They are written where the program points.
+#![allow(unsafe_code, reason = "writes C's struct by pointer")]
 
-use uverbs_core::provider::View;
-use uverbs_core::queues::completion::{Completed, Failure, Status};
+use uverbs_core::provider::{Decoded, View};
+use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 
 use crate::sys::{
     IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_FETCH_ADD, IBV_WC_GRH,
@@ -43,56 +48,59 @@ fn opcode(completed: Completed) -> u32 {
     }
 }
 
-/// A completion with all its members.
+/// Writes a completion with all its members, each by a store of its own: a struct that is made
+/// first and then copied waits for its parts.
+///
+/// # Safety
+///
+/// `to` is valid to write.
 #[inline(always)]
-pub(crate) fn of<V: View>(view: &V, wr_id: u64) -> ibv_wc {
-    match view.result() {
-        Ok(completed) if !view.is_recv() => ibv_wc {
-            wr_id,
-            opcode: opcode(completed),
-            byte_len: view.byte_len(),
-            qp_num: view.qpn(),
-            ..ibv_wc::default()
-        },
-        Ok(completed) => received(view, wr_id, completed),
-        Err(failure) => failed(view, wr_id, failure),
+pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
+    let Decoded { result, is_recv, byte_len, immediate, qpn, sender } = view.decode();
+    let completed = match result {
+        Ok(completed) => completed,
+        // SAFETY: the caller's promise.
+        Err(failure) => return unsafe { to.write(failed(is_recv, qpn, wr_id, failure)) },
+    };
+    let (mut wc_flags, mut imm_data) = (0, 0);
+    if is_recv {
+        wc_flags = if sender.has_grh() { IBV_WC_GRH } else { 0 };
+        if let Some(immediate) = immediate {
+            wc_flags |= IBV_WC_WITH_IMM;
+            imm_data = immediate.to_be();
+        } else if let Some(key) = view.invalidated() {
+            wc_flags |= IBV_WC_WITH_INV;
+            imm_data = key;
+        }
     }
-}
-
-#[inline(always)]
-fn received<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
-    let sender = view.sender();
-    let mut wc_flags = if sender.has_grh() { IBV_WC_GRH } else { 0 };
-    let mut imm_data = 0;
-    if let Some(immediate) = view.immediate() {
-        wc_flags |= IBV_WC_WITH_IMM;
-        imm_data = immediate.to_be();
-    } else if let Some(key) = view.invalidated() {
-        wc_flags |= IBV_WC_WITH_INV;
-        imm_data = key;
-    }
-    ibv_wc {
-        wr_id,
-        opcode: opcode(completed),
-        byte_len: view.byte_len(),
-        imm_data,
-        qp_num: view.qpn(),
-        src_qp: sender.qpn(),
-        wc_flags,
-        slid: sender.lid(),
-        sl: sender.service_level(),
-        ..ibv_wc::default()
+    let received = if is_recv { sender } else { Sender::default() };
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*to).wr_id = wr_id;
+        (*to).status = 0;
+        (*to).opcode = opcode(completed);
+        (*to).vendor_err = 0;
+        (*to).byte_len = byte_len;
+        (*to).imm_data = imm_data;
+        (*to).qp_num = qpn;
+        (*to).src_qp = received.qpn();
+        (*to).wc_flags = wc_flags;
+        (*to).pkey_index = 0;
+        (*to).slid = received.lid();
+        (*to).sl = received.service_level();
+        (*to).dlid_path_bits = 0;
     }
 }
 
 #[cold]
-fn failed<V: View>(view: &V, wr_id: u64, failure: Failure) -> ibv_wc {
+#[inline(never)]
+fn failed(is_recv: bool, qp_num: u32, wr_id: u64, failure: Failure) -> ibv_wc {
     ibv_wc {
         wr_id,
         status: status(failure.status),
-        opcode: if view.is_recv() { IBV_WC_RECV } else { IBV_WC_SEND },
+        opcode: if is_recv { IBV_WC_RECV } else { IBV_WC_SEND },
         vendor_err: failure.vendor_syndrome.into(),
-        qp_num: view.qpn(),
+        qp_num,
         ..ibv_wc::default()
     }
 }

@@ -13,9 +13,9 @@ use uverbs_core::Errno;
 use uverbs_core::provider::{CqOps, Polled, View};
 
 use crate::completion;
-use crate::cq::Cq;
+use crate::cq::{Cq, Shown};
 use crate::poll::settle;
-use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc};
+use crate::sys::{ibv_cq, ibv_cq_ex};
 
 /// C's struct with all functions in it: those that read what wasn't asked for give 0.
 pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
@@ -61,22 +61,21 @@ unsafe fn of<'a>(cq: *mut ibv_cq_ex) -> &'a Cq {
 /// The queue is locked by this thread.
 #[inline(always)]
 unsafe fn take(cq: &Cq) -> c_int {
+    // SAFETY: of whoever holds the lock.
+    let shown = unsafe { &mut *cq.shown() };
     // SAFETY: the caller's promise.
     let found = match unsafe { cq.poll().held() } {
-        AnyCq::Mlx5(poll) => next(poll),
-        AnyCq::Rxe(poll) => next(poll),
+        AnyCq::Mlx5(poll) => next(poll, shown),
+        AnyCq::Rxe(poll) => next(poll, shown),
         #[cfg(feature = "any-siw")]
-        AnyCq::Siw(poll) => next(poll),
+        AnyCq::Siw(poll) => next(poll, shown),
     };
-    let Some(found) = found else { return Errno::ENOENT.raw() };
-    let (wc, timestamp) = found;
+    let Some(wr_id) = found else { return Errno::ENOENT.raw() };
     // SAFETY: of whoever holds the lock.
-    let shown = unsafe {
-        (*cq.c()).status = wc.status;
-        (*cq.c()).wr_id = wc.wr_id;
-        &mut *cq.shown()
-    };
-    (shown.wc, shown.timestamp) = (wc, timestamp);
+    unsafe {
+        (*cq.c()).status = shown.wc.status;
+        (*cq.c()).wr_id = wr_id;
+    }
     shown.unpublished += 1;
     if shown.unpublished >= cq.core().lag() {
         // The device must not run out of entries.
@@ -86,11 +85,14 @@ unsafe fn take(cq: &Cq) -> c_int {
     0
 }
 
+/// Takes the next completion, and gives its number.
 #[inline(always)]
-fn next<C: CqOps>(poll: &mut C) -> Option<(ibv_wc, u64)> {
+fn next<C: CqOps>(poll: &mut C, shown: &mut Shown) -> Option<u64> {
     let Polled { view, wr_id, .. } = poll.next()?;
-    let timestamp = view.timestamp().unwrap_or(0);
-    Some((completion::of(&view, wr_id), timestamp))
+    shown.timestamp = view.timestamp().unwrap_or(0);
+    // SAFETY: a place to write.
+    unsafe { completion::write(&mut shown.wc, &view, wr_id) };
+    Some(wr_id)
 }
 
 /// # Safety

@@ -58,7 +58,7 @@ unsafe fn fill<C: CqOps>(poll: &mut C, core: &CqCore, entries: c_int, wc: *mut i
     while count < entries {
         let Some(Polled { view, wr_id, .. }) = poll.next() else { break };
         // SAFETY: the caller's promise.
-        unsafe { wc.add(count as usize).write(completion::of(&view, wr_id)) };
+        unsafe { completion::write(wc.add(count as usize), &view, wr_id) };
         count += 1;
         unpublished += 1;
         if unpublished == lag {

@@ -53,18 +53,22 @@ pub(crate) unsafe extern "C" fn post_send<S: Sends>(
     // SAFETY: C's contract: null, or the first one.
     let (qp, Some(first)) = (unsafe { (Qp::of(qp), wr.as_ref()) }) else { return 0 };
     // SAFETY: C's contract.
-    let post: Post = match (first.opcode, unsafe { shape(first) }) {
+    let shape = unsafe { shape(first) };
+    let post: Post = match (first.opcode, shape) {
+        (IBV_WR_SEND, ONE) if qp.kind() == UD => alike::<S, IBV_WR_SEND, ONE, true>,
+        (IBV_WR_SEND, SMALL) if qp.kind() == UD => alike::<S, IBV_WR_SEND, SMALL, true>,
+        (IBV_WR_SEND, INLINE) if qp.kind() == UD => alike::<S, IBV_WR_SEND, INLINE, true>,
         _ if qp.is_directed() => any::<S>,
-        (IBV_WR_SEND, ONE) => alike::<S, IBV_WR_SEND, ONE>,
-        (IBV_WR_SEND, SMALL) => alike::<S, IBV_WR_SEND, SMALL>,
-        (IBV_WR_SEND, INLINE) => alike::<S, IBV_WR_SEND, INLINE>,
-        (IBV_WR_SEND, LIST) => alike::<S, IBV_WR_SEND, LIST>,
-        (IBV_WR_RDMA_WRITE, ONE) => alike::<S, IBV_WR_RDMA_WRITE, ONE>,
-        (IBV_WR_RDMA_WRITE, SMALL) => alike::<S, IBV_WR_RDMA_WRITE, SMALL>,
-        (IBV_WR_RDMA_WRITE, INLINE) => alike::<S, IBV_WR_RDMA_WRITE, INLINE>,
-        (IBV_WR_RDMA_WRITE, LIST) => alike::<S, IBV_WR_RDMA_WRITE, LIST>,
-        (IBV_WR_RDMA_READ, ONE) => alike::<S, IBV_WR_RDMA_READ, ONE>,
-        (IBV_WR_ATOMIC_FETCH_AND_ADD, ONE) => alike::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE>,
+        (IBV_WR_SEND, ONE) => alike::<S, IBV_WR_SEND, ONE, false>,
+        (IBV_WR_SEND, SMALL) => alike::<S, IBV_WR_SEND, SMALL, false>,
+        (IBV_WR_SEND, INLINE) => alike::<S, IBV_WR_SEND, INLINE, false>,
+        (IBV_WR_SEND, LIST) => alike::<S, IBV_WR_SEND, LIST, false>,
+        (IBV_WR_RDMA_WRITE, ONE) => alike::<S, IBV_WR_RDMA_WRITE, ONE, false>,
+        (IBV_WR_RDMA_WRITE, SMALL) => alike::<S, IBV_WR_RDMA_WRITE, SMALL, false>,
+        (IBV_WR_RDMA_WRITE, INLINE) => alike::<S, IBV_WR_RDMA_WRITE, INLINE, false>,
+        (IBV_WR_RDMA_WRITE, LIST) => alike::<S, IBV_WR_RDMA_WRITE, LIST, false>,
+        (IBV_WR_RDMA_READ, ONE) => alike::<S, IBV_WR_RDMA_READ, ONE, false>,
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, ONE) => alike::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE, false>,
         _ => any::<S>,
     };
     // SAFETY: C's contract.
@@ -125,13 +129,14 @@ unsafe fn shape(wr: &ibv_send_wr) -> u8 {
 
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
-/// the first one that is different the rest is [`any`]'s.
+/// the first one that is different the rest is [`any`]'s. Datagrams, `TO` somewhere each, have
+/// loops of their own.
 ///
 /// # Safety
 ///
 /// C's contract; there is one at least.
 #[inline(never)]
-unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8>(
+unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
     mut wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -155,7 +160,13 @@ unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8>(
                 }
                 _ => Data::List(pieces(one.sg_list, one.num_sge)),
             };
-            if let Err(error) = sq.post(&mut at, id, plain_op::<OPCODE>(one), data) {
+            let posted = if TO {
+                destination::<S>(one)
+                    .and_then(|to| sq.post_to(&mut at, id, plain_op::<OPCODE>(one), to, data))
+            } else {
+                sq.post(&mut at, id, plain_op::<OPCODE>(one), data)
+            };
+            if let Err(error) = posted {
                 return stop(sq, at, wr, error, bad);
             }
             wr = one.next;
@@ -280,11 +291,22 @@ unsafe fn post_one<S: Sends>(
             }
             _ => return with_data(wr, c_flags, |data| sq.post(at, id, op, data)),
         }
-        let ud = wr.wr.ud;
-        let ah = S::own_ah(Ah::of(ud.ah).any()).ok_or(PostError::ForeignAddress)?;
-        let to = Destination { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey };
+        let to = destination::<S>(wr)?;
         with_data(wr, c_flags, |data| sq.post_to(at, id, op, to, data))
     }
+}
+
+/// Where a datagram goes.
+///
+/// # Safety
+///
+/// C's contract; the queue pair is of datagrams.
+#[inline(always)]
+unsafe fn destination<'a, S: Sends>(wr: &ibv_send_wr) -> Result<Destination<'a, S::Ah>, PostError> {
+    // SAFETY: of a datagram C fills in this member, with a handle of ours.
+    let (ud, ah) = unsafe { (wr.wr.ud, Ah::of(wr.wr.ud.ah)) };
+    let ah = S::own_ah(ah.any()).ok_or(PostError::ForeignAddress)?;
+    Ok(Destination { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey })
 }
 
 /// What a work request does to a key of this side, if that is what it is for.

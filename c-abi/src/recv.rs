@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
+use std::slice::from_ref;
 
 use uverbs::provider::{AnyRq, AnySrq};
 use uverbs_core::Errno;
@@ -132,10 +133,15 @@ unsafe fn post_all<R: RecvOps>(
     let mut code = 0;
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {
-        // SAFETY: C's contract.
-        let list = unsafe { pieces(one.sg_list, one.num_sge) };
+        // One piece is what programs post: a list whose length is known takes no loops.
         // SAFETY: as above; the cursor is of the `begin` above.
-        if let Err(error) = unsafe { rq.post(&mut at, one.wr_id, list) } {
+        let posted = unsafe {
+            match one.num_sge {
+                1 => rq.post(&mut at, one.wr_id, from_ref(&*one.sg_list)),
+                count => rq.post(&mut at, one.wr_id, pieces(one.sg_list, count)),
+            }
+        };
+        if let Err(error) = posted {
             code = match error {
                 // Unlike that of a send.
                 PostError::TooManySges => Errno::EINVAL.raw(),

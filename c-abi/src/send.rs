@@ -157,17 +157,21 @@ pub(crate) struct Build<S: Sends> {
 /// Where a send goes that names it.
 #[derive(Clone, Copy)]
 pub(crate) enum To {
-    Datagram {
-        ah: *const ibv_ah,
-        qpn: u32,
-        qkey: u32,
-    },
+    Datagram(Peer),
     /// A shared receive queue of the peer's, of XRC.
     Srq(u32),
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) ah: *const ibv_ah,
+    pub(crate) qpn: u32,
+    pub(crate) qkey: u32,
+}
+
 // SAFETY: the handle is reached by whoever holds the lock, as its program promises.
-unsafe impl Send for To {}
+unsafe impl Send for Peer {}
 
 pub(crate) enum Kept {
     Pieces(Vec<Sge>),

@@ -19,7 +19,7 @@ use crate::ah::Ah;
 use crate::mw;
 use crate::post::{flags, memory, pieces};
 use crate::qp::Qp;
-use crate::send::{Build, Kept, Sends, Side, To};
+use crate::send::{Build, Kept, Peer, Sends, Side, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 
 /// C's struct with the functions for queue pairs of this provider, whose sends name where they go
@@ -329,7 +329,7 @@ unsafe extern "C" fn set_ud_addr<S: Sends>(
     qkey: u32,
 ) {
     // SAFETY: C's contract.
-    unsafe { direct::<S>(q, To::Datagram { ah, qpn, qkey }) }
+    unsafe { direct::<S>(q, To::Datagram(Peer { ah, qpn, qkey })) }
 }
 
 unsafe extern "C" fn set_xrc_srqn<S: Sends>(q: *const ibv_qp_ex, srqn: u32) {
@@ -342,10 +342,26 @@ unsafe extern "C" fn set_xrc_srqn<S: Sends>(q: *const ibv_qp_ex, srqn: u32) {
 /// # Safety
 ///
 /// C's contract.
+#[inline(always)]
 unsafe fn direct<S: Sends>(q: *const ibv_qp_ex, to: To) {
     // SAFETY: C's contract.
     let (_, side) = unsafe { of::<S>(q) };
+    // Written here, where its parts are in registers.
     side.build.to = Some(to);
+    if side.build.kept.is_some() {
+        // SAFETY: as above.
+        unsafe { post_kept(side) };
+    }
+}
+
+/// Posts a send that waited for where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+unsafe fn post_kept<S: Sends>(side: &mut Side<S>) {
     match side.build.kept.take() {
         // SAFETY: C's contract.
         Some(Kept::Pieces(list)) => unsafe { post_directed(side, Data::List(&list)) },
@@ -361,8 +377,14 @@ impl<S: Sends> Build<S> {
     fn forget(&mut self) {
         (self.waits, self.to) = (None, None);
         if self.kept.is_some() {
-            self.kept = None;
+            self.drop_kept();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drop_kept(&mut self) {
+        self.kept = None;
     }
 
     /// Keeps what a send carries until it is known where it goes.
@@ -379,28 +401,70 @@ impl<S: Sends> Build<S> {
 
 /// Posts the send that waits, unless it doesn't know yet where it goes.
 ///
+/// A datagram that is a SEND, which is what programs send, by itself: a post of an operation that
+/// is known asks nothing of it, and what it carries stays in registers.
+///
 /// # Safety
 ///
 /// C's contract.
 #[inline(always)]
 unsafe fn post_directed<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
     let Side { sq, build } = side;
+    let (Some(at), Some((wr, SendOp::Send)), Some(To::Datagram(to))) =
+        (&mut build.at, &build.waits, &build.to)
+    else {
+        // SAFETY: the caller's promise.
+        return unsafe { post_other(side, data) };
+    };
+    // Part by part, as it was written: a copy of the whole waits for the store of each.
+    let wr = Wr { id: wr.id, flags: wr.flags };
+    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
+    let posted = unsafe { post_to(sq, at, wr, SendOp::Send, to, data) };
+    build.waits = None;
+    if let Err(error) = posted {
+        build.fail(error);
+    }
+}
+
+/// The same of any operation to anywhere.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(never)]
+unsafe fn post_other<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
+    let Side { sq, build } = side;
     let (Some(at), Some((wr, op))) = (&mut build.at, build.waits) else { return };
-    let posted = match build.to {
-        None => return build.keep(data),
-        Some(To::Datagram { ah, qpn, qkey }) => {
-            // SAFETY: C's contract: a handle of the queue pair's domain.
-            let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress);
-            ah.and_then(|ah| {
-                // SAFETY: as above; the cursor is of this queue's last `begin`.
-                unsafe { sq.post_to(at, wr, op, Destination { ah, qpn, qkey }, data) }
-            })
+    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
+    let posted = unsafe {
+        match &build.to {
+            None => return build.keep(data),
+            Some(To::Datagram(to)) => post_to(sq, at, wr, op, to, data),
+            Some(To::Srq(srqn)) => sq.post_xrc(at, wr, op, *srqn, data).map(drop),
         }
-        // SAFETY: as above.
-        Some(To::Srq(srqn)) => unsafe { sq.post_xrc(at, wr, op, srqn, data) },
     };
     build.waits = None;
     if let Err(error) = posted {
         build.fail(error);
     }
+}
+
+/// Posts a datagram.
+///
+/// # Safety
+///
+/// C's contract; the cursor is of this queue's last `begin`.
+#[inline(always)]
+unsafe fn post_to<S: Sends>(
+    sq: &mut S,
+    at: &mut S::Cursor,
+    wr: Wr,
+    op: SendOp,
+    &Peer { ah, qpn, qkey }: &Peer,
+    data: Data<'_>,
+) -> Result<(), PostError> {
+    // SAFETY: C's contract: a handle of the queue pair's domain.
+    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
+    // SAFETY: the caller's promise.
+    unsafe { sq.post_to(at, wr, op, Destination { ah, qpn, qkey }, data) }.map(drop)
 }

@@ -104,6 +104,19 @@ fn udaddy_sends_datagrams() {
     }
 }
 
+/// perftest's first connection is for what both tell each other, the second one for the data: its
+/// server ends the listener of the one before it listens for the other.
+#[test]
+fn perftest_connects_twice_by_address() {
+    for words in ["ib_send_bw -n 200", "ib_write_lat -n 100", "ib_read_bw -n 100 -q 2"] {
+        let Some([client, _]) = pair(&format!("{words} -F -R"), &format!("{words} -F -R SERVER"))
+        else {
+            return;
+        };
+        assert!(client.stdout.contains("#iterations"), "{client:?}");
+    }
+}
+
 /// The calls that wait.
 #[test]
 fn rdma_client_and_server_exchange_a_message() {

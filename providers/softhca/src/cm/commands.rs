@@ -228,6 +228,7 @@ impl Manager {
             backlog => backlog.min(BACKLOG),
         });
         id.state = State::Listening;
+        self.ask_again();
         Ok(())
     }
 

@@ -12,11 +12,10 @@ use super::id::{Connection, Id, IdNumber, Service, State};
 use super::mad::{Ece, Ids, Mad, Message, Rej, Rep, Req, SidrRep, SidrReq, room};
 use super::manager::{Manager, Param, event};
 use super::queue::Queued;
-use super::refusals::{CONSUMER, SIDR_REFUSED, TIMEOUT};
+use super::refusals::{CONSUMER, INVALID_SERVICE, SIDR_REFUSED, TIMEOUT, of_request};
 use crate::wire::Address;
 
 /// Reasons of a refusal (IBTA table 110).
-const INVALID_SERVICE: u16 = 8;
 const STALE: u16 = 10;
 /// What a refusal is about: the request.
 const OF_REQ: u8 = 0;
@@ -58,7 +57,7 @@ impl Manager {
         (self.ids.get(&number)?.connection.remote_id == ids.local).then_some(number)
     }
 
-    fn request(&mut self, from: Address, to: Address, tid: u64, req: &Req) {
+    pub(super) fn request(&mut self, from: Address, to: Address, tid: u64, req: &Req) {
         let is_same = |id: &Id| {
             let connection = &id.connection;
             connection.remote_id == req.local_id
@@ -71,12 +70,7 @@ impl Manager {
             // itself.
             return;
         }
-        let refuse = |reason: u16| {
-            let ids = Ids { local: 0, remote: req.local_id };
-            let (info, private) = ([0; 8], [0; room::REJ]);
-            let message = Message::Rej(Rej { ids, message: 0, reason, info, private });
-            Mad { tid, message }
-        };
+        let refuse = |reason| of_request(tid, req, reason);
         let header = IpHeader::read(&req.private);
         let listener = header
             .and_then(|header| self.listener(req.service_id, Service::Connections, header.to));
@@ -85,6 +79,9 @@ impl Manager {
             // manager's user refuses (cma.c, `cma_ib_req_handler`, `cma_ib_check_req_qp_type`;
             // cm.c, `cm_destroy_id`).
             let served = self.is_served(req.service_id);
+            if !served && header.is_some() && self.hold(from, to, tid, req) {
+                return;
+            }
             let reason = if served { CONSUMER } else { INVALID_SERVICE };
             return self.send(to, from, &refuse(reason));
         };
@@ -229,6 +226,9 @@ impl Manager {
     }
 
     fn refused(&mut self, from: Address, rej: &Rej) {
+        if rej.reason == TIMEOUT {
+            self.forget_held(from, rej.ids.local);
+        }
         // Who gave up before our number came names the connection by its own.
         let number = if rej.reason == TIMEOUT && rej.ids.remote == 0 {
             let guid = u64::from_be_bytes(rej.info);

@@ -11,6 +11,7 @@ use uverbs_kernel_abi::rdma_cm::{
 };
 
 use super::header::{gid, ip};
+use super::held::Held;
 use super::id::{Awaited, Id, IdNumber, Service, State};
 use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{EventQueue, Queued};
@@ -70,6 +71,7 @@ pub(crate) struct Manager {
     pub(super) files: BTreeMap<u64, EventQueue>,
     pub(super) ids: BTreeMap<IdNumber, Id>,
     pub(super) memberships: BTreeMap<IdNumber, Membership>,
+    pub(super) held: Vec<Held>,
     next_file: u64,
     next_id: IdNumber,
     next_port: u16,
@@ -90,6 +92,7 @@ impl Manager {
             files: BTreeMap::new(),
             ids: BTreeMap::new(),
             memberships: BTreeMap::new(),
+            held: Vec::new(),
             next_file: 0,
             next_id: 0,
             next_port: *EPHEMERAL.start(),
@@ -328,6 +331,7 @@ impl Manager {
     pub(crate) fn remove_device(&mut self) {
         self.gone = true;
         self.outgoing.clear();
+        self.held.clear();
         let bound: Vec<_> = (self.ids.iter())
             .filter(|(_, id)| !matches!(id.state, State::Idle))
             .map(|(&number, _)| number)

@@ -10,6 +10,7 @@
 //! | `commands` | the commands of a door | `ucma.c` |
 //! | `connections`, `groups`, `paths` | those of connections, multicast groups and paths | `ucma.c`, `cma.c` |
 //! | `manager` | ids, files and what leads to them | `cma.c` |
+//! | `held` | requests that wait for a listener | none |
 //! | `incoming` | what a message does to an id | `cm.c`, `cma.c:cma_ib_handler` |
 //! | `timers` | what is sent again, and what ends by itself | `cm.c` |
 //! | `refusals` | messages that say no | `cm.c` |
@@ -25,6 +26,7 @@ mod connections;
 mod fields;
 mod groups;
 mod header;
+mod held;
 mod id;
 mod incoming;
 mod mad;

@@ -1,11 +1,13 @@
 //! Messages that say no, and an answer that says yes to datagrams.
 
 use super::id::{Connection, Id, Service, State};
-use super::mad::{Ids, Message, Rej, SidrRep, room};
+use super::mad::{Ids, Mad, Message, Rej, Req, SidrRep, room};
 use super::manager::UDP_QKEY;
 
 /// Reason of a refusal: the sender gave up (IBTA table 110).
 pub(super) const TIMEOUT: u16 = 4;
+/// Reason of a refusal: nobody listens (IBTA table 110).
+pub(super) const INVALID_SERVICE: u16 = 8;
 /// Reason of a refusal: the program's own (IBTA table 110).
 pub(super) const CONSUMER: u16 = 28;
 /// Status of an answer about datagrams: refused (IBTA 12.11.3).
@@ -17,6 +19,12 @@ pub(super) fn refusal(ids: Ids, message: u8, reason: u16, data: &[u8]) -> Messag
     let len = data.len().min(room::REJ);
     private[..len].copy_from_slice(&data[..len]);
     Message::Rej(Rej { ids, message, reason, info: [0; 8], private })
+}
+
+/// No to a request that got no id here.
+pub(super) fn of_request(tid: u64, req: &Req, reason: u16) -> Mad {
+    let ids = Ids { local: 0, remote: req.local_id };
+    Mad { tid, message: refusal(ids, 0, reason, &[]) }
 }
 
 impl SidrRep {

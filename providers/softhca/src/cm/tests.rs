@@ -17,6 +17,7 @@ use super::manager::{Host, Manager, Outgoing, event};
 
 mod death;
 mod forged;
+mod held;
 
 const GIDS: [[u8; 16]; 2] = [gid_of(1), gid_of(2)];
 

@@ -17,7 +17,8 @@ impl Manager {
     }
 
     pub(super) fn first_due(&self) -> Option<Duration> {
-        self.ids.values().filter_map(Id::due).min()
+        let held = self.held.iter().map(|held| held.due);
+        self.ids.values().filter_map(Id::due).chain(held).min()
     }
 
     /// Computes the deadline anew: for every entry point that may change an id.
@@ -38,6 +39,7 @@ impl Manager {
         for number in due {
             self.expire(number);
         }
+        self.give_up_held();
         self.find_deadline();
         true
     }

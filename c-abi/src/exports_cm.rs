@@ -1,4 +1,4 @@
-//! librdmacm's names: see `exports.rs`. Of sockets what waits by `repoll_*` isn't implemented.
+//! librdmacm's names: see `exports.rs`.
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::cm::{channel, connect, device, endpoint, event, id, info, multicast, qp};
@@ -92,7 +92,7 @@ node! { "RDMACM_1.4":
 }
 
 node! { "RDMACM_1.5":
-    repoll_create = stubs::no_number;
-    repoll_ctl = stubs::no_number;
-    repoll_wait = stubs::no_number;
+    repoll_create = rsocket::epoll::repoll_create;
+    repoll_ctl = rsocket::epoll::repoll_ctl;
+    repoll_wait = rsocket::epoll::repoll_wait;
 }

@@ -11,6 +11,10 @@ use crate::output;
 
 /// What C programs link to.
 const LIBRARY: &str = "libibverbs.so.1";
+/// What puts the sockets of programs on ours, below the library's folder.
+const SOCKETS: &str = "rsocket/librspreload.so";
+/// What the loader puts before all other libraries.
+const PRELOAD: &str = "LD_PRELOAD";
 /// Which devices our library shows.
 const DEVICE: &str = "UVERBS_DEVICE";
 /// Where the loader looks first.
@@ -32,10 +36,13 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs run -- ibv_devinfo\n  \
     uverbs run -d softhca -- ib_write_bw -x 0                # one terminal\n  \
-    uverbs run -d softhca -- ib_write_bw -x 0 127.0.0.1      # another one\n\n\
+    uverbs run -d softhca -- ib_write_bw -x 0 127.0.0.1      # another one\n  \
+    uverbs run --preload-sockets -d softhca@127.0.0.2 -- nc -l 127.0.0.2 7000\n  \
+    uverbs run --preload-sockets -d softhca@127.0.0.3 -- nc 127.0.0.2 7000\n\n\
     ENVIRONMENT OF THE PROGRAM:\n  \
     UVERBS_DEVICE    the devices it sees, separated by commas\n  \
-    LD_LIBRARY_PATH  begins with the folder of our library\n\n\
+    LD_LIBRARY_PATH  begins with the folder of our library\n  \
+    LD_PRELOAD       begins with librspreload.so (--preload-sockets)\n\n\
     EXIT STATUS: the program's, or 1 when it or the library isn't there.")]
 pub(crate) struct Args {
     /// The device that the program sees: softhca, softhca@ADDRESS, or one of the machine's; several
@@ -47,6 +54,10 @@ pub(crate) struct Args {
     /// this program's folder]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
+
+    /// Put the program's sockets on RDMA streams, by rsocket/librspreload.so beside libibverbs.so.1
+    #[arg(long)]
+    preload_sockets: bool,
 
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
@@ -62,6 +73,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     };
     let mut command = Command::new(program);
     command.args(words).env(LIBRARY_PATH, path_with(&folder, std::env::var_os(LIBRARY_PATH))?);
+    if args.preload_sockets {
+        command.env(PRELOAD, preloaded(&folder, std::env::var_os(PRELOAD))?);
+    }
     if let Some(device) = device(args.device.as_deref())? {
         command.env(DEVICE, device);
     }
@@ -111,6 +125,18 @@ fn file(path: &Path, error: io::Error) -> Error {
     Error::File { path: path.to_owned(), error }
 }
 
+/// Our library for sockets, and behind it what was there.
+fn preloaded(folder: &Path, before: Option<OsString>) -> Result<OsString, Error> {
+    let library = folder.join(SOCKETS);
+    library.metadata().map_err(|error| file(&library, error))?;
+    let mut all = library.into_os_string();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        all.push(":");
+        all.push(before);
+    }
+    Ok(all)
+}
+
 /// Our folder, and behind it what was there.
 fn path_with(folder: &Path, before: Option<OsString>) -> Result<OsString, Error> {
     let before = before.unwrap_or_default();
@@ -142,5 +168,17 @@ mod tests {
         assert_eq!(path("/a::/b"), "/ours:/a:/b");
         assert_eq!(path_with(Path::new("/ours"), None).unwrap(), "/ours");
         assert!(path_with(Path::new("/a:b"), None).is_err());
+    }
+
+    #[test]
+    fn our_library_for_sockets_comes_first_and_must_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = folder.path().join(SOCKETS);
+        assert!(preloaded(folder.path(), None).is_err());
+        std::fs::create_dir(ours.parent().unwrap()).unwrap();
+        std::fs::write(&ours, "").unwrap();
+        assert_eq!(preloaded(folder.path(), None).unwrap(), ours);
+        let before = preloaded(folder.path(), Some("/a.so".into())).unwrap();
+        assert_eq!(before.to_str().unwrap(), format!("{}:/a.so", ours.display()));
     }
 }

@@ -9,19 +9,24 @@ use crate::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
 /// What is fetched: libibverbs, libmlx5, librdmacm, their programs and headers, perftest, what
-/// these link to, rdma-core's own tests, and the kernel's headers.
-const PACKAGES: [&str; 14] = [
+/// these link to, rdma-core's own tests, the kernel's headers, and programs of TCP for the preloaded
+/// library.
+const PACKAGES: [&str; 18] = [
     "ibverbs-providers",
     "ibverbs-utils",
+    "iperf3",
     "libibumad3",
     "libibverbs-dev",
     "libibverbs1",
+    "libiperf0",
     "libnl-3-200",
     "libnl-route-3-200",
     "libpci3",
     "librdmacm-dev",
     "librdmacm1",
+    "libsctp1",
     "linux-libc-dev",
+    "netcat-openbsd",
     "perftest",
     "python3-pyverbs",
     "rdmacm-utils",

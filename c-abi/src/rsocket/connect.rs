@@ -129,6 +129,10 @@ pub(crate) unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
 }
 
 pub(crate) unsafe extern "C" fn rclose(socket: c_int) -> c_int {
+    if super::epoll::close(socket) {
+        return 0;
+    }
+    super::epoll::forget(socket);
     done(remove(socket).map(|socket| socket.close()))
 }
 

@@ -7,14 +7,16 @@
 //! | `connect` | making, listening, connecting, ending |
 //! | `transfer` | bytes |
 //! | `poll` | waiting for several |
+//! | `epoll` | the same for a set that lasts: `repoll_create` |
 //! | `options` | options and flags |
 //! | `mapping` | memory that the peer writes by offsets |
 //!
-//! Datagrams (`SOCK_DGRAM`) and `repoll_*` are missing. As of C's, a socket isn't for a forked
+//! Datagrams (`SOCK_DGRAM`) are missing. As of C's, a socket isn't for a forked
 //! child.
 
 mod address;
 pub(crate) mod connect;
+pub(crate) mod epoll;
 pub(crate) mod mapping;
 pub(crate) mod options;
 pub(crate) mod poll;

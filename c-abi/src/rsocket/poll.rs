@@ -26,7 +26,7 @@ pub(super) fn sleep(files: &mut [pollfd], milliseconds: c_int) -> c_int {
     unsafe { libc::poll(files.as_mut_ptr(), files.len() as nfds_t, milliseconds) }
 }
 
-fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
+pub(super) fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
     let start = Instant::now();
     let mut watched = Vec::with_capacity(files.len());
     let mut is_socket = Vec::with_capacity(files.len());

@@ -70,6 +70,20 @@ fn the_newest_releases_names_are_there_and_no_others() {
     assert!(more.is_empty(), "{more:?}");
 }
 
+/// What rdma-core 65's librspreload interposes (`librspreload.map`), without versions.
+const PRELOADED: &str = "accept accept4 bind close connect dup dup2 epoll_create epoll_create1 \
+    epoll_ctl epoll_wait fcntl fcntl64 getpeername getsockname getsockopt listen poll read readv \
+    recv recvfrom recvmsg select send sendfile sendfile64 sendmsg sendto setsockopt shutdown \
+    socket write writev";
+
+#[test]
+fn the_preloaded_library_has_its_names_and_no_others() {
+    let ours = symbols(&common::built("librspreload.so"), true);
+    let theirs: BTreeSet<_> = PRELOADED.split_whitespace().map(str::to_owned).collect();
+    assert_eq!(theirs.len(), 34);
+    assert_eq!(ours, theirs);
+}
+
 #[test]
 fn the_distributions_names_are_there() {
     let Some(stack) = common::c_stack() else { return };

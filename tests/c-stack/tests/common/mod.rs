@@ -41,7 +41,7 @@ pub(crate) fn c_stack() -> Option<CStack> {
 
 /// A library of this workspace. Cargo puts it beside the test, or, when it is a target of its own,
 /// a folder up.
-fn built(name: &str) -> PathBuf {
+pub(crate) fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folders = test.ancestors().skip(1).take(2);
     let found = folders.map(|folder| folder.join(name)).find(|path| path.exists());
@@ -98,7 +98,13 @@ impl CStack {
         self.command(&self.root.join("usr/bin").join(name))
     }
 
-    fn library_folders(&self) -> [PathBuf; 2] {
+    /// Where the packages are unpacked.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where their libraries are.
+    pub(crate) fn library_folders(&self) -> [PathBuf; 2] {
         let triplet = self.libraries.file_name().unwrap();
         [self.libraries.clone(), self.root.join("lib").join(triplet)]
     }

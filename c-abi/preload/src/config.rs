@@ -1,0 +1,131 @@
+//! Which sockets of which program are taken, and how they are made: the environment, and
+//! `/etc/rdma/rsocket/preload_config`.
+//!
+//! A line of that file names a program by the beginning of its name, and a family, a type and a
+//! protocol; `*` is any:
+//!
+//! ```text
+//! # program domain type protocol
+//! iperf3    INET   STREAM *
+//! ```
+//!
+//! Without the file, or a line in it that can be read, all sockets are taken.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use libc::{
+    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK,
+    SOCK_STREAM, c_int,
+};
+
+use crate::rdma::inside;
+
+/// `RS_CONF_DIR`
+const FILE: &str = "/etc/rdma/rsocket/preload_config";
+/// Names another file, for tests and for users who can't write that one.
+const OTHER_FILE: &str = "RS_PRELOAD_CONFIG";
+/// `AF_IB` (`rdma/rdma_cma.h`).
+const AF_IB: c_int = 27;
+
+/// A line of the file; what is `None` is any.
+struct Line {
+    program: Option<Vec<u8>>,
+    family: Option<c_int>,
+    kind: Option<c_int>,
+    protocol: Option<c_int>,
+}
+
+/// What a word means; `Some(None)` is any, `None` is a word that isn't known.
+fn meaning(word: &str, prefixes: &[&str], known: &[(&str, c_int)]) -> Option<Option<c_int>> {
+    if word == "*" {
+        return Some(None);
+    }
+    let upper = word.to_ascii_uppercase();
+    let short = prefixes.iter().find_map(|prefix| upper.strip_prefix(prefix)).unwrap_or(&upper);
+    known.iter().find(|(name, _)| *name == short).map(|(_, value)| Some(*value))
+}
+
+/// A line that can't be read is none, as with C's.
+fn line(text: &str) -> Option<Line> {
+    if text.starts_with('#') {
+        return None;
+    }
+    let mut words = text.split_whitespace();
+    let mut next = || words.next();
+    let (program, family, kind, protocol) = (next()?, next()?, next()?, next()?);
+    let families = [("INET", AF_INET), ("INET6", AF_INET6), ("IB", AF_IB)];
+    let kinds = [("STREAM", SOCK_STREAM), ("DGRAM", SOCK_DGRAM)];
+    let protocols = [("TCP", IPPROTO_TCP), ("UDP", IPPROTO_UDP)];
+    Some(Line {
+        program: (program != "*").then(|| program.to_ascii_lowercase().into_bytes()),
+        family: meaning(family, &["AF_", "PF_"], &families)?,
+        kind: meaning(kind, &["SOCK_"], &kinds)?,
+        protocol: meaning(protocol, &["IPPROTO_"], &protocols)?,
+    })
+}
+
+/// All that was configured when the first socket was made.
+pub(crate) struct Config {
+    lines: Vec<Line>,
+    /// This program's name, in small letters.
+    program: Vec<u8>,
+    /// Whether the program forks between `accept` and the first byte.
+    pub(crate) forks: bool,
+    /// `RS_SQ_SIZE`, `RS_RQ_SIZE` and `RS_INLINE`; 0 is librdmacm's own.
+    pub(crate) sizes: [c_int; 3],
+}
+
+/// A number of the environment, as `atoi` reads it.
+fn number(name: &str) -> c_int {
+    let text = std::env::var(name).unwrap_or_default();
+    let digits = text.trim_start().bytes().take_while(u8::is_ascii_digit).count();
+    text.trim_start()[..digits].parse().unwrap_or(0)
+}
+
+fn read() -> Config {
+    let file = std::env::var_os(OTHER_FILE).unwrap_or_else(|| OsString::from(FILE));
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    // What the program was called by, as `program_invocation_short_name` is.
+    let program = std::env::args_os().next().unwrap_or_default();
+    let program = Path::new(&program).file_name().map(|name| name.as_bytes().to_ascii_lowercase());
+    Config {
+        lines: text.lines().filter_map(line).collect(),
+        program: program.unwrap_or_default(),
+        forks: number("RDMAV_FORK_SAFE") != 0,
+        sizes: ["RS_SQ_SIZE", "RS_RQ_SIZE", "RS_INLINE"].map(number),
+    }
+}
+
+pub(crate) fn config() -> &'static Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    CONFIG.get_or_init(|| inside(read))
+}
+
+/// A socket's type without the flags that may come with it.
+pub(crate) fn bare(kind: c_int) -> c_int {
+    kind & !(SOCK_CLOEXEC | SOCK_NONBLOCK)
+}
+
+impl Config {
+    /// Whether such sockets of this program are taken (`intercept_socket`).
+    pub(crate) fn takes(&self, family: c_int, kind: c_int, protocol: c_int) -> bool {
+        let kind = bare(kind);
+        let protocol = match (protocol, kind) {
+            (0, SOCK_STREAM) => IPPROTO_TCP,
+            (0, SOCK_DGRAM) => IPPROTO_UDP,
+            (protocol, _) => protocol,
+        };
+        let is = |wanted: Option<c_int>, value| wanted.is_none_or(|wanted| wanted == value);
+        self.lines.is_empty()
+            || self.lines.iter().any(|line| {
+                let program = line.program.as_deref().unwrap_or_default();
+                self.program.starts_with(program)
+                    && is(line.family, family)
+                    && is(line.kind, kind)
+                    && is(line.protocol, protocol)
+            })
+    }
+}

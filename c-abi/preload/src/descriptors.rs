@@ -1,0 +1,113 @@
+//! Closing and copying descriptors, and their flags.
+//!
+//! # Safety
+//!
+//! As libc's functions of these names.
+#![allow(unsafe_code, reason = "takes the place of C functions")]
+
+use libc::{EBADF, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, c_int, c_long};
+
+use crate::rdma::inside;
+use crate::switch::settle;
+use crate::table::{self, Entry, Kind};
+use crate::{rdma, real};
+
+/// Ends what was behind the last descriptor.
+pub(crate) fn end(entry: Entry) -> c_int {
+    // SAFETY: no descriptor has it any more.
+    unsafe {
+        match entry.kind {
+            Kind::Rdma | Kind::Epoll => inside(|| rdma::rclose(entry.inner)),
+            _ => real::close(entry.inner),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    let removed = table::remove(fd);
+    // SAFETY: the caller's own argument.
+    let closed = unsafe { real::close(fd) };
+    match removed {
+        Some((entry, true)) => end(entry),
+        _ => closed,
+    }
+}
+
+/// Puts what is behind one descriptor behind another, which was copied from it.
+fn copy(from: Option<Entry>, to: c_int) -> c_int {
+    let Some(entry) = from.filter(|_| to >= 0) else { return to };
+    match table::insert(to, entry) {
+        Ok(()) => to,
+        Err(errno) => {
+            // SAFETY: just made, and nobody else's.
+            unsafe { real::close(to) };
+            real::fail(errno)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    let entry = settle(fd);
+    // SAFETY: the caller's own argument.
+    copy(entry, unsafe { real::fcntl(fd, F_DUPFD, 0) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+    let entry = settle(from);
+    // SAFETY: the caller's own arguments.
+    unsafe {
+        if from == to || real::fcntl(from, F_GETFD, 0) < 0 {
+            return real::dup2(from, to);
+        }
+        if let Some((entry, true)) = table::remove(to) {
+            end(entry);
+        }
+        copy(entry, real::dup2(from, to))
+    }
+}
+
+type Real = unsafe fn(c_int, c_int, c_long) -> c_int;
+
+/// # Safety
+///
+/// As `fcntl`.
+unsafe fn control(real: Real, fd: c_int, command: c_int, argument: c_long) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe {
+        let entry = match command {
+            // Of the descriptor itself, which is open in any case.
+            F_GETFD | F_SETFD => return real(fd, command, argument),
+            F_DUPFD | F_DUPFD_CLOEXEC => {
+                let entry = settle(fd);
+                return copy(entry, real(fd, command, argument));
+            }
+            _ => table::get(fd),
+        };
+        match entry {
+            Some(Entry { kind: Kind::Rdma, inner }) => rdma::rfcntl(inner, command, argument),
+            Some(Entry { kind: Kind::Epoll, .. }) | None => real(fd, command, argument),
+            Some(Entry { inner, .. }) => real(inner, command, argument),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    if fd < 0 {
+        return real::fail(EBADF);
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { control(real::fcntl, fd, command, argument) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    if fd < 0 {
+        return real::fail(EBADF);
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { control(real::fcntl64, fd, command, argument) }
+}

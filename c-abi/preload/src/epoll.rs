@@ -1,0 +1,143 @@
+//! `epoll_create` and its like.
+//!
+//! Files stay with the system's epoll. The first socket of librdmacm's that is added makes an
+//! epoll of librdmacm's, too (`repoll_create`, rdma-core 65), which has the sockets and the
+//! system's epoll as one file more. A librdmacm without it leaves such a socket refused (`EPERM`),
+//! as the descriptor of `/dev/null` is.
+//!
+//! # Safety
+//!
+//! As libc's functions of these names.
+#![allow(unsafe_code, reason = "takes the place of C functions")]
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use libc::{EPOLL_CTL_ADD, EPOLLIN, c_int, epoll_event};
+
+use crate::rdma::inside;
+use crate::table::{self, Entry, Kind};
+use crate::{rdma, real};
+
+/// Something whose address no program has: names the system's epoll among librdmacm's members.
+static SYSTEMS: u8 = 0;
+
+fn systems() -> u64 {
+    (&raw const SYSTEMS).expose_provenance() as u64
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: the caller's own argument.
+    unsafe { real::epoll_create(size) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: the caller's own argument.
+    unsafe { real::epoll_create1(flags) }
+}
+
+/// librdmacm's epoll beside the system's: made, if there was none.
+fn beside(epoll: c_int) -> Option<c_int> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    match table::get(epoll) {
+        Some(Entry { kind: Kind::Epoll, inner }) => return Some(inner),
+        Some(_) => return None,
+        None => {}
+    }
+    let mut event = epoll_event { events: EPOLLIN as u32, u64: systems() };
+    // SAFETY: files that are open, and an event that lives for the call.
+    unsafe {
+        let made = inside(|| rdma::repoll_create(libc::EPOLL_CLOEXEC));
+        if made < 0 {
+            return None;
+        }
+        let is_known = rdma::repoll_ctl(made, EPOLL_CTL_ADD, epoll, &raw mut event) == 0
+            && table::insert(epoll, Entry::new(Kind::Epoll, made)).is_ok();
+        if !is_known {
+            rdma::rclose(made);
+        }
+        is_known.then_some(made)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    what: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe {
+        match table::get(fd) {
+            Some(Entry { kind: Kind::Rdma, inner }) => match beside(epoll) {
+                Some(ours) => rdma::repoll_ctl(ours, what, inner, event),
+                None => real::epoll_ctl(epoll, what, fd, event),
+            },
+            Some(Entry { kind: Kind::Epoll, .. }) | None => real::epoll_ctl(epoll, what, fd, event),
+            Some(Entry { inner, .. }) => real::epoll_ctl(epoll, what, inner, event),
+        }
+    }
+}
+
+/// Waits for sockets of librdmacm's and for the system's epoll beside them.
+///
+/// # Safety
+///
+/// As `epoll_wait`.
+unsafe fn wait_for_both(
+    (epoll, ours): (c_int, c_int),
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    let end =
+        u64::try_from(timeout).ok().map(|limit| Instant::now() + Duration::from_millis(limit));
+    loop {
+        let left = end.map_or(-1, |end| {
+            let left = end.saturating_duration_since(Instant::now());
+            left.as_micros().div_ceil(1000).min(c_int::MAX as u128) as c_int
+        });
+        // SAFETY: the caller's promise: room for `most` events.
+        unsafe {
+            let mut count = rdma::repoll_wait(ours, events, most, left);
+            if count <= 0 {
+                return count;
+            }
+            // Read by value: an event is packed on x86-64.
+            let data = |at: c_int| (*events.offset(at as isize)).u64;
+            let Some(systems) = (0..count).find(|at| data(*at) == systems()) else {
+                return count;
+            };
+            count -= 1;
+            *events.offset(systems as isize) = *events.offset(count as isize);
+            let more = real::epoll_wait(epoll, events.offset(count as isize), most - count, 0);
+            count += more.max(0);
+            // Another thread may have taken what was there.
+            if count > 0 || left == 0 {
+                return count;
+            }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe {
+        match table::get(epoll) {
+            Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {
+                wait_for_both((epoll, inner), events, most, timeout)
+            }
+            _ => real::epoll_wait(epoll, events, most, timeout),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! libc's own functions, behind those of this library.
+//!
+//! # Safety
+//!
+//! Each has the signature that libc's headers give it; a caller keeps libc's contract.
+#![allow(unsafe_code, reason = "calls C functions that are found by name")]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{
+    c_int, c_long, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, size_t, sockaddr,
+    socklen_t, ssize_t, timeval,
+};
+
+/// Leaves the reason in `errno`, for an answer of -1.
+pub(crate) fn fail(errno: c_int) -> c_int {
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// The reason of the last -1.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Where the next library has this function; looked up once.
+pub(crate) fn find(known: &AtomicPtr<c_void>, library: *mut c_void, name: &CStr) -> *mut c_void {
+    let at = known.load(Ordering::Relaxed);
+    if !at.is_null() {
+        return at;
+    }
+    // SAFETY: a C string and a handle of dlopen's, or `RTLD_NEXT`.
+    let at = unsafe { libc::dlsym(library, name.as_ptr()) };
+    known.store(at, Ordering::Relaxed);
+    at
+}
+
+/// Functions of a library, each found at its first call; one that isn't there answers `ENOSYS`.
+macro_rules! functions {
+    ($library:expr => $(
+        $name:ident($($arg:ident: $type:ty),*) -> $answer:ty = $symbol:literal;
+    )*) => {$(
+        pub(crate) unsafe fn $name($($arg: $type),*) -> $answer {
+            static AT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            let at = $crate::real::find(&AT, $library, $symbol);
+            if at.is_null() {
+                return $crate::real::fail(libc::ENOSYS) as $answer;
+            }
+            // SAFETY: the function of this name has this signature, and the caller keeps its
+            // contract.
+            unsafe {
+                let function: unsafe extern "C" fn($($type),*) -> $answer =
+                    std::mem::transmute(at);
+                function($($arg),*)
+            }
+        }
+    )*};
+}
+pub(crate) use functions;
+
+functions! { libc::RTLD_NEXT =>
+    socket(family: c_int, kind: c_int, protocol: c_int) -> c_int = c"socket";
+    bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = c"bind";
+    listen(fd: c_int, backlog: c_int) -> c_int = c"listen";
+    accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int)
+        -> c_int = c"accept4";
+    connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int = c"connect";
+    shutdown(fd: c_int, how: c_int) -> c_int = c"shutdown";
+    close(fd: c_int) -> c_int = c"close";
+    getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = c"getpeername";
+    getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int = c"getsockname";
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t)
+        -> c_int = c"getsockopt";
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t)
+        -> c_int = c"setsockopt";
+    fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl";
+    fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int = c"fcntl64";
+    dup2(from: c_int, to: c_int) -> c_int = c"dup2";
+    recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t = c"recv";
+    recvfrom(fd: c_int, to: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr,
+        addr_len: *mut socklen_t) -> ssize_t = c"recvfrom";
+    recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t = c"recvmsg";
+    read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t = c"read";
+    readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t = c"readv";
+    send(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t = c"send";
+    sendto(fd: c_int, from: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr,
+        addr_len: socklen_t) -> ssize_t = c"sendto";
+    sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t = c"sendmsg";
+    write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t = c"write";
+    writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t = c"writev";
+    sendfile(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t = c"sendfile";
+    poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = c"poll";
+    select(most: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval) -> c_int = c"select";
+    epoll_create1(flags: c_int) -> c_int = c"epoll_create1";
+    epoll_create(size: c_int) -> c_int = c"epoll_create";
+    epoll_ctl(epoll: c_int, what: c_int, fd: c_int, event: *mut epoll_event)
+        -> c_int = c"epoll_ctl";
+    epoll_wait(epoll: c_int, events: *mut epoll_event, most: c_int, timeout: c_int)
+        -> c_int = c"epoll_wait";
+}

@@ -1,0 +1,237 @@
+//! Making, connecting and ending sockets.
+//!
+//! # Safety
+//!
+//! As libc's functions of these names: addresses and values have as many bytes as the call says.
+#![allow(unsafe_code, reason = "takes the place of C functions")]
+
+use std::ffi::c_void;
+
+use libc::{
+    AF_INET, AF_INET6, EINPROGRESS, F_GETFL, F_SETFD, F_SETFL, FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC,
+    O_NONBLOCK, O_RDONLY, SO_REUSEADDR, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET,
+    TCP_NODELAY, c_int, sockaddr, socklen_t,
+};
+
+use crate::config::{bare, config};
+use crate::rdma::{inside, is_inside};
+use crate::switch::{set, set_sizes};
+use crate::table::{self, Entry, Kind};
+use crate::{descriptors, rdma, real};
+
+/// Gives the program a descriptor for what is behind it; what can't have one is closed.
+fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
+    if inner < 0 {
+        return inner;
+    }
+    let close_on_exec = if flags & SOCK_CLOEXEC == 0 { 0 } else { O_CLOEXEC };
+    // SAFETY: a C string; it makes a file.
+    let fd = unsafe { libc::open(c"/dev/null".as_ptr(), O_RDONLY | close_on_exec) };
+    let entry = Entry::new(kind, inner);
+    let errno = match (fd >= 0).then(|| table::insert(fd, entry)) {
+        Some(Ok(())) => return fd,
+        Some(Err(errno)) => {
+            // SAFETY: just made, and nobody else's.
+            unsafe { real::close(fd) };
+            errno
+        }
+        None => real::errno(),
+    };
+    descriptors::end(entry);
+    real::fail(errno)
+}
+
+/// A socket of librdmacm's, as the environment has them.
+fn make(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: numbers alone.
+    let socket = inside(|| unsafe { rdma::rsocket(family, bare(kind), protocol) });
+    if socket >= 0 {
+        set_sizes(socket);
+        if kind & SOCK_NONBLOCK != 0 {
+            // SAFETY: it is open.
+            unsafe { rdma::rfcntl(socket, F_SETFL, O_NONBLOCK.into()) };
+        }
+    }
+    socket
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let is_taken = !is_inside() && config().takes(family, kind, protocol) && rdma::is_there();
+    if is_taken {
+        let is_tcp = [AF_INET, AF_INET6].contains(&family)
+            && bare(kind) == SOCK_STREAM
+            && [0, IPPROTO_TCP].contains(&protocol);
+        if config().forks && is_tcp {
+            // SAFETY: the caller's own arguments.
+            let tcp = unsafe { real::socket(family, kind, protocol) };
+            return give(Kind::Undecided, tcp, kind);
+        }
+        let socket = make(family, kind, protocol);
+        if socket >= 0 {
+            return give(Kind::Rdma, socket, kind);
+        }
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { real::socket(family, kind, protocol) }
+}
+
+/// Calls of this name, by librdmacm for its sockets and by libc for all others.
+macro_rules! either {
+    ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(fd: c_int, $($arg: $type),*) -> $answer {
+            // SAFETY: the caller's own arguments.
+            unsafe {
+                match table::get(fd) {
+                    Some(Entry { kind: Kind::Rdma, inner }) => {
+                        inside(|| rdma::$rdma(inner, $($arg),*))
+                    }
+                    Some(Entry { inner, .. }) => real::$name(inner, $($arg),*),
+                    None => real::$name(fd, $($arg),*),
+                }
+            }
+        }
+    )*};
+}
+
+either! {
+    bind, rbind(addr: *const sockaddr, len: socklen_t) -> c_int;
+    shutdown, rshutdown(how: c_int) -> c_int;
+    getpeername, rgetpeername(addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    getsockname, rgetsockname(addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    setsockopt, rsetsockopt(
+        level: c_int, name: c_int, value: *const c_void, len: socklen_t
+    ) -> c_int;
+    getsockopt, rgetsockopt(
+        level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t
+    ) -> c_int;
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let Some(entry) = table::get(fd) else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { real::listen(fd, backlog) };
+    };
+    if entry.kind == Kind::Rdma {
+        // SAFETY: as above.
+        return inside(|| unsafe { rdma::rlisten(entry.inner, backlog) });
+    }
+    // SAFETY: as above.
+    let answer = unsafe { real::listen(entry.inner, backlog) };
+    if answer == 0 && entry.kind == Kind::Undecided {
+        table::replace(fd, entry, Entry::new(Kind::Listening, entry.inner));
+    }
+    answer
+}
+
+/// # Safety
+///
+/// As `accept4`.
+unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+    // SAFETY: the caller's own arguments; what was accepted is open.
+    unsafe {
+        match table::get(fd) {
+            Some(Entry { kind: Kind::Rdma, inner }) => {
+                let socket = inside(|| rdma::raccept(inner, addr, len));
+                if socket >= 0 {
+                    set_sizes(socket);
+                    let now = if flags & SOCK_NONBLOCK == 0 { 0 } else { O_NONBLOCK };
+                    rdma::rfcntl(socket, F_SETFL, now.into());
+                }
+                give(Kind::Rdma, socket, flags)
+            }
+            Some(Entry { kind: Kind::Listening, inner }) => {
+                give(Kind::Passive, real::accept4(inner, addr, len, flags), flags)
+            }
+            Some(Entry { inner, .. }) => real::accept4(inner, addr, len, flags),
+            None => real::accept4(fd, addr, len, flags),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe { take(fd, addr, len, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept4(
+    fd: c_int,
+    addr: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe { take(fd, addr, len, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe {
+        let Some(entry) = table::get(fd) else { return real::connect(fd, addr, len) };
+        match entry.kind {
+            Kind::Rdma => {
+                let answer = inside(|| rdma::rconnect(entry.inner, addr, len));
+                if answer == 0 || real::errno() == EINPROGRESS {
+                    return answer;
+                }
+                match by_tcp(fd, entry) {
+                    tcp if tcp >= 0 => real::connect(tcp, addr, len),
+                    _ => answer,
+                }
+            }
+            Kind::Undecided => {
+                table::replace(fd, entry, Entry::new(Kind::Active, entry.inner));
+                real::connect(entry.inner, addr, len)
+            }
+            _ => real::connect(entry.inner, addr, len),
+        }
+    }
+}
+
+/// Puts a socket of the system's behind a descriptor, since librdmacm couldn't connect
+/// (`transpose_socket`). `errno` is as it was where the answer is -1.
+fn by_tcp(fd: c_int, entry: Entry) -> c_int {
+    let why = real::errno();
+    let number = |level, name| {
+        let (mut value, mut len) = (0, size_of::<c_int>() as socklen_t);
+        let to = (&raw mut value).cast();
+        // SAFETY: room for one number.
+        let answer = unsafe { rdma::rgetsockopt(entry.inner, level, name, to, &raw mut len) };
+        if answer == 0 { value } else { 0 }
+    };
+    let mut addr = [0u8; 128];
+    let mut len = addr.len() as socklen_t;
+    // SAFETY: so many bytes of room; sockets that are open.
+    unsafe {
+        let at = addr.as_mut_ptr().cast::<sockaddr>();
+        let family = match rdma::rgetsockname(entry.inner, at, &raw mut len) {
+            0 => c_int::from((*at).sa_family),
+            _ => AF_INET,
+        };
+        let flags = rdma::rfcntl(entry.inner, F_GETFL, 0);
+        let now = if flags & O_NONBLOCK == 0 { 0 } else { SOCK_NONBLOCK };
+        let tcp = real::socket(family, SOCK_STREAM | now, 0);
+        if tcp < 0 {
+            return real::fail(why);
+        }
+        if real::fcntl(fd, libc::F_GETFD, 0) & FD_CLOEXEC != 0 {
+            real::fcntl(tcp, F_SETFD, FD_CLOEXEC.into());
+        }
+        for (level, name) in [(SOL_SOCKET, SO_REUSEADDR), (IPPROTO_TCP, TCP_NODELAY)] {
+            if number(level, name) != 0 {
+                set(real::setsockopt, tcp, level, name, 1);
+            }
+        }
+        if !table::replace(fd, entry, Entry::new(Kind::Plain, tcp)) {
+            real::close(tcp);
+            return real::fail(why);
+        }
+        rdma::rclose(entry.inner);
+        tcp
+    }
+}

@@ -1,0 +1,187 @@
+//! Programs that fork between `accept` and the first byte (`RDMAV_FORK_SAFE`): a connection over
+//! RDMA is of the process that made it, so both sides connect by TCP first, and change at their
+//! first byte, when the process is the right one (`preload.c`: `fork_passive`, `fork_active`).
+//!
+//! The side that accepted listens by librdmacm at the same port, says so by four zero bytes over
+//! TCP, and takes one connection. The other side looks at the first bytes: zeros, and it connects
+//! again, by librdmacm. Where either can't, they stay on TCP. One process of the host at a time
+//! listens, since they have the same port.
+//!
+//! A server that waits by `poll` before its first byte, for one of the client's, waits for ever: as
+//! with C's library.
+//!
+//! # Safety
+//!
+//! Addresses are this file's own, with their lengths; descriptors are the table's.
+#![allow(unsafe_code, reason = "calls C functions")]
+
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use libc::{
+    AF_INET, F_GETFL, F_SETFL, IPPROTO_TCP, MSG_PEEK, O_CREAT, O_NONBLOCK, O_RDWR, SHUT_RDWR,
+    SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, c_int, sockaddr, sockaddr_in, sockaddr_in6,
+    sockaddr_storage, socklen_t,
+};
+
+use crate::rdma::inside;
+use crate::table::{self, Entry, Kind};
+use crate::{config, rdma, real};
+
+/// Of a word that says that the other side listens.
+const WORD: usize = 4;
+
+/// Gives a socket of librdmacm's the sizes that the environment asks for. Where it can't have
+/// them, it stays as it is.
+pub(crate) fn set_sizes(socket: c_int) {
+    let names = [rdma::SQSIZE, rdma::RQSIZE, rdma::INLINE];
+    for (name, size) in names.into_iter().zip(config::config().sizes) {
+        if size != 0 {
+            set(rdma::rsetsockopt, socket, rdma::SOL_RDMA, name, size);
+        }
+    }
+}
+
+type Set = unsafe fn(c_int, c_int, c_int, *const std::ffi::c_void, socklen_t) -> c_int;
+
+pub(crate) fn set(by: Set, socket: c_int, level: c_int, name: c_int, value: c_int) -> c_int {
+    // SAFETY: one number, which lives for the call.
+    unsafe { by(socket, level, name, (&raw const value).cast(), size_of::<c_int>() as socklen_t) }
+}
+
+/// Gives a socket of librdmacm's what one of the system's was told (`copysockopts`).
+fn copy_options(to: c_int, from: c_int) {
+    // SAFETY: flags and numbers of sockets that are open.
+    unsafe {
+        rdma::rfcntl(to, F_SETFL, real::fcntl(from, F_GETFL, 0).into());
+        for (level, name) in [(SOL_SOCKET, SO_REUSEADDR), (IPPROTO_TCP, TCP_NODELAY)] {
+            let (mut value, mut len) = (0, size_of::<c_int>() as socklen_t);
+            let found = real::getsockopt(from, level, name, (&raw mut value).cast(), &raw mut len);
+            if found == 0 && value != 0 {
+                set(rdma::rsetsockopt, to, level, name, value);
+            }
+        }
+    }
+}
+
+/// What the side that accepted does: a socket of librdmacm's, connected.
+fn passive(tcp: c_int) -> Option<c_int> {
+    // SAFETY: a C string; one that is null is looked for.
+    let turn = unsafe { libc::sem_open(c"/rsocket_fork".as_ptr(), O_CREAT | O_RDWR, 0o770, 1) };
+    if turn == libc::SEM_FAILED {
+        return None;
+    }
+    // SAFETY: it is open until the last line.
+    unsafe {
+        while libc::sem_wait(turn) != 0 && real::errno() == libc::EINTR {}
+        let connected = listen_for_one(tcp);
+        libc::sem_post(turn);
+        libc::sem_close(turn);
+        connected
+    }
+}
+
+/// Listens at the port that `tcp` has, on all addresses, and says so.
+fn listen_for_one(tcp: c_int) -> Option<c_int> {
+    // SAFETY: any bytes are an address.
+    let mut addr: sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<sockaddr_storage>() as socklen_t;
+    let at = (&raw mut addr).cast::<sockaddr>();
+    // SAFETY: as long as `len` says; each family's own layout.
+    unsafe {
+        if real::getsockname(tcp, at, &raw mut len) != 0 {
+            return None;
+        }
+        if c_int::from(addr.ss_family) == AF_INET {
+            (*at.cast::<sockaddr_in>()).sin_addr.s_addr = 0;
+        } else {
+            let addr = at.cast::<sockaddr_in6>();
+            (*addr).sin6_addr.s6_addr = [0; 16];
+            ((*addr).sin6_flowinfo, (*addr).sin6_scope_id) = (0, 0);
+        }
+    }
+    // SAFETY: sockets that are ours, and an address of so many bytes.
+    unsafe {
+        let listener = rdma::rsocket(addr.ss_family.into(), SOCK_STREAM, 0);
+        if listener < 0 {
+            return None;
+        }
+        set(rdma::rsetsockopt, listener, SOL_SOCKET, SO_REUSEADDR, 1);
+        let word = [0u8; WORD];
+        let is_told = rdma::rbind(listener, at, len) == 0
+            && rdma::rlisten(listener, 1) == 0
+            && real::write(tcp, word.as_ptr().cast(), WORD) == WORD as isize;
+        let socket = if is_told { rdma::raccept(listener, null_mut(), null_mut()) } else { -1 };
+        rdma::rclose(listener);
+        (socket >= 0).then_some(socket)
+    }
+}
+
+/// What the side that connected does.
+fn active(tcp: c_int) -> Option<c_int> {
+    // SAFETY: a socket that is open, with this function's memory.
+    unsafe {
+        let flags = real::fcntl(tcp, F_GETFL, 0);
+        real::fcntl(tcp, F_SETFL, (flags & !O_NONBLOCK).into());
+        let mut word = [0xffu8; WORD];
+        // All four bytes: a program's own first byte may be less.
+        let flag = MSG_PEEK | libc::MSG_WAITALL;
+        let seen = real::recv(tcp, word.as_mut_ptr().cast(), WORD, flag);
+        real::fcntl(tcp, F_SETFL, flags.into());
+        if seen != WORD as isize || word != [0; WORD] {
+            return None;
+        }
+        let mut addr: sockaddr_storage = std::mem::zeroed();
+        let mut len = size_of::<sockaddr_storage>() as socklen_t;
+        let at = (&raw mut addr).cast::<sockaddr>();
+        if real::getpeername(tcp, at, &raw mut len) != 0 {
+            return None;
+        }
+        let socket = rdma::rsocket(addr.ss_family.into(), SOCK_STREAM, 0);
+        if socket >= 0 && rdma::rconnect(socket, at, len) != 0 {
+            rdma::rclose(socket);
+            return None;
+        }
+        (socket >= 0).then_some(socket)
+    }
+}
+
+/// What is behind a descriptor whose bytes are about to move.
+pub(crate) fn settle(fd: c_int) -> Option<Entry> {
+    loop {
+        let entry = table::get(fd)?;
+        match entry.kind {
+            Kind::Active | Kind::Passive => {}
+            // Another thread's first byte.
+            Kind::Switching => {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            _ => return Some(entry),
+        }
+        let tcp = entry.inner;
+        let switching = Entry::new(Kind::Switching, tcp);
+        if !table::replace(fd, entry, switching) {
+            continue;
+        }
+        let is_passive = entry.kind == Kind::Passive;
+        let connected = inside(|| if is_passive { passive(tcp) } else { active(tcp) });
+        let Some(socket) = connected else {
+            table::replace(fd, switching, Entry::new(Kind::Plain, tcp));
+            continue;
+        };
+        set_sizes(socket);
+        copy_options(socket, tcp);
+        if !table::replace(fd, switching, Entry::new(Kind::Rdma, socket)) {
+            // Closed meanwhile, with the socket of the system's.
+            // SAFETY: nobody else knows it.
+            unsafe { rdma::rclose(socket) };
+            return None;
+        }
+        // SAFETY: it was this connection's alone.
+        unsafe {
+            real::shutdown(tcp, SHUT_RDWR);
+            real::close(tcp);
+        }
+    }
+}

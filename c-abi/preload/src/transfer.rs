@@ -1,0 +1,113 @@
+//! Bytes.
+//!
+//! # Safety
+//!
+//! As libc's functions of these names: buffers have as many bytes as the call says.
+#![allow(unsafe_code, reason = "takes the place of C functions")]
+
+use std::ffi::c_void;
+
+use libc::{c_int, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+
+use crate::switch::settle;
+use crate::table::{Entry, Kind};
+use crate::{rdma, real};
+
+/// Calls of this name, by librdmacm for its sockets and by libc for all other files.
+macro_rules! moves {
+    ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(fd: c_int, $($arg: $type),*) -> ssize_t {
+            // SAFETY: the caller's own arguments.
+            unsafe {
+                match settle(fd) {
+                    Some(Entry { kind: Kind::Rdma, inner }) => rdma::$rdma(inner, $($arg),*),
+                    Some(Entry { kind: Kind::Epoll, .. }) | None => real::$name(fd, $($arg),*),
+                    Some(Entry { inner, .. }) => real::$name(inner, $($arg),*),
+                }
+            }
+        }
+    )*};
+}
+
+moves! {
+    recv, rrecv(to: *mut c_void, len: size_t, flags: c_int);
+    recvfrom, rrecvfrom(
+        to: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t
+    );
+    recvmsg, rrecvmsg(msg: *mut msghdr, flags: c_int);
+    read, rread(to: *mut c_void, len: size_t);
+    readv, rreadv(pieces: *const iovec, count: c_int);
+    send, rsend(from: *const c_void, len: size_t, flags: c_int);
+    sendto, rsendto(
+        from: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t
+    );
+    sendmsg, rsendmsg(msg: *const msghdr, flags: c_int);
+    write, rwrite(from: *const c_void, len: size_t);
+    writev, rwritev(pieces: *const iovec, count: c_int);
+}
+
+/// Bytes of a file that are read at a time, to be sent by librdmacm.
+const PART: usize = 64 << 10;
+
+/// Sends a part of a file through librdmacm: up to `len` bytes, or to the file's end. The file's
+/// position moves by what was sent, or `offset` does.
+fn send_file(to: c_int, from: c_int, offset: Option<&mut off_t>, len: usize) -> ssize_t {
+    let mut part = vec![0; len.min(PART)];
+    let start = match &offset {
+        Some(offset) => **offset,
+        // SAFETY: numbers alone.
+        None => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
+    };
+    if start < 0 {
+        // A pipe, as libc's refuses one.
+        return real::fail(libc::EINVAL) as ssize_t;
+    }
+    let (mut at, mut answer) = (start, 0);
+    while (at - start) < len as off_t {
+        let wanted = (len - (at - start) as usize).min(PART);
+        // SAFETY: the buffer has so many bytes.
+        unsafe {
+            answer = libc::pread(from, part.as_mut_ptr().cast(), wanted, at);
+            if answer > 0 {
+                answer = rdma::rwrite(to, part.as_ptr().cast(), answer as usize);
+            }
+        }
+        if answer <= 0 {
+            break;
+        }
+        at += answer as off_t;
+    }
+    match offset {
+        Some(offset) => *offset = at,
+        // SAFETY: numbers alone.
+        None => unsafe {
+            libc::lseek(from, at, libc::SEEK_SET);
+        },
+    }
+    // What was sent counts; the error comes again.
+    if at == start { answer } else { (at - start) as ssize_t }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t {
+    // SAFETY: the caller's own arguments; the offset may be null.
+    unsafe {
+        match settle(to) {
+            Some(Entry { kind: Kind::Rdma, inner }) => send_file(inner, from, offset.as_mut(), len),
+            Some(Entry { inner, .. }) => real::sendfile(inner, from, offset, len),
+            None => real::sendfile(to, from, offset, len),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile64(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    len: size_t,
+) -> ssize_t {
+    // SAFETY: the same function: on 64-bit machines offsets have 64 bits.
+    unsafe { sendfile(to, from, offset, len) }
+}

@@ -1,0 +1,108 @@
+//! `poll` and `select`.
+//!
+//! # Safety
+//!
+//! As libc's functions of these names.
+#![allow(unsafe_code, reason = "takes the place of C functions")]
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, timeval};
+
+use crate::table::{self, Entry, Kind};
+use crate::{rdma, real};
+
+/// Waits for descriptors, of which some are ours: for what is behind them.
+fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
+    let mut behind = Vec::with_capacity(files.len());
+    let mut is_rdma = false;
+    for file in files.iter() {
+        let fd = match table::get(file.fd) {
+            Some(Entry { kind: Kind::Epoll, .. }) | None => file.fd,
+            Some(entry) => {
+                is_rdma |= entry.kind == Kind::Rdma;
+                entry.inner
+            }
+        };
+        behind.push(pollfd { fd, revents: 0, ..*file });
+    }
+    let (at, count) = (behind.as_mut_ptr(), behind.len() as nfds_t);
+    // SAFETY: so many entries, which live for the call.
+    let answer = unsafe {
+        if is_rdma { rdma::rpoll(at, count, timeout) } else { real::poll(at, count, timeout) }
+    };
+    for (file, seen) in files.iter_mut().zip(&behind) {
+        file.revents = seen.revents;
+    }
+    answer
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let ours = match count {
+        0 => &mut [],
+        // SAFETY: the caller's promise, which is libc's: so many entries.
+        _ => unsafe { std::slice::from_raw_parts_mut(files, count as usize) },
+    };
+    if ours.iter().any(|file| table::get(file.fd).is_some()) {
+        return wait(ours, timeout);
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { real::poll(files, count, timeout) }
+}
+
+/// The members of three sets, each with what is waited for. What ended is worth a read or a write,
+/// as Linux has it (`fs/select.c`: `POLLIN_SET`, `POLLOUT_SET`, `POLLEX_SET`).
+const EVENTS: [(i16, i16); 3] =
+    [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn select(
+    most: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [read, write, except];
+    let mut files = Vec::new();
+    let range = 0..most.min(libc::FD_SETSIZE as c_int);
+    for fd in range {
+        let mut events = 0;
+        for (set, (wanted, _)) in sets.iter().zip(EVENTS) {
+            // SAFETY: the caller's promise: null, or a set of `FD_SETSIZE`.
+            if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
+                events |= wanted;
+            }
+        }
+        if events != 0 {
+            files.push(pollfd { fd, events, revents: 0 });
+        }
+    }
+    if !files.iter().any(|file| table::get(file.fd).is_some()) {
+        // SAFETY: the caller's own arguments.
+        return unsafe { real::select(most, read, write, except, timeout) };
+    }
+    // SAFETY: null, or the caller's.
+    let milliseconds = unsafe { timeout.as_ref() }.map_or(-1, |time| {
+        let spent = time.tv_sec.saturating_mul(1000).saturating_add((time.tv_usec + 999) / 1000);
+        spent.clamp(0, c_int::MAX.into()) as c_int
+    });
+    let answer = wait(&mut files, milliseconds);
+    if answer < 0 {
+        return answer;
+    }
+    let mut count = 0;
+    for file in &files {
+        for (set, (wanted, seen)) in sets.iter().zip(EVENTS) {
+            if file.events & wanted == 0 {
+                continue;
+            }
+            if file.revents & seen != 0 {
+                count += 1;
+            } else {
+                // SAFETY: it was found in the set.
+                unsafe { libc::FD_CLR(file.fd, *set) };
+            }
+        }
+    }
+    count
+}

@@ -1,0 +1,201 @@
+//! Sets of sockets and files that are waited for (`repoll_*`, rdma-core 65).
+//!
+//! A wait looks at all members, as `rpoll` does, and needs no thread. Readiness is told as long as
+//! it lasts: `EPOLLET` is ignored, as C's does, and so is `EPOLLEXCLUSIVE`.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use libc::{
+    EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN, EPOLLONESHOT, EPOLLOUT,
+    EPOLLPRI, POLLIN, epoll_event, pollfd,
+};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use uverbs_core::Errno;
+
+use super::done;
+use super::poll::poll;
+use crate::answer::minus_one;
+
+/// What may be waited for; poll and epoll have the same bits for it (`EPOLLIN` is `POLLIN`).
+const WAITED: u32 = (EPOLLIN | EPOLLOUT | EPOLLPRI) as u32;
+/// What poll says of a number that is no open file's.
+const CLOSED: i16 = libc::POLLNVAL;
+
+/// A member, as the program told it.
+#[derive(Clone, Copy)]
+struct Member {
+    events: u32,
+    data: u64,
+    /// It was told of once (`EPOLLONESHOT`), and waits for `EPOLL_CTL_MOD`.
+    is_spent: bool,
+}
+
+/// A set. Its number is a file's, readable while a thread must look at its members anew.
+struct Set {
+    changed: EventFd,
+    members: Mutex<BTreeMap<RawFd, Member>>,
+}
+
+static SETS: RwLock<Option<HashMap<RawFd, Arc<Set>>>> = RwLock::new(None);
+
+fn set_of(number: c_int) -> Result<Arc<Set>, Errno> {
+    let sets = SETS.read().unwrap_or_else(PoisonError::into_inner);
+    sets.as_ref().and_then(|sets| sets.get(&number)).cloned().ok_or(Errno::EINVAL)
+}
+
+/// Closes the set with this number. False if it is none.
+pub(super) fn close(number: c_int) -> bool {
+    let mut sets = SETS.write().unwrap_or_else(PoisonError::into_inner);
+    let removed = sets.as_mut().and_then(|sets| sets.remove(&number));
+    if let Some(set) = &removed {
+        set.wake();
+    }
+    removed.is_some()
+}
+
+/// A number that is closed is in no set (epoll(7)).
+pub(super) fn forget(number: c_int) {
+    let sets = SETS.read().unwrap_or_else(PoisonError::into_inner);
+    for set in sets.iter().flat_map(HashMap::values) {
+        set.members().remove(&number);
+    }
+}
+
+impl Set {
+    fn members(&self) -> MutexGuard<'_, BTreeMap<RawFd, Member>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the threads that wait look at the members anew.
+    fn wake(&self) {
+        // Full or not, it is readable.
+        let _ = self.changed.write(1);
+    }
+
+    /// What is there, up to `most`; empty after `limit`.
+    fn wait(&self, most: usize, limit: Option<Duration>) -> Result<Vec<epoll_event>, Errno> {
+        let start = Instant::now();
+        loop {
+            let own = self.changed.as_fd().as_raw_fd();
+            let mut files = vec![pollfd { fd: own, events: POLLIN, revents: 0 }];
+            for (&fd, member) in self.members().iter().filter(|(_, member)| !member.is_spent) {
+                files.push(pollfd { fd, events: (member.events & WAITED) as i16, revents: 0 });
+            }
+            let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            poll(&mut files, left)?;
+            if files[0].revents != 0 {
+                let _ = self.changed.read();
+            }
+            let found = self.found(&files[1..], most);
+            if !found.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// What was seen of members that are still there, and still ask for it.
+    fn found(&self, files: &[pollfd], most: usize) -> Vec<epoll_event> {
+        let mut members = self.members();
+        let mut found = Vec::new();
+        for file in files.iter().filter(|file| file.revents != 0) {
+            if file.revents & CLOSED != 0 {
+                // A closed file leaves its set (epoll(7)).
+                members.remove(&file.fd);
+                continue;
+            }
+            let Some(member) = members.get_mut(&file.fd).filter(|member| !member.is_spent) else {
+                continue;
+            };
+            if found.len() == most {
+                break;
+            }
+            member.is_spent = member.events & EPOLLONESHOT as u32 != 0;
+            found.push(epoll_event { events: file.revents as u16 as u32, u64: member.data });
+        }
+        found
+    }
+}
+
+fn create(flags: c_int) -> Result<c_int, Errno> {
+    if flags & !EPOLL_CLOEXEC != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let flags = if flags == 0 { EfdFlags::empty() } else { EfdFlags::EFD_CLOEXEC };
+    let changed = EventFd::from_flags(flags | EfdFlags::EFD_NONBLOCK);
+    let changed = changed.map_err(|errno| Errno::from_raw(errno as i32))?;
+    let number = changed.as_fd().as_raw_fd();
+    let set = Arc::new(Set { changed, members: Mutex::default() });
+    let mut sets = SETS.write().unwrap_or_else(PoisonError::into_inner);
+    sets.get_or_insert_default().insert(number, set);
+    Ok(number)
+}
+
+fn control(number: c_int, what: c_int, fd: c_int, event: Option<epoll_event>) -> Result<(), Errno> {
+    if fd < 0 {
+        return Err(Errno::EBADF);
+    }
+    if fd == number {
+        return Err(Errno::EINVAL);
+    }
+    let set = set_of(number)?;
+    let mut members = set.members();
+    let member =
+        event.map(|event| Member { events: event.events, data: event.u64, is_spent: false });
+    match (what, members.contains_key(&fd)) {
+        (EPOLL_CTL_ADD, true) => return Err(Errno::EEXIST),
+        (EPOLL_CTL_MOD | EPOLL_CTL_DEL, false) => return Err(Errno::ENOENT),
+        (EPOLL_CTL_ADD | EPOLL_CTL_MOD, _) => {
+            members.insert(fd, member.ok_or(Errno::EFAULT)?);
+        }
+        (EPOLL_CTL_DEL, true) => {
+            members.remove(&fd);
+        }
+        _ => return Err(Errno::EINVAL),
+    }
+    set.wake();
+    Ok(())
+}
+
+pub(crate) unsafe extern "C" fn repoll_create(flags: c_int) -> c_int {
+    create(flags).unwrap_or_else(minus_one)
+}
+
+pub(crate) unsafe extern "C" fn repoll_ctl(
+    number: c_int,
+    what: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    // SAFETY: C's contract: null, or an event.
+    let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    done(control(number, what, fd, event))
+}
+
+pub(crate) unsafe extern "C" fn repoll_wait(
+    number: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let Some(most) = usize::try_from(most).ok().filter(|most| *most > 0) else {
+        return minus_one(Errno::EINVAL);
+    };
+    match set_of(number).and_then(|set| set.wait(most, limit)) {
+        Ok(found) => {
+            // SAFETY: C's contract: room for `most` events.
+            unsafe { events.copy_from_nonoverlapping(found.as_ptr(), found.len()) };
+            found.len() as c_int
+        }
+        Err(errno) => minus_one(errno),
+    }
+}

@@ -1,0 +1,194 @@
+//! Unmodified programs of TCP on `librspreload.so`: two processes, each with a software HCA of its
+//! own on the loopback network. What the server sees of its client tells them apart: over RDMA the
+//! address of the client's device, over TCP the system's own.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{CStack, Run, run};
+
+/// Two addresses of the loopback network that no other test has: the server's and the client's.
+fn addresses() -> [String; 2] {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let (number, pid) = (NEXT.fetch_add(2, Ordering::Relaxed), std::process::id());
+    [number, number + 1].map(|last| format!("127.{}.{}.{last}", 64 | pid >> 8 & 0x3f, pid & 0xff))
+}
+
+/// A program on the library, on the device at this address.
+fn preloaded(program: impl AsRef<Path>, device: &str) -> Command {
+    let mut command = Command::new(program.as_ref());
+    command.env("LD_PRELOAD", common::built("librspreload.so"));
+    command.env("LD_LIBRARY_PATH", common::our_folder()).env("LC_ALL", "C");
+    command.env("UVERBS_DEVICE", format!("softhca@{device}"));
+    // The machine's own configuration is none of the test's.
+    command.env("RS_PRELOAD_CONFIG", "/dev/null");
+    command
+}
+
+/// The machine's Python itself, not a script that looks for one; or a stated skip.
+fn python() -> Option<PathBuf> {
+    let words = ["-c", "import sys; print(sys.executable, end='')"];
+    let asked = Command::new("python3").args(words).stderr(Stdio::null()).output();
+    let found = asked.ok().filter(|asked| asked.status.success());
+    if found.is_none() {
+        common::skip("no python3 here");
+    }
+    found.map(|asked| PathBuf::from(String::from_utf8(asked.stdout).unwrap()))
+}
+
+/// Runs both ends of Python's sockets; `with` may change each command.
+fn sockets(way: &str, with: impl Fn(&mut Command)) -> Option<([Run; 2], [String; 2])> {
+    let python = python()?;
+    let both = addresses();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/sockets.py");
+    let [server, client] = [("server", &both[0]), ("client", &both[1])].map(|(end, device)| {
+        let mut command = preloaded(&python, device);
+        command.arg(&script).args([way, end, &both[0]]);
+        with(&mut command);
+        command
+    });
+    Some((together(server, client), both))
+}
+
+fn together(mut server: Command, mut client: Command) -> [Run; 2] {
+    thread::scope(|scope| {
+        let server = scope.spawn(move || run(&mut server));
+        let client = run(&mut client);
+        [server.join().unwrap(), client]
+    })
+}
+
+/// All bytes came back, and the server saw its client at this address.
+#[track_caller]
+fn check([server, client]: [Run; 2], peer: &str) {
+    let (server, client) = (server.ok(), client.ok());
+    assert!(client.stdout.contains("the same"), "{client:?}");
+    let total = client.stdout.split_whitespace().last().unwrap();
+    assert_eq!(server.stdout.trim(), format!("echoed {total} for {peer}"), "{client:?}");
+}
+
+/// In calls that wait, by a copied descriptor and out of a file.
+#[test]
+fn pythons_sockets_move_bytes() {
+    let Some((runs, [_, client])) = sockets("plain", |_| {}) else { return };
+    check(runs, &client);
+}
+
+#[test]
+fn pythons_sockets_wait_by_select_poll_and_epoll() {
+    for way in ["select", "poll", "epoll"] {
+        let Some((runs, [_, client])) = sockets(way, |_| {}) else { return };
+        check(runs, &client);
+    }
+}
+
+/// librdmacm's epoll, which that of the preloaded library stands on, called by itself.
+#[test]
+fn calls_of_repoll_are_right_and_wrong() {
+    let Some(python) = python() else { return };
+    let mut command = preloaded(python, &addresses()[0]);
+    command.env_remove("LD_PRELOAD");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python/repoll.py"));
+    assert_eq!(run(&mut command).ok().stdout, "all as it should be\n");
+}
+
+/// The connection changes to RDMA in the child.
+#[test]
+fn a_forking_server_changes_at_the_first_byte() {
+    let with = |command: &mut Command| {
+        command.env("RDMAV_FORK_SAFE", "1");
+    };
+    let Some((runs, [_, client])) = sockets("forked", with) else { return };
+    check(runs, &client);
+}
+
+/// Where nobody listens by RDMA, the client connects by TCP.
+#[test]
+fn a_server_without_rdma_is_reached_by_tcp() {
+    let with = |command: &mut Command| {
+        if command.get_args().any(|word| word == "server") {
+            command.env_remove("LD_PRELOAD");
+        }
+    };
+    let Some((runs, _)) = sockets("plain", with) else { return };
+    check(runs, "127.0.0.1");
+}
+
+/// Lines of the configuration: other programs' sockets aren't taken, nor other families'.
+#[test]
+fn the_configuration_says_whose_sockets_are_taken() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rs-{}", std::process::id()));
+    for (lines, is_taken) in [
+        ("# others\niperf3 * * *\n", false),
+        ("python INET6 STREAM TCP\n", false),
+        ("python * DGRAM *\n", false),
+        ("Python AF_INET sock_stream *\n", true),
+        ("too few words\n", true),
+    ] {
+        std::fs::write(&file, lines).unwrap();
+        let with = |command: &mut Command| {
+            command.env("RS_PRELOAD_CONFIG", &file);
+        };
+        let Some((runs, [_, client])) = sockets("plain", with) else { return };
+        check(runs, if is_taken { &client } else { "127.0.0.1" });
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+/// A program of the distribution that has nothing to do with RDMA.
+fn program(stack: &CStack, path: &str, device: &str) -> Command {
+    let mut command = preloaded(stack.root().join(path), device);
+    // `our_folder` comes first.
+    let folders = std::iter::once(common::our_folder()).chain(stack.library_folders());
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
+    command
+}
+
+/// Waits until the server's device is there (proc(5), `/proc/net/udp`), which it opens to listen.
+fn wait_for(device: &str) {
+    let bytes = device.split('.').rev().map(|byte| byte.parse::<u8>().unwrap());
+    let hex: String = bytes.map(|byte| format!("{byte:02X}")).collect();
+    let start = Instant::now();
+    while !std::fs::read_to_string("/proc/net/udp").unwrap().contains(&format!("{hex}:12B7")) {
+        assert!(start.elapsed() < Duration::from_secs(60), "no device at {device}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    // It listens a moment later, and these programs ask once.
+    thread::sleep(Duration::from_millis(500));
+}
+
+#[test]
+fn netcat_and_iperf3_run_as_they_are() {
+    let Some(stack) = common::c_stack() else { return };
+    let [server, client] = addresses();
+    let mut listens = program(&stack, "bin/nc.openbsd", &server);
+    listens.args(["-l", "-v", &server, "7001"]);
+    let mut asks = program(&stack, "bin/nc.openbsd", &client);
+    asks.args(["-N", &server, "7001"]);
+    let [listened, _] = thread::scope(|scope| {
+        let listens = scope.spawn(move || run(&mut listens));
+        wait_for(&server);
+        let asked = run(&mut asks).ok();
+        [listens.join().unwrap().ok(), asked]
+    });
+    assert!(listened.stderr.contains(&client), "{listened:?}");
+
+    let [server, client] = addresses();
+    let mut serves = program(&stack, "usr/bin/iperf3", &server);
+    serves.args(["-s", "-1", "-B", &server]);
+    let mut asks = program(&stack, "usr/bin/iperf3", &client);
+    asks.args(["-c", &server, "-n", "2M"]);
+    let [_, asked] = thread::scope(|scope| {
+        let serves = scope.spawn(move || run(&mut serves));
+        wait_for(&server);
+        let asked = run(&mut asks).ok();
+        [serves.join().unwrap().ok(), asked]
+    });
+    assert!(asked.stdout.contains(&format!("local {client} port")), "{asked:?}");
+    assert!(asked.stdout.contains("2.00 MBytes"), "{asked:?}");
+}

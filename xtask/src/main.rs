@@ -12,6 +12,7 @@ mod debian;
 mod examples;
 mod fences;
 mod fuzz;
+mod installed;
 mod interleavings;
 mod judge;
 mod layouts;
@@ -89,8 +90,13 @@ enum Chore {
     },
     /// Pack every published crate, and look into the packages for licences and README.
     ///
-    /// Builds and sends nothing.
-    Packages,
+    /// Sends nothing.
+    Packages {
+        /// Build each from its packed files too, then install the command line from them, and look
+        /// at its manual and at what completes it in a shell. Takes minutes.
+        #[arg(long)]
+        build: bool,
+    },
     /// Run the examples, and compare what they print with what examples/README.md shows.
     Examples {
         /// Run this one only.
@@ -169,7 +175,13 @@ fn main() -> ExitCode {
         Chore::Fetch => return fetch(),
         Chore::Layouts { bless: false } => steps.step("layouts", layouts::check),
         Chore::Layouts { bless: true } => steps.step("layouts, blessed", layouts::bless),
-        Chore::Packages => steps.step("packages", package::check),
+        Chore::Packages { build } => {
+            steps.step("packages", package::check);
+            if build {
+                steps.step("packages, built", installed::build);
+                steps.step("packages, installed", installed::install);
+            }
+        }
         Chore::Examples { example, bless } => {
             steps.step("examples", || examples::check(example.as_deref(), bless));
         }

@@ -23,7 +23,7 @@ pub(crate) fn check() -> Outcome {
 }
 
 /// The workspace's crates that aren't marked `publish = false`.
-fn published() -> Result<Vec<String>, Outcome> {
+pub(crate) fn published() -> Result<Vec<String>, Outcome> {
     let text = output(&["metadata", "--no-deps", "--format-version", "1", "--offline"])?;
     let metadata: Value = serde_json::from_str(&text)
         .map_err(|error| Outcome::Failed(format!("cargo metadata: {error}")))?;
@@ -38,7 +38,7 @@ fn published() -> Result<Vec<String>, Outcome> {
     Ok(published.map(|(name, _)| (*name).to_owned()).collect())
 }
 
-fn pack(names: &[String]) -> Result<(), Outcome> {
+pub(crate) fn pack(names: &[String]) -> Result<(), Outcome> {
     let mut words = vec!["package", "--no-verify", "--offline", "--allow-dirty", "--quiet"];
     words.extend(names.iter().flat_map(|name| ["--package", name]));
     output(&words).map(drop)

@@ -7,7 +7,9 @@ mod book;
 mod c_abi;
 mod captures;
 mod compiler;
+mod container;
 mod counts;
+mod deb;
 mod debian;
 mod examples;
 mod fences;
@@ -20,6 +22,7 @@ mod minimal;
 mod msrv;
 mod package;
 mod pyverbs;
+mod root;
 mod sanitize;
 mod simulate;
 mod soak;
@@ -97,6 +100,10 @@ enum Chore {
         #[arg(long)]
         build: bool,
     },
+    /// Make Debian packages of the command line and of the libraries for C programs, in target/deb.
+    ///
+    /// Needs dpkg-deb and strip.
+    Deb(deb::Options),
     /// Run the examples, and compare what they print with what examples/README.md shows.
     Examples {
         /// Run this one only.
@@ -182,6 +189,7 @@ fn main() -> ExitCode {
                 steps.step("packages, installed", installed::install);
             }
         }
+        Chore::Deb(options) => deb::steps(&mut steps, &options),
         Chore::Examples { example, bless } => {
             steps.step("examples", || examples::check(example.as_deref(), bless));
         }

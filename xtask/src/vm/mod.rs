@@ -4,7 +4,7 @@
 mod binaries;
 mod boot;
 mod cpio;
-mod fetch;
+pub(crate) mod fetch;
 mod image;
 mod kernels;
 mod kit;

@@ -1,0 +1,118 @@
+//! A Debian of its own in a folder, in which commands run as in a container.
+//!
+//! Needs user namespaces (unshare(1)), and no privileges.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::apt::{create, failed, once, unpack};
+use crate::step::{Outcome, output};
+use crate::vm::fetch::bookworm;
+
+const MINUTES: Duration = Duration::from_secs(60);
+/// What every root has: shells, dpkg with what it runs, and setpriv(1).
+const BASE: [&str; 9] = [
+    "base-files",
+    "bash",
+    "coreutils",
+    "dash",
+    "diffutils",
+    "dpkg",
+    "grep",
+    "libc-bin",
+    "util-linux",
+];
+/// Shows the machine's `/proc`, `/dev` and `/sys` in the folder, and runs a command there without
+/// privileges.
+const ENTER: &str = "for at in proc dev sys; do mount --rbind /$at \"$0/$at\" || exit; done; \
+    exec chroot \"$0\" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all \"$@\"";
+
+/// Such a folder.
+#[derive(Debug)]
+pub(crate) struct Root(PathBuf);
+
+impl Root {
+    /// Debian 12 with these packages and all that they depend on; fetched unless it is there.
+    ///
+    /// # Errors
+    ///
+    /// A skip where there is no apt, no network or no user namespace.
+    pub(crate) fn fetch(folder: &Path, packages: &[&str]) -> Result<Self, Outcome> {
+        let mut probe = Command::new("unshare");
+        probe.args(["--map-root-user", "--mount", "true"]);
+        probe.stdin(Stdio::null()).stderr(Stdio::null());
+        if !probe.status().is_ok_and(|status| status.success()) {
+            return Err(Outcome::Skipped("no user namespaces here (unshare -r)".to_owned()));
+        }
+        let packages = [&BASE[..], packages].concat();
+        once(folder, &packages.join(" "), || {
+            println!("fetching {}", packages.join(" "));
+            let apt = bookworm()?;
+            apt.update();
+            let debs = apt.download_all(&packages, None)?;
+            unpack(&debs, folder)?;
+            note_as_installed(&debs, folder)?;
+            let _ = fs::remove_dir_all(debs);
+            Ok(())
+        })?;
+        Ok(Self(folder.to_owned()))
+    }
+
+    /// A command that runs in it.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("unshare");
+        // Whatever the command leaves running ends with it.
+        command.args(["--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
+        command.args(["sh", "-c", ENTER]).arg(&self.0).args(words);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+        command.env("HOME", "/tmp");
+        command
+    }
+
+    /// Copies a file into its `/tmp`, and gives the path there.
+    pub(crate) fn take(&self, file: &Path) -> Result<String, Outcome> {
+        let name = file.file_name().unwrap_or_default();
+        let to = self.0.join("tmp").join(name);
+        fs::copy(file, &to).map_err(|error| failed(file, &error))?;
+        Ok(format!("/tmp/{}", name.to_string_lossy()))
+    }
+
+    /// Where a path of it is on the machine.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path.trim_start_matches('/'))
+    }
+}
+
+/// Has dpkg know the packages, so that it checks what others depend on.
+fn note_as_installed(debs: &Path, root: &Path) -> Result<(), Outcome> {
+    let folder = root.join("var/lib/dpkg");
+    for part in ["info", "updates", "triggers"] {
+        create(&folder.join(part))?;
+    }
+    for at in ["proc", "dev", "sys", "tmp"] {
+        create(&root.join(at))?;
+    }
+    let mut status = String::new();
+    for deb in fs::read_dir(debs).map_err(|error| failed(debs, &error))?.flatten() {
+        if deb.path().extension().is_none_or(|end| end != "deb") {
+            continue;
+        }
+        let mut fields = Command::new("dpkg-deb");
+        fields.arg("--field").arg(deb.path());
+        let text = output(fields, MINUTES)?;
+        let value =
+            |name| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let mut name = value("Package: ").to_owned();
+        if value("Multi-Arch: ") == "same" {
+            name = format!("{name}:{}", value("Architecture: "));
+        }
+        let list = folder.join("info").join(format!("{name}.list"));
+        fs::write(&list, "").map_err(|error| failed(&list, &error))?;
+        status.push_str(&text.replacen('\n', "\nStatus: install ok installed\n", 1));
+        status.push('\n');
+    }
+    let path = folder.join("status");
+    fs::write(&path, status).map_err(|error| failed(&path, &error))
+}

@@ -53,6 +53,7 @@
 //! | `ibv_attach_mcast`, `ibv_detach_mcast` | [`QueuePair::attach`](crate::QueuePair::attach); a [`MulticastMembership`](crate::MulticastMembership) is dropped |
 //! | `mlx5dv_create_qp` of a DCI, of a DCT | [`QueuePairBuilder::dci`](crate::QueuePairBuilder::dci), [`Context::dc_target`](crate::Context::dc_target) |
 //! | `mlx5dv_dci_streams`, `mlx5dv_wr_set_dc_addr_stream`, `mlx5dv_dci_stream_id_reset` | [`QueuePairBuilder::streams`](crate::QueuePairBuilder::streams), [`DcDestination::on_stream`](crate::DcDestination::on_stream), [`QueuePair::reset_stream`](crate::QueuePair::reset_stream) |
+//! | `mlx5dv_dm_map_op_addr` | [`DeviceMemory::map_operation`](crate::DeviceMemory::map_operation) |
 //! | `mlx5dv_wr_set_dc_addr` | [`QueuePair::destination`](crate::QueuePair::destination), [`DcDestination`](crate::DcDestination) |
 //! | `ibv_modify_qp` | [`QueuePair::prepare`](crate::QueuePair::prepare) and [`connect`](crate::QueuePair::connect), or [`init`](crate::QueuePair::init), [`ready_to_receive`](crate::QueuePair::ready_to_receive), [`ready_to_send`](crate::QueuePair::ready_to_send), [`change`](crate::QueuePair::change), [`drain_sends`](crate::QueuePair::drain_sends), [`change_drained`](crate::QueuePair::change_drained), [`resume`](crate::QueuePair::resume), [`recover`](crate::QueuePair::recover), [`fail`](crate::QueuePair::fail), [`reset`](crate::QueuePair::reset); [`modify`](crate::QueuePair::modify) by mask |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::QueuePair::query) |

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use uverbs_core::error::{Error, OutOfRange};
 use uverbs_core::objects::dm::DmCore;
+use uverbs_core::objects::dm_operation::{DmOp, DmOperation};
 use uverbs_core::objects::mr::MrCore;
 use uverbs_core::provider::ContextOps;
 
@@ -73,6 +74,34 @@ impl DeviceMemory {
     #[doc(alias = "ibv_memcpy_from_dm")]
     pub fn read(&self, offset: usize, data: &mut [u8]) -> Result<(), Error> {
         self.core.read(offset, data)
+    }
+
+    /// Addresses of its own for an operation: there an access of the processor's changes the memory
+    /// in one step, also beside the device and other processors. Operands have one byte. They keep
+    /// the memory.
+    ///
+    /// ```
+    /// use uverbs::{DmOp, Error};
+    ///
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let memory = context.alloc_device_memory(64, 0)?;
+    /// match memory.map_operation(DmOp::INCREMENT) {
+    ///     Ok(increment) => increment.write(8, 5)?,
+    ///     // ConnectX has it, and the software HCA as a PCI device; in a process it sees no loads.
+    ///     Err(Error::Unsupported { .. }) => {}
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without this operation, or a kernel before Linux 5.14;
+    /// [`Error::Kernel`]; [`Error::System`].
+    #[doc(alias = "mlx5dv_dm_map_op_addr")]
+    pub fn map_operation(&self, op: DmOp) -> Result<DmOperation, Error> {
+        // No other driver has device memory.
+        crate::mlx5::map_operation(&self.core, op)
     }
 
     /// The kernel's handle, for commands of your own.

@@ -224,6 +224,7 @@ pub use uverbs_core::memory::window::MemoryWindow;
 pub use uverbs_core::objects::clock::{ClockReading, DeviceClock};
 #[doc(inline)]
 pub use uverbs_core::objects::counters::FlowCount;
+pub use uverbs_core::objects::dm_operation::{DmOp, DmOperation};
 /// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with
 /// others:
 ///

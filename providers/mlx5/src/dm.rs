@@ -1,4 +1,5 @@
-//! Device memory: where the driver maps it (rdma-core `verbs.c`, `alloc_dm_memic`).
+//! Device memory: where the driver maps it (rdma-core `verbs.c`, `alloc_dm_memic`), and operations
+//! on it (`_mlx5dv_dm_map_op_addr`).
 //!
 //! # Safety
 //!
@@ -7,15 +8,20 @@
 
 use std::sync::Arc;
 
+use uverbs_core::errno::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::page_size;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::dm::DmCore;
+use uverbs_core::objects::dm_operation::{DmOp, DmOperation};
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
-    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_MMAP_DEVICE_MEM, MLX5_IB_UAPI_DM_TYPE_MEMIC,
-    mmap_offset,
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE,
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, MLX5_IB_METHOD_DM_MAP_OP_ADDR,
+    MLX5_IB_MMAP_DEVICE_MEM, MLX5_IB_UAPI_DM_TYPE_MEMIC, mmap_offset,
 };
+use uverbs_kernel_abi::objects::UVERBS_OBJECT_DM;
 
 const VERB: &str = "alloc_dm";
 
@@ -57,4 +63,41 @@ pub(crate) fn alloc(
     let start = u64::from_ne_bytes(start) as usize % page;
     // SAFETY: just made and mapped, and nobody else has its number.
     unsafe { DmCore::new(Arc::clone(core), handle, len, start, map) }
+}
+
+/// Gives device memory the addresses of an operation. Since Linux 5.14.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] of a device without this operation, or an older kernel; else the kernel's
+/// refusal.
+#[doc(alias = "mlx5dv_dm_map_op_addr")]
+pub fn map_operation(dm: &Arc<DmCore>, op: DmOp) -> Result<DmOperation, Error> {
+    const VERB: &str = "dm_map_op_addr";
+    let (mut start, mut index) = ([0; 8], [0; 2]);
+    let (request, uverbs) = ([op.raw()], dm.context().uverbs());
+    let command = uverbs
+        .command(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR)
+        .handle_in(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE, dm.handle())
+        .input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, &request)
+        .output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, &mut start)
+        .output(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, &mut index);
+    // SAFETY: a handle and a number.
+    let sent = unsafe { command.send(&**uverbs.door(), VERB) };
+    sent.map_err(|error| match error.to_errno() {
+        Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => {
+            let what = format!("operation {} on device memory", op.raw());
+            Error::Unsupported { verb: VERB, what }
+        }
+        _ => error,
+    })?;
+    let page = page_size();
+    let index = u16::from_ne_bytes(index).into();
+    let offset = mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index, page as u64);
+    let map = uverbs.door().mmap(dm.len().next_multiple_of(page), offset);
+    let what = "mmap of an operation on device memory";
+    let map = map.map_err(|errno| Error::System { what, errno })?;
+    let start = u64::from_ne_bytes(start) as usize % page;
+    // SAFETY: just mapped, for this memory.
+    unsafe { DmOperation::new(Arc::clone(dm), op, start, map) }
 }

@@ -69,6 +69,7 @@ pub use context::Context;
 pub use cq::Cq;
 pub use cqe::Cqe;
 pub use dct::ready_target;
+pub use dm::map_operation;
 pub use pieces::Begun;
 pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
 pub use rq::{RecvCursor, Rq};

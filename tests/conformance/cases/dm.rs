@@ -19,6 +19,7 @@ const REG: &str = "core/uverbs_std_types_mr.c:UVERBS_METHOD_DM_MR_REG";
 const FREE: &str = "core/uverbs_std_types_dm.c:uverbs_free_dm";
 const MMAP: &str = "core/ib_core_uverbs.c:rdma_user_mmap_entry_get_pgoff";
 const REREG: &str = "core/uverbs_cmd.c:ib_uverbs_rereg_mr";
+const OPERATION: &str = "hw/mlx5/dm.c:MLX5_IB_METHOD_DM_MAP_OP_ADDR";
 const DMABUF: &str = "core/uverbs_std_types_mr.c:UVERBS_METHOD_REG_DMABUF_MR";
 /// soft-RoCE has no such memory.
 const ONLY: &str = "device memory is mlx5's";
@@ -79,6 +80,15 @@ pub(crate) fn query(rig: &Rig) -> Cmd {
         .output(&rig.memory, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, 8)
 }
 
+/// DM.MAP_OP_ADDR of an operation.
+fn map_operation(rig: &Rig, dm: u32, op: u8) -> Cmd {
+    rig.cmd(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR)
+        .handle(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE, dm)
+        .input(&rig.memory, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, &op)
+        .output(&rig.memory, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, 8)
+        .output(&rig.memory, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, 2)
+}
+
 /// DM.FREE.
 pub(crate) fn free(rig: &Rig) -> Cmd {
     rig.destroy(UVERBS_OBJECT_DM, new(rig).expect("device memory").0)
@@ -112,6 +122,17 @@ fn allocations() -> Vec<Case> {
         with("aligned as far as it goes", MEMIC, Want::Ok, 64, 12),
         with("aligned further", MEMIC, EINVAL, 64, 13),
         with("aligned by no number", MEMIC, EINVAL, 64, u32::MAX),
+        case("device memory", "an operation that none has", OPERATION, EOPNOTSUPP, |rig| {
+            let (dm, _) = new(rig)?;
+            rig.run(&map_operation(rig, dm, 31))
+        }),
+        case("device memory", "an operation of no bit", OPERATION, EOPNOTSUPP, |rig| {
+            let (dm, _) = new(rig)?;
+            rig.run(&map_operation(rig, dm, 200))
+        }),
+        case("device memory", "an operation on a domain", OPERATION, EINVAL, |rig| {
+            rig.run(&map_operation(rig, rig.pd(), 0))
+        }),
         kind(MLX5_IB_UAPI_DM_TYPE_MEMIC, Want::Ok),
         kind(4, EOPNOTSUPP),
         case("device memory", "its mapping", MMAP, Want::Is("4096"), |rig| {

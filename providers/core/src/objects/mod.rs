@@ -7,6 +7,7 @@ pub mod context;
 pub mod counters;
 pub mod cq;
 pub mod dm;
+pub mod dm_operation;
 pub mod event;
 pub mod flow;
 pub mod mr;

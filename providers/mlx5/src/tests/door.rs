@@ -66,6 +66,8 @@ pub(crate) struct Door {
     pub(crate) sent: Mutex<Vec<Sent>>,
     /// Numbers of the pages given out, oldest first.
     pub(crate) pages: Mutex<Vec<u32>>,
+    /// Mappings, oldest first: bytes and offset.
+    pub(crate) maps: Mutex<Vec<(usize, u64)>>,
     next: Mutex<u32>,
 }
 
@@ -94,6 +96,7 @@ impl Door {
             }),
             sent: Mutex::default(),
             pages: Mutex::default(),
+            maps: Mutex::default(),
             next: Mutex::new(1),
         })
     }
@@ -208,6 +211,10 @@ unsafe impl UverbsDoor for Door {
                     &(answers.page_id + number).to_ne_bytes(),
                 );
             }
+            (UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR) => {
+                answer(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, &0x12_3040u64.to_ne_bytes());
+                answer(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, &0x305u16.to_ne_bytes());
+            }
             (UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE) => {
                 new_handle = Some(UVERBS_ATTR_CREATE_CQ_HANDLE);
                 answer(UVERBS_ATTR_CREATE_CQ_RESP_CQE, &sent.bytes(UVERBS_ATTR_CREATE_CQ_CQE)[..4]);
@@ -228,7 +235,8 @@ unsafe impl UverbsDoor for Door {
         Ok(())
     }
 
-    fn mmap(&self, len: usize, _offset: u64) -> Result<Pages, Errno> {
+    fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
+        self.maps.lock().unwrap().push((len, offset));
         Pages::anonymous(len)
     }
 }

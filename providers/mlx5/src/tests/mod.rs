@@ -11,6 +11,8 @@ mod create;
 mod datagram;
 #[cfg(test)]
 mod dc;
+#[cfg(test)]
+mod dm;
 mod door;
 pub(crate) mod fixture;
 #[cfg(test)]

@@ -8,9 +8,9 @@ use nix::unistd::ftruncate;
 use uverbs_core::memory::pages::Pages;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
-    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE,
-    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX,
-    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
+    MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP,
+    MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH,
+    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
     MLX5_IB_UAPI_DM_TYPE_HEADER_MODIFY_PATTERN_SW_ICM as LAST_TYPE, MLX5_IB_UAPI_DM_TYPE_MEMIC,
 };
 use uverbs_kernel_abi::mr::{
@@ -91,6 +91,13 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, &index)?;
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &0u64)?;
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &asked)
+}
+
+/// DM.MAP_OP_ADDR of mlx5: the device has no operations (capability `memic_operations`), since
+/// nothing sees a processor's loads of memory in its own process.
+pub(crate) fn map_operation(call: &mut Call<'_>) -> Result<(), Errno> {
+    let _: u8 = call.input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// MR.DM_MR_REG (`uverbs_std_types_mr.c`, `mlx5_ib_reg_dm_mr`).

@@ -40,6 +40,7 @@ use uverbs_core::provider::{
 };
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::layout::KeyLayout;
+use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
@@ -161,6 +162,22 @@ macro_rules! any {
                         let sq = unsafe { any!(@same self, $variant) };
                         // SAFETY: the caller's promise.
                         unsafe { sq.rekey(at, wr, op) }
+                    })+
+                }
+            }
+
+            unsafe fn place(
+                &mut self,
+                at: &mut AnySqCursor,
+                wr: Wr,
+                op: &PlaceOp,
+            ) -> Result<u32, PostError> {
+                match at {
+                    $(AnySqCursor::$variant(at) => {
+                        // SAFETY: the cursor came from this queue, says the caller.
+                        let sq = unsafe { any!(@same self, $variant) };
+                        // SAFETY: the caller's promise.
+                        unsafe { sq.place(at, wr, op) }
                     })+
                 }
             }

@@ -94,6 +94,7 @@ mod null_region;
 mod on_thread;
 mod paging;
 mod pd;
+mod placement;
 pub mod provider;
 mod qp;
 mod raw_packet;
@@ -250,6 +251,7 @@ pub use uverbs_core::provider::{CqeSize, Notify, PacketInfo};
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 pub use uverbs_core::queues::layout::{Block, KeyLayout, KeyParts};
+pub use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 pub use uverbs_core::queues::work::{
     Checksums, Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind, Wr,
 };

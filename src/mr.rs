@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 
-use uverbs_core::attr::AccessFlags;
+use uverbs_core::attr::{AccessFlags, DeviceCaps};
+use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::mr::MrMemory;
 use uverbs_core::error::Error;
 use uverbs_core::memory::exposed::ExposedMemory;
@@ -273,7 +274,7 @@ impl ProtectionDomain {
     ///
     /// [`Error::Limit`] for no bytes; [`Error::Memlock`]; the kernel's refusal: `EFAULT` for memory
     /// that isn't mapped or, with local write, not writable; `EINVAL` for remote write or atomic
-    /// without local write.
+    /// without local write; [`Error::Unsupported`] for a right to FLUSH that the device lacks.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -350,9 +351,29 @@ impl ProtectionDomain {
         let uverbs = self.core().context().uverbs();
         let start = addr.expose_provenance() as u64;
         // SAFETY: the caller's promise.
-        let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }?;
+        let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }
+            .map_err(|error| named(uverbs, access, error))?;
         // SAFETY: the kernel just made it, and nobody else has its number.
         Ok(unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) })
+    }
+}
+
+/// Names the right to FLUSH that the device lacks, if it does: kernels before 6.2 answer `EINVAL`.
+#[cold]
+fn named(uverbs: &Uverbs, access: AccessFlags, error: Error) -> Error {
+    let rights = [
+        (AccessFlags::FLUSH_GLOBAL, DeviceCaps::FLUSH_GLOBAL, "FLUSH_GLOBAL"),
+        (AccessFlags::FLUSH_PERSISTENT, DeviceCaps::FLUSH_PERSISTENT, "FLUSH_PERSISTENT"),
+    ];
+    let asked = rights.iter().filter(|(right, ..)| access.contains(*right));
+    let caps = || uverbs.query_device_ex(&mut []).map(|device| device.caps_ex);
+    let lacks = |cap| caps().is_ok_and(|caps| !caps.contains(cap));
+    match asked.clone().find(|(_, cap, _)| lacks(*cap)) {
+        Some((.., name)) => {
+            let what = format!("the right {name} (soft-RoCE has FLUSH from Linux 6.2 on)");
+            Error::Unsupported { verb: "reg_mr", what }
+        }
+        None => error,
     }
 }
 

@@ -9,9 +9,9 @@ use uverbs_core::provider::{Decoded, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 
 use crate::sys::{
-    IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_FETCH_ADD, IBV_WC_GRH,
-    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND,
-    IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
+    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_FETCH_ADD,
+    IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
 };
 
 /// `IBV_WC_*` of a status.
@@ -42,6 +42,8 @@ fn opcode(completed: Completed) -> u32 {
         Completed::CompareSwap => IBV_WC_COMP_SWAP,
         Completed::FetchAdd => IBV_WC_FETCH_ADD,
         Completed::Rekey => IBV_WC_BIND_MW,
+        Completed::Flush => IBV_WC_FLUSH,
+        Completed::AtomicWrite => IBV_WC_ATOMIC_WRITE,
         Completed::Recv => IBV_WC_RECV,
         Completed::RecvWriteImm => IBV_WC_RECV_RDMA_WITH_IMM,
         _ => IBV_WC_DRIVER1,

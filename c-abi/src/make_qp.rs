@@ -9,6 +9,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use uverbs::SendOpSet;
+use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
 use uverbs_core::attr::QpType;
 use uverbs_core::error::Error;
@@ -28,6 +29,8 @@ use crate::sys::{Cond, Mutex, ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv
 use crate::xrcd::Xrcd;
 use crate::{wr, xrc_target};
 
+/// `IBV_QPT_RC`.
+const RC: u32 = 2;
 /// Those that aren't implemented.
 const RAW_PACKET: u32 = 8;
 const DRIVER: u32 = 0xff;
@@ -35,7 +38,7 @@ const DRIVER: u32 = 0xff;
 /// The transport service of a number of `enum ibv_qp_type`.
 fn service(qp_type: u32) -> Result<QpType, Error> {
     match qp_type {
-        2 => Ok(QpType::Rc),
+        RC => Ok(QpType::Rc),
         3 => Ok(QpType::Uc),
         UD => Ok(QpType::Ud),
         XRC_SEND => Ok(QpType::XrcIni),
@@ -145,13 +148,25 @@ const SEND_OPS: [(u64, SendOpSet); 5] = [
     (1 << 7 | 1 << 8, SendOpSet::REKEY),
 ];
 
-/// The operations of a mask; `None` if there is one that isn't posted here.
-fn send_ops(mask: u64) -> Option<SendOpSet> {
+/// `IBV_QP_EX_WITH_FLUSH` and `IBV_QP_EX_WITH_ATOMIC_WRITE`, which take no room of a queue's own.
+const PLACES: u64 = 1 << 11 | 1 << 12;
+
+/// The operations of a mask; `None` if there is one that isn't posted here, or that the provider
+/// lacks. rdma-core's takes FLUSH and ATOMIC WRITE from each connected queue of soft-RoCE
+/// (`rxe.c`, `RXE_SUP_RC_QP_SEND_OPS_FLAGS`).
+fn send_ops(mask: u64, places: bool) -> Option<SendOpSet> {
+    let mask = if places { mask & !PLACES } else { mask };
     let known = SEND_OPS.iter().fold(0, |all, (bits, _)| all | bits);
     let of = |all: SendOpSet, (bits, ops): &(u64, SendOpSet)| {
         if mask & bits == 0 { all } else { all | *ops }
     };
     (mask & !known == 0).then(|| SEND_OPS.iter().fold(SendOpSet::empty(), of))
+}
+
+/// Whether queue pairs of this type have FLUSH and ATOMIC WRITE; posts are refused where the kernel
+/// is too old for them.
+fn places(pd: &Pd, qp_type: u32) -> bool {
+    qp_type == RC && matches!(pd.context().ops(), AnyContext::Rxe(_))
 }
 
 /// # Safety
@@ -174,7 +189,9 @@ unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp,
     }
     let mut ops = None;
     if has(ATTR_SEND_OPS) {
-        ops = send_ops(attr.send_ops_flags);
+        // SAFETY: C's contract.
+        let places = unsafe { places(Pd::of(attr.pd), attr.qp_type) };
+        ops = send_ops(attr.send_ops_flags, places);
         if ops.is_none() {
             return refuse(Errno::EOPNOTSUPP);
         }

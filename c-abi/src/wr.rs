@@ -13,6 +13,7 @@
 use std::ffi::{c_int, c_void};
 
 use uverbs_core::Errno;
+use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, Remote, SendOp, Sge, Wr};
 
 use crate::ah::Ah;
@@ -54,8 +55,8 @@ fn table<S: Sends, const TO: bool>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_start: Some(start::<S, TO>),
         wr_complete: Some(complete::<S>),
         wr_abort: Some(abort::<S>),
-        wr_atomic_write: None,
-        wr_flush: None,
+        wr_atomic_write: Some(atomic_write::<S>),
+        wr_flush: Some(flush::<S>),
     }
 }
 
@@ -276,6 +277,58 @@ unsafe extern "C" fn bind_mw<S: Sends>(
 unsafe extern "C" fn local_inv<S: Sends>(q: *const ibv_qp_ex, key: u32) {
     // SAFETY: C's contract.
     unsafe { rekey::<S>(q, &Rekey::Invalidate { key }) }
+}
+
+/// FLUSH or ATOMIC WRITE; there is nothing to be set behind it.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn place<S: Sends>(qp: *const ibv_qp_ex, op: Result<PlaceOp, PostError>) {
+    // SAFETY: C's contract; the program wrote the two members before.
+    let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let Side { sq, build } = side;
+    let Some(at) = &mut build.at else { return };
+    build.begun = None;
+    let wr = Wr { id, flags: flags(c_flags | of.signal()) };
+    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
+    if let Err(error) = op.and_then(|op| unsafe { sq.place(at, wr, &op) }) {
+        build.fail(error);
+    }
+}
+
+unsafe extern "C" fn atomic_write<S: Sends>(
+    q: *const ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    data: *const c_void,
+) {
+    // SAFETY: C's contract: eight bytes.
+    let data = unsafe { data.cast::<[u8; 8]>().read_unaligned() };
+    // SAFETY: C's contract.
+    unsafe { place::<S>(q, Ok(PlaceOp::AtomicWrite { remote: Remote { addr, rkey }, data })) }
+}
+
+unsafe extern "C" fn flush<S: Sends>(
+    q: *const ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    len: usize,
+    types: u8,
+    level: u8,
+) {
+    let op = || {
+        let types = PlacementTypes::from_bits(types).ok_or(PostError::BadData)?;
+        let level = match level {
+            0 => FlushLevel::Range,
+            1 => FlushLevel::Region,
+            _ => return Err(PostError::BadData),
+        };
+        let len = u32::try_from(len).map_err(|_| PostError::MessageTooLong)?;
+        Ok(PlaceOp::Flush { remote: Remote { addr, rkey }, len, types, level })
+    };
+    // SAFETY: C's contract.
+    unsafe { place::<S>(q, op()) }
 }
 
 unsafe extern "C" fn set_sge<S: Sends, const TO: bool>(

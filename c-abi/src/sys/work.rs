@@ -28,6 +28,8 @@ pub const IBV_WC_RDMA_READ: u32 = 2;
 pub const IBV_WC_COMP_SWAP: u32 = 3;
 pub const IBV_WC_FETCH_ADD: u32 = 4;
 pub const IBV_WC_BIND_MW: u32 = 5;
+pub const IBV_WC_FLUSH: u32 = 8;
+pub const IBV_WC_ATOMIC_WRITE: u32 = 9;
 pub const IBV_WC_DRIVER1: u32 = 135;
 pub const IBV_WC_RECV: u32 = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: u32 = 129;
@@ -174,6 +176,6 @@ pub struct ibv_qp_ex {
     pub wr_start: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
     pub wr_complete: Option<unsafe extern "C" fn(*const ibv_qp_ex) -> c_int>,
     pub wr_abort: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
-    pub wr_atomic_write: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
-    pub wr_flush: Option<unsafe extern "C" fn(*const ibv_qp_ex)>,
+    pub wr_atomic_write: Option<unsafe extern "C" fn(*const ibv_qp_ex, u32, u64, *const c_void)>,
+    pub wr_flush: Option<unsafe extern "C" fn(*const ibv_qp_ex, u32, u64, usize, u8, u8)>,
 }

@@ -26,7 +26,7 @@ use crate::{Ah, Cq, Rxe};
 pub struct Context {
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
-    device: DeviceAttr,
+    pub(crate) device: DeviceAttr,
     pub(crate) core: Arc<ContextCore>,
 }
 

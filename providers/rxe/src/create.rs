@@ -300,6 +300,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
         room: Room { max_sge: cap.max_send_sge, max_inline: cap.max_inline_data },
         rekeys: init.qp_type != QpType::Ud
             && init.send_ops.is_some_and(|ops| ops.contains(SendOpSet::REKEY)),
+        places: (init.qp_type == QpType::Rc).then_some(context.device.caps_ex),
         shared: Arc::clone(&shared),
         kick: kick.clone(),
         qpn: created.qpn,

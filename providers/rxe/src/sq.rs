@@ -12,9 +12,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_core::Errno;
+use uverbs_core::attr::DeviceCaps;
 use uverbs_core::commands::kick::is_gone;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::{PostsWhole, SendOps};
+use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::token::{Queue, Token, is_before};
@@ -56,6 +58,8 @@ pub struct Sq {
     max_wr: u32,
     /// Whether it was made for work requests that change keys.
     rekeys: bool,
+    /// What it may post of FLUSH and ATOMIC WRITE; `None` of a transport without.
+    places: Option<DeviceCaps>,
     /// One past the highest element that may hold a buffer; the producer index unless a batch was
     /// forgotten.
     marked: u32,
@@ -90,6 +94,8 @@ pub(crate) struct SqParts {
     pub(crate) room: Room,
     /// Whether it is made for work requests that change keys.
     pub(crate) rekeys: bool,
+    /// What the device can, if the transport has FLUSH and ATOMIC WRITE.
+    pub(crate) places: Option<DeviceCaps>,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) kick: Kick,
     pub(crate) qpn: u32,
@@ -128,6 +134,7 @@ impl Sq {
             room: parts.room,
             max_wr: parts.max_wr,
             rekeys: parts.rekeys,
+            places: parts.places,
             marked: 0,
             shared: parts.shared,
             kick: parts.kick,
@@ -237,6 +244,33 @@ impl Sq {
         Ok(slot)
     }
 
+    /// Writes a FLUSH or an ATOMIC WRITE.
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::place`]; the slot is the cursor's.
+    #[inline(never)]
+    unsafe fn write_place(&mut self, slot: u32, wr: Wr, op: PlaceOp) -> Result<u32, PostError> {
+        let has = self.places.ok_or(PostError::BadOperation)?;
+        // A kernel that doesn't know the opcode looks it up beyond its table (before Linux 6.2,
+        // `rxe_req.c:wr_opcode_mask`).
+        if !has.contains(op.needs()) {
+            return Err(PostError::NotOnDevice);
+        }
+        wqe::check_place(&op, self.room)?;
+        if !is_before(slot, self.limit) {
+            self.make_room(slot)?;
+        }
+        let user_index = self.shared.user_index.value();
+        let token = Token { user_index, queue: Queue::Send, index: slot }.pack();
+        // SAFETY: behind the published index and before the limit: the element is ours, and
+        // `check_place` saw that it has room.
+        unsafe { wqe::write_place(self.ring.element(slot), token, wr.flags, &op) };
+        // SAFETY: the slot is of an element that is free; this is the only poster.
+        unsafe { self.shared.send.slots().put(slot, wr.id, slot.wrapping_add(1)) };
+        Ok(slot)
+    }
+
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
@@ -317,6 +351,19 @@ unsafe impl SendOps for Sq {
     unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
         // SAFETY: the caller's promise.
         let slot = unsafe { self.write_rekey(at.pi, wr, *op) }?;
+        at.pi = slot.wrapping_add(1);
+        Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn place(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: &PlaceOp,
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.write_place(at.pi, wr, *op) }?;
         at.pi = slot.wrapping_add(1);
         Ok(slot)
     }

@@ -20,6 +20,9 @@ use zerocopy::{FromZeros, IntoBytes};
 /// Set in the opcode of a receive (kernel `ib_verbs.h`, `enum ib_wc_opcode`).
 const IB_WC_RECV: u32 = 1 << 7;
 const IB_WC_RECV_RDMA_WITH_IMM: u32 = IB_WC_RECV + 1;
+/// Linux 6.2, `enum ib_uverbs_wc_opcode`.
+const IB_WC_FLUSH: u32 = 8;
+const IB_WC_ATOMIC_WRITE: u32 = 9;
 /// A key was invalidated (kernel `ib_verbs.h`, `enum ib_wc_flags`).
 const IB_WC_WITH_INVALIDATE: u32 = 1 << 2;
 
@@ -166,6 +169,8 @@ impl View for Wc<'_> {
             (false, abi::IB_UVERBS_WC_COMP_SWAP) => Completed::CompareSwap,
             (false, abi::IB_UVERBS_WC_FETCH_ADD) => Completed::FetchAdd,
             (false, abi::IB_UVERBS_WC_BIND_MW | abi::IB_UVERBS_WC_LOCAL_INV) => Completed::Rekey,
+            (false, IB_WC_FLUSH) => Completed::Flush,
+            (false, IB_WC_ATOMIC_WRITE) => Completed::AtomicWrite,
             (_, other) => Completed::Other(u8::try_from(other).unwrap_or(u8::MAX)),
         })
     }
@@ -183,6 +188,7 @@ impl View for Wc<'_> {
         }
         match (self.is_recv, self.entry.opcode()) {
             (false, abi::IB_UVERBS_WC_SEND | abi::IB_UVERBS_WC_RDMA_WRITE) => 0,
+            (false, IB_WC_FLUSH | IB_WC_ATOMIC_WRITE) => 0,
             _ => self.entry.byte_len(),
         }
     }

@@ -10,6 +10,7 @@
 //! allowed.
 #![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
 
+use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::rxe::{
     rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_mw,
@@ -20,6 +21,11 @@ use uverbs_kernel_abi::wc as abi;
 /// The longest message, in bytes: one less than IBTA's (vol 1, 9.7.7), since the kernel keeps
 /// lengths in an `int` (kernel `rxe_req.c:rxe_requester`). It checks its own users' messages only.
 const MAX_MESSAGE: u64 = (1 << 31) - 1;
+/// Linux 6.2, `enum ib_uverbs_wr_opcode`.
+const IB_WR_FLUSH: u32 = 14;
+const IB_WR_ATOMIC_WRITE: u32 = 15;
+/// Bytes of an ATOMIC WRITE.
+const ATOMIC_WRITE: usize = 8;
 /// Where a send's list or inline data begins.
 pub(crate) const SEND_HEAD: usize = size_of::<rxe_send_wqe>();
 /// Where a receive's list begins.
@@ -176,6 +182,63 @@ pub(crate) fn rekey_head(token: u64, flag: SendFlags, op: &Rekey) -> rxe_send_wq
         }
     }
     rxe_send_wqe { wr, ..Default::default() }
+}
+
+/// The element of a FLUSH, or of an ATOMIC WRITE, whose bytes stand where a list would
+/// (`rdma_user_rxe.h`, `flush` and `atomic_wr`; rdma-core `rxe.c`, `wr_flush` and
+/// `wr_atomic_write`, which leaves the length beside the FLUSH's key 0).
+pub(crate) fn place_head(token: u64, flag: SendFlags, op: &PlaceOp) -> rxe_send_wqe {
+    let mut wr = rxe_send_wr { wr_id: token, send_flags: flags(flag, false), ..Default::default() };
+    let (iova, bytes) = match *op {
+        PlaceOp::Flush { remote, len, types, level } => {
+            wr.opcode = IB_WR_FLUSH;
+            wr.wr[..8].copy_from_slice(&remote.addr.to_ne_bytes());
+            wr.wr[12..16].copy_from_slice(&remote.rkey.to_ne_bytes());
+            (wr.wr[16], wr.wr[17]) = (types.bits(), level as u8);
+            (remote.addr, len)
+        }
+        PlaceOp::AtomicWrite { remote, .. } => {
+            wr.opcode = IB_WR_ATOMIC_WRITE;
+            (set_remote(&mut wr, remote), ATOMIC_WRITE as u32)
+        }
+    };
+    let dma = rxe_dma_info { length: bytes, resid: bytes, ..Default::default() };
+    rxe_send_wqe { wr, iova, dma, ..Default::default() }
+}
+
+/// Whether one can be posted to elements with this room.
+pub(crate) fn check_place(op: &PlaceOp, room: Room) -> Result<(), PostError> {
+    match *op {
+        PlaceOp::Flush { types, .. } if types.is_empty() => Err(PostError::BadData),
+        PlaceOp::Flush { len, .. } if u64::from(len) > MAX_MESSAGE => {
+            Err(PostError::MessageTooLong)
+        }
+        PlaceOp::AtomicWrite { remote, .. } if remote.addr % ATOMIC_WRITE as u64 != 0 => {
+            Err(PostError::BadData)
+        }
+        PlaceOp::AtomicWrite { .. }
+            if room.max_sge == 0 && (room.max_inline as usize) < ATOMIC_WRITE =>
+        {
+            Err(PostError::InlineTooLong)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a FLUSH or an ATOMIC WRITE.
+///
+/// # Safety
+///
+/// `to` is an element of a ring that the program may write, aligned to eight bytes, of a queue with
+/// the room that [`check_place`] saw.
+pub(crate) unsafe fn write_place(to: *mut u8, token: u64, flag: SendFlags, op: &PlaceOp) {
+    let head = place_head(token, flag, op);
+    // SAFETY: an element has room for a head, and is aligned as it needs.
+    unsafe { to.cast::<rxe_send_wqe>().write(head) };
+    if let PlaceOp::AtomicWrite { data, .. } = op {
+        // SAFETY: there is room for eight bytes behind the head.
+        unsafe { write_bytes(to.wrapping_add(SEND_HEAD), data) };
+    }
 }
 
 fn set_remote(wr: &mut rxe_send_wr, remote: Remote) -> u64 {

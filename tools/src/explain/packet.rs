@@ -229,6 +229,13 @@ fn extensions(packet: &Packet<'_>, to: &mut Vec<Structure>) {
             format!("{:#08x}", x.src_qp.get()),
         )
     }));
+    to.extend(packet.feth().map(|x| {
+        Structure::new("FETH").at(3, "selectivity_level", x.level()).at(
+            3,
+            "placement_types",
+            format!("{:#x}", x.placement()),
+        )
+    }));
     to.extend(packet.reth().map(|x| {
         Structure::new("RETH")
             .at(0, "va", format!("{:#018x}", x.va.get()))

@@ -28,6 +28,12 @@ bitflags! {
         const ON_DEMAND = abi::IB_UVERBS_ACCESS_ON_DEMAND;
         /// The region is in huge pages (on demand only).
         const HUGETLB = abi::IB_UVERBS_ACCESS_HUGETLB;
+        /// The peer may FLUSH to where all of the host sees it (Linux 6.2; IBTA vol 1, annex A19).
+        #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
+        const FLUSH_GLOBAL = 1 << 8;
+        /// The peer may FLUSH to where it outlives a loss of power: memory of such a kind.
+        #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
+        const FLUSH_PERSISTENT = 1 << 9;
         /// The device may write out of order (PCI relaxed ordering). Optional: skipped by a device
         /// without it.
         const RELAXED_ORDERING = abi::IB_UVERBS_ACCESS_RELAXED_ORDERING;

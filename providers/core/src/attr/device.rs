@@ -60,6 +60,15 @@ bitflags! {
         const RAW_SCATTER_FCS = abi::IB_UVERBS_DEVICE_RAW_SCATTER_FCS;
         /// Pads its PCI writes to cache lines.
         const PCI_WRITE_END_PADDING = abi::IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING;
+        /// FLUSH to where all of the host sees it (Linux 6.2).
+        #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_GLOBAL")]
+        const FLUSH_GLOBAL = 1 << 38;
+        /// FLUSH to where it outlives a loss of power (Linux 6.2).
+        #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_PERSISTENT")]
+        const FLUSH_PERSISTENT = 1 << 39;
+        /// ATOMIC WRITE (Linux 6.2).
+        #[doc(alias = "IB_UVERBS_DEVICE_ATOMIC_WRITE")]
+        const ATOMIC_WRITE = 1 << 40;
         /// Capabilities that have no name here.
         const _ = !0;
     }

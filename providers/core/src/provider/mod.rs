@@ -26,6 +26,7 @@ use crate::objects::ah::AhCore;
 use crate::objects::context::ContextCore;
 use crate::objects::srq::SrqCore;
 use crate::queues::layout::KeyLayout;
+use crate::queues::placement::PlaceOp;
 use crate::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
@@ -239,6 +240,28 @@ pub unsafe trait SendOps: Debug + Send {
     /// more than 2 GiB.
     unsafe fn rekey(&mut self, at: &mut Self::Cursor, wr: Wr, op: &Rekey)
     -> Result<u32, PostError>;
+
+    /// Writes a FLUSH or an ATOMIC WRITE.
+    ///
+    /// # Safety
+    ///
+    /// The queue pair is not destroyed, and the cursor comes from the last
+    /// [`begin`](SendOps::begin) of this queue.
+    ///
+    /// # Errors
+    ///
+    /// The cursor is then as before. [`PostError::NotOnDevice`] of a device without;
+    /// [`PostError::BadOperation`] of a transport without; [`PostError::BadData`] for a FLUSH of no
+    /// placement type, or an address of an ATOMIC WRITE that isn't a multiple of eight.
+    unsafe fn place(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        op: &PlaceOp,
+    ) -> Result<u32, PostError> {
+        let _ = (at, wr, op);
+        Err(PostError::NotOnDevice)
+    }
 
     /// Writes a work request that gives an indirect key its parts. The next one begins only when it
     /// is carried out.

@@ -21,6 +21,10 @@ pub enum Completed {
     #[doc(alias = "IBV_WC_BIND_MW")]
     #[doc(alias = "IBV_WC_LOCAL_INV")]
     Rekey,
+    /// A FLUSH.
+    Flush,
+    /// An ATOMIC WRITE.
+    AtomicWrite,
     /// A receive that took a SEND.
     Recv,
     /// A receive that an RDMA WRITE with immediate data used up.

@@ -6,6 +6,7 @@ pub(crate) mod inbox;
 mod interleavings;
 pub mod known;
 pub mod layout;
+pub mod placement;
 pub mod shared;
 pub mod slot;
 pub mod slots;

@@ -278,7 +278,8 @@ pub enum PostError {
     /// More bytes than a message may have.
     MessageTooLong,
     /// READs and atomics have an answer, so they can't be inline; atomics need eight bytes for it.
-    /// A window is bound to a byte at least, with remote rights only.
+    /// A window is bound to a byte at least, with remote rights only. A FLUSH has a placement type,
+    /// an ATOMIC WRITE an address that is a multiple of eight.
     BadData,
     /// The buffer was registered in another protection domain.
     ForeignBuffer,
@@ -288,6 +289,8 @@ pub enum PostError {
     /// destination; or the queue wasn't made for it (binding windows, invalidating keys), or brings
     /// data in its completions, which can't be copied to an indirect key.
     BadOperation,
+    /// The device doesn't have this operation: FLUSH, ATOMIC WRITE.
+    NotOnDevice,
     /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some
     /// devices want in the work request.
     ShortPacket,
@@ -304,8 +307,8 @@ impl PostError {
     /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
     ///
     /// `ENOMEM` for a full queue, a list too long and inline data too long; `EIO` for a device that
-    /// is gone; `EAGAIN` for a doorbell that the kernel refuses; `EINVAL` for the rest, some of
-    /// which C leaves to the device.
+    /// is gone; `EAGAIN` for a doorbell that the kernel refuses; `EOPNOTSUPP` for an operation that
+    /// the device lacks; `EINVAL` for the rest, some of which C leaves to the device.
     #[must_use]
     #[cold]
     pub fn to_errno(self) -> Errno {
@@ -313,6 +316,7 @@ impl PostError {
             Self::Full | Self::TooManySges | Self::InlineTooLong => Errno::ENOMEM,
             Self::DeviceGone => Errno::EIO,
             Self::Refused => Errno::EAGAIN,
+            Self::NotOnDevice => Errno::EOPNOTSUPP,
             Self::State
             | Self::SharedReceives
             | Self::MessageTooLong
@@ -338,13 +342,18 @@ impl fmt::Display for PostError {
             Self::MessageTooLong => "more bytes than a message may have (2 GiB)",
             Self::BadData => {
                 "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes \
-                 long; a window needs a byte at least, and grants remote rights only"
+                 long; a window needs a byte at least, and grants remote rights only; a FLUSH needs \
+                 a placement type, an ATOMIC WRITE an address that is a multiple of eight"
             }
             Self::ForeignBuffer => "the buffer was registered in another protection domain",
             Self::ForeignAddress => "the address handle is of another protection domain",
             Self::BadOperation => {
                 "the queue pair's transport doesn't have this operation, or its send queue wasn't \
                  made for it"
+            }
+            Self::NotOnDevice => {
+                "the device doesn't have this operation (FLUSH and ATOMIC WRITE: soft-RoCE from \
+                 Linux 6.2 on)"
             }
             Self::ShortPacket => {
                 "the packet is shorter than an Ethernet header (14 bytes; devices that want the \

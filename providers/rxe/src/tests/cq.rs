@@ -87,6 +87,8 @@ fn a_send_says_what_it_was() {
         (4, Completed::FetchAdd, 64),
         (6, Completed::Rekey, 64),
         (7, Completed::Other(7), 64),
+        (8, Completed::Flush, 0),
+        (9, Completed::AtomicWrite, 0),
         (128, Completed::Other(128), 64),
         (0xffff, Completed::Other(255), 64),
     ] {

@@ -38,12 +38,18 @@ pub(crate) const CAP: QpCap = QpCap {
 
 impl Rig {
     pub(crate) fn new(entries: u32) -> Self {
+        Self::with(entries, 0, CAP)
+    }
+
+    /// A device with these capabilities, and queues of this size.
+    pub(crate) fn with(entries: u32, caps: u64, cap: QpCap) -> Self {
         let kernel = Arc::new(Kernel::default());
+        kernel.state().caps = caps;
         let context = Rxe::open(kernel.core()).unwrap();
         let pd = context.alloc_pd().unwrap();
         let (cq_core, cq) = context.create_cq(&CqInit::new(entries)).unwrap();
         let mut init = QpInit::new(Arc::clone(&pd), Arc::clone(&cq_core), cq_core);
-        init.cap = CAP;
+        init.cap = cap;
         init.send_ops = Some(SendOpSet::of(QpType::Rc) | SendOpSet::REKEY);
         let NewQp { core: qp, mut sq, mut rq } = context.create_qp(&init).unwrap();
         sq.enable(true);

@@ -3,9 +3,10 @@
 
 use proptest::prelude::*;
 use uverbs_core::Errno;
-use uverbs_core::attr::AccessFlags;
+use uverbs_core::attr::{AccessFlags, QpCap};
 use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{CqOps, SendOps};
+use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 use uverbs_core::queues::work::{
     Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WINDOW_MAX, WindowKind, Wr,
 };
@@ -119,6 +120,92 @@ fn changes_of_keys_stand_where_the_header_says() {
     rig.send(Wr::new(2), SendOp::SendInvalidate(0x0506_0708), Data::List(&[])).unwrap();
     let wqe = rig.sends.lock().unwrap().head().unwrap();
     assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 20)), (9, 0x0506_0708), "opcode, key");
+}
+
+/// Linux 6.2, `enum ib_uverbs_device_cap_flags`.
+const FLUSH_GLOBAL: u64 = 1 << 38;
+const FLUSH_PERSISTENT: u64 = 1 << 39;
+const ATOMIC_WRITE: u64 = 1 << 40;
+
+fn place(rig: &mut Rig, wr: Wr, op: &PlaceOp) -> Result<Vec<u8>, PostError> {
+    let mut at = rig.sq.begin();
+    // SAFETY: of the last `begin`.
+    unsafe { rig.sq.place(&mut at, wr, op) }?;
+    // SAFETY: as above.
+    unsafe { rig.sq.ring(at) };
+    let mut sends = rig.sends.lock().unwrap();
+    let wqe = sends.head().unwrap();
+    sends.advance();
+    Ok(wqe)
+}
+
+fn flush(types: PlacementTypes, level: FlushLevel) -> PlaceOp {
+    PlaceOp::Flush { remote: REMOTE, len: 0x1234, types, level }
+}
+
+#[test]
+fn flush_and_atomic_write_stand_where_the_header_says() {
+    let mut rig = Rig::with(15, FLUSH_GLOBAL | FLUSH_PERSISTENT | ATOMIC_WRITE, CAP);
+    let both = PlacementTypes::GLOBAL | PlacementTypes::PERSISTENT;
+    let wqe = place(&mut rig, Wr::new(1), &flush(both, FlushLevel::Region)).unwrap();
+    assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 16), u32_at(&wqe, 20)), (14, 2, 0), "opcode, flags");
+    assert_eq!((u64_at(&wqe, 24), u32_at(&wqe, 32)), (REMOTE.addr, 0), "as C leaves the length");
+    assert_eq!((u32_at(&wqe, 36), wqe[40], wqe[41]), (REMOTE.rkey, 3, 1), "key, type, level");
+    assert!(wqe[42..152].iter().all(|&byte| byte == 0));
+    assert_eq!(u64_at(&wqe, 152), REMOTE.addr, "iova");
+    let dma: [u32; 6] = std::array::from_fn(|at| u32_at(&wqe, 184 + 4 * at));
+    assert_eq!(dma, [0x1234, 0x1234, 0, 0, 0, 0], "length, resid, and no list");
+
+    let remote = Remote { addr: 0x1000, ..REMOTE };
+    let write = PlaceOp::AtomicWrite { remote, data: [1, 2, 3, 4, 5, 6, 7, 8] };
+    let wqe = place(&mut rig, Wr::new(2).fenced(), &write).unwrap();
+    assert_eq!((u32_at(&wqe, 12), u32_at(&wqe, 16)), (15, 2 | 1), "opcode, flags");
+    assert_eq!((u64_at(&wqe, 24), u32_at(&wqe, 32)), (0x1000, REMOTE.rkey));
+    assert!(wqe[36..152].iter().all(|&byte| byte == 0));
+    assert_eq!(u64_at(&wqe, 152), 0x1000, "iova");
+    let dma: [u32; 6] = std::array::from_fn(|at| u32_at(&wqe, 184 + 4 * at));
+    assert_eq!(dma, [8, 8, 0, 0, 0, 0]);
+    assert_eq!(wqe[208..216], [1, 2, 3, 4, 5, 6, 7, 8], "atomic_wr");
+}
+
+#[test]
+fn what_a_device_cannot_place_is_refused() {
+    let data = [0; 8];
+    let write = PlaceOp::AtomicWrite { remote: Remote { addr: 0x1000, ..REMOTE }, data };
+    let odd = PlaceOp::AtomicWrite { remote: Remote { addr: 0x1004, ..REMOTE }, data };
+    let global = flush(PlacementTypes::GLOBAL, FlushLevel::Range);
+    let persistent = flush(PlacementTypes::PERSISTENT, FlushLevel::Range);
+    let long = PlaceOp::Flush {
+        remote: REMOTE,
+        len: 1 << 31,
+        types: PlacementTypes::GLOBAL,
+        level: FlushLevel::Range,
+    };
+    let none = flush(PlacementTypes::empty(), FlushLevel::Range);
+    let lacks = PostError::NotOnDevice;
+    for (caps, refused) in [
+        (0, [Some(lacks); 3]),
+        (FLUSH_GLOBAL, [Some(lacks), None, Some(lacks)]),
+        (FLUSH_GLOBAL | FLUSH_PERSISTENT, [Some(lacks), None, None]),
+        (ATOMIC_WRITE, [None, Some(lacks), Some(lacks)]),
+    ] {
+        let mut rig = Rig::with(15, caps, CAP);
+        for (op, refused) in [write, global, persistent].iter().zip(refused) {
+            assert_eq!(place(&mut rig, Wr::new(1), op).err(), refused, "{caps:#x} {op:?}");
+        }
+    }
+    let mut rig = Rig::with(15, FLUSH_GLOBAL | ATOMIC_WRITE, CAP);
+    for (op, error) in
+        [(odd, PostError::BadData), (none, PostError::BadData), (long, PostError::MessageTooLong)]
+    {
+        assert_eq!(place(&mut rig, Wr::new(1), &op), Err(error), "{op:?}");
+    }
+    assert_eq!((rig.kicks(), rig.sends.lock().unwrap().head()), (0, None));
+    let cap = QpCap { max_send_sge: 0, max_inline_data: 7, ..CAP };
+    let mut rig = Rig::with(15, ATOMIC_WRITE, cap);
+    if rig.qp.cap().max_send_sge == 0 && rig.qp.cap().max_inline_data < 8 {
+        assert_eq!(place(&mut rig, Wr::new(1), &write), Err(PostError::InlineTooLong));
+    }
 }
 
 #[test]

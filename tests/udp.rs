@@ -62,11 +62,11 @@ fn shared_memory_is_found_by_itself() {
     everything(&devices);
     for device in &devices {
         let (shared, udp) = (device.shared_stats().unwrap(), device.udp_stats().unwrap());
-        assert!(shared.sent > 500 && shared.received > 500, "{shared:?}");
+        assert!(shared.sent > 200 && shared.received > 200, "{shared:?}");
         assert_eq!((shared.met, shared.joined, shared.left, shared.broken), (1, 1, 0, 0));
         assert_eq!((udp.sent, udp.received), (0, 0), "{udp:?}");
         assert_eq!(device.stats().retransmits, 0);
-        // Long messages were copied once.
+        // Long messages were copied once, 64 KiB a record.
         assert!(shared.lent > 20 && shared.taken > 20, "{shared:?}");
         assert_eq!((shared.unread, shared.recalled), (0, 0), "{shared:?}");
     }

@@ -155,6 +155,7 @@ fn what_only_users_know_is_where_they_have_it() {
     // answer, 16 before its capabilities.
     let at = |field: Field| (field.bit() / 8, field.width());
     assert_eq!(at(qp::RTS2RTS_DCI_STREAM_CHANNEL_ID), (264 + 8 + 2, 16));
+    assert_eq!(qp::RTS2RTS_BYTES, 264 + 8 + 0x600 / 8);
     assert_eq!(at(general::AV_QP_MAPPING_QPN), (16 + 12, 32));
     assert_eq!(at(memic::INCREMENT_SIZES), (20 - 16, 8));
     assert_eq!(at(memic::TEST_AND_SET_SIZES), (22 - 16, 8));

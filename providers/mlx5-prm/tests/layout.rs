@@ -87,6 +87,7 @@ const NUMBERS_NOT_IN_C: &[(&str, &str)] = &[
     ("DMA_MMO_SQ", "users'; compared in ifc.rs"),
     ("QPC_DBR_UMEM_ID", "users'; compared in ifc.rs"),
     ("RTS2RTS_OPT_PARAM_MASK_95_32", "users'; compared in ifc.rs"),
+    ("RTS2RTS_BYTES", "users'; compared in ifc.rs"),
     ("CQ_UMEM_OFFSET", "users'; compared in ifc.rs"),
     ("CQ_UMEM_ID", "users'; compared in ifc.rs"),
     ("CQC_DBR_UMEM_ID", "users'; compared in ifc.rs"),

@@ -9,7 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::hca::context::{Access, Placement, Service};
 use crate::hca::device::Hca;
 use crate::hca::engine::page_faults::Wanted;
-use crate::hca::engine::responder::{INVALID, Refusal, refusal_of, refusal_or};
+use crate::hca::engine::refusal::{INVALID, Refusal, refusal_of, refusal_or};
 use crate::hca::error::{HcaError, Noun};
 use crate::hca::number::{Key, Qpn, Srqn};
 use crate::hca::state::common::Common;

@@ -12,13 +12,16 @@ use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 use crate::hca::context::{Access, QpState, Service};
 use crate::hca::engine::complete::Arrival;
 use crate::hca::engine::page_faults::Wanted;
-use crate::hca::engine::{complete, page_faults, placement, receives, tags};
+use crate::hca::engine::refusal::{
+    ACCESS, INVALID, OPERATIONAL, Refusal, check, owner, refusal_or, source,
+};
+use crate::hca::engine::{complete, fetches, page_faults, placement, receives, tags};
 use crate::hca::error::HcaEvent;
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::Key;
 use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
-use crate::hca::state::keys::{KeyFault, Segment, Who};
+use crate::hca::state::keys::{KeyFault, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Found, Source};
 use crate::hca::state::responder::{Answer, Message};
@@ -26,41 +29,6 @@ use crate::wire::{Loan, NakCode, Operation, Packet, Syndrome};
 
 /// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
 const SPARE_ANSWERS: usize = 32;
-
-/// Why a request was not executed.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Refusal {
-    /// No receive is posted; ask again later.
-    NotReady,
-    /// Class C and its like (IBTA 9.9.3): NAK, and the QP goes to error.
-    Fatal(NakCode),
-    /// Likewise, but a receive completed with the error: no async event tells it again.
-    Told(NakCode),
-    /// A page isn't there; ask again when it is.
-    Absent(Wanted),
-    /// The payload was lent, and can't be had.
-    Lost,
-}
-
-pub(super) const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
-pub(super) const ACCESS: Refusal = Refusal::Fatal(NakCode::REMOTE_ACCESS);
-pub(super) const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
-
-/// A DMA fault is the responder's own trouble; all else is the requester's.
-pub(super) fn refusal_of(fault: KeyFault) -> Refusal {
-    match fault {
-        KeyFault::Dma(_) | KeyFault::Absent => OPERATIONAL,
-        _ => ACCESS,
-    }
-}
-
-/// The same, where a page may be missing that a driver brings.
-pub(super) fn refusal_or(wanted: Wanted) -> impl FnOnce(KeyFault) -> Refusal {
-    move |fault| match fault {
-        KeyFault::Absent => Refusal::Absent(wanted),
-        fault => refusal_of(fault),
-    }
-}
 
 /// A request from the peer. False if it is dropped.
 pub(super) fn receive(
@@ -101,7 +69,7 @@ pub(super) fn receive(
     if ahead < 0 {
         common.stats.duplicates += 1;
         qp.counts(&mut common.counters).duplicate_request += 1;
-        repeat(qp, common, packet);
+        fetches::repeat(qp, common, packet);
         return true;
     }
     match execute(qp, common, packet, loan) {
@@ -281,8 +249,10 @@ fn execute(
         },
         Operation::Send => send(qp, common, packet, data).map(|()| packets),
         Operation::Write => write(qp, common, packet, data).map(|()| packets),
-        Operation::ReadRequest => read(qp, common, packet),
-        Operation::CompareSwap | Operation::FetchAdd => atomic(qp, common, packet).map(|()| 1),
+        Operation::ReadRequest => fetches::read(qp, common, packet),
+        Operation::CompareSwap | Operation::FetchAdd => {
+            fetches::atomic(qp, common, packet).map(|()| 1)
+        }
         Operation::Flush => {
             let who = owner(qp, common, packet)?;
             placement::flush(qp, common, who, packet).map(|()| 1)
@@ -428,20 +398,6 @@ pub(super) fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result
     Ok(from)
 }
 
-fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
-    receives::source(qp, common, packet).ok_or(INVALID)
-}
-
-/// The protection domain and queue pair whose keys a request may use.
-fn owner(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Who, Refusal> {
-    let pd = match qp.ctx.service {
-        // An XRC target is the kernel's; the SRQ belongs to who receives (IBTA annex A14).
-        Service::Xrc => receives::landing(qp, common, source(qp, common, packet)?).pd,
-        _ => qp.ctx.pd,
-    };
-    Ok(Who { pd, qpn: qp.qpn })
-}
-
 fn write(
     qp: &mut Qp,
     common: &mut Common,
@@ -495,111 +451,4 @@ fn write(
         complete::receive_done(qp, common, &receive, arrival, &[]);
     }
     Ok(())
-}
-
-/// Key, domain, right and range; a request of no bytes names nothing (IBTA 9.7.4.1.4, 9.7.4.1.5).
-fn check(
-    common: &Common,
-    who: Who,
-    (va, rkey, len): (u64, u32, u32),
-    need: Access,
-) -> Result<(), Refusal> {
-    if len == 0 {
-        return Ok(());
-    }
-    let segment = Segment { key: Key(rkey), addr: va, len: len.into() };
-    common.keys.check(who, segment, need).map_err(refusal_of)
-}
-
-fn read(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<u32, Refusal> {
-    if qp.responder.fetching() >= usize::from(qp.attrs.max_dest_rd_atomic) {
-        return Err(INVALID);
-    }
-    let (answer, packets) = read_answer(qp, common, packet, false)?;
-    qp.responder.answers.push_back(answer);
-    Ok(packets)
-}
-
-/// The answer to a READ, and the PSNs that it takes.
-fn read_answer(
-    qp: &Qp,
-    common: &Common,
-    packet: &Packet<'_>,
-    again: bool,
-) -> Result<(Answer, u32), Refusal> {
-    let Some(reth) = packet.reth() else {
-        return Err(INVALID);
-    };
-    let (va, rkey, left) = (reth.va.get(), Key(reth.rkey.get()), reth.dma_length.get());
-    // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs: older could no
-    // longer be told from newer (9.7.2). The port announces less (`max_msg_sz`; Linux
-    // `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a request for more is invalid (9.7.4.1.6).
-    if !qp.attrs.access.contains(Access::REMOTE_READ) || left > common.config.max_msg_size {
-        return Err(INVALID);
-    }
-    let who = owner(qp, common, packet)?;
-    check(common, who, (va, rkey.0, left), Access::REMOTE_READ)?;
-    let msn = qp.responder.msn;
-    let answer = Answer::Read { psn: packet.psn(), who, va, rkey, left, msn, begun: false, again };
-    Ok((answer, left.div_ceil(qp.mtu()).max(1)))
-}
-
-fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Result<(), Refusal> {
-    let limit = usize::from(qp.attrs.max_dest_rd_atomic);
-    let Some(eth) = packet.atomic_eth() else {
-        return Err(INVALID);
-    };
-    let va = eth.va.get();
-    // IBTA 9.4.5: the operand is 8 bytes, aligned.
-    if !qp.attrs.access.contains(Access::REMOTE_ATOMIC)
-        || va % 8 != 0
-        || qp.responder.fetching() >= limit
-    {
-        return Err(INVALID);
-    }
-    let (operand, compare) = (eth.swap_or_add.get(), eth.compare.get());
-    let swaps = packet.layout().operation == Operation::CompareSwap;
-    let mut update = |old: u64| match swaps {
-        true if old == compare => operand,
-        true => old,
-        false => old.wrapping_add(operand),
-    };
-    let (at, who) = ((Key(eth.rkey.get()), va), owner(qp, common, packet)?);
-    let wanted = Wanted::Memory { write: true, rkey: at.0, va, len: 8, packet: 8 };
-    let need = Access::REMOTE_ATOMIC;
-    let original = common.keys.atomic(&*common.dma, who, at, need, &mut update);
-    let original = original.map_err(refusal_or(wanted))?;
-    let (psn, msn) = (packet.psn(), qp.responder.msn);
-    if qp.responder.atomics.len() >= limit {
-        qp.responder.atomics.pop_front();
-    }
-    qp.responder.atomics.push_back((psn, original));
-    qp.responder.answers.push_back(Answer::Atomic { psn, original, msn, again: false });
-    Ok(())
-}
-
-/// A request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): acknowledged again,
-/// read again, or answered from memory. It never does harm: what cannot be answered is dropped.
-fn repeat(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
-    match packet.layout().operation {
-        Operation::Send | Operation::Write => qp.responder.push_ack(),
-        Operation::ReadRequest => {
-            if let Ok((answer, packets)) = read_answer(qp, common, packet, true) {
-                // A part of what was asked before, and nothing beyond.
-                if !(packet.psn() + packets).is_after(qp.responder.expected) {
-                    qp.responder.answers.push_back(answer);
-                }
-            }
-        }
-        Operation::Flush | Operation::AtomicWrite => placement::repeat(qp, packet),
-        Operation::CompareSwap | Operation::FetchAdd => {
-            let psn = packet.psn();
-            let result = qp.responder.atomics.iter().find(|(at, _)| *at == psn);
-            if let Some(&(_, original)) = result {
-                let msn = qp.responder.msn;
-                qp.responder.answers.push_back(Answer::Atomic { psn, original, msn, again: true });
-            }
-        }
-        _ => {}
-    }
 }

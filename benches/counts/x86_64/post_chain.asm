@@ -166,7 +166,7 @@
     test cl,1
     je .10
     xor ecx,ecx
-    cmp eax,0xD
+    cmp eax,0xE
     mov rdi,[rsp+0x18]
     mov rsi,[rsp+8]
     mov r11d,[rsp+0x10]
@@ -221,7 +221,7 @@
     mov [rdi+0x28],r11d
     mov [rdi+0x38],eax
 .17:
-    mov eax,0xD
+    mov eax,0xE
 .18:
     add rsp,0x38
     pop rbx
@@ -254,7 +254,7 @@
     test cl,1
     je .21
     xor ecx,ecx
-    cmp eax,0xD
+    cmp eax,0xE
     mov rdi,rbp
     mov rsi,[rsp+8]
     mov r11d,ebx

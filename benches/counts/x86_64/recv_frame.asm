@@ -78,7 +78,7 @@
     mov [rsi+0x24],ebp
     mov [rsi+0x28],edx
     mov [rsi+0x30],ebp
-    mov eax,0xD
+    mov eax,0xE
     jmp .7
 .5:
     mov edx,3
@@ -117,8 +117,8 @@
     call qword [rel uverbs_mlx5::rq::Rq::make_room]
     test al,1
     je .10
-    mov eax,0xD
-    cmp edx,0xD
+    mov eax,0xE
+    cmp edx,0xE
     jne .6
     jmp .7
 .10:

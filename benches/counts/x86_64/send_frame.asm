@@ -140,7 +140,7 @@
     mov [rsi+0x28],r11d
     mov [rsi+0x38],eax
 .12:
-    mov edx,0xD
+    mov edx,0xE
 .13:
     mov [rbx+0x10],edx
     mov rax,rbx
@@ -172,7 +172,7 @@
     test al,1
     je .17
     xor ecx,ecx
-    cmp edx,0xD
+    cmp edx,0xE
     mov rsi,[rsp+8]
     mov r11d,[rsp+4]
     jne .2

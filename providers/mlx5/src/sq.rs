@@ -290,7 +290,8 @@ impl Sq {
         slots.place(slot)
     }
 
-    /// Writes a WQE of `ds` units of 16 bytes at the cursor, and moves it. Returns the slot.
+    /// Writes a WQE of `ds` units of 16 bytes at the cursor, with DC's `stream` in its control
+    /// segment or 0, and moves it. Returns the slot.
     ///
     /// It can't fail: with a result in two layers the compiler tests it once more, and a post takes
     /// a fifth longer.
@@ -304,22 +305,22 @@ impl Sq {
         &self,
         at: &mut SendCursor,
         wr: Wr,
-        (ds, units): (u32, u32),
+        (ds, units, stream): (u32, u32, u64),
         to_peer: Option<Vector<'_>>,
         op: SendOp,
         data: Data<'_>,
     ) -> u32 {
         // Once: behind a store to the ring the compiler would load them anew.
         let (ring, slots) = (self.ring_memory(), self.slots);
-        let [head, tail] = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        let ctrl = [head, tail | to_peer.map_or(0, |vector| vector.stream)];
+        let mut ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        ctrl[1] |= stream;
         let to = ring.unit(at.pi);
         if ring.wraps(at.pi, units) {
             match to_peer {
                 // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what
                 // was measured is at most what the room allows.
                 None => unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, op, data) },
-                Some(Vector { template, key, peer, .. }) => {
+                Some(Vector { template, key, peer }) => {
                     let (at, vector) = ((at.pi, ds), (key, peer));
                     // SAFETY: as above.
                     unsafe { wqe::write_wrapped_to(ring, at, ctrl, template, vector, op, data) };
@@ -398,7 +399,7 @@ unsafe impl SendOps for Sq {
         let units = wqe::units(ds, &data);
         self.reserve(at, units)?;
         // SAFETY: the caller's promise; it was just measured, and there is room.
-        Ok(unsafe { self.write(at, wr, (ds, units), None, op, data) })
+        Ok(unsafe { self.write(at, wr, (ds, units, 0), None, op, data) })
     }
 
     #[inline(always)]
@@ -416,7 +417,7 @@ unsafe impl SendOps for Sq {
         // The device reads the vector out of the WQE: the handle isn't looked at again.
         let to_peer = Vector::datagram(to.ah.template(), to.qpn, to.qkey);
         // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, wr, (ds, units), Some(to_peer), op, data) })
+        Ok(unsafe { self.write(at, wr, (ds, units, 0), Some(to_peer), op, data) })
     }
 
     #[inline]
@@ -431,9 +432,11 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)? + wqe::VECTOR_UNITS;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
-        let target = Vector::dynamic(to.ah.template(), to.dctn, to.key, to.stream);
+        let target = Vector::dynamic(to.ah.template(), to.dctn, to.key);
         // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, wr, (ds, units), Some(target), op, data) })
+        Ok(unsafe {
+            self.write(at, wr, (ds, units, wqe::stream(to.stream)), Some(target), op, data)
+        })
     }
 
     #[inline]

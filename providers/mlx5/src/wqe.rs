@@ -210,6 +210,12 @@ pub(crate) fn raw_ctrl(
     [pair(word0, word1), pair(seg.fm_ce_se.into(), seg.imm.get())]
 }
 
+/// A stream of DC, where it stands in the second half of a control segment.
+#[inline(always)]
+pub(crate) fn stream(number: u16) -> u64 {
+    pair(u32::from(number) << 8, 0)
+}
+
 /// Two fields of 32 bits as they stand in memory, the first one first.
 #[inline(always)]
 pub(crate) fn pair(first: u32, second: u32) -> u64 {
@@ -232,23 +238,20 @@ pub(crate) struct Vector<'a> {
     pub(crate) key: u64,
     /// The peer's number, where it stands in the second eight.
     pub(crate) peer: u64,
-    /// The stream, where it stands in the second half of the control segment.
-    pub(crate) stream: u64,
 }
 
 impl<'a> Vector<'a> {
     /// A datagram's.
     #[inline(always)]
     pub(crate) fn datagram(template: &'a [Words; 3], qpn: u32, qkey: u32) -> Self {
-        Self { template, key: pair(qkey, 0), peer: peer(qpn), stream: 0 }
+        Self { template, key: pair(qkey, 0), peer: peer(qpn) }
     }
 
     /// To a target of dynamic connections, whose access key stands where a datagram has Q_Key and
     /// reserved word (PRM "Datagram Segment").
     #[inline(always)]
-    pub(crate) fn dynamic(template: &'a [Words; 3], dctn: u32, key: u64, stream: u16) -> Self {
-        let stream = pair(u32::from(stream) << 8, 0);
-        Self { template, key: key.to_be(), peer: peer(dctn), stream }
+    pub(crate) fn dynamic(template: &'a [Words; 3], dctn: u32, key: u64) -> Self {
+        Self { template, key: key.to_be(), peer: peer(dctn) }
     }
 
     /// Writes it.
@@ -586,7 +589,7 @@ pub(crate) unsafe fn write_wrapped_to(
     data: Data<'_>,
 ) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
-    let vector = Vector { template, key, peer, stream: 0 };
+    let vector = Vector { template, key, peer };
     // SAFETY: room for the longest WQE.
     unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();

@@ -9,10 +9,14 @@ use loom::thread;
 
 use self::memory::Memory;
 use self::ring::{NotWritten, Reader, Writer};
+use super::loan;
 use crate::wire::Route;
 use crate::wire::spare::Spare;
 
 #[allow(dead_code, reason = "once more what the wire uses all of")]
+#[path = "lease.rs"]
+mod lease;
+#[allow(dead_code, reason = "as above")]
 #[path = "ring.rs"]
 mod ring;
 
@@ -25,8 +29,10 @@ mod memory {
     /// Two of the smallest records.
     pub(super) const CAPACITY: usize = 128;
     /// Words of the header: each in a place of its own, 16 apart.
-    const HEADER: usize = 3;
+    const HEADER: usize = 4;
     const APART: usize = 16;
+    /// Where the records begin, in bytes.
+    pub(super) const RECORDS: usize = HEADER * APART * 8;
 
     /// A word of a record. Only one side has it at a time, so loom fails two that do.
     #[derive(Debug)]

@@ -1,12 +1,15 @@
-//! FLUSH and ATOMIC WRITE: what devices say of them, and what they refuse. What they do is asked of
-//! the software HCA's engine (`providers/softhca/src/hca/tests/placement.rs`).
+//! FLUSH and ATOMIC WRITE: what devices say of them, what they refuse, and what they do on soft-RoCE.
+//! The software HCA's engine is asked in `providers/softhca/src/hca/tests/placement.rs`.
 
 use uverbs::softhca::SoftHca;
-use uverbs::{AccessFlags, DeviceCaps, Error, FlushLevel, PlacementTypes, PostError};
+use uverbs::{
+    AccessFlags, Completed, DeviceCaps, Error, FlushLevel, Local, PlacementTypes, PostError,
+    Status, Wr,
+};
 
 mod common;
 
-use common::{only_on_softhca, pair, soft};
+use common::{device, local, only_on_softhca, pair, pair_with, skip, soft};
 
 const BOTH: DeviceCaps = DeviceCaps::FLUSH_GLOBAL.union(DeviceCaps::ATOMIC_WRITE);
 
@@ -64,4 +67,63 @@ fn mlx5_has_no_work_request_for_either() {
     batch.write(3, frame, memory.remote(0)).unwrap();
     batch.ring();
     assert_eq!(client.done().id, 3);
+}
+
+/// Whether the device under test has both operations; else says why not.
+fn skipped() -> bool {
+    let caps = device().open().unwrap().query_device().unwrap().caps_ex;
+    if !caps.contains(BOTH) {
+        skip("the device has no FLUSH, or no ATOMIC WRITE");
+    }
+    !caps.contains(BOTH)
+}
+
+#[test]
+fn a_flush_and_an_atomic_write_follow_a_write() {
+    if skipped() {
+        return;
+    }
+    let local = Local { access: local().access | AccessFlags::FLUSH_GLOBAL, ..local() };
+    let (mut client, server) = pair_with(&local, |builder| builder.max_inline_data(64));
+    let rights = AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_GLOBAL;
+    let memory = server.pd.expose(4096, rights).unwrap();
+    let mut batch = client.qp.batch();
+    batch.write_inline(Wr::new(1), b"a record", memory.remote(64)).unwrap();
+    let types = PlacementTypes::GLOBAL;
+    batch.flush(Wr::new(2), memory.remote(64), 8, types, FlushLevel::Range).unwrap();
+    batch
+        .atomic_write(Wr::new(3), memory.remote(8), 0x0102_0304_0506_0708u64.to_le_bytes())
+        .unwrap();
+    batch.flush(Wr::new(4), memory.remote(0), 0, types, FlushLevel::Region).unwrap();
+    batch.ring();
+    let kinds = [Completed::Write, Completed::Flush, Completed::AtomicWrite, Completed::Flush];
+    for (id, kind) in (1..).zip(kinds) {
+        let done = client.done();
+        assert_eq!((done.id, done.result), (id, Ok(kind)));
+    }
+    let mut there = [0; 72];
+    memory.read(0, &mut there).unwrap();
+    assert_eq!(&there[64..], b"a record");
+    assert_eq!(there[8..16], [8, 7, 6, 5, 4, 3, 2, 1]);
+    assert_eq!((&there[..8], &there[16..64]), (&[0; 8][..], &[0; 48][..]));
+}
+
+#[test]
+fn what_the_peers_memory_does_not_allow_is_refused() {
+    if skipped() {
+        return;
+    }
+    let local = Local { access: local().access | AccessFlags::FLUSH_GLOBAL, ..local() };
+    let (mut client, server) = pair_with(&local, |builder| builder.max_inline_data(64));
+    let memory = server.pd.expose(4096, AccessFlags::REMOTE_WRITE).unwrap();
+    let mut batch = client.qp.batch();
+    let odd = batch.atomic_write(Wr::new(1), memory.remote(4), [1; 8]);
+    assert_eq!(odd, Err(PostError::BadData), "an address that isn't aligned");
+    batch
+        .flush(Wr::new(2), memory.remote(0), 8, PlacementTypes::GLOBAL, FlushLevel::Range)
+        .unwrap();
+    batch.ring();
+    let done = client.wait();
+    let status = done.result.err().map(|failure| failure.status);
+    assert_eq!((done.id, status), (2, Some(Status::RemoteAccess)));
 }

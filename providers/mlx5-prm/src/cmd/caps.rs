@@ -214,7 +214,11 @@ ifc! {
 ifc! {
     /// Flow table capabilities (`mlx5_ifc_flow_table_nic_cap_bits`).
     pub mod flow_table_nic_cap[4096] {
+        ENCAP_GENERAL_HEADER: 0x20 + 1;
+        LOG_MAX_PACKET_REFORMAT_CONTEXT: 0x2b + 5;
+        MAX_ENCAP_HEADER_SIZE: 0x36 + 10;
         FLOW_TABLE_PROPERTIES_NIC_RECEIVE: bytes 64 + 64;
+        FLOW_TABLE_PROPERTIES_NIC_TRANSMIT: bytes 256 + 64;
     }
 }
 
@@ -227,7 +231,15 @@ ifc! {
         MODIFY_ROOT: 0x4 + 1;
         IDENTIFIED_MISS_TABLE_MODE: 0x5 + 1;
         FLOW_TABLE_MODIFY: 0x6 + 1;
+        REFORMAT: 0x7 + 1;
+        DECAP: 0x8 + 1;
+        REFORMAT_L3_TUNNEL_TO_L2: 0x12 + 1;
+        REFORMAT_L2_TO_L3_TUNNEL: 0x13 + 1;
+        REFORMAT_AND_MODIFY_ACTION: 0x14 + 1;
+        REFORMAT_AND_FWD_TO_TABLE: 0x19 + 1;
         LOG_MAX_FT_SIZE: 0x22 + 6;
+        LOG_MAX_MODIFY_HEADER_CONTEXT: 0x28 + 8;
+        MAX_MODIFY_HEADER_ACTIONS: 0x30 + 8;
         MAX_FT_LEVEL: 0x38 + 8;
         LOG_MAX_FT_NUM: 0x78 + 8;
         LOG_MAX_FLOW_COUNTER: 0x90 + 8;
@@ -262,6 +274,10 @@ ifc! {
         OUTER_TCP_SPORT: 0x14 + 1;
         OUTER_TCP_DPORT: 0x15 + 1;
         OUTER_TCP_FLAGS: 0x16 + 1;
+        OUTER_GENEVE_VNI: 0x1a + 1;
+        OUTER_GENEVE_OAM: 0x1b + 1;
+        OUTER_GENEVE_PROTOCOL_TYPE: 0x1c + 1;
+        OUTER_GENEVE_OPT_LEN: 0x1d + 1;
     }
 }
 

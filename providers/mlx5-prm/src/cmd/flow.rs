@@ -43,7 +43,11 @@ ifc! {
         OUTER_SECOND_CVLAN_TAG: 0x60 + 1;
         OUTER_SECOND_SVLAN_TAG: 0x62 + 1;
         VXLAN_VNI: 0xa0 + 24;
+        GENEVE_VNI: 0xc0 + 24;
+        GENEVE_OAM: 0xdf + 1;
         OUTER_IPV6_FLOW_LABEL: 0xec + 20;
+        GENEVE_OPT_LEN: 0x12a + 6;
+        GENEVE_PROTOCOL_TYPE: 0x130 + 16;
     }
 }
 
@@ -156,6 +160,8 @@ ifc! {
         EXTENDED_DESTINATION: 0x80 + 1;
         DESTINATION_LIST_SIZE: 0x88 + 24;
         FLOW_COUNTER_LIST_SIZE: 0xa8 + 24;
+        PACKET_REFORMAT_ID: 0xc0 + 32;
+        MODIFY_HEADER_ID: 0xe0 + 32;
         MATCH_VALUE: bytes 64 + 512;
     }
 }
@@ -241,5 +247,96 @@ ifc! {
     pub mod traffic_counter[16] {
         PACKETS: 0x0 + 64;
         OCTETS: 0x40 + 64;
+    }
+}
+
+ifc! {
+    /// A header that is put in front of frames, or in place of one that is taken off
+    /// (`mlx5_ifc_packet_reformat_context_in_bits`). Its bytes begin with the last two of the
+    /// structure.
+    pub mod packet_reformat_context_in[8] {
+        REFORMAT_TYPE: 0x0 + 8;
+        REFORMAT_DATA_SIZE: 0x16 + 10;
+        REFORMAT_DATA: bytes 6 + 2;
+    }
+}
+
+ifc! {
+    /// ALLOC_PACKET_REFORMAT_CONTEXT (`mlx5_ifc_alloc_packet_reformat_context_in_bits`).
+    pub mod alloc_packet_reformat_context_in[36] {
+        PACKET_REFORMAT_CONTEXT: bytes 28 + 8;
+    }
+}
+
+ifc! {
+    /// Answer to ALLOC_PACKET_REFORMAT_CONTEXT
+    /// (`mlx5_ifc_alloc_packet_reformat_context_out_bits`).
+    pub mod alloc_packet_reformat_context_out[16] {
+        PACKET_REFORMAT_ID: 0x40 + 32;
+    }
+}
+
+ifc! {
+    /// DEALLOC_PACKET_REFORMAT_CONTEXT (`mlx5_ifc_dealloc_packet_reformat_context_in_bits`).
+    pub mod dealloc_packet_reformat_context_in[16] {
+        PACKET_REFORMAT_ID: 0x40 + 32;
+    }
+}
+
+ifc! {
+    /// Writes a number into a header's field (`mlx5_ifc_set_action_in_bits`). A length of 0 is 32
+    /// bits.
+    pub mod set_action_in[8] {
+        ACTION_TYPE: 0x0 + 4;
+        FIELD: 0x4 + 12;
+        OFFSET: 0x13 + 5;
+        LENGTH: 0x1b + 5;
+        DATA: 0x20 + 32;
+    }
+}
+
+ifc! {
+    /// Adds a number to a header's field (`mlx5_ifc_add_action_in_bits`).
+    pub mod add_action_in[8] {
+        ACTION_TYPE: 0x0 + 4;
+        FIELD: 0x4 + 12;
+        DATA: 0x20 + 32;
+    }
+}
+
+ifc! {
+    /// Copies bits of a header's field into another (`mlx5_ifc_copy_action_in_bits`). A length of
+    /// 0 is 32 bits.
+    pub mod copy_action_in[8] {
+        ACTION_TYPE: 0x0 + 4;
+        SRC_FIELD: 0x4 + 12;
+        SRC_OFFSET: 0x13 + 5;
+        LENGTH: 0x1b + 5;
+        DST_FIELD: 0x24 + 12;
+        DST_OFFSET: 0x33 + 5;
+    }
+}
+
+ifc! {
+    /// ALLOC_MODIFY_HEADER_CONTEXT (`mlx5_ifc_alloc_modify_header_context_in_bits`).
+    pub mod alloc_modify_header_context_in[16] {
+        TABLE_TYPE: 0x60 + 8;
+        NUM_OF_ACTIONS: 0x78 + 8;
+        ACTIONS: bytes 16 + 0;
+    }
+}
+
+ifc! {
+    /// Answer to ALLOC_MODIFY_HEADER_CONTEXT
+    /// (`mlx5_ifc_alloc_modify_header_context_out_bits`).
+    pub mod alloc_modify_header_context_out[16] {
+        MODIFY_HEADER_ID: 0x40 + 32;
+    }
+}
+
+ifc! {
+    /// DEALLOC_MODIFY_HEADER_CONTEXT (`mlx5_ifc_dealloc_modify_header_context_in_bits`).
+    pub mod dealloc_modify_header_context_in[16] {
+        MODIFY_HEADER_ID: 0x40 + 32;
     }
 }

@@ -12,7 +12,7 @@ use super::call::{Call, Refusal};
 use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
 use super::steering;
 use super::umem::MAX_UMEM;
-use super::{Firmware, eq, flow, general, memic, odp};
+use super::{Firmware, edit, eq, flow, general, memic, odp};
 use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING};
 use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, MAX_BLOCK, ethernet};
 
@@ -263,20 +263,47 @@ fn offloads(cap: &mut [u8]) {
 }
 
 fn flow_table(cap: &mut [u8]) {
+    use flow_table_nic_cap::*;
+    let log_steering = u64::from(MAX_STEERING.ilog2());
+    ENCAP_GENERAL_HEADER.set(cap, 1);
+    LOG_MAX_PACKET_REFORMAT_CONTEXT.set(cap, log_steering);
+    MAX_ENCAP_HEADER_SIZE.set(cap, edit::MAX_HEADER as u64);
     use flow_table_prop_layout::*;
-    let cap = flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE.of_mut(cap);
-    for able in
-        [FT_SUPPORT, FLOW_MODIFY_EN, MODIFY_ROOT, IDENTIFIED_MISS_TABLE_MODE, FLOW_TABLE_MODIFY]
-    {
+    let receive = FLOW_TABLE_PROPERTIES_NIC_RECEIVE.of_mut(cap);
+    flow_tables(receive);
+    for able in [DECAP, REFORMAT_L3_TUNNEL_TO_L2] {
+        able.set(receive, 1);
+    }
+    let transmit = FLOW_TABLE_PROPERTIES_NIC_TRANSMIT.of_mut(cap);
+    flow_tables(transmit);
+    REFORMAT_L2_TO_L3_TUNNEL.set(transmit, 1);
+}
+
+/// What tables of either direction do.
+fn flow_tables(cap: &mut [u8]) {
+    use flow_table_prop_layout::*;
+    for able in [
+        FT_SUPPORT,
+        FLOW_COUNTER,
+        FLOW_MODIFY_EN,
+        MODIFY_ROOT,
+        IDENTIFIED_MISS_TABLE_MODE,
+        FLOW_TABLE_MODIFY,
+        REFORMAT,
+        REFORMAT_AND_MODIFY_ACTION,
+        REFORMAT_AND_FWD_TO_TABLE,
+    ] {
         able.set(cap, 1);
     }
-    FLOW_COUNTER.set(cap, 1);
+    let log_steering = u64::from(MAX_STEERING.ilog2());
+    LOG_MAX_MODIFY_HEADER_CONTEXT.set(cap, log_steering);
+    MAX_MODIFY_HEADER_ACTIONS.set(cap, ethernet::MAX_REWRITES as u64);
     MAX_FT_LEVEL.set(cap, ethernet::MAX_LEVEL.into());
     LOG_MAX_FT_SIZE.set(cap, ethernet::LOG_MAX_SIZE.into());
-    LOG_MAX_FT_NUM.set(cap, MAX_STEERING.ilog2().into());
+    LOG_MAX_FT_NUM.set(cap, log_steering);
     LOG_MAX_DESTINATION.set(cap, ethernet::MAX_DESTINATIONS.ilog2().into());
     LOG_MAX_FLOW.set(cap, ethernet::MAX_ENTRIES.ilog2().into());
-    LOG_MAX_FLOW_COUNTER.set(cap, MAX_STEERING.ilog2().into());
+    LOG_MAX_FLOW_COUNTER.set(cap, log_steering);
     let fields = FT_FIELD_SUPPORT.of_mut(cap);
     for (_, field) in flow_table_fields_supported::FIELDS {
         field.set(fields, 1);

@@ -1,4 +1,4 @@
-//! Flow tables of the receive side (Linux `core/fs_cmd.c`).
+//! Flow tables for frames that arrive and that leave (Linux `core/fs_cmd.c`).
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
@@ -14,12 +14,13 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::steering::numbered;
 use crate::hca::ethernet::{
-    Change, EntryContext, FlowDestination, GroupContext, MATCH_LEN, MAX_DESTINATIONS, Miss,
-    TableContext,
+    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, MATCH_LEN,
+    MAX_DESTINATIONS, Miss, TableContext,
 };
 
-/// The one kind of table that this device has (`MLX5_FLOW_TABLE_TYPE_NIC_RX`).
+/// The kinds of table that this device has (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).
 const NIC_RX: u64 = 0;
+const NIC_TX: u64 = 1;
 /// What a miss does (`MLX5_FLOW_TABLE_MISS_ACTION_*`).
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
@@ -32,9 +33,13 @@ const NO_ROOT: u16 = 1;
 /// `op_mod` of SET_FLOW_TABLE_ENTRY: there is one already (fs_cmd.c, `mlx5_cmd_update_fte`).
 const CHANGE: u16 = 1;
 /// Bits of an entry's `action` (`MLX5_FLOW_CONTEXT_ACTION_*`).
+const ALLOW: u64 = 1;
 const DROP: u64 = 2;
 const FORWARD: u64 = 4;
 const COUNT: u64 = 8;
+const REFORMAT: u64 = 0x10;
+const DECAP: u64 = 0x20;
+const MOD_HDR: u64 = 0x40;
 /// Bits of `modify_enable_mask` (`MLX5_SET_FTE_MODIFY_ENABLE_MASK_*`).
 const CHANGE_ACTION: u64 = 1;
 const CHANGE_TAG: u64 = 2;
@@ -46,16 +51,18 @@ const TO_TIR: u64 = 2;
 /// Counters that one command may ask for.
 const MAX_BULK: usize = 1 << 10;
 
-fn is_nic_rx(call: &Call<'_>, kind: Field) -> Result<(), Refusal> {
+/// Which frames a command's tables are for.
+pub(super) fn direction(call: &Call<'_>, kind: Field) -> Result<Direction, Refusal> {
     match kind.get(call.input) {
-        NIC_RX => Ok(()),
+        NIC_RX => Ok(Direction::Receive),
+        NIC_TX => Ok(Direction::Transmit),
         _ => Err(Refusal::param("no flow tables of this kind")),
     }
 }
 
 fn miss(context: &[u8]) -> Result<Miss, Refusal> {
     match flow_table_context::TABLE_MISS_ACTION.get(context) {
-        MISS_DEFAULT => Ok(Miss::Drop),
+        MISS_DEFAULT => Ok(Miss::Usual),
         MISS_FORWARD => Ok(Miss::Table(flow_table_context::TABLE_MISS_ID.get32(context))),
         _ => Err(Refusal::param("table_miss_action")),
     }
@@ -65,11 +72,11 @@ fn miss(context: &[u8]) -> Result<Miss, Refusal> {
 /// same size.
 fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let action = flow_context::ACTION.get(context);
-    if action & !(DROP | FORWARD | COUNT) != 0 {
+    if action & !(ALLOW | DROP | FORWARD | COUNT | REFORMAT | DECAP | MOD_HDR) != 0 {
         return Err(Refusal::param("no such action"));
     }
-    if (action & DROP != 0) == (action & FORWARD != 0) {
-        return Err(Refusal::param("either drop or forward"));
+    if (action & (ALLOW | DROP | FORWARD)).count_ones() != 1 {
+        return Err(Refusal::param("one of allow, drop and forward"));
     }
     if flow_context::EXTENDED_DESTINATION.is_set(context) {
         return Err(Refusal::param("extended destinations"));
@@ -95,9 +102,19 @@ fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
         }
     });
     let counters = counters.chunks_exact(flow_counter_list::SIZE);
+    let mut destinations = to.collect::<Result<Vec<_>, _>>()?;
+    if action & ALLOW != 0 {
+        destinations.push(FlowDestination::Wire);
+    }
+    let number = |bit: u64, field: Field| (action & bit != 0).then(|| field.get32(context));
     Ok(EntryContext {
         tag: flow_context::FLOW_TAG.get32(context),
-        destinations: to.collect::<Result<_, _>>()?,
+        destinations,
+        edits: Edits {
+            unwrap: action & DECAP != 0,
+            reformat: number(REFORMAT, flow_context::PACKET_REFORMAT_ID),
+            rewrites: number(MOD_HDR, flow_context::MODIFY_HEADER_ID),
+        },
         counters: counters.map(|one| flow_counter_list::FLOW_COUNTER_ID.get32(one)).collect(),
     })
 }
@@ -107,18 +124,24 @@ fn param(bytes: &[u8]) -> [u8; MATCH_LEN] {
 }
 
 impl Firmware {
+    /// The table that a command names by kind and number.
+    fn flow_table(&mut self, call: &Call<'_>, kind: Field, number: Field) -> Result<u32, Refusal> {
+        let number = number.get32(call.input);
+        self.hca.steering().check_direction(number, direction(call, kind)?)?;
+        Ok(number)
+    }
+
     pub(super) fn create_flow_table(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        is_nic_rx(call, create_flow_table_in::TABLE_TYPE)?;
+        let direction = direction(call, create_flow_table_in::TABLE_TYPE)?;
         let context = create_flow_table_in::FLOW_TABLE_CONTEXT.of(call.input);
         use flow_table_context as ft;
-        for feature in
-            [ft::REFORMAT_EN, ft::DECAP_EN, ft::SW_OWNER, ft::TERMINATION_TABLE, ft::RTC_VALID]
-        {
+        for feature in [ft::SW_OWNER, ft::TERMINATION_TABLE, ft::RTC_VALID] {
             if feature.is_set(context) {
                 return Err(Refusal::param("no such flow table"));
             }
         }
         let context = TableContext {
+            direction,
             level: ft::LEVEL.get(context) as u8,
             log_size: ft::LOG_SIZE.get(context) as u8,
             miss: miss(context)?,
@@ -131,33 +154,36 @@ impl Firmware {
     }
 
     pub(super) fn modify_flow_table(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        is_nic_rx(call, modify_flow_table_in::TABLE_TYPE)?;
+        let number = self.flow_table(
+            call,
+            modify_flow_table_in::TABLE_TYPE,
+            modify_flow_table_in::TABLE_ID,
+        )?;
         if modify_flow_table_in::MODIFY_FIELD_SELECT.get(call.input) != SELECT_MISS {
             return Err(Refusal::param("can't be changed"));
         }
         let miss = miss(modify_flow_table_in::FLOW_TABLE_CONTEXT.of(call.input))?;
-        let number = modify_flow_table_in::TABLE_ID.get32(call.input);
         Ok(self.hca.steering().set_miss(number, miss)?)
     }
 
     pub(super) fn destroy_flow_table(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        is_nic_rx(call, destroy_flow_table_in::TABLE_TYPE)?;
-        let number = destroy_flow_table_in::TABLE_ID.get32(call.input);
+        use destroy_flow_table_in::{TABLE_ID, TABLE_TYPE};
+        let number = self.flow_table(call, TABLE_TYPE, TABLE_ID)?;
         self.hca.steering().remove_table(number)?;
         self.interfaces.flow_tables.give_back(number);
         Ok(())
     }
 
     pub(super) fn set_flow_table_root(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        is_nic_rx(call, set_flow_table_root_in::TABLE_TYPE)?;
+        let direction = direction(call, set_flow_table_root_in::TABLE_TYPE)?;
         let number = set_flow_table_root_in::TABLE_ID.get32(call.input);
         let root = (call.op_mod != NO_ROOT).then_some(number);
-        Ok(self.hca.steering().set_root(root)?)
+        Ok(self.hca.steering().set_root(direction, root)?)
     }
 
     pub(super) fn create_flow_group(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         use create_flow_group_in as group;
-        is_nic_rx(call, group::TABLE_TYPE)?;
+        let table = self.flow_table(call, group::TABLE_TYPE, group::TABLE_ID)?;
         if group::GROUP_TYPE.is_set(call.input) {
             return Err(Refusal::param("group_type"));
         }
@@ -167,7 +193,6 @@ impl Firmware {
             enable: group::MATCH_CRITERIA_ENABLE.get(call.input) as u8,
             criteria: &param(group::MATCH_CRITERIA.of(call.input)),
         };
-        let table = group::TABLE_ID.get32(call.input);
         let steering = self.hca.steering();
         let numbers = &mut self.interfaces.flow_groups;
         let number = numbered(numbers, |number| steering.add_group(table, number, context))?;
@@ -176,8 +201,8 @@ impl Firmware {
     }
 
     pub(super) fn destroy_flow_group(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        is_nic_rx(call, destroy_flow_group_in::TABLE_TYPE)?;
-        let table = destroy_flow_group_in::TABLE_ID.get32(call.input);
+        use destroy_flow_group_in::{TABLE_ID, TABLE_TYPE};
+        let table = self.flow_table(call, TABLE_TYPE, TABLE_ID)?;
         let number = destroy_flow_group_in::GROUP_ID.get32(call.input);
         self.hca.steering().remove_group(table, number)?;
         self.interfaces.flow_groups.give_back(number);
@@ -185,11 +210,10 @@ impl Firmware {
     }
 
     pub(super) fn set_flow_entry(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        is_nic_rx(call, set_fte_in::TABLE_TYPE)?;
+        let table = self.flow_table(call, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID)?;
         if set_fte_in::IGNORE_FLOW_LEVEL.is_set(call.input) {
             return Err(Refusal::param("ignore_flow_level"));
         }
-        let table = set_fte_in::TABLE_ID.get32(call.input);
         let index = set_fte_in::FLOW_INDEX.get32(call.input);
         let context = set_fte_in::FLOW_CONTEXT.of(call.input);
         let lists = call.input.get(set_fte_in::SIZE..).unwrap_or_default();
@@ -200,6 +224,7 @@ impl Firmware {
                 tag: bits & CHANGE_TAG != 0,
                 // Only an entry that forwards has destinations.
                 destinations: bits & (CHANGE_ACTION | CHANGE_DESTINATIONS) != 0,
+                edits: bits & CHANGE_ACTION != 0,
                 counters: bits & (CHANGE_ACTION | CHANGE_COUNTERS) != 0,
             };
             return Ok(self.hca.steering().change_entry(table, index, change, to)?);
@@ -210,8 +235,7 @@ impl Firmware {
     }
 
     pub(super) fn delete_flow_entry(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
-        is_nic_rx(call, delete_fte_in::TABLE_TYPE)?;
-        let table = delete_fte_in::TABLE_ID.get32(call.input);
+        let table = self.flow_table(call, delete_fte_in::TABLE_TYPE, delete_fte_in::TABLE_ID)?;
         let index = delete_fte_in::FLOW_INDEX.get32(call.input);
         Ok(self.hca.steering().remove_entry(table, index)?)
     }

@@ -10,7 +10,7 @@
 //! | `call`, `table`, `numbers`, `owner` | a command, their table, objects' numbers and owners |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast`, `general` | objects |
-//! | `nic`, `frame_queue`, `steering`, `flow` | Ethernet: addresses, queues, flow tables |
+//! | `nic`, `frame_queue`, `steering`, `flow`, `edit` | Ethernet: addresses, queues, flow tables |
 //! | `rings`, `umem` | where queues lie |
 //! | `odp` | on-demand paging |
 //! | `event` | events of the HCA side as event queue entries |
@@ -20,6 +20,7 @@ mod caps;
 mod counters;
 mod cq;
 mod dct;
+mod edit;
 mod eq;
 mod event;
 mod flow;

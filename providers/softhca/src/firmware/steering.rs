@@ -35,6 +35,8 @@ pub(super) struct Interfaces {
     pub(super) flow_tables: Numbers,
     pub(super) flow_groups: Numbers,
     pub(super) flow_counters: Numbers,
+    pub(super) reformats: Numbers,
+    pub(super) rewrites: Numbers,
     /// Flow counters that were made at once: the first, and how many.
     pub(super) counter_rows: BTreeMap<u32, u32>,
 }
@@ -50,6 +52,8 @@ impl Default for Interfaces {
             flow_tables: numbers(),
             flow_groups: numbers(),
             flow_counters: numbers(),
+            reformats: numbers(),
+            rewrites: numbers(),
             counter_rows: BTreeMap::new(),
         }
     }

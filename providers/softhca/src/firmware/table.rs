@@ -147,6 +147,11 @@ pub(super) static TABLE: &[Entry] = table! {
     DELETE_FLOW_TABLE_ENTRY delete_flow_entry Initialized flow::delete_fte_in::SIZE, NOTHING;
     ALLOC_FLOW_COUNTER alloc_flow_counter Initialized SHORT, SHORT;
     DEALLOC_FLOW_COUNTER dealloc_flow_counter Initialized SHORT, NOTHING;
+    ALLOC_PACKET_REFORMAT_CONTEXT alloc_reformat Initialized
+        flow::alloc_packet_reformat_context_in::SIZE, SHORT;
+    DEALLOC_PACKET_REFORMAT_CONTEXT dealloc_reformat Initialized SHORT, NOTHING;
+    ALLOC_MODIFY_HEADER_CONTEXT alloc_rewrites Initialized SHORT, SHORT;
+    DEALLOC_MODIFY_HEADER_CONTEXT dealloc_rewrites Initialized SHORT, NOTHING;
     QUERY_FLOW_COUNTER query_flow_counter Initialized flow::query_flow_counter_in::SIZE, SHORT;
     // Dynamic connections.
     CREATE_DCT create_dct Initialized dct::create_dct_in::SIZE, SHORT;

@@ -174,3 +174,84 @@ fn rules_hang_on_tables_that_exist() {
     assert_eq!(remove(&mut driver, &destroy), CmdStatus::OK);
     assert_eq!(set(&mut driver, &entry), CmdStatus::BAD_RES_ERR);
 }
+
+fn reformat(kind: u64, said: u64, data: &[u8]) -> Vec<u8> {
+    let mut input = vec![0; flow::alloc_packet_reformat_context_in::SIZE];
+    let at = flow::alloc_packet_reformat_context_in::PACKET_REFORMAT_CONTEXT;
+    let context = at.of_mut(&mut input);
+    flow::packet_reformat_context_in::REFORMAT_TYPE.set(context, kind);
+    flow::packet_reformat_context_in::REFORMAT_DATA_SIZE.set(context, said);
+    // The bytes begin with the last two of the structure.
+    input.truncate(34);
+    input.extend(data);
+    input.resize(input.len().max(flow::alloc_packet_reformat_context_in::SIZE), 0);
+    input
+}
+
+#[test]
+fn headers_to_put_on_are_whole() {
+    let mut driver = Driver::ethernet();
+    let mut make = |kind, said, data: &[u8]| {
+        let input = reformat(kind, said, data);
+        driver.run(CmdOpcode::ALLOC_PACKET_REFORMAT_CONTEXT, 0, &input, 16).0
+    };
+    let (ok, no) = (CmdStatus::OK, CmdStatus::BAD_PARAM_ERR);
+    for kind in [0, 1, 2, 4] {
+        assert_eq!(make(kind, 50, &[1; 50]), ok);
+        assert_eq!(make(kind, 50, &[1; 49]), no);
+        assert_eq!(make(kind, 13, &[1; 50]), no, "no Ethernet header");
+        assert_eq!(make(kind, 129, &[1; 200]), no);
+    }
+    assert_eq!([14, 18].map(|len| make(3, len, &[1; 18])), [ok, ok]);
+    assert_eq!([0, 15, 50].map(|len| make(3, len, &[1; 50])), [no; 3]);
+    assert_eq!(make(5, 50, &[1; 50]), no);
+    let number = flow::dealloc_packet_reformat_context_in::PACKET_REFORMAT_ID;
+    let opcode = CmdOpcode::DEALLOC_PACKET_REFORMAT_CONTEXT;
+    assert_eq!(driver.about(opcode, number, 1), CmdStatus::OK);
+    assert_eq!(driver.about(opcode, number, 1), CmdStatus::BAD_RES_ERR);
+}
+
+#[test]
+fn changes_of_headers_are_of_known_fields() {
+    let mut driver = Driver::ethernet();
+    let mut make = |table, said, actions: &[u64]| {
+        let mut input = vec![0; flow::alloc_modify_header_context_in::SIZE];
+        flow::alloc_modify_header_context_in::TABLE_TYPE.set(&mut input, table);
+        flow::alloc_modify_header_context_in::NUM_OF_ACTIONS.set(&mut input, said);
+        input.extend(actions.iter().flat_map(|action| action.to_be_bytes()));
+        driver.run(CmdOpcode::ALLOC_MODIFY_HEADER_CONTEXT, 0, &input, 16).0
+    };
+    let (ok, no) = (CmdStatus::OK, CmdStatus::BAD_PARAM_ERR);
+    // As the kernel's header has them: type, field, offset and length, number.
+    let (set, add) = (0x1001_0000_0000_0000, 0x200a_0000_0000_00ff);
+    let (copy, register) = (0x3001_0010_0002_0000, 0x1051_0000_0000_0000);
+    assert_eq!([0, 1, 7].map(|table| make(table, 3, &[set, add, copy])), [ok, ok, no]);
+    assert_eq!(make(1, 3, &[set, add]), no, "a list ends early");
+    assert_eq!(make(1, 17, &[set; 17]), no);
+    assert_eq!([register, 0x4001_0000_0000_0000].map(|action| make(1, 1, &[action])), [no, no]);
+    let number = flow::dealloc_modify_header_context_in::MODIFY_HEADER_ID;
+    let opcode = CmdOpcode::DEALLOC_MODIFY_HEADER_CONTEXT;
+    assert_eq!(driver.about(opcode, number, 1), CmdStatus::OK);
+    assert_eq!(driver.about(opcode, number, 1), CmdStatus::BAD_RES_ERR);
+}
+
+#[test]
+fn a_table_is_named_with_its_kind() {
+    let mut driver = Driver::ethernet();
+    let mut input = [0; flow::create_flow_table_in::SIZE];
+    flow::create_flow_table_in::TABLE_TYPE.set(&mut input, 1);
+    let table = driver.ok(CmdOpcode::CREATE_FLOW_TABLE, 0, &input, 16);
+    let table = flow::create_flow_table_out::TABLE_ID.get(&table);
+    for (kind, status) in
+        [(0, CmdStatus::BAD_RES_ERR), (7, CmdStatus::BAD_PARAM_ERR), (1, CmdStatus::OK)]
+    {
+        let mut input = [0; flow::set_flow_table_root_in::SIZE];
+        flow::set_flow_table_root_in::TABLE_TYPE.set(&mut input, kind);
+        flow::set_flow_table_root_in::TABLE_ID.set(&mut input, table);
+        assert_eq!(driver.run(CmdOpcode::SET_FLOW_TABLE_ROOT, 0, &input, 16).0, status);
+        let mut input = vec![0; flow::create_flow_group_in::SIZE];
+        flow::create_flow_group_in::TABLE_TYPE.set(&mut input, kind);
+        flow::create_flow_group_in::TABLE_ID.set(&mut input, table);
+        assert_eq!(driver.run(CmdOpcode::CREATE_FLOW_GROUP, 0, &input, 16).0, status);
+    }
+}

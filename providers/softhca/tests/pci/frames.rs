@@ -626,7 +626,7 @@ fn what_does_not_exist_is_refused() {
     assert_eq!(set(&mut driver, &table.entry(0, B, Some(0x777), None)), CmdStatus::BAD_RES_ERR);
     assert_eq!(set(&mut driver, &table.entry(0, B, None, Some(9))), CmdStatus::BAD_RES_ERR);
     for (field, value) in [
-        (flow::flow_context::ACTION, 0x4 | 0x10),
+        (flow::flow_context::ACTION, 0x4 | 0x80),
         (flow::flow_context::ACTION, 0x4 | 0x2),
         (flow::flow_context::EXTENDED_DESTINATION, 1),
         (flow::flow_context::DESTINATION_LIST_SIZE, 0xff_ffff),

@@ -8,9 +8,9 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 
 use crate::hca::context::QpState;
 use crate::hca::engine::{complete, receives};
-use crate::hca::ethernet::checksum;
 use crate::hca::ethernet::headers::{Headers, Ip, TAG};
-use crate::hca::ethernet::steering::Delivery;
+use crate::hca::ethernet::route::Delivery;
+use crate::hca::ethernet::{ADDRESSES, checksum};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::cq::CQE_LEN;
@@ -28,8 +28,6 @@ mod l4 {
 }
 /// TCP's.
 const ACK: u16 = 0x10;
-/// Bytes of the addresses, behind which a tag stands.
-const ADDRESSES: usize = 12;
 
 /// Puts a frame into the next receive, or drops it if there is none.
 pub(super) fn receive(
@@ -37,7 +35,7 @@ pub(super) fn receive(
     common: &mut Common,
     frame: &[u8],
     headers: &Headers,
-    copy: Delivery,
+    copy: &Delivery,
     strips_vlan: bool,
 ) {
     if !qp.receives() {

@@ -2,7 +2,7 @@
 
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
-use crate::hca::ethernet::{HEADER, checksum, segment};
+use crate::hca::ethernet::{ADDRESSES, HEADER, checksum, segment};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::Outgoing;
@@ -13,8 +13,6 @@ use crate::hca::state::wqe::Wqe;
 pub(crate) const MAX_PAYLOAD: u32 = 1 << 16;
 /// Frames that wait to be delivered, after which no more WQEs are executed.
 pub(crate) const MAX_WAITING: usize = 64;
-/// Bytes of the two addresses, behind which a tag goes.
-const ADDRESSES: usize = 12;
 /// Type of the tag that the device inserts.
 const CVLAN: u16 = 0x8100;
 

@@ -1,5 +1,5 @@
-//! Ethernet frames on their way: out of the send queues, to the wire, and through the flow tables
-//! into receive queues.
+//! Ethernet frames on their way: out of the send queues, through the flow tables for what leaves to
+//! the wire, and through those for what arrives into receive queues.
 
 use crate::hca::Hca;
 use crate::hca::engine::frame_receive;
@@ -11,18 +11,30 @@ impl Hca {
     /// Delivers the frames that left their queues: to the wire, and to this device's own receive
     /// queues.
     pub(super) fn exchange(&mut self) {
-        for mut frame in std::mem::take(&mut self.common.frames) {
-            if frame.bytes.len() < SHORTEST {
-                frame.bytes.resize(SHORTEST, 0);
+        for frame in std::mem::take(&mut self.common.frames) {
+            match self.steering.leave(&frame.bytes) {
+                None => self.depart(frame.bytes, frame.sqn),
+                Some(leaving) => {
+                    if leaving.is_empty() {
+                        self.common.stats.dropped += 1;
+                    }
+                    leaving.into_iter().for_each(|bytes| self.depart(bytes, frame.sqn));
+                }
             }
-            if frame.bytes.len() > self.steering.frame_limit() {
-                self.common.stats.dropped += 1;
-                continue;
-            }
-            self.common.stats.tx_frames += 1;
-            self.common.port.flood(&frame.bytes);
-            self.arrive(&frame.bytes, Some(frame.sqn));
         }
+    }
+
+    fn depart(&mut self, mut bytes: Vec<u8>, sqn: Qpn) {
+        if bytes.len() < SHORTEST {
+            bytes.resize(SHORTEST, 0);
+        }
+        if bytes.len() > self.steering.frame_limit() {
+            self.common.stats.dropped += 1;
+            return;
+        }
+        self.common.stats.tx_frames += 1;
+        self.common.port.flood(&bytes);
+        self.arrive(&bytes, Some(sqn));
     }
 
     /// Takes frames from the wire, at most `most`. True if there were any.
@@ -42,7 +54,7 @@ impl Hca {
             return;
         }
         let headers = Headers::parse(frame);
-        let copies = self.steering.route(&headers, frame.len(), sqn.map(|sqn| sqn.0));
+        let copies = self.steering.route(frame, &headers, sqn.map(|sqn| sqn.0));
         if copies.is_empty() {
             self.common.stats.dropped += 1;
         }
@@ -52,7 +64,10 @@ impl Hca {
                 self.common.stats.dropped += 1;
                 continue;
             };
-            frame_receive::receive(qp, &mut self.common, frame, &headers, copy, strips);
+            let edited = copy.edited.as_deref();
+            let (frame, headers) =
+                edited.map_or((frame, &headers), |edited| (&edited.bytes[..], &edited.headers));
+            frame_receive::receive(qp, &mut self.common, frame, headers, &copy, strips);
             self.enqueue(Qpn(copy.rqn));
             self.settle(Qpn(copy.rqn));
         }

@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071) of headers and segments: verified in what arrives, computed in
 //! what leaves if the WQE asks.
 
-use super::headers::{Headers, Ip, TCP};
+use super::headers::{Headers, Ip, TCP, UDP};
 
 /// Where the field is: in an IPv4 header, in TCP's, in UDP's.
 const IPV4_FIELD: usize = 10;
@@ -51,12 +51,17 @@ pub(crate) fn verify(frame: &[u8], headers: &Headers) -> Verdict {
     let header = frame.get(ip.at..ip.payload).unwrap_or_default();
     let l3 = ip.v6 || sum(header) == 0xffff;
     let l4 = ip.l4.is_some_and(|l4| {
-        let field = frame.get(ip.payload + UDP_FIELD..).and_then(|bytes| bytes.first_chunk());
-        // 0: the sender computed none (RFC 768); IPv6 doesn't allow it (RFC 8200).
-        let absent = !l4.tcp && !ip.v6 && field == Some(&[0, 0]);
+        // IPv6 doesn't allow it (RFC 8200).
+        let absent = !l4.tcp && !ip.v6 && is_absent(frame, ip);
         absent || !ip.cut && segment_sum(frame, ip) == 0xffff
     });
     Verdict { l3, l4 }
+}
+
+/// Whether the sender of a UDP datagram computed no checksum (RFC 768).
+pub(crate) fn is_absent(frame: &[u8], ip: &Ip) -> bool {
+    let field = frame.get(ip.payload + UDP_FIELD..).and_then(|bytes| bytes.first_chunk());
+    ip.protocol == UDP && field == Some(&[0, 0])
 }
 
 /// Computes the checksums and writes them over whatever is there.

@@ -14,18 +14,28 @@ pub(crate) const MAX_LEVEL: u8 = u8::MAX;
 /// Destinations, and counters, of an entry.
 pub(crate) const MAX_DESTINATIONS: usize = 1 << 8;
 
+/// Which frames a table is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    /// Those that arrive.
+    Receive,
+    /// Those that send queues send.
+    Transmit,
+}
+
 /// What happens to a frame that no entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Miss {
-    /// It is dropped.
+    /// What arrives is dropped, what is sent leaves.
     #[default]
-    Drop,
+    Usual,
     Table(u32),
 }
 
 /// CREATE_FLOW_TABLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableContext {
+    pub(crate) direction: Direction,
     pub(crate) level: u8,
     pub(crate) log_size: u8,
     pub(crate) miss: Miss,
@@ -45,6 +55,23 @@ pub(crate) struct GroupContext<'a> {
 pub(crate) enum FlowDestination {
     Table(u32),
     Tir(u32),
+    /// It leaves.
+    Wire,
+}
+
+/// How an entry changes a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Edits {
+    /// The frame in a tunnel of frames is taken out of it.
+    pub(crate) unwrap: bool,
+    /// Headers are put on or taken off, by number.
+    pub(crate) reformat: Option<u32>,
+    /// Changes of headers' fields, by number.
+    pub(crate) rewrites: Option<u32>,
+}
+
+impl Edits {
+    pub(crate) const NONE: Self = Self { unwrap: false, reformat: None, rewrites: None };
 }
 
 /// SET_FLOW_TABLE_ENTRY: what happens to a frame that matches. No destination: it is dropped.
@@ -53,6 +80,7 @@ pub(crate) struct EntryContext {
     pub(crate) tag: u32,
     pub(crate) destinations: Vec<FlowDestination>,
     pub(crate) counters: Vec<u32>,
+    pub(crate) edits: Edits,
 }
 
 impl EntryContext {
@@ -68,6 +96,9 @@ impl EntryContext {
         if change.destinations {
             self.destinations = to.destinations;
         }
+        if change.edits {
+            self.edits = to.edits;
+        }
         if change.counters {
             self.counters = to.counters;
         }
@@ -79,6 +110,7 @@ impl EntryContext {
 pub(crate) struct Change {
     pub(crate) tag: bool,
     pub(crate) destinations: bool,
+    pub(crate) edits: bool,
     pub(crate) counters: bool,
 }
 

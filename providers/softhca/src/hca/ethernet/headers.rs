@@ -2,12 +2,13 @@
 //! checked; a packet that says it is longer than its frame has its headers all the same.
 
 use super::HEADER;
+use super::tunnel::Tunnel;
 
 /// Types (IEEE 802.1Q, RFC 894, RFC 2464).
 const CVLAN: u16 = 0x8100;
 const SVLAN: u16 = 0x88a8;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86dd;
 /// Protocols (IANA).
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
@@ -45,6 +46,7 @@ pub(crate) struct Headers {
     /// Type of what follows the tags.
     pub(crate) ethertype: u16,
     pub(crate) ip: Option<Ip>,
+    pub(crate) tunnel: Option<Tunnel>,
 }
 
 /// An IP header, extensions included.
@@ -112,6 +114,7 @@ impl Headers {
             IPV6 => Ip::v6(frame, at),
             _ => None,
         };
+        headers.tunnel = headers.ip.as_ref().and_then(|ip| Tunnel::find(frame, ip));
         headers
     }
 

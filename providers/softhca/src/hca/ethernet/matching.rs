@@ -56,6 +56,10 @@ static KNOWN: LazyLock<Param> = LazyLock::new(|| {
         OUTER_SECOND_CVLAN_TAG,
         OUTER_SECOND_SVLAN_TAG,
         OUTER_IPV6_FLOW_LABEL,
+        GENEVE_VNI,
+        GENEVE_OAM,
+        GENEVE_OPT_LEN,
+        GENEVE_PROTOCOL_TYPE,
     ] {
         field.set(misc, u64::MAX);
     }
@@ -121,6 +125,12 @@ pub(crate) fn param(headers: &Headers) -> Param {
     }
     if let Some(ip) = &headers.ip {
         OUTER_IPV6_FLOW_LABEL.set(misc, ip.flow_label.into());
+    }
+    if let Some(geneve) = headers.tunnel.and_then(|tunnel| tunnel.geneve) {
+        GENEVE_VNI.set(misc, geneve.vni.into());
+        GENEVE_OAM.set(misc, geneve.oam.into());
+        GENEVE_OPT_LEN.set(misc, geneve.options.into());
+        GENEVE_PROTOCOL_TYPE.set(misc, geneve.protocol.into());
     }
     param
 }

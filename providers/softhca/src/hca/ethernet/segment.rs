@@ -88,7 +88,8 @@ impl Place {
     }
 }
 
-fn set_length(frame: &mut [u8], ip: usize, v6: bool, end: usize) -> Option<()> {
+/// Sets the length in the IP header at `ip` of a frame that ends at `end`. None if it doesn't fit.
+pub(super) fn set_length(frame: &mut [u8], ip: usize, v6: bool, end: usize) -> Option<()> {
     let (at, from) = if v6 { (ip + IPV6_LEN, ip + IPV6_HEADER) } else { (ip + IPV4_LEN, ip) };
     let len = u16::try_from(end.checked_sub(from)?).ok()?;
     *frame.get_mut(at..)?.first_chunk_mut()? = len.to_be_bytes();

@@ -1,11 +1,14 @@
-//! Receive steering: flow tables, TIRs, queues, and the route of a frame through them.
+//! Steering: flow tables, what they do to frames, TIRs, queues; `route` leads frames through them.
 
 use std::collections::BTreeMap;
 
-use super::flow::{Change, EntryContext, FlowDestination, GroupContext, Miss, Table, TableContext};
-use super::headers::Headers;
-use super::matching::{self, Param};
-use super::rss::Hash;
+use super::flow::{
+    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, Miss, Table,
+    TableContext,
+};
+use super::matching::Param;
+use super::reformat::Reformat;
+use super::rewrite::{MAX_REWRITES, Rewrite};
 use super::tir::{Spread, TirContext};
 use super::wrong::Wrong;
 
@@ -15,15 +18,11 @@ pub(crate) const MAX_ENTRIES: usize = 1 << 16;
 const MAX_LISTED: usize = 1 << 20;
 /// Places in a table of queues.
 pub(crate) const MAX_SPREAD: usize = 1 << 11;
-/// Tables that a frame is looked up in, copies counted, and copies of it that arrive. An entry may
-/// send a frame to several tables, and these to more, so without a bound there would be none.
-const MAX_LOOKUPS: usize = 1 << 10;
-/// Groups of those tables: as many as all tables together may have, so that only what is looked up
-/// repeatedly has less.
-const MAX_GROUPS: usize = 1 << 16;
-const MAX_COPIES: usize = 1 << 10;
 /// Bytes of the longest frame before a driver sets a size.
 const FRAME_LIMIT: usize = 10 << 10;
+const NO_TABLE: &str = "no such flow table";
+const NO_REFORMAT: &str = "no such packet reformat";
+const NO_REWRITES: &str = "no such change of headers";
 
 /// Options of a receive queue beyond its ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,28 +38,22 @@ pub(crate) struct FlowCount {
     pub(crate) bytes: u64,
 }
 
-/// A frame for a receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delivery {
-    pub(crate) rqn: u32,
-    pub(crate) tag: u32,
-    pub(crate) hash: Hash,
-}
-
-/// Receive steering state. The caller assigns the numbers.
+/// Steering state. The caller assigns the numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
-    tables: BTreeMap<u32, Table>,
-    /// The table in which an arriving frame is looked up first.
-    root: Option<u32>,
+    pub(super) tables: BTreeMap<u32, Table>,
+    /// The table in which a frame is looked up first.
+    roots: BTreeMap<Direction, u32>,
     entries: usize,
     /// Destinations and counters of entries, and places in tables of queues.
     listed: usize,
-    counters: BTreeMap<u32, FlowCount>,
-    tirs: BTreeMap<u32, TirContext>,
+    pub(super) counters: BTreeMap<u32, FlowCount>,
+    pub(super) reformats: BTreeMap<u32, Reformat>,
+    pub(super) rewrites: BTreeMap<u32, (Direction, Vec<Rewrite>)>,
+    pub(super) tirs: BTreeMap<u32, TirContext>,
     /// Tables of queues.
-    spreads: BTreeMap<u32, Vec<u32>>,
-    queues: BTreeMap<u32, QueueOptions>,
+    pub(super) spreads: BTreeMap<u32, Vec<u32>>,
+    pub(super) queues: BTreeMap<u32, QueueOptions>,
     /// Transport domains of send queues.
     domains: BTreeMap<u32, u32>,
     frame_limit: Option<usize>,
@@ -83,6 +76,10 @@ impl Steering {
 
     pub(crate) fn remove_sender(&mut self, sqn: u32) {
         self.domains.remove(&sqn);
+    }
+
+    pub(super) fn domain(&self, sqn: u32) -> Option<u32> {
+        self.domains.get(&sqn).copied()
     }
 
     /// A receive queue, new or changed.
@@ -157,41 +154,91 @@ impl Steering {
         self.counters.remove(&number).map(|_| ()).ok_or(Wrong::Missing("no such flow counter"))
     }
 
+    pub(crate) fn add_reformat(&mut self, number: u32, reformat: Reformat) -> Result<(), Wrong> {
+        self.reformats.insert(number, reformat);
+        Ok(())
+    }
+
+    /// An entry that has it drops its frames from now on.
+    pub(crate) fn remove_reformat(&mut self, number: u32) -> Result<(), Wrong> {
+        self.reformats.remove(&number).map(|_| ()).ok_or(Wrong::Missing(NO_REFORMAT))
+    }
+
+    pub(crate) fn add_rewrites(
+        &mut self,
+        number: u32,
+        direction: Direction,
+        rewrites: Vec<Rewrite>,
+    ) -> Result<(), Wrong> {
+        if rewrites.len() > MAX_REWRITES {
+            return Err(Wrong::Param("too many changes of headers"));
+        }
+        self.rewrites.insert(number, (direction, rewrites));
+        Ok(())
+    }
+
+    /// The same.
+    pub(crate) fn remove_rewrites(&mut self, number: u32) -> Result<(), Wrong> {
+        self.rewrites.remove(&number).map(|_| ()).ok_or(Wrong::Missing(NO_REWRITES))
+    }
+
     pub(crate) fn add_table(&mut self, number: u32, context: TableContext) -> Result<(), Wrong> {
         let table = Table::new(context)?;
-        self.check_miss(context.level, context.miss)?;
+        self.check_miss(context, context.miss)?;
         self.tables.insert(number, table);
         Ok(())
     }
 
     pub(crate) fn set_miss(&mut self, number: u32, miss: Miss) -> Result<(), Wrong> {
-        self.check_miss(self.table(number)?.context.level, miss)?;
+        self.check_miss(self.table(number)?.context, miss)?;
         self.table_mut(number)?.context.miss = miss;
         Ok(())
     }
 
-    fn check_miss(&self, level: u8, miss: Miss) -> Result<(), Wrong> {
+    fn check_miss(&self, from: TableContext, miss: Miss) -> Result<(), Wrong> {
         match miss {
-            Miss::Table(next) => self.check_next(level, next),
-            Miss::Drop => Ok(()),
+            Miss::Table(next) => self.check_next(from, next),
+            Miss::Usual => Ok(()),
         }
     }
 
     /// Frames go to tables of higher levels only, so that they come to an end.
-    fn check_next(&self, level: u8, next: u32) -> Result<(), Wrong> {
-        match self.table(next)?.context.level > level {
+    fn check_next(&self, from: TableContext, next: u32) -> Result<(), Wrong> {
+        self.check_direction(next, from.direction)?;
+        match self.table(next)?.context.level > from.level {
             true => Ok(()),
             false => Err(Wrong::Param("the next flow table is of no higher level")),
         }
     }
 
-    /// The table that comes first.
-    pub(crate) fn set_root(&mut self, number: Option<u32>) -> Result<(), Wrong> {
-        if let Some(number) = number {
-            self.table(number)?;
+    /// Refuses a table that is for other frames.
+    pub(crate) fn check_direction(&self, number: u32, direction: Direction) -> Result<(), Wrong> {
+        match self.table(number)?.context.direction == direction {
+            true => Ok(()),
+            false => Err(Wrong::Missing(NO_TABLE)),
         }
-        self.root = number;
+    }
+
+    /// The table that comes first, for frames of its kind.
+    pub(crate) fn set_root(
+        &mut self,
+        direction: Direction,
+        number: Option<u32>,
+    ) -> Result<(), Wrong> {
+        match number {
+            Some(number) => {
+                self.check_direction(number, direction)?;
+                self.roots.insert(direction, number);
+            }
+            None => {
+                self.roots.remove(&direction);
+            }
+        }
         Ok(())
+    }
+
+    pub(super) fn root(&self, direction: Direction) -> Option<u32> {
+        self.roots.get(&direction).copied()
     }
 
     pub(crate) fn remove_table(&mut self, number: u32) -> Result<(), Wrong> {
@@ -199,15 +246,18 @@ impl Steering {
             return Err(Wrong::Busy("the flow table has groups"));
         }
         self.tables.remove(&number);
+        // Linux takes the last table away without naming another root (`core/fs_core.c`,
+        // `update_root_ft_destroy`): then there is none.
+        self.roots.retain(|_, root| *root != number);
         Ok(())
     }
 
     fn table(&self, number: u32) -> Result<&Table, Wrong> {
-        self.tables.get(&number).ok_or(Wrong::Missing("no such flow table"))
+        self.tables.get(&number).ok_or(Wrong::Missing(NO_TABLE))
     }
 
     fn table_mut(&mut self, number: u32) -> Result<&mut Table, Wrong> {
-        self.tables.get_mut(&number).ok_or(Wrong::Missing("no such flow table"))
+        self.tables.get_mut(&number).ok_or(Wrong::Missing(NO_TABLE))
     }
 
     pub(crate) fn add_group(
@@ -273,16 +323,41 @@ impl Steering {
     }
 
     fn check_entry(&self, table: u32, context: &EntryContext) -> Result<(), Wrong> {
-        let level = self.table(table)?.context.level;
+        let of = self.table(table)?.context;
         for destination in &context.destinations {
-            match *destination {
-                FlowDestination::Table(next) => self.check_next(level, next)?,
-                FlowDestination::Tir(number) => self.tir(number).map(|_| ())?,
+            match (*destination, of.direction) {
+                (FlowDestination::Table(next), _) => self.check_next(of, next)?,
+                (FlowDestination::Tir(number), Direction::Receive) => {
+                    self.tir(number).map(|_| ())?;
+                }
+                (FlowDestination::Wire, Direction::Transmit) => {}
+                _ => return Err(Wrong::Param("no such destination for this flow table")),
             }
         }
+        self.check_edits(of.direction, context.edits)?;
         match context.counters.iter().all(|number| self.counters.contains_key(number)) {
             true => Ok(()),
             false => Err(Wrong::Missing("no such flow counter")),
+        }
+    }
+
+    /// What arrives is unwrapped, what leaves is wrapped.
+    fn check_edits(&self, direction: Direction, edits: Edits) -> Result<(), Wrong> {
+        let leaves = direction == Direction::Transmit;
+        let wraps = match edits.reformat {
+            Some(number) => {
+                Some(self.reformats.get(&number).ok_or(Wrong::Missing(NO_REFORMAT))?.wraps())
+            }
+            None => None,
+        };
+        if wraps.is_some_and(|wraps| wraps != leaves) || edits.unwrap && leaves {
+            return Err(Wrong::Param("no such packet reformat for this flow table"));
+        }
+        let Some(number) = edits.rewrites else { return Ok(()) };
+        match self.rewrites.get(&number) {
+            Some(&(of, _)) if of == direction => Ok(()),
+            Some(_) => Err(Wrong::Param("the change of headers is for other flow tables")),
+            None => Err(Wrong::Missing(NO_REWRITES)),
         }
     }
 
@@ -291,66 +366,5 @@ impl Steering {
         self.entries -= 1;
         self.listed -= gone.listed();
         Ok(())
-    }
-
-    /// The receive queues that get a frame of `len` bytes, which came from send queue `sqn` of this
-    /// device or by the wire. A destroyed table or queue takes nothing.
-    pub(crate) fn route(
-        &mut self,
-        headers: &Headers,
-        len: usize,
-        sqn: Option<u32>,
-    ) -> Vec<Delivery> {
-        let domain = sqn.and_then(|sqn| self.domains.get(&sqn).copied());
-        let param = matching::param(headers);
-        let mut copies = Vec::new();
-        let mut next: Vec<_> = self.root.into_iter().map(|root| (root, 0)).collect();
-        let mut groups = MAX_GROUPS;
-        for _ in 0..MAX_LOOKUPS {
-            let Some((number, tag)) = next.pop() else { break };
-            let Some(table) = self.tables.get(&number) else { continue };
-            let Some(left) = groups.checked_sub(table.groups()) else { break };
-            groups = left;
-            let Some(entry) = table.find(&param) else {
-                if let Miss::Table(miss) = table.context.miss {
-                    next.push((miss, tag));
-                }
-                continue;
-            };
-            for number in &entry.counters {
-                if let Some(counter) = self.counters.get_mut(number) {
-                    counter.packets += 1;
-                    counter.bytes += len as u64;
-                }
-            }
-            // A tag stays until there is another.
-            let tag = if entry.tag == 0 { tag } else { entry.tag };
-            for destination in &entry.destinations {
-                match *destination {
-                    FlowDestination::Table(table) if next.len() < MAX_LOOKUPS => {
-                        next.push((table, tag))
-                    }
-                    FlowDestination::Tir(tir) if copies.len() < MAX_COPIES => {
-                        copies.extend(self.copy(headers, domain, tir, tag));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        copies
-    }
-
-    fn copy(&self, headers: &Headers, domain: Option<u32>, tir: u32, tag: u32) -> Option<Delivery> {
-        let tir = self.tirs.get(&tir).filter(|tir| tir.hears(domain, headers))?;
-        let hash = tir.hash(headers);
-        let rqn = match tir.spread {
-            Spread::Queue(rqn) => rqn,
-            Spread::Table(number) => {
-                let queues = self.spreads.get(&number)?;
-                // Never empty.
-                *queues.get(hash.value as usize % queues.len())?
-            }
-        };
-        self.queues.contains_key(&rqn).then_some(Delivery { rqn, tag, hash })
     }
 }

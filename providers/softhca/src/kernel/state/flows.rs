@@ -10,7 +10,8 @@ use nix::errno::Errno;
 
 use crate::hca::ethernet::steering::Steering;
 use crate::hca::ethernet::{
-    Change, EntryContext, FlowDestination, GroupContext, MATCH_LEN, Miss, TableContext, Wrong,
+    Change, Direction, Edits, EntryContext, FlowDestination, GroupContext, MATCH_LEN, Miss,
+    TableContext, Wrong,
 };
 
 /// Priorities of rules (`MLX5_BY_PASS_NUM_REGULAR_PRIOS`); each has a table more for rules that
@@ -188,13 +189,14 @@ impl Flows {
         }
         for table in (0..TABLES).rev() {
             let miss = match table {
-                REST => Miss::Drop,
+                REST => Miss::Usual,
                 _ => Miss::Table(number_of(table + 1)),
             };
-            let context = TableContext { level: table, log_size: LOG_ENTRIES, miss };
+            let direction = Direction::Receive;
+            let context = TableContext { direction, level: table, log_size: LOG_ENTRIES, miss };
             steering.add_table(number_of(table), context).map_err(errno)?;
         }
-        steering.set_root(Some(number_of(0))).map_err(errno)?;
+        steering.set_root(Direction::Receive, Some(number_of(0))).map_err(errno)?;
         self.tables = (0..TABLES).map(|_| Vec::new()).collect();
         Ok(())
     }
@@ -248,7 +250,7 @@ fn gap(groups: &[Group], len: u32, whole: u32) -> Option<(usize, u32)> {
 }
 
 /// A change of all that an entry does.
-const ALL: Change = Change { tag: true, destinations: true, counters: true };
+const ALL: Change = Change { tag: true, destinations: true, edits: true, counters: true };
 
 impl Group {
     fn is_for(&self, rule: &Rule) -> bool {
@@ -294,6 +296,7 @@ impl Entry {
             tag: self.tag,
             destinations: tirs.chain(next.map(FlowDestination::Table)).collect(),
             counters: self.counters.keys().copied().collect(),
+            edits: Edits::NONE,
         }
     }
 }

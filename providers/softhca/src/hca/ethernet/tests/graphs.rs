@@ -49,10 +49,10 @@ fn apply(steering: &mut Steering, step: &Step) {
     let all = &[0; MATCH_LEN];
     let done = match step.clone() {
         Step::Table(number, level, next) => {
-            steering.add_table(number, table(level, next.map_or(Miss::Drop, Miss::Table)))
+            steering.add_table(number, table(level, next.map_or(Miss::Usual, Miss::Table)))
         }
         Step::Miss(number, next) => steering.set_miss(number, Miss::Table(next)),
-        Step::Root(number) => steering.set_root(Some(number)),
+        Step::Root(number) => steering.set_root(Direction::Receive, Some(number)),
         Step::Group(number, first, last, enable) => {
             let group = GroupContext { first, last, enable, criteria: all };
             steering.add_group(number, 100 + first, group)
@@ -134,7 +134,7 @@ proptest! {
         prop_assert!(!whole || verdict.l3 && verdict.l4);
         let mut steering = scene();
         catch_all(&mut steering, 1, &[FlowDestination::Tir(RQN)]);
-        prop_assert_eq!(steering.route(&headers, frame.len(), Some(SQN)).len(), 1);
+        prop_assert_eq!(steering.route(&frame, &headers, Some(SQN)).len(), 1);
     }
 }
 
@@ -143,7 +143,7 @@ proptest! {
 fn copies_of_copies_have_a_bound() {
     let mut steering = scene();
     for number in 2..=60u32 {
-        steering.add_table(number, table(number as u8, Miss::Drop)).unwrap();
+        steering.add_table(number, table(number as u8, Miss::Usual)).unwrap();
     }
     for number in 1..60 {
         catch_all(&mut steering, number, &[FlowDestination::Table(number + 1); 200]);
@@ -158,7 +158,7 @@ fn copies_of_copies_have_a_bound() {
 fn tables_with_many_groups_have_a_bound() {
     const GROUPS: u32 = 1 << 12;
     let mut steering = scene();
-    steering.add_table(2, TableContext { log_size: 12, ..table(2, Miss::Drop) }).unwrap();
+    steering.add_table(2, TableContext { log_size: 12, ..table(2, Miss::Usual) }).unwrap();
     catch_all(&mut steering, 1, &[FlowDestination::Table(2); 200]);
     for at in 0..GROUPS {
         let criteria = &[0; MATCH_LEN];
@@ -175,7 +175,7 @@ fn tables_with_many_groups_have_a_bound() {
 #[test]
 fn a_table_that_is_gone_drops_and_a_loop_made_so_ends() {
     let mut steering = scene();
-    steering.add_table(2, table(2, Miss::Drop)).unwrap();
+    steering.add_table(2, table(2, Miss::Usual)).unwrap();
     catch_all(&mut steering, 1, &[FlowDestination::Table(2)]);
     steering.remove_table(2).unwrap();
     assert_eq!(reached(&mut steering, &Packet::udp()), []);

@@ -1,5 +1,6 @@
 //! Frames and tables, most of it without queues around them; `tests/pci/frames.rs` has these.
 
+mod edits;
 pub(super) mod frame;
 mod graphs;
 mod matches;
@@ -8,7 +9,7 @@ mod wire;
 
 use frame::Packet;
 
-use super::flow::{EntryContext, FlowDestination, GroupContext, Miss, TableContext};
+use super::flow::{Direction, EntryContext, FlowDestination, GroupContext, Miss, TableContext};
 use super::headers::Headers;
 use super::matching::MATCH_LEN;
 use super::rss::{HashContext, HashFunction, Selector};
@@ -33,11 +34,11 @@ fn tir(spread: Spread) -> TirContext {
 }
 
 fn table(level: u8, miss: Miss) -> TableContext {
-    TableContext { level, log_size: 4, miss }
+    TableContext { direction: Direction::Receive, level, log_size: 4, miss }
 }
 
 fn to(destinations: &[FlowDestination]) -> EntryContext {
-    EntryContext { tag: 0, destinations: destinations.to_vec(), counters: Vec::new() }
+    EntryContext { destinations: destinations.to_vec(), ..EntryContext::default() }
 }
 
 /// A sender, eight queues with a TIR each, and table 1, empty, as the root.
@@ -48,8 +49,8 @@ fn scene() -> Steering {
         steering.set_queue(rqn, QueueOptions::default());
         steering.set_tir(rqn, tir(Spread::Queue(rqn))).unwrap();
     }
-    steering.add_table(1, table(1, Miss::Drop)).unwrap();
-    steering.set_root(Some(1)).unwrap();
+    steering.add_table(1, table(1, Miss::Usual)).unwrap();
+    steering.set_root(Direction::Receive, Some(1)).unwrap();
     steering
 }
 
@@ -64,6 +65,6 @@ fn catch_all(steering: &mut Steering, table: u32, destinations: &[FlowDestinatio
 /// The queues that a packet gets to.
 fn reached(steering: &mut Steering, packet: &Packet) -> Vec<u32> {
     let bytes = packet.bytes();
-    let copies = steering.route(&Headers::parse(&bytes), bytes.len(), Some(SQN));
+    let copies = steering.route(&bytes, &Headers::parse(&bytes), Some(SQN));
     copies.iter().map(|copy| copy.rqn).collect()
 }

@@ -24,7 +24,7 @@ fn without_tables_and_without_entries_frames_are_gone() {
     assert_eq!(reached(&mut steering, &Packet::tcp()), []);
     catch_all(&mut steering, 1, &[FlowDestination::Tir(RQN)]);
     assert_eq!(reached(&mut steering, &Packet::tcp()), [RQN]);
-    steering.set_root(None).unwrap();
+    steering.set_root(Direction::Receive, None).unwrap();
     assert_eq!(reached(&mut steering, &Packet::tcp()), []);
 }
 
@@ -54,7 +54,7 @@ fn the_first_entry_that_matches_decides() {
 #[test]
 fn a_miss_goes_on_where_the_table_says() {
     let mut steering = scene();
-    steering.add_table(2, table(2, Miss::Drop)).unwrap();
+    steering.add_table(2, table(2, Miss::Usual)).unwrap();
     catch_all(&mut steering, 2, &[FlowDestination::Tir(RQN + 1)]);
     let mask = criteria(outer::IP_PROTOCOL, 0xff);
     let group = GroupContext { first: 0, last: 0, enable: 1, criteria: &mask };
@@ -77,7 +77,7 @@ fn a_miss_goes_on_where_the_table_says() {
 fn an_entry_may_name_many_and_may_change() {
     let mut steering = scene();
     steering.add_counter(1);
-    steering.add_table(2, table(2, Miss::Drop)).unwrap();
+    steering.add_table(2, table(2, Miss::Usual)).unwrap();
     catch_all(&mut steering, 2, &[FlowDestination::Tir(RQN + 1)]);
     let all = &[0; MATCH_LEN];
     let group = GroupContext { first: 0, last: 0, enable: 0, criteria: all };
@@ -86,16 +86,17 @@ fn an_entry_may_name_many_and_may_change() {
         tag: 0xabcdef,
         destinations: vec![FlowDestination::Table(2), FlowDestination::Tir(RQN)],
         counters: vec![1],
+        ..EntryContext::default()
     };
     steering.add_entry(1, (1, 0), all, both.clone()).unwrap();
     let bytes = Packet::tcp().bytes();
-    let copies = steering.route(&Headers::parse(&bytes), bytes.len(), Some(SQN));
+    let copies = steering.route(&bytes, &Headers::parse(&bytes), Some(SQN));
     let mut got: Vec<_> = copies.iter().map(|copy| (copy.rqn, copy.tag)).collect();
     got.sort_unstable();
     assert_eq!(got, [(RQN, 0xabcdef), (RQN + 1, 0xabcdef)]);
     let counted = *steering.counter(1).unwrap();
     assert_eq!((counted.packets, counted.bytes), (1, bytes.len() as u64));
-    let change = Change { tag: false, destinations: true, counters: false };
+    let change = Change { tag: false, destinations: true, edits: false, counters: false };
     steering.change_entry(1, 0, change, EntryContext { tag: 5, ..to(&[]) }).unwrap();
     assert_eq!(reached(&mut steering, &Packet::tcp()), []);
     // Dropped, and counted still.
@@ -173,7 +174,7 @@ fn lists_have_a_bound_together_and_are_given_back() {
         steering.set_spread(0, vec![RQN; MAX_SPREAD - 3]).unwrap();
         assert_eq!(entry(&mut steering, 4), Err(Wrong::Limit("destinations")));
         entry(&mut steering, 2).unwrap();
-        let change = Change { tag: false, destinations: true, counters: false };
+        let change = Change { tag: false, destinations: true, edits: false, counters: false };
         steering.change_entry(1, round, change, tirs([0])).unwrap();
         steering.set_spread(full, vec![RQN; 2]).unwrap();
         assert_eq!(steering.set_spread(full, vec![RQN; 3]), Err(Wrong::Limit("destinations")));
@@ -225,10 +226,10 @@ fn nonsense_is_refused() {
     assert_eq!(steering.remove_group(1, 1), Err(Wrong::Busy("the flow group has entries")));
     assert_eq!(steering.remove_table(1), Err(Wrong::Busy("the flow table has groups")));
     assert_eq!(
-        steering.add_table(2, TableContext { log_size: 21, ..table(1, Miss::Drop) }),
+        steering.add_table(2, TableContext { log_size: 21, ..table(1, Miss::Usual) }),
         Err(Wrong::Param("size of a flow table"))
     );
-    assert!(steering.set_root(Some(2)).is_err());
+    assert!(steering.set_root(Direction::Receive, Some(2)).is_err());
     assert!(steering.set_spread(1, vec![RQN; MAX_SPREAD + 1]).is_err());
     assert!(steering.set_spread(1, Vec::new()).is_err());
     assert!(steering.set_spread(1, vec![1]).is_err());

@@ -16,9 +16,9 @@ fn station(rig: &mut Rig, host: usize) -> End {
     steering.set_queue(end.qpn.0, QueueOptions::default());
     let own = TirContext { domain: OWN, ..tir(Spread::Queue(end.qpn.0)) };
     steering.set_tir(end.qpn.0, own).unwrap();
-    steering.add_table(1, table(1, Miss::Drop)).unwrap();
+    steering.add_table(1, table(1, Miss::Usual)).unwrap();
     catch_all(steering, 1, &[FlowDestination::Tir(end.qpn.0)]);
-    steering.set_root(Some(1)).unwrap();
+    steering.set_root(Direction::Receive, Some(1)).unwrap();
     end
 }
 

@@ -1,0 +1,190 @@
+//! The way of a frame through the tables: to receive queues, or out to the wire.
+
+use std::rc::Rc;
+
+use super::flow::{Direction, Edits, FlowDestination, Miss};
+use super::headers::Headers;
+use super::matching::{self, Param};
+use super::rss::Hash;
+use super::steering::Steering;
+use super::tir::Spread;
+use super::{reformat, rewrite};
+
+/// Tables that a frame is looked up in, copies counted, and copies of it that arrive. An entry may
+/// send a frame to several tables, and these to more, so without a bound there would be none.
+const MAX_LOOKUPS: usize = 1 << 10;
+/// Groups of those tables: as many as all tables together may have, so that only what is looked up
+/// repeatedly has less.
+const MAX_GROUPS: usize = 1 << 16;
+const MAX_COPIES: usize = 1 << 10;
+
+/// A frame for a receive queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) rqn: u32,
+    pub(crate) tag: u32,
+    pub(crate) hash: Hash,
+    /// What entries made of the frame, if any changed it.
+    pub(crate) edited: Option<Rc<Edited>>,
+}
+
+/// A frame that entries changed.
+#[derive(Debug)]
+pub(crate) struct Edited {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) headers: Headers,
+    param: Param,
+}
+
+impl Edited {
+    fn new(bytes: Vec<u8>) -> Self {
+        let headers = Headers::parse(&bytes);
+        let param = matching::param(&headers);
+        Self { bytes, headers, param }
+    }
+}
+
+/// Where a way through the tables ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Tir(u32),
+    Wire,
+}
+
+/// One way's end.
+struct Exit {
+    end: End,
+    tag: u32,
+    edited: Option<Rc<Edited>>,
+}
+
+impl Steering {
+    /// The receive queues that get a frame, which came from send queue `sqn` of this device or by
+    /// the wire. A destroyed table or queue takes nothing.
+    pub(crate) fn route(
+        &mut self,
+        frame: &[u8],
+        headers: &Headers,
+        sqn: Option<u32>,
+    ) -> Vec<Delivery> {
+        let Some(root) = self.root(Direction::Receive) else { return Vec::new() };
+        let domain = sqn.and_then(|sqn| self.domain(sqn));
+        let exits = self.walk(root, frame, headers);
+        let copies = exits.into_iter().filter_map(|Exit { end, tag, edited }| {
+            let End::Tir(tir) = end else { return None };
+            let headers = edited.as_ref().map_or(headers, |edited| &edited.headers);
+            let (rqn, hash) = self.reaches(tir, headers, domain)?;
+            Some(Delivery { rqn, tag, hash, edited })
+        });
+        copies.collect()
+    }
+
+    /// What leaves of a frame that a send queue sent. None: all of it, since no table is in its
+    /// way.
+    pub(crate) fn leave(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let root = self.root(Direction::Transmit)?;
+        let exits = self.walk(root, frame, &Headers::parse(frame));
+        let gone = exits.into_iter().filter(|exit| matches!(exit.end, End::Wire));
+        let bytes = |exit: Exit| exit.edited.map_or(frame.to_vec(), |edited| edited.bytes.clone());
+        Some(gone.map(bytes).collect())
+    }
+
+    fn walk(&mut self, root: u32, frame: &[u8], headers: &Headers) -> Vec<Exit> {
+        let arrived = matching::param(headers);
+        let mut exits = Vec::new();
+        let mut next: Vec<(u32, u32, Option<Rc<Edited>>)> = vec![(root, 0, None)];
+        let mut groups = MAX_GROUPS;
+        for _ in 0..MAX_LOOKUPS {
+            let Some((number, tag, edited)) = next.pop() else { break };
+            let Some(table) = self.tables.get(&number) else { continue };
+            let Some(left) = groups.checked_sub(table.groups()) else { break };
+            groups = left;
+            let Some(entry) = table.find(edited.as_ref().map_or(&arrived, |edited| &edited.param))
+            else {
+                match (table.context.miss, table.context.direction) {
+                    (Miss::Table(miss), _) => next.push((miss, tag, edited)),
+                    (Miss::Usual, Direction::Transmit) if exits.len() < MAX_COPIES => {
+                        exits.push(Exit { end: End::Wire, tag, edited });
+                    }
+                    (Miss::Usual, _) => {}
+                }
+                continue;
+            };
+            let bytes = edited.as_ref().map_or(frame, |edited| &edited.bytes[..]);
+            for number in &entry.counters {
+                if let Some(counter) = self.counters.get_mut(number) {
+                    counter.packets += 1;
+                    counter.bytes += bytes.len() as u64;
+                }
+            }
+            let edited = match entry.edits {
+                Edits::NONE => edited,
+                edits => match self.edit(edits, bytes) {
+                    Some(bytes) => Some(Rc::new(Edited::new(bytes))),
+                    // It hasn't what is to be taken off, or became too long.
+                    None => continue,
+                },
+            };
+            // A tag stays until there is another.
+            let tag = if entry.tag == 0 { tag } else { entry.tag };
+            for destination in &entry.destinations {
+                let edited = edited.clone();
+                let end = match *destination {
+                    FlowDestination::Table(table) => {
+                        if next.len() < MAX_LOOKUPS {
+                            next.push((table, tag, edited));
+                        }
+                        continue;
+                    }
+                    FlowDestination::Tir(tir) => End::Tir(tir),
+                    FlowDestination::Wire => End::Wire,
+                };
+                if exits.len() < MAX_COPIES {
+                    exits.push(Exit { end, tag, edited });
+                }
+            }
+        }
+        exits
+    }
+
+    /// A frame with an entry's changes: a tunnel is taken off first, and put on last.
+    fn edit(&self, edits: Edits, frame: &[u8]) -> Option<Vec<u8>> {
+        let reformat = match edits.reformat {
+            Some(number) => Some(self.reformats.get(&number)?),
+            None => None,
+        };
+        let (on, off) = match reformat {
+            Some(reformat) if reformat.wraps() => (Some(reformat), None),
+            off => (None, off),
+        };
+        let mut frame = match edits.unwrap {
+            true => reformat::unwrapped(frame)?,
+            false => frame.to_vec(),
+        };
+        if let Some(off) = off {
+            frame = off.apply(&frame)?;
+        }
+        if let Some(number) = edits.rewrites {
+            rewrite::apply(&self.rewrites.get(&number)?.1, &mut frame);
+        }
+        if let Some(on) = on {
+            frame = on.apply(&frame)?;
+        }
+        (frame.len() <= self.frame_limit()).then_some(frame)
+    }
+
+    /// The queue that a TIR leads a frame to.
+    fn reaches(&self, tir: u32, headers: &Headers, domain: Option<u32>) -> Option<(u32, Hash)> {
+        let tir = self.tirs.get(&tir).filter(|tir| tir.hears(domain, headers))?;
+        let hash = tir.hash(headers);
+        let rqn = match tir.spread {
+            Spread::Queue(rqn) => rqn,
+            Spread::Table(number) => {
+                let queues = self.spreads.get(&number)?;
+                // Never empty.
+                *queues.get(hash.value as usize % queues.len())?
+            }
+        };
+        self.queues.contains_key(&rqn).then_some((rqn, hash))
+    }
+}

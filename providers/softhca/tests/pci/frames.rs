@@ -636,6 +636,17 @@ fn what_does_not_exist_is_refused() {
         field.set(flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut input), value);
         assert_eq!(set(&mut driver, &input), CmdStatus::BAD_PARAM_ERR, "{field:?}");
     }
+    // Edits that nobody made: a packet reformat, and a change of headers.
+    for (action, number) in [
+        (0x10, flow::flow_context::PACKET_REFORMAT_ID),
+        (0x40, flow::flow_context::MODIFY_HEADER_ID),
+    ] {
+        let mut input = good.clone();
+        let context = flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut input);
+        flow::flow_context::ACTION.set(context, 0x4 | action);
+        number.set(context, 0x777);
+        assert_eq!(set(&mut driver, &input), CmdStatus::BAD_RES_ERR, "{action:#x}");
+    }
     assert_eq!(set(&mut driver, &good), CmdStatus::OK);
     // Rings that are none.
     let queue = |driver: &mut Driver, change: &dyn Fn(&mut [u8])| {

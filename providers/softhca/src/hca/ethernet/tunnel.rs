@@ -1,5 +1,5 @@
-//! Tunnels: a frame or a packet inside a packet (VXLAN, RFC 7348; Geneve, RFC 8926; GRE, RFC 2784
-//! and 2890).
+//! Tunnels: a frame or a packet inside a packet (VXLAN, RFC 7348; Geneve, RFC 8926; GRE, RFC 2784,
+//! 2890 and 2637).
 
 use super::headers::{Ip, UDP_LEN};
 
@@ -16,6 +16,8 @@ const GENEVE_LEN: usize = 8;
 const GRE_LEN: usize = 4;
 /// Flags of GRE: a checksum, a key, a number, each of which takes four more bytes.
 const GRE_PARTS: [u8; 3] = [0x80, 0x20, 0x10];
+/// Flag of GRE's version 1, four bytes too: an acknowledgment.
+const GRE_ACK: u8 = 0x80;
 /// VXLAN's flag that there is a number of the network.
 const HAS_VNI: u8 = 0x08;
 /// Geneve's flag of control packets.
@@ -79,10 +81,16 @@ fn geneve(header: &[u8], at: usize) -> Option<Tunnel> {
     (version == 0).then_some(Tunnel { inner, protocol, geneve: Some(geneve) })
 }
 
+/// GRE of version 0, or of 1 (RFC 2637 section 4.1), which rdma-core's tests have devices take off.
 fn gre(header: &[u8], at: usize) -> Option<Tunnel> {
     let &[flags, version, a, b] = header.first_chunk::<GRE_LEN>()?;
+    let acknowledges = match version & 7 {
+        0 => false,
+        1 => version & GRE_ACK != 0,
+        _ => return None,
+    };
     let parts = GRE_PARTS.iter().filter(|&&part| flags & part != 0).count();
-    let inner = at + GRE_LEN + 4 * parts;
+    let inner = at + GRE_LEN + 4 * (parts + usize::from(acknowledges));
     let protocol = u16::from_be_bytes([a, b]);
-    (version & 7 == 0).then_some(Tunnel { inner, protocol, geneve: None })
+    Some(Tunnel { inner, protocol, geneve: None })
 }

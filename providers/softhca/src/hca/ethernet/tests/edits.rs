@@ -68,6 +68,9 @@ fn tunnels(protocol: u16) -> Vec<Vec<u8>> {
         gre(&[0, 0, a, b]),
         gre(&[0x20, 0, a, b, 1, 2, 3, 4]),
         gre(&[0xb0, 0, a, b, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
+        // Version 1: a key, and with it a number and an acknowledgment.
+        gre(&[0x20, 1, a, b, 1, 2, 3, 4]),
+        gre(&[0x30, 0x81, a, b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
     ];
     if protocol == FRAME {
         tunnels.push(udp(4789, &[8, 0, 0, 0, 0, 0, 5, 0]));
@@ -188,6 +191,19 @@ fn tunnels_are_put_on_and_taken_off() {
         let copies = steering.route(sent, &Headers::parse(sent), None);
         let [copy] = &copies[..] else { panic!("one copy") };
         assert_eq!(copy.edited.as_ref().unwrap().bytes, [&header[..], &inner[18..]].concat());
+    }
+}
+
+#[test]
+fn headers_of_unknown_versions_are_no_tunnels() {
+    let inner = Packet::tcp().bytes();
+    for outer in tunnels(FRAME) {
+        let mut frame = Reformat::WrapFrame(outer).apply(&inner).unwrap();
+        assert!(Headers::parse(&frame).tunnel.is_some());
+        // GRE's second byte, Geneve's first, and in VXLAN's first the flag of a number.
+        let (at, bits) = if frame[23] == 47 { (35, 2) } else { (42, 0x48) };
+        frame[at] ^= bits;
+        assert_eq!(Headers::parse(&frame).tunnel, None);
     }
 }
 

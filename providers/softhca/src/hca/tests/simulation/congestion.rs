@@ -68,9 +68,12 @@ fn recovers(world: &mut World<'_>, number: usize) -> Result<(), String> {
         return Ok(());
     }
     let window = HcaConfig::default().packet_window;
-    world.rig.now += RECOVERY * window;
     let connection = &world.plan.connections[number];
     let (from, to) = (connection.hosts[0], sides[1].end.host);
+    // A wire that delays may bring a notification yet: it is taken first.
+    world.rig.now += RECOVERY * window;
+    world.rig.hosts[from].hca.step(world.rig.now);
+    world.rig.now += RECOVERY * window;
     let (key, rkey) = (world.rig.hosts[from].key, world.rig.hosts[to].key);
     let write = Wr::new(Opcode::RDMA_WRITE).remote(far_of(0), rkey).seg(near_of(0), LONGEST, key);
     let write = sides[1].address(&world.rig, connection, 0, write.unsignaled());

@@ -262,6 +262,12 @@ fn queues() -> Vec<Case> {
             let kind = u64::from(IB_UVERBS_SRQT_BASIC);
             rig.run(&cmd.edit(UVERBS_ATTR_CREATE_SRQ_TYPE, |attr| attr.data = kind))
         }),
+        with("a queue without a user index", SRQ, EINVAL, |rig| {
+            let cmd = create_srq(rig, domain(rig, -1, CREAT)?).without(UVERBS_ATTR_UHW_IN);
+            let request = rig.srq_request();
+            let head = [request.buf_addr, request.db_addr, 0];
+            rig.run(&cmd.input(&rig.memory, UVERBS_ATTR_UHW_IN, &head))
+        }),
         with("a queue's CQ is in use", SRQ, EBUSY, |rig| {
             let cmd = create_srq(rig, domain(rig, -1, CREAT)?);
             rig.send(&cmd)?;

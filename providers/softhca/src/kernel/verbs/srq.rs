@@ -1,6 +1,8 @@
 //! Shared receive queues (`uverbs_std_types_srq.c`, `ib_uverbs_modify_srq` and
 //! `ib_uverbs_query_srq` in `core/uverbs_cmd.c`; `hw/mlx5/srq.c`).
 
+use std::mem::offset_of;
+
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{mlx5_ib_create_srq, mlx5_ib_create_srq_resp};
 use uverbs_kernel_abi::objects::{
@@ -132,7 +134,13 @@ fn driver_request(call: &Call<'_>, is_xrc: bool) -> Result<mlx5_ib_create_srq, E
         return Err(Errno::EINVAL);
     }
     let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
-    match is_xrc && !fits(request.uidx, cqe_version) {
+    // Without an index in completions one may be left out, and with one it may not.
+    let is_given = bytes.len() >= offset_of!(mlx5_ib_create_srq, uidx) + size_of::<u32>();
+    let is_right = match (is_given, cqe_version) {
+        (false, version) => version == 0,
+        (true, version) => fits(request.uidx, version),
+    };
+    match is_xrc && !is_right {
         true => Err(Errno::EINVAL),
         false => Ok(request),
     }

@@ -216,7 +216,8 @@ macro_rules! any {
                             #[allow(unreachable_patterns, reason = "with one provider there is no other")]
                             _ => return Err(PostError::ForeignAddress),
                         };
-                        let to = DcDestination { ah, dctn: to.dctn, key: to.key, stream: to.stream };
+                        let DcDestination { dctn, key, stream, .. } = to;
+                        let to = DcDestination { ah, dctn, key, stream };
                         // SAFETY: the caller's promise.
                         unsafe { sq.post_dc(at, wr, op, to, data) }
                     })+

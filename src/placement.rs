@@ -27,7 +27,8 @@ use crate::transport::Reliable;
 ///
 /// let mut batch = qp.batch();
 /// batch.write_inline(uverbs::Wr::new(1).unsignaled(), b"a record", log)?;
-/// batch.flush(uverbs::Wr::new(2).unsignaled(), log, 8, PlacementTypes::GLOBAL, FlushLevel::Range)?;
+/// let wr = uverbs::Wr::new(2).unsignaled();
+/// batch.flush(wr, log, 8, PlacementTypes::GLOBAL, FlushLevel::Range)?;
 /// // Behind the FLUSH: who sees the new head of the log sees the record.
 /// batch.atomic_write(uverbs::Wr::new(3).fenced(), head, 8u64.to_ne_bytes())?;
 /// batch.ring();

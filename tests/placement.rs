@@ -1,5 +1,5 @@
-//! FLUSH and ATOMIC WRITE: what devices say of them, what they refuse, and what they do on soft-RoCE.
-//! The software HCA's engine is asked in `providers/softhca/src/hca/tests/placement.rs`.
+//! FLUSH and ATOMIC WRITE: what devices say of them and refuse, and what soft-RoCE does. The
+//! software HCA's engine is tested in `providers/softhca/src/hca/tests/placement.rs`.
 
 use uverbs::softhca::SoftHca;
 use uverbs::{

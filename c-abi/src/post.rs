@@ -129,7 +129,7 @@ unsafe fn shape(wr: &ibv_send_wr) -> u8 {
 
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
-/// the first one that is different the rest is [`any`]'s. Datagrams, `TO` somewhere each, have
+/// the first one that is different the rest is [`any`]'s. Datagrams, for which `TO` is true, have
 /// loops of their own.
 ///
 /// # Safety

@@ -9,8 +9,8 @@ use crate::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
 /// What is fetched: libibverbs, libmlx5, librdmacm, their programs and headers, perftest, what
-/// these link to, rdma-core's own tests, the kernel's headers, and programs of TCP for the preloaded
-/// library.
+/// these link to, rdma-core's own tests, the kernel's headers, and programs of TCP for the
+/// preloaded library.
 const PACKAGES: [&str; 18] = [
     "ibverbs-providers",
     "ibverbs-utils",

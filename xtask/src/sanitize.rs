@@ -9,25 +9,13 @@ use std::time::Duration;
 
 use crate::debian;
 use crate::step::{Outcome, cargo, output, run_tests};
+use crate::tree::OURS;
 
 /// What a build from nothing and the slowed tests may take.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const PROBE: Duration = Duration::from_secs(60);
 /// How the runtime's file ends.
 const RUNTIME: &str = "_rt.asan.a";
-
-/// Those that stand on the library: the tools' tests run other programs, those of the C stack put
-/// the device under a C program.
-const PACKAGES: [&str; 8] = [
-    "uverbs",
-    "uverbs-core",
-    "uverbs-kernel-abi",
-    "uverbs-mlx5",
-    "uverbs-mlx5-prm",
-    "uverbs-rxe",
-    "uverbs-siw",
-    "uverbs-softhca",
-];
 
 /// Builds and runs these packages' tests.
 pub(crate) fn address() -> Outcome {
@@ -37,7 +25,8 @@ pub(crate) fn address() -> Outcome {
     }
     let mut test = cargo(&["test", "--no-fail-fast", "--lib", "--tests", "--target", &target]);
     test.arg("--target-dir").arg(debian::target().join("sanitize/address"));
-    test.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    // The tools' tests run other programs; those of the C stack put the device under a C program.
+    test.args(OURS.iter().flat_map(|package| ["--package", package]));
     test.args(["--features", "uverbs-softhca/pci"]);
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     test.env("RUSTFLAGS", format!("{flags} -Zsanitizer=address").trim_start());

@@ -342,8 +342,8 @@ impl fmt::Display for PostError {
             Self::MessageTooLong => "more bytes than a message may have (2 GiB)",
             Self::BadData => {
                 "the answer of a READ or an atomic can't be inline, and an atomic's is eight bytes \
-                 long; a window needs a byte at least, and grants remote rights only; a FLUSH needs \
-                 a placement type, an ATOMIC WRITE an address that is a multiple of eight"
+                 long; a window needs a byte at least, and grants remote rights only; a FLUSH \
+                 needs a placement type, an ATOMIC WRITE an address that is a multiple of eight"
             }
             Self::ForeignBuffer => "the buffer was registered in another protection domain",
             Self::ForeignAddress => "the address handle is of another protection domain",

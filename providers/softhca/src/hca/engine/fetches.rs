@@ -1,5 +1,5 @@
-//! Requests that are answered with data, READs and atomics, and requests that come again (IBTA vol 1,
-//! 9.7.5.1.5).
+//! Requests that are answered with data, READs and atomics, and requests that come again (IBTA vol
+//! 1, 9.7.5.1.5).
 
 use crate::hca::context::Access;
 use crate::hca::engine::page_faults::Wanted;

@@ -2,8 +2,8 @@
 //! memory ([`Wire::lend`](crate::wire::Wire::lend)).
 //!
 //! What is lent is the device's until the request completes, as on any wire (IBTA 10.7.2.3): the
-//! program leaves it alone. Whatever ends a request drops its loans, and so recalls them. A key that
-//! is changed or destroyed recalls what was lent by it. What goes out a second time goes as bytes.
+//! program leaves it alone. Whatever ends a request drops its loans, and so recalls them. A key
+//! that is changed or destroyed recalls what was lent by it. What goes out a second time goes as bytes.
 
 use crate::hca::context::Service;
 use crate::hca::device::Hca;
@@ -64,8 +64,8 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     true
 }
 
-/// Whether the peer refused to read a loan. All that it hasn't taken is recalled then, to be sent as
-/// bytes.
+/// Whether the peer refused to read a loan. If so, this recalls all that the peer hasn't taken: it
+/// is sent again as bytes.
 pub(super) fn are_refused(qp: &mut Qp) -> bool {
     let live = |entry: &Entry| match entry {
         Entry::Live(request) => request.lent.iter().any(|(_, lent)| lent.is_refused()),
@@ -83,7 +83,8 @@ pub(super) fn are_refused(qp: &mut Qp) -> bool {
 }
 
 impl Hca {
-    /// Keys may have changed: what isn't where it was lent from is recalled.
+    /// If keys were changed, recalls each loan whose address is no longer where the memory was lent
+    /// from.
     pub(in crate::hca) fn recall(&mut self) {
         if !self.common.keys.were_changed() {
             return;

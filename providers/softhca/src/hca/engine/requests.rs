@@ -95,8 +95,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The part at the cursor; of what carries payload, so many packets at most. Runs end at
-    /// multiples of their longest length.
+    /// The part at the cursor: of a request that carries payload up to `run` packets, ending at a
+    /// multiple of `run`.
     pub(super) fn new(qp: &Qp, request: &Request, run: u32) -> Place {
         let wqe = &request.wqe;
         let packet = qp.requester.packet;

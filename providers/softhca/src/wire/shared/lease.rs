@@ -20,8 +20,8 @@ pub(super) enum Move {
     Recall = 4,
 }
 
-/// A loan's state before any of these. Indexes are multiples of [`UNIT`](super::ring::UNIT), so each
-/// state of each record is a number of its own.
+/// A loan's state before any of these. Indexes are multiples of [`UNIT`](super::ring::UNIT), so
+/// each state of each record is a number of its own.
 pub(super) const LENT: u64 = 1;
 
 /// A loan as its record has it.

@@ -207,7 +207,8 @@ impl Loan {
         (self.copy(0, &mut bytes) && self.settle()).then_some(bytes)
     }
 
-    /// Whether what was copied is what was sent; said after the last copy, once.
+    /// Takes the payload for good, once, after the last copy. False if its lender recalled it: what
+    /// was copied may not be what was sent.
     #[must_use]
     pub(crate) fn settle(&self) -> bool {
         let counters = &self.lender.shared.counters;

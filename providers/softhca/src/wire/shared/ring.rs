@@ -46,7 +46,7 @@ pub(super) enum NotWritten {
     Broken,
 }
 
-/// Bytes that a record with a packet, and the places of its payload, of `len` bytes takes.
+/// Bytes that a record takes whose packet, with the places of its payload, has `len` bytes.
 const fn record(len: usize) -> u64 {
     (HEAD + len).next_multiple_of(UNIT) as u64
 }

@@ -80,6 +80,10 @@ macro_rules! any {
             fn core(&self) -> &AhCore {
                 match self { $(Self::$variant(ah) => ah.core(),)+ }
             }
+
+            fn peer(&self, qpn: u32, qkey: u32) -> [u64; 2] {
+                match self { $(Self::$variant(ah) => ah.peer(qpn, qkey),)+ }
+            }
         }
 
         /// A completion queue entry of any provider.
@@ -143,7 +147,7 @@ macro_rules! any {
                             // its provider.
                             _ => unsafe { std::hint::unreachable_unchecked() },
                         };
-                        let to = Destination { ah, qpn: to.qpn, qkey: to.qkey };
+                        let to = Destination { ah, peer: to.peer };
                         // SAFETY: the caller's promise.
                         unsafe { sq.post_to(at, wr, op, to, data) }
                     })+

@@ -45,7 +45,7 @@ impl<P: Provider> AddressHandle<P> {
     /// A queue pair behind this handle.
     #[must_use]
     pub fn to(&self, qpn: u32, qkey: u32) -> Destination<P> {
-        Destination { ah: self.clone(), qpn, qkey }
+        Destination { ah: self.clone(), qpn, qkey, peer: self.ah.peer(qpn, qkey) }
     }
 
     #[inline]
@@ -66,11 +66,13 @@ pub struct Destination<P: Provider = Any> {
     ah: AddressHandle<P>,
     qpn: u32,
     qkey: u32,
+    /// What posts have of the two.
+    peer: [u64; 2],
 }
 
 impl<P: Provider> Clone for Destination<P> {
     fn clone(&self) -> Self {
-        Self { ah: self.ah.clone(), qpn: self.qpn, qkey: self.qkey }
+        Self { ah: self.ah.clone(), ..*self }
     }
 }
 
@@ -95,7 +97,7 @@ impl<P: Provider> Destination<P> {
 
     #[inline(always)]
     fn as_work(&self) -> work::Destination<'_, P::Ah> {
-        work::Destination { ah: &self.ah.ah, qpn: self.qpn, qkey: self.qkey }
+        work::Destination { ah: &self.ah.ah, peer: self.peer }
     }
 }
 

@@ -11,6 +11,7 @@ use std::ptr::null;
 use std::slice;
 
 use uverbs_core::Errno;
+use uverbs_core::provider::AhOps;
 use uverbs_core::queues::work::{
     Data, Destination, PostError, Rekey, Remote, SendFlags, SendOp, Sge, Wr,
 };
@@ -306,7 +307,7 @@ unsafe fn destination<'a, S: Sends>(wr: &ibv_send_wr) -> Result<Destination<'a, 
     // SAFETY: of a datagram C fills in this member, with a handle of ours.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::of(wr.wr.ud.ah)) };
     let ah = S::own_ah(ah.any()).ok_or(PostError::ForeignAddress)?;
-    Ok(Destination { ah, qpn: ud.remote_qpn, qkey: ud.remote_qkey })
+    Ok(ah.to(ud.remote_qpn, ud.remote_qkey))
 }
 
 /// What a work request does to a key of this side, if that is what it is for.

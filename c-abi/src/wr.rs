@@ -13,8 +13,9 @@
 use std::ffi::{c_int, c_void};
 
 use uverbs_core::Errno;
+use uverbs_core::provider::AhOps;
 use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
-use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr};
 
 use crate::ah::Ah;
 use crate::mw;
@@ -519,5 +520,5 @@ unsafe fn post_to<S: Sends>(
     // SAFETY: C's contract: a handle of the queue pair's domain.
     let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
     // SAFETY: the caller's promise.
-    unsafe { sq.post_to(at, wr, op, Destination { ah, qpn, qkey }, data) }.map(drop)
+    unsafe { sq.post_to(at, wr, op, ah.to(qpn, qkey), data) }.map(drop)
 }

@@ -4,14 +4,14 @@
 #[cfg(not(all(test, uverbs_loom)))]
 pub(crate) use std::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicU32},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
     sync::{Mutex, MutexGuard},
 };
 
 #[cfg(all(test, uverbs_loom))]
 pub(crate) use {
     cell::UnsafeCell,
-    loom::sync::atomic::{AtomicBool, AtomicU32},
+    loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
     loom::sync::{Mutex, MutexGuard},
 };
 

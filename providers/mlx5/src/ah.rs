@@ -18,7 +18,7 @@ use uverbs_mlx5_prm::address::{FlMlid, GrhGidFl, StatRateSl, mlx5_wqe_av};
 use zerocopy::{IntoBytes, transmute};
 
 use crate::Context;
-use crate::wqe::Words;
+use crate::wqe::{self, Words};
 
 const CREATE_AH: &str = "create_ah";
 
@@ -89,6 +89,12 @@ impl Ah {
 unsafe impl AhOps for Ah {
     fn core(&self) -> &AhCore {
         &self.core
+    }
+
+    /// The vector's first segment.
+    #[inline(always)]
+    fn peer(&self, qpn: u32, qkey: u32) -> Words {
+        wqe::datagram(&self.template, qpn, qkey)
     }
 }
 

@@ -17,7 +17,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::shared::QpShared;
-use uverbs_core::queues::slot::Slots;
+use uverbs_core::queues::slot::{Reach, Slots};
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
 };
@@ -262,14 +262,9 @@ impl Sq {
         if let Some(left) = self.left(count, end) {
             return Ok(left);
         }
-        let retired = self.shared.send.retired();
-        if retired != self.retired {
-            // SAFETY: what ends there is retired; and nothing was put there since, for which there
-            // was no room before this look.
-            self.count_limit =
-                unsafe { self.shared.send.counted(retired) }.wrapping_add(self.max_wr);
-        }
-        self.retired = retired;
+        let reached = self.shared.send.reached();
+        self.retired = reached.end;
+        self.count_limit = reached.posted.wrapping_add(self.max_wr);
         self.left(count, end).ok_or(PostError::Full)
     }
 
@@ -285,7 +280,7 @@ impl Sq {
         let (slot, count) = (at.pi, at.count.wrapping_add(1));
         let end = slot.wrapping_add(last.units);
         // SAFETY: the caller's promise.
-        unsafe { slots.put_counted(slot, wr_id, end, count) };
+        unsafe { slots.put_counted(slot, wr_id, Reach { end, posted: count }) };
         *at = SendCursor { pi: end, count, last, ..*at };
         slots.place(slot)
     }
@@ -320,10 +315,10 @@ impl Sq {
                 // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what
                 // was measured is at most what the room allows.
                 None => unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, op, data) },
-                Some(Vector { template, key, peer }) => {
-                    let (at, vector) = ((at.pi, ds), (key, peer));
+                Some(Vector { template, first }) => {
+                    let at = (at.pi, ds);
                     // SAFETY: as above.
-                    unsafe { wqe::write_wrapped_to(ring, at, ctrl, template, vector, op, data) };
+                    unsafe { wqe::write_wrapped_to(ring, at, ctrl, template, first, op, data) };
                 }
             }
         } else {
@@ -415,7 +410,7 @@ unsafe impl SendOps for Sq {
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
         // The device reads the vector out of the WQE: the handle isn't looked at again.
-        let to_peer = Vector::datagram(to.ah.template(), to.qpn, to.qkey);
+        let to_peer = Vector { template: to.ah.template(), first: to.peer };
         // SAFETY: as in `post`.
         Ok(unsafe { self.write(at, wr, (ds, units, 0), Some(to_peer), op, data) })
     }
@@ -432,7 +427,8 @@ unsafe impl SendOps for Sq {
         let ds = wqe::measure(&op, &data, self.room)? + wqe::VECTOR_UNITS;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
-        let target = Vector::dynamic(to.ah.template(), to.dctn, to.key);
+        let template = to.ah.template();
+        let target = Vector { template, first: wqe::dynamic(template, to.dctn, to.key) };
         // SAFETY: as in `post`.
         Ok(unsafe {
             self.write(at, wr, (ds, units, wqe::stream(to.stream)), Some(target), op, data)

@@ -228,32 +228,29 @@ fn remote_segment(remote: Remote) -> Words {
     [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
-/// An address vector (`mlx5_wqe_av`): the handle's, with what is each work request's. In registers:
-/// laid out beforehand it would be written to the stack first.
+/// The first segment of a datagram's address vector, by the handle's template.
+#[inline(always)]
+pub(crate) fn datagram(template: &[Words; 3], qpn: u32, qkey: u32) -> Words {
+    [pair(qkey, 0), template[0][1] | peer(qpn)]
+}
+
+/// The same of one to a target of dynamic connections, whose access key stands where a datagram has
+/// Q_Key and reserved word (PRM "Datagram Segment").
+#[inline(always)]
+pub(crate) fn dynamic(template: &[Words; 3], dctn: u32, key: u64) -> Words {
+    [key.to_be(), template[0][1] | peer(dctn)]
+}
+
+/// An address vector (`mlx5_wqe_av`): the handle's, with what is each work request's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vector<'a> {
     /// Rate, loopback and LID in the first segment's second half; MAC address and route behind it.
     pub(crate) template: &'a [Words; 3],
-    /// The first eight bytes: a datagram's Q_Key and reserved word.
-    pub(crate) key: u64,
-    /// The peer's number, where it stands in the second eight.
-    pub(crate) peer: u64,
+    /// The whole first segment: the peer's number and key, and the template's half.
+    pub(crate) first: Words,
 }
 
-impl<'a> Vector<'a> {
-    /// A datagram's.
-    #[inline(always)]
-    pub(crate) fn datagram(template: &'a [Words; 3], qpn: u32, qkey: u32) -> Self {
-        Self { template, key: pair(qkey, 0), peer: peer(qpn) }
-    }
-
-    /// To a target of dynamic connections, whose access key stands where a datagram has Q_Key and
-    /// reserved word (PRM "Datagram Segment").
-    #[inline(always)]
-    pub(crate) fn dynamic(template: &'a [Words; 3], dctn: u32, key: u64) -> Self {
-        Self { template, key: key.to_be(), peer: peer(dctn) }
-    }
-
+impl Vector<'_> {
     /// Writes it.
     ///
     /// # Safety
@@ -261,9 +258,9 @@ impl<'a> Vector<'a> {
     /// As [`store`], for three segments.
     #[inline(always)]
     unsafe fn store(self, to: *mut u8) {
-        let [first, second, third] = self.template;
+        let [_, second, third] = self.template;
         // SAFETY: the caller's promise.
-        unsafe { store(to, [self.key, first[1] | self.peer]) };
+        unsafe { store(to, self.first) };
         // SAFETY: as above.
         unsafe { store(to.wrapping_add(DS_BYTES), *second) };
         // SAFETY: as above.
@@ -584,12 +581,12 @@ pub(crate) unsafe fn write_wrapped_to(
     (index, ds): (u32, u32),
     ctrl: Words,
     template: &[Words; 3],
-    (key, peer): (u64, u64),
+    [key, peer]: Words,
     op: SendOp,
     data: Data<'_>,
 ) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
-    let vector = Vector { template, key, peer };
+    let vector = Vector { template, first: [key, peer] };
     // SAFETY: room for the longest WQE.
     unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();

@@ -57,4 +57,9 @@ unsafe impl AhOps for Ah {
     fn core(&self) -> &AhCore {
         &self.core
     }
+
+    #[inline(always)]
+    fn peer(&self, qpn: u32, qkey: u32) -> [u64; 2] {
+        [qpn.into(), qkey.into()]
+    }
 }

@@ -198,9 +198,10 @@ impl Sq {
             if let Some(place) = place {
                 *place = Some(to.ah.clone());
             }
+            let [qpn, qkey] = to.peer;
             rxe_send_wr_ud {
-                remote_qpn: to.qpn,
-                remote_qkey: to.qkey,
+                remote_qpn: qpn as u32,
+                remote_qkey: qkey as u32,
                 ah_num: to.ah.number(),
                 ..Default::default()
             }

@@ -89,6 +89,17 @@ pub unsafe trait Provider: Sized + Debug + 'static {
 pub unsafe trait AhOps: Debug + Clone + Send + Sync + 'static {
     /// The kernel's side of it.
     fn core(&self) -> &AhCore;
+
+    /// How this provider's posts have a datagram's peer: the queue pair's number of 24 bits, and
+    /// the Q_Key that it asks for. A key with the highest bit set stands for the sender's own (IBTA
+    /// vol 1, 10.2.5).
+    fn peer(&self, qpn: u32, qkey: u32) -> [u64; 2];
+
+    /// A queue pair at the end of this way.
+    #[inline(always)]
+    fn to(&self, qpn: u32, qkey: u32) -> Destination<'_, Self> {
+        Destination { ah: self, peer: self.peer(qpn, qkey) }
+    }
 }
 
 /// Posting sends.
@@ -110,7 +121,7 @@ pub unsafe trait SendOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
     /// Where datagrams go.
-    type Ah;
+    type Ah: AhOps;
 
     /// The published position. Also takes back buffers of work requests that were written and never
     /// rung.

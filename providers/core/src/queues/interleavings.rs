@@ -40,9 +40,9 @@ fn slots_go_there_and_back() {
             }
             // SAFETY: the only poller; what is in flight is complete at once.
             let taken = unsafe { table.take(at) };
-            assert_eq!((taken.wr_id, taken.end), (u64::from(at) + 7, at + 1));
+            assert_eq!((taken.wr_id, taken.reach.end), (u64::from(at) + 7, at + 1));
             // SAFETY: taken.
-            unsafe { table.retire(taken.end) };
+            unsafe { table.retire(taken.reach) };
         }
         poster.join().unwrap();
     });

@@ -5,6 +5,8 @@
 //! As in `slots.rs`: each method says whose a slot must be.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
+use zerocopy::{FromBytes, IntoBytes};
+
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
 use crate::sync::UnsafeCell;
@@ -13,11 +15,25 @@ use crate::sync::UnsafeCell;
 /// is in a list of its own, which queues that own none never touch.
 pub(super) struct Slot {
     pub(super) wr_id: u64,
-    /// The producer index after this work request, in ring units.
-    pub(super) end: u32,
-    /// The posting side's own: how many work requests were posted up to the one that ends with this
-    /// unit.
-    pub(super) posted: u32,
+    pub(super) reach: Reach,
+}
+
+/// How far a queue is: read and stored as one word.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
+pub struct Reach {
+    /// The producer index after a work request, in ring units; free running.
+    pub end: u32,
+    /// How many work requests were posted up to it, if that is [noted](Slots::put_counted).
+    pub posted: u32,
+}
+
+impl From<u32> for Reach {
+    /// Where nobody counts.
+    #[inline(always)]
+    fn from(end: u32) -> Self {
+        Self { end, posted: 0 }
+    }
 }
 
 const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
@@ -68,29 +84,20 @@ impl Slots {
         // at it.
         let slot = unsafe { &mut *self.slot(index) };
         slot.wr_id = wr_id;
-        slot.end = end;
+        slot.reach.end = end;
     }
 
-    /// The same, and notes how many work requests were posted in all, for the table's `counted`.
-    /// Posting side.
+    /// The same, and notes how many work requests were posted in all, for the table's
+    /// [`reached`](super::slots::SlotTable::reached). Posting side.
     ///
     /// # Safety
     ///
-    /// As for [`put`](Self::put), of all slots from `index` to `end`.
+    /// As for [`put`](Self::put).
     #[inline(always)]
-    pub unsafe fn put_counted(self, index: u32, wr_id: u64, end: u32, posted: u32) {
-        let last = end.wrapping_sub(1);
-        if last == index {
-            // SAFETY: as in `put`.
-            let slot = unsafe { &mut *self.slot(index) };
-            *slot = Slot { wr_id, end, posted };
-            return;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.put(index, wr_id, end) };
-        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this
-        // field.
-        unsafe { (*self.slot(last)).posted = posted };
+    pub unsafe fn put_counted(self, index: u32, wr_id: u64, reach: Reach) {
+        // SAFETY: as in `put`.
+        let slot = unsafe { &mut *self.slot(index) };
+        *slot = Slot { wr_id, reach };
     }
 
     /// The place in the table of the slot at `index`.

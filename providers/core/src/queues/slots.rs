@@ -9,19 +9,20 @@
 //! published to it, and it is published after the slot is written. Publishing (a fence and a store
 //! that the device reads) and completing (a load and a fence) order the two threads' accesses to
 //! the slot through the device, as a message through a third thread would; `retired` is the
-//! Release/Acquire pair that orders them on the way back. One field of a slot, the count of posts,
-//! is the posting side's alone. A table has `mask + 1` slots and frames for as long as it lives, so
+//! Release/Acquire pair that orders them on the way back. A table has `mask + 1` slots and frames for as long as it lives, so
 //! an index under the mask needs no check.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use zerocopy::transmute;
+
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
-use crate::queues::slot::{Slot, Slots};
-use crate::sync::{AtomicBool, AtomicU32, UnsafeCell};
+use crate::queues::slot::{Reach, Slot, Slots};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, UnsafeCell};
 
 /// What the slots of a table may hold.
 const NOTHING: u32 = 0;
@@ -37,8 +38,8 @@ pub const NO_QUEUE: u32 = 1 << 15;
 pub struct Taken {
     /// The work request's number.
     pub wr_id: u64,
-    /// The producer index after it.
-    pub end: u32,
+    /// The producer index after it, and how many were posted up to it.
+    pub reach: Reach,
     /// The buffer that was posted with it; what was only lent to the device is let go, and is none.
     pub frame: Option<Frame>,
 }
@@ -50,9 +51,9 @@ pub struct Taken {
 /// posting side has [`Slots`] of its own, and looks here when the ring seems full.
 #[repr(C, align(64))]
 pub struct SlotTable {
-    /// The consumer index, free running. Written by the polling side, read by the posting side when
-    /// the ring looks full.
-    retired: AtomicU32,
+    /// The consumer index, free running, and how many work requests are before it: a [`Reach`].
+    /// Written by the polling side, read by the posting side when the ring looks full.
+    retired: AtomicU64,
     /// What slots may hold: [nothing](NOTHING), [frames](FRAMES), also [what is lent](LENT). Raised
     /// before the first post of such: completions look for no more than that.
     holds: AtomicU32,
@@ -88,12 +89,12 @@ impl SlotTable {
     pub fn new(units: u32) -> Self {
         assert!(units == 0 || units.is_power_of_two());
         let count = units.max(1);
-        let empty = || UnsafeCell::new(Slot { wr_id: 0, end: 0, posted: 0 });
+        let empty = || UnsafeCell::new(Slot { wr_id: 0, reach: Reach::default() });
         let slots: Box<[UnsafeCell<Slot>]> = (0..count).map(|_| empty()).collect();
         let frames: Box<[UnsafeCell<Option<Held>>]> =
             (0..count).map(|_| UnsafeCell::new(None)).collect();
         Self {
-            retired: AtomicU32::new(0),
+            retired: AtomicU64::new(0),
             holds: AtomicU32::new(NOTHING),
             failed: AtomicBool::new(false),
             slots: Slots {
@@ -112,7 +113,7 @@ impl SlotTable {
     #[must_use]
     pub fn none() -> Self {
         let mut table = Self::new(0);
-        table.retired = AtomicU32::new(NO_QUEUE);
+        table.retired = AtomicU64::new(word(Reach::from(NO_QUEUE)));
         table.first = NO_QUEUE;
         table
     }
@@ -189,7 +190,7 @@ impl SlotTable {
 
     /// Takes what the work request that starts at ring unit `index` left, and releases buffers of
     /// earlier, unsignaled ones back to their slabs. Polling side. Then call
-    /// [`retire`](Self::retire) with [`Taken::end`].
+    /// [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// # Safety
     ///
@@ -208,11 +209,10 @@ impl SlotTable {
     #[inline(always)]
     unsafe fn take_at(&self, index: u32, passed: u32) -> Taken {
         // SAFETY: the slot is the polling side's since its completion was seen.
-        let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
-        let (wr_id, end) = (*wr_id, *end);
+        let &Slot { wr_id, reach } = unsafe { &*self.slot(index) };
         let holds = self.holds.load(Ordering::Relaxed);
         if holds == NOTHING {
-            return Taken { wr_id, end, frame: None };
+            return Taken { wr_id, reach, frame: None };
         }
         // One branch for both, that a queue of frames alone, each signaled, never takes.
         if passed | (holds - FRAMES) != 0 {
@@ -224,7 +224,7 @@ impl SlotTable {
         let held = unsafe { self.take_held(index) };
         // SAFETY: whoever puts what is lent into a table says so before, and it was let go above.
         let frame = held.map(|held| unsafe { held.into_owned_frame() });
-        Taken { wr_id, end, frame }
+        Taken { wr_id, reach, frame }
     }
 
     /// Takes what the work request at `index` left, and nothing of those before it: for queues that
@@ -236,16 +236,15 @@ impl SlotTable {
     /// As for [`take`](Self::take).
     pub unsafe fn take_alone(&self, index: u32) -> Taken {
         // SAFETY: the slot is the polling side's since its completion was seen.
-        let Slot { wr_id, end, .. } = unsafe { &*self.slot(index) };
-        let (wr_id, end) = (*wr_id, *end);
+        let &Slot { wr_id, reach } = unsafe { &*self.slot(index) };
         // SAFETY: as above.
         let held = unsafe { self.take_held(index) };
-        Taken { wr_id, end, frame: held.and_then(Held::into_frame) }
+        Taken { wr_id, reach, frame: held.and_then(Held::into_frame) }
     }
 
     /// Takes what the work request at [`tail`](Self::tail) left, in a queue that completes in
     /// order, each by a completion of its own, if its index ends with `counter`. Polling side. Then
-    /// call [`retire`](Self::retire) with the index behind it, which [`Taken::end`] is.
+    /// call [`retire`](Self::retire) with the index behind it, which [`Taken::reach`] has.
     ///
     /// # Safety
     ///
@@ -258,12 +257,12 @@ impl SlotTable {
         }
         // SAFETY: the caller's promise.
         let taken = unsafe { self.take_at(index, 0) };
-        Some(Taken { end: index.wrapping_add(1), ..taken })
+        Some(Taken { reach: Reach::from(index.wrapping_add(1)), ..taken })
     }
 
     /// Takes what the work request left whose index ends with `counter`, if one that is outstanding
     /// starts there, in a ring of 65536 units at most. Polling side. Then call
-    /// [`retire`](Self::retire) with [`Taken::end`].
+    /// [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// # Safety
     ///
@@ -276,7 +275,7 @@ impl SlotTable {
         let index = tail.wrapping_add(ahead);
         // SAFETY: a slot of the table, by the mask; the polling side's since its completion was
         // seen.
-        let end = unsafe { (*self.slot(index)).end };
+        let end = unsafe { (*self.slot(index)).reach.end };
         // What is outstanding ends behind its beginning. What is over ended at the consumer index
         // at the latest; and if `index` is a turn of the ring or more ahead, since the counter is
         // of a completion that came before, then whatever stands there ends at or before it.
@@ -305,7 +304,7 @@ impl SlotTable {
         let tail = self.tail();
         let index = tail.wrapping_add(counter.wrapping_sub(tail as u16).into());
         // SAFETY: as in `take_ahead`.
-        let end = unsafe { (*self.slot(index)).end };
+        let end = unsafe { (*self.slot(index)).reach.end };
         end.wrapping_sub(index).wrapping_sub(1) <= self.slots.mask
     }
 
@@ -327,7 +326,7 @@ impl SlotTable {
             // SAFETY: this slot's work request was published before the completed one.
             let held = unsafe { self.take_held(at) };
             // SAFETY: as above.
-            at = unsafe { (*self.slot(at)).end };
+            at = unsafe { (*self.slot(at)).reach.end };
             drop(held);
         }
         // SAFETY: as above; its place in the table.
@@ -342,7 +341,7 @@ impl SlotTable {
     #[inline]
     #[must_use]
     pub fn tail(&self) -> u32 {
-        self.retired.load(Ordering::Relaxed)
+        reach(self.retired.load(Ordering::Relaxed)).end
     }
 
     /// Brings what [`take`](Self::take) and [`retire`](Self::retire) use into the cache, all but
@@ -359,17 +358,25 @@ impl SlotTable {
     /// The device completed what was posted there, and the slots were [taken](Self::take) or passed
     /// over. The caller is the only poller of this queue.
     #[inline]
-    pub unsafe fn retire(&self, end: u32) {
-        // Release: pairs with the Acquire in `retired`; what the poller read of the slots stays
+    pub unsafe fn retire(&self, reach: impl Into<Reach>) {
+        // Release: pairs with the Acquire in `reached`; what the poller read of the slots stays
         // before it.
-        self.retired.store(end, Ordering::Release);
+        self.retired.store(word(reach.into()), Ordering::Release);
     }
 
     /// How far the polling side got. Posting side.
     #[inline]
     #[must_use]
     pub fn retired(&self) -> u32 {
-        self.retired.load(Ordering::Acquire)
+        self.reached().end
+    }
+
+    /// The same, and how many work requests were posted up to there, if each was
+    /// [`put_counted`](Slots::put_counted); none in a table that is new or was reset. Posting side.
+    #[inline]
+    #[must_use]
+    pub fn reached(&self) -> Reach {
+        reach(self.retired.load(Ordering::Acquire))
     }
 
     /// Notes how far the device may look, just before it may: for providers whose polling side
@@ -410,19 +417,6 @@ impl SlotTable {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// How many work requests were posted up to the one that ended before `end`, if it was
-    /// [`put_counted`](Slots::put_counted); 0 in a table that is new or was reset. Posting side.
-    ///
-    /// # Safety
-    ///
-    /// The work request that ended there is retired, and no other one was put there since. The
-    /// caller is the only poster.
-    #[must_use]
-    pub unsafe fn counted(&self, end: u32) -> u32 {
-        // SAFETY: the slot is the poster's again, says the caller.
-        unsafe { (*self.slot(end.wrapping_sub(1))).posted }
-    }
-
     /// Takes all buffers still in the table, in ring order from the consumer index, with their work
     /// request's number.
     ///
@@ -456,10 +450,19 @@ impl SlotTable {
         drop(unsafe { self.reclaim() });
         self.failed.store(false, Ordering::Relaxed);
         self.published.store(0, Ordering::Release);
-        // SAFETY: the caller is alone with the table.
-        unsafe { (*self.slot(self.slots.mask)).posted = 0 };
-        self.retired.store(self.first, Ordering::Release);
+        self.retired.store(word(Reach::from(self.first)), Ordering::Release);
     }
+}
+
+/// What an atomic holds of it.
+#[inline(always)]
+fn word(reach: Reach) -> u64 {
+    transmute!(reach)
+}
+
+#[inline(always)]
+fn reach(word: u64) -> Reach {
+    transmute!(word)
 }
 
 impl Drop for SlotTable {

@@ -21,7 +21,7 @@ fn complete(table: &SlotTable, at: u32) -> Taken {
     // SAFETY: one thread plays both sides; the tests complete what they posted.
     let taken = unsafe { table.take(at) };
     // SAFETY: one thread plays both sides.
-    unsafe { table.retire(taken.end) };
+    unsafe { table.retire(taken.reach) };
     taken
 }
 
@@ -32,7 +32,7 @@ fn a_completion_finds_its_number_and_gives_the_frame_back_once() {
     let table = SlotTable::new(4);
     let end = post(&table, 0, 1, 7, slab.take());
     let taken = complete(&table, 0);
-    assert_eq!((taken.wr_id, taken.end, taken.frame.is_some()), (7, end, true));
+    assert_eq!((taken.wr_id, taken.reach.end, taken.frame.is_some()), (7, end, true));
     assert!(complete(&table, 0).frame.is_none(), "taken once");
     assert_eq!(table.retired(), 1);
 }
@@ -76,7 +76,7 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
     }
     assert!(slab.take().is_none());
     let taken = complete(&table, last);
-    assert_eq!((taken.wr_id, taken.end), (3, 12));
+    assert_eq!((taken.wr_id, taken.reach.end), (3, 12));
     let free = [slab.take(), slab.take(), slab.take()];
     assert_eq!(
         free.iter().flatten().count(),
@@ -88,27 +88,25 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
 #[test]
 fn what_was_posted_is_counted_where_it_ended() {
     let table = SlotTable::new(8);
-    // SAFETY: one thread plays both sides, and posts only into free slots.
-    assert_eq!(unsafe { table.counted(0) }, 0, "new");
+    assert_eq!(table.reached(), Reach { end: 0, posted: 0 }, "new");
     // Of one unit and of several, around the end of the ring.
     let mut at = 0u32;
     for (posted, units) in (1..).zip([1, 3, 1, 2, 4, 1]) {
         let end = at.wrapping_add(units);
-        // SAFETY: as above.
-        unsafe { table.slots().put_counted(at, u64::from(posted) + 70, end, posted) };
+        let reach = Reach { end, posted };
+        // SAFETY: one thread plays both sides, and posts only into free slots.
+        unsafe { table.slots().put_counted(at, u64::from(posted) + 70, reach) };
         // SAFETY: one thread plays both sides; what was posted is completed.
         let taken = unsafe { table.take(at) };
-        assert_eq!((taken.wr_id, taken.end), (u64::from(posted) + 70, end));
+        assert_eq!((taken.wr_id, taken.reach), (u64::from(posted) + 70, reach));
         // SAFETY: as above.
-        unsafe { table.retire(end) };
-        // SAFETY: retired, and nothing was put there since.
-        assert_eq!(unsafe { table.counted(end) }, posted);
+        unsafe { table.retire(taken.reach) };
+        assert_eq!(table.reached(), reach);
         at = end;
     }
     // SAFETY: one thread, alone with the table.
     unsafe { table.reset() };
-    // SAFETY: as above.
-    assert_eq!(unsafe { table.counted(0) }, 0, "reset");
+    assert_eq!(table.reached(), Reach { end: 0, posted: 0 }, "reset");
 }
 
 #[test]

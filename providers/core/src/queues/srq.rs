@@ -315,7 +315,7 @@ impl SrqShared {
         // SAFETY: as above.
         let held = unsafe { &mut *slot.held.get() }.take();
         self.free(index, slot);
-        Some(Taken { wr_id, end: index, frame: held.and_then(Held::into_frame) })
+        Some(Taken { wr_id, reach: index.into(), frame: held.and_then(Held::into_frame) })
     }
 
     /// Puts a slot at the end of the list.

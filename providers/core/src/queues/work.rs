@@ -37,11 +37,9 @@ pub struct Remote {
 pub struct Destination<'a, A> {
     /// The way.
     pub ah: &'a A,
-    /// The peer's queue pair number, 24 bits.
-    pub qpn: u32,
-    /// The Q_Key that the peer's queue pair asks for. One with the highest bit set stands for the
-    /// queue pair's own (IBTA vol 1, 10.2.5).
-    pub qkey: u32,
+    /// The queue pair at its end, and its key, as the handle's provider has
+    /// [laid them out](crate::provider::AhOps::peer).
+    pub peer: [u64; 2],
 }
 
 // Not derived: that would ask it of the handle, too.

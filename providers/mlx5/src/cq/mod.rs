@@ -437,7 +437,7 @@ unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
     // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
     let taken = unsafe { shared.send.take_ahead(entry.wqe_counter()) }?;
     // SAFETY: and it was just taken.
-    unsafe { shared.send.retire(taken.end) };
+    unsafe { shared.send.retire(taken.reach) };
     Some(taken)
 }
 
@@ -457,7 +457,7 @@ unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
         return unsafe { take_shared(shared, entry) };
     };
     // SAFETY: and it was just taken.
-    unsafe { shared.recv.retire(taken.end) };
+    unsafe { shared.recv.retire(taken.reach) };
     Some(taken)
 }
 

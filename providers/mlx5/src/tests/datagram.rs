@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use uverbs_core::attr::{AhAttr, Gid, GlobalRoute, Path};
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
-use uverbs_core::provider::{ContextOps, Provider, SendOps};
-use uverbs_core::queues::work::{Data, Destination, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_core::provider::{AhOps, ContextOps, Provider, SendOps};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 use uverbs_kernel_abi::objects::*;
 use uverbs_mlx5_prm::address::{DqpDct, StatRateSl};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -46,7 +46,7 @@ pub(super) fn handles<const N: usize>(link_layer: u8, paths: [Path; N]) -> (Arc<
 
 fn post(side: &mut SendSide, ah: &Ah, op: SendOp, data: Data<'_>) -> Result<u32, PostError> {
     let mut at = side.sq.begin();
-    let to = Destination { ah, qpn: 0xab_cdef, qkey: 0x8765_4321 };
+    let to = ah.to(0xab_cdef, 0x8765_4321);
     // SAFETY: the cursor is new; no device reads the ring, and the handle is of no domain that
     // matters.
     let slot = unsafe { side.sq.post_to(&mut at, Wr::new(1), op, to, data) }?;

@@ -204,8 +204,19 @@ impl SendSide {
 
     /// What the polling side does: everything before `end` is done.
     pub(crate) fn retire(&self, end: u32) {
-        // SAFETY: the test is poster and poller.
-        unsafe { self.shared.send.retire(end) };
+        let mut reach = self.shared.send.reached();
+        while reach.end != end {
+            // SAFETY: the test is poster and poller.
+            let next = unsafe { self.shared.send.take(reach.end) }.reach;
+            if next.end.wrapping_sub(reach.end) > end.wrapping_sub(reach.end) {
+                // In the midst of a work request, as no device does it.
+                reach.end = end;
+                break;
+            }
+            reach = next;
+        }
+        // SAFETY: as above.
+        unsafe { self.shared.send.retire(reach) };
     }
 }
 

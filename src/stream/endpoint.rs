@@ -27,8 +27,8 @@ pub(super) const MESSAGE_LEN: usize = 4;
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
     pub(super) guid: u64,
-    context: Context,
-    pd: ProtectionDomain,
+    pub(super) context: Context,
+    pub(super) pd: ProtectionDomain,
 }
 
 impl Domain {

@@ -1,12 +1,14 @@
 //! One end of a stream, without waiting: what its completions mean, and what it posts.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use uverbs_core::connection::ConnectionError;
 use uverbs_core::error::Error;
 
 use super::endpoint::{MESSAGE_LEN, Parts, expect};
+use super::files::Engine as Waited;
 use super::incoming::Incoming;
 use super::outgoing::{Copied, Outgoing, Piece};
 use super::wire::{Hello, Message, PLACE_LEN, Place, SLOTS};
@@ -165,19 +167,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
-    pub(super) fn channel(&self) -> &CompletionChannel {
-        &self.channel
-    }
-
-    /// Changes whenever something was seen.
-    pub(super) fn activity(&self) -> u64 {
-        self.activity
-    }
-
     pub(super) fn is_closed(&self) -> bool {
         self.phase.closed
     }
@@ -185,30 +174,6 @@ impl Engine {
     /// Whether it is closed, and nothing is left to be read.
     pub(super) fn is_over(&self) -> bool {
         self.phase.closed && !self.incoming.has_some()
-    }
-
-    /// Looks at what completed, and answers it.
-    pub(super) fn progress(&mut self) -> io::Result<()> {
-        let mut done: [WorkCompletion; BURST] = Default::default();
-        let mut received = 0;
-        loop {
-            let count = self.cq.poll_into(&mut done);
-            for completion in &done[..count] {
-                self.activity += 1;
-                match completion.is_recv {
-                    true => received += u32::from(self.received(completion)),
-                    false => self.sent(completion),
-                }
-            }
-            if count < BURST {
-                break;
-            }
-        }
-        if !self.phase.closed {
-            self.expect(received)?;
-            self.tell()?;
-        }
-        Ok(())
     }
 
     /// Whether the receive is to be posted anew.
@@ -515,19 +480,8 @@ impl Engine {
         self.phase.closed || (idle && self.phase.farewell.is_none())
     }
 
-    /// Has the channel tell of the next completion. Whether it was not armed before: then what
-    /// completed meanwhile must be looked at once more.
-    pub(super) fn arm(&mut self) -> io::Result<bool> {
-        if self.armed {
-            return Ok(false);
-        }
-        self.cq.arm(Notify::Any)?;
-        self.armed = true;
-        Ok(true)
-    }
-
     /// Takes the events out of the completion channel.
-    pub(super) fn drain_channel(&mut self) -> io::Result<()> {
+    fn drain_channel(&mut self) -> io::Result<()> {
         while self.channel.try_next()?.is_some() {
             self.armed = false;
             self.activity += 1;
@@ -536,7 +490,7 @@ impl Engine {
     }
 
     /// Hears what the connection manager says. Whether it will say more.
-    pub(super) fn hear(&mut self) -> io::Result<bool> {
+    fn hear(&mut self) -> io::Result<bool> {
         self.activity += 1;
         let ended = match self.connection.is_closed(Duration::ZERO) {
             Ok(false) => None,
@@ -555,9 +509,63 @@ impl Engine {
         }
         Ok(!self.phase.parted)
     }
+}
 
-    /// After a long silence: is the device still there?
-    pub(super) fn look_at_device(&mut self) {
+/// Its files: the completion channel's, and the connection's.
+impl Waited for Engine {
+    fn activity(&self) -> u64 {
+        self.activity
+    }
+
+    fn progress(&mut self) -> io::Result<()> {
+        let mut done: [WorkCompletion; BURST] = Default::default();
+        let mut received = 0;
+        loop {
+            let count = self.cq.poll_into(&mut done);
+            for completion in &done[..count] {
+                self.activity += 1;
+                match completion.is_recv {
+                    true => received += u32::from(self.received(completion)),
+                    false => self.sent(completion),
+                }
+            }
+            if count < BURST {
+                break;
+            }
+        }
+        if !self.phase.closed {
+            self.expect(received)?;
+            self.tell()?;
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> io::Result<bool> {
+        if self.armed {
+            return Ok(false);
+        }
+        self.cq.arm(Notify::Any)?;
+        self.armed = true;
+        Ok(true)
+    }
+
+    fn source(&self, number: usize) -> Option<BorrowedFd<'_>> {
+        match number {
+            0 => Some(self.channel.as_fd()),
+            1 => Some(self.connection.as_fd()),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, number: usize) -> io::Result<bool> {
+        match number {
+            0 => self.drain_channel().map(|()| true),
+            // Behind the connection's end comes only that of its time-wait state.
+            _ => self.hear(),
+        }
+    }
+
+    fn look_at_device(&mut self) {
         if self.cq.core().context().uverbs().is_gone() {
             self.fail(StreamError::DeviceRemoved);
         }

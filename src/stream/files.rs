@@ -8,13 +8,32 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::engine::Engine;
+/// What threads wait at: an end of a stream, or a socket of datagrams. Nothing of it waits.
+pub(super) trait Engine {
+    /// Changes whenever something was seen.
+    fn activity(&self) -> u64;
 
-const COMPLETION: u64 = 0;
-const CONNECTION: u64 = 1;
-const BELL: u64 = 2;
+    /// Looks at what completed, and answers it.
+    fn progress(&mut self) -> io::Result<()>;
 
-/// Readable while the completion channel, the connection's channel or the bell is.
+    /// Has the channels tell of the next completion. Whether one was not armed before: then what
+    /// completed meanwhile must be looked at once more.
+    fn arm(&mut self) -> io::Result<bool>;
+
+    /// The files that are readable while something came, from 0 on.
+    fn source(&self, number: usize) -> Option<BorrowedFd<'_>>;
+
+    /// Takes out what came by one of these files. Whether more may come by it.
+    fn take(&mut self, number: usize) -> io::Result<bool>;
+
+    /// After a long silence: is the device still there?
+    fn look_at_device(&mut self);
+}
+
+/// The bell, among the numbers of an engine's files.
+const BELL: u64 = u64::MAX;
+
+/// Readable while one of an engine's files or the bell is.
 #[derive(Debug)]
 pub(super) struct Files {
     all: Epoll,
@@ -23,12 +42,15 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(engine: &Engine) -> io::Result<Self> {
+    pub(super) fn new(engine: &impl Engine) -> io::Result<Self> {
         let all = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let readable = |what| EpollEvent::new(EpollFlags::EPOLLIN, what);
-        all.add(engine.channel().as_fd(), readable(COMPLETION))?;
-        all.add(engine.connection().as_fd(), readable(CONNECTION))?;
+        let mut number = 0;
+        while let Some(file) = engine.source(number) {
+            all.add(file, readable(number as u64))?;
+            number += 1;
+        }
         all.add(bell.as_fd(), readable(BELL))?;
         Ok(Self { all, bell })
     }
@@ -52,8 +74,8 @@ impl Files {
     }
 
     /// Takes out what is there. Whether there was something. `bell`: also the bell's ringing.
-    pub(super) fn drain(&self, engine: &mut Engine, bell: bool) -> io::Result<bool> {
-        let mut events = [EpollEvent::empty(); 3];
+    pub(super) fn drain(&self, engine: &mut impl Engine, bell: bool) -> io::Result<bool> {
+        let mut events = [EpollEvent::empty(); 4];
         let count = match self.all.wait(&mut events, EpollTimeout::ZERO) {
             Ok(count) => count,
             Err(nix::errno::Errno::EINTR) => 0,
@@ -62,17 +84,19 @@ impl Files {
         let mut some = false;
         for event in &events[..count] {
             match event.data() {
-                COMPLETION => engine.drain_channel()?,
-                CONNECTION => {
-                    if !engine.hear()? {
-                        // What still comes (the end of timewait) is of no use, and would stay.
-                        self.all.delete(engine.connection().as_fd())?;
-                    }
-                }
-                _ if bell => {
+                BELL if bell => {
                     let _ = self.bell.read();
                 }
-                _ => continue,
+                BELL => continue,
+                number => {
+                    let number = number as usize;
+                    if !engine.take(number)?
+                        && let Some(file) = engine.source(number)
+                    {
+                        // What still comes is of no use, and would stay.
+                        self.all.delete(file)?;
+                    }
+                }
             }
             some = true;
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use super::engine::Engine;
 use super::waiting::{Limit, Waiting};
 
 /// Streams that send keep-alives equally often.
@@ -19,7 +20,7 @@ pub(super) struct KeepAlives {
 #[derive(Debug, Default)]
 struct Streams {
     /// Each with its next keep-alive. A stream keeps itself; here it is only remembered.
-    list: Vec<(Weak<Waiting>, Instant)>,
+    list: Vec<(Weak<Waiting<Engine>>, Instant)>,
     /// Whether the thread does.
     run: bool,
 }
@@ -29,7 +30,7 @@ struct Streams {
 #[derive(Debug)]
 pub(super) struct Kept {
     by: Arc<KeepAlives>,
-    stream: Weak<Waiting>,
+    stream: Weak<Waiting<Engine>>,
 }
 
 impl Drop for Kept {
@@ -54,7 +55,7 @@ impl KeepAlives {
     /// # Errors
     ///
     /// What the system says when there are no more threads.
-    pub(super) fn keep(self: &Arc<Self>, stream: &Arc<Waiting>) -> io::Result<Kept> {
+    pub(super) fn keep(self: &Arc<Self>, stream: &Arc<Waiting<Engine>>) -> io::Result<Kept> {
         let mut streams = self.lock();
         if !streams.run {
             let all = Arc::clone(self);

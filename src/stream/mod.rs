@@ -1,5 +1,6 @@
-//! Streams of bytes over RDMA, as TCP's: [`RdmaStream`] and [`RdmaListener`] for
-//! [`TcpStream`](std::net::TcpStream) and [`TcpListener`](std::net::TcpListener).
+//! Streams of bytes over RDMA, as TCP's, and datagrams: [`RdmaStream`], [`RdmaListener`] and
+//! [`RdmaDatagram`] for [`TcpStream`](std::net::TcpStream),
+//! [`TcpListener`](std::net::TcpListener) and [`UdpSocket`](std::net::UdpSocket).
 //!
 //! They speak rsocket's protocol, so the other end may be a C program on librdmacm's `rsocket`
 //! (`rstream`, `riostream`, or any under its preload library).
@@ -39,6 +40,7 @@
 //! | `rpoll` | [`RdmaStream::ready`], and [`AsFd`](std::os::fd::AsFd): an ordinary file for poll, epoll or a reactor |
 //! | `MSG_DONTWAIT` | [`RdmaStream::try_read`], [`RdmaStream::try_write`] |
 //! | `rshutdown`, `rclose` | [`RdmaStream::shutdown`], dropping it |
+//! | `rsocket` of `SOCK_DGRAM`, `rsendto`, `rrecvfrom` | [`RdmaDatagram`] |
 //! | `riomap`, `riounmap`, `riowrite` | [`RdmaStream::map`], [`RdmaStream::unmap`], [`RdmaStream::write_at`] |
 //! | `rsetsockopt` | [`StreamOptions`] |
 //!
@@ -46,6 +48,7 @@
 //! ([`StreamError::Lost`]), where rsocket reports the end of the stream. The preload library's
 //! forking mode is not there.
 
+mod datagram;
 mod endpoint;
 mod engine;
 mod error;
@@ -57,9 +60,11 @@ mod mapping;
 mod options;
 mod outgoing;
 mod rdma_stream;
+mod timeouts;
 mod waiting;
 mod wire;
 
+pub use datagram::RdmaDatagram;
 pub use error::StreamError;
 pub use listener::RdmaListener;
 pub use options::StreamOptions;

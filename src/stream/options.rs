@@ -1,4 +1,4 @@
-//! Options of streams.
+//! Options of streams and of sockets of datagrams.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,7 +10,7 @@ use uverbs_core::error::Error;
 use super::endpoint::{Domain, Parts, hello};
 use super::keep_alive::KeepAlives;
 use super::wire::{MOST_DATA, MOST_MAPPINGS};
-use super::{RdmaListener, RdmaStream};
+use super::{RdmaDatagram, RdmaListener, RdmaStream};
 use crate::cm::{Connector, EventChannel, Listener};
 use crate::{Device, Refused};
 
@@ -262,8 +262,43 @@ impl StreamOptions {
         }
         Err(last.unwrap_or_else(no_address))
     }
+
+    /// A socket of datagrams at the first of these addresses that can be; a port of 0 is one that
+    /// the system chooses. Of a device on the loopback network, which no route leads to, an
+    /// unspecified address is the device's own. The buffers and queues count for each own address;
+    /// each datagram takes 2 KiB of a buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`] and others that sockets
+    /// have, also where no RDMA device has the address; [`io::ErrorKind::InvalidInput`] for options
+    /// over their limits; [`Error::Unsupported`] for a device that has no datagrams (iWARP).
+    #[doc(alias = "SOCK_DGRAM")]
+    pub fn datagrams(&self, addr: impl ToSocketAddrs) -> io::Result<RdmaDatagram> {
+        self.check()?;
+        let mut last = None;
+        for addr in addr.to_socket_addrs()? {
+            let addr = self.on_loopback(addr)?;
+            match RdmaDatagram::at(self.channel()?, addr, self) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(no_address))
+    }
+
+    /// The address of a device on the loopback network in place of an unspecified one.
+    fn on_loopback(&self, addr: SocketAddr) -> Result<SocketAddr, Error> {
+        let Some(device) = self.device.as_ref().filter(|_| addr.ip().is_unspecified()) else {
+            return Ok(addr);
+        };
+        let gids = device.open()?.query_gid_table()?;
+        let mut own = gids.iter().map(|entry| entry.gid.to_ip());
+        let own = own.find(|ip| ip.is_loopback() && ip.is_ipv4() == addr.is_ipv4());
+        Ok(own.map_or(addr, |ip| SocketAddr::new(ip, addr.port())))
+    }
 }
 
-fn no_address() -> io::Error {
+pub(super) fn no_address() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the name has no address")
 }

@@ -8,7 +8,6 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +17,10 @@ use uverbs_core::memory::process::Process;
 use super::StreamOptions;
 use super::endpoint::Parts;
 use super::engine::Engine;
+use super::files::Engine as _;
 use super::keep_alive::{KeepAlives, Kept};
 use super::mapping::Mapped;
+use super::timeouts::Timeouts;
 use super::waiting::{Limit, Waiting};
 use super::wire::Hello;
 use crate::cm::Connection;
@@ -50,14 +51,12 @@ pub struct Ready {
 /// ([`StreamOptions::limit`]).
 #[derive(Debug)]
 pub struct RdmaStream {
-    waiting: Arc<Waiting>,
+    waiting: Arc<Waiting<Engine>>,
     /// Behind `waiting`: who is told by it looks whether that is gone.
     kept: Mutex<Option<Kept>>,
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
-    nonblocking: AtomicBool,
-    read_timeout: Mutex<Option<Duration>>,
-    write_timeout: Mutex<Option<Duration>>,
+    timeouts: Timeouts,
     /// For the last words, which only the process that made it says.
     limit: Duration,
     process: Process,
@@ -77,16 +76,13 @@ impl RdmaStream {
         let waiting = Arc::new(Waiting::new(engine)?);
         let kept = options.keep_alive.as_ref().map(|all| all.keep(&waiting)).transpose()?;
         let limit = options.limit;
-        let (nonblocking, read_timeout, write_timeout) = Default::default();
         let process = Process::current();
         Ok(Self {
             waiting,
             kept: Mutex::new(kept),
             local,
             peer,
-            nonblocking,
-            read_timeout,
-            write_timeout,
+            timeouts: Timeouts::default(),
             limit,
             process,
         })
@@ -143,11 +139,11 @@ impl RdmaStream {
     #[doc(alias = "rshutdown")]
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.waiting.run(Limit::Now, |engine| engine.shutdown(how).map(Some))?;
-        if self.nonblocking.load(Ordering::Relaxed) {
+        if self.timeouts.is_nonblocking() {
             return Ok(());
         }
-        let limit = timeout(&self.write_timeout);
-        self.waiting.run(limit.into(), |engine| Ok(engine.is_flushed().then_some(())))
+        self.waiting
+            .run(self.timeouts.write_limit(), |engine| Ok(engine.is_flushed().then_some(())))
     }
 
     /// Whether all that was written is in the peer's memory.
@@ -170,7 +166,7 @@ impl RdmaStream {
     ///
     /// None; as [`std::net::TcpStream::set_nonblocking`] it may get some.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        self.timeouts.set_nonblocking(nonblocking);
         Ok(())
     }
 
@@ -181,7 +177,7 @@ impl RdmaStream {
     ///
     /// [`io::ErrorKind::InvalidInput`] for no time at all, as of sockets.
     pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        set(&self.read_timeout, limit)
+        self.timeouts.set_read(limit)
     }
 
     /// How long writes and [`shutdown`](Self::shutdown) wait; `None`, as it is at first, is as long
@@ -191,19 +187,19 @@ impl RdmaStream {
     ///
     /// [`io::ErrorKind::InvalidInput`] for no time at all, as of sockets.
     pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        set(&self.write_timeout, limit)
+        self.timeouts.set_write(limit)
     }
 
     /// How long reads wait.
     #[must_use]
     pub fn read_timeout(&self) -> Option<Duration> {
-        timeout(&self.read_timeout)
+        self.timeouts.read()
     }
 
     /// How long writes wait.
     #[must_use]
     pub fn write_timeout(&self) -> Option<Duration> {
-        timeout(&self.write_timeout)
+        self.timeouts.write()
     }
 
     /// Reads what is there, and never waits, nonblocking or not.
@@ -224,7 +220,7 @@ impl RdmaStream {
     /// As reads.
     #[doc(alias = "MSG_PEEK")]
     pub fn peek(&self, to: &mut [u8]) -> io::Result<usize> {
-        self.waiting.run(self.limit_of(&self.read_timeout), |engine| engine.peek(to))
+        self.waiting.run(self.timeouts.read_limit(), |engine| engine.peek(to))
     }
 
     /// [`peek`](Self::peek) that never waits, nonblocking or not.
@@ -321,7 +317,8 @@ impl RdmaStream {
         let pd = self.waiting.look(|engine| engine.pd.clone());
         let memory = pd.expose(len, AccessFlags::REMOTE_WRITE)?;
         let mut offered = Some(Mapped::Exposed(memory.clone()));
-        self.waiting.run(self.write_limit(), |engine| engine.offer(&mut offered, offset))?;
+        self.waiting
+            .run(self.timeouts.write_limit(), |engine| engine.offer(&mut offered, offset))?;
         Ok(memory)
     }
 
@@ -346,7 +343,7 @@ impl RdmaStream {
         // SAFETY: the caller's promise; the stream deregisters it in `unmap`, or before it is gone.
         let region = unsafe { pd.register(addr, len, access) }?;
         let mut offered = Some(Mapped::Region(region));
-        self.waiting.run(self.write_limit(), |engine| engine.offer(&mut offered, offset))
+        self.waiting.run(self.timeouts.write_limit(), |engine| engine.offer(&mut offered, offset))
     }
 
     /// Takes back memory that was mapped, by its address and length. The peer isn't told, as of
@@ -380,43 +377,19 @@ impl RdmaStream {
     /// message isn't here yet; as writes.
     #[doc(alias = "riowrite")]
     pub fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
-        self.waiting.run(self.write_limit(), |engine| engine.write_at(from, offset))
+        self.waiting.run(self.timeouts.write_limit(), |engine| engine.write_at(from, offset))
     }
-
-    fn write_limit(&self) -> Limit {
-        self.limit_of(&self.write_timeout)
-    }
-
-    fn limit_of(&self, timeout_of: &Mutex<Option<Duration>>) -> Limit {
-        if self.nonblocking.load(Ordering::Relaxed) {
-            return Limit::Now;
-        }
-        timeout(timeout_of).into()
-    }
-}
-
-fn timeout(of: &Mutex<Option<Duration>>) -> Option<Duration> {
-    *of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn set(timeout: &Mutex<Option<Duration>>, limit: Option<Duration>) -> io::Result<()> {
-    if limit == Some(Duration::ZERO) {
-        let why = "a timeout of zero; set_nonblocking doesn't wait";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    *timeout.lock().unwrap_or_else(PoisonError::into_inner) = limit;
-    Ok(())
 }
 
 impl Read for &RdmaStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.waiting.run(self.limit_of(&self.read_timeout), |engine| engine.read(to))
+        self.waiting.run(self.timeouts.read_limit(), |engine| engine.read(to))
     }
 }
 
 impl Write for &RdmaStream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.waiting.run(self.write_limit(), |engine| engine.write(from))
+        self.waiting.run(self.timeouts.write_limit(), |engine| engine.write(from))
     }
 
     /// There is nothing to flush: a write goes when it is called.

@@ -1,4 +1,4 @@
-//! Threads that wait at one stream.
+//! Threads that wait at one stream, or at one socket of datagrams.
 //!
 //! Each tries what it came for. Where that can't be done yet, one of them sleeps on the files, and
 //! the others until it has woken. Whoever sees something while another sleeps wakes it: what came
@@ -9,8 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
-use super::files::Files;
+use super::files::{Engine, Files};
 
 /// Polled for so long before a thread sleeps, as rsocket does (`polling_time`).
 const SPIN: Duration = Duration::from_micros(10);
@@ -35,8 +34,8 @@ impl From<Option<Duration>> for Limit {
 }
 
 #[derive(Debug)]
-struct State {
-    engine: Engine,
+struct State<E> {
+    engine: E,
     /// Whether a thread sleeps on the files.
     asleep: bool,
     /// Threads that sleep until it has woken.
@@ -44,25 +43,25 @@ struct State {
 }
 
 #[derive(Debug)]
-pub(super) struct Waiting {
-    state: Mutex<State>,
+pub(super) struct Waiting<E> {
+    state: Mutex<State<E>>,
     files: Files,
     awake: Condvar,
 }
 
-impl Waiting {
-    pub(super) fn new(engine: Engine) -> io::Result<Self> {
+impl<E: Engine> Waiting<E> {
+    pub(super) fn new(engine: E) -> io::Result<Self> {
         let files = Files::new(&engine)?;
         let state = Mutex::new(State { engine, asleep: false, behind: 0 });
         Ok(Self { state, files, awake: Condvar::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the engine, which is as the last operation left it.
-    pub(super) fn look<T>(&self, at: impl FnOnce(&mut Engine) -> T) -> T {
+    pub(super) fn look<T>(&self, at: impl FnOnce(&mut E) -> T) -> T {
         at(&mut self.lock().engine)
     }
 
@@ -75,7 +74,7 @@ impl Waiting {
     pub(super) fn run<T>(
         &self,
         limit: Limit,
-        mut attempt: impl FnMut(&mut Engine) -> io::Result<Option<T>>,
+        mut attempt: impl FnMut(&mut E) -> io::Result<Option<T>>,
     ) -> io::Result<T> {
         let mut state = self.lock();
         let mut before = state.engine.activity();
@@ -122,7 +121,7 @@ impl Waiting {
         done
     }
 
-    fn wake(&self, state: &State) {
+    fn wake(&self, state: &State<E>) {
         if state.asleep {
             self.files.ring();
         }
@@ -134,9 +133,9 @@ impl Waiting {
     /// Sleeps until there may be something new.
     fn sleep<'s>(
         &'s self,
-        mut state: MutexGuard<'s, State>,
+        mut state: MutexGuard<'s, State<E>>,
         most: Duration,
-    ) -> Result<MutexGuard<'s, State>, (MutexGuard<'s, State>, io::Error)> {
+    ) -> Result<MutexGuard<'s, State<E>>, (MutexGuard<'s, State<E>>, io::Error)> {
         let bell = !state.asleep;
         // What came first, then the wish to hear of more; both are looked at again.
         match self.files.drain(&mut state.engine, bell) {
@@ -178,7 +177,7 @@ impl Waiting {
     }
 }
 
-impl AsFd for Waiting {
+impl<E> AsFd for Waiting<E> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.files.as_fd()
     }

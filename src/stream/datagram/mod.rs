@@ -1,0 +1,301 @@
+//! Datagrams: [`RdmaDatagram`], as programs have it.
+//!
+//! | file | what |
+//! |---|---|
+//! | `engine` | the socket, without waiting |
+//! | `peers` | where each peer's queue pair is |
+//! | `local` | one own address: a device and a queue pair |
+//! | `wire` | bytes of messages |
+
+mod engine;
+mod local;
+mod peers;
+mod wire;
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use uverbs_core::memory::process::Process;
+
+use self::engine::Engine;
+use super::timeouts::Timeouts;
+use super::waiting::{Limit, Waiting};
+use super::{Ready, StreamOptions};
+use crate::cm::EventChannel;
+
+/// A socket of datagrams between programs, as [`std::net::UdpSocket`] is: over RDMA's unreliable
+/// datagrams, by rsocket's protocol (`SOCK_DGRAM`).
+///
+/// ```
+/// use uverbs::stream::StreamOptions;
+///
+/// let device = uverbs::device("softhca@loopback")?; // of the kernel's: `RdmaDatagram::bind`
+/// let options = StreamOptions::new().on(&device);
+/// let server = options.datagrams("0.0.0.0:0")?;
+/// let client = options.datagrams("0.0.0.0:0")?;
+/// client.connect(server.local_addr()?)?;
+/// client.send(b"hello")?;
+/// let mut room = [0; 64];
+/// let (len, from) = server.recv_from(&mut room)?;
+/// assert_eq!((&room[..len], from), (&b"hello"[..], client.local_addr()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// What is lost is lost, as of sockets: where the receiver has no room, or the network drops it.
+/// Datagrams may overtake one another while a peer is new. A datagram is one packet: its length
+/// ends with the port's MTU less the header of rsocket's, 8 bytes (IPv6: 24), and at 2,032 bytes
+/// (2,020) in any case.
+///
+/// *How it works.* The socket has a UDP port of the same address. It sends its first datagrams
+/// there, until the peer has told of its queue pair. This side looks at that port whenever it reads
+/// or sends, so no thread runs behind a program's back; a program that does neither answers no new
+/// peer. A socket bound to an unspecified address has a queue pair for each own address that it
+/// came to talk from.
+///
+/// *Security.* As of rsocket's and of UDP itself, nothing proves who a datagram is from.
+///
+/// Any number of threads may use it at once.
+#[derive(Debug)]
+pub struct RdmaDatagram {
+    waiting: Waiting<Engine>,
+    timeouts: Timeouts,
+    /// For what is on its way when it is dropped.
+    limit: Duration,
+    process: Process,
+}
+
+impl RdmaDatagram {
+    pub(super) fn at(
+        channel: EventChannel,
+        addr: SocketAddr,
+        options: &StreamOptions,
+    ) -> io::Result<Self> {
+        let waiting = Waiting::new(Engine::new(channel, addr, options)?)?;
+        let (limit, process) = (options.limit, Process::current());
+        Ok(Self { waiting, timeouts: Timeouts::default(), limit, process })
+    }
+
+    /// A socket at the first of these addresses that can be. [`StreamOptions::datagrams`] has
+    /// options.
+    ///
+    /// ```no_run
+    /// use uverbs::stream::RdmaDatagram;
+    ///
+    /// let socket = RdmaDatagram::bind("10.0.0.2:7174")?;
+    /// socket.send_to(b"hello", "10.0.0.1:7174")?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`StreamOptions::datagrams`].
+    #[doc(alias = "rbind")]
+    pub fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        StreamOptions::new().datagrams(addr)
+    }
+
+    /// Has [`send`](Self::send) go to the first of these addresses that an own one leads to. As of
+    /// rsocket's, and other than of UDP's, datagrams of others are still received.
+    ///
+    /// # Errors
+    ///
+    /// What the system says where no route or no RDMA device leads there.
+    #[doc(alias = "rconnect")]
+    pub fn connect(&self, addr: impl ToSocketAddrs) -> io::Result<()> {
+        let mut last = None;
+        for addr in addr.to_socket_addrs()? {
+            match self.waiting.look(|engine| engine.connect(addr)) {
+                Ok(()) => return Ok(()),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(super::options::no_address))
+    }
+
+    /// Sends a datagram to the first of these addresses. Waits for a free work request as long as
+    /// it takes, unless it has a [timeout](Self::set_write_timeout) or is
+    /// [nonblocking](Self::set_nonblocking).
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] with [`Error::Limit`](crate::Error::Limit) for a datagram
+    /// that is too long; [`io::ErrorKind::WouldBlock`], [`io::ErrorKind::TimedOut`]; what the
+    /// system says where nothing leads there; with a [`StreamError`](super::StreamError) what broke
+    /// the queue pair.
+    #[doc(alias = "rsendto")]
+    pub fn send_to(&self, bytes: &[u8], to: impl ToSocketAddrs) -> io::Result<()> {
+        let to = to.to_socket_addrs()?.next().ok_or_else(super::options::no_address)?;
+        self.send_within(bytes, to, self.timeouts.write_limit())
+    }
+
+    /// [`send_to`](Self::send_to) that never waits, nonblocking or not.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] where nothing may go; as [`send_to`](Self::send_to).
+    #[doc(alias = "MSG_DONTWAIT")]
+    pub fn try_send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+        self.send_within(bytes, to, Limit::Now)
+    }
+
+    fn send_within(&self, bytes: &[u8], to: SocketAddr, limit: Limit) -> io::Result<()> {
+        self.waiting.run(limit, |engine| engine.send(bytes, to))
+    }
+
+    /// Sends a datagram to the address that it was [connected](Self::connect) to.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotConnected`]; as [`send_to`](Self::send_to).
+    #[doc(alias = "rsend")]
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send_within(bytes, self.peer_addr()?, self.timeouts.write_limit())
+    }
+
+    /// Receives a datagram: its length, and its sender's address. What `to` has no room for is
+    /// lost. Waits for one as long as it takes, unless it has a [timeout](Self::set_read_timeout)
+    /// or is [nonblocking](Self::set_nonblocking).
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`], [`io::ErrorKind::TimedOut`]; with a
+    /// [`StreamError`](super::StreamError) what broke a queue pair.
+    #[doc(alias = "rrecvfrom")]
+    pub fn recv_from(&self, to: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.waiting.run(self.timeouts.read_limit(), |engine| engine.read(to, false))
+    }
+
+    /// [`recv_from`](Self::recv_from) that never waits, nonblocking or not.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] where none is there; as [`recv_from`](Self::recv_from).
+    #[doc(alias = "MSG_DONTWAIT")]
+    pub fn try_recv_from(&self, to: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.waiting.run(Limit::Now, |engine| engine.read(to, false))
+    }
+
+    /// Receives a datagram, from whomever.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_from`](Self::recv_from).
+    #[doc(alias = "rrecv")]
+    pub fn recv(&self, to: &mut [u8]) -> io::Result<usize> {
+        self.recv_from(to).map(|(len, _)| len)
+    }
+
+    /// [`recv_from`](Self::recv_from) that leaves the datagram where it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_from`](Self::recv_from).
+    #[doc(alias = "MSG_PEEK")]
+    pub fn peek_from(&self, to: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.waiting.run(self.timeouts.read_limit(), |engine| engine.read(to, true))
+    }
+
+    /// [`peek_from`](Self::peek_from) that never waits, nonblocking or not.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_recv_from`](Self::try_recv_from).
+    pub fn try_peek_from(&self, to: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.waiting.run(Limit::Now, |engine| engine.read(to, true))
+    }
+
+    /// Which of the wanted directions is worth a try: a receive or a send there wouldn't wait.
+    /// Where none is, the file ([`AsFd`]) becomes readable when it is worth another look.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    #[doc(alias = "rpoll")]
+    pub fn ready(&self, wanted: Ready) -> io::Result<Ready> {
+        match self.waiting.run(Limit::Now, |engine| Ok(engine.ready(wanted))) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Ready::default()),
+            other => other,
+        }
+    }
+
+    /// The own address: with the port that the system chose, if it was 0.
+    ///
+    /// # Errors
+    ///
+    /// None; as [`std::net::UdpSocket::local_addr`] it may get some.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.waiting.look(|engine| engine.own()))
+    }
+
+    /// The address that it was connected to.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotConnected`] where it wasn't.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.waiting.look(|engine| engine.peer()).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Whether calls fail with [`io::ErrorKind::WouldBlock`] where they would wait. The file
+    /// ([`AsFd`]) is readable when one is worth another try, a send, too.
+    ///
+    /// # Errors
+    ///
+    /// None; as [`std::net::UdpSocket::set_nonblocking`] it may get some.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.timeouts.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// How long receives wait; `None`, as it is at first, is as long as it takes. After it they
+    /// fail with [`io::ErrorKind::TimedOut`].
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for no time at all, as of sockets.
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.timeouts.set_read(limit)
+    }
+
+    /// How long sends wait; `None`, as it is at first, is as long as it takes. After it they fail
+    /// with [`io::ErrorKind::TimedOut`].
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] for no time at all, as of sockets.
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.timeouts.set_write(limit)
+    }
+
+    /// How long receives wait.
+    #[must_use]
+    pub fn read_timeout(&self) -> Option<Duration> {
+        self.timeouts.read()
+    }
+
+    /// How long sends wait.
+    #[must_use]
+    pub fn write_timeout(&self) -> Option<Duration> {
+        self.timeouts.write()
+    }
+}
+
+/// Readable when a nonblocking call that failed is worth another try.
+impl AsFd for RdmaDatagram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiting.as_fd()
+    }
+}
+
+impl Drop for RdmaDatagram {
+    fn drop(&mut self) {
+        // A forked child has copies of the queues, and must not touch them.
+        if self.process.is_current() {
+            // What was sent leaves before the queue pair goes (`ds_shutdown`).
+            let limit = Limit::Within(self.limit);
+            let _ = self.waiting.run(limit, |engine| Ok(engine.is_flushed().then_some(())));
+        }
+    }
+}

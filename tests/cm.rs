@@ -156,6 +156,8 @@ fn a_port_where_nobody_listens_refuses() {
     let end = End::on(&route.device().unwrap());
     let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
     assert_eq!(refused.error.to_errno(), Errno::ECONNREFUSED);
+    let text = refused.error.to_string();
+    assert!(text.starts_with(&format!("{addr}: ")), "{text}");
     let Error::Connection(ConnectionError::Rejected { reason, .. }) = refused.error else {
         panic!("{:?}", refused.error)
     };
@@ -181,7 +183,8 @@ fn a_program_that_refuses_says_why() {
         let route = resolve(&device, addr);
         let end = End::on(&route.device().unwrap());
         let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
-        let Error::Connection(ConnectionError::Rejected { reason, private_data }) = refused.error
+        let Error::Connection(ConnectionError::Rejected { reason, private_data, .. }) =
+            refused.error
         else {
             panic!("{:?}", refused.error)
         };
@@ -210,6 +213,8 @@ fn an_address_that_leads_nowhere_is_an_error_within_the_limit() {
     assert!(start.elapsed() < LIMIT);
     assert!(matches!(error, Error::Connection(_) | Error::TimedOut { .. }), "{error:?}");
     assert_eq!(error.to_errno(), Errno::ETIMEDOUT, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(&nobody.to_string()) && text.contains("within 500ms"), "{text}");
     // An own address that is another machine's.
     let error = bind(&device, nobody).unwrap_err();
     assert_eq!(error.to_errno(), Errno::EADDRNOTAVAIL, "{error}");

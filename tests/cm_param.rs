@@ -111,7 +111,7 @@ fn vendors_options_go_both_ways() {
     let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(512).unwrap());
     let qp = || context.queue_pair(&pd, &cq).build().unwrap();
     let error = route().connect(qp(), &param).map_err(Refused::into_error).unwrap_err();
-    let Error::Connection(ConnectionError::Rejected { reason, private_data }) = error else {
+    let Error::Connection(ConnectionError::Rejected { reason, private_data, .. }) = error else {
         panic!("{error:?}")
     };
     assert_eq!(reason, ConnectionError::VENDOR_OPTIONS);

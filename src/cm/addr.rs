@@ -1,5 +1,6 @@
 //! IP addresses as the kernel's `struct sockaddr`, and back.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use nix::libc;
@@ -19,6 +20,17 @@ impl Address {
         match self {
             Self::Ip(addr) => to_kernel(addr),
             Self::Ib(addr) => addr.to_kernel(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(addr) => addr.fmt(f),
+            Self::Ib(IbAddr { gid, service_id, .. }) => {
+                write!(f, "{gid} service {service_id:#018x}")
+            }
         }
     }
 }

@@ -146,7 +146,9 @@ impl<P: Provider> Connection<P> {
         if !self.closed {
             self.id.disconnect()?;
             if !self.is_closed(limit)? {
-                let why = Some("the peer didn't answer that the connection ends".to_owned());
+                let peer = self.peer_addr().ok().flatten();
+                let peer = peer.map_or("the peer".to_owned(), |addr| addr.to_string());
+                let why = Some(format!("{peer} didn't answer that the connection ends"));
                 return Err(Error::TimedOut { verb: "rdma_disconnect", waited: limit, why });
             }
         }

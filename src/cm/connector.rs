@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use uverbs_core::Errno;
-use uverbs_core::connection::ConnectionError;
+use uverbs_core::connection::{Attempt, ConnectionError};
 use uverbs_core::error::Error;
 use uverbs_core::provider::ContextOps;
 
@@ -152,6 +152,13 @@ impl Connector {
     ///
     /// As [`resolve`](Self::resolve).
     pub fn resolve_on(self, channel: EventChannel) -> Result<Route, Error> {
+        let attempt = Attempt { to: self.to.to_string(), limit: self.limit };
+        let named = |error| named(error, &attempt, "the path to");
+        let id = self.resolved_on(channel).map_err(named)?;
+        Ok(Route { id, attempt })
+    }
+
+    fn resolved_on(self, channel: EventChannel) -> Result<Id, Error> {
         let Self { to, from, path, space, limit, tos, ack_timeout, reuse_addr } = self;
         let id = channel.create_id(space.of_connections("rdma_resolve_addr")?)?;
         if reuse_addr {
@@ -163,14 +170,38 @@ impl Connector {
         if let Some(timeout) = ack_timeout {
             id.set_ack_timeout(timeout)?;
         }
-        id.resolve(from, to, limit)?;
+        id.resolve(from, to, limit).map_err(unrouted)?;
         channel.next(limit)?.expect(EventKind::AddressResolved)?;
         match path {
             Some(path) => id.set_path(&path)?,
             None => id.resolve_route(limit)?,
         }
         channel.next(limit)?.expect(EventKind::RouteResolved)?;
-        Ok(Route { id, limit })
+        Ok(id)
+    }
+}
+
+/// Without a route to the address the command itself says so (kernel `addr.c`,
+/// `addr_resolve`).
+fn unrouted(error: Error) -> Error {
+    match error.errno() {
+        Some(errno @ (Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
+            ConnectionError::AddressUnresolved { errno, attempt: None }.into()
+        }
+        _ => error,
+    }
+}
+
+/// The error with the peer's address, and with what of it did not come.
+pub(super) fn named(error: Error, attempt: &Attempt, awaited: &str) -> Error {
+    match error {
+        Error::Connection(error) => error.of(attempt).into(),
+        Error::TimedOut { verb, waited, why: None } => {
+            let Attempt { to, limit } = attempt;
+            let why = Some(format!("{awaited} {to} did not come within {limit:?}"));
+            Error::TimedOut { verb, waited, why }
+        }
+        error => error,
     }
 }
 
@@ -178,7 +209,7 @@ impl Connector {
 #[derive(Debug)]
 pub struct Route {
     id: Id,
-    limit: Duration,
+    attempt: Attempt,
 }
 
 impl Route {
@@ -232,7 +263,10 @@ impl Route {
     ) -> Result<Connection<P>, Refused<QueuePair<P>>> {
         match self.try_connect(&mut qp, param) {
             Ok(private_data) => Ok(Connection::new(qp, self.id, private_data)),
-            Err(error) => Err(Refused { error, object: qp }),
+            Err(error) => {
+                let error = named(error, &self.attempt, "the answer of");
+                Err(Refused { error, object: qp })
+            }
         }
     }
 
@@ -244,9 +278,9 @@ impl Route {
         self.id.init(qp)?;
         let able = able(qp);
         let param = &param.of_queue_pair(qp);
-        let asked = self.id.connect_with(qp.qpn(), param, param.depths(able, None));
-        asked.map_err(by_tcp)?;
-        let answer = self.id.channel().next(self.limit)?;
+        let depths = param.depths(able, None);
+        self.id.connect_with(qp.qpn(), param, depths).map_err(by_tcp)?;
+        let answer = self.id.channel().next(self.attempt.limit)?;
         // On iWARP the kernel has brought the queue pair to RTS, and nothing is left to say.
         if answer.kind() == EventKind::Established {
             let answer = answer.expect(EventKind::Established)?.connection();
@@ -269,10 +303,11 @@ fn by_tcp(error: Error) -> Error {
     match error.errno() {
         Some(Errno::ECONNREFUSED) => {
             let reason = -Errno::ECONNREFUSED.raw();
-            ConnectionError::Rejected { reason, private_data: Vec::new() }.into()
+            let private_data = Vec::new();
+            ConnectionError::Rejected { attempt: None, reason, private_data }.into()
         }
         Some(errno @ (Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::ETIMEDOUT)) => {
-            ConnectionError::Unreachable(errno).into()
+            ConnectionError::Unreachable { errno, attempt: None }.into()
         }
         _ => error,
     }

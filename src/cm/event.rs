@@ -207,11 +207,14 @@ impl From<Event> for ConnectionError {
             _ => Errno::ECONNREFUSED,
         };
         match event.kind() {
-            EventKind::AddressError => Self::AddressUnresolved(errno),
-            EventKind::RouteError => Self::RouteUnresolved(errno),
-            EventKind::Unreachable => Self::Unreachable(errno),
-            EventKind::ConnectError | EventKind::MulticastError => Self::Failed(errno),
+            EventKind::AddressError => Self::AddressUnresolved { errno, attempt: None },
+            EventKind::RouteError => Self::RouteUnresolved { errno, attempt: None },
+            EventKind::Unreachable => Self::Unreachable { errno, attempt: None },
+            EventKind::ConnectError | EventKind::MulticastError => {
+                Self::Failed { errno, attempt: None }
+            }
             EventKind::Rejected => Self::Rejected {
+                attempt: None,
                 reason: event.status(),
                 private_data: event.connection().private_data,
             },

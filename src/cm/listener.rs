@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use uverbs_core::connection::Attempt;
 use uverbs_core::error::Error;
 
 use super::addr::Address;
-use super::connector::{LIMIT, able, peer_depths};
+use super::connector::{LIMIT, able, named, peer_depths};
 use super::{
     Connection, ConnectionDetails, Event, EventChannel, EventKind, IbAddr, Id, Param, PortSpace,
 };
@@ -280,10 +281,7 @@ impl ConnectionRequest {
         mut qp: QueuePair<P>,
         param: &Param,
     ) -> Result<Connection<P>, Refused<QueuePair<P>>> {
-        let done = self.send_answer(&mut qp, param).and_then(|()| {
-            self.id.channel().next(self.limit)?.expect(EventKind::Established)?;
-            Ok(())
-        });
+        let done = self.send_answer(&mut qp, param).and_then(|()| self.confirmed());
         match done {
             Ok(()) => Ok(Connection::new(qp, self.id, self.details.private_data)),
             Err(error) => Err(Refused { error, object: qp }),
@@ -308,6 +306,25 @@ impl ConnectionRequest {
         match self.send_answer(&mut qp, param) {
             Ok(()) => Ok(Connection::accepted(qp, self.id, self.details.private_data)),
             Err(error) => Err(Refused { error, object: qp }),
+        }
+    }
+
+    /// Waits for the peer's last word.
+    fn confirmed(&self) -> Result<(), Error> {
+        let word = self
+            .id
+            .channel()
+            .next(self.limit)
+            .and_then(|event| event.expect(EventKind::Established));
+        match word {
+            Ok(_) => Ok(()),
+            Err(error) => Err(match self.peer_addr() {
+                Ok(Some(addr)) => {
+                    let attempt = Attempt { to: addr.to_string(), limit: self.limit };
+                    named(error, &attempt, "the confirmation of")
+                }
+                _ => error,
+            }),
         }
     }
 

@@ -60,7 +60,7 @@ mod param;
 mod path_record;
 mod states;
 
-pub use uverbs_core::connection::{ConnectionError, NameError};
+pub use uverbs_core::connection::{Attempt, ConnectionError, NameError};
 
 pub use channel::EventChannel;
 pub use connection::Connection;

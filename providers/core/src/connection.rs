@@ -1,8 +1,18 @@
 //! Why a connection did not come about, or ended.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::Errno;
+
+/// What was tried when a connection did not come about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    /// The peer's address, with its port: `10.0.0.1:7471`.
+    pub to: String,
+    /// How long each step might take.
+    pub limit: Duration,
+}
 
 /// Why a connection did not come about, or ended. IBTA vol 1, 12.6 (the messages), 12.6.7.2 (the
 /// reasons of a rejection).
@@ -16,16 +26,38 @@ pub enum ConnectionError {
         /// Why.
         reason: NameError,
     },
-    /// No device or no neighbour was found for the address.
-    AddressUnresolved(Errno),
+    /// No device, no route or no neighbour was found for the address.
+    AddressUnresolved {
+        /// Why.
+        errno: Errno,
+        /// What was tried, where that is known.
+        attempt: Option<Box<Attempt>>,
+    },
     /// No path to the address was found.
-    RouteUnresolved(Errno),
+    RouteUnresolved {
+        /// Why.
+        errno: Errno,
+        /// What was tried, where that is known.
+        attempt: Option<Box<Attempt>>,
+    },
     /// The peer's host did not answer.
-    Unreachable(Errno),
+    Unreachable {
+        /// Why.
+        errno: Errno,
+        /// What was tried, where that is known.
+        attempt: Option<Box<Attempt>>,
+    },
     /// The connection manager failed on the way.
-    Failed(Errno),
+    Failed {
+        /// Why.
+        errno: Errno,
+        /// What was tried, where that is known.
+        attempt: Option<Box<Attempt>>,
+    },
     /// The peer refused.
     Rejected {
+        /// What was tried, where that is known.
+        attempt: Option<Box<Attempt>>,
         /// The reason: [`NO_LISTENER`](Self::NO_LISTENER), [`CONSUMER`](Self::CONSUMER), others of
         /// IBTA vol 1, table 110. iWARP gives a negative errno instead.
         reason: i32,
@@ -54,29 +86,75 @@ impl ConnectionError {
     pub fn to_errno(&self) -> Errno {
         match self {
             Self::NameUnresolved { reason, .. } => reason.to_errno(),
-            Self::AddressUnresolved(errno)
-            | Self::RouteUnresolved(errno)
-            | Self::Unreachable(errno)
-            | Self::Failed(errno) => *errno,
+            Self::AddressUnresolved { errno, .. }
+            | Self::RouteUnresolved { errno, .. }
+            | Self::Unreachable { errno, .. }
+            | Self::Failed { errno, .. } => *errno,
             Self::Rejected { .. } => Errno::ECONNREFUSED,
             Self::Disconnected => Errno::ECONNRESET,
             Self::DeviceRemoved => Errno::ENODEV,
             Self::Unexpected(_) => Errno::EPROTO,
         }
     }
+
+    /// What was tried, where that is known.
+    #[must_use]
+    pub fn attempt(&self) -> Option<&Attempt> {
+        match self {
+            Self::AddressUnresolved { attempt, .. }
+            | Self::RouteUnresolved { attempt, .. }
+            | Self::Unreachable { attempt, .. }
+            | Self::Failed { attempt, .. }
+            | Self::Rejected { attempt, .. } => attempt.as_deref(),
+            Self::NameUnresolved { .. }
+            | Self::Disconnected
+            | Self::DeviceRemoved
+            | Self::Unexpected(_) => None,
+        }
+    }
+
+    /// The same with what was tried.
+    #[must_use]
+    pub fn of(mut self, tried: &Attempt) -> Self {
+        match &mut self {
+            Self::AddressUnresolved { attempt, .. }
+            | Self::RouteUnresolved { attempt, .. }
+            | Self::Unreachable { attempt, .. }
+            | Self::Failed { attempt, .. }
+            | Self::Rejected { attempt, .. } => *attempt = Some(Box::new(tried.clone())),
+            Self::NameUnresolved { .. }
+            | Self::Disconnected
+            | Self::DeviceRemoved
+            | Self::Unexpected(_) => {}
+        }
+        self
+    }
 }
 
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Attempt { to, .. }) = self.attempt() {
+            write!(f, "{to}: ")?;
+        }
+        // What lasted so long as was allowed.
+        let within = match (self.to_errno(), self.attempt()) {
+            (Errno::ETIMEDOUT, Some(Attempt { limit, .. })) => format!(" within {limit:?}"),
+            _ => String::new(),
+        };
         match self {
             Self::NameUnresolved { name, reason } => write!(f, "{name} was not found: {reason}"),
-            Self::AddressUnresolved(Errno::ENODEV) => {
+            Self::AddressUnresolved { errno: Errno::ENODEV, .. } => {
                 f.write_str("the interface that leads to this address has no RDMA device")
             }
-            Self::AddressUnresolved(errno) => write!(f, "the address was not resolved: {errno}"),
-            Self::RouteUnresolved(errno) => write!(f, "no path was found: {errno}"),
-            Self::Unreachable(errno) => write!(f, "the peer did not answer: {errno}"),
-            Self::Failed(errno) => write!(f, "connecting failed: {errno}"),
+            Self::AddressUnresolved { errno, .. } => {
+                write!(f, "the address was not resolved{within}: {errno}")
+            }
+            Self::RouteUnresolved { errno, .. } => {
+                write!(f, "no path was found{within}: {errno}")
+            }
+            // The kernel's own limit, which is longer than most programs'.
+            Self::Unreachable { errno, .. } => write!(f, "the peer did not answer: {errno}"),
+            Self::Failed { errno, .. } => write!(f, "connecting failed: {errno}"),
             Self::Rejected { reason: Self::NO_LISTENER, .. } => {
                 f.write_str("refused: nobody listens at this port (reason 8)")
             }
@@ -137,3 +215,28 @@ impl fmt::Display for NameError {
 }
 
 impl std::error::Error for NameError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_peer_and_what_it_waited_for() {
+        let tried = Attempt { to: "10.0.0.9:7471".to_owned(), limit: Duration::from_secs(2) };
+        let error = ConnectionError::AddressUnresolved { errno: Errno::ETIMEDOUT, attempt: None };
+        assert!(!error.to_string().contains("10.0.0.9"));
+        let error = error.of(&tried);
+        let text =
+            format!("10.0.0.9:7471: the address was not resolved within 2s: {}", Errno::ETIMEDOUT);
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.attempt(), Some(&tried));
+        let refused = ConnectionError::Rejected {
+            reason: ConnectionError::NO_LISTENER,
+            private_data: Vec::new(),
+            attempt: None,
+        };
+        let text = "10.0.0.9:7471: refused: nobody listens at this port (reason 8)";
+        assert_eq!(refused.of(&tried).to_string(), text);
+        assert_eq!(ConnectionError::Disconnected.of(&tried).attempt(), None);
+    }
+}

@@ -45,6 +45,18 @@ pub enum EventKind {
     AddressChange,
     /// The queue pair's number may be used again.
     TimewaitExit,
+    /// The service's records are there: [`Id::service_records`]. Linux 6.17 and later.
+    #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_RESOLVED")]
+    ServiceResolved,
+    /// There are none. Linux 6.17 and later.
+    #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_ERROR")]
+    ServiceError,
+    /// The program wrote it itself: [`Id::write_event`], [`Event::argument`]. Linux 6.17 and later.
+    #[doc(alias = "RDMA_CM_EVENT_USER")]
+    User,
+    /// A library wrote it for itself, as librdmacm does. Linux 6.17 and later.
+    #[doc(alias = "RDMA_CM_EVENT_INTERNAL")]
+    Internal,
     /// A number this library doesn't know.
     Unknown(u32),
 }
@@ -70,6 +82,10 @@ impl EventKind {
             13 => Self::MulticastError,
             14 => Self::AddressChange,
             15 => Self::TimewaitExit,
+            16 => Self::ServiceResolved,
+            17 => Self::ServiceError,
+            18 => Self::User,
+            19 => Self::Internal,
             unknown => Self::Unknown(unknown),
         }
     }
@@ -185,6 +201,13 @@ impl Event {
         }
     }
 
+    /// What the program wrote with it: of a [`User`](EventKind::User) event, or an
+    /// [`Internal`](EventKind::Internal) one.
+    #[must_use]
+    pub fn argument(&self) -> u64 {
+        self.raw.arg()
+    }
+
     /// The event, if it is of the kind that was waited for.
     ///
     /// # Errors
@@ -207,7 +230,9 @@ impl From<Event> for ConnectionError {
             _ => Errno::ECONNREFUSED,
         };
         match event.kind() {
-            EventKind::AddressError => Self::AddressUnresolved { errno, attempt: None },
+            EventKind::AddressError | EventKind::ServiceError => {
+                Self::AddressUnresolved { errno, attempt: None }
+            }
             EventKind::RouteError => Self::RouteUnresolved { errno, attempt: None },
             EventKind::Unreachable => Self::Unreachable { errno, attempt: None },
             EventKind::ConnectError | EventKind::MulticastError => {

@@ -39,6 +39,7 @@
 //! | `rdma_join_multicast`, `rdma_leave_multicast` | [`Id::join_multicast`], dropping what it gives |
 //! | `rdma_set_option` | `set_...` of [`Id`], or the builders' |
 //! | `id->route` | [`Id::paths`], [`Id::gids`], [`Id::local_addr`], [`Id::peer_addr`] |
+//! | `rdma_resolve_addrinfo`, `rdma_write_cm_event` | [`Id::resolve_service`], [`Id::write_event`] |
 //! | `rdma_getaddrinfo` | [`Lookup`] |
 //! | `rdma_create_ep`, `rdma_get_request`, `rdma_get_send_comp`, ... | [`Endpoint`] |
 //!
@@ -58,6 +59,7 @@ mod lookup;
 mod multicast;
 mod param;
 mod path_record;
+mod service;
 mod states;
 
 pub use uverbs_core::connection::{Attempt, ConnectionError, NameError};
@@ -74,3 +76,4 @@ pub use lookup::{AddressInfo, Lookup};
 pub use multicast::{JoinedGroup, Membership};
 pub use param::{Ece, Param};
 pub use path_record::PathRecord;
+pub use service::{ServiceKey, ServiceRecord};

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Writes kernel-abi/tests/fixtures/*.tsv from the RDMA uapi headers.
 
-    python3 xtask/layouts/kernel_abi.py [--include DIR]... [--verbs-include DIR] [--later-include DIR] [--out DIR]
+    python3 xtask/layouts/kernel_abi.py [--include DIR]... [--verbs-include DIR] [--later-include DIR]
+                                        [--later-cm DIR] [--out DIR]
 
 --include         where rdma/*.h is (default /usr/include)
 --verbs-include   where infiniband/verbs.h is, as libibverbs-dev has it
 --later-include   where a later infiniband/verbs.h is
+--later-cm        where a later rdma_user_cm.h and ib_user_sa.h are, as in rdma-core's kernel-headers/rdma:
+                  layout_later.tsv and constants_uapi_later.tsv are what the first has more
 --out             where the tables go
 
 gcc compiles a file that only includes the headers, and the layouts are read back from its debug information, so no
@@ -25,7 +28,7 @@ How C maps to the rows:
   - a nested anonymous struct is one row, and a struct of its own, `<outer>_<member>`.
 """
 
-import argparse, pathlib, re, subprocess, tempfile
+import argparse, pathlib, re, shutil, subprocess, tempfile
 
 HEADERS = [
     "rdma_user_ioctl_cmds.h", "ib_user_ioctl_cmds.h", "ib_user_ioctl_verbs.h", "ib_user_verbs.h", "mlx5-abi.h",
@@ -176,11 +179,57 @@ def main():
     args.add_argument("--include", action="append")
     args.add_argument("--verbs-include")
     args.add_argument("--later-include")
+    args.add_argument("--later-cm", type=pathlib.Path)
     root = pathlib.Path(__file__).resolve().parents[2]
     args.add_argument("--out", type=pathlib.Path, default=root / "kernel-abi/tests/fixtures")
     args = args.parse_args()
 
     folders = args.include or ["/usr/include"]
+    layouts, constants = uapi(folders)
+    write_layouts(args.out / "layout.tsv", layouts)
+    write_constants(args.out / "constants.tsv", constants)
+
+    if args.later_cm:
+        with tempfile.TemporaryDirectory() as tmp:
+            # The headers with those in place of theirs.
+            later = pathlib.Path(tmp, "rdma")
+            home = next(f for f in map(pathlib.Path, folders) if (f / "rdma" / HEADERS[0]).is_file())
+            shutil.copytree(home / "rdma", later)
+            for header in ["rdma_user_cm.h", "ib_user_sa.h"]:
+                shutil.copy(args.later_cm / header, later)
+            later_layouts, later_constants = uapi([tmp, *folders])
+        assert layouts.items() <= later_layouts.items(), "the later rdma_user_cm.h has other layouts"
+        assert constants.items() <= later_constants.items(), "the later rdma_user_cm.h has other values"
+        more = {name: rows for name, rows in later_layouts.items() if name not in layouts}
+        write_layouts(args.out / "layout_later.tsv", more)
+        more = dict(later_constants.items() - constants.items())
+        write_constants(args.out / "constants_uapi_later.tsv", more)
+
+    if args.verbs_include:
+        include = [f"-I{folder}" for folder in folders]
+        values = verbs_constants([f"-I{args.verbs_include}", *include])
+        write_constants(args.out / "constants_verbs.tsv", values)
+        functions = verbs_functions([f"-I{args.verbs_include}", *include])
+        write_constants(args.out / "functions.tsv", functions)
+        if args.later_include:
+            later = verbs_constants([f"-I{args.later_include}", *include])
+            assert values.items() <= later.items(), "the later verbs.h has other values"
+            write_constants(args.out / "constants_later.tsv", dict(later.items() - values.items()))
+            later = verbs_functions([f"-I{args.later_include}", *include])
+            assert functions.items() <= later.items(), "the later verbs.h has other functions"
+            write_constants(args.out / "functions_later.tsv", dict(later.items() - functions.items()))
+
+
+def write_layouts(path, layouts):
+    with open(path, "w") as f:
+        for name, (fields, size) in sorted(layouts.items()):
+            for field, offset, length in fields:
+                print(name, field, offset, length, sep="\t", file=f)
+            print(name, "", "", size, sep="\t", file=f)
+
+
+def uapi(folders):
+    """The layouts and constants of the uapi headers, which are in the first of these folders that has them."""
     include = [f"-I{folder}" for folder in folders]
     home = next(f for f in map(pathlib.Path, folders) if (f / "rdma" / HEADERS[0]).is_file())
     text = "\n".join((home / "rdma" / h).read_text() for h in HEADERS)
@@ -203,8 +252,8 @@ def main():
             layouts[former] = layouts[name]
 
     # Nothing may be lost between the headers and here.
-    plain = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    names = {n for body in re.findall(r"enum\s+\w*\s*\{(.*?)\}", plain, re.S)
+    bare = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    names = {n for body in re.findall(r"enum\s+\w*\s*\{(.*?)\}", bare, re.S)
              for n in re.findall(r"(?:^|,)\s*([A-Z]\w+)", body)}
     lost = {n for n in names - constants.keys() | ours - layouts.keys() if not FOREIGN.match(n)}
     assert not lost, f"not in the debug information: {sorted(lost)}"
@@ -222,25 +271,9 @@ def main():
         out = subprocess.run([exe], check=True, capture_output=True, text=True).stdout
     constants |= {n: int(v) for n, v in (line.split("\t") for line in out.splitlines())}
 
-    with open(args.out / "layout.tsv", "w") as f:
-        for name, (fields, size) in sorted(layouts.items()):
-            for field, offset, length, _ in fields:
-                print(name, field, offset, length, sep="\t", file=f)
-            print(name, "", "", size, sep="\t", file=f)
-    write_constants(args.out / "constants.tsv", constants)
-
-    if args.verbs_include:
-        values = verbs_constants([f"-I{args.verbs_include}", *include])
-        write_constants(args.out / "constants_verbs.tsv", values)
-        functions = verbs_functions([f"-I{args.verbs_include}", *include])
-        write_constants(args.out / "functions.tsv", functions)
-        if args.later_include:
-            later = verbs_constants([f"-I{args.later_include}", *include])
-            assert values.items() <= later.items(), "the later verbs.h has other values"
-            write_constants(args.out / "constants_later.tsv", dict(later.items() - values.items()))
-            later = verbs_functions([f"-I{args.later_include}", *include])
-            assert functions.items() <= later.items(), "the later verbs.h has other functions"
-            write_constants(args.out / "functions_later.tsv", dict(later.items() - functions.items()))
+    # Without the types' places in the debug information, which two runs don't share.
+    plain = {name: (tuple(row[:3] for row in fields), size) for name, (fields, size) in layouts.items()}
+    return plain, constants
 
 
 if __name__ == "__main__":

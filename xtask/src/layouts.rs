@@ -64,8 +64,18 @@ const C_ABI: &str = "c-abi";
 const PACKAGES: [&str; 3] = [KERNEL_ABI, MLX5_PRM, C_ABI];
 
 const TABLES: [Compared; 7] = [
-    Compared { package: KERNEL_ABI, file: "layout.tsv", source: Source::Linux, besides: None },
-    Compared { package: KERNEL_ABI, file: "constants.tsv", source: Source::Linux, besides: None },
+    Compared {
+        package: KERNEL_ABI,
+        file: "layout.tsv",
+        source: Source::Linux,
+        besides: Some("layout_later.tsv"),
+    },
+    Compared {
+        package: KERNEL_ABI,
+        file: "constants.tsv",
+        source: Source::Linux,
+        besides: Some("constants_uapi_later.tsv"),
+    },
     Compared {
         package: KERNEL_ABI,
         file: "constants_verbs.tsv",

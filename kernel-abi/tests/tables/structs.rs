@@ -1029,6 +1029,10 @@ pub(crate) fn rows() -> Vec<Row> {
         table!(rows, rdma_ucm_set_option { optval, id, level, optname, optlen });
         table!(rows, rdma_ucm_migrate_id { response, id, fd });
         table!(rows, rdma_ucm_migrate_resp { events_reported });
+        table!(rows, rdma_ucm_ib_service { service_id, service_name, flags, reserved });
+        table!(rows, rdma_ucm_resolve_ib_service { id, reserved, ibs });
+        table!(rows, rdma_ucm_query_ib_service_resp { num_service_recs, reserved });
+        table!(rows, rdma_ucm_write_cm_event { id, reserved, event, status, param });
     }
     rows
 }

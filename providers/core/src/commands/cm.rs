@@ -10,14 +10,17 @@ use uverbs_kernel_abi::rdma_cm::{
     RDMA_USER_CM_CMD_GET_EVENT, RDMA_USER_CM_CMD_INIT_QP_ATTR, RDMA_USER_CM_CMD_JOIN_MCAST,
     RDMA_USER_CM_CMD_LEAVE_MCAST, RDMA_USER_CM_CMD_LISTEN, RDMA_USER_CM_CMD_MIGRATE_ID,
     RDMA_USER_CM_CMD_NOTIFY, RDMA_USER_CM_CMD_QUERY, RDMA_USER_CM_CMD_REJECT,
-    RDMA_USER_CM_CMD_RESOLVE_ADDR, RDMA_USER_CM_CMD_RESOLVE_ROUTE, RDMA_USER_CM_CMD_SET_OPTION,
-    RDMA_USER_CM_QUERY_ADDR, RDMA_USER_CM_QUERY_GID, RDMA_USER_CM_QUERY_PATH, rdma_ucm_accept,
-    rdma_ucm_bind, rdma_ucm_conn_param, rdma_ucm_connect, rdma_ucm_create_id,
-    rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp, rdma_ucm_disconnect,
-    rdma_ucm_ece, rdma_ucm_event_resp, rdma_ucm_get_event, rdma_ucm_init_qp_attr,
-    rdma_ucm_join_mcast, rdma_ucm_listen, rdma_ucm_migrate_id, rdma_ucm_migrate_resp,
-    rdma_ucm_notify, rdma_ucm_query, rdma_ucm_query_addr_resp, rdma_ucm_query_path_resp,
-    rdma_ucm_reject, rdma_ucm_resolve_addr, rdma_ucm_resolve_route, rdma_ucm_set_option,
+    RDMA_USER_CM_CMD_RESOLVE_ADDR, RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE,
+    RDMA_USER_CM_CMD_RESOLVE_ROUTE, RDMA_USER_CM_CMD_SET_OPTION, RDMA_USER_CM_CMD_WRITE_CM_EVENT,
+    RDMA_USER_CM_QUERY_ADDR, RDMA_USER_CM_QUERY_GID, RDMA_USER_CM_QUERY_IB_SERVICE,
+    RDMA_USER_CM_QUERY_PATH, rdma_ucm_accept, rdma_ucm_bind, rdma_ucm_conn_param, rdma_ucm_connect,
+    rdma_ucm_create_id, rdma_ucm_create_id_resp, rdma_ucm_destroy_id, rdma_ucm_destroy_id_resp,
+    rdma_ucm_disconnect, rdma_ucm_ece, rdma_ucm_event_resp, rdma_ucm_get_event,
+    rdma_ucm_ib_service, rdma_ucm_init_qp_attr, rdma_ucm_join_mcast, rdma_ucm_listen,
+    rdma_ucm_migrate_id, rdma_ucm_migrate_resp, rdma_ucm_notify, rdma_ucm_query,
+    rdma_ucm_query_addr_resp, rdma_ucm_query_ib_service_resp, rdma_ucm_query_path_resp,
+    rdma_ucm_reject, rdma_ucm_resolve_addr, rdma_ucm_resolve_ib_service, rdma_ucm_resolve_route,
+    rdma_ucm_set_option, rdma_ucm_write_cm_event,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -31,6 +34,11 @@ pub const PATH_LEN: usize = 72;
 /// An id has two at most; the kernel fills in one entry less than there is room for (`ucma.c`,
 /// `ucma_query_path`). So many has librdmacm (`cma.c`, `ucma_query_path`).
 const PATHS: usize = 6;
+/// Bytes of a `struct ib_user_service_rec` (kernel `rdma/ib_user_sa.h`).
+pub const SERVICE_LEN: usize = 176;
+/// Records that there is room for at first, as in librdmacm (`ucma_query_ib_service`), and at most.
+const SERVICES: usize = 6;
+const MOST_SERVICES: usize = 1024;
 
 /// A `struct sockaddr`, as long as its family's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -393,6 +401,84 @@ impl Ucma {
         Ok(())
     }
 
+    /// Begins to look for a service of InfiniBand's subnet administration; an event tells of the
+    /// end. Linux 6.17.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] on older kernels, and where the device's port has no subnet
+    /// administration (RoCE, iWARP); [`Error::Kernel`]: `EINVAL` for an id that isn't bound to a
+    /// device, or has resolved something already.
+    #[doc(alias = "rdma_resolve_addrinfo")]
+    pub fn resolve_ib_service(&self, id: u32, service: &rdma_ucm_ib_service) -> Result<(), Error> {
+        let verb = "rdma_resolve_addrinfo";
+        let ask = |id| {
+            let mut request = rdma_ucm_resolve_ib_service { id, ibs: *service, reserved: 0 };
+            self.tell(verb, RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE, &mut request)
+        };
+        ask(id).map_err(|error| match error.errno() {
+            Some(Errno::EOPNOTSUPP) => {
+                let what = "a service of InfiniBand on this device's port".to_owned();
+                Error::Unsupported { verb, what }
+            }
+            // A kernel that knows the command looks for the id first (`ucma_write`).
+            Some(Errno::EINVAL) if refused_with(ask(NOBODY), Errno::EINVAL) => too_old(verb),
+            _ => error,
+        })
+    }
+
+    /// The records of a service that was looked for, each a `struct ib_user_service_rec`. Linux
+    /// 6.17.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] on older kernels; [`Error::Kernel`]: `ENODATA` where none was found.
+    pub fn query_ib_service(&self, id: u32) -> Result<Vec<[u8; SERVICE_LEN]>, Error> {
+        const HEAD: usize = size_of::<rdma_ucm_query_ib_service_resp>();
+        let verb = "rdma_query_addrinfo";
+        let mut room = SERVICES;
+        loop {
+            let option = RDMA_USER_CM_QUERY_IB_SERVICE;
+            let mut request = rdma_ucm_query { id, option, ..Default::default() };
+            let mut answer = vec![0; HEAD + SERVICE_LEN * room];
+            let (number, request) = (RDMA_USER_CM_CMD_QUERY, request.as_mut_bytes());
+            let asked = self.send(verb, number, request, Some(&mut answer), None);
+            asked.map_err(|error| match error.errno() {
+                Some(Errno::ENOSYS) => too_old(verb),
+                _ => error,
+            })?;
+            let (head, records) = answer.split_at(HEAD);
+            let head = rdma_ucm_query_ib_service_resp::read_from_bytes(head);
+            let count = head.map_or(0, |head| head.num_service_recs as usize);
+            if count <= room || room >= MOST_SERVICES {
+                return Ok(records.as_chunks().0.iter().copied().take(count).collect());
+            }
+            room = count.min(MOST_SERVICES);
+        }
+    }
+
+    /// Puts an event of the program's own behind those of an id: `RDMA_CM_EVENT_USER`, or
+    /// `RDMA_CM_EVENT_INTERNAL`. Linux 6.17.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] on older kernels; [`Error::Kernel`]: `EINVAL` for other events, and
+    /// for an id of a request that isn't accepted.
+    #[doc(alias = "rdma_write_cm_event")]
+    pub fn write_event(&self, id: u32, event: u32, status: i32, arg: u64) -> Result<(), Error> {
+        let verb = "rdma_write_cm_event";
+        let write = |id| {
+            let status = status as u32;
+            let mut request = rdma_ucm_write_cm_event { id, event, status, ..Default::default() };
+            request.set_arg(arg);
+            self.tell(verb, RDMA_USER_CM_CMD_WRITE_CM_EVENT, &mut request)
+        };
+        write(id).map_err(|error| match error.errno() {
+            Some(Errno::EINVAL) if refused_with(write(NOBODY), Errno::EINVAL) => too_old(verb),
+            _ => error,
+        })
+    }
+
     /// The next event, if there is one now.
     ///
     /// # Errors
@@ -407,6 +493,18 @@ impl Ucma {
             Err(error) => Err(error),
         }
     }
+}
+
+/// An id that the kernel gives to nobody soon: it counts from 0.
+const NOBODY: u32 = u32::MAX;
+
+fn refused_with<T>(result: Result<T, Error>, errno: Errno) -> bool {
+    result.is_err_and(|error| error.errno() == Some(errno))
+}
+
+/// The kernel doesn't know the command.
+fn too_old(verb: &'static str) -> Error {
+    Error::Unsupported { verb, what: "it before Linux 6.17".to_owned() }
 }
 
 /// Puts private data into a command's room for it, and answers its length.

@@ -77,6 +77,8 @@ impl Shape {
             abi::RDMA_USER_CM_CMD_NOTIFY => shape!(rdma_ucm_notify),
             abi::RDMA_USER_CM_CMD_JOIN_IP_MCAST => shape!(rdma_ucm_join_ip_mcast, response),
             abi::RDMA_USER_CM_CMD_JOIN_MCAST => shape!(rdma_ucm_join_mcast, response),
+            abi::RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE => shape!(rdma_ucm_resolve_ib_service),
+            abi::RDMA_USER_CM_CMD_WRITE_CM_EVENT => shape!(rdma_ucm_write_cm_event),
             abi::RDMA_USER_CM_CMD_MIGRATE_ID => shape!(rdma_ucm_migrate_id, response),
             abi::RDMA_USER_CM_CMD_SET_OPTION => {
                 let value = Some(std::mem::offset_of!(abi::rdma_ucm_set_option, optval));

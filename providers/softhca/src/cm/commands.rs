@@ -63,6 +63,8 @@ impl Manager {
             RDMA_USER_CM_CMD_MIGRATE_ID => self.migrate(file, &read(request)?, room),
             RDMA_USER_CM_CMD_JOIN_MCAST => self.join(file, &read(request)?, room),
             RDMA_USER_CM_CMD_LEAVE_MCAST => self.leave(file, &read(request)?, room),
+            RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE => self.resolve_service(file, &read(request)?),
+            RDMA_USER_CM_CMD_WRITE_CM_EVENT => self.write_event(file, &read(request)?),
             // The forms of old kernels, which nobody asks where `BIND` works.
             RDMA_USER_CM_CMD_BIND_IP
             | RDMA_USER_CM_CMD_RESOLVE_IP
@@ -199,6 +201,8 @@ impl Manager {
                 answer.dst_size = put_gid(peer, &mut answer.dst_addr);
             }
             RDMA_USER_CM_QUERY_PATH => return self.give_path(id, room),
+            // None was found yet, and on RoCE none ever is (`ucma_query_ib_service`).
+            RDMA_USER_CM_QUERY_IB_SERVICE => return Err(Errno::ENODATA),
             _ => return Err(Errno::ENOSYS),
         }
         let has_device = id.connection.here.gid != [0; 16]
@@ -207,6 +211,33 @@ impl Manager {
             (answer.node_guid, answer.port_num, answer.pkey) = (guid.to_be(), 1, 0xffff);
         }
         give(room, &answer)
+    }
+
+    /// RoCE has no subnet administration to ask (`cma.c:rdma_resolve_ib_service`).
+    fn resolve_service(
+        &mut self,
+        file: u64,
+        request: &rdma_ucm_resolve_ib_service,
+    ) -> Result<(), Errno> {
+        let id = self.of(file, request.id)?;
+        let (state, local) = (id.state, id.local);
+        let has_device = local.is_some_and(|local| !self.is_any(local.ip()));
+        if state != State::Bound || !has_device {
+            return Err(Errno::EINVAL);
+        }
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    fn write_event(&mut self, file: u64, request: &rdma_ucm_write_cm_event) -> Result<(), Errno> {
+        if ![event::USER, event::INTERNAL].contains(&request.event) {
+            return Err(Errno::EINVAL);
+        }
+        if self.of(file, request.id)?.uid == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let (status, argument) = (request.status as i32, Param::Argument(request.arg()));
+        self.tell(request.id, request.event, status, argument);
+        Ok(())
     }
 
     fn listen(&mut self, file: u64, request: &rdma_ucm_listen) -> Result<(), Errno> {

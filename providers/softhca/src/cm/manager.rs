@@ -31,6 +31,8 @@ pub(super) mod event {
     pub(crate) const DEVICE_REMOVAL: u32 = 11;
     pub(crate) const MULTICAST_JOIN: u32 = 12;
     pub(crate) const TIMEWAIT_EXIT: u32 = 15;
+    pub(crate) const USER: u32 = 18;
+    pub(crate) const INTERNAL: u32 = 19;
 }
 
 /// Q_Key of the port space for datagrams (`rdma_cm.h`, RDMA_UDP_QKEY).
@@ -377,6 +379,8 @@ pub(super) enum Param {
     /// With what the peer said of its vendor's options.
     Peer(rdma_ucm_conn_param, rdma_ucm_ece),
     Datagram(rdma_ucm_ud_param),
+    /// What the program wrote.
+    Argument(u64),
 }
 
 impl Param {
@@ -389,6 +393,7 @@ impl Param {
                 event.ece = ece;
             }
             Self::Datagram(param) => event.set_ud(param),
+            Self::Argument(arg) => event.set_arg(arg),
         }
     }
 }

@@ -28,7 +28,7 @@ impl Manager {
         let number = request.id;
         let param = request.conn_param;
         let (guid, mtu) = (self.host.guid, self.host.mtu);
-        let (local_id, psn) = (self.random(), self.random() & 0xff_ffff);
+        let (local_id, psn) = (self.new_local_id(), self.random() & 0xff_ffff);
         let id = self.of(file, number)?;
         if id.state != State::RouteResolved || param.valid == 0 {
             return Err(Errno::EINVAL);

@@ -98,7 +98,7 @@ impl Manager {
             return self.send(to, from, &refuse(STALE));
         }
         let connection = Connection {
-            local_id: self.random(),
+            local_id: self.new_local_id(),
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
             service_id: req.service_id,
@@ -335,7 +335,7 @@ impl Manager {
             return self.send(to, from, &Mad { tid, message: Message::SidrRep(message) });
         };
         let connection = Connection {
-            local_id: self.random(),
+            local_id: self.new_local_id(),
             remote_id: req.request_id,
             service_id: req.service_id,
             tid,

@@ -180,6 +180,18 @@ impl Manager {
         (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
+    /// A number for a connection, which no other one has: messages name it by that alone.
+    pub(super) fn new_local_id(&mut self) -> u32 {
+        loop {
+            let number = self.random();
+            let is_taken = self.ids.values().any(|id| id.connection.local_id == number);
+            // 0 stands for none.
+            if number != 0 && !is_taken {
+                return number;
+            }
+        }
+    }
+
     /// The id of an own connection, by the number that messages name it by.
     pub(super) fn by_local_id(&mut self, local_id: u32) -> Option<IdNumber> {
         let found = self

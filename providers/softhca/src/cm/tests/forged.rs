@@ -48,3 +48,32 @@ fn nobody_else_ends_a_connection() {
     world.hosts[1].receive(genuine.src, genuine.dst, &genuine.bytes);
     assert_eq!(told(&mut world), 1);
 }
+
+/// The random numbers repeat: connections don't share one all the same, or the answer to one would
+/// be taken for the other's, each time it is sent again.
+#[test]
+fn connections_with_the_same_random_numbers_are_told_apart() {
+    let mut world = World::new(1, Network { lost: 0, twice: 0, late: 0 });
+    world.listen(1, RDMA_PS_TCP);
+    let asks = [2, 3].map(|uid| {
+        world.hosts[0].seed(99);
+        world.connect(uid, RDMA_PS_TCP, 0x100 + uid as u32)
+    });
+    let uids = [2, 3];
+    while world.step() {
+        while let Some(event) = world.next_event(1) {
+            if event.event == event::CONNECT_REQUEST {
+                world.hosts[1].seed(99);
+                world.accept(1, event.id, 10 + u64::from(event.id), Some(0x200)).unwrap();
+            }
+        }
+        while let Some(event) = world.next_event(0) {
+            if event.event == event::CONNECT_RESPONSE {
+                world.accept(0, event.id, 0, None).unwrap();
+            }
+        }
+    }
+    for (id, uid) in asks.into_iter().zip(uids) {
+        assert_eq!(world.count(0, uid, event::CONNECT_RESPONSE), 1, "id {id}");
+    }
+}

@@ -296,6 +296,10 @@ macro_rules! any {
                 match self { $(Self::$variant(sq) => sq.enable(on),)+ }
             }
 
+            fn forbid_reads(&mut self) {
+                match self { $(Self::$variant(sq) => sq.forbid_reads(),)+ }
+            }
+
             unsafe fn stay(&mut self) {
                 // SAFETY: the caller's promise.
                 match self { $(Self::$variant(sq) => unsafe { sq.stay() },)+ }

@@ -299,11 +299,15 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Ok(())
     }
 
-    /// The kernel brings it to RTS by itself, with its connection (iWARP).
-    pub(crate) fn connected(&mut self) -> Result<(), Error> {
+    /// The kernel brings it to RTS by itself, with its connection (iWARP), by which this side may
+    /// have so many READs outstanding.
+    pub(crate) fn connected(&mut self, initiator_depth: u8) -> Result<(), Error> {
         self.whole()?;
         self.core().note(QpState::ReadyToSend);
         self.send.enable(true);
+        if initiator_depth == 0 {
+            self.send.forbid_reads();
+        }
         Ok(())
     }
 

@@ -97,6 +97,11 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
         self.sq.enable(on);
     }
 
+    /// The connection was made for no READs of this side.
+    pub(crate) fn forbid_reads(&mut self) {
+        self.sq.forbid_reads();
+    }
+
     /// Takes back what a batch that was never rung left behind.
     pub(crate) fn forget_unrung(&mut self) {
         let _ = self.sq.begin();

@@ -284,7 +284,7 @@ impl Route {
         // On iWARP the kernel has brought the queue pair to RTS, and nothing is left to say.
         if answer.kind() == EventKind::Established {
             let answer = answer.expect(EventKind::Established)?.connection();
-            qp.connected()?;
+            qp.connected(depths.asks)?;
             return Ok(answer.private_data);
         }
         let answer = answer.expect(EventKind::ConnectResponse)?.connection();

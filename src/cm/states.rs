@@ -69,7 +69,7 @@ impl Id {
         self.init(qp)?;
         let attr = self.init_qp_attr(IB_QPS_RTR)?;
         if attr.qp_attr_mask & IB_QP_AV == 0 {
-            return qp.connected();
+            return qp.connected(depths.asks);
         }
         qp.ready_to_receive(&RtrAttr {
             dest_qpn: attr.dest_qp_num,

@@ -46,6 +46,8 @@ pub struct Sq {
     /// posting isn't allowed.
     limit: u32,
     enabled: bool,
+    /// The connection has room for READs of this side.
+    reads: bool,
     room: Room,
     max_wr: u32,
     /// One past the highest element that may hold a buffer; the producer index unless a batch was
@@ -90,6 +92,7 @@ impl Sq {
             pi: 0,
             limit: 0,
             enabled: false,
+            reads: true,
             room: parts.room,
             max_wr: parts.max_wr,
             marked: 0,
@@ -145,6 +148,11 @@ impl Sq {
         // The kernel fences no READ (`siw_qp.c:siw_activate_tx`).
         if checked.is_read && wr.flags.contains(SendFlags::FENCE) {
             return Err(PostError::BadOperation);
+        }
+        // The kernel refuses the doorbell of such a READ, and of all behind it: it stays the first
+        // of the queue for ever (`siw_qp.c:siw_activate_tx_from_sq`).
+        if checked.is_read && !self.reads {
+            return Err(PostError::NoReads);
         }
         if !is_before(slot, self.limit) {
             self.make_room(slot)?;
@@ -275,6 +283,10 @@ unsafe impl SendOps for Sq {
     fn enable(&mut self, on: bool) {
         self.enabled = on;
         self.limit = self.pi;
+    }
+
+    fn forbid_reads(&mut self) {
+        self.reads = false;
     }
 
     /// No queue comes here: the kernel's queue pairs don't go back to RESET.

@@ -324,6 +324,10 @@ pub unsafe trait SendOps: Debug + Send {
     /// [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
 
+    /// The connection was made for no READs of this side: a post of one is
+    /// [`PostError::NoReads`]. Ignored where the device refuses such a READ by a completion.
+    fn forbid_reads(&mut self) {}
+
     /// From now on one thread rings, so what it left in its processor's write-combining buffer is
     /// drained by its own next fence ([`crate::order::fence::copy_flush`]). A queue whose doorbells
     /// need none ignores it.

@@ -287,6 +287,9 @@ pub enum PostError {
     /// destination; or the queue wasn't made for it (binding windows, invalidating keys), or brings
     /// data in its completions, which can't be copied to an indirect key.
     BadOperation,
+    /// A READ on a connection that was made for none of this side's: the initiator depth was 0.
+    /// Only on siw, whose kernel would never get past it; other devices fail it by a completion.
+    NoReads,
     /// The device doesn't have this operation: FLUSH, ATOMIC WRITE.
     NotOnDevice,
     /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some
@@ -322,6 +325,7 @@ impl PostError {
             | Self::ForeignBuffer
             | Self::ForeignAddress
             | Self::ShortPacket
+            | Self::NoReads
             | Self::BadOperation => Errno::EINVAL,
         }
     }
@@ -348,6 +352,9 @@ impl fmt::Display for PostError {
             Self::BadOperation => {
                 "the queue pair's transport doesn't have this operation, or its send queue wasn't \
                  made for it"
+            }
+            Self::NoReads => {
+                "the connection was made for no READs of this side: its initiator depth is 0"
             }
             Self::NotOnDevice => {
                 "the device doesn't have this operation (FLUSH and ATOMIC WRITE: soft-RoCE from \

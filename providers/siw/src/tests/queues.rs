@@ -148,6 +148,17 @@ fn a_refused_doorbell_is_told_and_rung_again() {
     assert_eq!(rig.sq.refused(), None);
 }
 
+/// The kernel would refuse every doorbell from then on.
+#[test]
+fn a_read_that_the_connection_has_no_room_for_is_refused() {
+    let mut rig = Rig::new(64);
+    rig.send(1, SendOp::Read(TO), Data::One(PIECE), None).unwrap();
+    rig.sq.forbid_reads();
+    let read = rig.send(2, SendOp::Read(TO), Data::One(PIECE), None);
+    assert_eq!(read, Err(PostError::NoReads));
+    rig.send(3, SendOp::Write(TO), Data::One(PIECE), None).unwrap();
+}
+
 /// SENDs complete when TCP has them, and READs when their answer came.
 #[test]
 fn a_completion_takes_its_own_buffer_alone() {

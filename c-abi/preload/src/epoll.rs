@@ -103,7 +103,7 @@ unsafe fn wait_for_both(
         });
         // SAFETY: the caller's promise: room for `most` events.
         unsafe {
-            let mut count = rdma::repoll_wait(ours, events, most, left);
+            let mut count = inside(|| rdma::repoll_wait(ours, events, most, left));
             if count <= 0 {
                 return count;
             }

@@ -9,8 +9,8 @@ use std::ffi::c_void;
 
 use libc::{
     AF_INET, AF_INET6, EINPROGRESS, F_GETFL, F_SETFD, F_SETFL, FD_CLOEXEC, IPPROTO_TCP, O_CLOEXEC,
-    O_NONBLOCK, O_RDONLY, SO_REUSEADDR, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET,
-    TCP_NODELAY, c_int, sockaddr, socklen_t,
+    O_NONBLOCK, O_RDONLY, SO_REUSEADDR, SO_TYPE, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK,
+    SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, c_int, sockaddr, socklen_t,
 };
 
 use crate::config::{bare, config};
@@ -193,8 +193,8 @@ unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -
     }
 }
 
-/// Puts a socket of the system's behind a descriptor, since librdmacm couldn't connect
-/// (`transpose_socket`). `errno` is as it was where the answer is -1.
+/// Puts a socket of the system's behind a descriptor, of the same type, since librdmacm couldn't
+/// connect (`transpose_socket`). `errno` is as it was where the answer is -1.
 fn by_tcp(fd: c_int, entry: Entry) -> c_int {
     let why = real::errno();
     let number = |level, name| {
@@ -215,7 +215,12 @@ fn by_tcp(fd: c_int, entry: Entry) -> c_int {
         };
         let flags = rdma::rfcntl(entry.inner, F_GETFL, 0);
         let now = if flags & O_NONBLOCK == 0 { 0 } else { SOCK_NONBLOCK };
-        let tcp = real::socket(family, SOCK_STREAM | now, 0);
+        // C's librdmacm doesn't tell the type.
+        let kind = match number(SOL_SOCKET, SO_TYPE) {
+            SOCK_DGRAM => SOCK_DGRAM,
+            _ => SOCK_STREAM,
+        };
+        let tcp = real::socket(family, kind | now, 0);
         if tcp < 0 {
             return real::fail(why);
         }

@@ -9,6 +9,7 @@ use std::ffi::c_void;
 
 use libc::{c_int, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
+use crate::rdma::inside;
 use crate::switch::settle;
 use crate::table::{Entry, Kind};
 use crate::{rdma, real};
@@ -21,7 +22,10 @@ macro_rules! moves {
             // SAFETY: the caller's own arguments.
             unsafe {
                 match settle(fd) {
-                    Some(Entry { kind: Kind::Rdma, inner }) => rdma::$rdma(inner, $($arg),*),
+                    Some(Entry { kind: Kind::Rdma, inner }) => {
+                        // Of datagrams it may make a socket of the system's.
+                        inside(|| rdma::$rdma(inner, $($arg),*))
+                    }
                     Some(Entry { kind: Kind::Epoll, .. }) | None => real::$name(fd, $($arg),*),
                     Some(Entry { inner, .. }) => real::$name(inner, $($arg),*),
                 }

@@ -7,6 +7,7 @@
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, timeval};
 
+use crate::rdma::inside;
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
@@ -27,7 +28,11 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
     let (at, count) = (behind.as_mut_ptr(), behind.len() as nfds_t);
     // SAFETY: so many entries, which live for the call.
     let answer = unsafe {
-        if is_rdma { rdma::rpoll(at, count, timeout) } else { real::poll(at, count, timeout) }
+        if is_rdma {
+            inside(|| rdma::rpoll(at, count, timeout))
+        } else {
+            real::poll(at, count, timeout)
+        }
     };
     for (file, seen) in files.iter_mut().zip(&behind) {
         file.revents = seen.revents;

@@ -6,27 +6,32 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::sync::Arc;
 
 use libc::{
-    AF_INET, AF_INET6, IPPROTO_TCP, O_NONBLOCK, SHUT_RD, SHUT_RDWR, SHUT_WR, SOCK_CLOEXEC,
-    SOCK_NONBLOCK, SOCK_STREAM, sockaddr, socklen_t,
+    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, O_NONBLOCK, SHUT_RD, SHUT_RDWR, SHUT_WR,
+    SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_STREAM, sockaddr, socklen_t,
 };
 use uverbs_core::Errno;
 
 use super::options::Options;
-use super::socket::{Phase, Socket, of, remove};
+use super::socket::{Phase, Socket, any, of, remove};
 use super::{address, done, errno};
 use crate::answer::minus_one;
 
 pub(crate) unsafe extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     let flags = kind & (SOCK_NONBLOCK | SOCK_CLOEXEC);
-    let fits = [AF_INET, AF_INET6].contains(&family) && kind == SOCK_STREAM | flags;
-    if !fits || ![0, IPPROTO_TCP].contains(&protocol) {
+    let kind = kind & !flags;
+    let fits = match kind {
+        SOCK_STREAM => [0, IPPROTO_TCP].contains(&protocol),
+        SOCK_DGRAM => [0, IPPROTO_UDP].contains(&protocol),
+        _ => false,
+    };
+    if !fits || ![AF_INET, AF_INET6].contains(&family) {
         return minus_one(Errno::ENOTSUP);
     }
-    match Socket::insert(family, Options::default(), Phase::New(None)) {
+    match Socket::insert((family, kind), Options::default(), Phase::New(None)) {
         Ok(number) => {
             if let Ok(socket) = of(number).as_ref()
                 && flags & SOCK_NONBLOCK != 0
@@ -39,7 +44,8 @@ pub(crate) unsafe extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_
     }
 }
 
-/// Only remembers the address: whether it can be had is told by `rlisten` or `rconnect`.
+/// Of a stream it only remembers the address: whether it can be had is told by `rlisten` or
+/// `rconnect`.
 pub(crate) unsafe extern "C" fn rbind(
     socket: c_int,
     addr: *const sockaddr,
@@ -48,6 +54,9 @@ pub(crate) unsafe extern "C" fn rbind(
     done(of(socket).and_then(|socket| {
         // SAFETY: C's contract.
         let addr = unsafe { address::read(addr, len) }?;
+        if socket.is_of_datagrams() {
+            return socket.datagrams(Some(addr)).map(drop);
+        }
         let mut state = socket.state();
         if !matches!(state.phase, Phase::New(None)) {
             return Err(Errno::EINVAL);
@@ -59,6 +68,9 @@ pub(crate) unsafe extern "C" fn rbind(
 
 pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     done(of(socket).and_then(|socket| {
+        if socket.is_of_datagrams() {
+            return Err(Errno::ENOTSUP);
+        }
         let mut state = socket.state();
         let own = match state.phase {
             Phase::New(own) => own.unwrap_or_else(|| any(socket.family)),
@@ -74,13 +86,6 @@ pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int 
     }))
 }
 
-fn any(family: c_int) -> SocketAddr {
-    match family {
-        AF_INET6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        _ => (Ipv4Addr::UNSPECIFIED, 0).into(),
-    }
-}
-
 pub(crate) unsafe extern "C" fn raccept(
     socket: c_int,
     addr: *mut sockaddr,
@@ -94,7 +99,7 @@ pub(crate) unsafe extern "C" fn raccept(
         let (stream, peer) = listener.accept_with(&streams).map_err(|error| errno(&error))?;
         // SAFETY: C's contract.
         unsafe { address::write(peer, addr, len) };
-        Socket::insert(socket.family, options, Phase::Connected(Arc::new(stream)))
+        Socket::insert((socket.family, socket.kind), options, Phase::Connected(Arc::new(stream)))
     });
     accepted.unwrap_or_else(minus_one)
 }
@@ -145,6 +150,7 @@ pub(crate) unsafe extern "C" fn rgetsockname(
         let own = match socket.phase() {
             Phase::Listening(listener) => listener.local_addr(),
             Phase::Connected(stream) => stream.local_addr(),
+            Phase::Datagrams(datagrams) => datagrams.local_addr(),
             Phase::New(own) => Ok(own.unwrap_or_else(|| any(socket.family))),
             Phase::Connecting | Phase::Failed(_) => Ok(any(socket.family)),
         };
@@ -161,8 +167,12 @@ pub(crate) unsafe extern "C" fn rgetpeername(
     len: *mut socklen_t,
 ) -> c_int {
     done(of(socket).and_then(|socket| {
-        let stream = socket.stream().map_err(|_| Errno::ENOTCONN)?;
-        let peer = stream.peer_addr().map_err(|error| errno(&error))?;
+        let peer = match socket.phase() {
+            Phase::Connected(stream) => stream.peer_addr(),
+            Phase::Datagrams(datagrams) => datagrams.peer_addr(),
+            _ => return Err(Errno::ENOTCONN),
+        };
+        let peer = peer.map_err(|error| errno(&error))?;
         // SAFETY: C's contract.
         unsafe { address::write(peer, addr, len) };
         Ok(())

@@ -1,4 +1,4 @@
-//! librdmacm's sockets (`rsocket.h`): streams, over [`uverbs::stream`].
+//! librdmacm's sockets (`rsocket.h`): streams and datagrams, over [`uverbs::stream`].
 //!
 //! | file | what |
 //! |---|---|
@@ -6,16 +6,17 @@
 //! | `address` | C's addresses |
 //! | `connect` | making, listening, connecting, ending |
 //! | `transfer` | bytes |
+//! | `datagrams` | the same of `SOCK_DGRAM` |
 //! | `poll` | waiting for several |
 //! | `epoll` | the same for a set that lasts: `repoll_create` |
 //! | `options` | options and flags |
 //! | `mapping` | memory that the peer writes by offsets |
 //!
-//! Datagrams (`SOCK_DGRAM`) are missing. As of C's, a socket isn't for a forked
-//! child.
+//! As of C's, a socket isn't for a forked child.
 
 mod address;
 pub(crate) mod connect;
+mod datagrams;
 pub(crate) mod epoll;
 pub(crate) mod mapping;
 pub(crate) mod options;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use libc::{
     F_GETFD, F_GETFL, F_SETFD, F_SETFL, IPPROTO_IPV6, IPPROTO_TCP, IPV6_V6ONLY, O_NONBLOCK,
-    SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
+    SO_ERROR, SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF, SO_TYPE,
     SOL_SOCKET, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_MAXSEG, TCP_NODELAY, linger,
     socklen_t,
 };
@@ -150,7 +150,7 @@ impl State {
         stream.set_keep_alive(every).map_err(|error| super::errno(&error))
     }
 
-    fn get(&mut self, level: c_int, name: c_int) -> Result<c_int, Errno> {
+    fn get(&mut self, kind: c_int, level: c_int, name: c_int) -> Result<c_int, Errno> {
         let options = &self.options;
         Ok(match (level, name) {
             (SOL_SOCKET, SO_REUSEADDR) => options.reuse_addr.into(),
@@ -158,6 +158,7 @@ impl State {
             (SOL_SOCKET, SO_SNDBUF) => options.send_buffer as c_int,
             (SOL_SOCKET, SO_OOBINLINE) => options.oob_inline.into(),
             (SOL_SOCKET, SO_KEEPALIVE) => options.keep_alive.into(),
+            (SOL_SOCKET, SO_TYPE) => kind,
             (SOL_SOCKET, SO_ERROR) => std::mem::take(&mut self.error),
             (IPPROTO_TCP, TCP_KEEPCNT | TCP_KEEPINTVL) => 1,
             (IPPROTO_TCP, TCP_KEEPIDLE) => options.keep_idle,
@@ -213,7 +214,7 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
                 let answer = linger { l_onoff: state.options.linger.into(), l_linger: 0 };
                 value.cast::<linger>().write_unaligned(answer);
             } else {
-                value.cast::<c_int>().write_unaligned(state.get(level, name)?);
+                value.cast::<c_int>().write_unaligned(state.get(socket.kind, level, name)?);
             }
             *len = needed as socklen_t;
         }

@@ -5,14 +5,14 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::{io, thread};
 
-use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, pollfd};
+use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, SOCK_DGRAM, pollfd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use uverbs::stream::{RdmaListener, RdmaStream, Ready, StreamOptions};
+use uverbs::stream::{RdmaDatagram, RdmaListener, RdmaStream, Ready, StreamOptions};
 use uverbs_core::Errno;
 
 use super::errno;
@@ -27,6 +27,8 @@ pub(super) enum Phase {
     Listening(Arc<RdmaListener>),
     Connecting,
     Connected(Arc<RdmaStream>),
+    /// Of datagrams, with an address of its own.
+    Datagrams(Arc<RdmaDatagram>),
     /// It could not be connected; with the address of its own.
     Failed(Option<SocketAddr>),
 }
@@ -52,6 +54,8 @@ pub(super) struct State {
 pub(super) struct Socket {
     file: EventFd,
     pub(super) family: c_int,
+    /// `SOCK_STREAM` or `SOCK_DGRAM`.
+    pub(super) kind: c_int,
     state: Mutex<State>,
 }
 
@@ -74,12 +78,16 @@ pub(super) fn remove(number: c_int) -> Result<Arc<Socket>, Errno> {
 
 impl Socket {
     /// Makes one and gives its number.
-    pub(super) fn insert(family: c_int, options: Options, phase: Phase) -> Result<c_int, Errno> {
+    pub(super) fn insert(
+        (family, kind): (c_int, c_int),
+        options: Options,
+        phase: Phase,
+    ) -> Result<c_int, Errno> {
         let file = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
         let file = file.map_err(|errno| Errno::from_raw(errno as i32))?;
         let (number, mapped) = (file.as_fd().as_raw_fd(), Vec::new());
         let state = State { options, status: 0, descriptor: 0, phase, error: 0, mapped };
-        let socket = Arc::new(Self { file, family, state: Mutex::new(state) });
+        let socket = Arc::new(Self { file, family, kind, state: Mutex::new(state) });
         let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
         sockets.get_or_insert_default().insert(number, socket);
         Ok(number)
@@ -111,18 +119,42 @@ impl Socket {
         }
     }
 
+    pub(super) fn is_of_datagrams(&self) -> bool {
+        self.kind == SOCK_DGRAM
+    }
+
+    /// Its socket of datagrams, which is made at its first use, at this address or any.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` for an address of one that has its own; why it can't be made.
+    pub(super) fn datagrams(&self, at: Option<SocketAddr>) -> Result<Arc<RdmaDatagram>, Errno> {
+        let mut state = self.state();
+        if let Phase::Datagrams(known) = &state.phase {
+            return if at.is_none() { Ok(Arc::clone(known)) } else { Err(Errno::EINVAL) };
+        }
+        let at = at.unwrap_or_else(|| any(self.family));
+        let made = state.options.of_streams()?.datagrams(at).map_err(|error| errno(&error))?;
+        let made = Arc::new(made);
+        state.phase = Phase::Datagrams(Arc::clone(&made));
+        Ok(made)
+    }
+
     /// Connects, or begins to.
     ///
     /// # Errors
     ///
     /// `EINPROGRESS` where that is begun; `EISCONN`, `EALREADY`, `EINVAL`; why it isn't connected.
     pub(super) fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<(), Errno> {
+        if self.is_of_datagrams() {
+            return self.datagrams(None)?.connect(to).map_err(|error| errno(&error));
+        }
         let mut state = self.state();
         let own = match state.phase {
             Phase::New(own) | Phase::Failed(own) => own,
             Phase::Connecting => return Err(Errno::EALREADY),
             Phase::Connected(_) => return Err(Errno::EISCONN),
-            Phase::Listening(_) => return Err(Errno::EINVAL),
+            Phase::Listening(_) | Phase::Datagrams(_) => return Err(Errno::EINVAL),
         };
         let options = state.options.of_streams()?;
         let options = match own {
@@ -198,6 +230,12 @@ impl Socket {
                 super::poll::sleep(std::slice::from_mut(&mut seen), 0);
                 (seen.revents, file)
             }
+            Phase::Datagrams(datagrams) => {
+                let file = watched(datagrams.as_fd().as_raw_fd(), POLLIN);
+                let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
+                let Ok(ready) = datagrams.ready(wanted) else { return (over, file) };
+                (bit(ready.read, POLLIN) | bit(ready.write, POLLOUT), file)
+            }
             Phase::Connected(stream) => {
                 let file = watched(stream.as_fd().as_raw_fd(), POLLIN);
                 let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
@@ -209,6 +247,14 @@ impl Socket {
                 (seen | bit(ended, POLLHUP), file)
             }
         }
+    }
+}
+
+/// The unspecified address of a family.
+pub(super) fn any(family: c_int) -> SocketAddr {
+    match family {
+        libc::AF_INET6 => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        _ => (Ipv4Addr::UNSPECIFIED, 0).into(),
     }
 }
 

@@ -7,14 +7,15 @@
 
 use std::ffi::{c_int, c_void};
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 
 use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, iovec, msghdr, sockaddr, socklen_t};
 use uverbs::stream::{RdmaStream, StreamError};
 use uverbs_core::Errno;
 
 use super::connect::rgetpeername;
-use super::socket::{Socket, of};
-use super::{bytes, errno};
+use super::socket::{Socket, find, of};
+use super::{address, bytes, datagrams, errno};
 use crate::answer::minus_one;
 use crate::post::memory;
 
@@ -31,6 +32,9 @@ fn counted(done: usize, result: Result<usize, Errno>) -> Result<usize, Errno> {
 
 impl Socket {
     fn receive(&self, to: &mut [u8], flags: c_int) -> Result<usize, Errno> {
+        if self.is_of_datagrams() {
+            return datagrams::receive(self, to, flags).map(|(len, _)| len);
+        }
         let (stream, now) = (self.stream()?, self.is_nonblocking(flags));
         if flags & MSG_PEEK != 0 {
             let peeked = if now { stream.try_peek(to) } else { stream.peek(to) };
@@ -52,6 +56,9 @@ impl Socket {
 
     /// Waits until all of it went, unless it must not wait.
     fn send(&self, from: &[u8], flags: c_int) -> Result<usize, Errno> {
+        if self.is_of_datagrams() {
+            return datagrams::send(self, from, flags, None);
+        }
         let (stream, now) = (self.stream()?, self.is_nonblocking(flags));
         if now {
             return stream.try_write(from).map_err(|error| errno(&error));
@@ -105,6 +112,15 @@ pub(crate) unsafe extern "C" fn rrecvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> isize {
+    if let Some(socket) = find(socket).filter(|socket| socket.is_of_datagrams()) {
+        // SAFETY: C's contract.
+        let received = datagrams::receive(&socket, unsafe { room(to, len) }, flags);
+        return bytes(received.map(|(len, from)| {
+            // SAFETY: C's contract.
+            unsafe { address::write(from, addr, addr_len) };
+            len
+        }));
+    }
     // SAFETY: C's contract.
     unsafe {
         let received = rrecv(socket, to, len, flags);
@@ -140,7 +156,14 @@ pub(crate) unsafe extern "C" fn rsendto(
     addr_len: socklen_t,
 ) -> isize {
     if !addr.is_null() || addr_len != 0 {
-        return minus_one(Errno::EISCONN) as isize;
+        return bytes(of(socket).and_then(|socket| {
+            if !socket.is_of_datagrams() {
+                return Err(Errno::EISCONN);
+            }
+            // SAFETY: C's contract.
+            let (to, data) = unsafe { (address::read(addr, addr_len)?, memory(from.cast(), len)) };
+            datagrams::send(&socket, data, flags, Some(to))
+        }));
     }
     // SAFETY: C's contract.
     unsafe { rsend(socket, from, len, flags) }
@@ -172,6 +195,10 @@ unsafe fn receive_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
     let first = pieces.iter().position(|piece| piece.iov_len > 0).filter(|_| flags & MSG_PEEK != 0);
     let pieces = first.map_or(pieces, |first| &pieces[first..=first]);
     bytes(of(socket).and_then(|socket| {
+        if socket.is_of_datagrams() {
+            // SAFETY: C's contract.
+            return unsafe { receive_one(&socket, pieces, flags) }.map(|(len, _)| len);
+        }
         each(pieces, flags, |piece, later| {
             // SAFETY: C's contract.
             let to = unsafe { room(piece.iov_base, piece.iov_len) };
@@ -185,12 +212,62 @@ unsafe fn receive_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
 /// C's contract.
 unsafe fn send_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
     bytes(of(socket).and_then(|socket| {
+        if socket.is_of_datagrams() {
+            // SAFETY: C's contract.
+            return unsafe { send_one(&socket, pieces, flags, None) };
+        }
         // Sending waits for all, so what follows is as the first.
         each(pieces, flags, |piece, _| {
             // SAFETY: C's contract.
             socket.send(unsafe { memory(piece.iov_base.cast(), piece.iov_len) }, flags)
         })
     }))
+}
+
+/// A datagram into several pieces.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn receive_one(
+    socket: &Socket,
+    pieces: &[iovec],
+    flags: c_int,
+) -> Result<(usize, SocketAddr), Errno> {
+    let mut whole = [0; datagrams::MOST];
+    let fits = pieces.iter().map(|piece| piece.iov_len).sum::<usize>().min(whole.len());
+    let (len, from) = datagrams::receive(socket, &mut whole[..fits], flags)?;
+    let mut rest = &whole[..len];
+    for piece in pieces {
+        let (part, others) = rest.split_at(rest.len().min(piece.iov_len));
+        // SAFETY: C's contract.
+        let to = unsafe { room(piece.iov_base, piece.iov_len) };
+        to[..part.len()].copy_from_slice(part);
+        rest = others;
+    }
+    Ok((len, from))
+}
+
+/// A datagram of several pieces.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn send_one(
+    socket: &Socket,
+    pieces: &[iovec],
+    flags: c_int,
+    to: Option<SocketAddr>,
+) -> Result<usize, Errno> {
+    let mut whole = Vec::new();
+    for piece in pieces {
+        if whole.len() + piece.iov_len > datagrams::MOST {
+            return Err(Errno::EMSGSIZE);
+        }
+        // SAFETY: C's contract.
+        whole.extend_from_slice(unsafe { memory(piece.iov_base.cast(), piece.iov_len) });
+    }
+    datagrams::send(socket, &whole, flags, to)
 }
 
 /// # Safety
@@ -221,7 +298,15 @@ pub(crate) unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags:
         if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {
             return minus_one(Errno::ENOTSUP) as isize;
         }
-        receive_all(socket, pieces((*msg).msg_iov, (*msg).msg_iovlen), flags)
+        let pieces = pieces((*msg).msg_iov, (*msg).msg_iovlen);
+        match find(socket).filter(|socket| socket.is_of_datagrams()) {
+            None => receive_all(socket, pieces, flags),
+            Some(socket) => bytes(receive_one(&socket, pieces, flags).map(|(len, from)| {
+                address::write(from, (*msg).msg_name.cast(), &raw mut (*msg).msg_namelen);
+                (*msg).msg_flags = 0;
+                len
+            })),
+        }
     }
 }
 
@@ -231,6 +316,13 @@ pub(crate) unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flag
         if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {
             return minus_one(Errno::ENOTSUP) as isize;
         }
-        send_all(socket, pieces((*msg).msg_iov, (*msg).msg_iovlen), flags)
+        let pieces = pieces((*msg).msg_iov, (*msg).msg_iovlen);
+        match find(socket).filter(|socket| socket.is_of_datagrams()) {
+            Some(socket) if !(*msg).msg_name.is_null() => {
+                let to = address::read((*msg).msg_name.cast(), (*msg).msg_namelen);
+                bytes(to.and_then(|to| send_one(&socket, pieces, flags, Some(to))))
+            }
+            _ => send_all(socket, pieces, flags),
+        }
     }
 }

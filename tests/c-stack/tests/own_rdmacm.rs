@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -224,6 +224,58 @@ fn rstream_meets_our_own() {
         let client = || program(&stack, &theirs("-s SERVER"), &both, &both[1]);
         let _ = meet(server, client, &both[0]).map(Run::ok);
     }
+}
+
+/// Ends a server that never ends by itself.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Datagrams that the server counts; by calls that don't wait, that do, and after `rpoll`. Echoed
+/// ones are left out: after one that took more than a millisecond udpong's client waits for ever,
+/// for it sends its next question with the number of the answer before (`client_send_recv`).
+#[test]
+fn udpong_moves_datagrams() {
+    let Some(stack) = common::c_stack() else { return };
+    for way in ["", " -T b", " -T a"] {
+        let both = addresses();
+        let mut server = program(&stack, &format!("udpong -b SERVER{way}"), &both, &both[0]);
+        let _serving = Serving(server.stdout(Stdio::null()).spawn().unwrap());
+        let start = Instant::now();
+        while !is_there(&both[0]) {
+            assert!(start.elapsed() < LIMIT, "no device at {}", both[0]);
+            thread::sleep(Duration::from_millis(5));
+        }
+        // The server's socket may not be there yet: the client asks each second.
+        let words = format!("udpong -s SERVER -S 1000 -C 200{way}");
+        let client = run(&mut program(&stack, &words, &both, &both[1])).ok();
+        let line = client.stdout.lines().find(|line| line.starts_with("custom")).unwrap();
+        let moved: u32 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+        // What finds no room is lost; the server has room for 256.
+        assert!((1..=200).contains(&moved), "{client:?}");
+    }
+}
+
+/// The calls of datagrams, as `c/datagrams.c` has them for the virtual machines.
+#[test]
+fn sockets_of_datagrams_send_back() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(compiled) = stack.compile("datagrams") else { return };
+    let both = addresses();
+    let end = |words: [&str; 2], own: &str| {
+        let mut command = stack.on_ours(&compiled, &format!("softhca@{own}"));
+        command.args(words);
+        command
+    };
+    let server = end(["server", &both[0]], &both[0]);
+    let [client, _] = meet(server, || end(["client", &both[0]], &both[1]), &both[0]).map(Run::ok);
+    assert!(client.stdout.contains("200 datagrams came back"), "{client:?}");
+    std::fs::remove_file(compiled).unwrap();
 }
 
 #[test]

@@ -42,6 +42,8 @@ struct State<E> {
     behind: u32,
 }
 
+type Guard<'s, E> = MutexGuard<'s, State<E>>;
+
 #[derive(Debug)]
 pub(super) struct Waiting<E> {
     state: Mutex<State<E>>,
@@ -56,7 +58,7 @@ impl<E: Engine> Waiting<E> {
         Ok(Self { state, files, awake: Condvar::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<E>> {
+    fn lock(&self) -> Guard<'_, E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,9 +135,9 @@ impl<E: Engine> Waiting<E> {
     /// Sleeps until there may be something new.
     fn sleep<'s>(
         &'s self,
-        mut state: MutexGuard<'s, State<E>>,
+        mut state: Guard<'s, E>,
         most: Duration,
-    ) -> Result<MutexGuard<'s, State<E>>, (MutexGuard<'s, State<E>>, io::Error)> {
+    ) -> Result<Guard<'s, E>, (Guard<'s, E>, io::Error)> {
         let bell = !state.asleep;
         // What came first, then the wish to hear of more; both are looked at again.
         match self.files.drain(&mut state.engine, bell) {

@@ -55,6 +55,40 @@ static void *server(void *unused)
 	return unused;
 }
 
+/* A socket of datagrams that sends to itself. */
+static void datagrams(void)
+{
+	struct sockaddr_in addr = { .sin_family = AF_INET }, from;
+	char room[8], long_one[4096] = "";
+	struct iovec pieces[] = { { room, 2 }, { room + 4, 4 } };
+	struct msghdr msg = { .msg_name = &from, .msg_namelen = sizeof from, .msg_iov = pieces, .msg_iovlen = 2 };
+	int fd = rsocket(AF_INET, SOCK_DGRAM, IPPROTO_UDP), type = 0;
+	socklen_t len = sizeof type, size = sizeof from;
+
+	check("rsocket of datagrams", fd >= 0);
+	check("SO_TYPE", !rgetsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) && type == SOCK_DGRAM);
+	check("rbind of datagrams", !rbind(fd, (struct sockaddr *)&addr, sizeof addr));
+	check("once", refused(rbind(fd, (struct sockaddr *)&addr, sizeof addr), EINVAL));
+	check("no listening", refused(rlisten(fd, 1), ENOTSUP));
+	check("to nobody", refused(rsend(fd, "x", 1, 0), EDESTADDRREQ));
+	check("no peer", refused(rgetpeername(fd, (struct sockaddr *)&from, &size), ENOTCONN));
+	check("nothing came", refused(rrecv(fd, room, sizeof room, MSG_DONTWAIT), EAGAIN));
+	len = sizeof addr;
+	check("its address", !rgetsockname(fd, (struct sockaddr *)&addr, &len) && addr.sin_port);
+	check("rconnect of datagrams", !rconnect(fd, (struct sockaddr *)&addr, sizeof addr));
+	check("too long", refused(rsend(fd, long_one, sizeof long_one, 0), EMSGSIZE));
+	check("to itself", rsend(fd, "abc", 3, 0) == 3);
+	check("a look", rrecv(fd, room, sizeof room, MSG_PEEK) == 3);
+	size = sizeof from;
+	check("from itself", rrecvfrom(fd, room, 2, 0, (struct sockaddr *)&from, &size) == 2 && !memcmp(room, "ab", 2));
+	check("its sender", from.sin_port == addr.sin_port && from.sin_addr.s_addr == addr.sin_addr.s_addr);
+	memcpy(room, "in..piec", 8);
+	check("in pieces", rsendmsg(fd, &(struct msghdr){ .msg_iov = pieces, .msg_iovlen = 2 }, 0) == 6);
+	memset(room, 0, sizeof room);
+	check("into pieces", rrecvmsg(fd, &msg, 0) == 6 && !memcmp(room, "in\0\0piec", 8));
+	check("its end", !rclose(fd));
+}
+
 static void before(void)
 {
 	struct sockaddr_in addr = at(1);
@@ -64,7 +98,8 @@ static void before(void)
 
 	check("no socket", refused(rsend(-1, &byte, 1, 0), EBADF));
 	check("a file", refused(rrecv(0, &byte, 1, 0), EBADF));
-	check("datagrams", refused(rsocket(AF_INET, SOCK_DGRAM, 0), ENOTSUP));
+	check("datagrams by TCP", refused(rsocket(AF_INET, SOCK_DGRAM, IPPROTO_TCP), ENOTSUP));
+	check("raw packets", refused(rsocket(AF_INET, SOCK_RAW, 0), ENOTSUP));
 	check("another family", refused(rsocket(AF_UNIX, SOCK_STREAM, 0), ENOTSUP));
 	fd = rsocket(AF_INET, SOCK_STREAM, 0);
 	check("rsocket", fd >= 0);
@@ -162,11 +197,17 @@ static void mapping(int client)
 	check("riounmap twice", refused(riounmap(client, mapped, sizeof mapped), EINVAL));
 }
 
-int main(void)
+/* sockets: streams. sockets datagrams: these, on a device of the loopback network. */
+int main(int argc, char **argv)
 {
 	char room[16];
 	int client, value = 1;
 
+	if (argc == 2 && !strcmp(argv[1], "datagrams")) {
+		datagrams();
+		printf("%d checks, %d failed\n", good, bad);
+		return bad != 0;
+	}
 	before();
 	client = connected();
 	select_and_files(client);

@@ -136,7 +136,7 @@ impl Engine {
         Ok(self.peers.insert(addr, local).local)
     }
 
-    /// Sends to this peer by [`send_to`](Self::send_to) from now on.
+    /// Notes a peer, to which an own address leads.
     pub(super) fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
         let to = plain(to);
         self.meet(to)?;

@@ -10,6 +10,8 @@ use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use uverbs_core::doors::DeviceRecord;
+
 use crate::answer::null;
 use crate::sys::ibv_device;
 use crate::{barrier, environment, sysfs};
@@ -34,18 +36,28 @@ static SEEN: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
 /// `RDMA_NODE_RNIC`, and with it `IBV_TRANSPORT_IWARP`.
 const RNIC: u8 = 4;
 
+/// The name that programs are shown of a device, the `number`th of those on the network. UCX has
+/// room for 15 bytes of a name, and addresses are longer.
+fn shown(record: &DeviceRecord, number: usize) -> String {
+    if record.name.contains('@') { format!("softhca_{number}") } else { record.name.clone() }
+}
+
 impl Device {
-    fn new(device: uverbs::Device) -> Self {
+    fn new(device: uverbs::Device, name: &str) -> Self {
         let record = device.record();
         let sysfs = sysfs::mount();
-        let dev_path = format!("{sysfs}/class/infiniband_verbs/{}", record.uverbs_name);
-        let ibdev_path = format!("{sysfs}/class/infiniband/{}", record.name);
+        // A device without a node has its own name for one, under which `nodes/` answers.
+        let node = if record.uverbs_name.is_empty() { name } else { &record.uverbs_name };
+        let dev_path = format!("{sysfs}/class/infiniband_verbs/{node}");
+        let own = if record.uverbs_name.is_empty() { sysfs::embedded() } else { None };
+        let own = own.and_then(|folder| folder.into_os_string().into_string().ok());
+        let ibdev_path = own.unwrap_or_else(|| format!("{sysfs}/class/infiniband/{name}"));
         let c = ibv_device {
             _ops: [0; 2],
             node_type: record.node_type.into(),
             transport_type: (record.node_type == RNIC).into(),
-            name: text(&record.name),
-            dev_name: text(&record.uverbs_name),
+            name: text(name),
+            dev_name: text(node),
             dev_path: text(&dev_path),
             ibdev_path: text(&ibdev_path),
         };
@@ -95,9 +107,12 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 pub(crate) fn devices() -> Result<Vec<Arc<Device>>, uverbs::Error> {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = environment::devices()?;
+    let mut on_the_network = 0;
     let known = |device: &uverbs::Device| {
+        let name = shown(device.record(), on_the_network);
+        on_the_network += usize::from(device.record().name.contains('@'));
         let old = seen.iter().find(|old| old.device.record() == device.record());
-        old.cloned().unwrap_or_else(|| Arc::new(Device::new(device.clone())))
+        old.cloned().unwrap_or_else(|| Arc::new(Device::new(device.clone(), &name)))
     };
     let now: Vec<_> = now.iter().map(known).collect();
     seen.clone_from(&now);

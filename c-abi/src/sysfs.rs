@@ -6,8 +6,9 @@
 #![allow(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use uverbs_core::Errno;
@@ -21,6 +22,24 @@ pub(crate) fn mount() -> &'static str {
         let path = std::env::var("SYSFS_PATH").ok().filter(|path| !path.is_empty());
         path.map_or("/sys".to_owned(), |path| path.trim_end_matches('/').to_owned())
     })
+}
+
+/// What stands for the folder of a device that isn't in sysfs, beside this library, as a part of a
+/// PCI function: by that programs know a ConnectX.
+const EMBEDDED: &str = "sysfs/softhca/infiniband/softhca";
+
+/// That folder, if it is there.
+pub(crate) fn embedded() -> Option<PathBuf> {
+    let mut found = MaybeUninit::<libc::Dl_info>::uninit();
+    let own: unsafe extern "C" fn() -> *const c_char = get_sysfs_path;
+    // SAFETY: any address may be asked for, and there is room for the answer.
+    if unsafe { libc::dladdr(own as *const libc::c_void, found.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: the call above filled it in, and the name lives as long as the library.
+    let library = unsafe { CStr::from_ptr(found.assume_init().dli_fname) };
+    let folder = Path::new(OsStr::from_bytes(library.to_bytes())).with_file_name(EMBEDDED);
+    folder.is_dir().then_some(folder)
 }
 
 pub(crate) unsafe extern "C" fn get_sysfs_path() -> *const c_char {

@@ -13,6 +13,9 @@ use crate::output;
 const LIBRARY: &str = "libibverbs.so.1";
 /// What puts the sockets of programs on ours, below the library's folder.
 const SOCKETS: &str = "rsocket/librspreload.so";
+/// What answers programs that look for a software HCA's node, below the library's folder. UCX takes
+/// no device without one.
+const NODES: &str = "nodes/libuverbs_nodes.so";
 /// What the loader puts before all other libraries.
 const PRELOAD: &str = "LD_PRELOAD";
 /// Which devices our library shows.
@@ -42,7 +45,8 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
     ENVIRONMENT OF THE PROGRAM:\n  \
     UVERBS_DEVICE    the devices it sees, separated by commas\n  \
     LD_LIBRARY_PATH  begins with the folder of our library\n  \
-    LD_PRELOAD       begins with librspreload.so (--preload-sockets)\n\n\
+    LD_PRELOAD       begins with librspreload.so (--preload-sockets), and\n                   \
+                     libuverbs_nodes.so where a device is a software HCA\n\n\
     EXIT STATUS: the program's, or 1 when it or the library isn't there.")]
 pub(crate) struct Args {
     /// The device that the program sees: softhca, softhca@ADDRESS, or one of the machine's; several
@@ -73,11 +77,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     };
     let mut command = Command::new(program);
     command.args(words).env(LIBRARY_PATH, path_with(&folder, std::env::var_os(LIBRARY_PATH))?);
-    if args.preload_sockets {
-        command.env(PRELOAD, preloaded(&folder, std::env::var_os(PRELOAD))?);
-    }
-    if let Some(device) = device(args.device.as_deref())? {
-        command.env(DEVICE, device);
+    let device = match device(args.device.as_deref())? {
+        Some(device) => {
+            command.env(DEVICE, &device);
+            device
+        }
+        None => std::env::var(DEVICE).unwrap_or_default(),
+    };
+    let libraries = preloads(&folder, args.preload_sockets, &device)?;
+    if !libraries.is_empty() {
+        command.env(PRELOAD, with_others(&libraries, std::env::var_os(PRELOAD)));
     }
     Err(Error::File { path: program.into(), error: command.exec() })
 }
@@ -125,16 +134,27 @@ fn file(path: &Path, error: io::Error) -> Error {
     Error::File { path: path.to_owned(), error }
 }
 
-/// Our library for sockets, and behind it what was there.
-fn preloaded(folder: &Path, before: Option<OsString>) -> Result<OsString, Error> {
-    let library = folder.join(SOCKETS);
-    library.metadata().map_err(|error| file(&library, error))?;
-    let mut all = library.into_os_string();
-    if let Some(before) = before.filter(|before| !before.is_empty()) {
-        all.push(":");
-        all.push(before);
+/// Our libraries that the loader puts first.
+fn preloads(folder: &Path, sockets: bool, devices: &str) -> Result<Vec<PathBuf>, Error> {
+    let mut libraries = Vec::new();
+    if sockets {
+        let library = folder.join(SOCKETS);
+        library.metadata().map_err(|error| file(&library, error))?;
+        libraries.push(library);
     }
-    Ok(all)
+    let nodes = folder.join(NODES);
+    // Few programs look for a node, so the others go without.
+    if devices.split(',').any(|name| name.starts_with("softhca")) && nodes.exists() {
+        libraries.push(nodes);
+    }
+    Ok(libraries)
+}
+
+/// Our libraries, and behind them what was there.
+fn with_others(libraries: &[PathBuf], before: Option<OsString>) -> OsString {
+    let ours = libraries.iter().map(|library| library.clone().into_os_string());
+    let all: Vec<_> = ours.chain(before.filter(|before| !before.is_empty())).collect();
+    all.join(OsStr::new(":"))
 }
 
 /// Our folder, and behind it what was there.
@@ -174,11 +194,24 @@ mod tests {
     fn our_library_for_sockets_comes_first_and_must_be_there() {
         let folder = tempfile::tempdir().unwrap();
         let ours = folder.path().join(SOCKETS);
-        assert!(preloaded(folder.path(), None).is_err());
+        assert!(preloads(folder.path(), true, "").is_err());
         std::fs::create_dir(ours.parent().unwrap()).unwrap();
         std::fs::write(&ours, "").unwrap();
-        assert_eq!(preloaded(folder.path(), None).unwrap(), ours);
-        let before = preloaded(folder.path(), Some("/a.so".into())).unwrap();
+        assert_eq!(preloads(folder.path(), true, "").unwrap(), std::slice::from_ref(&ours));
+        let before = with_others(&[ours.clone()], Some("/a.so".into()));
         assert_eq!(before.to_str().unwrap(), format!("{}:/a.so", ours.display()));
+        assert_eq!(with_others(&[ours.clone()], Some("".into())), ours);
+    }
+
+    #[test]
+    fn a_software_device_has_a_node_where_the_library_for_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = folder.path().join(NODES);
+        let with = |devices| preloads(folder.path(), false, devices).unwrap();
+        assert!(with("softhca0").is_empty());
+        std::fs::create_dir(ours.parent().unwrap()).unwrap();
+        std::fs::write(&ours, "").unwrap();
+        assert_eq!(with("mlx5_0,softhca@127.0.0.2"), [ours]);
+        assert!(with("mlx5_0").is_empty() && with("").is_empty());
     }
 }

@@ -19,11 +19,13 @@ const LINKS: [&str; 5] = [BUILT, "libmlx5.so", "libmlx5.so.1", "librdmacm.so", "
 pub(crate) const BUILT: &str = "libibverbs.so";
 /// What puts sockets of programs on librdmacm.
 const PRELOAD: &str = "librspreload.so";
+/// What answers programs that look for a software HCA's node.
+const NODES: &str = "libuverbs_nodes.so";
 
 /// Builds the library and puts it into `prefix`.
 pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
     let prefix = prefix.map_or_else(|| target().join("c-abi"), Path::to_owned);
-    for package in ["uverbs-c-abi", "uverbs-preload"] {
+    for package in ["uverbs-c-abi", "uverbs-preload", "uverbs-nodes"] {
         // By `rustc`: as the cdylib alone it is optimised over all crates.
         let words = ["rustc", "--release", "--package", package, "--lib"];
         let mut build = cargo(&words);
@@ -34,23 +36,31 @@ pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
         }
     }
     let built = target().join("release");
-    let laid_out = copy(&built.join(BUILT), &prefix)
-        .and_then(|library| copy_preload(&built.join(PRELOAD), &prefix).map(|()| library));
+    let laid_out = copy(&built.join(BUILT), &prefix).and_then(|library| {
+        let sockets = copy_preloaded(&built.join(PRELOAD), &prefix.join("rsocket"))?;
+        link(PRELOAD, &sockets.with_file_name("librspreload.so.1"))?;
+        copy_nodes(&built, &prefix)?;
+        Ok(library)
+    });
     match laid_out {
         Ok(library) => Outcome::Counted(library.display().to_string()),
         Err(outcome) => outcome,
     }
 }
 
-/// Puts the library for `LD_PRELOAD` into a folder of its own, as rdma-core does: a linker that
-/// looks for libraries in `prefix` doesn't find it.
-fn copy_preload(built: &Path, prefix: &Path) -> Result<(), Outcome> {
-    let folder = prefix.join("rsocket");
-    create(&folder)?;
-    let library = folder.join(PRELOAD);
+/// Puts what answers for nodes below `prefix`, out of a folder of built libraries.
+pub(crate) fn copy_nodes(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
+    copy_preloaded(&built.join(NODES), &prefix.join("nodes"))
+}
+
+/// Puts a library for `LD_PRELOAD` into a folder of its own, as rdma-core does: a linker that looks
+/// for libraries in the folder above doesn't find it.
+fn copy_preloaded(built: &Path, folder: &Path) -> Result<PathBuf, Outcome> {
+    create(folder)?;
+    let library = folder.join(built.file_name().unwrap_or_default());
     let _ = fs::remove_file(&library);
     fs::copy(built, &library).map_err(|error| failed(built, &error))?;
-    link(PRELOAD, &folder.join("librspreload.so.1"))
+    Ok(library)
 }
 
 /// Another name for a file of the same folder.
@@ -69,5 +79,22 @@ pub(crate) fn copy(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
     for name in LINKS {
         link(LIBRARY, &prefix.join(name))?;
     }
+    let sysfs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c-abi/sysfs");
+    copy_folder(&sysfs, &prefix.join("sysfs"))?;
     Ok(library)
+}
+
+/// Copies a folder's files, and those below it.
+fn copy_folder(from: &Path, to: &Path) -> Result<(), Outcome> {
+    create(to)?;
+    let entries = fs::read_dir(from).map_err(|error| failed(from, &error))?;
+    for entry in entries.flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy_folder(&from, &to)?;
+        } else {
+            fs::copy(&from, &to).map_err(|error| failed(&from, &error))?;
+        }
+    }
+    Ok(())
 }

@@ -62,7 +62,8 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
 /// Builds and packs both.
 fn pack(debug: bool) -> Result<[PathBuf; 2], Outcome> {
     let base = target().join("deb");
-    let (program, library) = built(debug)?;
+    let built = built(debug)?;
+    let program = built.join("uverbs");
 
     let tools = fresh(&base.join(TOOLS))?;
     let into = place(&program, &tools.join("usr/bin/uverbs"), 0o755)?;
@@ -74,15 +75,18 @@ fn pack(debug: bool) -> Result<[PathBuf; 2], Outcome> {
 
     let libraries = fresh(&base.join(LIBRARIES))?;
     let prefix = libraries.join(LIBRARY_FOLDER);
-    let library = c_abi::copy(&library, &prefix)?;
-    mode(&library, 0o644)?;
-    strip(&library)?;
+    let library = c_abi::copy(&built.join(c_abi::BUILT), &prefix)?;
+    let nodes = c_abi::copy_nodes(&built, &prefix)?;
+    for file in [&library, &nodes] {
+        mode(file, 0o644)?;
+        strip(file)?;
+    }
 
     Ok([finish(&tools, TOOLS, &into)?, finish(&libraries, LIBRARIES, &library)?])
 }
 
-/// The program and the library.
-fn built(debug: bool) -> Result<(PathBuf, PathBuf), Outcome> {
+/// The folder in which the program and the libraries are.
+fn built(debug: bool) -> Result<PathBuf, Outcome> {
     let (profile, folder) = if debug { ("dev", "debug") } else { ("release", "release") };
     let mut words = vec!["build", "--quiet", "--profile", profile];
     // As the workspace's tests build them.
@@ -92,8 +96,7 @@ fn built(debug: bool) -> Result<(PathBuf, PathBuf), Outcome> {
     if !debug {
         done(c_abi::lay_out(None))?;
     }
-    let folder = target().join(folder);
-    Ok((folder.join("uverbs"), folder.join(c_abi::BUILT)))
+    Ok(target().join(folder))
 }
 
 /// Writes what every package has, and packs the folder.

@@ -10,7 +10,8 @@ fn devices_are_listed_and_described() {
     let device = "softhca@loopback,softhca0";
     let text = common::run(&mut stack.program_on_ours("ibv_devices", device)).ok().stdout;
     let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["device", "------", "softhca@loopback", "softhca0"], "{text}");
+    // UCX has room for 15 bytes of a name.
+    assert_eq!(names, ["device", "------", "softhca_0", "softhca0"], "{text}");
     let text = common::run(stack.program_on_ours("ibv_devinfo", device).arg("-v")).ok().stdout;
     let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
     for part in ["hca_id:\tsofthca", "PORT_ACTIVE (4)", "max_qp:", "RoCE v2", "fw_ver:\t\t\t\t99."]

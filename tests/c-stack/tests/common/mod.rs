@@ -69,6 +69,12 @@ pub(crate) fn our_folder() -> PathBuf {
         for name in ["libibverbs.so.1", "libmlx5.so.1", "librdmacm.so.1"] {
             std::os::unix::fs::symlink(our_library(), folder.join(name)).unwrap();
         }
+        let nodes = folder.join("nodes");
+        std::fs::create_dir(&nodes).unwrap();
+        let name = "libuverbs_nodes.so";
+        std::os::unix::fs::symlink(built(name), nodes.join(name)).unwrap();
+        let sysfs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi/sysfs");
+        std::os::unix::fs::symlink(sysfs, folder.join("sysfs")).unwrap();
         folder
     };
     FOLDER.get_or_init(make).clone()

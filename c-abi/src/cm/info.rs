@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //!
-//! C's contract. What is given out is boxes of this file, which come back once.
+//! C's contract. What is given out is memory of C's `calloc`, which comes back once: libfabric puts
+//! memory of its own there, and has it freed with the rest.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_char, c_int};
@@ -61,12 +62,20 @@ fn kinds(hints: &rdma_addrinfo) -> (c_int, c_int) {
     }
 }
 
-/// A copy of an address, in a box of its own.
+/// Zeros, or null.
+fn zeros<T>() -> *mut T {
+    // SAFETY: it only makes memory.
+    unsafe { libc::calloc(1, size_of::<T>()).cast() }
+}
+
+/// A copy of an address, or null.
 fn copied(bytes: &[u8]) -> *mut sockaddr {
-    // SAFETY: any bytes are an address.
-    let mut room: sockaddr_storage = unsafe { std::mem::zeroed() };
-    put(&mut room, bytes);
-    Box::into_raw(Box::new(room)).cast()
+    let room: *mut sockaddr_storage = zeros();
+    // SAFETY: null or new, and zeros are an address.
+    if let Some(room) = unsafe { room.as_mut() } {
+        put(room, bytes);
+    }
+    room.cast()
 }
 
 /// # Safety
@@ -88,6 +97,9 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
 ) -> c_int {
     // SAFETY: numbers, and pointers that may be null.
     let none: rdma_addrinfo = unsafe { std::mem::zeroed() };
+    if node.is_null() && service.is_null() && hints.is_null() {
+        return minus_one(Errno::EINVAL);
+    }
     // SAFETY: C's contract; it may be null.
     let hints = unsafe { hints.as_ref() }.unwrap_or(&none);
     let mut made = none;
@@ -101,24 +113,31 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
         made.ai_family = hints.ai_family;
     }
     if node.is_null() && service.is_null() {
-        let Some(peer) = peer else {
-            // SAFETY: boxes of this function.
-            unsafe { drop_parts(&made) };
-            return minus_one(Errno::EINVAL);
-        };
-        (made.ai_dst_addr, made.ai_dst_len) = (copied(peer), peer.len() as socklen_t);
+        // What the hints say, as C's library has it (rdma-core `addrinfo.c:rdma_getaddrinfo`).
+        if let Some(peer) = peer {
+            (made.ai_dst_addr, made.ai_dst_len) = (copied(peer), peer.len() as socklen_t);
+        }
         made.ai_family = hints.ai_family;
     } else {
         // SAFETY: C's contract.
         let code = unsafe { look_up(node, service, hints, &mut made) };
         if code != 0 {
-            // SAFETY: boxes of this function.
+            // SAFETY: copies of this function.
             unsafe { drop_parts(&made) };
             return code;
         }
     }
-    // SAFETY: C's contract.
-    unsafe { *found = Box::into_raw(Box::new(made)) };
+    let given: *mut rdma_addrinfo = zeros();
+    if given.is_null() {
+        // SAFETY: as above.
+        unsafe { drop_parts(&made) };
+        return minus_one(Errno::ENOMEM);
+    }
+    // SAFETY: new, and C's contract.
+    unsafe {
+        given.write(made);
+        *found = given;
+    }
     0
 }
 
@@ -160,12 +179,10 @@ unsafe fn look_up(
 
 /// # Safety
 ///
-/// Null, or a box of [`copied`], for the last time.
+/// Null, or memory of `malloc` or its like, for the last time.
 unsafe fn drop_address(addr: *mut sockaddr) {
-    if !addr.is_null() {
-        // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(addr.cast::<sockaddr_storage>()) });
-    }
+    // SAFETY: the caller's promise.
+    unsafe { libc::free(addr.cast()) };
 }
 
 /// # Safety
@@ -184,9 +201,10 @@ pub(crate) unsafe extern "C" fn freeaddrinfo(info: *mut rdma_addrinfo) {
     while !next.is_null() {
         // SAFETY: C's contract: one that was given, for the last time.
         unsafe {
-            let info = Box::from_raw(next);
-            drop_parts(&info);
-            next = info.ai_next;
+            let this = next;
+            next = (*this).ai_next;
+            drop_parts(&*this);
+            libc::free(this.cast());
         }
     }
 }

@@ -52,7 +52,8 @@ pub(crate) fn attr_of(c: &ibv_ah_attr) -> AhAttr {
         sgid_index: c.grh.sgid_index,
         hop_limit: c.grh.hop_limit,
         traffic_class: c.grh.traffic_class,
-        flow_label: c.grh.flow_label,
+        // UCX sets all 32 bits; C's provider takes 20 (rdma-core `verbs.c:mlx5_create_ah`).
+        flow_label: c.grh.flow_label & 0xf_ffff,
     });
     let path = Path {
         dlid: c.dlid,

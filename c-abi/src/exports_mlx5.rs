@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::exports::{label, node};
-use crate::{mlx5dv, stubs};
+use crate::{mlx5dv, mlx5dv_make, stubs};
 
 // Before 1.2 the address of a completion queue's doorbell page was behind another address.
 label!(mlx5dv_init_obj, "@", "MLX5_1.0", stubs::not_supported);
@@ -13,7 +13,7 @@ node! { "MLX5_1.0":
 }
 
 node! { "MLX5_1.1":
-    mlx5dv_create_cq = stubs::no_object;
+    mlx5dv_create_cq = mlx5dv_make::create_cq;
 }
 
 node! { "MLX5_1.2":
@@ -22,7 +22,7 @@ node! { "MLX5_1.2":
 }
 
 node! { "MLX5_1.3":
-    mlx5dv_create_qp = stubs::no_object;
+    mlx5dv_create_qp = mlx5dv_make::create_qp;
     mlx5dv_create_wq = stubs::no_object;
 }
 
@@ -67,7 +67,7 @@ node! { "MLX5_1.8":
     mlx5dv_devx_srq_query = stubs::not_supported;
     mlx5dv_devx_wq_modify = stubs::not_supported;
     mlx5dv_devx_wq_query = stubs::not_supported;
-    mlx5dv_is_supported = stubs::no;
+    mlx5dv_is_supported = mlx5dv_make::is_supported;
 }
 
 node! { "MLX5_1.9":

@@ -52,6 +52,7 @@ mod lock;
 mod make_cq;
 mod make_qp;
 mod mlx5dv;
+mod mlx5dv_make;
 mod modify;
 mod mr;
 mod mw;

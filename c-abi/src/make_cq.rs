@@ -28,14 +28,13 @@ use crate::sys::{
 
 /// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, and the VLAN tag.
 const FLAGS: u64 = 0x1ff;
-/// All that the header knows.
-const KNOWN_FLAGS: u64 = 0xfff;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
 const MASK_FLAGS: u32 = 1;
 /// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain.
 const MASK_PD: u32 = 2;
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`.
 const SINGLE_THREADED: u32 = 1;
+const IGNORE_OVERRUN: u32 = 2;
 
 /// Makes a queue and gives it its name.
 ///
@@ -95,25 +94,18 @@ pub(crate) unsafe extern "C" fn create_cq(
     given(unsafe { create(context, init, channel, cq_context, None) }).cast()
 }
 
-pub(crate) unsafe extern "C" fn create_cq_ex(
-    context: *const ibv_context,
-    attr: *mut ibv_cq_init_attr_ex,
-) -> *mut ibv_cq_ex {
-    // SAFETY: C's contract.
-    let attr = unsafe { &*attr };
-    if attr.wc_flags & !KNOWN_FLAGS != 0 {
-        return null(Errno::EOPNOTSUPP);
-    }
+/// What a queue is made from, and its parent domain.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn asked(attr: &ibv_cq_init_attr_ex) -> Result<(CqInit, Option<Arc<Parent>>), Errno> {
     let flags = if attr.comp_mask & MASK_FLAGS == 0 { 0 } else { attr.flags };
     if attr.wc_flags & !FLAGS != 0 || attr.comp_mask & !(MASK_FLAGS | MASK_PD) != 0 {
-        return null(Errno::EOPNOTSUPP);
+        return Err(Errno::EOPNOTSUPP);
     }
-    // The kernel would have to be told of a queue that may overflow.
-    if flags & !SINGLE_THREADED != 0 {
-        return null(Errno::EOPNOTSUPP);
-    }
-    if attr.cqe == 0 {
-        return null(Errno::EINVAL);
+    if flags & !(SINGLE_THREADED | IGNORE_OVERRUN) != 0 || attr.cqe == 0 {
+        return Err(Errno::EINVAL);
     }
     let mut parent = None;
     if attr.comp_mask & MASK_PD != 0 {
@@ -122,11 +114,39 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             parent = unsafe { Pd::of(attr.parent_domain) }.parent();
         }
         if parent.is_none() {
-            return null(Errno::EINVAL);
+            return Err(Errno::EINVAL);
         }
     }
     let mut init = CqInit::new(attr.cqe);
     init.comp_vector = attr.comp_vector;
+    init.ignore_overrun = flags & IGNORE_OVERRUN != 0;
+    Ok((init, parent.cloned()))
+}
+
+/// Makes a queue as `attr` says, with what `change` does to that.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn create_as(
+    context: *mut ibv_context,
+    attr: &ibv_cq_init_attr_ex,
+    change: impl FnOnce(&mut CqInit),
+) -> *mut ibv_cq_ex {
+    // SAFETY: the caller's promise.
+    let (mut init, parent) = match unsafe { asked(attr) } {
+        Ok(asked) => asked,
+        Err(errno) => return null(errno),
+    };
+    change(&mut init);
+    // SAFETY: as above.
+    given(unsafe { create(context, init, attr.channel, attr.cq_context, parent.as_ref()) })
+}
+
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *const ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
     // SAFETY: C's contract.
-    given(unsafe { create(context.cast_mut(), init, attr.channel, attr.cq_context, parent) })
+    unsafe { create_as(context.cast_mut(), &*attr, |_| ()) }
 }

@@ -48,7 +48,7 @@ fn service(qp_type: u32) -> Result<QpType, Error> {
 }
 
 /// Makes a queue pair, and writes the sizes it got into `init`. With `send_ops` it takes these
-/// operations piece by piece.
+/// operations piece by piece. With `scatter` short messages may lie in their completions.
 ///
 /// # Safety
 ///
@@ -57,6 +57,7 @@ unsafe fn create(
     pd: *mut ibv_pd,
     init: &mut ibv_qp_init_attr,
     send_ops: Option<SendOpSet>,
+    scatter: bool,
 ) -> Result<*mut ibv_qp, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Pd::of(pd) };
@@ -77,6 +78,7 @@ unsafe fn create(
     asked.qp_type = qp_type;
     asked.cap = cap;
     asked.exact_lists = true;
+    asked.scatter_to_cqe = scatter;
     asked.allocator = of.allocator();
     // C programs may ask for more than their completion queues have room for, and resize those.
     asked.overcommit = true;
@@ -129,7 +131,7 @@ pub(crate) unsafe extern "C" fn create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    given(unsafe { create(pd, &mut *init, None) })
+    given(unsafe { create(pd, &mut *init, None, false) })
 }
 
 /// `IBV_QP_INIT_ATTR_*`.
@@ -169,10 +171,15 @@ fn places(pd: &Pd, qp_type: u32) -> bool {
     qp_type == RC && matches!(pd.context().ops(), AnyContext::Rxe(_))
 }
 
+/// As [`create`].
+///
 /// # Safety
 ///
 /// C's contract.
-unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Error> {
+pub(crate) unsafe fn create_extended(
+    attr: &mut ibv_qp_init_attr_ex,
+    scatter: bool,
+) -> Result<*mut ibv_qp, Error> {
     let refuse = |errno| Err(Error::kernel("create_qp", errno));
     let has = |bit| attr.comp_mask & bit != 0;
     if attr.comp_mask & !ATTR_KNOWN == 0 && attr.qp_type == XRC_RECV && has(ATTR_XRCD) {
@@ -206,7 +213,7 @@ unsafe fn create_extended(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp,
         sq_sig_all: attr.sq_sig_all,
     };
     // SAFETY: C's contract.
-    let qp = unsafe { create(attr.pd, &mut init, ops) }?;
+    let qp = unsafe { create(attr.pd, &mut init, ops, scatter) }?;
     attr.cap = init.cap;
     Ok(qp)
 }
@@ -216,5 +223,5 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    given(unsafe { create_extended(&mut *attr) })
+    given(unsafe { create_extended(&mut *attr, false) })
 }

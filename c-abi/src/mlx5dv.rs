@@ -7,15 +7,18 @@
 
 use std::ffi::{c_int, c_void};
 
-use uverbs::provider::AnyCq;
+use uverbs::provider::{AnyAh, AnyCq, AnySrq};
 use uverbs_core::Errno;
 
+use crate::ah::Ah;
 use crate::answer::refuse;
 use crate::cq::Cq;
+use crate::dm::Dm;
 use crate::qp::Qp;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
-use crate::sys::{ibv_cq, ibv_qp};
+use crate::srq::Srq;
+use crate::sys::{ibv_ah, ibv_cq, ibv_dm, ibv_qp, ibv_srq};
 
 /// `struct mlx5dv_qp`, up to `comp_mask`.
 #[repr(C)]
@@ -47,18 +50,57 @@ struct Mlx5Cq {
     comp_mask: u64,
 }
 
-/// `struct mlx5dv_obj`, up to completion queues.
+/// `struct mlx5dv_srq`.
+#[repr(C)]
+struct Mlx5Srq {
+    buf: *mut c_void,
+    dbrec: *mut u32,
+    stride: u32,
+    head: u32,
+    tail: u32,
+    comp_mask: u64,
+    srqn: u32,
+}
+
+/// `struct mlx5dv_dm`, up to `comp_mask`.
+#[repr(C)]
+struct Mlx5Dm {
+    buf: *mut c_void,
+    length: u64,
+    comp_mask: u64,
+}
+
+/// `struct mlx5dv_ah`.
+#[repr(C)]
+struct Mlx5Ah {
+    av: *const c_void,
+    comp_mask: u64,
+}
+
+/// `struct mlx5dv_obj`, up to address handles.
 #[repr(C)]
 pub(crate) struct Objects {
     qp: *const ibv_qp,
     qp_out: *mut Mlx5Qp,
     cq: *const ibv_cq,
     cq_out: *mut Mlx5Cq,
+    srq: *const ibv_srq,
+    srq_out: *mut Mlx5Srq,
+    _work_queue: [*mut c_void; 2],
+    dm: *const ibv_dm,
+    dm_out: *mut Mlx5Dm,
+    ah: *const ibv_ah,
+    ah_out: *mut Mlx5Ah,
 }
 
-/// `MLX5DV_OBJ_QP`, `MLX5DV_OBJ_CQ`.
+/// `MLX5DV_OBJ_QP`, `MLX5DV_OBJ_CQ`, `MLX5DV_OBJ_SRQ`, `MLX5DV_OBJ_DM`, `MLX5DV_OBJ_AH`.
 const QP: u64 = 1;
 const CQ: u64 = 2;
+const SRQ: u64 = 4;
+const DM: u64 = 0x10;
+const AH: u64 = 0x20;
+/// `MLX5DV_SRQ_MASK_SRQN`.
+const SRQN: u64 = 1;
 
 /// Where the doorbell page has the register that arms (PRM, "UAR page").
 const ARM_AT: usize = 0x20;
@@ -106,25 +148,88 @@ unsafe fn cq_of(cq: *const ibv_cq) -> Option<Mlx5Cq> {
     })
 }
 
-/// Of queue pairs and completion queues; none of what a mask of extensions asks for.
+/// All its WQEs are free, since nothing may have been posted to it: their list is from then on the
+/// program's.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn srq_of(srq: *const ibv_srq, asked: u64) -> Result<Mlx5Srq, Errno> {
+    // SAFETY: C's contract.
+    let srq = unsafe { Srq::of(srq) };
+    let AnySrq::Mlx5(queue) = &*srq.queue().lock() else { return Err(Errno::EOPNOTSUPP) };
+    let raw = queue.raw_parts();
+    if raw.counter != 0 {
+        return Err(Errno::EBUSY);
+    }
+    Ok(Mlx5Srq {
+        buf: raw.buf.cast(),
+        dbrec: raw.dbrec,
+        stride: raw.stride as u32,
+        head: raw.head,
+        tail: (raw.bytes / raw.stride) as u32 - 1,
+        comp_mask: asked & SRQN,
+        srqn: raw.srqn,
+    })
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn ah_of(ah: *const ibv_ah) -> Result<Mlx5Ah, Errno> {
+    // SAFETY: C's contract.
+    let AnyAh::Mlx5(ah) = unsafe { Ah::of(ah) }.any() else { return Err(Errno::EOPNOTSUPP) };
+    Ok(Mlx5Ah { av: ah.raw_vector().cast(), comp_mask: 0 })
+}
+
+/// Of an object's extensions those alone that are a number of it.
+///
+/// # Safety
+///
+/// C's contract: of each kind that is asked for there are an object and room.
+unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if kinds & QP != 0 {
+            objects.qp_out.write(qp_of(objects.qp).ok_or(Errno::EOPNOTSUPP)?);
+        }
+        if kinds & CQ != 0 {
+            objects.cq_out.write(cq_of(objects.cq).ok_or(Errno::EOPNOTSUPP)?);
+        }
+        if kinds & SRQ != 0 {
+            let to = objects.srq_out;
+            let found = srq_of(objects.srq, (*to).comp_mask)?;
+            // Without its bit there may be no room for the number.
+            ((*to).buf, (*to).dbrec, (*to).stride) = (found.buf, found.dbrec, found.stride);
+            ((*to).head, (*to).tail, (*to).comp_mask) = (found.head, found.tail, found.comp_mask);
+            if found.comp_mask & SRQN != 0 {
+                (*to).srqn = found.srqn;
+            }
+        }
+        if kinds & DM != 0 {
+            let core = Dm::core(objects.dm);
+            let (buf, length) = (core.as_ptr().cast(), core.len() as u64);
+            objects.dm_out.write(Mlx5Dm { buf, length, comp_mask: 0 });
+        }
+        if kinds & AH != 0 {
+            objects.ah_out.write(ah_of(objects.ah)?);
+        }
+    }
+    Ok(())
+}
+
+/// Of queue pairs and completion queues, of shared receive queues to which nothing was posted, of
+/// device memory and address handles.
 pub(crate) unsafe extern "C" fn init_obj(objects: *const Objects, kinds: u64) -> c_int {
-    if kinds & !(QP | CQ) != 0 {
+    if kinds & !(QP | CQ | SRQ | DM | AH) != 0 {
         return refuse(Errno::EOPNOTSUPP);
     }
     if kinds == 0 {
         return refuse(Errno::EINVAL);
     }
-    // SAFETY: C's contract: of each kind that is asked for there are an object and room.
-    unsafe {
-        let objects = &*objects;
-        if kinds & QP != 0 {
-            let Some(qp) = qp_of(objects.qp) else { return refuse(Errno::EOPNOTSUPP) };
-            objects.qp_out.write(qp);
-        }
-        if kinds & CQ != 0 {
-            let Some(cq) = cq_of(objects.cq) else { return refuse(Errno::EOPNOTSUPP) };
-            objects.cq_out.write(cq);
-        }
+    // SAFETY: C's contract.
+    match unsafe { fill(&*objects, kinds) } {
+        Ok(()) => 0,
+        Err(errno) => refuse(errno),
     }
-    0
 }

@@ -24,8 +24,3 @@ pub(crate) unsafe extern "C" fn no_number() -> c_int {
 
 /// Of a function that gives nothing.
 pub(crate) unsafe extern "C" fn nothing() {}
-
-/// Of a question whose answer is no.
-pub(crate) unsafe extern "C" fn no() -> bool {
-    false
-}

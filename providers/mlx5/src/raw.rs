@@ -16,7 +16,7 @@ use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, WqeView};
 
 use crate::doorbell::Posted;
 use crate::sq::SendCursor;
-use crate::{Cq, Rq, Sq, Srq, wqe};
+use crate::{Ah, Cq, Rq, Sq, Srq, wqe};
 
 /// Where a send queue lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +266,16 @@ impl Srq {
         // borrowed.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
         receive(&bytes, RecvKind::Srq)
+    }
+}
+
+impl Ah {
+    /// The vector's first byte: 48 bytes as they stand in a WQE, but for queue pair and key. Valid
+    /// while the handle stays where it is.
+    #[must_use]
+    #[doc(alias = "mlx5dv_ah")]
+    pub fn raw_vector(&self) -> *const u8 {
+        self.template().as_ptr().cast()
     }
 }
 

@@ -79,6 +79,13 @@ impl DmCore {
         self.len
     }
 
+    /// Where it is mapped, for programs that write it by themselves. Valid while this lives.
+    #[must_use]
+    #[doc(alias = "mlx5dv_dm")]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.map.as_mut_ptr().wrapping_add(self.start)
+    }
+
     /// Gives it back now. Once only: a second call does nothing.
     ///
     /// # Errors
@@ -139,7 +146,7 @@ impl DmCore {
                 return Err(Error::Invalid { verb, what, value: value.to_string(), why });
             }
         }
-        let first = self.map.as_mut_ptr().wrapping_add(self.start + offset).cast::<u32>();
+        let first = self.as_ptr().wrapping_add(offset).cast::<u32>();
         Ok((0..len / WORD).map(move |index| {
             // SAFETY: within the mapping, says the check above and that of `new`; it begins with a
             // page, and all offsets are of whole words. It lives as long as `self`, and is reached

@@ -32,6 +32,32 @@ const PACKAGES: [&str; 18] = [
     "rdmacm-utils",
 ];
 
+/// Programs over libibverbs and librdmacm that bring a layer of their own: libfabric's, UCX's, and
+/// Open MPI with a benchmark, and what these link to besides.
+const FRAMEWORKS: [&str; 21] = [
+    "libatomic1",
+    "libevent-core-2.1-7",
+    "libevent-pthreads-2.1-7",
+    "libfabric-bin",
+    "libfabric1",
+    "libgomp1",
+    "libhwloc-plugins",
+    "libhwloc15",
+    "libmunge2",
+    "libnuma1",
+    "libopenmpi3",
+    "libpmix2",
+    "libpsm-infinipath1",
+    "libpsm2-2",
+    "libucx0",
+    "libudev1",
+    "libuuid1",
+    "netpipe-openmpi",
+    "openmpi-bin",
+    "openmpi-common",
+    "ucx-utils",
+];
+
 /// The workspace's target folder.
 pub(crate) fn target() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -50,6 +76,15 @@ pub(crate) fn target() -> PathBuf {
 pub(crate) fn root() -> Result<PathBuf, Outcome> {
     static ROOT: OnceLock<Result<PathBuf, Outcome>> = OnceLock::new();
     ROOT.get_or_init(|| unpacked(&target().join("debian"), &PACKAGES)).clone()
+}
+
+/// The same of the frameworks, whose packages have other names in other releases of Debian.
+///
+/// # Errors
+///
+/// As [`root`].
+pub(crate) fn frameworks() -> Result<PathBuf, Outcome> {
+    unpacked(&target().join("frameworks"), &FRAMEWORKS)
 }
 
 /// The folder below `base` into which these packages are unpacked.

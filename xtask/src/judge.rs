@@ -32,6 +32,15 @@ pub(crate) fn judge() -> Outcome {
     let mut test = targets::of_workspace(&["test"], "--test", names);
     test.env("UVERBS_DEBIAN_ROOT", root);
     test.env("UVERBS_TOOL", debian::target().join("debug/uverbs"));
+    match debian::frameworks() {
+        Ok(root) => {
+            test.env("UVERBS_FRAMEWORKS_ROOT", root);
+        }
+        Err(Outcome::Skipped(why)) => {
+            test.env("UVERBS_NO_FRAMEWORKS", why);
+        }
+        Err(other) => return other,
+    }
     // The test of the bytes leaves its counts here.
     let counts = debian::target().join("judge-counts.txt");
     let _ = std::fs::remove_file(&counts);

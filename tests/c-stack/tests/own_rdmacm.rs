@@ -81,6 +81,30 @@ fn rping_reads_and_writes() {
     }
 }
 
+/// Both by `uverbs run`, which puts our libraries before the distribution's.
+#[test]
+fn rping_by_uverbs_run() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(_) = our_tool() else { return };
+    let tool = std::env::var("UVERBS_TOOL").unwrap();
+    let both = addresses();
+    let by = |words: &str, own: &str| {
+        let program = program(&stack, words, &both, own);
+        let mut command = Command::new(&tool);
+        command.arg("run").arg("--libraries").arg(common::our_folder());
+        command.args(["-d", &format!("softhca@{own}"), "--"]).arg(program.get_program());
+        command.args(program.get_args());
+        let theirs = std::env::join_paths(stack.library_folders()).unwrap();
+        command.env("LD_LIBRARY_PATH", theirs).env("LD_BIND_NOW", "1").env_remove("UVERBS_DEVICE");
+        command
+    };
+    let server = by("rping -s -a SERVER -C 5 -V -S 3000", &both[0]);
+    let client = || by("rping -c -a SERVER -I CLIENT -C 5 -v -V -S 3000", &both[1]);
+    let [client, _] = meet(server, client, &both[0]).map(Run::ok);
+    let pings = client.stdout.lines().filter(|line| line.contains("rdma-ping-")).count();
+    assert_eq!(pings, 5, "{client:?}");
+}
+
 #[test]
 fn ucmatose_connects_and_moves_messages() {
     for (server, client) in [("", ""), (" -c 5 -t 8", " -c 5 -t 8"), (" -m", " -m")] {

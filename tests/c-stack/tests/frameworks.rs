@@ -1,0 +1,229 @@
+//! Unmodified frameworks on our libraries, by `uverbs run`: libfabric, UCX and Open MPI, each
+//! between two processes with a software HCA of their own. No privileges, no kernel's device.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use common::both::{both, free_port};
+use common::{CStack, Run, run};
+
+/// What `cargo xtask judge` unpacked.
+struct Frameworks {
+    stack: CStack,
+    root: PathBuf,
+    libraries: PathBuf,
+    tool: PathBuf,
+}
+
+fn path(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// The frameworks and our tool, or a stated skip.
+fn frameworks() -> Option<Frameworks> {
+    let stack = common::c_stack()?;
+    let (Some(root), Some(tool)) = (path("UVERBS_FRAMEWORKS_ROOT"), path("UVERBS_TOOL")) else {
+        let why = std::env::var("UVERBS_NO_FRAMEWORKS").ok().filter(|why| !why.is_empty());
+        let unset = "UVERBS_FRAMEWORKS_ROOT is not set (`cargo xtask judge` sets it)".to_owned();
+        common::skip(&why.unwrap_or(unset));
+        return None;
+    };
+    let [theirs, _] = stack.library_folders();
+    let libraries = root.join("usr/lib").join(theirs.file_name().unwrap());
+    Some(Frameworks { stack, root, libraries, tool })
+}
+
+/// A folder with libpsm_infinipath, which libfabric links to, under the name that is linked to. A
+/// package's installation makes that.
+fn psm(root: &Path) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let folder = common::our_folder().join("psm");
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = root.join("usr/lib/libpsm1").read_dir().expect("libpsm1");
+        let library = files.flatten().map(|file| file.path()).next().expect("its library");
+        let name = "libpsm_infinipath.so.1";
+        std::os::unix::fs::symlink(library, folder.join(name)).unwrap();
+        folder
+    };
+    FOLDER.get_or_init(make).clone()
+}
+
+impl Frameworks {
+    fn program(&self, name: &str) -> String {
+        self.root.join("usr/bin").join(name).to_str().unwrap().to_owned()
+    }
+
+    /// What the environment of every program has: the frameworks' libraries, and where Open MPI
+    /// looks for its parts, since they aren't where they were built for.
+    fn environment(&self, command: &mut Command) {
+        let own = ["", "openmpi/lib", "pmix2/lib"].map(|folder| self.libraries.join(folder));
+        let folders = own.into_iter().chain([psm(&self.root)]).chain(self.stack.library_folders());
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
+        command.env("OPAL_PREFIX", self.root.join("usr"));
+        command.env("LC_ALL", "C").env_remove("UVERBS_DEVICE");
+    }
+
+    /// A program with these words, by `uverbs run`, on a device that other processes reach.
+    fn on(&self, name: &str, words: &[&str], environment: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(&self.tool);
+        command.arg("run").arg("--libraries").arg(common::our_folder());
+        command.args(["-d", "softhca", "--"]).arg(self.program(name)).args(words);
+        self.environment(&mut command);
+        command.envs(environment.iter().copied());
+        command
+    }
+
+    /// Programs of a line each in a namespace with two addresses of no loopback interface, which
+    /// libfabric leaves out. `None` where such a namespace can't be had, with a stated skip.
+    fn at_addresses(&self, server: &str, client: &str) -> Option<Run> {
+        let unshared = |args: &[&str]| {
+            let mut command = Command::new("unshare");
+            command.args(["--map-root-user", "--net"]).args(args).stdin(Stdio::null());
+            command
+        };
+        let may = unshared(&["ip", "link", "add", "near", "type", "veth", "peer", "name", "far"])
+            .stderr(Stdio::null())
+            .status();
+        if !may.is_ok_and(|status| status.success()) {
+            common::skip("no network namespaces with veth here, or no unshare, or no ip");
+            return None;
+        }
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/sh/two_addresses.sh");
+        let mut command = unshared(&["sh", script, server, client]);
+        let ours = common::our_folder();
+        let tool = format!("{} run --libraries {}", self.tool.display(), ours.display());
+        self.environment(command.env("RUN", tool));
+        Some(run(&mut command))
+    }
+}
+
+#[test]
+fn libfabric_lists_the_device() {
+    let Some(all) = frameworks() else { return };
+    // Its list of connected endpoints has devices with an address of an interface alone.
+    let datagrams = run(&mut all.on("fi_info", &["-p", "verbs", "-t", "FI_EP_DGRAM"], &[])).ok();
+    assert!(datagrams.stdout.contains("domain: softhca_0-dgram"), "{datagrams:?}");
+    let words = format!("{} -p verbs -t FI_EP_MSG", all.program("fi_info"));
+    let Some(connected) = all.at_addresses(&words, "") else { return };
+    let connected = connected.ok();
+    for part in ["domain: softhca_0", "type: FI_EP_MSG", "protocol: FI_PROTO_RDMA_CM_IB_RC"] {
+        assert!(connected.stdout.contains(part), "{connected:?}");
+    }
+}
+
+/// Each end compares what arrives (`-c`).
+#[test]
+fn libfabric_ping_pong() {
+    let Some(all) = frameworks() else { return };
+    let program = all.program("fi_pingpong");
+    let to_a_mebibyte = ["64 ", "4k ", "1m "];
+    for (endpoint, sizes) in [
+        ("-p verbs -e msg", &to_a_mebibyte[..]),
+        ("-p verbs;ofi_rxm -e rdm", &to_a_mebibyte),
+        ("-p verbs;ofi_rxd -e rdm", &to_a_mebibyte),
+        ("-p verbs -e dgram", &["64 ", "1k "]),
+    ] {
+        let server = format!("{program} {endpoint} -c -I 20");
+        let Some(run) = all.at_addresses(&server, &format!("{server} 10.9.0.1")) else { return };
+        let run = run.ok();
+        for size in sizes {
+            let is_line = |line: &str| line.starts_with(size) && line.contains(" =20 ");
+            assert!(run.stdout.lines().any(is_line), "{endpoint}: {size}: {run:?}");
+        }
+    }
+}
+
+#[test]
+fn ucx_lists_the_device() {
+    let Some(all) = frameworks() else { return };
+    let listed = run(&mut all.on("ucx_info", &["-d"], &[])).ok();
+    for transport in ["rc_verbs", "ud_verbs", "rc_mlx5", "ud_mlx5"] {
+        let found = listed.stdout.split("Transport: ").skip(1).any(|text| {
+            let mut words = text.split_whitespace();
+            words.next() == Some(transport) && text.contains("Device: softhca_0:1")
+        });
+        assert!(found, "{transport}: {listed:?}");
+    }
+    assert!(!listed.stdout.contains("ERROR") && !listed.stderr.contains("ERROR"), "{listed:?}");
+}
+
+/// A test of `ucx_perftest` between two processes.
+fn perftest(all: &Frameworks, transports: &str, words: &str) {
+    let port = free_port();
+    let environment = [("UCX_TLS", transports), ("UCX_NET_DEVICES", "softhca_0:1")];
+    let words: Vec<_> = words.split(' ').chain(["-p", &port]).collect();
+    let server = all.on("ucx_perftest", &words, &environment);
+    let client = all.on("ucx_perftest", &[&["127.0.0.1"], &words[..]].concat(), &environment);
+    let [client, server] = both(server, client, &port).map(Run::ok);
+    assert!(client.stdout.contains("Final:"), "{transports} {words:?}: {client:?}");
+    for run in [&client, &server] {
+        assert!(!run.stderr.contains("ERROR"), "{transports} {words:?}: {run:?}");
+    }
+}
+
+/// UCX connects queue pairs by datagrams, so these are among the transports of connections.
+#[test]
+fn ucx_perftest_over_connections() {
+    let Some(all) = frameworks() else { return };
+    for words in [
+        "-t tag_lat -n 500",
+        "-t tag_bw -n 50 -s 1000000",
+        "-t ucp_put_bw -n 500 -s 4096",
+        "-t ucp_get -n 100 -s 65536",
+        "-t ucp_fadd -n 100 -s 8",
+        "-t am_lat -n 500 -x rc_verbs -d softhca_0:1",
+        "-t put_bw -n 500 -s 4096 -x rc_verbs -d softhca_0:1 -D zcopy",
+    ] {
+        perftest(&all, "rc_verbs,ud_verbs:aux", words);
+    }
+}
+
+#[test]
+fn ucx_perftest_over_datagrams() {
+    let Some(all) = frameworks() else { return };
+    for words in [
+        "-t tag_lat -n 500",
+        "-t tag_bw -n 50 -s 100000",
+        "-t am_lat -n 500 -x ud_verbs -d softhca_0:1",
+    ] {
+        perftest(&all, "ud_verbs", words);
+    }
+}
+
+/// UCX's own writing and polling of a ConnectX's queues. Such a program never gives the processor
+/// to the device, which is a thread of it, so each step may take a slice of the scheduler's time.
+#[test]
+fn ucx_perftest_drives_queues_by_itself() {
+    let Some(all) = frameworks() else { return };
+    for words in
+        ["-t tag_lat -n 10 -w 1", "-t tag_bw -n 5 -w 1 -s 100000", "-t ucp_fadd -n 5 -w 1 -s 8"]
+    {
+        perftest(&all, "rc_mlx5,ud_mlx5:aux", words);
+    }
+    perftest(&all, "ud_mlx5", "-t tag_lat -n 10 -w 1");
+}
+
+/// Two ranks over UCX: NetPIPE says where they are and how fast, and compares what arrives (`-i`).
+#[test]
+fn open_mpi_over_ucx() {
+    let Some(all) = frameworks() else { return };
+    for transports in ["rc_verbs,ud_verbs:aux", "ud_verbs"] {
+        let tls = format!("UCX_TLS={transports},self");
+        let program = all.program("NPopenmpi");
+        let words = [
+            &["--allow-run-as-root", "--oversubscribe", "-np", "2", "-x", &tls][..],
+            &["--mca", "pml", "ucx", "--mca", "opal_common_ucx_devices", "any"],
+            &["--mca", "btl", "^openib", &program, "-i", "-u", "10000", "-o", "/dev/null"],
+        ]
+        .concat();
+        let run = run(&mut all.on("mpirun.openmpi", &words, &[])).ok();
+        let said = run.stdout + &run.stderr;
+        let passed = said.lines().filter(|line| line.ends_with("Integrity check passed")).count();
+        // From 5 bytes to 8 KiB and one, or more.
+        assert!(said.contains("1: ") && passed >= 20, "{transports}: {said}");
+    }
+}

@@ -198,9 +198,9 @@ mod tests {
         std::fs::create_dir(ours.parent().unwrap()).unwrap();
         std::fs::write(&ours, "").unwrap();
         assert_eq!(preloads(folder.path(), true, "").unwrap(), std::slice::from_ref(&ours));
-        let before = with_others(&[ours.clone()], Some("/a.so".into()));
+        let before = with_others(std::slice::from_ref(&ours), Some("/a.so".into()));
         assert_eq!(before.to_str().unwrap(), format!("{}:/a.so", ours.display()));
-        assert_eq!(with_others(&[ours.clone()], Some("".into())), ours);
+        assert_eq!(with_others(std::slice::from_ref(&ours), Some("".into())), ours);
     }
 
     #[test]

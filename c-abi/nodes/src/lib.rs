@@ -12,6 +12,7 @@
 //! The functions have the C signatures of those that they hide. They pass the program's arguments
 //! on, to functions of libc that do the same at a path relative to a folder.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a call's arguments are the program's")]
 
 use std::ffi::{CStr, c_char, c_int};
 

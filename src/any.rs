@@ -422,6 +422,10 @@ macro_rules! any {
                 match self { $(Self::$variant(view) => view.packet(),)+ }
             }
 
+            fn path_bits(&self) -> u8 {
+                match self { $(Self::$variant(view) => view.path_bits(),)+ }
+            }
+
             #[inline(always)]
             fn sender(&self) -> Sender {
                 match self { $(Self::$variant(view) => view.sender(),)+ }

@@ -4,15 +4,15 @@
 //! | C | here |
 //! |---|---|
 //! | `ibv_get_device_list`, `ibv_free_device_list` | [`devices`](crate::devices); a [`Device`](crate::Device) is dropped |
-//! | `ibv_get_device_name`, `ibv_get_device_guid` | [`Device::name`](crate::Device::name), [`Device::node_guid`](crate::Device::node_guid) |
+//! | `ibv_get_device_name`, `ibv_get_device_guid`, `ibv_get_device_index` | [`Device::name`](crate::Device::name), [`Device::node_guid`](crate::Device::node_guid), [`Device::index`](crate::Device::index) |
 //! | `ibv_open_device`, `ibv_close_device` | [`Device::open`](crate::Device::open), [`open`](crate::open); a [`Context`](crate::Context) is dropped |
 //! | `ibv_import_device`, `cmd_fd` | [`import`](crate::import()), [`Context::export`](crate::Context::export) |
 //! | `ibv_import_pd`, `ibv_import_mr` | [`Context::import_pd`](crate::Context::import_pd), [`ProtectionDomain::import_region`](crate::ProtectionDomain::import_region); dropped |
 //! | `ibv_query_device`, `ibv_query_device_ex` | [`Context::query_device`](crate::Context::query_device) |
-//! | `ibv_query_port` | [`Context::query_port`](crate::Context::query_port) |
+//! | `ibv_query_port`, `ibv_query_port_speed` | [`Context::query_port`](crate::Context::query_port), [`query_port_speed`](crate::Context::query_port_speed) |
 //! | `ibv_query_gid`, `ibv_query_gid_ex` | [`Context::query_gid`](crate::Context::query_gid) |
 //! | `ibv_query_gid_table` | [`Context::query_gid_table`](crate::Context::query_gid_table); [`Context::best_gid`](crate::Context::best_gid) chooses |
-//! | `ibv_query_pkey` | [`Context::query_pkey`](crate::Context::query_pkey) |
+//! | `ibv_query_pkey`, `ibv_get_pkey_index` | [`Context::query_pkey`](crate::Context::query_pkey), [`pkey_index`](crate::Context::pkey_index) |
 //! | `ibv_get_async_event`, `async_fd` | [`Context::async_event`](crate::Context::async_event), [`AsyncEvents`](crate::AsyncEvents) |
 //! | `ibv_ack_async_event` | not needed: events name objects by number |
 //! | `ibv_alloc_pd`, `ibv_dealloc_pd` | [`Context::alloc_pd`](crate::Context::alloc_pd); dropped |

@@ -132,6 +132,25 @@ impl<P: Provider> Context<P> {
         self.inner.provider.query_port(port)
     }
 
+    /// What a port, from 1, carries now, in units of 100 megabits per second: other than the link's
+    /// own speed where ports are bonded, or the device is a part of one. 0 while the port is down.
+    /// Since Linux 7.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of an older kernel, or a driver that doesn't tell (soft-RoCE);
+    /// [`Error::Limit`] for a port that isn't there; the kernel's refusal.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// assert_eq!(context.query_port_speed(1)?, 1000, "100 Gb/s");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_query_port_speed")]
+    pub fn query_port_speed(&self, port: u8) -> Result<u64, Error> {
+        self.uverbs().query_port_speed(port)
+    }
+
     /// One entry of a port's GID table.
     ///
     /// # Errors
@@ -193,6 +212,28 @@ impl<P: Provider> Context<P> {
     pub fn query_pkey(&self, port: u8, index: u16) -> Result<u16, Error> {
         let pkey = self.inner.device.source().pkey(port, index);
         pkey.map_err(|errno| Error::kernel("query_pkey", errno))
+    }
+
+    /// Where a port's partition table has this key: its first entry, from 0. `None` if it hasn't.
+    ///
+    /// # Errors
+    ///
+    /// As [`query_port`](Self::query_port) and [`query_pkey`](Self::query_pkey).
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// assert_eq!(context.pkey_index(1, 0xffff)?, Some(0), "the default partition");
+    /// assert_eq!(context.pkey_index(1, 0x1234)?, None);
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[doc(alias = "ibv_get_pkey_index")]
+    pub fn pkey_index(&self, port: u8, pkey: u16) -> Result<Option<u16>, Error> {
+        for index in 0..self.query_port(port)?.pkey_table_len {
+            if self.query_pkey(port, index)? == pkey {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
     }
 
     /// The GID that a peer most likely reaches: RoCE v2 over an IPv4 address, then RoCE v2, then

@@ -464,6 +464,15 @@ impl<P: Provider> Completion<'_, P> {
         self.view.packet()
     }
 
+    /// Of a datagram received on InfiniBand: to which of the port's LIDs it came, of the 2^`lmc` that
+    /// it [answers to](crate::PortAttr::lmc).
+    #[must_use]
+    #[doc(alias = "ibv_wc_read_dlid_path_bits")]
+    #[doc(alias = "dlid_path_bits")]
+    pub fn path_bits(&self) -> u8 {
+        self.view.path_bits()
+    }
+
     /// Where a received datagram came from. Of other completions it says nothing.
     #[inline]
     #[must_use]

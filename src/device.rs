@@ -197,6 +197,14 @@ impl Device {
         self.record().node_guid
     }
 
+    /// The number that the kernel gave it, which stays its own however it is renamed; `None` where
+    /// nobody tells (a software HCA in process).
+    #[must_use]
+    #[doc(alias = "ibv_get_device_index")]
+    pub fn index(&self) -> Option<u32> {
+        self.record().index
+    }
+
     /// All that is known before opening.
     #[must_use]
     pub fn record(&self) -> &DeviceRecord {

@@ -179,7 +179,7 @@ node! { "IBVERBS_1.15":
 
 node! { "IBVERBS_1.16":
     ibv_dm_export_dmabuf_fd = stubs::no_number;
-    ibv_query_port_speed = stubs::not_supported;
+    ibv_query_port_speed = port::query_port_speed;
 }
 
 node! { "IBVERBS_1.17":

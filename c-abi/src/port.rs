@@ -6,13 +6,14 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 
+use uverbs_core::Errno;
 use uverbs_core::attr::PortAttr;
 use uverbs_core::provider::ContextOps;
 use uverbs_kernel_abi::port::IB_UVERBS_QPF_GRH_REQUIRED;
 
-use crate::answer::code;
+use crate::answer::{code, refuse};
 use crate::context::Context;
 use crate::gid::write_sized;
 use crate::sys::{ibv_context, ibv_port_attr};
@@ -59,6 +60,20 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     code(found.map(|found| {
         // SAFETY: C's contract: there is room for `size` bytes.
         unsafe { write_sized(attr, &to_c(&found), size) };
+    }))
+}
+
+pub(crate) unsafe extern "C" fn query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    speed: *mut MaybeUninit<u64>,
+) -> c_int {
+    let Ok(port) = u8::try_from(port) else { return refuse(Errno::EINVAL) };
+    // SAFETY: C's contract.
+    let found = unsafe { Context::of(context) }.ops().core().uverbs().query_port_speed(port);
+    code(found.map(|found| {
+        // SAFETY: C's contract.
+        unsafe { (*speed).write(found) };
     }))
 }
 

@@ -2,13 +2,14 @@
 """Writes kernel-abi/tests/fixtures/*.tsv from the RDMA uapi headers.
 
     python3 xtask/layouts/kernel_abi.py [--include DIR]... [--verbs-include DIR] [--later-include DIR]
-                                        [--later-cm DIR] [--out DIR]
+                                        [--later-cm DIR] [--later-kernel DIR] [--out DIR]
 
 --include         where rdma/*.h is (default /usr/include)
 --verbs-include   where infiniband/verbs.h is, as libibverbs-dev has it
 --later-include   where a later infiniband/verbs.h is
 --later-cm        where a later rdma_user_cm.h and ib_user_sa.h are, as in rdma-core's kernel-headers/rdma:
                   layout_later.tsv and constants_uapi_later.tsv are what the first has more
+--later-kernel    where later rdma/*.h are: rdma-core's kernel-headers
 --out             where the tables go
 
 gcc compiles a file that only includes the headers, and the layouts are read back from its debug information, so no
@@ -170,6 +171,16 @@ def verbs_functions(include):
     return {name: kind for name, kind in functions.items() if not name.startswith("_")}
 
 
+# Of commands that later kernels have.
+LATER = re.compile("UVERBS_(METHOD|ATTR)_QUERY_PORT_SPEED")
+
+
+def kernel_constants(include):
+    entries = debug_entries("#include <rdma/ib_user_ioctl_cmds.h>\n", include).values()
+    return {entry["name"]: entry["const_value"] for entry in entries
+            if entry["tag"] == "enumerator" and LATER.match(entry["name"])}
+
+
 def write_constants(path, values):
     path.write_text("".join(f"{name}\t{value}\n" for name, value in sorted(values.items())))
 
@@ -180,6 +191,7 @@ def main():
     args.add_argument("--verbs-include")
     args.add_argument("--later-include")
     args.add_argument("--later-cm", type=pathlib.Path)
+    args.add_argument("--later-kernel")
     root = pathlib.Path(__file__).resolve().parents[2]
     args.add_argument("--out", type=pathlib.Path, default=root / "kernel-abi/tests/fixtures")
     args = args.parse_args()
@@ -214,7 +226,10 @@ def main():
         if args.later_include:
             later = verbs_constants([f"-I{args.later_include}", *include])
             assert values.items() <= later.items(), "the later verbs.h has other values"
-            write_constants(args.out / "constants_later.tsv", dict(later.items() - values.items()))
+            later = dict(later.items() - values.items())
+            if args.later_kernel:
+                later |= kernel_constants([f"-I{args.later_kernel}"])
+            write_constants(args.out / "constants_later.tsv", later)
             later = verbs_functions([f"-I{args.later_include}", *include])
             assert functions.items() <= later.items(), "the later verbs.h has other functions"
             write_constants(args.out / "functions_later.tsv", dict(later.items() - functions.items()))

@@ -16,8 +16,8 @@ use uverbs_core::order::device_memory;
 use uverbs_core::provider::{Decoded, PacketInfo, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_mlx5_prm::cqe::{
-    CqeOpcode, HdsIpExt, L4HdrType, MLX5_CQE_L3_HDR_TYPE_IPV4, OpOwn, SopDropQpn, mlx5_cqe64,
-    mlx5_err_cqe,
+    CqeOpcode, HdsIpExt, L4HdrType, MLX5_CQE_L3_HDR_TYPE_IPV4, MlPath, OpOwn, SopDropQpn,
+    mlx5_cqe64, mlx5_err_cqe,
 };
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
@@ -315,6 +315,10 @@ impl View for Cqe<'_> {
             transport_checksum_ok: checks.l4_ok(),
             vlan_tag: kinds.cv().then(|| self.entry.half(offset_of!(mlx5_cqe64, vlan_info))),
         }
+    }
+
+    fn path_bits(&self) -> u8 {
+        MlPath(self.entry.byte(offset_of!(mlx5_cqe64, ml_path))).path()
     }
 
     #[inline]

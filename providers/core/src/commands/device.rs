@@ -1,4 +1,5 @@
-//! Context and device: `GET_CONTEXT`, `QUERY_CONTEXT`, extended `QUERY_DEVICE`, `QUERY_PORT`.
+//! Context and device: `GET_CONTEXT`, `QUERY_CONTEXT`, extended `QUERY_DEVICE`, `QUERY_PORT`,
+//! `QUERY_PORT_SPEED`.
 //!
 //! # Safety
 //!
@@ -9,8 +10,10 @@ use uverbs_kernel_abi::device::{ib_uverbs_ex_query_device, ib_uverbs_ex_query_de
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
     UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS,
-    UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP, UVERBS_METHOD_GET_CONTEXT,
-    UVERBS_METHOD_QUERY_CONTEXT, UVERBS_METHOD_QUERY_PORT, UVERBS_OBJECT_DEVICE,
+    UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP,
+    UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, UVERBS_ATTR_QUERY_PORT_SPEED_RESP,
+    UVERBS_METHOD_GET_CONTEXT, UVERBS_METHOD_QUERY_CONTEXT, UVERBS_METHOD_QUERY_PORT,
+    UVERBS_METHOD_QUERY_PORT_SPEED, UVERBS_OBJECT_DEVICE,
 };
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::write::{
@@ -18,6 +21,7 @@ use uverbs_kernel_abi::write::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::Errno;
 use crate::attr::{DeviceAttr, PortAttr};
 use crate::commands::Uverbs;
 use crate::error::Error;
@@ -108,5 +112,30 @@ impl Uverbs {
         unsafe { command.send(&**self.door(), "query_port") }
             .map_err(|refused| self.explain_port(refused, port))?;
         Ok(PortAttr::from_abi(&answer))
+    }
+
+    /// What `port`, from 1, carries now, in units of 100 megabits per second; 0 while it is down.
+    /// Since Linux 7.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of an older kernel, or a driver that doesn't tell; [`Error::Limit`]
+    /// when there is no such port; [`Error::Kernel`].
+    #[doc(alias = "ibv_query_port_speed")]
+    pub fn query_port_speed(&self, port: u8) -> Result<u64, Error> {
+        let (verb, mut speed) = ("query_port_speed", [0; 8]);
+        let command = self
+            .command(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT_SPEED)
+            .constant(UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, u64::from(port))
+            .output(UVERBS_ATTR_QUERY_PORT_SPEED_RESP, &mut speed);
+        // SAFETY: the only input is a port number.
+        let sent = unsafe { command.send(&**self.door(), verb) };
+        sent.map_err(|refused| match refused.errno() {
+            Some(Errno::EPROTONOSUPPORT | Errno::EOPNOTSUPP) => {
+                Error::Unsupported { verb, what: "the speed of a port (Linux 7)".to_owned() }
+            }
+            _ => self.explain_port(refused, port),
+        })?;
+        Ok(u64::from_ne_bytes(speed))
     }
 }

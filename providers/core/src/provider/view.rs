@@ -46,6 +46,11 @@ pub trait View: Debug + Copy {
         PacketInfo::default()
     }
 
+    /// On InfiniBand: the bits below the port's LID mask of the LID that the message came to.
+    fn path_bits(&self) -> u8 {
+        0
+    }
+
     /// Where a received datagram came from. Of other completions it says nothing.
     fn sender(&self) -> Sender;
 

@@ -132,6 +132,15 @@ static METHODS: &[Method] = &[
     },
     Method {
         object: UVERBS_OBJECT_DEVICE,
+        method: UVERBS_METHOD_QUERY_PORT_SPEED,
+        attrs: &[
+            A::const_in(UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM),
+            A::ptr_out(UVERBS_ATTR_QUERY_PORT_SPEED_RESP, 8),
+        ],
+        handler: port::query_speed,
+    },
+    Method {
+        object: UVERBS_OBJECT_DEVICE,
         method: UVERBS_METHOD_QUERY_GID_ENTRY,
         attrs: &[
             A::const_in(UVERBS_ATTR_QUERY_GID_ENTRY_PORT),

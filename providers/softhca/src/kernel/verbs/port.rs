@@ -9,6 +9,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS,
     UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES,
     UVERBS_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_QUERY_PORT_RESP,
+    UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, UVERBS_ATTR_QUERY_PORT_SPEED_RESP,
 };
 use uverbs_kernel_abi::port::{
     IB_MTU_4096, IB_PORT_ACTIVE, IB_PORT_DOWN, IB_UVERBS_PCF_CM_SUP, IB_UVERBS_PCF_IP_BASED_GIDS,
@@ -30,6 +31,8 @@ const LINK_UP: u8 = 5;
 /// 4 lanes of EDR: 100 Gb/s.
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
+/// The same in units of 100 Mb/s.
+const SPEED: u64 = 1000;
 
 /// DEVICE.QUERY_PORT.
 pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -45,6 +48,19 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
         ..ib_uverbs_query_port_resp_ex::default()
     };
     call.output_or_zero(UVERBS_ATTR_QUERY_PORT_RESP, &response)
+}
+
+/// DEVICE.QUERY_PORT_SPEED (Linux 7; `mlx5_ib_query_port_speed_from_port`).
+pub(crate) fn query_speed(call: &mut Call<'_>) -> Result<(), Errno> {
+    if !call.file.has_context() {
+        return Err(Errno::EINVAL);
+    }
+    let port = call.constant(UVERBS_ATTR_QUERY_PORT_SPEED_PORT_NUM, u64::from(u32::MAX))?;
+    if port != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let speed = if call.device.port_up { SPEED } else { 0 };
+    call.output(UVERBS_ATTR_QUERY_PORT_SPEED_RESP, &speed)
 }
 
 /// The port as `ib_query_port` finds it.

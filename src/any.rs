@@ -15,6 +15,7 @@
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 mod context;
+mod srq;
 
 use std::sync::Arc;
 
@@ -41,6 +42,7 @@ use uverbs_core::provider::{
 use uverbs_core::queues::completion::{Completed, Failure, Sender};
 use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::placement::PlaceOp;
+use uverbs_core::queues::tag_work::{TagHandle, TagInfo, TagOp, TagWr};
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
@@ -330,16 +332,7 @@ macro_rules! any {
             }
         }
 
-        // SAFETY: passes everything on to the one provider that the object is of.
-        unsafe impl SrqOps for AnySrq {
-            fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
-                match self { $(Self::$variant(srq) => srq.set_limit(core, limit),)+ }
-            }
-
-            fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error> {
-                match self { $(Self::$variant(srq) => srq.resize(core, max_wr),)+ }
-            }
-        }
+        srq::forward!($($variant = $provider),+);
 
         // SAFETY: passes everything on to the one provider that the object is of.
         unsafe impl CqOps for AnyCq {
@@ -424,6 +417,10 @@ macro_rules! any {
 
             fn path_bits(&self) -> u8 {
                 match self { $(Self::$variant(view) => view.path_bits(),)+ }
+            }
+
+            fn tag_info(&self) -> Option<TagInfo> {
+                match self { $(Self::$variant(view) => view.tag_info(),)+ }
             }
 
             #[inline(always)]

@@ -11,6 +11,7 @@ use uverbs_core::provider::{ContextOps, NewQp, QpInit};
 use crate::SharedReceiveQueue;
 use crate::provider::Provider;
 use crate::qp::Home;
+use crate::srq::Feeds;
 use crate::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};
 
@@ -112,7 +113,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// none of its own: posts to its receive queue are refused. The buffers may be of another
     /// protection domain than the queue pair, since they are the shared queue's.
     #[must_use]
-    pub fn shared_receives(mut self, srq: &SharedReceiveQueue<P>) -> Self {
+    pub fn shared_receives<U: Feeds<T>>(mut self, srq: &SharedReceiveQueue<P, U>) -> Self {
         self.init.srq = Some(Arc::clone(srq.core()));
         self
     }

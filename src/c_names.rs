@@ -70,6 +70,8 @@
 //! | `ibv_post_recv` | [`QueuePair::post_recv`](crate::QueuePair::post_recv), [`RecvBatch::post`](crate::RecvBatch::post) |
 //! | `ibv_create_srq`, `ibv_create_srq_ex` | [`Context::shared_receive_queue`](crate::Context::shared_receive_queue); a queue pair's is [`QueuePairBuilder::shared_receives`](crate::QueuePairBuilder::shared_receives) |
 //! | `ibv_post_srq_recv` | [`SharedReceiveQueue::post`](crate::SharedReceiveQueue::post), [`batch`](crate::SharedReceiveQueue::batch) |
+//! | `ibv_post_srq_ops` | [`SharedReceiveQueue::tag_batch`](crate::SharedReceiveQueue::tag_batch), of a queue [`ForTags`](crate::ForTags) |
+//! | `struct ibv_tmh`, `ibv_rvh` | [`TagMessage`](crate::TagMessage), [`Rendezvous`](crate::Rendezvous) |
 //! | `ibv_modify_srq` | [`SharedReceiveQueue::set_limit`](crate::SharedReceiveQueue::set_limit), [`resize`](crate::SharedReceiveQueue::resize) |
 //! | `ibv_query_srq`, `ibv_get_srq_num` | [`SharedReceiveQueue::query`](crate::SharedReceiveQueue::query), [`srqn`](crate::SharedReceiveQueue::srqn) |
 //! | `ibv_destroy_srq` | [`SharedReceiveQueue::destroy`](crate::SharedReceiveQueue::destroy), which gives frames back, or dropped |

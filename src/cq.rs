@@ -13,6 +13,7 @@ use uverbs_core::memory::frame::Frame;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{CqOps, Decoded, Notify, PacketInfo, Polled, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
+use uverbs_core::queues::tag_work::TagInfo;
 
 use crate::provider::Provider;
 use crate::{Any, CompletionChannel, Gone};
@@ -471,6 +472,15 @@ impl<P: Provider> Completion<'_, P> {
     #[doc(alias = "dlid_path_bits")]
     pub fn path_bits(&self) -> u8 {
         self.view.path_bits()
+    }
+
+    /// Of a [queue that matches tags](crate::ForTags): the message's tag, and whether the device
+    /// waits to be told of messages that found none. `None` of other completions.
+    #[must_use]
+    #[doc(alias = "ibv_wc_read_tm_info")]
+    #[doc(alias = "IBV_WC_TM_SYNC_REQ")]
+    pub fn tag_info(&self) -> Option<TagInfo> {
+        self.view.tag_info()
     }
 
     /// Where a received datagram came from. Of other completions it says nothing.

@@ -111,6 +111,7 @@ mod srq;
 mod srq_builder;
 mod states;
 pub mod stream;
+mod tags;
 pub mod transport;
 mod unrung;
 mod wait;
@@ -252,6 +253,8 @@ pub use uverbs_core::provider::{CqeSize, Notify, PacketInfo};
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 pub use uverbs_core::queues::layout::{Block, KeyLayout, KeyParts};
 pub use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
+pub use uverbs_core::queues::tag_message::{Rendezvous, TagMessage, TagMessageKind};
+pub use uverbs_core::queues::tag_work::{Tag, TagHandle, TagHeader, TagInfo, TagWr};
 pub use uverbs_core::queues::work::{
     Checksums, Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind, Wr,
 };
@@ -309,8 +312,9 @@ pub use rejected::Rejected;
 pub use rq::RecvQueue;
 pub use rss::{IndirectionTable, RssQueuePair};
 pub use sq::{Batch, SendQueue};
-pub use srq::{ForXrc, Plain, SharedReceiveQueue};
+pub use srq::{ForTags, ForXrc, Plain, SharedReceiveQueue};
 pub use srq_builder::SharedReceiveQueueBuilder;
+pub use tags::TagBatch;
 pub use transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
 pub use work_queue::{WorkQueue, WorkQueueBuilder};
 pub use xrc::{RemoteSrq, XrcDomain};

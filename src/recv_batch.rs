@@ -27,6 +27,10 @@ pub(crate) struct Receives<Q: RecvOps> {
 }
 
 impl<Q: RecvOps> Receives<Q> {
+    pub(crate) fn domain(&self) -> u64 {
+        self.domain
+    }
+
     pub(crate) fn new(queue: Q, pd: &PdCore) -> Self {
         Self { queue, domain: pd.domain(), is_copied_to: false, unrung: Unrung::default() }
     }

@@ -15,10 +15,13 @@ use uverbs_core::memory::frame::Frame;
 use uverbs_core::memory::post::Room;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{Provider as Contract, RecvOps, SrqOps};
+use uverbs_core::queues::tag_work::{Tag, TagHandle, TagWr};
+use uverbs_core::queues::work::PostError;
 
 use crate::provider::Provider;
 use crate::recv_batch::Receives;
-use crate::{Any, RecvBatch, Refused, Rejected, RemoteSrq};
+use crate::transport::{Rc, Transport};
+use crate::{Any, RecvBatch, Refused, Rejected, RemoteSrq, TagBatch};
 
 /// A shared receive queue: many queue pairs receive into the buffers of one, so a server of a
 /// thousand peers posts as many buffers as messages may arrive at once, and not as many for each
@@ -65,8 +68,12 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Who receives from a shared receive queue: [`Plain`] or [`ForXrc`]. Sealed: there are no others.
+/// Who receives from a shared receive queue: [`Plain`], [`ForXrc`] or [`ForTags`]. Sealed: there are
+/// no others.
 pub trait Use: sealed::Sealed + Debug + Send + Sync + 'static {}
+
+/// A [`Use`] by queue pairs of a transport, which are made with such a queue.
+pub trait Feeds<T: Transport>: Use {}
 
 /// Of a shared receive queue that [queue pairs](crate::QueuePair) and
 /// [targets of dynamic connections](crate::DcTarget) are made with. Their completions are theirs.
@@ -78,7 +85,7 @@ pub enum Plain {}
 ///
 /// No queue pair can be made with one:
 ///
-/// ```compile_fail,E0308
+/// ```compile_fail,E0277
 /// # use uverbs::{CompletionQueue, Context, ForXrc, ProtectionDomain, SharedReceiveQueue};
 /// # fn f(context: &Context, pd: &ProtectionDomain, cq: &CompletionQueue) {
 /// # let srq: SharedReceiveQueue<uverbs::Any, ForXrc> = todo!();
@@ -88,16 +95,116 @@ pub enum Plain {}
 #[derive(Debug)]
 pub enum ForXrc {}
 
+/// Of a shared receive queue that matches tags: messages of the reliable connections that are made
+/// with it begin with a [header](crate::TagMessage), and go to the buffer of the first tag in the
+/// queue's list that matches theirs. Those that find none, or have none, go to receives. All
+/// completions are its own. On mlx5 with an InfiniBand port, as with libmlx5.
+///
+/// ```
+/// # use uverbs::softhca::{LinkLayer, SoftHca};
+/// use std::time::Duration;
+/// use uverbs::{Completed, TagMessage, TagMessageKind};
+///
+/// # let hca = SoftHca::builder().link(LinkLayer::InfiniBand).build()?;
+/// # let context = uverbs::Device::from(hca).open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(512)?;
+/// # let mut sends = context.create_cq(512)?;
+/// let mut srq = context.shared_receive_queue(&pd).tags(&cq, 100).build()?;
+/// let slab = pd.slab(2048, 2)?;
+/// srq.post(1, slab.take().expect("it is new"))?; // for what finds no tag
+/// srq.add_tag(2, 7, 3, slab.take().expect("it is new"))?;
+///
+/// let mut qp = context.queue_pair(&pd, &sends).shared_receives(&srq).build()?;
+/// # let endpoint = qp.prepare(&Default::default())?;
+/// # qp.connect(&endpoint)?;
+/// let limit = Duration::from_secs(20);
+/// assert_eq!(cq.wait(limit)?.result?, Completed::TagAdded);
+/// let header = TagMessage { kind: TagMessageKind::Eager, app_ctx: 0, tag: 7 }.to_bytes();
+/// qp.post_send_inline(4, &[&header[..], b"for seven"].concat())?;
+/// let message = cq.wait(limit)?;
+/// assert_eq!((message.id, message.result?), (3, Completed::TagRecv));
+/// assert_eq!(&message.frame.expect("it was added with one")[..], b"for seven");
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+///
+/// Queue pairs of other transports can't be made with one:
+///
+/// ```compile_fail,E0277
+/// # use uverbs::{CompletionQueue, Context, ForTags, ProtectionDomain, SharedReceiveQueue};
+/// # fn f(context: &Context, pd: &ProtectionDomain, cq: &CompletionQueue) {
+/// # let srq: SharedReceiveQueue<uverbs::Any, ForTags> = todo!();
+/// context.queue_pair(pd, cq).ud().shared_receives(&srq);
+/// # }
+/// ```
+#[derive(Debug)]
+#[doc(alias = "IBV_SRQT_TM")]
+pub enum ForTags {}
+
 impl sealed::Sealed for Plain {}
 impl sealed::Sealed for ForXrc {}
+impl sealed::Sealed for ForTags {}
 impl Use for Plain {}
 impl Use for ForXrc {}
+impl Use for ForTags {}
+impl<T: Transport> Feeds<T> for Plain {}
+impl Feeds<Rc> for ForTags {}
 
 impl<P: Provider> SharedReceiveQueue<P, ForXrc> {
     /// What initiators send to. Tell them: it may travel as text.
     #[must_use]
     pub fn remote(&self) -> RemoteSrq {
         RemoteSrq::of(self.srqn())
+    }
+}
+
+impl<P: Provider> SharedReceiveQueue<P, ForTags> {
+    /// Begins changes of the list. The device sees none of them before [`TagBatch::ring`].
+    #[doc(alias = "ibv_post_srq_ops")]
+    pub fn tag_batch(&mut self) -> TagBatch<'_, P> {
+        TagBatch::new(&mut self.receives)
+    }
+
+    /// Adds a tag: a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`TagBatch::add`].
+    pub fn add_tag<D: Room>(
+        &mut self,
+        wr: impl Into<TagWr>,
+        tag: impl Into<Tag>,
+        recv_id: u64,
+        into: D,
+    ) -> Result<TagHandle, Rejected<D>> {
+        let mut batch = self.tag_batch();
+        let handle = batch.add(wr, tag, recv_id, into)?;
+        batch.ring();
+        Ok(handle)
+    }
+
+    /// Removes a tag: a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`TagBatch::remove`].
+    pub fn remove_tag(&mut self, wr: impl Into<TagWr>, tag: TagHandle) -> Result<(), PostError> {
+        let mut batch = self.tag_batch();
+        batch.remove(wr, tag)?;
+        batch.ring();
+        Ok(())
+    }
+
+    /// Tells the device what [`TagWr::dealt_with`] says: a batch of one.
+    ///
+    /// # Errors
+    ///
+    /// As [`TagBatch::sync`].
+    pub fn sync_tags(&mut self, wr: impl Into<TagWr>) -> Result<(), PostError> {
+        let mut batch = self.tag_batch();
+        batch.sync(wr)?;
+        batch.ring();
+        Ok(())
     }
 }
 
@@ -223,11 +330,15 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
     /// # Errors
     ///
     /// The kernel's refusal, with the queue, which goes on: `EBUSY` while a queue pair receives
-    /// from it. A queue for XRC has no such users: what is sent to it afterwards fails.
+    /// from it. A queue for XRC has no such users: what is sent to it afterwards fails. The list of
+    /// one that matches tags then takes no more changes.
     #[doc(alias = "ibv_destroy_srq")]
     #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Vec<(u64, Frame)>, Refused<Self>> {
         let _ = self.receives.queue.begin();
+        if let Err(error) = self.receives.queue.close_tags() {
+            return Err(Refused { error, object: self });
+        }
         // SAFETY: this is the posting side, and if it succeeds it goes.
         match unsafe { self.core.destroy() } {
             Ok(frames) => Ok(frames),

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
-use uverbs_core::provider::{ContextOps, NewSrq, SrqInit};
+use uverbs_core::provider::{ContextOps, NewSrq, SrqInit, TagsInit};
 
 use crate::provider::Provider;
-use crate::srq::{ForXrc, Plain, Use};
+use crate::srq::{ForTags, ForXrc, Plain, Use};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
 /// Begins a shared receive queue: its sizes, its limit.
@@ -44,6 +44,35 @@ impl<P: Provider> SharedReceiveQueueBuilder<P> {
         self.init.xrc = Some((Arc::clone(domain.core()), Arc::clone(cq.core())));
         SharedReceiveQueueBuilder { context: self.context, init: self.init, _use: PhantomData }
     }
+
+    /// With a list of up to `max_tags` tags, which messages of the queue pairs that are made with
+    /// it are matched with. All completions go to `cq`: of messages, and of changes of the list.
+    ///
+    /// See [`ForTags`] for an example.
+    #[must_use]
+    #[doc(alias = "IBV_SRQT_TM")]
+    #[doc(alias = "ibv_create_srq_ex")]
+    pub fn tags(
+        mut self,
+        cq: &CompletionQueue<P>,
+        max_tags: u32,
+    ) -> SharedReceiveQueueBuilder<P, ForTags> {
+        let cq = Arc::clone(cq.core());
+        self.init.tags = Some(TagsInit { cq, max_tags, max_changes: 16 });
+        SharedReceiveQueueBuilder { context: self.context, init: self.init, _use: PhantomData }
+    }
+}
+
+impl<P: Provider> SharedReceiveQueueBuilder<P, ForTags> {
+    /// Changes of the list outstanding: 16 unless said otherwise.
+    #[must_use]
+    #[doc(alias = "max_ops")]
+    pub fn max_tag_changes(mut self, count: u32) -> Self {
+        if let Some(tags) = &mut self.init.tags {
+            tags.max_changes = count;
+        }
+        self
+    }
 }
 
 impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
@@ -76,13 +105,19 @@ impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
     /// # Errors
     ///
     /// [`Error::Limit`] for sizes that the device doesn't have, and for a limit over `max_wr`;
-    /// for more receives than the completion queue of a queue for XRC has room for;
-    /// [`Error::Invalid`] for objects of another open device; the kernel's refusal.
+    /// for more receives than the completion queue of a queue for XRC has room for, and of one that
+    /// matches tags for more receives, tags (each may complete twice) and changes;
+    /// [`Error::Unsupported`] for tags where the device or its port hasn't them; [`Error::Invalid`] for objects of another open device; the kernel's refusal.
     #[doc(alias = "ibv_create_srq")]
     pub fn build(self) -> Result<SharedReceiveQueue<P, U>, Error> {
         if let Some((_, cq)) = &self.init.xrc {
             let what = "max_wr, of its completion queue,";
             Error::limit("create_srq", what, self.init.max_wr, cq.capacity())?;
+        }
+        if let Some(TagsInit { cq, max_tags, max_changes }) = &self.init.tags {
+            let what = "receives, tags twice and changes, of its completion queue,";
+            let messages = max_tags.saturating_mul(2).saturating_add(self.init.max_wr);
+            Error::limit("create_srq", what, messages.saturating_add(*max_changes), cq.capacity())?;
         }
         let NewSrq { core, srq } = self.context.provider().create_srq(&self.init)?;
         Ok(SharedReceiveQueue::new(core, srq))

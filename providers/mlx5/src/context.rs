@@ -37,7 +37,8 @@ use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
 use zerocopy::IntoBytes;
 
 use crate::clock::Clock;
-use crate::create::{create_cq, create_qp, create_srq};
+use crate::create::{create_cq, create_qp};
+use crate::create_srq::create_srq;
 use crate::size::Limits;
 use crate::uar::Uars;
 use crate::{Ah, Cq, Mlx5, clock, dm, flow, indirect, work_queue};
@@ -156,6 +157,11 @@ impl Context {
             device,
             core,
         })
+    }
+
+    /// Capabilities and limits as they were when it was opened.
+    pub(crate) fn attr(&self) -> &DeviceAttr {
+        &self.device
     }
 
     /// A port, by number from 1. The kernel is asked once: rdma-core asks when the device is

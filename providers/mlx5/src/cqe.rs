@@ -15,16 +15,23 @@ use std::mem::offset_of;
 use uverbs_core::order::device_memory;
 use uverbs_core::provider::{Decoded, PacketInfo, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
+use uverbs_core::queues::tag_work::{TagHeader, TagInfo};
 use uverbs_mlx5_prm::cqe::{
-    CqeOpcode, HdsIpExt, L4HdrType, MLX5_CQE_L3_HDR_TYPE_IPV4, MlPath, OpOwn, SopDropQpn,
-    mlx5_cqe64, mlx5_err_cqe,
+    CqeOpcode, HdsIpExt, L4HdrType, MLX5_CQE_L3_HDR_TYPE_IPV4, MLX5_TMC_SUCCESS, MlPath, OpOwn,
+    SopDropQpn, mlx5_cqe64, mlx5_err_cqe, mlx5_tm_cqe,
 };
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
+use uverbs_mlx5_prm::tag::{TmAppOp, ibv_tmh};
 use zerocopy::FromZeros;
 
 /// Offset of the user index: the same field in a good and in a failed entry.
 const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
+
+/// In a view's opcode: the entry tells of tags.
+const OF_TAGS: u8 = 0x80;
+/// Behind the opcode: the device waits to be told.
+const WANTS_SYNC: usize = 0x100;
 
 /// A user index with its three bytes in the order they have in memory: all that a comparison needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +153,46 @@ impl Entry {
         Opcode(self.sop_drop_qpn().sop())
     }
 
+    /// Its opcode.
+    pub(crate) fn opcode(self) -> CqeOpcode {
+        CqeOpcode(OpOwn(self.byte(mlx5_cqe64::OP_OWN_OFFSET)).opcode())
+    }
+
+    /// What it is of besides: 1 are tags.
+    pub(crate) fn app(self) -> u8 {
+        self.byte(offset_of!(mlx5_cqe64, app))
+    }
+
+    /// What it tells of tags.
+    pub(crate) fn app_op(self) -> TmAppOp {
+        TmAppOp(self.byte(offset_of!(mlx5_cqe64, app_op)))
+    }
+
+    /// The place of a tag.
+    pub(crate) fn app_info(self) -> u16 {
+        self.half(offset_of!(mlx5_cqe64, app_info))
+    }
+
+    /// Of a change of a list: how many messages without a tag the device had counted.
+    pub(crate) fn tag_count(self) -> u16 {
+        self.half(offset_of!(mlx5_tm_cqe, hw_phase_cnt))
+    }
+
+    /// Of a change of a list: whether it was done.
+    pub(crate) fn tag_was_changed(self) -> bool {
+        self.word(offset_of!(mlx5_tm_cqe, success)) & MLX5_TMC_SUCCESS != 0
+    }
+
+    /// The header of a message that found a tag.
+    fn tag_header(self) -> TagHeader {
+        let word = |offset| u64::from(self.word(offset));
+        const TAG: usize = offset_of!(ibv_tmh, tag);
+        TagHeader {
+            tag: word(TAG) << 32 | word(TAG + 4),
+            app_ctx: self.word(offset_of!(ibv_tmh, app_ctx)),
+        }
+    }
+
     /// A copy of all of it, for printing.
     pub(crate) fn copy(self) -> mlx5_cqe64 {
         let mut bytes = [0; mlx5_cqe64::SIZE];
@@ -178,6 +225,17 @@ impl<'a> Cqe<'a> {
         Self { entry, opcode: OpOwn(op_own).opcode().into(), _queue: PhantomData }
     }
 
+    /// Of an entry that tells of tags. `wants_sync`: the device waits to be told.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new).
+    pub(crate) unsafe fn of_tags(entry: Entry, op_own: u8, wants_sync: bool) -> Self {
+        let opcode = usize::from(OpOwn(op_own).opcode() | OF_TAGS);
+        let opcode = if wants_sync { opcode | WANTS_SYNC } else { opcode };
+        Self { entry, opcode, _queue: PhantomData }
+    }
+
     /// The entry's bytes as the manual has them.
     #[must_use]
     pub fn prm(&self) -> mlx5_cqe64 {
@@ -189,9 +247,46 @@ impl<'a> Cqe<'a> {
         CqeOpcode(self.opcode as u8)
     }
 
+    /// The same of one that tells of tags, too: what came.
+    #[inline(always)]
+    fn message(&self) -> CqeOpcode {
+        CqeOpcode(self.opcode as u8 & !OF_TAGS)
+    }
+
     #[inline(always)]
     fn send_opcode(&self) -> Opcode {
         Opcode(self.entry.sop_drop_qpn().sop())
+    }
+
+    /// rdma-core `cq.c:handle_tag_matching`, `mlx5_cq_read_wc_opcode`.
+    #[cold]
+    #[inline(never)]
+    fn result_of_tags(self) -> Result<Completed, Failure> {
+        let failed = |status| Err(Failure { status, syndrome: 0, vendor_syndrome: 0 });
+        match self.entry.app_op() {
+            TmAppOp::CONSUMED => Ok(Completed::TagFound),
+            TmAppOp::CONSUMED_MSG | TmAppOp::EXPECTED => Ok(Completed::TagRecv),
+            TmAppOp::UNEXPECTED => Ok(Completed::RecvUnexpected),
+            TmAppOp::NO_TAG => Ok(Completed::RecvNoTag),
+            TmAppOp::APPEND => Ok(Completed::TagAdded),
+            TmAppOp::NOOP => Ok(Completed::TagsSynced),
+            TmAppOp::REMOVE if self.entry.tag_was_changed() => Ok(Completed::TagRemoved),
+            TmAppOp::REMOVE => failed(Status::TagNotFound),
+            _ => failed(Status::RendezvousIncomplete),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decode_of_tags(self) -> Decoded {
+        Decoded {
+            result: self.result_of_tags(),
+            is_recv: true,
+            byte_len: self.entry.byte_count(),
+            immediate: self.immediate(),
+            qpn: self.entry.qpn(),
+            sender: Sender::default(),
+        }
     }
 
     /// PRM "Completion with Error"; the mapping is IBTA's, as in rdma-core
@@ -246,6 +341,7 @@ impl View for Cqe<'_> {
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::RESP_SEND_INV => {
                 Completed::Recv
             }
+            CqeOpcode(OF_TAGS..) => return self.result_of_tags(),
             _ => {
                 let failure = self.failure();
                 // SAFETY: an enum has no other values. The compiler doesn't know of a call's, and
@@ -276,7 +372,7 @@ impl View for Cqe<'_> {
 
     #[inline]
     fn immediate(&self) -> Option<u32> {
-        match self.opcode() {
+        match self.message() {
             CqeOpcode::RESP_WR_IMM | CqeOpcode::RESP_SEND_IMM => {
                 Some(self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET))
             }
@@ -295,7 +391,7 @@ impl View for Cqe<'_> {
 
     #[inline]
     fn invalidated(&self) -> Option<u32> {
-        match self.opcode() {
+        match self.message() {
             CqeOpcode::RESP_SEND_INV => Some(self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET)),
             _ => None,
         }
@@ -319,6 +415,23 @@ impl View for Cqe<'_> {
 
     fn path_bits(&self) -> u8 {
         MlPath(self.entry.byte(offset_of!(mlx5_cqe64, ml_path))).path()
+    }
+
+    fn tag_info(&self) -> Option<TagInfo> {
+        if self.opcode().0 & OF_TAGS == 0 {
+            return None;
+        }
+        let has_header = matches!(
+            self.entry.app_op(),
+            TmAppOp::CONSUMED
+                | TmAppOp::CONSUMED_MSG
+                | TmAppOp::CONSUMED_SW_RDNV
+                | TmAppOp::CONSUMED_MSG_SW_RDNV
+        );
+        Some(TagInfo {
+            header: has_header.then(|| self.entry.tag_header()),
+            wants_sync: self.opcode & WANTS_SYNC != 0,
+        })
     }
 
     #[inline]
@@ -353,6 +466,7 @@ impl View for Cqe<'_> {
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_INV => (Completed::Recv, false),
             CqeOpcode::RESP_SEND_IMM => (Completed::Recv, true),
             CqeOpcode::RESP_WR_IMM => (Completed::RecvWriteImm, true),
+            CqeOpcode(OF_TAGS..) => return self.decode_of_tags(),
             other => {
                 return Decoded {
                     result: Err(self.failure()),

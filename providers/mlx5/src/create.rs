@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use uverbs_core::attr::{DciStreams, QpCap, QpType, SendOpSet};
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
-use uverbs_core::commands::srq::{CreateSrq, XrcSrq};
 use uverbs_core::error::Error;
 use uverbs_core::memory::allocator::QueueMemory;
 use uverbs_core::memory::dbrec::Dbrec;
@@ -21,33 +20,30 @@ use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::{QpCore, QpParts};
-use uverbs_core::objects::srq::{SrqCore, SrqParts, XrcParts};
-use uverbs_core::provider::{CqInit, CqeSize, NewQp, NewSrq, QpInit, SrqInit};
+use uverbs_core::provider::{CqInit, CqeSize, NewQp, QpInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
-use uverbs_core::queues::srq::SrqShared;
-use uverbs_core::queues::user_index::UserIndex;
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
     MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_DCI_STREAM, MLX5_QP_FLAG_SCATTER_CQE,
     MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
     mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_dci_streams,
-    mlx5_ib_create_qp_resp, mlx5_ib_create_srq, mlx5_ib_create_srq_resp,
+    mlx5_ib_create_qp_resp,
 };
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
-use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
 
 use crate::buffer::QpMemory;
 use crate::cq::resize::Resizing;
 use crate::cq::{CqParts, fill};
+use crate::create_srq::check_uncompressed;
 use crate::rq::RqParts;
-use crate::size::{RecvSize, SendSize, SrqSize, check_vector, cq_entries};
+use crate::size::{RecvSize, SendSize, check_vector, cq_entries};
 use crate::sq::SqParts;
 use crate::uar::UarPage;
 use crate::wqe::Room;
-use crate::{Context, Cq, Mlx5, Rq, Sq, Srq, ece, srq};
+use crate::{Context, Cq, Mlx5, Rq, Sq, ece};
 
 /// Log2 of an entry's bytes.
 fn shift_of(size: CqeSize) -> u32 {
@@ -146,117 +142,6 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     // poller is the first.
     let cq = unsafe { Cq::new(parts) };
     Ok((core, cq))
-}
-
-/// What the device reads of a shared receive queue.
-#[derive(Debug)]
-struct SrqMemory {
-    ring: Mapping,
-    record: Dbrec,
-}
-
-/// rdma-core `verbs.c:mlx5_create_srq`.
-pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
-    init.check_context(&context.core)?;
-    if let Some((_, cq)) = &init.xrc {
-        check_uncompressed("create_srq", cq)?;
-    }
-    let size = SrqSize::new(init.max_wr, init.max_sge, &context.limits)?;
-    let max_wr = size.entries - 1;
-    Error::limit("create_srq", "limit", init.limit, max_wr)?;
-    let by = init.allocator.as_ref();
-    let ring = context.memory.alloc_by(by, QueueMemory::Srq, size.bytes())?;
-    let memory = Arc::new(SrqMemory { ring, record: context.dbrecs.alloc_by(by)? });
-    let user_index = init.xrc.as_ref().map(|_| context.indexes.take("create_srq")).transpose()?;
-    let request = mlx5_ib_create_srq {
-        buf_addr: memory.ring.addr(),
-        db_addr: memory.record.addr(),
-        uidx: user_index.as_ref().map_or(0, UserIndex::value),
-        ..Default::default()
-    };
-    let xrcd = init.xrc.as_ref().map(|(domain, _)| domain.open("create_srq")).transpose()?;
-    let xrc = xrcd.as_ref().zip(init.xrc.as_ref());
-    let mut answer = mlx5_ib_create_srq_resp::default();
-    let attr = CreateSrq {
-        pd: init.pd.handle(),
-        user_handle: unique_id(),
-        // The kernel adds one, and rounds up: exactly this ring. It computes a WQE's length from
-        // the list's (mlx5_ib `srq.c:mlx5_ib_create_srq`).
-        max_wr,
-        max_sge: (1 << size.shift) / DS_BYTES as u32 - 1,
-        limit: init.limit,
-        xrc: xrc.map(|(xrcd, (_, cq))| XrcSrq { xrcd: xrcd.handle(), cq: cq.handle() }),
-        event_fd: context.core.event_file(),
-    };
-    let uverbs = context.core.uverbs();
-    // SAFETY: ring and record are kept by the core object made next; both are reached by raw
-    // pointers only.
-    let created = unsafe { uverbs.create_srq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
-        .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
-    let shared = Arc::new(SrqShared::new(size.entries, None));
-    let parts = SrqParts {
-        handle: created.handle,
-        srqn: answer.srqn,
-        event_id: attr.user_handle,
-        max_wr,
-        max_sge: size.max_sge,
-        pd: Arc::clone(&init.pd),
-        shared: Arc::clone(&shared),
-        xrc: xrc_parts(init, user_index, &shared),
-        memory: Box::new(Arc::clone(&memory)),
-    };
-    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
-    // `shared` is new.
-    let core = unsafe { SrqCore::new(parts) };
-    if let Some((_, cq)) = &init.xrc {
-        cq.check_overrun("create_srq")?;
-    }
-    if init.limit != 0 {
-        // mlx5_ib doesn't look at the one in the command.
-        core.set_limit(init.limit, &[])?;
-    }
-    let parts = srq::SrqParts {
-        start: memory.ring.ptr(),
-        shift: size.shift,
-        max_sge: size.max_sge,
-        record: memory.record.ptr(),
-        srqn: answer.srqn,
-        shared,
-        memory,
-    };
-    // SAFETY: the ring is as long, in a mapping, which is aligned to a page; `memory` keeps it and
-    // the record, and this poster is the first.
-    let srq = unsafe { Srq::new(parts) };
-    Ok(NewSrq { core, srq })
-}
-
-/// Refuses receives of a shared queue in compressed entries: those don't say which receive took the
-/// message, but for the first one.
-fn check_uncompressed(verb: &'static str, cq: &CqCore) -> Result<(), Error> {
-    if !cq.is_compressed() {
-        return Ok(());
-    }
-    let what = "shared receives with a completion queue of compressed entries".to_owned();
-    Err(Error::Unsupported { verb, what })
-}
-
-/// What a queue for XRC has besides. Its completions carry its own user index, as a queue pair's
-/// do.
-fn xrc_parts(
-    init: &SrqInit,
-    user_index: Option<UserIndex>,
-    shared: &Arc<SrqShared>,
-) -> Option<XrcParts> {
-    let ((domain, cq), user_index) = init.xrc.as_ref().zip(user_index)?;
-    let user = QpShared {
-        user_index,
-        qpn: 0,
-        send: SlotTable::none(),
-        recv: SlotTable::none(),
-        srq: Some(Arc::clone(shared)),
-        special: None,
-    };
-    Some(XrcParts { domain: Arc::clone(domain), cq: Arc::clone(cq), user: Arc::new(user) })
 }
 
 /// The driver's part of CREATE_QP. A target of dynamic connections has no rings; its access key

@@ -20,6 +20,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{RecvOps, SrqOps};
 use uverbs_core::queues::srq::{SrqShared, SrqSlots};
+use uverbs_core::queues::tag_work::{TagHandle, TagOp, TagWr};
 use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::{mlx5_wqe_data_seg, mlx5_wqe_srq_next_seg};
@@ -27,6 +28,7 @@ use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
 use zerocopy::transmute;
 
 use crate::doorbell::store_record;
+use crate::tags::TagQueue;
 use crate::wqe::{Words, data_segment, measure_list, pair, store};
 
 /// A tentative position in a shared receive queue.
@@ -59,6 +61,8 @@ pub struct Srq {
     /// Keeps what `slots` names.
     shared: Arc<SrqShared>,
     srqn: u32,
+    /// Its list, if it matches tags.
+    tags: Option<Box<TagQueue>>,
     /// Keeps ring and record mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -81,6 +85,7 @@ pub(crate) struct SrqParts {
     pub(crate) srqn: u32,
     pub(crate) shared: Arc<SrqShared>,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
+    pub(crate) tags: Option<Box<TagQueue>>,
 }
 
 impl Srq {
@@ -102,6 +107,7 @@ impl Srq {
             record: parts.record,
             shared: parts.shared,
             srqn: parts.srqn,
+            tags: parts.tags,
             _memory: parts.memory,
         }
     }
@@ -235,6 +241,38 @@ unsafe impl SrqOps for Srq {
     fn resize(&mut self, _: &SrqCore, _: u32) -> Result<u32, Error> {
         let what = "changing a shared receive queue's size (mlx5)".to_owned();
         Err(Error::Unsupported { verb: "modify_srq", what })
+    }
+
+    fn begin_tags(&mut self) {
+        if let Some(tags) = &mut self.tags {
+            tags.begin();
+        }
+    }
+
+    unsafe fn change_tags(&mut self, wr: TagWr, op: &TagOp) -> Result<TagHandle, PostError> {
+        match &mut self.tags {
+            // SAFETY: the caller's promise.
+            Some(tags) => unsafe { tags.change(wr, op) },
+            None => Err(PostError::BadOperation),
+        }
+    }
+
+    unsafe fn own_tag(&mut self, tag: TagHandle, held: Held) {
+        if let Some(tags) = &mut self.tags {
+            // SAFETY: the caller's promise.
+            unsafe { tags.own(tag, held) };
+        }
+    }
+
+    unsafe fn ring_tags(&mut self) {
+        if let Some(tags) = &mut self.tags {
+            // SAFETY: the caller's promise.
+            unsafe { tags.ring() };
+        }
+    }
+
+    fn close_tags(&mut self) -> Result<(), Error> {
+        self.tags.as_mut().map_or(Ok(()), |tags| tags.close())
     }
 }
 

@@ -15,7 +15,7 @@ use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::qp::CreateQp;
-use uverbs_core::commands::srq::CreateSrq;
+use uverbs_core::commands::srq::{CreateSrq, SrqKind};
 use uverbs_core::error::Error;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::context::unique_id;
@@ -151,6 +151,10 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
         let what = "a queue for XRC (soft-RoCE has RC, UC and UD)".to_owned();
         return Err(Error::Unsupported { verb: CREATE_SRQ, what });
     }
+    if init.tags.is_some() {
+        let what = "a queue that matches tags (mlx5 has them)".to_owned();
+        return Err(Error::Unsupported { verb: CREATE_SRQ, what });
+    }
     let Limits { srq_wr, srq_sge, .. } = context.limits;
     if init.max_wr == 0 {
         return Err(Error::Limit { verb: CREATE_SRQ, what: "max_wr", value: 0, limit: 1 });
@@ -167,7 +171,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
         max_wr: init.max_wr,
         max_sge: init.max_sge.max(1),
         limit: init.limit,
-        xrc: None,
+        kind: SrqKind::Plain,
         event_fd: context.core.event_file(),
     };
     let mut answer = rxe_create_srq_resp::default();
@@ -190,7 +194,7 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
         max_sge: created.max_sge,
         pd: Arc::clone(&init.pd),
         shared: Arc::clone(&shared),
-        xrc: None,
+        completes: None,
         // The ring is the kernel's memory, and the posting side alone looks at it.
         memory: Box::new(()),
     };

@@ -9,7 +9,8 @@ use std::os::fd::BorrowedFd;
 
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_EVENT_FD,
-    UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_LIMIT, UVERBS_ATTR_CREATE_SRQ_MAX_SGE,
+    UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_LIMIT,
+    UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, UVERBS_ATTR_CREATE_SRQ_MAX_SGE,
     UVERBS_ATTR_CREATE_SRQ_MAX_WR, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE,
     UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR,
     UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, UVERBS_ATTR_CREATE_SRQ_TYPE,
@@ -18,8 +19,8 @@ use uverbs_kernel_abi::objects::{
     UVERBS_METHOD_SRQ_DESTROY, UVERBS_OBJECT_SRQ,
 };
 use uverbs_kernel_abi::srq::{
-    IB_UVERBS_SRQT_BASIC, IB_UVERBS_SRQT_XRC, ib_uverbs_destroy_srq_resp, ib_uverbs_modify_srq,
-    ib_uverbs_query_srq, ib_uverbs_query_srq_resp,
+    IB_UVERBS_SRQT_BASIC, IB_UVERBS_SRQT_TM, IB_UVERBS_SRQT_XRC, ib_uverbs_destroy_srq_resp,
+    ib_uverbs_modify_srq, ib_uverbs_query_srq, ib_uverbs_query_srq_resp,
 };
 use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_QUERY_SRQ};
 use zerocopy::{FromZeros, IntoBytes};
@@ -40,19 +41,31 @@ pub struct CreateSrq<'a> {
     pub max_sge: u32,
     /// Fewer receives left than this raise an event; 0 never.
     pub limit: u32,
-    /// For XRC: the domain, and where completions go. `None` is a plain one.
-    pub xrc: Option<XrcSrq>,
+    /// What it is for.
+    pub kind: SrqKind,
     /// The file that its asynchronous events go to; the context's own where `None`.
     pub event_fd: Option<BorrowedFd<'a>>,
 }
 
-/// What a shared receive queue for XRC is made from besides.
+/// What a shared receive queue is for, and what that takes besides.
 #[derive(Clone, Copy, Debug)]
-pub struct XrcSrq {
-    /// XRC domain.
-    pub xrcd: u32,
-    /// Completion queue.
-    pub cq: u32,
+pub enum SrqKind {
+    /// Queue pairs that are made with it.
+    Plain,
+    /// Targets of XRC.
+    Xrc {
+        /// XRC domain.
+        xrcd: u32,
+        /// Where completions go.
+        cq: u32,
+    },
+    /// Queue pairs that are made with it, whose messages have tags.
+    Tags {
+        /// Where completions go.
+        cq: u32,
+        /// Tags in its list; not 0.
+        max_tags: u32,
+    },
 }
 
 /// A shared receive queue as the kernel made it.
@@ -86,14 +99,22 @@ impl Uverbs {
     ) -> Result<SrqCreated, Error> {
         let (mut max_wr, mut max_sge, mut srqn) = ([0; 4], [0; 4], [0; 4]);
         let mut command = self.command(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE);
-        let mut kind = IB_UVERBS_SRQT_BASIC;
-        if let Some(XrcSrq { xrcd, cq }) = attr.xrc {
-            kind = IB_UVERBS_SRQT_XRC;
-            command = command
-                .handle_in(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, xrcd)
-                .handle_in(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, cq)
-                .output(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, &mut srqn);
-        }
+        let kind = match attr.kind {
+            SrqKind::Plain => IB_UVERBS_SRQT_BASIC,
+            SrqKind::Xrc { xrcd, cq } => {
+                command = command
+                    .handle_in(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, xrcd)
+                    .handle_in(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, cq)
+                    .output(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, &mut srqn);
+                IB_UVERBS_SRQT_XRC
+            }
+            SrqKind::Tags { cq, max_tags } => {
+                command = command
+                    .handle_in(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, cq)
+                    .number(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, max_tags);
+                IB_UVERBS_SRQT_TM
+            }
+        };
         command = command
             .handle_new(UVERBS_ATTR_CREATE_SRQ_HANDLE)
             .constant(UVERBS_ATTR_CREATE_SRQ_TYPE, u64::from(kind))

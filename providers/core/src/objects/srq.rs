@@ -20,6 +20,7 @@ use crate::objects::pd::PdCore;
 use crate::objects::xrcd::XrcdCore;
 use crate::queues::shared::QpShared;
 use crate::queues::srq::SrqShared;
+use crate::queues::tag_table::TagTable;
 
 /// What a shared receive queue is made of, gathered by the provider.
 #[expect(missing_debug_implementations, reason = "moved into SrqCore at once, which has one")]
@@ -39,25 +40,31 @@ pub struct SrqParts {
     pub pd: Arc<PdCore>,
     /// What posting and polling share.
     pub shared: Arc<SrqShared>,
-    /// Of a queue for XRC.
-    pub xrc: Option<XrcParts>,
+    /// Of a queue whose completions go to one completion queue, whoever receives: for XRC, or for
+    /// tags.
+    pub completes: Option<Completes>,
     /// Ring and doorbell record: what the device reads, kept until the kernel confirms the
     /// destruction.
     pub memory: Box<dyn Any + Send + Sync>,
 }
 
-/// What a shared receive queue for XRC has besides: its completions name it, and go to one queue.
+/// What a shared receive queue for XRC or tags has besides: its completions name it, and go to one
+/// queue.
 #[derive(Debug)]
-pub struct XrcParts {
-    /// The domain, which the kernel keeps as long.
-    pub domain: Arc<XrcdCore>,
+pub struct Completes {
+    /// For XRC: the domain, which the kernel keeps as long.
+    pub domain: Option<Arc<XrcdCore>>,
     /// Where completions go.
     pub cq: Arc<CqCore>,
+    /// How many may come at once.
+    pub most: u32,
     /// What the completion queue knows it by, with the queue's own `shared` in it.
     pub user: Arc<QpShared>,
+    /// For tags: its list.
+    pub tags: Option<Arc<TagTable>>,
 }
 
-/// What completes of a queue for XRC.
+/// What completes of such a queue.
 const RECEIVES: Roles = Roles { send: false, recv: true };
 
 /// A shared receive queue: the kernel's object. Destroyed when the last holder is gone, queue pairs
@@ -73,11 +80,12 @@ impl SrqCore {
     /// # Safety
     ///
     /// The parts are those that the kernel made it with, all of one context, and `shared` is new
-    /// and its own, as is what `xrc` has of that kind. Nobody else destroys it: dropping this does.
+    /// and its own, as is what `completes` has of that kind. Nobody else destroys it: dropping this
+    /// does.
     #[must_use]
     pub unsafe fn new(parts: SrqParts) -> Arc<Self> {
-        if let Some(XrcParts { cq, user, .. }) = &parts.xrc {
-            cq.users().add_queue(user, parts.max_wr);
+        if let Some(Completes { cq, user, most, .. }) = &parts.completes {
+            cq.users().add_queue(user, *most);
             // SAFETY: attached here and nowhere else, says the caller.
             unsafe { cq.tell(Message::Attach(Arc::clone(user), RECEIVES)) };
         }
@@ -181,8 +189,12 @@ impl SrqCore {
         *destroyed = true;
         drop(destroyed);
         // SAFETY: the kernel just confirmed it, and nobody posts.
-        let frames = unsafe { self.parts.shared.reclaim() };
-        if let Some(XrcParts { cq, user, .. }) = &self.parts.xrc {
+        let mut frames = unsafe { self.parts.shared.reclaim() };
+        if let Some(Completes { cq, user, tags, .. }) = &self.parts.completes {
+            if let Some(tags) = tags {
+                // SAFETY: as above.
+                frames.append(&mut unsafe { tags.reclaim() });
+            }
             // SAFETY: the kernel confirmed it, for the first and only time.
             unsafe { cq.tell(Message::Detach(Arc::clone(user))) };
         }
@@ -198,7 +210,7 @@ impl Drop for SrqCore {
             self.parts.pd.context().bury(memory);
             // Buffers in flight stay with the device for good: a leak, not a use after free.
             std::mem::forget(Arc::clone(&self.parts.shared));
-            std::mem::forget(self.parts.xrc.take());
+            std::mem::forget(self.parts.completes.take());
         }
     }
 }

@@ -170,6 +170,17 @@ impl QpInit {
     }
 }
 
+/// The list of a shared receive queue that matches tags.
+#[derive(Clone, Debug)]
+pub struct TagsInit {
+    /// Where all completions go: of messages, and of changes of the list.
+    pub cq: Arc<CqCore>,
+    /// Tags that it has room for.
+    pub max_tags: u32,
+    /// Changes outstanding.
+    pub max_changes: u32,
+}
+
 /// What a shared receive queue is made from.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -184,6 +195,8 @@ pub struct SrqInit {
     pub limit: u32,
     /// For XRC: the domain whose targets receive from it, and where completions go.
     pub xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
+    /// For tags: its list. Not of XRC.
+    pub tags: Option<TagsInit>,
     /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
     /// soft-RoCE the kernel does.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
@@ -193,7 +206,7 @@ impl SrqInit {
     /// 128 receives of one piece each, without a limit.
     #[must_use]
     pub fn new(pd: Arc<PdCore>) -> Self {
-        Self { pd, max_wr: 128, max_sge: 1, limit: 0, xrc: None, allocator: None }
+        Self { pd, max_wr: 128, max_sge: 1, limit: 0, xrc: None, tags: None, allocator: None }
     }
 
     /// Whether everything is of this open device, as for [`QpInit::check_context`].
@@ -205,7 +218,9 @@ impl SrqInit {
         let xrc = self.xrc.iter().flat_map(|(domain, cq)| {
             [("XRC domain", domain.context()), ("completion queue", cq.context())]
         });
-        for (what, of) in [("protection domain", self.pd.context())].into_iter().chain(xrc) {
+        let tags = self.tags.iter().map(|tags| ("completion queue", tags.cq.context()));
+        let pd = [("protection domain", self.pd.context())];
+        for (what, of) in pd.into_iter().chain(xrc).chain(tags) {
             if !Arc::ptr_eq(of, context) {
                 return Err(Error::Invalid {
                     verb: "create_srq",

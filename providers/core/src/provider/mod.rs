@@ -27,13 +27,14 @@ use crate::objects::context::ContextCore;
 use crate::objects::srq::SrqCore;
 use crate::queues::layout::KeyLayout;
 use crate::queues::placement::PlaceOp;
+use crate::queues::tag_work::{TagHandle, TagOp, TagWr};
 use crate::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
 
 pub use arm::{Armer, Notify};
 pub use context::{ContextOps, NewQp, NewSrq, NewWq};
-pub use init::{CqInit, CqeSize, QpInit, SrqInit, WqInit};
+pub use init::{CqInit, CqeSize, QpInit, SrqInit, TagsInit, WqInit};
 pub use pieces::{PieceOps, PostsWhole, Waiting};
 pub use view::{Decoded, PacketInfo, Polled, View};
 
@@ -431,6 +432,57 @@ pub unsafe trait SrqOps: RecvOps {
     /// [`Error::Unsupported`] where the device can't; [`Error::Limit`]; the kernel's refusal, also
     /// for fewer than are outstanding.
     fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error>;
+
+    /// Of a queue that matches tags: takes back the changes of its list that were written and never
+    /// rung.
+    fn begin_tags(&mut self) {}
+
+    /// Writes a change of the list. Of a tag that is added or removed it returns the handle.
+    ///
+    /// # Safety
+    ///
+    /// The queue is not destroyed. If it is rung: the memory that a tag names by key stays
+    /// registered, and is neither read nor written by the program, until the completion that says
+    /// that its message came, won't come, or that the tag was removed; or the queue is destroyed
+    /// with the kernel's confirmation.
+    ///
+    /// # Errors
+    ///
+    /// The list is then as before. [`PostError::Full`] of changes outstanding;
+    /// [`PostError::TagsFull`], [`PostError::UnknownTag`]; [`PostError::State`] once
+    /// [closed](Self::close_tags); [`PostError::BadOperation`] of a queue without a list.
+    unsafe fn change_tags(&mut self, wr: TagWr, op: &TagOp) -> Result<TagHandle, PostError> {
+        let _ = (wr, op);
+        Err(PostError::BadOperation)
+    }
+
+    /// Puts a buffer into the place of a tag that was just added. It stays there until the
+    /// completion that [`change_tags`](Self::change_tags) speaks of,
+    /// [`begin_tags`](Self::begin_tags) if it was never rung, or the end of the queue.
+    ///
+    /// # Safety
+    ///
+    /// `tag` is what the last change returned, which added it.
+    unsafe fn own_tag(&mut self, tag: TagHandle, held: Held) {
+        let _ = (tag, held);
+    }
+
+    /// Tells the device of the changes that were written.
+    ///
+    /// # Safety
+    ///
+    /// The queue is not destroyed.
+    unsafe fn ring_tags(&mut self) {}
+
+    /// Ends what changes the list: without this the kernel destroys no queue that has one. Tags
+    /// stay in the list.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn close_tags(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Polling.

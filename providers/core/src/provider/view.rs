@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use crate::memory::frame::Frame;
 use crate::queues::completion::{Completed, Failure, Sender};
+use crate::queues::tag_work::TagInfo;
 
 /// A completion as the polling side hands it on: already retired, its queue entry not yet given
 /// back.
@@ -44,6 +45,11 @@ pub trait View: Debug + Copy {
     /// Of a raw packet received: what the device found, and took out.
     fn packet(&self) -> PacketInfo {
         PacketInfo::default()
+    }
+
+    /// Of a queue that matches tags: what its completion tells besides.
+    fn tag_info(&self) -> Option<TagInfo> {
+        None
     }
 
     /// On InfiniBand: the bits below the port's LID mask of the LID that the message came to.

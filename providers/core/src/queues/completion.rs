@@ -29,6 +29,28 @@ pub enum Completed {
     Recv,
     /// A receive that an RDMA WRITE with immediate data used up.
     RecvWriteImm,
+    /// A message found a tag, and is on its way to the tag's buffer: another completion,
+    /// [`TagRecv`](Self::TagRecv), tells when it is there.
+    #[doc(alias = "IBV_WC_TM_MATCH")]
+    TagFound,
+    /// A message that found a tag is in the tag's buffer, without its header.
+    #[doc(alias = "IBV_WC_TM_RECV")]
+    #[doc(alias = "IBV_WC_TM_DATA_VALID")]
+    TagRecv,
+    /// A message has a tag, but none in the list matched: it is in a receive, whole.
+    RecvUnexpected,
+    /// A message without a tag, to a queue that matches tags: it is in a receive, whole.
+    #[doc(alias = "IBV_WC_TM_NO_TAG")]
+    RecvNoTag,
+    /// A tag was added to the list.
+    #[doc(alias = "IBV_WC_TM_ADD")]
+    TagAdded,
+    /// A tag was removed from the list.
+    #[doc(alias = "IBV_WC_TM_DEL")]
+    TagRemoved,
+    /// The device was told how many messages that found no tag were dealt with.
+    #[doc(alias = "IBV_WC_TM_SYNC")]
+    TagsSynced,
     /// Something that this library doesn't post, by the device's opcode.
     Other(u8),
 }
@@ -127,6 +149,14 @@ pub enum Status {
     RnrRetryExceeded,
     /// The peer aborted the operation.
     RemoteAborted,
+    /// A tag was not removed: it isn't in the list any more, since a message found it.
+    #[doc(alias = "IBV_WC_TM_ERR")]
+    TagNotFound,
+    /// A message found a tag, and its data isn't there. If the completion has bytes, these are the
+    /// headers of a rendezvous that the device can't serve, in the tag's buffer: the program reads
+    /// the data itself. Else the connection failed before the data came.
+    #[doc(alias = "IBV_WC_TM_RNDV_INCOMPLETE")]
+    RendezvousIncomplete,
     /// Something else.
     General,
 }
@@ -165,6 +195,10 @@ impl Status {
             }
             Self::RnrRetryExceeded => "the peer had no receive posted for too long",
             Self::RemoteAborted => "the peer aborted the operation",
+            Self::TagNotFound => "a message had taken the tag already; its own completion tells",
+            Self::RendezvousIncomplete => {
+                "the message took a tag, but its data is to be read by the program, or won't come"
+            }
             Self::General => "the device gave an error that has no name here; see its syndrome",
         }
     }
@@ -186,6 +220,8 @@ impl fmt::Display for Status {
             Self::RetryExceeded => "transport retry counter exceeded",
             Self::RnrRetryExceeded => "receiver-not-ready retry counter exceeded",
             Self::RemoteAborted => "remote aborted error",
+            Self::TagNotFound => "tag not found",
+            Self::RendezvousIncomplete => "rendezvous incomplete",
             Self::General => "general error",
         })
     }

@@ -292,6 +292,12 @@ pub enum PostError {
     NoReads,
     /// The device doesn't have this operation: FLUSH, ATOMIC WRITE.
     NotOnDevice,
+    /// The list has as many tags as the queue was made for, or completions that were not polled yet
+    /// tell of the places that are free.
+    TagsFull,
+    /// The tag isn't in the list any more: a completion that was polled told of that, or it was
+    /// removed.
+    UnknownTag,
     /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some
     /// devices want in the work request.
     ShortPacket,
@@ -307,14 +313,19 @@ pub enum PostError {
 impl PostError {
     /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
     ///
-    /// `ENOMEM` for a full queue, a list too long and inline data too long; `EIO` for a device that
-    /// is gone; `EAGAIN` for a doorbell that the kernel refuses; `EOPNOTSUPP` for an operation that
-    /// the device lacks; `EINVAL` for the rest, some of which C leaves to the device.
+    /// `ENOMEM` for a full queue or list of tags, a tag that isn't there, a list too long and inline
+    /// data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell that the kernel
+    /// refuses; `EOPNOTSUPP` for an operation that the device lacks; `EINVAL` for the rest, some of
+    /// which C leaves to the device.
     #[must_use]
     #[cold]
     pub fn to_errno(self) -> Errno {
         match self {
-            Self::Full | Self::TooManySges | Self::InlineTooLong => Errno::ENOMEM,
+            Self::Full
+            | Self::TooManySges
+            | Self::InlineTooLong
+            | Self::TagsFull
+            | Self::UnknownTag => Errno::ENOMEM,
             Self::DeviceGone => Errno::EIO,
             Self::Refused => Errno::EAGAIN,
             Self::NotOnDevice => Errno::EOPNOTSUPP,
@@ -360,6 +371,10 @@ impl fmt::Display for PostError {
                 "the device doesn't have this operation (FLUSH and ATOMIC WRITE: soft-RoCE from \
                  Linux 6.2 on)"
             }
+            Self::TagsFull => {
+                "the list has as many tags as the queue was made for: poll completions first"
+            }
+            Self::UnknownTag => "the tag isn't in the list any more",
             Self::ShortPacket => {
                 "the packet is shorter than an Ethernet header (14 bytes; devices that want the \
                  header in the work request need 18)"

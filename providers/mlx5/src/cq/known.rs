@@ -15,6 +15,8 @@ use std::sync::Arc;
 use uverbs_core::objects::cq::Message;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slot::Slots;
+use uverbs_core::queues::srq::SrqShared;
+use uverbs_core::queues::tag_table::TagTable;
 
 use super::Cq;
 use super::scattered::WorkRings;
@@ -32,6 +34,8 @@ struct Care {
     shared: Arc<QpShared>,
     /// Where its work requests are, which `shared` keeps; null if nobody asks.
     rings: *const WorkRings,
+    /// The list of a shared receive queue that matches tags.
+    tags: Option<Arc<TagTable>>,
 }
 
 /// The second table: queue pairs whose completions need more work.
@@ -54,10 +58,12 @@ impl Special {
         if self.table.len() <= index {
             self.table.resize_with(index + 1, || None);
         }
-        let rings = shared.special.as_deref().and_then(|special| special.downcast_ref());
+        let special = shared.special.as_deref();
+        let rings = special.and_then(|special| special.downcast_ref());
         let rings = rings.map_or(std::ptr::null(), std::ptr::from_ref);
+        let tags = special.and_then(|special| special.downcast_ref::<Arc<TagTable>>()).cloned();
         // One that is there stays, as in the other table.
-        self.table[index].get_or_insert(Care { shared, rings });
+        self.table[index].get_or_insert(Care { shared, rings, tags });
     }
 
     fn detach(&mut self, shared: &Arc<QpShared>) {
@@ -94,6 +100,12 @@ impl Cq {
         let Some(shared) = found else { return false };
         (self.last_uidx, self.last) = (RawUidx::NONE, Arc::as_ptr(shared));
         true
+    }
+
+    /// The list and the receives of the queue that an entry names, if it matches tags.
+    pub(super) fn tags_of(&self, entry: Entry) -> Option<(&TagTable, &SrqShared)> {
+        let care = self.special.as_ref()?.table.get(entry.uidx() as usize)?.as_ref()?;
+        care.tags.as_deref().zip(care.shared.srq.as_deref())
     }
 
     /// Where the work requests of an entry's queue pair are, if its completions bring data along.

@@ -23,6 +23,7 @@ mod known;
 pub(crate) mod resize;
 pub(crate) mod scattered;
 mod sweep;
+mod tags;
 
 use std::fmt;
 use std::sync::Arc;
@@ -357,24 +358,30 @@ impl Cq {
                 self.learn();
                 continue;
             }
-            let mut whole = true;
+            let (mut whole, mut of_tags) = (true, None);
             if !known && self.special.is_some() {
                 if self.expand(self.ci) {
                     continue;
                 }
                 known = self.know_special(entry);
-                // SAFETY: the queue pair that the entry names was just looked up.
-                whole = !known || unsafe { self.unload(entry, op_own) };
+                // SAFETY: the entry is the program's.
+                match unsafe { self.next_of_tags(entry, op_own, opcode) } {
+                    Some(Ok(polled)) => return Some(polled),
+                    Some(Err(odd)) => of_tags = Some(odd),
+                    // SAFETY: the queue pair that the entry names was just looked up.
+                    None => whole = !known || unsafe { self.unload(entry, op_own) },
+                }
             }
             if known
                 && whole
+                && of_tags.is_none()
                 && opcode.0 <= CqeOpcode::RESP_SEND_INV.0
                 // SAFETY: a success, and the queue pair that it names was just looked up.
                 && let Some(polled) = unsafe { self.succeed(entry, op_own) }
             {
                 return Some(polled);
             }
-            match self.odd(opcode, entry, known) {
+            match of_tags.unwrap_or_else(|| self.odd(opcode, entry, known)) {
                 Odd::Failed(Taken { wr_id, frame, .. }) => {
                     // SAFETY: as in `succeed`.
                     let view = unsafe { Cqe::new(entry, op_own) };

@@ -10,7 +10,8 @@ use uverbs_core::provider::CqOps;
 use uverbs_core::queues::srq::SrqShared;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 
-use super::{Cq, OP_OWN_OFFSET};
+use super::{Cq, OP_OWN_OFFSET, tags};
+use crate::cqe::Entry;
 
 impl Cq {
     /// Drops the entries of a queue pair, and closes the gaps: older entries move towards the
@@ -35,7 +36,7 @@ impl Cq {
             if entry.uidx() == uidx {
                 freed += 1;
                 if let Some(srq) = srq
-                    && entry.is_receive()
+                    && takes_receive(entry)
                 {
                     // SAFETY: the device completed it, says the entry.
                     drop(unsafe { srq.take(entry.wqe_counter().into()) });
@@ -72,5 +73,13 @@ impl Cq {
         let op_own = unsafe { device_memory::load_owner(at) };
         // SAFETY: as above.
         unsafe { device_memory::store_owner(at, op_own & !MLX5_CQE_OWNER_MASK | owner) };
+    }
+}
+
+/// Whether an entry is of a receive: of a queue that matches tags most are of something else.
+fn takes_receive(entry: Entry) -> bool {
+    match tags::is_of_tags(entry, entry.opcode()) {
+        true => tags::is_of_receive(entry),
+        false => entry.is_receive(),
     }
 }

@@ -275,6 +275,7 @@ impl SharedSide {
             srqn: 0x99,
             shared: Arc::clone(&shared),
             memory: Arc::new((Arc::clone(&ring), Arc::clone(&record))),
+            tags: None,
         };
         // SAFETY: aligned to 64 bytes, as long as `entries`, kept by `memory`; the first poster.
         let srq = unsafe { Srq::new(parts) };

@@ -121,6 +121,7 @@ impl Firmware {
         let tags = TagSrq {
             cq: Cqn(xrqc::CQN.get32(context)),
             user_index: xrqc::USER_INDEX.get32(context),
+            cqe_version: 1,
             log_tags: tags_context::LOG_MATCHING_LIST_SZ.get(tags) as u8,
             rendezvous: xrqc::OFFLOAD.get(context) == RENDEZVOUS,
         };

@@ -262,8 +262,10 @@ pub struct SrqContext {
 pub struct TagSrq {
     /// CQN for what lands here, and for changes of the list.
     pub cq: Cqn,
-    /// Written to `srqn_uidx` of each CQE.
+    /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
     pub user_index: u32,
+    /// 0 or 1.
+    pub cqe_version: u8,
     /// Log2 of the list's places, one of which stays free
     /// (tag_matching_topology_context.log_matching_list_sz).
     pub log_tags: u8,

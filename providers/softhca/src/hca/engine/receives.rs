@@ -42,7 +42,8 @@ pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
         Source::Own => Landing { uidx: if v1 { user_index } else { 0 }, ..mine },
         Source::Shared(srqn) => match common.srqs.get(srqn).map(|srq| &srq.ctx) {
             Ok(SrqContext { pd, tags: Some(tags), .. }) => {
-                Landing { pd: *pd, cqn: tags.cq, uidx: tags.user_index & 0x00ff_ffff }
+                let uidx = if tags.cqe_version == 1 { tags.user_index } else { srqn.0 };
+                Landing { pd: *pd, cqn: tags.cq, uidx: uidx & 0x00ff_ffff }
             }
             Ok(srq) => match srq.xrc {
                 Some(xrc) => {

@@ -43,7 +43,8 @@ struct Scene {
 type Told = (u8, TmAppOp, u16, u32, u64);
 
 fn tags(cq: &TestCq, log_tags: u8) -> TagSrq {
-    TagSrq { cq: cq.cqn, user_index: USER_INDEX, log_tags, rendezvous: true }
+    let cq = cq.cqn;
+    TagSrq { cq, user_index: USER_INDEX, cqe_version: 1, log_tags, rendezvous: true }
 }
 
 impl Scene {

@@ -11,7 +11,7 @@ use uverbs_kernel_abi::device::{
     IB_UVERBS_DEVICE_XRC, IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING,
     IB_UVERBS_RAW_PACKET_CAP_IP_CSUM, ib_uverbs_cq_moderation_caps, ib_uverbs_ex_query_device,
     ib_uverbs_ex_query_device_resp, ib_uverbs_odp_caps, ib_uverbs_odp_caps_per_transport_caps,
-    ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_rss_caps,
+    ib_uverbs_query_device, ib_uverbs_query_device_resp, ib_uverbs_rss_caps, ib_uverbs_tm_caps,
 };
 use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE,
@@ -46,6 +46,7 @@ use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::Context;
 use crate::kernel::verbs::rss::TOLD_FIELDS;
+use crate::kernel::verbs::srq::log_max_tags;
 
 /// DEVICE.GET_CONTEXT.
 pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -247,6 +248,7 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
         timestamp_mask: TIMESTAMP_MASK,
         hca_core_clock: CLOCK_KHZ,
         max_dm_size: DEVICE_MEMORY_LEN,
+        tm_caps: tag_caps(call.device),
         rss_caps: match ethernet {
             true => ib_uverbs_rss_caps {
                 supported_qpts: 1 << IB_UVERBS_QPT_RAW_PACKET,
@@ -276,6 +278,22 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
 
 /// `IB_DEVICE_FLUSH_GLOBAL` and `IB_DEVICE_ATOMIC_WRITE` (Linux 6.2, `ib_verbs.h`).
 const PLACEMENT: u64 = 1 << 38 | 1 << 40;
+
+/// Tag matching as `mlx5_ib_query_device` tells of it: lists of one scatter entry a tag, and the
+/// device fetches what a rendezvous names (`IB_TM_CAP_RNDV_RC`).
+fn tag_caps(device: &Device) -> ib_uverbs_tm_caps {
+    match log_max_tags(device) {
+        0 => ib_uverbs_tm_caps::default(),
+        log_tags => ib_uverbs_tm_caps {
+            max_rndv_hdr_size: 64,
+            max_num_tags: (1 << log_tags) - 1,
+            flags: 1,
+            max_ops: 1 << device.hca.config().log_max_wqebbs,
+            max_sge: 1,
+            reserved: 0,
+        },
+    }
+}
 
 /// `copy_query_dev_fields` of what `mlx5_ib_query_device` fills in.
 fn attributes(device: &Device) -> ib_uverbs_query_device_resp {

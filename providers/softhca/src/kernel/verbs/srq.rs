@@ -7,7 +7,8 @@ use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{mlx5_ib_create_srq, mlx5_ib_create_srq_resp};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_EVENT_FD,
-    UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_LIMIT, UVERBS_ATTR_CREATE_SRQ_MAX_SGE,
+    UVERBS_ATTR_CREATE_SRQ_HANDLE, UVERBS_ATTR_CREATE_SRQ_LIMIT,
+    UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, UVERBS_ATTR_CREATE_SRQ_MAX_SGE,
     UVERBS_ATTR_CREATE_SRQ_MAX_WR, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE,
     UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR,
     UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, UVERBS_ATTR_CREATE_SRQ_TYPE,
@@ -23,9 +24,9 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_MODIFY_SRQ, IB_USER_VERBS_CMD_Q
 use zerocopy::IntoBytes;
 
 use crate::board::profile::MAX_RQ_DESC;
-use crate::hca::{Region, SrqContext, XrcSrq};
+use crate::hca::{Region, SrqContext, TagSrq, XrcSrq};
 use crate::kernel::call::{Call, Write, zero_extended};
-use crate::kernel::state::device::errno;
+use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Object, Srq};
 use crate::kernel::verbs::qp_request::fits;
 
@@ -40,7 +41,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     // Read, and of no effect: mlx5_ib arms a limit when it is set later only.
     let _limit: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_LIMIT)?;
     let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE)?;
-    let xrc = xrc(call)?;
+    let kind = kind(call)?;
     let handle = call.object(UVERBS_ATTR_CREATE_SRQ_HANDLE).ok_or(Errno::ENOENT)?;
     let event_file = call.object(UVERBS_ATTR_CREATE_SRQ_EVENT_FD);
 
@@ -51,9 +52,12 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let entries = (max_wr + 1).next_power_of_two();
     let stride = ((max_sge + 1) * SEGMENT).next_power_of_two().max(2 * SEGMENT);
-    let request = driver_request(call, xrc.is_some())?;
+    let request = driver_request(call, !matches!(kind, Kind::Basic))?;
     let len = u64::from(entries) * u64::from(stride);
     let pinned = call.device.pin_queue(request.buf_addr, len, request.db_addr)?;
+    let (user_index, cqe_version) = (request.uidx, cqe_version(call));
+    let cq = |handle| call.file.objects.cq(handle).map(|cq| cq.cqn);
+    let log_tags = log_tags(call.device, &kind).inspect_err(|_| call.device.unpin(pinned))?;
     let context = SrqContext {
         pd: call.file.objects.pd(pd)?.pdn,
         region: Region::Flat { addr: request.buf_addr, len },
@@ -61,27 +65,35 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         stride_shift: stride.trailing_zeros() as u8,
         doorbell_record: request.db_addr,
         limit: 0,
-        xrc: match xrc {
-            None => None,
-            Some((xrcd, cq)) => Some(XrcSrq {
-                xrcd: call.file.objects.xrcd(xrcd)?.number,
-                cq: call.file.objects.cq(cq)?.cqn,
-                user_index: request.uidx,
-                cqe_version: call.file.context.as_ref().map_or(0, |of| of.cqe_version),
-            }),
+        xrc: match kind {
+            Kind::Xrc { xrcd, cq: to } => {
+                let xrcd = call.file.objects.xrcd(xrcd)?.number;
+                Some(XrcSrq { xrcd, cq: cq(to)?, user_index, cqe_version })
+            }
+            _ => None,
         },
-        tags: None,
+        tags: match kind {
+            Kind::Tags { cq: to, .. } => {
+                let cq = cq(to)?;
+                Some(TagSrq { cq, user_index, cqe_version, log_tags, rendezvous: true })
+            }
+            _ => None,
+        },
     };
     let created = call.device.hca.create_srq(context).map_err(errno);
     let srqn = created.inspect_err(|_| call.device.unpin(pinned))?;
 
-    let held: Vec<_> = [pd].into_iter().chain(xrc.into_iter().flat_map(<[u32; 2]>::from)).collect();
+    let held: Vec<_> = match kind {
+        Kind::Basic => vec![pd],
+        Kind::Xrc { xrcd, cq } => vec![pd, xrcd, cq],
+        Kind::Tags { cq, .. } => vec![pd, cq],
+    };
     held.iter().for_each(|handle| call.file.objects.hold(*handle));
     call.device.srq_owners.insert(srqn, (call.file.id, handle));
     let srq = Srq {
         srqn,
         held,
-        is_xrc: xrc.is_some(),
+        is_xrc: matches!(kind, Kind::Xrc { .. }),
         user_handle,
         async_file: call.file.events.async_file(event_file),
         async_events: 0,
@@ -94,35 +106,62 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.driver_output(response.as_bytes())?;
     call.output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, &(entries - 1))?;
     call.output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &max_sge)?;
-    match xrc {
-        Some(_) => call.output(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, &srqn.0),
-        None => Ok(()),
+    match kind {
+        Kind::Xrc { .. } => call.output(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, &srqn.0),
+        _ => Ok(()),
     }
 }
 
-/// Domain and completion queue of a queue for XRC; nothing of a plain one. Matching tags is a
-/// capability that this device lacks.
-fn xrc(call: &Call<'_>) -> Result<Option<(u32, u32)>, Errno> {
+/// What it is for, with the objects that this takes by their handles.
+enum Kind {
+    Basic,
+    Xrc { xrcd: u32, cq: u32 },
+    Tags { cq: u32, max_tags: u32 },
+}
+
+fn kind(call: &Call<'_>) -> Result<Kind, Errno> {
     let kind = call.constant(UVERBS_ATTR_CREATE_SRQ_TYPE, u64::from(u32::MAX))?;
     let kind = u32::try_from(kind).map_err(|_| Errno::EINVAL)?;
     let object = |attr| call.object(attr).ok_or(Errno::ENOENT);
     match kind {
-        IB_UVERBS_SRQT_BASIC => Ok(None),
+        IB_UVERBS_SRQT_BASIC => Ok(Kind::Basic),
         IB_UVERBS_SRQT_XRC => {
             let cq = object(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE)?;
-            Ok(Some((object(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE)?, cq)))
+            Ok(Kind::Xrc { xrcd: object(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE)?, cq })
         }
         IB_UVERBS_SRQT_TM => {
-            object(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE)?;
-            Err(Errno::EINVAL)
+            let cq = object(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE)?;
+            let max_tags = call.input(UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS)?;
+            Ok(Kind::Tags { cq, max_tags })
         }
         _ => Err(Errno::EINVAL),
     }
 }
 
+/// Log2 of the places of a list for so many tags (`mlx5_ib_create_srq`, whose `ilog2` of 0 is -1).
+fn log_tags(device: &Device, kind: &Kind) -> Result<u8, Errno> {
+    let Kind::Tags { max_tags, .. } = kind else { return Ok(0) };
+    let log = max_tags.checked_ilog2().map_or(0, |log| log as u8 + 1);
+    if log > log_max_tags(device) { Err(Errno::EINVAL) } else { Ok(log) }
+}
+
+/// Log2 of the places that a list may have. libmlx5 has no use for one on Ethernet, and the device
+/// as a PCI device says that there are none (`firmware/caps.rs`).
+pub(super) fn log_max_tags(device: &Device) -> u8 {
+    match device.profile.is_ethernet() {
+        true => 0,
+        false => device.hca.config().log_max_tags,
+    }
+}
+
+/// Whether completions carry user indexes.
+fn cqe_version(call: &Call<'_>) -> u8 {
+    call.file.context.as_ref().map_or(0, |context| context.cqe_version)
+}
+
 /// `create_srq_user`. The user index is looked at where completions carry it
 /// (`get_srq_user_index`).
-fn driver_request(call: &Call<'_>, is_xrc: bool) -> Result<mlx5_ib_create_srq, Errno> {
+fn driver_request(call: &Call<'_>, completes: bool) -> Result<mlx5_ib_create_srq, Errno> {
     let bytes = call.driver_input()?;
     if let Some(tail) = bytes.get(size_of::<mlx5_ib_create_srq>()..)
         && tail.iter().any(|byte| *byte != 0)
@@ -133,14 +172,14 @@ fn driver_request(call: &Call<'_>, is_xrc: bool) -> Result<mlx5_ib_create_srq, E
     if (request.reserved0, request.reserved1) != (0, 0) {
         return Err(Errno::EINVAL);
     }
-    let cqe_version = call.file.context.as_ref().map_or(0, |context| context.cqe_version);
+    let cqe_version = cqe_version(call);
     // Without an index in completions one may be left out, and with one it may not.
     let is_given = bytes.len() >= offset_of!(mlx5_ib_create_srq, uidx) + size_of::<u32>();
     let is_right = match (is_given, cqe_version) {
         (false, version) => version == 0,
         (true, version) => fits(request.uidx, version),
     };
-    match is_xrc && !is_right {
+    match completes && !is_right {
         true => Err(Errno::EINVAL),
         false => Ok(request),
     }

@@ -1,0 +1,132 @@
+//! Completions of queues that match tags: of messages, and of changes of the list (rdma-core
+//! `cq.c:handle_tag_matching`).
+//!
+//! # Safety
+//!
+//! An entry names the place of its tag, or the receive of its message; that it is of one which is
+//! under way is what the tables look at before they give anything out.
+#![allow(unsafe_code, reason = "takes places and slots that an entry names")]
+
+use uverbs_core::provider::Polled;
+use uverbs_core::queues::slots::Taken;
+use uverbs_core::queues::srq::SrqShared;
+use uverbs_core::queues::tag_table::TagTable;
+use uverbs_mlx5_prm::cqe::CqeOpcode;
+use uverbs_mlx5_prm::tag::{MLX5_CQE_APP_TAG_MATCHING, TmAppOp};
+
+use super::{Cq, Odd};
+use crate::cqe::{Cqe, Entry};
+
+/// What an entry of such a queue gave.
+struct Told {
+    taken: Taken,
+    wants_sync: bool,
+}
+
+impl From<Taken> for Told {
+    fn from(taken: Taken) -> Self {
+        Self { taken, wants_sync: false }
+    }
+}
+
+/// Whether an entry tells of tags. Those of failures have other fields there.
+pub(super) fn is_of_tags(entry: Entry, opcode: CqeOpcode) -> bool {
+    let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
+    !failed && entry.app() == MLX5_CQE_APP_TAG_MATCHING
+}
+
+/// Whether an entry that tells of tags is of a receive: its message found none.
+pub(super) fn is_of_receive(entry: Entry) -> bool {
+    matches!(entry.app_op(), TmAppOp::UNEXPECTED | TmAppOp::NO_TAG)
+}
+
+impl Cq {
+    /// Takes what the next entry tells of tags; `None` if it is of something else.
+    ///
+    /// # Safety
+    ///
+    /// The entry is the program's, and the queue that it names is in the second table.
+    #[inline(never)]
+    pub(super) unsafe fn next_of_tags<'a>(
+        &mut self,
+        entry: Entry,
+        op_own: u8,
+        opcode: CqeOpcode,
+    ) -> Option<Result<Polled<Cqe<'a>>, Odd>> {
+        if !is_of_tags(entry, opcode) {
+            return None;
+        }
+        let (tags, srq) = self.tags_of(entry)?;
+        // SAFETY: the caller's promise; this is the only poller.
+        let told = unsafe { take(tags, srq, entry) };
+        self.step();
+        let Some(Told { taken: Taken { wr_id, mut frame, .. }, wants_sync }) = told else {
+            self.strays = self.strays.saturating_add(1);
+            return Some(Err(Odd::Stray));
+        };
+        if entry.app_op() != TmAppOp::REMOVE
+            && let Some(frame) = &mut frame
+        {
+            frame.arrived(entry.byte_count());
+        }
+        // SAFETY: as in `succeed`.
+        let view = unsafe { Cqe::of_tags(entry, op_own, wants_sync) };
+        Some(Ok(Polled { view, wr_id, frame }))
+    }
+}
+
+/// # Safety
+///
+/// The entry is the program's, and of this queue; the caller is the only poller.
+unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
+    let place = u32::from(entry.app_info());
+    match entry.app_op() {
+        TmAppOp::CONSUMED | TmAppOp::CONSUMED_SW_RDNV => {
+            let wr_id = tags.expected(place)?;
+            Some(Taken { wr_id, end: place, frame: None }.into())
+        }
+        TmAppOp::CONSUMED_MSG
+        | TmAppOp::CONSUMED_MSG_SW_RDNV
+        | TmAppOp::EXPECTED
+        | TmAppOp::MSG_COMPLETION_CANCELED => {
+            // SAFETY: the device is done with the place, says the entry.
+            Some(unsafe { tags.take(place) }?.into())
+        }
+        // SAFETY: the caller's promise.
+        TmAppOp::APPEND | TmAppOp::REMOVE | TmAppOp::NOOP => unsafe { change(tags, entry) },
+        TmAppOp::UNEXPECTED => {
+            // SAFETY: the device completed the receive, says the entry.
+            let taken = unsafe { srq.take(entry.wqe_counter().into()) }?;
+            Some(Told { taken, wants_sync: tags.unexpected() })
+        }
+        // SAFETY: as above.
+        TmAppOp::NO_TAG => Some(unsafe { srq.take(entry.wqe_counter().into()) }?.into()),
+        _ => None,
+    }
+}
+
+/// A change of the list completed. They do so in turn.
+///
+/// # Safety
+///
+/// As for [`take`].
+unsafe fn change(tags: &TagTable, entry: Entry) -> Option<Told> {
+    let commands = tags.commands()?;
+    // SAFETY: the caller's promise.
+    let changed = unsafe { tags.next_change() }?;
+    // SAFETY: the device completed it, says the entry.
+    let Taken { wr_id, end, .. } = unsafe { commands.send.take_ahead(changed.at as u16) }?;
+    // SAFETY: and it was just taken.
+    unsafe { commands.send.retire(end) };
+    let mut told = Told::from(Taken { wr_id, end, frame: None });
+    let Some(place) = changed.place else { return Some(told) };
+    // Before the place is free, and has another tag.
+    told.wants_sync = !tags.is_in_step(place, entry.tag_count());
+    if entry.app_op() == TmAppOp::REMOVE && entry.tag_was_changed() {
+        // SAFETY: the device took it out, says the entry.
+        told.taken.frame = unsafe { tags.removed(place) }.and_then(|taken| taken.frame);
+    } else {
+        tags.changed(place);
+    }
+    Some(told)
+}

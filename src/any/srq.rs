@@ -1,0 +1,47 @@
+//! The part of `any!` that posts to shared receive queues: it is used there, and its names are those
+//! of that file.
+
+/// Writes [`SrqOps`](uverbs_core::provider::SrqOps) of `AnySrq` for all providers.
+macro_rules! forward {
+    ($($variant:ident = $provider:ty),+) => {
+        // SAFETY: passes everything on to the one provider that the object is of.
+        unsafe impl SrqOps for AnySrq {
+            fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
+                match self { $(Self::$variant(srq) => srq.set_limit(core, limit),)+ }
+            }
+
+            fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error> {
+                match self { $(Self::$variant(srq) => srq.resize(core, max_wr),)+ }
+            }
+
+            fn begin_tags(&mut self) {
+                match self { $(Self::$variant(srq) => srq.begin_tags(),)+ }
+            }
+
+            unsafe fn change_tags(
+                &mut self,
+                wr: TagWr,
+                op: &TagOp,
+            ) -> Result<TagHandle, PostError> {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(srq) => unsafe { srq.change_tags(wr, op) },)+ }
+            }
+
+            unsafe fn own_tag(&mut self, tag: TagHandle, held: Held) {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(srq) => unsafe { srq.own_tag(tag, held) },)+ }
+            }
+
+            unsafe fn ring_tags(&mut self) {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(srq) => unsafe { srq.ring_tags() },)+ }
+            }
+
+            fn close_tags(&mut self) -> Result<(), Error> {
+                match self { $(Self::$variant(srq) => srq.close_tags(),)+ }
+            }
+        }
+    };
+}
+
+pub(super) use forward;

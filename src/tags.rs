@@ -1,0 +1,143 @@
+//! Shared receive queues that match tags: changes of their list.
+//!
+//! # Safety
+//!
+//! As in `recv_batch.rs`: safe changes move a frame in, raw ones hand on the caller's promise.
+#![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has a raw post of its own")]
+
+use uverbs_core::memory::post::{MOST_PIECES, Room};
+use uverbs_core::provider::{Provider as Contract, SrqOps};
+use uverbs_core::queues::tag_work::{Tag, TagHandle, TagOp, TagWr};
+use uverbs_core::queues::work::{PostError, Sge};
+
+use crate::provider::Provider;
+use crate::recv_batch::Receives;
+use crate::{Any, Rejected};
+
+/// Changes of the list of a [queue that matches tags](crate::ForTags): written, but not published.
+/// Dropped or forgotten, they are as if never written; their frames go back to their slabs when the
+/// next batch begins.
+///
+/// ```no_run
+/// use uverbs::{ForTags, Frame, SharedReceiveQueue, Tag, TagWr};
+/// # fn f(srq: &mut SharedReceiveQueue<uverbs::Any, ForTags>, one: Frame, two: Frame)
+/// # -> Result<(), uverbs::Error> {
+/// let mut batch = srq.tag_batch();
+/// batch.add(TagWr::new(1).unsignaled(), 7, 10, one)?;
+/// let low = batch.add(2, Tag::masked(8, 0xff), 11, two)?; // its completion tells of both
+/// batch.ring();
+/// srq.remove_tag(3, low)?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is changed until `ring`"]
+pub struct TagBatch<'q, P: Provider = Any> {
+    receives: &'q mut Receives<<P as Contract>::Srq>,
+}
+
+impl<'q, P: Provider> TagBatch<'q, P> {
+    pub(crate) fn new(receives: &'q mut Receives<<P as Contract>::Srq>) -> Self {
+        receives.queue.begin_tags();
+        Self { receives }
+    }
+
+    /// Adds a tag at the end of the list: the first message that matches it, and no tag before it,
+    /// goes to `into`, without its header. The message's completion has the number `recv_id`, and
+    /// gives back a [`Frame`](crate::Frame).
+    ///
+    /// While the device doesn't know that the program has dealt with all messages that found no tag
+    /// ([`TagWr::dealt_with`]), new tags match nothing: such a message may be for one of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Rejected`] with what was to be posted: [`PostError::TagsFull`] of as many tags as the
+    /// queue was made for; [`PostError::Full`] of as many changes; [`PostError::State`] after a
+    /// [`destroy`](crate::SharedReceiveQueue::destroy) that was refused;
+    /// [`PostError::TooManySges`] for a chain of frames.
+    #[doc(alias = "IBV_WR_TAG_ADD")]
+    pub fn add<D: Room>(
+        &mut self,
+        wr: impl Into<TagWr>,
+        tag: impl Into<Tag>,
+        recv_id: u64,
+        into: D,
+    ) -> Result<TagHandle, Rejected<D>> {
+        if into.domain() != self.receives.domain() {
+            return Err(Rejected { error: PostError::ForeignBuffer, data: into });
+        }
+        if D::LIST {
+            let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
+            match into.pieces(&mut list).map(<[Sge]>::len) {
+                Ok(1) => {}
+                Ok(_) => return Err(Rejected { error: PostError::TooManySges, data: into }),
+                Err(error) => return Err(Rejected { error, data: into }),
+            }
+        }
+        // SAFETY: the memory is registered for as long as what holds it lives, and it is the
+        // device's to write as `Room` promises; what holds it moves into the place of the tag, and
+        // stays until its completion or the end of the queue.
+        match unsafe { self.add_raw(wr, tag, recv_id, into.room()) } {
+            Ok(handle) => {
+                // SAFETY: the tag was just added.
+                unsafe { self.receives.queue.own_tag(handle, into.hold()) };
+                Ok(handle)
+            }
+            Err(error) => Err(Rejected { error, data: into }),
+        }
+    }
+
+    /// The same by address and key. Raw.
+    ///
+    /// # Safety
+    ///
+    /// If the batch is rung: the memory that `into` names stays registered, and is neither read nor
+    /// written by the program, until the completion was polled that says that the message came or
+    /// won't come, or that the tag was removed; or the queue was destroyed, or the region
+    /// deregistered.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; the batch is as before.
+    pub unsafe fn add_raw(
+        &mut self,
+        wr: impl Into<TagWr>,
+        tag: impl Into<Tag>,
+        recv_id: u64,
+        into: Sge,
+    ) -> Result<TagHandle, PostError> {
+        let op = TagOp::Add { tag: tag.into(), recv_id, into };
+        // SAFETY: the caller's promise.
+        unsafe { self.receives.queue.change_tags(wr.into(), &op) }
+    }
+
+    /// Removes a tag, if no message has found it meanwhile: then the completion is
+    /// [`TagRemoved`](crate::Completed::TagRemoved), and gives the tag's frame back; else
+    /// [`TagNotFound`](crate::Status::TagNotFound). It is always signaled.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::UnknownTag`] if the completion of the tag's message was polled, or that of its
+    /// removal; [`PostError::Full`] of changes outstanding. The batch is as before.
+    #[doc(alias = "IBV_WR_TAG_DEL")]
+    pub fn remove(&mut self, wr: impl Into<TagWr>, tag: TagHandle) -> Result<(), PostError> {
+        // SAFETY: no memory is named.
+        unsafe { self.receives.queue.change_tags(wr.into(), &TagOp::Remove(tag)) }.map(drop)
+    }
+
+    /// Changes nothing: tells the device what [`TagWr::dealt_with`] says.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::Full`] of changes outstanding. The batch is as before.
+    #[doc(alias = "IBV_WR_TAG_SYNC")]
+    pub fn sync(&mut self, wr: impl Into<TagWr>) -> Result<(), PostError> {
+        // SAFETY: no memory is named.
+        unsafe { self.receives.queue.change_tags(wr.into(), &TagOp::Sync) }.map(drop)
+    }
+
+    /// Publishes the batch: one doorbell.
+    pub fn ring(self) {
+        // SAFETY: the queue lives as long as its posting side.
+        unsafe { self.receives.queue.ring_tags() };
+    }
+}

@@ -2,9 +2,10 @@
 //! sockets, and UDP sockets. `cargo bench --bench wire`, a minute
 //!
 //! Half round trips and rate of 64-byte messages, and bandwidth of RDMA WRITEs (over TCP: of bytes
-//! written) with the processor time that both processes take for a byte. Ways alternate, so that
-//! neighbours hit all of them, and the best of several rounds counts for rates, bandwidths and
-//! processor time, the median round for latencies. `--quick` takes fewer and shorter rounds.
+//! written) with the processor time that both processes take for a byte, and of RDMA READs. Ways
+//! alternate, so that neighbours hit all of them, and the best of several rounds counts for rates,
+//! bandwidths and processor time, the median round for latencies. `--quick` takes fewer and shorter
+//! rounds.
 //! `--device NAME` adds an RDMA device of the machine, both processes on it (soft-RoCE, in the
 //! guests of `cargo xtask vm`); the software HCAs leave it UDP port 4791 then. `--only WAY`
 //! measures one of `shm`, `udp`, `tcp`, `datagrams` and that device, for a profile.
@@ -28,9 +29,9 @@ pub(crate) type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>
 
 /// Bytes of a small message.
 pub(crate) const SMALL: usize = 64;
-/// Sizes of WRITEs.
+/// Sizes of WRITEs and READs.
 pub(crate) const SIZES: [usize; 3] = [4096, 65_536, 1 << 20];
-/// Bytes of the memory that is written to.
+/// Bytes of the memory that is written to and read.
 pub(crate) const MEMORY: usize = 4 << 20;
 
 /// How much of each case.
@@ -59,7 +60,9 @@ pub(crate) struct Figures {
     pub(crate) p999: f64,
     pub(crate) rate: f64,
     pub(crate) bandwidth: [f64; SIZES.len()],
-    /// Nanoseconds of processor time for a byte of the bandwidth cases, of both processes.
+    /// Of READs; 0 where there are none.
+    pub(crate) reads: [f64; SIZES.len()],
+    /// Nanoseconds of processor time for a byte that was written, of both processes.
     pub(crate) processor: f64,
 }
 
@@ -70,7 +73,7 @@ impl Figures {
         (self.p50, self.p999) = (at(500), at(999));
     }
 
-    /// Notes nanoseconds that all bandwidth cases took of processors.
+    /// Notes nanoseconds that all WRITEs took of processors.
     pub(crate) fn processor(&mut self, nanoseconds: f64, plan: &Plan) {
         self.processor = nanoseconds / (plan.bytes * SIZES.len()) as f64;
     }
@@ -88,6 +91,7 @@ impl Figures {
             p999: median(|one| one.p999),
             rate: best(&|one| one.rate),
             bandwidth: std::array::from_fn(|at| best(&|one| one.bandwidth[at])),
+            reads: std::array::from_fn(|at| best(&|one| one.reads[at])),
             processor: rounds.iter().map(|one| one.processor).fold(f64::INFINITY, f64::min),
         }
     }
@@ -186,6 +190,12 @@ fn report(ways: &[&str], figures: &[Figures], compare: bool) {
              {small:>5.2}, 64 KiB {middle:>5.2}, 1 MiB {large:>5.2} GB/s, {:>5.3} ns/byte",
             figures.p50, figures.p999, figures.rate, figures.processor
         );
+        let [small, middle, large] = figures.reads.map(|bytes| bytes / 1e9);
+        if large > 0.0 {
+            println!(
+                "{way}  READ of 4 KiB {small:>5.2}, 64 KiB {middle:>5.2}, 1 MiB {large:>5.2} GB/s"
+            );
+        }
     }
     if !compare {
         return;
@@ -204,10 +214,15 @@ fn report(ways: &[&str], figures: &[Figures], compare: bool) {
         for (size, at) in [("4k", 0), ("64k", 1), ("1m", 2)] {
             let ratio = of.bandwidth[at] / other.bandwidth[at];
             println!("ratio write_{size}_{one}_over_{name} {ratio:.2}");
+            if of.reads[at] > 0.0 && other.reads[at] > 0.0 {
+                let ratio = of.reads[at] / other.reads[at];
+                println!("ratio read_{size}_{one}_over_{name} {ratio:.2}");
+            }
         }
         println!("ratio processor_{name}_over_{one} {:.2}", other.processor / of.processor);
     }
     println!("ratio write_1m_shm_over_memcpy {:.2}", figures[0].bandwidth[2] / memcpy);
+    println!("ratio read_1m_shm_over_memcpy {:.2}", figures[0].reads[2] / memcpy);
 }
 
 /// Bytes per second that one thread copies, 1 MiB at a time, among as much memory as the WRITEs.

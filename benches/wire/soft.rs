@@ -1,5 +1,5 @@
 //! A software HCA in each process, or a device of the machine for both: SENDs for small messages,
-//! RDMA WRITEs for large ones.
+//! RDMA WRITEs and READs for large ones.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Messages under way in the rate's case, and work requests per doorbell.
 const WINDOW: usize = 64;
 const CHAIN: usize = 16;
-/// Bytes of WRITEs under way.
+/// Bytes of WRITEs, or of READs, under way.
 const UNDER_WAY: usize = MEMORY;
 
 struct Side {
@@ -84,9 +84,9 @@ impl Side {
 
 pub(crate) fn serve(device: &str, plan: &Plan) -> Fallible<()> {
     let mut side = Side::new(device)?;
-    let memory = side.pd.expose(MEMORY, AccessFlags::REMOTE_WRITE)?;
+    let access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+    let memory = side.pd.expose(MEMORY, access)?;
     let Remote { addr, rkey } = memory.remote(0);
-    let access = AccessFlags::REMOTE_WRITE;
     let here = side.qp.prepare(&Local { access, ..Local::default() })?;
     side.expect(2 * WINDOW)?;
     println!("{addr} {rkey} {here}");
@@ -103,10 +103,11 @@ pub(crate) fn serve(device: &str, plan: &Plan) -> Fallible<()> {
     // The last message is there; the client's clock stops now.
     side.send()?;
     side.sent()?;
-    // WRITEs need nobody here.
+    // WRITEs and READs need nobody here.
     let before = processor()?;
     heard()?;
     println!("{}", processor()? - before);
+    heard()?;
     Ok(())
 }
 
@@ -139,11 +140,15 @@ pub(crate) fn run(device: &str, peer: &mut Peer, plan: &Plan) -> Fallible<Figure
     figures.rate = rate(&mut side, plan.messages)?;
     let before = processor()?;
     for (bandwidth, size) in figures.bandwidth.iter_mut().zip(SIZES) {
-        *bandwidth = writes(&mut side, &first, size, plan.bytes)?;
+        *bandwidth = moved(&mut side, &first, (size, plan.bytes), true)?;
     }
     let here = processor()? - before;
-    peer.say("done")?;
+    peer.say("written")?;
     figures.processor(here + peer.hear()?.parse::<f64>()?, plan);
+    for (bandwidth, size) in figures.reads.iter_mut().zip(SIZES) {
+        *bandwidth = moved(&mut side, &first, (size, plan.bytes), false)?;
+    }
+    peer.say("done")?;
     Ok(figures)
 }
 
@@ -171,8 +176,13 @@ fn rate(side: &mut Side, messages: usize) -> Fallible<f64> {
     Ok(messages as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Bytes per second of WRITEs of one size, to one place after the other.
-fn writes(side: &mut Side, first: &Remote, size: usize, bytes: usize) -> Fallible<f64> {
+/// Bytes per second of WRITEs, or READs, of one size, to or from one place after the other.
+fn moved(
+    side: &mut Side,
+    first: &Remote,
+    (size, bytes): (usize, usize),
+    writes: bool,
+) -> Fallible<f64> {
     let depth = (UNDER_WAY / size).min(256);
     let mut free = side.frames(size, depth)?;
     for frame in &mut free {
@@ -185,7 +195,11 @@ fn writes(side: &mut Side, first: &Remote, size: usize, bytes: usize) -> Fallibl
         let mut batch = side.qp.batch();
         while let Some(frame) = free.pop_if(|_| posted < count) {
             let addr = first.addr + (posted * size % MEMORY) as u64;
-            batch.write(1, frame, Remote { addr, ..*first })?;
+            let remote = Remote { addr, ..*first };
+            match writes {
+                true => batch.write(1, frame, remote)?,
+                false => batch.read(1, frame, remote)?,
+            }
             posted += 1;
         }
         batch.ring();

@@ -59,6 +59,18 @@ impl<'a> Payload<'a> {
         }
     }
 
+    /// Whether they were lent, and what was written of them isn't all, or not what was sent. Asked
+    /// once, after they were written.
+    pub(crate) fn is_lost<E>(&self, written: Result<(), E>) -> bool {
+        match self {
+            Payload::Bytes(_) => false,
+            Payload::Loan(loan, ..) => match written {
+                Ok(()) => !loan.settle(),
+                Err(_) => loan.is_lost(),
+            },
+        }
+    }
+
     /// Copies all of them to a bus address.
     ///
     /// # Errors

@@ -291,6 +291,9 @@ impl Wire for Captured {
     fn set_waker(&mut self, waker: Waker) -> bool {
         self.inner.set_waker(waker)
     }
+    fn is_patient(&self, from: Address) -> bool {
+        self.inner.is_patient(from)
+    }
     fn mark(&self, to: Address) -> Option<u64> {
         self.inner.mark(to)
     }

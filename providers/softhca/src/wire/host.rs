@@ -152,6 +152,10 @@ impl Wire for HostWire {
         self.shared.lends(to)
     }
 
+    fn is_patient(&self, from: Address) -> bool {
+        self.shared.is_patient(from)
+    }
+
     fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
         self.shared.lend(frame, spans, packets)
     }

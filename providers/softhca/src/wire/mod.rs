@@ -196,6 +196,13 @@ pub trait Wire: Send + fmt::Debug {
         false
     }
 
+    /// Whether what the end with this address sends waits where there is no room for it here, and
+    /// so isn't lost.
+    fn is_patient(&self, from: Address) -> bool {
+        let _ = from;
+        false
+    }
+
     /// Sends a frame whose payload, of so many packets, lies in this process's memory, and stays
     /// there until it is acknowledged or what this gives is dropped.
     ///
@@ -300,6 +307,9 @@ impl<W: Wire + ?Sized> Wire for Box<W> {
     }
     fn lends(&self, to: Address) -> bool {
         (**self).lends(to)
+    }
+    fn is_patient(&self, from: Address) -> bool {
+        (**self).is_patient(from)
     }
     fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
         (**self).lend(frame, spans, packets)

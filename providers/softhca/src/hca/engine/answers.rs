@@ -2,14 +2,14 @@
 //! packet by packet.
 
 use crate::hca::context::{Access, QpState};
-use crate::hca::engine::page_faults;
 use crate::hca::engine::responder::{refuse, report};
 use crate::hca::engine::turn::Turn;
+use crate::hca::engine::{lent_answers, page_faults};
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Answer;
-use crate::wire::{EmitError, Frame, NakCode, Opcode, PacketBuilder, Syndrome};
+use crate::wire::{EmitError, Frame, NakCode, Opcode, PacketBuilder, Psn, Syndrome};
 
 /// Sends answers, up to `budget` packets. Also in ERR: a NAK must get out.
 pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
@@ -22,18 +22,16 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
             break;
         }
         turn.done = true;
+        if lent_answers::send(qp, common, answer) {
+            continue;
+        }
         match emit(qp, common, answer) {
-            Ok((bytes, rest)) => {
+            Ok((bytes, len)) => {
                 let path = &qp.attrs.path;
                 let frame =
                     Frame { src: path.src, dst: path.dst, route: path.route(), bytes, loan: None };
                 common.port.send(frame, &mut common.stats);
-                match (rest, qp.responder.answers.front_mut()) {
-                    (Some(rest), Some(front)) => *front = rest,
-                    _ => {
-                        qp.responder.answers.pop_front();
-                    }
-                }
+                qp.responder.pass(1, len);
             }
             Err(NotSent::Key(KeyFault::Absent))
                 if qp.responder.stop.is_some() && qp.state != QpState::Err =>
@@ -74,13 +72,24 @@ fn fail_answer(qp: &mut Qp, common: &mut Common, answer: Answer, not: NotSent) {
         qp.responder.answers.pop_front();
         return;
     }
-    qp.responder.answers.clear();
     let code = match not {
-        NotSent::Key(KeyFault::Dma(_) | KeyFault::Absent) | NotSent::Emit => {
-            NakCode::REMOTE_OPERATIONAL
-        }
-        NotSent::Key(_) => NakCode::REMOTE_ACCESS,
+        NotSent::Key(fault) => code(fault),
+        NotSent::Emit => NakCode::REMOTE_OPERATIONAL,
     };
+    refuse_at(qp, common, psn, code);
+}
+
+/// How an answer is refused whose memory refuses to be read.
+pub(super) fn code(fault: KeyFault) -> NakCode {
+    match fault {
+        KeyFault::Dma(_) | KeyFault::Absent => NakCode::REMOTE_OPERATIONAL,
+        _ => NakCode::REMOTE_ACCESS,
+    }
+}
+
+/// Puts a NAK in the place of the answer with that PSN, and of all behind it.
+pub(super) fn refuse_at(qp: &mut Qp, common: &mut Common, psn: Psn, code: NakCode) {
+    qp.responder.answers.clear();
     if qp.state != QpState::Err {
         report(qp, common, code);
     }
@@ -91,60 +100,64 @@ fn fail_answer(qp: &mut Qp, common: &mut Common, answer: Answer, not: NotSent) {
     }
 }
 
-/// Builds one packet of an answer; gives its bytes, and the rest of the answer.
-fn emit(
-    qp: &Qp,
-    common: &mut Common,
-    answer: Answer,
-) -> Result<(Vec<u8>, Option<Answer>), NotSent> {
+fn headers(qp: &Qp, common: &Common, opcode: Opcode, psn: Psn) -> PacketBuilder {
     let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
-    let icrc = common.port.needs_icrc();
-    let build = |opcode: Opcode, psn| {
-        let opcode = opcode.of(qp.ctx.service.transport());
-        let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn.0, psn);
-        builder.pkey(pkey.unwrap_or(0xffff)).icrc(icrc)
+    let opcode = opcode.of(qp.ctx.service.transport());
+    let builder = PacketBuilder::new(opcode, qp.attrs.dest_qpn.0, psn);
+    builder.pkey(pkey.unwrap_or(0xffff)).icrc(common.port.needs_icrc())
+}
+
+/// The headers of an answer to a READ, of a packet or a run of packets that may be its first ones
+/// and its last ones (IBTA 9.2.1).
+pub(super) fn read_headers(
+    qp: &Qp,
+    common: &Common,
+    (psn, msn): (Psn, u32),
+    (begins, ends): (bool, bool),
+) -> PacketBuilder {
+    let opcode = match (begins, ends) {
+        (true, false) => Opcode::RC_READ_RESPONSE_FIRST,
+        (false, false) => Opcode::RC_READ_RESPONSE_MIDDLE,
+        (false, true) => Opcode::RC_READ_RESPONSE_LAST,
+        (true, true) => Opcode::RC_READ_RESPONSE_ONLY,
     };
+    let builder = headers(qp, common, opcode, psn);
+    if begins || ends { builder.aeth(Syndrome::ACK, msn) } else { builder }
+}
+
+/// Builds one packet of an answer; gives its bytes, and how many are a READ's.
+fn emit(qp: &Qp, common: &mut Common, answer: Answer) -> Result<(Vec<u8>, u32), NotSent> {
     let mut bytes = common.port.spare();
-    let mut rest = None;
     match answer {
         Answer::Ack { psn, msn } => {
-            build(Opcode::RC_ACKNOWLEDGE, psn).aeth(Syndrome::ACK, msn).emit(&[], &mut bytes)?;
+            headers(qp, common, Opcode::RC_ACKNOWLEDGE, psn)
+                .aeth(Syndrome::ACK, msn)
+                .emit(&[], &mut bytes)?;
         }
         Answer::Nak { psn, syndrome, msn } => {
             common.stats.naks_sent += 1;
-            build(Opcode::RC_ACKNOWLEDGE, psn).aeth(syndrome, msn).emit(&[], &mut bytes)?;
+            headers(qp, common, Opcode::RC_ACKNOWLEDGE, psn)
+                .aeth(syndrome, msn)
+                .emit(&[], &mut bytes)?;
         }
         Answer::Atomic { psn, original, msn, .. } => {
-            let builder = build(Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
+            let builder = headers(qp, common, Opcode::RC_ATOMIC_ACKNOWLEDGE, psn);
             builder.aeth(Syndrome::ACK, msn).atomic_ack(original).emit(&[], &mut bytes)?;
         }
         Answer::Placed { psn, msn } => {
-            let builder = build(Opcode::RC_READ_RESPONSE_ONLY, psn);
+            let builder = headers(qp, common, Opcode::RC_READ_RESPONSE_ONLY, psn);
             builder.aeth(Syndrome::ACK, msn).emit(&[], &mut bytes)?;
         }
-        Answer::Read { psn, who, va, rkey, left, msn, begun, again } => {
+        Answer::Read { psn, who, va, rkey, left, msn, begun, .. } => {
             let len = left.min(qp.mtu());
-            let ends = len == left;
-            let opcode = match (begun, ends) {
-                (false, false) => Opcode::RC_READ_RESPONSE_FIRST,
-                (true, false) => Opcode::RC_READ_RESPONSE_MIDDLE,
-                (true, true) => Opcode::RC_READ_RESPONSE_LAST,
-                (false, true) => Opcode::RC_READ_RESPONSE_ONLY,
-            };
-            let mut builder = build(opcode, psn);
-            if !begun || ends {
-                builder = builder.aeth(Syndrome::ACK, msn);
-            }
+            let builder = read_headers(qp, common, (psn, msn), (!begun, len == left));
             builder.emit_with(len as usize, &mut bytes, |payload| {
                 let need = Access::REMOTE_READ;
                 let read = common.keys.read(&*common.dma, who, (rkey, va), need, payload);
                 read.map_err(NotSent::Key)
             })?;
-            if !ends {
-                let (psn, va, left) = (psn.next(), va.wrapping_add(len.into()), left - len);
-                rest = Some(Answer::Read { psn, who, va, rkey, left, msn, begun: true, again });
-            }
+            return Ok((bytes, len));
         }
     }
-    Ok((bytes, rest))
+    Ok((bytes, 0))
 }

@@ -59,7 +59,10 @@ impl Hca {
                         let loan = frame.loan.as_deref();
                         responder::receive(qp, &mut self.common, &packet, loan)
                     }
-                    false => replies::receive(qp, &mut self.common, &packet),
+                    false => {
+                        let loan = frame.loan.as_deref();
+                        replies::receive(qp, &mut self.common, &packet, loan)
+                    }
                 }
             }
             Some(_) => {
@@ -79,7 +82,10 @@ impl Hca {
         let layout = packet.layout();
         let qp = self.qps.get(&Qpn(packet.bth().dest_qp()));
         qp.is_some_and(|qp| qp.ctx.service == Service::Rc)
-            && matches!(layout.operation, Operation::Send | Operation::Write)
+            && matches!(
+                layout.operation,
+                Operation::Send | Operation::Write | Operation::ReadResponse
+            )
             && packet.payload().is_empty()
     }
 

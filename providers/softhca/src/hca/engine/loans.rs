@@ -1,23 +1,23 @@
 //! Payload that is lent instead of sent: a receiver of this host copies it out of the program's
 //! memory ([`Wire::lend`](crate::wire::Wire::lend)).
 //!
-//! What is lent is the device's until the request completes, as on any wire (IBTA 10.7.2.3): the
-//! program leaves it alone. Whatever ends a request drops its loans, and so recalls them. A key
-//! that is changed or destroyed recalls what was lent by it. What goes out a second time goes as bytes.
+//! What a request lends is the device's until the request completes, as on any wire (IBTA
+//! 10.7.2.3): the program leaves it alone. Whatever ends a request drops its loans, and so recalls
+//! them. A key that is changed or destroyed recalls what was lent by it. What goes out a second
+//! time goes as bytes.
+//!
+//! `lent_answers` lends answers to READs.
 
 use crate::hca::context::Service;
 use crate::hca::device::Hca;
-use crate::hca::engine::congestion;
 use crate::hca::engine::requests::{Place, headers};
+use crate::hca::engine::{congestion, lent_answers};
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::Entry;
 use crate::hca::state::wqe::Op;
-use crate::wire::shared::{LONGEST_LOAN, SPANS};
+use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 use crate::wire::{EmitError, Frame};
-
-/// Bytes from which on a loan is faster than copies.
-const LEAST: u32 = 8192;
 
 /// Lends what the request at the cursor sends next, one or more packets of it. False if nothing was
 /// lent.
@@ -26,13 +26,14 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     let Some(Entry::Live(request)) = qp.requester.queue.get(at) else { return false };
     let wqe = &request.wqe;
     let sends = matches!(wqe.op, Op::Send | Op::SendImm(_) | Op::SendInval(_) | Op::Write { .. });
-    if wqe.len < LEAST || !sends || qp.ctx.service != Service::Rc {
+    if wqe.len < SHORTEST_LOAN || !sends || qp.ctx.service != Service::Rc {
         return false;
     }
     let path = &qp.attrs.path;
-    let place = Place::new(qp, request, LONGEST_LOAN as u32 / qp.mtu());
+    let place = Place::new(qp, request, LONGEST_LOAN / qp.mtu());
     let (offset, len, who) = (place.offset, place.len, qp.who());
-    if len < LEAST || place.psn.is_before(qp.requester.high) || !common.port.lends(path.dst) {
+    if len < SHORTEST_LOAN || place.psn.is_before(qp.requester.high) || !common.port.lends(path.dst)
+    {
         return false;
     }
     let Some(spans) = wqe.spans(common, who, offset, len).filter(|spans| spans.len() <= SPANS)
@@ -90,16 +91,23 @@ impl Hca {
             return;
         }
         for qp in self.qps.values_mut() {
-            let who = qp.who();
-            for entry in &mut qp.requester.queue {
-                let Entry::Live(request) = entry else { continue };
-                let wqe = &request.wqe;
-                request.lent.retain(|(offset, lent)| {
-                    let len = lent.spans().iter().map(|span| span.len).sum::<u64>() as u32;
-                    let now = wqe.spans(&self.common, who, *offset, len);
-                    now.is_some_and(|spans| spans == lent.spans())
-                });
+            recall_requests(qp, &self.common);
+            if lent_answers::recall(qp, &mut self.common) {
+                self.schedule.enqueue(qp);
             }
         }
+    }
+}
+
+fn recall_requests(qp: &mut Qp, common: &Common) {
+    let who = qp.who();
+    for entry in &mut qp.requester.queue {
+        let Entry::Live(request) = entry else { continue };
+        let wqe = &request.wqe;
+        request.lent.retain(|(offset, lent)| {
+            let len = lent.spans().iter().map(|span| span.len).sum::<u64>() as u32;
+            let now = wqe.spans(common, who, *offset, len);
+            now.is_some_and(|spans| spans == lent.spans())
+        });
     }
 }

@@ -6,7 +6,7 @@
 //! | `doorbell`, `records` | UAR stores and doorbell records |
 //! | `deliver` | a packet to its queue pair |
 //! | `requester`, `requests`, `replies` | requests and their responses (IBTA vol 1, 9.7.3 to 9.7.6) |
-//! | `loans` | payload that is lent instead of sent |
+//! | `loans`, `lent_answers` | payload that is lent instead of sent |
 //! | `fetch` | send WQEs: read, decoded, checked |
 //! | `responder`, `answers` | requests are executed and answered (IBTA vol 1, 9.7.4, 9.7.5) |
 //! | `receives` | where a message finds its receive |
@@ -35,6 +35,7 @@ mod flush;
 mod frame_receive;
 mod frame_send;
 mod frames;
+mod lent_answers;
 mod loans;
 mod mads;
 mod page_faults;

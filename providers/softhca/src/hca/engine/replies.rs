@@ -5,19 +5,25 @@ use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 use crate::hca::engine::requester::{complete_front, fail, go_back, retire};
 use crate::hca::engine::{loans, page_faults};
 use crate::hca::failure::{Failure, Vendor};
+use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
 use crate::hca::state::keys::KeyFault;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::Entry;
 use crate::hca::state::wqe::Op;
 use crate::wire::timers::rnr_delay;
-use crate::wire::{NakCode, Operation, Packet, Position, Psn, Syndrome};
+use crate::wire::{Loan, NakCode, Operation, Packet, Position, Psn, Syndrome};
 
 /// Code of "retry without end" (IBTA 9.7.5.2.8).
 const RNR_FOREVER: u8 = 7;
 
 /// A response from the peer. False if it is not for this queue pair.
-pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
+pub(super) fn receive(
+    qp: &mut Qp,
+    common: &mut Common,
+    packet: &Packet<'_>,
+    loan: Option<&Loan>,
+) -> bool {
     if !qp.sends() || packet.layout().transport != qp.ctx.service.transport() {
         return false;
     }
@@ -57,18 +63,18 @@ pub(super) fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> 
         (Operation::ReadResponse | Operation::AtomicAcknowledge, _) => {
             // An answer acknowledges all before it (IBTA 9.7.5.1.2).
             if acknowledge(qp, common, psn) {
-                answer(qp, common, packet);
+                answer(qp, common, packet, loan);
             } else {
                 gap(qp, common);
             }
         }
         _ => return false,
     }
-    if qp.requester.oldest != before {
-        qp.requester.gap_at = None;
+    let oldest = qp.requester.oldest;
+    if oldest != before {
+        qp.requester.gap_at.take_if(|at| *at != oldest);
         if qp.requester.cursor_psn().is_before(qp.requester.oldest) {
             // Went back too far: less was lost.
-            let oldest = qp.requester.oldest;
             qp.requester.seek(oldest);
         }
         qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
@@ -108,7 +114,7 @@ fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
 }
 
 /// Data for the READ or atomic that `oldest` belongs to. The packet's PSN is `oldest`.
-fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
+fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, loan: Option<&Loan>) {
     while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
         complete_front(qp, common);
     }
@@ -120,8 +126,8 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     if request.wqe.op.is_placing() {
         let (operation, position) = (layout.operation, layout.position);
         let fits = (operation, position) == (Operation::ReadResponse, Position::Only);
-        return match fits && packet.payload().is_empty() {
-            true => answered(qp),
+        return match fits && packet.payload().is_empty() && loan.is_none() {
+            true => answered(qp, 1),
             false => bad_response(qp, common),
         };
     }
@@ -130,26 +136,31 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     let index = request.wqe.index;
     let done = qp.requester.oldest.diff(request.first).max(0) as u32;
     let offset = done * mtu;
+    let packets = loan.map_or(1, Loan::packets);
     let operand;
     let data = match (request.wqe.op, layout.operation, packet.atomic_ack()) {
         (Op::Read { .. }, Operation::ReadResponse, _) => {
-            let data = packet.payload();
-            let ends = done + 1 == request.part_end(done);
-            let want = request.wqe.len.saturating_sub(offset).min(mtu);
-            if data.len() != want as usize || layout.position.ends() != ends {
+            let data = loan.map_or(Payload::Bytes(packet.payload()), Payload::from);
+            let left = request.part_end(done) - done;
+            let want = request.wqe.len.saturating_sub(offset).min(packets.saturating_mul(mtu));
+            let fits = (1..=left).contains(&packets) && data.len() == want as usize;
+            if !fits || layout.position.ends() != (packets == left) {
                 return bad_response(qp, common);
             }
             data
         }
         (Op::CompareSwap { .. } | Op::FetchAdd { .. }, Operation::AtomicAcknowledge, Some(ack)) => {
             operand = ack.original.get().to_ne_bytes();
-            &operand[..]
+            Payload::Bytes(&operand)
         }
         _ => return bad_response(qp, common),
     };
     let most = common.cqs.room_for_data(qp.ctx.send_cq, qp.ctx.scatter.requester);
     // What makes no CQE has no other place than its list.
-    let in_cqe = request.wqe.signaled && request.packets == 1 && data.len() <= most;
+    let in_cqe = request.wqe.signaled
+        && request.packets == 1
+        && data.len() <= most
+        && matches!(data, Payload::Bytes(_));
     let taken = match in_cqe {
         true => request.wqe.check(common, qp.who()),
         false => request.wqe.scatter(common, qp.who(), offset.into(), data),
@@ -158,7 +169,10 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
         && taken.is_ok()
         && let Some(Entry::Live(request)) = qp.requester.queue.front_mut()
     {
-        request.answer = data.to_vec();
+        request.answer = data.bytes().to_vec();
+    }
+    if data.is_lost(taken) {
+        return ask_again(qp);
     }
     if let Err(fault) = taken {
         let absent = fault == KeyFault::Absent && waits;
@@ -168,12 +182,21 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
         let why = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, fault.vendor());
         return fail(qp, common, why);
     }
-    answered(qp);
+    answered(qp, packets);
 }
 
-fn answered(qp: &mut Qp) {
-    qp.requester.oldest = qp.requester.oldest.next();
+fn answered(qp: &mut Qp, packets: u32) {
+    qp.requester.oldest = qp.requester.oldest + packets;
     qp.requester.reset_retries(&qp.attrs);
+}
+
+/// What was lent couldn't be had: asks once more, and is answered with bytes. Nothing got lost on
+/// the way, so it costs no retry. The rest of the burst shows a gap there.
+fn ask_again(qp: &mut Qp) {
+    let oldest = qp.requester.oldest;
+    if qp.requester.gap_at.replace(oldest) != Some(oldest) {
+        qp.requester.seek(oldest);
+    }
 }
 
 fn bad_response(qp: &mut Qp, common: &mut Common) {

@@ -77,7 +77,7 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
         let Some(Entry::Live(request)) = qp.requester.queue.get(qp.requester.cursor) else {
             break; // a failure waits for its turn
         };
-        if !is_allowed(qp, request, common.config.read_window) {
+        if !is_allowed(qp, request, common) {
             break;
         }
         if request.packets == 0 {
@@ -108,14 +108,14 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
 
 /// Fence and the limits on READs and atomics, before the first packet of a request and each part of
 /// a READ.
-fn is_allowed(qp: &Qp, request: &Request, read_window: u32) -> bool {
+fn is_allowed(qp: &Qp, request: &Request, common: &Common) -> bool {
     let (fetches, packet) = (request.wqe.op.is_fetching(), qp.requester.packet);
     let has_room = || match qp.requester.fetching() {
         (0, _) => true,
         (waiting, packets) => {
             let more = request.part_end(packet) - packet;
             waiting < u32::from(qp.attrs.max_rd_atomic)
-                && packets.saturating_add(more) <= read_window
+                && packets.saturating_add(more) <= common.read_window(qp.attrs.path.dst)
         }
     };
     if packet != 0 {
@@ -147,7 +147,12 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
             (wqe, Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::NO_RD_ATOMIC))
         }
         Ok(wqe) if qp.requester.stopped.contains(&wqe.stream) => (wqe, Failure::FLUSHED),
-        Ok(wqe) => return qp.enqueue(wqe, common.config.read_window),
+        Ok(wqe) => {
+            // Of others no part is asked for.
+            let reads = matches!(wqe.op, Op::Read { .. });
+            let window = if reads { common.read_window(qp.attrs.path.dst) } else { u32::MAX };
+            return qp.enqueue(wqe, window);
+        }
         Err(BadWqe { index, opcode, stream, why }) => {
             let stopped = stream.is_some_and(|stream| qp.requester.stopped.contains(&stream));
             let why = match stopped {

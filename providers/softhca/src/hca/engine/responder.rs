@@ -322,7 +322,7 @@ fn send(
         true => Ok(()),
         false => common.keys.scatter(&*common.dma, who, &receive.list, offset, data),
     };
-    if is_lost(data, scattered) {
+    if data.is_lost(scattered) {
         match offset {
             0 => qp.responder.spare = Some(receive),
             _ => qp.responder.message = Some(Message::Send { receive, offset }),
@@ -377,17 +377,6 @@ pub(super) fn arrival(
     Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
 }
 
-/// Whether payload was lent, and what was written of it isn't all, or not what was sent.
-fn is_lost(data: Payload<'_>, written: Result<(), KeyFault>) -> bool {
-    match data {
-        Payload::Bytes(_) => false,
-        Payload::Loan(loan, ..) => match written {
-            Ok(()) => !loan.settle(),
-            Err(_) => loan.is_lost(),
-        },
-    }
-}
-
 /// The ring that a message which starts takes its receive from, if no other one left it a spare;
 /// not ready if there is neither.
 pub(super) fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
@@ -431,7 +420,7 @@ fn write(
     let to = (rkey, va.wrapping_add(offset.into()));
     let need = Access::REMOTE_WRITE;
     let written = common.keys.write(&*common.dma, who, to, need, data);
-    if is_lost(data, written) {
+    if data.is_lost(written) {
         return Err(Refusal::Lost);
     }
     written.map_err(refusal_or(Wanted::Memory {

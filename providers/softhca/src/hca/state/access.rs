@@ -81,6 +81,7 @@ impl KeyTable {
         dma: &dyn Dma,
         who: Who,
         segment: Segment,
+        need: Access,
         spans: &mut Vec<Span>,
     ) -> Option<()> {
         let mut place = |region: &Region, offset: u64, _, len: u64| match region {
@@ -92,7 +93,7 @@ impl KeyTable {
             // Pieces of a page each are too many.
             Region::Pages { .. } | Region::Void => Err(KeyFault::Range),
         };
-        self.visit(who, segment, Access::empty(), DEPTH, &mut place).ok()
+        self.visit(who, segment, need, DEPTH, &mut place).ok()
     }
 
     pub(crate) fn write<'a>(

@@ -15,6 +15,7 @@ use crate::hca::state::port::Port;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
+use crate::wire::Address;
 
 /// One field each, so that a queue pair and any of these can be borrowed at the same time.
 #[derive(Debug)]
@@ -38,4 +39,15 @@ pub(crate) struct Common {
     /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the
     /// later one.
     pub(crate) connections: u32,
+}
+
+impl Common {
+    /// Packets of READ answers that may be on their way from an end with this address.
+    pub(crate) fn read_window(&self, from: Address) -> u32 {
+        match self.config.read_window {
+            u32::MAX => u32::MAX,
+            _ if self.port.is_patient(from) => u32::MAX,
+            window => window,
+        }
+    }
 }

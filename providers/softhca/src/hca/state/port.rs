@@ -7,7 +7,7 @@ use crate::hca::counters::PortCounters;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
 use crate::wire::packet::{BTH_LEN, ICRC_LEN};
-use crate::wire::{Address, Frame, Lent, Span, Wire, WireFull};
+use crate::wire::{Address, Aeth, Frame, Lent, Opcode, Span, Wire, WireFull};
 
 /// Frames dropped when everything is reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;
@@ -132,6 +132,11 @@ impl Port {
         self.wire.lends(to)
     }
 
+    /// See [`Wire::is_patient`].
+    pub(crate) fn is_patient(&self, from: Address) -> bool {
+        self.wire.is_patient(from)
+    }
+
     /// Sends a frame whose payload, of so many packets, stays where it is. None if it can't.
     pub(crate) fn lend(
         &mut self,
@@ -142,7 +147,7 @@ impl Port {
     ) -> Option<Lent> {
         debug_assert!(self.is_ready(frame.dst));
         let len = spans.iter().map(|span| span.len).sum::<u64>();
-        let octets = self.octets_of(frame.bytes.len() as u64, frame.dst, packets.into(), len);
+        let octets = self.octets_of(&frame.bytes, frame.dst, packets.into(), len);
         let offered = self.tap.offer(&frame);
         match self.wire.lend(frame, spans, packets) {
             Ok(lent) => {
@@ -212,15 +217,18 @@ impl Port {
     /// Bytes that a frame has on a link of InfiniBand: its route headers are not in it here.
     fn octets(&self, frame: &Frame) -> u64 {
         let len = frame.loan.as_ref().map_or(0, |loan| loan.len() as u64);
-        self.octets_of(frame.bytes.len() as u64, frame.dst, frame.packets(), len)
+        self.octets_of(&frame.bytes, frame.dst, frame.packets(), len)
     }
 
-    /// The same of one with headers of so many bytes, and of the packets it stands for: all of them
-    /// have a base header and an ICRC, and the last one a pad.
-    fn octets_of(&self, headers: u64, to: Address, packets: u64, lent: u64) -> u64 {
+    /// The same of one with such headers, and of the packets it stands for: all of them have a base
+    /// header and an ICRC, and the last one a pad. Of an answer to a READ both the first and the
+    /// last have an AETH.
+    fn octets_of(&self, headers: &[u8], to: Address, packets: u64, lent: u64) -> u64 {
         let global = if to.lid == 0 { GRH } else { 0 };
-        let more = packets.saturating_sub(1) * (BTH_LEN + ICRC_LEN) as u64;
-        headers + more + lent.next_multiple_of(4) + packets * (LRH + global)
+        let answers = headers.first() == Some(&Opcode::RC_READ_RESPONSE_ONLY.0);
+        let aeth = if answers && packets > 1 { size_of::<Aeth>() as u64 } else { 0 };
+        let more = packets.saturating_sub(1) * (BTH_LEN + ICRC_LEN) as u64 + aeth;
+        headers.len() as u64 + more + lent.next_multiple_of(4) + packets * (LRH + global)
     }
 
     /// Sends an Ethernet frame to all others on the wire. Nobody waits for it.

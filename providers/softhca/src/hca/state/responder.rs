@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use crate::hca::number::Key;
 use crate::hca::state::faults::Stop;
-use crate::hca::state::keys::Who;
+use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::receive::{Receive, Source};
-use crate::wire::{Psn, Syndrome};
+use crate::wire::{Lent, Psn, Syndrome};
 
 /// A message of several packets, under way.
 #[derive(Debug)]
@@ -52,6 +52,16 @@ pub(crate) enum Answer {
     },
 }
 
+/// A part of an answer to a READ that was lent.
+#[derive(Debug)]
+pub(crate) struct LentAnswer {
+    pub(crate) psn: Psn,
+    pub(crate) who: Who,
+    /// What was asked for, by its remote key.
+    pub(crate) segment: Segment,
+    pub(crate) lent: Lent,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     /// The PSN that is due.
@@ -65,6 +75,8 @@ pub(crate) struct Responder {
     /// and messages that come again when there is a page for them.
     pub(crate) spare: Option<Receive>,
     pub(crate) answers: VecDeque<Answer>,
+    /// What answers have lent, in their order; some of it may be taken by now.
+    pub(crate) lent: VecDeque<LentAnswer>,
     /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
     pub(crate) atomics: VecDeque<(Psn, u64)>,
     pub(crate) established: bool,
@@ -114,6 +126,19 @@ impl Responder {
         self.nak_sent = true;
         let nak = Answer::Nak { psn: self.expected, syndrome, msn: self.msn };
         self.answers.push_back(nak);
+    }
+
+    /// So many packets of the first answer are sent, of a READ with so many bytes.
+    pub(crate) fn pass(&mut self, packets: u32, len: u32) {
+        match self.answers.front_mut() {
+            Some(Answer::Read { psn, va, left, begun, .. }) if len < *left => {
+                (*psn, *va) = (*psn + packets, va.wrapping_add(len.into()));
+                (*left, *begun) = (*left - len, true);
+            }
+            _ => {
+                self.answers.pop_front();
+            }
+        }
     }
 
     pub(crate) fn count_message(&mut self) {

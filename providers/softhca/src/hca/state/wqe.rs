@@ -4,6 +4,7 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 use crate::hca::context::Access;
 use crate::hca::number::{Key, Qpn};
+use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
 use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::keys::{KeyFault, Segment, Who};
@@ -170,7 +171,7 @@ impl Wqe {
                 let Piece::Memory(segment) = piece else { return None };
                 let addr = segment.addr.checked_add(skip)?;
                 let part = Segment { addr, len: run, ..*segment };
-                common.keys.spans(&*common.dma, who, part, &mut spans)?;
+                common.keys.spans(&*common.dma, who, part, Access::empty(), &mut spans)?;
             }
             skip = skip.saturating_sub(piece.len());
             left -= run;
@@ -184,8 +185,9 @@ impl Wqe {
         common: &Common,
         who: Who,
         mut offset: u64,
-        mut data: &[u8],
+        data: Payload<'_>,
     ) -> Result<(), KeyFault> {
+        let mut done = 0;
         for piece in &self.pieces {
             let Piece::Memory(segment) = piece else {
                 return Err(KeyFault::Range);
@@ -194,16 +196,14 @@ impl Wqe {
                 offset -= segment.len;
                 continue;
             }
-            let run = (segment.len - offset).min(data.len() as u64) as usize;
-            let (now, later) = data.split_at(run);
-            common.keys.scatter(&*common.dma, who, &[*segment], offset, now)?;
-            offset = 0;
-            data = later;
-            if data.is_empty() {
+            let end = done + (segment.len - offset).min((data.len() - done) as u64) as usize;
+            common.keys.scatter(&*common.dma, who, &[*segment], offset, data.part(done, end))?;
+            (offset, done) = (0, end);
+            if done == data.len() {
                 break;
             }
         }
-        if data.is_empty() { Ok(()) } else { Err(KeyFault::Range) }
+        if done == data.len() { Ok(()) } else { Err(KeyFault::Range) }
     }
 
     /// Whether an answer could be written, without writing one.

@@ -17,23 +17,23 @@ use crate::wire::shared::SharedWire;
 use crate::wire::spare::Spare;
 use crate::wire::udp::sixteen;
 use crate::wire::{
-    Address, Fabric, Frame, Lent, Opcode as Packet, PacketBuilder, Route, SharedStats, Span, Wire,
-    WireFull,
+    Address, Fabric, Frame, Lent, Opcode as Packet, PacketBuilder, Route, SharedStats, Span,
+    Transport, Wire, WireFull,
 };
 
-const SRC: u64 = 0x1003;
-const DST: u64 = 0x30_0005;
+pub(super) const SRC: u64 = 0x1003;
+pub(super) const DST: u64 = 0x30_0005;
 
 /// A shared-memory wire that a test holds on to.
 #[derive(Clone, Debug)]
-struct Held(Arc<Mutex<SharedWire>>);
+pub(super) struct Held(Arc<Mutex<SharedWire>>);
 
 impl Held {
-    fn with<T>(&self, call: impl FnOnce(&mut SharedWire) -> T) -> T {
+    pub(super) fn with<T>(&self, call: impl FnOnce(&mut SharedWire) -> T) -> T {
         call(&mut self.0.lock().unwrap())
     }
 
-    fn stats(&self) -> SharedStats {
+    pub(super) fn stats(&self) -> SharedStats {
         self.with(|wire| wire.control().stats())
     }
 }
@@ -59,6 +59,9 @@ impl Wire for Held {
     fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
         self.with(|wire| wire.lend(frame, spans, packets))
     }
+    fn is_patient(&self, from: Address) -> bool {
+        self.with(|wire| wire.is_patient(from))
+    }
     fn advance(&mut self, now: Duration) {
         self.with(|wire| {
             wire.advance(now);
@@ -67,14 +70,15 @@ impl Wire for Held {
     }
 }
 
-/// Two devices that have met, a queue pair on each, and a key over the first one's memory, as it
-/// lies.
-struct Scene {
-    rig: Rig,
-    wires: [Held; 2],
-    a: End,
-    b: End,
-    flat: Key,
+/// Two devices that have met, a queue pair on each, and a key over the memory of each, as it lies.
+pub(super) struct Scene {
+    pub(super) rig: Rig,
+    pub(super) wires: [Held; 2],
+    pub(super) a: End,
+    pub(super) b: End,
+    pub(super) flat: Key,
+    /// Of the second device.
+    pub(super) far: Key,
 }
 
 /// An address that no other test uses now, as the tests of the wire itself find one.
@@ -92,25 +96,31 @@ fn end() -> (Held, Address) {
 }
 
 impl Scene {
-    fn new(setup: &Setup) -> Scene {
+    pub(super) fn new(setup: &Setup) -> Scene {
+        Scene::with(setup, &HcaConfig::default())
+    }
+
+    pub(super) fn with(setup: &Setup, config: &HcaConfig) -> Scene {
         let fabric = Fabric::new();
         let ends = [end(), end()];
         let hosts = ends.iter().map(|(wire, address)| {
             let link = fabric.attach(&[*address]).link_control();
-            Host::on(Box::new(wire.clone()), *address, link, &HcaConfig::default())
+            Host::on(Box::new(wire.clone()), *address, link, config)
         });
         let hosts = hosts.collect();
         let mut rig = Rig { hosts, fabric, now: Duration::ZERO, padded: false };
         let (a, b) = rig.pair(setup);
-        let flat = flat(&mut rig);
-        let mut scene = Scene { rig, wires: ends.map(|(wire, _)| wire), a, b, flat };
+        let [flat, far] = [0, 1].map(|host| flat(&mut rig, host));
+        let mut scene = Scene { rig, wires: ends.map(|(wire, _)| wire), a, b, flat, far };
         // Who has met nobody yet can't know that loans are taken.
         let hello = Wr::new(Opcode::RDMA_WRITE).remote(DST, scene.rig.hosts[1].key);
         let hello = hello.seg(SRC, 8, scene.flat);
         scene.rig.post(&mut scene.a, &hello);
         scene.rig.run();
         assert_eq!(scene.rig.sent(&mut scene.a).len(), 1);
-        assert!(scene.wires[0].lends(scene.rig.hosts[1].address));
+        for at in [0, 1] {
+            assert!(scene.wires[at].lends(scene.rig.hosts[1 - at].address));
+        }
         scene
     }
 
@@ -131,38 +141,64 @@ impl Scene {
         self.rig.post(&mut self.a, &wr);
     }
 
-    /// A frame of the first device's wire, which the device itself knows nothing about.
-    fn send(&mut self, headers: &PacketBuilder, span: Span, packets: u16) -> Lent {
-        let [src, dst] = [0, 1].map(|at: usize| self.rig.hosts[at].address);
+    /// A frame of a device's wire, which the device itself knows nothing about.
+    pub(super) fn send(
+        &mut self,
+        from: usize,
+        headers: &PacketBuilder,
+        span: Span,
+        packets: u16,
+    ) -> Lent {
+        self.send_with(from, headers, &[], span, packets)
+    }
+
+    fn send_with(
+        &mut self,
+        from: usize,
+        headers: &PacketBuilder,
+        payload: &[u8],
+        span: Span,
+        packets: u16,
+    ) -> Lent {
+        let [src, dst] = [from, 1 - from].map(|at| self.rig.hosts[at].address);
         let mut bytes = Vec::new();
-        headers.emit(&[], &mut bytes).unwrap();
+        headers.emit(payload, &mut bytes).unwrap();
         let frame = Frame { src, dst, route: Route::default(), bytes, loan: None };
-        self.wires[0].lend(frame, &[span], packets).unwrap()
+        self.wires[from].lend(frame, &[span], packets).unwrap()
     }
 
     fn fill(&self, data: &[u8]) {
-        let arena = &self.rig.hosts[0].arena;
+        self.fill_of(0, data);
+    }
+
+    /// Memory of a device, as it lies.
+    pub(super) fn fill_of(&self, host: usize, data: &[u8]) {
+        let arena = &self.rig.hosts[host].arena;
         arena.write(arena.base() + SRC, data).unwrap();
     }
 
-    /// The first device alone has its turn: what it lends isn't read.
     fn lend(&mut self) {
-        let before = self.wires[0].stats().lent;
-        self.rig.hosts[0].hca.step(self.rig.now);
-        assert!(self.wires[0].stats().lent > before, "nothing was lent");
+        self.lend_of(0);
+    }
+
+    /// One device alone has its turn: what it lends isn't read.
+    pub(super) fn lend_of(&mut self, host: usize) {
+        let before = self.wires[host].stats().lent;
+        self.rig.hosts[host].hca.step(self.rig.now);
+        assert!(self.wires[host].stats().lent > before, "nothing was lent");
     }
 }
 
 /// A key over a device's memory as it lies, not page by page.
-fn flat(rig: &mut Rig) -> Key {
-    let host = &mut rig.hosts[0];
+pub(super) fn flat(rig: &mut Rig, host: usize) -> Key {
+    let host = &mut rig.hosts[host];
     let region = Region::Flat { addr: host.arena.base(), len: BUF_LEN };
     let (access, len) = (Access::all(), BUF_LEN);
     let ctx = MkeyContext { pd: PD, iova: IOVA, len, access, region, ..MkeyContext::default() };
     host.hca.create_mkey(ctx).unwrap()
 }
 
-fn setup(mtu: Mtu, retry_cnt: u8) -> Setup {
+pub(super) fn setup(mtu: Mtu, retry_cnt: u8) -> Setup {
     let mut setup = Setup::default();
     (setup.attrs.path_mtu, setup.attrs.retry_cnt) = (mtu, retry_cnt);
     setup
@@ -210,7 +246,7 @@ fn packets_are_counted_as_if_they_were_sent() {
     let mut plain = Rig::new(2);
     let (mut a, _b) = plain.pair(&Setup::default());
     let key = plain.hosts[1].key;
-    let from = flat(&mut plain);
+    let from = flat(&mut plain, 0);
     for len in [8, 10_001, 200_000] {
         let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, key).seg(SRC, len, from);
         plain.post(&mut a, &wr);
@@ -249,7 +285,7 @@ fn a_region_that_goes_takes_its_loans_along() {
 #[test]
 fn other_regions_go_without_a_trace() {
     let mut scene = Scene::new(&setup(Mtu::B1024, 0));
-    let other = flat(&mut scene.rig);
+    let other = flat(&mut scene.rig, 0);
     let data = pattern(200_000, 2);
     scene.post(Opcode::RDMA_WRITE, &data);
     scene.lend();
@@ -303,8 +339,6 @@ fn what_cannot_be_read_goes_as_bytes() {
 #[test]
 fn loans_of_any_shape_harm_nobody() {
     let mut scene = Scene::new(&Setup::default());
-    let ud = Setup { service: Service::Ud, ..Setup::default() };
-    let datagrams = scene.rig.end(1, &ud);
     let (key, attrs) = (scene.rig.hosts[1].key, Setup::default().attrs);
     let next = attrs.rq_psn.next();
     let memory = vec![5_u64; 8192];
@@ -313,40 +347,80 @@ fn loans_of_any_shape_harm_nobody() {
         let packet = PacketBuilder::new(Packet::RC_WRITE_ONLY, scene.b.qpn.0, next);
         packet.reth(IOVA + DST, key.0, len)
     };
-    let ack = PacketBuilder::new(Packet::RC_ACKNOWLEDGE, scene.b.qpn.0, next);
-    let ack = ack.aeth(crate::wire::Syndrome::ACK, 1);
-    let read = PacketBuilder::new(Packet::RC_READ_REQUEST, scene.b.qpn.0, next);
-    let read = read.reth(IOVA + DST, key.0, 9000);
     let first = PacketBuilder::new(Packet::RC_SEND_FIRST, scene.b.qpn.0, next);
-    let datagram = PacketBuilder::new(Packet::UD_SEND_ONLY, datagrams.qpn.0, next).deth(0, 2);
-    let nobody = PacketBuilder::new(Packet::RC_SEND_ONLY, 0xf_ffff, next);
-    // Builder, bytes, packets, and whether the connection ends.
+    // Builder, bytes, packets.
     let cases = [
-        (datagram, 2000, 2, false),
-        (nobody, 2000, 2, false),
-        (ack, 2000, 2, false),
-        (read, 9000, 9, false),
-        (write(9000), 9000, 1, true),
-        (write(9000), 9000, 0, true),
-        (write(9000), 9000, 9000, true),
-        (write(8999), 9000, 9, true),
-        (write(9001), 9000, 9, true),
-        (first, 1500, 2, true),
+        (write(9000), 9000, 1),
+        (write(9000), 9000, 0),
+        (write(9000), 9000, 9000),
+        (write(8999), 9000, 9),
+        (write(9001), 9000, 9),
+        (first, 1500, 2),
     ];
-    for (at, (builder, len, packets, ends)) in cases.into_iter().enumerate() {
+    for (at, (builder, len, packets)) in cases.into_iter().enumerate() {
         let mut scene = Scene::new(&Setup::default());
-        assert_eq!(scene.rig.end(1, &ud).qpn, datagrams.qpn, "the same numbers as above");
         scene.rig.hosts[1].put(DST, &[0; 9000]);
-        let lent = scene.send(&builder, Span { addr, len }, packets);
+        let lent = scene.send(0, &builder, Span { addr, len }, packets);
         scene.rig.run();
-        assert_eq!(scene.rig.state(&scene.b) == QpState::Err, ends, "case {at}");
+        assert_eq!(scene.rig.state(&scene.b), QpState::Err, "case {at}");
         assert_eq!(scene.wires[1].stats().taken, 0, "case {at}");
         assert_eq!(scene.rig.hosts[1].get(DST, 9000), [0; 9000], "case {at}");
         drop(lent);
     }
     // The honest one is taken, so it was the wrong ones that weren't.
-    let _lent = scene.send(&write(9000), Span { addr, len: 9000 }, 9);
+    let _lent = scene.send(0, &write(9000), Span { addr, len: 9000 }, 9);
     scene.rig.run();
     assert_eq!(scene.wires[1].stats().taken, 1);
     assert_eq!(scene.rig.hosts[1].get(DST, 9000).iter().filter(|byte| **byte == 5).count(), 1125);
+}
+
+/// Only some packets of a reliable connection may have their payload elsewhere. Others are dropped:
+/// without the payload that they say they have they would be other messages.
+#[test]
+fn loans_that_no_packet_has_are_dropped() {
+    let others = [Service::Ud, Service::Uc].map(|service| Setup { service, ..Setup::default() });
+    let mut scene = Scene::new(&Setup::default());
+    let [mut datagrams, mut unreliable] = others.map(|setup| scene.rig.pair(&setup).1);
+    let (key, next) = (scene.rig.hosts[1].key, Setup::default().attrs.rq_psn.next());
+    for end in [&mut scene.b, &mut datagrams, &mut unreliable] {
+        scene.rig.receive(end, &[(DST, 4096, key)]);
+    }
+    let to = |opcode, qpn: u32| PacketBuilder::new(opcode, qpn, next);
+    let (b, uc) = (scene.b.qpn.0, Packet::RC_SEND_ONLY.of(Transport::Uc));
+    let cases = [
+        (to(Packet::UD_SEND_ONLY, datagrams.qpn.0).deth(0, 2), &[][..]),
+        (PacketBuilder::new(uc, unreliable.qpn.0, Setup::default().attrs.rq_psn), &[]),
+        (to(Packet::RC_SEND_ONLY, 0xf_ffff), &[]),
+        (to(Packet::RC_ACKNOWLEDGE, b).aeth(crate::wire::Syndrome::ACK, 1), &[]),
+        (to(Packet::RC_READ_REQUEST, b).reth(IOVA + DST, key.0, 2000), &[]),
+        (to(Packet::RC_FETCH_ADD, b).atomic_eth(IOVA + DST + 3, key.0, 1, 0), &[]),
+        (to(Packet::RC_SEND_ONLY, b), b"both"),
+    ];
+    let memory = [5_u8; 2000];
+    let span = Span { addr: memory.as_ptr().expose_provenance() as u64, len: 2000 };
+    for (at, (headers, payload)) in cases.into_iter().enumerate() {
+        let before = scene.rig.hosts[1].hca.stats().clone();
+        let _lent = scene.send_with(0, &headers, payload, span, 2);
+        scene.rig.run();
+        let after = scene.rig.hosts[1].hca.stats();
+        assert_eq!(after.dropped, before.dropped + 1, "case {at}");
+        assert_eq!(after.tx_packets, before.tx_packets, "case {at} was answered");
+        for end in [&mut scene.b, &mut datagrams, &mut unreliable] {
+            assert!(scene.rig.got(end).is_empty(), "case {at} is a message");
+        }
+        assert_eq!(scene.wires[1].stats().taken, 0, "case {at}");
+    }
+    // Without loans the first two are messages.
+    for (headers, end) in [
+        (to(Packet::UD_SEND_ONLY, datagrams.qpn.0).deth(0, 2), &mut datagrams),
+        (PacketBuilder::new(uc, unreliable.qpn.0, Setup::default().attrs.rq_psn), &mut unreliable),
+    ] {
+        let [src, dst] = [0, 1].map(|at: usize| scene.rig.hosts[at].address);
+        let mut bytes = Vec::new();
+        headers.emit(b"data", &mut bytes).unwrap();
+        let frame = Frame { src, dst, route: Route::default(), bytes, loan: None };
+        scene.wires[0].transmit(frame).unwrap();
+        scene.rig.run();
+        assert_eq!(scene.rig.got(end).len(), 1);
+    }
 }

@@ -7,6 +7,7 @@ mod data;
 mod dynamic;
 mod errors;
 mod hostile;
+mod lent_answers;
 mod loans;
 mod lossy;
 mod moderation;

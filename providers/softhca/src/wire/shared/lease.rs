@@ -68,6 +68,12 @@ impl Memory {
         self.word(Memory::state(at)).load(Ordering::Acquire) == at + LENT
     }
 
+    /// Whether a loan is lent, and its record not yet dealt with.
+    pub(super) fn is_open(&self, at: u64) -> bool {
+        // Acquire as in `dealt_with`.
+        self.is_lent(at) && self.word(BEGIN).load(Ordering::Acquire) <= at
+    }
+
     pub(super) fn is_refused(&self, at: u64) -> bool {
         self.word(Memory::state(at)).load(Ordering::Acquire) == at + Move::Refuse as u64
     }

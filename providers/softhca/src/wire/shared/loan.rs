@@ -40,8 +40,10 @@ pub struct Span {
 
 /// Pieces that a payload may be in.
 pub(crate) const SPANS: usize = 8;
+/// Bytes from which on a loan is faster than copies.
+pub(crate) const SHORTEST_LOAN: u32 = 8192;
 /// Bytes that are lent at once, at most.
-pub(crate) const LONGEST_LOAN: u64 = 1 << 16;
+pub(crate) const LONGEST_LOAN: u32 = 1 << 16;
 
 /// What a lender is known by, and where it has that in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +243,16 @@ impl Lent {
         &self.spans
     }
 
+    /// Whether the other side may still take it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.memory.is_open(self.at)
+    }
+
+    /// Takes it back. False if that is too late: it was taken, or is lost anyway.
+    pub(crate) fn recall(&self) -> bool {
+        self.memory.turn(self.at, Move::Recall)
+    }
+
     /// Whether the other side couldn't read it.
     pub(crate) fn is_refused(&self) -> bool {
         self.memory.is_refused(self.at)
@@ -249,6 +261,6 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.memory.turn(self.at, Move::Recall);
+        self.recall();
     }
 }

@@ -44,7 +44,7 @@ mod stats;
 #[cfg(all(test, not(uverbs_loom)))]
 mod tests;
 
-pub(crate) use self::loan::{LONGEST_LOAN, SPANS};
+pub(crate) use self::loan::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 pub use self::loan::{Lent, Loan, Span};
 pub use self::stats::{SharedControl, SharedStats};
 
@@ -241,6 +241,14 @@ impl SharedWire {
     /// See [`Wire::lends`](super::Wire::lends).
     pub(crate) fn lends(&self, to: Address) -> bool {
         self.outgoing.get(&to.gid).is_some_and(|peer| peer.ring.is_lent_to())
+    }
+
+    /// See [`Wire::is_patient`](super::Wire::is_patient).
+    pub(crate) fn is_patient(&self, from: Address) -> bool {
+        self.incoming.iter().any(|peer| match &peer.state {
+            State::Writes { sources, .. } => sources.contains(&from.gid),
+            _ => false,
+        })
     }
 
     /// See [`Wire::lend`](super::Wire::lend).

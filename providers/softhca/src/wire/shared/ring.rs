@@ -237,7 +237,8 @@ impl Reader {
         let spans = spans.map(|span| Span { addr: word(&span[..8]), len: word(&span[8..]) });
         let spans = spans.collect::<Vec<_>>();
         let sum = spans.iter().try_fold(0, |sum: u64, span| sum.checked_add(span.len));
-        if spans.iter().any(|span| span.len == 0) || sum.is_none_or(|sum| sum > LONGEST_LOAN) {
+        if spans.iter().any(|span| span.len == 0) || sum.is_none_or(|sum| sum > LONGEST_LOAN.into())
+        {
             return Err(Broken);
         }
         Ok(Lease { at: self.begin, packets, spans })

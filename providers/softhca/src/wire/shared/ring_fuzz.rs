@@ -65,7 +65,7 @@ fn drain(reader: &mut Reader) {
             Ok(Some(record)) => {
                 assert!(record.bytes.len() <= LONGEST);
                 let spans = record.lease.into_iter().flat_map(|lease| lease.spans);
-                assert!(spans.map(|span| span.len).sum::<u64>() <= LONGEST_LOAN);
+                assert!(spans.map(|span| span.len).sum::<u64>() <= LONGEST_LOAN.into());
             }
             Ok(None) | Err(Broken) => return,
         }

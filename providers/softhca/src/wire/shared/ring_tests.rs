@@ -164,7 +164,7 @@ fn a_reader_is_woken_once() {
 /// Places that no honest side writes.
 #[test]
 fn loans_of_any_shape_end_the_ring() {
-    let good = Span { addr: 1, len: LONGEST_LOAN / 2 };
+    let good = Span { addr: 1, len: u64::from(LONGEST_LOAN) / 2 };
     let bad = |spans: &[Span]| {
         let (mut writer, mut reader) = ring();
         writer.lend(0, &Route::default(), &[1; 20], (spans, 3)).unwrap();
@@ -177,7 +177,7 @@ fn loans_of_any_shape_end_the_ring() {
         (&[good, good][..], 3, vec![1; 20])
     );
     let none = Span { addr: 1, len: 0 };
-    let long = Span { addr: 1, len: LONGEST_LOAN + 1 };
+    let long = Span { addr: 1, len: u64::from(LONGEST_LOAN) + 1 };
     let most = Span { addr: 1, len: u64::MAX };
     for spans in
         [&[none][..], &[good, none], &[long], &[good, good, Span { addr: 1, len: 1 }], &[most; 2]]

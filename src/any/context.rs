@@ -29,6 +29,11 @@ macro_rules! forward {
                 match self { $(Self::$variant(context) => context.alloc_dm(len, log_align),)+ }
             }
 
+            unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
+                // SAFETY: the caller's promise.
+                match self { $(Self::$variant(context) => unsafe { context.import_dm(handle) },)+ }
+            }
+
             fn map_clock(&self) -> Result<DeviceClock, Error> {
                 match self { $(Self::$variant(context) => context.map_clock(),)+ }
             }

@@ -245,6 +245,11 @@ unsafe impl ContextOps<Mlx5> for Context {
         Ok(unsafe { PdCore::imported(Arc::clone(&self.core), handle) })
     }
 
+    unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { dm::import(&self.core, handle) }
+    }
+
     fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
         create_cq(self, init)
     }

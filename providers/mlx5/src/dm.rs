@@ -18,8 +18,10 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX,
     MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_HANDLE,
     MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX,
-    MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, MLX5_IB_METHOD_DM_MAP_OP_ADDR,
-    MLX5_IB_MMAP_DEVICE_MEM, MLX5_IB_UAPI_DM_TYPE_MEMIC, mmap_offset,
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE,
+    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, MLX5_IB_METHOD_DM_MAP_OP_ADDR,
+    MLX5_IB_METHOD_DM_QUERY, MLX5_IB_MMAP_DEVICE_MEM, MLX5_IB_UAPI_DM_TYPE_MEMIC, mmap_offset,
 };
 use uverbs_kernel_abi::objects::UVERBS_OBJECT_DM;
 
@@ -63,6 +65,34 @@ pub(crate) fn alloc(
     let start = u64::from_ne_bytes(start) as usize % page;
     // SAFETY: just made and mapped, and nobody else has its number.
     unsafe { DmCore::new(Arc::clone(core), handle, len, start, map) }
+}
+
+/// Maps the memory that another allocated, by its handle (rdma-core `verbs.c`, `mlx5_import_dm`).
+/// Since Linux 5.14.
+///
+/// # Safety
+///
+/// As for [`DmCore::imported`].
+pub(crate) unsafe fn import(core: &Arc<ContextCore>, handle: u32) -> Result<DmCore, Error> {
+    let (mut start, mut index, mut len) = ([0; 8], [0; 2], [0; 8]);
+    let uverbs = core.uverbs();
+    let command = uverbs
+        .command(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY)
+        .handle_in(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, handle)
+        .output(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &mut start)
+        .output(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, &mut index)
+        .output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &mut len);
+    // SAFETY: a handle.
+    unsafe { command.send(&**uverbs.door(), "import_dm") }?;
+    let (page, len) = (page_size(), u64::from_ne_bytes(len) as usize);
+    let index = u16::from_ne_bytes(index).into();
+    let offset = mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index, page as u64);
+    let map = uverbs.door().mmap(len.next_multiple_of(page), offset);
+    let what = "mmap of another's device memory";
+    let map = map.map_err(|errno| Error::System { what, errno })?;
+    let start = u64::from_ne_bytes(start) as usize % page;
+    // SAFETY: just mapped; the rest is the caller's promise.
+    unsafe { DmCore::imported(Arc::clone(core), handle, len, start, map) }
 }
 
 /// Gives device memory the addresses of an operation. Since Linux 5.14.

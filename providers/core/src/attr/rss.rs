@@ -102,6 +102,17 @@ impl WqState {
             Self::Error => IB_WQS_ERR,
         }
     }
+
+    /// The state of a number of the kernel's.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            IB_WQS_RESET => Some(Self::Reset),
+            IB_WQS_RDY => Some(Self::Ready),
+            IB_WQS_ERR => Some(Self::Error),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -64,6 +64,15 @@ pub struct WqCreated {
     pub wqn: u32,
 }
 
+/// A table as the kernel made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndTableCreated {
+    /// Handle.
+    pub handle: u32,
+    /// The device's number.
+    pub number: u32,
+}
+
 /// What a queue pair over a table is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateRssQp<'a> {
@@ -169,8 +178,7 @@ impl Uverbs {
         Ok(u32::from_ne_bytes(events))
     }
 
-    /// Makes a table of the work queues with these handles, a power of two of them. Gives the
-    /// handle.
+    /// Makes a table of the work queues with these handles, a power of two of them.
     ///
     /// # Errors
     ///
@@ -180,7 +188,7 @@ impl Uverbs {
     ///
     /// The queues are the caller's: the number of one that is gone may be another's.
     #[doc(alias = "ibv_create_rwq_ind_table")]
-    pub unsafe fn create_rwq_ind_table(&self, queues: &[u32]) -> Result<u32, Error> {
+    pub unsafe fn create_rwq_ind_table(&self, queues: &[u32]) -> Result<IndTableCreated, Error> {
         let log_ind_tbl_size = queues.len().max(1).ilog2();
         let head = ib_uverbs_ex_create_rwq_ind_table { comp_mask: 0, log_ind_tbl_size };
         let mut request = [head.as_bytes(), queues.as_bytes()].concat();
@@ -191,7 +199,7 @@ impl Uverbs {
         let (verb, out) = ("create_rwq_ind_table", answer.as_mut_bytes());
         // SAFETY: the request holds numbers, which are the caller's promise.
         unsafe { self.invoke_write(verb, command, &request, out, &[], &mut []) }?;
-        Ok(answer.ind_tbl_handle)
+        Ok(IndTableCreated { handle: answer.ind_tbl_handle, number: answer.ind_tbl_num })
     }
 
     /// Ends a table.

@@ -26,6 +26,8 @@ pub struct DmCore {
     context: Arc<ContextCore>,
     handle: u32,
     freed: bool,
+    /// Dropping it frees nothing.
+    imported: bool,
     len: usize,
     /// Where it begins in the mapping.
     start: usize,
@@ -50,9 +52,37 @@ impl DmCore {
         start: usize,
         map: Pages,
     ) -> Result<Self, Error> {
+        Self::of(context, handle, (len, start, map), false)
+    }
+
+    /// Wraps the memory that another allocated and frees: dropping this does nothing.
+    ///
+    /// # Safety
+    ///
+    /// It is mapped there, and whoever allocated it keeps it for as long as this is there.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub unsafe fn imported(
+        context: Arc<ContextCore>,
+        handle: u32,
+        len: usize,
+        start: usize,
+        map: Pages,
+    ) -> Result<Self, Error> {
+        Self::of(context, handle, (len, start, map), true)
+    }
+
+    fn of(
+        context: Arc<ContextCore>,
+        handle: u32,
+        (len, start, map): (usize, usize, Pages),
+        imported: bool,
+    ) -> Result<Self, Error> {
         let fits = start.checked_add(len).is_some_and(|end| end <= map.len());
         let mapped = map.len();
-        let core = Self { context, handle, freed: false, len, start, map };
+        let core = Self { context, handle, freed: false, imported, len, start, map };
         if fits && start.is_multiple_of(WORD) {
             return Ok(core);
         }
@@ -86,14 +116,15 @@ impl DmCore {
         self.map.as_mut_ptr().wrapping_add(self.start)
     }
 
-    /// Gives it back now. Once only: a second call does nothing.
+    /// Gives it back now, also another's. Once only: a second call does nothing.
     ///
     /// # Errors
     ///
     /// The kernel's refusal, `EBUSY` while a region is over it; the memory then goes on.
     pub fn free(&mut self) -> Result<(), Error> {
         if !self.freed {
-            // SAFETY: this object's own, says `new`, and freed here for the first time.
+            // SAFETY: this object's own, says `new`, or one that its owner lets the caller use; freed
+            // here for the first time.
             unsafe { self.context.uverbs().free_dm(self.handle) }?;
             self.freed = true;
         }
@@ -158,6 +189,8 @@ impl DmCore {
 
 impl Drop for DmCore {
     fn drop(&mut self) {
-        let _ = self.free();
+        if !self.imported {
+            let _ = self.free();
+        }
     }
 }

@@ -6,10 +6,10 @@
 #![allow(unsafe_code, reason = "makes and ends kernel objects by numbers")]
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::attr::QpState;
-use crate::commands::wq::CreateRssQp;
+use crate::commands::wq::{CreateRssQp, IndTableCreated};
 use crate::error::Error;
 use crate::objects::context::{ContextCore, unique_id};
 use crate::objects::pd::PdCore;
@@ -27,11 +27,12 @@ fn foreign(verb: &'static str, what: &'static str) -> Error {
 }
 
 /// A table of work queues, which it keeps. Destroyed when the last holder is gone, queue pairs
-/// included.
+/// included, or before by [`destroy`](Self::destroy).
 pub struct IndTableCore {
     context: Arc<ContextCore>,
-    handle: u32,
+    created: IndTableCreated,
     queues: Vec<Arc<WqCore>>,
+    destroyed: Mutex<bool>,
 }
 
 impl IndTableCore {
@@ -64,14 +65,21 @@ impl IndTableCore {
         }
         let handles: Vec<u32> = queues.iter().map(|wq| wq.handle()).collect();
         // SAFETY: the queues are alive, since they are held here.
-        let handle = unsafe { context.uverbs().create_rwq_ind_table(&handles) }?;
-        Ok(Arc::new(Self { context: Arc::clone(context), handle, queues }))
+        let created = unsafe { context.uverbs().create_rwq_ind_table(&handles) }?;
+        let (context, destroyed) = (Arc::clone(context), Mutex::default());
+        Ok(Arc::new(Self { context, created, queues, destroyed }))
     }
 
     /// The kernel's handle.
     #[must_use]
     pub fn handle(&self) -> u32 {
-        self.handle
+        self.created.handle
+    }
+
+    /// The device's number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.created.number
     }
 
     /// The device it is of.
@@ -85,23 +93,46 @@ impl IndTableCore {
     pub fn queues(&self) -> &[Arc<WqCore>] {
         &self.queues
     }
+
+    /// Destroys it now. Once only: a second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, `EBUSY` while a queue pair uses it; the table then goes on.
+    ///
+    /// # Safety
+    ///
+    /// No queue pair is made over it afterwards: its number may be another's by then.
+    pub unsafe fn destroy(&self) -> Result<(), Error> {
+        let (verb, uverbs) = ("destroy_rwq_ind_table", self.context.uverbs());
+        // A forked child drops its parent's table, too: a thread that it hasn't may hold the lock.
+        if !uverbs.is_own() {
+            return Err(Error::OtherProcess { verb });
+        }
+        let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*destroyed {
+            // SAFETY: its own number, for the only time; nothing is made over it afterwards, says
+            // the caller.
+            unsafe { uverbs.destroy_rwq_ind_table(self.handle()) }?;
+            *destroyed = true;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for IndTableCore {
     fn drop(&mut self) {
-        if self.context.uverbs().is_own() {
-            // Nothing to be done about a refusal: closing the file ends it. Its queues' own
-            // destruction is then refused, too, and leaks them.
-            // SAFETY: its own number, for the only time; its queue pairs hold this.
-            let _ = unsafe { self.context.uverbs().destroy_rwq_ind_table(self.handle) };
-        }
+        // Nothing to be done about a refusal: closing the file ends it. Its queues' own destruction
+        // is then refused, too, and leaks them.
+        // SAFETY: nobody has it any more.
+        let _ = unsafe { self.destroy() };
     }
 }
 
 impl fmt::Debug for IndTableCore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IndTableCore")
-            .field("handle", &self.handle)
+            .field("handle", &self.handle())
             .field("places", &self.queues.len())
             .finish_non_exhaustive()
     }

@@ -178,17 +178,36 @@ impl WqCore {
     ///
     /// As for [`reset`](Self::reset), to RESET.
     unsafe fn change(&self, from: WqState, to: WqState) -> Result<(), Error> {
-        let mut life = self.life();
         let attr = ib_uverbs_ex_modify_wq {
             attr_mask: IB_WQ_STATE | IB_WQ_CUR_STATE,
-            wq_handle: self.parts.handle,
             wq_state: to.raw(),
             curr_wq_state: from.raw(),
             ..Default::default()
         };
+        // SAFETY: the caller's promise.
+        unsafe { self.modify_by_mask(attr) }
+    }
+
+    /// Changes what `attr.attr_mask` (`IB_WQ_*`) names; the kernel judges whether that can be. The
+    /// handle is filled in.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` for a state that can't be reached from the present one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`reset`](Self::reset), to RESET.
+    pub unsafe fn modify_by_mask(&self, attr: ib_uverbs_ex_modify_wq) -> Result<(), Error> {
+        let mut life = self.life();
+        let attr = ib_uverbs_ex_modify_wq { wq_handle: self.parts.handle, ..attr };
         // SAFETY: its own number; the driver's part is numbers; the rest is the caller's promise.
         unsafe { self.parts.pd.context().uverbs().modify_wq(&attr, self.parts.change) }?;
-        life.state = to;
+        if attr.attr_mask & IB_WQ_STATE != 0
+            && let Some(state) = WqState::from_raw(attr.wq_state)
+        {
+            life.state = state;
+        }
         Ok(())
     }
 

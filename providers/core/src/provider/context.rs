@@ -193,6 +193,21 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
         Err(Error::Unsupported { verb: "alloc_dm", what: "device memory".to_owned() })
     }
 
+    /// The device memory that another allocated, by its handle. Dropping it frees nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a driver without; the kernel's refusal: `ENOENT` or `EINVAL` for
+    /// a handle of no such memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`DmCore::imported`].
+    unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
+        let what = format!("device memory of others ({handle})");
+        Err(Error::Unsupported { verb: "import_dm", what })
+    }
+
     /// Maps the device's clock.
     ///
     /// # Errors

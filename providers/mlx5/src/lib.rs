@@ -38,6 +38,7 @@ mod doorbell;
 mod ece;
 mod flow;
 mod indirect;
+mod list;
 mod packet;
 mod pieces;
 mod raw;

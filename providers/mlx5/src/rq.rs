@@ -21,6 +21,7 @@ use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
 use zerocopy::transmute;
 
 use crate::doorbell::store_record;
+use crate::list::is_rare;
 use crate::wqe::{data_segment, measure_list, store};
 
 /// A tentative position in a receive queue.
@@ -164,6 +165,24 @@ impl Rq {
         self.limit.checked_sub(used).ok_or(PostError::Full)
     }
 
+    /// Posts one piece that isn't as most are. By value: a batch stays in registers.
+    ///
+    /// # Safety
+    ///
+    /// See [`RecvOps::post`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_rare(
+        &mut self,
+        mut at: RecvCursor,
+        wr_id: u64,
+        piece: Sge,
+    ) -> Result<(RecvCursor, u32), PostError> {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.post(&mut at, wr_id, &[piece]) }?;
+        Ok((at, slot))
+    }
+
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
@@ -216,6 +235,34 @@ unsafe impl RecvOps for Rq {
         }
         let slot = at.pi;
         at.pi = slot.wrapping_add(1);
+        // SAFETY: the slot is of a WQE that is free; this is the only poster.
+        unsafe { slots.put(slot, wr_id, at.pi) };
+        Ok(slots.place(slot))
+    }
+
+    #[inline(always)]
+    unsafe fn post_one(
+        &mut self,
+        at: &mut RecvCursor,
+        wr_id: u64,
+        piece: &Sge,
+    ) -> Result<u32, PostError> {
+        if is_rare(piece) || at.left == 0 || self.max_sge == 0 {
+            // SAFETY: the caller's promise.
+            let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
+            *at = next;
+            return Ok(slot);
+        }
+        let (slots, stride, slot) = (self.slots, self.stride(), at.pi);
+        let to = self.entry(slot);
+        // SAFETY: the WQE is free and has room for a segment.
+        unsafe { store(to, data_segment(piece)) };
+        if stride > DS_BYTES {
+            // As in `post`.
+            // SAFETY: there is room for one more, as just checked.
+            unsafe { store(to.wrapping_add(DS_BYTES), transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
+        }
+        (at.pi, at.left) = (slot.wrapping_add(1), at.left - 1);
         // SAFETY: the slot is of a WQE that is free; this is the only poster.
         unsafe { slots.put(slot, wr_id, at.pi) };
         Ok(slots.place(slot))

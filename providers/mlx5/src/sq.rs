@@ -296,7 +296,7 @@ impl Sq {
     /// The cursor is this queue's, `measure` or `measure_datagram` said `ds` of the operation and
     /// its data, and `reserve` found room for its `units`.
     #[inline(always)]
-    unsafe fn write(
+    pub(crate) unsafe fn write(
         &self,
         at: &mut SendCursor,
         wr: Wr,
@@ -390,6 +390,10 @@ unsafe impl SendOps for Sq {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
+        if let Data::List(list) = data {
+            // SAFETY: the caller's promise.
+            return unsafe { self.post_list(at, wr, op, list) };
+        }
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
         self.reserve(at, units)?;

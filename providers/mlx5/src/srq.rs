@@ -28,6 +28,7 @@ use uverbs_mlx5_prm::doorbell::MLX5_RCV_DBR;
 use zerocopy::transmute;
 
 use crate::doorbell::store_record;
+use crate::list::is_rare;
 use crate::tags::TagQueue;
 use crate::wqe::{Words, data_segment, measure_list, pair, store};
 
@@ -145,6 +146,24 @@ impl Srq {
         self.start.wrapping_add(index as usize * self.stride())
     }
 
+    /// Posts one piece that isn't as most are. By value: a batch stays in registers.
+    ///
+    /// # Safety
+    ///
+    /// See [`RecvOps::post`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_rare(
+        &mut self,
+        mut at: SrqCursor,
+        wr_id: u64,
+        piece: Sge,
+    ) -> Result<(SrqCursor, u32), PostError> {
+        // SAFETY: the caller's promise.
+        let slot = unsafe { self.post(&mut at, wr_id, &[piece]) }?;
+        Ok((at, slot))
+    }
+
     /// Takes back what a batch that was not rung has written.
     #[cold]
     #[inline(never)]
@@ -206,6 +225,40 @@ unsafe impl RecvOps for Srq {
         }
         // SAFETY: of the list's front, and not its last, since one is behind it; this is the only
         // poster.
+        unsafe { slots.put(slot, wr_id) };
+        *at = SrqCursor { head: next, count: at.count + 1 };
+        self.marked = at.count;
+        Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn post_one(
+        &mut self,
+        at: &mut SrqCursor,
+        wr_id: u64,
+        piece: &Sge,
+    ) -> Result<u32, PostError> {
+        if is_rare(piece) || self.max_sge == 0 {
+            // SAFETY: the caller's promise.
+            let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
+            *at = next;
+            return Ok(slot);
+        }
+        let (slots, stride, slot) = (self.slots, self.stride(), at.head);
+        // SAFETY: of the list's front, so a slot; `shared` lives.
+        let next = unsafe { slots.behind(slot) }.ok_or(PostError::Full)?;
+        let to = self.entry(slot);
+        // SAFETY: the WQE is free and has room for the link and a segment.
+        unsafe { store(to, link_to(next)) };
+        // SAFETY: as above.
+        unsafe { store(to.wrapping_add(DS_BYTES), data_segment(piece)) };
+        if stride > 2 * DS_BYTES {
+            let end = to.wrapping_add(2 * DS_BYTES);
+            // As in `post`.
+            // SAFETY: there is room for one more, as just checked.
+            unsafe { store(end, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
+        }
+        // SAFETY: as in `post`.
         unsafe { slots.put(slot, wr_id) };
         *at = SrqCursor { head: next, count: at.count + 1 };
         self.marked = at.count;

@@ -378,6 +378,26 @@ pub unsafe trait RecvOps: Debug + Send {
         list: &[Sge],
     ) -> Result<u32, PostError>;
 
+    /// The same with one piece, which most receives have.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_one(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr_id: u64,
+        piece: &Sge,
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(at, wr_id, std::slice::from_ref(piece)) }
+    }
+
     /// See [`SendOps::own`].
     ///
     /// # Safety

@@ -1,0 +1,108 @@
+//! Lists of pieces: those of sends are written as they are counted.
+//!
+//! # Safety
+//!
+//! As in `sq.rs`. What is written before a work request turns out to be too long lies in WQEBBs
+//! that are free.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
+use uverbs_mlx5_prm::ctrl::DS_BYTES;
+use uverbs_mlx5_prm::data::DATA_SEG_MAX;
+
+use crate::doorbell::Posted;
+use crate::sq::{SendCursor, Sq};
+use crate::wqe;
+
+/// Writes the entries of a list that have bytes. Gives how many, and how many bytes in all.
+///
+/// # Safety
+///
+/// As [`wqe::store`], for each of them.
+#[inline(always)]
+pub(crate) unsafe fn write_counted(mut at: *mut u8, list: &[Sge]) -> (u32, u64) {
+    let (mut count, mut total) = (0, 0);
+    for sge in list {
+        if sge.len != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { wqe::store(at, wqe::data_segment(sge)) };
+            at = at.wrapping_add(DS_BYTES);
+            count += 1;
+            total += u64::from(sge.len);
+        }
+    }
+    (count, total)
+}
+
+/// Whether a piece has no bytes, or more than a message may have: one comparison for both.
+#[inline(always)]
+pub(crate) fn is_rare(piece: &Sge) -> bool {
+    piece.len.wrapping_sub(1) >= DATA_SEG_MAX
+}
+
+impl Sq {
+    /// Writes a WQE with a list at the cursor. Where the longest that it can come to fits, the list
+    /// is gone through once; the rest is [`post_measured`](Self::post_measured)'s.
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::post`](uverbs_core::provider::SendOps::post).
+    #[inline(always)]
+    pub(crate) unsafe fn post_list(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        list: &[Sge],
+    ) -> Result<u32, PostError> {
+        let (ring, slots, head) = (self.ring_memory(), self.slots(), wqe::head(&op));
+        let most = (head.units as usize + list.len()).div_ceil(wqe::DS_PER_UNIT as usize);
+        let fits = list.len() <= self.room().max_sge as usize && most <= at.left as usize;
+        if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
+            // SAFETY: the caller's promise.
+            let (next, slot) = unsafe { self.post_measured(*at, wr, op, list) }?;
+            *at = next;
+            return Ok(slot);
+        }
+        let to = ring.unit(at.pi);
+        // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
+        let behind = unsafe { wqe::write_operation(to.wrapping_add(DS_BYTES), &op) };
+        // SAFETY: as above.
+        let (count, total) = unsafe { write_counted(behind, list) };
+        if total > u64::from(DATA_SEG_MAX) {
+            return Err(PostError::MessageTooLong);
+        }
+        let ds = head.units + count;
+        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        // SAFETY: as above.
+        unsafe { wqe::store(to, ctrl) };
+        let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        at.left -= units;
+        let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
+        // SAFETY: the WQEBBs are free; this is the only poster.
+        Ok(unsafe { Self::note(slots, at, wr.id, last) })
+    }
+
+    /// The same by a look at the list before. By value: a batch stays in registers.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_measured(
+        &mut self,
+        mut at: SendCursor,
+        wr: Wr,
+        op: SendOp,
+        list: &[Sge],
+    ) -> Result<(SendCursor, u32), PostError> {
+        let data = Data::List(list);
+        let ds = wqe::measure(&op, &data, self.room())?;
+        let units = wqe::units(ds, &data);
+        self.reserve(&mut at, units)?;
+        // SAFETY: the caller's promise; it was just measured, and there is room.
+        let slot = unsafe { self.write(&mut at, wr, (ds, units, 0), None, op, data) };
+        Ok((at, slot))
+    }
+}

@@ -5,8 +5,10 @@
 //! They are written where the program points.
 #![allow(unsafe_code, reason = "writes C's struct by pointer")]
 
+use std::mem::offset_of;
+
 use uverbs_core::provider::{Decoded, View};
-use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Status};
 
 use crate::sys::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_FETCH_ADD,
@@ -50,8 +52,15 @@ fn opcode(completed: Completed) -> u32 {
     }
 }
 
-/// Writes a completion with all its members, each by a store of its own: a struct that is made
-/// first and then copied waits for its parts.
+/// Two members that stand one behind the other, as they stand in memory.
+#[inline(always)]
+fn both(first: u32, second: u32) -> u64 {
+    const { assert!(cfg!(target_endian = "little")) };
+    u64::from(first) | u64::from(second) << 32
+}
+
+/// Writes a completion with all its members, by six stores: a struct that is made first and then
+/// copied waits for its parts.
 ///
 /// # Safety
 ///
@@ -64,33 +73,46 @@ pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
         // SAFETY: the caller's promise.
         Err(failure) => return unsafe { to.write(failed(is_recv, qpn, wr_id, failure)) },
     };
-    let (mut wc_flags, mut imm_data) = (0, 0);
-    if is_recv {
-        wc_flags = if sender.has_grh() { IBV_WC_GRH } else { 0 };
-        if let Some(immediate) = immediate {
-            wc_flags |= IBV_WC_WITH_IMM;
-            imm_data = immediate.to_be();
-        } else if let Some(key) = view.invalidated() {
-            wc_flags |= IBV_WC_WITH_INV;
-            imm_data = key;
-        }
+    let kind = both(0, opcode(completed));
+    if !is_recv {
+        // SAFETY: the caller's promise.
+        return unsafe { put(to, [wr_id, kind, both(0, byte_len), both(0, qpn), 0, 0]) };
     }
-    let received = if is_recv { sender } else { Sender::default() };
+    let mut wc_flags = if sender.has_grh() { IBV_WC_GRH } else { 0 };
+    let mut imm_data = 0;
+    if let Some(immediate) = immediate {
+        wc_flags |= IBV_WC_WITH_IMM;
+        imm_data = immediate.to_be();
+    } else if let Some(key) = view.invalidated() {
+        wc_flags |= IBV_WC_WITH_INV;
+        imm_data = key;
+    }
+    // The path's index and bits are 0.
+    let from = both(u32::from(sender.lid()) << 16, sender.service_level().into());
+    let sent = both(sender.qpn(), wc_flags);
     // SAFETY: the caller's promise.
-    unsafe {
-        (*to).wr_id = wr_id;
-        (*to).status = 0;
-        (*to).opcode = opcode(completed);
-        (*to).vendor_err = 0;
-        (*to).byte_len = byte_len;
-        (*to).imm_data = imm_data;
-        (*to).qp_num = qpn;
-        (*to).src_qp = received.qpn();
-        (*to).wc_flags = wc_flags;
-        (*to).pkey_index = 0;
-        (*to).slid = received.lid();
-        (*to).sl = received.service_level();
-        (*to).dlid_path_bits = 0;
+    unsafe { put(to, [wr_id, kind, both(0, byte_len), both(imm_data, qpn), sent, from]) };
+}
+
+/// Stores a completion's words.
+///
+/// # Safety
+///
+/// `to` is valid to write.
+#[inline(always)]
+unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
+    const {
+        assert!(size_of::<ibv_wc>() == 48 && align_of::<ibv_wc>() == align_of::<u64>());
+        assert!(offset_of!(ibv_wc, status) == 8 && offset_of!(ibv_wc, opcode) == 12);
+        assert!(offset_of!(ibv_wc, vendor_err) == 16 && offset_of!(ibv_wc, byte_len) == 20);
+        assert!(offset_of!(ibv_wc, imm_data) == 24 && offset_of!(ibv_wc, qp_num) == 28);
+        assert!(offset_of!(ibv_wc, src_qp) == 32 && offset_of!(ibv_wc, wc_flags) == 36);
+        assert!(offset_of!(ibv_wc, slid) == 42 && offset_of!(ibv_wc, sl) == 44);
+    }
+    let to: *mut u64 = to.cast();
+    for (at, word) in words.into_iter().enumerate() {
+        // SAFETY: within the struct, which is as long and as aligned.
+        unsafe { to.add(at).write(word) };
     }
 }
 

@@ -7,11 +7,12 @@
 
 use std::ffi::c_int;
 use std::mem::offset_of;
-use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use uverbs::provider::AnyContext;
 use uverbs_core::error::Error;
+use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::ContextOps;
 
@@ -31,6 +32,9 @@ pub(crate) struct Context {
     left: Left,
     /// Held while a channel's count of queues changes.
     channels: Mutex<()>,
+    /// What `cmd_fd` is, where that isn't the kernel's device.
+    _file: Option<OwnedFd>,
+    clock: OnceLock<DeviceClock>,
 }
 
 impl Context {
@@ -40,11 +44,36 @@ impl Context {
         table: fn(&AnyContext) -> verbs_context,
     ) -> Result<Box<Self>, Error> {
         let context = device.device().open()?;
+        // An embedded device has a descriptor to be imported by.
+        let file = match context.door().raw_fd() {
+            Some(_) => None,
+            None => context.export().ok(),
+        };
+        Self::of_open(device, context, file, table)
+    }
+
+    /// The one that another opened, by the descriptor that it was found by; `table` gives its
+    /// functions.
+    pub(crate) fn import(
+        file: OwnedFd,
+        context: uverbs::Context,
+        table: fn(&AnyContext) -> verbs_context,
+    ) -> Result<Box<Self>, Error> {
+        Self::of_open(Device::of_open(context.device()), context, Some(file), table)
+    }
+
+    fn of_open(
+        device: Arc<Device>,
+        context: uverbs::Context,
+        file: Option<OwnedFd>,
+        table: fn(&AnyContext) -> verbs_context,
+    ) -> Result<Box<Self>, Error> {
         let events = context.async_events().as_raw_fd();
         file::make_blocking(events)?;
         let mut c = table(context.provider());
         c.context.device = device.c();
-        c.context.cmd_fd = context.door().raw_fd().unwrap_or(-1);
+        let own = file.as_ref().map(AsRawFd::as_raw_fd);
+        c.context.cmd_fd = own.or_else(|| context.door().raw_fd()).unwrap_or(-1);
         c.context.async_fd = events;
         c.context.num_comp_vectors = context.provider().comp_vectors() as c_int;
         Ok(Box::new(Self {
@@ -54,6 +83,8 @@ impl Context {
             names: Names::default(),
             left: Left::default(),
             channels: Mutex::new(()),
+            _file: file,
+            clock: OnceLock::new(),
         }))
     }
 
@@ -107,6 +138,18 @@ impl Context {
 
     pub(crate) fn device(&self) -> &uverbs::Device {
         self.device.device()
+    }
+
+    /// The device's clock now.
+    pub(crate) fn ticks(&self) -> Result<u64, Error> {
+        let clock = match self.clock.get() {
+            Some(clock) => clock,
+            None => {
+                let mapped = self.ops().map_clock()?;
+                self.clock.get_or_init(|| mapped)
+            }
+        };
+        clock.ticks()
     }
 
     /// Whether the device is a thread of this process.

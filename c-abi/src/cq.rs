@@ -27,10 +27,17 @@ use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) wc: ibv_wc,
+    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`].
+    pub(crate) extras: u8,
+    pub(crate) vlan_tag: u16,
     pub(crate) timestamp: u64,
     /// Completions taken since entries were last given back to the device.
     pub(crate) unpublished: u32,
 }
+
+/// Members of a completion that are taken out of it if they were asked for.
+pub(crate) const TIMESTAMP: u8 = 1;
+pub(crate) const VLAN_TAG: u8 = 2;
 
 impl Stays for AnyCq {}
 
@@ -74,6 +81,11 @@ impl Cq {
     pub(crate) unsafe fn of<'a>(cq: *const ibv_cq) -> &'a Self {
         // SAFETY: it is the first member of one of ours.
         unsafe { &*cq.cast() }
+    }
+
+    /// Takes these members out of completions, too.
+    pub(crate) fn set_extras(&mut self, extras: u8) {
+        self.shown.get_mut().extras = extras;
     }
 
     /// Keeps the parent domain that it is made in.

@@ -13,7 +13,7 @@ use uverbs_core::Errno;
 use uverbs_core::provider::{CqOps, Polled, View};
 
 use crate::completion;
-use crate::cq::{Cq, Shown};
+use crate::cq::{Cq, Shown, TIMESTAMP, VLAN_TAG};
 use crate::poll::settle;
 use crate::sys::{ibv_cq, ibv_cq_ex};
 
@@ -39,7 +39,7 @@ pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
         read_dlid_path_bits: Some(read_dlid_path_bits),
         read_completion_ts: Some(read_completion_ts),
         read_cvlan: Some(read_cvlan),
-        read_flow_tag: None,
+        read_flow_tag: Some(read_flow_tag),
         read_tm_info: None,
         read_completion_wallclock_ns: None,
     }
@@ -89,10 +89,23 @@ unsafe fn take(cq: &Cq) -> c_int {
 #[inline(always)]
 fn next<C: CqOps>(poll: &mut C, shown: &mut Shown) -> Option<u64> {
     let Polled { view, wr_id, .. } = poll.next()?;
-    shown.timestamp = view.timestamp().unwrap_or(0);
+    if shown.extras != 0 {
+        extras(shown, &view);
+    }
     // SAFETY: a place to write.
     unsafe { completion::write(&mut shown.wc, &view, wr_id) };
     Some(wr_id)
+}
+
+/// Takes out what was asked for besides.
+#[inline(never)]
+fn extras<V: View>(shown: &mut Shown, view: &V) {
+    if shown.extras & TIMESTAMP != 0 {
+        shown.timestamp = view.timestamp().unwrap_or(0);
+    }
+    if shown.extras & VLAN_TAG != 0 {
+        shown.vlan_tag = view.packet().vlan_tag.unwrap_or(0);
+    }
 }
 
 /// # Safety
@@ -170,9 +183,7 @@ read! {
     read_sl: u8 = |shown| shown.wc.sl;
     read_dlid_path_bits: u8 = |shown| shown.wc.dlid_path_bits;
     read_completion_ts: u64 = |shown| shown.timestamp;
-}
-
-/// No queue that this library makes has the device take VLAN tags out of packets.
-unsafe extern "C" fn read_cvlan(_: *mut ibv_cq_ex) -> u16 {
-    0
+    read_cvlan: u16 = |shown| shown.vlan_tag;
+    // In a packet's completion it stands where others have the queue pair's number.
+    read_flow_tag: u32 = |shown| shown.wc.qp_num;
 }

@@ -85,6 +85,17 @@ impl Device {
         unsafe { Arc::from_raw(device) }
     }
 
+    /// The one of an open device; also of one that isn't shown.
+    pub(crate) fn of_open(device: &uverbs::Device) -> Arc<Self> {
+        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = seen.iter().find(|known| known.device.record() == device.record()).cloned();
+        known.unwrap_or_else(|| {
+            let new = Arc::new(Self::new(device.clone()));
+            seen.push(Arc::clone(&new));
+            new
+        })
+    }
+
     pub(crate) fn c(self: &Arc<Self>) -> *mut ibv_device {
         Arc::as_ptr(self).cast_mut().cast()
     }

@@ -45,17 +45,33 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     if attr.comp_mask != 0 {
         return null(Errno::EINVAL);
     }
-    let made = of.ops().alloc_dm(attr.length, attr.log_align_req).map(|core| {
-        let c = ibv_dm {
-            context,
-            memcpy_to_dm: Some(copy_to),
-            memcpy_from_dm: Some(copy_from),
-            comp_mask: 0,
-            handle: core.handle(),
-        };
-        Box::new(Dm { c, core })
-    });
-    kept(of.left(), Kind::Memory, made).cast()
+    let made = of.ops().alloc_dm(attr.length, attr.log_align_req);
+    kept(of.left(), Kind::Memory, made.map(|core| whole(context, core))).cast()
+}
+
+fn whole(context: *mut ibv_context, core: DmCore) -> Box<Dm> {
+    let c = ibv_dm {
+        context,
+        memcpy_to_dm: Some(copy_to),
+        memcpy_from_dm: Some(copy_from),
+        comp_mask: 0,
+        handle: core.handle(),
+    };
+    Box::new(Dm { c, core })
+}
+
+/// The memory that another allocated, by its handle; dropping it leaves it allocated.
+pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+    // SAFETY: C's contract.
+    let of = unsafe { Context::of(context) };
+    // SAFETY: as above: whoever allocated it lets the program use it.
+    let made = unsafe { of.ops().import_dm(handle) };
+    kept(of.left(), Kind::Memory, made.map(|core| whole(context, core))).cast()
+}
+
+pub(crate) unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
+    // SAFETY: C's contract: it was imported.
+    drop(unsafe { Context::of((*dm).context).left().take::<Dm>(Kind::Memory, dm.cast()) });
 }
 
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {

@@ -18,6 +18,7 @@ use crate::object::{Acks, Named};
 use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::sys::{ibv_async_event, ibv_context};
+use crate::wq::Wq;
 
 /// # Safety
 ///
@@ -29,6 +30,7 @@ unsafe fn acks<'a>(named: Named) -> (usize, &'a Acks) {
             Named::Cq(at) => (at, Cq::of(with_exposed_provenance(at)).async_acks()),
             Named::Qp(at) => (at, Qp::of(with_exposed_provenance(at)).acks()),
             Named::Srq(at) => (at, Srq::of(with_exposed_provenance(at)).acks()),
+            Named::Wq(at) => (at, Wq::of(with_exposed_provenance(at)).acks()),
         }
     }
 }
@@ -36,7 +38,10 @@ unsafe fn acks<'a>(named: Named) -> (usize, &'a Acks) {
 /// What an event names, for C; `None` if it is gone.
 fn element(context: &Context, element: AsyncElement) -> Option<u64> {
     match element {
-        AsyncElement::Cq(id) | AsyncElement::Qp(id) | AsyncElement::Srq(id) => {
+        AsyncElement::Cq(id)
+        | AsyncElement::Qp(id)
+        | AsyncElement::Srq(id)
+        | AsyncElement::Wq(id) => {
             context.names().with(id, |named| {
                 // SAFETY: it is there while it has its name.
                 let (at, acks) = unsafe { acks(named) };
@@ -44,9 +49,7 @@ fn element(context: &Context, element: AsyncElement) -> Option<u64> {
                 at as u64
             })
         }
-        AsyncElement::Port(number) | AsyncElement::Unknown(number) | AsyncElement::Wq(number) => {
-            Some(number)
-        }
+        AsyncElement::Port(number) | AsyncElement::Unknown(number) => Some(number),
         _ => Some(0),
     }
 }
@@ -81,6 +84,7 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *const ibv_async_event) {
         AsyncElement::Cq(at) => Named::Cq(at as usize),
         AsyncElement::Qp(at) => Named::Qp(at as usize),
         AsyncElement::Srq(at) => Named::Srq(at as usize),
+        AsyncElement::Wq(at) => Named::Wq(at as usize),
         _ => return,
     };
     // SAFETY: its destruction waits for this.

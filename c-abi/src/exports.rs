@@ -10,8 +10,8 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::{
-    ah, channel, comp_event, cq, device, ece, event, fork, gid, make_cq, make_qp, modify, mr,
-    names, open, pd, port, qp, query_device, rate, srq, stubs, sysfs,
+    ah, channel, comp_event, cq, device, dm, ece, event, fork, gid, import, make_cq, make_qp,
+    modify, mr, names, open, pd, port, qp, query_device, rate, srq, stubs, sysfs,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -143,13 +143,13 @@ node! { "IBVERBS_1.9":
 }
 
 node! { "IBVERBS_1.10":
-    ibv_import_device = stubs::no_object;
-    ibv_import_mr = stubs::no_object;
-    ibv_import_pd = stubs::no_object;
+    ibv_import_device = import::import_device;
+    ibv_import_mr = mr::import_mr;
+    ibv_import_pd = pd::import_pd;
     ibv_query_ece = ece::query_ece;
     ibv_set_ece = ece::set_ece;
-    ibv_unimport_mr = stubs::nothing;
-    ibv_unimport_pd = stubs::nothing;
+    ibv_unimport_mr = mr::unimport_mr;
+    ibv_unimport_pd = pd::unimport_pd;
 }
 
 node! { "IBVERBS_1.11":
@@ -162,9 +162,9 @@ node! { "IBVERBS_1.12":
 }
 
 node! { "IBVERBS_1.13":
-    ibv_import_dm = stubs::no_object;
+    ibv_import_dm = dm::import_dm;
     ibv_is_fork_initialized = fork::is_fork_initialized;
-    ibv_unimport_dm = stubs::nothing;
+    ibv_unimport_dm = dm::unimport_dm;
 }
 
 node! { "IBVERBS_1.14":

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::exports::{label, node};
-use crate::{mlx5dv, mlx5dv_make, stubs};
+use crate::{mkey, mlx5dv, mlx5dv_make, stubs};
 
 // Before 1.2 the address of a completion queue's doorbell page was behind another address.
 label!(mlx5dv_init_obj, "@", "MLX5_1.0", stubs::not_supported);
@@ -53,7 +53,7 @@ node! { "MLX5_1.7":
     mlx5dv_devx_query_eqn = stubs::not_supported;
     mlx5dv_devx_umem_dereg = stubs::not_supported;
     mlx5dv_devx_umem_reg = stubs::no_object;
-    mlx5dv_open_device = stubs::no_object;
+    mlx5dv_open_device = mlx5dv_make::open_device;
 }
 
 node! { "MLX5_1.8":
@@ -79,8 +79,8 @@ node! { "MLX5_1.9":
 
 node! { "MLX5_1.10":
     mlx5dv_alloc_dm = stubs::no_object;
-    mlx5dv_create_mkey = stubs::no_object;
-    mlx5dv_destroy_mkey = stubs::not_supported;
+    mlx5dv_create_mkey = mkey::create_mkey;
+    mlx5dv_destroy_mkey = mkey::destroy_mkey;
     mlx5dv_dr_action_create_dest_table = stubs::no_object;
     mlx5dv_dr_action_create_dest_ibv_qp = stubs::no_object;
     mlx5dv_dr_action_create_dest_vport = stubs::no_object;
@@ -99,7 +99,7 @@ node! { "MLX5_1.10":
     mlx5dv_dr_rule_destroy = stubs::not_supported;
     mlx5dv_dr_table_create = stubs::no_object;
     mlx5dv_dr_table_destroy = stubs::not_supported;
-    mlx5dv_qp_ex_from_ibv_qp_ex = stubs::no_object;
+    mlx5dv_qp_ex_from_ibv_qp_ex = mkey::qp_ex_from_ibv_qp_ex;
 }
 
 node! { "MLX5_1.11":

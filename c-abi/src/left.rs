@@ -14,7 +14,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Kinds of objects, in the order in which they can be destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
+    Flow,
+    Counters,
     Qp,
+    Table,
+    Wq,
     Window,
     Mr,
     Ah,

@@ -16,7 +16,7 @@ use uverbs_core::provider::{ContextOps, CqInit};
 use crate::answer::{given, null};
 use crate::channel::Channel;
 use crate::context::Context;
-use crate::cq::Cq;
+use crate::cq::{Cq, TIMESTAMP, VLAN_TAG};
 use crate::cq_ex;
 use crate::left::Kind;
 use crate::object::Named;
@@ -26,8 +26,11 @@ use crate::sys::{
     Cond, Mutex, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
 };
 
-/// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, and the VLAN tag.
-const FLAGS: u64 = 0x1ff;
+/// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, the VLAN tag, and the
+/// tag of a rule.
+const FLAGS: u64 = 0x3ff;
+const WITH_TIMESTAMP: u64 = 1 << 7;
+const WITH_VLAN_TAG: u64 = 1 << 8;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
 const MASK_FLAGS: u32 = 1;
 /// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain.
@@ -47,6 +50,7 @@ unsafe fn create(
     channel: *mut ibv_comp_channel,
     cq_context: *mut c_void,
     parent: Option<&Arc<Parent>>,
+    wc_flags: u64,
 ) -> Result<*mut ibv_cq_ex, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Context::of(context) };
@@ -71,6 +75,8 @@ unsafe fn create(
     };
     let mut cq = Cq::new(cq_ex::functions(base), core, poll, of.is_embedded());
     cq.set_parent(parent.cloned());
+    let asked = |flag: u64, extra| if wc_flags & flag == 0 { 0 } else { extra };
+    cq.set_extras(asked(WITH_TIMESTAMP, TIMESTAMP) | asked(WITH_VLAN_TAG, VLAN_TAG));
     let cq = of.left().give(Kind::Cq, cq);
     of.names().add(id, Named::Cq(cq.expose_provenance()));
     // SAFETY: C's contract.
@@ -91,7 +97,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     let mut init = CqInit::new(cqe as u32);
     init.comp_vector = comp_vector as u32;
     // SAFETY: C's contract.
-    given(unsafe { create(context, init, channel, cq_context, None) }).cast()
+    given(unsafe { create(context, init, channel, cq_context, None, 0) }).cast()
 }
 
 /// What a queue is made from, and its parent domain.
@@ -140,7 +146,10 @@ pub(crate) unsafe fn create_as(
     };
     change(&mut init);
     // SAFETY: as above.
-    given(unsafe { create(context, init, attr.channel, attr.cq_context, parent.as_ref()) })
+    given(unsafe {
+        let of = (attr.channel, attr.cq_context);
+        create(context, init, of.0, of.1, parent.as_ref(), attr.wc_flags)
+    })
 }
 
 pub(crate) unsafe extern "C" fn create_cq_ex(

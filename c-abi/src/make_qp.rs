@@ -21,19 +21,18 @@ use crate::cq::Cq;
 use crate::left::Kind;
 use crate::object::Named;
 use crate::pd::Pd;
-use crate::qp::{Qp, UD, XRC_RECV, XRC_SEND, granted};
+use crate::qp::{Qp, RAW_PACKET, UD, XRC_RECV, XRC_SEND, granted};
 use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::srq::Srq;
 use crate::sys::{Cond, Mutex, ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex};
 use crate::xrcd::Xrcd;
-use crate::{wr, xrc_target};
+use crate::{rss, wr, xrc_target};
 
 /// `IBV_QPT_RC`.
 const RC: u32 = 2;
-/// Those that aren't implemented.
-const RAW_PACKET: u32 = 8;
-const DRIVER: u32 = 0xff;
+/// `IBV_QPT_DRIVER`: a vendor's own.
+pub(crate) const DRIVER: u32 = 0xff;
 
 /// The transport service of a number of `enum ibv_qp_type`.
 fn service(qp_type: u32) -> Result<QpType, Error> {
@@ -42,7 +41,8 @@ fn service(qp_type: u32) -> Result<QpType, Error> {
         3 => Ok(QpType::Uc),
         UD => Ok(QpType::Ud),
         XRC_SEND => Ok(QpType::XrcIni),
-        RAW_PACKET | DRIVER => Err(Error::kernel("create_qp", Errno::EOPNOTSUPP)),
+        RAW_PACKET => Ok(QpType::RawPacket),
+        DRIVER => Err(Error::kernel("create_qp", Errno::EOPNOTSUPP)),
         _ => Err(Error::kernel("create_qp", Errno::EINVAL)),
     }
 }
@@ -84,7 +84,11 @@ unsafe fn create(
     asked.overcommit = true;
     // As C's provider, which has room for windows in each connected queue.
     let all = || SendOpSet::of(qp_type) | SendOpSet::REKEY;
-    asked.send_ops = send_ops.or_else(|| (qp_type != QpType::Ud).then(all));
+    asked.send_ops = match qp_type {
+        QpType::RawPacket => None,
+        QpType::Ud => send_ops,
+        _ => send_ops.or_else(|| Some(all())),
+    };
     if !srq.is_null() {
         // SAFETY: as above.
         asked.srq = Some(Arc::clone(unsafe { Srq::of(srq) }.core()));
@@ -109,12 +113,11 @@ unsafe fn create(
     };
     let id = made.core.event_id();
     let send = SendSide::new(made.sq);
-    let directed = matches!(qp_type, QpType::Ud | QpType::XrcIni);
     let c = match &send {
-        SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base, directed),
-        SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base, directed),
+        SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base),
+        SendSide::Rxe(_) => wr::functions::<uverbs_rxe::Sq>(base),
         #[cfg(feature = "any-siw")]
-        SendSide::Siw(_) => wr::functions::<uverbs_siw::Sq>(base, directed),
+        SendSide::Siw(_) => wr::functions::<uverbs_siw::Sq>(base),
         SendSide::None => wr::none(base),
     };
     let all = init.sq_sig_all != 0;
@@ -138,8 +141,15 @@ pub(crate) unsafe extern "C" fn create_qp(
 const ATTR_PD: u32 = 1;
 const ATTR_XRCD: u32 = 2;
 const ATTR_CREATE_FLAGS: u32 = 4;
+const ATTR_IND_TABLE: u32 = 16;
+const ATTR_RX_HASH: u32 = 32;
 const ATTR_SEND_OPS: u32 = 64;
 const ATTR_KNOWN: u32 = 127;
+
+/// `IBV_QP_CREATE_*`, of which none is implemented.
+const CREATE_FLAGS: u32 = 1 << 1 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11;
+/// `IBV_QP_EX_WITH_SEND`: what queue pairs of packets are asked for.
+const WITH_SEND: u64 = 1 << 2;
 
 /// `IBV_QP_EX_WITH_*`, and the set that the providers know them by.
 const SEND_OPS: [(u64, SendOpSet); 5] = [
@@ -171,7 +181,7 @@ fn places(pd: &Pd, qp_type: u32) -> bool {
     qp_type == RC && matches!(pd.context().ops(), AnyContext::Rxe(_))
 }
 
-/// As [`create`].
+/// As [`create`]; with `layouts` it gives keys their parts, too.
 ///
 /// # Safety
 ///
@@ -179,6 +189,7 @@ fn places(pd: &Pd, qp_type: u32) -> bool {
 pub(crate) unsafe fn create_extended(
     attr: &mut ibv_qp_init_attr_ex,
     scatter: bool,
+    layouts: bool,
 ) -> Result<*mut ibv_qp, Error> {
     let refuse = |errno| Err(Error::kernel("create_qp", errno));
     let has = |bit| attr.comp_mask & bit != 0;
@@ -189,19 +200,34 @@ pub(crate) unsafe fn create_extended(
     if attr.comp_mask & !ATTR_KNOWN != 0 || !has(ATTR_PD) {
         return refuse(Errno::EINVAL);
     }
-    if attr.comp_mask & !(ATTR_PD | ATTR_CREATE_FLAGS | ATTR_SEND_OPS) != 0
-        || has(ATTR_CREATE_FLAGS) && attr.create_flags != 0
-    {
+    let flags = if has(ATTR_CREATE_FLAGS) { attr.create_flags } else { 0 };
+    if flags & !CREATE_FLAGS != 0 {
+        return refuse(Errno::EINVAL);
+    }
+    let spreads = has(ATTR_RX_HASH);
+    if spreads != has(ATTR_IND_TABLE) || spreads && (has(ATTR_SEND_OPS) || flags != 0) {
+        return refuse(Errno::EINVAL);
+    }
+    if spreads && attr.comp_mask & ATTR_XRCD == 0 {
+        // SAFETY: C's contract.
+        return unsafe { rss::create_qp(attr) };
+    }
+    if attr.comp_mask & !(ATTR_PD | ATTR_CREATE_FLAGS | ATTR_SEND_OPS) != 0 || flags != 0 {
         return refuse(Errno::EOPNOTSUPP);
     }
     let mut ops = None;
     if has(ATTR_SEND_OPS) {
         // SAFETY: C's contract.
         let places = unsafe { places(Pd::of(attr.pd), attr.qp_type) };
-        ops = send_ops(attr.send_ops_flags, places);
+        let packets = attr.qp_type == RAW_PACKET;
+        ops = send_ops(attr.send_ops_flags, places)
+            .filter(|_| !packets || attr.send_ops_flags & !WITH_SEND == 0);
         if ops.is_none() {
             return refuse(Errno::EOPNOTSUPP);
         }
+    }
+    if layouts {
+        ops = Some(ops.unwrap_or(SendOpSet::empty()) | SendOpSet::REKEY);
     }
     let mut init = ibv_qp_init_attr {
         qp_context: attr.qp_context,
@@ -223,5 +249,5 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    given(unsafe { create_extended(&mut *attr, false) })
+    given(unsafe { create_extended(&mut *attr, false, false) })
 }

@@ -1,4 +1,4 @@
-//! What a ConnectX's queues are made from besides, for programs that drive them by themselves.
+//! Devices and queues by mlx5's own functions: those of the verbs, with what mlx5 has besides.
 //!
 //! # Safety
 //!
@@ -7,7 +7,6 @@
 
 use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
-use uverbs_core::error::Error;
 use uverbs_core::provider::CqeSize;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 
@@ -15,7 +14,8 @@ use crate::answer::{given, null};
 use crate::context::Context;
 use crate::device::Device;
 use crate::make_cq::create_as;
-use crate::make_qp::create_extended;
+use crate::make_qp::{self, DRIVER};
+use crate::open;
 use crate::sys::{
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex,
 };
@@ -37,25 +37,64 @@ const ALL_OF_CQ: u64 = 7;
 /// `MLX5DV_CQE_RES_FORMAT_CSUM`.
 const CHECKSUMS: u8 = 2;
 
-/// `struct mlx5dv_qp_init_attr`, without what is of dynamic connections.
+/// `struct mlx5dv_context_attr`, as far as all versions have it.
+#[derive(Debug)]
 #[repr(C)]
-pub(crate) struct QpAttr {
+pub(crate) struct ContextAttr {
+    flags: u32,
     comp_mask: u64,
-    create_flags: u32,
 }
 
-/// `MLX5DV_QP_INIT_ATTR_MASK_*`: flags, and all that the header knows.
-const FLAGS: u64 = 1;
-const ALL_OF_QP: u64 = 15;
-/// `MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`, `MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`, and all that
-/// the header knows.
-const NO_SCATTER: u32 = 1 << 3;
-const SCATTER: u32 = 1 << 4;
-const ALL_FLAGS: u32 = 0xff;
+/// `struct mlx5dv_dc_init_attr`.
+#[derive(Debug)]
+#[repr(C)]
+struct DcInit {
+    dc_type: u32,
+    key: u64,
+}
 
-pub(crate) unsafe extern "C" fn is_supported(device: *const ibv_device) -> bool {
+/// `struct mlx5dv_qp_init_attr`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct QpInit {
+    comp_mask: u64,
+    create_flags: u32,
+    dc_init_attr: DcInit,
+    send_ops_flags: u64,
+}
+
+const _: () = assert!(size_of::<QpInit>() == 40);
+
+/// `MLX5DV_QP_INIT_ATTR_MASK_*`.
+const MASK_CREATE_FLAGS: u64 = 1;
+const MASK_SEND_OPS: u64 = 1 << 2;
+const MASK_KNOWN: u64 = 15;
+/// `MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`, which is how all are made, `_ALLOW_SCATTER_TO_CQE`,
+/// and all that the header knows.
+const DISABLE_SCATTER: u32 = 1 << 3;
+const ALLOW_SCATTER: u32 = 1 << 4;
+const KNOWN_FLAGS: u32 = 255;
+/// `MLX5DV_QP_EX_WITH_MR_INTERLEAVED`, `_MR_LIST`, `_MKEY_CONFIGURE`.
+const LAYOUTS: u64 = 7;
+
+pub(crate) unsafe extern "C" fn is_supported(device: *mut ibv_device) -> bool {
     // SAFETY: C's contract.
     unsafe { Device::of(device) }.device().record().driver_id == RDMA_DRIVER_MLX5
+}
+
+/// Without DEVX, which isn't there.
+pub(crate) unsafe extern "C" fn open_device(
+    device: *mut ibv_device,
+    attr: *const ContextAttr,
+) -> *mut ibv_context {
+    // SAFETY: C's contract.
+    let attr = unsafe { &*attr };
+    // SAFETY: as above.
+    if attr.flags != 0 || attr.comp_mask != 0 || !unsafe { is_supported(device) } {
+        return null(Errno::EOPNOTSUPP);
+    }
+    // SAFETY: as above.
+    unsafe { open::open_device(device) }
 }
 
 /// # Safety
@@ -103,22 +142,30 @@ pub(crate) unsafe extern "C" fn create_cq(
 pub(crate) unsafe extern "C" fn create_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
-    own: *const QpAttr,
+    mlx5: *const QpInit,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    let (attr, own) = unsafe { (&mut *attr, &*own) };
+    let (attr, mlx5) = unsafe { (&mut *attr, mlx5.as_ref()) };
+    let Some(mlx5) = mlx5 else {
+        // SAFETY: as above.
+        return unsafe { make_qp::create_qp_ex(context, attr) };
+    };
     // SAFETY: as above.
     if !unsafe { is_mlx5(context) } {
         return null(Errno::EOPNOTSUPP);
     }
-    let flags = if own.comp_mask & FLAGS == 0 { 0 } else { own.create_flags };
-    let both = NO_SCATTER | SCATTER;
-    if own.comp_mask & !ALL_OF_QP != 0 || flags & !ALL_FLAGS != 0 || flags & both == both {
+    let has = |bit| mlx5.comp_mask & bit != 0;
+    let flags = if has(MASK_CREATE_FLAGS) { mlx5.create_flags } else { 0 };
+    let both = DISABLE_SCATTER | ALLOW_SCATTER;
+    if mlx5.comp_mask & !MASK_KNOWN != 0 || flags & !KNOWN_FLAGS != 0 || flags & both == both {
         return null(Errno::EINVAL);
     }
-    if own.comp_mask & !FLAGS != 0 || flags & !both != 0 {
-        return given(Err(Error::kernel("create_qp", Errno::EOPNOTSUPP)));
+    let ops = if has(MASK_SEND_OPS) { mlx5.send_ops_flags } else { 0 };
+    let dynamic =
+        attr.qp_type == DRIVER || mlx5.comp_mask & !(MASK_CREATE_FLAGS | MASK_SEND_OPS) != 0;
+    if dynamic || flags & !both != 0 || ops & !LAYOUTS != 0 {
+        return null(Errno::EOPNOTSUPP);
     }
     // SAFETY: as above.
-    given(unsafe { create_extended(attr, flags & SCATTER != 0) })
+    given(unsafe { make_qp::create_extended(attr, flags & ALLOW_SCATTER != 0, ops != 0) })
 }

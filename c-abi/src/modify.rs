@@ -28,6 +28,9 @@ pub(crate) unsafe extern "C" fn modify_qp(
 ) -> c_int {
     // SAFETY: C's contract.
     let (of, attr) = unsafe { (Qp::of(qp), &*attr) };
+    if of.is_spread() {
+        return refuse(Errno::EOPNOTSUPP);
+    }
     let mask = QpAttrMask::from_bits_retain(mask as u32);
     let command = convert::change(attr, mask);
     let to = mask.contains(QpAttrMask::STATE).then(|| QpState::from_raw(attr.qp_state));
@@ -124,8 +127,8 @@ pub(crate) unsafe extern "C" fn query_qp(
     // SAFETY: C's contract.
     let (of, base) = unsafe { (Qp::of(qp), &*qp) };
     let mask = mask as u32;
-    if mask >= QpAttrMask::RATE_LIMIT.bits() {
-        // The answer has no room for these.
+    if mask >= QpAttrMask::RATE_LIMIT.bits() || of.is_spread() {
+        // The answer has no room for these, and that one has no state.
         return refuse(Errno::EOPNOTSUPP);
     }
     let object = of.object();

@@ -37,8 +37,9 @@ const ERR_CMD: c_int = -4;
 #[repr(C)]
 struct Mr {
     c: ibv_mr,
-    /// `None` of the region of no memory.
+    /// `None` of the region of no memory, and of one that another registered.
     core: Option<MrCore>,
+    imported: bool,
 }
 
 /// # Safety
@@ -75,7 +76,7 @@ unsafe fn give(
         // SAFETY: the caller's promise.
         let core = unsafe { MrCore::new(Arc::clone(of.core()), handle, lkey, rkey) };
         let c = ibv_mr { context: of.context_ptr(), pd, addr, length, handle, lkey, rkey };
-        Box::new(Mr { c, core: Some(core) })
+        Box::new(Mr { c, core: Some(core), imported: false })
     });
     kept(of.context().left(), Kind::Mr, made).cast()
 }
@@ -159,7 +160,26 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     let context = of.context_ptr();
     let (addr, length) = (null_mut(), usize::MAX);
     let c = ibv_mr { context, pd, addr, length, handle: 0, lkey, rkey: 0 };
-    of.context().left().give(Kind::Mr, Box::new(Mr { c, core: None })).cast()
+    let mr = Box::new(Mr { c, core: None, imported: false });
+    of.context().left().give(Kind::Mr, mr).cast()
+}
+
+/// The one that another registered, by its handle; dropping it leaves it registered.
+pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+    // SAFETY: C's contract.
+    let of = unsafe { Pd::of(pd) };
+    let found = of.context().core().uverbs().query_mr(handle).map(|found| {
+        let (context, keys) = (of.context_ptr(), found.keys);
+        let (addr, length) = (null_mut(), found.len as usize);
+        let c = ibv_mr { context, pd, addr, length, handle, lkey: keys.lkey, rkey: keys.rkey };
+        Box::new(Mr { c, core: None, imported: true })
+    });
+    kept(of.context().left(), Kind::Mr, found).cast()
+}
+
+pub(crate) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
+    // SAFETY: C's contract: it was imported.
+    drop(unsafe { Context::of((*mr).context).left().take::<Mr>(Kind::Mr, mr.cast()) });
 }
 
 pub(crate) unsafe extern "C" fn advise_mr(
@@ -225,8 +245,13 @@ pub(crate) unsafe extern "C" fn rereg_mr(
 
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: C's contract.
-    let core = unsafe { &mut (*mr.cast::<Mr>()).core };
-    let done = core.as_mut().map_or(Ok(()), MrCore::deregister);
+    let Mr { c, core, imported } = unsafe { &mut *mr.cast::<Mr>() };
+    let done = match core {
+        Some(core) => core.deregister(),
+        // SAFETY: C's contract: the program settles who ends a region that several know.
+        None if *imported => unsafe { Context::of(c.context).core().uverbs().dereg_mr(c.handle) },
+        None => Ok(()),
+    };
     if done.is_ok() {
         // SAFETY: it was made as this box, and is gone.
         drop(unsafe { Context::of((*mr).context).left().take::<Mr>(Kind::Mr, mr.cast()) });

@@ -48,6 +48,7 @@ pub(crate) enum Named {
     Cq(usize),
     Qp(usize),
     Srq(usize),
+    Wq(usize),
 }
 
 /// The objects of an open device, by the number that their events carry.

@@ -28,6 +28,7 @@ pub(crate) struct Pd {
     parents: AtomicUsize,
     /// What a parent domain is besides.
     parent: Option<Arc<Parent>>,
+    imported: bool,
 }
 
 impl Pd {
@@ -46,7 +47,8 @@ impl Pd {
         parent: Arc<Parent>,
     ) -> Box<Self> {
         let (c, core) = (ibv_pd { context, handle: of.c.handle }, Arc::clone(&of.core));
-        Box::new(Self { c, core, parents: AtomicUsize::new(0), parent: Some(parent) })
+        let parents = AtomicUsize::new(0);
+        Box::new(Self { c, core, parents, parent: Some(parent), imported: false })
     }
 
     pub(crate) fn parents(&self) -> &AtomicUsize {
@@ -82,9 +84,31 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     let of = unsafe { Context::of(context) };
     let made = of.ops().alloc_pd().map(|core| {
         let c = ibv_pd { context, handle: core.handle() };
-        Box::new(Pd { c, core, parents: AtomicUsize::new(0), parent: None })
+        own(c, core, false)
     });
     kept(of.left(), Kind::Pd, made).cast()
+}
+
+/// One that is no parent domain.
+fn own(c: ibv_pd, core: Arc<PdCore>, imported: bool) -> Box<Pd> {
+    Box::new(Pd { c, core, parents: AtomicUsize::new(0), parent: None, imported })
+}
+
+/// The one that another made, by its handle; dropping it leaves it there.
+pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
+    // SAFETY: C's contract.
+    let of = unsafe { Context::of(context) };
+    // SAFETY: as above: whoever made it lets the program use it.
+    let made = unsafe { of.ops().import_pd(handle) }.map(|core| {
+        let c = ibv_pd { context, handle };
+        own(c, core, true)
+    });
+    kept(of.left(), Kind::Pd, made).cast()
+}
+
+pub(crate) unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
+    // SAFETY: C's contract: it was imported, and nothing is made in it any more.
+    drop(unsafe { Pd::of(pd).context().left().take::<Pd>(Kind::Pd, pd.cast()) });
 }
 
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
@@ -102,8 +126,14 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
         drop(unsafe { of.context().left().take::<Pd>(Kind::ParentDomain, pd.cast()) });
         return 0;
     }
-    // SAFETY: C's contract; nothing is made in it afterwards.
-    let done = unsafe { of.core.deallocate() };
+    // SAFETY: C's contract; nothing is made in it afterwards. The program settles who ends a domain
+    // that several know.
+    let done = unsafe {
+        match of.imported {
+            true => of.context().core().uverbs().dealloc_pd(of.c.handle),
+            false => of.core.deallocate(),
+        }
+    };
     if done.is_ok() {
         // SAFETY: it was made as this box, and is gone.
         drop(unsafe { Pd::of(pd).context().left().take::<Pd>(Kind::Pd, pd.cast()) });

@@ -13,19 +13,19 @@ use std::slice;
 use uverbs_core::Errno;
 use uverbs_core::provider::AhOps;
 use uverbs_core::queues::work::{
-    Data, Destination, PostError, Rekey, Remote, SendFlags, SendOp, Sge, Wr,
+    Checksums, Data, Destination, PostError, Rekey, Remote, SendFlags, SendOp, Sge, Wr,
 };
 
 use crate::ah::Ah;
 use crate::answer::refuse;
 use crate::mw;
-use crate::qp::{Qp, UD, XRC_SEND};
+use crate::qp::{Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::recv::refused;
 use crate::send::{Sends, Side};
 use crate::sys::{
-    BindMw, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
-    IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
+    BindMw, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
+    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr,
     ibv_send_wr_rdma, ibv_sge,
 };
@@ -287,6 +287,11 @@ unsafe fn post_one<S: Sends>(
     unsafe {
         match qp.kind() {
             UD => {}
+            RAW_PACKET if op == SendOp::Send => {
+                let checksums = checksums(c_flags);
+                return with_data(wr, c_flags, |data| sq.post_packet(at, id, checksums, data));
+            }
+            RAW_PACKET => return Err(PostError::BadOperation),
             XRC_SEND => {
                 return with_data(wr, c_flags, |data| sq.post_xrc(at, id, op, wr.xrc_srqn, data));
             }
@@ -333,6 +338,11 @@ pub(crate) fn flags(c: u32) -> SendFlags {
     }
     let swapped = (c & IBV_SEND_SIGNALED) >> 1 | (c & IBV_SEND_FENCE) << 1;
     SendFlags::from_bits_retain((swapped | c & IBV_SEND_SOLICITED) as u8)
+}
+
+/// Who fills in a packet's checksums.
+pub(crate) fn checksums(c: u32) -> Checksums {
+    if c & IBV_SEND_IP_CSUM == 0 { Checksums::AsTheyAre } else { Checksums::Filled }
 }
 
 /// The number for a work request that was not posted.

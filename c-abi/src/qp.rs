@@ -7,6 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -14,6 +15,7 @@ use uverbs_core::attr::{Gid, MulticastGroup, QpCap};
 use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::objects::qp_object::QpObject;
+use uverbs_core::objects::rss::RssCore;
 use uverbs_core::objects::xrcd::XrcdCore;
 
 use crate::answer::code;
@@ -21,6 +23,7 @@ use crate::context::Context;
 use crate::convert;
 use crate::left::Kind;
 use crate::lock::Lock;
+use crate::mkey::Extended;
 use crate::object::Acks;
 use crate::parent_domain::Parent;
 use crate::recv::RecvSide;
@@ -43,6 +46,8 @@ pub(crate) struct Target {
 enum Core {
     Queues(Arc<QpCore>),
     Target(Target),
+    /// Over a table of work queues.
+    Spread(Arc<RssCore>),
 }
 
 #[repr(C)]
@@ -59,6 +64,8 @@ pub(crate) struct Qp {
     acks: Acks,
     /// The parent domain that it is made in.
     parent: Option<Arc<Parent>>,
+    /// What mlx5 has besides of it.
+    mlx5: Extended,
 }
 
 impl Qp {
@@ -81,22 +88,63 @@ impl Qp {
             extended,
             acks: Acks::default(),
             parent: None,
+            mlx5: Extended::default(),
         })
     }
 
-    /// One that has no queues.
+    /// A target of XRC.
     pub(crate) fn target(c: ibv_qp_ex, target: Target) -> Box<Self> {
+        Self::without_queues(c, Core::Target(target))
+    }
+
+    /// One over a table of work queues.
+    pub(crate) fn spread(c: ibv_qp_ex, core: Arc<RssCore>) -> Box<Self> {
+        Self::without_queues(c, Core::Spread(core))
+    }
+
+    fn without_queues(c: ibv_qp_ex, core: Core) -> Box<Self> {
         Box::new(Self {
             c: UnsafeCell::new(c),
             send: Lock::new(SendSide::None),
             recv: Lock::new(RecvSide::None),
-            core: Core::Target(target),
+            core,
             allows: Allows::default(),
             signal: 0,
             extended: false,
             acks: Acks::default(),
             parent: None,
+            mlx5: Extended::default(),
         })
+    }
+
+    /// What mlx5 has besides of it.
+    ///
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn mlx5(qp: *mut ibv_qp) -> *mut Extended {
+        // SAFETY: a part of one of ours.
+        unsafe { &raw mut (*qp.cast::<Self>()).mlx5 }
+    }
+
+    /// Forgets a key's layout that wasn't said to its end.
+    ///
+    /// # Safety
+    ///
+    /// The send queue is locked by this thread.
+    pub(crate) unsafe fn forget_layout(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.mlx5.forget() };
+    }
+
+    /// The one that this is a part of.
+    ///
+    /// # Safety
+    ///
+    /// C's contract: [`mlx5`](Self::mlx5) gave it.
+    pub(crate) unsafe fn of_mlx5<'a>(extended: *const Extended) -> &'a Self {
+        // SAFETY: the caller's promise.
+        unsafe { &*extended.byte_sub(offset_of!(Self, mlx5)).cast() }
     }
 
     /// Keeps the parent domain that it is made in.
@@ -133,7 +181,7 @@ impl Qp {
         self.signal
     }
 
-    /// Whether each send names where it goes, or it takes none.
+    /// Whether each send names where it goes, or is a whole packet, or it takes none.
     #[inline(always)]
     pub(crate) fn is_directed(&self) -> bool {
         self.kind() >= UD
@@ -151,10 +199,16 @@ impl Qp {
         match &self.core {
             Core::Queues(core) => core,
             Core::Target(target) => &target.object,
+            Core::Spread(core) => (**core).as_ref(),
         }
     }
 
-    /// `None` of a target of XRC.
+    /// Whether it is over a table of work queues.
+    pub(crate) fn is_spread(&self) -> bool {
+        matches!(self.core, Core::Spread(_))
+    }
+
+    /// `None` of one that has no queues.
     pub(crate) fn core(&self) -> Option<&Arc<QpCore>> {
         if let Core::Queues(core) = &self.core { Some(core) } else { None }
     }
@@ -170,6 +224,7 @@ impl Qp {
             match &self.core {
                 Core::Queues(core) => core.destroy(),
                 Core::Target(target) => target.object.destroy().map(drop),
+                Core::Spread(core) => core.destroy(),
             }
         }
     }
@@ -183,8 +238,9 @@ impl Qp {
     }
 }
 
-/// `IBV_QPT_UD`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`.
+/// `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`.
 pub(crate) const UD: u32 = 4;
+pub(crate) const RAW_PACKET: u32 = 8;
 pub(crate) const XRC_SEND: u32 = 9;
 pub(crate) const XRC_RECV: u32 = 10;
 

@@ -20,7 +20,7 @@ use crate::gid::write_sized;
 use crate::sys::{
     ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_odp_caps,
     ibv_odp_caps_per_transport_caps, ibv_packet_pacing_caps, ibv_pci_atomic_caps, ibv_rss_caps,
-    ibv_tm_caps, ibv_tso_caps,
+    ibv_tm_caps, ibv_tso_caps, ibv_values_ex,
 };
 
 /// Each driver's way to write it.
@@ -120,6 +120,28 @@ fn to_c_ex(attr: &DeviceAttr, driver: u32) -> ibv_device_attr_ex {
         xrc_odp_caps: odp.xrc.bits(),
         phys_port_cnt_ex: attr.phys_port_count.into(),
     }
+}
+
+/// `IBV_VALUES_MASK_RAW_CLOCK`.
+const RAW_CLOCK: u32 = 1;
+
+/// The device's clock now, in ticks.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (context, values) = unsafe { (Context::of(context), &mut *values) };
+    if values.comp_mask & !RAW_CLOCK != 0 {
+        return refuse(Errno::EINVAL);
+    }
+    if values.comp_mask == 0 {
+        return 0;
+    }
+    values.comp_mask = 0;
+    code(context.ticks().map(|ticks| {
+        *values = ibv_values_ex { comp_mask: RAW_CLOCK, raw_clock: [0, ticks as i64] };
+    }))
 }
 
 pub(crate) unsafe extern "C" fn query_device(

@@ -6,14 +6,13 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
-use std::slice::from_ref;
 
 use uverbs::provider::{AnyRq, AnySrq};
 use uverbs_core::Errno;
 use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::work::PostError;
 
-use crate::lock::Stays;
+use crate::lock::{Lock, Stays};
 use crate::post::{errno, pieces};
 use crate::qp::Qp;
 use crate::srq::Srq;
@@ -89,10 +88,23 @@ pub(crate) unsafe extern "C" fn post_recv(
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     // SAFETY: C's contract.
-    let qp = unsafe { Qp::of(qp) };
-    // SAFETY: as above.
+    unsafe { post_side(Qp::of(qp).recv(), wr, bad) }
+}
+
+/// Posts to a receive queue of one's own.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn post_side(
+    side: &Lock<RecvSide>,
+    wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    // SAFETY: C's contract.
     unsafe {
-        match &mut *qp.recv().lock() {
+        match &mut *side.lock() {
             RecvSide::Mlx5(rq) => post_all(rq, wr, bad),
             RecvSide::Rxe(rq) => post_all(rq, wr, bad),
             #[cfg(feature = "any-siw")]
@@ -133,11 +145,11 @@ unsafe fn post_all<R: RecvOps>(
     let mut code = 0;
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {
-        // One piece is what programs post: a list whose length is known takes no loops.
+        // One piece is what programs post.
         // SAFETY: as above; the cursor is of the `begin` above.
         let posted = unsafe {
             match one.num_sge {
-                1 => rq.post(&mut at, one.wr_id, from_ref(&*one.sg_list)),
+                1 => rq.post_one(&mut at, one.wr_id, &*one.sg_list),
                 count => rq.post(&mut at, one.wr_id, pieces(one.sg_list, count)),
             }
         };

@@ -8,7 +8,7 @@
 use uverbs::provider::{AnyAh, AnySq};
 use uverbs_core::Errno;
 use uverbs_core::provider::{PieceOps, SendOps};
-use uverbs_core::queues::work::{PostError, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Checksums, PostError, SendOp, Sge, Wr};
 
 use crate::lock::Stays;
 use crate::sys::ibv_ah;
@@ -139,15 +139,34 @@ impl Stays for SendSide {
     }
 }
 
+impl<S: Sends> Side<S> {
+    /// Posts what isn't made piece by piece.
+    pub(crate) fn post(
+        &mut self,
+        post: impl FnOnce(&mut S, &mut S::Cursor) -> Result<(), PostError>,
+    ) {
+        let Side { sq, build } = self;
+        let Some(at) = &mut build.at else { return };
+        let mut cursor = sq.cursor(at);
+        match post(sq, &mut cursor) {
+            Ok(()) => *at = S::place_of(&cursor),
+            Err(error) => build.fail(error),
+        }
+    }
+}
+
 /// What stands between `wr_start` and its end.
 pub(crate) struct Build<S: Sends> {
     /// `None` outside, and from the first error on: nothing is posted then.
-    pub(crate) at: Option<S::Cursor>,
+    pub(crate) at: Option<S::Place>,
     /// That error.
     pub(crate) failed: Option<Errno>,
-    /// The operation that waits for what it carries, of a connected queue pair. None without `at`.
+    /// The operation that waits for its pieces, where these are written as they come. None without
+    /// `at`.
     pub(crate) begun: Option<S::Begun>,
-    /// The operation that waits for its pieces, of a queue pair whose sends name where they go.
+    /// Whether a datagram that is begun knows where it goes.
+    pub(crate) addressed: bool,
+    /// The operation that waits for its pieces, where it is written when all are there.
     pub(crate) waits: Option<(Wr, SendOp)>,
     pub(crate) to: Option<To>,
     /// What such a send carries that came before where it goes.
@@ -160,6 +179,8 @@ pub(crate) enum To {
     Datagram(Peer),
     /// A shared receive queue of the peer's, of XRC.
     Srq(u32),
+    /// Wherever its headers say, of a whole packet.
+    Wire(Checksums),
 }
 
 /// Where a datagram goes.
@@ -180,14 +201,28 @@ pub(crate) enum Kept {
 
 impl<S: Sends> Default for Build<S> {
     fn default() -> Self {
-        Self { at: None, failed: None, begun: None, waits: None, to: None, kept: None }
+        Self {
+            at: None,
+            failed: None,
+            begun: None,
+            addressed: false,
+            waits: None,
+            to: None,
+            kept: None,
+        }
     }
 }
 
 impl<S: Sends> Build<S> {
     #[cold]
     pub(crate) fn fail(&mut self, error: PostError) {
-        self.failed = Some(error.to_errno());
+        self.refuse(error.to_errno());
+    }
+
+    /// Nothing of what is built is posted.
+    #[cold]
+    pub(crate) fn refuse(&mut self, errno: Errno) {
+        self.failed = Some(errno);
         (self.at, self.begun) = (None, None);
     }
 }

@@ -6,8 +6,8 @@ use uverbs::provider::AnyContext;
 
 use crate::sys::{Mutex, PostSend, ibv_context, ibv_context_ops, verbs_context};
 use crate::{
-    cq, dm, make_cq, make_qp, mr, mw, parent_domain, poll, port, post, query_device, recv, srq,
-    xrc_target, xrcd,
+    counters, cq, dm, flow, make_cq, make_qp, mr, mw, parent_domain, poll, port, post,
+    query_device, recv, rss, srq, wq, xrc_target, xrcd,
 };
 
 /// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
@@ -40,7 +40,7 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         #[cfg(feature = "any-siw")]
         AnyContext::Siw(_) => post::post_send::<uverbs_siw::Sq>,
     };
-    // Of soft-RoCE C's provider has neither.
+    // Of soft-RoCE C's provider has none of these.
     let of_mlx5 = matches!(device, AnyContext::Mlx5(_));
     verbs_context {
         free_buf: None,
@@ -52,10 +52,10 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         query_port: Some(port::query_port_sized),
         advise_mr: Some(mr::advise_mr),
         alloc_null_mr: Some(mr::alloc_null_mr),
-        read_counters: None,
-        attach_counters_point_flow: None,
-        create_counters: None,
-        destroy_counters: None,
+        read_counters: of_mlx5.then_some(counters::read_counters),
+        attach_counters_point_flow: of_mlx5.then_some(counters::attach_counters_point_flow),
+        create_counters: of_mlx5.then_some(counters::create_counters),
+        destroy_counters: of_mlx5.then_some(counters::destroy_counters),
         reg_dm_mr: Some(mr::reg_dm_mr),
         alloc_dm: Some(dm::alloc_dm),
         free_dm: Some(dm::free_dm),
@@ -68,18 +68,18 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         alloc_td: of_mlx5.then_some(parent_domain::alloc_td),
         modify_cq: Some(cq::modify_cq),
         post_srq_ops: None,
-        destroy_rwq_ind_table: None,
-        create_rwq_ind_table: None,
-        destroy_wq: None,
-        modify_wq: None,
-        create_wq: None,
-        query_rt_values: None,
+        destroy_rwq_ind_table: of_mlx5.then_some(rss::destroy_rwq_ind_table),
+        create_rwq_ind_table: of_mlx5.then_some(rss::create_rwq_ind_table),
+        destroy_wq: of_mlx5.then_some(wq::destroy_wq),
+        modify_wq: of_mlx5.then_some(wq::modify_wq),
+        create_wq: of_mlx5.then_some(wq::create_wq),
+        query_rt_values: of_mlx5.then_some(query_device::query_rt_values),
         create_cq_ex: Some(make_cq::create_cq_ex),
         r#priv: null_mut(),
         query_device_ex: Some(query_device::query_device_ex),
-        ibv_destroy_flow: None,
+        ibv_destroy_flow: of_mlx5.then_some(flow::destroy_flow),
         ABI_placeholder2: None,
-        ibv_create_flow: None,
+        ibv_create_flow: of_mlx5.then_some(flow::create_flow),
         ABI_placeholder1: None,
         open_qp: Some(xrc_target::open_qp),
         create_qp_ex: Some(make_qp::create_qp_ex),

@@ -1,9 +1,9 @@
 //! Extended queue pairs: a program makes work requests piece by piece, with `ibv_wr_*`. From
 //! `wr_start` to `wr_complete` or `wr_abort` the send queue is locked.
 //!
-//! On a connected queue pair an operation is written into the ring at once, and what it carries
-//! behind it. One that names where it goes, a datagram's or of XRC, waits until all its pieces are
-//! there, which may come in any order.
+//! An operation is written into the ring at once, and behind it where a datagram goes and what it
+//! carries. One that names where it goes otherwise, of XRC or of another provider, waits until all
+//! its pieces are there, which may come in any order; a whole packet waits for its bytes.
 //!
 //! # Safety
 //!
@@ -19,18 +19,34 @@ use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr}
 
 use crate::ah::Ah;
 use crate::mw;
-use crate::post::{flags, memory, pieces};
-use crate::qp::Qp;
+use crate::post::{checksums, flags, memory, pieces};
+use crate::qp::{Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::send::{Build, Kept, Peer, Sends, Side, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 
-/// C's struct with the functions for queue pairs of this provider, whose sends name where they go
-/// if they are `directed`.
-pub(crate) fn functions<S: Sends>(qp_base: ibv_qp, directed: bool) -> ibv_qp_ex {
-    if directed { table::<S, true>(qp_base) } else { table::<S, false>(qp_base) }
+/// Kinds of queue pairs: whose sends go to the one peer; datagrams that are written piece by piece;
+/// other sends that name where they go; whole packets.
+const CONNECTED: u8 = 0;
+const DATAGRAMS: u8 = 1;
+const DIRECTED: u8 = 2;
+const PACKETS: u8 = 3;
+
+/// Whether a work request is written when all its pieces are there.
+const fn waits(kind: u8) -> bool {
+    matches!(kind, DIRECTED | PACKETS)
 }
 
-fn table<S: Sends, const TO: bool>(qp_base: ibv_qp) -> ibv_qp_ex {
+/// C's struct with the functions for queue pairs of this provider and of this type.
+pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
+    match qp_base.qp_type {
+        UD if S::DATAGRAMS => table::<S, DATAGRAMS>(qp_base),
+        UD | XRC_SEND => table::<S, DIRECTED>(qp_base),
+        RAW_PACKET => table::<S, PACKETS>(qp_base),
+        _ => table::<S, CONNECTED>(qp_base),
+    }
+}
+
+fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
     ibv_qp_ex {
         qp_base,
         comp_mask: 0,
@@ -47,7 +63,7 @@ fn table<S: Sends, const TO: bool>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_send_imm: Some(send_imm::<S, TO>),
         wr_send_inv: Some(send_inv::<S, TO>),
         wr_send_tso: None,
-        wr_set_ud_addr: Some(set_ud_addr::<S>),
+        wr_set_ud_addr: Some(set_ud_addr::<S, TO>),
         wr_set_xrc_srqn: Some(set_xrc_srqn::<S>),
         wr_set_inline_data: Some(set_inline_data::<S, TO>),
         wr_set_inline_data_list: Some(set_inline_data_list::<S, TO>),
@@ -107,14 +123,14 @@ unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     (qp, side)
 }
 
-unsafe extern "C" fn start<S: Sends, const TO: bool>(qp: *const ibv_qp_ex) {
+unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     unsafe { Qp::of(qp.cast()) }.send().lock().keep();
     // SAFETY: locked just now.
     let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
-    build.at = Some(sq.begin());
+    build.at = Some(sq.start());
     (build.failed, build.begun) = (None, None);
-    if TO {
+    if waits(TO) {
         build.forget();
     }
 }
@@ -122,9 +138,10 @@ unsafe extern "C" fn start<S: Sends, const TO: bool>(qp: *const ibv_qp_ex) {
 unsafe extern "C" fn complete<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
-    let code = if let Some(at) = build.at.take() {
-        // SAFETY: of this queue's last `begin`; a queue pair that is posted to isn't destroyed.
-        unsafe { sq.ring(at) };
+    let code = if let Some(at) = &build.at {
+        // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
+        unsafe { sq.finish(at) };
+        build.at = None;
         sq.refused().map_or(0, Errno::raw)
     } else {
         build.failed.map_or(0, Errno::raw)
@@ -137,6 +154,8 @@ unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     let (qp, side) = unsafe { of::<S>(qp) };
     (side.build.at, side.build.begun) = (None, None);
+    // SAFETY: as above; the lock is still held.
+    unsafe { qp.forget_layout() };
     qp.send().release();
 }
 
@@ -146,19 +165,34 @@ unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn begin<S: Sends, const TO: bool>(qp: *const ibv_qp_ex, op: SendOp) {
+unsafe fn begin<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, op: SendOp) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let Side { sq, build } = side;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
-    if TO {
+    if waits(TO) {
         build.forget();
         build.waits = Some((wr, op));
+        if TO == PACKETS {
+            build.to = Some(To::Wire(checksums(c_flags)));
+        }
         return;
     }
+    if TO == DATAGRAMS {
+        build.addressed = false;
+        if build.kept.is_some() {
+            build.drop_kept();
+        }
+    }
     let Some(at) = &mut build.at else { return };
-    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
-    if let Err(error) = unsafe { sq.open(at, wr, op, &mut build.begun) } {
+    // SAFETY: C's contract; the place is of this queue's last `start`.
+    let opened = unsafe {
+        match TO {
+            DATAGRAMS => sq.open_to(at, wr, op, &mut build.begun),
+            _ => sq.open(at, wr, op, &mut build.begun),
+        }
+    };
+    if let Err(error) = opened {
         build.fail(error);
     }
 }
@@ -170,26 +204,35 @@ unsafe fn begin<S: Sends, const TO: bool>(qp: *const ibv_qp_ex, op: SendOp) {
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn set<S: Sends, const TO: bool>(qp: *const ibv_qp_ex, data: Data<'_>) {
+unsafe fn set<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
     // SAFETY: C's contract.
     let (_, side) = unsafe { of::<S>(qp) };
-    if TO {
+    if waits(TO) {
         // SAFETY: as above.
-        return unsafe { post_directed(side, data) };
+        return unsafe { post_waiting(side, data) };
     }
     let Side { sq, build } = side;
     // By reference: what was just stored in parts isn't loaded as a whole.
     let Some(begun) = &build.begun else { return };
-    // SAFETY: what is begun is begun at a cursor, and goes with it.
+    if TO == DATAGRAMS && !build.addressed {
+        return build.keep(data);
+    }
+    // SAFETY: what is begun is begun at a place, and goes with it.
     let at = unsafe { build.at.as_mut().unwrap_unchecked() };
-    // SAFETY: C's contract; the cursor is as `open` left it.
-    match unsafe { sq.close(at, begun, data) } {
-        Ok(_) => build.begun = None,
+    // SAFETY: C's contract; the place is as `open` left it.
+    let closed = unsafe {
+        match TO {
+            DATAGRAMS => sq.close_to(at, begun, data),
+            _ => sq.close(at, begun, data),
+        }
+    };
+    match closed {
+        Ok(()) => build.begun = None,
         Err(error) => build.fail(error),
     }
 }
 
-unsafe extern "C" fn compare_swap<S: Sends, const TO: bool>(
+unsafe extern "C" fn compare_swap<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     rkey: u32,
     addr: u64,
@@ -201,7 +244,7 @@ unsafe extern "C" fn compare_swap<S: Sends, const TO: bool>(
     unsafe { begin::<S, TO>(q, op) }
 }
 
-unsafe extern "C" fn fetch_add<S: Sends, const TO: bool>(
+unsafe extern "C" fn fetch_add<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     rkey: u32,
     addr: u64,
@@ -211,17 +254,17 @@ unsafe extern "C" fn fetch_add<S: Sends, const TO: bool>(
     unsafe { begin::<S, TO>(q, SendOp::FetchAdd { remote: Remote { addr, rkey }, add }) }
 }
 
-unsafe extern "C" fn read<S: Sends, const TO: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
+unsafe extern "C" fn read<S: Sends, const TO: u8>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
     // SAFETY: C's contract.
     unsafe { begin::<S, TO>(q, SendOp::Read(Remote { addr, rkey })) }
 }
 
-unsafe extern "C" fn write<S: Sends, const TO: bool>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
+unsafe extern "C" fn write<S: Sends, const TO: u8>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
     // SAFETY: C's contract.
     unsafe { begin::<S, TO>(q, SendOp::Write(Remote { addr, rkey })) }
 }
 
-unsafe extern "C" fn write_imm<S: Sends, const TO: bool>(
+unsafe extern "C" fn write_imm<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     rkey: u32,
     addr: u64,
@@ -232,17 +275,17 @@ unsafe extern "C" fn write_imm<S: Sends, const TO: bool>(
     unsafe { begin::<S, TO>(q, op) }
 }
 
-unsafe extern "C" fn send<S: Sends, const TO: bool>(q: *const ibv_qp_ex) {
+unsafe extern "C" fn send<S: Sends, const TO: u8>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     unsafe { begin::<S, TO>(q, SendOp::Send) }
 }
 
-unsafe extern "C" fn send_imm<S: Sends, const TO: bool>(q: *const ibv_qp_ex, imm: u32) {
+unsafe extern "C" fn send_imm<S: Sends, const TO: u8>(q: *const ibv_qp_ex, imm: u32) {
     // SAFETY: C's contract.
     unsafe { begin::<S, TO>(q, SendOp::SendImm(u32::from_be(imm))) }
 }
 
-unsafe extern "C" fn send_inv<S: Sends, const TO: bool>(q: *const ibv_qp_ex, key: u32) {
+unsafe extern "C" fn send_inv<S: Sends, const TO: u8>(q: *const ibv_qp_ex, key: u32) {
     // SAFETY: C's contract.
     unsafe { begin::<S, TO>(q, SendOp::SendInvalidate(key)) }
 }
@@ -255,14 +298,10 @@ unsafe extern "C" fn send_inv<S: Sends, const TO: bool>(q: *const ibv_qp_ex, key
 unsafe fn rekey<S: Sends>(qp: *const ibv_qp_ex, op: &Rekey) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
-    let Side { sq, build } = side;
-    let Some(at) = &mut build.at else { return };
-    build.begun = None;
+    side.build.begun = None;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
-    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
-    if let Err(error) = unsafe { sq.rekey(at, wr, op) } {
-        build.fail(error);
-    }
+    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    side.post(|sq, at| unsafe { sq.rekey(at, wr, op) }.map(drop));
 }
 
 unsafe extern "C" fn bind_mw<S: Sends>(
@@ -288,14 +327,10 @@ unsafe extern "C" fn local_inv<S: Sends>(q: *const ibv_qp_ex, key: u32) {
 unsafe fn place<S: Sends>(qp: *const ibv_qp_ex, op: Result<PlaceOp, PostError>) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
-    let Side { sq, build } = side;
-    let Some(at) = &mut build.at else { return };
-    build.begun = None;
+    side.build.begun = None;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
-    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
-    if let Err(error) = op.and_then(|op| unsafe { sq.place(at, wr, &op) }) {
-        build.fail(error);
-    }
+    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    side.post(|sq, at| op.and_then(|op| unsafe { sq.place(at, wr, &op) }).map(drop));
 }
 
 unsafe extern "C" fn atomic_write<S: Sends>(
@@ -332,7 +367,7 @@ unsafe extern "C" fn flush<S: Sends>(
     unsafe { place::<S>(q, op()) }
 }
 
-unsafe extern "C" fn set_sge<S: Sends, const TO: bool>(
+unsafe extern "C" fn set_sge<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     lkey: u32,
     addr: u64,
@@ -342,7 +377,7 @@ unsafe extern "C" fn set_sge<S: Sends, const TO: bool>(
     unsafe { set::<S, TO>(q, Data::One(Sge { addr, len, lkey })) }
 }
 
-unsafe extern "C" fn set_sge_list<S: Sends, const TO: bool>(
+unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_sge,
@@ -351,7 +386,7 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: bool>(
     unsafe { set::<S, TO>(q, Data::List(pieces(list, count as c_int))) }
 }
 
-unsafe extern "C" fn set_inline_data<S: Sends, const TO: bool>(
+unsafe extern "C" fn set_inline_data<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     addr: *const c_void,
     len: usize,
@@ -360,7 +395,7 @@ unsafe extern "C" fn set_inline_data<S: Sends, const TO: bool>(
     unsafe { set::<S, TO>(q, Data::Inline(memory(addr.cast(), len))) }
 }
 
-unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: bool>(
+unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_data_buf,
@@ -376,14 +411,53 @@ unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: bool>(
     unsafe { set::<S, TO>(q, Data::InlineList(&all)) }
 }
 
-unsafe extern "C" fn set_ud_addr<S: Sends>(
+unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     ah: *const ibv_ah,
     qpn: u32,
     qkey: u32,
 ) {
+    if TO != DATAGRAMS {
+        // SAFETY: C's contract.
+        return unsafe { direct::<S>(q, To::Datagram(Peer { ah, qpn, qkey })) };
+    }
+    // SAFETY: as above.
+    let (_, Side { sq, build }) = unsafe { of::<S>(q) };
+    if build.begun.is_none() {
+        return;
+    }
+    // SAFETY: as above: a handle of the queue pair's domain.
+    let Some(ah) = S::own_ah(unsafe { Ah::of(ah) }.any()) else {
+        return build.fail(PostError::ForeignAddress);
+    };
+    // SAFETY: what is begun is begun at a place.
+    let at = unsafe { build.at.as_ref().unwrap_unchecked() };
+    // SAFETY: C's contract; the place is as `open_to` left it.
+    unsafe { sq.address(at, ah.to(qpn, qkey)) };
+    build.addressed = true;
+    if build.kept.is_some() {
+        // SAFETY: C's contract.
+        unsafe { close_kept::<S>(q) };
+    }
+}
+
+/// Ends a datagram that waited for where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+unsafe fn close_kept<S: Sends>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
-    unsafe { direct::<S>(q, To::Datagram(Peer { ah, qpn, qkey })) }
+    let (_, Side { build, .. }) = unsafe { of::<S>(q) };
+    match build.kept.take() {
+        // SAFETY: as above.
+        Some(Kept::Pieces(list)) => unsafe { set::<S, DATAGRAMS>(q, Data::List(&list)) },
+        // SAFETY: as above.
+        Some(Kept::Bytes(bytes)) => unsafe { set::<S, DATAGRAMS>(q, Data::Inline(&bytes)) },
+        None => {}
+    }
 }
 
 unsafe extern "C" fn set_xrc_srqn<S: Sends>(q: *const ibv_qp_ex, srqn: u32) {
@@ -418,9 +492,9 @@ unsafe fn direct<S: Sends>(q: *const ibv_qp_ex, to: To) {
 unsafe fn post_kept<S: Sends>(side: &mut Side<S>) {
     match side.build.kept.take() {
         // SAFETY: C's contract.
-        Some(Kept::Pieces(list)) => unsafe { post_directed(side, Data::List(&list)) },
+        Some(Kept::Pieces(list)) => unsafe { post_waiting(side, Data::List(&list)) },
         // SAFETY: as above.
-        Some(Kept::Bytes(bytes)) => unsafe { post_directed(side, Data::Inline(&bytes)) },
+        Some(Kept::Bytes(bytes)) => unsafe { post_waiting(side, Data::Inline(&bytes)) },
         None => {}
     }
 }
@@ -455,52 +529,25 @@ impl<S: Sends> Build<S> {
 
 /// Posts the send that waits, unless it doesn't know yet where it goes.
 ///
-/// A datagram that is a SEND, which is what programs send, by itself: a post of an operation that
-/// is known asks nothing of it, and what it carries stays in registers.
-///
-/// # Safety
-///
-/// C's contract.
-#[inline(always)]
-unsafe fn post_directed<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
-    let Side { sq, build } = side;
-    let (Some(at), Some((wr, SendOp::Send)), Some(To::Datagram(to))) =
-        (&mut build.at, &build.waits, &build.to)
-    else {
-        // SAFETY: the caller's promise.
-        return unsafe { post_other(side, data) };
-    };
-    // Part by part, as it was written: a copy of the whole waits for the store of each.
-    let wr = Wr { id: wr.id, flags: wr.flags };
-    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
-    let posted = unsafe { post_to(sq, at, wr, SendOp::Send, to, data) };
-    build.waits = None;
-    if let Err(error) = posted {
-        build.fail(error);
-    }
-}
-
-/// The same of any operation to anywhere.
-///
 /// # Safety
 ///
 /// C's contract.
 #[inline(never)]
-unsafe fn post_other<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
-    let Side { sq, build } = side;
-    let (Some(at), Some((wr, op))) = (&mut build.at, build.waits) else { return };
-    // SAFETY: C's contract; the cursor is of this queue's last `begin`.
-    let posted = unsafe {
-        match &build.to {
-            None => return build.keep(data),
-            Some(To::Datagram(to)) => post_to(sq, at, wr, op, to, data),
-            Some(To::Srq(srqn)) => sq.post_xrc(at, wr, op, *srqn, data).map(drop),
+unsafe fn post_waiting<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
+    let Some((wr, op)) = side.build.waits else { return };
+    let Some(to) = side.build.to else { return side.build.keep(data) };
+    side.build.waits = None;
+    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    side.post(|sq, at| unsafe {
+        match to {
+            To::Datagram(to) => post_to(sq, at, wr, op, &to, data),
+            To::Srq(srqn) => sq.post_xrc(at, wr, op, srqn, data).map(drop),
+            To::Wire(checksums) if op == SendOp::Send => {
+                sq.post_packet(at, wr, checksums, data).map(drop)
+            }
+            To::Wire(_) => Err(PostError::BadOperation),
         }
-    };
-    build.waits = None;
-    if let Err(error) = posted {
-        build.fail(error);
-    }
+    });
 }
 
 /// Posts a datagram.

@@ -89,6 +89,17 @@ fn ours() -> BTreeMap<String, Layout> {
         ibv_comp_channel { context, fd, refcnt }
         ibv_cq { context, channel, cq_context, handle, cqe, mutex, cond, comp_events_completed, async_events_completed }
         ibv_cq_ex { comp_mask, status, wr_id, start_poll, next_poll, end_poll, read_opcode, read_vendor_err, read_byte_len, read_imm_data, read_qp_num, read_src_qp, read_wc_flags, read_slid, read_sl, read_dlid_path_bits, read_completion_ts, read_cvlan, read_flow_tag, read_tm_info, read_completion_wallclock_ns }
+        ibv_wq { context, wq_context, pd, cq, wq_num, handle, state, wq_type, post_recv, mutex, cond, events_completed, comp_mask }
+        ibv_wq_init_attr { wq_context, wq_type, max_wr, max_sge, pd, cq, comp_mask, create_flags }
+        ibv_wq_attr { attr_mask, wq_state, curr_wq_state, flags, flags_mask }
+        ibv_rwq_ind_table { context, ind_tbl_handle, ind_tbl_num, comp_mask }
+        ibv_rwq_ind_table_init_attr { log_ind_tbl_size, ind_tbl, comp_mask }
+        ibv_flow_attr { comp_mask, r#type, size, priority, num_of_specs, port, flags }
+        ibv_flow { comp_mask, context, handle }
+        ibv_counters { context }
+        ibv_counters_init_attr { comp_mask }
+        ibv_counter_attach_attr { counter_desc, index, comp_mask }
+        ibv_values_ex { comp_mask, raw_clock }
         ibv_srq { context, srq_context, pd, handle, mutex, cond, events_completed }
         ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex, cond, events_completed }
         ibv_async_event { element, event_type }

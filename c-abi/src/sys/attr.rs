@@ -240,6 +240,14 @@ pub struct ibv_modify_cq_attr {
     pub moderate: ibv_moderate_cq,
 }
 
+/// `ibv_values_ex`; the time's seconds are 0, its nanoseconds ticks.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_values_ex {
+    pub comp_mask: u32,
+    pub raw_clock: [i64; 2],
+}
+
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_ece {

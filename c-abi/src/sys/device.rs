@@ -3,10 +3,12 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::{
-    Mutex, ibv_alloc_dm_attr, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm,
+    Mutex, ibv_alloc_dm_attr, ibv_counter_attach_attr, ibv_counters, ibv_counters_init_attr,
+    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm, ibv_flow, ibv_flow_attr,
     ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd,
-    ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr, ibv_send_wr,
-    ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr, ibv_wc, ibv_xrcd,
+    ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr, ibv_rwq_ind_table,
+    ibv_rwq_ind_table_init_attr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td,
+    ibv_td_init_attr, ibv_values_ex, ibv_wc, ibv_wq, ibv_wq_attr, ibv_wq_init_attr, ibv_xrcd,
     ibv_xrcd_init_attr,
 };
 
@@ -81,6 +83,19 @@ type CreateCqEx =
 type QueryDeviceEx =
     unsafe extern "C" fn(*const ibv_context, *const u32, *mut ibv_device_attr_ex, usize) -> c_int;
 
+type ReadCounters = unsafe extern "C" fn(*mut ibv_counters, *mut u64, u32, u32) -> c_int;
+type AttachCounters =
+    unsafe extern "C" fn(*mut ibv_counters, *const ibv_counter_attach_attr, *mut ibv_flow) -> c_int;
+type CreateCounters =
+    unsafe extern "C" fn(*mut ibv_context, *const ibv_counters_init_attr) -> *mut ibv_counters;
+type CreateTable = unsafe extern "C" fn(
+    *mut ibv_context,
+    *const ibv_rwq_ind_table_init_attr,
+) -> *mut ibv_rwq_ind_table;
+type CreateWq = unsafe extern "C" fn(*mut ibv_context, *mut ibv_wq_init_attr) -> *mut ibv_wq;
+type CreateFlow = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_attr) -> *mut ibv_flow;
+type QueryValues = unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int;
+
 #[derive(Debug)]
 #[repr(C)]
 #[allow(non_snake_case, reason = "C's names")]
@@ -94,10 +109,10 @@ pub struct verbs_context {
     pub query_port: Option<QueryPort>,
     pub advise_mr: Option<AdviseMr>,
     pub alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
-    pub read_counters: Slot,
-    pub attach_counters_point_flow: Slot,
-    pub create_counters: Slot,
-    pub destroy_counters: Slot,
+    pub read_counters: Option<ReadCounters>,
+    pub attach_counters_point_flow: Option<AttachCounters>,
+    pub create_counters: Option<CreateCounters>,
+    pub destroy_counters: Option<unsafe extern "C" fn(*mut ibv_counters) -> c_int>,
     pub reg_dm_mr: Option<RegDmMr>,
     pub alloc_dm: Option<AllocDm>,
     pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
@@ -110,18 +125,18 @@ pub struct verbs_context {
     pub alloc_td: Option<AllocTd>,
     pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *const ibv_modify_cq_attr) -> c_int>,
     pub post_srq_ops: Slot,
-    pub destroy_rwq_ind_table: Slot,
-    pub create_rwq_ind_table: Slot,
-    pub destroy_wq: Slot,
-    pub modify_wq: Slot,
-    pub create_wq: Slot,
-    pub query_rt_values: Slot,
+    pub destroy_rwq_ind_table: Option<unsafe extern "C" fn(*mut ibv_rwq_ind_table) -> c_int>,
+    pub create_rwq_ind_table: Option<CreateTable>,
+    pub destroy_wq: Option<unsafe extern "C" fn(*mut ibv_wq) -> c_int>,
+    pub modify_wq: Option<unsafe extern "C" fn(*mut ibv_wq, *const ibv_wq_attr) -> c_int>,
+    pub create_wq: Option<CreateWq>,
+    pub query_rt_values: Option<QueryValues>,
     pub create_cq_ex: Option<CreateCqEx>,
     pub r#priv: *mut c_void,
     pub query_device_ex: Option<QueryDeviceEx>,
-    pub ibv_destroy_flow: Slot,
+    pub ibv_destroy_flow: Option<unsafe extern "C" fn(*mut ibv_flow) -> c_int>,
     pub ABI_placeholder2: Slot,
-    pub ibv_create_flow: Slot,
+    pub ibv_create_flow: Option<CreateFlow>,
     pub ABI_placeholder1: Slot,
     pub open_qp: Option<OpenQp>,
     pub create_qp_ex: Option<CreateQpEx>,

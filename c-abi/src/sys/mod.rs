@@ -9,11 +9,13 @@
 mod attr;
 mod device;
 mod objects;
+mod packet;
 mod work;
 
 pub use attr::*;
 pub use device::*;
 pub use objects::*;
+pub use packet::*;
 pub use work::*;
 
 /// `union ibv_gid`: network order. Its members of 64 bits make it aligned to 8.

@@ -108,7 +108,7 @@ pub struct ibv_cq_ex {
     pub read_dlid_path_bits: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u8>,
     pub read_completion_ts: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
     pub read_cvlan: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u16>,
-    pub read_flow_tag: Slot,
+    pub read_flow_tag: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
     pub read_tm_info: Slot,
     pub read_completion_wallclock_ns: Slot,
 }

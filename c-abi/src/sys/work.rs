@@ -10,6 +10,7 @@ pub const IBV_SEND_FENCE: u32 = 1;
 pub const IBV_SEND_SIGNALED: u32 = 2;
 pub const IBV_SEND_SOLICITED: u32 = 4;
 pub const IBV_SEND_INLINE: u32 = 8;
+pub const IBV_SEND_IP_CSUM: u32 = 16;
 
 pub const IBV_WR_RDMA_WRITE: u32 = 0;
 pub const IBV_WR_RDMA_WRITE_WITH_IMM: u32 = 1;

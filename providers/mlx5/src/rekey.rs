@@ -206,7 +206,8 @@ impl Sq {
     }
 
     /// The control segment of the WQE at `index`, which is written and not published.
-    fn ctrl_at(&self, index: u32) -> Words {
+    #[inline(always)]
+    pub(crate) fn ctrl_at(&self, index: u32) -> Words {
         let at = self.ring_memory().unit(index);
         // SAFETY: a control segment of a WQE of this ring, which is aligned, and not published.
         unsafe { device_memory::read(at.cast::<Words>()) }

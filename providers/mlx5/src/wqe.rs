@@ -48,7 +48,7 @@ pub(crate) const VECTOR_UNITS: u32 = (size_of::<mlx5_wqe_av>() / DS_BYTES) as u3
 /// The same of the segment that names a shared receive queue.
 pub(crate) const XRC_UNITS: u32 = (size_of::<mlx5_wqe_xrc_seg>() / DS_BYTES) as u32;
 /// The same of a control segment and an address vector.
-const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
+pub(crate) const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
 
 /// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.
 #[inline(always)]
@@ -71,7 +71,7 @@ fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError
     }
 }
 
-/// What stands before the data of a connected work request, and which data it may have.
+/// What stands before the data of a work request, and which data it may have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     /// Units of 16 bytes; they fit a WQEBB.
@@ -257,7 +257,7 @@ impl Vector<'_> {
     ///
     /// As [`store`], for three segments.
     #[inline(always)]
-    unsafe fn store(self, to: *mut u8) {
+    pub(crate) unsafe fn store(self, to: *mut u8) {
         let [_, second, third] = self.template;
         // SAFETY: the caller's promise.
         unsafe { store(to, self.first) };

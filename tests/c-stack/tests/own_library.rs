@@ -127,6 +127,28 @@ fn held_queues_and_objects_left() {
     std::fs::remove_file(program).unwrap();
 }
 
+/// Packets, rules, work queues, and what another opened: with C's library as with ours.
+#[test]
+fn packets_and_imports() {
+    let Some(stack) = common::c_stack() else { return };
+    for (name, least) in [("packets", 300), ("import", 40)] {
+        let Some(program) = stack.compile(name) else { return };
+        let mut theirs = stack.command(&program);
+        common::run(theirs.env("UVERBS_SOFTHCA_LINK", "eth")).checks(least);
+        common::run(&mut stack.on_ours(&program, "softhca0")).checks(least);
+        std::fs::remove_file(program).unwrap();
+    }
+}
+
+/// Keys made of parts of others, which C's library makes by a command of DEVX.
+#[test]
+fn keys_of_parts() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(program) = stack.compile("mkeys") else { return };
+    common::run(&mut stack.on_ours(&program, "softhca0")).checks(60);
+    std::fs::remove_file(program).unwrap();
+}
+
 /// The same calls, right and wrong, on the distribution's library and on ours, over the same kind
 /// of device.
 #[test]

@@ -100,6 +100,39 @@ impl Slots {
         *slot = Slot { wr_id, reach };
     }
 
+    /// Notes the number of a work request that starts at ring unit `index`; where it ends is for
+    /// [`end_counted`](Self::end_counted) to say. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As for [`put`](Self::put).
+    #[inline(always)]
+    pub unsafe fn name(self, index: u32, wr_id: u64) {
+        // SAFETY: as in `put`.
+        unsafe { (*self.slot(index)).wr_id = wr_id };
+    }
+
+    /// Notes where the work request ends that was named last, as
+    /// [`put_counted`](Self::put_counted). Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn end_counted(self, index: u32, end: u32, posted: u32) {
+        let last = end.wrapping_sub(1);
+        // SAFETY: as in `put`.
+        let slot = unsafe { &mut *self.slot(index) };
+        slot.end = end;
+        if last == index {
+            slot.posted = posted;
+            return;
+        }
+        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this
+        // field.
+        unsafe { (*self.slot(last)).posted = posted };
+    }
+
     /// The place in the table of the slot at `index`.
     #[inline(always)]
     #[must_use]

@@ -1,0 +1,36 @@
+//! Devices that another part of the program, or another process, opened.
+//!
+//! # Safety
+//!
+//! C's contract: a descriptor that was imported is the library's from then on.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use uverbs_core::Errno;
+
+use crate::answer::{boxed, null};
+use crate::context::Context;
+use crate::sys::ibv_context;
+use crate::table;
+
+/// The open device behind a descriptor, which closing the device closes.
+pub(crate) unsafe extern "C" fn import_device(fd: c_int) -> *mut ibv_context {
+    if fd < 0 {
+        return null(Errno::EINVAL);
+    }
+    // SAFETY: C's contract: an open file, or nobody's number, which the first look at it says.
+    let found = uverbs::import(unsafe { BorrowedFd::borrow_raw(fd) });
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return null(error.to_errno()),
+    };
+    // SAFETY: C's contract: it is handed over.
+    let context = boxed(Context::import(unsafe { OwnedFd::from_raw_fd(fd) }, found, table::of));
+    if context.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: just made.
+    unsafe { (*context).c() }
+}

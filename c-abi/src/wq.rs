@@ -1,0 +1,201 @@
+//! Work queues: receive queues by themselves, which tables spread packets over.
+//!
+//! # Safety
+//!
+//! C's contract. A reset resets the ring with its lock held.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use uverbs_core::Errno;
+use uverbs_core::attr::WqState;
+use uverbs_core::error::Error;
+use uverbs_core::objects::wq::WqCore;
+use uverbs_core::provider::{ContextOps, CqOps, NewWq, WqInit};
+use uverbs_kernel_abi::wq::{
+    IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING, IB_WQ_CUR_STATE, IB_WQ_FLAGS, IB_WQ_STATE, IB_WQS_RDY,
+    ib_uverbs_ex_modify_wq,
+};
+
+use crate::answer::{code, given, refuse};
+use crate::context::Context;
+use crate::cq::Cq;
+use crate::left::Kind;
+use crate::lock::Lock;
+use crate::object::{Acks, Named};
+use crate::pd::Pd;
+use crate::recv::{RecvSide, post_side};
+use crate::sys::{Cond, Mutex, ibv_context, ibv_recv_wr, ibv_wq, ibv_wq_attr, ibv_wq_init_attr};
+
+/// `IBV_WQ_INIT_ATTR_FLAGS`, all flags that the header knows, and all members of a change.
+const ATTR_FLAGS: u32 = 1;
+const KNOWN_FLAGS: u32 = 15;
+const KNOWN_CHANGES: u32 = IB_WQ_STATE | IB_WQ_CUR_STATE | IB_WQ_FLAGS;
+/// `IBV_WQT_RQ`, the only type.
+const RECEIVES: u32 = 0;
+
+#[repr(C)]
+pub(crate) struct Wq {
+    c: UnsafeCell<ibv_wq>,
+    queue: Lock<RecvSide>,
+    core: Arc<WqCore>,
+    acks: Acks,
+}
+
+impl Wq {
+    /// # Safety
+    ///
+    /// C's contract.
+    pub(crate) unsafe fn of<'a>(wq: *const ibv_wq) -> &'a Self {
+        // SAFETY: it is the first member of one of ours.
+        unsafe { &*wq.cast() }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<WqCore> {
+        &self.core
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+
+    /// Takes everything of a queue that the kernel just reset out of its completion queue, and
+    /// begins anew.
+    fn start_over(&self) {
+        let mut queue = self.queue.lock();
+        queue.enable(false);
+        // SAFETY: it doesn't change.
+        let cq = unsafe { (*self.c.get()).cq };
+        // SAFETY: C's contract: it is there while a queue completes to it.
+        let mut poll = unsafe { Cq::of(cq) }.poll().lock();
+        poll.settle();
+        poll.sweep(self.core.shared().user_index.value());
+        // SAFETY: the kernel confirmed the reset, both locks are held, and nothing of it is left in
+        // its completion queue.
+        unsafe {
+            drop(self.core.shared().recv.reclaim());
+            queue.reset();
+        }
+    }
+}
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn create(context: *mut ibv_context, attr: &ibv_wq_init_attr) -> Result<*mut ibv_wq, Error> {
+    let refuse = |errno| Err(Error::kernel("create_wq", errno));
+    if attr.wq_type != RECEIVES || attr.comp_mask & !ATTR_FLAGS != 0 {
+        return refuse(Errno::EINVAL);
+    }
+    let flags = if attr.comp_mask & ATTR_FLAGS == 0 { 0 } else { attr.create_flags };
+    if flags & !IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING != 0 {
+        return refuse(Errno::EOPNOTSUPP);
+    }
+    if attr.pd.is_null() || attr.cq.is_null() || attr.max_wr == 0 {
+        return refuse(Errno::EINVAL);
+    }
+    // SAFETY: C's contract.
+    let (of, pd, cq) = unsafe { (Context::of(context), Pd::of(attr.pd), Cq::of(attr.cq)) };
+    let mut init = WqInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()));
+    // A list of nothing takes an entry, too.
+    (init.max_wr, init.max_sge) = (attr.max_wr, attr.max_sge.max(1));
+    init.strips_vlan = flags != 0;
+    let NewWq { core, rq } = of.ops().create_wq(&init)?;
+    let c = ibv_wq {
+        context,
+        wq_context: attr.wq_context,
+        pd: attr.pd,
+        cq: attr.cq,
+        wq_num: core.wqn(),
+        handle: core.handle(),
+        state: WqState::Reset.raw(),
+        wq_type: attr.wq_type,
+        post_recv: Some(post_wq_recv),
+        mutex: Mutex::default(),
+        cond: Cond::default(),
+        events_completed: 0,
+        comp_mask: 0,
+    };
+    let (id, queue) = (core.event_id(), Lock::new(RecvSide::new(rq)));
+    let wq = Box::new(Wq { c: UnsafeCell::new(c), queue, core, acks: Acks::default() });
+    let wq = of.left().give(Kind::Wq, wq);
+    of.names().add(id, Named::Wq(wq.expose_provenance()));
+    Ok(wq.cast())
+}
+
+pub(crate) unsafe extern "C" fn create_wq(
+    context: *mut ibv_context,
+    attr: *mut ibv_wq_init_attr,
+) -> *mut ibv_wq {
+    // SAFETY: C's contract.
+    given(unsafe { create(context, &*attr) })
+}
+
+pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *const ibv_wq_attr) -> c_int {
+    // SAFETY: C's contract.
+    let (of, state, attr) = unsafe { (Wq::of(wq), (*wq).state, &*attr) };
+    let has = |bit| attr.attr_mask & bit != 0;
+    if has(IB_WQ_STATE)
+        && attr.wq_state == IB_WQS_RDY
+        && has(IB_WQ_CUR_STATE)
+        && attr.curr_wq_state != state
+    {
+        // With the sign that C's provider gives it (`mlx5_modify_wq`).
+        return -refuse(Errno::EINVAL);
+    }
+    if attr.attr_mask & !KNOWN_CHANGES != 0 {
+        return refuse(Errno::EINVAL);
+    }
+    let (mut flags, mut flags_mask) = (0, 0);
+    if has(IB_WQ_FLAGS) {
+        if attr.flags_mask & !KNOWN_FLAGS != 0 {
+            return refuse(Errno::EOPNOTSUPP);
+        }
+        (flags, flags_mask) = (attr.flags, attr.flags_mask);
+    }
+    let change = ib_uverbs_ex_modify_wq {
+        attr_mask: attr.attr_mask,
+        wq_handle: of.core.handle(),
+        wq_state: attr.wq_state,
+        curr_wq_state: attr.curr_wq_state,
+        flags,
+        flags_mask,
+    };
+    // SAFETY: a reset of the ring follows.
+    let done = unsafe { of.core.modify_by_mask(change) };
+    if done.is_ok() && has(IB_WQ_STATE) {
+        match of.core.state() {
+            WqState::Reset => of.start_over(),
+            WqState::Ready => of.queue.lock().enable(true),
+            WqState::Error => {}
+        }
+        // SAFETY: C's contract; programs read it between their calls.
+        unsafe { (*of.c.get()).state = attr.wq_state };
+    }
+    code(done)
+}
+
+pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
+    // SAFETY: C's contract.
+    let (of, context) = unsafe { (Wq::of(wq), Context::of((*wq).context)) };
+    // SAFETY: the program posts nothing any more.
+    if let Err(error) = unsafe { of.core.destroy() } {
+        return code(Err(error));
+    }
+    context.names().remove(of.core.event_id());
+    of.acks.wait();
+    // SAFETY: it was made as this box, and is gone.
+    drop(unsafe { context.left().take::<Wq>(Kind::Wq, wq.cast()) });
+    0
+}
+
+unsafe extern "C" fn post_wq_recv(
+    wq: *const ibv_wq,
+    wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    // SAFETY: C's contract.
+    unsafe { post_side(&Wq::of(wq).queue, wr, bad) }
+}

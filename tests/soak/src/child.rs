@@ -4,13 +4,15 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::patience::Patience;
 use crate::said::{Said, Status};
 use crate::trouble::Fault;
 use crate::watch::Sample;
 
-/// How long a process may take to answer: as long as the longest wait that it has itself.
+/// How long a process may take to answer, when it can run: as long as the longest wait that it has
+/// itself.
 const ANSWER: Duration = Duration::from_secs(120);
 
 /// See the [module](self).
@@ -59,7 +61,7 @@ impl Child {
     /// What it has.
     pub(crate) fn sample(&self) -> Result<Sample, Fault> {
         let name = || self.name.clone();
-        Sample::of(self.process.id())
+        Sample::of(self.id())
             .map_err(|error| Fault::Died { process: name(), status: error.to_string() })
     }
 
@@ -76,21 +78,18 @@ impl Child {
         wanted: impl Fn(&Said) -> Option<T>,
         mut other: impl FnMut(Said),
     ) -> Result<T, Fault> {
-        let start = Instant::now();
+        let patience = self.patience(ANSWER);
         loop {
             match self.said.recv_timeout(Duration::from_millis(100)) {
                 Ok(said) => match wanted(&said) {
                     Some(answer) => return Ok(answer),
                     None => other(said),
                 },
-                Err(mpsc::RecvTimeoutError::Timeout) if start.elapsed() < ANSWER => {}
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    return Err(Fault::Silent {
-                        process: self.name.clone(),
-                        waited: ANSWER.as_secs(),
-                    });
-                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(self.died()),
+            }
+            if let Some(waited) = patience.ended() {
+                return Err(self.silent(waited));
             }
         }
     }
@@ -115,6 +114,20 @@ impl Child {
         self.process.try_wait().ok().flatten()
     }
 
+    /// Begins to wait for it.
+    pub(crate) fn patience(&self, limit: Duration) -> Patience {
+        Patience::new(limit, &[self.id()])
+    }
+
+    /// Its process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    fn silent(&self, waited: Duration) -> Fault {
+        Fault::Silent { process: self.name.clone(), waited: waited.as_secs() }
+    }
+
     fn died(&mut self) -> Fault {
         let status = self.process.wait().map_or("?".to_owned(), |status| status.to_string());
         Fault::Died { process: self.name.clone(), status }
@@ -130,18 +143,16 @@ impl Child {
     /// Ends its input, and waits until it has ended.
     pub(crate) fn end(mut self) -> Result<(), Fault> {
         drop(self.process.stdin.take());
-        let start = Instant::now();
+        let patience = self.patience(ANSWER);
         loop {
-            match self.ended() {
-                Some(status) if status.success() => return Ok(()),
-                Some(_) => return Err(self.died()),
-                None if start.elapsed() > ANSWER => {
-                    let waited = ANSWER.as_secs();
-                    let process = self.name.clone();
+            match (self.ended(), patience.ended()) {
+                (Some(status), _) if status.success() => return Ok(()),
+                (Some(_), _) => return Err(self.died()),
+                (None, Some(waited)) => {
                     self.kill();
-                    return Err(Fault::Silent { process, waited });
+                    return Err(self.silent(waited));
                 }
-                None => thread::sleep(Duration::from_millis(20)),
+                (None, None) => thread::sleep(Duration::from_millis(20)),
             }
         }
     }

@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use uverbs::Device;
 use uverbs::softhca::SoftHca;
 use uverbs::stream::RdmaListener;
 
+use crate::patience::Patience;
 use crate::session::{options, serve};
 use crate::trouble::Trouble;
 use crate::wire::{listening, opened};
@@ -80,10 +81,10 @@ impl Host {
     /// Takes no more guests, and waits for those that are here.
     pub(crate) fn stop(self) -> Result<Counts, Duration> {
         self.stop.store(true, Ordering::Relaxed);
-        let start = Instant::now();
+        let patience = Patience::here(END);
         while !self.listener.is_finished() || self.counts().under_way() > 0 {
-            if start.elapsed() > END {
-                return Err(start.elapsed());
+            if let Some(waited) = patience.ended() {
+                return Err(waited);
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -8,6 +8,7 @@ mod child;
 mod conduct;
 mod host;
 mod kind;
+mod patience;
 mod processes;
 mod random;
 mod receiver;
@@ -67,6 +68,9 @@ enum Part {
         ip: Ipv4Addr,
         #[arg(long)]
         to: Ipv4Addr,
+        /// The host's process
+        #[arg(long)]
+        host: u32,
         #[arg(long)]
         seed: u64,
         #[arg(long)]
@@ -84,8 +88,8 @@ fn main() -> ExitCode {
     let ended = match Cli::parse().part {
         Part::Run { minutes, seed, json } => return run(minutes, seed, json),
         Part::Host { wire, ip } => processes::host(wire, ip),
-        Part::Guest { wire, ip, to, seed, sessions } => {
-            processes::guest(wire, ip, to, (seed, sessions))
+        Part::Guest { wire, ip, to, host, seed, sessions } => {
+            processes::guest(wire, ip, (to, host), (seed, sessions))
         }
         Part::Inside { seed } => processes::inside(seed),
     };

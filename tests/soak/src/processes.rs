@@ -11,6 +11,7 @@ use uverbs::softhca::wire::Fabric;
 
 use crate::host::{Counts, Host};
 use crate::kind::KINDS;
+use crate::patience::{Patience, Starved};
 use crate::random::Random;
 use crate::said::{Held, Said, Status, command, say};
 use crate::session::{Plan, options, visit};
@@ -70,11 +71,11 @@ fn damage(hca: &SoftHca) -> u64 {
 
 /// Waits until the device holds nothing.
 fn emptied(hca: &SoftHca) -> Result<(), String> {
-    let start = Instant::now();
+    let patience = Patience::here(EMPTY);
     loop {
         match Held::of(hca) {
             Held { objects: 0, ids: 0, pinned: 0 } => return Ok(()),
-            held if start.elapsed() > EMPTY => {
+            held if patience.ended().is_some() => {
                 return Err(format!("{held:?} are left of a device without clients"));
             }
             _ => thread::sleep(Duration::from_millis(10)),
@@ -82,11 +83,11 @@ fn emptied(hca: &SoftHca) -> Result<(), String> {
     }
 }
 
-/// One session after the other with a host.
+/// One session after the other with a host, of which the process is known.
 pub(crate) fn guest(
     wire: Wire,
     ip: Ipv4Addr,
-    to: Ipv4Addr,
+    (to, process): (Ipv4Addr, u32),
     (seed, sessions): (u64, u32),
 ) -> Result<(), String> {
     let hca = wire.device(ip).map_err(|error| error.to_string())?;
@@ -96,12 +97,14 @@ pub(crate) fn guest(
     for _ in 0..sessions {
         let kind = random.of(&KINDS);
         let start = Instant::now();
+        let starved = Starved::of(&[std::process::id(), process]);
         match visit(&device, &options, host, Plan::random(&mut random, kind)) {
             Ok(done) => say(&Said::Session { messages: done.messages, lost: done.lost }),
             Err(error) => {
                 let (why, excusable) = (format!("{kind}: {error}"), error.is_excusable());
-                let took = start.elapsed().as_millis() as u64;
-                say(&Said::Failed { why, excusable, took });
+                let took = start.elapsed();
+                let (starved, took) = (starved.for_half_of(took), took.as_millis() as u64);
+                say(&Said::Failed { why, excusable, took, starved });
             }
         }
     }
@@ -146,9 +149,12 @@ fn round(fabric: &Fabric, random: &mut Random) -> Result<Said, String> {
                 break;
             }
             let kind = random.of(&KINDS);
+            let (start, kept) = (Instant::now(), Starved::of(&[std::process::id()]));
             match visit(&device, &options, listening(&there), Plan::random(&mut random, kind)) {
                 Ok(_) => done.0 += 1,
-                Err(error) if error.is_excusable() && stop.load(Ordering::Relaxed) => done.1 += 1,
+                Err(error) if !error.is_excusable() => return Err(error),
+                Err(_) if stop.load(Ordering::Relaxed) => {}
+                Err(_) if kept.for_half_of(start.elapsed()) => done.1 += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -165,10 +171,11 @@ fn round(fabric: &Fabric, random: &mut Random) -> Result<Said, String> {
         }
         guests.map(thread::ScopedJoinHandle::join)
     });
-    let mut done = 0;
+    let (mut done, mut starved) = (0, 0);
     for guest in ended {
         let guest = guest.map_err(|_| "a guest panicked".to_owned())?;
-        done += guest.map_err(|error| error.to_string())?.0;
+        let (ended, kept) = guest.map_err(|error| error.to_string())?;
+        (done, starved) = (done + ended, starved + kept);
     }
     let counts = host.stop().map_err(|waited| hung("sessions", waited))?;
     emptied(&here)?;
@@ -178,7 +185,7 @@ fn round(fabric: &Fabric, random: &mut Random) -> Result<Said, String> {
     }
     // The last words of a guest may be lost with a device.
     let consistent = match victim {
-        None => counts.done == done && counts.broken == 0,
+        None => counts.done == done && counts.broken <= starved,
         Some(_) => counts.begun >= done,
     };
     if !consistent {
@@ -189,5 +196,6 @@ fn round(fabric: &Fabric, random: &mut Random) -> Result<Said, String> {
         broken: counts.broken,
         messages: counts.messages,
         unplugged: victim.is_some(),
+        starved,
     })
 }

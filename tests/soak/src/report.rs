@@ -18,6 +18,8 @@ pub(crate) struct Totals {
     pub(crate) lost: u64,
     /// Sessions that ended in a typed error, since a host was killed or its device taken out.
     pub(crate) excused: u64,
+    /// Those of both kinds that ended so since their processes were kept from running.
+    pub(crate) starved: u64,
     pub(crate) guests: u64,
     pub(crate) guests_killed: u64,
     pub(crate) hosts_killed: u64,
@@ -53,6 +55,7 @@ impl fmt::Display for Report {
             messages,
             lost,
             excused,
+            starved,
             guests,
             guests_killed,
             hosts_killed,
@@ -72,6 +75,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "  {replugged} devices taken out and back, {excused} sessions ended by that")?;
         writeln!(f, "  {retransmits} retransmissions of hosts")?;
+        writeln!(f, "  {starved} sessions ended since a process was kept from running")?;
         writeln!(f, "in one process:")?;
         writeln!(f, "  {inside_sessions} sessions, {inside_messages} messages verified")?;
         writeln!(f, "  {inside_rounds} pairs of devices, {inside_unplugged} ended in mid-traffic")?;

@@ -18,10 +18,12 @@ pub(crate) enum Said {
     Status(Status),
     /// A session of a guest that ended as planned.
     Session { messages: u64, lost: u64 },
-    /// One that didn't, after so many milliseconds.
-    Failed { why: String, excusable: bool, took: u64 },
-    /// A round in one process: a pair of devices, with or without an end in mid-traffic.
-    Round { sessions: u64, broken: u64, messages: u64, unplugged: bool },
+    /// One that didn't, after so many milliseconds. Starved: for half of that time a thread of the
+    /// guest's or the host's waited for a processor.
+    Failed { why: String, excusable: bool, took: u64, starved: bool },
+    /// A round in one process: a pair of devices, with or without an end in mid-traffic, and the
+    /// sessions that ended since the process was kept from running.
+    Round { sessions: u64, broken: u64, messages: u64, unplugged: bool, starved: u64 },
     /// What nothing excuses.
     Wrong { why: String },
 }

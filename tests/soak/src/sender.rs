@@ -14,12 +14,12 @@ use crate::trouble::Trouble;
 /// No wait for a completion is longer: retries end before.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// What peers may do, and how patient this side is: half a second for an acknowledgement, seven
-/// times, since the machine may be busy with other things.
+/// What peers may do, and how patient this side is: a second for an acknowledgement, seven times,
+/// since the machine may be busy with other things.
 pub(crate) fn local() -> Local {
     Local {
         access: AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC,
-        timeout: AckTimeout::from_code(17).unwrap_or(AckTimeout::DEFAULT),
+        timeout: AckTimeout::from_code(18).unwrap_or(AckTimeout::DEFAULT),
         ..Local::default()
     }
 }

@@ -13,6 +13,8 @@ const TARGETS: &[&str] = &[
     "rings",
     "mads",
     "mailboxes",
+    "guests",
+    "ethernet",
     "ioctls",
     "completions",
     "rxe_rings",

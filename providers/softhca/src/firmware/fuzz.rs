@@ -26,14 +26,17 @@ const PAGE: u64 = 4096;
 const OUTPUT: usize = 4096;
 
 /// Numbers of the objects that each run begins with.
-#[derive(Clone, Copy, Debug, Default)]
-struct Objects {
-    base: u64,
-    uar: u64,
-    pd: u64,
-    eq: u64,
-    cq: u64,
-    srq: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Objects {
+    /// Where the memory begins in which their rings are, the first eight pages of it.
+    pub(crate) base: u64,
+    pub(crate) uar: u64,
+    pub(crate) pd: u64,
+    /// Of the key for all memory, by bus address.
+    pub(crate) mkey: u64,
+    pub(crate) eq: u64,
+    pub(crate) cq: u64,
+    pub(crate) srq: u64,
 }
 
 /// Any commands, most of them nearly right, among objects of each kind. Afterwards the device is
@@ -48,7 +51,7 @@ pub(crate) fn mailboxes(data: &[u8]) {
     let hca = Hca::new(profile.hca.clone(), Box::new(arena.clone()), wire);
     let memory = Arc::new(DeviceMemory::new());
     let mut firmware = Firmware::new(profile, hca, Arc::new(arena.clone()), memory);
-    let objects = bring_up(&mut firmware, arena.base());
+    let objects = bring_up(arena.base(), |input| ok(&mut firmware, input));
     let mut now = Duration::ZERO;
     for _ in 0..STEPS {
         if feed.is_empty() {
@@ -64,7 +67,11 @@ pub(crate) fn mailboxes(data: &[u8]) {
                 let (offset, value) = (u32::from(feed.u8()) * 0x20 % 0x1000, feed.u64());
                 firmware.hca.doorbell(UarNumber(objects.uar as u32), offset, value);
             }
-            _ => command(&mut feed, &mut firmware, &objects),
+            _ => {
+                if let Some((input, len)) = command(&mut feed, &objects) {
+                    firmware.execute(&input, &mut vec![0; len]);
+                }
+            }
         }
     }
     for _ in 0..1000 {
@@ -72,15 +79,16 @@ pub(crate) fn mailboxes(data: &[u8]) {
         firmware.step(now);
     }
     firmware.reset();
-    bring_up(&mut firmware, arena.base());
+    bring_up(arena.base(), |input| ok(&mut firmware, input));
 }
 
-fn command(feed: &mut Feed<'_>, firmware: &mut Firmware, objects: &Objects) {
+/// Any command, and room for its output.
+pub(crate) fn command(feed: &mut Feed<'_>, objects: &Objects) -> Option<(Vec<u8>, usize)> {
     let entry = &TABLE[feed.below(TABLE.len())];
     // Those that end everything are left to chance.
     let ends = [CmdOpcode::TEARDOWN_HCA, CmdOpcode::DISABLE_HCA];
     if ends.contains(&entry.opcode) && feed.u8() != 0 {
-        return;
+        return None;
     }
     let mut input = template(entry.opcode, objects).unwrap_or_else(|| {
         let mut input = vec![0; entry.input];
@@ -97,39 +105,43 @@ fn command(feed: &mut Feed<'_>, firmware: &mut Firmware, objects: &Objects) {
         input.truncate(feed.below(64).max(16));
     }
     cmd_in::OPCODE.set(&mut input, entry.opcode.0.into());
-    let mut output = vec![0; if feed.u8() == 0 { entry.output } else { OUTPUT }];
-    firmware.execute(&input, &mut output);
+    Some((input, if feed.u8() == 0 { entry.output } else { OUTPUT }))
 }
 
-fn ok(firmware: &mut Firmware, opcode: CmdOpcode, mut input: Vec<u8>) -> Vec<u8> {
-    cmd_in::OPCODE.set(&mut input, opcode.0.into());
+fn ok(firmware: &mut Firmware, input: &[u8]) -> Vec<u8> {
     let mut output = vec![0; 16];
-    let outcome = firmware.execute(&input, &mut output);
+    let outcome = firmware.execute(input, &mut output);
     assert_eq!(outcome.status, CmdStatus::OK, "{outcome:?}");
     output
 }
 
-/// As a driver does; one object of each kind.
-fn bring_up(firmware: &mut Firmware, base: u64) -> Objects {
+/// As a driver does; one object of each kind. `ok` executes a command, which must succeed, and
+/// gives the first 16 bytes of its output.
+pub(crate) fn bring_up(base: u64, mut ok: impl FnMut(&[u8]) -> Vec<u8>) -> Objects {
     let mut objects = Objects { base, ..Objects::default() };
-    ok(firmware, CmdOpcode::ENABLE_HCA, vec![0; 16]);
-    ok(firmware, CmdOpcode::INIT_HCA, vec![0; 32]);
-    let uar = ok(firmware, CmdOpcode::ALLOC_UAR, vec![0; 16]);
-    objects.uar = simple::alloc_uar_out::UAR.get(&uar);
-    let pd = ok(firmware, CmdOpcode::ALLOC_PD, vec![0; 16]);
-    objects.pd = simple::alloc_pd_out::PD.get(&pd);
-    let mut make = |opcode: CmdOpcode, objects: &Objects| {
-        let input = template(opcode, objects).unwrap();
-        // Each answer to CREATE has the number in bits 23:0 of the third word.
-        u64::from_be_bytes(ok(firmware, opcode, input)[4..12].try_into().unwrap()) & 0xff_ffff
+    let mut ok = |opcode: CmdOpcode, mut input: Vec<u8>| {
+        cmd_in::OPCODE.set(&mut input, opcode.0.into());
+        ok(&input)
     };
-    make(CmdOpcode::CREATE_MKEY, &objects);
+    ok(CmdOpcode::ENABLE_HCA, vec![0; 16]);
+    ok(CmdOpcode::INIT_HCA, vec![0; 32]);
+    objects.uar = simple::alloc_uar_out::UAR.get(&ok(CmdOpcode::ALLOC_UAR, vec![0; 16]));
+    objects.pd = simple::alloc_pd_out::PD.get(&ok(CmdOpcode::ALLOC_PD, vec![0; 16]));
+    let mut make = |opcode: CmdOpcode, objects: &Objects| {
+        number(&ok(opcode, template(opcode, objects).unwrap()))
+    };
+    objects.mkey = make(CmdOpcode::CREATE_MKEY, &objects) << 8;
     objects.eq = make(CmdOpcode::CREATE_EQ, &objects) & 0xff;
     objects.cq = make(CmdOpcode::CREATE_CQ, &objects);
     objects.srq = make(CmdOpcode::CREATE_RMP, &objects);
     make(CmdOpcode::CREATE_QP, &objects);
     make(CmdOpcode::CREATE_DCT, &objects);
     objects
+}
+
+/// What an answer to CREATE names: bits 23:0 of the third word.
+pub(crate) fn number(output: &[u8]) -> u64 {
+    u64::from_be_bytes(output[4..12].try_into().unwrap()) & 0xff_ffff
 }
 
 fn with_page(len: usize, page: u64) -> Vec<u8> {
@@ -139,7 +151,7 @@ fn with_page(len: usize, page: u64) -> Vec<u8> {
 }
 
 /// A command that makes an object, and succeeds.
-fn template(opcode: CmdOpcode, objects: &Objects) -> Option<Vec<u8>> {
+pub(crate) fn template(opcode: CmdOpcode, objects: &Objects) -> Option<Vec<u8>> {
     let page = |number: u64| objects.base + number * PAGE;
     Some(match opcode {
         CmdOpcode::CREATE_MKEY => {

@@ -16,6 +16,11 @@ fn any_work_requests() {
 }
 
 #[test]
+fn any_ethernet_frames() {
+    replay("ethernet", super::ethernet);
+}
+
+#[test]
 #[cfg(not(uverbs_loom))]
 fn any_stores_into_rings() {
     replay("rings", super::rings);
@@ -30,4 +35,10 @@ fn any_mads() {
 #[cfg(feature = "pci")]
 fn any_mailboxes() {
     replay("mailboxes", super::mailboxes);
+}
+
+#[test]
+#[cfg(feature = "pci")]
+fn any_guests() {
+    replay("guests", super::guests);
 }

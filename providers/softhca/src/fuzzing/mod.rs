@@ -7,9 +7,11 @@
 //! |---|---|
 //! | [`packets`] | a peer's, to connected queue pairs of each service |
 //! | [`work_requests`] | a program's: WQEs, doorbell records, doorbells |
+//! | [`ethernet`] | a sender's, of any Ethernet frame |
 //! | [`rings`] | another process's, in rings of shared memory |
 //! | [`mads`] | another host's connection manager |
 //! | [`mailboxes`] | a guest's driver: commands of the firmware, one after the other |
+//! | [`guests`] | a guest's: registers, entries of the command queue, rings, beside another guest |
 
 pub(crate) mod feed;
 mod frames;
@@ -21,6 +23,11 @@ mod corpus;
 
 pub use frames::packets;
 pub use work::work_requests;
+
+/// Any Ethernet frame: its headers, and its number for receive side scaling.
+pub fn ethernet(data: &[u8]) {
+    crate::hca::ethernet::rss::fuzz::ethernet(data);
+}
 
 /// Any stores into a ring of shared memory that is written and read meanwhile.
 #[cfg(not(uverbs_loom))]
@@ -37,4 +44,10 @@ pub fn mads(data: &[u8]) {
 #[cfg(feature = "pci")]
 pub fn mailboxes(data: &[u8]) {
     crate::firmware::fuzz::mailboxes(data);
+}
+
+/// Any stores of a guest into registers, memory and rings, beside another guest.
+#[cfg(feature = "pci")]
+pub fn guests(data: &[u8]) {
+    crate::pci::fuzz::guests(data);
 }

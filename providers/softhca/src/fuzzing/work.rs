@@ -1,14 +1,18 @@
 //! What a program writes into its rings, records and doorbells.
 
+use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
+
 use super::feed::Feed;
 use super::frames::near_edge;
 use super::scene::{GRANTED, OWN, SERVICES, Scene};
 use crate::hca::dma::Dma;
 use crate::hca::number::UarNumber;
-use crate::hca::testing::{IOVA, UAR};
+use crate::hca::testing::{IOVA, UAR, Wr};
 
 /// Things that one run does.
 const STEPS: usize = 48;
+/// The bit of a length that makes a copy of what otherwise is written and not told of.
+const COPY: u16 = 1 << 13;
 
 /// Any work requests, receives, doorbell records and doorbells, most of them nearly right.
 pub fn work_requests(data: &[u8]) {
@@ -45,6 +49,7 @@ fn send(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
     let end = scene.pairs[pair][host].clone();
     let bytes = match kind {
         6 => feed.bytes(1024).to_vec(),
+        7 if len & COPY != 0 => copy(feed, scene, pair, host, len),
         _ => {
             let mut wr = scene.request(pair, host, kind, len.into());
             if let (3, Some(remote)) = (len >> 14, &mut wr.remote) {
@@ -62,9 +67,27 @@ fn send(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
     };
     let end = &mut scene.pairs[pair][host];
     scene.rig.write_wqe(end, &bytes);
-    if kind != 7 {
+    if kind != 7 || len & COPY != 0 {
         scene.rig.ring(&scene.pairs[pair][host].clone());
     }
+}
+
+/// A copy from the host's own memory to there, or to near an end of what a key has.
+fn copy(feed: &mut Feed<'_>, scene: &Scene, pair: usize, host: usize, len: u16) -> Vec<u8> {
+    let (end, keys) = (&scene.pairs[pair][host], scene.keys[host]);
+    let bytes = u32::from(len & 0x0fff);
+    let (key, to) = match len >> 14 {
+        3 => near_edge(feed, keys, len % 4),
+        _ => (keys.own, IOVA + OWN + 0x2000),
+    };
+    let mut wr = Wr::new(Opcode::MMO);
+    // Where an engine tells its result; nothing looks there.
+    wr.address = vec![0; 16];
+    wr.list = vec![(OWN, bytes, keys.own), (to.wrapping_sub(IOVA), bytes, key)];
+    let mut bytes = wr.bytes(end.qpn, end.posted);
+    bytes[0] = MLX5_OPC_MOD_MMO_DMA;
+    feed.edit(&mut bytes);
+    bytes
 }
 
 fn receive(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {

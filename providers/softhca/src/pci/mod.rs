@@ -16,6 +16,8 @@
 
 mod cmdq;
 mod config;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod iseg;
 mod trace;
 

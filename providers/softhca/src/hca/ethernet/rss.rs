@@ -134,6 +134,10 @@ fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
     hash
 }
 
+#[cfg(any(test, fuzzing))]
+#[path = "rss_fuzz.rs"]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::frame::Packet;

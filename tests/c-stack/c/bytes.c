@@ -75,6 +75,9 @@ static struct mlx5dv_mkey *key;
 /* The device, its domain and its region are imported at the end, where a file asks for it. */
 static int with_import;
 
+/* Tags of each side's shared queue, and changes of them, where a file asks for them; the tags that were added. */
+static int tags, tag_changes;
+
 /* Memory of other kinds, where a file asks for it. */
 static int with_memory;
 static struct ibv_dm *dm;
@@ -96,6 +99,12 @@ struct side {
 	struct ibv_recv_wr recvs[WRS];
 	struct ibv_sge recv_sges[WRS][SGES];
 	int recv_count;
+	struct ibv_ops_wr changes[WRS];
+	struct ibv_sge change_sges[WRS][SGES];
+	int change_count;
+	/* Handles of what was added, and how many there were. */
+	uint32_t handles[WRS];
+	unsigned int added;
 };
 
 static struct side sides[2];
@@ -122,13 +131,50 @@ static void phase(const char *name)
 	uverbs_softhca_mark(name);
 }
 
+/* Of an extended queue, whose completions tell of tags. */
+static void poll_tags(int s)
+{
+	struct ibv_cq_ex *cq = (struct ibv_cq_ex *)sides[s].cq;
+	struct ibv_poll_cq_attr attr = {};
+	struct ibv_wc_tm_info info;
+	char line[200], of_tags[80];
+	int error = ibv_start_poll(cq, &attr);
+
+	if (error == ENOENT)
+		return;
+	while (!error) {
+		int opcode = ibv_wc_read_opcode(cq), flags = ibv_wc_read_wc_flags(cq);
+		int of_message = opcode == IBV_WC_TM_RECV || opcode == IBV_WC_TM_NO_TAG;
+		int counts = cq->status == IBV_WC_SUCCESS && opcode & IBV_WC_RECV;
+
+		*of_tags = 0;
+		if (opcode >= IBV_WC_TM_ADD && opcode <= IBV_WC_TM_NO_TAG)
+			snprintf(of_tags, sizeof(of_tags), " tags%s%s%s", flags & IBV_WC_TM_SYNC_REQ ? " sync" : "",
+				 flags & IBV_WC_TM_MATCH ? " match" : "", flags & IBV_WC_TM_DATA_VALID ? " data" : "");
+		if (of_message && flags & IBV_WC_TM_MATCH) {
+			ibv_wc_read_tm_info(cq, &info);
+			snprintf(of_tags + strlen(of_tags), sizeof(of_tags) - strlen(of_tags), " %" PRIx64 " %x", info.tag,
+				 info.priv);
+		}
+		snprintf(line, sizeof(line), "wc %c %" PRIu64 " status %d opcode %d bytes %u imm - qp %x%s", 'A' + s, cq->wr_id,
+			 cq->status, cq->status ? -1 : opcode, counts ? ibv_wc_read_byte_len(cq) : 0,
+			 ibv_wc_read_qp_num(cq), of_tags);
+		NEED(!uverbs_softhca_note(line), "note");
+		error = ibv_next_poll(cq);
+	}
+	NEED(error == ENOENT, "ibv_next_poll");
+	ibv_end_poll(cq);
+}
+
 static void poll_all(void)
 {
 	struct ibv_wc wc;
 	char line[160], immediate[16], source[64];
 	int got;
 
-	for (int s = 0; s < 2; s++) {
+	for (int s = 0; s < 2 && tags; s++)
+		poll_tags(s);
+	for (int s = 0; s < 2 && !tags; s++) {
 		while ((got = ibv_poll_cq(sides[s].cq, 1, &wc)) > 0) {
 			uint32_t bytes = 0;
 
@@ -298,6 +344,21 @@ static void ring_recvs(struct side *side)
 	side->recv_count = 0;
 }
 
+static void ring_changes(struct side *side)
+{
+	struct ibv_ops_wr *bad;
+
+	if (!side->change_count)
+		return;
+	for (int i = 0; i < side->change_count; i++)
+		side->changes[i].next = i + 1 < side->change_count ? &side->changes[i + 1] : NULL;
+	NEED(!(errno = ibv_post_srq_ops(side->srq, side->changes, &bad)), "ibv_post_srq_ops");
+	for (int i = 0; i < side->change_count; i++)
+		if (side->changes[i].opcode == IBV_WR_TAG_ADD)
+			side->handles[side->added++ % WRS] = side->changes[i].tm.handle;
+	side->change_count = 0;
+}
+
 static int parse_sges(struct ibv_sge *list)
 {
 	char *word;
@@ -451,6 +512,62 @@ static void add_recv(struct side *side)
 	wr->sg_list = side->recv_sges[side->recv_count];
 	wr->num_sge = parse_sges(wr->sg_list);
 	side->recv_count++;
+}
+
+/* A change of the list: the first word of a removal says how many tags were added since the one that it is of. */
+static void add_change(struct side *side)
+{
+	struct ibv_ops_wr *wr = &side->changes[side->change_count];
+	char *word = strtok(NULL, " ");
+
+	NEED(word && side->change_count < WRS, "tag");
+	memset(wr, 0, sizeof(*wr));
+	wr->wr_id = next_id++;
+	wr->flags = IBV_OPS_SIGNALED;
+	wr->opcode = !strcmp(word, "add") ? IBV_WR_TAG_ADD : !strcmp(word, "remove") ? IBV_WR_TAG_DEL : IBV_WR_TAG_SYNC;
+	wr->tm.add.recv_wr_id = wr->wr_id + 1000000;
+	wr->tm.add.mask = ~0ull;
+	wr->tm.add.sg_list = side->change_sges[side->change_count];
+	while ((word = strtok(NULL, " "))) {
+		char *value = strchr(word, '=');
+
+		if (!strcmp(word, "unsignaled"))
+			wr->flags &= ~IBV_OPS_SIGNALED;
+		else if (!strncmp(word, "count=", 6)) {
+			wr->flags |= IBV_OPS_TM_SYNC;
+			wr->tm.unexpected_cnt = strtoul(value + 1, NULL, 0);
+		} else if (!strncmp(word, "tag=", 4))
+			wr->tm.add.tag = strtoull(value + 1, NULL, 0);
+		else if (!strncmp(word, "mask=", 5))
+			wr->tm.add.mask = strtoull(value + 1, NULL, 0);
+		else if (!strncmp(word, "back=", 5))
+			wr->tm.handle = side->handles[(side->added - strtoul(value + 1, NULL, 0)) % WRS];
+		else if (!strcmp(word, "sge")) {
+			wr->tm.add.num_sge = parse_sges(wr->tm.add.sg_list);
+			break;
+		} else
+			die("bytes: what is %s", word);
+	}
+	side->change_count++;
+}
+
+/* Writes a message's header to memory: its kind, tag, and of a rendezvous where the data is. */
+static void write_header(void)
+{
+	uint8_t *to = BASE + strtoul(strtok(NULL, " "), NULL, 0);
+	struct ibv_tmh *header = (struct ibv_tmh *)to;
+	struct ibv_rvh *behind = (struct ibv_rvh *)(header + 1);
+	char *word;
+
+	memset(header, 0, sizeof(*header));
+	header->opcode = atoi(strtok(NULL, " "));
+	header->tag = htobe64(strtoull(strtok(NULL, " "), NULL, 0));
+	header->app_ctx = htobe32(0x01020304);
+	if ((word = strtok(NULL, " "))) {
+		behind->va = htobe64((uintptr_t)BASE + strtoul(word, NULL, 0));
+		behind->rkey = htobe32(mr->rkey);
+		behind->len = htobe32(strtoul(strchr(word, ':') + 1, NULL, 0));
+	}
 }
 
 /* Writes of nothing, a WQEBB each, by DC two; datagrams of nothing that nobody takes, since their key is wrong. */
@@ -669,8 +786,22 @@ static void set_up_shared(int recv_wr, int recv_sge)
 			.recv_cq = sides[s].cq,
 		};
 
+		struct ibv_srq_init_attr_ex matching = {
+			.attr = queue.attr,
+			.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD |
+				     IBV_SRQ_INIT_ATTR_TM,
+			.srq_type = IBV_SRQT_TM,
+			.pd = pd,
+			.cq = sides[s].cq,
+			.tm_cap = { .max_num_tags = tags, .max_ops = tag_changes },
+		};
+
 		phase("create_srq");
-		NEED(target.srq = sides[s].srq = ibv_create_srq(pd, &queue), "ibv_create_srq");
+		if (tags)
+			NEED(sides[s].srq = ibv_create_srq_ex(context, &matching), "ibv_create_srq_ex");
+		else
+			NEED(sides[s].srq = ibv_create_srq(pd, &queue), "ibv_create_srq");
+		target.srq = sides[s].srq;
 		if (type != IBV_QPT_DRIVER)
 			continue;
 		phase("create_target");
@@ -721,6 +852,11 @@ static void set_up_memory(void)
 	NEED(dm = ibv_alloc_dm(context, &attr), "ibv_alloc_dm");
 	NEED(!ibv_memcpy_to_dm(dm, 64, BASE, 2048), "ibv_memcpy_to_dm");
 	NEED(!ibv_memcpy_from_dm(back, dm, 64, sizeof(back)) && !memcmp(back, BASE, sizeof(back)), "ibv_memcpy_from_dm");
+	/* The device has no operations here; what is asked for them is compared. */
+	for (int op = 0; op < 2; op++) {
+		phase("map_operation");
+		NEED(mlx5dv_dm_map_op_addr(dm, op), "mlx5dv_dm_map_op_addr");
+	}
 	phase("reg_dm_mr");
 	NEED(dm_mr = ibv_reg_dm_mr(pd, dm, 64, 2048, access | IBV_ACCESS_ZERO_BASED), "ibv_reg_dm_mr");
 	NEED((fd = memfd_create("exported", MFD_ALLOW_SEALING)) >= 0 && !ftruncate(fd, 8192), "memfd_create");
@@ -1141,8 +1277,16 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		NEED(!fcntl(channel->fd, F_SETFL, O_NONBLOCK), "fcntl");
 	}
 	phase("create_cq");
-	for (int s = 0; s < 2; s++)
-		NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, channel, 0), "ibv_create_cq");
+	for (int s = 0; s < 2; s++) {
+		struct ibv_cq_init_attr_ex of_tags = {
+			.cqe = CQES, .channel = channel, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO,
+		};
+
+		if (tags)
+			NEED(sides[s].cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, &of_tags)), "ibv_create_cq_ex");
+		else
+			NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, channel, 0), "ibv_create_cq");
+	}
 	if (type == IBV_QPT_XRC_SEND)
 		set_up_xrc(recv_wr, recv_sge);
 	else if (shared || type == IBV_QPT_DRIVER)
@@ -1312,6 +1456,13 @@ int main(int argc, char **argv)
 			keys = 1;
 		} else if (!strcmp(word, "srq")) {
 			shared = 1;
+		} else if (!strcmp(word, "tags")) {
+			tags = atoi(strtok(NULL, " "));
+			tag_changes = atoi(strtok(NULL, " "));
+		} else if (!strcmp(word, "tag")) {
+			add_change(side_of(strtok(NULL, " ")));
+		} else if (!strcmp(word, "header")) {
+			write_header();
 		} else if (!strcmp(word, "import")) {
 			with_import = 1;
 		} else if (!strcmp(word, "memory")) {
@@ -1360,6 +1511,7 @@ int main(int argc, char **argv)
 		} else if (!strcmp(word, "ring")) {
 			struct side *side = side_of(strtok(NULL, " "));
 
+			ring_changes(side);
 			ring_recvs(side);
 			ring_sends(side);
 		} else if (!strcmp(word, "end")) {

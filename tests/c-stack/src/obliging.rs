@@ -1,11 +1,13 @@
 //! A door that says yes, unsent, to changes of queue pairs that Linux's driver of this device
-//! refuses: into SQD and within, and an alternate path. So a program goes on, and the commands
-//! behind them are there to be compared.
+//! refuses: into SQD and within, and an alternate path; and gives operations on device memory, which
+//! this device hasn't in process, the addresses of the memory itself. So a program goes on, and the
+//! commands behind them are there to be compared.
 //!
 //! # Safety
 //!
-//! What is answered is a change of attributes alone: no memory leans on it. Everything else is
-//! handed on with the caller's promise.
+//! What is answered is a change of attributes alone: no memory leans on it. In the place of an
+//! operation's addresses the device is asked for the memory's own, which are as long. Everything else
+//! is handed on with the caller's promise.
 #![allow(unsafe_code, reason = "forwards an unsafe method of the door, and reads a request")]
 
 use std::os::fd::{OwnedFd, RawFd};
@@ -14,11 +16,22 @@ use std::sync::Arc;
 use uverbs_core::Errno;
 use uverbs_core::doors::{UverbsDoor, words};
 use uverbs_core::memory::pages::Pages;
+use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX,
+    MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH,
+    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET,
+    MLX5_IB_METHOD_DM_MAP_OP_ADDR, MLX5_IB_METHOD_DM_QUERY,
+};
 use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_CORE_IN, UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
+    UVERBS_OBJECT_DM,
 };
 use uverbs_kernel_abi::qp::{IB_QP_ALT_PATH, IB_QPS_SQD, ib_uverbs_modify_qp};
 use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_MODIFY_QP;
+
+/// Words of a command's header.
+const HEADER: usize = 3;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -50,6 +63,54 @@ impl Obliging {
     }
 }
 
+impl Obliging {
+    /// Where device memory is, in the place of where an operation on it is.
+    ///
+    /// # Safety
+    ///
+    /// As [`UverbsDoor::ioctl`], of a command that asks for such.
+    unsafe fn map_operation(&self, command: &mut [u64]) -> Result<(), Errno> {
+        let (mut header, attrs) = words::parse(command).ok_or(Errno::EINVAL)?;
+        let mut attrs: Vec<_> = attrs.collect();
+        let mut len = 0u64;
+        header.method_id = MLX5_IB_METHOD_DM_QUERY;
+        for attr in &mut attrs {
+            attr.attr_id = match attr.attr_id {
+                MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET => {
+                    MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET
+                }
+                MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX => {
+                    MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX
+                }
+                MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP => {
+                    attr.len = size_of_val(&len) as u16;
+                    attr.data = (&raw mut len).expose_provenance() as u64;
+                    MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH
+                }
+                other => other,
+            };
+        }
+        let words = |header: ib_uverbs_ioctl_hdr| -> [u64; HEADER] { zerocopy::transmute!(header) };
+        let pair = |attr: ib_uverbs_attr| -> [u64; 2] { zerocopy::transmute!(attr) };
+        let mut asked: Vec<u64> = words(header).into();
+        asked.extend(attrs.into_iter().flat_map(pair));
+        // SAFETY: the same outputs as the caller's, of the same lengths, and one that lives here.
+        unsafe { self.0.ioctl(&mut asked) }?;
+        // Who records the command looks at the flags for what was written.
+        let (told, _) = asked[HEADER..].as_chunks::<2>();
+        let (attrs, _) = command[HEADER..].as_chunks_mut::<2>();
+        for (attr, told) in attrs.iter_mut().zip(told) {
+            let mut of: ib_uverbs_attr = zerocopy::transmute!(*attr);
+            let told: ib_uverbs_attr = zerocopy::transmute!(*told);
+            if of.attr_id != MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP {
+                of.flags = told.flags;
+                *attr = zerocopy::transmute!(of);
+            }
+        }
+        Ok(())
+    }
+}
+
 // SAFETY: passes everything on, but for changes that make no promise about memory.
 unsafe impl UverbsDoor for Obliging {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
@@ -60,6 +121,11 @@ unsafe impl UverbsDoor for Obliging {
         };
         if change.is_some_and(refused) {
             return Ok(());
+        }
+        let method = words::parse(command).map(|(header, _)| (header.object_id, header.method_id));
+        if method == Some((UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR)) {
+            // SAFETY: as above.
+            return unsafe { self.map_operation(command) };
         }
         // SAFETY: as above.
         unsafe { self.0.ioctl(command) }

@@ -34,6 +34,7 @@ use crate::other_memory::Other;
 use crate::receivers::{Kind, Receiver};
 use crate::script::Cases;
 use crate::spread::Spread;
+use crate::tagged;
 use crate::transports::{QKEY, RDMA, Spoken, To};
 use crate::{capture, last, log};
 
@@ -294,7 +295,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     } else if T::DYNAMIC {
         Some(Kind::Dynamic)
     } else {
-        cases.shared.then_some(Kind::Shared)
+        cases.tags().or(cases.shared.then_some(Kind::Shared))
     };
     let receivers = [0, 1].map(|side| {
         let sizes = (recv_wr, recv_sge);
@@ -510,6 +511,9 @@ impl<T: Spoken> Driver<T> {
         if verb == "work" {
             return capture::settle(&self.device);
         }
+        if verb == "header" {
+            return tagged::write_header(words, self.region.rkey());
+        }
         let side = match words.next() {
             Some("A") => 0,
             Some("B") => 1,
@@ -545,6 +549,18 @@ impl<T: Spoken> Driver<T> {
                 let list = words.map(|piece| self.sge(piece)).collect();
                 self.sides[side].recvs.push((self.next_id, list));
                 self.next_id += 1;
+            }
+            "tag" => {
+                let Self { sides, region, next_id, .. } = self;
+                let Some(Receiver::Tags(tagged)) = &mut sides[side].receiver else {
+                    panic!("{line}")
+                };
+                let sge = |piece: &str| {
+                    let (offset, len) = piece.split_once(':').unwrap();
+                    region.sge(number(offset), number(len) as u32)
+                };
+                tagged.add(*next_id, words, sge);
+                *next_id += 1;
             }
             "send" => {
                 let send = self.send(words);
@@ -639,6 +655,9 @@ impl<T: Spoken> Driver<T> {
     fn ring(&mut self, side: usize) {
         let Self { lists, captures, sides, addresses, keys, key, .. } = self;
         let side = &mut sides[side];
+        if let Some(Receiver::Tags(tagged)) = &mut side.receiver {
+            tagged.ring(captures);
+        }
         if !side.recvs.is_empty() {
             let lists = side.recvs.drain(..);
             match &mut side.receiver {
@@ -769,6 +788,11 @@ impl<T: Spoken> Driver<T> {
                     Ok(Completed::RecvWriteImm) => (129, true),
                     _ => (-1, false),
                 };
+                let of_tags = completion.tag_info().map(|info| tagged::told(&result, info));
+                let (opcode, counts, of_tags) = match of_tags {
+                    Some((opcode, text)) => (opcode, opcode >= 0, text),
+                    None => (opcode, counts, String::new()),
+                };
                 let bytes = if counts { completion.byte_len() } else { 0 };
                 let imm = match (completion.immediate(), completion.invalidated()) {
                     (Some(imm), _) => format!("{imm:x}"),
@@ -787,7 +811,7 @@ impl<T: Spoken> Driver<T> {
                 };
                 let _ = writeln!(
                     self.captures,
-                    "wc {name} {} status {status} opcode {opcode} bytes {bytes} imm {imm} qp {:x}{source}",
+                    "wc {name} {} status {status} opcode {opcode} bytes {bytes} imm {imm} qp {:x}{source}{of_tags}",
                     completion.id(),
                     completion.qpn()
                 );
@@ -831,6 +855,8 @@ fn number_of(status: Status) -> u32 {
     match status {
         Status::Flushed => 5,
         Status::RemoteAccess => 10,
+        Status::TagNotFound => 22,
+        Status::RendezvousIncomplete => 23,
         _ => 1,
     }
 }

@@ -30,6 +30,7 @@ mod receivers;
 mod record;
 mod script;
 mod spread;
+mod tagged;
 mod transports;
 
 use std::collections::BTreeMap;

@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use uverbs::{
-    AccessFlags, Context, DeviceMemory, MemoryRegion, Mlx5, NullRegion, ProtectionDomain, Sge,
+    AccessFlags, Context, DeviceMemory, DmOp, DmOperation, MemoryRegion, Mlx5, NullRegion,
+    ProtectionDomain, Sge,
 };
 
 use crate::driver::{Area, number};
@@ -20,6 +21,7 @@ use crate::driver::{Area, number};
 /// Memory of other kinds, where a file asks for it.
 pub(crate) struct Other {
     device_memory: DeviceMemory,
+    _operations: [DmOperation; 2],
     over_it: MemoryRegion,
     dmabuf: MemoryRegion,
     nothing: NullRegion,
@@ -40,6 +42,10 @@ impl Other {
         let filled = (0..4096).map(|at| unsafe { Area::byte(at).read_volatile() });
         let filled: Vec<u8> = filled.collect();
         device_memory.write(64, &filled[..2048]).unwrap();
+        let operations = [DmOp::INCREMENT, DmOp::TEST_AND_SET].map(|op| {
+            phase("map_operation");
+            device_memory.map_operation(op).unwrap()
+        });
         phase("reg_dm_mr");
         let over_it = pd.register_device_memory(&device_memory, 64, 2048, access).unwrap();
         let file = memfd_create("exported", MFdFlags::MFD_ALLOW_SEALING).unwrap();
@@ -52,7 +58,7 @@ impl Other {
         drop(file);
         phase("alloc_null_mr");
         let nothing = context.null_region().unwrap();
-        Self { device_memory, over_it, dmabuf, nothing }
+        Self { device_memory, _operations: operations, over_it, dmabuf, nothing }
     }
 
     pub(crate) fn end(self, phase: &impl Fn(&str)) {

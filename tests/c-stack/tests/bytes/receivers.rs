@@ -10,6 +10,7 @@ use uverbs::{
 
 use crate::changes;
 use crate::driver::Peer;
+use crate::tagged::Tagged;
 use crate::transports::{MTU, RDMA, Spoken};
 
 /// What targets of dynamic connections ask for.
@@ -19,6 +20,8 @@ const DC_KEY: u64 = 0x1234_5678_90ab_cdef;
 pub(crate) enum Kind {
     /// A queue of the side's queue pair.
     Shared,
+    /// The same with a list of so many tags and changes.
+    Tags(u32, u32),
     Xrc(XrcDomain),
     Dynamic,
 }
@@ -27,6 +30,7 @@ pub(crate) enum Kind {
 #[allow(clippy::large_enum_variant, reason = "there are two")]
 pub(crate) enum Receiver {
     Shared(SharedReceiveQueue<Mlx5, Plain>),
+    Tags(Tagged),
     Xrc { srq: SharedReceiveQueue<Mlx5, ForXrc>, target: XrcTarget<Mlx5> },
     Dynamic { srq: SharedReceiveQueue<Mlx5, Plain>, target: DcTarget<Mlx5>, dctn: u32 },
 }
@@ -46,6 +50,10 @@ impl Receiver {
         let queue = context.shared_receive_queue(pd).max_wr(max_wr).max_sge(max_sge);
         match kind {
             Kind::Shared => Self::Shared(queue.build().unwrap()),
+            Kind::Tags(tags, changes) => {
+                let queue = queue.tags(cq, *tags).max_tag_changes(*changes);
+                Self::Tags(Tagged::new(queue.build().unwrap()))
+            }
             Kind::Xrc(domain) => {
                 let srq = queue.xrc(domain, cq).build().unwrap();
                 phase("create_target");
@@ -67,6 +75,7 @@ impl Receiver {
     ) -> QueuePairBuilder<Mlx5, T> {
         match self {
             Self::Shared(srq) => builder.max_recv_wr(0).max_recv_sge(0).shared_receives(srq),
+            Self::Tags(tagged) => T::with_tags(builder.max_recv_wr(0).max_recv_sge(0), &tagged.srq),
             _ => builder,
         }
     }
@@ -75,13 +84,14 @@ impl Receiver {
         match self {
             Self::Shared(srq) | Self::Dynamic { srq, .. } => srq.batch(),
             Self::Xrc { srq, .. } => srq.batch(),
+            Self::Tags(tagged) => tagged.srq.batch(),
         }
     }
 
     /// What the peer sends to; `qpn` is the side's queue pair.
     pub(crate) fn peer(&self, qpn: u32) -> Peer {
         match self {
-            Self::Shared(_) => Peer { qpn, ..Peer::default() },
+            Self::Shared(_) | Self::Tags(_) => Peer { qpn, ..Peer::default() },
             Self::Xrc { srq, target } => {
                 Peer { qpn: target.qpn(), srq: Some(srq.remote()), ..Peer::default() }
             }
@@ -91,12 +101,12 @@ impl Receiver {
 
     /// As far up as it goes, for the initiator of this number.
     pub(crate) fn bring_up(&mut self, initiator: u32, path: Path, phase: &impl Fn(&str)) {
-        if matches!(self, Self::Shared(_)) {
+        if matches!(self, Self::Shared(_) | Self::Tags(_)) {
             return;
         }
         phase("init");
         match self {
-            Self::Shared(_) => {}
+            Self::Shared(_) | Self::Tags(_) => {}
             Self::Xrc { target, .. } => target.init(&Rc::init()).unwrap(),
             Self::Dynamic { target, .. } => {
                 target.init(&DctInitAttr { port: 1, pkey_index: 0, access: RDMA }).unwrap();
@@ -104,7 +114,7 @@ impl Receiver {
         }
         phase("ready_to_receive");
         match self {
-            Self::Shared(_) => {}
+            Self::Shared(_) | Self::Tags(_) => {}
             Self::Xrc { target, .. } => {
                 target.ready_to_receive(&Rc::rtr(initiator, path)).unwrap();
                 phase("ready_to_send");
@@ -141,23 +151,29 @@ impl Receiver {
         match self {
             Self::Shared(srq) | Self::Dynamic { srq, .. } => srq.set_limit(3).unwrap(),
             Self::Xrc { srq, .. } => srq.set_limit(3).unwrap(),
+            Self::Tags(tagged) => tagged.srq.set_limit(3).unwrap(),
         }
         phase("query_srq");
         let attr = match self {
             Self::Shared(srq) | Self::Dynamic { srq, .. } => srq.query().unwrap(),
             Self::Xrc { srq, .. } => srq.query().unwrap(),
+            Self::Tags(tagged) => tagged.srq.query().unwrap(),
         };
         assert_eq!(attr.limit, 3);
     }
 
     pub(crate) fn destroy(self, phase: &impl Fn(&str)) {
-        if !matches!(self, Self::Shared(_)) {
+        if !matches!(self, Self::Shared(_) | Self::Tags(_)) {
             phase("destroy_target");
         }
         match self {
             Self::Shared(srq) => {
                 phase("destroy_srq");
                 drop(srq.destroy().unwrap());
+            }
+            Self::Tags(tagged) => {
+                phase("destroy_srq");
+                drop(tagged.srq.destroy().unwrap());
             }
             Self::Xrc { srq, target } => {
                 target.destroy().unwrap();

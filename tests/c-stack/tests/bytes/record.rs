@@ -166,6 +166,9 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
         // as it was.
         0x11 => (48, 48),
         0x12 => (48, 40),
+        // TAG_MATCHING: tag and mask, which libmlx5 leaves as they were in what adds none.
+        0x28 if wqe.get(16).is_some_and(|op| op >> 4 == 1) => (48, 48),
+        0x28 => (48, 32),
         _ => (16, 16),
     };
     // SEND_INVAL, RDMA_WRITE_IMM, SEND_IMM.

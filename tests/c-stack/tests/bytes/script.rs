@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::receivers::Kind;
+
 /// Where a receive goes that a case doesn't describe.
 const RECEIVE: &str = "0x80000:65536";
 /// Bytes from one piece to the next.
@@ -36,6 +38,8 @@ pub(crate) struct Cases {
     pub(crate) import: bool,
     /// Receives of RC from a queue of each side's.
     pub(crate) shared: bool,
+    /// Shared queues match tags: for each party, tags and changes outstanding.
+    pub(crate) tags: Vec<(String, String)>,
     /// The completion queues report to a channel.
     pub(crate) channel: bool,
     /// Where datagrams go, in words `name=value`.
@@ -64,6 +68,7 @@ impl Cases {
             memory: false,
             import: false,
             shared: false,
+            tags: Vec::new(),
             channel: false,
             addresses: Vec::new(),
             sizes: Vec::new(),
@@ -76,6 +81,9 @@ impl Cases {
             } else if let Some(sizes) = line.strip_prefix("sizes ") {
                 let (who, sizes) = sizes.split_once(' ').unwrap();
                 all.sizes.push((who.to_owned(), sizes.to_owned()));
+            } else if let Some(tags) = line.strip_prefix("tags ") {
+                let (who, tags) = tags.split_once(' ').unwrap();
+                all.tags.push((who.to_owned(), tags.to_owned()));
             } else if let Some(transport) = line.strip_prefix("transport ") {
                 transport.clone_into(&mut all.transport);
             } else if let Some(address) = line.strip_prefix("address ") {
@@ -109,6 +117,13 @@ impl Cases {
             }
         }
         all
+    }
+
+    /// Queues that match tags, as ours are made.
+    pub(crate) fn tags(&self) -> Option<Kind> {
+        let (_, tags) = self.tags.iter().find(|(who, _)| who == "ours")?;
+        let (tags, changes) = tags.split_once(' ').unwrap();
+        Some(Kind::Tags(tags.parse().unwrap(), changes.parse().unwrap()))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -145,6 +160,9 @@ impl Cases {
         }
         if self.shared {
             script += "srq\n";
+        }
+        for (_, tags) in self.tags.iter().filter(|(name, _)| name == who) {
+            script += &format!("tags {tags}\n");
         }
         for address in &self.addresses {
             script += &format!("address {address}\n");

@@ -4,10 +4,11 @@
 use uverbs::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::{
     AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciChange, DciInitAttr,
-    DciRtrAttr, DciStreams, Destination, Flow, FlowCounters, FlowRule, InitAttr, KeyLayout, Mlx5,
-    Mtu, MulticastGroup, Path, PostError, QueuePair, QueuePairBuilder, RawPacketChange,
-    RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq, RnrTimer, RtrAttr,
-    RtsAttr, SendOp, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr, Wr,
+    DciRtrAttr, DciStreams, Destination, Flow, FlowCounters, FlowRule, ForTags, InitAttr,
+    KeyLayout, Mlx5, Mtu, MulticastGroup, Path, PostError, QueuePair, QueuePairBuilder,
+    RawPacketChange, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq,
+    RnrTimer, RtrAttr, RtsAttr, SendOp, SharedReceiveQueue, UcRtrAttr, UdInitAttr, UdRtrAttr,
+    UnreliableRtsAttr, Wr,
 };
 
 use crate::changes;
@@ -63,6 +64,16 @@ pub(crate) trait Spoken: Transport {
         Self: Sized;
     /// Streams of an initiator of DC.
     fn with_streams(builder: QueuePairBuilder<Mlx5, Self>) -> QueuePairBuilder<Mlx5, Self>
+    where
+        Self: Sized,
+    {
+        builder
+    }
+    /// Receives from a queue that matches tags; reliable connections alone do.
+    fn with_tags(
+        builder: QueuePairBuilder<Mlx5, Self>,
+        _: &SharedReceiveQueue<Mlx5, ForTags>,
+    ) -> QueuePairBuilder<Mlx5, Self>
     where
         Self: Sized,
     {
@@ -146,6 +157,13 @@ macro_rules! to_the_peer {
 
 impl Spoken for Rc {
     to_the_peer!();
+
+    fn with_tags(
+        builder: QueuePairBuilder<Mlx5, Self>,
+        srq: &SharedReceiveQueue<Mlx5, ForTags>,
+    ) -> QueuePairBuilder<Mlx5, Self> {
+        builder.shared_receives(srq)
+    }
 
     fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, _: &Cases, phase: &impl Fn(&str)) {
         changes::of_rc(qp, way, phase);

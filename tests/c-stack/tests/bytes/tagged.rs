@@ -1,0 +1,148 @@
+//! Shared queues that match tags: changes of their lists, and what their completions tell, as
+//! `c/bytes.c` has them.
+//!
+//! # Safety
+//!
+//! As in the driver's file.
+#![allow(unsafe_code, reason = "raw posts, and headers at a fixed address")]
+
+use std::fmt::Write as _;
+
+use uverbs::{
+    Completed, Failure, ForTags, Mlx5, PostError, Remote, Rendezvous, Sge, SharedReceiveQueue,
+    Status, Tag, TagHandle, TagInfo, TagMessage, TagMessageKind, TagWr,
+};
+
+use crate::driver::{Area, number};
+
+/// What a message's own number is besides that of the change that added its tag.
+const OF_MESSAGE: u64 = 1_000_000;
+
+/// A change, not yet posted.
+struct Change {
+    wr: TagWr,
+    op: Op,
+}
+
+enum Op {
+    Add {
+        tag: Tag,
+        into: Sge,
+    },
+    /// Of the tag that was added so many before.
+    Remove {
+        back: usize,
+    },
+    Sync,
+}
+
+/// A queue with a list.
+pub(crate) struct Tagged {
+    pub(crate) srq: SharedReceiveQueue<Mlx5, ForTags>,
+    changes: Vec<Change>,
+    handles: Vec<TagHandle>,
+}
+
+impl Tagged {
+    pub(crate) fn new(srq: SharedReceiveQueue<Mlx5, ForTags>) -> Self {
+        Self { srq, changes: Vec::new(), handles: Vec::new() }
+    }
+
+    pub(crate) fn add<'a>(
+        &mut self,
+        id: u64,
+        mut words: impl Iterator<Item = &'a str>,
+        sge: impl Fn(&str) -> Sge,
+    ) {
+        let verb = words.next().unwrap();
+        let (mut wr, mut tag, mut back) = (TagWr::new(id), Tag::exact(0), 0);
+        let mut into = Sge { addr: 0, len: 0, lkey: 0 };
+        while let Some(word) = words.next() {
+            match word.split_once('=') {
+                Some(("count", value)) => wr = wr.dealt_with(number(value) as u16),
+                Some(("tag", value)) => tag.value = number(value),
+                Some(("mask", value)) => tag.mask = number(value),
+                Some(("back", value)) => back = number(value) as usize,
+                _ if word == "unsignaled" => wr = wr.unsignaled(),
+                _ if word == "sge" => into = words.next().map_or(into, &sge),
+                _ => panic!("{word}"),
+            }
+        }
+        let op = match verb {
+            "add" => Op::Add { tag, into },
+            "remove" => Op::Remove { back },
+            _ => Op::Sync,
+        };
+        self.changes.push(Change { wr, op });
+    }
+
+    /// Publishes what was changed. A refusal is noted.
+    pub(crate) fn ring(&mut self, captures: &mut String) {
+        if self.changes.is_empty() {
+            return;
+        }
+        let before = self.handles.len();
+        let mut batch = self.srq.tag_batch();
+        for Change { wr, op } in self.changes.drain(..) {
+            let posted: Result<(), PostError> = match op {
+                Op::Add { tag, into } => {
+                    // SAFETY: the area stays registered.
+                    let added = unsafe { batch.add_raw(wr, tag, wr.id + OF_MESSAGE, into) };
+                    added.map(|handle| self.handles.push(handle))
+                }
+                // As in C, of those that were rung.
+                Op::Remove { back } => batch.remove(wr, self.handles[before - back]),
+                Op::Sync => batch.sync(wr),
+            };
+            if let Err(error) = posted {
+                let _ = writeln!(captures, "tag {}: {error}", wr.id);
+            }
+        }
+        batch.ring();
+    }
+}
+
+/// Writes a message's header to memory: offset, kind, tag, and of a rendezvous where the data is.
+pub(crate) fn write_header<'a>(mut words: impl Iterator<Item = &'a str>, rkey: u32) {
+    let at = number(words.next().unwrap()) as usize;
+    let kind = match words.next().unwrap() {
+        "0" => TagMessageKind::NoTag,
+        "1" => TagMessageKind::Rendezvous,
+        "3" => TagMessageKind::Eager,
+        other => panic!("{other}"),
+    };
+    let tag = number(words.next().unwrap());
+    let mut bytes = TagMessage { kind, app_ctx: 0x0102_0304, tag }.to_bytes().to_vec();
+    if let Some((offset, len)) = words.next().and_then(|piece| piece.split_once(':')) {
+        let addr = Area::byte(number(offset) as usize).addr() as u64;
+        let from = Remote { addr, rkey };
+        bytes.extend(Rendezvous { from, len: number(len) as u32 }.to_bytes());
+    }
+    for (n, byte) in bytes.into_iter().enumerate() {
+        // SAFETY: within the area; the device is idle.
+        unsafe { Area::byte(at + n).write_volatile(byte) };
+    }
+}
+
+/// `enum ibv_wc_opcode` of such a completion, and what its flags tell.
+pub(crate) fn told(result: &Result<Completed, Failure>, info: TagInfo) -> (i32, String) {
+    let (opcode, flags) = match result {
+        Ok(Completed::TagAdded) => (130, ""),
+        Ok(Completed::TagRemoved) => (131, ""),
+        Ok(Completed::TagsSynced) => (132, ""),
+        Ok(Completed::TagFound) => (133, " match"),
+        // The header comes with the first completion of a message.
+        Ok(Completed::TagRecv) if info.header.is_none() => (133, " data"),
+        Ok(Completed::TagRecv) => (133, " match data"),
+        Ok(Completed::RecvUnexpected) => (133, ""),
+        Ok(Completed::RecvNoTag) => (134, ""),
+        Err(failure) if failure.status == Status::RendezvousIncomplete => (-1, " match data"),
+        _ => (-1, ""),
+    };
+    let sync = if info.wants_sync { " sync" } else { "" };
+    let header = match info.header {
+        Some(header) => format!(" {:x} {:x}", header.tag, header.app_ctx),
+        None => String::new(),
+    };
+    (opcode, format!(" tags{sync}{flags}{header}"))
+}

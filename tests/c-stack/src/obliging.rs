@@ -1,13 +1,13 @@
 //! A door that says yes, unsent, to changes of queue pairs that Linux's driver of this device
-//! refuses: into SQD and within, and an alternate path; and gives operations on device memory, which
-//! this device hasn't in process, the addresses of the memory itself. So a program goes on, and the
-//! commands behind them are there to be compared.
+//! refuses: into SQD and within, and an alternate path; and gives operations on device memory,
+//! which this device hasn't in process, the addresses of the memory itself. So a program goes on,
+//! and the commands behind them are there to be compared.
 //!
 //! # Safety
 //!
 //! What is answered is a change of attributes alone: no memory leans on it. In the place of an
-//! operation's addresses the device is asked for the memory's own, which are as long. Everything else
-//! is handed on with the caller's promise.
+//! operation's addresses the device is asked for the memory's own, which are as long. Everything
+//! else is handed on with the caller's promise.
 #![allow(unsafe_code, reason = "forwards an unsafe method of the door, and reads a request")]
 
 use std::os::fd::{OwnedFd, RawFd};

@@ -73,7 +73,7 @@ pub use cq::Cq;
 pub use cqe::Cqe;
 pub use dct::ready_target;
 pub use dm::map_operation;
-pub use pieces::Begun;
+pub use pieces::{Begun, Place};
 pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};

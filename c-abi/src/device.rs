@@ -90,7 +90,10 @@ impl Device {
         let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.iter().find(|known| known.device.record() == device.record()).cloned();
         known.unwrap_or_else(|| {
-            let new = Arc::new(Self::new(device.clone()));
+            let on_the_network =
+                seen.iter().filter(|one| one.device.record().name.contains('@')).count();
+            let name = shown(device.record(), on_the_network);
+            let new = Arc::new(Self::new(device.clone(), &name));
             seen.push(Arc::clone(&new));
             new
         })

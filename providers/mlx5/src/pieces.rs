@@ -9,6 +9,7 @@ use std::num::NonZeroU64;
 
 use uverbs_core::order::device_memory;
 use uverbs_core::provider::{PieceOps, SendOps};
+use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, QpnDs};
 use uverbs_mlx5_prm::data::DATA_SEG_MAX;
@@ -167,7 +168,7 @@ impl Sq {
         unsafe { wqe::store(to, [first | u64::from(ds).to_be(), second]) };
         let (slot, end, count) = (at.pi, at.pi.wrapping_add(units), at.count.wrapping_add(1));
         // SAFETY: the WQEBBs are free, says the caller; this is the only poster.
-        unsafe { slots.end_counted(slot, end, count) };
+        unsafe { slots.end_counted(slot, Reach { end, posted: count }) };
         (at.pi, at.count, at.first) = (end, count, slot);
     }
 

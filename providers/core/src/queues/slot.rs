@@ -119,18 +119,9 @@ impl Slots {
     ///
     /// As there.
     #[inline(always)]
-    pub unsafe fn end_counted(self, index: u32, end: u32, posted: u32) {
-        let last = end.wrapping_sub(1);
+    pub unsafe fn end_counted(self, index: u32, reach: Reach) {
         // SAFETY: as in `put`.
-        let slot = unsafe { &mut *self.slot(index) };
-        slot.end = end;
-        if last == index {
-            slot.posted = posted;
-            return;
-        }
-        // SAFETY: the slot is ours, says the caller, and the polling side never looks at this
-        // field.
-        unsafe { (*self.slot(last)).posted = posted };
+        unsafe { (*self.slot(index)).reach = reach };
     }
 
     /// The place in the table of the slot at `index`.

@@ -296,7 +296,7 @@ impl TagTable {
         if before == MESSAGE {
             self.free(index, place);
         }
-        Some(Taken { wr_id, end: index, frame: held.and_then(Held::into_frame) })
+        Some(Taken { wr_id, reach: index.into(), frame: held.and_then(Held::into_frame) })
     }
 
     /// One completion less is to come of a place.

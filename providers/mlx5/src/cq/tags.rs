@@ -83,7 +83,7 @@ unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
     match entry.app_op() {
         TmAppOp::CONSUMED | TmAppOp::CONSUMED_SW_RDNV => {
             let wr_id = tags.expected(place)?;
-            Some(Taken { wr_id, end: place, frame: None }.into())
+            Some(Taken { wr_id, reach: place.into(), frame: None }.into())
         }
         TmAppOp::CONSUMED_MSG
         | TmAppOp::CONSUMED_MSG_SW_RDNV
@@ -115,10 +115,10 @@ unsafe fn change(tags: &TagTable, entry: Entry) -> Option<Told> {
     // SAFETY: the caller's promise.
     let changed = unsafe { tags.next_change() }?;
     // SAFETY: the device completed it, says the entry.
-    let Taken { wr_id, end, .. } = unsafe { commands.send.take_ahead(changed.at as u16) }?;
+    let Taken { wr_id, reach, .. } = unsafe { commands.send.take_ahead(changed.at as u16) }?;
     // SAFETY: and it was just taken.
-    unsafe { commands.send.retire(end) };
-    let mut told = Told::from(Taken { wr_id, end, frame: None });
+    unsafe { commands.send.retire(reach) };
+    let mut told = Told::from(Taken { wr_id, reach, frame: None });
     let Some(place) = changed.place else { return Some(told) };
     // Before the place is free, and has another tag.
     told.wants_sync = !tags.is_in_step(place, entry.tag_count());

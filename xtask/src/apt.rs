@@ -65,6 +65,23 @@ impl Apt {
         )
     }
 
+    /// The same, which knows packages of these machines, too, by Debian's names; the first is this
+    /// one's.
+    ///
+    /// # Errors
+    ///
+    /// A failure where its configuration can't be written.
+    pub(crate) fn of_machines(self, machines: &[&str]) -> Result<Self, Outcome> {
+        let failed = |error: std::io::Error| failed(&self.config, &error);
+        let mut text = fs::read_to_string(&self.config).map_err(failed)?;
+        text.push_str("#clear APT::Architectures;\n");
+        for machine in machines {
+            text.push_str(&format!("APT::Architectures:: \"{machine}\";\n"));
+        }
+        fs::write(&self.config, text).map_err(failed)?;
+        Ok(self)
+    }
+
     /// The configuration is read behind the machine's own.
     fn new(base: &Path, more: &str) -> Result<Self, Outcome> {
         for tool in ["apt-get", "dpkg-deb"] {

@@ -18,6 +18,7 @@ mod installed;
 mod interleavings;
 mod judge;
 mod layouts;
+mod machines;
 mod minimal;
 mod msrv;
 mod package;
@@ -104,6 +105,10 @@ enum Chore {
     ///
     /// Needs dpkg-deb and strip.
     Deb(deb::Options),
+    /// Compare what the library depends on with what it may.
+    ///
+    /// Then cargo-deny looks at licences, duplicates and sources of all dependencies (deny.toml).
+    Dependencies,
     /// Run the examples, and compare what they print with what examples/README.md shows.
     Examples {
         /// Run this one only.
@@ -140,6 +145,10 @@ enum Chore {
     Sanitize,
     /// Try every interleaving of small cases of what threads share without a lock (loom).
     Interleavings,
+    /// Run tests for aarch64 and s390x under QEMU's user mode.
+    ///
+    /// Fetches Debian's compilers with apt, once: some 400 MB.
+    Machines(machines::Options),
     /// Check the library with the oldest dependencies that its manifests allow.
     MinimalVersions,
     /// Check all but the chores with the oldest compiler that the manifest allows, where it is
@@ -190,6 +199,7 @@ fn main() -> ExitCode {
             }
         }
         Chore::Deb(options) => deb::steps(&mut steps, &options),
+        Chore::Dependencies => test::dependencies(&mut steps),
         Chore::Examples { example, bless } => {
             steps.step("examples", || examples::check(example.as_deref(), bless));
         }
@@ -206,6 +216,7 @@ fn main() -> ExitCode {
         Chore::Sanitize => steps.step("address sanitizer", sanitize::address),
         Chore::Interleavings => steps.step("interleavings", interleavings::check),
         Chore::Msrv => steps.step("oldest compiler", msrv::check),
+        Chore::Machines(options) => machines::steps(&mut steps, &options),
         Chore::MinimalVersions => steps.step("minimal versions", minimal::check),
         Chore::Api { bless } => steps.step("API", || api::check(bless)),
         Chore::Captures => steps.step("captures", captures::captures),

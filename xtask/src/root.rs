@@ -24,9 +24,10 @@ const BASE: [&str; 9] = [
     "libc-bin",
     "util-linux",
 ];
-/// Shows the machine's `/proc`, `/dev` and `/sys` in the folder, and runs a command there without
-/// privileges.
-const ENTER: &str = "for at in proc dev sys; do mount --rbind /$at \"$0/$at\" || exit; done; \
+/// Shows folders of the machine's, `/proc`, `/dev` and `/sys` among them, at the same paths in the
+/// folder, and runs a command there without privileges.
+const ENTER: &str = "IFS=:; for at in $SHOWN; do \
+    mkdir -p \"$0$at\" && mount --rbind \"$at\" \"$0$at\" || exit; done; unset SHOWN IFS; \
     exec chroot \"$0\" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all \"$@\"";
 
 /// Such a folder.
@@ -40,12 +41,7 @@ impl Root {
     ///
     /// A skip where there is no apt, no network or no user namespace.
     pub(crate) fn fetch(folder: &Path, packages: &[&str]) -> Result<Self, Outcome> {
-        let mut probe = Command::new("unshare");
-        probe.args(["--map-root-user", "--mount", "true"]);
-        probe.stdin(Stdio::null()).stderr(Stdio::null());
-        if !probe.status().is_ok_and(|status| status.success()) {
-            return Err(Outcome::Skipped("no user namespaces here (unshare -r)".to_owned()));
-        }
+        has_namespaces()?;
         let packages = [&BASE[..], packages].concat();
         once(folder, &packages.join(" "), || {
             println!("fetching {}", packages.join(" "));
@@ -60,14 +56,26 @@ impl Root {
         Ok(Self(folder.to_owned()))
     }
 
+    /// One that is there.
+    pub(crate) fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
     /// A command that runs in it.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
+        self.command_with(&[], words)
+    }
+
+    /// A command that runs in it, and sees these folders of the machine.
+    pub(crate) fn command_with(&self, folders: &[&Path], words: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         // Whatever the command leaves running ends with it.
         command.args(["--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", ENTER]).arg(&self.0).args(words);
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
-        command.env("HOME", "/tmp");
+        let shown = ["/proc", "/dev", "/sys"].map(Path::new);
+        let shown = shown.iter().chain(folders).map(|path| path.to_string_lossy());
+        command.env("SHOWN", shown.collect::<Vec<_>>().join(":")).env("HOME", "/tmp");
         command
     }
 
@@ -82,6 +90,21 @@ impl Root {
     /// Where a path of it is on the machine.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
+    }
+}
+
+/// Whether anybody may have a namespace of mounts.
+///
+/// # Errors
+///
+/// A skip.
+pub(crate) fn has_namespaces() -> Result<(), Outcome> {
+    let mut probe = Command::new("unshare");
+    probe.args(["--map-root-user", "--mount", "true"]);
+    probe.stdin(Stdio::null()).stderr(Stdio::null());
+    match probe.status().is_ok_and(|status| status.success()) {
+        true => Ok(()),
+        false => Err(Outcome::Skipped("no user namespaces here (unshare -r)".to_owned())),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::vm;
 const MINUTES: Duration = Duration::from_secs(60);
 
 /// softhca's tests of random input and faulty wires, which take minutes.
-const LONG: [&str; 7] =
+pub(crate) const LONG: [&str; 7] =
     ["any_", "dynamic", "hostile", "lossy", "nonsense", "simulation", "threads_share"];
 
 /// Everything.
@@ -42,13 +42,7 @@ pub(crate) fn all(steps: &mut Steps) {
     ]);
     steps.step("fuzz", crate::fuzz::usual);
     crate::book::steps(steps, false);
-    steps.step("dependencies", tree::check);
-    steps.step("dependencies' licences", || {
-        // Advisories are left to who has a network: `cargo deny check`.
-        let words = ["deny", "--workspace", "check", "licenses", "bans", "sources"];
-        let install = "cargo install --locked cargo-deny";
-        component("deny", install, || run(cargo(&words), 5 * MINUTES))
-    });
+    dependencies(steps);
     steps.step("packages", package::check);
     steps.step("layouts", layouts::check);
     // The judge leaves a processor to those that build elsewhere.
@@ -71,6 +65,17 @@ pub(crate) fn all(steps: &mut Steps) {
         tool(&words, "\"kind\":\"uverbs-perf\"")
     });
     vm::add_usual(steps);
+}
+
+/// What the library and the tools depend on.
+pub(crate) fn dependencies(steps: &mut Steps) {
+    steps.step("dependencies", tree::check);
+    steps.step("dependencies' licences", || {
+        // Advisories are left to who has a network: `cargo deny check`.
+        let words = ["deny", "--workspace", "check", "licenses", "bans", "sources"];
+        let install = "cargo install --locked cargo-deny";
+        component("deny", install, || run(cargo(&words), 5 * MINUTES))
+    });
 }
 
 /// What the daily loop runs. README.md and CONTRIBUTING.md say what it leaves out.

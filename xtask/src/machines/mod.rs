@@ -1,0 +1,78 @@
+//! Other machines: what is built for them here, and what of it runs (docs/TESTING.md).
+//!
+//! aarch64 and s390x, whose bytes are turned round, run under QEMU's user mode. The compilers are
+//! Debian's, in a Debian of their own.
+
+mod toolchain;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::step::{Outcome, Steps, run_tests};
+use crate::test::LONG;
+use toolchain::Toolchain;
+
+/// What a build from nothing and the tests on an emulated processor may take.
+const LIMIT: Duration = Duration::from_secs(2 * 3600);
+
+/// Which.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// This one alone
+    #[arg(value_enum)]
+    machine: Option<Machine>,
+}
+
+/// A machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Machine {
+    /// Layouts, the queues and their bytes
+    Aarch64,
+    /// Layouts where integers begin with their highest byte
+    S390x,
+}
+
+/// Packages whose tests compare layouts: with fixtures that are made from C headers.
+const LAYOUTS: [&str; 2] = ["uverbs-kernel-abi", "uverbs-mlx5-prm"];
+/// Packages whose unit tests need no other process.
+const QUEUES: [&str; 2] = ["uverbs-core", "uverbs-mlx5"];
+/// Tests that fork, which QEMU's user mode doesn't do as Linux does; that take minutes there.
+const NOT_EMULATED: [&str; 2] = ["pages_stay_behind_on_fork", "parts_are_distinct"];
+
+/// Builds and runs what was asked for.
+pub(crate) fn steps(steps: &mut Steps, options: &Options) {
+    let wanted = |machine| options.machine.is_none_or(|only| only == machine);
+    if wanted(Machine::Aarch64) {
+        steps.step("aarch64, layouts", || layouts("aarch64"));
+        steps.step("aarch64, queues", || unit("aarch64", &QUEUES));
+    }
+    if wanted(Machine::S390x) {
+        steps.step("s390x, layouts", || layouts("s390x"));
+    }
+}
+
+fn layouts(machine: &str) -> Outcome {
+    test(machine, &["--lib", "--tests"], &LAYOUTS, &[])
+}
+
+/// Unit tests, but for random and faulty input, which takes minutes where nothing is emulated.
+fn unit(machine: &str, packages: &[&str]) -> Outcome {
+    let skips = LONG.iter().chain(&NOT_EMULATED);
+    let skips: Vec<&str> = skips.flat_map(|name| ["--skip", name]).collect();
+    test(machine, &["--lib"], packages, &skips)
+}
+
+fn test(machine: &str, kinds: &[&str], packages: &[&str], more: &[&str]) -> Outcome {
+    let toolchain = match Toolchain::fetch() {
+        Ok(toolchain) => toolchain,
+        Err(outcome) => return outcome,
+    };
+    let target = format!("{machine}-unknown-linux-gnu");
+    let mut words = vec!["test", "--no-fail-fast", "--target", &target];
+    words.extend(kinds);
+    words.extend(packages.iter().flat_map(|package| ["--package", package]));
+    words.push("--");
+    words.extend(more);
+    run_tests(toolchain.cargo(&words), LIMIT)
+}

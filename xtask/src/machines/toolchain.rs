@@ -1,0 +1,153 @@
+//! Debian's compilers for other machines, in a Debian of their own: the next release's, where those
+//! for all machines are of one version.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::apt::{Apt, Archive, create, failed, once, unpack};
+use crate::debian::target;
+use crate::root::{Root, has_namespaces};
+use crate::step::{Outcome, output};
+
+/// Compilers, linkers and C libraries, QEMU's user mode, and what the root itself needs.
+const PACKAGES: [&str; 13] = [
+    "base-files",
+    "bash",
+    "cargo",
+    "coreutils",
+    "dash",
+    "gcc",
+    "gcc-aarch64-linux-gnu",
+    "gcc-s390x-linux-gnu",
+    "libc6-dev-arm64-cross",
+    "libc6-dev-s390x-cross",
+    "qemu-user",
+    "rustc",
+    "util-linux",
+];
+/// The standard library of each machine, without what its dynamic one depends on.
+const LIBRARIES: [&str; 2] = ["libstd-rust-dev:arm64", "libstd-rust-dev:s390x"];
+/// Their machines, as Rust names them.
+const MACHINES: [&str; 2] = ["aarch64", "s390x"];
+
+/// What the compiler of a small file may take.
+const COMPILE: Duration = Duration::from_secs(120);
+
+/// See the [module](self).
+pub(super) struct Toolchain {
+    root: Root,
+    cargo_home: PathBuf,
+}
+
+impl Toolchain {
+    /// Fetches it unless it is there.
+    ///
+    /// # Errors
+    ///
+    /// A skip where there is no apt, no network, no user namespace, or another processor.
+    pub(super) fn fetch() -> Result<Self, Outcome> {
+        if std::env::consts::ARCH != "x86_64" {
+            return Err(Outcome::Skipped("the compilers are fetched for x86-64".to_owned()));
+        }
+        has_namespaces()?;
+        let folder = base().join("root");
+        once(&folder, &[&PACKAGES[..], &LIBRARIES].concat().join(" "), || {
+            println!("fetching {}", PACKAGES.join(" "));
+            let archives = [Archive { name: "debian", suites: &["forky"] }];
+            let apt = Apt::of_suites(&base().join("apt"), &archives)?;
+            let apt = apt.of_machines(&["amd64", "arm64", "s390x"])?;
+            apt.update();
+            let libraries = base().join("libraries");
+            apt.download(&LIBRARIES, &libraries)?;
+            let debs = apt.download_all(&PACKAGES, None)?;
+            move_all(&libraries, &debs)?;
+            unpack(&debs, &folder)?;
+            let _ = fs::remove_dir_all(debs);
+            complete(&folder)
+        })?;
+        // What is registered and downloaded is cargo's own here: nothing is fetched there.
+        let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = || std::env::home_dir().map(|home| home.join(".cargo"));
+        let cargo_home = cargo_home.or_else(home);
+        let cargo_home = cargo_home.ok_or_else(|| Outcome::Skipped("no CARGO_HOME".to_owned()))?;
+        let toolchain = Self { root: Root::at(folder), cargo_home };
+        for machine in MACHINES {
+            toolchain.compile_preload(machine)?;
+        }
+        Ok(toolchain)
+    }
+
+    /// Compiles what QEMU's user mode lacks, which is preloaded there.
+    fn compile_preload(&self, machine: &str) -> Result<(), Outcome> {
+        let (workspace, target, to) = (workspace(), target(), preload(machine));
+        let source = workspace.join("xtask/src/machines/madvise.c");
+        let (from, file) = (source.to_string_lossy(), to.to_string_lossy());
+        let compiler = format!("{machine}-linux-gnu-gcc");
+        let words = [&compiler, "-shared", "-fPIC", "-O1", "-o", &file, &from];
+        output(self.root.command_with(&[&workspace, &target], &words), COMPILE).map(drop)
+    }
+
+    /// A cargo command in the workspace, for which all packages are there.
+    pub(super) fn cargo(&self, words: &[&str]) -> Command {
+        let workspace = workspace();
+        let folder = workspace.to_string_lossy();
+        let (cargo_home, target) = (&self.cargo_home, target());
+        let mut command = self.root.command_with(
+            &[&workspace, cargo_home, &target],
+            &[&["env", "-C", &folder, "cargo", "--offline", "--locked"], words].concat(),
+        );
+        command.env("CARGO_HOME", cargo_home);
+        command.env("CARGO_TARGET_DIR", base().join("build")).env("CARGO_INCREMENTAL", "0");
+        command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "gcc");
+        for machine in MACHINES {
+            let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU", machine.to_uppercase());
+            command.env(format!("{name}_LINKER"), format!("{machine}-linux-gnu-gcc"));
+            let libraries = format!("-L /usr/{machine}-linux-gnu");
+            let preload = format!("-E LD_PRELOAD={}", preload(machine).display());
+            let runner = format!("qemu-{machine} {libraries} {preload}");
+            command.env(format!("{name}_RUNNER"), runner);
+        }
+        command
+    }
+}
+
+/// What is preloaded under QEMU's user mode.
+fn preload(machine: &str) -> PathBuf {
+    base().join(format!("madvise-{machine}.so"))
+}
+
+/// The folder for everything of this chore.
+fn base() -> PathBuf {
+    target().join("machines")
+}
+
+/// The workspace's folder.
+fn workspace() -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    fs::canonicalize(&path).unwrap_or(path)
+}
+
+fn move_all(from: &Path, to: &Path) -> Result<(), Outcome> {
+    for file in fs::read_dir(from).map_err(|error| failed(from, &error))?.flatten() {
+        let to = to.join(file.file_name());
+        fs::rename(file.path(), &to).map_err(|error| failed(&to, &error))?;
+    }
+    Ok(())
+}
+
+/// What a package's scripts would do.
+fn complete(root: &Path) -> Result<(), Outcome> {
+    for at in ["proc", "dev", "sys", "tmp"] {
+        create(&root.join(at))?;
+    }
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        let link = root.join(name);
+        if !link.exists() {
+            let to = format!("usr/{name}");
+            std::os::unix::fs::symlink(to, &link).map_err(|error| failed(&link, &error))?;
+        }
+    }
+    Ok(())
+}

@@ -164,6 +164,8 @@ unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8, const T
             let posted = if TO {
                 destination::<S>(one)
                     .and_then(|to| sq.post_to(&mut at, id, plain_op::<OPCODE>(one), to, data))
+            } else if let Data::List(list) = data {
+                sq.post_list(&mut at, id, plain_op::<OPCODE>(one), list)
             } else {
                 sq.post(&mut at, id, plain_op::<OPCODE>(one), data)
             };

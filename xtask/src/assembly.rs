@@ -24,7 +24,7 @@ use crate::step::Outcome;
 const HOT: &str = "counts::hot::";
 /// What the single-owner path may call, each on a branch that is not the common one. They are
 /// looked at, too.
-const EXITS: [&str; 12] = [
+const EXITS: [&str; 13] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
@@ -40,6 +40,8 @@ const EXITS: [&str; 12] = [
     // A failure, or a completion of a queue pair that isn't known.
     "uverbs_mlx5::cq::Cq::next_odd",
     "uverbs_mlx5::cqe::Cqe::failure",
+    // A shared receive queue matches tags.
+    "uverbs_mlx5::cqe::Cqe::completed_of_tags",
     // More than 256 queue pairs: looks ahead.
     "uverbs_mlx5::cq::Cq::look_ahead",
     // A long burst, or messages: reads these, and gives entries back.
@@ -47,7 +49,7 @@ const EXITS: [&str; 12] = [
     "uverbs::cq::CompletionQueue<P>::go_on",
 ];
 /// Where looking ends: what these do is not for a single owner.
-const ENDS: [&str; 7] = [
+const ENDS: [&str; 8] = [
     // Should `learn` run out of memory, what is held is dropped on the way out. The others don't
     // panic, which is looked at here, but the compiler doesn't know.
     "_Unwind_Resume",
@@ -57,6 +59,8 @@ const ENDS: [&str; 7] = [
     "uverbs_siw::cq::Cq::learn",
     // A shared receive queue, whose slots any of its completion queues gives back.
     "uverbs_mlx5::cq::take_shared",
+    // The same of one that matches tags, and its list.
+    "uverbs_mlx5::cq::tags::take",
     // A frame that nobody wants goes back to its slab, which all threads share; the last one may
     // free it.
     "uverbs_core::memory::registered::give_back",

@@ -100,10 +100,10 @@
 .6:
     inc r11d
     inc r14d
-    shl r9,4
-    mov [r8+r9],rsi
-    mov [r8+r9+8],r14d
-    mov [r8+r9+0xC],r11d
+    shl r8,4
+    mov [rax+r8],rsi
+    mov [rax+r8+8],r14d
+    mov [rax+r8+0xC],r11d
     add r13,0x10
     add ebp,0x100
     cmp r13,[rsp+0x30]
@@ -120,21 +120,21 @@
     je .9
     dec ecx
 .8:
-    mov rax,[rdi]
-    mov r8d,ebp
-    and r8d,0xFFFF00
-    or r8d,0xA
+    mov r9,[rdi]
+    mov rax,[rdi+8]
+    mov r8d,[rdi+0x18]
+    and r8d,r14d
+    mov r10d,ebp
+    and r10d,0xFFFF00
+    or r10d,0xA
+    shl r10,0x20
     or ebx,[rdi+0x2C]
-    shl r8,0x20
-    or rbx,r8
+    or rbx,r10
     bswap rbx
-    mov r8,[rdi+8]
-    mov r9d,[rdi+0x18]
-    and r9d,r14d
-    mov r10,r9
+    mov r10,r8
     shl r10,6
-    mov [rax+r10],rbx
-    mov qword [rax+r10+8],0
+    mov [r9+r10],rbx
+    mov qword [r9+r10+8],0
     test r15d,r15d
     je .6
     mov ebx,r11d
@@ -149,8 +149,8 @@
     or r15,r11
     mov r11d,ebx
     bswap r15
-    mov [rax+r10+0x10],r15
-    mov [rax+r10+0x18],r14
+    mov [r9+r10+0x10],r15
+    mov [r9+r10+0x18],r14
     mov r14,rdx
     jmp .6
 .9:
@@ -166,7 +166,7 @@
     test cl,1
     je .10
     xor ecx,ecx
-    cmp eax,0xE
+    cmp eax,0x11
     mov rdi,[rsp+0x18]
     mov rsi,[rsp+8]
     mov r11d,[rsp+0x10]
@@ -221,7 +221,7 @@
     mov [rdi+0x28],r11d
     mov [rdi+0x38],eax
 .17:
-    mov eax,0xE
+    mov eax,0x11
 .18:
     add rsp,0x38
     pop rbx
@@ -254,7 +254,7 @@
     test cl,1
     je .21
     xor ecx,ecx
-    cmp eax,0xE
+    cmp eax,0x11
     mov rdi,rbp
     mov rsi,[rsp+8]
     mov r11d,ebx

@@ -106,7 +106,7 @@
     mov [rdi+0x28],ebx
     mov [rdi+0x38],eax
 .9:
-    mov eax,0xE
+    mov eax,0x11
 .10:
     add rsp,8
     pop rbx
@@ -142,7 +142,7 @@
     test cl,1
     je .14
     xor ecx,ecx
-    cmp eax,0xE
+    cmp eax,0x11
     mov rdi,rbp
     mov rsi,[rsp]
     je .2

@@ -63,10 +63,10 @@
     jne .4
     mov byte [rsi+0x34],1
     mov rcx,[rsi+0x40]
-    mov edi,[rcx+0x84]
+    mov edi,[rcx+0x88]
     test edi,edi
     jne .4
-    mov dword [rcx+0x84],1
+    mov dword [rcx+0x88],1
 .4:
     mov rcx,[rsi+0x10]
     mov [rcx+rax],r15
@@ -78,7 +78,7 @@
     mov [rsi+0x24],ebp
     mov [rsi+0x28],edx
     mov [rsi+0x30],ebp
-    mov eax,0xE
+    mov eax,0x11
     jmp .7
 .5:
     mov edx,3
@@ -117,8 +117,8 @@
     call qword [rel uverbs_mlx5::rq::Rq::make_room]
     test al,1
     je .10
-    mov eax,0xE
-    cmp edx,0xE
+    mov eax,0x11
+    cmp edx,0x11
     jne .6
     jmp .7
 .10:

@@ -58,7 +58,7 @@
     mov [rdi+0x24],ebx
     mov [rdi+0x28],eax
     mov [rdi+0x30],ebx
-    mov eax,0xE
+    mov eax,0x11
     jmp .8
 .5:
     xor r10d,r10d

@@ -82,10 +82,10 @@
     jne .6
     mov byte [rsi+0x3C],1
     mov r9,[rsi+0x70]
-    mov r10d,[r9+0x44]
+    mov r10d,[r9+0x48]
     test r10d,r10d
     jne .6
-    mov dword [r9+0x44],1
+    mov dword [r9+0x48],1
 .6:
     mov r9,[rsi+0x10]
     mov [r9+r8],r15
@@ -140,7 +140,7 @@
     mov [rsi+0x28],r11d
     mov [rsi+0x38],eax
 .12:
-    mov edx,0xE
+    mov edx,0x11
 .13:
     mov [rbx+0x10],edx
     mov rax,rbx
@@ -172,7 +172,7 @@
     test al,1
     je .17
     xor ecx,ecx
-    cmp edx,0xE
+    cmp edx,0x11
     mov rsi,[rsp+8]
     mov r11d,[rsp+4]
     jne .2

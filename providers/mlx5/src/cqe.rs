@@ -28,8 +28,10 @@ use zerocopy::FromZeros;
 /// Offset of the user index: the same field in a good and in a failed entry.
 const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
 
-/// In a view's opcode: the entry tells of tags.
+/// In a view's opcode: the entry tells of tags, a success.
 const OF_TAGS: u8 = 0x80;
+/// The same of what is no success: for the rest of the view a failure as others are.
+const FAILED_OF_TAGS: u8 = 0x40;
 /// Behind the opcode: the device waits to be told.
 const WANTS_SYNC: usize = 0x100;
 
@@ -230,8 +232,9 @@ impl<'a> Cqe<'a> {
     /// # Safety
     ///
     /// As for [`new`](Self::new).
-    pub(crate) unsafe fn of_tags(entry: Entry, op_own: u8, wants_sync: bool) -> Self {
-        let opcode = usize::from(OpOwn(op_own).opcode() | OF_TAGS);
+    pub(crate) unsafe fn of_tags(entry: Entry, wants_sync: bool) -> Self {
+        let kind = if status_of_tags(entry).is_none() { OF_TAGS } else { FAILED_OF_TAGS };
+        let opcode = usize::from(entry.opcode().0 | kind);
         let opcode = if wants_sync { opcode | WANTS_SYNC } else { opcode };
         Self { entry, opcode, _queue: PhantomData }
     }
@@ -250,7 +253,7 @@ impl<'a> Cqe<'a> {
     /// The same of one that tells of tags, too: what came.
     #[inline(always)]
     fn message(&self) -> CqeOpcode {
-        CqeOpcode(self.opcode as u8 & !OF_TAGS)
+        CqeOpcode((self.opcode & 0x3f) as u8)
     }
 
     #[inline(always)]
@@ -258,34 +261,19 @@ impl<'a> Cqe<'a> {
         Opcode(self.entry.sop_drop_qpn().sop())
     }
 
-    /// rdma-core `cq.c:handle_tag_matching`, `mlx5_cq_read_wc_opcode`.
+    /// What a success that tells of tags is of (rdma-core `cq.c:handle_tag_matching`,
+    /// `mlx5_cq_read_wc_opcode`).
     #[cold]
     #[inline(never)]
-    fn result_of_tags(self) -> Result<Completed, Failure> {
-        let failed = |status| Err(Failure { status, syndrome: 0, vendor_syndrome: 0 });
+    fn completed_of_tags(self) -> Completed {
         match self.entry.app_op() {
-            TmAppOp::CONSUMED => Ok(Completed::TagFound),
-            TmAppOp::CONSUMED_MSG | TmAppOp::EXPECTED => Ok(Completed::TagRecv),
-            TmAppOp::UNEXPECTED => Ok(Completed::RecvUnexpected),
-            TmAppOp::NO_TAG => Ok(Completed::RecvNoTag),
-            TmAppOp::APPEND => Ok(Completed::TagAdded),
-            TmAppOp::NOOP => Ok(Completed::TagsSynced),
-            TmAppOp::REMOVE if self.entry.tag_was_changed() => Ok(Completed::TagRemoved),
-            TmAppOp::REMOVE => failed(Status::TagNotFound),
-            _ => failed(Status::RendezvousIncomplete),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn decode_of_tags(self) -> Decoded {
-        Decoded {
-            result: self.result_of_tags(),
-            is_recv: true,
-            byte_len: self.entry.byte_count(),
-            immediate: self.immediate(),
-            qpn: self.entry.qpn(),
-            sender: Sender::default(),
+            TmAppOp::CONSUMED => Completed::TagFound,
+            TmAppOp::UNEXPECTED => Completed::RecvUnexpected,
+            TmAppOp::NO_TAG => Completed::RecvNoTag,
+            TmAppOp::APPEND => Completed::TagAdded,
+            TmAppOp::NOOP => Completed::TagsSynced,
+            TmAppOp::REMOVE => Completed::TagRemoved,
+            _ => Completed::TagRecv,
         }
     }
 
@@ -294,6 +282,11 @@ impl<'a> Cqe<'a> {
     #[cold]
     #[inline(never)]
     fn failure(self) -> Failure {
+        if self.opcode().0 & FAILED_OF_TAGS != 0
+            && let Some(status) = status_of_tags(self.entry)
+        {
+            return Failure { status, syndrome: 0, vendor_syndrome: 0 };
+        }
         let syndrome = self.entry.byte(mlx5_err_cqe::SYNDROME_OFFSET);
         let status = match Syndrome(syndrome) {
             Syndrome::LOCAL_LENGTH_ERR => Status::LocalLength,
@@ -313,6 +306,17 @@ impl<'a> Cqe<'a> {
         };
         let vendor_syndrome = self.entry.byte(mlx5_err_cqe::VENDOR_ERR_SYND_OFFSET);
         Failure { status, syndrome, vendor_syndrome }
+    }
+}
+
+/// What an entry that tells of tags failed by, if it did.
+fn status_of_tags(entry: Entry) -> Option<Status> {
+    match entry.app_op() {
+        TmAppOp::CONSUMED | TmAppOp::CONSUMED_MSG | TmAppOp::EXPECTED => None,
+        TmAppOp::UNEXPECTED | TmAppOp::NO_TAG | TmAppOp::APPEND | TmAppOp::NOOP => None,
+        TmAppOp::REMOVE if entry.tag_was_changed() => None,
+        TmAppOp::REMOVE => Some(Status::TagNotFound),
+        _ => Some(Status::RendezvousIncomplete),
     }
 }
 
@@ -341,7 +345,7 @@ impl View for Cqe<'_> {
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::RESP_SEND_INV => {
                 Completed::Recv
             }
-            CqeOpcode(OF_TAGS..) => return self.result_of_tags(),
+            CqeOpcode(OF_TAGS..) => self.completed_of_tags(),
             _ => {
                 let failure = self.failure();
                 // SAFETY: an enum has no other values. The compiler doesn't know of a call's, and
@@ -418,7 +422,7 @@ impl View for Cqe<'_> {
     }
 
     fn tag_info(&self) -> Option<TagInfo> {
-        if self.opcode().0 & OF_TAGS == 0 {
+        if self.opcode().0 < FAILED_OF_TAGS {
             return None;
         }
         let has_header = matches!(
@@ -466,12 +470,13 @@ impl View for Cqe<'_> {
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_INV => (Completed::Recv, false),
             CqeOpcode::RESP_SEND_IMM => (Completed::Recv, true),
             CqeOpcode::RESP_WR_IMM => (Completed::RecvWriteImm, true),
-            CqeOpcode(OF_TAGS..) => return self.decode_of_tags(),
+            CqeOpcode(OF_TAGS..) => (self.completed_of_tags(), self.immediate().is_some()),
             other => {
+                let of_tags = other.0 & FAILED_OF_TAGS != 0;
                 return Decoded {
                     result: Err(self.failure()),
                     is_recv: other != CqeOpcode::REQ_ERR,
-                    byte_len: 0,
+                    byte_len: if of_tags { self.entry.byte_count() } else { 0 },
                     immediate: None,
                     qpn,
                     sender: Sender::default(),

@@ -19,7 +19,7 @@ use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slot::{Reach, Slots};
 use uverbs_core::queues::work::{
-    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
+    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
@@ -390,15 +390,23 @@ unsafe impl SendOps for Sq {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
-        if let Data::List(list) = data {
-            // SAFETY: the caller's promise.
-            return unsafe { self.post_list(at, wr, op, list) };
-        }
         let ds = wqe::measure(&op, &data, self.room)?;
         let units = wqe::units(ds, &data);
         self.reserve(at, units)?;
         // SAFETY: the caller's promise; it was just measured, and there is room.
         Ok(unsafe { self.write(at, wr, (ds, units, 0), None, op, data) })
+    }
+
+    #[inline(always)]
+    unsafe fn post_list(
+        &mut self,
+        at: &mut SendCursor,
+        wr: Wr,
+        op: SendOp,
+        list: &[Sge],
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.write_list(at, wr, op, list) }
     }
 
     #[inline(always)]

@@ -149,6 +149,28 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
+    /// The same with a list of pieces, for programs that post nothing else here: a provider may go
+    /// through the list once.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_list(
+        &mut self,
+        at: &mut Self::Cursor,
+        wr: Wr,
+        op: SendOp,
+        list: &[Sge],
+    ) -> Result<u32, PostError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.post(at, wr, op, Data::List(list)) }
+    }
+
     /// The same to a destination, on a queue pair whose transport is connectionless. The queue
     /// holds on to the address handle until the work request is done, where the device asks for
     /// that.

@@ -240,7 +240,7 @@ impl TagTable {
         if done == self.rung.load(Ordering::Acquire) {
             return None;
         }
-        let slot = &self.changes[done as usize & (self.changes.len() - 1)];
+        let slot = self.changes.get(done as usize & (self.changes.len() - 1))?;
         let (at, place) = (slot.at.load(Ordering::Relaxed), slot.place.load(Ordering::Relaxed));
         self.done.store(done.wrapping_add(1), Ordering::Relaxed);
         Some(Changed { at, place: (place != NONE).then_some(place) })
@@ -313,7 +313,10 @@ impl TagTable {
         place.next.store(NONE, Ordering::Relaxed);
         // As in `srq.rs`.
         let before = self.last.swap(index, Ordering::AcqRel);
-        self.places[before as usize].next.store(index, Ordering::Release);
+        // There is such a place; looked up without a panic, since polling comes here.
+        if let Some(before) = self.places.get(before as usize) {
+            before.next.store(index, Ordering::Release);
+        }
     }
 
     /// Whether the device matches tags that were added at this place, which it says by its count of

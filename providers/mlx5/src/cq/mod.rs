@@ -45,6 +45,7 @@ use crate::doorbell;
 use self::arms::Arms;
 use self::known::{Known, Special};
 use self::resize::{Resizing, resize};
+use self::tags::Stray;
 
 /// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
 /// rdma-core writes 0xf0 and looks at the opcode of every entry; with the bit set it need not be
@@ -358,30 +359,34 @@ impl Cq {
                 self.learn();
                 continue;
             }
-            let (mut whole, mut of_tags) = (true, None);
+            let mut whole = true;
             if !known && self.special.is_some() {
                 if self.expand(self.ci) {
                     continue;
                 }
                 known = self.know_special(entry);
                 // SAFETY: the entry is the program's.
-                match unsafe { self.next_of_tags(entry, op_own, opcode) } {
+                match unsafe { self.next_of_tags(entry, opcode) } {
                     Some(Ok(polled)) => return Some(polled),
-                    Some(Err(odd)) => of_tags = Some(odd),
+                    // As below.
+                    Some(Err(Stray)) if strays + 1 < self.size => {
+                        strays += 1;
+                        continue;
+                    }
+                    Some(Err(Stray)) => break,
                     // SAFETY: the queue pair that the entry names was just looked up.
                     None => whole = !known || unsafe { self.unload(entry, op_own) },
                 }
             }
             if known
                 && whole
-                && of_tags.is_none()
                 && opcode.0 <= CqeOpcode::RESP_SEND_INV.0
                 // SAFETY: a success, and the queue pair that it names was just looked up.
                 && let Some(polled) = unsafe { self.succeed(entry, op_own) }
             {
                 return Some(polled);
             }
-            match of_tags.unwrap_or_else(|| self.odd(opcode, entry, known)) {
+            match self.odd(opcode, entry, known) {
                 Odd::Failed(Taken { wr_id, frame, .. }) => {
                     // SAFETY: as in `succeed`.
                     let view = unsafe { Cqe::new(entry, op_own) };

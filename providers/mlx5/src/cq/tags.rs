@@ -14,8 +14,11 @@ use uverbs_core::queues::tag_table::TagTable;
 use uverbs_mlx5_prm::cqe::CqeOpcode;
 use uverbs_mlx5_prm::tag::{MLX5_CQE_APP_TAG_MATCHING, TmAppOp};
 
-use super::{Cq, Odd};
+use super::Cq;
 use crate::cqe::{Cqe, Entry};
+
+/// An entry of nothing that is under way. It was passed over, and counted.
+pub(super) struct Stray;
 
 /// What an entry of such a queue gave.
 struct Told {
@@ -50,9 +53,8 @@ impl Cq {
     pub(super) unsafe fn next_of_tags<'a>(
         &mut self,
         entry: Entry,
-        op_own: u8,
         opcode: CqeOpcode,
-    ) -> Option<Result<Polled<Cqe<'a>>, Odd>> {
+    ) -> Option<Result<Polled<Cqe<'a>>, Stray>> {
         if !is_of_tags(entry, opcode) {
             return None;
         }
@@ -62,7 +64,7 @@ impl Cq {
         self.step();
         let Some(Told { taken: Taken { wr_id, mut frame, .. }, wants_sync }) = told else {
             self.strays = self.strays.saturating_add(1);
-            return Some(Err(Odd::Stray));
+            return Some(Err(Stray));
         };
         if entry.app_op() != TmAppOp::REMOVE
             && let Some(frame) = &mut frame
@@ -70,7 +72,7 @@ impl Cq {
             frame.arrived(entry.byte_count());
         }
         // SAFETY: as in `succeed`.
-        let view = unsafe { Cqe::of_tags(entry, op_own, wants_sync) };
+        let view = unsafe { Cqe::of_tags(entry, wants_sync) };
         Some(Ok(Polled { view, wr_id, frame }))
     }
 }
@@ -78,6 +80,7 @@ impl Cq {
 /// # Safety
 ///
 /// The entry is the program's, and of this queue; the caller is the only poller.
+#[inline(never)]
 unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
     let place = u32::from(entry.app_info());
     match entry.app_op() {

@@ -105,7 +105,7 @@ pub enum ForXrc {}
 /// use std::time::Duration;
 /// use uverbs::{Completed, TagMessage, TagMessageKind};
 ///
-/// # let hca = SoftHca::builder().link(LinkLayer::InfiniBand).build()?;
+/// # let hca = SoftHca::builder().link(LinkLayer::InfiniBand).build().expect("its threads");
 /// # let context = uverbs::Device::from(hca).open()?;
 /// # let pd = context.alloc_pd()?;
 /// # let mut cq = context.create_cq(512)?;

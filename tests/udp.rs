@@ -62,7 +62,8 @@ fn shared_memory_is_found_by_itself() {
     everything(&devices);
     for device in &devices {
         let (shared, udp) = (device.shared_stats().unwrap(), device.udp_stats().unwrap());
-        assert!(shared.sent > 200 && shared.received > 200, "{shared:?}");
+        // Many of these are records of one long message's 64 KiB.
+        assert!(shared.sent > 80 && shared.received > 80, "{shared:?}");
         assert_eq!((shared.met, shared.joined, shared.left, shared.broken), (1, 1, 0, 0));
         assert_eq!((udp.sent, udp.received), (0, 0), "{udp:?}");
         assert_eq!(device.stats().retransmits, 0);

@@ -37,7 +37,7 @@ node! { "MLX5_1.5":
 node! { "MLX5_1.6":
     mlx5dv_create_flow_matcher = stubs::no_object;
     mlx5dv_destroy_flow_matcher = stubs::not_supported;
-    mlx5dv_create_flow = stubs::not_supported;
+    mlx5dv_create_flow = stubs::no_object;
 }
 
 node! { "MLX5_1.7":

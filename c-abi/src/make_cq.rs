@@ -126,6 +126,7 @@ unsafe fn asked(attr: &ibv_cq_init_attr_ex) -> Result<(CqInit, Option<Arc<Parent
     let mut init = CqInit::new(attr.cqe);
     init.comp_vector = attr.comp_vector;
     init.ignore_overrun = flags & IGNORE_OVERRUN != 0;
+    init.unchecked = true;
     Ok((init, parent.cloned()))
 }
 

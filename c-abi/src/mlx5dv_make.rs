@@ -88,9 +88,13 @@ pub(crate) unsafe extern "C" fn open_device(
     attr: *const ContextAttr,
 ) -> *mut ibv_context {
     // SAFETY: C's contract.
-    let attr = unsafe { &*attr };
-    // SAFETY: as above.
-    if attr.flags != 0 || attr.comp_mask != 0 || !unsafe { is_supported(device) } {
+    let (attr, supported) = unsafe { (attr.as_ref(), is_supported(device)) };
+    let asks = attr.is_some_and(|attr| attr.flags != 0 || attr.comp_mask != 0);
+    let unknown = attr.is_some_and(|attr| attr.flags & !1 != 0 || attr.comp_mask & !1 != 0);
+    if supported && unknown {
+        return null(Errno::EINVAL);
+    }
+    if !supported || asks {
         return null(Errno::EOPNOTSUPP);
     }
     // SAFETY: as above.
@@ -112,11 +116,15 @@ pub(crate) unsafe extern "C" fn create_cq(
     own: *const CqAttr,
 ) -> *mut ibv_cq_ex {
     // SAFETY: C's contract.
-    let (attr, own) = unsafe { (&*attr, &*own) };
+    let (attr, own) = unsafe { (&*attr, own.as_ref()) };
     // SAFETY: as above.
     if !unsafe { is_mlx5(context) } {
         return null(Errno::EOPNOTSUPP);
     }
+    let Some(own) = own else {
+        // SAFETY: as above.
+        return unsafe { create_as(context, attr, |_| ()) };
+    };
     if own.comp_mask & !ALL_OF_CQ != 0 {
         return null(Errno::EINVAL);
     }

@@ -235,7 +235,8 @@ unsafe fn receive_one(
     flags: c_int,
 ) -> Result<(usize, SocketAddr), Errno> {
     let mut whole = [0; datagrams::MOST];
-    let fits = pieces.iter().map(|piece| piece.iov_len).sum::<usize>().min(whole.len());
+    let fits =
+        pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.iov_len)).min(whole.len());
     let (len, from) = datagrams::receive(socket, &mut whole[..fits], flags)?;
     let mut rest = &whole[..len];
     for piece in pieces {
@@ -261,7 +262,7 @@ unsafe fn send_one(
 ) -> Result<usize, Errno> {
     let mut whole = Vec::new();
     for piece in pieces {
-        if whole.len() + piece.iov_len > datagrams::MOST {
+        if piece.iov_len > datagrams::MOST - whole.len() {
             return Err(Errno::EMSGSIZE);
         }
         // SAFETY: C's contract.

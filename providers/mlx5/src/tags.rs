@@ -106,7 +106,8 @@ impl TagQueue {
         if most.max_num_tags == 0 {
             return Err(refused("tag matching"));
         }
-        check("max_tags", tags.max_tags, most.max_num_tags)?;
+        // Places have 16 bits in WQEs and in completions.
+        check("max_tags", tags.max_tags, most.max_num_tags.min(u16::MAX.into()))?;
         check("max_tag_changes", tags.max_changes, most.max_ops)?;
         let size = SendSize::new(QpType::Rc, None, &cap(tags), &context.limits)?;
         Ok(Some(TagSize { tags: tags.max_tags, units: size.units }))

@@ -38,6 +38,9 @@ pub struct CqInit {
     pub channel: Option<Arc<Channel>>,
     /// The device doesn't look whether there is room for a completion.
     pub ignore_overrun: bool,
+    /// Whoever makes queues for it sees to it that it doesn't overrun, as C's programs do: they
+    /// aren't counted.
+    pub unchecked: bool,
     /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
     /// soft-RoCE the kernel does.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
@@ -55,6 +58,7 @@ impl CqInit {
             cqe_size: CqeSize::default(),
             channel: None,
             ignore_overrun: false,
+            unchecked: false,
             allocator: None,
             compressed: false,
         }

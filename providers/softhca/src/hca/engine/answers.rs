@@ -25,6 +25,11 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
         if lent_answers::send(qp, common, answer) {
             continue;
         }
+        if matches!(answer, Answer::Read { left, .. } if left != 0) {
+            // Bytes are read now, and no READ's before those of the READs ahead of it: what nobody
+            // took is taken back, and is asked for again.
+            qp.responder.lent.clear();
+        }
         match emit(qp, common, answer) {
             Ok((bytes, len)) => {
                 let path = &qp.attrs.path;

@@ -14,13 +14,20 @@ use crate::hca::state::responder::{Answer, LentAnswer};
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 use crate::wire::{EmitError, Frame, Span};
 
+/// Loans that may be open: more than a ring has room for.
+const MOST: usize = 1 << 13;
+
 /// Lends what an answer to a READ sends next, one or more packets of it. False if nothing was lent.
 pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     let Answer::Read { psn, who, va, rkey, left, msn, begun, again: false } = answer else {
         return false;
     };
     let (src, dst) = (qp.attrs.path.src, qp.attrs.path.dst);
-    if left < SHORTEST_LOAN || qp.ctx.service != Service::Rc || !common.port.lends(dst) {
+    // What stands behind an open loan is lent, too: READs are carried out in order (IBTA vol 1,
+    // table 79), so no byte of this one may be read before those.
+    let behind = qp.responder.lent.back().is_some_and(|part| part.lent.is_open());
+    let short = left == 0 || left < SHORTEST_LOAN && !behind;
+    if short || qp.ctx.service != Service::Rc || !common.port.lends(dst) {
         return false;
     }
     let len = left.min(LONGEST_LOAN);
@@ -42,6 +49,10 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     while responder.lent.front().is_some_and(|part| !part.lent.is_open()) {
         responder.lent.pop_front();
     }
+    if responder.lent.len() >= MOST {
+        // The requester left them in a ring that is gone.
+        responder.lent.pop_front();
+    }
     responder.lent.push_back(LentAnswer { psn, who, segment, lent });
     responder.pass(packets, len);
     true
@@ -50,6 +61,11 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
 /// Where a part of an answer to a READ lies in this process's memory; None if another process can't
 /// read it there.
 fn read_spans(common: &Common, who: Who, segment: Segment) -> Option<Vec<Span>> {
+    // One that work requests change is void as soon as their completion is there, which is before
+    // loans could be taken back.
+    if common.keys.key_at(segment.key).is_ok_and(|key| key.umr || key.remote_invalidate) {
+        return None;
+    }
     let mut spans = Vec::new();
     common.keys.spans(&*common.dma, who, segment, Access::REMOTE_READ, &mut spans)?;
     Some(spans)

@@ -89,9 +89,10 @@ impl Responder {
         Responder { expected: psn, ..Responder::default() }
     }
 
-    /// Drops all answers.
+    /// Drops all answers, and takes back what is lent of them.
     pub(crate) fn silence(&mut self) {
         self.answers.clear();
+        self.lent.clear();
     }
 
     /// Takes back the receive of a message under way, or the spare one.

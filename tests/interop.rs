@@ -4,7 +4,6 @@
 //! soft-RoCE takes its port for all addresses of a network namespace, so the software HCA's sockets
 //! are in another one: `UVERBS_TEST_FAR` has the namespace's name and the device's addresses in it.
 //! `tests/vm/interop.sh` makes both ends. With `UVERBS_TEST_LOSS` the network between them loses.
-//! `UVERBS_TEST_BARE` has the namespace and an address that no device has.
 #![cfg(feature = "softhca")]
 #![allow(unsafe_code, reason = "enters a network namespace, and registers memory by its address")]
 
@@ -19,18 +18,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::operations::{every_operation, rarer_operations};
-use common::{End, LIMIT, Side, local, pattern, skip, soft};
+use common::{End, Side, local, pattern, skip, soft};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
-use uverbs::softhca::wire::{
-    Address, Feth, Frame, NakCode, Opcode, Packet, PacketBuilder, Psn, Route, Syndrome, UdpWire,
-    Wire,
-};
 use uverbs::softhca::{Carrier, HcaStats, SoftHca, Udp};
 use uverbs::transport::{Uc, Ud};
 use uverbs::{
-    AccessFlags, Completed, Data, Device, DeviceCaps, Endpoint, FlushLevel, GRH_LEN, Gid, Local,
-    MemoryRegion, PlacementTypes, Remote, SendOp, Status,
+    AccessFlags, Completed, Data, Device, GRH_LEN, Local, MemoryRegion, Remote, SendOp, Status,
 };
 
 /// One packet and its neighbours, several packets, and more than what either side has under way.
@@ -47,28 +41,19 @@ fn far() -> Option<&'static SoftHca> {
         skip("UVERBS_TEST_FAR names no network namespace");
         return None;
     };
-    let build = |addresses: Vec<IpAddr>| {
-        let mut addresses = addresses.into_iter();
-        let udp = Udp::at(addresses.next().expect("an address")).by(Carrier::Udp);
-        let hca = SoftHca::builder().udp(addresses.fold(udp, Udp::and)).memory_placement();
-        // The device's own thread is in the namespace of the thread that makes it.
-        hca.build().expect("a software HCA")
-    };
-    Some(FAR.get_or_init(|| within(&far, build)))
-}
-
-/// What is made in the namespace that a line names first, of the addresses behind it.
-fn within<T: Send>(line: &str, make: impl FnOnce(Vec<IpAddr>) -> T + Send) -> T {
     let build = move || {
-        let mut words = line.split_whitespace();
+        let mut words = far.split_whitespace();
         let name = words.next().expect("a namespace");
         let file = File::open(format!("/run/netns/{name}")).expect("the namespace");
         // SAFETY: a descriptor that is open and a constant. This thread is the test's own.
         let entered = unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) };
         assert_eq!(entered, 0, "{}", std::io::Error::last_os_error());
-        make(words.map(|word| word.parse().expect("an address")).collect())
+        let mut addresses = words.map(|word| word.parse::<IpAddr>().expect("an address"));
+        let udp = Udp::at(addresses.next().expect("an address")).by(Carrier::Udp);
+        // The device's own thread is in the namespace of the thread that makes it.
+        SoftHca::builder().udp(addresses.fold(udp, Udp::and)).build().expect("a software HCA")
     };
-    thread::scope(|scope| scope.spawn(build).join().expect("something of the namespace"))
+    Some(FAR.get_or_init(|| thread::spawn(build).join().expect("a software HCA")))
 }
 
 /// Soft-RoCE and the software HCA.
@@ -169,155 +154,6 @@ fn rc_waits_for_a_late_receive_both_ways() {
         assert!(server.done().frame.unwrap()[..] == pattern(3000, 1)[..]);
         sides.reverse();
     }
-}
-
-/// FLUSH and ATOMIC WRITE by soft-RoCE (IBTA annex A19; Linux 6.2 and later), also where answers
-/// are lost, so that a request comes again. mlx5 has no work request for either.
-#[test]
-fn rc_takes_flushes_and_atomic_writes() {
-    let Some(devices) = devices() else { return };
-    if !has_placement(&devices[0]) {
-        return;
-    }
-    let access = local().access | AccessFlags::FLUSH_GLOBAL;
-    for v4 in [true, false] {
-        let [mut near, far] = sides(&devices, &Local { access, ..local() }, v4);
-        for (size, seed) in [8, 1023, 5000, 100_000].into_iter().zip(1..) {
-            let memory = far.pd.expose(size + 8, RIGHTS).unwrap();
-            let word = [seed; 8];
-            let frame = near.filled(size, seed);
-            let mut batch = near.qp.batch();
-            batch.write(1, frame, memory.remote(8)).unwrap();
-            let types = PlacementTypes::GLOBAL;
-            batch.flush(2, memory.remote(8), size as u32, types, FlushLevel::Range).unwrap();
-            batch.atomic_write(3, memory.remote(0), word).unwrap();
-            batch.flush(4, memory.remote(0), 0, types, FlushLevel::Region).unwrap();
-            batch.ring();
-            let kinds = [Completed::Write, Completed::Flush, Completed::AtomicWrite];
-            for (id, kind) in (1..).zip(kinds.into_iter().chain([Completed::Flush])) {
-                let done = near.done();
-                assert_eq!((done.id, done.result), (id, Ok(kind)), "{size} bytes");
-                // Each tells of what was before it.
-                let mut there = vec![0; size + 8];
-                memory.read(0, &mut there).unwrap();
-                assert!(id < 2 || there[8..] == pattern(size, seed), "{size} bytes differ");
-                assert!(id < 3 || there[..8] == word, "{there:?}");
-            }
-        }
-    }
-}
-
-const RIGHTS: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::FLUSH_GLOBAL);
-
-/// Whether soft-RoCE has both; else says why not.
-fn has_placement(device: &Device) -> bool {
-    let both = DeviceCaps::FLUSH_GLOBAL | DeviceCaps::ATOMIC_WRITE;
-    let has = device.open().unwrap().query_device().unwrap().caps_ex.contains(both);
-    if !has {
-        skip("this Linux's soft-RoCE has no FLUSH");
-    }
-    has
-}
-
-#[test]
-fn rc_refuses_flushes_and_atomic_writes_of_soft_roce() {
-    let Some(devices) = devices() else { return };
-    if !has_placement(&devices[0]) {
-        return;
-    }
-    // What a queue pair and a key allow, and what becomes of a FLUSH or an ATOMIC WRITE.
-    let (write, flush) = (AccessFlags::REMOTE_WRITE, AccessFlags::FLUSH_GLOBAL);
-    for (queue, key, flushes, status) in [
-        (write | flush, write, true, Status::RemoteAccess),
-        (write, write | flush, true, Status::RemoteInvalidRequest),
-        (write | flush, flush, false, Status::RemoteAccess),
-        (flush, write | flush, false, Status::RemoteInvalidRequest),
-    ] {
-        let [mut near, far] = sides(&devices, &Local { access: queue, ..local() }, true);
-        let memory = far.pd.expose(64, key).unwrap();
-        let mut batch = near.qp.batch();
-        let types = PlacementTypes::GLOBAL;
-        match flushes {
-            true => batch.flush(1, memory.remote(0), 64, types, FlushLevel::Range).unwrap(),
-            false => batch.atomic_write(1, memory.remote(0), [7; 8]).unwrap(),
-        }
-        batch.ring();
-        let failure = near.wait().result.unwrap_err();
-        assert_eq!(failure.status, status, "{queue:?}, {key:?}");
-        let mut there = [0; 8];
-        memory.read(0, &mut there).unwrap();
-        assert_eq!(there, [0; 8]);
-    }
-}
-
-/// A requester of two packets' words: what the software HCA's engine puts on the wire for a FLUSH
-/// and an ATOMIC WRITE, and soft-RoCE's answers. No work request of mlx5's has it do so.
-#[test]
-fn soft_roce_takes_flushes_and_atomic_writes() {
-    let Some(devices) = devices() else { return };
-    if loses() {
-        return skip("packets by hand are not sent again");
-    }
-    if !has_placement(&devices[0]) {
-        return;
-    }
-    let line = std::env::var("UVERBS_TEST_BARE").expect("an address that no device has");
-    let mut wire = within(&line, |addresses| {
-        let at = addresses.iter().map(|ip| (*ip, 4791).into()).collect::<Vec<_>>();
-        UdpWire::bind(&at).expect("an address")
-    });
-    let IpAddr::V4(ip) = wire.addresses()[0].ip() else { panic!("no IPv4 address") };
-    let gid_index = Some(gid_index(&devices[0], true));
-    let access = local().access | AccessFlags::FLUSH_GLOBAL;
-    let near = &mut Side::new(&devices[0], &Local { access, gid_index, ..local() }, |b| b);
-    let gid = Gid(ip.to_ipv6_mapped().octets());
-    let (qpn, psn) = (0x123, 0x456);
-    near.qp.connect(&Endpoint { gid: Some(gid), qpn, psn, ..near.endpoint }).unwrap();
-    let memory = near.pd.expose(64, RIGHTS).unwrap();
-    let keyless = near.pd.expose(64, AccessFlags::REMOTE_WRITE).unwrap();
-    let to = |at| Address { gid: at, lid: 0 };
-    let (src, dst) = (to(gid.0), to(near.endpoint.gid.expect("a GID").0));
-    let build =
-        |opcode, psn: Psn| PacketBuilder::new(opcode, near.endpoint.qpn, psn).ack_request(true);
-    let (Remote { addr, rkey }, first) = (memory.remote(0), Psn::new(psn));
-    let [second, third, fourth] = [1, 2, 3].map(|more| first + more);
-    let range = Feth::new(Feth::GLOBAL, Feth::RANGE);
-    let region = Feth::new(Feth::GLOBAL, Feth::REGION);
-    let packets = [
-        (build(Opcode::RC_FLUSH, first).feth(range).reth(addr, rkey, 64), &[][..]),
-        (build(Opcode::RC_ATOMIC_WRITE, second).reth(addr + 8, rkey, 8), &[9; 8]),
-        (build(Opcode::RC_FLUSH, third).feth(region).reth(0, rkey, 0), &[]),
-        (build(Opcode::RC_FLUSH, fourth).feth(range).reth(addr, keyless.remote(0).rkey, 64), &[]),
-    ];
-    for (at, (headers, payload)) in packets.into_iter().enumerate() {
-        let mut bytes = Vec::new();
-        headers.emit(payload, &mut bytes).unwrap();
-        let frame = Frame { src, dst, route: Route::default(), bytes, loan: None };
-        wire.transmit(frame).unwrap();
-        wire.flush();
-        let began = Instant::now();
-        let answer = loop {
-            assert!(began.elapsed() < LIMIT, "packet {at} is not answered");
-            match wire.receive() {
-                Some(frame) => break frame,
-                None => thread::sleep(Duration::from_millis(1)),
-            }
-        };
-        let answer = Packet::parse(&answer.bytes).unwrap();
-        let said = (answer.psn(), answer.opcode(), answer.aeth().map(|aeth| aeth.syndrome()));
-        let psn = first + at as u32;
-        let (opcode, refused) = (Opcode::RC_ACKNOWLEDGE, Syndrome::Nak(NakCode::REMOTE_ACCESS));
-        match said {
-            said if at == 3 => assert_eq!(said, (psn, opcode, Some(refused))),
-            (told, Opcode::RC_READ_RESPONSE_ONLY, Some(Syndrome::Ack { .. })) => {
-                assert_eq!((told, answer.payload()), (psn, &[][..]));
-            }
-            said => panic!("packet {at}: {said:?}"),
-        }
-    }
-    let mut there = [0; 16];
-    memory.read(0, &mut there).unwrap();
-    assert_eq!(there, [[0; 8], [9; 8]].concat()[..]);
 }
 
 #[test]

@@ -14,7 +14,6 @@ if [ ! -e /run/netns/far ]; then
     /usr/bin/ip addr add 10.1.0.1/24 dev w0
     /usr/bin/ip addr add fd00:1::1/64 dev w0 nodad
     $far /usr/bin/ip addr add 10.1.0.2/24 dev w1
-    $far /usr/bin/ip addr add 10.1.0.3/24 dev w1
     $far /usr/bin/ip addr add fd00:1::2/64 dev w1 nodad
     /usr/bin/ip link set w0 up
     $far /usr/bin/ip link set w1 up
@@ -35,7 +34,6 @@ if [ "$1" = loss ]; then
     export UVERBS_TEST_LOSS=1
 fi
 export UVERBS_TEST_DEVICE=rxe2 UVERBS_TEST_FAR="far 10.1.0.2 fd00:1::2"
-export UVERBS_TEST_BARE="far 10.1.0.3"
 case " $* " in
     *" -- "*) CLIENT_IN=$far sh /vm/connect.sh "$@" ;;
     *) "$@" ;;

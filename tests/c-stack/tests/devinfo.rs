@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr, RawPacketCaps};
+use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr, RawPacketCaps, TmCaps};
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_RAW_PACKET;
 
 /// Lines that `ibv_devinfo -v` prints and our library has no field for: what mlx5's provider
@@ -181,7 +181,15 @@ fn limit_fields(expected: &mut Expected, attr: &DeviceAttr) {
     }
     match attr.tm.max_num_tags {
         0 => expected.add("tag matching not supported", ""),
-        tags => expected.add("max_num_tags", tags),
+        tags => {
+            let TmCaps { max_rndv_hdr_size, max_ops, max_sge, .. } = attr.tm;
+            let rc = "IBV_TM_CAP_RC".to_owned();
+            expected.add("max_num_tags", tags);
+            expected.add("max_rndv_hdr_size", max_rndv_hdr_size);
+            expected.add("flags", if attr.tm.flags == 1 { rc } else { String::new() });
+            expected.add("max_ops", max_ops);
+            expected.add("max_sge", max_sge);
+        }
     }
 }
 

@@ -9,24 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int checks, failed;
-
-static void check(const char *name, int64_t got, int64_t wanted)
-{
-	checks++;
-	failed += got != wanted;
-	if (got == wanted)
-		printf("ok %s\n", name);
-	else
-		printf("FAILED %s: %lld, wanted %lld\n", name, (long long)got, (long long)wanted);
-}
-
-/* No object, for this reason. */
-#define NONE(name, made, why)                                \
-	do {                                                 \
-		errno = 0;                                   \
-		check(name, (made) == NULL ? errno : 0, why); \
-	} while (0)
+#include "checks.h"
 
 static void bad_files(void)
 {
@@ -123,6 +106,5 @@ int main(void)
 	check("its descriptor is closed", fcntl(file, F_GETFD) < 0 && errno == EBADF, 1);
 	check("dealloc_pd", ibv_dealloc_pd(pd), 0);
 	check("close_device", ibv_close_device(own), 0);
-	printf("%d checks, %d failed\n", checks, failed);
-	return failed != 0;
+	return checked();
 }

@@ -9,17 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int checks, failed;
-
-static void check(const char *name, int64_t got, int64_t wanted)
-{
-	checks++;
-	failed += got != wanted;
-	if (got == wanted)
-		printf("ok %s\n", name);
-	else
-		printf("FAILED %s: %lld, wanted %lld\n", name, (long long)got, (long long)wanted);
-}
+#include "checks.h"
 
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
@@ -230,6 +220,5 @@ int main(void)
 	check("destroy_cq", ibv_destroy_cq(cq), 0);
 	check("dealloc_pd", ibv_dealloc_pd(pd), 0);
 	check("close_device", ibv_close_device(ctx), 0);
-	printf("%d checks, %d failed\n", checks, failed);
-	return failed != 0;
+	return checked();
 }

@@ -9,26 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "checks.h"
+
 enum { FRAME = 128, WRS = 16, PLACES = 4 };
-
-static int checks, failed;
-
-static void check(const char *name, int64_t got, int64_t wanted)
-{
-	checks++;
-	failed += got != wanted;
-	if (got == wanted)
-		printf("ok %s\n", name);
-	else
-		printf("FAILED %s: %lld, wanted %lld\n", name, (long long)got, (long long)wanted);
-}
-
-/* No object, for this reason. */
-#define NONE(name, made, why)                                \
-	do {                                                 \
-		errno = 0;                                   \
-		check(name, (made) == NULL ? errno : 0, why); \
-	} while (0)
 
 static const uint8_t MINE[6] = { 2, 0, 0, 0, 0, 9 }, OTHER[6] = { 2, 0, 0, 0, 0, 8 };
 
@@ -490,6 +473,5 @@ int main(void)
 		free(each->memory);
 	}
 	ibv_free_device_list(list);
-	printf("%d checks, %d failed\n", checks, failed);
-	return failed != 0;
+	return checked();
 }

@@ -1,6 +1,7 @@
 # present DEVICE: waits until an RDMA device is there.
 # ready DEVICE: waits until its port is active and has two GIDs.
-# is_served: whether a server listens, for TCP or rdma_cm; no other program in the guest does.
+# is_served: whether a server listens, for TCP or rdma_cm, or has the UDP port of our datagrams; no
+# other program in the guest does.
 # What waits fails after ten seconds, or $seconds, and says what is missing.
 
 wait_for() { # what condition...
@@ -19,6 +20,7 @@ is_active() { grep -q ACTIVE /sys/class/infiniband/$1/ports/1/state; }
 has_gid() { ! grep -q 0000:0000:0000:0000$ /sys/class/infiniband/$1/ports/1/gids/$2; }
 is_served() {
     grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6 && return
+    grep -q ':1C07 ' /proc/net/udp && return # 7175
     /usr/bin/rdma resource show cm_id | grep -q 'state LISTEN'
 }
 

@@ -4,7 +4,7 @@
 //!
 //! # Safety
 //!
-//! C's contract; the kernel's object is ended by its number, once.
+//! C's contract.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
-use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::counters::CountersCore;
 use uverbs_kernel_abi::flow::{IB_COUNTER_BYTES, IB_COUNTER_PACKETS};
 use uverbs_kernel_abi::mlx5::mlx5_ib_flow_counters_desc;
 
@@ -67,9 +67,7 @@ impl Points {
 #[repr(C)]
 pub(crate) struct Counters {
     c: ibv_counters,
-    core: Arc<ContextCore>,
-    handle: u32,
-    gone: bool,
+    core: CountersCore,
     points: Arc<Points>,
 }
 
@@ -84,27 +82,11 @@ impl Counters {
 
     /// The kernel's handle.
     pub(crate) fn handle(&self) -> u32 {
-        self.handle
+        self.core.handle()
     }
 
     pub(crate) fn points(&self) -> &Arc<Points> {
         &self.points
-    }
-
-    fn destroy(&mut self) -> Result<(), Error> {
-        if !self.gone {
-            // SAFETY: its own, ended for the first time.
-            unsafe { self.core.uverbs().destroy_counters(self.handle) }?;
-            self.gone = true;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Counters {
-    fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file ends them.
-        let _ = self.destroy();
     }
 }
 
@@ -117,9 +99,8 @@ pub(crate) unsafe extern "C" fn create_counters(
     if attr.comp_mask != 0 {
         return null(Errno::EOPNOTSUPP);
     }
-    let made = of.core().uverbs().create_counters().map(|handle| {
-        let (c, core) = (ibv_counters { context }, Arc::clone(of.core()));
-        Box::new(Counters { c, core, handle, gone: false, points: Arc::default() })
+    let made = CountersCore::create(Arc::clone(of.core())).map(|core| {
+        Box::new(Counters { c: ibv_counters { context }, core, points: Arc::default() })
     });
     kept(of.left(), Kind::Counters, made).cast()
 }
@@ -127,7 +108,7 @@ pub(crate) unsafe extern "C" fn create_counters(
 pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
     // SAFETY: C's contract.
     let all = unsafe { &mut *counters.cast::<Counters>() };
-    let (context, done) = (all.c.context, all.destroy());
+    let (context, done) = (all.c.context, all.core.destroy());
     if done.is_ok() {
         // SAFETY: the device is open, says C's contract.
         let left = unsafe { Context::of(context) }.left();
@@ -171,5 +152,5 @@ pub(crate) unsafe extern "C" fn read_counters(
         // SAFETY: C's contract: there is room for as many.
         _ => unsafe { slice::from_raw_parts_mut(values, count as usize) },
     };
-    code(of.core.uverbs().read_counters(of.handle, flags, values))
+    code(of.core.context().uverbs().read_counters(of.handle(), flags, values))
 }

@@ -25,6 +25,8 @@ pub struct FlowCount {
 pub struct CountersCore {
     context: Arc<ContextCore>,
     handle: u32,
+    /// Whether the kernel has let go of them.
+    gone: bool,
     /// Rules that count with them.
     rules: AtomicU32,
 }
@@ -37,7 +39,7 @@ impl CountersCore {
     /// The kernel's refusal.
     pub fn create(context: Arc<ContextCore>) -> Result<Self, Error> {
         let handle = context.uverbs().create_counters()?;
-        Ok(Self { context, handle, rules: AtomicU32::new(0) })
+        Ok(Self { context, handle, gone: false, rules: AtomicU32::new(0) })
     }
 
     /// The device they are of.
@@ -85,12 +87,25 @@ impl CountersCore {
         let [packets, bytes] = values;
         Ok(FlowCount { packets, bytes })
     }
+
+    /// Ends them now; once only.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, `EBUSY` while a rule counts with them; they then go on.
+    pub fn destroy(&mut self) -> Result<(), Error> {
+        if !self.gone {
+            // SAFETY: its own, made by `create`, and ended here for the first time.
+            unsafe { self.context.uverbs().destroy_counters(self.handle) }?;
+            self.gone = true;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for CountersCore {
     fn drop(&mut self) {
-        // SAFETY: its own, made by `create`, and ended here alone. A refusal leaves it to the
-        // closing of the file.
-        let _ = unsafe { self.context.uverbs().destroy_counters(self.handle) };
+        // A refusal leaves them to the closing of the file.
+        let _ = self.destroy();
     }
 }

@@ -114,7 +114,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, ring.len() as u64))?;
     let room = CqRoom::new(init.entries, entries)
-        .ignoring_overrun(init.ignore_overrun && !init.unchecked)
+        .ignoring_overrun(init.counts_queues())
         .compressed(init.compressed);
     let memory = Arc::new(CqMemory { ring: Mutex::new(ring), _record: record, _page: page });
     let resizing = Resizing {

@@ -99,7 +99,8 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         // mlx5_ib doesn't look at the one in the command.
         core.set_limit(init.limit, &[])?;
     }
-    let tags = tags.map(|table| TagQueue::new(context, init, &core, table)).transpose()?;
+    let tags = init.tags.as_ref().zip(tags);
+    let tags = tags.map(|list| TagQueue::new(context, init, &core, list)).transpose()?;
     let parts = srq::SrqParts {
         start: memory.ring.ptr(),
         shift: size.shift,

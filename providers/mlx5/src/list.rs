@@ -48,7 +48,7 @@ impl Sq {
     ///
     /// See [`SendOps::post`](uverbs_core::provider::SendOps::post).
     #[inline(always)]
-    pub(crate) unsafe fn write_list(
+    pub(crate) unsafe fn post_counted(
         &mut self,
         at: &mut SendCursor,
         wr: Wr,

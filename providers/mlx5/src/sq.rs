@@ -406,7 +406,7 @@ unsafe impl SendOps for Sq {
         list: &[Sge],
     ) -> Result<u32, PostError> {
         // SAFETY: the caller's promise.
-        unsafe { self.write_list(at, wr, op, list) }
+        unsafe { self.post_counted(at, wr, op, list) }
     }
 
     #[inline(always)]

@@ -3,7 +3,8 @@
 //! `qp.c:mlx5_post_srq_ops`).
 //!
 //! The device takes the places of the list in the order in which they became free: each work
-//! request that adds a tag names the place of the next one, and [`TagTable`] has them in that order.
+//! request that adds a tag names the place of the next one, and [`TagTable`] has them in that
+//! order.
 //!
 //! # Safety
 //!
@@ -118,11 +119,8 @@ impl TagQueue {
         context: &Context,
         init: &SrqInit,
         srq: &Arc<SrqCore>,
-        table: Arc<TagTable>,
+        (tags, table): (&TagsInit, Arc<TagTable>),
     ) -> Result<Box<Self>, Error> {
-        let Some(tags) = &init.tags else {
-            return Err(Error::Unsupported { verb: VERB, what: "no tags".to_owned() });
-        };
         let PortAttr { lid, link_layer, .. } = context.core.uverbs().query_port(PORT)?;
         // Linux refuses the queue pair of changes there: it has no GRH (`rdma_check_ah_attr`).
         if link_layer == LinkLayer::Ethernet {

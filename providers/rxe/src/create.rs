@@ -113,8 +113,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     // The driver has a number for it, and tells it to nobody: the handle does instead.
     let (number, room) = (
         created.handle,
-        CqRoom::new(init.entries, ring.mask())
-            .ignoring_overrun(init.ignore_overrun && !init.unchecked),
+        CqRoom::new(init.entries, ring.mask()).ignoring_overrun(init.counts_queues()),
     );
     let memory = Arc::new(Mutex::new(memory));
     let (of, kept) = (Arc::clone(&context.core), Box::new(Arc::clone(&memory)));

@@ -38,8 +38,8 @@ pub struct CqInit {
     pub channel: Option<Arc<Channel>>,
     /// The device doesn't look whether there is room for a completion.
     pub ignore_overrun: bool,
-    /// Whoever makes queues for it sees to it that it doesn't overrun, as C's programs do: they
-    /// aren't counted.
+    /// The program itself sees to it that what completes has room, as C's do: the queues that
+    /// complete to it aren't counted.
     pub unchecked: bool,
     /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
     /// soft-RoCE the kernel does.
@@ -62,6 +62,12 @@ impl CqInit {
             allocator: None,
             compressed: false,
         }
+    }
+
+    /// Whether the queues that complete to it are counted, since it may overrun.
+    #[must_use]
+    pub fn counts_queues(&self) -> bool {
+        self.ignore_overrun && !self.unchecked
     }
 
     /// The kernel's flags for it, `IB_UVERBS_CQ_FLAGS_*`.

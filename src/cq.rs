@@ -465,8 +465,8 @@ impl<P: Provider> Completion<'_, P> {
         self.view.packet()
     }
 
-    /// Of a datagram received on InfiniBand: to which of the port's LIDs it came, of the 2^`lmc` that
-    /// it [answers to](crate::PortAttr::lmc).
+    /// Of a datagram received on InfiniBand: to which of the port's LIDs it came, of the 2^`lmc`
+    /// that it [answers to](crate::PortAttr::lmc).
     #[must_use]
     #[doc(alias = "ibv_wc_read_dlid_path_bits")]
     #[doc(alias = "dlid_path_bits")]

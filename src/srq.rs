@@ -68,8 +68,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Who receives from a shared receive queue: [`Plain`], [`ForXrc`] or [`ForTags`]. Sealed: there are
-/// no others.
+/// Who receives from a shared receive queue: [`Plain`], [`ForXrc`] or [`ForTags`]. Sealed: there
+/// are no others.
 pub trait Use: sealed::Sealed + Debug + Send + Sync + 'static {}
 
 /// A [`Use`] by queue pairs of a transport, which are made with such a queue.

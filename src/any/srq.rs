@@ -1,5 +1,5 @@
-//! The part of `any!` that posts to shared receive queues: it is used there, and its names are those
-//! of that file.
+//! Shared receive queues of any provider: a part of the macro `any!`, which uses it. Names are those
+//! of its file.
 
 /// Writes [`SrqOps`](uverbs_core::provider::SrqOps) of `AnySrq` for all providers.
 macro_rules! forward {

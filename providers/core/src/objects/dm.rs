@@ -123,8 +123,8 @@ impl DmCore {
     /// The kernel's refusal, `EBUSY` while a region is over it; the memory then goes on.
     pub fn free(&mut self) -> Result<(), Error> {
         if !self.freed {
-            // SAFETY: this object's own, says `new`, or one that its owner lets the caller use; freed
-            // here for the first time.
+            // SAFETY: this object's own, says `new`, or one that its owner lets the caller use;
+            // freed here for the first time.
             unsafe { self.context.uverbs().free_dm(self.handle) }?;
             self.freed = true;
         }

@@ -9,8 +9,8 @@
 //! published to it, and it is published after the slot is written. Publishing (a fence and a store
 //! that the device reads) and completing (a load and a fence) order the two threads' accesses to
 //! the slot through the device, as a message through a third thread would; `retired` is the
-//! Release/Acquire pair that orders them on the way back. A table has `mask + 1` slots and frames for as long as it lives, so
-//! an index under the mask needs no check.
+//! Release/Acquire pair that orders them on the way back. A table has `mask + 1` slots and frames
+//! for as long as it lives, so an index under the mask needs no check.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
 use std::fmt;

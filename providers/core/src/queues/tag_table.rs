@@ -1,14 +1,14 @@
 //! What a shared receive queue that matches tags shares between who changes its list and who polls:
 //! a place for each tag, the list of free ones, and the changes under way.
 //!
-//! The device takes places in the order of the list of free ones, so it is the same list here: taken
-//! from the front by who adds, and added to at the end when nothing more is to come of a place
-//! (rdma-core `mlx5.h:mlx5_tm_release_tag`).
+//! The device takes places in the order of the list of free ones, so the list here is the same.
+//! Who adds a tag takes a place from the front. A place goes to the end when nothing more is to
+//! come of it (rdma-core `mlx5.h:mlx5_tm_release_tag`).
 //!
 //! # Safety
 //!
-//! A place belongs to the posting side while it is in the list. Posting takes it out, and marks what
-//! is to come of it before the device hears of it: the message, and the completions of changes.
+//! A place belongs to the posting side while it is in the list. Posting takes it out, and marks
+//! what is to come of it before the device hears of it: the message, and the completions of changes.
 //! Whoever takes the mark of the message off (a compare-and-swap) has what the place holds. So a
 //! device that repeats itself gives no buffer out twice. The list is that of `srq.rs`.
 #![allow(unsafe_code, reason = "threads share places that change hands through the device")]

@@ -313,10 +313,10 @@ pub enum PostError {
 impl PostError {
     /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
     ///
-    /// `ENOMEM` for a full queue or list of tags, a tag that isn't there, a list too long and inline
-    /// data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell that the kernel
-    /// refuses; `EOPNOTSUPP` for an operation that the device lacks; `EINVAL` for the rest, some of
-    /// which C leaves to the device.
+    /// `ENOMEM` for a full queue or list of tags, a tag that isn't there, a list too long and
+    /// inline data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell that the
+    /// kernel refuses; `EOPNOTSUPP` for an operation that the device lacks; `EINVAL` for the rest,
+    /// some of which C leaves to the device.
     #[must_use]
     #[cold]
     pub fn to_errno(self) -> Errno {

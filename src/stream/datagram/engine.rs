@@ -40,6 +40,8 @@ pub(super) struct Engine {
     locals: Vec<Local>,
     peers: Peers,
     control: UdpSocket,
+    /// Whether the UDP socket's addresses are of IPv6, those of IPv4 mapped into it.
+    v6: bool,
     own: SocketAddr,
     cm: EventChannel,
     /// Readable while a completion channel is.
@@ -75,11 +77,13 @@ impl Engine {
     ) -> io::Result<Self> {
         let control = UdpSocket::bind(at)?;
         control.set_nonblocking(true)?;
-        let own = plain(control.local_addr()?);
+        let bound = control.local_addr()?;
+        let own = plain(bound);
         let mut engine = Self {
             locals: Vec::new(),
             peers: Peers::default(),
             control,
+            v6: bound.is_ipv6(),
             own,
             cm,
             channels: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -176,8 +180,7 @@ impl Engine {
     ) -> io::Result<Option<()>> {
         let local = &self.locals[local];
         let notice = Notice { purpose, qpn: local.qpn(), ip: local.ip }.with(data);
-        let is_v6 = self.control.local_addr()?.is_ipv6();
-        match self.control.send_to(&notice, for_family(to, is_v6)) {
+        match self.control.send_to(&notice, for_family(to, self.v6)) {
             Ok(_) => Ok(Some(())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),

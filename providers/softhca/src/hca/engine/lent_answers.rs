@@ -26,8 +26,8 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     // What stands behind an open loan is lent, too: READs are carried out in order (IBTA vol 1,
     // table 79), so no byte of this one may be read before those.
     let behind = qp.responder.lent.back().is_some_and(|part| part.lent.is_open());
-    let short = left == 0 || left < SHORTEST_LOAN && !behind;
-    if short || qp.ctx.service != Service::Rc || !common.port.lends(dst) {
+    let least = if behind { 1 } else { SHORTEST_LOAN };
+    if left < least || qp.ctx.service != Service::Rc || !common.port.lends(dst) {
         return false;
     }
     let len = left.min(LONGEST_LOAN);
@@ -61,8 +61,8 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
 /// Where a part of an answer to a READ lies in this process's memory; None if another process can't
 /// read it there.
 fn read_spans(common: &Common, who: Who, segment: Segment) -> Option<Vec<Span>> {
-    // One that work requests change is void as soon as their completion is there, which is before
-    // loans could be taken back.
+    // The completion of a work request that changes or invalidates a key is there before its loans
+    // are taken back. So keys that work requests can change lend nothing.
     if common.keys.key_at(segment.key).is_ok_and(|key| key.umr || key.remote_invalidate) {
         return None;
     }

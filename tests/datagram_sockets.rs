@@ -96,15 +96,25 @@ fn known_peers_need_no_udp() {
     let Some((device, ip)) = device() else { return };
     let (one, other) = (socket(&options(&device), ip), socket(&options(&device), ip));
     acquaint(&one, &other);
-    let before = udp_datagrams();
-    for number in 0..200u32 {
-        one.send_to(&number.to_ne_bytes(), addr(&other)).unwrap();
-        comes(&other, &one, &number.to_ne_bytes());
-    }
-    // Other tests of this process, and the machine, may send some.
-    let sent = udp_datagrams() - before;
+    let round = || {
+        let before = udp_datagrams();
+        for number in 0..200u32 {
+            one.send_to(&number.to_ne_bytes(), addr(&other)).unwrap();
+            comes(&other, &one, &number.to_ne_bytes());
+        }
+        udp_datagrams() - before
+    };
+    // Other tests of this process, and the machine, send some, too, but not all the time.
     let on_shared_memory = std::env::var_os("UVERBS_TEST_DEVICE").is_none();
-    assert!(sent < 200 || !on_shared_memory, "{sent} datagrams of UDP");
+    let end = Instant::now() + LIMIT;
+    loop {
+        let sent = round();
+        if sent < 200 || !on_shared_memory {
+            return;
+        }
+        assert!(Instant::now() < end, "{sent} datagrams of UDP");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// What the system has sent by UDP (proc(5), `/proc/net/snmp`, `OutDatagrams`).

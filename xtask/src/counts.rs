@@ -37,7 +37,7 @@ fn folder() -> PathBuf {
 }
 
 /// Builds the program, and says where it is.
-fn program() -> Result<PathBuf, Outcome> {
+pub(crate) fn program() -> Result<PathBuf, Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(Outcome::Skipped("nothing is noted for this kind of machine".to_owned()));
     }

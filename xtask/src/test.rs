@@ -26,16 +26,13 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.step("format", format);
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
-    steps.step("tests", || {
-        let mut test = cargo(&["test", "--workspace", "--no-fail-fast"]);
-        // Many wait, for time limits and for each other.
-        test.env("RUST_TEST_THREADS", "4");
-        run_tests(test, 30 * MINUTES)
-    });
-    // The simulation is a minute on one thread, which leaves the other processor to these.
+    // Tests wait more than they compute, and the simulation is a minute on one thread: what else
+    // takes a processor goes beside them.
     steps.two_at_a_time(vec![
-        ("simulation".to_owned(), Box::new(crate::simulate::usual)),
+        ("tests".to_owned(), Box::new(tests)),
+        ("optimised build".to_owned(), Box::new(optimised)),
         ("fences".to_owned(), Box::new(crate::fences::order)),
+        ("simulation".to_owned(), Box::new(crate::simulate::usual)),
         ("fences, aarch64".to_owned(), Box::new(crate::fences::aarch64)),
         ("documentation".to_owned(), Box::new(documentation)),
         ("API".to_owned(), Box::new(|| crate::api::check(false))),
@@ -65,6 +62,26 @@ pub(crate) fn all(steps: &mut Steps) {
         tool(&words, "\"kind\":\"uverbs-perf\"")
     });
     vm::add_usual(steps);
+}
+
+fn tests() -> Outcome {
+    let mut test = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    // Many wait, for time limits and for each other.
+    test.env("RUST_TEST_THREADS", "4");
+    run_tests(test, 30 * MINUTES)
+}
+
+/// What later steps run: the command line, and the program whose instructions are counted.
+fn optimised() -> Outcome {
+    match counts::program() {
+        Ok(_) | Err(Outcome::Skipped(_)) => build_tool(),
+        Err(outcome) => outcome,
+    }
+}
+
+fn build_tool() -> Outcome {
+    let words = ["build", "--release", "--quiet"];
+    run(targets::of_workspace(&words, "--bin", ["uverbs"]), 15 * MINUTES)
 }
 
 /// What the library and the tools depend on.
@@ -134,8 +151,7 @@ fn lints(words: &[&str]) -> Outcome {
 
 /// Runs the command line as a user does, and looks for `wanted` in what it prints.
 fn tool(words: &[&str], wanted: &str) -> Outcome {
-    let build = targets::of_workspace(&["build", "--release", "--quiet"], "--bin", ["uverbs"]);
-    match run(build, 15 * MINUTES) {
+    match build_tool() {
         Outcome::Passed => {}
         other => return other,
     }

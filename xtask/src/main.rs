@@ -22,6 +22,7 @@ mod machines;
 mod minimal;
 mod msrv;
 mod package;
+mod performance;
 mod pyverbs;
 mod root;
 mod sanitize;
@@ -163,6 +164,10 @@ enum Chore {
     /// Capture packets of software HCAs, and have Debian's tshark read them.
     Captures,
     Vm(vm::Options),
+    /// Run the benches and `uverbs perf`, and write a page of tables and pictures.
+    ///
+    /// Takes some ten minutes. A machine without other work gives the steadiest figures.
+    Performance(performance::Options),
     /// Compare the data path's instructions, and how many they are, with benches/counts.
     ///
     /// Needs valgrind, or apt to fetch it.
@@ -221,6 +226,7 @@ fn main() -> ExitCode {
         Chore::Api { bless } => steps.step("API", || api::check(bless)),
         Chore::Captures => steps.step("captures", captures::captures),
         Chore::Vm(options) => return vm::chore(options),
+        Chore::Performance(options) => performance::steps(&mut steps, &options),
         Chore::Counts { bless } => counts::steps(&mut steps, bless),
     }
     steps.summary()

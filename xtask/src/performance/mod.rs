@@ -1,0 +1,194 @@
+//! `cargo xtask performance`: the benches and the command line's own measurement, and a page of
+//! tables and pictures from them.
+
+mod figures;
+mod page;
+mod picture;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::debian::{self, target};
+use crate::step::{Outcome, Steps, output, run};
+use crate::targets;
+use figures::Figures;
+
+const MINUTES: Duration = Duration::from_secs(60);
+/// Where the committed page is.
+const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance");
+
+/// What is measured, and where the page goes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Measure this alone; may be repeated
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Vec<Part>,
+    /// Runs of each; tables have their median, the lowest and the highest
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Fewer and shorter samples in each run
+    #[arg(long)]
+    quick: bool,
+    /// The folder of the page and its pictures [default: performance in the target folder]
+    #[arg(long, value_name = "DIR", conflicts_with = "bless")]
+    out: Option<PathBuf>,
+    /// Replace the page in docs/performance
+    #[arg(long)]
+    bless: bool,
+}
+
+/// A part of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Posts and polls beside libibverbs and libmlx5, in Rust and in C
+    DataPath,
+    /// Objects made and destroyed, beside libibverbs
+    ControlPath,
+    /// The software HCA's own thread beside TCP, and waking up beside libibverbs
+    Wake,
+    /// Two processes: shared memory, UDP, and sockets
+    Wire,
+    /// How far latencies spread, by `uverbs perf`
+    Jitter,
+}
+
+impl Part {
+    fn title(self) -> &'static str {
+        match self {
+            Self::DataPath => "Posts and polls",
+            Self::ControlPath => "The control path",
+            Self::Wake => "The software HCA's own thread",
+            Self::Wire => "Between two processes",
+            Self::Jitter => "Jitter",
+        }
+    }
+
+    /// The benchmark's name, where it is one.
+    fn bench(self) -> Option<&'static str> {
+        match self {
+            Self::DataPath => Some("side_by_side"),
+            Self::ControlPath => Some("control_path"),
+            Self::Wake => Some("wake"),
+            Self::Wire => Some("wire"),
+            Self::Jitter => None,
+        }
+    }
+}
+
+/// A part as it was measured.
+struct Measured {
+    part: Part,
+    figures: Figures,
+    /// What the last run printed.
+    text: String,
+}
+
+/// Measures each part, then writes the page of what could be measured.
+pub(crate) fn steps(steps: &mut Steps, options: &Options) {
+    let folder = match (&options.out, options.bless) {
+        (_, true) => PathBuf::from(COMMITTED),
+        (Some(folder), false) => folder.clone(),
+        (None, false) => target().join("performance"),
+    };
+    if let Err(error) = fs::create_dir_all(&folder) {
+        let why = format!("{}: {error}", folder.display());
+        return steps.step("performance", || Outcome::Failed(why));
+    }
+    let wanted = |part: &Part| options.only.is_empty() || options.only.contains(part);
+    let mut all = Vec::new();
+    for part in Part::value_variants().iter().copied().filter(wanted) {
+        steps.step(part.title().to_lowercase(), || match measure(part, options, &folder) {
+            Ok(measured) => {
+                let count = measured.figures.names().count();
+                all.push(measured);
+                Outcome::Counted(format!("{count} figures, {} rounds", options.rounds))
+            }
+            Err(outcome) => outcome,
+        });
+    }
+    steps.step("page", || write(&all, options, &folder));
+}
+
+fn measure(part: Part, options: &Options, folder: &Path) -> Result<Measured, Outcome> {
+    let mut figures = Figures::default();
+    let mut text = String::new();
+    for round in 1..=options.rounds {
+        eprintln!("{}: round {round} of {}", part.title(), options.rounds);
+        text = match part.bench() {
+            Some(bench) => output(bench_command(bench, options.quick)?, 30 * MINUTES)?,
+            None => jitter(options.quick, folder)?,
+        };
+        figures.read(&text);
+    }
+    if figures.names().next().is_none() {
+        return Err(Outcome::Failed("it printed no figure".to_owned()));
+    }
+    Ok(Measured { part, figures, text })
+}
+
+fn bench_command(bench: &str, quick: bool) -> Result<Command, Outcome> {
+    let mut command = targets::of_workspace(&["bench", "--quiet"], "--bench", [bench]);
+    command.env("UVERBS_DEBIAN_ROOT", debian::root()?);
+    if quick {
+        command.args(["--", "--quick"]);
+    }
+    Ok(command)
+}
+
+/// Ways to wait for a completion, as options of `uverbs perf`.
+const WAITS: [(&str, &[&str]); 2] = [("polling", &[]), ("asleep", &["--events"])];
+/// What is printed of the samples.
+const SPREAD: [&str; 6] = ["min", "p50", "p99", "p99_9", "p99_99", "max"];
+
+/// Half round trips between two software HCAs, as `figure` lines. The pictures are the tool's own.
+fn jitter(quick: bool, folder: &Path) -> Result<String, Outcome> {
+    let build = targets::of_workspace(&["build", "--release", "--quiet"], "--bin", ["uverbs"]);
+    match run(build, 15 * MINUTES) {
+        Outcome::Passed => {}
+        other => return Err(other),
+    }
+    let mut text = String::new();
+    for (name, options) in WAITS {
+        let mut perf = Command::new(target().join("release/uverbs"));
+        perf.args(["perf", "send", "lat", "--json"]).args(options);
+        perf.args(["-n", if quick { "20000" } else { "200000" }]);
+        perf.arg("--svg").arg(folder.join(format!("jitter-{name}.svg")));
+        let record = output(perf, 10 * MINUTES)?;
+        let record: Value = serde_json::from_str(&record)
+            .map_err(|error| Outcome::Failed(format!("uverbs perf: {error}")))?;
+        let latency = &record["results"][0]["latency"];
+        for figure in SPREAD {
+            let Some(nanoseconds) = latency[figure].as_f64() else {
+                return Err(Outcome::Failed(format!("uverbs perf: no {figure} in its record")));
+            };
+            text.push_str(&format!("figure {name}_{figure}_us {:.2}\n", nanoseconds / 1e3));
+        }
+    }
+    Ok(text)
+}
+
+fn write(all: &[Measured], options: &Options, folder: &Path) -> Outcome {
+    if all.is_empty() {
+        return Outcome::Failed("nothing could be measured".to_owned());
+    }
+    let about = page::About::here(options);
+    let mut files = vec![("README.md".to_owned(), page::text(all, &about))];
+    for measured in all {
+        if let Some(drawing) = picture::ratios(measured.part.title(), &measured.figures) {
+            files.push((page::picture_of(measured.part), drawing));
+        }
+    }
+    for (name, text) in &files {
+        let path = folder.join(name);
+        if let Err(error) = fs::write(&path, text) {
+            return Outcome::Failed(format!("{}: {error}", path.display()));
+        }
+    }
+    Outcome::Counted(folder.join("README.md").display().to_string())
+}

@@ -183,6 +183,20 @@ impl<'a> WqeView<'a> {
     ///
     /// See [`WqeError`].
     pub fn parse(bytes: &'a [u8], service: Service) -> Result<Self, WqeError> {
+        Self::parse_each(bytes, service, drop)
+    }
+
+    /// Does what [`parse`](Self::parse) does, and hands each segment out as it is found: one walk
+    /// instead of two.
+    ///
+    /// # Errors
+    ///
+    /// See [`WqeError`]. What was handed out before is of no WQE then.
+    pub fn parse_each(
+        bytes: &'a [u8],
+        service: Service,
+        mut each: impl FnMut(Segment<'a>),
+    ) -> Result<Self, WqeError> {
         let no_ctrl = WqeError::NoControlSegment { have: bytes.len() };
         let (ctrl, rest) = mlx5_wqe_ctrl_seg::ref_from_prefix(bytes).map_err(|_| no_ctrl)?;
         let ds = ctrl.word1().ds();
@@ -190,7 +204,7 @@ impl<'a> WqeView<'a> {
             (usize::from(ds) * DS_BYTES).checked_sub(DS_BYTES).ok_or(WqeError::ZeroDs)?;
         let body = rest.get(..body_len).ok_or(WqeError::DsPastEnd { ds, have: bytes.len() })?;
         let view = Self { ctrl, body, service };
-        view.cursor().try_for_each(|segment| segment.map(drop))?;
+        view.cursor().try_for_each(|segment| segment.map(&mut each))?;
         Ok(view)
     }
 

@@ -5,10 +5,11 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe
 use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::wqe::{Segment as Seg, Service as PrmService, WqeView};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::hca::context::{Access, LinkLayer, Service, SqContext};
 use crate::hca::dma::DmaFault;
+use crate::hca::engine::parts::Parts;
 use crate::hca::engine::{frame_send, placement};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::number::{Key, Qpn};
@@ -41,11 +42,12 @@ pub(super) struct BadWqe {
 /// counter by what the WQE occupies, by one WQEBB at least: a WQE that lies about its length
 /// cannot stop the ring.
 pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
-    let (ctrl, len) = step(qp, common)?;
     // Most are short, and clearing room for the longest takes longer than reading them.
+    let mut short = [0; SHORT];
+    let (ctrl, len, have) = step(qp, common, &mut short)?;
     let done = match len {
-        0..=SHORT => decode(qp, common, &ctrl, &mut [0; SHORT][..len]),
-        _ => decode(qp, common, &ctrl, &mut [0; WQE_MAX][..len]),
+        0..=SHORT => decode(qp, common, &ctrl, (&mut short[..len], have)),
+        _ => decode(qp, common, &ctrl, (&mut [0; WQE_MAX][..len], 0)),
     };
     let done = done.map(|wqe| placement::instead(qp, wqe));
     done.map_err(|why| BadWqe {
@@ -60,9 +62,13 @@ fn stream(qp: &Qp, ctrl: &mlx5_wqe_ctrl_seg) -> u16 {
     if qp.ctx.streams.is_some() { ctrl.dci_stream_channel_id.get() } else { 0 }
 }
 
-/// Steps over the WQE and checks that it is what the ring has there; gives its control segment and
-/// its length in bytes.
-fn step(qp: &mut Qp, common: &mut Common) -> Result<(mlx5_wqe_ctrl_seg, usize), BadWqe> {
+/// Steps over the WQE and checks that it is what the ring has there; gives its control segment,
+/// its length in bytes, and how many of these are in `short` already.
+fn step(
+    qp: &mut Qp,
+    common: &mut Common,
+    short: &mut [u8; SHORT],
+) -> Result<(mlx5_wqe_ctrl_seg, usize, usize), BadWqe> {
     let index = qp.sq_fetched;
     let pending = qp.sq_pending();
     let bad = |opcode, vendor| {
@@ -72,7 +78,18 @@ fn step(qp: &mut Qp, common: &mut Common) -> Result<(mlx5_wqe_ctrl_seg, usize), 
     let Some(sq) = &qp.ctx.sq else {
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
     };
-    let Ok(ctrl) = read_ctrl(sq, common, index) else {
+    // Of what is published, as much as most are long: one look into memory instead of two.
+    let published = SHORT.min(usize::from(pending) * MLX5_SEND_WQE_BB);
+    let have = match read_ring(sq, common, index, &mut short[..published]) {
+        Ok(()) => published,
+        Err(_) => 0,
+    };
+    let ctrl = match have {
+        // What lies behind this WQE may be what can't be read.
+        0 => read_ctrl(sq, common, index).ok(),
+        _ => mlx5_wqe_ctrl_seg::read_from_prefix(short).ok().map(|(ctrl, _)| ctrl),
+    };
+    let Some(ctrl) = ctrl else {
         qp.sq_fetched = index.wrapping_add(1);
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
     };
@@ -89,19 +106,21 @@ fn step(qp: &mut Qp, common: &mut Common) -> Result<(mlx5_wqe_ctrl_seg, usize), 
     if blocks == 0 || blocks > pending {
         return Err(bad(opcode, Vendor::SIZE));
     }
-    Ok((ctrl, usize::from(ctrl.word1().ds()) * DS_BYTES))
+    Ok((ctrl, usize::from(ctrl.word1().ds()) * DS_BYTES, have))
 }
 
-/// Reads the WQE, decodes it, and checks that the queue pair may ask for this.
+/// Reads what isn't there of the WQE yet, decodes it, and checks that the queue pair may ask for
+/// this.
 fn decode(
     qp: &Qp,
     common: &Common,
     ctrl: &mlx5_wqe_ctrl_seg,
-    bytes: &mut [u8],
+    (bytes, have): (&mut [u8], usize),
 ) -> Result<Wqe, Failure> {
     let opcode = ctrl.opcode();
     let qp_op = |vendor| Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
     let read = match &qp.ctx.sq {
+        Some(_) if have >= bytes.len() => true,
         Some(sq) => read_ring(sq, common, ctrl.word0().wqe_index(), bytes).is_ok(),
         None => false,
     };
@@ -110,11 +129,11 @@ fn decode(
     }
     let service = layout(qp.ctx.service);
     common.tap.wqe(common.now, qp.qpn, format_args!("{service:?}"), bytes);
-    let view = WqeView::parse(bytes, service).map_err(|_| qp_op(Vendor::SEGMENTS))?;
-    let op = operation(&view)
+    let (view, parts) = Parts::find(bytes, service).map_err(|_| qp_op(Vendor::SEGMENTS))?;
+    let op = operation(&view, &parts)
         .filter(|&op| has_operation(qp.ctx.service, op) && (op != Op::Tags || qp.tags))
         .ok_or(qp_op(Vendor::OPCODE))?;
-    let (to, xrc_srqn) = address(&view, qp, common);
+    let (to, xrc_srqn) = address(parts.first, qp, common);
     let named = matches!(qp.ctx.service, Service::Ud | Service::Dci);
     if named && !matches!(op, Op::Nop | Op::Umr) && to.is_none() {
         return Err(qp_op(Vendor::ADDRESS));
@@ -123,15 +142,14 @@ fn decode(
         Op::Umr => Some(Box::new(umr::parse(&view).ok_or(qp_op(Vendor::SEGMENTS))?)),
         _ => None,
     };
-    let ethernet = view.segments().find_map(|segment| match segment {
-        Seg::Eth(segment, header) => Some(Box::new(EthernetSend::new(segment, header, opcode))),
-        _ => None,
-    });
+    let ethernet = parts
+        .ethernet
+        .map(|(segment, header)| Box::new(EthernetSend::new(segment, header, opcode)));
     let tags = match op {
         Op::Tags => Some(Box::new(tags::parse(&view).ok_or(qp_op(Vendor::SEGMENTS))?)),
         _ => None,
     };
-    let (pieces, total) = payload(&view, op).ok_or(qp_op(Vendor::SEGMENTS))?;
+    let (pieces, total) = parts.payload(op).ok_or(qp_op(Vendor::SEGMENTS))?;
     let len = check_length(qp, common, op, total)?;
     check_pieces(qp, common, op, &pieces)?;
     let flags = ctrl.flags();
@@ -243,14 +261,9 @@ fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Res
 }
 
 /// The operations this device has. Others, known or not to the PRM, are errors of the QP.
-fn operation(view: &WqeView<'_>) -> Option<Op> {
+fn operation(view: &WqeView<'_>, parts: &Parts<'_>) -> Option<Op> {
     let imm = view.ctrl().imm.get();
-    let raddr = view.raddr().map(|raddr| (raddr.raddr.get(), Key(raddr.rkey.get())));
-    let atomic = view.segments().find_map(|segment| match segment {
-        Seg::Atomic(atomic) => Some((atomic.swap_add.get(), atomic.compare.get())),
-        _ => None,
-    });
-    match (view.opcode(), raddr, atomic) {
+    match (view.opcode(), parts.raddr, parts.atomic) {
         (Opcode::NOP, ..) => Some(Op::Nop),
         (Opcode::UMR, ..) => Some(Op::Umr),
         (Opcode::TAG_MATCHING, ..) => Some(Op::Tags),
@@ -291,8 +304,8 @@ fn has_operation(service: Service, op: Op) -> bool {
 
 /// Destination of a datagram or a dynamic connection, and number of the peer's SRQ; nothing for a
 /// connection.
-fn address(view: &WqeView<'_>, qp: &Qp, common: &Common) -> (Option<Destination>, u32) {
-    match view.segments().next() {
+fn address(first: Option<Seg<'_>>, qp: &Qp, common: &Common) -> (Option<Destination>, u32) {
+    match first {
         Some(Seg::Av(av)) => {
             let grh = GrhGidFl(av.grh_gid_fl.get());
             // Without a GRH the GID says nothing; Ethernet has no LID, and there is the UDP port
@@ -332,39 +345,4 @@ fn destination(
     // A Q_Key with the top bit set stands for the QP's own (IBTA 3.5.3, "controlled Q_Keys").
     let qkey = if qkey >> 31 != 0 { qp.attrs.qkey } else { qkey };
     Destination { src, dst, route, qpn, qkey, dc_key: 0 }
-}
-
-/// The payload's pieces and bytes; None if a segment does not belong there.
-fn payload(view: &WqeView<'_>, op: Op) -> Option<(Vec<Piece>, u64)> {
-    let mut pieces = Vec::new();
-    let mut total = 0;
-    if matches!(op, Op::Nop | Op::Umr | Op::Tags) {
-        return Some((pieces, 0));
-    }
-    for segment in view.segments() {
-        let piece = match segment {
-            Seg::Av(_) | Seg::BaseAv(_) | Seg::Xrc(_) => continue,
-            Seg::Raddr(_) | Seg::Atomic(_) => continue,
-            // The start of a frame, not of the payload.
-            Seg::Eth(..) => continue,
-            // Where an engine that computes tells its result; a copy has none.
-            Seg::MmoMetadata(_) => continue,
-            Seg::Inline(_) if op == Op::Copy => return None,
-            Seg::Data(data) => Piece::Memory(data.into()),
-            // An answer cannot go into the WQE.
-            Seg::Inline(_) if op.is_fetching() => return None,
-            Seg::Inline(data) => Piece::Inline(data.to_vec()),
-            _ => return None,
-        };
-        total += piece.len();
-        pieces.push(piece);
-    }
-    if op == Op::Copy {
-        let [from, to] = &pieces[..] else { return None };
-        total = from.len();
-        if total != to.len() {
-            return None;
-        }
-    }
-    Some((pieces, total))
 }

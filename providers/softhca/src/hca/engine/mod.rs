@@ -7,7 +7,7 @@
 //! | `deliver` | a packet to its queue pair |
 //! | `requester`, `requests`, `replies` | requests and their responses (IBTA vol 1, 9.7.3 to 9.7.6) |
 //! | `loans`, `lent_answers` | payload that is lent instead of sent |
-//! | `fetch` | send WQEs: read, decoded, checked |
+//! | `fetch`, `parts` | send WQEs: read, decoded, checked |
 //! | `responder`, `answers` | requests are executed and answered (IBTA vol 1, 9.7.4, 9.7.5) |
 //! | `receives` | where a message finds its receive |
 //! | `datagram`, `dct` | datagrams (IBTA vol 1, 9.8.3), and targets of dynamic connections |
@@ -39,6 +39,7 @@ mod lent_answers;
 mod loans;
 mod mads;
 mod page_faults;
+mod parts;
 mod patience;
 mod placement;
 mod receives;

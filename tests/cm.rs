@@ -16,7 +16,7 @@ use common::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::cm::{
-    Connection, ConnectionError, Connector, EventChannel, EventKind, IbAddr, Id, JoinedGroup,
+    Connection, ConnectionErrorKind, Connector, EventChannel, EventKind, IbAddr, Id, JoinedGroup,
     Listener, Membership, Param, PortSpace, Route,
 };
 use uverbs::softhca::{SoftHca, Udp};
@@ -147,6 +147,15 @@ fn two_sides_connect_talk_and_part() {
     assert_eq!(server.join().unwrap().state(), QpState::Error);
 }
 
+/// The reason and the private data of a refusal.
+fn rejected(error: Error) -> (i32, Vec<u8>) {
+    let Error::Connection(error) = error else { panic!("{error:?}") };
+    match error.kind {
+        ConnectionErrorKind::Rejected { reason, private_data } => (reason, private_data),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_port_where_nobody_listens_refuses() {
     let Some((device, ip)) = device_with_address() else { return };
@@ -158,12 +167,10 @@ fn a_port_where_nobody_listens_refuses() {
     assert_eq!(refused.error.to_errno(), Errno::ECONNREFUSED);
     let text = refused.error.to_string();
     assert!(text.starts_with(&format!("{addr}: ")), "{text}");
-    let Error::Connection(ConnectionError::Rejected { reason, .. }) = refused.error else {
-        panic!("{:?}", refused.error)
-    };
+    let (reason, _) = rejected(refused.error);
     // iWARP has no such reasons: that of TCP is an errno.
     let refused_by_tcp = -Errno::ECONNREFUSED.raw();
-    assert_eq!(reason, if is_siw() { refused_by_tcp } else { ConnectionError::NO_LISTENER });
+    assert_eq!(reason, if is_siw() { refused_by_tcp } else { ConnectionErrorKind::NO_LISTENER });
     // The queue pair is there to be tried again.
     assert_eq!(refused.object.state(), QpState::Init);
 }
@@ -178,16 +185,12 @@ fn a_program_that_refuses_says_why() {
         drop(listener.next(LIMIT).unwrap());
         listener
     });
-    let consumer = if is_siw() { -Errno::ECONNRESET.raw() } else { ConnectionError::CONSUMER };
+    let consumer = if is_siw() { -Errno::ECONNRESET.raw() } else { ConnectionErrorKind::CONSUMER };
     for wanted in [&b"full"[..], b""] {
         let route = resolve(&device, addr);
         let end = End::on(&route.device().unwrap());
         let refused = route.connect(end.queue_pair(), &Param::default()).unwrap_err();
-        let Error::Connection(ConnectionError::Rejected { reason, private_data, .. }) =
-            refused.error
-        else {
-            panic!("{:?}", refused.error)
-        };
+        let (reason, private_data) = rejected(refused.error);
         assert_eq!(reason, consumer);
         assert!(is_private_data(&private_data, wanted), "{private_data:?}");
     }

@@ -8,8 +8,8 @@ use std::thread;
 
 use common::{LIMIT, device, device_with_address, done, not_on_siw, skip};
 use uverbs::cm::{
-    ConnectionError, Connector, Ece, EventChannel, EventKind, IbAddr, Listener, Param, PathRecord,
-    PortSpace,
+    ConnectionErrorKind, Connector, Ece, EventChannel, EventKind, IbAddr, Listener, Param,
+    PathRecord, PortSpace,
 };
 use uverbs::{Device, Errno, Error, Gid, LinkLayer, Mtu, Refused};
 
@@ -111,10 +111,11 @@ fn vendors_options_go_both_ways() {
     let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(512).unwrap());
     let qp = || context.queue_pair(&pd, &cq).build().unwrap();
     let error = route().connect(qp(), &param).map_err(Refused::into_error).unwrap_err();
-    let Error::Connection(ConnectionError::Rejected { reason, private_data, .. }) = error else {
+    let Error::Connection(error) = error else { panic!("{error:?}") };
+    let ConnectionErrorKind::Rejected { reason, private_data } = error.kind else {
         panic!("{error:?}")
     };
-    assert_eq!(reason, ConnectionError::VENDOR_OPTIONS);
+    assert_eq!(reason, ConnectionErrorKind::VENDOR_OPTIONS);
     assert!(private_data.starts_with(b"none of these\0"));
     route().connect(qp(), &Param::default()).map(drop).unwrap_err();
     server.join().unwrap();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::{LIMIT, device_with_address, is_private_data};
 use uverbs::cm::{
-    AddressInfo, ConnectionError, Endpoint, EndpointListener, EventChannel, Lookup, NewEndpoint,
-    Param, PortSpace,
+    AddressInfo, ConnectionErrorKind, Endpoint, EndpointListener, EventChannel, Lookup,
+    NewEndpoint, Param, PortSpace,
 };
 use uverbs::{AccessFlags, Completed, Device, Error, PostError, QpCap, Remote};
 
@@ -107,9 +107,8 @@ fn what_goes_wrong_is_told_within_its_limit() {
         listener.next(LIMIT).unwrap().accept(&Param::default()).unwrap()
     });
     let error = reach(&device, &at).connect(&Param::default()).unwrap_err();
-    let Error::Connection(ConnectionError::Rejected { private_data, .. }) = error else {
-        panic!("{error}")
-    };
+    let Error::Connection(error) = error else { panic!("{error}") };
+    let ConnectionErrorKind::Rejected { private_data, .. } = error.kind else { panic!("{error}") };
     assert!(is_private_data(&private_data, b"no"));
     // A peer that says nothing, a queue that is full, a peer that goes.
     let mut endpoint = reach(&device, &at).connect(&Param::default()).unwrap();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use uverbs_core::connection::ConnectionError;
+use uverbs_core::connection::ConnectionErrorKind;
 use uverbs_core::error::Error;
 
 use super::{EventKind, Id};
@@ -86,7 +86,7 @@ impl<P: Provider> Connection<P> {
     ///
     /// # Errors
     ///
-    /// [`ConnectionError::DeviceRemoved`]; the kernel's refusal.
+    /// [`ConnectionErrorKind::DeviceRemoved`]; the kernel's refusal.
     pub fn is_closed(&mut self, limit: Duration) -> Result<bool, Error> {
         let start = Instant::now();
         while !self.closed {
@@ -114,7 +114,7 @@ impl<P: Provider> Connection<P> {
                     | EventKind::ConnectError,
                 ) => self.closed = true,
                 Some(EventKind::DeviceRemoval) => {
-                    return Err(ConnectionError::DeviceRemoved.into());
+                    return Err(ConnectionErrorKind::DeviceRemoved.into());
                 }
                 Some(EventKind::Established) => self.established = true,
                 // An address that moved, or a late word on what stands already.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use uverbs_core::Errno;
-use uverbs_core::connection::{Attempt, ConnectionError};
+use uverbs_core::connection::{Attempt, ConnectionError, ConnectionErrorKind};
 use uverbs_core::error::Error;
 use uverbs_core::provider::ContextOps;
 
@@ -186,7 +186,7 @@ impl Connector {
 fn unrouted(error: Error) -> Error {
     match error.errno() {
         Some(errno @ (Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
-            ConnectionError::AddressUnresolved { errno, attempt: None }.into()
+            ConnectionErrorKind::AddressUnresolved { errno }.into()
         }
         _ => error,
     }
@@ -195,7 +195,7 @@ fn unrouted(error: Error) -> Error {
 /// The error with the peer's address, and with what of it did not come.
 pub(super) fn named(error: Error, attempt: &Attempt, awaited: &str) -> Error {
     match error {
-        Error::Connection(error) => error.of(attempt).into(),
+        Error::Connection(ConnectionError { kind, .. }) => kind.of(attempt.clone()).into(),
         Error::TimedOut { verb, waited, why: None } => {
             let Attempt { to, limit } = attempt;
             let why = Some(format!("{awaited} {to} did not come within {limit:?}"));
@@ -303,11 +303,10 @@ fn by_tcp(error: Error) -> Error {
     match error.errno() {
         Some(Errno::ECONNREFUSED) => {
             let reason = -Errno::ECONNREFUSED.raw();
-            let private_data = Vec::new();
-            ConnectionError::Rejected { attempt: None, reason, private_data }.into()
+            ConnectionErrorKind::Rejected { reason, private_data: Vec::new() }.into()
         }
         Some(errno @ (Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::ETIMEDOUT)) => {
-            ConnectionError::Unreachable { errno, attempt: None }.into()
+            ConnectionErrorKind::Unreachable { errno }.into()
         }
         _ => error,
     }

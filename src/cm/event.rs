@@ -2,7 +2,7 @@
 
 use uverbs_core::Errno;
 use uverbs_core::attr::{AhAttr, Path};
-use uverbs_core::connection::ConnectionError;
+use uverbs_core::connection::ConnectionErrorKind;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
@@ -217,11 +217,11 @@ impl Event {
         if self.kind() == kind && self.status() == 0 {
             return Ok(self);
         }
-        Err(ConnectionError::from(self).into())
+        Err(ConnectionErrorKind::from(self).into())
     }
 }
 
-impl From<Event> for ConnectionError {
+impl From<Event> for ConnectionErrorKind {
     /// What went wrong, of an event that was not waited for.
     fn from(event: Event) -> Self {
         // Of UD ids the status of a refusal is positive, and no errno.
@@ -230,16 +230,11 @@ impl From<Event> for ConnectionError {
             _ => Errno::ECONNREFUSED,
         };
         match event.kind() {
-            EventKind::AddressError | EventKind::ServiceError => {
-                Self::AddressUnresolved { errno, attempt: None }
-            }
-            EventKind::RouteError => Self::RouteUnresolved { errno, attempt: None },
-            EventKind::Unreachable => Self::Unreachable { errno, attempt: None },
-            EventKind::ConnectError | EventKind::MulticastError => {
-                Self::Failed { errno, attempt: None }
-            }
+            EventKind::AddressError | EventKind::ServiceError => Self::AddressUnresolved { errno },
+            EventKind::RouteError => Self::RouteUnresolved { errno },
+            EventKind::Unreachable => Self::Unreachable { errno },
+            EventKind::ConnectError | EventKind::MulticastError => Self::Failed { errno },
             EventKind::Rejected => Self::Rejected {
-                attempt: None,
                 reason: event.status(),
                 private_data: event.connection().private_data,
             },

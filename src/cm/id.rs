@@ -269,7 +269,7 @@ impl Id {
     /// As [`reject`](Self::reject).
     #[doc(alias = "rdma_reject_ece")]
     pub fn reject_options(&self, private_data: &[u8]) -> Result<(), Error> {
-        let reason = uverbs_core::connection::ConnectionError::VENDOR_OPTIONS as u8;
+        let reason = uverbs_core::connection::ConnectionErrorKind::VENDOR_OPTIONS as u8;
         self.channel.ucma().reject(self.number, reason, private_data)
     }
 

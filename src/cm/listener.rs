@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use uverbs_core::connection::Attempt;
+use uverbs_core::connection::{Attempt, ConnectionErrorKind};
 use uverbs_core::error::Error;
 
 use super::addr::Address;
@@ -181,7 +181,7 @@ impl Listener {
     /// requests that were given up.
     fn request(&self, mut event: Event) -> Result<Option<ConnectionRequest>, Error> {
         if event.kind() == EventKind::DeviceRemoval && event.key() == self.id.key() {
-            return Err(uverbs_core::connection::ConnectionError::DeviceRemoved.into());
+            return Err(ConnectionErrorKind::DeviceRemoved.into());
         }
         let Some(id) = event.take_request() else { return Ok(None) };
         Ok(Some(ConnectionRequest { id, details: event.connection(), limit: self.limit }))

@@ -13,7 +13,7 @@ use std::ptr;
 
 use nix::libc;
 use uverbs_core::Errno;
-use uverbs_core::connection::{ConnectionError, NameError};
+use uverbs_core::connection::{ConnectionErrorKind, NameError};
 use uverbs_core::error::Error;
 
 use super::PortSpace;
@@ -122,7 +122,7 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// [`ConnectionError::NameUnresolved`] with the reason; [`Error::Invalid`] for a name with a
+    /// [`ConnectionErrorKind::NameUnresolved`] with the reason; [`Error::Invalid`] for a name with a
     /// zero byte.
     #[doc(alias = "rdma_getaddrinfo")]
     pub fn find(
@@ -138,7 +138,7 @@ impl Lookup {
                 (host, None) => host.unwrap_or_default().to_owned(),
                 (host, Some(service)) => format!("{}:{service}", host.unwrap_or_default()),
             };
-            ConnectionError::NameUnresolved { name, reason }
+            ConnectionErrorKind::NameUnresolved { name, reason }
         })?;
         let (space, own) = (self.space, self.own);
         let info = |addr| match self.flags & libc::AI_PASSIVE {
@@ -204,10 +204,14 @@ fn c_string(what: &'static str, text: &str) -> Result<CString, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cm::ConnectionError;
 
     fn reason(error: Error) -> NameError {
         match error {
-            Error::Connection(ConnectionError::NameUnresolved { reason, .. }) => reason,
+            Error::Connection(ConnectionError {
+                kind: ConnectionErrorKind::NameUnresolved { reason, .. },
+                ..
+            }) => reason,
             other => panic!("{other:?}"),
         }
     }

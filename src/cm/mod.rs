@@ -62,7 +62,7 @@ mod path_record;
 mod service;
 mod states;
 
-pub use uverbs_core::connection::{Attempt, ConnectionError, NameError};
+pub use uverbs_core::connection::{Attempt, ConnectionError, ConnectionErrorKind, NameError};
 
 pub use channel::EventChannel;
 pub use connection::Connection;

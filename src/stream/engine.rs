@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use uverbs_core::connection::ConnectionError;
+use uverbs_core::connection::ConnectionErrorKind;
 use uverbs_core::error::Error;
 
 use super::endpoint::{MESSAGE_LEN, Parts, expect};
@@ -495,7 +495,7 @@ impl Engine {
         let ended = match self.connection.is_closed(Duration::ZERO) {
             Ok(false) => None,
             Ok(true) => Some(StreamError::Lost),
-            Err(Error::Connection(ConnectionError::DeviceRemoved)) => {
+            Err(Error::Connection(error)) if error.kind == ConnectionErrorKind::DeviceRemoved => {
                 Some(StreamError::DeviceRemoved)
             }
             Err(error) => return Err(error.into()),

@@ -14,11 +14,38 @@ pub struct Attempt {
     pub limit: Duration,
 }
 
-/// Why a connection did not come about, or ended. IBTA vol 1, 12.6 (the messages), 12.6.7.2 (the
-/// reasons of a rejection).
+/// Why a connection did not come about, or ended.
+///
+/// ```
+/// use uverbs_core::connection::ConnectionErrorKind;
+/// use uverbs_core::error::Error;
+///
+/// fn may_come_later(error: &Error) -> bool {
+///     let Error::Connection(error) = error else { return false };
+///     match error.kind {
+///         ConnectionErrorKind::Unreachable { .. } => true,
+///         ConnectionErrorKind::Rejected { reason, .. } => {
+///             reason == ConnectionErrorKind::NO_LISTENER
+///         }
+///         _ => false,
+///     }
+/// }
+/// # let _ = may_come_later;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum ConnectionError {
+pub struct ConnectionError {
+    /// What happened.
+    pub kind: ConnectionErrorKind,
+    /// What was tried, where that is known.
+    pub attempt: Option<Attempt>,
+}
+
+/// What happened to a connection. IBTA vol 1, 12.6 (the messages), 12.6.7.2 (the reasons of a
+/// rejection).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConnectionErrorKind {
     /// A name has no address here.
     NameUnresolved {
         /// The host, and the service behind a colon where one was asked for.
@@ -30,34 +57,24 @@ pub enum ConnectionError {
     AddressUnresolved {
         /// Why.
         errno: Errno,
-        /// What was tried, where that is known.
-        attempt: Option<Box<Attempt>>,
     },
     /// No path to the address was found.
     RouteUnresolved {
         /// Why.
         errno: Errno,
-        /// What was tried, where that is known.
-        attempt: Option<Box<Attempt>>,
     },
     /// The peer's host did not answer.
     Unreachable {
         /// Why.
         errno: Errno,
-        /// What was tried, where that is known.
-        attempt: Option<Box<Attempt>>,
     },
     /// The connection manager failed on the way.
     Failed {
         /// Why.
         errno: Errno,
-        /// What was tried, where that is known.
-        attempt: Option<Box<Attempt>>,
     },
     /// The peer refused.
     Rejected {
-        /// What was tried, where that is known.
-        attempt: Option<Box<Attempt>>,
         /// The reason: [`NO_LISTENER`](Self::NO_LISTENER), [`CONSUMER`](Self::CONSUMER), others of
         /// IBTA vol 1, table 110. iWARP gives a negative errno instead.
         reason: i32,
@@ -72,7 +89,7 @@ pub enum ConnectionError {
     Unexpected(u32),
 }
 
-impl ConnectionError {
+impl ConnectionErrorKind {
     /// Nobody listens at this port ("invalid service ID").
     pub const NO_LISTENER: i32 = 8;
     /// The program at the other side refused ("consumer reject").
@@ -81,90 +98,71 @@ impl ConnectionError {
     /// supported").
     pub const VENDOR_OPTIONS: i32 = 35;
 
+    /// The error of this kind, when `attempt` was tried.
+    #[must_use]
+    pub fn of(self, attempt: Attempt) -> ConnectionError {
+        ConnectionError { kind: self, attempt: Some(attempt) }
+    }
+}
+
+impl From<ConnectionErrorKind> for ConnectionError {
+    fn from(kind: ConnectionErrorKind) -> Self {
+        Self { kind, attempt: None }
+    }
+}
+
+impl ConnectionError {
     /// What librdmacm's synchronous calls set `errno` to (`cma.c:ucma_complete`).
     #[must_use]
     pub fn to_errno(&self) -> Errno {
-        match self {
-            Self::NameUnresolved { reason, .. } => reason.to_errno(),
-            Self::AddressUnresolved { errno, .. }
-            | Self::RouteUnresolved { errno, .. }
-            | Self::Unreachable { errno, .. }
-            | Self::Failed { errno, .. } => *errno,
-            Self::Rejected { .. } => Errno::ECONNREFUSED,
-            Self::Disconnected => Errno::ECONNRESET,
-            Self::DeviceRemoved => Errno::ENODEV,
-            Self::Unexpected(_) => Errno::EPROTO,
+        match &self.kind {
+            ConnectionErrorKind::NameUnresolved { reason, .. } => reason.to_errno(),
+            ConnectionErrorKind::AddressUnresolved { errno }
+            | ConnectionErrorKind::RouteUnresolved { errno }
+            | ConnectionErrorKind::Unreachable { errno }
+            | ConnectionErrorKind::Failed { errno } => *errno,
+            ConnectionErrorKind::Rejected { .. } => Errno::ECONNREFUSED,
+            ConnectionErrorKind::Disconnected => Errno::ECONNRESET,
+            ConnectionErrorKind::DeviceRemoved => Errno::ENODEV,
+            ConnectionErrorKind::Unexpected(_) => Errno::EPROTO,
         }
-    }
-
-    /// What was tried, where that is known.
-    #[must_use]
-    pub fn attempt(&self) -> Option<&Attempt> {
-        match self {
-            Self::AddressUnresolved { attempt, .. }
-            | Self::RouteUnresolved { attempt, .. }
-            | Self::Unreachable { attempt, .. }
-            | Self::Failed { attempt, .. }
-            | Self::Rejected { attempt, .. } => attempt.as_deref(),
-            Self::NameUnresolved { .. }
-            | Self::Disconnected
-            | Self::DeviceRemoved
-            | Self::Unexpected(_) => None,
-        }
-    }
-
-    /// The same with what was tried.
-    #[must_use]
-    pub fn of(mut self, tried: &Attempt) -> Self {
-        match &mut self {
-            Self::AddressUnresolved { attempt, .. }
-            | Self::RouteUnresolved { attempt, .. }
-            | Self::Unreachable { attempt, .. }
-            | Self::Failed { attempt, .. }
-            | Self::Rejected { attempt, .. } => *attempt = Some(Box::new(tried.clone())),
-            Self::NameUnresolved { .. }
-            | Self::Disconnected
-            | Self::DeviceRemoved
-            | Self::Unexpected(_) => {}
-        }
-        self
     }
 }
 
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Attempt { to, .. }) = self.attempt() {
+        use ConnectionErrorKind as Kind;
+
+        if let Some(Attempt { to, .. }) = &self.attempt {
             write!(f, "{to}: ")?;
         }
         // What lasted so long as was allowed.
-        let within = match (self.to_errno(), self.attempt()) {
+        let within = match (self.to_errno(), &self.attempt) {
             (Errno::ETIMEDOUT, Some(Attempt { limit, .. })) => format!(" within {limit:?}"),
             _ => String::new(),
         };
-        match self {
-            Self::NameUnresolved { name, reason } => write!(f, "{name} was not found: {reason}"),
-            Self::AddressUnresolved { errno: Errno::ENODEV, .. } => {
+        match &self.kind {
+            Kind::NameUnresolved { name, reason } => write!(f, "{name} was not found: {reason}"),
+            Kind::AddressUnresolved { errno: Errno::ENODEV } => {
                 f.write_str("the interface that leads to this address has no RDMA device")
             }
-            Self::AddressUnresolved { errno, .. } => {
+            Kind::AddressUnresolved { errno } => {
                 write!(f, "the address was not resolved{within}: {errno}")
             }
-            Self::RouteUnresolved { errno, .. } => {
-                write!(f, "no path was found{within}: {errno}")
-            }
+            Kind::RouteUnresolved { errno } => write!(f, "no path was found{within}: {errno}"),
             // The kernel's own limit, which is longer than most programs'.
-            Self::Unreachable { errno, .. } => write!(f, "the peer did not answer: {errno}"),
-            Self::Failed { errno, .. } => write!(f, "connecting failed: {errno}"),
-            Self::Rejected { reason: Self::NO_LISTENER, .. } => {
+            Kind::Unreachable { errno } => write!(f, "the peer did not answer: {errno}"),
+            Kind::Failed { errno } => write!(f, "connecting failed: {errno}"),
+            Kind::Rejected { reason: Kind::NO_LISTENER, .. } => {
                 f.write_str("refused: nobody listens at this port (reason 8)")
             }
-            Self::Rejected { reason: Self::CONSUMER, .. } => {
+            Kind::Rejected { reason: Kind::CONSUMER, .. } => {
                 f.write_str("refused by the program at the other side (reason 28)")
             }
-            Self::Rejected { reason, .. } => write!(f, "refused, with reason {reason}"),
-            Self::Disconnected => f.write_str("the other side ended the connection"),
-            Self::DeviceRemoved => f.write_str("the device was removed"),
-            Self::Unexpected(event) => write!(f, "event {event} came, which doesn't belong here"),
+            Kind::Rejected { reason, .. } => write!(f, "refused, with reason {reason}"),
+            Kind::Disconnected => f.write_str("the other side ended the connection"),
+            Kind::DeviceRemoved => f.write_str("the device was removed"),
+            Kind::Unexpected(event) => write!(f, "event {event} came, which doesn't belong here"),
         }
     }
 }
@@ -223,20 +221,19 @@ mod tests {
     #[test]
     fn an_error_names_the_peer_and_what_it_waited_for() {
         let tried = Attempt { to: "10.0.0.9:7471".to_owned(), limit: Duration::from_secs(2) };
-        let error = ConnectionError::AddressUnresolved { errno: Errno::ETIMEDOUT, attempt: None };
-        assert!(!error.to_string().contains("10.0.0.9"));
-        let error = error.of(&tried);
+        let late = ConnectionErrorKind::AddressUnresolved { errno: Errno::ETIMEDOUT };
+        let text = format!("the address was not resolved: {}", Errno::ETIMEDOUT);
+        assert_eq!(ConnectionError::from(late.clone()).to_string(), text);
+        let error = late.of(tried.clone());
         let text =
             format!("10.0.0.9:7471: the address was not resolved within 2s: {}", Errno::ETIMEDOUT);
         assert_eq!(error.to_string(), text);
-        assert_eq!(error.attempt(), Some(&tried));
-        let refused = ConnectionError::Rejected {
-            reason: ConnectionError::NO_LISTENER,
+        assert_eq!(error.attempt, Some(tried.clone()));
+        let refused = ConnectionErrorKind::Rejected {
+            reason: ConnectionErrorKind::NO_LISTENER,
             private_data: Vec::new(),
-            attempt: None,
         };
         let text = "10.0.0.9:7471: refused: nobody listens at this port (reason 8)";
-        assert_eq!(refused.of(&tried).to_string(), text);
-        assert_eq!(ConnectionError::Disconnected.of(&tried).attempt(), None);
+        assert_eq!(refused.of(tried).to_string(), text);
     }
 }

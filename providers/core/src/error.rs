@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Errno;
 use crate::attr::QpState;
-use crate::connection::ConnectionError;
+use crate::connection::{ConnectionError, ConnectionErrorKind};
 use crate::queues::completion::{Failure, Status};
 use crate::queues::work::PostError;
 
@@ -402,6 +402,13 @@ compose! {
     OutOfRange: OutOfRange,
     Endpoint: EndpointError,
     Connection: ConnectionError,
+}
+
+impl From<ConnectionErrorKind> for Error {
+    #[cold]
+    fn from(kind: ConnectionErrorKind) -> Self {
+        Self::Connection(kind.into())
+    }
 }
 
 impl From<Error> for std::io::Error {

@@ -13,7 +13,7 @@ const ENUMS: [(&str, &str); 4] = [
     ("providers/core/src/error.rs", "Error"),
     ("providers/core/src/queues/work.rs", "PostError"),
     ("providers/core/src/queues/completion.rs", "Status"),
-    ("providers/core/src/connection.rs", "ConnectionError"),
+    ("providers/core/src/connection.rs", "ConnectionErrorKind"),
 ];
 
 /// Pages whose tables have another library's names in their first column, and ours in the second.

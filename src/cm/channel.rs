@@ -124,18 +124,28 @@ impl EventChannel {
     /// [`Error::TimedOut`]; the kernel's refusal.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next(&self, limit: Duration) -> Result<Event, Error> {
+        match self.try_next()? {
+            Some(event) => Ok(event),
+            None => self.answer(limit),
+        }
+    }
+
+    /// The event that answers what was just begun, as [`next`](Self::next). It can't be there yet,
+    /// so a look before the wait would be a call in vain.
+    pub(super) fn answer(&self, limit: Duration) -> Result<Event, Error> {
         let start = Instant::now();
+        let mut left = limit;
         loop {
+            wait_readable(self.as_fd(), left)
+                .map_err(|errno| Error::System { what: "waiting for an event", errno })?;
             if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
-            let Some(left) = limit.checked_sub(start.elapsed()).filter(|left| !left.is_zero())
-            else {
-                let waited = start.elapsed();
+            let waited = start.elapsed();
+            left = limit.saturating_sub(waited);
+            if left.is_zero() {
                 return Err(Error::TimedOut { verb: "rdma_get_cm_event", waited, why: None });
-            };
-            wait_readable(self.as_fd(), left)
-                .map_err(|errno| Error::System { what: "waiting for an event", errno })?;
+            }
         }
     }
 }
@@ -151,4 +161,61 @@ impl AsFd for EventChannel {
 pub(super) fn unique_key() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+
+    use nix::sys::eventfd::{EfdFlags, EventFd};
+    use uverbs_core::doors::cm::CmCommand;
+
+    use super::*;
+
+    /// A connection manager whose events come when its file is written to.
+    #[derive(Debug)]
+    struct Door {
+        file: EventFd,
+        asked: AtomicU32,
+    }
+
+    impl CmDoor for Door {
+        fn command(&self, _: CmCommand<'_>) -> Result<(), Errno> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.file.read().map(drop).map_err(|_| Errno::EAGAIN)
+        }
+
+        fn file(&self) -> BorrowedFd<'_> {
+            self.file.as_fd()
+        }
+    }
+
+    #[test]
+    fn who_waits_for_an_answer_asks_once() {
+        let file = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE).unwrap();
+        let door = Arc::new(Door { file, asked: AtomicU32::new(0) });
+        let channel = EventChannel::from_door(Arc::clone(&door) as Arc<dyn CmDoor>);
+        let asked = |wait: &dyn Fn()| {
+            let before = door.asked.load(Ordering::Relaxed);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(50));
+                    door.file.write(1).unwrap();
+                });
+                wait();
+            });
+            door.asked.load(Ordering::Relaxed) - before
+        };
+        let limit = Duration::from_secs(20);
+        assert_eq!(asked(&|| drop(channel.answer(limit).unwrap())), 1);
+        assert_eq!(asked(&|| drop(channel.next(limit).unwrap())), 2);
+        // What is there is taken without a wait.
+        door.file.write(1).unwrap();
+        channel.answer(Duration::ZERO).unwrap();
+        for wait in [EventChannel::answer, EventChannel::next] {
+            let error = wait(&channel, Duration::from_millis(10)).unwrap_err();
+            assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        }
+    }
 }

@@ -21,17 +21,19 @@ pub struct Connection<P: Provider = Any> {
     id: Id,
     private_data: Vec<u8>,
     established: bool,
+    /// This side has said that the connection ends.
+    parting: bool,
     closed: bool,
 }
 
 impl<P: Provider> Connection<P> {
     pub(super) fn new(qp: QueuePair<P>, id: Id, private_data: Vec<u8>) -> Self {
-        Self { qp, id, private_data, established: true, closed: false }
+        Self { established: true, ..Self::accepted(qp, id, private_data) }
     }
 
     /// One that was accepted, and of which the peer's last word isn't here yet.
     pub(super) fn accepted(qp: QueuePair<P>, id: Id, private_data: Vec<u8>) -> Self {
-        Self { qp, id, private_data, established: false, closed: false }
+        Self { qp, id, private_data, established: false, parting: false, closed: false }
     }
 
     /// Whether the peer has confirmed that the connection stands, as far as
@@ -94,7 +96,7 @@ impl<P: Provider> Connection<P> {
             let event = if left.is_zero() {
                 self.id.channel().try_next()?
             } else {
-                match self.id.channel().next(left) {
+                match self.id.channel().answer(left) {
                     Ok(event) => Some(event),
                     Err(Error::TimedOut { .. }) => None,
                     Err(error) => return Err(error),
@@ -103,9 +105,12 @@ impl<P: Provider> Connection<P> {
             match event.map(|event| event.kind()) {
                 Some(EventKind::Disconnected) => {
                     self.closed = true;
-                    // The peer waits for this answer (DREP), more than a minute otherwise. Refused
-                    // where it was this side that disconnected, and the answer is here.
-                    let _ = self.id.disconnect();
+                    // The peer waits for this answer (DREP), more than a minute otherwise. Where
+                    // this side has asked for the end, its id goes now, which answers a peer that
+                    // asked at the same time (kernel `cm.c`, `cm_destroy_id`).
+                    if !self.parting {
+                        let _ = self.id.disconnect();
+                    }
                 }
                 Some(
                     EventKind::TimewaitExit
@@ -145,6 +150,7 @@ impl<P: Provider> Connection<P> {
         self.qp.fail()?;
         if !self.closed {
             self.id.disconnect()?;
+            self.parting = true;
             if !self.is_closed(limit)? {
                 let peer = self.peer_addr().ok().flatten();
                 let peer = peer.map_or("the peer".to_owned(), |addr| addr.to_string());

@@ -239,11 +239,9 @@ impl EndpointListener {
     #[doc(alias = "rdma_get_request")]
     pub fn next(&mut self, limit: Duration) -> Result<NewEndpoint<ConnectionRequest>, Error> {
         let way = self.listener.next(limit)?;
-        let device = way.device()?;
-        let known = self.home.as_ref().filter(|home| home.device.node_guid() == device.node_guid());
-        let home = match known {
-            Some(home) => home.clone(),
-            None => self.home.insert(Home::open(device)?).clone(),
+        let home = match &self.home {
+            Some(home) if way.id().is_of(&home.device)? => home.clone(),
+            _ => self.home.insert(Home::open(way.device()?)?).clone(),
         };
         let (mut qp, ends) = Ends::new(home, &self.cap)?;
         way.init(&mut qp)?;

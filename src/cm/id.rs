@@ -294,6 +294,14 @@ impl Id {
         self.channel.ucma().notify(self.number, event.raw())
     }
 
+    /// Whether its address belongs to this device: one question, where [`device`](Self::device)
+    /// looks for it among all.
+    pub(crate) fn is_of(&self, device: &Device) -> Result<bool, Error> {
+        let answer = self.query()?;
+        let same_index = device.index().is_none_or(|index| index == answer.ibdev_index);
+        Ok(same_index && u64::from_be(answer.node_guid) == device.node_guid())
+    }
+
     /// The device that its address belongs to.
     ///
     /// # Errors

@@ -311,11 +311,8 @@ impl ConnectionRequest {
 
     /// Waits for the peer's last word.
     fn confirmed(&self) -> Result<(), Error> {
-        let word = self
-            .id
-            .channel()
-            .next(self.limit)
-            .and_then(|event| event.expect(EventKind::Established));
+        let word = self.id.channel().answer(self.limit);
+        let word = word.and_then(|event| event.expect(EventKind::Established));
         match word {
             Ok(_) => Ok(()),
             Err(error) => Err(match self.peer_addr() {

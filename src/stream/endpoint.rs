@@ -26,16 +26,16 @@ pub(super) const MESSAGE_LEN: usize = 4;
 /// An open device, for any number of streams.
 #[derive(Clone, Debug)]
 pub(super) struct Domain {
-    pub(super) guid: u64,
+    pub(super) device: Device,
     pub(super) context: Context,
     pub(super) pd: ProtectionDomain,
 }
 
 impl Domain {
-    pub(super) fn open(device: &Device) -> Result<Self, Error> {
+    pub(super) fn open(device: Device) -> Result<Self, Error> {
         let context = device.open()?;
         let pd = context.alloc_pd()?;
-        Ok(Self { guid: device.node_guid(), context, pd })
+        Ok(Self { device, context, pd })
     }
 }
 

@@ -11,7 +11,6 @@ use uverbs_core::error::Error;
 
 use super::endpoint::{Domain, Parts, hello};
 use super::{RdmaStream, StreamOptions};
-use crate::Device;
 use crate::cm::{ConnectionRequest, Listener};
 
 /// Waits for streams at an address, as [`std::net::TcpListener`] does.
@@ -89,8 +88,7 @@ impl RdmaListener {
     ) -> io::Result<Option<RdmaStream>> {
         let Ok(hello) = hello(request.private_data()) else { return Ok(None) };
         // Where the request fails, here and below, the peer went meanwhile: no error of ours.
-        let Ok(device) = request.device() else { return Ok(None) };
-        let domain = self.domain(&device)?;
+        let Some(domain) = self.domain(&request)? else { return Ok(None) };
         let (parts, mut qp) = Parts::new(&domain, options)?;
         if request.init(&mut qp).is_err() {
             return Ok(None);
@@ -102,12 +100,16 @@ impl RdmaListener {
         }
     }
 
-    fn domain(&self, device: &Device) -> io::Result<Domain> {
+    /// The device that the request came by; `None` where the request fails.
+    fn domain(&self, request: &ConnectionRequest) -> io::Result<Option<Domain>> {
         let mut known = self.domain.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some(domain) if domain.guid == device.node_guid() => Ok(domain.clone()),
-            _ => Ok(known.insert(Domain::open(device)?).clone()),
+        if let Some(domain) = &*known
+            && request.id().is_of(&domain.device).unwrap_or(false)
+        {
+            return Ok(Some(domain.clone()));
         }
+        let Ok(device) = request.device() else { return Ok(None) };
+        Ok(Some(known.insert(Domain::open(device)?).clone()))
     }
 
     /// The streams that come, one after the other, without end.

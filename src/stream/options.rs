@@ -234,7 +234,7 @@ impl StreamOptions {
             None => connector,
         };
         let route = connector.resolve_on(self.channel()?)?;
-        let domain = Domain::open(&route.device()?)?;
+        let domain = Domain::open(route.device()?)?;
         let (parts, mut qp) = Parts::new(&domain, self)?;
         route.init(&mut qp)?;
         parts.expect(&mut qp)?;

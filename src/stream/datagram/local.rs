@@ -92,7 +92,7 @@ impl Local {
         let mut any_port = own;
         any_port.set_port(0);
         id.bind(any_port)?;
-        let (domain, port) = (Domain::open(&id.device()?)?, id.port()?);
+        let (domain, port) = (Domain::open(id.device()?)?, id.port()?);
         let Domain { context, pd, .. } = &domain;
         let attr = context.query_port(port)?;
         let most = context.provider().device_attr().max_qp_wr.clamp(FEWEST, 0xfffe);

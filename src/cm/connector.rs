@@ -284,7 +284,9 @@ impl Route {
         // On iWARP the kernel has brought the queue pair to RTS, and nothing is left to say.
         if answer.kind() == EventKind::Established {
             let answer = answer.expect(EventKind::Established)?.connection();
-            qp.connected(depths.asks)?;
+            // The numbers are those that were agreed on; of siw this is how many this side may have
+            // outstanding (`siw_cm.c`, `siw_cm_upcall`; `cma.c`, `cma_iw_handler`).
+            qp.connected(depths.asks.min(answer.responder_resources))?;
             return Ok(answer.private_data);
         }
         let answer = answer.expect(EventKind::ConnectResponse)?.connection();

@@ -143,7 +143,8 @@ impl Event {
     pub(super) fn new(raw: rdma_ucm_event_resp, channel: &EventChannel) -> Self {
         // A request comes with a new id, of which nobody else knows.
         let is_request = EventKind::from_raw(raw.event) == EventKind::ConnectRequest;
-        let request = is_request.then(|| Id::of_request(channel.clone(), raw.id));
+        let served = raw.conn().initiator_depth;
+        let request = is_request.then(|| Id::of_request(channel.clone(), raw.id, served));
         Self { raw, request }
     }
 

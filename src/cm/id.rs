@@ -80,6 +80,8 @@ pub struct Id {
     key: u64,
     /// Unknown of a peer's request.
     space: Option<PortSpace>,
+    /// READs and atomics that the peer serves at a time, as its request says.
+    served: u8,
     groups: Groups,
 }
 
@@ -88,13 +90,18 @@ impl Id {
         let (key, (number, qp_type)) = (unique_key(), space.raw());
         let number = channel.ucma().create_id(key, number, qp_type)?;
         let groups = Groups::of(&channel);
-        Ok(Self { channel, number, key, space: Some(space), groups })
+        Ok(Self { channel, number, key, space: Some(space), served: u8::MAX, groups })
     }
 
-    /// The id of a peer's request, which the kernel made. It learns its key when it accepts.
-    pub(super) fn of_request(channel: EventChannel, number: u32) -> Self {
+    /// The id of a peer's request, which the kernel made, and how many READs and atomics that peer
+    /// serves. It learns its key when it accepts.
+    pub(super) fn of_request(channel: EventChannel, number: u32, served: u8) -> Self {
         let groups = Groups::of(&channel);
-        Self { channel, number, key: unique_key(), space: None, groups }
+        Self { channel, number, key: unique_key(), space: None, served, groups }
+    }
+
+    pub(super) fn served(&self) -> u8 {
+        self.served
     }
 
     /// What its events carry ([`Event::key`](super::Event::key)).

@@ -53,7 +53,7 @@ impl Id {
     /// Brings a queue pair from RESET or INIT to RTS, when the peer's request or answer is there:
     /// with so many READs and atomics that it serves, and that it has outstanding, at a time. On
     /// iWARP the kernel does that when the connection stands, and knows these numbers from the
-    /// connection's parameters.
+    /// connection's parameters, and from what the peer said.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Id {
         self.init(qp)?;
         let attr = self.init_qp_attr(IB_QPS_RTR)?;
         if attr.qp_attr_mask & IB_QP_AV == 0 {
-            return qp.connected(depths.asks);
+            return qp.connected(depths.asks.min(self.served()));
         }
         qp.ready_to_receive(&RtrAttr {
             dest_qpn: attr.dest_qp_num,

@@ -287,8 +287,9 @@ pub enum PostError {
     /// destination; or the queue wasn't made for it (binding windows, invalidating keys), or brings
     /// data in its completions, which can't be copied to an indirect key.
     BadOperation,
-    /// A READ on a connection that was made for none of this side's: the initiator depth was 0.
-    /// Only on siw, whose kernel would never get past it; other devices fail it by a completion.
+    /// A READ on a connection that was made for none of this side's: the initiator depth was 0, or
+    /// the peer serves none. Only on siw, whose kernel would never get past it; other devices fail
+    /// it by a completion.
     NoReads,
     /// The device doesn't have this operation: FLUSH, ATOMIC WRITE.
     NotOnDevice,
@@ -365,7 +366,8 @@ impl fmt::Display for PostError {
                  made for it"
             }
             Self::NoReads => {
-                "the connection was made for no READs of this side: its initiator depth is 0"
+                "the connection was made for no READs of this side: its initiator depth is 0, or \
+                 the peer serves none"
             }
             Self::NotOnDevice => {
                 "the device doesn't have this operation (FLUSH and ATOMIC WRITE: soft-RoCE from \

@@ -10,6 +10,7 @@ use crate::deb::{LIBRARIES, LIBRARY_FOLDER, TOOLS};
 use crate::debian::target;
 use crate::root::Root;
 use crate::step::{Outcome, output};
+use crate::vm::fetch::bookworm;
 
 const RECIPE: &str = "packaging/Containerfile";
 const PAGE: &str = "docs/book/src/ci.md";
@@ -72,7 +73,7 @@ fn made(debs: &[PathBuf]) -> Result<Root, Outcome> {
         return Err(Outcome::Failed(format!("{RECIPE} installs {ours:?}, which aren't {debs:?}")));
     }
     let theirs: Vec<&str> = theirs.into_iter().map(String::as_str).collect();
-    let root = Root::fetch(&target().join("container"), &theirs)?;
+    let root = Root::fetch(&target().join("container"), bookworm, &theirs)?;
     let mut words = vec!["dpkg".to_owned(), "--install".to_owned()];
     for deb in debs {
         words.push(root.take(deb)?);

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::apt::{create, failed, once, unpack};
+use crate::apt::{Apt, create, failed, once, unpack};
 use crate::step::{Outcome, output};
-use crate::vm::fetch::bookworm;
 
 const MINUTES: Duration = Duration::from_secs(60);
 /// What every root has: shells, dpkg with what it runs, and setpriv(1).
@@ -35,20 +34,25 @@ const ENTER: &str = "IFS=:; for at in $SHOWN; do \
 pub(crate) struct Root(PathBuf);
 
 impl Root {
-    /// Debian 12 with these packages and all that they depend on; fetched unless it is there.
+    /// A release with these packages and all that they depend on; fetched unless it is there.
     ///
     /// # Errors
     ///
     /// A skip where there is no apt, no network or no user namespace.
-    pub(crate) fn fetch(folder: &Path, packages: &[&str]) -> Result<Self, Outcome> {
+    pub(crate) fn fetch(
+        folder: &Path,
+        release: impl FnOnce() -> Result<Apt, Outcome>,
+        packages: &[&str],
+    ) -> Result<Self, Outcome> {
         has_namespaces()?;
         let packages = [&BASE[..], packages].concat();
         once(folder, &packages.join(" "), || {
             println!("fetching {}", packages.join(" "));
-            let apt = bookworm()?;
+            let apt = release()?;
             apt.update();
             let debs = apt.download_all(&packages, None)?;
             unpack(&debs, folder)?;
+            merge_usr(folder)?;
             note_as_installed(&debs, folder)?;
             let _ = fs::remove_dir_all(debs);
             Ok(())
@@ -106,6 +110,18 @@ pub(crate) fn has_namespaces() -> Result<(), Outcome> {
         true => Ok(()),
         false => Err(Outcome::Skipped("no user namespaces here (unshare -r)".to_owned())),
     }
+}
+
+/// Makes the links that some releases have no package for: `/bin` and its like.
+pub(crate) fn merge_usr(root: &Path) -> Result<(), Outcome> {
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        let link = root.join(name);
+        if !link.exists() {
+            let to = format!("usr/{name}");
+            std::os::unix::fs::symlink(to, &link).map_err(|error| failed(&link, &error))?;
+        }
+    }
+    Ok(())
 }
 
 /// Has dpkg know the packages, so that it checks what others depend on.

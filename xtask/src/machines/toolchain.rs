@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::apt::{Apt, Archive, create, failed, once, unpack};
 use crate::debian::target;
-use crate::root::{Root, has_namespaces};
+use crate::root::{Root, has_namespaces, merge_usr};
 use crate::step::{Outcome, output};
 
 /// Compilers, linkers and C libraries, QEMU's user mode, and what the root itself needs.
@@ -142,12 +142,5 @@ fn complete(root: &Path) -> Result<(), Outcome> {
     for at in ["proc", "dev", "sys", "tmp"] {
         create(&root.join(at))?;
     }
-    for name in ["bin", "sbin", "lib", "lib64"] {
-        let link = root.join(name);
-        if !link.exists() {
-            let to = format!("usr/{name}");
-            std::os::unix::fs::symlink(to, &link).map_err(|error| failed(&link, &error))?;
-        }
-    }
-    Ok(())
+    merge_usr(root)
 }

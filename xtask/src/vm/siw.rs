@@ -1,12 +1,12 @@
 //! The module of Linux's software iWARP, which Debian's kernels are built without: it is made of
-//! the kernel's source package against its headers package.
+//! the kernel's source package against its headers package, in a Debian of the kernel's release.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::apt::{create, failed, is_there, once, unpack};
+use crate::apt::{create, failed, once};
+use crate::root::Root;
 use crate::step::{Outcome, run};
 use crate::vm::fetch::{base, bookworm, trixie};
 use crate::vm::kernels::{self, Kernel};
@@ -16,6 +16,8 @@ use crate::vm::modules::Tree;
 const STEP: Duration = Duration::from_secs(300);
 /// What is taken along of the kernel: the checksum of iWARP's frames.
 const WANTED: [&str; 2] = ["crc32c_generic?", "siw"];
+/// What builds it, beside the compiler that the headers depend on.
+const TOOLS: [&str; 4] = ["make", "mawk", "tar", "xz-utils"];
 /// Debian 12's kernels; later ones are of Debian 13.
 const OLDER: (u32, u32) = (6, 1);
 
@@ -23,8 +25,7 @@ const OLDER: (u32, u32) = (6, 1);
 ///
 /// # Errors
 ///
-/// A skip where packages or tools can't be had, or where the module doesn't build: a kernel may
-/// want another compiler.
+/// A skip where packages or user namespaces can't be had, or where the module doesn't build.
 pub(crate) fn modules(kernel: &Kernel) -> Result<Tree, Outcome> {
     let folder = base().join("siw").join(&kernel.version);
     once(&folder, &WANTED.join(" "), || make(kernel, &folder))?;
@@ -32,65 +33,46 @@ pub(crate) fn modules(kernel: &Kernel) -> Result<Tree, Outcome> {
 }
 
 fn make(kernel: &Kernel, folder: &Path) -> Result<(), Outcome> {
-    for tool in ["gcc", "make", "tar", "xz"] {
-        if !is_there(tool) {
-            return Err(Outcome::Skipped(format!("no {tool} here, to build siw's module")));
-        }
-    }
     println!("vm: building siw's module for {}", kernel.version);
-    let (work, debs) = (base().join("siw/work"), base().join("siw/debs"));
-    let built = unpacked(kernel, &debs, &work).and_then(|()| build(kernel, &work, folder));
-    for done in [debs, work] {
-        let _ = fs::remove_dir_all(done);
-    }
+    let place = base().join("siw/root");
+    let built = root(kernel, &place).and_then(|root| build(kernel, &root, folder));
+    let _ = fs::remove_dir_all(place);
     built
 }
 
-/// Fetches the kernel's headers, source and modules, and unpacks them to `work`.
-fn unpacked(kernel: &Kernel, debs: &Path, work: &Path) -> Result<(), Outcome> {
+/// The kernel with its headers and source in a Debian of its release.
+fn root(kernel: &Kernel, place: &Path) -> Result<Root, Outcome> {
     let (version, (major, minor)) = (&kernel.version, kernel.series());
-    let apt = if kernel.series() == OLDER { bookworm()? } else { trixie()? };
-    apt.update();
-    let headers = format!("linux-headers-{version}");
-    // The part that all flavours share, and the build's own programs; not the compiler.
-    let mut packages = apt.depends(&headers, None);
-    packages.retain(|name| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-"));
-    packages.extend(kernels::packages(&apt, version));
-    packages.extend([headers, format!("linux-source-{major}.{minor}")]);
-    apt.download(&packages.iter().map(String::as_str).collect::<Vec<_>>(), debs)?;
-    unpack(debs, work)
+    let release = if kernel.series() == OLDER { bookworm } else { trixie };
+    let mut packages = kernels::packages(&release()?, version);
+    packages.push(format!("linux-headers-{version}"));
+    packages.push(format!("linux-source-{major}.{minor}"));
+    let packages = packages.iter().map(String::as_str).chain(TOOLS);
+    Root::fetch(place, release, &packages.collect::<Vec<_>>())
 }
 
-/// Builds the module, and keeps it with those that it needs.
-fn build(kernel: &Kernel, work: &Path, folder: &Path) -> Result<(), Outcome> {
+/// Builds the module, and keeps it with those of the kernel's own that it needs.
+fn build(kernel: &Kernel, root: &Root, folder: &Path) -> Result<(), Outcome> {
     let (version, (major, minor)) = (&kernel.version, kernel.series());
     let source = format!("linux-source-{major}.{minor}");
-    let part = "drivers/infiniband/sw/siw";
-    let mut command = Command::new("tar");
-    command.args(["--extract", "--xz", "--file"]);
-    command.arg(work.join(format!("usr/src/{source}.tar.xz")));
-    command.arg("--directory").arg(work).arg(format!("{source}/{part}"));
-    skip(run(command, STEP), "its source can't be unpacked")?;
+    let (packed, part) =
+        (format!("/usr/src/{source}.tar.xz"), format!("{source}/drivers/infiniband/sw/siw"));
+    let unpack = ["tar", "--extract", "--xz", "--file", &packed, "--directory", "/tmp", &part];
+    skip(run(root.command(&unpack), STEP), "its source can't be unpacked")?;
+    let headers = format!("/usr/src/linux-headers-{version}");
+    let module = format!("M=/tmp/{part}");
+    // No package's script has run there, so that nothing has the name `awk`.
+    let make = ["make", "-C", &headers, &module, "CONFIG_RDMA_SIW=m", "AWK=mawk", "-s", "-j2"];
+    skip(run(root.command(&[&make[..], &["modules"]].concat()), STEP), "it doesn't build")?;
 
-    // The headers name each other by the place where they would be installed.
-    let headers = work.join(format!("usr/src/linux-headers-{version}"));
-    let makefile = headers.join("Makefile");
-    let text = fs::read_to_string(&makefile).map_err(|error| failed(&makefile, &error))?;
-    let moved = text.replace("/usr/src/", &format!("{}/usr/src/", work.display()));
-    fs::write(&makefile, moved).map_err(|error| failed(&makefile, &error))?;
-    let module = work.join(format!("{source}/{part}"));
-    let mut command = Command::new("make");
-    command.arg("-C").arg(headers).arg(format!("M={}", module.display()));
-    command.args(["CONFIG_RDMA_SIW=m", "-s", "-j2", "modules"]);
-    skip(run(command, STEP), "it doesn't build")?;
-
-    let mut tree = Tree::read(&kernels::modules(work, version)?).map_err(Outcome::Failed)?;
-    tree.add(Tree::read(&module).map_err(Outcome::Failed)?);
+    let modules = kernels::modules(&root.path("/"), version)?;
+    let mut tree = Tree::read(&modules).map_err(Outcome::Failed)?;
+    tree.add(Tree::read(&root.path(&format!("/tmp/{part}"))).map_err(Outcome::Failed)?);
     let wanted = tree.closure(&WANTED).map_err(Outcome::Failed)?;
     let _ = fs::remove_dir_all(folder);
     create(folder)?;
     for module in wanted {
-        let path: PathBuf = folder.join(format!("{}.ko", module.name));
+        let path = folder.join(format!("{}.ko", module.name));
         fs::write(&path, &module.bytes).map_err(|error| failed(&path, &error))?;
     }
     Ok(())

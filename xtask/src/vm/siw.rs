@@ -17,7 +17,7 @@ const STEP: Duration = Duration::from_secs(300);
 /// What is taken along of the kernel: the checksum of iWARP's frames.
 const WANTED: [&str; 2] = ["crc32c_generic?", "siw"];
 /// What builds it, beside the compiler that the headers depend on.
-const TOOLS: [&str; 4] = ["make", "mawk", "tar", "xz-utils"];
+const TOOLS: [&str; 5] = ["make", "mawk", "sed", "tar", "xz-utils"];
 /// Debian 12's kernels; later ones are of Debian 13.
 const OLDER: (u32, u32) = (6, 1);
 

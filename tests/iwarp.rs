@@ -93,7 +93,8 @@ fn a_server_knows_that_its_client_serves_no_reads() {
     let (mut qp, pd, _context) = end(&device);
     let id = request.id();
     id.ready(&mut qp, 1, 1).unwrap();
-    id.accept(qp.qpn(), &Param::default()).unwrap();
+    let one = Param { initiator_depth: Some(1), responder_resources: Some(1), ..Param::default() };
+    id.accept(qp.qpn(), &one).unwrap();
     assert_eq!(read(&mut qp, &pd), Err(PostError::NoReads));
     let event = listener.id().channel().next(LIMIT).unwrap().expect(EventKind::Established);
     drop((event.unwrap(), request, qp));

@@ -1,5 +1,5 @@
 # A server and its client: SERVER ARGUMENTS... -- CLIENT ARGUMENTS... What CLIENT_IN says stands
-# before the client, such as another network namespace.
+# before the client, such as another network namespace. ENDLESS says that the server never ends.
 set -e
 . /vm/ready.sh
 server=
@@ -12,4 +12,4 @@ $server &
 trap 'kill $! 2> /dev/null || :' EXIT
 wait_for "a server" is_served
 $CLIENT_IN "$@"
-wait $!
+[ -n "$ENDLESS" ] || wait $!

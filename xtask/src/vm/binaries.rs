@@ -29,6 +29,8 @@ pub(crate) struct Binaries {
     programs: BTreeMap<String, PathBuf>,
     /// C programs by name; without a compiler none.
     c: BTreeMap<String, PathBuf>,
+    /// Shared libraries by package.
+    libraries: BTreeMap<String, PathBuf>,
 }
 
 impl Binaries {
@@ -50,6 +52,7 @@ impl Binaries {
             Need::Bin(name) => self.bins.get(name),
             Need::Bench(name) => self.benches.get(name),
             Need::C(name) => self.c.get(name),
+            Need::Library(name) => self.libraries.get(name),
         };
         found.map(PathBuf::as_path)
     }
@@ -73,6 +76,7 @@ pub(crate) fn build(
     }
     let [mut tests, mut examples, mut bins, mut benches] = [const { Vec::new() }; 4];
     let mut c = BTreeMap::new();
+    let mut libraries = BTreeMap::new();
     for need in needs {
         match *need {
             Need::Test(name) => tests.push(name),
@@ -83,6 +87,11 @@ pub(crate) fn build(
                 if let Some(program) = compiled(name, guest)? {
                     c.insert(name.to_owned(), program);
                 }
+            }
+            Need::Library(name) => {
+                let all = built(of_workspace(&with(&["build", "--lib"]), "", [""; 0]))?;
+                let found = all.into_iter().find(|artifact| artifact.package == name);
+                libraries.extend(found.map(|artifact| (name.to_owned(), artifact.file)));
             }
         }
     }
@@ -96,7 +105,7 @@ pub(crate) fn build(
         artifacts.into_iter().map(named).collect()
     };
     let [tests, examples, bins, benches] = [tests, examples, bins, benches].map(by_name);
-    Ok(Binaries { tests, examples, bins, benches, programs, c })
+    Ok(Binaries { tests, examples, bins, benches, programs, c, libraries })
 }
 
 /// What cargo built of `PACKAGE/TARGET`s of a kind.
@@ -177,7 +186,7 @@ struct Artifact {
     file: PathBuf,
 }
 
-/// Runs a cargo command and collects the executables that it built.
+/// Runs a cargo command and collects the executables and shared libraries that it built.
 fn built(mut command: Command) -> Result<Vec<Artifact>, Outcome> {
     command.args(["--quiet", "--message-format", "json-render-diagnostics"]);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -192,11 +201,13 @@ fn built(mut command: Command) -> Result<Vec<Artifact>, Outcome> {
 
 fn artifact(line: &str) -> Option<Artifact> {
     let message: Value = serde_json::from_str(line).ok()?;
+    let mut files = message["filenames"].as_array()?.iter().filter_map(Value::as_str);
+    let file = message["executable"].as_str().or_else(|| files.find(|it| it.ends_with(".so")));
     Some(Artifact {
         package: package(message["package_id"].as_str()?)?.to_owned(),
         target: message["target"]["name"].as_str()?.to_owned(),
         is_test: message["profile"]["test"].as_bool()?,
-        file: message["executable"].as_str()?.into(),
+        file: file?.into(),
     })
 }
 

@@ -10,8 +10,9 @@ use crate::vm::libraries::{FOLDER, Libraries};
 
 /// Folders of Debian's programs, and how the names of those begin that the guest gets.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 17] = [
     "busybox",
+    "cmtime",
     "devlink",
     "ethtool",
     "ib_",

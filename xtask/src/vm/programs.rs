@@ -48,6 +48,8 @@ pub(crate) enum Need<'a> {
     Bench(&'a str),
     /// `c:NAME`: `tests/c-stack/c/NAME.c`, against the guest's C stack.
     C(&'a str),
+    /// `lib:PACKAGE`: a shared library of cargo's.
+    Library(&'a str),
 }
 
 impl<'a> Need<'a> {
@@ -60,6 +62,7 @@ impl<'a> Need<'a> {
             "bin" => Some(Self::Bin(name)),
             "bench" => Some(Self::Bench(name)),
             "c" => Some(Self::C(name)),
+            "lib" => Some(Self::Library(name)),
             _ => None,
         }
     }
@@ -72,6 +75,7 @@ impl<'a> Need<'a> {
             Self::Bin(name) => format!("vm/bin/{name}"),
             Self::Bench(name) => format!("vm/benches/{name}"),
             Self::C(name) => format!("vm/c/{name}"),
+            Self::Library(name) => format!("vm/lib/{name}.so"),
         }
     }
 
@@ -80,7 +84,7 @@ impl<'a> Need<'a> {
             Self::Test(name) | Self::Example(name) | Self::Bin(name) | Self::Bench(name) => {
                 name.contains('/')
             }
-            Self::C(name) => !name.is_empty() && !name.contains('/'),
+            Self::C(name) | Self::Library(name) => !name.is_empty() && !name.contains('/'),
         }
     }
 }
@@ -164,6 +168,7 @@ mod tests {
             "c all 20 name test:rc_data",
             "c all 20 name bin:tool",
             "c all 20 name c:",
+            "c all 20 name lib:a/b",
             "c new+ 20 name true",
         ] {
             assert_eq!(parse(line), Err(format!("programs.txt: {line:?}")));

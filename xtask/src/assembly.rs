@@ -41,7 +41,7 @@ const EXITS: [&str; 13] = [
     "uverbs_mlx5::cq::Cq::next_odd",
     "uverbs_mlx5::cqe::Cqe::failure",
     // A shared receive queue matches tags.
-    "uverbs_mlx5::cqe::Cqe::completed_of_tags",
+    "uverbs_mlx5::cqe::Cqe::decoded_of_tags",
     // More than 256 queue pairs: looks ahead.
     "uverbs_mlx5::cq::Cq::look_ahead",
     // A long burst, or messages: reads these, and gives entries back.

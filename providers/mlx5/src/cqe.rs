@@ -263,18 +263,28 @@ impl<'a> Cqe<'a> {
 
     /// What a success that tells of tags is of (rdma-core `cq.c:handle_tag_matching`,
     /// `mlx5_cq_read_wc_opcode`).
+    #[inline(always)]
+    fn completed_of_tags(self) -> Completed {
+        const ALL: [Completed; 16] = {
+            let mut all = [Completed::TagRecv; 16];
+            all[TmAppOp::CONSUMED.0 as usize] = Completed::TagFound;
+            all[TmAppOp::UNEXPECTED.0 as usize] = Completed::RecvUnexpected;
+            all[TmAppOp::NO_TAG.0 as usize] = Completed::RecvNoTag;
+            all[TmAppOp::APPEND.0 as usize] = Completed::TagAdded;
+            all[TmAppOp::NOOP.0 as usize] = Completed::TagsSynced;
+            all[TmAppOp::REMOVE.0 as usize] = Completed::TagRemoved;
+            all
+        };
+        // Not a call: registers would be kept for it, which costs all other completions. No success
+        // has a higher bit (`status_of_tags`).
+        ALL[usize::from(self.entry.app_op().0 & 0xf)]
+    }
+
+    /// The same, out of the way.
     #[cold]
     #[inline(never)]
-    fn completed_of_tags(self) -> Completed {
-        match self.entry.app_op() {
-            TmAppOp::CONSUMED => Completed::TagFound,
-            TmAppOp::UNEXPECTED => Completed::RecvUnexpected,
-            TmAppOp::NO_TAG => Completed::RecvNoTag,
-            TmAppOp::APPEND => Completed::TagAdded,
-            TmAppOp::NOOP => Completed::TagsSynced,
-            TmAppOp::REMOVE => Completed::TagRemoved,
-            _ => Completed::TagRecv,
-        }
+    fn decoded_of_tags(self) -> Completed {
+        self.completed_of_tags()
     }
 
     /// PRM "Completion with Error"; the mapping is IBTA's, as in rdma-core
@@ -470,7 +480,7 @@ impl View for Cqe<'_> {
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_INV => (Completed::Recv, false),
             CqeOpcode::RESP_SEND_IMM => (Completed::Recv, true),
             CqeOpcode::RESP_WR_IMM => (Completed::RecvWriteImm, true),
-            CqeOpcode(OF_TAGS..) => (self.completed_of_tags(), self.immediate().is_some()),
+            CqeOpcode(OF_TAGS..) => (self.decoded_of_tags(), self.immediate().is_some()),
             other => {
                 let of_tags = other.0 & FAILED_OF_TAGS != 0;
                 return Decoded {

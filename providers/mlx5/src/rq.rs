@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use uverbs_core::memory::registered::Held;
@@ -48,7 +49,8 @@ pub struct Rq {
     /// WQEs that may be posted without a look at what is outstanding; 0 while posting isn't
     /// allowed.
     left: u32,
-    max_sge: u32,
+    /// A WQE has room for one piece at least, which the compiler sees.
+    max_sge: NonZeroU32,
     /// One past the highest WQE that may hold a buffer; the producer index unless a batch was
     /// forgotten.
     marked: u32,
@@ -101,7 +103,7 @@ impl Rq {
             stride: 1 << parts.shift,
             pi: 0,
             left: 0,
-            max_sge: parts.max_sge,
+            max_sge: NonZeroU32::new(parts.max_sge).unwrap_or(NonZeroU32::MIN),
             marked: 0,
             owns: false,
             record: parts.record,
@@ -213,7 +215,7 @@ unsafe impl RecvOps for Rq {
         wr_id: u64,
         list: &[Sge],
     ) -> Result<u32, PostError> {
-        let (count, _) = measure_list(list, self.max_sge)?;
+        let (count, _) = measure_list(list, self.max_sge.get())?;
         at.left = match at.left.checked_sub(1) {
             Some(left) => left,
             None => self.make_room(at.pi)?,
@@ -247,7 +249,7 @@ unsafe impl RecvOps for Rq {
         wr_id: u64,
         piece: &Sge,
     ) -> Result<u32, PostError> {
-        if is_rare(piece) || at.left == 0 || self.max_sge == 0 {
+        if is_rare(piece) || at.left == 0 {
             // SAFETY: the caller's promise.
             let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
             *at = next;

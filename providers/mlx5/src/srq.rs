@@ -13,11 +13,13 @@
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
 use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::order::device_memory;
 use uverbs_core::provider::{RecvOps, SrqOps};
 use uverbs_core::queues::srq::{SrqShared, SrqSlots};
 use uverbs_core::queues::tag_work::{TagHandle, TagOp, TagWr};
@@ -30,7 +32,7 @@ use zerocopy::transmute;
 use crate::doorbell::store_record;
 use crate::list::is_rare;
 use crate::tags::TagQueue;
-use crate::wqe::{Words, data_segment, measure_list, pair, store};
+use crate::wqe::{data_segment, measure_list, pair, store};
 
 /// A tentative position in a shared receive queue.
 #[derive(Clone, Copy, Debug)]
@@ -50,13 +52,14 @@ pub struct Srq {
     slots: SrqSlots,
     /// Bytes of a WQE. To multiply is cheaper than to shift by a variable.
     stride: u32,
-    max_sge: u32,
+    /// A WQE has room for one piece at least, which the compiler sees.
+    max_sge: NonZeroU32,
     /// The front of the list of free WQEs.
     head: u32,
     /// WQEs published, free running. The device knows the low 16 bits.
     counter: u32,
-    /// WQEs behind `head` that were written and not published; 0 unless a batch was forgotten.
-    marked: u32,
+    /// A batch was begun and not rung: WQEs from `head` on may have been written.
+    begun: bool,
     record: *mut u32,
     // Cold.
     /// Keeps what `slots` names.
@@ -97,14 +100,19 @@ impl Srq {
     /// `start` is aligned to 16 bytes. The ring, which has as many WQEs as there are slots, and the
     /// record are valid while `memory` lives. Nobody else posts.
     pub(crate) unsafe fn new(parts: SrqParts) -> Self {
+        for index in 0..parts.shared.slots() as usize {
+            // Posts write of a link what changes. SAFETY: the first segment of a WQE; nobody else
+            // has the ring.
+            unsafe { store(parts.start.wrapping_add(index << parts.shift), [0; 2]) };
+        }
         Self {
             start: parts.start,
             slots: parts.shared.fixed(),
             stride: 1 << parts.shift,
-            max_sge: parts.max_sge,
+            max_sge: NonZeroU32::new(parts.max_sge).unwrap_or(NonZeroU32::MIN),
             head: 0,
             counter: 0,
-            marked: 0,
+            begun: false,
             record: parts.record,
             shared: parts.shared,
             srqn: parts.srqn,
@@ -169,16 +177,21 @@ impl Srq {
     #[inline(never)]
     fn disown(&mut self) {
         // SAFETY: written behind what is published, so they are the list's front: ours.
-        unsafe { self.shared.disown_front(self.head, std::mem::take(&mut self.marked)) };
+        unsafe { self.shared.disown_front(self.head) };
     }
 }
 
-/// The segment that links a WQE to the next one (`mlx5_wqe_srq_next_seg`): two reserved bytes, the
-/// index in two, a signature and more reserved bytes. As words, which are two stores.
+/// Links a WQE to the next one (`mlx5_wqe_srq_next_seg`): two reserved bytes, the index in two, a
+/// signature and more reserved bytes, which stay zero. As a word, which is one store.
+///
+/// # Safety
+///
+/// `to` is of a WQE that is free.
 #[inline(always)]
-fn link_to(next: u32) -> Words {
+unsafe fn link(to: *mut u8, next: u32) {
     const _: () = assert!(std::mem::offset_of!(mlx5_wqe_srq_next_seg, next_wqe_index) == 2);
-    [pair(next & 0xffff, 0), 0]
+    // SAFETY: the first half of the link segment, says the caller; a WQE is aligned to 16 bytes.
+    unsafe { device_memory::write(to.cast(), pair(next & 0xffff, 0)) };
 }
 
 // SAFETY: a slot is of the list's front, and in flight from its post on; what was never rung is
@@ -188,9 +201,10 @@ unsafe impl RecvOps for Srq {
 
     #[inline(always)]
     fn begin(&mut self) -> SrqCursor {
-        if self.marked != 0 {
+        if self.begun {
             self.disown();
         }
+        self.begun = true;
         SrqCursor { head: self.head, count: 0 }
     }
 
@@ -201,15 +215,15 @@ unsafe impl RecvOps for Srq {
         wr_id: u64,
         list: &[Sge],
     ) -> Result<u32, PostError> {
-        let (count, _) = measure_list(list, self.max_sge)?;
+        let (count, _) = measure_list(list, self.max_sge.get())?;
         let slot = at.head;
         // Once: behind a store to the ring the compiler would load them anew.
         let (slots, stride) = (self.slots, self.stride());
         // SAFETY: of the list's front, so a slot; `shared` lives.
         let next = unsafe { slots.behind(slot) }.ok_or(PostError::Full)?;
-        let mut to = self.entry(slot);
+        let mut to = self.start.wrapping_add(slot as usize * stride);
         // SAFETY: the WQE is free and has room for the link and `max_sge` segments.
-        unsafe { store(to, link_to(next)) };
+        unsafe { link(to, next) };
         to = to.wrapping_add(DS_BYTES);
         for sge in list {
             if sge.len != 0 {
@@ -227,7 +241,6 @@ unsafe impl RecvOps for Srq {
         // poster.
         unsafe { slots.put(slot, wr_id) };
         *at = SrqCursor { head: next, count: at.count + 1 };
-        self.marked = at.count;
         Ok(slot)
     }
 
@@ -238,7 +251,7 @@ unsafe impl RecvOps for Srq {
         wr_id: u64,
         piece: &Sge,
     ) -> Result<u32, PostError> {
-        if is_rare(piece) || self.max_sge == 0 {
+        if is_rare(piece) {
             // SAFETY: the caller's promise.
             let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
             *at = next;
@@ -247,9 +260,9 @@ unsafe impl RecvOps for Srq {
         let (slots, stride, slot) = (self.slots, self.stride(), at.head);
         // SAFETY: of the list's front, so a slot; `shared` lives.
         let next = unsafe { slots.behind(slot) }.ok_or(PostError::Full)?;
-        let to = self.entry(slot);
+        let to = self.start.wrapping_add(slot as usize * stride);
         // SAFETY: the WQE is free and has room for the link and a segment.
-        unsafe { store(to, link_to(next)) };
+        unsafe { link(to, next) };
         // SAFETY: as above.
         unsafe { store(to.wrapping_add(DS_BYTES), data_segment(piece)) };
         if stride > 2 * DS_BYTES {
@@ -261,7 +274,6 @@ unsafe impl RecvOps for Srq {
         // SAFETY: as in `post`.
         unsafe { slots.put(slot, wr_id) };
         *at = SrqCursor { head: next, count: at.count + 1 };
-        self.marked = at.count;
         Ok(slot)
     }
 
@@ -274,13 +286,14 @@ unsafe impl RecvOps for Srq {
 
     #[inline(always)]
     unsafe fn ring(&mut self, at: SrqCursor) {
+        self.begun = false;
         if at.count == 0 {
             return;
         }
         self.counter = self.counter.wrapping_add(at.count);
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
         unsafe { store_record(self.record, MLX5_RCV_DBR, self.counter) };
-        (self.head, self.marked) = (at.head, 0);
+        self.head = at.head;
     }
 }
 

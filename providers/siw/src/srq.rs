@@ -79,8 +79,9 @@ impl Srq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
+        self.marked = 0;
         // SAFETY: written behind what is published, so they are the list's front: ours.
-        unsafe { self.shared.disown_front(self.head, std::mem::take(&mut self.marked)) };
+        unsafe { self.shared.disown_front(self.head) };
     }
 
     /// Writes a receive.

@@ -269,15 +269,16 @@ impl SrqShared {
         unsafe { slot.held.get().write(Some(held)) };
     }
 
-    /// Takes back the list's first `count` slots, which were never published, and drops what they
-    /// keep. Posting side.
+    /// Takes back all slots from the list's first on that were [taken](Self::put) and never
+    /// published, and drops what they keep. Posting side.
     ///
     /// # Safety
     ///
     /// As for `put`; `first` is the list's first slot.
-    pub unsafe fn disown_front(&self, first: u32, count: u32) {
+    pub unsafe fn disown_front(&self, first: u32) {
         let mut index = first;
-        for _ in 0..count {
+        // Of the slots in the list, only those that were taken are marked as in flight.
+        while self.get(index).is_some_and(|slot| slot.flight.load(Ordering::Relaxed) == AWAY) {
             // SAFETY: of the list's front, so ours, says the caller.
             drop(unsafe { self.disown(index) });
             let Some(next) = self.behind(index) else { break };

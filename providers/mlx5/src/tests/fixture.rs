@@ -263,8 +263,10 @@ pub(crate) struct SharedSide {
 }
 
 impl SharedSide {
+    /// Its memory is stained before.
     pub(crate) fn new(entries: u32, shift: u32, max_sge: u32) -> Self {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
+        ring.write(0, &vec![0xee; (entries as usize) << shift]);
         let record = Arc::new(Heap::new(64));
         let shared = Arc::new(SrqShared::new(entries, None));
         let parts = SrqParts {

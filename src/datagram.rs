@@ -97,7 +97,9 @@ impl<P: Provider> Destination<P> {
 
     #[inline(always)]
     fn as_work(&self) -> work::Destination<'_, P::Ah> {
-        work::Destination { ah: &self.ah.ah, peer: self.peer }
+        // Word by word: copied whole they would go through memory.
+        let [first, second] = self.peer;
+        work::Destination { ah: &self.ah.ah, peer: [first, second] }
     }
 }
 

@@ -393,7 +393,7 @@ unsafe impl PieceOps for Sq {
 /// is at most [`DS_MAX`] and what was measured with this data.
 #[cold]
 #[inline(never)]
-unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32), data: Data<'_>) {
+pub(crate) unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32), data: Data<'_>) {
     let mut aside = [[0u64; 2]; DS_MAX as usize];
     let (behind, all) = (head as usize * DS_BYTES, ds as usize * DS_BYTES);
     let start: *mut u8 = aside.as_mut_ptr().cast();

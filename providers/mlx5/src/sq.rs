@@ -21,12 +21,14 @@ use uverbs_core::queues::slot::{Reach, Slots};
 use uverbs_core::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
+use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
 use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::packet::Packets;
+use crate::pieces::write_wrapped;
 use crate::ring::Ring;
 use crate::wqe::{self, Room, Vector};
 
@@ -293,8 +295,8 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// The cursor is this queue's, `measure` or `measure_datagram` said `ds` of the operation and
-    /// its data, and `reserve` found room for its `units`.
+    /// The cursor is this queue's, `measure` said `ds` of the operation and its data, or
+    /// [`wqe::VECTOR_UNITS`] less, and `reserve` found room for its `units`.
     #[inline(always)]
     pub(crate) unsafe fn write(
         &self,
@@ -419,12 +421,33 @@ unsafe impl SendOps for Sq {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let ds = wqe::measure_datagram(&op, &data, self.room)?;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        let units = match data {
+            // The head fills a WQEBB, and a piece begins another.
+            Data::One(_) => ds - (wqe::DATAGRAM_HEAD - 1),
+            _ => (ds + (wqe::DS_PER_UNIT - 1)) >> wqe::DS_PER_UNIT.ilog2(),
+        };
         self.reserve(at, units)?;
+        let (ring, slots) = (self.ring_memory(), self.slots);
+        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
+        let first = ring.unit(at.pi);
+        // SAFETY: `reserve` found room, so no WQEBB is the device's.
+        unsafe { wqe::store(first, ctrl) };
         // The device reads the vector out of the WQE: the handle isn't looked at again.
-        let to_peer = Vector { template: to.ah.template(), first: to.peer };
-        // SAFETY: as in `post`.
-        Ok(unsafe { self.write(at, wr, (ds, units, 0), Some(to_peer), op, data) })
+        let vector = Vector { template: to.ah.template(), first: to.peer };
+        // SAFETY: as above; it fills the WQEBB.
+        unsafe { vector.store(first.wrapping_add(DS_BYTES)) };
+        // So data begins with the next one, wherever that is, and one never goes over the end.
+        let next = at.pi.wrapping_add(1);
+        if units > 2 && ring.wraps(next, units - 1) {
+            // SAFETY: as above; so much was measured, which is at most what the room allows.
+            unsafe { write_wrapped(ring, at.pi, (wqe::DATAGRAM_HEAD, ds), data) };
+        } else {
+            // SAFETY: as above, and it is in one piece.
+            unsafe { wqe::write_data(ring.unit(next), &data) };
+        }
+        let last = Posted { head: ctrl[0], at: first, first: at.pi, ds, units };
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
+        Ok(unsafe { Self::note(slots, at, wr.id, last) })
     }
 
     #[inline]

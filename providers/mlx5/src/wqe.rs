@@ -18,9 +18,7 @@ use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
 };
-use uverbs_mlx5_prm::data::{
-    DATA_SEG_MAX, INLINE_HEADER, inline_bytes, mlx5_wqe_data_seg, mlx5_wqe_inline_seg,
-};
+use uverbs_mlx5_prm::data::{DATA_SEG_MAX, INLINE_HEADER, mlx5_wqe_data_seg, mlx5_wqe_inline_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{IntoBytes, transmute};
@@ -127,7 +125,9 @@ fn inline_segments(len: usize, room: Room) -> Result<u32, PostError> {
     if len > room.max_inline as usize {
         return Err(PostError::InlineTooLong);
     }
-    Ok(if len == 0 { 0 } else { (inline_bytes(len) / DS_BYTES) as u32 })
+    // Rounded up, as `inline_bytes` does it; the sum fits, since `max_inline` does.
+    let units = (len + (INLINE_HEADER + DS_BYTES - 1)) >> DS_BYTES.ilog2();
+    Ok(if len == 0 { 0 } else { units as u32 })
 }
 
 #[inline]
@@ -258,13 +258,14 @@ impl Vector<'_> {
     /// As [`store`], for three segments.
     #[inline(always)]
     pub(crate) unsafe fn store(self, to: *mut u8) {
-        let [_, second, third] = self.template;
+        // Word by word: what is copied whole keeps an address in a register of its own.
+        let [_, [a, b], [c, d]] = *self.template;
         // SAFETY: the caller's promise.
         unsafe { store(to, self.first) };
         // SAFETY: as above.
-        unsafe { store(to.wrapping_add(DS_BYTES), *second) };
+        unsafe { store(to.wrapping_add(DS_BYTES), [a, b]) };
         // SAFETY: as above.
-        unsafe { store(to.wrapping_add(2 * DS_BYTES), *third) };
+        unsafe { store(to.wrapping_add(2 * DS_BYTES), [c, d]) };
     }
 }
 

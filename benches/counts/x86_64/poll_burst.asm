@@ -11,7 +11,7 @@
     mov eax,[rax+0x9C]
     mov ebp,0x10
     cmp eax,0xF
-    jbe .33
+    jbe .32
 .1:
     mov qword [rsp+0x18],0
     mov [rsp+0x10],rsi
@@ -46,7 +46,7 @@
     mov [rbx+0x20],eax
     mov [rbx+0x28],rdx
     cmp rcx,0x101
-    jae .26
+    jae .25
 .4:
     movzx r14d,r14b
     shr r14d,4
@@ -57,7 +57,7 @@
     mov r12,[r15+0x40]
     cmp ax,r12w
     jne .9
-    lea rdi,[r15+0x40]
+    lea rsi,[r15+0x40]
     mov rcx,[r15+0x50]
     mov eax,[r15+0x60]
     and eax,r12d
@@ -68,20 +68,20 @@
     mov ecx,[r15+0x48]
     test ecx,ecx
     jne .11
-    xor r15d,r15d
-    mov rdx,[rsp+0x30]
+    xor edi,edi
+    mov r15,[rsp+0x30]
     jmp .13
 .5:
     test ebp,ebp
-    je .31
+    je .30
     mov rdi,rbx
     call uverbs::cq::CompletionQueue<P>::go_on
     mov ebp,eax
     test eax,eax
     jne .3
-    jmp .31
+    jmp .30
 .6:
-    jl .31
+    jl .30
     jmp .10
 .7:
     movzx eax,word [r13+0x3C]
@@ -107,17 +107,17 @@
     mov r12,[rdx+8]
     mov edx,[r15+8]
     test edx,edx
-    je .21
+    je .20
     dec edx
     or edx,ecx
     jne .29
 .8:
     mov rcx,[r15+0x18]
     shl rax,4
-    mov rsi,[rcx+rax]
+    mov rdi,[rcx+rax]
     mov rdx,[rcx+rax+8]
     mov qword [rcx+rax],0
-    jmp .22
+    jmp .21
 .9:
     lea rdi,[rsp+0x38]
     mov rsi,r15
@@ -125,10 +125,10 @@
     call qword [rel uverbs_mlx5::cq::take_shared]
     cmp byte [rsp+0x38],0
     je .10
-    mov r15,[rsp+0x40]
-    mov rsi,[rsp+0x48]
-    mov rcx,[rsp+0x50]
-    test r15,r15
+    mov rdi,[rsp+0x40]
+    mov r15,[rsp+0x48]
+    mov rsi,[rsp+0x50]
+    test rdi,rdi
     jne .14
     jmp .16
 .10:
@@ -136,29 +136,28 @@
     mov rsi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::next_odd]
     cmp byte [rsp+0x38],0
-    je .31
+    je .30
     mov r13,[rsp+0x40]
     mov r14,[rsp+0x48]
-    mov r15,[rsp+0x50]
-    mov r12,[rsp+0x58]
-    mov rcx,[rsp+0x60]
-    jmp .18
+    mov rdi,[rsp+0x50]
+    mov r15,[rsp+0x58]
+    mov rsi,[rsp+0x60]
+    jmp .17
 .11:
     cmp ecx,1
-    jne .28
+    jne .27
 .12:
     mov rcx,[r15+0x58]
     shl rax,4
-    mov r15,[rcx+rax]
-    mov rdx,[rcx+rax+8]
+    mov rdi,[rcx+rax]
+    mov r15,[rcx+rax+8]
     mov qword [rcx+rax],0
 .13:
     inc r12d
-    mov [rdi],r12
-    mov [rsp+0x30],rdx
-    mov rsi,rdx
-    mov rcx,[rsp+8]
-    test r15,r15
+    mov [rsi],r12
+    mov [rsp+0x30],r15
+    mov rsi,[rsp+8]
+    test rdi,rdi
     je .16
 .14:
     xor eax,eax
@@ -166,112 +165,112 @@
     je .15
     mov eax,[r13+0x2C]
     bswap eax
-    cmp eax,[r15+0x18]
-    ja .27
+    cmp eax,[rdi+0x18]
+    ja .26
 .15:
-    mov rdx,rcx
     mov rcx,0xFFFFFFFF00000000
-    and rsi,rcx
-    mov rcx,rdx
+    and r15,rcx
     mov eax,eax
-    or rsi,rax
+    or r15,rax
 .16:
     inc dword [rbx+0x10]
     mov eax,[rbx+0x18]
     add rax,[rbx]
     mov [rbx],rax
     cmp rax,[rbx+8]
-    je .17
-    mov r12,rsi
-    jmp .18
-.17:
-    mov r12,rsi
+    jne .17
     mov rax,[rbx+0x38]
     mov [rbx],rax
     xor byte [rbx+0x1C],1
-.18:
+.17:
     dec ebp
     mov rdx,[rsp+0x10]
-    add [rdx],rcx
+    add [rdx],rsi
     inc qword [rsp+0x18]
     movzx eax,r14b
     lea ecx,[rax-1]
     cmp ecx,4
-    jae .20
-.19:
+    jae .19
+.18:
     mov eax,[r13+0x2C]
     bswap eax
     add [rdx+8],rax
-    jmp .25
-.20:
+    test rdi,rdi
+    jne .24
+    jmp .2
+.19:
     test eax,eax
-    je .24
-    mov [rsp+8],r15
+    je .23
     test r14b,r14b
-    js .30
-    mov rdi,r13
-    mov rsi,r14
-    mov r15,[rsp+8]
-    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
-    mov rax,[rsp+0x10]
-    inc qword [rax+0x10]
-    jmp .25
-.21:
-    xor esi,esi
+    jns .28
+    movzx eax,byte [r13+0x29]
+    mov rdx,[rsp+0x10]
+    jmp .18
+.20:
+    xor edi,edi
     mov rdx,[rsp+0x28]
-.22:
+.21:
     mov [r15],r12
     inc dword [rbx+0x10]
     mov eax,[rbx+0x18]
     add rax,[rbx]
     mov [rbx],rax
     cmp rax,[rbx+8]
-    jne .23
+    jne .22
     mov rax,[rbx+0x38]
     mov [rbx],rax
     xor byte [rbx+0x1C],1
-.23:
+.22:
     dec ebp
     inc qword [rsp+0x18]
     mov rax,[rsp+0x10]
     mov rcx,[rsp+8]
     add [rax],rcx
     mov [rsp+0x28],rdx
-    mov r12,rdx
-    mov r15,rsi
-.24:
+    mov r15,rdx
+.23:
     mov eax,[r13+0x38]
-.25:
-    test r15,r15
+    test rdi,rdi
     je .2
-    add r15,0x10
-    mov rdi,r15
-    mov rsi,r12
+.24:
+    add rdi,0x10
+    mov rsi,r15
     call qword [rel uverbs_core::memory::registered::give_back]
     jmp .2
-.26:
+.25:
     mov rdi,rbx
     call qword [rel uverbs_mlx5::cq::Cq::look_ahead]
     jmp .4
-.27:
-    mov [rsp+8],rcx
-    mov r12,r15
-    add r15,0x10
-    mov rdi,r15
-    mov [rsp+0x20],rsi
+.26:
+    mov [rsp+8],rsi
+    mov r12,rdi
+    add rdi,0x10
+    mov [rsp+0x20],rdi
+    mov rsi,r15
     mov edx,eax
     call qword [rel uverbs_core::memory::registered::Registered::spread]
-    mov r15,r12
-    mov rsi,[rsp+0x20]
-    mov rcx,[rsp+8]
+    mov rdi,r12
+    mov rsi,[rsp+8]
     jmp .15
-.28:
+.27:
+    mov rdi,rsi
     mov esi,r12d
     call qword [rel uverbs_core::queues::slots::SlotTable::pass_over]
     mov eax,[r15+0x60]
     and eax,r12d
-    lea rdi,[r15+0x40]
+    lea rsi,[r15+0x40]
     jmp .12
+.28:
+    mov r12,rdi
+    mov rdi,r13
+    mov rsi,r14
+    call qword [rel uverbs_mlx5::cqe::Cqe::failure]
+    mov rsi,[rsp+0x10]
+    inc qword [rsi+0x10]
+    mov rdi,r12
+    test rdi,rdi
+    jne .24
+    jmp .2
 .29:
     mov rdi,r15
     mov esi,r14d
@@ -280,22 +279,15 @@
     mov rax,r14
     jmp .8
 .30:
-    mov rdi,r13
-    mov rsi,r14
-    mov r15,[rsp+8]
-    call qword [rel uverbs_mlx5::cqe::Cqe::completed_of_tags]
-    mov rdx,[rsp+0x10]
-    jmp .19
-.31:
     mov eax,[rbx+0x10]
     cmp eax,[rbx+0x14]
-    je .32
+    je .31
     mov [rbx+0x14],eax
     mov rcx,[rbx+0x30]
     and eax,0xFFFFFF
     bswap eax
     mov [rcx],eax
-.32:
+.31:
     mov rax,[rsp+0x18]
     add rsp,0x68
     pop rbx
@@ -305,7 +297,7 @@
     pop r15
     pop rbp
     ret
-.33:
+.32:
     mov r14,rsi
     mov esi,0x10
     mov rdi,rbx
@@ -314,28 +306,27 @@
     mov ebp,eax
     jmp .1
     mov r14,rax
-    test r15,r15
-    je .35
-    mov rdi,[rsp+8]
+    test r12,r12
+    je .34
+    mov rdi,r12
     add rdi,0x10
-    mov rsi,r12
+    jmp .33
+    mov r14,rax
+    mov rdi,[rsp+0x20]
+.33:
+    mov rsi,r15
+    call qword [rel uverbs_core::memory::registered::give_back]
     jmp .34
     mov r14,rax
-    mov rdi,r15
-    mov rsi,[rsp+0x20]
 .34:
-    call qword [rel uverbs_core::memory::registered::give_back]
-    jmp .35
-    mov r14,rax
-.35:
     mov eax,[rbx+0x10]
     cmp eax,[rbx+0x14]
-    je .36
+    je .35
     mov [rbx+0x14],eax
     mov rcx,[rbx+0x30]
     and eax,0xFFFFFF
     bswap eax
     mov [rcx],eax
-.36:
+.35:
     mov rdi,r14
     call _Unwind_Resume

@@ -12,14 +12,12 @@
     mov r14,rdi
     mov ebp,[rsi+0x30]
     cmp ebp,[rsi+0x24]
-    jne .8
+    jne .5
     mov rax,[r15+0x20]
     mov edx,7
     cmp rax,[rsi+0x80]
     jne .6
 .1:
-    cmp dword [rsi+0x2C],0
-    je .5
     mov [rsp+0x20],r13
     mov edx,[rsi+0x28]
     mov r13d,[r15+0x18]
@@ -31,7 +29,7 @@
     imul rbx,r13
     add rbx,[r15+0x10]
     test edx,edx
-    je .9
+    je .8
     dec edx
 .2:
     mov rdi,[rsi]
@@ -81,7 +79,15 @@
     mov eax,0x11
     jmp .7
 .5:
-    mov edx,3
+    mov rbx,rsi
+    mov rdi,rsi
+    call qword [rel uverbs_mlx5::rq::Rq::disown]
+    mov rsi,rbx
+    mov ebp,[rbx+0x24]
+    mov rax,[r15+0x20]
+    mov edx,7
+    cmp rax,[rsi+0x80]
+    je .1
 .6:
     mov [r14],r15
     mov [r14+8],r12
@@ -98,17 +104,6 @@
     pop rbp
     ret
 .8:
-    mov rbx,rsi
-    mov rdi,rsi
-    call qword [rel uverbs_mlx5::rq::Rq::disown]
-    mov rsi,rbx
-    mov ebp,[rbx+0x24]
-    mov rax,[r15+0x20]
-    mov edx,7
-    cmp rax,[rsi+0x80]
-    je .1
-    jmp .6
-.9:
     lea rax,[r15+0x10]
     mov [rsp+8],rax
     mov [rsp+0x10],rsi
@@ -116,12 +111,12 @@
     mov esi,ebp
     call qword [rel uverbs_mlx5::rq::Rq::make_room]
     test al,1
-    je .10
+    je .9
     mov eax,0x11
     cmp edx,0x11
     jne .6
     jmp .7
-.10:
+.9:
     mov rsi,[rsp+0x10]
     jmp .2
     mov rdi,[rsp+8]

@@ -8,19 +8,18 @@
     push rax
     mov ebx,[rdi+0x30]
     cmp ebx,[rdi+0x24]
-    jne .6
-    cmp dword [rdi+0x2C],0
-    je .7
+    jne .7
 .1:
     mov r15d,[rdx+8]
+    mov ecx,0x80000000
     mov eax,5
-    cmp r15d,0x80000000
-    ja .8
+    cmp r15,rcx
+    ja .5
     mov eax,[rdi+0x28]
     mov r12,[rdx]
     mov r13d,[rdx+0xC]
     test eax,eax
-    je .9
+    je .8
     dec eax
 .2:
     mov r8d,[rdi+0x20]
@@ -31,7 +30,7 @@
     add r9,[rdi]
     mov rdx,[rdi+8]
     test r15,r15
-    je .5
+    je .6
     and r15d,0x7FFFFFFF
     bswap r12
     shl r15,0x20
@@ -59,26 +58,7 @@
     mov [rdi+0x28],eax
     mov [rdi+0x30],ebx
     mov eax,0x11
-    jmp .8
 .5:
-    xor r10d,r10d
-    cmp r10d,r8d
-    jb .3
-    jmp .4
-.6:
-    mov rbx,rdi
-    mov r14,rsi
-    mov r15,rdx
-    call qword [rel uverbs_mlx5::rq::Rq::disown]
-    mov rdx,r15
-    mov rsi,r14
-    mov rdi,rbx
-    mov ebx,[rbx+0x24]
-    cmp dword [rdi+0x2C],0
-    jne .1
-.7:
-    mov eax,3
-.8:
     add rsp,8
     pop rbx
     pop r12
@@ -87,7 +67,22 @@
     pop r15
     pop rbp
     ret
-.9:
+.6:
+    xor r10d,r10d
+    cmp r10d,r8d
+    jb .3
+    jmp .4
+.7:
+    mov rbx,rdi
+    mov r14,rsi
+    mov r15,rdx
+    call qword [rel uverbs_mlx5::rq::Rq::disown]
+    mov rdx,r15
+    mov rsi,r14
+    mov rdi,rbx
+    mov ebx,[rbx+0x24]
+    jmp .1
+.8:
     mov r14,rdi
     mov rbp,rsi
     mov esi,ebx
@@ -98,4 +93,4 @@
     mov eax,edx
     test cl,1
     je .2
-    jmp .8
+    jmp .5

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::apt::{create, failed};
 use crate::debian::target;
 use crate::step::{Outcome, cargo, run};
+use crate::targets;
 
 const MINUTES: Duration = Duration::from_secs(60);
 
@@ -15,6 +16,8 @@ const LIBRARY: &str = "libibverbs.so.1";
 /// Other names for the same file: the one that a linker looks for, and those of libmlx5 and
 /// librdmacm, whose functions are in it. The loader maps it once.
 const LINKS: [&str; 5] = [BUILT, "libmlx5.so", "libmlx5.so.1", "librdmacm.so", "librdmacm.so.1"];
+/// The names by which programs load it.
+pub(crate) const SONAMES: [&str; 3] = [LIBRARY, "libmlx5.so.1", "librdmacm.so.1"];
 /// The file that cargo makes.
 pub(crate) const BUILT: &str = "libibverbs.so";
 /// What puts sockets of programs on librdmacm.
@@ -45,6 +48,15 @@ pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
     match laid_out {
         Ok(library) => Outcome::Counted(library.display().to_string()),
         Err(outcome) => outcome,
+    }
+}
+
+/// Builds the library for tests, with checks, and the command line; gives the library's file.
+pub(crate) fn build_checked() -> Result<PathBuf, Outcome> {
+    let build = targets::of_workspace(&["build", "--lib"], "--bin", ["uverbs"]);
+    match run(build, 15 * MINUTES) {
+        Outcome::Passed => Ok(target().join("debug").join(BUILT)),
+        other => Err(other),
     }
 }
 

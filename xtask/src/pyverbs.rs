@@ -12,8 +12,7 @@ use clap::Args;
 use crate::apt::failed;
 use crate::c_abi;
 use crate::debian::{self, target};
-use crate::step::{Outcome, output, run};
-use crate::targets;
+use crate::step::{Outcome, output};
 use crate::vm::pyverbs::version;
 use crate::vm::table::{Table, judged};
 
@@ -44,15 +43,11 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
     let libraries = root.join("usr/lib/x86_64-linux-gnu");
     let packages = root.join("usr/lib/python3/dist-packages");
     loads(&packages, &libraries)?;
-    let build = targets::of_workspace(&["build", "--lib"], "--bin", ["uverbs"]);
-    match run(build, 15 * MINUTES) {
-        Outcome::Passed => {}
-        other => return Err(other),
-    }
+    let built = c_abi::build_checked()?;
     let base = target().join("pyverbs");
     let _ = fs::remove_dir_all(&base);
     let ours = base.join("lib");
-    c_abi::copy(&target().join("debug").join(c_abi::BUILT), &ours)?;
+    c_abi::copy(&built, &ours)?;
 
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
     let mut suite = Command::new(target().join("debug/uverbs"));

@@ -131,6 +131,24 @@ impl Image {
         Ok(())
     }
 
+    /// Puts one library in the place of those of these names, of which it has each: the loader maps
+    /// a file once, whatever its names. Nothing is to be added afterwards that needs them.
+    ///
+    /// # Errors
+    ///
+    /// The library that it lacks.
+    pub(crate) fn substitute(
+        &mut self,
+        names: &[&str],
+        library: &Path,
+    ) -> std::result::Result<(), String> {
+        for name in names {
+            self.found.remove(*name).ok_or_else(|| format!("nothing here needs {name}"))?;
+            self.link(&format!("{FOLDER}/{name}"), names[0]);
+        }
+        self.program(&format!("{FOLDER}/{}", names[0]), library)
+    }
+
     pub(crate) fn file(&mut self, at: &str, from: &Path) {
         self.entries.insert(at.to_owned(), Entry::File(from.to_owned()));
     }

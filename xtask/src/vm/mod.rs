@@ -40,6 +40,7 @@ Examples:
   cargo xtask vm --world b --kernel 6.12                one world on one kernel
   cargo xtask vm --list --world b                       what would run there
   cargo xtask vm --world e --kernel 6.12 --test rping   programs by name
+  cargo xtask vm --pyverbs --ours                       rdma-core's own tests on our libraries
   cargo xtask vm --world b --kernel newest --shell --test devinfo
                                                         a shell in the guest, with the devices
 
@@ -81,6 +82,10 @@ pub(crate) struct Options {
     /// if not given.
     #[arg(long, conflicts_with_all = ["self_test", "shell", "list"])]
     pyverbs: bool,
+    /// With our libibverbs, libmlx5 and librdmacm in the place of Debian's. The tables are in
+    /// tests/vm/pyverbs/ours.
+    #[arg(long, requires = "pyverbs")]
+    ours: bool,
     /// Write the suite's outcomes to tests/vm/pyverbs instead of comparing them.
     #[arg(long, requires = "pyverbs", conflicts_with = "test")]
     bless: bool,
@@ -164,6 +169,7 @@ pub(crate) fn add_usual(steps: &mut Steps) {
             shell: false,
             self_test: false,
             pyverbs: false,
+            ours: false,
             bless: false,
             beside: true,
             words: Vec::new(),
@@ -222,7 +228,8 @@ fn add(steps: &mut Steps, options: Options) -> Vec<Tally> {
     for world in worlds {
         for kernel in &kernels {
             if options.pyverbs {
-                let name = format!("vm, pyverbs, world {}, {kernel}", world.letter());
+                let ours = if options.ours { " on ours" } else { "" };
+                let name = format!("vm, pyverbs{ours}, world {}, {kernel}", world.letter());
                 steps.step(name, || pyverbs::run(&kit, kernel, world, &options));
                 continue;
             }

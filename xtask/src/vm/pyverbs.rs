@@ -1,5 +1,5 @@
 //! rdma-core's own test suite in the guest (`cargo xtask vm --pyverbs`): runs it test by test, and
-//! compares the outcomes with the noted ones.
+//! compares the outcomes with the noted ones. With `--ours` it runs on our own C libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,17 @@ use uverbs_vm_init::plan::Program;
 use uverbs_vm_init::report::End;
 
 use crate::apt::failed;
+use crate::c_abi;
 use crate::step::Outcome;
 use crate::vm::Options;
-use crate::vm::binaries;
+use crate::vm::binaries::{self, stripped};
 use crate::vm::boot::Boot;
 use crate::vm::fetch::{sources, suite};
 use crate::vm::kernels::Kernel;
 use crate::vm::kit::{Kit, LIMITS};
 use crate::vm::run::{judge, plan, scripts, server};
 use crate::vm::skips::Noted;
-use crate::vm::table::{Table, judged};
+use crate::vm::table::{Table, beside, judged};
 use crate::vm::verdict::Limits;
 use crate::vm::world::World;
 
@@ -53,12 +54,17 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
     let mut words: Vec<String> = ["sh", "/vm/suite.sh"].map(str::to_owned).into();
     words.extend(options.test.clone());
     plan.programs.push(Program { name: NAME.to_owned(), seconds: LIMIT.as_secs(), words });
+    if options.ours {
+        let library = stripped(&c_abi::build_checked()?)?;
+        image.substitute(&c_abi::SONAMES, &library).map_err(Outcome::Failed)?;
+    }
+    let which = if options.ours { "-ours" } else { "" };
     let boot = Boot {
         qemu: &kit.qemu,
         accel: kit.accel,
         processors: options.processors,
         kernel: &kernel,
-        name: format!("{NAME}-{}-{name}", world.letter()),
+        name: format!("{NAME}{which}-{}-{name}", world.letter()),
         image,
         plan,
         server: server(world, &binaries, options)?,
@@ -82,8 +88,15 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
         return Ok(Outcome::Failed(why));
     }
     let found = Table::of_run(&version, &kernel.version, &output).map_err(Outcome::Failed)?;
-    let path = sources().join(NAME).join(format!("{}-{name}.tsv", world.letter()));
-    Ok(judged(&found, &path, "vm --pyverbs", options.bless, &options.test))
+    let table = format!("{}-{name}.tsv", world.letter());
+    let of_c = sources().join(NAME).join(&table);
+    if !options.ours {
+        return Ok(judged(&found, &of_c, "vm --pyverbs", options.bless, &options.test));
+    }
+    let path = sources().join(NAME).join("ours").join(table);
+    let outcome = judged(&found, &path, "vm --pyverbs --ours", options.bless, &options.test);
+    beside(&found, &of_c, &options.test).map_err(Outcome::Failed)?;
+    Ok(outcome)
 }
 
 /// rdma-core's version, from its library's name: `libibverbs.so.1.16.65.0` is of 65.0.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::apt::failed;
@@ -99,6 +100,10 @@ impl Table {
         text
     }
 
+    fn passes(&self, name: &str) -> bool {
+        self.tests.get(name).is_some_and(|entry| entry.outcome == PASS)
+    }
+
     /// `389 tests: 208 pass, 170 skip`.
     pub(crate) fn counts(&self) -> String {
         let mut counts = BTreeMap::<&str, usize>::new();
@@ -143,6 +148,47 @@ pub(crate) fn judged(
     compared(&noted, found, parts)
 }
 
+/// Prints what the C stack's own libraries come to on the same device, by the table at `path`, and
+/// which tests pass there and not in this run. Of a run of some tests (`parts`), those alone.
+///
+/// # Errors
+///
+/// What can't be read.
+pub(crate) fn beside(found: &Table, path: &Path, parts: &[String]) -> Result<(), String> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            println!("    C's own libraries: not noted ({})", path.display());
+            return Ok(());
+        }
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let mut of_c = Table::parse(&text)?;
+    of_c.tests.retain(|name, _| runs(name, parts));
+    println!("    C's own libraries: {} on {}", of_c.counts(), of_c.kernel);
+    let lines = behind(&of_c, found);
+    println!("    of which {} don't pass here:", lines.len());
+    for line in lines {
+        println!("    behind   {line}");
+    }
+    Ok(())
+}
+
+/// The tests that pass in `of_c` and not in `found`, and what becomes of them there.
+fn behind(of_c: &Table, found: &Table) -> Vec<String> {
+    let names = of_c.tests.keys().filter(|name| of_c.passes(name) && !found.passes(name));
+    let told = names.map(|name| match found.tests.get(name) {
+        Some(Entry { outcome, reason }) => format!("{name}: {outcome}: {reason}"),
+        None => format!("{name}: gone"),
+    });
+    told.collect()
+}
+
+/// Whether a run of these parts has a test.
+fn runs(name: &str, parts: &[String]) -> bool {
+    parts.is_empty() || parts.iter().any(|part| name.contains(part))
+}
+
 /// A reason without addresses and times, which differ from run to run. Numbers with more than five
 /// digits are taken for such.
 fn plain(reason: &str) -> String {
@@ -157,10 +203,7 @@ fn plain(reason: &str) -> String {
 /// those that pass now.
 fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
     let mut lost = Vec::new();
-    let runs = |name: &str| parts.is_empty() || parts.iter().any(|part| name.contains(part));
-    let passes =
-        |table: &Table, name: &str| table.tests.get(name).is_some_and(|e| e.outcome == PASS);
-    for name in noted.tests.keys().filter(|name| runs(name) && passes(noted, name)) {
+    for name in noted.tests.keys().filter(|name| runs(name, parts) && noted.passes(name)) {
         match found.tests.get(name) {
             Some(entry) if entry.outcome == PASS => {}
             Some(Entry { outcome, reason }) => lost.push(format!("{name}: {outcome}: {reason}")),
@@ -176,7 +219,7 @@ fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
     for (name, entry) in &found.tests {
         let before = noted.tests.get(name);
         let Entry { outcome, reason } = entry;
-        if outcome == PASS && !passes(noted, name) {
+        if outcome == PASS && !noted.passes(name) {
             println!("    new      {name}");
             gained += 1;
         } else if outcome != PASS && before != Some(entry) {
@@ -251,6 +294,16 @@ mod tests {
         assert!(outcome(rest, "65.0", ""));
         assert!(!outcome(rest, "65.0", "two"));
         assert!(!outcome(rest, "66.0", ""));
+    }
+
+    #[test]
+    fn what_only_the_other_passes_is_told() {
+        let of_c = of(OUTPUT);
+        let found = of(&OUTPUT.replace("two\tskip", "two\tpass"));
+        assert_eq!(behind(&of_c, &found), [""; 0]);
+        assert_eq!(behind(&found, &of_c), ["a.B.two: skip: no such"]);
+        let rest = of("count 1\ntest a.B.one\tpass\t1\t");
+        assert_eq!(behind(&found, &rest), ["a.B.two: gone"]);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub const UVERBS_OBJECT_FLOW_ACTION: u16 = 13;
 pub const UVERBS_OBJECT_DM: u16 = 14;
 pub const UVERBS_OBJECT_COUNTERS: u16 = 15;
 pub const UVERBS_OBJECT_ASYNC_EVENT: u16 = 16;
+/// Linux 7.
+pub const UVERBS_OBJECT_DMABUF: u16 = 18;
 
 // The provider's own request and response, on methods that carry them (create, query, modify).
 pub const UVERBS_ATTR_UHW_IN: u16 = UVERBS_UDATA_DRIVER_DATA_FLAG;
@@ -301,6 +303,16 @@ pub const UVERBS_ATTR_MODIFY_FLOW_ACTION_ESP_HANDLE: u16 = 0;
 
 // FLOW_ACTION_DESTROY.
 pub const UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE: u16 = 0;
+
+// Method of DMABUF.
+/// Linux 7.
+pub const UVERBS_METHOD_DMABUF_ALLOC: u16 = 0;
+
+// DMABUF_ALLOC.
+/// Linux 7.
+pub const UVERBS_ATTR_ALLOC_DMABUF_HANDLE: u16 = 0;
+/// Linux 7.
+pub const UVERBS_ATTR_ALLOC_DMABUF_PGOFF: u16 = 1;
 
 // Methods of ASYNC_EVENT.
 pub const UVERBS_METHOD_ASYNC_EVENT_ALLOC: u16 = 0;

@@ -172,7 +172,7 @@ def verbs_functions(include):
 
 
 # Of commands that later kernels have.
-LATER = re.compile("UVERBS_(METHOD|ATTR)_QUERY_PORT_SPEED")
+LATER = re.compile("UVERBS_((METHOD|ATTR)_QUERY_PORT_SPEED|(OBJECT|METHOD)_DMABUF|ATTR_ALLOC_DMABUF)")
 
 
 def kernel_constants(include):

@@ -31,7 +31,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_QUERY_PD_HANDLE,
     MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_METHOD_PD_QUERY, MLX5_LIB_CAP_4K_UAR,
     MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_pd_resp,
-    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_dci_streams_caps,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
 };
 use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
 use zerocopy::IntoBytes;
@@ -39,6 +39,7 @@ use zerocopy::IntoBytes;
 use crate::clock::Clock;
 use crate::create::{create_cq, create_qp};
 use crate::create_srq::create_srq;
+use crate::reserved::Reserved;
 use crate::size::Limits;
 use crate::uar::Uars;
 use crate::{Ah, Cq, Mlx5, clock, dm, flow, indirect, work_queue};
@@ -75,9 +76,12 @@ pub struct Context {
     pub(crate) ece: bool,
     /// Whether CREATE_AH answers the peer's MAC address.
     pub(crate) tells_mac: bool,
+    /// Whether it was opened for commands of its own.
+    devx: bool,
+    pub(crate) reserved: Reserved,
     clock: Clock,
-    /// Streams that an initiator of dynamic connections may have, once they were asked for.
-    pub(crate) streams: OnceLock<mlx5_ib_dci_streams_caps>,
+    /// The driver's part of QUERY_DEVICE, once it was asked for.
+    pub(crate) caps: OnceLock<Box<mlx5_ib_query_device_resp>>,
     /// The key of no memory.
     pub(crate) dump_fill: Option<u32>,
     device: DeviceAttr,
@@ -109,7 +113,8 @@ impl Context {
             request.flags = 0;
             ask(&request)
         })?;
-        Self::new(OPEN, core, info, &answer)
+        let devx = request.flags & MLX5_IB_ALLOC_UCTX_DEVX != 0;
+        Ok(Self { devx, ..Self::new(OPEN, core, info, &answer)? })
     }
 
     /// `QUERY_CONTEXT`, and the rest as above (rdma-core `mlx5.c:mlx5_import_context`). Since Linux
@@ -150,13 +155,22 @@ impl Context {
             limits: Limits::new(answer, &device, info.num_comp_vectors),
             tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
             ece: answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0,
+            devx: false,
+            reserved: Reserved::default(),
             clock: Clock::new(answer),
-            streams: OnceLock::new(),
+            caps: OnceLock::new(),
             dump_fill: has_dump_fill.then_some(answer.dump_fill_mkey),
             ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),
             device,
             core,
         })
+    }
+
+    /// Whether it was opened for [commands of its own](crate::devx). Of an imported device it isn't
+    /// known, and the answer is no.
+    #[must_use]
+    pub fn has_devx(&self) -> bool {
+        self.devx
     }
 
     /// Capabilities and limits as they were when it was opened.
@@ -188,6 +202,28 @@ fn is_mlx5(verb: &'static str, core: &ContextCore) -> Result<(), Error> {
 }
 
 impl Context {
+    /// The device's number of a protection domain, as its own commands name it. Since Linux 5.9.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "mlx5dv_pd")]
+    pub fn pdn(&self, pd: &PdCore) -> Result<u32, Error> {
+        self.pd_number("query_pd", pd.handle())
+    }
+
+    fn pd_number(&self, verb: &'static str, handle: u32) -> Result<u32, Error> {
+        let mut pdn = [0; 4];
+        let uverbs = self.core.uverbs();
+        let command = uverbs
+            .command(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY)
+            .handle_in(MLX5_IB_ATTR_QUERY_PD_HANDLE, handle)
+            .output(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, &mut pdn);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**uverbs.door(), verb) }?;
+        Ok(u32::from_ne_bytes(pdn))
+    }
+
     /// Refuses what only an Ethernet port has.
     pub(crate) fn check_ethernet(&self, verb: &'static str) -> Result<(), Error> {
         for number in 1..=self.device.phys_port_count {
@@ -232,15 +268,7 @@ unsafe impl ContextOps<Mlx5> for Context {
 
     /// As rdma-core `verbs.c:mlx5_import_pd`: the question tells whether there is such a domain.
     unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
-        let mut pdn = [0; 4];
-        let command = self
-            .core
-            .uverbs()
-            .command(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY)
-            .handle_in(MLX5_IB_ATTR_QUERY_PD_HANDLE, handle)
-            .output(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, &mut pdn);
-        // SAFETY: the input is a handle.
-        unsafe { command.send(&**self.core.uverbs().door(), "import_pd") }?;
+        self.pd_number("import_pd", handle)?;
         // SAFETY: the caller's promise.
         Ok(unsafe { PdCore::imported(Arc::clone(&self.core), handle) })
     }

@@ -24,11 +24,11 @@ use uverbs_core::provider::{CqInit, CqeSize, NewQp, QpInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_kernel_abi::mlx5::{
-    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
-    MLX5_QP_FLAG_ALLOW_SCATTER_CQE, MLX5_QP_FLAG_DCI_STREAM, MLX5_QP_FLAG_SCATTER_CQE,
-    MLX5_QP_FLAG_TYPE_DCI, MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq,
-    mlx5_ib_create_cq_resp, mlx5_ib_create_qp, mlx5_ib_create_qp_dci_streams,
-    mlx5_ib_create_qp_resp,
+    MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD,
+    MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, MLX5_QP_FLAG_ALLOW_SCATTER_CQE,
+    MLX5_QP_FLAG_DCI_STREAM, MLX5_QP_FLAG_SCATTER_CQE, MLX5_QP_FLAG_TYPE_DCI,
+    MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp,
+    mlx5_ib_create_qp, mlx5_ib_create_qp_dci_streams, mlx5_ib_create_qp_resp,
 };
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_mlx5_prm::wqe::Service;
@@ -80,6 +80,14 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         let what = "compressed completions in entries of 128 bytes".to_owned();
         return Err(Error::Unsupported { verb: "create_cq", what });
     }
+    let padding = match init.padded {
+        true if init.cqe_size == CqeSize::Bytes128 => MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD,
+        true => {
+            let what = "padded completions in entries of 64 bytes".to_owned();
+            return Err(Error::Unsupported { verb: "create_cq", what });
+        }
+        false => 0,
+    };
     let page = Arc::clone(context.uars.non_cached());
     let uar_page_index = arm_page(&page)?;
     let (by, len) = (init.allocator.as_ref(), (entries as usize) << shift);
@@ -92,7 +100,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         buf_addr: ring.addr(),
         db_addr: record.addr(),
         cqe_size: 1 << shift,
-        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX,
+        flags: MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX | padding,
         uar_page_index,
         cqe_comp_en: init.compressed.into(),
         cqe_comp_res_format: if init.compressed { MLX5_IB_CQE_RES_FORMAT_CSUM } else { 0 },
@@ -245,7 +253,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
             max_recv_sge: if init.srq.is_some() { 0 } else { init.cap.max_recv_sge },
             max_inline_data: init.cap.max_inline_data,
         },
-        create_flags: 0,
+        create_flags: init.create_flags,
         event_fd: context.core.event_file(),
     };
     let uverbs = context.core.uverbs();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use uverbs_core::errno::Errno;
 use uverbs_core::error::Error;
-use uverbs_core::memory::pages::page_size;
+use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::dm_operation::{DmOp, DmOperation};
@@ -64,7 +64,8 @@ pub(crate) fn alloc(
     })?;
     let start = u64::from_ne_bytes(start) as usize % page;
     // SAFETY: just made and mapped, and nobody else has its number.
-    unsafe { DmCore::new(Arc::clone(core), handle, len, start, map) }
+    let made = unsafe { DmCore::new(Arc::clone(core), handle, len, start, map) };
+    made.map(|made| made.mapped_at(offset))
 }
 
 /// Maps the memory that another allocated, by its handle (rdma-core `verbs.c`, `mlx5_import_dm`).
@@ -92,7 +93,8 @@ pub(crate) unsafe fn import(core: &Arc<ContextCore>, handle: u32) -> Result<DmCo
     let map = map.map_err(|errno| Error::System { what, errno })?;
     let start = u64::from_ne_bytes(start) as usize % page;
     // SAFETY: just mapped; the rest is the caller's promise.
-    unsafe { DmCore::imported(Arc::clone(core), handle, len, start, map) }
+    let found = unsafe { DmCore::imported(Arc::clone(core), handle, len, start, map) };
+    found.map(|found| found.mapped_at(offset))
 }
 
 /// Gives device memory the addresses of an operation. Since Linux 5.14.
@@ -103,6 +105,18 @@ pub(crate) unsafe fn import(core: &Arc<ContextCore>, handle: u32) -> Result<DmCo
 /// refusal.
 #[doc(alias = "mlx5dv_dm_map_op_addr")]
 pub fn map_operation(dm: &Arc<DmCore>, op: DmOp) -> Result<DmOperation, Error> {
+    let (start, map) = operation_pages(dm, op)?;
+    // SAFETY: just mapped, for this memory.
+    unsafe { DmOperation::new(Arc::clone(dm), op, start, map) }
+}
+
+/// The mapping of an operation, and where its addresses begin there: for whoever accesses them by
+/// himself.
+///
+/// # Errors
+///
+/// As [`map_operation`].
+pub fn operation_pages(dm: &DmCore, op: DmOp) -> Result<(usize, Pages), Error> {
     const VERB: &str = "dm_map_op_addr";
     let (mut start, mut index) = ([0; 8], [0; 2]);
     let (request, uverbs) = ([op.raw()], dm.context().uverbs());
@@ -127,7 +141,5 @@ pub fn map_operation(dm: &Arc<DmCore>, op: DmOp) -> Result<DmOperation, Error> {
     let map = uverbs.door().mmap(dm.len().next_multiple_of(page), offset);
     let what = "mmap of an operation on device memory";
     let map = map.map_err(|errno| Error::System { what, errno })?;
-    let start = u64::from_ne_bytes(start) as usize % page;
-    // SAFETY: just mapped, for this memory.
-    unsafe { DmOperation::new(Arc::clone(dm), op, start, map) }
+    Ok((u64::from_ne_bytes(start) as usize % page, map))
 }

@@ -25,7 +25,9 @@
 //! full, or a work request failed.
 
 mod ah;
+mod ah_map;
 mod buffer;
+mod caps;
 mod clock;
 mod context;
 mod cq;
@@ -33,18 +35,22 @@ mod cqe;
 mod create;
 mod create_srq;
 mod dct;
+pub mod devx;
 mod dm;
 mod doorbell;
 mod ece;
 mod flow;
 mod indirect;
 mod list;
+pub mod matcher;
 mod packet;
 mod pieces;
 mod raw;
 mod rekey;
+mod reserved;
 mod ring;
 mod rq;
+mod rts;
 mod size;
 mod sq;
 mod srq;
@@ -68,17 +74,19 @@ use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
 pub use ah::Ah;
+pub use caps::DcCaps;
 pub use context::Context;
 pub use cq::Cq;
 pub use cqe::Cqe;
-pub use dct::ready_target;
-pub use dm::map_operation;
+pub use dct::{modify_target, ready_target};
+pub use dm::{map_operation, operation_pages};
 pub use pieces::{Begun, Place};
 pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
 pub use srq::{Srq, SrqCursor};
 pub use streams::reset_stream;
+pub use uar::Uar;
 
 /// The provider.
 #[derive(Clone, Copy, Debug)]

@@ -12,6 +12,7 @@
 #![allow(unsafe_code, reason = "an ioctl; the block says why its payload carries no address")]
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -46,13 +47,18 @@ pub(crate) struct UarPage {
     /// Number of the first UAR in it, as commands name it.
     page_id: u32,
     memory: Pages,
-    /// Of an imported device: what gives it back, and its handle.
+    /// Where the kernel maps it.
+    offset: u64,
+    /// What gives it back, and its handle: of an imported device, and of a program's own page.
     give_back: Option<(Uverbs, u32)>,
 }
 
 impl UarPage {
     fn alloc(core: &Arc<ContextCore>, kind: u32) -> Result<Self, Error> {
-        let uverbs = core.uverbs();
+        Self::of(core.uverbs(), kind, core.is_imported())
+    }
+
+    fn of(uverbs: &Uverbs, kind: u32, gives_back: bool) -> Result<Self, Error> {
         let (mut offset, mut length, mut page_id) = ([0; 8], [0; 4], [0; 4]);
         let command = uverbs
             .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
@@ -66,7 +72,8 @@ impl UarPage {
         let answer = unsafe { command.send(&**uverbs.door(), ALLOC) }?;
         let handle = answer.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?;
         let length = u32::from_ne_bytes(length) as usize;
-        let mapped = uverbs.door().mmap(length, u64::from_ne_bytes(offset));
+        let offset = u64::from_ne_bytes(offset);
+        let mapped = uverbs.door().mmap(length, offset);
         let mapped = match mapped {
             Ok(memory) if memory.len() >= MLX5_ADAPTER_PAGE_SIZE => Ok(memory),
             Ok(memory) => {
@@ -77,8 +84,8 @@ impl UarPage {
         };
         match mapped {
             Ok(memory) => {
-                let give_back = core.is_imported().then(|| (uverbs.clone(), handle));
-                Ok(Self { page_id: u32::from_ne_bytes(page_id), memory, give_back })
+                let give_back = gives_back.then(|| (uverbs.clone(), handle));
+                Ok(Self { page_id: u32::from_ne_bytes(page_id), memory, offset, give_back })
             }
             Err(error) => {
                 release(uverbs, handle);
@@ -113,6 +120,54 @@ fn release(uverbs: &Uverbs, handle: u32) {
         .handle_in(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, handle);
     // SAFETY: the input is a handle.
     let _ = unsafe { command.send(&**uverbs.door(), "free_uar") };
+}
+
+/// A doorbell page of a program's own; it goes back to the device when this is dropped.
+#[derive(Debug)]
+pub struct Uar(UarPage);
+
+/// See [`alloc_uar`](crate::devx::alloc_uar).
+pub(crate) fn alloc_own(uverbs: &Uverbs, blue_flame: bool) -> Result<Uar, Error> {
+    let kinds = [MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF];
+    UarPage::of(uverbs, kinds[usize::from(blue_flame)], true).map(Uar)
+}
+
+impl Uar {
+    /// Its number, as commands name it.
+    #[must_use]
+    pub fn page_id(&self) -> u32 {
+        self.0.page_id
+    }
+
+    /// Where it is mapped, while this lives.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.0.memory.as_mut_ptr()
+    }
+
+    /// The first register, within the page.
+    #[must_use]
+    pub fn register(&self) -> *mut u8 {
+        self.as_ptr().wrapping_add(MLX5_BF_OFFSET)
+    }
+
+    /// A dma-buf of it, for other devices. Since Linux 7.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uverbs::export_dmabuf`].
+    #[doc(alias = "mlx5dv_devx_uar_export_dmabuf_fd")]
+    pub fn export_dmabuf(&self) -> Result<OwnedFd, Error> {
+        let (uverbs, _) =
+            self.0.give_back.as_ref().ok_or_else(|| Error::kernel(ALLOC, Errno::EBADF))?;
+        uverbs.export_dmabuf(self.0.offset)
+    }
+
+    /// Where the device's file maps it.
+    #[must_use]
+    pub fn mmap_offset(&self) -> u64 {
+        self.0.offset
+    }
 }
 
 /// A BlueFlame register that is free.

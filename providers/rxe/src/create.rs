@@ -90,12 +90,13 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
     }
     // One more than asked for: a ring of the kernel's keeps one entry empty, and one is for the
-    // completion at hand.
-    Error::limit(CREATE_CQ, "entries", init.entries, cqe.saturating_sub(1))?;
+    // completion at hand. Of a program that sees to the room itself the largest queue has none.
+    let most = if init.unchecked { cqe } else { cqe.saturating_sub(1) };
+    Error::limit(CREATE_CQ, "entries", init.entries, most)?;
     Error::limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
     let mut answer = rxe_create_cq_resp::default();
     let attr = CreateCq {
-        entries: init.entries + 1,
+        entries: (init.entries + 1).min(cqe),
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),

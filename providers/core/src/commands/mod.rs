@@ -24,6 +24,7 @@ pub mod counters;
 pub mod cq;
 pub mod device;
 pub mod dm;
+pub mod dmabuf;
 pub mod flow;
 pub mod gid;
 pub mod ioctl;

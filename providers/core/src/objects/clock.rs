@@ -118,13 +118,20 @@ impl DeviceClock {
 
 /// How a device's clock and the time of day go together, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(alias = "mlx5dv_clock_info")]
 pub struct ClockReading {
-    nanoseconds: u64,
-    ticks: u64,
-    fraction: u64,
-    factor: u32,
-    shift: u32,
-    mask: u64,
+    /// Nanoseconds since 1970, as the kernel reckoned them last.
+    pub nanoseconds: u64,
+    /// The counter at that moment.
+    pub ticks: u64,
+    /// What was less than a nanosecond then, before the shift.
+    pub fraction: u64,
+    /// A tick in nanoseconds, before the shift.
+    pub factor: u32,
+    /// Bits by which products with the factor are shifted down.
+    pub shift: u32,
+    /// Bits that the counter has.
+    pub mask: u64,
 }
 
 impl ClockReading {

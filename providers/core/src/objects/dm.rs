@@ -7,6 +7,7 @@
 //! reads and writes it at any time.
 #![allow(unsafe_code, reason = "device memory is a mapping, and freed by its number")]
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -32,6 +33,8 @@ pub struct DmCore {
     /// Where it begins in the mapping.
     start: usize,
     map: Pages,
+    /// Where the device's file maps it, once the provider said so.
+    offset: Option<u64>,
 }
 
 impl DmCore {
@@ -82,12 +85,34 @@ impl DmCore {
     ) -> Result<Self, Error> {
         let fits = start.checked_add(len).is_some_and(|end| end <= map.len());
         let mapped = map.len();
-        let core = Self { context, handle, freed: false, imported, len, start, map };
+        let core = Self { context, handle, freed: false, imported, len, start, map, offset: None };
         if fits && start.is_multiple_of(WORD) {
             return Ok(core);
         }
         let what = format!("{len} bytes at {start} of a mapping of {mapped}");
         Err(Error::Unsupported { verb: "alloc_dm", what })
+    }
+
+    /// The same, which the device's file maps at `offset`.
+    #[must_use]
+    pub fn mapped_at(mut self, offset: u64) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+
+    /// A dma-buf of it, for other devices; it lives on by itself. Since Linux 7.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the provider doesn't say what the device's file maps; else as
+    /// [`export_dmabuf`](crate::commands::Uverbs::export_dmabuf).
+    #[doc(alias = "ibv_dm_export_dmabuf_fd")]
+    pub fn export_dmabuf(&self) -> Result<OwnedFd, Error> {
+        let Some(offset) = self.offset else {
+            let what = "device memory as a dma-buf".to_owned();
+            return Err(Error::Unsupported { verb: "dm_export_dmabuf_fd", what });
+        };
+        self.context.uverbs().export_dmabuf(offset)
     }
 
     /// The open device.

@@ -206,6 +206,25 @@ impl QpObject {
     /// No attribute makes the device carry out anew what it has carried out, or reach other memory
     /// than the posts named.
     pub unsafe fn modify_by_mask(&self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.modify_by_mask_answered(attr, mask, &mut []) }
+    }
+
+    /// The same, with room for what the driver answers to MODIFY_QP.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    ///
+    /// # Safety
+    ///
+    /// As for [`modify_by_mask`](Self::modify_by_mask).
+    pub unsafe fn modify_by_mask_answered(
+        &self,
+        attr: &RawQpAttr,
+        mask: QpAttrMask,
+        answer: &mut [u8],
+    ) -> Result<(), Error> {
         let mut attr = *attr;
         attr.base.qp_handle = self.handle;
         attr.base.attr_mask = mask.bits();
@@ -214,7 +233,7 @@ impl QpObject {
             // Done.
         } else if mask.bits() < abi::IB_QP_DEST_QPN << 1 {
             // SAFETY: its own number; the attributes are the caller's promise.
-            unsafe { self.context.uverbs().modify_qp(&attr.base) }?;
+            unsafe { self.context.uverbs().modify_qp_answered(&attr.base, answer) }?;
         } else {
             // SAFETY: as above.
             unsafe { self.context.uverbs().modify_qp_ex(&attr) }?;

@@ -46,6 +46,8 @@ pub struct CqInit {
     pub allocator: Option<Arc<dyn QueueAllocator>>,
     /// The device may compress entries.
     pub compressed: bool,
+    /// The device writes entries of 128 bytes whole, also the half that says nothing.
+    pub padded: bool,
 }
 
 impl CqInit {
@@ -61,6 +63,7 @@ impl CqInit {
             unchecked: false,
             allocator: None,
             compressed: false,
+            padded: false,
         }
     }
 
@@ -129,6 +132,9 @@ pub struct QpInit {
     /// The device may put short messages into their completions, from where the polling side copies
     /// them.
     pub scatter_to_cqe: bool,
+    /// `IB_UVERBS_QP_CREATE_*`, of raw packets: check sequences in the buffer, VLAN tags out of it,
+    /// whole lines.
+    pub create_flags: u32,
 }
 
 impl QpInit {
@@ -150,6 +156,7 @@ impl QpInit {
             exact_lists: false,
             allocator: None,
             scatter_to_cqe: false,
+            create_flags: 0,
         }
     }
 

@@ -1,0 +1,124 @@
+//! What a device says besides the verbs' own question: the driver's part of QUERY_DEVICE, the
+//! device's own lists of capabilities, its ports (rdma-core `verbs.c:mlx5_query_device_ctx`,
+//! `mlx5.c:get_dc_odp_caps`).
+//!
+//! # Safety
+//!
+//! What is sent are numbers.
+#![allow(unsafe_code, reason = "sends commands")]
+
+use uverbs_core::attr::OdpTransportCaps;
+use uverbs_core::error::Error;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ATTR_QUERY_PORT, MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, MLX5_IB_METHOD_QUERY_PORT,
+    mlx5_ib_query_device_resp, mlx5_ib_uapi_query_port,
+};
+use uverbs_kernel_abi::objects::UVERBS_OBJECT_DEVICE;
+use uverbs_mlx5_prm::cmd::Field;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{LOG_MAX_RA_REQ_DC, LOG_MAX_RA_RES_DC};
+use uverbs_mlx5_prm::cmd::caps::odp_per_transport_service_cap::{
+    ATOMIC, READ, RECEIVE, SEND, SRQ_RECEIVE, WRITE,
+};
+use uverbs_mlx5_prm::cmd::caps::{odp_cap, odp_scheme_cap};
+use uverbs_mlx5_prm::cmd::header;
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use zerocopy::IntoBytes;
+
+use crate::{Context, devx};
+
+/// Numbers of the lists of capabilities.
+const GENERAL: u64 = 0;
+const GENERAL_2: u64 = 0x20;
+const ODP: u64 = 2;
+/// The operations in the order of the verbs' bits (`IBV_ODP_SUPPORT_*`).
+const IN_ORDER: [Field; 6] = [SEND, RECEIVE, WRITE, READ, ATOMIC, SRQ_RECEIVE];
+/// Bytes of a list of capabilities (PRM "QUERY_HCA_CAP").
+const LIST: usize = 4096;
+/// Bytes of a command's head, and of an answer's.
+const HEAD: usize = 16;
+
+/// What a device has for dynamic connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DcCaps {
+    /// Operations that may meet page faults.
+    pub odp: OdpTransportCaps,
+    /// READs and atomics that an initiator may have outstanding, and that a target takes from one.
+    pub max_rd_atomic: u64,
+    /// As rdma-core calls `log_max_ra_res_dc` (`mlx5dv_context::max_dc_init_rd_atom`).
+    pub max_init_rd_atomic: u64,
+}
+
+impl Context {
+    /// The driver's part of QUERY_DEVICE. It is asked once; what a kernel doesn't know is 0.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "mlx5dv_query_device")]
+    pub fn driver_caps(&self) -> Result<&mlx5_ib_query_device_resp, Error> {
+        if let Some(known) = self.caps.get() {
+            return Ok(known);
+        }
+        let mut answer = mlx5_ib_query_device_resp::default();
+        self.core.uverbs().query_device_ex(answer.as_mut_bytes())?;
+        Ok(self.caps.get_or_init(|| Box::new(answer)))
+    }
+
+    /// What the device's own lists say of dynamic connections.
+    ///
+    /// # Errors
+    ///
+    /// As [`devx::general`]: a device that was opened without commands of its own tells nothing.
+    pub fn dc_caps(&self) -> Result<DcCaps, Error> {
+        let general = self.general_caps()?;
+        let odp = self.hca_caps(ODP)?;
+        let scheme = odp_cap::TRANSPORT_PAGE_FAULT_SCHEME_CAP.of(&odp);
+        let service = odp_scheme_cap::DC_ODP_CAPS.of(scheme);
+        let bits = IN_ORDER.iter().enumerate().map(|(at, field)| field.get32(service) << at);
+        Ok(DcCaps {
+            odp: OdpTransportCaps::from_bits_retain(bits.sum()),
+            max_rd_atomic: 1 << LOG_MAX_RA_REQ_DC.get(&general),
+            max_init_rd_atomic: 1 << LOG_MAX_RA_RES_DC.get(&general),
+        })
+    }
+
+    /// The general list.
+    pub(crate) fn general_caps(&self) -> Result<Vec<u8>, Error> {
+        self.hca_caps(GENERAL)
+    }
+
+    /// The rest of the general list.
+    pub(crate) fn more_caps(&self) -> Result<Vec<u8>, Error> {
+        self.hca_caps(GENERAL_2)
+    }
+
+    /// A list of capabilities (PRM "QUERY_HCA_CAP"), as it is set now.
+    fn hca_caps(&self, list: u64) -> Result<Vec<u8>, Error> {
+        let mut request = [0; HEAD];
+        header::cmd_in::OPCODE.set(&mut request, CmdOpcode::QUERY_HCA_CAP.0.into());
+        // The lowest bit asks for what is set, and not for the most there is.
+        header::cmd_in::OP_MOD.set(&mut request, (list << 1) | 1);
+        let mut answer = vec![0; HEAD + LIST];
+        // SAFETY: it asks, and names no memory.
+        unsafe { devx::general(self.core.uverbs(), &request, &mut answer) }?;
+        Ok(answer.split_off(HEAD))
+    }
+
+    /// What steering needs of a port, from 1. Since Linux 5.14.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal: `EINVAL` for no port.
+    #[doc(alias = "mlx5dv_query_port")]
+    pub fn query_vport(&self, port: u32) -> Result<mlx5_ib_uapi_query_port, Error> {
+        let mut answer = mlx5_ib_uapi_query_port::default();
+        let uverbs = self.core.uverbs();
+        let command = uverbs
+            .command(UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT)
+            .number(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, port)
+            .output(MLX5_IB_ATTR_QUERY_PORT, answer.as_mut_bytes());
+        // SAFETY: the input is a number.
+        unsafe { command.send(&**uverbs.door(), "query_port") }?;
+        Ok(answer)
+    }
+}

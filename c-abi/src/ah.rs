@@ -8,13 +8,15 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::{Mutex, PoisonError};
 
 use uverbs::provider::AnyAh;
 use uverbs_core::Errno;
 use uverbs_core::attr::{AhAttr, Gid, GidType, GlobalRoute, Grh, GrhKind, Path};
 use uverbs_core::provider::{AhOps, ContextOps};
+use uverbs_mlx5::devx;
 
-use crate::answer::{kept, minus_one};
+use crate::answer::{code, kept, minus_one, refuse};
 use crate::context::Context;
 use crate::left::Kind;
 use crate::pd::Pd;
@@ -27,6 +29,8 @@ use crate::sys::{
 pub(crate) struct Ah {
     c: ibv_ah,
     ah: AnyAh,
+    /// What has it take the path of a queue pair.
+    mapped: Mutex<Option<u32>>,
 }
 
 impl Ah {
@@ -73,15 +77,34 @@ pub(crate) unsafe extern "C" fn create_ah(
     let (of, attr) = unsafe { (Pd::of(pd), &*attr) };
     let made = of.context().ops().create_ah(of.core(), &attr_of(attr)).map(|ah| {
         let handle = ah.core().handle().unwrap_or(0);
-        Box::new(Ah { c: ibv_ah { context: of.context_ptr(), pd, handle }, ah })
+        let c = ibv_ah { context: of.context_ptr(), pd, handle };
+        Box::new(Ah { c, ah, mapped: Mutex::default() })
     });
     kept(of.context().left(), Kind::Ah, made).cast()
 }
 
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: it was made as this box; C's contract: it is the last use.
-    drop(unsafe { Context::of((*ah).context).left().take::<Ah>(Kind::Ah, ah.cast()) });
-    0
+    let whole = unsafe { Context::of((*ah).context).left().take::<Ah>(Kind::Ah, ah.cast()) };
+    // SAFETY: as above.
+    let of = unsafe { Context::of(whole.c.context) };
+    let mapped = whole.mapped.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: this handle's own, ended once.
+    code(mapped.map_or(Ok(()), |object| unsafe { devx::destroy(of.core().uverbs(), object) }))
+}
+
+/// To one queue pair; that of a later call isn't taken, as with C's provider.
+pub(crate) unsafe extern "C" fn map_ah_to_qp(ah: *const ibv_ah, qpn: u32) -> c_int {
+    // SAFETY: C's contract.
+    let (of, context) = unsafe { (Ah::of(ah), Context::of((*ah).context)) };
+    let (AnyAh::Mlx5(vector), Some(mlx5)) = (of.any(), context.mlx5()) else {
+        return refuse(Errno::EOPNOTSUPP);
+    };
+    let mut mapped = of.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+    if mapped.is_some() {
+        return 0;
+    }
+    code(mlx5.map_ah_to_qp(vector, qpn).map(|object| *mapped = Some(object)))
 }
 
 /// The GID index of `gid` as a packet of this kind was sent to it.

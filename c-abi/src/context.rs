@@ -140,16 +140,21 @@ impl Context {
         self.device.device()
     }
 
-    /// The device's clock now.
-    pub(crate) fn ticks(&self) -> Result<u64, Error> {
-        let clock = match self.clock.get() {
-            Some(clock) => clock,
-            None => {
-                let mapped = self.ops().map_clock()?;
-                self.clock.get_or_init(|| mapped)
-            }
-        };
-        clock.ticks()
+    /// The device's clock.
+    pub(crate) fn clock(&self) -> Result<&DeviceClock, Error> {
+        if let Some(clock) = self.clock.get() {
+            return Ok(clock);
+        }
+        let mapped = self.ops().map_clock()?;
+        Ok(self.clock.get_or_init(|| mapped))
+    }
+
+    /// The provider's side of a ConnectX.
+    pub(crate) fn mlx5(&self) -> Option<&uverbs_mlx5::Context> {
+        match self.ops() {
+            AnyContext::Mlx5(context) => Some(context),
+            _ => None,
+        }
     }
 
     /// Whether the device is a thread of this process.

@@ -13,6 +13,7 @@ use uverbs_core::Errno;
 use uverbs_core::provider::{CqOps, Polled, View};
 
 use crate::completion;
+use crate::context::Context;
 use crate::cq::{Cq, Shown, TIMESTAMP, VLAN_TAG};
 use crate::poll::settle;
 use crate::sys::{ibv_cq, ibv_cq_ex};
@@ -41,7 +42,7 @@ pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
         read_cvlan: Some(read_cvlan),
         read_flow_tag: Some(read_flow_tag),
         read_tm_info: None,
-        read_completion_wallclock_ns: None,
+        read_completion_wallclock_ns: Some(read_completion_wallclock_ns),
     }
 }
 
@@ -186,4 +187,13 @@ read! {
     read_cvlan: u16 = |shown| shown.vlan_tag;
     // In a packet's completion it stands where others have the queue pair's number.
     read_flow_tag: u32 = |shown| shown.wc.qp_num;
+}
+
+/// Nanoseconds since 1970, by the kernel's page; 0 where there is none.
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: C's contract.
+    let (timestamp, context) =
+        unsafe { ((*of(cq).shown()).timestamp, Context::of((*cq).base.context)) };
+    let read = context.clock().and_then(|clock| clock.read());
+    read.map_or(0, |reading| reading.nanoseconds(timestamp))
 }

@@ -6,15 +6,17 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::IntoRawFd;
 use std::ptr::NonNull;
 use std::slice;
 
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::objects::dm::DmCore;
+use uverbs_core::objects::dm_operation::DmOp;
 use uverbs_core::provider::ContextOps;
 
-use crate::answer::{code, kept, null, refuse};
+use crate::answer::{code, kept, minus_one, null, refuse};
 use crate::context::Context;
 use crate::left::Kind;
 use crate::post::memory;
@@ -82,6 +84,31 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         drop(unsafe { Context::of((*dm).context).left().take::<Dm>(Kind::Memory, dm.cast()) });
     }
     code(done)
+}
+
+pub(crate) unsafe extern "C" fn export_dmabuf_fd(dm: *const ibv_dm) -> c_int {
+    // SAFETY: C's contract.
+    match unsafe { Dm::core(dm) }.export_dmabuf() {
+        Ok(file) => file.into_raw_fd(),
+        Err(error) => minus_one(error.to_errno()),
+    }
+}
+
+/// The program unmaps it (munmap(2)).
+pub(crate) unsafe extern "C" fn map_op_addr(dm: *const ibv_dm, op: u8) -> *mut c_void {
+    // SAFETY: C's contract.
+    let (of, core) = unsafe { (Context::of((*dm).context), Dm::core(dm)) };
+    if of.mlx5().is_none() {
+        return null(Errno::EOPNOTSUPP);
+    }
+    match uverbs_mlx5::operation_pages(core, DmOp::from_raw(op)) {
+        Ok((start, pages)) => {
+            let at = pages.as_mut_ptr().wrapping_add(start).cast();
+            std::mem::forget(pages);
+            at
+        }
+        Err(error) => null(error.to_errno()),
+    }
 }
 
 /// C's numbers for what is out of range, and for what are no whole words.

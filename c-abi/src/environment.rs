@@ -1,4 +1,4 @@
-//! Which devices `UVERBS_DEVICE` asks for.
+//! What the environment asks for: which devices, and what C's provider would take from there.
 
 use uverbs::Device;
 use uverbs_core::error::Error;
@@ -13,4 +13,11 @@ pub(crate) fn devices() -> Result<Vec<Device>, Error> {
         Ok(names) if !names.is_empty() => names.split(',').map(uverbs::device).collect(),
         _ => uverbs::devices(),
     }
+}
+
+/// Bytes of a completion queue's entries, where the program doesn't say; as C's provider reads them
+/// (`verbs.c:get_cqe_size`): no number is 0.
+pub(crate) fn cqe_size() -> Option<u16> {
+    let text = std::env::var("MLX5_CQE_SIZE").ok()?;
+    Some(text.trim().parse().unwrap_or(0))
 }

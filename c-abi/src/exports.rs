@@ -10,8 +10,8 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::{
-    ah, channel, comp_event, cq, device, dm, ece, event, fork, gid, import, make_cq, make_qp,
-    modify, mr, names, open, pd, port, qp, query_device, rate, srq, stubs, sysfs,
+    ah, buf, channel, comp_event, cq, device, dm, ece, event, fork, gid, import, make_cq, make_qp,
+    modify, mr, mr_ex, names, open, pd, port, qp, query_device, rate, srq, stubs, sysfs,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -174,25 +174,25 @@ node! { "IBVERBS_1.14":
 node! { "IBVERBS_1.15":
     ibv_alloc_dmah = stubs::no_object;
     ibv_dealloc_dmah = stubs::not_supported;
-    ibv_reg_mr_ex = stubs::no_object;
+    ibv_reg_mr_ex = mr_ex::reg_mr_ex;
 }
 
 node! { "IBVERBS_1.16":
-    ibv_dm_export_dmabuf_fd = stubs::no_number;
+    ibv_dm_export_dmabuf_fd = dm::export_dmabuf_fd;
     ibv_query_port_speed = port::query_port_speed;
 }
 
 node! { "IBVERBS_1.17":
-    ibv_alloc_buf = stubs::no_object;
-    ibv_free_buf = stubs::not_supported;
-    ibv_reg_buf_mr = stubs::no_object;
+    ibv_alloc_buf = buf::alloc_buf;
+    ibv_free_buf = buf::free_buf;
+    ibv_reg_buf_mr = buf::reg_buf_mr;
 }
 
 node! { "IBVERBS_1.18":
     _ibv_query_comp_cntr_caps = stubs::not_supported;
     ibv_create_comp_cntr = stubs::no_object;
     ibv_destroy_comp_cntr = stubs::not_supported;
-    ibv_export_buf_dmabuf_fd = stubs::no_number;
+    ibv_export_buf_dmabuf_fd = buf::export_buf_dmabuf_fd;
     ibv_inc_comp_cntr = stubs::not_supported;
     ibv_inc_err_comp_cntr = stubs::not_supported;
     ibv_qp_attach_comp_cntr = stubs::not_supported;

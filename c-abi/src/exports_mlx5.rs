@@ -3,13 +3,16 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::exports::{label, node};
-use crate::{mkey, mlx5dv, mlx5dv_make, stubs};
+use crate::{
+    ah, devx, devx_events, dm, dr, dr_action, matcher, mkey, mlx5dv, mlx5dv_caps, mlx5dv_make,
+    stubs,
+};
 
 // Before 1.2 the address of a completion queue's doorbell page was behind another address.
 label!(mlx5dv_init_obj, "@", "MLX5_1.0", stubs::not_supported);
 
 node! { "MLX5_1.0":
-    mlx5dv_query_device = stubs::not_supported;
+    mlx5dv_query_device = mlx5dv_caps::query_device;
 }
 
 node! { "MLX5_1.1":
@@ -27,7 +30,7 @@ node! { "MLX5_1.3":
 }
 
 node! { "MLX5_1.4":
-    mlx5dv_get_clock_info = stubs::not_supported;
+    mlx5dv_get_clock_info = mlx5dv_caps::get_clock_info;
 }
 
 node! { "MLX5_1.5":
@@ -35,24 +38,24 @@ node! { "MLX5_1.5":
 }
 
 node! { "MLX5_1.6":
-    mlx5dv_create_flow_matcher = stubs::no_object;
-    mlx5dv_destroy_flow_matcher = stubs::not_supported;
-    mlx5dv_create_flow = stubs::no_object;
+    mlx5dv_create_flow_matcher = matcher::create_flow_matcher;
+    mlx5dv_destroy_flow_matcher = matcher::destroy_flow_matcher;
+    mlx5dv_create_flow = matcher::create_flow;
 }
 
 node! { "MLX5_1.7":
     mlx5dv_create_flow_action_modify_header = stubs::no_object;
     mlx5dv_create_flow_action_packet_reformat = stubs::no_object;
-    mlx5dv_devx_alloc_uar = stubs::no_object;
-    mlx5dv_devx_free_uar = stubs::nothing;
-    mlx5dv_devx_general_cmd = stubs::not_supported;
-    mlx5dv_devx_obj_create = stubs::no_object;
-    mlx5dv_devx_obj_destroy = stubs::not_supported;
-    mlx5dv_devx_obj_modify = stubs::not_supported;
-    mlx5dv_devx_obj_query = stubs::not_supported;
-    mlx5dv_devx_query_eqn = stubs::not_supported;
-    mlx5dv_devx_umem_dereg = stubs::not_supported;
-    mlx5dv_devx_umem_reg = stubs::no_object;
+    mlx5dv_devx_alloc_uar = devx::alloc_uar;
+    mlx5dv_devx_free_uar = devx::free_uar;
+    mlx5dv_devx_general_cmd = devx::general_cmd;
+    mlx5dv_devx_obj_create = devx::obj_create;
+    mlx5dv_devx_obj_destroy = devx::obj_destroy;
+    mlx5dv_devx_obj_modify = devx::obj_modify;
+    mlx5dv_devx_obj_query = devx::obj_query;
+    mlx5dv_devx_query_eqn = devx::query_eqn;
+    mlx5dv_devx_umem_dereg = devx::umem_dereg;
+    mlx5dv_devx_umem_reg = devx::umem_reg;
     mlx5dv_open_device = mlx5dv_make::open_device;
 }
 
@@ -71,10 +74,10 @@ node! { "MLX5_1.8":
 }
 
 node! { "MLX5_1.9":
-    mlx5dv_devx_create_cmd_comp = stubs::no_object;
-    mlx5dv_devx_destroy_cmd_comp = stubs::nothing;
-    mlx5dv_devx_get_async_cmd_comp = stubs::not_supported;
-    mlx5dv_devx_obj_query_async = stubs::not_supported;
+    mlx5dv_devx_create_cmd_comp = devx::create_cmd_comp;
+    mlx5dv_devx_destroy_cmd_comp = devx::destroy_cmd_comp;
+    mlx5dv_devx_get_async_cmd_comp = devx::get_async_cmd_comp;
+    mlx5dv_devx_obj_query_async = devx::obj_query_async;
 }
 
 node! { "MLX5_1.10":
@@ -82,32 +85,32 @@ node! { "MLX5_1.10":
     mlx5dv_create_mkey = mkey::create_mkey;
     mlx5dv_destroy_mkey = mkey::destroy_mkey;
     mlx5dv_dr_action_create_dest_table = stubs::no_object;
-    mlx5dv_dr_action_create_dest_ibv_qp = stubs::no_object;
+    mlx5dv_dr_action_create_dest_ibv_qp = dr_action::create_dest_ibv_qp;
     mlx5dv_dr_action_create_dest_vport = stubs::no_object;
-    mlx5dv_dr_action_create_flow_counter = stubs::no_object;
-    mlx5dv_dr_action_create_drop = stubs::no_object;
-    mlx5dv_dr_action_create_modify_header = stubs::no_object;
+    mlx5dv_dr_action_create_flow_counter = dr_action::create_flow_counter;
+    mlx5dv_dr_action_create_drop = dr_action::create_drop;
+    mlx5dv_dr_action_create_modify_header = dr_action::create_modify_header;
     mlx5dv_dr_action_create_packet_reformat = stubs::no_object;
-    mlx5dv_dr_action_create_tag = stubs::no_object;
-    mlx5dv_dr_action_destroy = stubs::not_supported;
-    mlx5dv_dr_domain_create = stubs::no_object;
-    mlx5dv_dr_domain_destroy = stubs::not_supported;
-    mlx5dv_dr_domain_sync = stubs::not_supported;
-    mlx5dv_dr_matcher_create = stubs::no_object;
-    mlx5dv_dr_matcher_destroy = stubs::not_supported;
-    mlx5dv_dr_rule_create = stubs::no_object;
-    mlx5dv_dr_rule_destroy = stubs::not_supported;
-    mlx5dv_dr_table_create = stubs::no_object;
-    mlx5dv_dr_table_destroy = stubs::not_supported;
+    mlx5dv_dr_action_create_tag = dr_action::create_tag;
+    mlx5dv_dr_action_destroy = dr_action::destroy;
+    mlx5dv_dr_domain_create = dr::domain_create;
+    mlx5dv_dr_domain_destroy = dr::domain_destroy;
+    mlx5dv_dr_domain_sync = dr::domain_sync;
+    mlx5dv_dr_matcher_create = dr::matcher_create;
+    mlx5dv_dr_matcher_destroy = dr::matcher_destroy;
+    mlx5dv_dr_rule_create = dr::rule_create;
+    mlx5dv_dr_rule_destroy = dr::rule_destroy;
+    mlx5dv_dr_table_create = dr::table_create;
+    mlx5dv_dr_table_destroy = dr::table_destroy;
     mlx5dv_qp_ex_from_ibv_qp_ex = mkey::qp_ex_from_ibv_qp_ex;
 }
 
 node! { "MLX5_1.11":
-    mlx5dv_devx_create_event_channel = stubs::no_object;
-    mlx5dv_devx_destroy_event_channel = stubs::nothing;
-    mlx5dv_devx_get_event = stubs::no_number;
-    mlx5dv_devx_subscribe_devx_event = stubs::not_supported;
-    mlx5dv_devx_subscribe_devx_event_fd = stubs::not_supported;
+    mlx5dv_devx_create_event_channel = devx_events::create_event_channel;
+    mlx5dv_devx_destroy_event_channel = devx_events::destroy_event_channel;
+    mlx5dv_devx_get_event = devx_events::get_event;
+    mlx5dv_devx_subscribe_devx_event = devx_events::subscribe_devx_event;
+    mlx5dv_devx_subscribe_devx_event_fd = devx_events::subscribe_devx_event_fd;
 }
 
 node! { "MLX5_1.12":
@@ -127,14 +130,14 @@ node! { "MLX5_1.13":
 }
 
 node! { "MLX5_1.14":
-    mlx5dv_dr_action_create_default_miss = stubs::no_object;
+    mlx5dv_dr_action_create_default_miss = dr_action::create_default_miss;
     mlx5dv_dr_domain_set_reclaim_device_memory = stubs::nothing;
     mlx5dv_modify_qp_lag_port = stubs::not_supported;
     mlx5dv_query_qp_lag_port = stubs::not_supported;
 }
 
 node! { "MLX5_1.15":
-    mlx5dv_dr_action_create_dest_devx_tir = stubs::no_object;
+    mlx5dv_dr_action_create_dest_devx_tir = dr_action::create_dest_devx_tir;
 }
 
 node! { "MLX5_1.16":
@@ -148,7 +151,7 @@ node! { "MLX5_1.17":
     mlx5dv_dr_action_create_push_vlan = stubs::no_object;
     mlx5dv_dr_action_modify_aso = stubs::not_supported;
     mlx5dv_modify_qp_sched_elem = stubs::not_supported;
-    mlx5dv_modify_qp_udp_sport = stubs::not_supported;
+    mlx5dv_modify_qp_udp_sport = mlx5dv_make::modify_qp_udp_sport;
     mlx5dv_sched_leaf_create = stubs::no_object;
     mlx5dv_sched_leaf_destroy = stubs::not_supported;
     mlx5dv_sched_leaf_modify = stubs::not_supported;
@@ -158,19 +161,19 @@ node! { "MLX5_1.17":
 }
 
 node! { "MLX5_1.18":
-    mlx5dv_reserved_qpn_alloc = stubs::not_supported;
-    mlx5dv_reserved_qpn_dealloc = stubs::not_supported;
+    mlx5dv_reserved_qpn_alloc = mlx5dv_make::reserved_qpn_alloc;
+    mlx5dv_reserved_qpn_dealloc = mlx5dv_make::reserved_qpn_dealloc;
 }
 
 node! { "MLX5_1.19":
-    mlx5dv_devx_umem_reg_ex = stubs::no_object;
-    mlx5dv_dm_map_op_addr = stubs::no_object;
-    _mlx5dv_query_port = stubs::not_supported;
+    mlx5dv_devx_umem_reg_ex = devx::umem_reg_ex;
+    mlx5dv_dm_map_op_addr = dm::map_op_addr;
+    _mlx5dv_query_port = mlx5dv_caps::query_port;
 }
 
 node! { "MLX5_1.20":
     mlx5dv_dr_domain_allow_duplicate_rules = stubs::nothing;
-    mlx5dv_map_ah_to_qp = stubs::not_supported;
+    mlx5dv_map_ah_to_qp = ah::map_ah_to_qp;
     mlx5dv_qp_cancel_posted_send_wrs = stubs::not_supported;
     _mlx5dv_mkey_check = stubs::not_supported;
 }
@@ -179,7 +182,7 @@ node! { "MLX5_1.21":
     mlx5dv_crypto_login = stubs::not_supported;
     mlx5dv_crypto_login_query_state = stubs::not_supported;
     mlx5dv_crypto_logout = stubs::not_supported;
-    mlx5dv_dci_stream_id_reset = stubs::not_supported;
+    mlx5dv_dci_stream_id_reset = mlx5dv_make::dci_stream_id_reset;
     mlx5dv_dek_create = stubs::no_object;
     mlx5dv_dek_destroy = stubs::not_supported;
     mlx5dv_dek_query = stubs::not_supported;
@@ -217,21 +220,21 @@ node! { "MLX5_1.25":
 }
 
 node! { "MLX5_1.25.1":
-    __mlx5dv_create_flow = stubs::no_object;
+    __mlx5dv_create_flow = matcher::create_flow_sized;
 }
 
 node! { "MLX5_1.26":
-    mlx5dv_devx_uar_export_dmabuf_fd = stubs::no_number;
+    mlx5dv_devx_uar_export_dmabuf_fd = devx::uar_export_dmabuf_fd;
 }
 
 node! { "MLX5_1.27":
-    _mlx5dv_get_export_sizes = stubs::nothing;
-    mlx5dv_devx_obj_export = stubs::not_supported;
-    mlx5dv_devx_obj_import = stubs::no_object;
-    mlx5dv_devx_obj_unimport = stubs::nothing;
-    mlx5dv_devx_umem_export = stubs::not_supported;
-    mlx5dv_devx_umem_import = stubs::no_object;
-    mlx5dv_devx_umem_unimport = stubs::nothing;
+    _mlx5dv_get_export_sizes = devx::export_sizes;
+    mlx5dv_devx_obj_export = devx::obj_export;
+    mlx5dv_devx_obj_import = devx::obj_import;
+    mlx5dv_devx_obj_unimport = devx::obj_unimport;
+    mlx5dv_devx_umem_export = devx::umem_export;
+    mlx5dv_devx_umem_import = devx::umem_import;
+    mlx5dv_devx_umem_unimport = devx::umem_unimport;
     mlx5dv_var_export = stubs::not_supported;
     mlx5dv_var_import = stubs::no_object;
     mlx5dv_var_unimport = stubs::nothing;

@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::counters::{Counters, Points};
 use crate::left::Kind;
 use crate::qp::Qp;
-use crate::sys::{ibv_counters, ibv_flow, ibv_flow_attr, ibv_qp};
+use crate::sys::{ibv_context, ibv_counters, ibv_flow, ibv_flow_attr, ibv_qp};
 
 /// `IBV_FLOW_SPEC_IPV4_EXT`: IPv4 with more fields, which is the kernel's IPv4.
 const IPV4_EXT: u32 = 0x32;
@@ -172,7 +172,7 @@ impl Specs {
 
 /// A rule, until it is dropped.
 #[repr(C)]
-struct Flow {
+pub(crate) struct Flow {
     c: ibv_flow,
     core: Arc<ContextCore>,
     /// `None` once the kernel has let go of it.
@@ -182,6 +182,16 @@ struct Flow {
 }
 
 impl Flow {
+    /// One that the kernel just made, which nobody else ends.
+    pub(crate) fn made(
+        context: *mut ibv_context,
+        core: Arc<ContextCore>,
+        handle: u32,
+    ) -> Box<Self> {
+        let c = ibv_flow { comp_mask: 0, context, handle };
+        Box::new(Self { c, core, handle: Some(handle), points: None })
+    }
+
     fn destroy(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else { return Ok(()) };
         // SAFETY: its own, ended for the first time.

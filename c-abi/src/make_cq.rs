@@ -27,9 +27,10 @@ use crate::sys::{
 };
 
 /// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, the VLAN tag, and the
-/// tag of a rule.
-const FLAGS: u64 = 0x3ff;
+/// tag of a rule, and the time of day.
+const FLAGS: u64 = 0x3ff | WITH_WALL_CLOCK;
 const WITH_TIMESTAMP: u64 = 1 << 7;
+const WITH_WALL_CLOCK: u64 = 1 << 11;
 const WITH_VLAN_TAG: u64 = 1 << 8;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
 const MASK_FLAGS: u32 = 1;
@@ -59,7 +60,11 @@ unsafe fn create(
         // SAFETY: as above.
         init.channel = Some(Arc::clone(unsafe { Channel::core(channel) }));
     }
+    if wc_flags & WITH_WALL_CLOCK != 0 && of.clock().is_err() {
+        return Err(Error::kernel("create_cq", Errno::EOPNOTSUPP));
+    }
     let (core, poll) = of.ops().create_cq(&init)?;
+    let room = (core.capacity() + core.lag() - 1).max(init.entries);
     let id = core.event_id();
     let base = ibv_cq {
         context,
@@ -67,7 +72,7 @@ unsafe fn create(
         cq_context,
         handle: core.handle(),
         // What the device has room for: each poll gives all its entries back.
-        cqe: (core.capacity() + core.lag() - 1) as c_int,
+        cqe: room as c_int,
         mutex: Mutex::default(),
         cond: Cond::default(),
         comp_events_completed: 0,
@@ -76,7 +81,9 @@ unsafe fn create(
     let mut cq = Cq::new(cq_ex::functions(base), core, poll, of.is_embedded());
     cq.set_parent(parent.cloned());
     let asked = |flag: u64, extra| if wc_flags & flag == 0 { 0 } else { extra };
-    cq.set_extras(asked(WITH_TIMESTAMP, TIMESTAMP) | asked(WITH_VLAN_TAG, VLAN_TAG));
+    cq.set_extras(
+        asked(WITH_TIMESTAMP | WITH_WALL_CLOCK, TIMESTAMP) | asked(WITH_VLAN_TAG, VLAN_TAG),
+    );
     let cq = of.left().give(Kind::Cq, cq);
     of.names().add(id, Named::Cq(cq.expose_provenance()));
     // SAFETY: C's contract.
@@ -96,6 +103,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     }
     let mut init = CqInit::new(cqe as u32);
     init.comp_vector = comp_vector as u32;
+    init.unchecked = true;
     // SAFETY: C's contract.
     given(unsafe { create(context, init, channel, cq_context, None, 0) }).cast()
 }

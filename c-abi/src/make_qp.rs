@@ -11,7 +11,7 @@ use std::sync::Arc;
 use uverbs::SendOpSet;
 use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
-use uverbs_core::attr::QpType;
+use uverbs_core::attr::{DciStreams, DoorbellMode, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::provider::{ContextOps, QpInit};
 
@@ -21,7 +21,7 @@ use crate::cq::Cq;
 use crate::left::Kind;
 use crate::object::Named;
 use crate::pd::Pd;
-use crate::qp::{Qp, RAW_PACKET, UD, XRC_RECV, XRC_SEND, granted};
+use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_RECV, XRC_SEND, granted};
 use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::srq::Srq;
@@ -31,12 +31,39 @@ use crate::{rss, wr, xrc_target};
 
 /// `IBV_QPT_RC`.
 const RC: u32 = 2;
-/// `IBV_QPT_DRIVER`: a vendor's own.
-pub(crate) const DRIVER: u32 = 0xff;
+
+/// What mlx5 has besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own {
+    /// Short messages may lie in their completions.
+    pub(crate) scatter: bool,
+    /// It gives keys their parts.
+    pub(crate) layouts: bool,
+    pub(crate) dynamic: Option<Dynamic>,
+    /// `IBV_QP_CREATE_*`.
+    create_flags: u32,
+}
+
+impl Own {
+    pub(crate) fn new(scatter: bool, layouts: bool, dynamic: Option<Dynamic>) -> Self {
+        Self { scatter, layouts, dynamic, create_flags: 0 }
+    }
+}
+
+/// Queue pairs of dynamic connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Dynamic {
+    Initiator(Option<DciStreams>),
+    /// With the key that each packet must have.
+    Target(u64),
+}
 
 /// The transport service of a number of `enum ibv_qp_type`.
-fn service(qp_type: u32) -> Result<QpType, Error> {
+fn service(qp_type: u32, dynamic: Option<Dynamic>) -> Result<QpType, Error> {
     match qp_type {
+        DRIVER if matches!(dynamic, Some(Dynamic::Initiator(_))) => Ok(QpType::Dci),
+        DRIVER if dynamic.is_some() => Ok(QpType::Dct),
+        _ if dynamic.is_some() => Err(Error::kernel("create_qp", Errno::EINVAL)),
         RC => Ok(QpType::Rc),
         3 => Ok(QpType::Uc),
         UD => Ok(QpType::Ud),
@@ -48,7 +75,7 @@ fn service(qp_type: u32) -> Result<QpType, Error> {
 }
 
 /// Makes a queue pair, and writes the sizes it got into `init`. With `send_ops` it takes these
-/// operations piece by piece. With `scatter` short messages may lie in their completions.
+/// operations piece by piece.
 ///
 /// # Safety
 ///
@@ -57,16 +84,20 @@ unsafe fn create(
     pd: *mut ibv_pd,
     init: &mut ibv_qp_init_attr,
     send_ops: Option<SendOpSet>,
-    scatter: bool,
+    own: Own,
 ) -> Result<*mut ibv_qp, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Pd::of(pd) };
-    let qp_type = service(init.qp_type)?;
+    let qp_type = service(init.qp_type, own.dynamic)?;
     let (mut recv_cq, mut srq, mut cap) = (init.recv_cq, init.srq, convert::cap_of(&init.cap));
     if qp_type == QpType::XrcIni {
         // It receives nothing, and its members for that may be anything (ibv_create_qp(3)).
         (recv_cq, srq) = (init.send_cq, null_mut());
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+    }
+    if qp_type == QpType::Dci {
+        // It receives nothing, either.
+        (srq, cap.max_recv_wr, cap.max_recv_sge) = (null_mut(), 0, 0);
     }
     if init.send_cq.is_null() || recv_cq.is_null() {
         return Err(Error::kernel("create_qp", Errno::EINVAL));
@@ -78,15 +109,26 @@ unsafe fn create(
     asked.qp_type = qp_type;
     asked.cap = cap;
     asked.exact_lists = true;
-    asked.scatter_to_cqe = scatter;
+    asked.scatter_to_cqe = own.scatter;
+    asked.create_flags = own.create_flags;
+    match own.dynamic {
+        Some(Dynamic::Initiator(streams)) => asked.streams = streams,
+        Some(Dynamic::Target(key)) => {
+            // It has no rings, and so no doorbell register.
+            (asked.dc_key, asked.doorbell) = (key, DoorbellMode::NonCached);
+            (asked.cap.max_send_wr, asked.cap.max_send_sge) = (0, 0);
+            asked.cap.max_inline_data = 0;
+        }
+        None => {}
+    }
     asked.allocator = of.allocator();
     // C programs may ask for more than their completion queues have room for, and resize those.
     asked.overcommit = true;
     // As C's provider, which has room for windows in each connected queue.
     let all = || SendOpSet::of(qp_type) | SendOpSet::REKEY;
     asked.send_ops = match qp_type {
-        QpType::RawPacket => None,
-        QpType::Ud => send_ops,
+        QpType::RawPacket | QpType::Dct => None,
+        QpType::Ud | QpType::Dci => send_ops,
         _ => send_ops.or_else(|| Some(all())),
     };
     if !srq.is_null() {
@@ -124,6 +166,7 @@ unsafe fn create(
     let recv = RecvSide::new(made.rq);
     let mut qp = Qp::new(c, made.core, send, recv, all, send_ops.is_some());
     qp.set_parent(of.parent().cloned());
+    qp.set_dc_target(qp_type == QpType::Dct);
     let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     Ok(qp.cast())
@@ -134,7 +177,7 @@ pub(crate) unsafe extern "C" fn create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    given(unsafe { create(pd, &mut *init, None, false) })
+    given(unsafe { create(pd, &mut *init, None, Own::default()) })
 }
 
 /// `IBV_QP_INIT_ATTR_*`.
@@ -146,8 +189,10 @@ const ATTR_RX_HASH: u32 = 32;
 const ATTR_SEND_OPS: u32 = 64;
 const ATTR_KNOWN: u32 = 127;
 
-/// `IBV_QP_CREATE_*`, of which none is implemented.
-const CREATE_FLAGS: u32 = 1 << 1 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11;
+/// `IBV_QP_CREATE_*`, and those that queue pairs of packets may have: `SCATTER_FCS`,
+/// `CVLAN_STRIPPING`, `PCI_WRITE_END_PADDING`. The others aren't implemented.
+const CREATE_FLAGS: u32 = 1 << 1 | 1 << 10 | OF_PACKETS;
+const OF_PACKETS: u32 = 1 << 8 | 1 << 9 | 1 << 11;
 /// `IBV_QP_EX_WITH_SEND`: what queue pairs of packets are asked for.
 const WITH_SEND: u64 = 1 << 2;
 
@@ -181,15 +226,14 @@ fn places(pd: &Pd, qp_type: u32) -> bool {
     qp_type == RC && matches!(pd.context().ops(), AnyContext::Rxe(_))
 }
 
-/// As [`create`]; with `layouts` it gives keys their parts, too.
+/// As [`create`].
 ///
 /// # Safety
 ///
 /// C's contract.
 pub(crate) unsafe fn create_extended(
     attr: &mut ibv_qp_init_attr_ex,
-    scatter: bool,
-    layouts: bool,
+    own: Own,
 ) -> Result<*mut ibv_qp, Error> {
     let refuse = |errno| Err(Error::kernel("create_qp", errno));
     let has = |bit| attr.comp_mask & bit != 0;
@@ -204,6 +248,7 @@ pub(crate) unsafe fn create_extended(
     if flags & !CREATE_FLAGS != 0 {
         return refuse(Errno::EINVAL);
     }
+    let of_packets = attr.qp_type == RAW_PACKET && flags & !OF_PACKETS == 0;
     let spreads = has(ATTR_RX_HASH);
     if spreads != has(ATTR_IND_TABLE) || spreads && (has(ATTR_SEND_OPS) || flags != 0) {
         return refuse(Errno::EINVAL);
@@ -212,7 +257,9 @@ pub(crate) unsafe fn create_extended(
         // SAFETY: C's contract.
         return unsafe { rss::create_qp(attr) };
     }
-    if attr.comp_mask & !(ATTR_PD | ATTR_CREATE_FLAGS | ATTR_SEND_OPS) != 0 || flags != 0 {
+    if attr.comp_mask & !(ATTR_PD | ATTR_CREATE_FLAGS | ATTR_SEND_OPS) != 0
+        || flags != 0 && !of_packets
+    {
         return refuse(Errno::EOPNOTSUPP);
     }
     let mut ops = None;
@@ -226,9 +273,10 @@ pub(crate) unsafe fn create_extended(
             return refuse(Errno::EOPNOTSUPP);
         }
     }
-    if layouts {
+    if own.layouts {
         ops = Some(ops.unwrap_or(SendOpSet::empty()) | SendOpSet::REKEY);
     }
+    let own = Own { create_flags: flags, ..own };
     let mut init = ibv_qp_init_attr {
         qp_context: attr.qp_context,
         send_cq: attr.send_cq,
@@ -239,7 +287,7 @@ pub(crate) unsafe fn create_extended(
         sq_sig_all: attr.sq_sig_all,
     };
     // SAFETY: C's contract.
-    let qp = unsafe { create(attr.pd, &mut init, ops, scatter) }?;
+    let qp = unsafe { create(attr.pd, &mut init, ops, own) }?;
     attr.cap = init.cap;
     Ok(qp)
 }
@@ -249,5 +297,5 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: C's contract.
-    given(unsafe { create_extended(&mut *attr, false, false) })
+    given(unsafe { create_extended(&mut *attr, Own::default()) })
 }

@@ -24,8 +24,9 @@ use crate::left::Kind;
 use crate::pd::Pd;
 use crate::post::{flags, pieces};
 use crate::qp::Qp;
-use crate::send::{SendSide, Side};
-use crate::sys::{IBV_SEND_INLINE, ibv_pd, ibv_qp_ex, ibv_sge};
+use crate::send::{SendSide, Side, Target, To};
+use crate::sys::{IBV_SEND_INLINE, ibv_ah, ibv_pd, ibv_qp_ex, ibv_sge};
+use crate::wr;
 
 /// `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`: each key here is both.
 const FLAGS: u32 = 1 | 1 << 4;
@@ -112,7 +113,7 @@ type Ex = *mut Mlx5QpEx;
 #[repr(C)]
 pub(crate) struct Mlx5QpEx {
     comp_mask: u64,
-    wr_set_dc_addr: *const c_void,
+    wr_set_dc_addr: unsafe extern "C" fn(Ex, *const ibv_ah, u32, u64),
     wr_mr_interleaved: unsafe extern "C" fn(Ex, *mut Mkey, u32, u32, u16, *const Interleaved),
     wr_mr_list: unsafe extern "C" fn(Ex, *mut Mkey, u32, u16, *const ibv_sge),
     wr_mkey_configure: unsafe extern "C" fn(Ex, *mut Mkey, u8, *const Configuration),
@@ -121,7 +122,7 @@ pub(crate) struct Mlx5QpEx {
     wr_set_mkey_layout_interleaved: unsafe extern "C" fn(Ex, u32, u16, *const Interleaved),
     wr_set_mkey_sig_block: unsafe extern "C" fn(Ex, *const c_void),
     wr_raw_wqe: *const c_void,
-    wr_set_dc_addr_stream: *const c_void,
+    wr_set_dc_addr_stream: unsafe extern "C" fn(Ex, *const ibv_ah, u32, u64, u16),
     wr_memcpy: *const c_void,
     wr_set_mkey_crypto: unsafe extern "C" fn(Ex, *const c_void),
 }
@@ -174,7 +175,7 @@ impl Default for Extended {
     fn default() -> Self {
         let c = Mlx5QpEx {
             comp_mask: 0,
-            wr_set_dc_addr: std::ptr::null(),
+            wr_set_dc_addr,
             wr_mr_interleaved,
             wr_mr_list,
             wr_mkey_configure,
@@ -183,7 +184,7 @@ impl Default for Extended {
             wr_set_mkey_layout_interleaved,
             wr_set_mkey_sig_block: not_there,
             wr_raw_wqe: std::ptr::null(),
-            wr_set_dc_addr_stream: std::ptr::null(),
+            wr_set_dc_addr_stream,
             wr_memcpy: std::ptr::null(),
             wr_set_mkey_crypto: not_there,
         };
@@ -402,6 +403,23 @@ unsafe extern "C" fn wr_set_mkey_layout_interleaved(
 ) {
     // SAFETY: C's contract.
     unsafe { set(ex, |building| layout(building, blocks(rounds, count, data))) };
+}
+
+unsafe extern "C" fn wr_set_dc_addr(ex: Ex, ah: *const ibv_ah, dctn: u32, key: u64) {
+    // SAFETY: C's contract.
+    unsafe { wr_set_dc_addr_stream(ex, ah, dctn, key, 0) };
+}
+
+unsafe extern "C" fn wr_set_dc_addr_stream(
+    ex: Ex,
+    ah: *const ibv_ah,
+    dctn: u32,
+    key: u64,
+    stream: u16,
+) {
+    let to = To::Target(Target { ah, dctn, key, stream });
+    // SAFETY: C's contract: of an initiator, whose thread has the lock.
+    unsafe { wr::direct::<uverbs_mlx5::Sq>(Qp::of_mlx5(ex.cast()).c(), to) };
 }
 
 /// Signatures and encryption.

@@ -14,11 +14,12 @@ use crate::ah::Ah;
 use crate::answer::refuse;
 use crate::cq::Cq;
 use crate::dm::Dm;
+use crate::pd::Pd;
 use crate::qp::Qp;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::srq::Srq;
-use crate::sys::{ibv_ah, ibv_cq, ibv_dm, ibv_qp, ibv_srq};
+use crate::sys::{ibv_ah, ibv_cq, ibv_dm, ibv_pd, ibv_qp, ibv_srq};
 
 /// `struct mlx5dv_qp`, up to `comp_mask`.
 #[repr(C)]
@@ -77,7 +78,14 @@ struct Mlx5Ah {
     comp_mask: u64,
 }
 
-/// `struct mlx5dv_obj`, up to address handles.
+/// `struct mlx5dv_pd`.
+#[repr(C)]
+struct Mlx5Pd {
+    pdn: u32,
+    comp_mask: u64,
+}
+
+/// `struct mlx5dv_obj`, up to protection domains.
 #[repr(C)]
 pub(crate) struct Objects {
     qp: *const ibv_qp,
@@ -91,14 +99,18 @@ pub(crate) struct Objects {
     dm_out: *mut Mlx5Dm,
     ah: *const ibv_ah,
     ah_out: *mut Mlx5Ah,
+    pd: *const ibv_pd,
+    pd_out: *mut Mlx5Pd,
 }
 
-/// `MLX5DV_OBJ_QP`, `MLX5DV_OBJ_CQ`, `MLX5DV_OBJ_SRQ`, `MLX5DV_OBJ_DM`, `MLX5DV_OBJ_AH`.
+/// `MLX5DV_OBJ_QP`, `MLX5DV_OBJ_CQ`, `MLX5DV_OBJ_SRQ`, `MLX5DV_OBJ_DM`, `MLX5DV_OBJ_AH`,
+/// `MLX5DV_OBJ_PD`.
 const QP: u64 = 1;
 const CQ: u64 = 2;
 const SRQ: u64 = 4;
 const DM: u64 = 0x10;
 const AH: u64 = 0x20;
+const PD: u64 = 0x40;
 /// `MLX5DV_SRQ_MASK_SRQN`.
 const SRQN: u64 = 1;
 
@@ -182,6 +194,17 @@ unsafe fn ah_of(ah: *const ibv_ah) -> Result<Mlx5Ah, Errno> {
     Ok(Mlx5Ah { av: ah.raw_vector().cast(), comp_mask: 0 })
 }
 
+/// # Safety
+///
+/// C's contract.
+unsafe fn pd_of(pd: *const ibv_pd) -> Result<Mlx5Pd, Errno> {
+    // SAFETY: C's contract.
+    let pd = unsafe { Pd::of(pd) };
+    let context = pd.context().mlx5().ok_or(Errno::EOPNOTSUPP)?;
+    let pdn = context.pdn(pd.core()).map_err(|error| error.to_errno())?;
+    Ok(Mlx5Pd { pdn, comp_mask: 0 })
+}
+
 /// Of an object's extensions those alone that are a number of it.
 ///
 /// # Safety
@@ -214,14 +237,17 @@ unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
         if kinds & AH != 0 {
             objects.ah_out.write(ah_of(objects.ah)?);
         }
+        if kinds & PD != 0 {
+            objects.pd_out.write(pd_of(objects.pd)?);
+        }
     }
     Ok(())
 }
 
 /// Of queue pairs and completion queues, of shared receive queues to which nothing was posted, of
-/// device memory and address handles.
+/// device memory, address handles and protection domains.
 pub(crate) unsafe extern "C" fn init_obj(objects: *const Objects, kinds: u64) -> c_int {
-    if kinds & !(QP | CQ | SRQ | DM | AH) != 0 {
+    if kinds & !(QP | CQ | SRQ | DM | AH | PD) != 0 {
         return refuse(Errno::EOPNOTSUPP);
     }
     if kinds == 0 {

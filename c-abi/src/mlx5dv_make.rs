@@ -5,20 +5,25 @@
 //! C's contract.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
+use std::ffi::c_int;
+
 use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
-use uverbs_core::provider::CqeSize;
+use uverbs_core::attr::{DciStreams, QpState};
+use uverbs_core::provider::{CqInit, CqeSize};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_kernel_abi::mlx5::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
 
-use crate::answer::{given, null};
+use crate::answer::{code, given, null, refuse};
 use crate::context::Context;
 use crate::device::Device;
 use crate::make_cq::create_as;
-use crate::make_qp::{self, DRIVER};
-use crate::open;
+use crate::make_qp::{self, Dynamic, Own};
+use crate::qp::{DRIVER, Qp};
 use crate::sys::{
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex,
 };
+use crate::{environment, open};
 
 /// `struct mlx5dv_cq_init_attr`.
 #[repr(C)]
@@ -32,7 +37,9 @@ pub(crate) struct CqAttr {
 /// `MLX5DV_CQ_INIT_ATTR_MASK_*`.
 const COMPRESSED: u64 = 1;
 const SIZE: u64 = 4;
-/// With the flags (padding of entries), which no provider has.
+const FLAGS: u64 = 2;
+/// `MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD`.
+const PAD: u32 = 1;
 const ALL_OF_CQ: u64 = 7;
 /// `MLX5DV_CQE_RES_FORMAT_CSUM`.
 const CHECKSUMS: u8 = 2;
@@ -45,11 +52,15 @@ pub(crate) struct ContextAttr {
     comp_mask: u64,
 }
 
+/// `MLX5DV_CONTEXT_FLAGS_DEVX`.
+const DEVX: u32 = 1;
+
 /// `struct mlx5dv_dc_init_attr`.
 #[derive(Debug)]
 #[repr(C)]
 struct DcInit {
     dc_type: u32,
+    /// Of a target its key; of an initiator its streams, in the first two bytes.
     key: u64,
 }
 
@@ -67,13 +78,18 @@ const _: () = assert!(size_of::<QpInit>() == 40);
 
 /// `MLX5DV_QP_INIT_ATTR_MASK_*`.
 const MASK_CREATE_FLAGS: u64 = 1;
+const MASK_DC: u64 = 1 << 1;
 const MASK_SEND_OPS: u64 = 1 << 2;
+const MASK_STREAMS: u64 = 1 << 3;
 const MASK_KNOWN: u64 = 15;
 /// `MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`, which is how all are made, `_ALLOW_SCATTER_TO_CQE`,
 /// and all that the header knows.
 const DISABLE_SCATTER: u32 = 1 << 3;
 const ALLOW_SCATTER: u32 = 1 << 4;
 const KNOWN_FLAGS: u32 = 255;
+/// `MLX5DV_DCTYPE_DCT`, `MLX5DV_DCTYPE_DCI`.
+const DCT: u32 = 1;
+const DCI: u32 = 2;
 /// `MLX5DV_QP_EX_WITH_MR_INTERLEAVED`, `_MR_LIST`, `_MKEY_CONFIGURE`.
 const LAYOUTS: u64 = 7;
 
@@ -82,15 +98,16 @@ pub(crate) unsafe extern "C" fn is_supported(device: *mut ibv_device) -> bool {
     unsafe { Device::of(device) }.device().record().driver_id == RDMA_DRIVER_MLX5
 }
 
-/// Without DEVX, which isn't there.
+/// With DEVX each device is opened that can be; to ask for it refuses the others. Not with files of
+/// the caller's choice.
 pub(crate) unsafe extern "C" fn open_device(
     device: *mut ibv_device,
     attr: *const ContextAttr,
 ) -> *mut ibv_context {
     // SAFETY: C's contract.
     let (attr, supported) = unsafe { (attr.as_ref(), is_supported(device)) };
-    let asks = attr.is_some_and(|attr| attr.flags != 0 || attr.comp_mask != 0);
-    let unknown = attr.is_some_and(|attr| attr.flags & !1 != 0 || attr.comp_mask & !1 != 0);
+    let asks = attr.is_some_and(|attr| attr.comp_mask != 0);
+    let unknown = attr.is_some_and(|attr| attr.flags & !DEVX != 0 || attr.comp_mask & !1 != 0);
     if supported && unknown {
         return null(Errno::EINVAL);
     }
@@ -98,7 +115,27 @@ pub(crate) unsafe extern "C" fn open_device(
         return null(Errno::EOPNOTSUPP);
     }
     // SAFETY: as above.
-    unsafe { open::open_device(device) }
+    let context = unsafe { open::open_device(device) };
+    let devx = attr.is_some_and(|attr| attr.flags & DEVX != 0);
+    // SAFETY: just opened.
+    if context.is_null() || !devx || unsafe { has_devx(context) } {
+        return context;
+    }
+    // SAFETY: as above, and nothing was made of it.
+    unsafe { open::close_device(context) };
+    null(Errno::EOPNOTSUPP)
+}
+
+/// Whether the device takes commands of a program's. An embedded one knows some, which isn't enough
+/// for programs that ask for it.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn has_devx(context: *const ibv_context) -> bool {
+    // SAFETY: C's contract.
+    let of = unsafe { Context::of(context) };
+    !of.is_embedded() && of.mlx5().is_some_and(uverbs_mlx5::Context::has_devx)
 }
 
 /// # Safety
@@ -121,29 +158,45 @@ pub(crate) unsafe extern "C" fn create_cq(
     if !unsafe { is_mlx5(context) } {
         return null(Errno::EOPNOTSUPP);
     }
-    let Some(own) = own else {
-        // SAFETY: as above.
-        return unsafe { create_as(context, attr, |_| ()) };
+    let own =
+        own.unwrap_or(&CqAttr { comp_mask: 0, cqe_comp_res_format: 0, flags: 0, cqe_size: 0 });
+    let has = |bit| own.comp_mask & bit != 0;
+    let size = if has(SIZE) { Some(own.cqe_size) } else { environment::cqe_size() };
+    let cqe_size = match size {
+        None | Some(64) => CqeSize::Bytes64,
+        Some(128) => CqeSize::Bytes128,
+        Some(_) => return null(Errno::EINVAL),
     };
-    if own.comp_mask & !ALL_OF_CQ != 0 {
+    let flags = if has(FLAGS) { own.flags } else { 0 };
+    let padded = flags & PAD != 0;
+    if own.comp_mask & !ALL_OF_CQ != 0
+        || flags & !PAD != 0
+        || padded && cqe_size != CqeSize::Bytes128
+        // SAFETY: as above.
+        || padded && !unsafe { pads(context) }
+    {
         return null(Errno::EINVAL);
     }
-    let compressed = own.comp_mask & COMPRESSED != 0;
-    if own.comp_mask & !(COMPRESSED | SIZE) != 0
-        || compressed && own.cqe_comp_res_format != CHECKSUMS
-    {
+    let compressed = has(COMPRESSED);
+    if compressed && own.cqe_comp_res_format != CHECKSUMS {
         return null(Errno::EOPNOTSUPP);
     }
-    let cqe_size = match own.cqe_size {
-        _ if own.comp_mask & SIZE == 0 => CqeSize::default(),
-        64 => CqeSize::Bytes64,
-        128 => CqeSize::Bytes128,
-        _ => return null(Errno::EINVAL),
+    let change = |init: &mut CqInit| {
+        (init.cqe_size, init.compressed, init.padded) = (cqe_size, compressed, padded);
     };
     // SAFETY: as above.
-    unsafe {
-        create_as(context, attr, |init| (init.cqe_size, init.compressed) = (cqe_size, compressed))
-    }
+    unsafe { create_as(context, attr, change) }
+}
+
+/// Whether the device writes entries of 128 bytes whole.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn pads(context: *const ibv_context) -> bool {
+    // SAFETY: C's contract.
+    let caps = unsafe { Context::of(context) }.mlx5().map(uverbs_mlx5::Context::driver_caps);
+    matches!(caps, Some(Ok(caps)) if caps.flags & MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD != 0)
 }
 
 /// rdma-core `verbs.c:create_qp`: which errno, and in which order.
@@ -169,11 +222,79 @@ pub(crate) unsafe extern "C" fn create_qp(
         return null(Errno::EINVAL);
     }
     let ops = if has(MASK_SEND_OPS) { mlx5.send_ops_flags } else { 0 };
-    let dynamic =
-        attr.qp_type == DRIVER || mlx5.comp_mask & !(MASK_CREATE_FLAGS | MASK_SEND_OPS) != 0;
-    if dynamic || flags & !both != 0 || ops & !LAYOUTS != 0 {
+    let dynamic = match dynamic(mlx5) {
+        Ok(dynamic) => dynamic,
+        Err(errno) => return null(errno),
+    };
+    if dynamic.is_some() != (attr.qp_type == DRIVER) {
+        return null(Errno::EINVAL);
+    }
+    if flags & !both != 0 || ops & !LAYOUTS != 0 {
         return null(Errno::EOPNOTSUPP);
     }
+    let own = Own::new(flags & ALLOW_SCATTER != 0, ops != 0, dynamic);
     // SAFETY: as above.
-    given(unsafe { make_qp::create_extended(attr, flags & ALLOW_SCATTER != 0, ops != 0) })
+    given(unsafe { make_qp::create_extended(attr, own) })
+}
+
+/// What is said of dynamic connections.
+fn dynamic(mlx5: &QpInit) -> Result<Option<Dynamic>, Errno> {
+    let has = |bit| mlx5.comp_mask & bit != 0;
+    let DcInit { dc_type, key } = mlx5.dc_init_attr;
+    let [log_concurrent, log_errored, ..] = key.to_ne_bytes();
+    let streams = has(MASK_STREAMS).then_some(DciStreams { log_concurrent, log_errored });
+    match dc_type {
+        _ if !has(MASK_DC) && streams.is_none() => Ok(None),
+        DCI if has(MASK_DC) => Ok(Some(Dynamic::Initiator(streams))),
+        DCT if has(MASK_DC) && streams.is_none() => Ok(Some(Dynamic::Target(key))),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Lets a stream of an initiator go on that an error stopped.
+pub(crate) unsafe extern "C" fn dci_stream_id_reset(qp: *mut ibv_qp, stream: u16) -> c_int {
+    // SAFETY: C's contract.
+    let qp = unsafe { Qp::of(qp) };
+    match qp.core() {
+        Some(core) if qp.kind() == DRIVER && !qp.is_dc_target() => {
+            code(uverbs_mlx5::reset_stream(core, stream))
+        }
+        _ => refuse(Errno::EOPNOTSUPP),
+    }
+}
+
+/// Of connected queue pairs in RTS.
+pub(crate) unsafe extern "C" fn modify_qp_udp_sport(qp: *mut ibv_qp, port: u16) -> c_int {
+    // SAFETY: C's contract.
+    let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
+    let (Some(mlx5), Some(core)) = (context.mlx5(), of.core()) else {
+        return refuse(Errno::EOPNOTSUPP);
+    };
+    if of.is_directed() || core.state() != QpState::ReadyToSend {
+        return refuse(Errno::EOPNOTSUPP);
+    }
+    code(mlx5.set_udp_port(core, port))
+}
+
+pub(crate) unsafe extern "C" fn reserved_qpn_alloc(
+    context: *const ibv_context,
+    qpn: *mut u32,
+) -> c_int {
+    // SAFETY: C's contract.
+    let Some(mlx5) = (unsafe { Context::of(context) }).mlx5() else {
+        return refuse(Errno::EOPNOTSUPP);
+    };
+    // SAFETY: as above.
+    code(mlx5.reserve_qpn().map(|number| unsafe { qpn.write(number) }))
+}
+
+pub(crate) unsafe extern "C" fn reserved_qpn_dealloc(
+    context: *const ibv_context,
+    qpn: u32,
+) -> c_int {
+    // SAFETY: C's contract.
+    match unsafe { Context::of(context) }.mlx5() {
+        Some(mlx5) => code(mlx5.release_qpn(qpn)),
+        None => refuse(Errno::EOPNOTSUPP),
+    }
 }

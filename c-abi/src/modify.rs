@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 use uverbs_core::Errno;
-use uverbs_core::attr::{QpAttrMask, QpState};
+use uverbs_core::attr::{QpAttrMask, QpState, RawQpAttr};
 use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::CqOps;
@@ -38,6 +38,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
         // SAFETY: what attributes do to memory is the program's part; a reset of the rings follows.
         unsafe {
             match of.core() {
+                Some(core) if of.is_dc_target() => target(of, core, &command, mask),
                 Some(core) => core.modify_or_reset_by_mask(&command, mask),
                 None => of.object().modify_by_mask(&command, mask),
             }
@@ -55,6 +56,20 @@ pub(crate) unsafe extern "C" fn modify_qp(
         unsafe { (*of.c()).qp_base.state = attr.qp_state };
     }
     code(changed)
+}
+
+/// Changes a target of dynamic connections, and takes its number.
+///
+/// # Safety
+///
+/// As for [`uverbs_mlx5::modify_target`].
+unsafe fn target(qp: &Qp, core: &QpCore, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
+    // SAFETY: the caller's promise.
+    if let Some(number) = unsafe { uverbs_mlx5::modify_target(core, attr, mask) }? {
+        // SAFETY: C's contract; programs read it between their calls.
+        unsafe { (*qp.c()).qp_base.qp_num = number };
+    }
+    Ok(())
 }
 
 /// Allows what a state allows.

@@ -19,7 +19,7 @@ use uverbs_core::queues::work::{
 use crate::ah::Ah;
 use crate::answer::refuse;
 use crate::mw;
-use crate::qp::{Qp, RAW_PACKET, UD, XRC_SEND};
+use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::recv::refused;
 use crate::send::{Sends, Side};
 use crate::sys::{
@@ -293,7 +293,8 @@ unsafe fn post_one<S: Sends>(
                 let checksums = checksums(c_flags);
                 return with_data(wr, c_flags, |data| sq.post_packet(at, id, checksums, data));
             }
-            RAW_PACKET => return Err(PostError::BadOperation),
+            // One of dynamic connections says where to by `mlx5dv_wr_set_dc_addr` alone.
+            RAW_PACKET | DRIVER => return Err(PostError::BadOperation),
             XRC_SEND => {
                 return with_data(wr, c_flags, |data| sq.post_xrc(at, id, op, wr.xrc_srqn, data));
             }

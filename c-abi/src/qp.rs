@@ -62,6 +62,8 @@ pub(crate) struct Qp {
     /// Whether it takes requests piece by piece.
     extended: bool,
     acks: Acks,
+    /// Whether it is a target of dynamic connections, whose number comes late.
+    dc_target: bool,
     /// The parent domain that it is made in.
     parent: Option<Arc<Parent>>,
     /// What mlx5 has besides of it.
@@ -87,6 +89,7 @@ impl Qp {
             signal: if all { IBV_SEND_SIGNALED } else { 0 },
             extended,
             acks: Acks::default(),
+            dc_target: false,
             parent: None,
             mlx5: Extended::default(),
         })
@@ -112,6 +115,7 @@ impl Qp {
             signal: 0,
             extended: false,
             acks: Acks::default(),
+            dc_target: false,
             parent: None,
             mlx5: Extended::default(),
         })
@@ -145,6 +149,15 @@ impl Qp {
     pub(crate) unsafe fn of_mlx5<'a>(extended: *const Extended) -> &'a Self {
         // SAFETY: the caller's promise.
         unsafe { &*extended.byte_sub(offset_of!(Self, mlx5)).cast() }
+    }
+
+    /// Makes it a target of dynamic connections.
+    pub(crate) fn set_dc_target(&mut self, is_target: bool) {
+        self.dc_target = is_target;
+    }
+
+    pub(crate) fn is_dc_target(&self) -> bool {
+        self.dc_target
     }
 
     /// Keeps the parent domain that it is made in.
@@ -238,11 +251,13 @@ impl Qp {
     }
 }
 
-/// `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`.
+/// `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`, `IBV_QPT_DRIVER`: a
+/// vendor's own.
 pub(crate) const UD: u32 = 4;
 pub(crate) const RAW_PACKET: u32 = 8;
 pub(crate) const XRC_SEND: u32 = 9;
 pub(crate) const XRC_RECV: u32 = 10;
+pub(crate) const DRIVER: u32 = 0xff;
 
 /// Sizes as programs see them: a queue pair on a shared queue has no receives of its own.
 pub(crate) fn granted(cap: &QpCap, shared: bool) -> ibv_qp_cap {

@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 
 use uverbs_core::Errno;
 use uverbs_core::attr::DeviceAttr;
+use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::provider::ContextOps;
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
 
@@ -139,7 +140,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
         return 0;
     }
     values.comp_mask = 0;
-    code(context.ticks().map(|ticks| {
+    code(context.clock().and_then(DeviceClock::ticks).map(|ticks| {
         *values = ibv_values_ex { comp_mask: RAW_CLOCK, raw_clock: [0, ticks as i64] };
     }))
 }

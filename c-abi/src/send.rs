@@ -179,6 +179,8 @@ pub(crate) enum To {
     Datagram(Peer),
     /// A shared receive queue of the peer's, of XRC.
     Srq(u32),
+    /// A target of dynamic connections.
+    Target(Target),
     /// Wherever its headers say, of a whole packet.
     Wire(Checksums),
 }
@@ -193,6 +195,18 @@ pub(crate) struct Peer {
 
 // SAFETY: the handle is reached by whoever holds the lock, as its program promises.
 unsafe impl Send for Peer {}
+
+/// Where a send of dynamic connections goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) ah: *const ibv_ah,
+    pub(crate) dctn: u32,
+    pub(crate) key: u64,
+    pub(crate) stream: u16,
+}
+
+// SAFETY: as above.
+unsafe impl Send for Target {}
 
 pub(crate) enum Kept {
     Pieces(Vec<Sge>),

@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use uverbs::provider::AnySrq;
 use uverbs_core::Errno;
@@ -51,6 +52,8 @@ pub(crate) struct Srq {
     c: ibv_srq,
     queue: Lock<AnySrq>,
     core: Arc<SrqCore>,
+    /// Receives that it has room for, which a resize changes.
+    max_wr: AtomicU32,
     acks: Acks,
     /// The parent domain that it is made in.
     _parent: Option<Arc<Parent>>,
@@ -111,7 +114,8 @@ unsafe fn create(
     let id = made.core.event_id();
     let queue = Lock::new(made.srq);
     let (acks, _parent) = (Acks::default(), of.parent().cloned());
-    let srq = Box::new(Srq { c, queue, core: made.core, acks, _parent });
+    let max_wr = AtomicU32::new(made.core.max_wr());
+    let srq = Box::new(Srq { c, queue, core: made.core, max_wr, acks, _parent });
     let srq = of.context().left().give(Kind::Srq, srq);
     of.context().names().add(id, Named::Srq(srq.expose_provenance()));
     Ok(srq.cast())
@@ -159,14 +163,14 @@ pub(crate) unsafe extern "C" fn modify_srq(
     let mut queue = srq.queue.lock();
     if mask & MAX_WR != 0 {
         match queue.resize(&srq.core, attr.max_wr) {
-            Ok(_) => {}
+            Ok(granted) => srq.max_wr.store(granted, Ordering::Relaxed),
             // mlx5_ib's own word (`mlx5_ib_modify_srq`).
             Err(Error::Unsupported { .. }) => return refuse(Errno::EINVAL),
             Err(error) => return code(Err(error)),
         }
     }
     if mask & LIMIT != 0 {
-        if attr.srq_limit > srq.core.max_wr() {
+        if attr.srq_limit > srq.max_wr.load(Ordering::Relaxed) {
             return refuse(Errno::EINVAL);
         }
         return code(queue.set_limit(&srq.core, attr.srq_limit));
@@ -181,7 +185,7 @@ pub(crate) unsafe extern "C" fn query_srq(
     // SAFETY: C's contract.
     let srq = unsafe { Srq::of(srq) };
     let found = srq.core.query().map(|found| ibv_srq_attr {
-        max_wr: found.max_wr,
+        max_wr: srq.max_wr.load(Ordering::Relaxed),
         max_sge: found.max_sge,
         srq_limit: found.limit,
     });

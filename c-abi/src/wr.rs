@@ -15,13 +15,13 @@ use std::ffi::{c_int, c_void};
 use uverbs_core::Errno;
 use uverbs_core::provider::AhOps;
 use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
-use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, DcDestination, PostError, Rekey, Remote, SendOp, Sge, Wr};
 
 use crate::ah::Ah;
 use crate::mw;
 use crate::post::{checksums, flags, memory, pieces};
-use crate::qp::{Qp, RAW_PACKET, UD, XRC_SEND};
-use crate::send::{Build, Kept, Peer, Sends, Side, To};
+use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
+use crate::send::{Build, Kept, Peer, Sends, Side, Target, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 
 /// Kinds of queue pairs: whose sends go to the one peer; datagrams that are written piece by piece;
@@ -40,7 +40,7 @@ const fn waits(kind: u8) -> bool {
 pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
     match qp_base.qp_type {
         UD if S::DATAGRAMS => table::<S, DATAGRAMS>(qp_base),
-        UD | XRC_SEND => table::<S, DIRECTED>(qp_base),
+        UD | XRC_SEND | DRIVER => table::<S, DIRECTED>(qp_base),
         RAW_PACKET => table::<S, PACKETS>(qp_base),
         _ => table::<S, CONNECTED>(qp_base),
     }
@@ -471,7 +471,7 @@ unsafe extern "C" fn set_xrc_srqn<S: Sends>(q: *const ibv_qp_ex, srqn: u32) {
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn direct<S: Sends>(q: *const ibv_qp_ex, to: To) {
+pub(crate) unsafe fn direct<S: Sends>(q: *const ibv_qp_ex, to: To) {
     // SAFETY: C's contract.
     let (_, side) = unsafe { of::<S>(q) };
     // Written here, where its parts are in registers.
@@ -542,6 +542,7 @@ unsafe fn post_waiting<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
         match to {
             To::Datagram(to) => post_to(sq, at, wr, op, &to, data),
             To::Srq(srqn) => sq.post_xrc(at, wr, op, srqn, data).map(drop),
+            To::Target(to) => post_dc(sq, at, wr, op, &to, data),
             To::Wire(checksums) if op == SendOp::Send => {
                 sq.post_packet(at, wr, checksums, data).map(drop)
             }
@@ -568,4 +569,23 @@ unsafe fn post_to<S: Sends>(
     let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
     // SAFETY: the caller's promise.
     unsafe { sq.post_to(at, wr, op, ah.to(qpn, qkey), data) }.map(drop)
+}
+
+/// Posts to a target of dynamic connections.
+///
+/// # Safety
+///
+/// As for [`post_to`].
+unsafe fn post_dc<S: Sends>(
+    sq: &mut S,
+    at: &mut S::Cursor,
+    wr: Wr,
+    op: SendOp,
+    &Target { ah, dctn, key, stream }: &Target,
+    data: Data<'_>,
+) -> Result<(), PostError> {
+    // SAFETY: C's contract: a handle of the queue pair's domain.
+    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
+    // SAFETY: the caller's promise.
+    unsafe { sq.post_dc(at, wr, op, DcDestination { ah, dctn, key, stream }, data) }.map(drop)
 }

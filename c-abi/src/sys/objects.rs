@@ -110,7 +110,7 @@ pub struct ibv_cq_ex {
     pub read_cvlan: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u16>,
     pub read_flow_tag: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
     pub read_tm_info: Slot,
-    pub read_completion_wallclock_ns: Slot,
+    pub read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
 }
 
 #[derive(Debug)]

@@ -1,0 +1,390 @@
+//! Commands to a ConnectX itself (DEVX), and what they name: objects, memory, doorbell pages.
+//!
+//! # Safety
+//!
+//! C's contract: what a command says is the program's to answer for.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::slice;
+
+use uverbs_core::Errno;
+use uverbs_core::commands::Uverbs;
+use uverbs_mlx5::{Uar, devx};
+
+use crate::answer::{boxed, code, minus_one, null, refuse};
+use crate::context::Context;
+use crate::post::memory;
+use crate::sys::ibv_context;
+
+/// The commands of an open ConnectX; `None` of another device.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn uverbs<'a>(context: *const ibv_context) -> Option<&'a Uverbs> {
+    // SAFETY: C's contract.
+    let of = unsafe { Context::of(context) };
+    of.mlx5().map(|_| of.core().uverbs())
+}
+
+/// Room for an answer.
+///
+/// # Safety
+///
+/// C's contract: there are so many bytes, and nobody else reads them.
+unsafe fn room<'a>(out: *mut c_void, len: usize) -> &'a mut [u8] {
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts_mut(out.cast(), len) }
+}
+
+pub(crate) unsafe extern "C" fn general_cmd(
+    context: *const ibv_context,
+    request: *const c_void,
+    length: usize,
+    out: *mut c_void,
+    room_for: usize,
+) -> c_int {
+    // SAFETY: C's contract.
+    unsafe {
+        let Some(uverbs) = uverbs(context) else { return refuse(Errno::EOPNOTSUPP) };
+        code(devx::general(uverbs, memory(request.cast(), length), room(out, room_for)))
+    }
+}
+
+/// `struct mlx5dv_devx_obj`, which programs know by its address alone.
+#[derive(Debug)]
+pub(crate) struct Object {
+    context: *mut ibv_context,
+    handle: u32,
+}
+
+impl Object {
+    pub(crate) fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// # Safety
+    ///
+    /// C's contract.
+    unsafe fn uverbs(&self) -> &Uverbs {
+        // SAFETY: C's contract: it is open while something made of it is in use.
+        unsafe { Context::of(self.context) }.core().uverbs()
+    }
+}
+
+pub(crate) unsafe extern "C" fn obj_create(
+    context: *mut ibv_context,
+    request: *const c_void,
+    length: usize,
+    out: *mut c_void,
+    room_for: usize,
+) -> *mut Object {
+    // SAFETY: C's contract.
+    unsafe {
+        let Some(uverbs) = uverbs(context) else { return null(Errno::EOPNOTSUPP) };
+        let made = devx::create(uverbs, memory(request.cast(), length), room(out, room_for));
+        boxed(made.map(|handle| Box::new(Object { context, handle })))
+    }
+}
+
+pub(crate) unsafe extern "C" fn obj_destroy(object: *mut Object) -> c_int {
+    // SAFETY: C's contract.
+    let done = unsafe { devx::destroy((*object).uverbs(), (*object).handle) };
+    if done.is_ok() {
+        // SAFETY: it was made as this box, and is gone.
+        drop(unsafe { Box::from_raw(object) });
+    }
+    code(done)
+}
+
+pub(crate) unsafe extern "C" fn obj_query(
+    object: *const Object,
+    request: *const c_void,
+    length: usize,
+    out: *mut c_void,
+    room_for: usize,
+) -> c_int {
+    // SAFETY: C's contract.
+    code(unsafe {
+        let (request, out) = (memory(request.cast(), length), room(out, room_for));
+        devx::query((*object).uverbs(), (*object).handle, request, out)
+    })
+}
+
+pub(crate) unsafe extern "C" fn obj_modify(
+    object: *const Object,
+    request: *const c_void,
+    length: usize,
+    out: *mut c_void,
+    room_for: usize,
+) -> c_int {
+    // SAFETY: C's contract.
+    code(unsafe {
+        let (request, out) = (memory(request.cast(), length), room(out, room_for));
+        devx::modify((*object).uverbs(), (*object).handle, request, out)
+    })
+}
+
+/// `struct mlx5dv_devx_cmd_comp`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Answers {
+    fd: c_int,
+}
+
+pub(crate) unsafe extern "C" fn obj_query_async(
+    object: *const Object,
+    request: *const c_void,
+    length: usize,
+    room_for: usize,
+    id: u64,
+    to: *const Answers,
+) -> c_int {
+    // SAFETY: C's contract.
+    code(unsafe {
+        let request = memory(request.cast(), length);
+        let (len, to) = (room_for as u64, BorrowedFd::borrow_raw((*to).fd));
+        devx::query_later((*object).uverbs(), (*object).handle, request, len, id, to)
+    })
+}
+
+/// What another process is told of an object, to have it by: of the same open device.
+pub(crate) unsafe extern "C" fn obj_export(object: *const Object, to: *mut u32) -> c_int {
+    // SAFETY: C's contract: room for what `get_export_sizes` says.
+    unsafe { to.write_unaligned((*object).handle) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn obj_import(
+    context: *mut ibv_context,
+    from: *const u32,
+) -> *mut Object {
+    // SAFETY: C's contract.
+    let handle = unsafe { from.read_unaligned() };
+    Box::into_raw(Box::new(Object { context, handle }))
+}
+
+pub(crate) unsafe extern "C" fn obj_unimport(object: *mut Object) {
+    // SAFETY: C's contract: it was made as this box, and is used no more.
+    drop(unsafe { Box::from_raw(object) });
+}
+
+/// `struct mlx5dv_devx_umem`, and what is behind it.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Umem {
+    umem_id: u32,
+    handle: u32,
+    context: *mut ibv_context,
+}
+
+/// `struct mlx5dv_devx_umem_in`.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct UmemIn {
+    addr: *mut c_void,
+    size: usize,
+    access: u32,
+    pgsz_bitmap: u64,
+    comp_mask: u64,
+    dmabuf_fd: c_int,
+}
+
+const _: () = assert!(size_of::<UmemIn>() == 48);
+
+/// `MLX5DV_UMEM_MASK_DMABUF`.
+const DMABUF: u64 = 1;
+
+/// # Safety
+///
+/// C's contract.
+unsafe fn register(context: *mut ibv_context, init: &devx::UmemInit<'_>) -> *mut Umem {
+    // SAFETY: C's contract.
+    let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
+    // SAFETY: the memory is the program's promise.
+    let made = unsafe { devx::register(uverbs, init) };
+    boxed(made.map(|(handle, umem_id)| Box::new(Umem { umem_id, handle, context })))
+}
+
+pub(crate) unsafe extern "C" fn umem_reg(
+    context: *mut ibv_context,
+    addr: *mut c_void,
+    size: usize,
+    access: u32,
+) -> *mut Umem {
+    let (addr, len) = (addr.expose_provenance() as u64, size as u64);
+    let init = devx::UmemInit { addr, len, access, page_sizes: None, buffer: None };
+    // SAFETY: C's contract.
+    unsafe { register(context, &init) }
+}
+
+pub(crate) unsafe extern "C" fn umem_reg_ex(
+    context: *mut ibv_context,
+    from: *const UmemIn,
+) -> *mut Umem {
+    // SAFETY: C's contract.
+    let from = unsafe { &*from };
+    if from.comp_mask & !DMABUF != 0 {
+        return null(Errno::EOPNOTSUPP);
+    }
+    let of_file = from.comp_mask & DMABUF != 0;
+    if of_file && from.dmabuf_fd < 0 {
+        return null(Errno::EBADF);
+    }
+    let init = devx::UmemInit {
+        addr: from.addr.expose_provenance() as u64,
+        len: from.size as u64,
+        access: from.access,
+        page_sizes: Some(from.pgsz_bitmap),
+        // SAFETY: C's contract: an open file.
+        buffer: of_file.then(|| unsafe { BorrowedFd::borrow_raw(from.dmabuf_fd) }),
+    };
+    // SAFETY: C's contract.
+    unsafe { register(context, &init) }
+}
+
+pub(crate) unsafe extern "C" fn umem_dereg(umem: *mut Umem) -> c_int {
+    // SAFETY: C's contract.
+    let done = unsafe {
+        let uverbs = Context::of((*umem).context).core().uverbs();
+        devx::deregister(uverbs, (*umem).handle)
+    };
+    if done.is_ok() {
+        // SAFETY: it was made as this box, and is gone.
+        drop(unsafe { Box::from_raw(umem) });
+    }
+    code(done)
+}
+
+pub(crate) unsafe extern "C" fn umem_export(umem: *const Umem, to: *mut [u32; 2]) -> c_int {
+    // SAFETY: C's contract: room for what `get_export_sizes` says.
+    unsafe { to.write_unaligned([(*umem).handle, (*umem).umem_id]) };
+    0
+}
+
+pub(crate) unsafe extern "C" fn umem_import(
+    context: *mut ibv_context,
+    from: *const [u32; 2],
+) -> *mut Umem {
+    // SAFETY: C's contract.
+    let [handle, umem_id] = unsafe { from.read_unaligned() };
+    Box::into_raw(Box::new(Umem { umem_id, handle, context }))
+}
+
+pub(crate) unsafe extern "C" fn umem_unimport(umem: *mut Umem) {
+    // SAFETY: C's contract: it was made as this box, and is used no more.
+    drop(unsafe { Box::from_raw(umem) });
+}
+
+/// `struct mlx5dv_export_sizes`: of a VAR, which can't be had, of memory, of an object.
+pub(crate) unsafe extern "C" fn export_sizes(sizes: *mut u32, size: usize) {
+    let ours = [0, size_of::<[u32; 2]>() as u32, size_of::<u32>() as u32];
+    for (at, bytes) in
+        (0..size / size_of::<u32>()).zip(ours.into_iter().chain(std::iter::repeat(0)))
+    {
+        // SAFETY: C's contract: there is room for `size` bytes.
+        unsafe { sizes.add(at).write(bytes) };
+    }
+}
+
+/// `struct mlx5dv_devx_uar`, and what is behind it.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Page {
+    reg_addr: *mut c_void,
+    base_addr: *mut c_void,
+    page_id: u32,
+    mmap_off: u64,
+    comp_mask: u64,
+    uar: Uar,
+}
+
+const _: () = assert!(std::mem::offset_of!(Page, comp_mask) == 32);
+
+/// `MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC` (which C's programs share), `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`.
+const NOT_CACHED: u32 = 1;
+const OWN_NOT_CACHED: u32 = 1 << 31;
+
+pub(crate) unsafe extern "C" fn alloc_uar(context: *mut ibv_context, flags: u32) -> *mut Page {
+    // SAFETY: C's contract.
+    let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
+    if flags & !(NOT_CACHED | OWN_NOT_CACHED) != 0 {
+        return null(Errno::EOPNOTSUPP);
+    }
+    let whole = |uar: Uar| {
+        Box::new(Page {
+            reg_addr: uar.register().cast(),
+            base_addr: uar.as_ptr().cast(),
+            page_id: uar.page_id(),
+            mmap_off: uar.mmap_offset(),
+            comp_mask: 0,
+            uar,
+        })
+    };
+    boxed(devx::alloc_uar(uverbs, flags == 0).map(whole))
+}
+
+pub(crate) unsafe extern "C" fn free_uar(page: *mut Page) {
+    // SAFETY: C's contract: it was made as this box, and is used no more.
+    drop(unsafe { Box::from_raw(page) });
+}
+
+pub(crate) unsafe extern "C" fn uar_export_dmabuf_fd(page: *const Page) -> c_int {
+    // SAFETY: C's contract.
+    match unsafe { (*page).uar.export_dmabuf() } {
+        Ok(file) => file.into_raw_fd(),
+        Err(error) => minus_one(error.to_errno()),
+    }
+}
+
+pub(crate) unsafe extern "C" fn query_eqn(
+    context: *const ibv_context,
+    vector: u32,
+    eqn: *mut u32,
+) -> c_int {
+    // SAFETY: C's contract.
+    let Some(uverbs) = (unsafe { uverbs(context) }) else { return refuse(Errno::EOPNOTSUPP) };
+    // SAFETY: as above.
+    code(devx::event_queue(uverbs, vector).map(|number| unsafe { eqn.write(number) }))
+}
+
+/// Files that programs have by number, in a struct of their own: closed with it.
+///
+/// # Safety
+///
+/// It is an open file, and nobody else's.
+pub(crate) unsafe fn close(fd: c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::close(fd) };
+}
+
+pub(crate) unsafe extern "C" fn create_cmd_comp(context: *mut ibv_context) -> *mut Answers {
+    // SAFETY: C's contract.
+    let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
+    let made = devx::answers(uverbs);
+    boxed(made.map(|file| Box::new(Answers { fd: file.into_raw_fd() })))
+}
+
+pub(crate) unsafe extern "C" fn destroy_cmd_comp(answers: *mut Answers) {
+    // SAFETY: C's contract: it was made as this box, and is used no more.
+    unsafe { close(Box::from_raw(answers).fd) };
+}
+
+/// An answer, behind the number of its question.
+pub(crate) unsafe extern "C" fn get_async_cmd_comp(
+    answers: *const Answers,
+    to: *mut c_void,
+    room_for: usize,
+) -> c_int {
+    // SAFETY: C's contract: so many bytes.
+    match unsafe { libc::read((*answers).fd, to, room_for) } {
+        bytes if bytes < 0 => nix::errno::Errno::last_raw(),
+        bytes if bytes < 8 => refuse(Errno::EINVAL),
+        _ => 0,
+    }
+}

@@ -89,6 +89,7 @@ pub mod sys;
 mod sysfs;
 mod table;
 mod thread;
+mod waiting;
 mod wq;
 mod wr;
 mod xrc_target;

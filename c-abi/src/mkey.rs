@@ -26,6 +26,7 @@ use crate::post::{flags, pieces};
 use crate::qp::Qp;
 use crate::send::{SendSide, Side, Target, To};
 use crate::sys::{IBV_SEND_INLINE, ibv_ah, ibv_pd, ibv_qp_ex, ibv_sge};
+use crate::waiting::direct;
 use crate::wr;
 
 /// `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`: each key here is both.
@@ -209,8 +210,7 @@ pub(crate) unsafe extern "C" fn qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut
     unsafe { Qp::mlx5(qp.cast()) }.cast()
 }
 
-/// Queue pair, its queue with what is built there, and the key's layout; `None` between two
-/// batches, and behind an error.
+/// Queue pair, its queue with what is built there, and the key's layout; `None` behind an error.
 ///
 /// # Safety
 ///
@@ -224,7 +224,7 @@ unsafe fn of<'a>(
     let (side, building) =
         unsafe { (qp.send().held(), &mut *(*ex.cast::<Extended>()).building.get()) };
     match side {
-        SendSide::Mlx5(side) if side.build.at.is_some() => Some((qp, side, building)),
+        SendSide::Mlx5(side) if side.build.failed.is_none() => Some((qp, side, building)),
         _ => None,
     }
 }
@@ -239,7 +239,6 @@ unsafe fn configure(ex: Ex, mkey: *const Mkey, setters: u8) {
     let Some((qp, side, building)) = (unsafe { of(ex) }) else { return };
     // SAFETY: as above; the program wrote the two members before.
     let (id, c_flags) = unsafe { ((*qp.c()).wr_id, (*qp.c()).wr_flags) };
-    side.build.begun = None;
     if c_flags & IBV_SEND_INLINE == 0 {
         return side.build.refuse(Errno::EOPNOTSUPP);
     }
@@ -419,7 +418,7 @@ unsafe extern "C" fn wr_set_dc_addr_stream(
 ) {
     let to = To::Target(Target { ah, dctn, key, stream });
     // SAFETY: C's contract: of an initiator, whose thread has the lock.
-    unsafe { wr::direct::<uverbs_mlx5::Sq>(Qp::of_mlx5(ex.cast()).c(), to) };
+    unsafe { direct(wr::of::<uverbs_mlx5::Sq>(Qp::of_mlx5(ex.cast()).c()).1, to) };
 }
 
 /// Signatures and encryption.

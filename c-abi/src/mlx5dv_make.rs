@@ -270,7 +270,7 @@ pub(crate) unsafe extern "C" fn modify_qp_udp_sport(qp: *mut ibv_qp, port: u16) 
     let (Some(mlx5), Some(core)) = (context.mlx5(), of.core()) else {
         return refuse(Errno::EOPNOTSUPP);
     };
-    if of.is_directed() || core.state() != QpState::ReadyToSend {
+    if of.kind() >= UD || core.state() != QpState::ReadyToSend {
         return refuse(Errno::EOPNOTSUPP);
     }
     code(mlx5.set_udp_port(core, port))

@@ -41,6 +41,9 @@ const LIST: u8 = 2;
 const SMALL: u8 = 3;
 const SMALL_BYTES: u32 = 12;
 
+/// Bytes that a message may have.
+const MESSAGE_MAX: u32 = 1 << 31;
+
 /// `IBV_ACCESS_ZERO_BASED`.
 const ZERO_BASED: u32 = 1 << 5;
 
@@ -55,25 +58,38 @@ pub(crate) unsafe extern "C" fn post_send<S: Sends>(
     let (qp, Some(first)) = (unsafe { (Qp::of(qp), wr.as_ref()) }) else { return 0 };
     // SAFETY: C's contract.
     let shape = unsafe { shape(first) };
-    let post: Post = match (first.opcode, shape) {
-        (IBV_WR_SEND, ONE) if qp.kind() == UD => alike::<S, IBV_WR_SEND, ONE, true>,
-        (IBV_WR_SEND, SMALL) if qp.kind() == UD => alike::<S, IBV_WR_SEND, SMALL, true>,
-        (IBV_WR_SEND, INLINE) if qp.kind() == UD => alike::<S, IBV_WR_SEND, INLINE, true>,
-        _ if qp.is_directed() => any::<S>,
-        (IBV_WR_SEND, ONE) => alike::<S, IBV_WR_SEND, ONE, false>,
-        (IBV_WR_SEND, SMALL) => alike::<S, IBV_WR_SEND, SMALL, false>,
-        (IBV_WR_SEND, INLINE) => alike::<S, IBV_WR_SEND, INLINE, false>,
-        (IBV_WR_SEND, LIST) => alike::<S, IBV_WR_SEND, LIST, false>,
-        (IBV_WR_RDMA_WRITE, ONE) => alike::<S, IBV_WR_RDMA_WRITE, ONE, false>,
-        (IBV_WR_RDMA_WRITE, SMALL) => alike::<S, IBV_WR_RDMA_WRITE, SMALL, false>,
-        (IBV_WR_RDMA_WRITE, INLINE) => alike::<S, IBV_WR_RDMA_WRITE, INLINE, false>,
-        (IBV_WR_RDMA_WRITE, LIST) => alike::<S, IBV_WR_RDMA_WRITE, LIST, false>,
-        (IBV_WR_RDMA_READ, ONE) => alike::<S, IBV_WR_RDMA_READ, ONE, false>,
-        (IBV_WR_ATOMIC_FETCH_AND_ADD, ONE) => alike::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE, false>,
-        _ => any::<S>,
+    let post = if first.next.is_null() {
+        choose::<S, true>(qp.kind(), first.opcode, shape)
+    } else {
+        choose::<S, false>(qp.kind(), first.opcode, shape)
     };
     // SAFETY: C's contract.
     unsafe { post(qp, wr, bad) }
+}
+
+/// The function for work requests like the first one, or for a `LONE` one.
+#[inline(always)]
+fn choose<S: Sends, const LONE: bool>(kind: u32, opcode: u32, shape: u8) -> Post {
+    match (opcode, shape) {
+        (IBV_WR_SEND, ONE) if kind == UD => alike::<S, IBV_WR_SEND, ONE, true, LONE>,
+        (IBV_WR_SEND, SMALL) if kind == UD => alike::<S, IBV_WR_SEND, SMALL, true, LONE>,
+        (IBV_WR_SEND, INLINE) if kind == UD => alike::<S, IBV_WR_SEND, INLINE, true, LONE>,
+        // Each send names where it goes, or is a whole packet, or it takes none.
+        _ if kind >= UD => any::<S>,
+        (IBV_WR_SEND, ONE) => alike::<S, IBV_WR_SEND, ONE, false, LONE>,
+        (IBV_WR_SEND, SMALL) => alike::<S, IBV_WR_SEND, SMALL, false, LONE>,
+        (IBV_WR_SEND, INLINE) => alike::<S, IBV_WR_SEND, INLINE, false, LONE>,
+        (IBV_WR_SEND, LIST) => alike::<S, IBV_WR_SEND, LIST, false, LONE>,
+        (IBV_WR_RDMA_WRITE, ONE) => alike::<S, IBV_WR_RDMA_WRITE, ONE, false, LONE>,
+        (IBV_WR_RDMA_WRITE, SMALL) => alike::<S, IBV_WR_RDMA_WRITE, SMALL, false, LONE>,
+        (IBV_WR_RDMA_WRITE, INLINE) => alike::<S, IBV_WR_RDMA_WRITE, INLINE, false, LONE>,
+        (IBV_WR_RDMA_WRITE, LIST) => alike::<S, IBV_WR_RDMA_WRITE, LIST, false, LONE>,
+        (IBV_WR_RDMA_READ, ONE) => alike::<S, IBV_WR_RDMA_READ, ONE, false, LONE>,
+        (IBV_WR_ATOMIC_FETCH_AND_ADD, ONE) => {
+            alike::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE, false, LONE>
+        }
+        _ => any::<S>,
+    }
 }
 
 /// Binds a window of type 1. What the region and the rights must be is in the header, too.
@@ -118,26 +134,40 @@ pub(crate) unsafe extern "C" fn bind_mw(
 /// C's contract.
 #[inline(always)]
 unsafe fn shape(wr: &ibv_send_wr) -> u8 {
+    // Of a list of none there is no piece.
+    // SAFETY: C's contract: there is one.
+    let len = || unsafe { (*wr.sg_list).len };
     match (wr.send_flags & IBV_SEND_INLINE != 0, wr.num_sge) {
-        (false, 1) => ONE,
-        // SAFETY: C's contract: there is a piece.
-        (true, 1) if unsafe { (*wr.sg_list).len } <= SMALL_BYTES => SMALL,
+        (false, 1) if is_usual(len()) => ONE,
+        (true, 1) if len() <= SMALL_BYTES => SMALL,
         (true, 1) => INLINE,
         (false, _) => LIST,
         (true, _) => u8::MAX,
     }
 }
 
+/// Whether a piece has bytes, and no more than a message may have.
+#[inline(always)]
+fn is_usual(len: u32) -> bool {
+    len.wrapping_sub(1) < MESSAGE_MAX
+}
+
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
 /// the first one that is different the rest is [`any`]'s. Datagrams, for which `TO` is true, have
-/// loops of their own.
+/// loops of their own; and a `LONE` one has a function without a loop.
 ///
 /// # Safety
 ///
 /// C's contract; there is one at least.
 #[inline(never)]
-unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+unsafe extern "C" fn alike<
+    S: Sends,
+    const OPCODE: u32,
+    const SHAPE: u8,
+    const TO: bool,
+    const LONE: bool,
+>(
     qp: &Qp,
     mut wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -152,7 +182,11 @@ unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8, const T
             let one = &*wr;
             let id = Wr { id: one.wr_id, flags: flags(one.send_flags | qp.signal()) };
             let data = match SHAPE {
-                ONE => Data::One(*one.sg_list),
+                ONE => {
+                    let piece = *one.sg_list;
+                    assert_unchecked(is_usual(piece.len));
+                    Data::One(piece)
+                }
                 INLINE => Data::Inline(bytes(&*one.sg_list)),
                 SMALL => {
                     let bytes = bytes(&*one.sg_list);
@@ -171,6 +205,9 @@ unsafe extern "C" fn alike<S: Sends, const OPCODE: u32, const SHAPE: u8, const T
             };
             if let Err(error) = posted {
                 return stop(sq, at, wr, error, bad);
+            }
+            if LONE {
+                break;
             }
             wr = one.next;
             match wr.as_ref() {
@@ -336,11 +373,10 @@ fn rekey(wr: &ibv_send_wr) -> Option<Rekey> {
 pub(crate) fn flags(c: u32) -> SendFlags {
     const {
         assert!(SendFlags::SOLICITED.bits() as u32 == IBV_SEND_SOLICITED);
-        assert!(SendFlags::SIGNALED.bits() as u32 == IBV_SEND_SIGNALED >> 1);
-        assert!(SendFlags::FENCE.bits() as u32 == IBV_SEND_FENCE << 1);
+        assert!(SendFlags::SIGNALED.bits() as u32 == IBV_SEND_SIGNALED);
+        assert!(SendFlags::FENCE.bits() as u32 == IBV_SEND_FENCE);
     }
-    let swapped = (c & IBV_SEND_SIGNALED) >> 1 | (c & IBV_SEND_FENCE) << 1;
-    SendFlags::from_bits_retain((swapped | c & IBV_SEND_SOLICITED) as u8)
+    SendFlags::from_bits_truncate(c as u8)
 }
 
 /// Who fills in a packet's checksums.

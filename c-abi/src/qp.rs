@@ -53,12 +53,12 @@ enum Core {
 #[repr(C)]
 pub(crate) struct Qp {
     c: UnsafeCell<ibv_qp_ex>,
+    /// `IBV_SEND_SIGNALED` if every send is.
+    signal: u32,
     send: Lock<SendSide>,
     recv: Lock<RecvSide>,
     core: Core,
     allows: Allows,
-    /// `IBV_SEND_SIGNALED` if every send is.
-    signal: u32,
     /// Whether it takes requests piece by piece.
     extended: bool,
     acks: Acks,
@@ -192,12 +192,6 @@ impl Qp {
     #[inline(always)]
     pub(crate) fn signal(&self) -> u32 {
         self.signal
-    }
-
-    /// Whether each send names where it goes, or is a whole packet, or it takes none.
-    #[inline(always)]
-    pub(crate) fn is_directed(&self) -> bool {
-        self.kind() >= UD
     }
 
     /// One of `IBV_QPT_*`.

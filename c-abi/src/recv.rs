@@ -142,30 +142,66 @@ unsafe fn post_all<R: RecvOps>(
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     let mut at = rq.begin();
-    let mut code = 0;
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {
         // One piece is what programs post.
         // SAFETY: as above; the cursor is of the `begin` above.
         let posted = unsafe {
             match one.num_sge {
-                1 => rq.post_one(&mut at, one.wr_id, &*one.sg_list),
-                count => rq.post(&mut at, one.wr_id, pieces(one.sg_list, count)),
+                1 => rq.post_one(&mut at, one.wr_id, &*one.sg_list).map(drop),
+                _ => post_list(rq, at, one).map(|next| at = next),
             }
         };
         if let Err(error) = posted {
-            code = match error {
-                // Unlike that of a send.
-                PostError::TooManySges => Errno::EINVAL.raw(),
-                error => errno(error),
-            };
             // SAFETY: C's contract.
-            unsafe { *bad = wr };
-            break;
+            return unsafe { stop(rq, at, wr, error, bad) };
         }
         wr = one.next;
     }
     // SAFETY: as above; a queue that is posted to isn't destroyed.
     unsafe { rq.ring(at) };
-    code
+    0
+}
+
+/// Posts a receive of any list. The cursor goes in and out by value, and so stays in registers.
+///
+/// # Safety
+///
+/// C's contract; the cursor is the queue's.
+#[cold]
+#[inline(never)]
+unsafe fn post_list<R: RecvOps>(
+    rq: &mut R,
+    mut at: R::Cursor,
+    wr: &ibv_recv_wr,
+) -> Result<R::Cursor, PostError> {
+    // SAFETY: the caller's promise.
+    unsafe { rq.post(&mut at, wr.wr_id, pieces(wr.sg_list, wr.num_sge)) }?;
+    Ok(at)
+}
+
+/// Rings what comes before a receive that was refused.
+///
+/// # Safety
+///
+/// C's contract; the cursor is the queue's.
+#[cold]
+#[inline(never)]
+unsafe fn stop<R: RecvOps>(
+    rq: &mut R,
+    at: R::Cursor,
+    wr: *const ibv_recv_wr,
+    error: PostError,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        rq.ring(at);
+        *bad = wr;
+    }
+    match error {
+        // Unlike that of a send.
+        PostError::TooManySges => Errno::EINVAL.raw(),
+        error => errno(error),
+    }
 }

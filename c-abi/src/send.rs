@@ -146,10 +146,12 @@ impl<S: Sends> Side<S> {
         post: impl FnOnce(&mut S, &mut S::Cursor) -> Result<(), PostError>,
     ) {
         let Side { sq, build } = self;
-        let Some(at) = &mut build.at else { return };
-        let mut cursor = sq.cursor(at);
+        if build.failed.is_some() {
+            return;
+        }
+        let mut cursor = sq.cursor(&build.at);
         match post(sq, &mut cursor) {
-            Ok(()) => *at = S::place_of(&cursor),
+            Ok(()) => S::move_to(&mut build.at, &cursor),
             Err(error) => build.fail(error),
         }
     }
@@ -157,15 +159,11 @@ impl<S: Sends> Side<S> {
 
 /// What stands between `wr_start` and its end.
 pub(crate) struct Build<S: Sends> {
-    /// `None` outside, and from the first error on: nothing is posted then.
-    pub(crate) at: Option<S::Place>,
+    /// Where the next one is written, and the one that waits for its pieces, where these are
+    /// written as they come. From the first error on nothing is.
+    pub(crate) at: S::Place,
     /// That error.
     pub(crate) failed: Option<Errno>,
-    /// The operation that waits for its pieces, where these are written as they come. None without
-    /// `at`.
-    pub(crate) begun: Option<S::Begun>,
-    /// Whether a datagram that is begun knows where it goes.
-    pub(crate) addressed: bool,
     /// The operation that waits for its pieces, where it is written when all are there.
     pub(crate) waits: Option<(Wr, SendOp)>,
     pub(crate) to: Option<To>,
@@ -215,15 +213,7 @@ pub(crate) enum Kept {
 
 impl<S: Sends> Default for Build<S> {
     fn default() -> Self {
-        Self {
-            at: None,
-            failed: None,
-            begun: None,
-            addressed: false,
-            waits: None,
-            to: None,
-            kept: None,
-        }
+        Self { at: S::Place::default(), failed: None, waits: None, to: None, kept: None }
     }
 }
 
@@ -236,7 +226,8 @@ impl<S: Sends> Build<S> {
     /// Nothing of what is built is posted.
     #[cold]
     pub(crate) fn refuse(&mut self, errno: Errno) {
-        self.failed = Some(errno);
-        (self.at, self.begun) = (None, None);
+        // The first one counts: the others follow from it.
+        self.failed.get_or_insert(errno);
+        S::refuse(&mut self.at);
     }
 }

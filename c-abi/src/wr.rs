@@ -5,6 +5,9 @@
 //! carries. One that names where it goes otherwise, of XRC or of another provider, waits until all
 //! its pieces are there, which may come in any order; a whole packet waits for its bytes.
 //!
+//! Functions that are called for each work request save no registers: what is rare is left to
+//! another function, as the last thing that is done.
+//!
 //! # Safety
 //!
 //! C's contract: the functions are called between `wr_start` and its end, by that thread.
@@ -15,14 +18,15 @@ use std::ffi::{c_int, c_void};
 use uverbs_core::Errno;
 use uverbs_core::provider::AhOps;
 use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
-use uverbs_core::queues::work::{Data, DcDestination, PostError, Rekey, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr};
 
 use crate::ah::Ah;
 use crate::mw;
 use crate::post::{checksums, flags, memory, pieces};
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
-use crate::send::{Build, Kept, Peer, Sends, Side, Target, To};
+use crate::send::{Kept, Peer, Sends, Side, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
+use crate::waiting::{direct, post_waiting};
 
 /// Kinds of queue pairs: whose sends go to the one peer; datagrams that are written piece by piece;
 /// other sends that name where they go; whole packets.
@@ -115,7 +119,7 @@ pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
 ///
 /// C's contract: its thread has the lock. The queue pair is of this provider.
 #[inline(always)]
-unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
+pub(crate) unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     // SAFETY: C's contract.
     let qp = unsafe { Qp::of(qp.cast()) };
     // SAFETY: as above; `functions` was asked for by the queue's own provider.
@@ -128,9 +132,9 @@ unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
     unsafe { Qp::of(qp.cast()) }.send().lock().keep();
     // SAFETY: locked just now.
     let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
-    build.at = Some(sq.start());
-    (build.failed, build.begun) = (None, None);
-    if waits(TO) {
+    sq.start(&mut build.at);
+    build.failed = None;
+    if TO != CONNECTED {
         build.forget();
     }
 }
@@ -138,13 +142,13 @@ unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
 unsafe extern "C" fn complete<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
-    let code = if let Some(at) = &build.at {
-        // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
-        unsafe { sq.finish(at) };
-        build.at = None;
-        sq.refused().map_or(0, Errno::raw)
-    } else {
-        build.failed.map_or(0, Errno::raw)
+    let code = match build.failed {
+        None => {
+            // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
+            unsafe { sq.finish(&build.at) };
+            sq.refused().map_or(0, Errno::raw)
+        }
+        Some(errno) => errno.raw(),
     };
     qp.send().release();
     code
@@ -153,19 +157,31 @@ unsafe extern "C" fn complete<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
 unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     let (qp, side) = unsafe { of::<S>(qp) };
-    (side.build.at, side.build.begun) = (None, None);
+    S::refuse(&mut side.build.at);
     // SAFETY: as above; the lock is still held.
     unsafe { qp.forget_layout() };
     qp.send().release();
 }
 
-/// Begins an operation.
+/// Whether an operation is for the function that looks for room first.
 ///
 /// # Safety
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn begin<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, op: SendOp) {
+unsafe fn is_full<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> bool {
+    // SAFETY: C's contract.
+    let (_, Side { build, .. }) = unsafe { of::<S>(qp) };
+    !waits(TO) && S::is_full(&build.at)
+}
+
+/// Begins an operation. Without `LOOK` there is room for it.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, op: SendOp) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let Side { sq, build } = side;
@@ -178,22 +194,89 @@ unsafe fn begin<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, op: SendOp) {
         }
         return;
     }
-    if TO == DATAGRAMS {
-        build.addressed = false;
-        if build.kept.is_some() {
-            build.drop_kept();
+    if LOOK {
+        if build.failed.is_some() {
+            return;
+        }
+        if let Err(error) = sq.look(&mut build.at) {
+            return build.fail(error);
         }
     }
-    let Some(at) = &mut build.at else { return };
-    // SAFETY: C's contract; the place is of this queue's last `start`.
+    // SAFETY: C's contract; the place is of this queue's last `start`, and there is room.
     let opened = unsafe {
         match TO {
-            DATAGRAMS => sq.open_to(at, wr, op, &mut build.begun),
-            _ => sq.open(at, wr, op, &mut build.begun),
+            DATAGRAMS => sq.open::<true>(&mut build.at, wr, op),
+            _ => sq.open::<false>(&mut build.at, wr, op),
         }
     };
     if let Err(error) = opened {
         build.fail(error);
+    }
+}
+
+/// The function of an operation. Another one looks for room first, and does the same.
+macro_rules! operation {
+    ($name:ident($($argument:ident: $type:ty),*), $op:expr) => {
+        unsafe extern "C" fn $name<S: Sends, const TO: u8>(
+            q: *const ibv_qp_ex,
+            $($argument: $type),*
+        ) {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn look<S: Sends, const TO: u8>(
+                q: *const ibv_qp_ex,
+                $($argument: $type),*
+            ) {
+                // SAFETY: C's contract.
+                unsafe { begin::<S, TO, true>(q, $op) }
+            }
+            // SAFETY: C's contract.
+            unsafe {
+                if is_full::<S, TO>(q) {
+                    return look::<S, TO>(q, $($argument),*);
+                }
+                begin::<S, TO, false>(q, $op);
+            }
+        }
+    };
+}
+
+operation!(send(), SendOp::Send);
+operation!(send_imm(imm: u32), SendOp::SendImm(u32::from_be(imm)));
+operation!(send_inv(key: u32), SendOp::SendInvalidate(key));
+operation!(write(rkey: u32, addr: u64), SendOp::Write(Remote { addr, rkey }));
+operation!(
+    write_imm(rkey: u32, addr: u64, imm: u32),
+    SendOp::WriteImm(Remote { addr, rkey }, u32::from_be(imm))
+);
+operation!(read(rkey: u32, addr: u64), SendOp::Read(Remote { addr, rkey }));
+operation!(
+    fetch_add(rkey: u32, addr: u64, add: u64),
+    SendOp::FetchAdd { remote: Remote { addr, rkey }, add }
+);
+operation!(
+    compare_swap(rkey: u32, addr: u64, compare: u64, swap: u64),
+    SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap }
+);
+
+/// Gives an operation what it carries, and so ends it, if that can be done at once.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn set_at_once<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) -> bool {
+    // SAFETY: C's contract.
+    let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
+    if waits(TO) || !S::takes_data(&build.at) {
+        return false;
+    }
+    // SAFETY: C's contract; as `open` left it.
+    unsafe {
+        match TO {
+            DATAGRAMS => sq.close_at_once::<true>(&mut build.at, data),
+            _ => sq.close_at_once::<false>(&mut build.at, data),
+        }
     }
 }
 
@@ -212,82 +295,16 @@ unsafe fn set<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
         return unsafe { post_waiting(side, data) };
     }
     let Side { sq, build } = side;
-    // By reference: what was just stored in parts isn't loaded as a whole.
-    let Some(begun) = &build.begun else { return };
-    if TO == DATAGRAMS && !build.addressed {
-        return build.keep(data);
-    }
-    // SAFETY: what is begun is begun at a place, and goes with it.
-    let at = unsafe { build.at.as_mut().unwrap_unchecked() };
-    // SAFETY: C's contract; the place is as `open` left it.
-    let closed = unsafe {
-        match TO {
-            DATAGRAMS => sq.close_to(at, begun, data),
-            _ => sq.close(at, begun, data),
+    if !S::takes_data(&build.at) {
+        if TO == DATAGRAMS && S::is_open(&build.at) {
+            build.keep(data);
         }
-    };
-    match closed {
-        Ok(()) => build.begun = None,
-        Err(error) => build.fail(error),
+        return;
     }
-}
-
-unsafe extern "C" fn compare_swap<S: Sends, const TO: u8>(
-    q: *const ibv_qp_ex,
-    rkey: u32,
-    addr: u64,
-    compare: u64,
-    swap: u64,
-) {
-    let op = SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap };
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, op) }
-}
-
-unsafe extern "C" fn fetch_add<S: Sends, const TO: u8>(
-    q: *const ibv_qp_ex,
-    rkey: u32,
-    addr: u64,
-    add: u64,
-) {
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, SendOp::FetchAdd { remote: Remote { addr, rkey }, add }) }
-}
-
-unsafe extern "C" fn read<S: Sends, const TO: u8>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, SendOp::Read(Remote { addr, rkey })) }
-}
-
-unsafe extern "C" fn write<S: Sends, const TO: u8>(q: *const ibv_qp_ex, rkey: u32, addr: u64) {
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, SendOp::Write(Remote { addr, rkey })) }
-}
-
-unsafe extern "C" fn write_imm<S: Sends, const TO: u8>(
-    q: *const ibv_qp_ex,
-    rkey: u32,
-    addr: u64,
-    imm: u32,
-) {
-    let op = SendOp::WriteImm(Remote { addr, rkey }, u32::from_be(imm));
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, op) }
-}
-
-unsafe extern "C" fn send<S: Sends, const TO: u8>(q: *const ibv_qp_ex) {
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, SendOp::Send) }
-}
-
-unsafe extern "C" fn send_imm<S: Sends, const TO: u8>(q: *const ibv_qp_ex, imm: u32) {
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, SendOp::SendImm(u32::from_be(imm))) }
-}
-
-unsafe extern "C" fn send_inv<S: Sends, const TO: u8>(q: *const ibv_qp_ex, key: u32) {
-    // SAFETY: C's contract.
-    unsafe { begin::<S, TO>(q, SendOp::SendInvalidate(key)) }
+    // SAFETY: C's contract; as `open` left it.
+    if let Err(error) = unsafe { sq.close(&mut build.at, data) } {
+        build.fail(error);
+    }
 }
 
 /// Changes a key; there is nothing to be set behind it.
@@ -298,7 +315,6 @@ unsafe extern "C" fn send_inv<S: Sends, const TO: u8>(q: *const ibv_qp_ex, key: 
 unsafe fn rekey<S: Sends>(qp: *const ibv_qp_ex, op: &Rekey) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
-    side.build.begun = None;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
     // SAFETY: C's contract; the cursor is of this queue's last `start`.
     side.post(|sq, at| unsafe { sq.rekey(at, wr, op) }.map(drop));
@@ -327,7 +343,6 @@ unsafe extern "C" fn local_inv<S: Sends>(q: *const ibv_qp_ex, key: u32) {
 unsafe fn place<S: Sends>(qp: *const ibv_qp_ex, op: Result<PlaceOp, PostError>) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
-    side.build.begun = None;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
     // SAFETY: C's contract; the cursor is of this queue's last `start`.
     side.post(|sq, at| op.and_then(|op| unsafe { sq.place(at, wr, &op) }).map(drop));
@@ -374,6 +389,21 @@ unsafe extern "C" fn set_sge<S: Sends, const TO: u8>(
     len: u32,
 ) {
     // SAFETY: C's contract.
+    unsafe {
+        if !set_at_once::<S, TO>(q, Data::One(Sge { addr, len, lkey })) {
+            set_rare_sge::<S, TO>(q, lkey, addr, len);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn set_rare_sge<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    lkey: u32,
+    addr: u64,
+    len: u32,
+) {
+    // SAFETY: C's contract.
     unsafe { set::<S, TO>(q, Data::One(Sge { addr, len, lkey })) }
 }
 
@@ -387,6 +417,20 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
 }
 
 unsafe extern "C" fn set_inline_data<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    addr: *const c_void,
+    len: usize,
+) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !set_at_once::<S, TO>(q, Data::Inline(memory(addr.cast(), len))) {
+            set_long_inline::<S, TO>(q, addr, len);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn set_long_inline<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     addr: *const c_void,
     len: usize,
@@ -419,22 +463,19 @@ unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
 ) {
     if TO != DATAGRAMS {
         // SAFETY: C's contract.
-        return unsafe { direct::<S>(q, To::Datagram(Peer { ah, qpn, qkey })) };
+        return unsafe { direct(of::<S>(q).1, To::Datagram(Peer { ah, qpn, qkey })) };
     }
     // SAFETY: as above.
     let (_, Side { sq, build }) = unsafe { of::<S>(q) };
-    if build.begun.is_none() {
+    if !S::is_open(&build.at) {
         return;
     }
     // SAFETY: as above: a handle of the queue pair's domain.
     let Some(ah) = S::own_ah(unsafe { Ah::of(ah) }.any()) else {
         return build.fail(PostError::ForeignAddress);
     };
-    // SAFETY: what is begun is begun at a place.
-    let at = unsafe { build.at.as_ref().unwrap_unchecked() };
-    // SAFETY: C's contract; the place is as `open_to` left it.
-    unsafe { sq.address(at, ah.to(qpn, qkey)) };
-    build.addressed = true;
+    // SAFETY: C's contract; as `open` left it.
+    unsafe { sq.address(&mut build.at, ah.to(qpn, qkey)) };
     if build.kept.is_some() {
         // SAFETY: C's contract.
         unsafe { close_kept::<S>(q) };
@@ -448,7 +489,7 @@ unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
 /// C's contract.
 #[cold]
 #[inline(never)]
-unsafe fn close_kept<S: Sends>(q: *const ibv_qp_ex) {
+unsafe extern "C" fn close_kept<S: Sends>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     let (_, Side { build, .. }) = unsafe { of::<S>(q) };
     match build.kept.take() {
@@ -462,130 +503,5 @@ unsafe fn close_kept<S: Sends>(q: *const ibv_qp_ex) {
 
 unsafe extern "C" fn set_xrc_srqn<S: Sends>(q: *const ibv_qp_ex, srqn: u32) {
     // SAFETY: C's contract.
-    unsafe { direct::<S>(q, To::Srq(srqn)) }
-}
-
-/// Says where a send goes, and posts it if what it carries is there.
-///
-/// # Safety
-///
-/// C's contract.
-#[inline(always)]
-pub(crate) unsafe fn direct<S: Sends>(q: *const ibv_qp_ex, to: To) {
-    // SAFETY: C's contract.
-    let (_, side) = unsafe { of::<S>(q) };
-    // Written here, where its parts are in registers.
-    side.build.to = Some(to);
-    if side.build.kept.is_some() {
-        // SAFETY: as above.
-        unsafe { post_kept(side) };
-    }
-}
-
-/// Posts a send that waited for where it goes.
-///
-/// # Safety
-///
-/// C's contract.
-#[cold]
-#[inline(never)]
-unsafe fn post_kept<S: Sends>(side: &mut Side<S>) {
-    match side.build.kept.take() {
-        // SAFETY: C's contract.
-        Some(Kept::Pieces(list)) => unsafe { post_waiting(side, Data::List(&list)) },
-        // SAFETY: as above.
-        Some(Kept::Bytes(bytes)) => unsafe { post_waiting(side, Data::Inline(&bytes)) },
-        None => {}
-    }
-}
-
-impl<S: Sends> Build<S> {
-    /// Forgets the pieces of a send.
-    #[inline(always)]
-    fn forget(&mut self) {
-        (self.waits, self.to) = (None, None);
-        if self.kept.is_some() {
-            self.drop_kept();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn drop_kept(&mut self) {
-        self.kept = None;
-    }
-
-    /// Keeps what a send carries until it is known where it goes.
-    #[cold]
-    fn keep(&mut self, data: Data<'_>) {
-        self.kept = Some(match data {
-            Data::One(one) => Kept::Pieces(vec![one]),
-            Data::List(list) => Kept::Pieces(list.to_vec()),
-            Data::Inline(bytes) => Kept::Bytes(bytes.to_vec()),
-            Data::InlineList(list) => Kept::Bytes(list.concat()),
-        });
-    }
-}
-
-/// Posts the send that waits, unless it doesn't know yet where it goes.
-///
-/// # Safety
-///
-/// C's contract.
-#[inline(never)]
-unsafe fn post_waiting<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
-    let Some((wr, op)) = side.build.waits else { return };
-    let Some(to) = side.build.to else { return side.build.keep(data) };
-    side.build.waits = None;
-    // SAFETY: C's contract; the cursor is of this queue's last `start`.
-    side.post(|sq, at| unsafe {
-        match to {
-            To::Datagram(to) => post_to(sq, at, wr, op, &to, data),
-            To::Srq(srqn) => sq.post_xrc(at, wr, op, srqn, data).map(drop),
-            To::Target(to) => post_dc(sq, at, wr, op, &to, data),
-            To::Wire(checksums) if op == SendOp::Send => {
-                sq.post_packet(at, wr, checksums, data).map(drop)
-            }
-            To::Wire(_) => Err(PostError::BadOperation),
-        }
-    });
-}
-
-/// Posts a datagram.
-///
-/// # Safety
-///
-/// C's contract; the cursor is of this queue's last `begin`.
-#[inline(always)]
-unsafe fn post_to<S: Sends>(
-    sq: &mut S,
-    at: &mut S::Cursor,
-    wr: Wr,
-    op: SendOp,
-    &Peer { ah, qpn, qkey }: &Peer,
-    data: Data<'_>,
-) -> Result<(), PostError> {
-    // SAFETY: C's contract: a handle of the queue pair's domain.
-    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
-    // SAFETY: the caller's promise.
-    unsafe { sq.post_to(at, wr, op, ah.to(qpn, qkey), data) }.map(drop)
-}
-
-/// Posts to a target of dynamic connections.
-///
-/// # Safety
-///
-/// As for [`post_to`].
-unsafe fn post_dc<S: Sends>(
-    sq: &mut S,
-    at: &mut S::Cursor,
-    wr: Wr,
-    op: SendOp,
-    &Target { ah, dctn, key, stream }: &Target,
-    data: Data<'_>,
-) -> Result<(), PostError> {
-    // SAFETY: C's contract: a handle of the queue pair's domain.
-    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
-    // SAFETY: the caller's promise.
-    unsafe { sq.post_dc(at, wr, op, DcDestination { ah, dctn, key, stream }, data) }.map(drop)
+    unsafe { direct(of::<S>(q).1, To::Srq(srqn)) }
 }

@@ -24,7 +24,7 @@ use crate::step::Outcome;
 const HOT: &str = "counts::hot::";
 /// What the single-owner path may call, each on a branch that is not the common one. They are
 /// looked at, too.
-const EXITS: [&str; 13] = [
+const EXITS: [&str; 14] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
@@ -33,6 +33,8 @@ const EXITS: [&str; 13] = [
     // A batch was forgotten: takes its frames back.
     "uverbs_mlx5::sq::Sq::disown",
     "uverbs_mlx5::rq::Rq::disown",
+    // A WQE of three WQEBBs or more goes to a BlueFlame register.
+    "uverbs_mlx5::doorbell::copy_rest",
     // A WQE of several WQEBBs that goes over the ring's end.
     "uverbs_mlx5::wqe::Ring::write_wrapped",
     // A receive filled more than one frame.

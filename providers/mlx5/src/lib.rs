@@ -8,6 +8,7 @@
 //! | `create` | the driver's part of making completion queues and queue pairs |
 //! | `ah` | address vectors of datagrams |
 //! | `wqe`, `doorbell`, `sq` | a send work request, its way to the device, and the queue of them |
+//! | `list`, `inline`, `pieces` | its lists, its inline data, and what is written piece by piece |
 //! | `rekey`, `indirect` | windows, invalidated keys, and keys that are made of parts of others |
 //! | `packet`, `flow` | whole packets, and rules that steer them |
 //! | `rq` | the queue of receives |
@@ -41,6 +42,7 @@ mod doorbell;
 mod ece;
 mod flow;
 mod indirect;
+mod inline;
 mod list;
 pub mod matcher;
 mod packet;
@@ -80,7 +82,7 @@ pub use cq::Cq;
 pub use cqe::Cqe;
 pub use dct::{modify_target, ready_target};
 pub use dm::{map_operation, operation_pages};
-pub use pieces::{Begun, Place};
+pub use pieces::Place;
 pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};

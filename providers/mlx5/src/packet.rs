@@ -21,6 +21,7 @@ use zerocopy::{IntoBytes, transmute};
 
 use crate::Sq;
 use crate::doorbell::Posted;
+use crate::inline::{write_inline, write_inline_list};
 use crate::sq::SendCursor;
 use crate::wqe::{self, Room, Words};
 
@@ -226,11 +227,11 @@ unsafe fn write(to: *mut u8, ctrl: Words, segment: &[Words; 2], packets: Packets
         }
         Data::Inline(bytes) => {
             // SAFETY: header and bytes were measured, rounded up.
-            unsafe { wqe::write_inline(at, bytes.get(skipped..).unwrap_or_default()) };
+            unsafe { write_inline(at, bytes.get(skipped..).unwrap_or_default()) };
         }
         Data::InlineList(pieces) => {
             // SAFETY: as above.
-            unsafe { wqe::write_inline_list(at, pieces, skipped) };
+            unsafe { write_inline_list(at, pieces, skipped) };
         }
     }
 }

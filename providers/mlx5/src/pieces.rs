@@ -2,14 +2,14 @@
 //!
 //! # Safety
 //!
-//! As in `sq.rs`. What is written before a work request is ended lies in a WQEBB that is free.
+//! As in `sq.rs`. What is written before a work request is ended lies in WQEBBs that are free.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
-use std::num::NonZeroU64;
+use std::ptr::null_mut;
 
 use uverbs_core::order::device_memory;
 use uverbs_core::provider::{PieceOps, SendOps};
-use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::slot::{Named, Reach};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, QpnDs};
 use uverbs_mlx5_prm::data::DATA_SEG_MAX;
@@ -17,357 +17,318 @@ use zerocopy::IntoBytes;
 
 use crate::Ah;
 use crate::doorbell::Posted;
+use crate::inline::{is_small, write_small};
 use crate::list::write_counted;
 use crate::ring::Ring;
 use crate::sq::{SendCursor, Sq};
-use crate::wqe::{self, Head, Vector, Words};
+use crate::wqe::{self, DS_PER_UNIT, Head, Vector};
 
 /// A position in a send queue where WQEs are written piece by piece. It has no more of the last WQE
 /// than where it begins: the rest stands there.
-#[derive(Clone, Copy, Debug)]
+///
+/// It lies in memory between two calls, and addresses are kept that would be computed again. What
+/// is stored in parts and loaded as a whole the processor doesn't forward: so no two members stand
+/// side by side that the compiler could load, add to and store as one.
+#[derive(Debug)]
+#[repr(C)]
 pub struct Place {
+    /// The next free WQEBB.
     pi: u32,
-    count: u32,
+    /// WQEBBs that may follow without a look, besides the first one of what is begun.
     left: u32,
-    begin: u32,
+    /// The first WQEBB of the WQE that is begun; null if none is.
+    unit: *mut u8,
+    /// Where its data goes; null as long as a datagram's address isn't known.
+    data: *mut u8,
+    /// Its control segment's first half, with the length of its head. It is stored with the whole
+    /// length, since a BlueFlame copy reads it at once.
+    ctrl: u64,
+    /// Its slot.
+    slot: Named,
+    /// The other half.
+    ctrl_flags: u64,
+    /// Its [`Head`] in one word.
+    head: u32,
+    /// Work requests before `pi`.
+    count: u32,
     /// The first WQEBB of the last WQE.
     first: u32,
 }
 
-/// A WQE whose address and operands are written.
-#[derive(Clone, Copy, Debug)]
-pub struct Begun {
-    /// The control segment, without the length. It is stored with it: what is stored in parts a
-    /// BlueFlame copy can't read at once.
-    ctrl: Words,
-    /// Its [`Head`] in one word: it lies in memory between two calls, and what is stored in parts
-    /// and loaded as a whole the processor doesn't forward. Not 0, which tells that there is none.
-    head: NonZeroU64,
+// SAFETY: addresses in a ring, which only the queue reaches that put them there.
+unsafe impl Send for Place {}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self {
+            pi: 0,
+            left: 0,
+            unit: null_mut(),
+            data: null_mut(),
+            ctrl: 0,
+            slot: Named::NONE,
+            ctrl_flags: 0,
+            head: 0,
+            count: 0,
+            first: 0,
+        }
+    }
 }
 
-/// Bits of a head beside its length.
-const ANSWERED: u64 = 1 << 32;
-const ATOMIC: u64 = 1 << 33;
+/// Bits of a head beside its length: where it is tested, the sign costs nothing besides.
+const ATOMIC: u32 = 1 << 31;
+const ANSWERED: u32 = 1 << 30;
+
+/// What stands before the data of a datagram: its first WQEBB.
+const DATAGRAM: Head = Head { units: wqe::DATAGRAM_HEAD, answered: false, atomic: false };
+const _: () = assert!(wqe::DATAGRAM_HEAD == DS_PER_UNIT);
 
 #[inline(always)]
-fn pack(head: Head) -> NonZeroU64 {
+fn pack(head: Head) -> u32 {
     let answered = if head.answered { ANSWERED } else { 0 };
     let atomic = if head.atomic { ATOMIC } else { 0 };
-    let word = u64::from(head.units) | answered | atomic;
-    // A control segment at least, as the compiler sees.
-    NonZeroU64::new(word).unwrap_or(NonZeroU64::MIN)
+    head.units | answered | atomic
 }
 
 #[inline(always)]
-fn unpack(word: NonZeroU64) -> Head {
-    let word = word.get();
-    Head { units: word as u32, answered: word & ANSWERED != 0, atomic: word & ATOMIC != 0 }
+fn unpack(word: u32) -> Head {
+    let units = word & !(ATOMIC | ANSWERED);
+    Head { units, answered: word & ANSWERED != 0, atomic: word & ATOMIC != 0 }
 }
 
-/// What stands before the data of a datagram.
-const DATAGRAM: Head = Head { units: wqe::DATAGRAM_HEAD, answered: false, atomic: false };
+/// Whether there are bytes, and no more than a message may have; and eight for an atomic.
+#[inline(always)]
+fn is_usual(len: u32, head: u32) -> bool {
+    const { assert!(DATA_SEG_MAX == ATOMIC) };
+    (len.wrapping_sub(1) | head) & ATOMIC == 0 || head & ATOMIC != 0 && len == 8
+}
+
+impl Place {
+    #[inline(always)]
+    fn forget(&mut self) {
+        (self.unit, self.data) = (null_mut(), null_mut());
+    }
+
+    /// Writes the control segment of a WQE whose rest is there: `segments` of data, `units` WQEBBs
+    /// in all. Then it is over.
+    ///
+    /// # Safety
+    ///
+    /// It is begun, and its WQEBBs are free.
+    #[inline(always)]
+    unsafe fn end(&mut self, segments: u32, units: u32) {
+        // The length is the lowest byte of a word that is big-endian.
+        let ctrl = self.ctrl.wrapping_add(u64::from(segments).to_be());
+        // SAFETY: the first WQEBB is free, says the caller.
+        unsafe { wqe::store(self.unit, [ctrl, self.ctrl_flags]) };
+        self.first = self.pi;
+        self.pi = self.pi.wrapping_add(units);
+        self.count = self.count.wrapping_add(1);
+        // SAFETY: named when it was begun; its slot is free, and this is the only poster.
+        unsafe { self.slot.end(Reach { end: self.pi, posted: self.count }) };
+        self.forget();
+    }
+}
 
 impl Sq {
-    /// Begins a WQE that has `head` before its data, and writes what is known of that.
+    /// Ends a WQE whose length is known.
     ///
     /// # Safety
     ///
-    /// As for [`PieceOps::open`]; the WQEBB at the place is free.
-    #[inline(always)]
-    unsafe fn open_here(&self, at: &Place, wr: Wr, op: SendOp, head: Head) -> Begun {
-        let behind = self.ring_memory().unit(at.pi).wrapping_add(DS_BYTES);
-        // SAFETY: this WQEBB is free, and takes what `head` counts.
-        unsafe { wqe::write_operation(behind, &op) };
-        // SAFETY: its slot is free, too; this is the only poster.
-        unsafe { self.slots().name(at.pi, wr.id) };
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(0), wr.flags);
-        Begun { ctrl, head: pack(head) }
-    }
-
-    /// The same after a look whether the WQEBB is free.
-    ///
-    /// # Safety
-    ///
-    /// As for [`PieceOps::open`].
-    #[cold]
-    #[inline(never)]
-    unsafe fn open_behind_room(
-        &mut self,
-        at: &mut Place,
-        wr: Wr,
-        op: SendOp,
-        head: Head,
-        begun: &mut Option<Begun>,
-    ) -> Result<(), PostError> {
-        at.left = self.make_room(at.pi, at.count, 1)? + 1;
-        // SAFETY: the caller's promise, and there is room.
-        *begun = Some(unsafe { self.open_here(at, wr, op, head) });
-        Ok(())
-    }
-
-    /// As [`PieceOps::open`], of a WQE with this head.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[inline(always)]
-    unsafe fn open_with(
-        &mut self,
-        at: &mut Place,
-        wr: Wr,
-        op: SendOp,
-        head: Head,
-        begun: &mut Option<Begun>,
-    ) -> Result<(), PostError> {
-        if at.left == 0 {
-            // All of it out of line, and nothing behind it: so the common case saves no registers.
-            // SAFETY: the caller's promise.
-            return unsafe { self.open_behind_room(at, wr, op, head, begun) };
-        }
-        // SAFETY: as above; there is a WQEBB at least.
-        *begun = Some(unsafe { self.open_here(at, wr, op, head) });
-        Ok(())
-    }
-
-    /// Ends a work request.
-    ///
-    /// # Safety
-    ///
-    /// As for [`PieceOps::close`]; `ds` was measured, and its `units` WQEBBs are free.
-    #[inline(always)]
-    unsafe fn close_here(
-        &mut self,
-        at: &mut Place,
-        begun: &Begun,
-        (ds, units): (u32, u32),
-        data: Data<'_>,
-    ) {
-        let (ring, head) = (self.ring_memory(), unpack(begun.head));
-        if ring.wraps(at.pi, units) {
-            // SAFETY: there is room for what was measured, says the caller.
-            unsafe { write_wrapped(ring, at.pi, (head.units, ds), data) };
-        } else {
-            let behind = ring.unit(at.pi).wrapping_add(head.units as usize * DS_BYTES);
-            // SAFETY: as above, in one piece.
-            unsafe { wqe::write_data(behind, &data) };
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.end_here(at, begun, (ds, units)) };
-    }
-
-    /// Writes the control segment of a work request whose rest is there, and moves the place.
-    ///
-    /// # Safety
-    ///
-    /// As for [`close_here`](Self::close_here).
-    #[inline(always)]
-    unsafe fn end_here(&mut self, at: &mut Place, begun: &Begun, (ds, units): (u32, u32)) {
-        let Begun { ctrl: [first, second], .. } = *begun;
-        let (slots, to) = (self.slots(), self.ring_memory().unit(at.pi));
-        // SAFETY: the first unit of the same.
-        unsafe { wqe::store(to, [first | u64::from(ds).to_be(), second]) };
-        let (slot, end, count) = (at.pi, at.pi.wrapping_add(units), at.count.wrapping_add(1));
-        // SAFETY: the WQEBBs are free, says the caller; this is the only poster.
-        unsafe { slots.end_counted(slot, Reach { end, posted: count }) };
-        (at.pi, at.count, at.first) = (end, count, slot);
-    }
-
-    /// The same after a look whether the WQEBBs are free.
-    ///
-    /// # Safety
-    ///
-    /// As for [`PieceOps::close`]; `ds` was measured.
-    #[cold]
-    #[inline(never)]
-    unsafe fn close_behind_room(
-        &mut self,
-        at: &mut Place,
-        begun: &Begun,
-        (ds, units): (u32, u32),
-        data: Data<'_>,
-    ) -> Result<(), PostError> {
-        at.left = self.make_room(at.pi, at.count, units)?;
-        // SAFETY: the caller's promise, and there is room.
-        unsafe { self.close_here(at, begun, (ds, units), data) };
-        Ok(())
-    }
-
-    /// As [`PieceOps::close`], with a list, which is written as it is counted where the longest
-    /// that it can come to fits.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[inline(always)]
-    unsafe fn close_list(
-        &mut self,
-        at: &mut Place,
-        begun: &Begun,
-        list: &[Sge],
-    ) -> Result<(), PostError> {
-        let (ring, head) = (self.ring_memory(), unpack(begun.head));
-        let most = (head.units as usize + list.len()).div_ceil(wqe::DS_PER_UNIT as usize);
-        let fits = list.len() <= self.room().max_sge as usize && most <= at.left as usize;
-        if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
-            // SAFETY: the caller's promise.
-            return unsafe { self.close_measured_list(at, begun, list) };
-        }
-        let behind = ring.unit(at.pi).wrapping_add(head.units as usize * DS_BYTES);
-        // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
-        let (count, total) = unsafe { write_counted(behind, list) };
-        if total > u64::from(DATA_SEG_MAX) {
-            return Err(PostError::MessageTooLong);
-        }
-        let ds = head.units + count;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        at.left -= units;
-        // SAFETY: as above.
-        unsafe { self.end_here(at, begun, (ds, units)) };
-        Ok(())
-    }
-
-    /// The same by a look at the list before.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[cold]
-    #[inline(never)]
-    unsafe fn close_measured_list(
-        &mut self,
-        at: &mut Place,
-        begun: &Begun,
-        list: &[Sge],
-    ) -> Result<(), PostError> {
-        let data = Data::List(list);
-        let ds = wqe::measure_behind(unpack(begun.head), &data, self.room())?;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        // SAFETY: the caller's promise; it was just measured.
-        unsafe { self.close_measured(at, begun, (ds, units), data) }
-    }
-
-    /// As [`PieceOps::close`], of a WQE that is so long.
-    ///
-    /// # Safety
-    ///
-    /// As there; `ds` was measured, and is of so many WQEBBs.
+    /// As for [`PieceOps::close`]; `ds` was measured with this data.
     #[inline(always)]
     unsafe fn close_measured(
         &mut self,
         at: &mut Place,
-        begun: &Begun,
-        (ds, units): (u32, u32),
+        ds: u32,
         data: Data<'_>,
     ) -> Result<(), PostError> {
-        match at.left.checked_sub(units) {
-            Some(left) => at.left = left,
-            // SAFETY: the caller's promise; it was just measured.
-            None => return unsafe { self.close_behind_room(at, begun, (ds, units), data) },
+        let Place { pi, count, .. } = *at;
+        let (units, head) = (ds.div_ceil(DS_PER_UNIT), unpack(at.head).units);
+        at.left = match (at.left + 1).checked_sub(units) {
+            Some(left) => left,
+            None => self.make_room(pi, count, units)?,
+        };
+        let ring = self.ring_memory();
+        if ring.wraps(pi, units) {
+            // SAFETY: there is room for what was measured.
+            unsafe { write_wrapped(ring, pi, (head, ds), data) };
+        } else {
+            let behind = ring.unit(pi).wrapping_add(head as usize * DS_BYTES);
+            // SAFETY: as above, in one piece.
+            unsafe { wqe::write_data(behind, &data) };
         }
-        // SAFETY: as above, and there is room.
-        unsafe { self.close_here(at, begun, (ds, units), data) };
+        // SAFETY: as above.
+        unsafe { at.end(ds - head, units) };
         Ok(())
+    }
+
+    /// Ends a WQE with a list, which is written as it is counted where the longest that it can come
+    /// to fits. `None`: nothing was done.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PieceOps::close`].
+    #[inline(always)]
+    unsafe fn close_counted(
+        &mut self,
+        at: &mut Place,
+        list: &[Sge],
+    ) -> Option<Result<(), PostError>> {
+        let (ring, head) = (self.ring_memory(), unpack(at.head));
+        let most = (head.units as usize + list.len()).div_ceil(DS_PER_UNIT as usize);
+        let fits = list.len() <= self.room().max_sge as usize && most <= at.left as usize + 1;
+        if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
+            return None;
+        }
+        // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
+        let (count, total) = unsafe { write_counted(at.data, list) };
+        if total > u64::from(DATA_SEG_MAX) {
+            return Some(Err(PostError::MessageTooLong));
+        }
+        let units = (head.units + count).div_ceil(DS_PER_UNIT);
+        at.left = at.left + 1 - units;
+        // SAFETY: as above.
+        unsafe { at.end(count, units) };
+        Some(Ok(()))
     }
 }
 
 // SAFETY: what is ended passed the same checks as a post, and is noted in its slot as one.
 unsafe impl PieceOps for Sq {
     type Place = Place;
-    type Begun = Begun;
 
     const DATAGRAMS: bool = true;
 
     #[inline(always)]
-    fn start(&mut self) -> Place {
-        let SendCursor { pi, count, left, begin, .. } = self.begin();
-        Place { pi, count, left, begin, first: pi }
+    fn start(&mut self, at: &mut Place) {
+        let SendCursor { pi, count, left, .. } = self.begin();
+        (at.pi, at.count, at.left) = (pi, count, left);
+        at.forget();
     }
 
-    #[inline]
-    fn cursor(&self, at: &Place) -> SendCursor {
-        let Place { pi, count, left, begin, first } = *at;
+    fn cursor(&mut self, at: &Place) -> SendCursor {
+        let Place { pi, count, left, first, .. } = *at;
+        let begin = self.producer();
         let at = self.ring_memory().unit(first);
         SendCursor { pi, count, left, begin, last: Posted { head: 0, at, first, ds: 0, units: 0 } }
     }
 
+    fn move_to(at: &mut Place, cursor: &SendCursor) {
+        (at.pi, at.count) = (cursor.pi, cursor.count);
+        (at.left, at.first) = (cursor.left, cursor.last.first);
+        at.forget();
+    }
+
     #[inline]
-    fn place_of(at: &SendCursor) -> Place {
-        let SendCursor { pi, count, left, begin, last } = *at;
-        Place { pi, count, left, begin, first: last.first }
+    fn refuse(at: &mut Place) {
+        at.left = 0;
+        at.forget();
     }
 
     #[inline(always)]
-    unsafe fn open(
+    fn is_full(at: &Place) -> bool {
+        at.left == 0
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, at: &mut Place) -> Result<(), PostError> {
+        at.left = self.make_room(at.pi, at.count, 1)? + 1;
+        Ok(())
+    }
+
+    #[inline(always)]
+    unsafe fn open<const TO: bool>(
         &mut self,
         at: &mut Place,
         wr: Wr,
         op: SendOp,
-        begun: &mut Option<Begun>,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.open_with(at, wr, op, wqe::head(&op), begun) }
-    }
-
-    #[inline(always)]
-    unsafe fn close(
-        &mut self,
-        at: &mut Place,
-        begun: &Begun,
-        data: Data<'_>,
-    ) -> Result<(), PostError> {
-        if let Data::List(list) = data {
-            // SAFETY: the caller's promise.
-            return unsafe { self.close_list(at, begun, list) };
-        }
-        let ds = wqe::measure_behind(unpack(begun.head), &data, self.room())?;
-        let units = wqe::units(ds, &data);
-        // SAFETY: the caller's promise; it was just measured.
-        unsafe { self.close_measured(at, begun, (ds, units), data) }
-    }
-
-    #[inline(always)]
-    unsafe fn open_to(
-        &mut self,
-        at: &mut Place,
-        wr: Wr,
-        op: SendOp,
-        begun: &mut Option<Begun>,
-    ) -> Result<(), PostError> {
-        if !matches!(op, SendOp::Send | SendOp::SendImm(_)) {
+        if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) {
             return Err(PostError::BadOperation);
         }
-        // SAFETY: the caller's promise; this head fills its WQEBB.
-        unsafe { self.open_with(at, wr, op, DATAGRAM, begun) }
+        let head = if TO { DATAGRAM } else { wqe::head(&op) };
+        let (pi, unit) = (at.pi, self.ring_memory().unit(at.pi));
+        // Not full, says the caller.
+        at.left = at.left.wrapping_sub(1);
+        // SAFETY: the slot is free as the WQEBB is; this is the only poster.
+        at.slot = unsafe { self.slots().name(pi, wr.id) };
+        [at.ctrl, at.ctrl_flags] = wqe::ctrl(&op, pi, self.qpn_ds(head.units), wr.flags);
+        at.head = pack(head);
+        at.unit = unit;
+        let behind = unit.wrapping_add(head.units as usize * DS_BYTES);
+        at.data = if TO { null_mut() } else { behind };
+        // SAFETY: this WQEBB is free, and takes what `head` counts.
+        unsafe { wqe::write_operation(unit.wrapping_add(DS_BYTES), &op) };
+        Ok(())
     }
 
     #[inline(always)]
-    unsafe fn address(&mut self, at: &Place, to: Destination<'_, Ah>) {
+    fn is_open(at: &Place) -> bool {
+        !at.unit.is_null()
+    }
+
+    #[inline(always)]
+    fn takes_data(at: &Place) -> bool {
+        !at.data.is_null()
+    }
+
+    #[inline(always)]
+    unsafe fn address(&mut self, at: &mut Place, to: Destination<'_, Ah>) {
         let vector = Vector { template: to.ah.template(), first: to.peer };
-        let behind = self.ring_memory().unit(at.pi).wrapping_add(DS_BYTES);
-        // SAFETY: `open_to` found this WQEBB free, which the vector fills.
-        unsafe { vector.store(behind) };
+        // The vector fills the first WQEBB.
+        at.data = self.ring_memory().unit(at.pi.wrapping_add(1));
+        // SAFETY: that one is free.
+        unsafe { vector.store(at.unit.wrapping_add(DS_BYTES)) };
     }
 
     #[inline(always)]
-    unsafe fn close_to(
-        &mut self,
-        at: &mut Place,
-        begun: &Begun,
-        data: Data<'_>,
-    ) -> Result<(), PostError> {
-        if let Data::List(list) = data {
-            // SAFETY: as above.
-            return unsafe { self.close_list(at, begun, list) };
+    unsafe fn close_at_once<const TO: bool>(&mut self, at: &mut Place, data: Data<'_>) -> bool {
+        // A datagram's data is in a WQEBB of its own.
+        if TO && at.left == 0 {
+            return false;
         }
-        let ds = wqe::measure_behind(DATAGRAM, &data, self.room())?;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        // SAFETY: the caller's promise; it was just measured.
-        unsafe { self.close_measured(at, begun, (ds, units), data) }
+        match data {
+            Data::One(piece) if is_usual(piece.len, at.head) => {
+                // SAFETY: this segment is in a WQEBB that is free.
+                unsafe { wqe::store(at.data, wqe::data_segment(&piece)) };
+            }
+            Data::Inline(bytes)
+                if is_small(bytes)
+                    && bytes.len() <= self.room().max_inline as usize
+                    && at.head & ANSWERED == 0 =>
+            {
+                // SAFETY: as above.
+                unsafe { write_small(at.data, bytes) };
+            }
+            _ => return false,
+        }
+        if TO {
+            at.left -= 1;
+        }
+        // SAFETY: begun, says the caller; one segment fits behind each head.
+        unsafe { at.end(1, if TO { 2 } else { 1 }) };
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn close(&mut self, at: &mut Place, data: Data<'_>) -> Result<(), PostError> {
+        if let Data::List(list) = data {
+            // SAFETY: the caller's promise.
+            if let Some(closed) = unsafe { self.close_counted(at, list) } {
+                return closed;
+            }
+        }
+        let ds = wqe::measure_behind(unpack(at.head), &data, self.room())?;
+        // SAFETY: as above; it was just measured.
+        unsafe { self.close_measured(at, ds, data) }
     }
 
     #[inline(always)]
     unsafe fn finish(&mut self, at: &Place) {
-        let Place { pi, count, left, begin, first } = *at;
+        let Place { pi, count, left, first, .. } = *at;
+        let begin = self.producer();
         if pi == begin {
             return;
         }
@@ -375,7 +336,7 @@ unsafe impl PieceOps for Sq {
             // SAFETY: the caller's promise.
             return unsafe { self.publish_behind_umr(pi, count, left, first) };
         }
-        let [head, _] = self.ctrl_at(first);
+        let head = self.head_at(first);
         let at = self.ring_memory().unit(first);
         // In its second word.
         let ds = u32::from(QpnDs(head.to_be() as u32).ds());

@@ -195,7 +195,7 @@ impl Sq {
             self.umr_end = None;
         }
         self.rung_umr_end = self.umr_end;
-        let [head, _] = self.ctrl_at(first);
+        let head = self.head_at(first);
         // Its second word.
         let ds = u32::from(QpnDs(head.to_be() as u32).ds());
         let at = self.ring_memory().unit(first);
@@ -205,9 +205,17 @@ impl Sq {
         unsafe { self.publish(SendCursor { pi, count, left, begin, last }) };
     }
 
-    /// The control segment of the WQE at `index`, which is written and not published.
+    /// The first half of the control segment of the WQE at `index`, which is written and not
+    /// published.
     #[inline(always)]
-    pub(crate) fn ctrl_at(&self, index: u32) -> Words {
+    pub(crate) fn head_at(&self, index: u32) -> u64 {
+        let at = self.ring_memory().unit(index);
+        // SAFETY: as in `ctrl_at`.
+        unsafe { device_memory::read(at.cast::<u64>()) }
+    }
+
+    /// The control segment of the WQE at `index`, which is written and not published.
+    fn ctrl_at(&self, index: u32) -> Words {
         let at = self.ring_memory().unit(index);
         // SAFETY: a control segment of a WQE of this ring, which is aligned, and not published.
         unsafe { device_memory::read(at.cast::<Words>()) }

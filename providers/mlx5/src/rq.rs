@@ -185,6 +185,32 @@ impl Rq {
         Ok((at, slot))
     }
 
+    /// Ends a WQE, notes its receive and moves the cursor. Returns the place of its slot.
+    ///
+    /// # Safety
+    ///
+    /// `slots` are this queue's, and `stride` is. The WQE at the cursor is free; so many segments of
+    /// it are written, up to the address. This is the only poster.
+    #[inline(always)]
+    unsafe fn end(
+        slots: Slots,
+        stride: usize,
+        at: &mut RecvCursor,
+        wr_id: u64,
+        (behind, segments): (*mut u8, u32),
+    ) -> u32 {
+        if ((segments as usize) << DS_BYTES.ilog2()) < stride {
+            // The device reads segments up to the end of the WQE, or this.
+            // SAFETY: there is room for one more, as just checked.
+            unsafe { store(behind, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
+        }
+        let slot = at.pi;
+        at.pi = slot.wrapping_add(1);
+        // SAFETY: the slot is of a WQE that is free; this is the only poster.
+        unsafe { slots.put(slot, wr_id, at.pi) };
+        slots.place(slot)
+    }
+
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
@@ -230,16 +256,8 @@ unsafe impl RecvOps for Rq {
                 to = to.wrapping_add(DS_BYTES);
             }
         }
-        if ((count as usize) << DS_BYTES.ilog2()) < stride {
-            // The device reads segments up to the end of the WQE, or this.
-            // SAFETY: there is room for one more, as just checked.
-            unsafe { store(to, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
-        }
-        let slot = at.pi;
-        at.pi = slot.wrapping_add(1);
-        // SAFETY: the slot is of a WQE that is free; this is the only poster.
-        unsafe { slots.put(slot, wr_id, at.pi) };
-        Ok(slots.place(slot))
+        // SAFETY: the WQE is free, and its segments are written up to there.
+        Ok(unsafe { Self::end(slots, stride, at, wr_id, (to, count)) })
     }
 
     #[inline(always)]
@@ -255,19 +273,12 @@ unsafe impl RecvOps for Rq {
             *at = next;
             return Ok(slot);
         }
-        let (slots, stride, slot) = (self.slots, self.stride(), at.pi);
-        let to = self.entry(slot);
+        let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
         // SAFETY: the WQE is free and has room for a segment.
         unsafe { store(to, data_segment(piece)) };
-        if stride > DS_BYTES {
-            // As in `post`.
-            // SAFETY: there is room for one more, as just checked.
-            unsafe { store(to.wrapping_add(DS_BYTES), transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
-        }
-        (at.pi, at.left) = (slot.wrapping_add(1), at.left - 1);
-        // SAFETY: the slot is of a WQE that is free; this is the only poster.
-        unsafe { slots.put(slot, wr_id, at.pi) };
-        Ok(slots.place(slot))
+        at.left -= 1;
+        // SAFETY: as above, and it is written.
+        Ok(unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) })
     }
 
     #[inline(always)]

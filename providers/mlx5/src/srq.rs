@@ -172,6 +172,33 @@ impl Srq {
         Ok((at, slot))
     }
 
+    /// Ends a WQE, notes its receive and moves the cursor to the `next` one. Returns its slot.
+    ///
+    /// # Safety
+    ///
+    /// `slots` are this queue's, and `stride` is. The WQE at the cursor is free, and not the list's
+    /// last one; so many segments of it are written, up to the address. This is the only poster.
+    #[inline(always)]
+    unsafe fn end(
+        slots: SrqSlots,
+        stride: usize,
+        at: &mut SrqCursor,
+        wr_id: u64,
+        next: u32,
+        (behind, segments): (*mut u8, u32),
+    ) -> u32 {
+        if (segments as usize + 1) * DS_BYTES < stride {
+            // The device reads segments up to the end of the WQE, or this.
+            // SAFETY: there is room for one more, as just checked.
+            unsafe { store(behind, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
+        }
+        let slot = at.head;
+        // SAFETY: of the list's front, says the caller.
+        unsafe { slots.put(slot, wr_id) };
+        *at = SrqCursor { head: next, count: at.count + 1 };
+        slot
+    }
+
     /// Takes back what a batch that was not rung has written.
     #[cold]
     #[inline(never)]
@@ -232,16 +259,8 @@ unsafe impl RecvOps for Srq {
                 to = to.wrapping_add(DS_BYTES);
             }
         }
-        if (count as usize + 1) * DS_BYTES < stride {
-            // The device reads segments up to the end of the WQE, or this.
-            // SAFETY: there is room for one more, as just checked.
-            unsafe { store(to, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
-        }
-        // SAFETY: of the list's front, and not its last, since one is behind it; this is the only
-        // poster.
-        unsafe { slots.put(slot, wr_id) };
-        *at = SrqCursor { head: next, count: at.count + 1 };
-        Ok(slot)
+        // SAFETY: the WQE is free, and its segments are written up to there.
+        Ok(unsafe { Self::end(slots, stride, at, wr_id, next, (to, count)) })
     }
 
     #[inline(always)]
@@ -265,16 +284,9 @@ unsafe impl RecvOps for Srq {
         unsafe { link(to, next) };
         // SAFETY: as above.
         unsafe { store(to.wrapping_add(DS_BYTES), data_segment(piece)) };
-        if stride > 2 * DS_BYTES {
-            let end = to.wrapping_add(2 * DS_BYTES);
-            // As in `post`.
-            // SAFETY: there is room for one more, as just checked.
-            unsafe { store(end, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
-        }
+        let behind = to.wrapping_add(2 * DS_BYTES);
         // SAFETY: as in `post`.
-        unsafe { slots.put(slot, wr_id) };
-        *at = SrqCursor { head: next, count: at.count + 1 };
-        Ok(slot)
+        Ok(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })
     }
 
     #[inline(always)]

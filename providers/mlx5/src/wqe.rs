@@ -18,11 +18,12 @@ use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
 };
-use uverbs_mlx5_prm::data::{DATA_SEG_MAX, INLINE_HEADER, mlx5_wqe_data_seg, mlx5_wqe_inline_seg};
+use uverbs_mlx5_prm::data::{DATA_SEG_MAX, INLINE_HEADER, mlx5_wqe_data_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{IntoBytes, transmute};
 
+use crate::inline::{total_inline, write_inline, write_inline_list};
 use crate::ring::Ring;
 
 /// Units of 16 bytes in a WQEBB: control, remote address, operands and one piece fit.
@@ -30,9 +31,6 @@ pub(crate) const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
 
 /// A segment in memory order.
 pub(crate) type Words = [u64; 2];
-
-/// Inline bytes that fit the sixteen bytes of their header.
-const SMALL_INLINE: usize = DS_BYTES - INLINE_HEADER;
 
 /// What a queue pair's WQEs may hold.
 #[derive(Clone, Copy, Debug)]
@@ -130,11 +128,6 @@ fn inline_segments(len: usize, room: Room) -> Result<u32, PostError> {
     Ok(if len == 0 { 0 } else { units as u32 })
 }
 
-#[inline]
-fn total_inline(pieces: &[&[u8]]) -> usize {
-    pieces.iter().fold(0, |total: usize, piece| total.saturating_add(piece.len()))
-}
-
 /// Entries of a list that have bytes, and how many bytes in all. Empty ones are not written, as in
 /// rdma-core.
 #[inline]
@@ -154,20 +147,33 @@ pub(crate) fn measure_list(list: &[Sge], max_sge: u32) -> Result<(u32, u64), Pos
     Ok((count, total))
 }
 
+/// Flag bytes by [`SendFlags`], the lowest one that of none. A word and not an array: the compiler
+/// shifts a constant beforehand, and knows nothing of what it would load.
+const FLAG_BYTES: u64 = {
+    let mut bytes = 0;
+    let mut flags = 0;
+    while flags <= SendFlags::all().bits() {
+        let mut byte = 0;
+        if flags & SendFlags::SIGNALED.bits() != 0 {
+            byte |= MLX5_WQE_CTRL_CQ_UPDATE;
+        }
+        if flags & SendFlags::FENCE.bits() != 0 {
+            byte |= MLX5_WQE_CTRL_FENCE;
+        }
+        if flags & SendFlags::SOLICITED.bits() != 0 {
+            byte |= MLX5_WQE_CTRL_SOLICITED;
+        }
+        bytes |= (byte as u64) << (flags * 8);
+        flags += 1;
+    }
+    bytes
+};
+const _: () = assert!(SendFlags::all().bits() == 7);
+
 /// The flag byte.
 #[inline(always)]
 fn flag_byte(flags: SendFlags) -> FmCeSe {
-    let mut byte = 0;
-    if flags.contains(SendFlags::SIGNALED) {
-        byte |= MLX5_WQE_CTRL_CQ_UPDATE;
-    }
-    if flags.contains(SendFlags::FENCE) {
-        byte |= MLX5_WQE_CTRL_FENCE;
-    }
-    if flags.contains(SendFlags::SOLICITED) {
-        byte |= MLX5_WQE_CTRL_SOLICITED;
-    }
-    FmCeSe(byte)
+    FmCeSe((FLAG_BYTES >> ((flags.bits() & SendFlags::all().bits()) * 8)) as u8)
 }
 
 /// Opcode, and immediate data or the key to be invalidated.
@@ -430,118 +436,6 @@ unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
             unsafe { store(at, data_segment(sge)) };
             at = at.wrapping_add(DS_BYTES);
         }
-    }
-}
-
-/// Writes header and bytes; nothing for none.
-///
-/// # Safety
-///
-/// `to` is aligned to 8 bytes and valid to write header and bytes, rounded up to 16; nobody else
-/// reads or writes them now.
-#[inline(always)]
-pub(crate) unsafe fn write_inline(to: *mut u8, bytes: &[u8]) {
-    if bytes.is_empty() {
-        return;
-    }
-    // The length is at most `max_inline`.
-    let header = mlx5_wqe_inline_seg::new(bytes.len() as u32);
-    if bytes.len() <= SMALL_INLINE {
-        let header = u32::from_le_bytes(transmute!(header));
-        let all = u128::from(header) | small(bytes) << 32;
-        // SAFETY: the first 16 bytes of the place.
-        unsafe { store(to, [(all as u64).to_le(), ((all >> 64) as u64).to_le()]) };
-        return;
-    }
-    // SAFETY: the first 4 bytes of the place.
-    unsafe { device_memory::write(to.cast::<mlx5_wqe_inline_seg>(), header) };
-    // SAFETY: the place holds all bytes behind the header; they are borrowed, so not the ring's.
-    unsafe { copy(to.wrapping_add(INLINE_HEADER), bytes.as_ptr(), bytes.len()) };
-}
-
-/// Up to twelve bytes as a little-endian number: two loads that overlap, and no loop or call.
-#[inline(always)]
-fn small(bytes: &[u8]) -> u128 {
-    let behind = bytes.len().saturating_sub(4) * 8;
-    match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
-        (Some(first), _, Some(last)) => {
-            u128::from(u64::from_le_bytes(*first)) | u128::from(u32::from_le_bytes(*last)) << behind
-        }
-        (None, Some(first), Some(last)) => {
-            let first = u64::from(u32::from_le_bytes(*first));
-            u128::from(first | u64::from(u32::from_le_bytes(*last)) << behind)
-        }
-        _ => bytes.iter().rev().fold(0, |all, byte| all << 8 | u128::from(*byte)),
-    }
-}
-
-/// Copies more than [`SMALL_INLINE`] bytes: up to 64 by words that overlap, more by `memcpy`.
-///
-/// # Safety
-///
-/// As [`std::ptr::copy_nonoverlapping`], and `len` is at least 8.
-#[inline(always)]
-unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-    match len {
-        ..=16 => {
-            // SAFETY: 8 <= len.
-            unsafe { move_words::<8, 2>(to, from, [0, len - 8]) };
-        }
-        17..=32 => {
-            // SAFETY: 16 <= len.
-            unsafe { move_words::<16, 2>(to, from, [0, len - 16]) };
-        }
-        33..=64 => {
-            // SAFETY: 32 <= len.
-            unsafe { move_words::<16, 4>(to, from, [0, 16, len - 32, len - 16]) };
-        }
-        // SAFETY: the caller's promise.
-        _ => unsafe { device_memory::copy(from, to, len) },
-    }
-}
-
-/// Copies words of `SIZE` bytes at these offsets: loads first, so that they don't wait for the
-/// stores.
-///
-/// # Safety
-///
-/// As [`std::ptr::copy_nonoverlapping`] for each of them.
-#[inline(always)]
-unsafe fn move_words<const SIZE: usize, const COUNT: usize>(
-    to: *mut u8,
-    from: *const u8,
-    offsets: [usize; COUNT],
-) {
-    // SAFETY: the caller's promise; an array of bytes has no alignment.
-    let words = offsets.map(|at| unsafe { from.wrapping_add(at).cast::<[u8; SIZE]>().read() });
-    for (at, word) in offsets.into_iter().zip(words) {
-        // SAFETY: as above.
-        unsafe { device_memory::write(to.wrapping_add(at).cast::<[u8; SIZE]>(), word) };
-    }
-}
-
-/// Writes header and pieces one after the other, without the first `skip` bytes; nothing for no
-/// bytes.
-///
-/// # Safety
-///
-/// As [`write_inline`].
-#[inline]
-pub(crate) unsafe fn write_inline_list(to: *mut u8, pieces: &[&[u8]], mut skip: usize) {
-    let total = total_inline(pieces).saturating_sub(skip);
-    if total == 0 {
-        return;
-    }
-    // SAFETY: the first 4 bytes of the place. The total is at most `max_inline`.
-    unsafe { device_memory::write(to.cast(), mlx5_wqe_inline_seg::new(total as u32)) };
-    let mut at = to.wrapping_add(INLINE_HEADER);
-    for piece in pieces {
-        let (_, rest) = piece.split_at(skip.min(piece.len()));
-        skip -= piece.len() - rest.len();
-        // SAFETY: the place holds the bytes of all pieces behind the header; they are borrowed, so
-        // not the ring's.
-        unsafe { device_memory::copy(rest.as_ptr(), at, rest.len()) };
-        at = at.wrapping_add(rest.len());
     }
 }
 

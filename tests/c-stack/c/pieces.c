@@ -248,6 +248,131 @@ static void datagrams(void)
 	check("destroy_qp", ibv_destroy_qp(b), 0);
 }
 
+/* Says what a request carries, in the `kind`th way: up to 64 bytes from HERE on. Gives how many. */
+static int carry(struct ibv_qp_ex *qp, int kind, int seed)
+{
+	struct ibv_sge list[3];
+	struct ibv_data_buf bufs[2] = { { HERE, seed % 30 }, { HERE + seed % 30, seed % 7 } };
+	int count = seed % 4, bytes = 0;
+
+	switch (kind) {
+	case 0:
+		ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, seed % 65);
+		return seed % 65;
+	case 1:
+		ibv_wr_set_inline_data(qp, HERE, seed % 65);
+		return seed % 65;
+	case 2:
+		ibv_wr_set_inline_data_list(qp, 2, bufs);
+		return seed % 30 + seed % 7;
+	}
+	for (int i = 0; i < count; i++) {
+		list[i] = (struct ibv_sge){ (uintptr_t)HERE + bytes, seed % (5 + i * 3), mr->lkey };
+		bytes += list[i].length;
+	}
+	ibv_wr_set_sge_list(qp, count, list);
+	return bytes;
+}
+
+/* Requests of all lengths, until the ring was gone around several times at each of its places. */
+static void rounds(int type)
+{
+	int ud = type == IBV_QPT_UD;
+	struct ibv_qp *a = pair(type, ud ? IBV_QP_EX_WITH_SEND : IBV_QP_EX_WITH_RDMA_WRITE), *b = pair(type, IBV_QP_EX_WITH_SEND);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a);
+	struct ibv_ah_attr to = { .port_num = 1, .is_global = 1, .dlid = port.lid,
+		.grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } };
+	struct ibv_ah *ah = ud ? ibv_create_ah(pd, &to) : NULL;
+	int wrong = 0;
+
+	bring(a, b->qp_num);
+	bring(b, a->qp_num);
+	fill();
+	for (int i = 0; i < 1500; i++) {
+		struct ibv_sge sge = { .addr = (uintptr_t)THERE, .length = 512, .lkey = mr->lkey };
+		struct ibv_recv_wr receive = { .wr_id = 7, .sg_list = &sge, .num_sge = 1 }, *bad;
+		int count = i % 7 == 0 ? 3 : 1, bytes = 0, got;
+		uint8_t *to = ud ? THERE + 40 : THERE;
+
+		memset(THERE, 0, 512);
+		ibv_wr_start(qp);
+		for (int j = 0; j < count; j++) {
+			qp->wr_id = i;
+			qp->wr_flags = j + 1 == count ? IBV_SEND_SIGNALED : 0;
+			if (ud) {
+				wrong += !!ibv_post_recv(b, &receive, &bad);
+				ibv_wr_send(qp);
+				ibv_wr_set_ud_addr(qp, ah, b->qp_num, 0x11);
+			} else {
+				ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
+			}
+			got = carry(qp, (i + j) % 4, i * 5 + j);
+			bytes = ud || got > bytes ? got : bytes;
+		}
+		wrong += !!ibv_wr_complete(qp);
+		for (int j = 0; j < 1 + ud * count; j++) {
+			one();
+			wrong += cq->status != IBV_WC_SUCCESS || cq->wr_id != (uint64_t)(ibv_wc_read_opcode(cq) & IBV_WC_RECV ? 7 : i);
+			ibv_end_poll(cq);
+		}
+		wrong += !!memcmp(HERE, to, bytes) || (!ud && THERE[bytes]);
+	}
+	check("rounds", wrong, 0);
+	if (ah)
+		check("destroy_ah", ibv_destroy_ah(ah), 0);
+	check("destroy_qp", ibv_destroy_qp(a), 0);
+	check("destroy_qp", ibv_destroy_qp(b), 0);
+}
+
+/* What goes wrong between start and end: nothing is posted, and the first reason is told. */
+static void wrong_pieces(void)
+{
+	struct ibv_qp *a = pair(IBV_QPT_UD, IBV_QP_EX_WITH_SEND), *b = pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE |
+				IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(b);
+	struct ibv_poll_cq_attr attr = { 0 };
+
+	begin(qp, 1, IBV_SEND_SIGNALED);
+	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 8);
+	check("in RESET", ibv_wr_complete(qp), EINVAL);
+	bring(a, 0);
+	bring(b, b->qp_num);
+	fill();
+	begin(qp, 1, IBV_SEND_SIGNALED);
+	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 8);
+	ibv_wr_rdma_read(qp, mr->rkey, (uintptr_t)THERE);
+	ibv_wr_set_inline_data(qp, HERE, 8);
+	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
+	ibv_wr_set_inline_data(qp, HERE, 65);
+	check("an answer inline, before what is too long", ibv_wr_complete(qp), EINVAL);
+	begin(qp, 1, IBV_SEND_SIGNALED);
+	ibv_wr_atomic_fetch_add(qp, mr->rkey, (uintptr_t)THERE, 1);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 4);
+	check("an answer of four bytes", ibv_wr_complete(qp), EINVAL);
+	begin(qp, 1, IBV_SEND_SIGNALED);
+	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 0x80000001u);
+	check("more than a message has", ibv_wr_complete(qp), EINVAL);
+	ibv_wr_start(qp);
+	for (int i = 0; i < 1000; i++) {
+		qp->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
+		ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 8);
+	}
+	check("more than there is room for", ibv_wr_complete(qp), ENOMEM);
+	qp = ibv_qp_to_qp_ex(a);
+	begin(qp, 1, IBV_SEND_SIGNALED);
+	ibv_wr_send_inv(qp, 7);
+	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 8);
+	check("an operation of connections", ibv_wr_complete(qp), EINVAL);
+	check("nothing was posted", ibv_start_poll(cq, &attr), ENOENT);
+	check("nothing came", THERE[0], 0);
+	check("destroy_qp", ibv_destroy_qp(a), 0);
+	check("destroy_qp", ibv_destroy_qp(b), 0);
+}
+
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -268,6 +393,9 @@ int main(void)
 	check("nothing to poll", ibv_start_poll(cq, &attr), ENOENT);
 	connected();
 	datagrams();
+	rounds(IBV_QPT_RC);
+	rounds(IBV_QPT_UD);
+	wrong_pieces();
 	plain.send_cq = plain.recv_cq = ibv_cq_ex_to_cq(cq);
 	qp = ibv_create_qp(pd, &plain);
 	check("a plain one isn't extended", ibv_qp_to_qp_ex(qp) == NULL, 1);

@@ -13,104 +13,98 @@ use crate::queues::work::{Data, Destination, PostError, SendOp, Wr};
 /// Posting a send in several calls: first what is to be done, then where a datagram goes, then what
 /// it carries. All together are a [`post`](SendOps::post), or a [`post_to`](SendOps::post_to).
 ///
+/// What is known between two calls is in a place, which the caller keeps. Whatever is cheaper for
+/// being looked at once is asked once: for room before a work request [begins](Self::open), and for
+/// what is rare when it [ends](Self::close_at_once).
+///
 /// # Safety
 ///
 /// As for [`SendOps`].
 pub unsafe trait PieceOps: SendOps {
-    /// A [`Cursor`](SendOps::Cursor) that lies in memory between two calls: what
-    /// [`finish`](Self::finish) finds out by itself isn't in it.
-    type Place: Copy + Debug + Send;
-    /// A work request without what it carries.
-    type Begun: Copy + Debug + Send;
+    /// A [`Cursor`](SendOps::Cursor) that lies in memory, with what is begun there.
+    type Place: Default + Debug + Send;
 
-    /// Whether datagrams are made by pieces, too; otherwise [`open_to`](Self::open_to) and its like
-    /// refuse.
+    /// Whether datagrams are made by pieces, too. Otherwise no function is called with `TO`.
     const DATAGRAMS: bool;
 
-    /// As [`begin`](SendOps::begin).
-    fn start(&mut self) -> Self::Place;
+    /// As [`begin`](SendOps::begin). Nothing is begun at the place.
+    fn start(&mut self, at: &mut Self::Place);
 
     /// The cursor at a place, for posts of other kinds.
-    fn cursor(&self, at: &Self::Place) -> Self::Cursor;
+    fn cursor(&mut self, at: &Self::Place) -> Self::Cursor;
 
-    /// The place of a cursor.
-    fn place_of(at: &Self::Cursor) -> Self::Place;
+    /// Puts the place where the cursor is. What was begun is forgotten.
+    fn move_to(at: &mut Self::Place, cursor: &Self::Cursor);
 
-    /// Begins a work request at the place, which stays where it is, and puts it into `begun`. One
-    /// that was begun there before is forgotten.
-    ///
-    /// # Safety
-    ///
-    /// The queue pair is not destroyed, and the place comes from the last [`start`](Self::start) of
-    /// this queue.
+    /// Makes the place full for good, until the next [`start`](Self::start). What was begun is
+    /// forgotten.
+    fn refuse(at: &mut Self::Place);
+
+    /// Whether there must be a [look](Self::look) before a work request begins.
+    fn is_full(at: &Self::Place) -> bool;
+
+    /// Looks for room, so that the place isn't full.
     ///
     /// # Errors
     ///
-    /// As of [`post`](SendOps::post), as far as they are known by then.
-    unsafe fn open(
+    /// [`PostError::Full`] and [`PostError::State`], as of [`post`](SendOps::post).
+    fn look(&mut self, at: &mut Self::Place) -> Result<(), PostError>;
+
+    /// Begins a work request, of a datagram if `TO` is true. One that was begun before and not
+    /// ended is forgotten.
+    ///
+    /// # Safety
+    ///
+    /// The queue pair is not destroyed. The place comes from the last [`start`](Self::start) of
+    /// this queue, and isn't [full](Self::is_full).
+    ///
+    /// # Errors
+    ///
+    /// As of [`post`](SendOps::post) or [`post_to`](SendOps::post_to), as far as they are known by
+    /// then.
+    unsafe fn open<const TO: bool>(
         &mut self,
         at: &mut Self::Place,
         wr: Wr,
         op: SendOp,
-        begun: &mut Option<Self::Begun>,
     ) -> Result<(), PostError>;
 
-    /// Ends it, and moves the place.
+    /// Whether a work request is begun.
+    fn is_open(at: &Self::Place) -> bool;
+
+    /// Whether all of it is known but what it carries.
+    fn takes_data(at: &Self::Place) -> bool;
+
+    /// Says where a datagram goes that is begun.
     ///
     /// # Safety
     ///
-    /// As for [`post`](SendOps::post); and `begun` is of the last [`open`](Self::open), at this
-    /// place.
+    /// As for [`post_to`](SendOps::post_to); the place [is open](Self::is_open).
+    unsafe fn address(&mut self, at: &mut Self::Place, to: Destination<'_, Self::Ah>);
+
+    /// Ends a work request, if nothing about it is rare; otherwise nothing is done, and it is for
+    /// [`close`](Self::close).
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](SendOps::post). The place [takes data](Self::takes_data), and `TO` is that
+    /// of [`open`](Self::open).
+    unsafe fn close_at_once<const TO: bool>(
+        &mut self,
+        at: &mut Self::Place,
+        data: Data<'_>,
+    ) -> bool;
+
+    /// Ends a work request.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](SendOps::post). The place [takes data](Self::takes_data).
     ///
     /// # Errors
     ///
     /// As of [`post`](SendOps::post). The place is then as before.
-    unsafe fn close(
-        &mut self,
-        at: &mut Self::Place,
-        begun: &Self::Begun,
-        data: Data<'_>,
-    ) -> Result<(), PostError>;
-
-    /// As [`open`](Self::open), of a datagram.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    ///
-    /// # Errors
-    ///
-    /// As of [`post_to`](SendOps::post_to), as far as they are known by then.
-    unsafe fn open_to(
-        &mut self,
-        at: &mut Self::Place,
-        wr: Wr,
-        op: SendOp,
-        begun: &mut Option<Self::Begun>,
-    ) -> Result<(), PostError>;
-
-    /// Says where a datagram goes that was begun.
-    ///
-    /// # Safety
-    ///
-    /// As for [`post_to`](SendOps::post_to); the last [`open_to`](Self::open_to) was at this place.
-    unsafe fn address(&mut self, at: &Self::Place, to: Destination<'_, Self::Ah>);
-
-    /// As [`close`](Self::close), of a datagram.
-    ///
-    /// # Safety
-    ///
-    /// As there; and [`address`](Self::address) said where it goes.
-    ///
-    /// # Errors
-    ///
-    /// As of [`post_to`](SendOps::post_to). The place is then as before.
-    unsafe fn close_to(
-        &mut self,
-        at: &mut Self::Place,
-        begun: &Self::Begun,
-        data: Data<'_>,
-    ) -> Result<(), PostError>;
+    unsafe fn close(&mut self, at: &mut Self::Place, data: Data<'_>) -> Result<(), PostError>;
 
     /// As [`ring`](SendOps::ring).
     ///
@@ -127,82 +121,99 @@ pub unsafe trait PieceOps: SendOps {
 /// As for [`SendOps`], and its cursor is one of any thread.
 pub unsafe trait PostsWhole: SendOps<Cursor: Send> {}
 
-/// A work request of such a queue that waits for what it carries.
-#[derive(Clone, Copy, Debug)]
-pub struct Waiting {
-    wr: Wr,
-    op: SendOp,
+/// A place in such a queue.
+#[derive(Debug)]
+pub struct Waiting<C> {
+    /// `None` before the first start, and once it was refused.
+    cursor: Option<C>,
+    /// A work request that waits for what it carries.
+    begun: Option<(Wr, SendOp)>,
 }
 
-// SAFETY: both calls together are one post.
+// Not derived: that would ask it of the cursor, too.
+impl<C> Default for Waiting<C> {
+    fn default() -> Self {
+        Self { cursor: None, begun: None }
+    }
+}
+
+// SAFETY: the calls together are one post.
 unsafe impl<Q: PostsWhole> PieceOps for Q {
-    type Place = Q::Cursor;
-    type Begun = Waiting;
+    type Place = Waiting<Q::Cursor>;
 
     const DATAGRAMS: bool = false;
 
     #[inline]
-    fn start(&mut self) -> Q::Cursor {
-        self.begin()
+    fn start(&mut self, at: &mut Self::Place) {
+        *at = Waiting { cursor: Some(self.begin()), begun: None };
     }
 
     #[inline]
-    fn cursor(&self, at: &Q::Cursor) -> Q::Cursor {
-        *at
+    fn cursor(&mut self, at: &Self::Place) -> Q::Cursor {
+        at.cursor.unwrap_or_else(|| self.begin())
     }
 
     #[inline]
-    fn place_of(at: &Q::Cursor) -> Q::Cursor {
-        *at
+    fn move_to(at: &mut Self::Place, cursor: &Q::Cursor) {
+        *at = Waiting { cursor: Some(*cursor), begun: None };
     }
 
     #[inline]
-    unsafe fn open(
+    fn refuse(at: &mut Self::Place) {
+        *at = Waiting::default();
+    }
+
+    #[inline]
+    fn is_full(at: &Self::Place) -> bool {
+        at.cursor.is_none()
+    }
+
+    fn look(&mut self, _: &mut Self::Place) -> Result<(), PostError> {
+        Err(PostError::Full)
+    }
+
+    #[inline]
+    unsafe fn open<const TO: bool>(
         &mut self,
-        _: &mut Q::Cursor,
+        at: &mut Self::Place,
         wr: Wr,
         op: SendOp,
-        begun: &mut Option<Waiting>,
     ) -> Result<(), PostError> {
-        *begun = Some(Waiting { wr, op });
+        at.begun = Some((wr, op));
         Ok(())
     }
 
     #[inline]
-    unsafe fn close(
-        &mut self,
-        at: &mut Q::Cursor,
-        begun: &Waiting,
-        data: Data<'_>,
-    ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.post(at, begun.wr, begun.op, data) }.map(drop)
-    }
-
-    unsafe fn open_to(
-        &mut self,
-        _: &mut Q::Cursor,
-        _: Wr,
-        _: SendOp,
-        _: &mut Option<Waiting>,
-    ) -> Result<(), PostError> {
-        Err(PostError::BadOperation)
-    }
-
-    unsafe fn address(&mut self, _: &Q::Cursor, _: Destination<'_, Q::Ah>) {}
-
-    unsafe fn close_to(
-        &mut self,
-        _: &mut Q::Cursor,
-        _: &Waiting,
-        _: Data<'_>,
-    ) -> Result<(), PostError> {
-        Err(PostError::BadOperation)
+    fn is_open(at: &Self::Place) -> bool {
+        at.begun.is_some()
     }
 
     #[inline]
-    unsafe fn finish(&mut self, at: &Q::Cursor) {
+    fn takes_data(at: &Self::Place) -> bool {
+        at.begun.is_some()
+    }
+
+    unsafe fn address(&mut self, _: &mut Self::Place, _: Destination<'_, Q::Ah>) {}
+
+    #[inline]
+    unsafe fn close_at_once<const TO: bool>(&mut self, _: &mut Self::Place, _: Data<'_>) -> bool {
+        false
+    }
+
+    #[inline]
+    unsafe fn close(&mut self, at: &mut Self::Place, data: Data<'_>) -> Result<(), PostError> {
+        let (Some(cursor), Some((wr, op))) = (&mut at.cursor, at.begun) else { return Ok(()) };
         // SAFETY: the caller's promise.
-        unsafe { self.ring(*at) };
+        unsafe { self.post(cursor, wr, op, data) }?;
+        at.begun = None;
+        Ok(())
+    }
+
+    #[inline]
+    unsafe fn finish(&mut self, at: &Self::Place) {
+        if let Some(cursor) = at.cursor {
+            // SAFETY: the caller's promise.
+            unsafe { self.ring(cursor) };
+        }
     }
 }

@@ -101,27 +101,17 @@ impl Slots {
     }
 
     /// Notes the number of a work request that starts at ring unit `index`; where it ends is for
-    /// [`end_counted`](Self::end_counted) to say. Posting side.
+    /// [`Named::end`] to say. Posting side.
     ///
     /// # Safety
     ///
     /// As for [`put`](Self::put).
     #[inline(always)]
-    pub unsafe fn name(self, index: u32, wr_id: u64) {
+    pub unsafe fn name(self, index: u32, wr_id: u64) -> Named {
+        let slot = self.slot(index);
         // SAFETY: as in `put`.
-        unsafe { (*self.slot(index)).wr_id = wr_id };
-    }
-
-    /// Notes where the work request ends that was named last, as
-    /// [`put_counted`](Self::put_counted). Posting side.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[inline(always)]
-    pub unsafe fn end_counted(self, index: u32, reach: Reach) {
-        // SAFETY: as in `put`.
-        unsafe { (*self.slot(index)).reach = reach };
+        unsafe { (*slot).wr_id = wr_id };
+        Named(slot)
     }
 
     /// The place in the table of the slot at `index`.
@@ -155,5 +145,28 @@ impl Slots {
         // SAFETY: a place in the table, by the mask, and ours, says the caller; nobody else looks
         // at it.
         unsafe { self.frame(index).write(Some(held)) };
+    }
+}
+
+/// The slot of a work request that has a number, and no end yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Named(*mut Slot);
+
+// SAFETY: an address; who reaches the slot is the caller's to know.
+unsafe impl Send for Named {}
+
+impl Named {
+    /// No slot's.
+    pub const NONE: Self = Self(std::ptr::null_mut());
+
+    /// Notes where the work request ends, as [`Slots::put_counted`]. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// As there; and [`Slots::name`] gave this.
+    #[inline(always)]
+    pub unsafe fn end(self, reach: Reach) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.0).reach = reach };
     }
 }

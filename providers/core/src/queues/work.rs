@@ -74,15 +74,15 @@ impl<A> Clone for DcDestination<'_, A> {
 impl<A> Copy for DcDestination<'_, A> {}
 
 bitflags! {
-    /// How a send work request is carried out.
+    /// How a send work request is carried out. The bits are those of `enum ibv_send_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_send_flags")]
     pub struct SendFlags: u8 {
-        /// A completion tells of success. Failure always makes one.
-        const SIGNALED = 1;
         /// Begins only after all READs and atomics posted before it are complete. IBTA vol 1,
         /// 10.8.3.3.
-        const FENCE = 2;
+        const FENCE = 1;
+        /// A completion tells of success. Failure always makes one.
+        const SIGNALED = 2;
         /// Raises a solicited event at the peer.
         const SOLICITED = 4;
     }

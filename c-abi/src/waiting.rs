@@ -1,0 +1,135 @@
+//! Sends of `ibv_wr_*` that wait until all their pieces are there.
+//!
+//! # Safety
+//!
+//! C's contract, as in `wr.rs`.
+#![allow(unsafe_code, reason = "what is posted is the program's promise")]
+
+use uverbs_core::provider::AhOps;
+use uverbs_core::queues::work::{Data, DcDestination, PostError, SendOp, Wr};
+
+use crate::ah::Ah;
+use crate::send::{Build, Kept, Peer, Sends, Side, Target, To};
+
+/// Says where a send goes, and posts it if what it carries is there.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn direct<S: Sends>(side: &mut Side<S>, to: To) {
+    // Written here, where its parts are in registers.
+    side.build.to = Some(to);
+    if side.build.kept.is_some() {
+        // SAFETY: as above.
+        unsafe { post_kept(side) };
+    }
+}
+
+/// Posts a send that waited for where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+unsafe fn post_kept<S: Sends>(side: &mut Side<S>) {
+    match side.build.kept.take() {
+        // SAFETY: C's contract.
+        Some(Kept::Pieces(list)) => unsafe { post_waiting(side, Data::List(&list)) },
+        // SAFETY: as above.
+        Some(Kept::Bytes(bytes)) => unsafe { post_waiting(side, Data::Inline(&bytes)) },
+        None => {}
+    }
+}
+
+impl<S: Sends> Build<S> {
+    /// Forgets the pieces of a send.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self) {
+        (self.waits, self.to) = (None, None);
+        if self.kept.is_some() {
+            self.drop_kept();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn drop_kept(&mut self) {
+        self.kept = None;
+    }
+
+    /// Keeps what a send carries until it is known where it goes.
+    #[cold]
+    pub(crate) fn keep(&mut self, data: Data<'_>) {
+        self.kept = Some(match data {
+            Data::One(one) => Kept::Pieces(vec![one]),
+            Data::List(list) => Kept::Pieces(list.to_vec()),
+            Data::Inline(bytes) => Kept::Bytes(bytes.to_vec()),
+            Data::InlineList(list) => Kept::Bytes(list.concat()),
+        });
+    }
+}
+
+/// Posts the send that waits, unless it doesn't know yet where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(never)]
+pub(crate) unsafe fn post_waiting<S: Sends>(side: &mut Side<S>, data: Data<'_>) {
+    let Some((wr, op)) = side.build.waits else { return };
+    let Some(to) = side.build.to else { return side.build.keep(data) };
+    side.build.waits = None;
+    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    side.post(|sq, at| unsafe {
+        match to {
+            To::Datagram(to) => post_to(sq, at, wr, op, &to, data),
+            To::Srq(srqn) => sq.post_xrc(at, wr, op, srqn, data).map(drop),
+            To::Target(to) => post_dc(sq, at, wr, op, &to, data),
+            To::Wire(checksums) if op == SendOp::Send => {
+                sq.post_packet(at, wr, checksums, data).map(drop)
+            }
+            To::Wire(_) => Err(PostError::BadOperation),
+        }
+    });
+}
+
+/// Posts a datagram.
+///
+/// # Safety
+///
+/// C's contract; the cursor is of this queue's last `begin`.
+#[inline(always)]
+unsafe fn post_to<S: Sends>(
+    sq: &mut S,
+    at: &mut S::Cursor,
+    wr: Wr,
+    op: SendOp,
+    &Peer { ah, qpn, qkey }: &Peer,
+    data: Data<'_>,
+) -> Result<(), PostError> {
+    // SAFETY: C's contract: a handle of the queue pair's domain.
+    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
+    // SAFETY: the caller's promise.
+    unsafe { sq.post_to(at, wr, op, ah.to(qpn, qkey), data) }.map(drop)
+}
+
+/// Posts to a target of dynamic connections.
+///
+/// # Safety
+///
+/// As for [`post_to`].
+unsafe fn post_dc<S: Sends>(
+    sq: &mut S,
+    at: &mut S::Cursor,
+    wr: Wr,
+    op: SendOp,
+    &Target { ah, dctn, key, stream }: &Target,
+    data: Data<'_>,
+) -> Result<(), PostError> {
+    // SAFETY: C's contract: a handle of the queue pair's domain.
+    let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
+    // SAFETY: the caller's promise.
+    unsafe { sq.post_dc(at, wr, op, DcDestination { ah, dctn, key, stream }, data) }.map(drop)
+}

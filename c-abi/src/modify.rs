@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract. A reset resets the rings with all locks held.
+//! C's contract: a queue pair's state is changed by one thread at a time. A reset resets each ring
+//! with its lock held.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -18,7 +19,7 @@ use uverbs_core::provider::CqOps;
 use crate::answer::{code, refuse};
 use crate::convert;
 use crate::cq::Cq;
-use crate::qp::{self, Qp};
+use crate::qp::{self, Allows, Qp};
 use crate::sys::{ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 
 pub(crate) unsafe extern "C" fn modify_qp(
@@ -95,10 +96,11 @@ fn enable(qp: &Qp, state: QpState) {
 
 /// Takes a queue pair to RESET by `change`, and everything of it out of its queues. `EBUSY` of one
 /// on which this thread builds work requests, or polls.
+///
+/// No two locks are held at once: another thread may post with a completion queue locked, between
+/// `start_poll` and `end_poll`, or poll with the send queue locked. Posts are refused meanwhile.
 fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     let busy = || Error::kernel("modify_qp", Errno::EBUSY);
-    let mut send = qp.send().lock_unless_mine().ok_or_else(busy)?;
-    let mut recv = qp.recv().lock();
     // SAFETY: the queues outlive the queue pair.
     let base = unsafe { &(*qp.c()).qp_base };
     let other = (base.send_cq != base.recv_cq).then_some(base.send_cq);
@@ -107,20 +109,32 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
     if cqs().any(|cq| unsafe { Cq::of(cq) }.poll().lock_unless_mine().is_none()) {
         return Err(busy());
     }
-    change()?;
-    send.enable(false);
-    recv.enable(false);
+    qp.send().lock_unless_mine().ok_or_else(busy)?.enable(false);
+    qp.recv().lock().enable(false);
+    if let Err(error) = change() {
+        // As it was.
+        let Allows { send, recv } = qp.allows();
+        qp.send().lock().enable(send.load(Ordering::Relaxed));
+        qp.recv().lock().enable(recv.load(Ordering::Relaxed));
+        return Err(error);
+    }
     qp.allows().send.store(false, Ordering::Relaxed);
     qp.allows().recv.store(false, Ordering::Relaxed);
     for cq in cqs() {
         sweep(cq, core.shared().user_index.value());
     }
-    // SAFETY: the kernel confirmed the reset, both locks are held, and nothing of it is left in its
-    // completion queues.
+    let mut send = qp.send().lock();
+    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and
+    // nothing of it is left in its completion queue.
     unsafe {
         drop(core.shared().send.reclaim());
-        drop(core.shared().recv.reclaim());
         send.reset();
+    }
+    drop(send);
+    let mut recv = qp.recv().lock();
+    // SAFETY: as above.
+    unsafe {
+        drop(core.shared().recv.reclaim());
         recv.reset();
     }
     Ok(())

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract. A reset resets the ring with its lock held.
+//! C's contract: a queue's state is changed by one thread at a time. A reset resets the ring with its
+//! lock held.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
@@ -16,7 +17,7 @@ use uverbs_core::objects::wq::WqCore;
 use uverbs_core::provider::{ContextOps, CqOps, NewWq, WqInit};
 use uverbs_kernel_abi::wq::{
     IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING, IB_WQ_CUR_STATE, IB_WQ_FLAGS, IB_WQ_STATE, IB_WQS_RDY,
-    ib_uverbs_ex_modify_wq,
+    IB_WQS_RESET, ib_uverbs_ex_modify_wq,
 };
 
 use crate::answer::{code, given, refuse};
@@ -61,19 +62,27 @@ impl Wq {
         &self.acks
     }
 
-    /// Takes everything of a queue that the kernel just reset out of its completion queue, and
-    /// begins anew.
-    fn start_over(&self) {
-        let mut queue = self.queue.lock();
-        queue.enable(false);
+    /// Its completion queue.
+    fn cq(&self) -> &Cq {
         // SAFETY: it doesn't change.
         let cq = unsafe { (*self.c.get()).cq };
         // SAFETY: C's contract: it is there while a queue completes to it.
-        let mut poll = unsafe { Cq::of(cq) }.poll().lock();
-        poll.settle();
-        poll.sweep(self.core.shared().user_index.value());
-        // SAFETY: the kernel confirmed the reset, both locks are held, and nothing of it is left in
-        // its completion queue.
+        unsafe { Cq::of(cq) }
+    }
+
+    /// Takes everything of a queue that the kernel just reset out of its completion queue, and
+    /// begins anew. No two locks are held at once: a thread may post here with the completion queue
+    /// locked, between `start_poll` and `end_poll`. Posts are refused meanwhile.
+    fn start_over(&self) {
+        self.queue.lock().enable(false);
+        {
+            let mut poll = self.cq().poll().lock();
+            poll.settle();
+            poll.sweep(self.core.shared().user_index.value());
+        }
+        let mut queue = self.queue.lock();
+        // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and
+        // nothing of it is left in its completion queue.
         unsafe {
             drop(self.core.shared().recv.reclaim());
             queue.reset();
@@ -147,6 +156,12 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *const ibv_wq_a
     }
     if attr.attr_mask & !KNOWN_CHANGES != 0 {
         return refuse(Errno::EINVAL);
+    }
+    if has(IB_WQ_STATE)
+        && attr.wq_state == IB_WQS_RESET
+        && of.cq().poll().lock_unless_mine().is_none()
+    {
+        return refuse(Errno::EBUSY);
     }
     let (mut flags, mut flags_mask) = (0, 0);
     if has(IB_WQ_FLAGS) {

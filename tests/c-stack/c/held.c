@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <infiniband/verbs.h>
 
@@ -148,6 +149,38 @@ static void failing(struct side *side)
 	check(side->qp->state == IBV_QPS_ERR, "its state", side->qp->state);
 }
 
+static void *to_reset(void *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+	return (void *)(intptr_t)ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+/* Another thread takes the queue pair to RESET while this one looks at a completion, and posts. */
+static void resetting(struct side *side)
+{
+	struct ibv_sge sge = { (uintptr_t)side->area, 64, side->mr->lkey };
+	struct ibv_recv_wr receive = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_send_wr send = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad_send;
+	pthread_t thread;
+	void *result;
+
+	check(!write_and_hold(side), "one is looked at", 0);
+	pthread_create(&thread, NULL, to_reset, side->qp);
+	usleep(100000);
+	ibv_post_recv(side->qp, &receive, &bad);
+	check(1, "a receive is posted meanwhile, or refused", 0);
+	ibv_post_send(side->qp, &send, &bad_send);
+	check(1, "a send is posted meanwhile, or refused", 0);
+	ibv_end_poll(side->cq);
+	pthread_join(thread, &result);
+	check(!result, "it is in RESET", (long)result);
+	check(side->qp->state == IBV_QPS_RESET, "its state", side->qp->state);
+	check(!connect_to_itself(side), "connected again", 0);
+	check(!write_and_hold(side), "and used", 0);
+	ibv_end_poll(side->cq);
+}
+
 static int destroy(struct side *side)
 {
 	return ibv_destroy_qp(side->qp) | ibv_destroy_srq(side->srq) | ibv_destroy_cq(ibv_cq_ex_to_cq(side->cq)) |
@@ -209,6 +242,7 @@ int main(void)
 
 	check(open_side(&side, list[0], 1), "open", 0);
 	arming(&side);
+	resetting(&side);
 	failing(&side);
 	check(!destroy(&side), "destroy", 0);
 

@@ -3,6 +3,7 @@
  * ours, over the same kind of device. Prints a line per check. */
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -375,6 +376,46 @@ static void life(struct side *side, struct ibv_wq *wq)
 	check("to RDY", state(wq, IBV_WQS_RDY), 0);
 }
 
+static void *to_reset(void *wq)
+{
+	return (void *)(intptr_t)state(wq, IBV_WQS_RESET);
+}
+
+/* Another thread takes a work queue to RESET while this one looks at a completion, and posts. */
+static void reset_meanwhile(struct side *side)
+{
+	struct ibv_cq_init_attr_ex asked = { .cqe = WRS };
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(side->ctx, &asked);
+	struct side with = *side;
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_sge sge = { (uintptr_t)side->memory, 64, side->mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_wq *wq;
+	pthread_t thread;
+	void *result;
+	int got = ENOENT;
+
+	with.cq = ibv_cq_ex_to_cq(cq);
+	wq = work_queue(&with);
+	check("to RDY", state(wq, IBV_WQS_RDY), 0);
+	receive(&with, NULL, wq, 0);
+	check("to ERR", state(wq, IBV_WQS_ERR), 0);
+	for (int i = 0; i < 20000 && (got = ibv_start_poll(cq, &attr)); i++)
+		usleep(100);
+	check("one is looked at", got, 0);
+	pthread_create(&thread, NULL, to_reset, wq);
+	usleep(100000);
+	ibv_post_wq_recv(wq, &wr, &bad);
+	check("a receive is posted meanwhile, or refused", 0, 0);
+	ibv_end_poll(cq);
+	pthread_join(thread, &result);
+	check("to RESET", (intptr_t)result, 0);
+	check("to RDY", state(wq, IBV_WQS_RDY), 0);
+	receive(&with, NULL, wq, 0);
+	check("destroy_wq", ibv_destroy_wq(wq), 0);
+	check("destroy_cq", ibv_destroy_cq(with.cq), 0);
+}
+
 static struct ibv_qp *spread(struct side *side, struct ibv_rwq_ind_table *table, uint8_t function, uint8_t key_len,
 			     uint64_t fields, struct ibv_cq *recv_cq, uint32_t besides)
 {
@@ -407,6 +448,7 @@ static void spreading(struct side *from, struct side *side)
 	check("its context", one->wq_context == side, 1);
 	bad_queues(side, one);
 	life(side, one);
+	reset_meanwhile(side);
 	check("destroy_wq", ibv_destroy_wq(one), 0);
 
 	for (int i = 0; i < PLACES; i++) {

@@ -30,17 +30,45 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// Those that were seen last: a device keeps its address from one list to the next.
-static SEEN: Mutex<Vec<Arc<Device>>> = Mutex::new(Vec::new());
+/// Devices that were seen: each keeps its address from one list to the next, and its name for as
+/// long as the process lives.
+static SEEN: Mutex<Seen> = Mutex::new(Seen { last: Vec::new(), network: Vec::new() });
+
+struct Seen {
+    /// Those of the last list, and those that were opened without one.
+    last: Vec<Arc<Device>>,
+    /// Names of all that are on the network. A name's place is its number.
+    network: Vec<String>,
+}
+
+impl Seen {
+    /// The device's object: a known one, or a new one.
+    fn object(&mut self, device: &uverbs::Device) -> Arc<Device> {
+        let record = device.record();
+        if let Some(known) = self.last.iter().find(|known| known.device.record() == record) {
+            return Arc::clone(known);
+        }
+        let name = self.shown(record);
+        Arc::new(Device::new(device.clone(), &name))
+    }
+
+    /// The name that programs are shown. UCX has room for 15 bytes of it, and those of the network
+    /// are longer, so they are numbered.
+    fn shown(&mut self, record: &DeviceRecord) -> String {
+        if !record.name.contains('@') {
+            return record.name.clone();
+        }
+        let known = self.network.iter().position(|name| *name == record.name);
+        let number = known.unwrap_or_else(|| {
+            self.network.push(record.name.clone());
+            self.network.len() - 1
+        });
+        format!("softhca_{number}")
+    }
+}
 
 /// `RDMA_NODE_RNIC`, and with it `IBV_TRANSPORT_IWARP`.
 const RNIC: u8 = 4;
-
-/// The name that programs are shown of a device, the `number`th of those on the network. UCX has
-/// room for 15 bytes of a name, and addresses are longer.
-fn shown(record: &DeviceRecord, number: usize) -> String {
-    if record.name.contains('@') { format!("softhca_{number}") } else { record.name.clone() }
-}
 
 impl Device {
     fn new(device: uverbs::Device, name: &str) -> Self {
@@ -88,15 +116,11 @@ impl Device {
     /// The one of an open device; also of one that isn't shown.
     pub(crate) fn of_open(device: &uverbs::Device) -> Arc<Self> {
         let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = seen.iter().find(|known| known.device.record() == device.record()).cloned();
-        known.unwrap_or_else(|| {
-            let on_the_network =
-                seen.iter().filter(|one| one.device.record().name.contains('@')).count();
-            let name = shown(device.record(), on_the_network);
-            let new = Arc::new(Self::new(device.clone(), &name));
-            seen.push(Arc::clone(&new));
-            new
-        })
+        let object = seen.object(device);
+        if !seen.last.iter().any(|one| Arc::ptr_eq(one, &object)) {
+            seen.last.push(Arc::clone(&object));
+        }
+        object
     }
 
     pub(crate) fn c(self: &Arc<Self>) -> *mut ibv_device {
@@ -121,15 +145,8 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 pub(crate) fn devices() -> Result<Vec<Arc<Device>>, uverbs::Error> {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = environment::devices()?;
-    let mut on_the_network = 0;
-    let known = |device: &uverbs::Device| {
-        let name = shown(device.record(), on_the_network);
-        on_the_network += usize::from(device.record().name.contains('@'));
-        let old = seen.iter().find(|old| old.device.record() == device.record());
-        old.cloned().unwrap_or_else(|| Arc::new(Device::new(device.clone(), &name)))
-    };
-    let now: Vec<_> = now.iter().map(known).collect();
-    seen.clone_from(&now);
+    let now: Vec<_> = now.iter().map(|device| seen.object(device)).collect();
+    seen.last.clone_from(&now);
     Ok(now)
 }
 

@@ -207,6 +207,17 @@ fn wrong_calls_are_refused() {
     std::fs::remove_file(program).unwrap();
 }
 
+/// No two devices have one name while the list of devices changes.
+#[test]
+fn names_stay_with_their_devices() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(program) = stack.compile("devices") else { return };
+    let [first, second] = addresses();
+    let [third, _] = addresses();
+    run(stack.on_ours(&program, "").args([first, second, third])).checks(9);
+    std::fs::remove_file(program).unwrap();
+}
+
 /// Bytes there and back: in calls that don't wait, that do, and after `rpoll`; each end checks.
 #[test]
 fn rstream_moves_bytes() {

@@ -196,6 +196,22 @@ unsafe fn drop_parts(info: &rdma_addrinfo) {
     }
 }
 
+/// Names, route and private data, which this library leaves empty. What the program puts there goes
+/// with the rest, as with C's library (rdma-core `addrinfo.c:rdma_freeaddrinfo`).
+///
+/// # Safety
+///
+/// Each is null, or memory of `malloc` or its like, for the last time.
+unsafe fn drop_additions(info: &rdma_addrinfo) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        libc::free(info.ai_src_canonname.cast());
+        libc::free(info.ai_dst_canonname.cast());
+        libc::free(info.ai_route);
+        libc::free(info.ai_connect);
+    }
+}
+
 pub(crate) unsafe extern "C" fn freeaddrinfo(info: *mut rdma_addrinfo) {
     let mut next = info;
     while !next.is_null() {
@@ -204,6 +220,7 @@ pub(crate) unsafe extern "C" fn freeaddrinfo(info: *mut rdma_addrinfo) {
             let this = next;
             next = (*this).ai_next;
             drop_parts(&*this);
+            drop_additions(&*this);
             libc::free(this.cast());
         }
     }

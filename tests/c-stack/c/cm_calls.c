@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -95,6 +97,23 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 	      && !rdma_destroy_id(server));
 }
 
+/* Whether what the program put into an answer is freed with it, as C's library does. */
+static void free_all(void)
+{
+	enum { SIZE = 1 << 20 };
+	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST }, *found;
+	size_t before = mallinfo2().hblkhd;
+
+	check("getaddrinfo", !rdma_getaddrinfo("10.1.2.3", "7471", &hints, &found));
+	found->ai_src_canonname = malloc(SIZE);
+	found->ai_dst_canonname = malloc(SIZE);
+	found->ai_route = malloc(SIZE);
+	found->ai_connect = malloc(SIZE);
+	check("large pieces are mapped", mallinfo2().hblkhd >= before + 4 * SIZE);
+	rdma_freeaddrinfo(found);
+	check("freeaddrinfo frees names, route and private data", mallinfo2().hblkhd == before);
+}
+
 int main(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -125,6 +144,7 @@ int main(void)
 	      && found->ai_qp_type == IBV_QPT_UD && found->ai_dst_len == sizeof(struct sockaddr_in)
 	      && !found->ai_src_addr);
 	rdma_freeaddrinfo(found);
+	free_all();
 	check("getaddrinfo of a name", rdma_getaddrinfo("nobody", "7471", &hints, &found));
 	devices = rdma_get_devices(&count);
 	check("get_devices", devices && count == 1 && devices[0] && !devices[1]);

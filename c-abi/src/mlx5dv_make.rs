@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::make_cq::create_as;
 use crate::make_qp::{self, Dynamic, Own};
-use crate::qp::{DRIVER, Qp};
+use crate::qp::{DRIVER, Qp, UD};
 use crate::sys::{
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex,
 };

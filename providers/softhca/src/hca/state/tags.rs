@@ -123,9 +123,10 @@ impl TagList {
         }
     }
 
-    /// The first tag that this one matches.
+    /// The first tag that this one matches (ibv_post_srq_ops(3): `TMH.tag & entry.mask ==
+    /// entry.tag`).
     pub(crate) fn find(&self, tag: u64) -> Option<Tagged> {
-        let matches = |entry: &&Tagged| !entry.waits && (entry.tag ^ tag) & entry.mask == 0;
+        let matches = |entry: &&Tagged| !entry.waits && tag & entry.mask == entry.tag;
         self.entries.iter().find(matches).copied()
     }
 
@@ -196,6 +197,9 @@ mod tests {
         list.take(0);
         assert_eq!(place(&list, 0x12), Some(5));
         assert_eq!(place(&list, 0x112), Some(5), "any bits but those of the mask");
+        let mut odd = TagList::new(3);
+        odd.apply(&append(1, 0x110, 0xf0)).unwrap();
+        assert_eq!((place(&odd, 0x110), place(&odd, 0x10)), (None, None), "a bit beside its mask");
         list.take(2);
         assert_eq!((place(&list, 0x12), place(&list, 0x13)), (Some(5), None));
         let remove = |place| TagChange { change: Change::Remove { place }, ..sync(0) };

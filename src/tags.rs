@@ -45,6 +45,9 @@ impl<'q, P: Provider> TagBatch<'q, P> {
     /// goes to `into`, without its header. The message's completion has the number `recv_id`, and
     /// gives back a [`Frame`](crate::Frame).
     ///
+    /// A change that the device refuses completes as a failed send, which gives the frame back. The
+    /// tags that are in the list stay there; it takes no more changes.
+    ///
     /// While the device doesn't know that the program has dealt with all messages that found no tag
     /// ([`TagWr::dealt_with`]), new tags match nothing: such a message may be for one of them.
     ///
@@ -52,8 +55,8 @@ impl<'q, P: Provider> TagBatch<'q, P> {
     ///
     /// [`Rejected`] with what was to be posted: [`PostError::TagsFull`] of as many tags as the
     /// queue was made for; [`PostError::Full`] of as many changes; [`PostError::State`] after a
-    /// [`destroy`](crate::SharedReceiveQueue::destroy) that was refused;
-    /// [`PostError::TooManySges`] for a chain of frames.
+    /// [`destroy`](crate::SharedReceiveQueue::destroy) that was refused, and once a completion told
+    /// that a change failed; [`PostError::TooManySges`] for a chain of frames.
     #[doc(alias = "IBV_WR_TAG_ADD")]
     pub fn add<D: Room>(
         &mut self,
@@ -117,18 +120,21 @@ impl<'q, P: Provider> TagBatch<'q, P> {
     /// # Errors
     ///
     /// [`PostError::UnknownTag`] if the completion of the tag's message was polled, or that of its
-    /// removal; [`PostError::Full`] of changes outstanding. The batch is as before.
+    /// removal; [`PostError::Full`] of changes outstanding; [`PostError::State`] as for
+    /// [`add`](Self::add). The batch is as before.
     #[doc(alias = "IBV_WR_TAG_DEL")]
     pub fn remove(&mut self, wr: impl Into<TagWr>, tag: TagHandle) -> Result<(), PostError> {
+        let wr = TagWr { signaled: true, ..wr.into() };
         // SAFETY: no memory is named.
-        unsafe { self.receives.queue.change_tags(wr.into(), &TagOp::Remove(tag)) }.map(drop)
+        unsafe { self.receives.queue.change_tags(wr, &TagOp::Remove(tag)) }.map(drop)
     }
 
     /// Changes nothing: tells the device what [`TagWr::dealt_with`] says.
     ///
     /// # Errors
     ///
-    /// [`PostError::Full`] of changes outstanding. The batch is as before.
+    /// [`PostError::Full`] of changes outstanding; [`PostError::State`] as for [`add`](Self::add).
+    /// The batch is as before.
     #[doc(alias = "IBV_WR_TAG_SYNC")]
     pub fn sync(&mut self, wr: impl Into<TagWr>) -> Result<(), PostError> {
         // SAFETY: no memory is named.

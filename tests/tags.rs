@@ -12,6 +12,8 @@ use uverbs::{
     Local, PostError, ProtectionDomain, QueuePair, Remote, Rendezvous, SharedReceiveQueue, Slab,
     Status, Tag, TagHeader, TagInfo, TagMessage, TagMessageKind, TagWr, WorkCompletion,
 };
+use uverbs_core::provider::ContextOps;
+use uverbs_kernel_abi::qp::{IB_QP_STATE, IB_QPS_ERR, ib_uverbs_modify_qp};
 
 const TAGS: u32 = 8;
 const CHANGES: u32 = 8;
@@ -168,6 +170,18 @@ impl Scene {
         }
     }
 
+    /// Fails the queue pair by which the list is changed: the one that was made before the scene's.
+    fn fail_changes(&self) {
+        let attr = ib_uverbs_modify_qp {
+            qp_handle: self.qp.handle() - 1,
+            attr_mask: IB_QP_STATE,
+            qp_state: IB_QPS_ERR as u8,
+            ..Default::default()
+        };
+        // SAFETY: ERR leaves rings and indexes as they are.
+        unsafe { self.context.provider().core().uverbs().modify_qp(&attr) }.expect("to ERR");
+    }
+
     fn idle(&mut self) {
         assert!(self.cq.poll(1).next().is_none(), "nothing more is told");
     }
@@ -185,6 +199,11 @@ fn a_message_goes_to_the_first_tag_that_matches() {
         scene.matched(id, tag, &data);
     }
     scene.idle();
+    // A tag with a bit that isn't compared matches nothing.
+    scene.receive(1);
+    scene.add(&[Tag::masked(0x103, 0xff)]);
+    scene.eager(0x103, b"no");
+    assert_eq!(scene.next().0.result, Ok(Completed::RecvUnexpected));
 }
 
 #[test]
@@ -406,6 +425,40 @@ fn a_message_that_fails_gives_its_tag_back() {
     // The list goes on.
     scene.srq.sync_tags(60).expect("sync");
     assert_eq!(scene.next().0.id, 60);
+}
+
+/// What the device takes back leaves no place and no frame behind, and the list takes no more.
+#[test]
+fn a_change_that_fails_gives_its_frame_back() {
+    let Some(device) = tag_device() else { return };
+    let mut scene = Scene::new(&device);
+    let handles = scene.add(&[Tag::exact(1), Tag::exact(2)]);
+    let [signaled, unsignaled, rejected] = [(); 3].map(|()| scene.frame());
+    scene.fail_changes();
+    let mut batch = scene.srq.tag_batch();
+    batch.add(20, 3, 30, signaled).expect("nobody knows yet");
+    batch.add(TagWr::new(21).unsignaled(), 4, 31, unsignaled).expect("add");
+    batch.remove(22, handles[0]).expect("remove");
+    batch.sync(23).expect("sync");
+    batch.ring();
+    for id in 20..24 {
+        let (done, info) = scene.next();
+        let status = done.result.expect_err("it is taken back").status;
+        assert_eq!((done.id, status, done.is_recv, info), (id, Status::Flushed, false, None));
+        assert_eq!(done.frame.is_some(), id < 22, "{id}: that of a tag");
+    }
+    let refused = scene.srq.add_tag(24, 5, 32, rejected).expect_err("it failed").error;
+    assert_eq!((refused, refused.to_errno()), (PostError::State, Errno::EINVAL));
+    assert_eq!(scene.srq.remove_tag(25, handles[1]), Err(PostError::State));
+    assert_eq!(scene.srq.sync_tags(26), Err(PostError::State));
+    // What is in the list stays.
+    scene.eager(1, b"one");
+    scene.matched(10, 1, b"one");
+    drop(scene.qp);
+    let frames = scene.srq.destroy().expect("nobody uses it");
+    assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [11]);
+    drop(frames);
+    assert_eq!(std::iter::from_fn(|| scene.slab.take()).take(99).collect::<Vec<_>>().len(), 64);
 }
 
 #[test]

@@ -21,7 +21,8 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{NewQp, QpInit, SendOps, SrqInit, TagsInit};
-use uverbs_core::queues::tag_table::{Changed, TagTable};
+use uverbs_core::queues::tag_changes::Changed;
+use uverbs_core::queues::tag_table::TagTable;
 use uverbs_core::queues::tag_work::{Tag, TagHandle, TagOp, TagWr};
 use uverbs_core::queues::work::{PostError, SendFlags};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
@@ -58,14 +59,12 @@ pub(crate) struct TagQueue {
     head: u32,
     rung_head: u32,
     added: u32,
-    /// Changes that complete, free running, and those that were rung.
-    changes: u32,
-    rung_changes: u32,
     /// What the device was told of messages without a tag, by what was rung.
     rung_told: u16,
     told: u16,
-    /// Places whose removal was not rung. It never grows.
+    /// Places whose removal was not rung: with a completion, and without. They never grow.
     removed: Vec<u32>,
+    dropped: Vec<u32>,
     /// How many tags each place has had.
     turns: Box<[u32]>,
 }
@@ -137,7 +136,7 @@ impl TagQueue {
         sq.enable(true);
         table.commanded_by(Arc::clone(core.shared()));
         let (at, places) = (sq.begin(), table.tags() as usize + 1);
-        let removed = Vec::with_capacity(sq.units() as usize);
+        let [removed, dropped] = [(); 2].map(|()| Vec::with_capacity(sq.units() as usize));
         Ok(Box::new(Self {
             sq,
             core,
@@ -146,11 +145,10 @@ impl TagQueue {
             head: 0,
             rung_head: 0,
             added: 0,
-            changes: 0,
-            rung_changes: 0,
             rung_told: 0,
             told: 0,
             removed,
+            dropped,
             turns: vec![0; places].into(),
         }))
     }
@@ -161,6 +159,7 @@ impl TagQueue {
             // SAFETY: written behind what is rung, so they are the list's front: ours.
             unsafe { self.table.disown(self.rung_head, self.added) };
             self.removed.drain(..).for_each(|place| self.table.wont_remove(place));
+            self.dropped.clear();
             self.table.tell(self.rung_told);
             self.keep();
         }
@@ -170,7 +169,7 @@ impl TagQueue {
     /// Goes on behind what is rung.
     fn keep(&mut self) {
         (self.head, self.added) = (self.rung_head, 0);
-        (self.changes, self.told) = (self.rung_changes, self.rung_told);
+        self.told = self.rung_told;
     }
 
     /// See [`SrqOps::change_tags`](uverbs_core::provider::SrqOps::change_tags).
@@ -179,6 +178,9 @@ impl TagQueue {
     ///
     /// As there.
     pub(crate) unsafe fn change(&mut self, wr: TagWr, op: &TagOp) -> Result<TagHandle, PostError> {
+        if self.core.shared().send.has_failed() {
+            return Err(PostError::State);
+        }
         match *op {
             // SAFETY: the caller's promise.
             TagOp::Add { tag, recv_id, into } => unsafe {
@@ -188,7 +190,7 @@ impl TagQueue {
             TagOp::Sync => {
                 self.sq.reserve(&mut self.at, 1)?;
                 let segment = self.segment(wr, TmOpcode::NOP, 0);
-                self.write(wr, (segment, None), wr.signaled.then_some(None));
+                self.write(wr, (segment, None), (false, None));
                 Ok(TagHandle::new(0, 0))
             }
         }
@@ -219,7 +221,7 @@ impl TagQueue {
         // SAFETY: of the list's front, and not its last, since one is behind it; this is the only
         // poster.
         unsafe { self.table.put(place, recv_id, wr.signaled) };
-        self.write(wr, (segment, Some(data)), wr.signaled.then_some(Some(place)));
+        self.write(wr, (segment, Some(data)), (true, Some(place)));
         (self.head, self.added) = (next, self.added + 1);
         let turn = &mut self.turns[place as usize];
         *turn = turn.wrapping_add(1);
@@ -232,13 +234,16 @@ impl TagQueue {
             return Err(PostError::UnknownTag);
         }
         self.sq.reserve(&mut self.at, 1)?;
-        if !self.table.will_remove(place) {
+        let waits = match wr.signaled {
+            true => self.table.will_remove(place),
+            false => self.table.is_waiting(place),
+        };
+        if !waits {
             return Err(PostError::UnknownTag);
         }
-        self.removed.push(place);
-        let wr = TagWr { signaled: true, ..wr };
+        if wr.signaled { &mut self.removed } else { &mut self.dropped }.push(place);
         let segment = self.segment(wr, TmOpcode::REMOVE, place as u16);
-        self.write(wr, (segment, None), Some(Some(place)));
+        self.write(wr, (segment, None), (false, Some(place)));
         Ok(handle)
     }
 
@@ -258,12 +263,12 @@ impl TagQueue {
         segment
     }
 
-    /// Writes the WQE, for which there is room, and notes the change if it completes: its place.
+    /// Writes the WQE, for which there is room, and notes whether it adds a tag, and its place.
     fn write(
         &mut self,
         wr: TagWr,
         (segment, data): (mlx5_wqe_tm_seg, Option<Words>),
-        completes: Option<Option<u32>>,
+        (adds, place): (bool, Option<u32>),
     ) {
         let ds = if data.is_some() { ADD } else { CHANGE };
         let first = self.at.pi;
@@ -278,12 +283,10 @@ impl TagQueue {
         let last = Posted { head: ctrl[0], at, first, ds, units: 1 };
         // SAFETY: as above; this is the only poster.
         unsafe { Sq::note(self.sq.slots(), &mut self.at, wr.id, last) };
-        if let Some(place) = completes {
-            // SAFETY: the work request just written; each outstanding one has a WQEBB at least, of
-            // which there are no more than the table has room for.
-            unsafe { self.table.note(self.changes, Changed { at: first, place }) };
-            self.changes = self.changes.wrapping_add(1);
-        }
+        let change = Changed { at: first, place, adds, signaled: wr.signaled };
+        // SAFETY: the work request just written; each has one WQEBB, of which there are no more
+        // than the table has room for.
+        unsafe { self.table.changes().note(change) };
     }
 
     /// See [`SrqOps::own_tag`](uverbs_core::provider::SrqOps::own_tag).
@@ -302,12 +305,18 @@ impl TagQueue {
     ///
     /// As there.
     pub(crate) unsafe fn ring(&mut self) {
-        self.table.ring(self.changes);
+        self.table.changes().ring(self.at.pi);
         // SAFETY: the queue pair lives, says the caller, and the cursor is of its last `begin`.
         unsafe { self.sq.ring(self.at) };
-        (self.rung_head, self.rung_changes, self.rung_told) = (self.head, self.changes, self.told);
+        (self.rung_head, self.rung_told) = (self.head, self.told);
         self.added = 0;
         self.removed.clear();
+        for place in self.dropped.drain(..) {
+            // Nothing tells when it is removed, so the place is free at once: the device uses it
+            // again behind the removal.
+            // SAFETY: no message comes to it any more, says the caller.
+            drop(unsafe { self.table.take(place) });
+        }
         self.at = self.sq.begin();
     }
 

@@ -486,13 +486,15 @@ pub unsafe trait SrqOps: RecvOps {
     /// The queue is not destroyed. If it is rung: the memory that a tag names by key stays
     /// registered, and is neither read nor written by the program, until the completion that says
     /// that its message came, won't come, or that the tag was removed; or the queue is destroyed
-    /// with the kernel's confirmation.
+    /// with the kernel's confirmation. A tag that is removed without a completion
+    /// ([`TagWr::signaled`]) is one that no message has found or finds.
     ///
     /// # Errors
     ///
     /// The list is then as before. [`PostError::Full`] of changes outstanding;
     /// [`PostError::TagsFull`], [`PostError::UnknownTag`]; [`PostError::State`] once
-    /// [closed](Self::close_tags); [`PostError::BadOperation`] of a queue without a list.
+    /// [closed](Self::close_tags), and once a completion told that a change failed;
+    /// [`PostError::BadOperation`] of a queue without a list.
     unsafe fn change_tags(&mut self, wr: TagWr, op: &TagOp) -> Result<TagHandle, PostError> {
         let _ = (wr, op);
         Err(PostError::BadOperation)

@@ -11,6 +11,7 @@ pub mod shared;
 pub mod slot;
 pub mod slots;
 pub mod srq;
+pub mod tag_changes;
 pub mod tag_message;
 pub mod tag_table;
 pub mod tag_work;

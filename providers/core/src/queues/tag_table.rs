@@ -21,9 +21,10 @@ use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::queues::shared::QpShared;
 use crate::queues::slots::Taken;
+use crate::queues::tag_changes::{Changed, TagChanges};
 use crate::sync::{AtomicU32, UnsafeCell};
 
-/// Nothing follows in the list, yet; of a change: no place.
+/// Nothing follows in the list, yet.
 const NONE: u32 = u32::MAX;
 /// In `waits`: the message is to come. The rest counts completions of changes that are.
 const MESSAGE: u32 = 1 << 31;
@@ -43,32 +44,12 @@ struct Place {
     held: UnsafeCell<Option<Held>>,
 }
 
-/// A change that will complete.
-struct Change {
-    /// Where its work request is in the queue of changes.
-    at: AtomicU32,
-    /// The place that it is of.
-    place: AtomicU32,
-}
-
-/// A change that completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Changed {
-    /// Where its work request is in the queue of changes.
-    pub at: u32,
-    /// The place that it is of.
-    pub place: Option<u32>,
-}
-
 /// The places of a queue that matches tags.
 pub struct TagTable {
     places: Box<[Place]>,
-    changes: Box<[Change]>,
+    changes: TagChanges,
     /// The last place of the list, which is never taken from it.
     last: AtomicU32,
-    /// Changes that were rung, and that completed, free running.
-    rung: AtomicU32,
-    done: AtomicU32,
     /// Messages that found no tag, modulo 2^16: those of which the device was told, and those that
     /// were polled.
     told: AtomicU32,
@@ -84,7 +65,7 @@ unsafe impl Sync for TagTable {}
 unsafe impl Send for TagTable {}
 
 impl TagTable {
-    /// Room for so many tags, and so many changes that complete, which is a power of two.
+    /// Room for so many tags, and so many changes outstanding, which is a power of two.
     ///
     /// # Panics
     ///
@@ -92,7 +73,7 @@ impl TagTable {
     /// computed it.
     #[must_use]
     pub fn new(tags: u32, changes: u32) -> Self {
-        assert!((1..1 << 31).contains(&tags) && changes.is_power_of_two());
+        assert!((1..1 << 31).contains(&tags));
         let place = |next| Place {
             next: AtomicU32::new(next),
             waits: AtomicU32::new(0),
@@ -100,13 +81,10 @@ impl TagTable {
             wr_id: UnsafeCell::new(0),
             held: UnsafeCell::new(None),
         };
-        let change = || Change { at: AtomicU32::new(0), place: AtomicU32::new(NONE) };
         Self {
             places: (1..=tags).chain([NONE]).map(place).collect(),
-            changes: (0..changes).map(|_| change()).collect(),
+            changes: TagChanges::new(changes),
             last: AtomicU32::new(tags),
-            rung: AtomicU32::new(0),
-            done: AtomicU32::new(0),
             told: AtomicU32::new(0),
             came: AtomicU32::new(0),
             commands: OnceLock::new(),
@@ -123,6 +101,12 @@ impl TagTable {
     pub fn commanded_by(&self, commands: Arc<QpShared>) {
         // A second one is nobody's: the first stays.
         drop(self.commands.set(commands));
+    }
+
+    /// Its changes.
+    #[must_use]
+    pub fn changes(&self) -> &TagChanges {
+        &self.changes
     }
 
     /// The queue pair of the changes.
@@ -197,30 +181,17 @@ impl TagTable {
         })
     }
 
+    /// Whether the message of a place is still to come. Posting side.
+    #[must_use]
+    pub fn is_waiting(&self, place: u32) -> bool {
+        let waits =
+            self.places.get(place as usize).map(|place| place.waits.load(Ordering::Relaxed));
+        waits.is_some_and(|waits| waits & MESSAGE != 0)
+    }
+
     /// Takes that back, of a change that was never rung. Posting side.
     pub fn wont_remove(&self, place: u32) {
         self.one_less(place);
-    }
-
-    /// Notes the `index`th change that will complete. Posting side.
-    ///
-    /// # Safety
-    ///
-    /// It is the next one that was written, and of this place. There is room for it, and the caller
-    /// is the only poster.
-    #[inline]
-    pub unsafe fn note(&self, index: u32, change: Changed) {
-        let slot = &self.changes[index as usize & (self.changes.len() - 1)];
-        slot.at.store(change.at, Ordering::Relaxed);
-        slot.place.store(change.place.unwrap_or(NONE), Ordering::Relaxed);
-    }
-
-    /// So many changes that will complete were rung, free running; to be called before the device
-    /// hears of them. Posting side.
-    #[inline]
-    pub fn ring(&self, changes: u32) {
-        // Release: pairs with the Acquire in `next_change`.
-        self.rung.store(changes, Ordering::Release);
     }
 
     /// What the device is told of messages without a tag. Posting side.
@@ -229,21 +200,23 @@ impl TagTable {
         self.told.store(unexpected.into(), Ordering::Relaxed);
     }
 
-    /// The change that completes next, if one is under way. Polling side.
+    /// The device refused a change, or took it back since it had refused one before: nothing comes
+    /// of it any more. Gives what the place of a tag held that was to be added. Polling side.
     ///
     /// # Safety
     ///
-    /// The device completed it, and the caller is the only poller.
+    /// The device says so of the change at this index, modulo the queue's length, and the room that
+    /// it takes in the queue isn't free yet. The caller is the only poller.
     #[must_use]
-    pub unsafe fn next_change(&self) -> Option<Changed> {
-        let done = self.done.load(Ordering::Relaxed);
-        if done == self.rung.load(Ordering::Acquire) {
-            return None;
+    pub unsafe fn refused(&self, at: u32) -> Option<Taken> {
+        let Changed { place, adds, signaled, .. } = self.changes.refused(at)?;
+        let place = place?;
+        // SAFETY: the tag isn't in the list, says the caller, and never was.
+        let taken = if adds { unsafe { self.take(place) } } else { None };
+        if signaled {
+            self.one_less(place);
         }
-        let slot = self.changes.get(done as usize & (self.changes.len() - 1))?;
-        let (at, place) = (slot.at.load(Ordering::Relaxed), slot.place.load(Ordering::Relaxed));
-        self.done.store(done.wrapping_add(1), Ordering::Relaxed);
-        Some(Changed { at, place: (place != NONE).then_some(place) })
+        taken
     }
 
     /// A change of a place completed, other than one that took a tag out. Polling side.
@@ -438,24 +411,38 @@ mod tests {
         assert_eq!((take(&table, 2), order(&table, head)), (Some(5), vec![0, 1, 2]));
     }
 
+    /// What the device refuses is over: the frame comes back, and the places are free.
     #[test]
-    fn changes_complete_in_turn_and_not_before_they_are_rung() {
-        let table = TagTable::new(2, 2);
-        let change = |at, place| Changed { at, place };
-        // SAFETY: one thread plays all sides; what is rung is complete at once.
-        let next = || unsafe { table.next_change() };
-        assert_eq!(next(), None);
-        for round in 0..5 {
-            for (n, change) in [change(round, Some(1)), change(round + 7, None)].iter().enumerate()
-            {
-                // SAFETY: as above.
-                unsafe { table.note(2 * round + n as u32, *change) };
-            }
-            assert_eq!(next(), None);
-            table.ring(2 * round + 2);
-            assert_eq!(next(), Some(change(round, Some(1))));
-            assert_eq!(next(), Some(change(round + 7, None)));
+    fn refused_changes_leave_nothing() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 3);
+        let table = TagTable::new(3, 4);
+        let mut head = 0;
+        for (id, signaled) in [(10, true), (11, false), (12, false)] {
+            head = add(&table, head, id, slab.take(), signaled);
         }
+        assert!(table.will_remove(2));
+        let note = |at, place, adds, signaled| {
+            // SAFETY: one thread plays all sides.
+            unsafe { table.changes().note(Changed { at, place, adds, signaled }) };
+        };
+        note(0, Some(0), true, true);
+        note(1, Some(1), true, false);
+        note(2, Some(2), false, true);
+        note(3, None, false, true);
+        table.changes().ring(4);
+        assert_eq!(order(&table, head), [3]);
+        // SAFETY: as above.
+        let refused = |at| unsafe { table.refused(at) }.map(|taken| taken.wr_id);
+        assert_eq!((refused(0), refused(0)), (Some(10), None), "once");
+        assert_eq!((refused(1), refused(2), refused(3)), (Some(11), None, None));
+        assert_eq!(order(&table, head), [3, 0, 1], "the last one's message may still come");
+        assert_eq!((take(&table, 2), order(&table, head)), (Some(12), vec![3, 0, 1, 2]));
+        assert!(slab.take().is_some(), "it is back");
+        // A device that repeats itself takes nothing from the next tag of the place.
+        head = add(&table, head, 13, None, false);
+        add(&table, head, 14, slab.take(), false);
+        assert_eq!((refused(0), take(&table, 0)), (None, Some(14)));
     }
 
     #[test]
@@ -488,6 +475,20 @@ mod tests {
         // SAFETY: one thread plays all sides.
         let frames = unsafe { table.reclaim() };
         assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1]);
+        // The place that was last in the list, too.
+        let table = TagTable::new(1, 2);
+        let head = add(&table, 0, 2, None, false);
+        assert_eq!((take(&table, 0), head), (Some(2), 1));
+        assert!(!table.is_waiting(0), "its message came");
+        add(&table, head, 3, slab.take(), false);
+        assert!(table.is_waiting(1));
+        // SAFETY: as above.
+        let frames = unsafe { table.reclaim() };
+        assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3]);
+    }
+
+    fn noted(at: u32, place: u32) -> Changed {
+        Changed { at, place: Some(place), adds: true, signaled: true }
     }
 
     /// One thread adds and removes, another one takes messages and completes changes.
@@ -507,7 +508,7 @@ mod tests {
                     let place = (0..5).find(|place| table.expected(*place) == Some(at));
                     sum += take(&table, place.expect("it waits")).expect("it waits");
                     // SAFETY: the one thread that polls.
-                    let changed = unsafe { table.next_change() }.expect("it was rung");
+                    let changed = unsafe { table.changes().next() }.expect("it was rung");
                     assert_eq!((changed.at, changed.place), (at as u32, place));
                     table.changed(changed.place.expect("a place"));
                     at += 1;
@@ -522,8 +523,8 @@ mod tests {
                 let place = head;
                 head = add(&table, head, id, None, true);
                 // SAFETY: the one thread that posts.
-                unsafe { table.note(id as u32, Changed { at: id as u32, place: Some(place) }) };
-                table.ring(id as u32 + 1);
+                unsafe { table.changes().note(noted(id as u32, place)) };
+                table.changes().ring(id as u32 + 1);
                 rung.store(id + 1, Ordering::Release);
             }
         });

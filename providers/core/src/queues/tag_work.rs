@@ -87,7 +87,8 @@ impl fmt::Debug for TagHandle {
 pub struct TagWr {
     /// Comes back in the completion.
     pub id: u64,
-    /// It has a completion of its own. A removal always has one, which gives the buffer back.
+    /// It has a completion of its own. A removal by [`TagOp::Remove`] without one gives the buffer
+    /// to nobody: a frame goes back to its slab.
     #[doc(alias = "IBV_OPS_SIGNALED")]
     pub signaled: bool,
     /// How many messages that found no tag the program has dealt with, modulo 2^16; `None` tells

@@ -78,6 +78,15 @@ impl Special {
         self.table.get(uidx as usize)?.as_ref().map(|care| &care.shared)
     }
 
+    /// The list that this queue pair changes, if there is one.
+    pub(super) fn tags_commanded_by(&self, commands: *const QpShared) -> Option<&TagTable> {
+        let lists = self.table.iter().flatten().filter_map(|care| care.tags.as_deref());
+        let mut of_it = lists.filter(|tags| {
+            tags.commands().is_some_and(|shared| std::ptr::eq(Arc::as_ptr(shared), commands))
+        });
+        of_it.next()
+    }
+
     /// Where the work requests of a queue pair are.
     fn rings(&self, uidx: u32) -> Option<&WorkRings> {
         let care = self.table.get(uidx as usize)?.as_ref()?;

@@ -421,8 +421,11 @@ impl Cq {
         // SAFETY: `last` is in a table, says the caller, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
         let taken = if opcode == CqeOpcode::REQ_ERR {
+            // SAFETY: the program's, a failed send of the last queue pair, not taken yet.
+            let frame = unsafe { self.refused_change(entry) };
             // SAFETY: the device completed this send, with an error; this is the only poller.
-            unsafe { take_send(shared, entry) }
+            let taken = unsafe { take_send(shared, entry) };
+            taken.map(|taken| Taken { frame: taken.frame.or(frame), ..taken })
         } else {
             // SAFETY: the device completed the oldest receive, with an error; this is the only
             // poller.

@@ -7,6 +7,7 @@
 //! under way is what the tables look at before they give anything out.
 #![allow(unsafe_code, reason = "takes places and slots that an entry names")]
 
+use uverbs_core::memory::frame::Frame;
 use uverbs_core::provider::Polled;
 use uverbs_core::queues::slots::Taken;
 use uverbs_core::queues::srq::SrqShared;
@@ -75,6 +76,21 @@ impl Cq {
         let view = unsafe { Cqe::of_tags(entry, wants_sync) };
         Some(Ok(Polled { view, wr_id, frame }))
     }
+
+    /// What a tag's place held that was to be added, if a failed send is such a change. Its list
+    /// takes no more: the queue pair of the changes failed.
+    ///
+    /// # Safety
+    ///
+    /// The entry is the program's, a failed send of the last queue pair, and its WQEBB isn't free
+    /// yet.
+    #[cold]
+    pub(super) unsafe fn refused_change(&self, entry: Entry) -> Option<Frame> {
+        let tags = self.special.as_ref()?.tags_commanded_by(self.last)?;
+        tags.commands()?.send.fail();
+        // SAFETY: the caller's promise; this is the only poller.
+        unsafe { tags.refused(entry.wqe_counter().into()) }?.frame
+    }
 }
 
 /// # Safety
@@ -116,7 +132,7 @@ unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
 unsafe fn change(tags: &TagTable, entry: Entry) -> Option<Told> {
     let commands = tags.commands()?;
     // SAFETY: the caller's promise.
-    let changed = unsafe { tags.next_change() }?;
+    let changed = unsafe { tags.changes().next() }?;
     // SAFETY: the device completed it, says the entry.
     let Taken { wr_id, reach, .. } = unsafe { commands.send.take_ahead(changed.at as u16) }?;
     // SAFETY: and it was just taken.

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! A region is wrapped as the kernel answers it; it keeps the memory that it is over.
-#![allow(unsafe_code, reason = "wraps a kernel object by number")]
+//! A region is wrapped as the kernel answers it; it keeps the memory that it is over. Another's
+//! memory is the caller's promise.
+#![allow(unsafe_code, reason = "wraps kernel objects by number")]
 
 use std::sync::Arc;
 
@@ -123,6 +124,40 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_alloc_dm")]
     pub fn alloc_device_memory(&self, len: usize, log_align: u32) -> Result<DeviceMemory, Error> {
         let core = self.provider().alloc_dm(len, log_align)?;
+        Ok(DeviceMemory { core: Arc::new(core) })
+    }
+
+    /// The device memory with this handle ([`DeviceMemory::handle`]), which another context of the
+    /// same open file allocated ([`import`](crate::import)): mapped here, too, and good for regions
+    /// of domains of this context. Dropping it frees nothing. Since Linux 5.14.
+    ///
+    /// ```
+    /// let context = uverbs::device("softhca0")?.open()?;
+    /// let memory = context.alloc_device_memory(64, 0)?;
+    /// memory.write(0, b"from its owner..")?;
+    ///
+    /// let shared = uverbs::import(context.export()?)?;
+    /// // SAFETY: `memory` is there until the end, and its owner sent its handle.
+    /// let same = unsafe { shared.import_device_memory(memory.handle()) }?;
+    /// let mut found = [0; 16];
+    /// same.read(0, &mut found)?;
+    /// assert_eq!(&found, b"from its owner..");
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// The memory's owner agrees, and keeps it for as long as this, what is cloned of it and the
+    /// regions over it are there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; [`Error::Kernel`]: `ENOENT` for a handle of
+    /// nothing; [`Error::System`] if it can't be mapped.
+    #[doc(alias = "ibv_import_dm")]
+    pub unsafe fn import_device_memory(&self, handle: u32) -> Result<DeviceMemory, Error> {
+        // SAFETY: the caller's promise.
+        let core = unsafe { self.provider().import_dm(handle) }?;
         Ok(DeviceMemory { core: Arc::new(core) })
     }
 }

@@ -151,6 +151,45 @@ fn a_domain_and_a_region_are_shared() {
     assert_eq!(bytes, pattern(2, 7)[..]);
 }
 
+/// Memory on the device is the same one from both contexts, also for the device itself.
+#[test]
+fn device_memory_is_shared() {
+    if refused_on_rxe() {
+        return;
+    }
+    let shared = Shared::new(&common::device());
+    let own = shared.owner.alloc_device_memory(256, 0).unwrap();
+    own.write(64, &pattern(128, 9)).unwrap();
+    // SAFETY: the owner is this test, and keeps it.
+    let import = |handle| unsafe { shared.guest.import_device_memory(handle) };
+    let same = import(own.handle()).unwrap();
+    assert_eq!((same.len(), same.handle()), (256, own.handle()));
+    let bytes = |memory: &uverbs::DeviceMemory| {
+        let mut bytes = vec![0; 128];
+        memory.read(64, &mut bytes).unwrap();
+        bytes
+    };
+    assert_eq!(bytes(&same), pattern(128, 9));
+    same.write(64, &pattern(128, 10)).unwrap();
+    assert_eq!(bytes(&own), pattern(128, 10));
+    // The device writes it by a region of the guest's.
+    let pd = shared.guest.alloc_pd().unwrap();
+    let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+    let region = pd.register_device_memory(&same, 64, 128, access).unwrap();
+    let (mut qp, mut cq) = loopback(&shared.guest, &pd);
+    let mut batch = qp.batch();
+    let to = Remote { addr: 0, rkey: region.rkey() };
+    batch.write_inline(1, &pattern(32, 11), to).unwrap();
+    batch.ring();
+    done(&mut cq);
+    assert_eq!(bytes(&own)[..32], pattern(32, 11));
+    // What ends here ends nothing there; what isn't there is refused.
+    drop((region, same));
+    assert_eq!(bytes(&own)[32..], pattern(128, 10)[32..]);
+    let error = import(0xffff).unwrap_err();
+    assert!(matches!(error, Error::Kernel { verb: "import_dm", .. }), "{error:?}");
+}
+
 #[test]
 fn what_ends_here_ends_nothing_there() {
     if refused_on_rxe() {

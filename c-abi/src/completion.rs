@@ -9,11 +9,14 @@ use std::mem::offset_of;
 
 use uverbs_core::provider::{Decoded, View};
 use uverbs_core::queues::completion::{Completed, Failure, Status};
+use uverbs_core::queues::tag_work::TagInfo;
 
 use crate::sys::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_FETCH_ADD,
     IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID, IBV_WC_TM_DEL,
+    IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC, IBV_WC_TM_SYNC_REQ,
+    IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
 };
 
 /// `IBV_WC_*` of a status.
@@ -32,6 +35,8 @@ fn status(status: Status) -> u32 {
         Status::RetryExceeded => 12,
         Status::RnrRetryExceeded => 13,
         Status::RemoteAborted => 16,
+        Status::TagNotFound => 22,
+        Status::RendezvousIncomplete => 23,
         _ => 21,
     }
 }
@@ -71,12 +76,16 @@ pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
     let completed = match result {
         Ok(completed) => completed,
         // SAFETY: the caller's promise.
-        Err(failure) => return unsafe { to.write(failed(is_recv, qpn, wr_id, failure)) },
+        Err(failure) => return unsafe { to.write(failed(view, is_recv, wr_id, failure)) },
     };
     let kind = both(0, opcode(completed));
     if !is_recv {
         // SAFETY: the caller's promise.
         return unsafe { put(to, [wr_id, kind, both(0, byte_len), both(0, qpn), 0, 0]) };
+    }
+    if !matches!(completed, Completed::Recv | Completed::RecvWriteImm) {
+        // SAFETY: the caller's promise.
+        return unsafe { to.write(tagged(view, wr_id, completed)) };
     }
     let mut wc_flags = if sender.has_grh() { IBV_WC_GRH } else { 0 };
     let mut imm_data = 0;
@@ -118,13 +127,75 @@ unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
 
 #[cold]
 #[inline(never)]
-fn failed(is_recv: bool, qp_num: u32, wr_id: u64, failure: Failure) -> ibv_wc {
+fn failed<V: View>(view: &V, is_recv: bool, wr_id: u64, failure: Failure) -> ibv_wc {
+    let opcode = if is_recv { IBV_WC_RECV } else { IBV_WC_SEND };
+    let (opcode, wc_flags, byte_len) = match view.tag_info() {
+        Some(info) => failed_of_tags(failure.status, info, view.byte_len()),
+        None => (opcode, 0, 0),
+    };
     ibv_wc {
         wr_id,
         status: status(failure.status),
-        opcode: if is_recv { IBV_WC_RECV } else { IBV_WC_SEND },
+        opcode,
         vendor_err: failure.vendor_syndrome.into(),
-        qp_num,
+        byte_len,
+        qp_num: view.qpn(),
+        wc_flags,
         ..ibv_wc::default()
     }
+}
+
+/// A completion that tells of tags, and no failure.
+#[cold]
+#[inline(never)]
+fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
+    let (opcode, flags) = of_tags(completed, view.tag_info().unwrap_or_default());
+    let grh = if view.sender().has_grh() { IBV_WC_GRH } else { 0 };
+    let (imm, imm_data) = match (view.immediate(), view.invalidated()) {
+        (Some(immediate), _) => (IBV_WC_WITH_IMM, immediate.to_be()),
+        (_, Some(key)) => (IBV_WC_WITH_INV, key),
+        _ => (0, 0),
+    };
+    ibv_wc {
+        wr_id,
+        opcode,
+        byte_len: view.byte_len(),
+        imm_data,
+        qp_num: view.qpn(),
+        src_qp: view.sender().qpn(),
+        wc_flags: flags | grh | imm,
+        slid: view.sender().lid(),
+        sl: view.sender().service_level(),
+        ..ibv_wc::default()
+    }
+}
+
+/// Opcode and flags of a completion that tells of tags (rdma-core `cq.c:mlx5_cq_read_wc_opcode`,
+/// `mlx5_cq_read_wc_flags`).
+fn of_tags(completed: Completed, info: TagInfo) -> (u32, u32) {
+    let (opcode, flags) = match completed {
+        Completed::TagAdded => (IBV_WC_TM_ADD, 0),
+        Completed::TagRemoved => (IBV_WC_TM_DEL, 0),
+        Completed::TagsSynced => (IBV_WC_TM_SYNC, 0),
+        Completed::TagFound => (IBV_WC_TM_RECV, IBV_WC_TM_MATCH),
+        // The header comes with the first completion of a message.
+        Completed::TagRecv if info.header.is_none() => (IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID),
+        Completed::TagRecv => (IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID),
+        Completed::RecvUnexpected => (IBV_WC_TM_RECV, 0),
+        _ => (IBV_WC_TM_NO_TAG, 0),
+    };
+    (opcode, flags | if info.wants_sync { IBV_WC_TM_SYNC_REQ } else { 0 })
+}
+
+/// The same of a failed one, and its bytes. A message that is canceled has C's opcode of a plain
+/// receive.
+fn failed_of_tags(status: Status, info: TagInfo, byte_len: u32) -> (u32, u32, u32) {
+    let sync = if info.wants_sync { IBV_WC_TM_SYNC_REQ } else { 0 };
+    if status != Status::RendezvousIncomplete {
+        return (IBV_WC_TM_DEL, sync, byte_len);
+    }
+    let opcode = if info.header.is_some() { IBV_WC_TM_RECV } else { IBV_WC_RECV };
+    let is_first = info.header.is_some() && byte_len == 0;
+    let there = if is_first { 0 } else { IBV_WC_TM_DATA_VALID };
+    (opcode, IBV_WC_TM_MATCH | there | sync, byte_len)
 }

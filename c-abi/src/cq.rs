@@ -21,16 +21,18 @@ use crate::left::Kind;
 use crate::lock::{Lock, Stays};
 use crate::object::Acks;
 use crate::parent_domain::Parent;
-use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
+use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc, ibv_wc_tm_info};
 
 /// The completion that a program looks at.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) wc: ibv_wc,
-    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`].
+    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`], [`TAGS`].
     pub(crate) extras: u8,
     pub(crate) vlan_tag: u16,
     pub(crate) timestamp: u64,
+    /// Part of the header of a message that found a tag.
+    pub(crate) tag: ibv_wc_tm_info,
     /// Completions taken since entries were last given back to the device.
     pub(crate) unpublished: u32,
 }
@@ -38,6 +40,7 @@ pub(crate) struct Shown {
 /// Members of a completion that are taken out of it if they were asked for.
 pub(crate) const TIMESTAMP: u8 = 1;
 pub(crate) const VLAN_TAG: u8 = 2;
+pub(crate) const TAGS: u8 = 4;
 
 impl Stays for AnyCq {}
 
@@ -57,6 +60,8 @@ pub(crate) struct Cq {
     async_acks: Acks,
     /// The parent domain that it is made in.
     parent: Option<Arc<Parent>>,
+    /// It was made by a function for extended queues.
+    is_extended: bool,
 }
 
 impl Cq {
@@ -71,6 +76,7 @@ impl Cq {
             comp_acks: Acks::default(),
             async_acks: Acks::default(),
             parent: None,
+            is_extended: false,
         })
     }
 
@@ -83,14 +89,20 @@ impl Cq {
         unsafe { &*cq.cast() }
     }
 
-    /// Takes these members out of completions, too.
-    pub(crate) fn set_extras(&mut self, extras: u8) {
+    /// It was made by a function for extended queues: these members are taken out of completions,
+    /// too.
+    pub(crate) fn extend(&mut self, extras: u8) {
+        self.is_extended = true;
         self.shown.get_mut().extras = extras;
     }
 
     /// Keeps the parent domain that it is made in.
     pub(crate) fn set_parent(&mut self, parent: Option<Arc<Parent>>) {
         self.parent = parent;
+    }
+
+    pub(crate) fn is_extended(&self) -> bool {
+        self.is_extended
     }
 
     #[inline(always)]

@@ -11,12 +11,13 @@ use std::ffi::c_int;
 use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
 use uverbs_core::provider::{CqOps, Polled, View};
+use uverbs_core::queues::tag_work::TagHeader;
 
 use crate::completion;
 use crate::context::Context;
-use crate::cq::{Cq, Shown, TIMESTAMP, VLAN_TAG};
+use crate::cq::{Cq, Shown, TAGS, TIMESTAMP, VLAN_TAG};
 use crate::poll::settle;
-use crate::sys::{ibv_cq, ibv_cq_ex};
+use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 
 /// C's struct with all functions in it: those that read what wasn't asked for give 0.
 pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
@@ -41,7 +42,7 @@ pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
         read_completion_ts: Some(read_completion_ts),
         read_cvlan: Some(read_cvlan),
         read_flow_tag: Some(read_flow_tag),
-        read_tm_info: None,
+        read_tm_info: Some(read_tm_info),
         read_completion_wallclock_ns: Some(read_completion_wallclock_ns),
     }
 }
@@ -106,6 +107,11 @@ fn extras<V: View>(shown: &mut Shown, view: &V) {
     }
     if shown.extras & VLAN_TAG != 0 {
         shown.vlan_tag = view.packet().vlan_tag.unwrap_or(0);
+    }
+    if shown.extras & TAGS != 0 {
+        let header = view.tag_info().and_then(|info| info.header);
+        let TagHeader { tag, app_ctx } = header.unwrap_or_default();
+        shown.tag = ibv_wc_tm_info { tag, r#priv: app_ctx };
     }
 }
 
@@ -196,4 +202,9 @@ unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
         unsafe { ((*of(cq).shown()).timestamp, Context::of((*cq).base.context)) };
     let read = context.clock().and_then(|clock| clock.read());
     read.map_or(0, |reading| reading.nanoseconds(timestamp))
+}
+
+unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: C's contract.
+    unsafe { *info = (*of(cq).shown()).tag };
 }

@@ -88,6 +88,7 @@ mod stubs;
 pub mod sys;
 mod sysfs;
 mod table;
+mod tags;
 mod thread;
 mod waiting;
 mod wq;

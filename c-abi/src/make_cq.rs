@@ -8,6 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::memory::allocator::QueueAllocator;
@@ -16,7 +17,7 @@ use uverbs_core::provider::{ContextOps, CqInit};
 use crate::answer::{given, null};
 use crate::channel::Channel;
 use crate::context::Context;
-use crate::cq::{Cq, TIMESTAMP, VLAN_TAG};
+use crate::cq::{Cq, TAGS, TIMESTAMP, VLAN_TAG};
 use crate::cq_ex;
 use crate::left::Kind;
 use crate::object::Named;
@@ -26,12 +27,13 @@ use crate::sys::{
     Cond, Mutex, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
 };
 
-/// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, the VLAN tag, and the
-/// tag of a rule, and the time of day.
-const FLAGS: u64 = 0x3ff | WITH_WALL_CLOCK;
+/// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, the VLAN tag, the tag
+/// of a rule, a message's own, and the time of day.
+const FLAGS: u64 = 0x7ff | WITH_WALL_CLOCK;
 const WITH_TIMESTAMP: u64 = 1 << 7;
 const WITH_WALL_CLOCK: u64 = 1 << 11;
 const WITH_VLAN_TAG: u64 = 1 << 8;
+const WITH_TM_INFO: u64 = 1 << 10;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
 const MASK_FLAGS: u32 = 1;
 /// `IBV_CQ_INIT_ATTR_MASK_PD`: a parent domain.
@@ -51,7 +53,7 @@ unsafe fn create(
     channel: *mut ibv_comp_channel,
     cq_context: *mut c_void,
     parent: Option<&Arc<Parent>>,
-    wc_flags: u64,
+    wc_flags: Option<u64>,
 ) -> Result<*mut ibv_cq_ex, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Context::of(context) };
@@ -60,7 +62,7 @@ unsafe fn create(
         // SAFETY: as above.
         init.channel = Some(Arc::clone(unsafe { Channel::core(channel) }));
     }
-    if wc_flags & WITH_WALL_CLOCK != 0 && of.clock().is_err() {
+    if wc_flags.is_some_and(|flags| flags & WITH_WALL_CLOCK != 0) && of.clock().is_err() {
         return Err(Error::kernel("create_cq", Errno::EOPNOTSUPP));
     }
     let (core, poll) = of.ops().create_cq(&init)?;
@@ -80,10 +82,15 @@ unsafe fn create(
     };
     let mut cq = Cq::new(cq_ex::functions(base), core, poll, of.is_embedded());
     cq.set_parent(parent.cloned());
-    let asked = |flag: u64, extra| if wc_flags & flag == 0 { 0 } else { extra };
-    cq.set_extras(
-        asked(WITH_TIMESTAMP | WITH_WALL_CLOCK, TIMESTAMP) | asked(WITH_VLAN_TAG, VLAN_TAG),
-    );
+    if let Some(wc_flags) = wc_flags {
+        let asked = |(flag, extra): (u64, u8)| if wc_flags & flag == 0 { 0 } else { extra };
+        let extras = [
+            (WITH_TIMESTAMP | WITH_WALL_CLOCK, TIMESTAMP),
+            (WITH_VLAN_TAG, VLAN_TAG),
+            (WITH_TM_INFO, TAGS),
+        ];
+        cq.extend(extras.into_iter().map(asked).sum());
+    }
     let cq = of.left().give(Kind::Cq, cq);
     of.names().add(id, Named::Cq(cq.expose_provenance()));
     // SAFETY: C's contract.
@@ -105,7 +112,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     init.comp_vector = comp_vector as u32;
     init.unchecked = true;
     // SAFETY: C's contract.
-    given(unsafe { create(context, init, channel, cq_context, None, 0) }).cast()
+    given(unsafe { create(context, init, channel, cq_context, None, None) }).cast()
 }
 
 /// What a queue is made from, and its parent domain.
@@ -155,9 +162,14 @@ pub(crate) unsafe fn create_as(
     };
     change(&mut init);
     // SAFETY: as above.
+    let of_mlx5 = matches!(unsafe { Context::of(context) }.ops(), AnyContext::Mlx5(_));
+    if attr.wc_flags & WITH_TM_INFO != 0 && !of_mlx5 {
+        return null(Errno::EOPNOTSUPP);
+    }
+    // SAFETY: as above.
     given(unsafe {
         let of = (attr.channel, attr.cq_context);
-        create(context, init, of.0, of.1, parent.as_ref(), attr.wc_flags)
+        create(context, init, of.0, of.1, parent.as_ref(), Some(attr.wc_flags))
     })
 }
 

@@ -5,6 +5,7 @@
 //! C's contract.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::objects::xrcd::XrcdCore;
-use uverbs_core::provider::{ContextOps, SrqInit, SrqOps};
+use uverbs_core::provider::{ContextOps, SrqInit, SrqOps, TagsInit};
+use uverbs_core::queues::tag_work::TagHandle;
 
 use crate::answer::{code, given, null, refuse};
 use crate::context::Context;
@@ -41,9 +43,11 @@ const ATTR_PD: u32 = 2;
 const ATTR_XRCD: u32 = 4;
 const ATTR_CQ: u32 = 8;
 const ATTR_ALL: u32 = 31;
-/// `IBV_SRQT_BASIC`, `IBV_SRQT_XRC`.
+const ATTR_TM: u32 = 16;
+/// `IBV_SRQT_BASIC`, `IBV_SRQT_XRC`, `IBV_SRQT_TM`.
 const BASIC: u32 = 0;
 const XRC: u32 = 1;
+const TM: u32 = 2;
 
 impl Stays for AnySrq {}
 
@@ -55,6 +59,9 @@ pub(crate) struct Srq {
     /// Receives that it has room for, which a resize changes.
     max_wr: AtomicU32,
     acks: Acks,
+    /// Of whoever holds `queue`: the tag that was added last at each place of the list, if it
+    /// matches tags.
+    tags: UnsafeCell<Box<[Option<TagHandle>]>>,
     /// The parent domain that it is made in.
     _parent: Option<Arc<Parent>>,
 }
@@ -74,6 +81,11 @@ impl Srq {
         &self.queue
     }
 
+    /// The tag that was added last at each place of the list.
+    pub(crate) fn tags(&self) -> *mut Box<[Option<TagHandle>]> {
+        self.tags.get()
+    }
+
     pub(crate) fn core(&self) -> &Arc<SrqCore> {
         &self.core
     }
@@ -83,6 +95,13 @@ impl Srq {
     }
 }
 
+/// Who receives from a queue, where it isn't queue pairs alone.
+#[derive(Default)]
+struct Use {
+    xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
+    tags: Option<TagsInit>,
+}
+
 /// # Safety
 ///
 /// C's contract.
@@ -90,7 +109,7 @@ unsafe fn create(
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
     attr: &mut ibv_srq_attr,
-    xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
+    Use { xrc, tags }: Use,
 ) -> Result<*mut ibv_srq, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Pd::of(pd) };
@@ -98,7 +117,9 @@ unsafe fn create(
     // C's provider makes a queue for nothing, too; no ring is that small.
     (init.max_wr, init.max_sge) = (attr.max_wr.max(1), attr.max_sge.max(1));
     init.limit = attr.srq_limit;
-    init.xrc = xrc;
+    // A place more than there are tags.
+    let places = tags.as_ref().map_or(0, |tags| tags.max_tags as usize + 1);
+    (init.xrc, init.tags) = (xrc, tags);
     init.allocator = of.allocator();
     let made = of.context().ops().create_srq(&init)?;
     (attr.max_wr, attr.max_sge) = (made.core.max_wr(), made.core.max_sge());
@@ -115,7 +136,8 @@ unsafe fn create(
     let queue = Lock::new(made.srq);
     let (acks, _parent) = (Acks::default(), of.parent().cloned());
     let max_wr = AtomicU32::new(made.core.max_wr());
-    let srq = Box::new(Srq { c, queue, core: made.core, max_wr, acks, _parent });
+    let tags = UnsafeCell::new(vec![None; places].into());
+    let srq = Box::new(Srq { c, queue, core: made.core, max_wr, acks, tags, _parent });
     let srq = of.context().left().give(Kind::Srq, srq);
     of.context().names().add(id, Named::Srq(srq.expose_provenance()));
     Ok(srq.cast())
@@ -126,7 +148,7 @@ pub(crate) unsafe extern "C" fn create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     // SAFETY: C's contract.
-    given(unsafe { create(pd, (*init).srq_context, &mut (*init).attr, None) })
+    given(unsafe { create(pd, (*init).srq_context, &mut (*init).attr, Use::default()) })
 }
 
 pub(crate) unsafe extern "C" fn create_srq_ex(
@@ -136,21 +158,41 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     // SAFETY: C's contract.
     let init = unsafe { &mut *init };
     let has = |bits| init.comp_mask & bits == bits;
+    let srq_type = if has(ATTR_TYPE) { init.srq_type } else { BASIC };
     if init.comp_mask & !ATTR_ALL != 0 || !has(ATTR_PD) {
-        return null(Errno::EINVAL);
+        // libibverbs' own word for a member that it doesn't know.
+        let unknown = srq_type == TM && has(ATTR_PD);
+        return null(if unknown { Errno::EOPNOTSUPP } else { Errno::EINVAL });
     }
-    let xrc = match if has(ATTR_TYPE) { init.srq_type } else { BASIC } {
-        BASIC => None,
-        XRC if !has(ATTR_XRCD | ATTR_CQ) => return null(Errno::EINVAL),
-        // SAFETY: C's contract.
-        XRC => Some(unsafe {
-            (Arc::clone(Xrcd::of(init.xrcd).core()), Arc::clone(Cq::of(init.cq).core()))
-        }),
-        // Tag matching.
-        _ => return null(Errno::EOPNOTSUPP),
-    };
+    let mut of = Use::default();
+    match srq_type {
+        BASIC => {}
+        XRC if has(ATTR_XRCD | ATTR_CQ) => {
+            // SAFETY: C's contract.
+            let (xrcd, cq) = unsafe { (Xrcd::of(init.xrcd), Cq::of(init.cq)) };
+            of.xrc = Some((Arc::clone(xrcd.core()), Arc::clone(cq.core())));
+        }
+        TM if has(ATTR_CQ | ATTR_TM) && !init.cq.is_null() => {
+            // SAFETY: C's contract.
+            let cq = unsafe { Cq::of(init.cq) };
+            if !cq.is_extended() {
+                return null(Errno::EINVAL);
+            }
+            // C's provider has room for a power of two of changes.
+            let max_changes = init.tm_cap.max_ops.checked_next_power_of_two().unwrap_or(u32::MAX);
+            let (cq, max_tags) = (Arc::clone(cq.core()), init.tm_cap.max_num_tags);
+            of.tags = Some(TagsInit { cq, max_tags, max_changes });
+        }
+        _ => return null(Errno::EINVAL),
+    }
+    let for_tags = of.tags.is_some();
     // SAFETY: as above.
-    given(unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) })
+    let made = unsafe { create(init.pd, init.srq_context, &mut init.attr, of) };
+    match made {
+        // Linux's word for the queue pair that changes a list, on Ethernet (`rdma_check_ah_attr`).
+        Err(Error::Unsupported { .. }) if for_tags => null(Errno::EINVAL),
+        made => given(made),
+    }
 }
 
 pub(crate) unsafe extern "C" fn modify_srq(
@@ -204,6 +246,9 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *const ibv_srq, number: *mut u3
 pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     // SAFETY: C's contract.
     let (of, context) = unsafe { (Srq::of(srq), Context::of((*srq).context)) };
+    if let Err(error) = of.queue.lock().close_tags() {
+        return code(Err(error));
+    }
     // SAFETY: the program posts nothing any more.
     if let Err(error) = unsafe { of.core.destroy() } {
         return code(Err(error));

@@ -7,7 +7,7 @@ use uverbs::provider::AnyContext;
 use crate::sys::{Mutex, PostSend, ibv_context, ibv_context_ops, verbs_context};
 use crate::{
     counters, cq, dm, flow, make_cq, make_qp, mr, mw, parent_domain, poll, port, post,
-    query_device, recv, rss, srq, wq, xrc_target, xrcd,
+    query_device, recv, rss, srq, tags, wq, xrc_target, xrcd,
 };
 
 /// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
@@ -67,7 +67,7 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         dealloc_td: of_mlx5.then_some(parent_domain::dealloc_td),
         alloc_td: of_mlx5.then_some(parent_domain::alloc_td),
         modify_cq: Some(cq::modify_cq),
-        post_srq_ops: None,
+        post_srq_ops: of_mlx5.then_some(tags::post_srq_ops),
         destroy_rwq_ind_table: of_mlx5.then_some(rss::destroy_rwq_ind_table),
         create_rwq_ind_table: of_mlx5.then_some(rss::create_rwq_ind_table),
         destroy_wq: of_mlx5.then_some(wq::destroy_wq),

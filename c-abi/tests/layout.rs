@@ -103,6 +103,11 @@ fn ours() -> BTreeMap<String, Layout> {
         ibv_srq { context, srq_context, pd, handle, mutex, cond, events_completed }
         ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex, cond, events_completed }
         ibv_async_event { element, event_type }
+        ibv_tm_cap { max_num_tags, max_ops }
+        ibv_ops_wr { wr_id, next, opcode, flags, tm }
+        ibv_ops_wr_tm { unexpected_cnt, handle, add }
+        ibv_ops_wr_tm_add { recv_wr_id, sg_list, num_sge, tag, mask }
+        ibv_wc_tm_info { tag, r#priv }
         ibv_data_buf { addr, length }
         ibv_wc { wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits }
         ibv_send_wr_rdma { remote_addr, rkey }

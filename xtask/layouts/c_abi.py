@@ -17,7 +17,14 @@ from kernel_abi import Types, debug_entries
 
 
 # Structs without a name of their own in C: kernel_abi.py names them so.
-NESTED = {"ibv_send_wr_rdma", "ibv_send_wr_atomic", "ibv_send_wr_ud", "ibv_odp_caps_per_transport_caps"}
+NESTED = {
+    "ibv_send_wr_rdma",
+    "ibv_send_wr_atomic",
+    "ibv_send_wr_ud",
+    "ibv_odp_caps_per_transport_caps",
+    "ibv_ops_wr_tm",
+    "ibv_ops_wr_tm_add",
+}
 
 
 def layouts(wanted, include):

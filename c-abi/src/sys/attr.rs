@@ -273,6 +273,13 @@ pub struct ibv_srq_init_attr {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
+pub struct ibv_tm_cap {
+    pub max_num_tags: u32,
+    pub max_ops: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct ibv_srq_init_attr_ex {
     pub srq_context: *mut c_void,
     pub attr: ibv_srq_attr,
@@ -281,7 +288,7 @@ pub struct ibv_srq_init_attr_ex {
     pub pd: *mut ibv_pd,
     pub xrcd: *mut ibv_xrcd,
     pub cq: *mut ibv_cq,
-    pub tm_cap: [u32; 2],
+    pub tm_cap: ibv_tm_cap,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_int, c_void};
 use super::{
     Mutex, ibv_alloc_dm_attr, ibv_counter_attach_attr, ibv_counters, ibv_counters_init_attr,
     ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device_attr_ex, ibv_dm, ibv_flow, ibv_flow_attr,
-    ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_parent_domain_init_attr, ibv_pd,
-    ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr, ibv_rwq_ind_table,
-    ibv_rwq_ind_table_init_attr, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_td,
-    ibv_td_init_attr, ibv_values_ex, ibv_wc, ibv_wq, ibv_wq_attr, ibv_wq_init_attr, ibv_xrcd,
-    ibv_xrcd_init_attr,
+    ibv_modify_cq_attr, ibv_mr, ibv_mw, ibv_mw_bind, ibv_ops_wr, ibv_parent_domain_init_attr,
+    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_recv_wr,
+    ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_send_wr, ibv_sge, ibv_srq,
+    ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr, ibv_values_ex, ibv_wc, ibv_wq, ibv_wq_attr,
+    ibv_wq_init_attr, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
 /// A slot of a table whose function isn't there.
@@ -39,6 +39,8 @@ type AllocParentDomain =
 type AllocTd = unsafe extern "C" fn(*mut ibv_context, *const ibv_td_init_attr) -> *mut ibv_td;
 type PostRecv =
     unsafe extern "C" fn(*const ibv_qp, *const ibv_recv_wr, *mut *const ibv_recv_wr) -> c_int;
+type PostSrqOps =
+    unsafe extern "C" fn(*mut ibv_srq, *mut ibv_ops_wr, *mut *mut ibv_ops_wr) -> c_int;
 type PostSrqRecv =
     unsafe extern "C" fn(*const ibv_srq, *const ibv_recv_wr, *mut *const ibv_recv_wr) -> c_int;
 
@@ -124,7 +126,7 @@ pub struct verbs_context {
     pub dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,
     pub alloc_td: Option<AllocTd>,
     pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *const ibv_modify_cq_attr) -> c_int>,
-    pub post_srq_ops: Slot,
+    pub post_srq_ops: Option<PostSrqOps>,
     pub destroy_rwq_ind_table: Option<unsafe extern "C" fn(*mut ibv_rwq_ind_table) -> c_int>,
     pub create_rwq_ind_table: Option<CreateTable>,
     pub destroy_wq: Option<unsafe extern "C" fn(*mut ibv_wq) -> c_int>,

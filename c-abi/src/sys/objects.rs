@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Cond, Mutex, Slot, ibv_context};
+use super::{Cond, Mutex, ibv_context, ibv_wc_tm_info};
 
 #[derive(Debug)]
 #[repr(C)]
@@ -109,7 +109,7 @@ pub struct ibv_cq_ex {
     pub read_completion_ts: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
     pub read_cvlan: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u16>,
     pub read_flow_tag: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-    pub read_tm_info: Slot,
+    pub read_tm_info: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_wc_tm_info)>,
     pub read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
 }
 

@@ -34,10 +34,25 @@ pub const IBV_WC_ATOMIC_WRITE: u32 = 9;
 pub const IBV_WC_DRIVER1: u32 = 135;
 pub const IBV_WC_RECV: u32 = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: u32 = 129;
+pub const IBV_WC_TM_ADD: u32 = 130;
+pub const IBV_WC_TM_DEL: u32 = 131;
+pub const IBV_WC_TM_SYNC: u32 = 132;
+pub const IBV_WC_TM_RECV: u32 = 133;
+pub const IBV_WC_TM_NO_TAG: u32 = 134;
 
 pub const IBV_WC_GRH: u32 = 1;
 pub const IBV_WC_WITH_IMM: u32 = 2;
 pub const IBV_WC_WITH_INV: u32 = 8;
+pub const IBV_WC_TM_SYNC_REQ: u32 = 16;
+pub const IBV_WC_TM_MATCH: u32 = 32;
+pub const IBV_WC_TM_DATA_VALID: u32 = 64;
+
+pub const IBV_WR_TAG_ADD: u32 = 0;
+pub const IBV_WR_TAG_DEL: u32 = 1;
+pub const IBV_WR_TAG_SYNC: u32 = 2;
+
+pub const IBV_OPS_SIGNALED: c_int = 1;
+pub const IBV_OPS_TM_SYNC: c_int = 2;
 
 /// A piece of registered memory: the same struct in core.
 pub type ibv_sge = Sge;
@@ -143,6 +158,41 @@ pub struct ibv_recv_wr {
     pub next: *const ibv_recv_wr,
     pub sg_list: *const ibv_sge,
     pub num_sge: c_int,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_ops_wr_tm_add {
+    pub recv_wr_id: u64,
+    pub sg_list: *const ibv_sge,
+    pub num_sge: c_int,
+    pub tag: u64,
+    pub mask: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_ops_wr_tm {
+    pub unexpected_cnt: u32,
+    pub handle: u32,
+    pub add: ibv_ops_wr_tm_add,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ibv_ops_wr {
+    pub wr_id: u64,
+    pub next: *mut ibv_ops_wr,
+    pub opcode: u32,
+    pub flags: c_int,
+    pub tm: ibv_ops_wr_tm,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ibv_wc_tm_info {
+    pub tag: u64,
+    pub r#priv: u32,
 }
 
 type Imm = unsafe extern "C" fn(*const ibv_qp_ex, u32);

@@ -259,7 +259,11 @@ unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssiz
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
     // The kernel takes 32 bits of it.
     if files::is_ours(fd) && request as u32 == RDMA_VERBS_IOCTL {
-        return finish(command(fd, argument.expose_provenance()));
+        let errno = Errno::last();
+        let done = command(fd, argument.expose_provenance());
+        // As with the kernel, what succeeds leaves it alone.
+        errno.set();
+        return finish(done);
     }
     match real::ioctl() {
         // SAFETY: the caller's own arguments.

@@ -166,3 +166,32 @@ fn every_call_ends_as_with_the_c_library() {
         std::fs::remove_file(program).unwrap();
     }
 }
+
+/// Lists of tags, on the distribution's library and on ours, over the same device: what is asked,
+/// what completes, what is refused.
+#[test]
+fn tags_as_with_the_c_library() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(program) = stack.compile("tags") else { return };
+    for (link, least) in [("ib", 230), ("eth", 18)] {
+        let theirs = common::run(stack.command(&program).env("UVERBS_SOFTHCA_LINK", link)).ok();
+        let run = |args: &[&str]| {
+            let mut ours = stack.ours_on_preloaded(&program);
+            common::run(ours.env("UVERBS_SOFTHCA_LINK", link).args(args)).ok()
+        };
+        let (ours, polled) = (run(&[]), run(&["poll"]));
+        let lines = theirs.stdout.lines().zip(ours.stdout.lines());
+        let differ: Vec<_> = lines.filter(|(c, rust)| c != rust).collect();
+        assert!(differ.is_empty(), "{link}: (C, ours): {differ:#?}");
+        // The header of a message is in extended completions alone; wrong handles are ours to look at.
+        let told = |line: &str| line.split(" tag ").next().unwrap().to_owned();
+        let is_both = |line: &&str| line.starts_with("ok ") && !line.ends_with(" (ours)");
+        let told = |run: &common::Run| run.stdout.lines().filter(is_both).map(told).collect();
+        let both: [Vec<String>; 2] = [told(&ours), told(&polled)];
+        assert_eq!(both[0], both[1], "{link}");
+        for run in [theirs, ours, polled] {
+            run.checks(least);
+        }
+    }
+    std::fs::remove_file(program).unwrap();
+}

@@ -137,6 +137,15 @@ impl CStack {
         command
     }
 
+    /// A program on our libibverbs and the preloaded device, which it opens as the kernel's.
+    pub(crate) fn ours_on_preloaded(&self, program: &Path) -> Command {
+        let mut command = preloaded(program);
+        let folders = std::iter::once(our_folder()).chain(self.library_folders());
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
+        command.env("LD_BIND_NOW", "1").env_remove("UVERBS_DEVICE").env("LC_ALL", "C");
+        command
+    }
+
     /// A program of the distribution on our libibverbs.
     pub(crate) fn program_on_ours(&self, name: &str, device: &str) -> Command {
         self.on_ours(&self.root.join("usr/bin").join(name), device)

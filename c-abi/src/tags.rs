@@ -1,0 +1,98 @@
+//! Changes of the list of a shared receive queue that matches tags.
+//!
+//! A program names a tag by its place in the list, as with C's provider.
+//!
+//! # Safety
+//!
+//! What a work request names is the program's promise: C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+
+use uverbs_core::provider::SrqOps;
+use uverbs_core::queues::tag_work::{Tag, TagHandle, TagOp, TagWr};
+use uverbs_core::queues::work::{PostError, Sge};
+
+use crate::post::errno;
+use crate::srq::Srq;
+use crate::sys::{
+    IBV_OPS_SIGNALED, IBV_OPS_TM_SYNC, IBV_WR_TAG_ADD, IBV_WR_TAG_DEL, IBV_WR_TAG_SYNC, ibv_ops_wr,
+    ibv_srq,
+};
+
+pub(crate) unsafe extern "C" fn post_srq_ops(
+    srq: *mut ibv_srq,
+    mut wr: *mut ibv_ops_wr,
+    bad: *mut *mut ibv_ops_wr,
+) -> c_int {
+    // SAFETY: C's contract.
+    let srq = unsafe { Srq::of(srq) };
+    let mut queue = srq.queue().lock();
+    // SAFETY: of whoever holds the lock.
+    let tags = unsafe { &mut *srq.tags() };
+    let mut code = 0;
+    queue.begin_tags();
+    // SAFETY: C's contract: null, or the next one.
+    while let Some(one) = unsafe { wr.as_mut() } {
+        // SAFETY: C's contract.
+        if let Err(error) = unsafe { change(&mut *queue, tags, one) } {
+            code = errno(error);
+            // SAFETY: C's contract.
+            unsafe { *bad = wr };
+            break;
+        }
+        wr = one.next;
+    }
+    // SAFETY: C's contract: a queue that is posted to isn't destroyed.
+    unsafe { queue.ring_tags() };
+    code
+}
+
+/// Writes a change, and notes the handle of a tag that it adds.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn change(
+    queue: &mut impl SrqOps,
+    tags: &mut [Option<TagHandle>],
+    wr: &mut ibv_ops_wr,
+) -> Result<(), PostError> {
+    // A queue without a list has no places.
+    if tags.is_empty() {
+        return Err(PostError::BadOperation);
+    }
+    let op = match wr.opcode {
+        IBV_WR_TAG_ADD => {
+            let add = &wr.tm.add;
+            // C's provider looks at the first piece alone.
+            // SAFETY: C's contract.
+            let piece = unsafe { add.sg_list.as_ref() }.filter(|_| add.num_sge != 0);
+            let into = piece.copied().unwrap_or(Sge { addr: 0, len: 0, lkey: 0 });
+            TagOp::Add { tag: Tag::masked(add.tag, add.mask), recv_id: add.recv_wr_id, into }
+        }
+        IBV_WR_TAG_DEL => {
+            let tag = tags.get(wr.tm.handle as usize).copied().flatten();
+            TagOp::Remove(tag.ok_or(PostError::UnknownTag)?)
+        }
+        IBV_WR_TAG_SYNC => TagOp::Sync,
+        _ => return Err(PostError::BadOperation),
+    };
+    let has = |flag| wr.flags & flag != 0;
+    let unexpected = has(IBV_OPS_TM_SYNC).then_some(wr.tm.unexpected_cnt as u16);
+    let asked = TagWr { id: wr.wr_id, signaled: has(IBV_OPS_SIGNALED), unexpected };
+    // SAFETY: C's contract.
+    let handle = unsafe { queue.change_tags(asked, &op) }?;
+    if op == TagOp::Remove(handle) && !asked.signaled {
+        // As with C's provider the place is free at once.
+        // SAFETY: C's contract: a queue that is posted to isn't destroyed.
+        unsafe { queue.ring_tags() };
+    }
+    if let TagOp::Add { .. } = op {
+        wr.tm.handle = handle.place();
+        if let Some(place) = tags.get_mut(handle.place() as usize) {
+            *place = Some(handle);
+        }
+    }
+    Ok(())
+}

@@ -284,7 +284,8 @@ fn a_removed_tag_gives_its_frame_back() {
     let Some(device) = tag_device() else { return };
     let mut scene = Scene::new(&device);
     let handles = scene.add(&[Tag::exact(1), Tag::exact(2)]);
-    scene.srq.remove_tag(50, handles[0]).expect("remove");
+    let wr = TagWr::new(50).unsignaled();
+    scene.srq.remove_tag(wr, handles[0]).expect("remove, which is signaled in any case");
     let (removed, _) = scene.next();
     assert_eq!((removed.id, removed.result), (50, Ok(Completed::TagRemoved)));
     assert!(removed.frame.is_some(), "the tag's");
@@ -317,6 +318,9 @@ fn full_lists_and_queues_say_so() {
     let tags: Vec<_> = (0..u64::from(TAGS)).map(Tag::exact).collect();
     let handles = scene.add(&tags);
     let frame = scene.frame();
+    let foreign = scene.context.alloc_pd().expect("alloc_pd").slab(64, 1).expect("slab");
+    let foreign = scene.srq.add_tag(1, 9, 1, foreign.take().expect("a frame"));
+    assert_eq!(foreign.expect_err("of another domain").error, PostError::ForeignBuffer);
     let rejected = scene.srq.add_tag(1, 9, 1, frame).expect_err("one too many");
     assert_eq!((rejected.error, rejected.error.to_errno()), (PostError::TagsFull, Errno::ENOMEM));
     scene.eager(0, b"");
@@ -361,6 +365,12 @@ fn a_batch_that_is_never_rung_leaves_nothing() {
     }
     scene.eager(1, b"still there");
     scene.matched(10, 1, b"still there");
+    // Nor does the count that it had.
+    let frame = scene.frame();
+    let last = scene.srq.add_tag(11, 8, 12, frame).expect("add");
+    assert_eq!(scene.next().1, Some(TagInfo::default()));
+    scene.srq.remove_tag(13, last).expect("remove");
+    scene.next();
     scene.receive(1);
     scene.eager(5, b"nobody's");
     assert_eq!(scene.next().0.result, Ok(Completed::RecvUnexpected));

@@ -162,8 +162,8 @@ pub(crate) unsafe fn create_as(
     };
     change(&mut init);
     // SAFETY: as above.
-    let of_mlx5 = matches!(unsafe { Context::of(context) }.ops(), AnyContext::Mlx5(_));
-    if attr.wc_flags & WITH_TM_INFO != 0 && !of_mlx5 {
+    let of = unsafe { Context::of(context) };
+    if attr.wc_flags & WITH_TM_INFO != 0 && !matches!(of.ops(), AnyContext::Mlx5(_)) {
         return null(Errno::EOPNOTSUPP);
     }
     // SAFETY: as above.

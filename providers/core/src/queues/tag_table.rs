@@ -211,8 +211,11 @@ impl TagTable {
     pub unsafe fn refused(&self, at: u32) -> Option<Taken> {
         let Changed { place, adds, signaled, .. } = self.changes.refused(at)?;
         let place = place?;
-        // SAFETY: the tag isn't in the list, says the caller, and never was.
-        let taken = if adds { unsafe { self.take(place) } } else { None };
+        let taken = match adds {
+            // SAFETY: the tag isn't in the list, says the caller, and never was.
+            true => unsafe { self.take(place) },
+            false => None,
+        };
         if signaled {
             self.one_less(place);
         }

@@ -18,6 +18,7 @@ const TARGETS: &[&str] = &[
     "ioctls",
     "completions",
     "rxe_rings",
+    "rxe_sends",
     "streams",
 ];
 

@@ -11,6 +11,11 @@ use uverbs_core::queues::work::{Data, SendOp, Wr};
 
 use crate::tests::rig::Rig;
 
+mod request;
+mod sends;
+
+pub use sends::rxe_sends;
+
 /// Frames there are, and entries of the completion queue.
 const FRAMES: u32 = 24;
 const ENTRIES: u32 = 15;
@@ -153,12 +158,36 @@ mod tests {
         super::replay::replay("rxe_rings", super::rxe_rings);
     }
 
+    #[test]
+    fn what_is_kept_of_sends() {
+        super::replay::replay("rxe_sends", super::rxe_sends);
+    }
+
+    /// Mostly short posts and what the kernel does with them, so that the ring is often full.
+    fn step() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            8 => (0u8..2).prop_map(|signaled| vec![0, signaled, 2, 0, 0]),
+            8 => prop::sample::select(vec![6, 9, 10, 11, 12]).prop_map(|step| vec![step]),
+            1 => prop::collection::vec(any::<u8>(), 1..60),
+        ]
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
         fn any_stores_of_the_kernel(data in prop::collection::vec(any::<u8>(), 0..300)) {
             super::rxe_rings(&data);
+        }
+
+        #[test]
+        fn any_consumer_index(
+            size: u8,
+            start in prop_oneof![u32::MAX - 8..=u32::MAX, any::<u32>()],
+            steps in prop::collection::vec(step(), 0..100),
+        ) {
+            let head = [&[size][..], &start.to_le_bytes()].concat();
+            super::rxe_sends(&[head, steps.concat()].concat());
         }
     }
 }

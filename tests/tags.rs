@@ -175,7 +175,7 @@ impl Scene {
         let attr = ib_uverbs_modify_qp {
             qp_handle: self.qp.handle() - 1,
             attr_mask: IB_QP_STATE,
-            qp_state: IB_QPS_ERR as u8,
+            qp_state: IB_QPS_ERR,
             ..Default::default()
         };
         // SAFETY: ERR leaves rings and indexes as they are.

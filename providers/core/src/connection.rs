@@ -38,7 +38,7 @@ pub struct ConnectionError {
     /// What happened.
     pub kind: ConnectionErrorKind,
     /// What was tried, where that is known.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<Box<Attempt>>,
 }
 
 /// What happened to a connection. IBTA vol 1, 12.6 (the messages), 12.6.7.2 (the reasons of a
@@ -101,7 +101,7 @@ impl ConnectionErrorKind {
     /// The error of this kind, when `attempt` was tried.
     #[must_use]
     pub fn of(self, attempt: Attempt) -> ConnectionError {
-        ConnectionError { kind: self, attempt: Some(attempt) }
+        ConnectionError { kind: self, attempt: Some(Box::new(attempt)) }
     }
 }
 
@@ -133,11 +133,11 @@ impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use ConnectionErrorKind as Kind;
 
-        if let Some(Attempt { to, .. }) = &self.attempt {
+        if let Some(Attempt { to, .. }) = self.attempt.as_deref() {
             write!(f, "{to}: ")?;
         }
         // What lasted so long as was allowed.
-        let within = match (self.to_errno(), &self.attempt) {
+        let within = match (self.to_errno(), self.attempt.as_deref()) {
             (Errno::ETIMEDOUT, Some(Attempt { limit, .. })) => format!(" within {limit:?}"),
             _ => String::new(),
         };

@@ -3,6 +3,7 @@
 //! aarch64 and s390x, whose bytes are turned round, run under QEMU's user mode. The compilers are
 //! Debian's, in a Debian of their own.
 
+mod musl;
 mod toolchain;
 
 use std::time::Duration;
@@ -31,6 +32,8 @@ enum Machine {
     Aarch64,
     /// Layouts where integers begin with their highest byte
     S390x,
+    /// The command line, linked with musl: a program that needs no other file
+    Musl,
 }
 
 /// Packages whose tests compare layouts: with fixtures that are made from C headers.
@@ -49,6 +52,9 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     }
     if wanted(Machine::S390x) {
         steps.step("s390x, layouts", || layouts("s390x"));
+    }
+    if wanted(Machine::Musl) {
+        steps.step("musl, the command line", musl::step);
     }
 }
 

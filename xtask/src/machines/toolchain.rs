@@ -12,7 +12,7 @@ use crate::root::{Root, has_namespaces, merge_usr};
 use crate::step::{Outcome, output};
 
 /// Compilers, linkers and C libraries, QEMU's user mode, and what the root itself needs.
-const PACKAGES: [&str; 13] = [
+const PACKAGES: [&str; 15] = [
     "base-files",
     "bash",
     "cargo",
@@ -23,7 +23,9 @@ const PACKAGES: [&str; 13] = [
     "gcc-s390x-linux-gnu",
     "libc6-dev-arm64-cross",
     "libc6-dev-s390x-cross",
+    "musl-tools",
     "qemu-user",
+    "rust-src",
     "rustc",
     "util-linux",
 ];
@@ -79,6 +81,11 @@ impl Toolchain {
         Ok(toolchain)
     }
 
+    /// The manifest of the standard library's sources.
+    pub(super) fn std_manifest(&self) -> PathBuf {
+        self.root.path("/usr/lib/rustlib/src/rust/library/sysroot/Cargo.toml")
+    }
+
     /// Compiles what QEMU's user mode lacks, which is preloaded there.
     fn compile_preload(&self, machine: &str) -> Result<(), Outcome> {
         let (workspace, target, to) = (workspace(), target(), preload(machine));
@@ -87,6 +94,21 @@ impl Toolchain {
         let compiler = format!("{machine}-linux-gnu-gcc");
         let words = [&compiler, "-shared", "-fPIC", "-O1", "-o", &file, &from];
         output(self.root.command_with(&[&workspace, &target], &words), COMPILE).map(drop)
+    }
+
+    /// Compiles one of this folder's files for this machine, and makes an archive of it.
+    pub(super) fn archive(&self, source: &str, archive: &Path) -> Result<(), Outcome> {
+        let (workspace, target, object) = (workspace(), target(), archive.with_extension("o"));
+        let source = workspace.join("xtask/src/machines").join(source);
+        let [from, object, to] =
+            [&source, &object, archive].map(|path: &Path| path.to_string_lossy());
+        // An older one's members stay otherwise.
+        let _ = fs::remove_file(archive);
+        let compile = ["gcc", "-c", "-O1", "-fno-stack-protector", "-o", &object, &from];
+        for words in [&compile[..], &["ar", "rcs", &to, &object]] {
+            output(self.root.command_with(&[&workspace, &target], words), COMPILE)?;
+        }
+        Ok(())
     }
 
     /// A cargo command in the workspace, for which all packages are there.
@@ -119,7 +141,7 @@ fn preload(machine: &str) -> PathBuf {
 }
 
 /// The folder for everything of this chore.
-fn base() -> PathBuf {
+pub(super) fn base() -> PathBuf {
     target().join("machines")
 }
 

@@ -228,7 +228,7 @@ mod tests {
         let text =
             format!("10.0.0.9:7471: the address was not resolved within 2s: {}", Errno::ETIMEDOUT);
         assert_eq!(error.to_string(), text);
-        assert_eq!(error.attempt, Some(tried.clone()));
+        assert_eq!(error.attempt, Some(Box::new(tried.clone())));
         let refused = ConnectionErrorKind::Rejected {
             reason: ConnectionErrorKind::NO_LISTENER,
             private_data: Vec::new(),

@@ -24,7 +24,7 @@ use crate::step::Outcome;
 const HOT: &str = "counts::hot::";
 /// What the single-owner path may call, each on a branch that is not the common one. They are
 /// looked at, too.
-const EXITS: [&str; 14] = [
+const EXITS: [&str; 13] = [
     // The ring looks full: how far did the polling side get?
     "uverbs_mlx5::sq::Sq::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
@@ -33,8 +33,6 @@ const EXITS: [&str; 14] = [
     // A batch was forgotten: takes its frames back.
     "uverbs_mlx5::sq::Sq::disown",
     "uverbs_mlx5::rq::Rq::disown",
-    // A WQE of three WQEBBs or more goes to a BlueFlame register.
-    "uverbs_mlx5::doorbell::copy_rest",
     // A WQE of several WQEBBs that goes over the ring's end.
     "uverbs_mlx5::wqe::Ring::write_wrapped",
     // A receive filled more than one frame.
@@ -51,7 +49,7 @@ const EXITS: [&str; 14] = [
     "uverbs::cq::CompletionQueue<P>::go_on",
 ];
 /// Where looking ends: what these do is not for a single owner.
-const ENDS: [&str; 8] = [
+const ENDS: [&str; 9] = [
     // Should `learn` run out of memory, what is held is dropped on the way out. The others don't
     // panic, which is looked at here, but the compiler doesn't know.
     "_Unwind_Resume",
@@ -63,6 +61,8 @@ const ENDS: [&str; 8] = [
     "uverbs_mlx5::cq::take_shared",
     // The same of one that matches tags, and its list.
     "uverbs_mlx5::cq::tags::take",
+    // What a change held that the device refused.
+    "uverbs_core::queues::tag_table::TagTable::refused",
     // A frame that nobody wants goes back to its slab, which all threads share; the last one may
     // free it.
     "uverbs_core::memory::registered::give_back",

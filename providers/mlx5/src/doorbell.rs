@@ -127,15 +127,15 @@ impl Doorbell {
                 let fits = blocks == 1 || last.ds * DS_BYTES as u32 <= *half_bytes;
                 // A WQE of a control segment alone is not copied: rdma-core doesn't either.
                 if only && last.ds > 1 && fits {
-                    // SAFETY: 64 bytes of the half, which has that many; the WQE's first WQEBB.
-                    unsafe { mmio::copy_blocks(to, last.at.cast(), 1) };
-                    if blocks != 1 {
-                        // SAFETY: as above, since all blocks fit the half.
-                        unsafe { copy_next(to, last.first, ring, mask) };
-                        if blocks != 2 {
-                            // SAFETY: as above.
-                            unsafe { copy_rest(to, last.first, blocks, ring, mask) };
-                        }
+                    for block in 0..blocks {
+                        // Block by block, since the WQE may wrap.
+                        let unit = (last.first.wrapping_add(block) & mask) as usize;
+                        let next = ring.wrapping_add(unit * MLX5_SEND_WQE_BB);
+                        let from = if block == 0 { last.at } else { next }.cast();
+                        let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
+                        // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the
+                        // ring: the WQE's first, or one whose number is masked.
+                        unsafe { mmio::copy_blocks(to, from, 1) };
                     }
                     note(Step::Copied { offset: *half, blocks });
                     if *flush {
@@ -159,36 +159,6 @@ impl Doorbell {
                 fence::doorbell_flush(DoorbellMemory::NonCached);
             }
         }
-    }
-}
-
-/// Copies the WQEBB behind the one with index `first` to the register's next block. Each by itself,
-/// since a WQE may go over the ring's end.
-///
-/// # Safety
-///
-/// 128 bytes are valid to write at `to`, and the ring of `mask + 1` WQEBBs to read.
-#[inline(always)]
-unsafe fn copy_next(to: *mut u64, first: u32, ring: *const u8, mask: u32) {
-    let unit = (first.wrapping_add(1) & mask) as usize;
-    let from = ring.wrapping_add(unit * MLX5_SEND_WQE_BB).cast();
-    // SAFETY: the caller's promise; the number is masked.
-    unsafe { mmio::copy_blocks(to.wrapping_add(mmio::BLOCK / size_of::<u64>()), from, 1) };
-}
-
-/// Copies the third of so many blocks, and those behind it.
-///
-/// # Safety
-///
-/// As for [`copy_next`], with room for all blocks at `to`.
-#[cold]
-#[inline(never)]
-unsafe fn copy_rest(to: *mut u64, first: u32, blocks: u32, ring: *const u8, mask: u32) {
-    for block in 2..blocks {
-        let before = block - 1;
-        let to = to.wrapping_add(before as usize * (mmio::BLOCK / size_of::<u64>()));
-        // SAFETY: the caller's promise.
-        unsafe { copy_next(to, first.wrapping_add(before), ring, mask) };
     }
 }
 

@@ -45,8 +45,8 @@
     imul r8,r9
     mov [rdi+r8],r13
     mov [rdi+r8+8],rbx
-    cmp r9,0x11
-    jb .3
+    cmp r9,0x10
+    jbe .3
     add rdi,r8
     movups xmm0,[rel .rodata]
     movups [rdi+0x10],xmm0

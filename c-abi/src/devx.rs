@@ -306,7 +306,8 @@ pub(crate) struct Page {
 
 const _: () = assert!(std::mem::offset_of!(Page, comp_mask) == 32);
 
-/// `MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC` (which C's programs share), `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`.
+/// `MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC`, which C's programs share, and
+/// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`.
 const NOT_CACHED: u32 = 1;
 const OWN_NOT_CACHED: u32 = 1 << 31;
 

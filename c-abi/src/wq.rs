@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract: a queue's state is changed by one thread at a time. A reset resets the ring with its
-//! lock held.
+//! C's contract: a queue's state is changed by one thread at a time. A reset resets the ring with
+//! its lock held.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;

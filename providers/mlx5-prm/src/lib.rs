@@ -63,3 +63,4 @@ pub mod table;
 pub mod tag;
 pub mod umr;
 pub mod wqe;
+mod wqe_error;

@@ -23,8 +23,9 @@ use crate::umr::{
     FlagsPd, UMR_REPEAT_OP, UmrFlags, mlx5_wqe_mkey_context_seg, mlx5_wqe_umr_ctrl_seg,
     mlx5_wqe_umr_klm_seg, mlx5_wqe_umr_repeat_block_seg, mlx5_wqe_umr_repeat_ent_seg,
 };
-use core::fmt;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+pub use crate::wqe_error::WqeError;
 
 /// Transport of the queue a WQE was posted to; decides what follows the control segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,78 +43,6 @@ pub enum Service {
     /// Raw packet: Ethernet segment.
     Raw,
 }
-
-/// Why bytes are not a WQE. Offsets and lengths in bytes, offsets from the start of the WQE.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WqeError {
-    /// Fewer bytes than a control segment.
-    NoControlSegment {
-        /// Bytes there are.
-        have: usize,
-    },
-    /// `ds` is 0; a WQE has its control segment at least.
-    ZeroDs,
-    /// `ds` says more bytes than there are.
-    DsPastEnd {
-        /// Length in units of 16 bytes.
-        ds: u8,
-        /// Bytes there are.
-        have: usize,
-    },
-    /// A segment that must be there does not fit before the end.
-    Truncated {
-        /// C name of the segment.
-        segment: &'static str,
-        /// Where it starts.
-        offset: usize,
-        /// Bytes it needs.
-        need: usize,
-        /// Bytes there are.
-        have: usize,
-    },
-    /// Inline data longer than what is left.
-    InlinePastEnd {
-        /// Where the inline segment starts.
-        offset: usize,
-        /// Bytes of data it says to hold.
-        length: usize,
-        /// Bytes there are after its header.
-        have: usize,
-    },
-    /// An opcode without a name.
-    UnknownOpcode(Opcode),
-    /// A masked atomic on operands of neither 4 nor 8 bytes.
-    AtomicSize {
-        /// The opcode modifier, which encodes the size.
-        opmod: u8,
-    },
-}
-
-impl fmt::Display for WqeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::NoControlSegment { have } => {
-                write!(f, "{have} bytes, a control segment needs {DS_BYTES}")
-            }
-            Self::ZeroDs => f.write_str("ds is 0"),
-            Self::DsPastEnd { ds, have } => {
-                write!(f, "ds {ds} says {} bytes, there are {have}", usize::from(ds) * DS_BYTES)
-            }
-            Self::Truncated { segment, offset, need, have } => {
-                write!(f, "{segment} at {offset:#x} needs {need} bytes, there are {have}")
-            }
-            Self::InlinePastEnd { offset, length, have } => {
-                write!(f, "inline data at {offset:#x} has {length} bytes, there are {have}")
-            }
-            Self::UnknownOpcode(opcode) => write!(f, "unknown opcode {opcode}"),
-            Self::AtomicSize { opmod } => {
-                write!(f, "masked atomic with opmod {opmod:#x} has no known operand size")
-            }
-        }
-    }
-}
-
-impl core::error::Error for WqeError {}
 
 /// A segment after the control segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -122,12 +122,23 @@ impl TagChanges {
         None
     }
 
-    /// A change that the device refused: what was to come of it, once, whatever the device repeats.
-    /// Polling side.
+    /// Whether the change at this index, of which the device has 16 bits, was rung and hasn't
+    /// completed. Polling side.
+    #[must_use]
+    pub fn is_under_way(&self, at: u32) -> bool {
+        let done = self.done.load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `ring`.
+        let rung = self.rung.load(Ordering::Acquire);
+        u32::from((at as u16).wrapping_sub(done as u16)) < rung.wrapping_sub(done)
+    }
+
+    /// A change that the device refused: what was to come of it, once, whatever the device repeats;
+    /// nothing of one that isn't under way. Polling side.
     #[must_use]
     pub fn refused(&self, at: u32) -> Option<Changed> {
-        // Acquire: pairs with the Release in `ring`.
-        let _ = self.rung.load(Ordering::Acquire);
+        if !self.is_under_way(at) {
+            return None;
+        }
         let change = self.get(at)?;
         self.slot(at)?.comes.store(0, Ordering::Relaxed);
         Some(change)

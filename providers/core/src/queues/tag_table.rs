@@ -446,6 +446,15 @@ mod tests {
         head = add(&table, head, 13, None, false);
         add(&table, head, 14, slab.take(), false);
         assert_eq!((refused(0), take(&table, 0)), (None, Some(14)));
+        // Nor from a change that was not rung, or that completed.
+        let head = add(&table, head, 15, slab.take(), true);
+        note(4, Some(3), true, true);
+        assert_eq!((refused(4), refused(9)), (None, None));
+        table.changes().ring(5);
+        // SAFETY: as above.
+        while unsafe { table.changes().next() }.is_some() {}
+        assert_eq!((refused(4), take(&table, 3)), (None, Some(15)));
+        let _ = head;
     }
 
     #[test]

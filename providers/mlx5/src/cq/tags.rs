@@ -87,9 +87,13 @@ impl Cq {
     #[cold]
     pub(super) unsafe fn refused_change(&self, entry: Entry) -> Option<Frame> {
         let tags = self.special.as_ref()?.tags_commanded_by(self.last)?;
+        let at = entry.wqe_counter().into();
+        if !tags.changes().is_under_way(at) {
+            return None;
+        }
         tags.commands()?.send.fail();
         // SAFETY: the caller's promise; this is the only poller.
-        unsafe { tags.refused(entry.wqe_counter().into()) }?.frame
+        unsafe { tags.refused(at) }?.frame
     }
 }
 

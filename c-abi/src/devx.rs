@@ -165,7 +165,10 @@ pub(crate) unsafe extern "C" fn obj_import(
     from: *const u32,
 ) -> *mut Object {
     // SAFETY: C's contract.
-    let handle = unsafe { from.read_unaligned() };
+    let (handle, is_mlx5) = unsafe { (from.read_unaligned(), uverbs(context).is_some()) };
+    if !is_mlx5 {
+        return null(Errno::EOPNOTSUPP);
+    }
     Box::into_raw(Box::new(Object { context, handle }))
 }
 
@@ -272,7 +275,11 @@ pub(crate) unsafe extern "C" fn umem_import(
     from: *const [u32; 2],
 ) -> *mut Umem {
     // SAFETY: C's contract.
-    let [handle, umem_id] = unsafe { from.read_unaligned() };
+    let ([handle, umem_id], is_mlx5) =
+        unsafe { (from.read_unaligned(), uverbs(context).is_some()) };
+    if !is_mlx5 {
+        return null(Errno::EOPNOTSUPP);
+    }
     Box::into_raw(Box::new(Umem { umem_id, handle, context }))
 }
 

@@ -65,6 +65,9 @@ pub(crate) unsafe extern "C" fn subscribe_devx_event(
     types: *const u16,
     cookie: u64,
 ) -> c_int {
+    if !bytes.is_multiple_of(2) {
+        return crate::answer::refuse(Errno::EINVAL);
+    }
     let types = match usize::from(bytes) / size_of::<u16>() {
         0 => &[],
         // SAFETY: C's contract.

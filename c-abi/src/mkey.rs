@@ -23,11 +23,10 @@ use crate::answer::{code, kept, null};
 use crate::left::Kind;
 use crate::pd::Pd;
 use crate::post::{flags, pieces};
-use crate::qp::Qp;
+use crate::qp::{DRIVER, Qp};
 use crate::send::{SendSide, Side, Target, To};
 use crate::sys::{IBV_SEND_INLINE, ibv_ah, ibv_pd, ibv_qp_ex, ibv_sge};
 use crate::waiting::direct;
-use crate::wr;
 
 /// `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`: each key here is both.
 const FLAGS: u32 = 1 | 1 << 4;
@@ -416,9 +415,13 @@ unsafe extern "C" fn wr_set_dc_addr_stream(
     key: u64,
     stream: u16,
 ) {
-    let to = To::Target(Target { ah, dctn, key, stream });
+    // SAFETY: C's contract.
+    let Some((qp, side, _)) = (unsafe { of(ex) }) else { return };
+    if qp.kind() != DRIVER {
+        return side.build.refuse(Errno::EINVAL);
+    }
     // SAFETY: C's contract: of an initiator, whose thread has the lock.
-    unsafe { direct(wr::of::<uverbs_mlx5::Sq>(Qp::of_mlx5(ex.cast()).c()).1, to) };
+    unsafe { direct(side, To::Target(Target { ah, dctn, key, stream })) };
 }
 
 /// Signatures and encryption.

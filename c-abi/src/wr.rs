@@ -42,12 +42,17 @@ const fn waits(kind: u8) -> bool {
 
 /// C's struct with the functions for queue pairs of this provider and of this type.
 pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
-    match qp_base.qp_type {
+    let of = qp_base.qp_type;
+    let mut all = match of {
         UD if S::DATAGRAMS => table::<S, DATAGRAMS>(qp_base),
         UD | XRC_SEND | DRIVER => table::<S, DIRECTED>(qp_base),
         RAW_PACKET => table::<S, PACKETS>(qp_base),
         _ => table::<S, CONNECTED>(qp_base),
-    }
+    };
+    // As in C: no function for where other kinds' sends go. A WQE of this kind has no room for it.
+    all.wr_set_ud_addr = all.wr_set_ud_addr.filter(|_| of == UD);
+    all.wr_set_xrc_srqn = all.wr_set_xrc_srqn.filter(|_| of == XRC_SEND);
+    all
 }
 
 fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
@@ -119,7 +124,7 @@ pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
 ///
 /// C's contract: its thread has the lock. The queue pair is of this provider.
 #[inline(always)]
-pub(crate) unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
+unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     // SAFETY: C's contract.
     let qp = unsafe { Qp::of(qp.cast()) };
     // SAFETY: as above; `functions` was asked for by the queue's own provider.

@@ -73,7 +73,8 @@ impl Context {
         let mut blocks = self.reserved.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let at = blocks.iter_mut().position(|block| block.used.remove(&qpn)).ok_or_else(unknown)?;
         if blocks[at].next == blocks[at].count && blocks[at].used.is_empty() {
-            let block = blocks.swap_remove(at);
+            // In their order: the last one may have numbers left.
+            let block = blocks.remove(at);
             // SAFETY: its own, ended once.
             unsafe { devx::destroy(self.core.uverbs(), block.handle) }?;
         }

@@ -229,9 +229,10 @@ impl QpObject {
         attr.base.qp_handle = self.handle;
         attr.base.attr_mask = mask.bits();
         let mut life = self.life();
-        if mask.bits() < abi::IB_QP_DEST_QPN << 1 && self.modify_with_ece(&mut life, &attr.base)? {
+        let is_old = mask.bits() < abi::IB_QP_DEST_QPN << 1;
+        if is_old && self.modify_with_ece(&mut life, &attr.base, answer)? {
             // Done.
-        } else if mask.bits() < abi::IB_QP_DEST_QPN << 1 {
+        } else if is_old {
             // SAFETY: its own number; the attributes are the caller's promise.
             unsafe { self.context.uverbs().modify_qp_answered(&attr.base, answer) }?;
         } else {
@@ -270,7 +271,7 @@ impl QpObject {
         life.must_be(from)?;
         command.qp_handle = self.handle;
         command.qp_state = to.raw() as u8;
-        if !self.modify_with_ece(&mut life, &command)? {
+        if !self.modify_with_ece(&mut life, &command, &mut [])? {
             // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe
             // function's.
             unsafe { self.context.uverbs().modify_qp_answered(&command, answer) }?;
@@ -285,6 +286,7 @@ impl QpObject {
         &self,
         life: &mut Life,
         command: &abi::ib_uverbs_modify_qp,
+        answered: &mut [u8],
     ) -> Result<bool, Error> {
         let Some(ece) = life.ece.as_mut().filter(|ece| ece.asked != 0) else { return Ok(false) };
         let extended = abi::ib_uverbs_ex_modify_qp { base: *command, ..Default::default() };
@@ -294,6 +296,8 @@ impl QpObject {
         // SAFETY: as in `modify`; options are a number.
         unsafe { uverbs.modify_qp_ex_answered(&extended, &request, &mut answer) }?;
         (ece.asked, ece.granted) = (0, (ece.driver.granted)(&answer));
+        let len = answered.len().min(answer.len());
+        answered[..len].copy_from_slice(&answer[..len]);
         Ok(true)
     }
 

@@ -305,7 +305,9 @@ impl Id {
     /// looks for it among all.
     pub(crate) fn is_of(&self, device: &Device) -> Result<bool, Error> {
         let answer = self.query()?;
-        let same_index = device.index().is_none_or(|index| index == answer.ibdev_index);
+        // Kernels before 5.8 don't say which, and leave 0.
+        let said = answer.ibdev_index;
+        let same_index = said == 0 || device.index().is_none_or(|index| index == said);
         Ok(same_index && u64::from_be(answer.node_guid) == device.node_guid())
     }
 

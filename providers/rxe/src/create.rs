@@ -85,6 +85,10 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         let what = "compressed completions (soft-RoCE)".to_owned();
         return Err(Error::Unsupported { verb: CREATE_CQ, what });
     }
+    if init.padded {
+        let what = "entries of 128 bytes (soft-RoCE)".to_owned();
+        return Err(Error::Unsupported { verb: CREATE_CQ, what });
+    }
     let Limits { cqe, vectors, .. } = context.limits;
     if init.entries == 0 {
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });

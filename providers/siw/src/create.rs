@@ -80,6 +80,10 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         let what = "compressed completions (iWARP in software)".to_owned();
         return Err(Error::Unsupported { verb: CREATE_CQ, what });
     }
+    if init.padded {
+        let what = "entries of 128 bytes (iWARP in software)".to_owned();
+        return Err(Error::Unsupported { verb: CREATE_CQ, what });
+    }
     if init.ignore_overrun {
         let what = "a queue that ignores overruns, with the siw driver,".to_owned();
         return Err(Error::Unsupported { verb: CREATE_CQ, what });

@@ -57,7 +57,12 @@ impl Figures {
         let mut values = self.values.get(&(kind.to_owned(), case.to_owned()))?.clone();
         values.sort_by(f64::total_cmp);
         let (&lowest, &highest) = (values.first()?, values.last()?);
-        Some(Spread { lowest, median: values[values.len() / 2], highest })
+        let middle = values.len() / 2;
+        let median = match values.len() % 2 {
+            0 => (values[middle - 1] + values[middle]) / 2.0,
+            _ => values[middle],
+        };
+        Some(Spread { lowest, median, highest })
     }
 }
 

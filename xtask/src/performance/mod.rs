@@ -38,8 +38,8 @@ pub(crate) struct Options {
     /// The folder of the page and its pictures [default: performance in the target folder]
     #[arg(long, value_name = "DIR", conflicts_with = "bless")]
     out: Option<PathBuf>,
-    /// Replace the page in docs/performance
-    #[arg(long)]
+    /// Replace the page in docs/performance, if all of it could be measured
+    #[arg(long, conflicts_with_all = ["only", "quick"])]
     bless: bool,
 }
 
@@ -176,6 +176,9 @@ fn jitter(quick: bool, folder: &Path) -> Result<String, Outcome> {
 fn write(all: &[Measured], options: &Options, folder: &Path) -> Outcome {
     if all.is_empty() {
         return Outcome::Failed("nothing could be measured".to_owned());
+    }
+    if options.bless && all.len() < Part::value_variants().len() {
+        return Outcome::Failed("not all could be measured: the page stays as it is".to_owned());
     }
     let about = page::About::here(options);
     let mut files = vec![("README.md".to_owned(), page::text(all, &about))];

@@ -166,7 +166,7 @@ mod tests {
             "- runs of each: 2",
             "## Posts and polls",
             "| case | ratio | ratio_st |",
-            "| `recv_1` | 4.00 (3.00..4.00) | 2.00 (2.00..2.00) |",
+            "| `recv_1` | 3.50 (3.00..4.00) | 2.00 (2.00..2.00) |",
             "| `recv_32` | 2.00 (2.00..2.00) |  |",
             "![Posts and polls](data-path.svg)",
         ] {

@@ -209,7 +209,8 @@ mod tests {
         };
         let limit = Duration::from_secs(20);
         assert_eq!(asked(&|| drop(channel.answer(limit).unwrap())), 1);
-        assert_eq!(asked(&|| drop(channel.next(limit).unwrap())), 2);
+        // Twice, but where this thread came to its first look after the event.
+        assert!((1..=2).contains(&asked(&|| drop(channel.next(limit).unwrap()))));
         // What is there is taken without a wait.
         door.file.write(1).unwrap();
         channel.answer(Duration::ZERO).unwrap();

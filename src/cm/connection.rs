@@ -106,8 +106,8 @@ impl<P: Provider> Connection<P> {
                 Some(EventKind::Disconnected) => {
                     self.closed = true;
                     // The peer waits for this answer (DREP), more than a minute otherwise. Where
-                    // this side has asked for the end, its id goes now, which answers a peer that
-                    // asked at the same time (kernel `cm.c`, `cm_destroy_id`).
+                    // this side has asked for the end, the id is destroyed next, and the kernel
+                    // then answers a peer that asked at the same time (`cm.c`, `cm_destroy_id`).
                     if !self.parting {
                         let _ = self.id.disconnect();
                     }

@@ -13,9 +13,9 @@ use crate::queues::work::{Data, Destination, PostError, SendOp, Wr};
 /// Posting a send in several calls: first what is to be done, then where a datagram goes, then what
 /// it carries. All together are a [`post`](SendOps::post), or a [`post_to`](SendOps::post_to).
 ///
-/// What is known between two calls is in a place, which the caller keeps. Whatever is cheaper for
-/// being looked at once is asked once: for room before a work request [begins](Self::open), and for
-/// what is rare when it [ends](Self::close_at_once).
+/// What is known between two calls is in a place, which the caller keeps. Room is looked for once,
+/// before a work request [begins](Self::open); rare cases once, when it
+/// [ends](Self::close_at_once).
 ///
 /// # Safety
 ///

@@ -446,15 +446,26 @@ mod tests {
         head = add(&table, head, 13, None, false);
         add(&table, head, 14, slab.take(), false);
         assert_eq!((refused(0), take(&table, 0)), (None, Some(14)));
-        // Nor from a change that was not rung, or that completed.
-        let head = add(&table, head, 15, slab.take(), true);
-        note(4, Some(3), true, true);
-        assert_eq!((refused(4), refused(9)), (None, None));
-        table.changes().ring(5);
+    }
+
+    /// A device that lies takes nothing: a change that was not rung, or that completed.
+    #[test]
+    fn what_is_not_under_way_is_not_refused() {
+        let (_, pd) = testing::domain();
+        let slab = testing::slab(&pd, 64, 1);
+        let table = TagTable::new(3, 4);
+        add(&table, 0, 10, slab.take(), true);
+        let added = Changed { at: 0, place: Some(0), adds: true, signaled: true };
+        // SAFETY: one thread plays all sides.
+        unsafe { table.changes().note(added) };
         // SAFETY: as above.
-        while unsafe { table.changes().next() }.is_some() {}
-        assert_eq!((refused(4), take(&table, 3)), (None, Some(15)));
-        let _ = head;
+        let refused = |at| unsafe { table.refused(at) }.is_some();
+        assert!(!refused(0), "not rung");
+        table.changes().ring(1);
+        // SAFETY: as above.
+        assert_eq!(unsafe { table.changes().next() }, Some(added));
+        assert!(!refused(0) && !refused(1) && !refused(0xffff), "it completed");
+        assert_eq!(take(&table, 0), Some(10));
     }
 
     #[test]

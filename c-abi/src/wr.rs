@@ -1,12 +1,11 @@
 //! Extended queue pairs: a program makes work requests piece by piece, with `ibv_wr_*`. From
 //! `wr_start` to `wr_complete` or `wr_abort` the send queue is locked.
 //!
-//! An operation is written into the ring at once, and behind it where a datagram goes and what it
-//! carries. One that names where it goes otherwise, of XRC or of another provider, waits until all
-//! its pieces are there, which may come in any order; a whole packet waits for its bytes.
+//! An operation is written into the ring at once, and behind it a datagram's address and the data.
+//! Sends of XRC, of dynamic connections and of other providers' datagrams wait until all their
+//! pieces are there, in any order; a whole packet waits for its bytes.
 //!
-//! Functions that are called for each work request save no registers: what is rare is left to
-//! another function, as the last thing that is done.
+//! Functions that are called for each work request save no registers: rare cases are tail calls.
 //!
 //! # Safety
 //!
@@ -42,20 +41,16 @@ const fn waits(kind: u8) -> bool {
 
 /// C's struct with the functions for queue pairs of this provider and of this type.
 pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
-    let of = qp_base.qp_type;
-    let mut all = match of {
+    match qp_base.qp_type {
         UD if S::DATAGRAMS => table::<S, DATAGRAMS>(qp_base),
         UD | XRC_SEND | DRIVER => table::<S, DIRECTED>(qp_base),
         RAW_PACKET => table::<S, PACKETS>(qp_base),
         _ => table::<S, CONNECTED>(qp_base),
-    };
-    // As in C: no function for where other kinds' sends go. A WQE of this kind has no room for it.
-    all.wr_set_ud_addr = all.wr_set_ud_addr.filter(|_| of == UD);
-    all.wr_set_xrc_srqn = all.wr_set_xrc_srqn.filter(|_| of == XRC_SEND);
-    all
+    }
 }
 
 fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
+    let of = qp_base.qp_type;
     ibv_qp_ex {
         qp_base,
         comp_mask: 0,
@@ -72,8 +67,9 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_send_imm: Some(send_imm::<S, TO>),
         wr_send_inv: Some(send_inv::<S, TO>),
         wr_send_tso: None,
-        wr_set_ud_addr: Some(set_ud_addr::<S, TO>),
-        wr_set_xrc_srqn: Some(set_xrc_srqn::<S>),
+        // As in C, each for its own type: a WQE of another type has no room for the address.
+        wr_set_ud_addr: if of == UD { Some(set_ud_addr::<S, TO>) } else { None },
+        wr_set_xrc_srqn: if of == XRC_SEND { Some(set_xrc_srqn::<S>) } else { None },
         wr_set_inline_data: Some(set_inline_data::<S, TO>),
         wr_set_inline_data_list: Some(set_inline_data_list::<S, TO>),
         wr_set_sge: Some(set_sge::<S, TO>),

@@ -11,6 +11,7 @@ use std::slice;
 
 use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
+use uverbs_core::error::Error;
 use uverbs_mlx5::{Uar, devx};
 
 use crate::answer::{boxed, code, minus_one, null, refuse};
@@ -102,6 +103,27 @@ pub(crate) unsafe extern "C" fn obj_destroy(object: *mut Object) -> c_int {
     code(done)
 }
 
+/// A command about an object: [`devx::query`] or [`devx::modify`].
+type About = unsafe fn(&Uverbs, u32, &[u8], &mut [u8]) -> Result<(), Error>;
+
+/// Sends a command about an object.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn send_about(
+    about: About,
+    object: *const Object,
+    (request, length): (*const c_void, usize),
+    (out, room_for): (*mut c_void, usize),
+) -> c_int {
+    // SAFETY: the caller's promise.
+    code(unsafe {
+        let (request, out) = (memory(request.cast(), length), room(out, room_for));
+        about((*object).uverbs(), (*object).handle, request, out)
+    })
+}
+
 pub(crate) unsafe extern "C" fn obj_query(
     object: *const Object,
     request: *const c_void,
@@ -110,10 +132,7 @@ pub(crate) unsafe extern "C" fn obj_query(
     room_for: usize,
 ) -> c_int {
     // SAFETY: C's contract.
-    code(unsafe {
-        let (request, out) = (memory(request.cast(), length), room(out, room_for));
-        devx::query((*object).uverbs(), (*object).handle, request, out)
-    })
+    unsafe { send_about(devx::query, object, (request, length), (out, room_for)) }
 }
 
 pub(crate) unsafe extern "C" fn obj_modify(
@@ -124,10 +143,7 @@ pub(crate) unsafe extern "C" fn obj_modify(
     room_for: usize,
 ) -> c_int {
     // SAFETY: C's contract.
-    code(unsafe {
-        let (request, out) = (memory(request.cast(), length), room(out, room_for));
-        devx::modify((*object).uverbs(), (*object).handle, request, out)
-    })
+    unsafe { send_about(devx::modify, object, (request, length), (out, room_for)) }
 }
 
 /// `struct mlx5dv_devx_cmd_comp`.
@@ -165,11 +181,12 @@ pub(crate) unsafe extern "C" fn obj_import(
     from: *const u32,
 ) -> *mut Object {
     // SAFETY: C's contract.
-    let (handle, is_mlx5) = unsafe { (from.read_unaligned(), uverbs(context).is_some()) };
-    if !is_mlx5 {
-        return null(Errno::EOPNOTSUPP);
+    unsafe {
+        if uverbs(context).is_none() {
+            return null(Errno::EOPNOTSUPP);
+        }
+        Box::into_raw(Box::new(Object { context, handle: from.read_unaligned() }))
     }
-    Box::into_raw(Box::new(Object { context, handle }))
 }
 
 pub(crate) unsafe extern "C" fn obj_unimport(object: *mut Object) {
@@ -275,12 +292,13 @@ pub(crate) unsafe extern "C" fn umem_import(
     from: *const [u32; 2],
 ) -> *mut Umem {
     // SAFETY: C's contract.
-    let ([handle, umem_id], is_mlx5) =
-        unsafe { (from.read_unaligned(), uverbs(context).is_some()) };
-    if !is_mlx5 {
-        return null(Errno::EOPNOTSUPP);
+    unsafe {
+        if uverbs(context).is_none() {
+            return null(Errno::EOPNOTSUPP);
+        }
+        let [handle, umem_id] = from.read_unaligned();
+        Box::into_raw(Box::new(Umem { umem_id, handle, context }))
     }
-    Box::into_raw(Box::new(Umem { umem_id, handle, context }))
 }
 
 pub(crate) unsafe extern "C" fn umem_unimport(umem: *mut Umem) {
@@ -361,7 +379,7 @@ pub(crate) unsafe extern "C" fn query_eqn(
     code(devx::event_queue(uverbs, vector).map(|number| unsafe { eqn.write(number) }))
 }
 
-/// Files that programs have by number, in a struct of their own: closed with it.
+/// Closes a file that a C struct holds by its number.
 ///
 /// # Safety
 ///

@@ -42,7 +42,7 @@ use uverbs_kernel_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
-use crate::uar::{self, Uar};
+pub use crate::uar::alloc_uar;
 
 /// Sends a command that makes no object: a question of the device's.
 ///
@@ -342,15 +342,4 @@ pub fn event_queue(uverbs: &Uverbs, vector: u32) -> Result<u32, Error> {
     // SAFETY: numbers.
     unsafe { command.send(&**uverbs.door(), "devx_query_eqn") }?;
     Ok(u32::from_ne_bytes(number))
-}
-
-/// A doorbell page of the caller's own, with BlueFlame's registers or not cached.
-///
-/// # Errors
-///
-/// As for the pages of queues: `ENOMEM` when the device has no more, `EOPNOTSUPP` of a host without
-/// write-combining.
-#[doc(alias = "mlx5dv_devx_alloc_uar")]
-pub fn alloc_uar(uverbs: &Uverbs, blue_flame: bool) -> Result<Uar, Error> {
-    uar::alloc_own(uverbs, blue_flame)
 }

@@ -126,8 +126,14 @@ fn release(uverbs: &Uverbs, handle: u32) {
 #[derive(Debug)]
 pub struct Uar(UarPage);
 
-/// See [`alloc_uar`](crate::devx::alloc_uar).
-pub(crate) fn alloc_own(uverbs: &Uverbs, blue_flame: bool) -> Result<Uar, Error> {
+/// A doorbell page of the caller's own, with BlueFlame's registers or not cached.
+///
+/// # Errors
+///
+/// As for the pages of queues: `ENOMEM` when the device has no more, `EOPNOTSUPP` of a host without
+/// write-combining.
+#[doc(alias = "mlx5dv_devx_alloc_uar")]
+pub fn alloc_uar(uverbs: &Uverbs, blue_flame: bool) -> Result<Uar, Error> {
     let kinds = [MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF];
     UarPage::of(uverbs, kinds[usize::from(blue_flame)], true).map(Uar)
 }

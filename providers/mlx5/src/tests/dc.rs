@@ -113,21 +113,16 @@ fn every_operation_at_every_place() {
 fn check(ah: &Ah, start: u32, op: SendOp, data: Data<'_>) {
     for knows in [false, true] {
         let mut side = SendSide::of_initiators(16, ROOM);
-        if knows {
-            // A WQEBB, and done with.
-            side.sq.start_at(start.wrapping_sub(1));
-            post(&mut side, ah, SendOp::Send, Data::Inline(&[])).unwrap();
-            side.retire(start);
-        } else {
-            side.sq.start_at(start);
-        }
+        let first = |side: &mut SendSide| {
+            post(side, ah, SendOp::Send, Data::Inline(&[])).unwrap();
+        };
+        side.come_to(start, knows.then_some(first));
         check_on(side, ah, start, op, data);
     }
 }
 
 #[track_caller]
 fn check_on(mut side: SendSide, ah: &Ah, start: u32, op: SendOp, data: Data<'_>) {
-    side.stain(0xee);
     assert_eq!(post(&mut side, ah, op, data), Ok(side.place(start)));
     let bytes = side.bytes(start, 8 * 64);
     let wqe = WqeView::parse(&bytes, Service::Dc).unwrap();
@@ -162,8 +157,5 @@ fn check_on(mut side: SendSide, ah: &Ah, start: u32, op: SendOp, data: Data<'_>)
         }
     }
     assert!(segments.next().is_none());
-    let len = usize::from(wqe.ctrl().word1().ds()) * 16;
-    assert!(bytes[len..].iter().all(|&byte| byte == 0xee), "written behind the WQE");
-    assert_eq!(side.send_record(), start + len.div_ceil(64) as u32);
-    side.assert_guards();
+    side.assert_alone(start, &bytes, wqe.ctrl().word1().ds());
 }

@@ -83,6 +83,8 @@ pub(crate) const HALF: usize = 256;
 /// Guard bytes around a ring, to see stores that miss it.
 const GUARD: usize = 1024;
 const GUARD_BYTE: u8 = 0x5a;
+/// What `come_to` sets the ring to.
+const STAIN: u8 = 0xee;
 
 thread_local! {
     /// Queue pairs of one completion queue have different ones.
@@ -173,6 +175,30 @@ impl SendSide {
         let mut sq = unsafe { Sq::new(parts) };
         sq.enable(true);
         Self { sq, shared, ring, record, register, units }
+    }
+
+    /// Comes to ring position `start` with a stained ring: for the queue's first post, or for one
+    /// that knows of room, behind a WQEBB that `post` posts and that is done with.
+    pub(crate) fn come_to(&mut self, start: u32, post: Option<impl FnOnce(&mut Self)>) {
+        match post {
+            Some(post) => {
+                self.sq.start_at(start.wrapping_sub(1));
+                post(self);
+                self.retire(start);
+            }
+            None => self.sq.start_at(start),
+        }
+        self.stain(STAIN);
+    }
+
+    /// A WQE at ring position `start` is published, and nothing is written behind it. `bytes` are
+    /// the stained ring's from there on.
+    #[track_caller]
+    pub(crate) fn assert_alone(&self, start: u32, bytes: &[u8], ds: u8) {
+        let len = usize::from(ds) * 16;
+        assert!(bytes[len..].iter().all(|&byte| byte == STAIN), "written behind the WQE");
+        assert_eq!(self.send_record(), start + len.div_ceil(64) as u32);
+        self.assert_guards();
     }
 
     /// The ring from WQEBB `index` on, around the end.

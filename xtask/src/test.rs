@@ -79,7 +79,8 @@ fn optimised() -> Outcome {
     }
 }
 
-fn build_tool() -> Outcome {
+/// The command line, as it is shipped.
+pub(crate) fn build_tool() -> Outcome {
     let words = ["build", "--release", "--quiet"];
     run(targets::of_workspace(&words, "--bin", ["uverbs"]), 15 * MINUTES)
 }

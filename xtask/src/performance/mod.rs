@@ -14,8 +14,9 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::debian::{self, target};
-use crate::step::{Outcome, Steps, output, run};
+use crate::step::{Outcome, Steps, output};
 use crate::targets;
+use crate::test::build_tool;
 use figures::Figures;
 
 const MINUTES: Duration = Duration::from_secs(60);
@@ -148,8 +149,7 @@ const SPREAD: [&str; 6] = ["min", "p50", "p99", "p99_9", "p99_99", "max"];
 
 /// Half round trips between two software HCAs, as `figure` lines. The pictures are the tool's own.
 fn jitter(quick: bool, folder: &Path) -> Result<String, Outcome> {
-    let build = targets::of_workspace(&["build", "--release", "--quiet"], "--bin", ["uverbs"]);
-    match run(build, 15 * MINUTES) {
+    match build_tool() {
         Outcome::Passed => {}
         other => return Err(other),
     }

@@ -164,14 +164,15 @@ static void resetting(struct side *side)
 	struct ibv_send_wr send = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE }, *bad_send;
 	pthread_t thread;
 	void *result;
+	int answer;
 
 	check(!write_and_hold(side), "one is looked at", 0);
 	pthread_create(&thread, NULL, to_reset, side->qp);
 	usleep(100000);
-	ibv_post_recv(side->qp, &receive, &bad);
-	check(1, "a receive is posted meanwhile, or refused", 0);
-	ibv_post_send(side->qp, &send, &bad_send);
-	check(1, "a send is posted meanwhile, or refused", 0);
+	answer = ibv_post_recv(side->qp, &receive, &bad);
+	check(!answer || answer == EINVAL, "a receive is posted meanwhile, or refused", answer);
+	answer = ibv_post_send(side->qp, &send, &bad_send);
+	check(!answer || answer == EINVAL, "a send is posted meanwhile, or refused", answer);
 	ibv_end_poll(side->cq);
 	pthread_join(thread, &result);
 	check(!result, "it is in RESET", (long)result);

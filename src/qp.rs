@@ -299,8 +299,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Ok(())
     }
 
-    /// The kernel brings it to RTS by itself, with its connection (iWARP), by which this side may
-    /// have so many READs outstanding.
+    /// The kernel brings it to RTS by itself, with its connection (iWARP). `initiator_depth` is how
+    /// many READs this side may have outstanding.
     pub(crate) fn connected(&mut self, initiator_depth: u8) -> Result<(), Error> {
         self.whole()?;
         self.core().note(QpState::ReadyToSend);

@@ -165,8 +165,8 @@ fn at_once(device: &Device, ip: IpAddr, count: usize) {
 fn of_many_connections_nothing_is_left() {
     let Some((hca, device, ip)) = under_test() else { return };
     let unused = Left::of(&hca, &device);
-    // Once before: files that are opened for good at the first use are no leak. What else is there
-    // behind it is on its way out, and isn't counted as there before.
+    // Once before: files that are opened for good at the first use are no leak. Other objects of
+    // this first connection are still being destroyed, so their count is that of the unused device.
     in_a_row(&device, ip, 1);
     let before = settled(&hca, &device, |now| Left { files: now.files, ..unused.clone() });
     in_a_row(&device, ip, IN_A_ROW);
@@ -174,7 +174,7 @@ fn of_many_connections_nothing_is_left() {
     settled(&hca, &device, |_| before.clone());
 }
 
-/// What is left, as soon as it is what it must be.
+/// Waits until what is left is what is wanted, and gives it.
 fn settled(hca: &SoftHca, device: &Device, wanted: impl Fn(&Left) -> Left) -> Left {
     let start = Instant::now();
     loop {

@@ -29,7 +29,7 @@ use crate::sys::{
 pub(crate) struct Ah {
     c: ibv_ah,
     ah: AnyAh,
-    /// What has it take the path of a queue pair.
+    /// The device's object that maps it to a queue pair.
     mapped: Mutex<Option<u32>>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
-/// To one queue pair; that of a later call isn't taken, as with C's provider.
+/// Maps it to a queue pair. The first call counts: later ones change nothing, as with C's provider.
 pub(crate) unsafe extern "C" fn map_ah_to_qp(ah: *const ibv_ah, qpn: u32) -> c_int {
     // SAFETY: C's contract.
     let (of, context) = unsafe { (Ah::of(ah), Context::of((*ah).context)) };

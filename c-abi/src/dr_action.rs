@@ -30,8 +30,8 @@ pub(crate) enum Action {
 /// `MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL`: for the first table.
 const FIRST_TABLE: u32 = 1;
 
-/// What the actions of a rule come to. One of a kind that is there already is refused, as
-/// `mlx5dv_create_flow` does.
+/// Puts the actions of a rule together. A second one of a kind is refused, as by
+/// `mlx5dv_create_flow`.
 pub(crate) fn together<'a>(list: impl Iterator<Item = &'a Action>) -> Result<RuleActions, Errno> {
     let mut all = RuleActions::default();
     for action in list {

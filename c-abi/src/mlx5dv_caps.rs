@@ -19,8 +19,8 @@ use crate::context::Context;
 use crate::gid::write_sized;
 use crate::sys::ibv_context;
 
-/// `struct mlx5dv_context`. What no function of this library uses is left out by its bit of
-/// `comp_mask`; programs of 44 have no room behind `num_lag_ports`.
+/// `struct mlx5dv_context`. Bits of `comp_mask` stay clear for members that no function of this
+/// library needs; programs of 44 have no room behind `num_lag_ports`.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Mlx5Context {

@@ -160,7 +160,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     let has = |bits| init.comp_mask & bits == bits;
     let srq_type = if has(ATTR_TYPE) { init.srq_type } else { BASIC };
     if init.comp_mask & !ATTR_ALL != 0 || !has(ATTR_PD) {
-        // libibverbs' own word for a member that it doesn't know.
+        // libibverbs's errno for a member that it doesn't know.
         let unknown = srq_type == TM && has(ATTR_PD);
         return null(if unknown { Errno::EOPNOTSUPP } else { Errno::EINVAL });
     }
@@ -189,7 +189,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     // SAFETY: as above.
     let made = unsafe { create(init.pd, init.srq_context, &mut init.attr, of) };
     match made {
-        // Linux's word for the queue pair that changes a list, on Ethernet (`rdma_check_ah_attr`).
+        // Linux's errno for the queue pair that changes a list, on Ethernet (`rdma_check_ah_attr`).
         Err(Error::Unsupported { .. }) if for_tags => null(Errno::EINVAL),
         made => given(made),
     }

@@ -122,8 +122,8 @@ impl Lookup {
     ///
     /// # Errors
     ///
-    /// [`ConnectionErrorKind::NameUnresolved`] with the reason; [`Error::Invalid`] for a name with a
-    /// zero byte.
+    /// [`ConnectionErrorKind::NameUnresolved`] with the reason; [`Error::Invalid`] for a name with
+    /// a zero byte.
     #[doc(alias = "rdma_getaddrinfo")]
     pub fn find(
         &self,

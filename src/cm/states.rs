@@ -53,7 +53,9 @@ impl Id {
     /// Brings a queue pair from RESET or INIT to RTS, when the peer's request or answer is there:
     /// with so many READs and atomics that it serves, and that it has outstanding, at a time. On
     /// iWARP the kernel does that when the connection stands, and knows these numbers from the
-    /// connection's parameters, and from what the peer said.
+    /// connection's parameters, and from what the peer said. A client on siw passes the
+    /// `responder_resources` of [`Established`](crate::cm::EventKind::Established) as its
+    /// `initiator_depth`: with 0 its READs are refused.
     ///
     /// # Errors
     ///

@@ -110,8 +110,8 @@ pub fn map_operation(dm: &Arc<DmCore>, op: DmOp) -> Result<DmOperation, Error> {
     unsafe { DmOperation::new(Arc::clone(dm), op, start, map) }
 }
 
-/// The mapping of an operation, and where its addresses begin there: for whoever accesses them by
-/// himself.
+/// The mapping of an operation, and where its addresses begin there: for callers that access them
+/// themselves.
 ///
 /// # Errors
 ///

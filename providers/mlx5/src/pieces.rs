@@ -26,9 +26,9 @@ use crate::wqe::{self, DS_PER_UNIT, Head, Vector};
 /// A position in a send queue where WQEs are written piece by piece. It has no more of the last WQE
 /// than where it begins: the rest stands there.
 ///
-/// It lies in memory between two calls, and addresses are kept that would be computed again. What
-/// is stored in parts and loaded as a whole the processor doesn't forward: so no two members stand
-/// side by side that the compiler could load, add to and store as one.
+/// It lies in memory between two calls, and keeps addresses that would be computed again. Members
+/// are ordered so that none which are stored apart are loaded as one: the processor can't forward
+/// such stores to the load.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Place {
@@ -75,7 +75,8 @@ impl Default for Place {
     }
 }
 
-/// Bits of a head beside its length: where it is tested, the sign costs nothing besides.
+/// Bits of a head beside its length. The test of the highest one is a test of the sign, which needs
+/// no constant.
 const ATOMIC: u32 = 1 << 31;
 const ANSWERED: u32 = 1 << 30;
 

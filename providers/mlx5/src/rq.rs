@@ -189,8 +189,8 @@ impl Rq {
     ///
     /// # Safety
     ///
-    /// `slots` are this queue's, and `stride` is. The WQE at the cursor is free; so many segments of
-    /// it are written, up to the address. This is the only poster.
+    /// `slots` are this queue's, and `stride` is. The WQE at the cursor is free; so many segments
+    /// of it are written, up to the address. This is the only poster.
     #[inline(always)]
     unsafe fn end(
         slots: Slots,

@@ -101,8 +101,8 @@ impl Srq {
     /// record are valid while `memory` lives. Nobody else posts.
     pub(crate) unsafe fn new(parts: SrqParts) -> Self {
         for index in 0..parts.shared.slots() as usize {
-            // Posts write of a link what changes. SAFETY: the first segment of a WQE; nobody else
-            // has the ring.
+            // Posts write the first half of a link alone; the rest stays zero.
+            // SAFETY: the first segment of a WQE; nobody else has the ring.
             unsafe { store(parts.start.wrapping_add(index << parts.shift), [0; 2]) };
         }
         Self {

@@ -264,7 +264,7 @@ impl Vector<'_> {
     /// As [`store`], for three segments.
     #[inline(always)]
     pub(crate) unsafe fn store(self, to: *mut u8) {
-        // Word by word: what is copied whole keeps an address in a register of its own.
+        // Word by word: a whole copy would keep the template's address in a register.
         let [_, [a, b], [c, d]] = *self.template;
         // SAFETY: the caller's promise.
         unsafe { store(to, self.first) };

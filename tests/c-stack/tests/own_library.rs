@@ -183,7 +183,8 @@ fn tags_as_with_the_c_library() {
         let lines = theirs.stdout.lines().zip(ours.stdout.lines());
         let differ: Vec<_> = lines.filter(|(c, rust)| c != rust).collect();
         assert!(differ.is_empty(), "{link}: (C, ours): {differ:#?}");
-        // The header of a message is in extended completions alone; wrong handles are ours to look at.
+        // The header of a message is in extended completions alone; wrong handles are looked at by
+        // ours alone.
         let told = |line: &str| line.split(" tag ").next().unwrap().to_owned();
         let is_both = |line: &&str| line.starts_with("ok ") && !line.ends_with(" (ours)");
         let told = |run: &common::Run| run.stdout.lines().filter(is_both).map(told).collect();

@@ -8,7 +8,7 @@
 //! # Safety
 //!
 //! A place belongs to the posting side while it is in the list. Posting takes it out, and marks
-//! what is to come of it before the device hears of it: the message, and the completions of changes.
+//! what is to come of it before the device hears of it: the message, and completions of changes.
 //! Whoever takes the mark of the message off (a compare-and-swap) has what the place holds. So a
 //! device that repeats itself gives no buffer out twice. The list is that of `srq.rs`.
 #![allow(unsafe_code, reason = "threads share places that change hands through the device")]

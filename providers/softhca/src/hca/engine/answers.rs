@@ -26,8 +26,9 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
             continue;
         }
         if matches!(answer, Answer::Read { left, .. } if left != 0) {
-            // The bytes of this answer are read now. Those of lent answers ahead of it would be read
-            // later, out of order: these are taken back, and the requester asks for them again.
+            // The bytes of this answer are read now. Those of lent answers ahead of it would be
+            // read later, out of order: these are taken back, and the requester asks for them
+            // again.
             qp.responder.lent.clear();
         }
         match emit(qp, common, answer) {

@@ -78,14 +78,14 @@ fn step(
     let Some(sq) = &qp.ctx.sq else {
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
     };
-    // Of what is published, as much as most are long: one look into memory instead of two.
+    // As many bytes as most WQEs have, if so many are published: one access instead of two.
     let published = SHORT.min(usize::from(pending) * MLX5_SEND_WQE_BB);
     let have = match read_ring(sq, common, index, &mut short[..published]) {
         Ok(()) => published,
         Err(_) => 0,
     };
     let ctrl = match have {
-        // What lies behind this WQE may be what can't be read.
+        // Perhaps only what lies behind this WQE can't be read.
         0 => read_ctrl(sq, common, index).ok(),
         _ => mlx5_wqe_ctrl_seg::read_from_prefix(short).ok().map(|(ctrl, _)| ctrl),
     };

@@ -25,7 +25,7 @@ use proptest::test_runner::TestRunner;
 use stream_peer::{Raw, hello, listen, options};
 use uverbs::cm::{EventChannel, EventKind, Param, PortSpace};
 use uverbs::stream::{RdmaStream, StreamError, StreamOptions};
-use uverbs::{Device, QueuePair};
+use uverbs::{Device, QueuePair, Remote};
 
 /// Two ends of a stream, none of whose waits is for ever.
 fn pair(options: &StreamOptions, ip: IpAddr) -> (RdmaStream, RdmaStream) {
@@ -390,6 +390,44 @@ fn a_message_that_is_no_streams_ends_the_stream() {
         raw.connection.queue_pair().post_send_inline(1, bytes).unwrap();
         let error = stream.read(&mut [0; 1]).unwrap_err();
         assert_eq!(error.kind(), wanted, "{error}");
+    }
+}
+
+/// An entry is what it was when its message came: at any other time the peer may be writing it.
+#[test]
+fn a_mapping_counts_from_its_message_on() {
+    let Some((device, ip)) = device_with_address() else { return };
+    let (listener, at) = listen(&options(&device).mappings(1), ip);
+    let server = thread::spawn(move || listener.accept().unwrap().0);
+    let mut raw = Raw::connect(&device, at, &hello()).unwrap();
+    let stream = server.join().unwrap();
+    let (theirs, own) = (raw.their_list(), raw.list.remote(1000));
+    let entry = Remote { addr: theirs.addr + 32, ..theirs };
+    let write = |raw: &mut Raw, len: u32| {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&500u64.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&own.addr.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&own.rkey.to_ne_bytes());
+        bytes[20..].copy_from_slice(&len.to_ne_bytes());
+        let mut batch = raw.connection.queue_pair().batch();
+        batch.write_inline(1, &bytes, entry).unwrap();
+        batch.ring();
+        while raw.cq.wait(LIMIT).unwrap().id != 1 {}
+    };
+    let refused = || stream.try_write_at(b"early", 550).unwrap_err().kind();
+    write(&mut raw, 100);
+    assert_eq!(refused(), ErrorKind::InvalidInput);
+    raw.place = theirs;
+    raw.tell(6 << 29, b"");
+    assert_eq!(stream.try_write_at(b"bytes", 550).unwrap(), 5);
+    write(&mut raw, 0);
+    assert_eq!(stream.try_write_at(b"again", 555).unwrap(), 5);
+    raw.tell(6 << 29, b"");
+    assert_eq!(refused(), ErrorKind::InvalidInput);
+    let (start, mut got) = (Instant::now(), [0; 10]);
+    while &got != b"bytesagain" {
+        assert!(start.elapsed() < LIMIT, "{got:?}");
+        raw.list.read(1050, &mut got).unwrap();
     }
 }
 

@@ -205,7 +205,8 @@ impl Engine {
                 self.outgoing.allow(limit);
                 self.look = true;
             }
-            Message::Mapping(_) | Message::KeepAlive => {}
+            Message::Mapping(index) => self.learn(index),
+            Message::KeepAlive => {}
             Message::Shutdown if self.phase.writable => self.phase.readable = false,
             Message::Shutdown | Message::Disconnect => self.close(),
         }

@@ -3,8 +3,6 @@
 
 use std::io;
 
-use uverbs_core::error::Error;
-
 use super::engine::Engine;
 use super::outgoing::{Copied, Piece};
 use super::wire::{MAPPING_LEN, Message, PLACE_LEN, Place, SLOTS};
@@ -27,18 +25,19 @@ impl Mapped {
     }
 }
 
-/// What this end offers, and how much the peer may offer here.
+/// What this end offers, and what the peer does.
 #[derive(Debug)]
 pub(super) struct Offered {
-    /// Entries of the own memory that the peer may fill.
-    room: u16,
+    /// Offset and place that each entry of the own memory had when the peer's message came; no
+    /// bytes before. The entry itself may be half written at any other time.
+    theirs: Vec<(u64, Place)>,
     /// An entry of the peer's each; one that was taken back is filled again.
     memories: Vec<Option<Mapped>>,
 }
 
 impl Offered {
     pub(super) fn new(room: u16) -> Self {
-        Self { room, memories: Vec::new() }
+        Self { theirs: vec![(0, Place::default()); room.into()], memories: Vec::new() }
     }
 }
 
@@ -103,7 +102,7 @@ impl Engine {
         }
         let mut done = 0;
         while self.is_established() && done < from.len() {
-            let Some(to) = self.mapped(offset.saturating_add(done as u64))? else {
+            let Some(to) = self.mapped(offset.saturating_add(done as u64)) else {
                 if done > 0 {
                     break;
                 }
@@ -119,18 +118,20 @@ impl Engine {
         Ok((done > 0).then_some(done))
     }
 
-    /// The peer's memory from this offset on. Its entries are the peer's word, which may change at
-    /// any time: the device checks addresses.
-    fn mapped(&self, offset: u64) -> io::Result<Option<Place>> {
-        for index in 0..usize::from(self.offered.room) {
-            let at = SLOTS * PLACE_LEN + index * MAPPING_LEN;
-            let word = |at| self.list.load(at).map_err(Error::from);
-            let place = Place::from_words(word(at + 8)?, word(at + 16)?);
-            if let Some(place) = part(word(at)?, place, offset) {
-                return Ok(Some(place));
-            }
+    /// The peer wrote this entry: its message comes behind the WRITE.
+    pub(super) fn learn(&mut self, index: u16) {
+        let at = SLOTS * PLACE_LEN + usize::from(index) * MAPPING_LEN;
+        // All entries are within the list. A message of another one tells of nothing.
+        let word = |at| self.list.load(at).unwrap_or_default();
+        if let Some(entry) = self.offered.theirs.get_mut(usize::from(index)) {
+            *entry = (word(at), Place::from_words(word(at + 8), word(at + 16)));
         }
-        Ok(None)
+    }
+
+    /// The peer's memory from this offset on. Its entries are the peer's word: the device checks
+    /// addresses.
+    fn mapped(&self, offset: u64) -> Option<Place> {
+        self.offered.theirs.iter().find_map(|&(start, place)| part(start, place, offset))
     }
 }
 

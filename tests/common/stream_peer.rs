@@ -28,7 +28,7 @@ pub(crate) fn options(device: &Device) -> StreamOptions {
 pub(crate) struct Raw {
     pub(crate) connection: Connection,
     pub(crate) cq: CompletionQueue,
-    _list: ExposedMemory,
+    pub(crate) list: ExposedMemory,
     /// Where the other end takes its first bytes.
     pub(crate) place: Remote,
 }
@@ -61,7 +61,16 @@ impl Raw {
             addr: u64::from_be_bytes(answer[24..32].try_into().unwrap()),
             rkey: u32::from_be_bytes(answer[32..36].try_into().unwrap()),
         };
-        Ok(Self { connection, cq, _list: list, place })
+        Ok(Self { connection, cq, list, place })
+    }
+
+    /// The other end's list of places, which its answer names first; mappings stand behind it.
+    pub(crate) fn their_list(&self) -> Remote {
+        let answer = self.connection.private_data();
+        Remote {
+            addr: u64::from_be_bytes(answer[8..16].try_into().unwrap()),
+            rkey: u32::from_be_bytes(answer[16..20].try_into().unwrap()),
+        }
     }
 
     /// Sends a message, after `bytes`.
@@ -91,12 +100,7 @@ pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
     let soon = Some(Duration::from_millis(2));
     stream.set_read_timeout(soon).unwrap();
     stream.set_write_timeout(soon).unwrap();
-    // The stream's list of places is what its answer names first.
-    let answer = raw.connection.private_data();
-    let list = Remote {
-        addr: u64::from_be_bytes(answer[8..16].try_into().unwrap()),
-        rkey: u32::from_be_bytes(answer[16..20].try_into().unwrap()),
-    };
+    let list = raw.their_list();
     let (first, mut buffer) = (raw.place, vec![0; 5000]);
     let mut input = data.iter().copied();
     for at in 0..MESSAGES {

@@ -235,7 +235,7 @@ impl Sq {
     }
 
     /// As if so much had been posted and polled before.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.left, self.retired, self.marked) = (index, 0, index, index);
         // SAFETY: nothing was posted.

@@ -358,3 +358,21 @@ fn names_lead_to_the_network() {
         assert!(matches!(error, Error::System { errno: e, .. } if e == errno), "{name}: {error}");
     }
 }
+
+/// Also while the device's thread is at work.
+#[test]
+fn an_address_is_free_once_its_device_has_been_dropped() {
+    if skipped() {
+        return;
+    }
+    let ip = IpAddr::V4(Ipv4Addr::new(127, 91, 4, 1));
+    for carrier in [Carrier::Udp, Carrier::SharedMemory] {
+        for turn in 0..500 {
+            let device = SoftHca::builder().udp(Udp::at(ip).by(carrier)).build();
+            let device = device.unwrap_or_else(|error| panic!("turn {turn}: {error}"));
+            if turn % 2 == 0 {
+                drop(soft(&device).open().unwrap());
+            }
+        }
+    }
+}

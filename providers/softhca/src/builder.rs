@@ -14,6 +14,7 @@ use uverbs_mlx5_prm::eth::MLX5_ETH_L2_INLINE_HEADER_SIZE;
 
 use crate::SoftHca;
 use crate::guard::Guard;
+use crate::handle::Handle;
 use crate::hca::tap::Tap;
 use crate::hca::{Hca, HcaConfig, LinkLayer, Mtu, Strictness};
 use crate::idle::Idle;
@@ -297,9 +298,9 @@ impl SoftHcaBuilder {
         let guard = guard.map(Arc::new);
         device.uars = guard.clone().map_or_else(UarSet::default, UarSet::guarded);
         let woken_by_stores = guard.is_some();
-        let shared = Arc::new(Shared::new(Kernel::new(device), sleeper.clone()));
+        let shared = Handle::new(Shared::new(Kernel::new(device), sleeper.clone()));
         if let Some(sleeper) = sleeper {
-            let (device, idle) = (Arc::downgrade(&shared), self.idle);
+            let (device, idle) = (shared.downgrade(), self.idle);
             run::spawn(
                 &name,
                 Thread { device, sleeper, guard, idle, wire_wakes, wire: descriptor },

@@ -9,11 +9,11 @@ use uverbs_core::Errno;
 use uverbs_core::doors::cm::{CmCommand, CmDoor};
 use uverbs_core::memory::process::Process;
 
-use crate::run::Shared;
+use crate::handle::Handle;
 
 /// One open door.
 pub(crate) struct CmFile {
-    shared: Arc<Shared>,
+    shared: Handle,
     file: u64,
     bell: Arc<EventFd>,
     process: Process,
@@ -25,11 +25,11 @@ impl CmFile {
     /// # Errors
     ///
     /// `ENODEV` when the device is gone; what the system says when it has no more files.
-    pub(crate) fn open(shared: &Arc<Shared>) -> Result<Self, Errno> {
+    pub(crate) fn open(shared: &Handle) -> Result<Self, Errno> {
         let (file, bell) = shared.change(|kernel| {
             if kernel.device.gone { Err(Errno::ENODEV) } else { kernel.device.cm.open() }
         })?;
-        Ok(Self { shared: Arc::clone(shared), file, bell, process: Process::current() })
+        Ok(Self { shared: shared.clone(), file, bell, process: Process::current() })
     }
 }
 
@@ -54,8 +54,7 @@ impl Drop for CmFile {
             self.shared.change(|kernel| kernel.close_connection_manager(self.file));
             self.shared.send_off();
         } else {
-            // What a forked child has of the device is a copy without a thread.
-            std::mem::forget(Arc::clone(&self.shared));
+            self.shared.leave();
         }
     }
 }

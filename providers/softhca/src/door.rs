@@ -23,10 +23,10 @@ use uverbs_core::doors::UverbsDoor;
 use uverbs_core::memory::pages::Pages;
 use uverbs_core::memory::process::Process;
 
+use crate::handle::Handle;
 use crate::kernel::mr;
 use crate::kernel::user::fd_identity;
 use crate::per_process::PerProcess;
-use crate::run::Shared;
 use crate::softhca::Inner;
 
 /// An errno as doors give it: nix is no part of their interface.
@@ -36,7 +36,7 @@ pub(crate) fn outward(errno: nix::errno::Errno) -> Errno {
 
 /// One open device file.
 pub(crate) struct Door {
-    shared: Arc<Shared>,
+    shared: Handle,
     file: u64,
     process: Process,
     /// The device that it is of, while somebody has a handle of that.
@@ -54,7 +54,7 @@ static EXPORTED: PerProcess<Vec<Export>> = PerProcess::new();
 
 impl Door {
     /// The open file `file`.
-    pub(crate) fn new(shared: Arc<Shared>, file: u64, device: &Arc<Inner>) -> Arc<Self> {
+    pub(crate) fn new(shared: Handle, file: u64, device: &Arc<Inner>) -> Arc<Self> {
         Arc::new_cyclic(|myself| Self {
             shared,
             file,
@@ -124,18 +124,12 @@ unsafe impl UverbsDoor for Door {
     }
 }
 
-/// In a forked child: what it has of the device is a copy without a thread, perhaps locked for
-/// good, and the memory that the device reached isn't there. It is left as it is.
-pub(crate) fn leave(shared: &Arc<Shared>) {
-    std::mem::forget(Arc::clone(shared));
-}
-
 impl Drop for Door {
     fn drop(&mut self) {
         if self.process.is_current() {
             self.shared.change(|kernel| kernel.close(self.file));
         } else {
-            leave(&self.shared);
+            self.shared.leave();
         }
     }
 }

@@ -40,6 +40,7 @@ mod firmware;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
+mod handle;
 pub mod hca;
 mod idle;
 mod kernel;

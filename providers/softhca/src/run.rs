@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     protected: AtomicBool,
     /// Slices that waiting clients did, and those of them that found work.
     help: [AtomicU64; 2],
+    /// The last field: it is dropped when the device's files are closed.
+    held: Arc<()>,
 }
 
 impl Shared {
@@ -84,7 +86,13 @@ impl Shared {
             sleeper,
             protected: AtomicBool::new(false),
             help: Default::default(),
+            held: Arc::new(()),
         }
+    }
+
+    /// Can be upgraded until all of the device is gone.
+    pub(crate) fn held(&self) -> Weak<()> {
+        Arc::downgrade(&self.held)
     }
 
     /// Does something to the device that may give it work, and wakes it.

@@ -13,22 +13,23 @@ use uverbs_core::memory::process::Process;
 
 use crate::SoftHcaBuilder;
 use crate::cm_door::CmFile;
-use crate::door::{Door, leave, outward};
+use crate::door::{Door, outward};
+use crate::handle::Handle;
 use crate::hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq};
 use crate::kernel::profile::Gid;
 use crate::kernel::{Device, Kernel, port};
 use crate::link::Link;
-use crate::run::Shared;
 use crate::wire::{SharedStats, UdpStats};
 
-/// A software HCA. Clones name the same device; it ends with the last of them and of its doors.
+/// A software HCA. Clones name the same device; it ends with the last of them and of its doors, and
+/// then another can have its address.
 #[derive(Clone)]
 pub struct SoftHca {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Handle,
     pub(crate) record: DeviceRecord,
     /// The port's end of the wire; `None` on a wire of the caller's.
     pub(crate) link: Option<Link>,
@@ -85,7 +86,7 @@ impl SoftHca {
         if !self.inner.process.is_current() {
             return Err(Errno::ENODEV);
         }
-        let shared = Arc::clone(&self.inner.shared);
+        let shared = self.inner.shared.clone();
         let file = shared.change(Kernel::open).map_err(outward)?;
         Ok(traced(&self.inner.record.name, Door::new(shared, file, &self.inner)))
     }
@@ -302,7 +303,7 @@ impl DeviceSource for SoftHca {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.process.is_current() {
-            leave(&self.shared);
+            self.shared.leave();
         }
     }
 }

@@ -108,7 +108,10 @@ fn accept(
                 counts.lock().unwrap_or_else(PoisonError::into_inner).begun += 1;
                 let session = move || {
                     let served = AssertUnwindSafe(|| serve(&device, stream));
-                    note(&own, std::panic::catch_unwind(served));
+                    let ended = std::panic::catch_unwind(served);
+                    // A session that has ended holds no device.
+                    drop(device);
+                    note(&own, ended);
                 };
                 // A thread that can't be had is a session that broke.
                 let name = thread::Builder::new().name("session".into());

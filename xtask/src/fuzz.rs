@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::debian;
 use crate::step::{Outcome, cargo, run};
 
 /// The targets of `fuzz/Cargo.toml`.
@@ -49,6 +50,18 @@ pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
             TARGETS.iter().map(|target| ((*target).to_owned(), each)).collect()
         }
     }
+}
+
+/// Crates with functions for the targets alone.
+const HAS_TARGETS: [&str; 3] = ["uverbs-mlx5", "uverbs-rxe", "uverbs-softhca"];
+
+/// Whether what the targets call compiles, also where there is no cargo-fuzz.
+pub(crate) fn compiles() -> Outcome {
+    let mut check = cargo(&["check", "--lib", "--all-features", "--target-dir"]);
+    check.arg(debian::target().join("fuzz-check"));
+    check.args(HAS_TARGETS.iter().flat_map(|package| ["--package", package]));
+    check.env("RUSTFLAGS", "--cfg fuzzing");
+    run(check, BUILD)
 }
 
 /// What the test command takes.

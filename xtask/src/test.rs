@@ -37,6 +37,7 @@ pub(crate) fn all(steps: &mut Steps) {
         ("documentation".to_owned(), Box::new(documentation)),
         ("API".to_owned(), Box::new(|| crate::api::check(false))),
     ]);
+    steps.step("fuzz targets compile", crate::fuzz::compiles);
     steps.step("fuzz", crate::fuzz::usual);
     crate::book::steps(steps, false);
     dependencies(steps);

@@ -148,7 +148,7 @@ impl Rq {
     }
 
     /// As if so much had been posted and polled before.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.left, self.marked) = (index, 0, index);
         // SAFETY: nothing was posted.

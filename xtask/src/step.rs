@@ -168,6 +168,13 @@ pub(crate) fn run_tests(mut command: Command, limit: Duration) -> Outcome {
     outcome
 }
 
+/// Notes a test that is left out, as one that skips itself.
+pub(crate) fn skip_test(test: &str, reason: &str) {
+    let line = format!("skipped: {test}: {reason}");
+    eprintln!("{line}");
+    SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(skip_in(&line));
+}
+
 /// Passes lines on, and gives those that tell of a skipped test.
 fn skips(from: impl Read, mut to: impl Write) -> Vec<String> {
     let mut lines = BufReader::new(from);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::step::{Outcome, Steps, run_tests};
+use crate::step::{Outcome, Steps, run_tests, skip_test};
 use crate::test::LONG;
 use toolchain::Toolchain;
 
@@ -28,7 +28,7 @@ pub(crate) struct Options {
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Machine {
-    /// Layouts, the queues and their bytes
+    /// Layouts, the queues and their bytes, the software HCA
     Aarch64,
     /// Layouts where integers begin with their highest byte
     S390x,
@@ -40,8 +40,20 @@ enum Machine {
 const LAYOUTS: [&str; 2] = ["uverbs-kernel-abi", "uverbs-mlx5-prm"];
 /// Packages whose unit tests need no other process.
 const QUEUES: [&str; 2] = ["uverbs-core", "uverbs-mlx5"];
-/// Tests that fork, which QEMU's user mode doesn't do as Linux does; that take minutes there.
-const NOT_EMULATED: [&str; 2] = ["pages_stay_behind_on_fork", "parts_are_distinct"];
+/// The software HCA.
+const DEVICE: [&str; 1] = ["uverbs-softhca"];
+/// Why devices on UDP are left out.
+const NO_OPTION: &str = "an option of UDP sockets is missing";
+/// Tests that QEMU's user mode doesn't run as Linux does, by package, name and reason.
+const NOT_EMULATED: [(&str, &str, &str); 7] = [
+    ("uverbs-core", "pages_stay_behind_on_fork", "MADV_DONTFORK is refused"),
+    ("uverbs-core", "parts_are_distinct_and_zeroed", "it takes minutes"),
+    ("uverbs-softhca", "wire::udp::tests::damage_is_dropped_and_counted", NO_OPTION),
+    ("uverbs-softhca", "wire::udp::tests::frames_of_all_sizes_arrive_in_order", NO_OPTION),
+    ("uverbs-softhca", "wire::udp::tests::one_address_is_one_device", NO_OPTION),
+    ("uverbs-softhca", "wire::udp::tests::the_descriptor_tells_of_arrivals", NO_OPTION),
+    ("uverbs-softhca", "wire::udp::tests::what_leads_nowhere_is_counted", NO_OPTION),
+];
 
 /// Builds and runs what was asked for.
 pub(crate) fn steps(steps: &mut Steps, options: &Options) {
@@ -49,6 +61,7 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     if wanted(Machine::Aarch64) {
         steps.step("aarch64, layouts", || layouts("aarch64"));
         steps.step("aarch64, queues", || unit("aarch64", &QUEUES));
+        steps.step("aarch64, the software HCA", || unit("aarch64", &DEVICE));
     }
     if wanted(Machine::S390x) {
         steps.step("s390x, layouts", || layouts("s390x"));
@@ -64,7 +77,9 @@ fn layouts(machine: &str) -> Outcome {
 
 /// Unit tests, but for random and faulty input, which takes minutes where nothing is emulated.
 fn unit(machine: &str, packages: &[&str]) -> Outcome {
-    let skips = LONG.iter().chain(&NOT_EMULATED);
+    let others = NOT_EMULATED.iter().filter(|(package, ..)| packages.contains(package));
+    others.clone().for_each(|(_, test, why)| skip_test(test, &format!("under QEMU {why}")));
+    let skips = LONG.iter().copied().chain(others.map(|&(_, test, _)| test));
     let skips: Vec<&str> = skips.flat_map(|name| ["--skip", name]).collect();
     test(machine, &["--lib"], packages, &skips)
 }

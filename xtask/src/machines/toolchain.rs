@@ -89,7 +89,7 @@ impl Toolchain {
     /// Compiles what QEMU's user mode lacks, which is preloaded there.
     fn compile_preload(&self, machine: &str) -> Result<(), Outcome> {
         let (workspace, target, to) = (workspace(), target(), preload(machine));
-        let source = workspace.join("xtask/src/machines/madvise.c");
+        let source = workspace.join("xtask/src/machines/preload.c");
         let (from, file) = (source.to_string_lossy(), to.to_string_lossy());
         let compiler = format!("{machine}-linux-gnu-gcc");
         let words = [&compiler, "-shared", "-fPIC", "-O1", "-o", &file, &from];
@@ -137,7 +137,7 @@ impl Toolchain {
 
 /// What is preloaded under QEMU's user mode.
 fn preload(machine: &str) -> PathBuf {
-    base().join(format!("madvise-{machine}.so"))
+    base().join(format!("preload-{machine}.so"))
 }
 
 /// The folder for everything of this chore.

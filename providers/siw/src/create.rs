@@ -28,8 +28,7 @@ use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_kernel_abi::siw::{
-    SIW_INVAL_UOBJ_KEY, SIW_MAX_INLINE, siw_cq_ctrl, siw_uresp_create_cq, siw_uresp_create_qp,
-    siw_uresp_create_srq,
+    SIW_MAX_INLINE, siw_cq_ctrl, siw_uresp_create_cq, siw_uresp_create_qp, siw_uresp_create_srq,
 };
 use zerocopy::IntoBytes;
 
@@ -51,7 +50,9 @@ pub(crate) struct Mapped<E> {
 }
 
 /// Maps the ring of `elements` behind `key`, of which `least` are needed, and `more` bytes behind
-/// it.
+/// it. A key is any multiple of a page, the header's `SIW_INVAL_UOBJ_KEY` among them: a kernel that
+/// has no key to give fails the command (kernel `siw_verbs.c`, `siw_mmap_entry_insert`;
+/// `ib_core_uverbs.c`, `rdma_user_mmap_entry_insert_range`).
 fn map<E: Element>(
     uverbs: &Uverbs,
     verb: &'static str,
@@ -60,7 +61,7 @@ fn map<E: Element>(
     more: usize,
 ) -> Result<Mapped<E>, Error> {
     let is_ring = elements.is_power_of_two() && elements >= least && elements <= 1 << 24;
-    if !is_ring || key == SIW_INVAL_UOBJ_KEY.into() {
+    if !is_ring {
         let what = format!("a queue of {elements} elements behind the key {key:#x}");
         return Err(Error::Unsupported { verb, what });
     }

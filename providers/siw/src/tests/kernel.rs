@@ -28,6 +28,7 @@ const CQE_FLAGS: usize = 8;
 /// The kernel's side of a queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
+    key: u64,
     file: File,
     memory: Pages,
     elements: u32,
@@ -37,13 +38,13 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    fn new(elements: u32, size: usize, more: usize) -> Self {
+    fn new(key: u64, elements: u32, size: usize, more: usize) -> Self {
         let elements = elements.next_power_of_two();
         let len = elements as usize * size + more;
         let file = File::from(memfd_create(c"queue", MFdFlags::MFD_CLOEXEC).unwrap());
         file.set_len(len.next_multiple_of(4096) as u64).unwrap();
         let memory = Pages::shared(file.as_fd(), len, 0).unwrap();
-        Self { file, memory, elements, size, at: 0 }
+        Self { key, file, memory, elements, size, at: 0 }
     }
 
     fn element(&self, index: u32) -> *mut u8 {
@@ -93,7 +94,7 @@ impl Queue {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// In the order they were made; mapped at their number in pages of a megabyte.
+    /// In the order they were made.
     made: Vec<Queue>,
     pub(crate) kicks: u32,
     /// What doorbells are answered with, one after the other; then success.
@@ -106,10 +107,17 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Its key is the first page behind the last queue's (`rdma_user_mmap_entry_insert_range`).
     fn make(&mut self, elements: u32, size: usize, more: usize) -> (u64, u32) {
-        self.made.push(Queue::new(elements, size, more));
-        let queue = self.made.last().expect("just made");
-        ((self.made.len() as u64) << 20, queue.elements)
+        let behind = |last: &Queue| last.key + last.memory.len().next_multiple_of(4096) as u64;
+        let key = self.made.last().map_or(0, behind);
+        self.made.push(Queue::new(key, elements, size, more));
+        (key, self.made.last().expect("just made").elements)
+    }
+
+    /// Of what was made, the key that came last.
+    pub(crate) fn last_key(&self) -> Option<u64> {
+        self.made.last().map(|queue| queue.key)
     }
 }
 
@@ -269,7 +277,7 @@ unsafe impl UverbsDoor for Kernel {
 
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         let state = self.state();
-        let queue = state.made.get((offset >> 20) as usize - 1).ok_or(Errno::EINVAL)?;
+        let queue = state.made.iter().find(|queue| queue.key == offset).ok_or(Errno::EINVAL)?;
         // `siw_mmap` gives what there is, no more and no less.
         if len.next_multiple_of(4096) != queue.memory.len().next_multiple_of(4096) {
             return Err(Errno::EINVAL);

@@ -264,3 +264,16 @@ fn a_region_is_registered_with_the_drivers_part() {
     // The kernel would ignore it.
     assert!(matches!(register(0), Err(Error::Unsupported { verb: "reg_mr", .. })));
 }
+
+/// `SIW_INVAL_UOBJ_KEY` is the key of the page behind the first 144.
+#[test]
+fn every_page_is_a_key() {
+    let rig = Rig::new(16);
+    let key = || rig.kernel.state().last_key();
+    let mut kept = Vec::new();
+    while key() < Some(0x9_0000) {
+        // Its entries take one page.
+        kept.push(rig.context.create_cq(&CqInit::new(15)).unwrap());
+    }
+    assert_eq!(key(), Some(0x9_0000));
+}

@@ -10,13 +10,14 @@ const NAME: usize = 255;
 pub(super) const HASH: usize = 32;
 
 /// What the sender begins with: the protocol's name and version.
-const MAGIC: &[u8; 8] = b"uvfile-1";
+const MAGIC: &[u8; 8] = b"uvfile-2";
 
 const ANNOUNCE: u8 = 1;
 const OFFER: u8 = 2;
 const CREDIT: u8 = 3;
 const VERDICT: u8 = 4;
 const ABORT: u8 = 5;
+const PIECE: u8 = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
@@ -24,6 +25,8 @@ pub(super) enum Message {
     Announce { len: u64, hash: [u8; HASH], name: String },
     /// Receiver: where the pieces go, one after the other, and from the start again.
     Offer { addr: u64, rkey: u32, piece: u32, pieces: u32 },
+    /// Sender: the next piece is there, and has so many bytes.
+    Piece { count: u32 },
     /// Receiver: so many pieces were taken out.
     Credit { taken: u64 },
     /// Receiver: how it ended; no text if all is well.
@@ -49,6 +52,10 @@ impl Message {
                 for word in [rkey, piece, pieces] {
                     bytes.extend(word.to_be_bytes());
                 }
+            }
+            Self::Piece { count } => {
+                bytes.push(PIECE);
+                bytes.extend(count.to_be_bytes());
             }
             Self::Credit { taken } => {
                 bytes.push(CREDIT);
@@ -102,6 +109,7 @@ fn parse(bytes: &[u8]) -> Option<Message> {
                 pieces: u32::from_be_bytes(pieces),
             }
         }
+        PIECE => Message::Piece { count: u32::from_be_bytes(rest.try_into().ok()?) },
         CREDIT => Message::Credit { taken: u64::from_be_bytes(rest.try_into().ok()?) },
         VERDICT => Message::Verdict { trouble: text() },
         ABORT => Message::Abort { why: text() },
@@ -136,6 +144,7 @@ mod tests {
                 piece,
                 pieces
             }),
+            any::<u32>().prop_map(|count| Message::Piece { count }),
             any::<u64>().prop_map(|taken| Message::Credit { taken }),
             "[ -~]{0,400}".prop_map(|trouble| Message::Verdict { trouble }),
             "[ -~]{0,400}".prop_map(|why| Message::Abort { why }),

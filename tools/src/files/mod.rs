@@ -7,7 +7,10 @@ mod sender;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use uverbs::{Completed, CompletionQueue, Device, Frame, ProtectionDomain, QueuePair};
+use uverbs::cm::Connection;
+use uverbs::{
+    Batch, CompletionQueue, Device, Frame, PostError, ProtectionDomain, QueuePair, Remote, Slab,
+};
 
 use crate::error::Error;
 use crate::link::Link;
@@ -21,7 +24,7 @@ pub(crate) use sender::send;
 const PORT: u16 = 7475;
 /// Receives that each side keeps posted, and so most pieces that may be under way.
 const RECEIVES: u32 = 64;
-/// What a piece's immediate data count.
+/// Longest piece.
 const PIECE_MOST: u64 = 1 << 26;
 
 /// Send a file to `uverbs recv-file` on another machine.
@@ -107,6 +110,8 @@ pub(crate) struct RecvArgs {
 /// One side, connected: messages, and completions of pieces.
 struct Side {
     link: Link,
+    /// Where messages go from: not inline, since siw has 80 bytes for that.
+    out: Slab,
     timeout: Duration,
 }
 
@@ -114,8 +119,6 @@ struct Side {
 enum Happened {
     /// The other side said something.
     Said(Message),
-    /// It wrote a piece of so many bytes.
-    Piece(u32),
     /// A piece of this side's is in the other's memory.
     Written(Option<Frame>),
     /// It has left.
@@ -125,6 +128,8 @@ enum Happened {
 /// Numbers of work requests.
 const MESSAGE: u64 = 1;
 const WRITE: u64 = 2;
+/// Most of them that are under way.
+const SENDS: u32 = 2 * RECEIVES;
 
 /// A queue pair in RESET, and what it needs.
 fn made(device: &Device) -> Result<(ProtectionDomain, CompletionQueue, QueuePair), Error> {
@@ -132,8 +137,7 @@ fn made(device: &Device) -> Result<(ProtectionDomain, CompletionQueue, QueuePair
     let pd = context.alloc_pd()?;
     let channel = context.create_comp_channel()?;
     let cq = context.completion_queue(4 * RECEIVES).channel(&channel).build()?;
-    let qp = context.queue_pair(&pd, &cq).max_send_wr(2 * RECEIVES).max_recv_wr(RECEIVES);
-    let qp = qp.max_inline_data(MOST as u32).build()?;
+    let qp = context.queue_pair(&pd, &cq).max_send_wr(SENDS).max_recv_wr(RECEIVES).build()?;
     Ok((pd, cq, qp))
 }
 
@@ -147,10 +151,32 @@ fn expect(qp: &mut QueuePair, pd: &ProtectionDomain) -> Result<(), Error> {
 }
 
 impl Side {
+    fn new(
+        connection: Connection,
+        cq: CompletionQueue,
+        pd: &ProtectionDomain,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let out = pd.slab(MOST, SENDS as usize)?;
+        Ok(Self { link: Link::new(connection, cq, timeout), out, timeout })
+    }
+
     fn say(&mut self, message: &Message) -> Result<(), Error> {
-        let bytes = message.to_bytes();
-        let sent = self.link.queue_pair().post_send_inline(MESSAGE, &bytes);
-        Ok(sent.map_err(uverbs::Error::from)?)
+        let mut batch = self.link.queue_pair().batch();
+        put(&mut batch, &self.out, message)?;
+        batch.ring();
+        Ok(())
+    }
+
+    /// Writes a piece, and says that it is there: SENDs arrive behind what was written before.
+    /// Immediate data would say it, too, but iWARP has none.
+    fn write(&mut self, piece: Frame, to: Remote) -> Result<(), Error> {
+        let count = piece.len() as u32;
+        let mut batch = self.link.queue_pair().batch();
+        batch.write(WRITE, piece, to).map_err(uverbs::Error::from)?;
+        put(&mut batch, &self.out, &Message::Piece { count })?;
+        batch.ring();
+        Ok(())
     }
 
     /// What happens next.
@@ -170,20 +196,26 @@ impl Side {
             };
             match (done.is_recv, done.frame) {
                 (true, Some(mut frame)) => {
-                    let happened = match done.result {
-                        Ok(Completed::RecvWriteImm) => Happened::Piece(done.immediate.unwrap_or(0)),
-                        _ => Happened::Said(Message::parse(&frame)?),
-                    };
+                    let message = Message::parse(&frame)?;
                     frame.set_len(MOST);
                     let posted = self.link.queue_pair().post_recv(0, frame);
                     posted.map_err(uverbs::Error::from)?;
-                    return Ok(happened);
+                    return Ok(Happened::Said(message));
                 }
                 (_, frame) if done.id == WRITE => return Ok(Happened::Written(frame)),
                 _ => {}
             }
         }
     }
+}
+
+/// Adds a message to a batch. There are as many frames as the queue has places.
+fn put(batch: &mut Batch<'_>, out: &Slab, message: &Message) -> Result<(), Error> {
+    let bytes = message.to_bytes();
+    let mut frame = out.take().ok_or(uverbs::Error::from(PostError::Full))?;
+    frame.set_len(bytes.len());
+    frame.copy_from_slice(&bytes);
+    Ok(batch.send(MESSAGE, frame).map_err(uverbs::Error::from)?)
 }
 
 /// The other side said something that doesn't belong here.

@@ -14,7 +14,6 @@ use uverbs::{AccessFlags, ExposedMemory, Refused};
 use super::message::{HASH, Message};
 use super::{Happened, PIECE_MOST, PORT, RecvArgs, Side, expect, made, out_of_turn};
 use crate::error::Error;
-use crate::link::Link;
 use crate::output;
 use crate::progress::{Length, Progress};
 
@@ -40,7 +39,7 @@ pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
     let param = Param { rnr_retry_count: 7, ..Param::default() };
     let connection = request.accept(qp, &param).map_err(Refused::into_error)?;
     let timeout = args.by.timeout;
-    let mut side = Side { link: Link::new(connection, cq, timeout), timeout };
+    let mut side = Side::new(connection, cq, &pd, timeout)?;
     let done = take(args, &mut side, &window);
     let verdict = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
     if side.say(&Message::Verdict { trouble: verdict }).is_ok() {
@@ -113,7 +112,7 @@ fn pieces(
     let (mut taken, mut done) = (0u64, 0u64);
     while done < len {
         let count = match side.next(taken, "a piece of the file")? {
-            Happened::Piece(count) => u64::from(count),
+            Happened::Said(Message::Piece { count }) => u64::from(count),
             Happened::Said(Message::Abort { why }) => {
                 return Err(Error::Peer(format!("the sender gave up: {why}")));
             }

@@ -9,11 +9,8 @@ use uverbs::cm::Param;
 use uverbs::{Frame, Refused, Remote};
 
 use super::message::{HASH, Message, is_name};
-use super::{
-    Happened, PIECE_MOST, PORT, RECEIVES, SendArgs, Side, WRITE, expect, made, out_of_turn,
-};
+use super::{Happened, PIECE_MOST, PORT, RECEIVES, SendArgs, Side, expect, made, out_of_turn};
 use crate::error::Error;
-use crate::link::Link;
 use crate::output;
 use crate::progress::{Length, Progress};
 
@@ -117,7 +114,7 @@ impl Sending {
         let param = Param { rnr_retry_count: 7, ..Param::default() };
         let connection = route.connect(qp, &param).map_err(Refused::into_error)?;
         let timeout = args.by.timeout;
-        let mut side = Side { link: Link::new(connection, cq, timeout), timeout };
+        let mut side = Side::new(connection, cq, &pd, timeout)?;
         side.say(announce)?;
         let (at, piece, pieces) = loop {
             match side.next(0, "the receiver's offer")? {
@@ -130,7 +127,7 @@ impl Sending {
                 }
                 Happened::Said(other) => return Err(out_of_turn(&other)),
                 Happened::Left => return Err(left()),
-                Happened::Piece(_) | Happened::Written(_) => {}
+                Happened::Written(_) => {}
             }
         };
         if !(1..=PIECE_MOST).contains(&piece) || !(1..=u64::from(RECEIVES) / 2).contains(&pieces) {
@@ -180,10 +177,7 @@ impl Sending {
             }
             let offset = sent % self.pieces * self.piece;
             let to = Remote { addr: self.at.addr.wrapping_add(offset), ..self.at };
-            let qp = self.side.link.queue_pair();
-            let mut batch = qp.batch();
-            batch.write_imm(WRITE, frame, to, count as u32).map_err(uverbs::Error::from)?;
-            batch.ring();
+            self.side.write(frame, to)?;
             (sent, done) = (sent + 1, done + count as u64);
             progress.tick(done, Instant::now());
         }
@@ -209,7 +203,6 @@ impl Sending {
             Happened::Said(Message::Verdict { trouble }) => self.verdict = Some(trouble),
             Happened::Said(other) => return Err(out_of_turn(&other)),
             Happened::Left => return Err(left()),
-            Happened::Piece(_) => return Err(Error::Peer("the receiver wrote a piece".to_owned())),
         }
         Ok(())
     }

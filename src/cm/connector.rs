@@ -6,7 +6,6 @@ use std::time::Duration;
 use uverbs_core::Errno;
 use uverbs_core::connection::{Attempt, ConnectionError, ConnectionErrorKind};
 use uverbs_core::error::Error;
-use uverbs_core::provider::ContextOps;
 
 use super::addr::Address;
 use super::param::Depths;
@@ -276,7 +275,7 @@ impl Route {
         param: &Param,
     ) -> Result<Vec<u8>, Error> {
         self.id.init(qp)?;
-        let able = able(qp);
+        let able = Depths::able(qp);
         let param = &param.of_queue_pair(qp);
         let depths = param.depths(able, None);
         self.id.connect_with(qp.qpn(), param, depths).map_err(by_tcp)?;
@@ -312,13 +311,6 @@ fn by_tcp(error: Error) -> Error {
         }
         _ => error,
     }
-}
-
-/// READs and atomics that the queue pair's device has room for.
-pub(super) fn able<P: Provider>(qp: &QueuePair<P>) -> Depths {
-    let device = qp.recv.home.context.provider().device_attr();
-    let byte = |most: u32| u8::try_from(most).unwrap_or(u8::MAX);
-    Depths { serves: byte(device.max_qp_rd_atom), asks: byte(device.max_qp_init_rd_atom) }
 }
 
 /// What the peer said; the kernel has put it the way this side sees it.

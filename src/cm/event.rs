@@ -6,6 +6,7 @@ use uverbs_core::connection::ConnectionErrorKind;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
+use super::param::Depths;
 use super::{Ece, EventChannel, Id};
 
 /// What happened. Numbers of `enum rdma_cm_event_type`.
@@ -143,8 +144,9 @@ impl Event {
     pub(super) fn new(raw: rdma_ucm_event_resp, channel: &EventChannel) -> Self {
         // A request comes with a new id, of which nobody else knows.
         let is_request = EventKind::from_raw(raw.event) == EventKind::ConnectRequest;
-        let served = raw.conn().initiator_depth;
-        let request = is_request.then(|| Id::of_request(channel.clone(), raw.id, served));
+        let param = raw.conn();
+        let peer = Depths { serves: param.responder_resources, asks: param.initiator_depth };
+        let request = is_request.then(|| Id::of_request(channel.clone(), raw.id, peer));
         Self { raw, request }
     }
 

@@ -1,10 +1,13 @@
 //! Ids: what the connection manager knows a connection, a listener or a datagram peer by.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
+use uverbs_core::provider::ContextOps;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
 use uverbs_kernel_abi::qp::ib_uverbs_qp_attr;
 use uverbs_kernel_abi::rdma_cm::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
@@ -19,8 +22,8 @@ use super::channel::unique_key;
 use super::multicast::Groups;
 use super::param::Depths;
 use super::{EventChannel, Param};
-use crate::Device;
 use crate::device::look_for;
+use crate::{Device, Siw};
 
 /// Which ports an id's address counts in, and so what it connects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -80,8 +83,10 @@ pub struct Id {
     key: u64,
     /// Unknown of a peer's request.
     space: Option<PortSpace>,
-    /// READs and atomics that the peer serves at a time, as its request says.
-    served: u8,
+    /// READs and atomics that the peer wants served, and serves, as its request says.
+    peer: Depths,
+    /// Those that the device has room for, once they are known.
+    able: OnceLock<Depths>,
     groups: Groups,
 }
 
@@ -89,19 +94,65 @@ impl Id {
     pub(super) fn create(channel: EventChannel, space: PortSpace) -> Result<Self, Error> {
         let (key, (number, qp_type)) = (unique_key(), space.raw());
         let number = channel.ucma().create_id(key, number, qp_type)?;
-        let groups = Groups::of(&channel);
-        Ok(Self { channel, number, key, space: Some(space), served: u8::MAX, groups })
+        Ok(Self::new(channel, number, key, Some(space), Depths::MOST))
     }
 
-    /// The id of a peer's request, which the kernel made, and how many READs and atomics that peer
-    /// serves. It learns its key when it accepts.
-    pub(super) fn of_request(channel: EventChannel, number: u32, served: u8) -> Self {
-        let groups = Groups::of(&channel);
-        Self { channel, number, key: unique_key(), space: None, served, groups }
+    /// The id of a peer's request, which the kernel made, and which READs and atomics that peer
+    /// wants. It learns its key when it accepts.
+    pub(super) fn of_request(channel: EventChannel, number: u32, peer: Depths) -> Self {
+        Self::new(channel, number, unique_key(), None, peer)
     }
 
+    fn new(
+        channel: EventChannel,
+        number: u32,
+        key: u64,
+        space: Option<PortSpace>,
+        peer: Depths,
+    ) -> Self {
+        let groups = Groups::of(&channel);
+        Self { channel, number, key, space, peer, able: OnceLock::new(), groups }
+    }
+
+    /// READs and atomics that the peer serves at a time.
     pub(super) fn served(&self) -> u8 {
-        self.served
+        self.peer.asks
+    }
+
+    /// What its device has room for.
+    pub(super) fn note_able(&self, able: Depths) {
+        let _ = self.able.set(able);
+    }
+
+    /// Both depths: the program's, or else all that the device can and the peer wants (`cma.c`,
+    /// `rdma_connect` and `rdma_accept`). A device that isn't known by a queue pair is opened to be
+    /// asked; peers of datagrams agree on none.
+    fn depths(&self, param: &Param) -> Result<Depths, Error> {
+        if let (Some(serves), Some(asks)) = (param.responder_resources, param.initiator_depth) {
+            return Ok(Depths { serves, asks });
+        }
+        let able = match (self.able.get(), self.space) {
+            (Some(&able), _) => able,
+            (None, Some(PortSpace::Udp | PortSpace::Ipoib)) => Depths::MOST,
+            (None, _) => {
+                let able = self.ask_device()?;
+                self.note_able(able);
+                able
+            }
+        };
+        Ok(Depths {
+            serves: param.responder_resources.unwrap_or(able.serves.min(self.peer.serves)),
+            asks: param.initiator_depth.unwrap_or(able.asks.min(self.peer.asks)),
+        })
+    }
+
+    fn ask_device(&self) -> Result<Depths, Error> {
+        let device = self.device()?;
+        Ok(match device.record().driver_id {
+            // `Any` may be without it.
+            RDMA_DRIVER_SIW => Depths::of(device.open_as::<Siw>()?.provider().device_attr()),
+            _ => Depths::of(device.open()?.provider().device_attr()),
+        })
     }
 
     /// What its events carry ([`Event::key`](super::Event::key)).
@@ -208,17 +259,18 @@ impl Id {
         self.channel.ucma().listen(self.number, i32::try_from(backlog).unwrap_or(i32::MAX))
     }
 
-    /// Asks the peer for a connection of the queue pair with the number `qpn`.
+    /// Asks the peer for a connection of the queue pair with the number `qpn`. Where `param` leaves
+    /// a depth open and [`init`](Self::init) hasn't seen the queue pair, the device is opened to be
+    /// asked for its limits.
     ///
     /// # Errors
     ///
     /// [`Error::Limit`] for private data or retries over their fields; the kernel's refusal:
     /// `EINVAL` before the route was resolved, and for more private data than the message has room
-    /// for.
+    /// for, `ENOMEM` on siw for deeper READs than its device has; as [`Device::open`].
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, qpn: u32, param: &Param) -> Result<(), Error> {
-        let depths = param.depths(Depths { serves: u8::MAX, asks: u8::MAX }, None);
-        self.connect_with(qpn, param, depths)
+        self.connect_with(qpn, param, self.depths(param)?)
     }
 
     pub(super) fn connect_with(
@@ -238,8 +290,7 @@ impl Id {
     /// As [`connect`](Self::connect).
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, qpn: u32, param: &Param) -> Result<(), Error> {
-        let depths = param.depths(Depths { serves: u8::MAX, asks: u8::MAX }, None);
-        self.accept_with(qpn, param, depths)
+        self.accept_with(qpn, param, self.depths(param)?)
     }
 
     pub(super) fn accept_with(&self, qpn: u32, param: &Param, depths: Depths) -> Result<(), Error> {

@@ -8,7 +8,8 @@ use uverbs_core::connection::{Attempt, ConnectionErrorKind};
 use uverbs_core::error::Error;
 
 use super::addr::Address;
-use super::connector::{LIMIT, able, named, peer_depths};
+use super::connector::{LIMIT, named, peer_depths};
+use super::param::Depths;
 use super::{
     Connection, ConnectionDetails, Event, EventChannel, EventKind, IbAddr, Id, Param, PortSpace,
 };
@@ -330,7 +331,7 @@ impl ConnectionRequest {
         qp: &mut QueuePair<P>,
         param: &Param,
     ) -> Result<(), Error> {
-        let depths = param.depths(able(qp), Some(peer_depths(&self.details)));
+        let depths = param.depths(Depths::able(qp), Some(peer_depths(&self.details)));
         self.id.ready(qp, depths.serves, depths.asks)?;
         self.id.migrate(&self.id.channel().another()?)?;
         self.id.accept_with(qp.qpn(), &param.of_queue_pair(qp), depths)

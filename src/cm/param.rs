@@ -1,12 +1,15 @@
 //! What two sides agree on when they connect.
 
+use uverbs_core::attr::DeviceAttr;
 pub use uverbs_core::attr::Ece;
 use uverbs_core::commands::cm::put_private_data;
 use uverbs_core::error::Error;
+use uverbs_core::provider::ContextOps;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_conn_param;
 
 use crate::QueuePair;
 use crate::provider::Provider;
+use crate::transport::Transport;
 
 /// What this side says when it connects or accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,22 @@ pub(super) struct Depths {
     pub(super) asks: u8,
 }
 
+impl Depths {
+    /// What their fields have room for.
+    pub(super) const MOST: Self = Self { serves: u8::MAX, asks: u8::MAX };
+
+    /// Those that the queue pair's device has room for.
+    pub(super) fn able<P: Provider, T: Transport>(qp: &QueuePair<P, T>) -> Self {
+        Self::of(qp.recv.home.context.provider().device_attr())
+    }
+
+    /// Those that a device has room for.
+    pub(super) fn of(device: &DeviceAttr) -> Self {
+        let byte = |most: u32| u8::try_from(most).unwrap_or(u8::MAX);
+        Self { serves: byte(device.max_qp_rd_atom), asks: byte(device.max_qp_init_rd_atom) }
+    }
+}
+
 impl Param {
     /// As this queue pair is.
     pub(super) fn of_queue_pair<P: Provider>(&self, qp: &QueuePair<P>) -> Self {
@@ -63,7 +82,7 @@ impl Param {
 
     /// Both depths: what was asked for, or else all that `able` and the peer's wishes allow.
     pub(super) fn depths(&self, able: Depths, peer: Option<Depths>) -> Depths {
-        let peer = peer.unwrap_or(Depths { serves: u8::MAX, asks: u8::MAX });
+        let peer = peer.unwrap_or(Depths::MOST);
         let within =
             |asked: Option<u8>, able: u8, peer: u8| asked.unwrap_or(u8::MAX).min(able).min(peer);
         Depths {

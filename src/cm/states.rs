@@ -28,6 +28,7 @@ impl Id {
     /// The kernel's refusal: `EINVAL` before the address was resolved.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn init<P: Provider>(&self, qp: &mut QueuePair<P>) -> Result<(), Error> {
+        self.note_able(Depths::able(qp));
         let attr = self.init_qp_attr(IB_QPS_INIT)?;
         qp.init(&InitAttr {
             port: attr.port_num,
@@ -43,6 +44,7 @@ impl Id {
     /// The kernel's refusal: `EINVAL` before the address was resolved.
     #[doc(alias = "rdma_create_qp")]
     pub fn bring_up_datagrams<P: Provider>(&self, qp: &mut QueuePair<P, Ud>) -> Result<(), Error> {
+        self.note_able(Depths::able(qp));
         let attr = self.init_qp_attr(IB_QPS_INIT)?;
         let (port, pkey_index, qkey) = (attr.port_num, attr.pkey_index, attr.qkey);
         qp.init(&UdInitAttr { port, pkey_index, qkey })?;

@@ -15,6 +15,7 @@ use uverbs_core::attr::{QpAttrMask, QpState, RawQpAttr};
 use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::CqOps;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_SIW;
 
 use crate::answer::{code, refuse};
 use crate::convert;
@@ -77,7 +78,11 @@ unsafe fn target(qp: &Qp, core: &QpCore, attr: &RawQpAttr, mask: QpAttrMask) -> 
 fn enable(qp: &Qp, state: QpState) {
     let (recv, send) = match state {
         QpState::Reset => return,
-        QpState::Init | QpState::ReadyToReceive => (true, false),
+        // iWARP's kernel brings it to RTS by itself, and the program isn't told (`iwcm.c`,
+        // `iw_cm_init_qp_attr`: nothing to be changed). It refuses sends before.
+        QpState::Init | QpState::ReadyToReceive => {
+            (true, qp.object().context().uverbs().driver_id() == RDMA_DRIVER_SIW)
+        }
         _ => (true, true),
     };
     // What is allowed already needs no lock, which its thread may hold between `wr_start` and its

@@ -20,6 +20,9 @@ use crate::{
 const INLINE: u32 = 24;
 /// Work requests of a queue, at least (`RS_QP_MIN_SIZE`).
 const FEWEST: u32 = 16;
+/// Receives beside those that the peer may use for bytes, where a message that finds none ends the
+/// connection (iWARP): for its other messages, which are few while this end doesn't look.
+const SPARE: u32 = 8;
 /// Bytes of a message where there is no immediate data, in the sender's order (`RS_MSG_SIZE`).
 pub(super) const MESSAGE_LEN: usize = 4;
 
@@ -56,6 +59,7 @@ pub(super) struct Parts {
     /// Messages that the send queue has room for, and receives.
     pub(super) sends: u32,
     recvs: u16,
+    spare: u32,
     pub(super) inline: u32,
     pub(super) mappings: u16,
 }
@@ -67,21 +71,22 @@ impl Parts {
         options: &StreamOptions,
     ) -> Result<(Self, QueuePair), Error> {
         let Domain { context, pd, .. } = domain;
-        let most = context.provider().device_attr().max_qp_wr.clamp(FEWEST, 0xfffe);
+        let is_iwarp = context.provider().core().uverbs().driver_id() == RDMA_DRIVER_SIW;
+        let spare = if is_iwarp { SPARE } else { 0 };
+        let most = context.provider().device_attr().max_qp_wr.clamp(FEWEST, 0xfffe) - spare;
         let sends = u32::from(options.sends).clamp(FEWEST, most);
         let recvs = u32::from(options.recvs).clamp(FEWEST, most);
         let channel = context.create_comp_channel()?;
-        let cq = context.completion_queue(sends + recvs).channel(&channel).build()?;
+        let cq = context.completion_queue(sends + recvs + spare).channel(&channel).build()?;
         let qp = context
             .queue_pair(pd, &cq)
             .max_send_wr(sends)
-            .max_recv_wr(recvs)
+            .max_recv_wr(recvs + spare)
             .max_inline_data(options.inline.max(INLINE))
             .build()?;
         let inline = qp.cap().max_inline_data.min(options.inline.max(INLINE));
-        let is_iwarp = context.provider().core().uverbs().driver_id() == RDMA_DRIVER_SIW;
         // Beside those that are posted, those whose completions are being looked at.
-        let frames = recvs as usize + BURST;
+        let frames = (recvs + spare) as usize + BURST;
         let messages = is_iwarp.then(|| pd.slab(MESSAGE_LEN, frames)).transpose()?;
         let sends = if is_iwarp { sends / 2 } else { sends };
         let len = options.recv_buffer & !1;
@@ -98,6 +103,7 @@ impl Parts {
             messages,
             sends,
             recvs: recvs as u16,
+            spare,
             inline,
             mappings: options.mappings,
         };
@@ -107,7 +113,7 @@ impl Parts {
 
     /// Posts the receives: the queue pair is in INIT.
     pub(super) fn expect(&self, qp: &mut QueuePair) -> Result<(), Error> {
-        expect(qp.recv_batch(), self.messages.as_ref(), self.recvs.into())
+        expect(qp.recv_batch(), self.messages.as_ref(), u32::from(self.recvs) + self.spare)
     }
 
     /// What this end tells when it connects or accepts (`rs_do_connect`): no READs either way, and

@@ -83,6 +83,10 @@ impl Peer {
 struct Phase {
     /// The peer knows that the connection stands, so that it takes messages.
     established: bool,
+    /// This side may tell of room. The side that accepts on iWARP first waits for a message: the
+    /// other's kernel fails the connection if one comes with its answer (kernel `siw_cm.c`,
+    /// `siw_recv_mpa_rr`; RFC 5044, 7.1.2). Until then the peer has half of the buffer.
+    tells: bool,
     /// The peer may still send.
     readable: bool,
     /// This side may still send.
@@ -143,7 +147,9 @@ impl Engine {
         let len = ring.len() as u32;
         let outgoing = Outgoing::new(slots, len, inline, hello.credits, hello.data);
         let established = connection.is_established();
-        let phase = Phase { established, readable: true, writable: true, ..Phase::default() };
+        let tells = established || messages.is_none();
+        let phase =
+            Phase { established, tells, readable: true, writable: true, ..Phase::default() };
         Self {
             connection,
             cq,
@@ -198,7 +204,7 @@ impl Engine {
     }
 
     fn obey(&mut self, message: Message) -> Result<(), StreamError> {
-        self.phase.established = true;
+        (self.phase.established, self.phase.tells) = (true, true);
         match message {
             Message::Data(len) => self.incoming.came(len)?,
             Message::Credit(limit) => {
@@ -258,7 +264,8 @@ impl Engine {
 
     /// Tells the peer of room, and that this side sends no more.
     pub(super) fn tell(&mut self) -> io::Result<()> {
-        while self.controls > 0 && self.phase.established && self.incoming.owes() {
+        let Phase { established, tells, .. } = self.phase;
+        while self.controls > 0 && established && tells && self.incoming.owes() {
             let grant = self.incoming.grant();
             let imm = Message::Credit(grant.limit).to_imm();
             let Some(span) = grant.half else {

@@ -292,7 +292,7 @@ fn operation(view: &WqeView<'_>, parts: &Parts<'_>) -> Option<Op> {
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
         Service::Rc => true,
-        Service::Xrc | Service::Dci | Service::Dct => !matches!(op, Op::Copy | Op::Tags),
+        Service::Xrc | Service::Dci | Service::Dct => op != Op::Copy,
         Service::Uc => {
             matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
         }

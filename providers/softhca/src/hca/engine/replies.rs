@@ -7,9 +7,10 @@ use crate::hca::engine::{loans, page_faults};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::payload::Payload;
 use crate::hca::state::common::Common;
-use crate::hca::state::keys::KeyFault;
+use crate::hca::state::keys::{KeyFault, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::Entry;
+use crate::hca::state::tags::TagWork;
 use crate::hca::state::wqe::Op;
 use crate::wire::timers::rnr_delay;
 use crate::wire::{Loan, NakCode, Operation, Packet, Position, Psn, Syndrome};
@@ -161,9 +162,14 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, loan: Option<&L
         && request.packets == 1
         && data.len() <= most
         && matches!(data, Payload::Bytes(_));
+    let who = match request.wqe.tags.as_deref() {
+        // The tag's buffer is of the domain of its queue.
+        Some(TagWork::Fetch { landing, .. }) => Who { pd: landing.pd, qpn: qp.qpn },
+        _ => qp.who(),
+    };
     let taken = match in_cqe {
-        true => request.wqe.check(common, qp.who()),
-        false => request.wqe.scatter(common, qp.who(), offset.into(), data),
+        true => request.wqe.check(common, who),
+        false => request.wqe.scatter(common, who, offset.into(), data),
     };
     if in_cqe
         && taken.is_ok()

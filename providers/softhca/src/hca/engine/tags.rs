@@ -253,9 +253,8 @@ fn rendezvous(
     let which = (CqeOpcode::NO_PACKET, TmAppOp::CONSUMED);
     complete::tag(qp, common, landing, which, (entry.place, 0), &header);
     let op = Op::Read { va: rvh.va.get(), rkey: Key(rvh.rkey.get()) };
-    let pieces = list.into_iter().map(|segment| Segment { len: rvh.len.get().into(), ..segment });
     let fetch = TagWork::Fetch { place: entry.place, landing };
-    let pieces = pieces.map(Piece::Memory).collect();
+    let pieces = list.into_iter().map(Piece::Memory).collect();
     qp.enqueue(own_request(op, rvh.len.get(), pieces, fetch), common.config.read_window);
     tmh.opcode = TmhOp::FIN.0;
     let fin = [tmh.as_bytes(), rvh.as_bytes()].concat();

@@ -149,6 +149,12 @@ mod tests {
         let mut other = receive(8);
         other[59] ^= 1;
         assert!(!block.fits(&other), "another queue pair's");
+        // Bytes 40 to 43 tell of tags, and a header may be in the first 16.
+        for at in [0, 15, 40, 41, 42, 43] {
+            let mut other = receive(8);
+            other[at] ^= 1;
+            assert!(!block.fits(&other), "{at}");
+        }
         for counter in 8..7 + MAX_BLOCK as u16 {
             assert!(block.fits(&receive(counter)));
             block.add(receive(counter));

@@ -224,6 +224,8 @@ mod tests {
         let change = append(3, 3, u64::MAX);
         list.apply(&TagChange { count: Some(2), ..change }).unwrap();
         assert_eq!(place(&list, 3), Some(2), "in step with the same work request");
+        (2..=0xffff).for_each(|_| list.miss());
+        assert_eq!(list.counters().2, 0, "modulo 2^16");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod pages;
 mod pending;
 mod placement;
 mod queues;
+mod rendezvous;
 mod services;
 mod shared;
 mod simulation;

@@ -1,46 +1,54 @@
 //! Tag matching: which message goes where, what is told of it, and what may go wrong.
 
+use std::time::Duration;
+
 use uverbs_mlx5_prm::cqe::MLX5_TMC_SUCCESS;
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::data::mlx5_wqe_data_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
-use uverbs_mlx5_prm::tag::{TmAppOp, TmFlags, TmOpcode, TmhOp, ibv_rvh, ibv_tmh, mlx5_wqe_tm_seg};
+use uverbs_mlx5_prm::tag::{TmAppOp, TmFlags, TmOpcode, TmhOp, ibv_tmh, mlx5_wqe_tm_seg};
 use zerocopy::IntoBytes;
 
 use super::page_faults::Pager;
-use crate::hca::number::Key;
+use crate::hca::number::{Key, Pdn};
+use crate::hca::state::keys::{Segment, Who};
 use crate::hca::testing::*;
 use crate::hca::{
     Access, DctContext, HcaError, HcaEvent, Mtu, QpContext, QpState, QpTransition, Service,
-    SrqContext, TagSrq,
+    SrqContext, TagSrq, XrcSrq,
 };
 
-const SRC: u64 = 0x1000;
-const DST: u64 = 0x30_0000;
+pub(super) const SRC: u64 = 0x1000;
+pub(super) const DST: u64 = 0x30_0000;
 /// Where receives of the SRQ are.
-const SPARE: u64 = 0x50_0000;
+pub(super) const SPARE: u64 = 0x50_0000;
 const USER_INDEX: u32 = 0x7a6;
-const EAGER: u8 = TmhOp::EAGER.0;
-const HEADER: u32 = 16;
+pub(super) const EAGER: u8 = TmhOp::EAGER.0;
+pub(super) const HEADER: u32 = 16;
 
 /// Kinds of entries.
-const SEND: u8 = 2;
-const NO_PACKET: u8 = 6;
+pub(super) const SEND: u8 = 2;
+pub(super) const NO_PACKET: u8 = 6;
 const FAILED: u8 = 13;
+
+/// Syndromes of a sender.
+pub(super) const REMOTE_INVALID: u8 = 0x12;
+const REMOTE_ACCESS: u8 = 0x13;
+const REMOTE_OPERATION: u8 = 0x14;
 
 /// A queue that matches tags on the last host, which gets its tags by one queue pair, and messages
 /// from the first host by another.
-struct Scene {
-    rig: Rig,
-    srq: TestSrq,
+pub(super) struct Scene {
+    pub(super) rig: Rig,
+    pub(super) srq: TestSrq,
     cq: TestCq,
     commands: End,
-    sender: End,
-    receiver: End,
+    pub(super) sender: End,
+    pub(super) receiver: End,
 }
 
 /// Of an entry: kind, operation, place, bytes, tag.
-type Told = (u8, TmAppOp, u16, u32, u64);
+pub(super) type Told = (u8, TmAppOp, u16, u32, u64);
 
 fn tags(cq: &TestCq, log_tags: u8) -> TagSrq {
     let cq = cq.cqn;
@@ -48,12 +56,22 @@ fn tags(cq: &TestCq, log_tags: u8) -> TagSrq {
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub(super) fn new() -> Scene {
         Scene::with(|_| {}, |_| {})
     }
 
-    fn with(change: impl FnOnce(&mut SrqContext), setup: impl FnOnce(&mut Setup)) -> Scene {
-        let mut rig = Rig::new(2);
+    pub(super) fn with(
+        change: impl FnOnce(&mut SrqContext),
+        setup: impl FnOnce(&mut Setup),
+    ) -> Scene {
+        Scene::on(Rig::new(2), change, setup)
+    }
+
+    pub(super) fn on(
+        mut rig: Rig,
+        change: impl FnOnce(&mut SrqContext),
+        setup: impl FnOnce(&mut Setup),
+    ) -> Scene {
         let cq = rig.cq(1, 6, 64);
         let srq = rig.srq_with(1, 4, |context| {
             context.tags = Some(tags(&cq, 3));
@@ -95,15 +113,14 @@ impl Scene {
     }
 
     /// Adds a tag whose buffer of `len` bytes is at `DST` + 0x1000 * the tag.
-    fn append(&mut self, next: u16, tag: u64, len: u32) {
+    pub(super) fn append(&mut self, next: u16, tag: u64, len: u32) {
+        self.append_by(self.rig.hosts[1].key, next, tag, len);
+    }
+
+    pub(super) fn append_by(&mut self, key: Key, next: u16, tag: u64, len: u32) {
         let mut tm = self.segment(TmOpcode::APPEND, next, None);
         tm.append_tag.set(tag);
         tm.append_mask.set(u64::MAX);
-        let key = self.rig.hosts[1].key;
-        self.append_at(tm, key, tag, len);
-    }
-
-    fn append_at(&mut self, tm: mlx5_wqe_tm_seg, key: Key, tag: u64, len: u32) {
         let buffer = match len {
             0 => mlx5_wqe_data_seg::TERMINATOR,
             _ => mlx5_wqe_data_seg::new(len, key.0, IOVA + DST + tag * 0x1000),
@@ -120,27 +137,36 @@ impl Scene {
     }
 
     /// A receive for what finds no tag; gives its slot.
-    fn receive(&mut self, at: u64, len: u32) -> u16 {
+    pub(super) fn receive(&mut self, at: u64, len: u32) -> u16 {
         let key = self.rig.hosts[1].key;
         self.rig.receive_shared(&mut self.srq, &[(SPARE + at, len, key)])
     }
 
     /// Sends a message that begins with a header.
-    fn send(&mut self, op: u8, tag: u64, body: &[u8]) {
+    pub(super) fn send(&mut self, op: u8, tag: u64, body: &[u8]) {
+        self.post_message(op, tag, body);
+        self.rig.run();
+    }
+
+    pub(super) fn post_message(&mut self, op: u8, tag: u64, body: &[u8]) {
         let mut header = ibv_tmh { opcode: op, ..ibv_tmh::default() };
         header.app_ctx.set(0x1234_5678);
         header.tag.set(tag);
         let message = [header.as_bytes(), body].concat();
-        self.send_bytes(&message);
+        self.post_bytes(&message);
     }
 
     fn send_bytes(&mut self, message: &[u8]) {
+        self.post_bytes(message);
+        self.rig.run();
+    }
+
+    fn post_bytes(&mut self, message: &[u8]) {
         let key = self.rig.hosts[0].key;
         self.rig.hosts[0].put(SRC, message);
         let wr = Wr::new(Opcode::SEND);
         let wr = if message.is_empty() { wr } else { wr.seg(SRC, message.len() as u32, key) };
         self.rig.post(&mut self.sender, &wr);
-        self.rig.run();
     }
 
     /// The entries of its completion queue.
@@ -148,7 +174,7 @@ impl Scene {
         std::iter::from_fn(|| self.rig.entry(1, &mut self.cq)).collect()
     }
 
-    fn told(&mut self) -> Vec<Told> {
+    pub(super) fn told(&mut self) -> Vec<Told> {
         let entries = self.entries();
         let told = entries.iter().map(|cqe| {
             assert_eq!((cqe.srqn_uidx.get(), cqe.app), (USER_INDEX, 1));
@@ -159,24 +185,16 @@ impl Scene {
     }
 
     /// Adds tags, and takes what is told of it.
-    fn append_all(&mut self, tags: &[(u16, u64, u32)]) {
+    pub(super) fn append_all(&mut self, tags: &[(u16, u64, u32)]) {
         for &(next, tag, len) in tags {
             self.append(next, tag, len);
         }
         assert_eq!(self.told().len(), tags.len());
     }
 
-    fn states(&self) -> (QpState, QpState) {
+    pub(super) fn states(&self) -> (QpState, QpState) {
         (self.rig.state(&self.sender), self.rig.state(&self.receiver))
     }
-}
-
-fn rvh(va: u64, rkey: Key, len: u32) -> Vec<u8> {
-    let mut header = ibv_rvh::default();
-    header.va.set(va);
-    header.rkey.set(rkey.0);
-    header.len.set(len);
-    header.as_bytes().to_vec()
 }
 
 #[test]
@@ -267,79 +285,10 @@ fn tags_wait_until_software_has_counted_the_unexpected() {
     let told = scene.told();
     assert_eq!((told[0].1, told[1].1), (TmAppOp::NOOP, TmAppOp::CONSUMED_MSG));
     assert_eq!(scene.rig.hosts[1].get(DST + 0x5000, 6), b"fourth");
-}
-
-#[test]
-fn the_device_fetches_what_a_rendezvous_announces() {
-    let mut scene = Scene::new();
-    let far = scene.rig.hosts[0].key;
-    for len in [0u32, 1, 5000] {
-        let place = scene.rig.hosts[1].hca.query_tags(scene.srq.srqn).unwrap().0;
-        let tag = u64::from(len % 16);
-        scene.append_all(&[((place + 1) % 8, tag, 0x1000 * 2)]);
-        let (near, data) = (scene.rig.hosts[0].key, pattern(len as usize, 9));
-        scene.rig.hosts[0].put(SRC + 0x4000, &data);
-        scene.rig.receive(&mut scene.sender, &[(SRC + 0x9000, 64, near)]);
-        let rvh = rvh(IOVA + SRC + 0x4000, far, len);
-        // Behind the headers is what only software reads.
-        scene.send(TmhOp::RNDV.0, tag, &[&rvh[..], b"more"].concat());
-        let expected = [
-            (NO_PACKET, TmAppOp::CONSUMED, place, 0, tag),
-            (SEND, TmAppOp::EXPECTED, place, len, 0),
-        ];
-        assert_eq!(scene.told(), expected);
-        assert_eq!(scene.rig.hosts[1].get(DST + tag * 0x1000, len as usize), data);
-        // The peer hears of it: the same headers, with another opcode.
-        let got = scene.rig.got(&mut scene.sender);
-        assert_eq!((got.len(), got[0].bytes), (1, 2 * HEADER));
-        let fin = scene.rig.hosts[0].get(SRC + 0x9000, 32);
-        assert_eq!((fin[0], &fin[16..]), (TmhOp::FIN.0, &rvh[..]));
-        assert_eq!(fin[8..16], tag.to_be_bytes());
-        assert_eq!(scene.rig.sent(&mut scene.sender).len(), 1);
-    }
-    assert!(scene.rig.sent(&mut scene.receiver).is_empty(), "nobody posted these");
-}
-
-#[test]
-fn software_fetches_what_the_device_cannot() {
-    let no_offload = |context: &mut SrqContext| {
-        context.tags = context.tags.map(|tags| TagSrq { rendezvous: false, ..tags });
-    };
-    let scenes = [
-        Scene::new(),
-        Scene::with(no_offload, |_| {}),
-        Scene::with(|_| {}, |setup| setup.attrs.max_rd_atomic = 0),
-    ];
-    for (n, mut scene) in scenes.into_iter().enumerate() {
-        scene.append_all(&[(1, 3, 64)]);
-        let len = if n == 0 { 65 } else { 64 };
-        let rvh = rvh(IOVA + SRC, scene.rig.hosts[0].key, len);
-        scene.send(TmhOp::RNDV.0, 3, &rvh);
-        assert_eq!(scene.told(), [(SEND, TmAppOp::CONSUMED_MSG_SW_RDNV, 0, 32, 3)]);
-        let headers = scene.rig.hosts[1].get(DST + 0x3000, 32);
-        assert_eq!((headers[0], &headers[16..]), (TmhOp::RNDV.0, &rvh[..]));
-        assert_eq!(scene.states(), (QpState::Rts, QpState::Rts));
-    }
-}
-
-#[test]
-fn a_rendezvous_that_fails_is_canceled() {
-    let mut scene = Scene::new();
-    scene.append_all(&[(1, 3, 64), (2, 4, 64)]);
-    scene.send(TmhOp::RNDV.0, 3, &rvh(IOVA + SRC, Key(0xbad00), 64));
-    let expected = [
-        (NO_PACKET, TmAppOp::CONSUMED, 0, 0, 3),
-        (SEND, TmAppOp::MSG_COMPLETION_CANCELED, 0, 0, 0),
-    ];
-    assert_eq!(scene.told(), expected);
-    assert_eq!(scene.states(), (QpState::Err, QpState::Err));
-    assert!(scene.rig.sent(&mut scene.receiver).is_empty(), "no work request failed");
-    // A header that is cut off, and one without a rendezvous.
-    let mut scene = Scene::new();
-    scene.append_all(&[(1, 3, 64)]);
-    scene.send(TmhOp::RNDV.0, 3, &[0; 15]);
-    assert_eq!(scene.told(), []);
-    assert_eq!(scene.states(), (QpState::Err, QpState::Err));
+    // A change that says no count leaves it.
+    scene.append_all(&[(2, 6, 64)]);
+    scene.send(EAGER, 6, b"fifth");
+    assert_eq!(scene.told()[0].1, TmAppOp::CONSUMED_MSG);
 }
 
 #[test]
@@ -361,7 +310,7 @@ fn a_message_that_is_too_long_fails_its_connection() {
         scene.send(EAGER, 3, &pattern(len, 1));
         assert_eq!(scene.told(), expected, "{len}");
         assert_eq!(scene.states(), (QpState::Err, QpState::Err));
-        assert_eq!(scene.rig.sent(&mut scene.sender)[0].syndrome, 0x12, "remote invalid request");
+        assert_eq!(scene.rig.sent(&mut scene.sender)[0].syndrome, REMOTE_INVALID);
         let events = scene.rig.hosts[1].events();
         assert!(events.contains(&HcaEvent::QpRequestError { qpn: scene.receiver.qpn }));
         // The others go on.
@@ -467,6 +416,9 @@ fn queues_that_are_refused() {
         counter_set: 0,
     };
     assert_eq!(hca.create_dct(target), Err(bad));
+    let mut both = hca.common.srqs.get(srqn).unwrap().ctx.clone();
+    both.xrc = Some(XrcSrq { xrcd: 0, cq: cqn, user_index: 0, cqe_version: 1 });
+    assert_eq!(hca.create_srq(both), Err(HcaError::BadParam { what: "srq.xrc", value: 1 }));
     let busy = hca.destroy_srq(srqn).unwrap_err();
     assert!(matches!(busy, HcaError::Busy { users: 2, .. }), "{busy:?}");
     // A work request for tags where there are none.
@@ -489,20 +441,105 @@ fn nothing_of_such_a_queue_waits_for_a_page() {
     assert_eq!(pager.faults(&mut scene.rig), []);
     let kinds: Vec<_> = scene.entries().iter().map(|cqe| cqe.op_own >> 4).collect();
     assert_eq!((kinds, scene.states()), (vec![0xe], (QpState::Err, QpState::Err)));
-    // What is fetched into one is canceled.
+    // A tag's is canceled.
     let mut scene = Scene::new();
     let pager = Pager::new(&mut scene.rig, 1);
-    let mut tm = scene.segment(TmOpcode::APPEND, 1, None);
-    tm.append_tag.set(3);
-    tm.append_mask.set(u64::MAX);
-    scene.append_at(tm, pager.key, 3, 64);
+    scene.append_by(pager.key, 1, 3, 64);
     assert_eq!(scene.told().len(), 1);
-    let far = scene.rig.hosts[0].key;
-    scene.send(TmhOp::RNDV.0, 3, &rvh(IOVA + SRC, far, 64));
-    let expected = [
-        (NO_PACKET, TmAppOp::CONSUMED, 0, 0, 3),
-        (SEND, TmAppOp::MSG_COMPLETION_CANCELED, 0, 0, 0),
-    ];
-    assert_eq!((scene.told(), pager.faults(&mut scene.rig)), (expected.to_vec(), vec![]));
+    scene.send(EAGER, 3, b"eager");
+    let expected = (SEND, TmAppOp::MSG_COMPLETION_CANCELED, 0, 0, 0);
+    assert_eq!((scene.told(), pager.faults(&mut scene.rig)), (vec![expected], vec![]));
+    assert_eq!(scene.rig.sent(&mut scene.sender)[0].syndrome, REMOTE_OPERATION);
     assert_eq!(scene.rig.state(&scene.receiver), QpState::Err);
+}
+
+#[test]
+fn a_buffer_may_be_as_long_as_its_message() {
+    let mut scene = Scene::new();
+    scene.append_all(&[(1, 3, 64), (2, 4, 2000)]);
+    scene.send(EAGER, 3, &pattern(64, 1));
+    assert_eq!(scene.told(), [(SEND, TmAppOp::CONSUMED_MSG, 0, 64, 3)]);
+    scene.send(EAGER, 4, &pattern(2000, 2));
+    assert_eq!(scene.told()[1], (SEND, TmAppOp::EXPECTED, 1, 2000, 0));
+}
+
+#[test]
+fn a_tag_with_a_wrong_key_stays_in_the_list() {
+    let mut scene = Scene::new();
+    scene.append_by(Key(0xbad00), 1, 3, 64);
+    assert_eq!(scene.told().len(), 1);
+    scene.send(EAGER, 3, b"nowhere");
+    assert_eq!((scene.told(), scene.states()), (vec![], (QpState::Err, QpState::Err)));
+    assert_eq!(scene.rig.sent(&mut scene.sender)[0].syndrome, REMOTE_OPERATION);
+    scene.remove(0);
+    assert_eq!(scene.entries()[0].tm_cqe().success.get(), MLX5_TMC_SUCCESS);
+}
+
+/// What is sent again for want of a receive is counted once.
+#[test]
+fn a_message_that_waits_for_a_receive_is_unexpected_once() {
+    let mut scene = Scene::new();
+    let key = scene.rig.hosts[0].key;
+    let header = ibv_tmh { opcode: EAGER, ..ibv_tmh::default() };
+    scene.rig.hosts[0].put(SRC, header.as_bytes());
+    scene.rig.post(&mut scene.sender, &Wr::new(Opcode::SEND).seg(SRC, HEADER, key));
+    scene.rig.run_until(scene.rig.now + Duration::from_millis(1));
+    assert!(scene.rig.hosts[0].hca.stats().retransmits > 1);
+    scene.receive(0, 64);
+    scene.rig.run();
+    assert_eq!(scene.told(), [(SEND, TmAppOp::UNEXPECTED, 0, HEADER, 0)]);
+    assert_eq!(scene.rig.hosts[1].hca.query_tags(scene.srq.srqn).unwrap(), (0, 0, 1));
+}
+
+#[test]
+fn a_message_with_a_tag_invalidates_a_key_and_is_solicited() {
+    let mut scene = Scene::new();
+    scene.append_all(&[(1, 3, 64), (2, 4, 64)]);
+    let (key, window) = (scene.rig.hosts[0].key, scene.rig.hosts[1].key(PD, 4096, Access::all()));
+    let flags = FmCeSe::ZERO.with_ce(FmCeSe::CE_CQE).with_se(true);
+    for (tag, named) in [(3, window), (4, 0xbad00)] {
+        let mut header = ibv_tmh { opcode: EAGER, ..ibv_tmh::default() };
+        header.tag.set(tag);
+        scene.rig.hosts[0].put(SRC, header.as_bytes());
+        let wr = Wr::new(Opcode::SEND_INVAL).imm(named).flags(flags).seg(SRC, HEADER + 8, key);
+        scene.rig.post(&mut scene.sender, &wr);
+        scene.rig.run();
+        if tag == 4 {
+            let canceled = (SEND, TmAppOp::MSG_COMPLETION_CANCELED, 1, 0, 0);
+            assert_eq!(scene.told(), [canceled]);
+            assert_eq!(scene.rig.sent(&mut scene.sender)[1].syndrome, REMOTE_ACCESS);
+            return;
+        }
+        let cqe = scene.entries()[0];
+        assert_eq!((cqe.op_own >> 4, cqe.imm_inval_pkey.get()), (4, window));
+        assert_eq!((TmAppOp(cqe.app_op), cqe.op_own & 2), (TmAppOp::CONSUMED_MSG, 2), "solicited");
+        let keys = &scene.rig.hosts[1].hca.common.keys;
+        let segment = Segment { addr: IOVA, len: 1, key: Key(window) };
+        let who = Who { pd: PD, qpn: scene.receiver.qpn };
+        assert!(keys.check(who, segment, Access::REMOTE_WRITE).is_err(), "it is of no use");
+    }
+}
+
+/// Domain, completion queue and number are the queue's own, not those of the queue pair.
+#[test]
+fn what_comes_is_of_the_queue() {
+    const OTHER: Pdn = Pdn(9);
+    let old = |context: &mut SrqContext| {
+        context.pd = OTHER;
+        context.tags = context.tags.map(|tags| TagSrq { cqe_version: 0, ..tags });
+    };
+    let mut scene = Scene::with(old, |setup| setup.scatter = 32);
+    let key = Key(scene.rig.hosts[1].key(OTHER, BUF_LEN, Access::all()));
+    scene.append_by(key, 1, 3, 64);
+    scene.rig.receive_shared(&mut scene.srq, &[(SPARE, 64, key)]);
+    scene.send(EAGER, 3, b"found");
+    scene.send_bytes(b"short");
+    let entries = scene.entries();
+    let told: Vec<_> = entries.iter().map(|cqe| (cqe.app_op, cqe.srqn_uidx.get())).collect();
+    let srqn = scene.srq.srqn.0;
+    let ops = [TmAppOp::APPEND, TmAppOp::CONSUMED_MSG, TmAppOp::NO_TAG];
+    assert_eq!(told, ops.map(|op| (op.0, srqn)));
+    // Its entries have no room for data, which is where the header is.
+    assert_eq!(scene.rig.hosts[1].get(DST + 0x3000, 5), b"found");
+    assert_eq!(scene.rig.hosts[1].get(SPARE, 5), b"short");
 }

@@ -121,6 +121,16 @@ impl Dma for ProcessDma {
         Ok(())
     }
 
+    fn store_last(&self, addr: u64, bytes: [u8; 8]) -> Result<(), DmaFault> {
+        // A ring of CQEs begins wherever a program says.
+        let Ok(at) = checked(addr, 8, 8) else {
+            self.write(addr, &bytes[..7])?;
+            return self.store_u8(addr + 7, bytes[7]);
+        };
+        atomic_u64(at).store(u64::from_ne_bytes(bytes), Ordering::Release);
+        Ok(())
+    }
+
     fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
         let at = checked(addr, 8, 8)?;
         Ok(atomic_u64(at).load(Ordering::Acquire))
@@ -213,6 +223,14 @@ mod tests {
         ProcessDma.store_u8(base + 8, 1).unwrap();
         let one = u64::from_ne_bytes([1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(ProcessDma.load_u64(base + 8), Ok(one));
+        for (at, bytes) in [(base, *b"aligned!"), (base + 3, *b"anywhere")] {
+            ProcessDma.store_last(at, bytes).unwrap();
+            let mut back = [0; 8];
+            ProcessDma.read(at, &mut back).unwrap();
+            assert_eq!(back, bytes);
+        }
+        assert!(ProcessDma.store_last(0, [1; 8]).is_err());
+        ProcessDma.write(base + 8, &one.to_ne_bytes()).unwrap();
         assert_eq!(ProcessDma.fetch_update_u64(base + 8, &mut |old| old + 5), Ok(one));
         assert_eq!(ProcessDma.load_u64(base + 8), Ok(one + 5));
         for misaligned in [base + 1, base + 2] {

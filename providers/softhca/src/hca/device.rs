@@ -24,6 +24,7 @@ use crate::hca::state::schedule::Schedule;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
+use crate::wire::spare::Spare;
 use crate::wire::{Address, Wire};
 
 /// One software HCA with one port.
@@ -68,6 +69,8 @@ impl Hca {
             counters: Sets::default(),
             now: Duration::ZERO,
             tap: Tap::default(),
+            spare: Spare::default(),
+            spare_lists: Spare::default(),
             connections: 0,
         };
         Hca {

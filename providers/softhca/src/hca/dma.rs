@@ -40,6 +40,12 @@ pub trait Dma: Send + fmt::Debug {
     fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault>;
     /// Atomic release store of a byte: the owner byte of a CQE, last.
     fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault>;
+    /// Stores eight bytes, the last one after all others, by an atomic release store: the end of a
+    /// CQE.
+    fn store_last(&self, addr: u64, bytes: [u8; 8]) -> Result<(), DmaFault> {
+        self.write(addr, &bytes[..7])?;
+        self.store_u8(addr + 7, bytes[7])
+    }
     /// Atomic acquire load of an aligned 64-bit word, in native bytes.
     fn load_u64(&self, addr: u64) -> Result<u64, DmaFault>;
     /// Atomic read-modify-write of an aligned 64-bit word; gives the old value. The closure may
@@ -89,6 +95,9 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
     }
     fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault> {
         (**self).store_u8(addr, value)
+    }
+    fn store_last(&self, addr: u64, bytes: [u8; 8]) -> Result<(), DmaFault> {
+        (**self).store_last(addr, bytes)
     }
     fn load_u64(&self, addr: u64) -> Result<u64, DmaFault> {
         (**self).load_u64(addr)
@@ -274,7 +283,7 @@ impl Region {
 
     /// Copies from the region, page by page.
     pub fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
-        if *self == Region::Void {
+        if matches!(self, Region::Void) {
             buf.fill(0);
             return Ok(());
         }
@@ -297,7 +306,7 @@ impl Region {
         data: impl Into<Payload<'a>>,
     ) -> Result<(), DmaFault> {
         let data = data.into();
-        if *self == Region::Void {
+        if matches!(self, Region::Void) {
             return Ok(());
         }
         self.fault_in(dma, offset, data.len() as u64, true)?;

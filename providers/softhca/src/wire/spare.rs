@@ -1,22 +1,23 @@
-//! Buffers of packets, used again: the next packet is neither allocated nor cleared, and lies where
+//! Buffers, used again: the next packet or request is neither allocated nor cleared, and lies where
 //! the processor's cache still has it.
 
-/// Kept at most: as many packets as one call receives by UDP, a quarter of a MiB.
-const MOST: usize = 64;
+/// Packets that are kept at most: as many as one call receives by UDP, a quarter of a MiB.
+const PACKETS: usize = 64;
 
-/// Buffers whose bytes nobody needs any more.
+/// Buffers whose content nobody needs any more, of packets unless it says otherwise, and so many at
+/// most.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Vec<Vec<u8>>);
+pub(crate) struct Spare<T = Vec<u8>, const MOST: usize = PACKETS>(Vec<T>);
 
-impl Spare {
+impl<T: Default, const MOST: usize> Spare<T, MOST> {
     /// The one that was used last, with what is in it, or an empty one.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> T {
         self.0.pop().unwrap_or_default()
     }
 
-    pub(crate) fn put(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn put(&mut self, buffer: T) {
         if self.0.len() < MOST {
-            self.0.push(bytes);
+            self.0.push(buffer);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::tags;
 use crate::hca::state::umr;
-use crate::hca::state::wqe::{Destination, Op, Piece, Wqe};
+use crate::hca::state::wqe::{Destination, Op, Piece, Pieces, Wqe};
 use crate::wire::{Address, Route};
 
 /// Bytes of the longest send WQE.
@@ -45,11 +45,15 @@ pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
     // Most are short, and clearing room for the longest takes longer than reading them.
     let mut short = [0; SHORT];
     let (ctrl, len, have) = step(qp, common, &mut short)?;
+    let pieces = common.spare.take();
     let done = match len {
-        0..=SHORT => decode(qp, common, &ctrl, (&mut short[..len], have)),
-        _ => decode(qp, common, &ctrl, (&mut [0; WQE_MAX][..len], 0)),
+        0..=SHORT => decode(qp, common, &ctrl, (&mut short[..len], have), pieces),
+        _ => decode(qp, common, &ctrl, (&mut [0; WQE_MAX][..len], 0), pieces),
     };
-    let done = done.map(|wqe| placement::instead(qp, wqe));
+    let done = match qp.requester.placements.is_empty() {
+        true => done,
+        false => done.map(|wqe| placement::instead(qp, wqe)),
+    };
     done.map_err(|why| BadWqe {
         index: ctrl.word0().wqe_index(),
         opcode: ctrl.opcode(),
@@ -116,6 +120,7 @@ fn decode(
     common: &Common,
     ctrl: &mlx5_wqe_ctrl_seg,
     (bytes, have): (&mut [u8], usize),
+    pieces: Pieces,
 ) -> Result<Wqe, Failure> {
     let opcode = ctrl.opcode();
     let qp_op = |vendor| Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
@@ -129,7 +134,7 @@ fn decode(
     }
     let service = layout(qp.ctx.service);
     common.tap.wqe(common.now, qp.qpn, format_args!("{service:?}"), bytes);
-    let (view, parts) = Parts::find(bytes, service).map_err(|_| qp_op(Vendor::SEGMENTS))?;
+    let (view, parts) = Parts::find(bytes, service, pieces).map_err(|_| qp_op(Vendor::SEGMENTS))?;
     let op = operation(&view, &parts)
         .filter(|&op| has_operation(qp.ctx.service, op) && (op != Op::Tags || qp.tags))
         .ok_or(qp_op(Vendor::OPCODE))?;
@@ -151,7 +156,7 @@ fn decode(
     };
     let (pieces, total) = parts.payload(op).ok_or(qp_op(Vendor::SEGMENTS))?;
     let len = check_length(qp, common, op, total)?;
-    check_pieces(qp, common, op, &pieces)?;
+    check_pieces(qp, common, op, pieces.list())?;
     let flags = ctrl.flags();
     Ok(Wqe {
         index: ctrl.word0().wqe_index(),

@@ -4,7 +4,8 @@ use uverbs_mlx5_prm::eth::mlx5_wqe_eth_seg_min;
 use uverbs_mlx5_prm::wqe::{Segment as Seg, Service, WqeError, WqeView};
 
 use crate::hca::number::Key;
-use crate::hca::state::wqe::{Op, Piece};
+use crate::hca::state::keys::Segment;
+use crate::hca::state::wqe::{Op, Pieces};
 
 #[derive(Debug, Default)]
 pub(super) struct Parts<'a> {
@@ -17,7 +18,7 @@ pub(super) struct Parts<'a> {
     /// The segment and the start of the frame.
     pub(super) ethernet: Option<(&'a mlx5_wqe_eth_seg_min, &'a [u8])>,
     /// Data, in order, and its bytes.
-    pieces: Vec<Piece>,
+    pieces: Pieces,
     total: u64,
     /// Some of it is in the WQE.
     has_inline: bool,
@@ -26,9 +27,13 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Finds them.
-    pub(super) fn find(bytes: &'a [u8], service: Service) -> Result<(WqeView<'a>, Self), WqeError> {
-        let mut parts = Self::default();
+    /// Finds them; `pieces` is empty and takes those of the payload.
+    pub(super) fn find(
+        bytes: &'a [u8],
+        service: Service,
+        pieces: Pieces,
+    ) -> Result<(WqeView<'a>, Self), WqeError> {
+        let mut parts = Self { pieces, ..Self::default() };
         let view = WqeView::parse_each(bytes, service, |segment| parts.add(segment))?;
         Ok((view, parts))
     }
@@ -49,24 +54,24 @@ impl<'a> Parts<'a> {
             }
             // Where an engine that computes tells its result; a copy has none.
             Seg::MmoMetadata(_) => {}
-            Seg::Data(data) => self.push(Piece::Memory(data.into())),
+            Seg::Data(data) => {
+                let segment = Segment::from(data);
+                self.total += segment.len;
+                self.pieces.push(segment);
+            }
             Seg::Inline(data) => {
                 self.has_inline = true;
-                self.push(Piece::Inline(data.to_vec()));
+                self.total += data.len() as u64;
+                self.pieces.push_inline(data);
             }
             _ => self.has_others = true,
         }
     }
 
-    fn push(&mut self, piece: Piece) {
-        self.total += piece.len();
-        self.pieces.push(piece);
-    }
-
     /// The payload's pieces and bytes; None if a segment does not belong there.
-    pub(super) fn payload(self, op: Op) -> Option<(Vec<Piece>, u64)> {
+    pub(super) fn payload(self, op: Op) -> Option<(Pieces, u64)> {
         if matches!(op, Op::Nop | Op::Umr | Op::Tags) {
-            return Some((Vec::new(), 0));
+            return Some((Pieces::default(), 0));
         }
         // An answer cannot go into the WQE, nor can a copy come from there.
         let may_be_inline = op != Op::Copy && !op.is_fetching();
@@ -76,7 +81,7 @@ impl<'a> Parts<'a> {
         if op != Op::Copy {
             return Some((self.pieces, self.total));
         }
-        let [from, to] = &self.pieces[..] else { return None };
+        let [from, to] = self.pieces.list() else { return None };
         let total = from.len();
         (total == to.len()).then_some((self.pieces, total))
     }

@@ -16,7 +16,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::responder::Answer;
-use crate::hca::state::wqe::{Op, Piece, Wqe};
+use crate::hca::state::wqe::{Op, Wqe};
 use crate::wire::{Feth, Packet};
 
 /// Bytes of an ATOMIC WRITE.
@@ -63,7 +63,8 @@ pub(super) fn instead(qp: &mut Qp, mut wqe: Wqe) -> Wqe {
         }
         Placement::AtomicWrite { va, rkey, data } => {
             wqe.op = Op::AtomicWrite { va, rkey };
-            (wqe.len, wqe.pieces) = (LEN, vec![Piece::Inline(data.to_vec())]);
+            wqe.len = LEN;
+            wqe.pieces.push_inline(&data);
         }
     }
     wqe

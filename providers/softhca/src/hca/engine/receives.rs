@@ -16,6 +16,8 @@ use crate::wire::Packet;
 
 /// Bytes of the longest receive WQE (qp.rs limits the stride).
 const RECV_MAX: usize = 1 << 10;
+/// Bytes of a usual one.
+const SHORT: usize = 128;
 
 /// The ring for this packet; None if it names an SRQ that the QP may not use (IBTA annex A14: same
 /// XRC domain).
@@ -77,8 +79,15 @@ pub(super) fn take(
 ) -> Result<Receive, (Receive, Failure)> {
     let landing = landing(qp, common, from);
     let who = Who { pd: landing.pd, qpn: qp.qpn };
-    let mut bytes = [0; RECV_MAX];
-    let (index, read) = fetch(qp, common, from, &mut bytes);
+    let mut list = common.spare_lists.take();
+    list.clear();
+    // Most are short, and clearing room for the longest takes longer than reading them.
+    let (mut short, mut long) = ([0; SHORT], None);
+    let bytes = match stride(qp, common, from) {
+        0..=SHORT => &mut short[..],
+        _ => &mut long.insert([0; RECV_MAX])[..],
+    };
+    let (index, read) = fetch(qp, common, from, bytes);
     let fail = |vendor| {
         let receive = Receive { index, list: Vec::new(), room: 0, landing, from, found: None };
         (receive, Failure::new(Syndrome::LOCAL_PROT_ERR, vendor))
@@ -88,9 +97,10 @@ pub(super) fn take(
     let view = RecvView::parse(stride, kind).map_err(|_| fail(Vendor::SEGMENTS))?;
     // The list ends at the first invalid key, or with the stride (rdma-core qp.c,
     // `mlx5_post_recv`: the terminator is written only where there is room).
-    let list: Vec<Segment> = (view.data().map(Segment::from))
-        .take_while(|segment| segment.key != Key(MLX5_INVALID_LKEY))
-        .collect();
+    list.extend(
+        (view.data().map(Segment::from))
+            .take_while(|segment| segment.key != Key(MLX5_INVALID_LKEY)),
+    );
     for &segment in &list {
         if let Err(fault) = common.keys.check(who, segment, Access::LOCAL_WRITE) {
             return Err(fail(fault.vendor()));
@@ -112,6 +122,15 @@ pub(super) fn consume(qp: &mut Qp, common: &mut Common, from: Source) -> Receive
     Receive { index, list: Vec::new(), room: 0, landing, from, found: None }
 }
 
+/// Bytes of a receive WQE in a ring; 0 if it is none.
+fn stride(qp: &Qp, common: &Common, from: Source) -> usize {
+    let shift = match from {
+        Source::Own => qp.ctx.rq.as_ref().map(|rq| rq.stride_shift),
+        Source::Shared(srqn) => common.srqs.get(srqn).ok().map(|srq| srq.ctx.stride_shift),
+    };
+    shift.map_or(0, |shift| 1 << shift)
+}
+
 fn step(qp: &mut Qp, common: &mut Common) -> u16 {
     let index = qp.rq_taken;
     qp.rq_taken = index.wrapping_add(1);
@@ -124,7 +143,7 @@ fn fetch<'a>(
     qp: &mut Qp,
     common: &mut Common,
     from: Source,
-    bytes: &'a mut [u8; RECV_MAX],
+    bytes: &'a mut [u8],
 ) -> (u16, Option<(&'a [u8], RecvKind)>) {
     match from {
         Source::Own => {

@@ -254,7 +254,7 @@ pub(super) fn complete_front(qp: &mut Qp, common: &mut Common) {
             tags::worked(qp, common, work, wqe.len);
         }
     }
-    qp.requester.drop_front();
+    qp.requester.drop_front(&mut common.spare);
 }
 
 /// Again from `oldest`, if there is a retry left (IBTA 9.7.6.1: timeouts and sequence NAKs share

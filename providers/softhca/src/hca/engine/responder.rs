@@ -361,6 +361,7 @@ fn send(
     }
     let arrival = arrival(qp, packet, kind, end as u32, imm);
     complete::receive_done(qp, common, &receive, arrival, if in_cqe { data.bytes() } else { &[] });
+    common.spare_lists.put(receive.list);
     Ok(())
 }
 

@@ -25,7 +25,7 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Found, Landing, Receive, Source};
 use crate::hca::state::responder::Message;
 use crate::hca::state::tags::{Change, TagList, TagWork, Tagged};
-use crate::hca::state::wqe::{Op, Piece, Wqe};
+use crate::hca::state::wqe::{Op, Pieces, Wqe};
 use crate::wire::Packet;
 
 fn list<'a>(qp: &Qp, common: &'a mut Common) -> Option<&'a mut TagList> {
@@ -254,20 +254,18 @@ fn rendezvous(
     complete::tag(qp, common, landing, which, (entry.place, 0), &header);
     let op = Op::Read { va: rvh.va.get(), rkey: Key(rvh.rkey.get()) };
     let fetch = TagWork::Fetch { place: entry.place, landing };
-    let pieces = list.into_iter().map(Piece::Memory).collect();
-    qp.enqueue(own_request(op, rvh.len.get(), pieces, fetch), common.config.read_window);
+    qp.enqueue(own_request(op, rvh.len.get(), Pieces::from(list), fetch), common.config.read_window);
     tmh.opcode = TmhOp::FIN.0;
     let fin = [tmh.as_bytes(), rvh.as_bytes()].concat();
-    let len = fin.len() as u32;
-    qp.enqueue(
-        own_request(Op::Send, len, vec![Piece::Inline(fin)], TagWork::Fin),
-        common.config.read_window,
-    );
+    let mut pieces = Pieces::default();
+    pieces.push_inline(&fin);
+    let fin = own_request(Op::Send, fin.len() as u32, pieces, TagWork::Fin);
+    qp.enqueue(fin, common.config.read_window);
     Ok(())
 }
 
 /// A request that no WQE asked for. It waits for READs before it.
-fn own_request(op: Op, len: u32, pieces: Vec<Piece>, work: TagWork) -> Wqe {
+fn own_request(op: Op, len: u32, pieces: Pieces, work: TagWork) -> Wqe {
     Wqe {
         index: 0,
         opcode: if op == Op::Send { Opcode::SEND } else { Opcode::RDMA_READ },

@@ -32,6 +32,11 @@ impl Block {
         self.waiting.len() < MAX_BLOCK && follows && common(title) == common(next)
     }
 
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     pub(super) fn add(&mut self, cqe: [u8; CQE_LEN]) {
         self.waiting.push(cqe);
     }

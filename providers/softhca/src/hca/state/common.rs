@@ -9,13 +9,15 @@ use crate::hca::state::cq::CqTable;
 use crate::hca::state::events::Events;
 use crate::hca::state::faults::Faults;
 use crate::hca::state::frame::Outgoing;
-use crate::hca::state::keys::KeyTable;
+use crate::hca::state::keys::{KeyTable, Segment};
 use crate::hca::state::mads::Mads;
 use crate::hca::state::port::Port;
+use crate::hca::state::requester::SparePieces;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
 use crate::wire::Address;
+use crate::wire::spare::Spare;
 
 /// One field each, so that a queue pair and any of these can be borrowed at the same time.
 #[derive(Debug)]
@@ -36,6 +38,9 @@ pub(crate) struct Common {
     pub(crate) counters: Sets,
     pub(crate) now: Duration,
     pub(crate) tap: Tap,
+    pub(crate) spare: SparePieces,
+    /// Lists of receives that are over, for the next ones.
+    pub(crate) spare_lists: Spare<Vec<Segment>>,
     /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the
     /// later one.
     pub(crate) connections: u32,

@@ -18,6 +18,9 @@ use crate::hca::stats::HcaStats;
 /// Bytes of a CQE proper; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
 pub(crate) const CQE_LEN: usize = 64;
 
+/// The last word of a CQE, whose last byte has the owner bit.
+const LAST_WORD: usize = CQE_LEN - 8;
+
 /// What is written into a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cqe {
@@ -215,7 +218,9 @@ impl CqTable {
             }
             return;
         }
-        self.end_block(dma, cqn, events, stats);
+        if !cq.block.is_empty() {
+            self.end_block(dma, cqn, events, stats);
+        }
         self.put(dma, cqn, cqe, wakes, events, stats);
     }
 
@@ -394,14 +399,15 @@ impl Cq {
         if let Some(lead) = lead {
             self.ctx.region.write(dma, slot, &lead[..(at - slot) as usize])?;
         }
-        let (cqe, last) = (&cqe.bytes, CQE_LEN - 1);
-        self.ctx.region.write(dma, at, &cqe[..last])?;
-        // The owner bit flips with each lap, 0 on the first. Its release store publishes the
-        // 63 bytes above; the partner is the driver's load of op_own followed by a read barrier
+        self.ctx.region.write(dma, at, &cqe.bytes[..LAST_WORD])?;
+        // The owner bit flips with each lap, 0 on the first. Its release store publishes all that
+        // is before it; the partner is the driver's load of op_own followed by a read barrier
         // (rdma-core cq.c, `get_sw_cqe` and `udma_from_device_barrier`).
         let owner = (self.producer >> self.ctx.log_entries) as u8 & 1;
-        let bus = self.ctx.region.addr_of(at + last as u64, 1)?;
-        dma.store_u8(bus, cqe[last] | owner)?;
+        let mut word = [0; CQE_LEN - LAST_WORD];
+        word.copy_from_slice(&cqe.bytes[LAST_WORD..]);
+        word[7] |= owner;
+        dma.store_last(self.ctx.region.addr_of(at + LAST_WORD as u64, 8)?, word)?;
         self.producer = self.producer.wrapping_add(1);
         Ok(true)
     }

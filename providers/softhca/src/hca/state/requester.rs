@@ -15,7 +15,8 @@ use crate::hca::number::Srqn;
 use crate::hca::state::congestion::Congestion;
 use crate::hca::state::faults::Halt;
 use crate::hca::state::tags::TagWork;
-use crate::hca::state::wqe::{Destination, Wqe};
+use crate::hca::state::wqe::{Destination, Pieces, Wqe};
+use crate::wire::spare::Spare;
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Lent, Psn};
 
@@ -24,6 +25,9 @@ pub(crate) const MAX_REQUESTS: usize = 128;
 /// PSNs outstanding after which nothing is fetched. With the longest message (2^22 packets) on
 /// top it stays below 2^23, where PSNs could no longer be compared (IBTA 9.7.2).
 const PSN_SPAN: i32 = (1 << 22) - 1;
+
+/// Lists of requests that are over, for the next ones.
+pub(crate) type SparePieces = Spare<Pieces, MAX_REQUESTS>;
 
 /// A WQE on its way.
 #[derive(Debug)]
@@ -200,7 +204,12 @@ impl Requester {
     }
 
     /// Drops the oldest entry, which is complete; the cursor stays where it points.
-    pub(crate) fn drop_front(&mut self) {
+    pub(crate) fn drop_front(&mut self, spare: &mut SparePieces) {
+        if let Some(Entry::Live(request)) = self.queue.front_mut() {
+            let mut pieces = std::mem::take(&mut request.wqe.pieces);
+            pieces.clear();
+            spare.put(pieces);
+        }
         self.queue.pop_front();
         self.step_back();
     }

@@ -76,10 +76,46 @@ impl Op {
 }
 
 /// Part of a payload: elsewhere in memory, or in the WQE itself.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
     Memory(Segment),
-    Inline(Vec<u8>),
+    /// The place of its bytes in [`Pieces`], and how many they are.
+    Inline(u16, u16),
+}
+
+/// A payload's pieces, in order, and the bytes of those that stood in the WQE.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    list: Vec<Piece>,
+    bytes: Vec<u8>,
+}
+
+impl Pieces {
+    pub(crate) fn push(&mut self, segment: Segment) {
+        self.list.push(Piece::Memory(segment));
+    }
+
+    /// Adds bytes of a WQE: no more than that has, of all calls together.
+    pub(crate) fn push_inline(&mut self, data: &[u8]) {
+        self.list.push(Piece::Inline(self.bytes.len() as u16, data.len() as u16));
+        self.bytes.extend_from_slice(data);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.bytes.clear();
+    }
+
+    pub(crate) fn list(&self) -> &[Piece] {
+        &self.list
+    }
+}
+
+impl From<Vec<Segment>> for Pieces {
+    fn from(segments: Vec<Segment>) -> Self {
+        let list = segments.into_iter().map(Piece::Memory).collect();
+        Self { list, bytes: Vec::new() }
+    }
 }
 
 /// A send WQE that passed its checks. Bounded: a WQE has at most 63 segments and 1008 bytes.
@@ -105,7 +141,7 @@ pub(crate) struct Wqe {
     pub(crate) xrc_srqn: u32,
     /// DC: the stream that it is of; 0 without.
     pub(crate) stream: u16,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Pieces,
 }
 
 /// Destination of a datagram or of a dynamic connection, from the address vector.
@@ -130,7 +166,7 @@ impl Wqe {
         buf: &mut [u8],
     ) -> Result<(), KeyFault> {
         let (mut skip, mut done) = (offset, 0);
-        for piece in &self.pieces {
+        for &piece in &self.pieces.list {
             let len = piece.len();
             if skip >= len {
                 skip -= len;
@@ -140,10 +176,13 @@ impl Wqe {
             let into = &mut buf[done..done + run];
             match piece {
                 Piece::Memory(segment) => {
-                    common.keys.gather(&*common.dma, who, &[*segment], skip, into)?;
+                    common.keys.gather(&*common.dma, who, &[segment], skip, into)?;
                 }
                 // In range: `run` ends at or before the piece's end.
-                Piece::Inline(data) => into.copy_from_slice(&data[skip as usize..][..run]),
+                Piece::Inline(at, _) => {
+                    let from = usize::from(at) + skip as usize;
+                    into.copy_from_slice(&self.pieces.bytes[from..from + run]);
+                }
             }
             skip = 0;
             done += run;
@@ -165,7 +204,7 @@ impl Wqe {
     ) -> Option<Vec<Span>> {
         let (mut skip, mut left) = (offset, u64::from(len));
         let mut spans = Vec::new();
-        for piece in &self.pieces {
+        for piece in &self.pieces.list {
             let run = piece.len().saturating_sub(skip).min(left);
             if run != 0 {
                 let Piece::Memory(segment) = piece else { return None };
@@ -188,7 +227,7 @@ impl Wqe {
         data: Payload<'_>,
     ) -> Result<(), KeyFault> {
         let mut done = 0;
-        for piece in &self.pieces {
+        for piece in &self.pieces.list {
             let Piece::Memory(segment) = piece else {
                 return Err(KeyFault::Range);
             };
@@ -208,15 +247,15 @@ impl Wqe {
 
     /// Whether an answer could be written, without writing one.
     pub(crate) fn check(&self, common: &Common, who: Who) -> Result<(), KeyFault> {
-        self.pieces.iter().try_for_each(|piece| match piece {
+        self.pieces.list.iter().try_for_each(|piece| match piece {
             Piece::Memory(segment) => common.keys.check(who, *segment, Access::LOCAL_WRITE),
-            Piece::Inline(_) => Err(KeyFault::Range),
+            Piece::Inline(..) => Err(KeyFault::Range),
         })
     }
 
     /// Copies the first piece to the second.
     pub(crate) fn copy(&self, common: &Common, who: Who) -> Result<(), KeyFault> {
-        let [Piece::Memory(from), Piece::Memory(to)] = &self.pieces[..] else {
+        let [Piece::Memory(from), Piece::Memory(to)] = &self.pieces.list[..] else {
             return Err(KeyFault::Range);
         };
         let mut buf = vec![0; COPY_STEP.min(self.len as usize)];
@@ -232,10 +271,10 @@ impl Wqe {
 }
 
 impl Piece {
-    pub(crate) fn len(&self) -> u64 {
+    pub(crate) fn len(self) -> u64 {
         match self {
             Piece::Memory(segment) => segment.len,
-            Piece::Inline(data) => data.len() as u64,
+            Piece::Inline(_, len) => len.into(),
         }
     }
 }

@@ -203,10 +203,10 @@ impl SharedWire {
     pub(crate) fn offer(&mut self, frame: Frame) -> Offer {
         let to = frame.dst.gid;
         let Some(source) = self.source(&frame) else { return Offer::Elsewhere(frame) };
-        if !self.outgoing.contains_key(&to) && !self.meet(to, source) {
-            return Offer::Elsewhere(frame);
-        }
-        let Some(peer) = self.outgoing.get_mut(&to) else { return Offer::Elsewhere(frame) };
+        let met = self.outgoing.get_mut(&to);
+        let Some(peer) = met else {
+            return if self.meet(to, source) { self.offer(frame) } else { Offer::Elsewhere(frame) };
+        };
         let counters = &self.shared.counters;
         match peer.ring.push(source as u8, &frame.route, &frame.bytes) {
             Ok(()) => {

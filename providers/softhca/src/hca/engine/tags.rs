@@ -254,7 +254,10 @@ fn rendezvous(
     complete::tag(qp, common, landing, which, (entry.place, 0), &header);
     let op = Op::Read { va: rvh.va.get(), rkey: Key(rvh.rkey.get()) };
     let fetch = TagWork::Fetch { place: entry.place, landing };
-    qp.enqueue(own_request(op, rvh.len.get(), Pieces::from(list), fetch), common.config.read_window);
+    qp.enqueue(
+        own_request(op, rvh.len.get(), Pieces::from(list), fetch),
+        common.config.read_window,
+    );
     tmh.opcode = TmhOp::FIN.0;
     let fin = [tmh.as_bytes(), rvh.as_bytes()].concat();
     let mut pieces = Pieces::default();

@@ -124,21 +124,15 @@ impl Id {
         let _ = self.able.set(able);
     }
 
-    /// Both depths: the program's, or else all that the device can and the peer wants (`cma.c`,
-    /// `rdma_connect` and `rdma_accept`). A device that isn't known by a queue pair is opened to be
-    /// asked; peers of datagrams agree on none.
+    /// Both depths: the program's, or else all that the device can and the peer wants (librdmacm
+    /// `cma.c`, `rdma_connect` and `rdma_accept`).
     fn depths(&self, param: &Param) -> Result<Depths, Error> {
         if let (Some(serves), Some(asks)) = (param.responder_resources, param.initiator_depth) {
             return Ok(Depths { serves, asks });
         }
-        let able = match (self.able.get(), self.space) {
-            (Some(&able), _) => able,
-            (None, Some(PortSpace::Udp | PortSpace::Ipoib)) => Depths::MOST,
-            (None, _) => {
-                let able = self.ask_device()?;
-                self.note_able(able);
-                able
-            }
+        let able = match self.able.get() {
+            Some(able) => *able,
+            None => self.ask_device()?,
         };
         Ok(Depths {
             serves: param.responder_resources.unwrap_or(able.serves.min(self.peer.serves)),
@@ -146,13 +140,18 @@ impl Id {
         })
     }
 
+    /// What a device can that no queue pair told of. siw is opened to be asked, since it refuses
+    /// more (kernel `siw_cm.c`, `siw_connect` and `siw_accept`); others take any depth.
     fn ask_device(&self) -> Result<Depths, Error> {
-        let device = self.device()?;
-        Ok(match device.record().driver_id {
-            // `Any` may be without it.
-            RDMA_DRIVER_SIW => Depths::of(device.open_as::<Siw>()?.provider().device_attr()),
-            _ => Depths::of(device.open()?.provider().device_attr()),
-        })
+        match self.device() {
+            Ok(device) if device.record().driver_id == RDMA_DRIVER_SIW => {
+                // `Any` may be without it.
+                let able = Depths::of(device.open_as::<Siw>()?.provider().device_attr());
+                self.note_able(able);
+                Ok(able)
+            }
+            _ => Ok(Depths::MOST),
+        }
     }
 
     /// What its events carry ([`Event::key`](super::Event::key)).

@@ -73,7 +73,8 @@ impl Parts {
         let Domain { context, pd, .. } = domain;
         let is_iwarp = context.provider().core().uverbs().driver_id() == RDMA_DRIVER_SIW;
         let spare = if is_iwarp { SPARE } else { 0 };
-        let most = context.provider().device_attr().max_qp_wr.clamp(FEWEST, 0xfffe) - spare;
+        let most = context.provider().device_attr().max_qp_wr.min(0xfffe);
+        let most = most.saturating_sub(spare).max(FEWEST);
         let sends = u32::from(options.sends).clamp(FEWEST, most);
         let recvs = u32::from(options.recvs).clamp(FEWEST, most);
         let channel = context.create_comp_channel()?;

@@ -66,7 +66,7 @@ impl Raw {
             addr: u64::from_be_bytes(answer[24..32].try_into().unwrap()),
             rkey: u32::from_be_bytes(answer[32..36].try_into().unwrap()),
         };
-        let is_iwarp = device.record().driver_id == 18;
+        let is_iwarp = device.record().driver_id == 18; // RDMA_DRIVER_SIW
         Ok(Self { connection, cq, list, is_iwarp, place })
     }
 

@@ -13,6 +13,8 @@ use crate::run::Shared;
 
 /// Longest wait for the device's thread: one that a debugger has stopped holds up nobody.
 const LIMIT: Duration = Duration::from_secs(1);
+/// Between two looks.
+const LOOK: Duration = Duration::from_micros(50);
 
 /// See the [module](self).
 #[derive(Clone, Debug)]
@@ -60,7 +62,8 @@ impl Drop for End {
     fn drop(&mut self) {
         let start = Instant::now();
         while self.held.strong_count() > 0 && start.elapsed() < LIMIT {
-            thread::yield_now();
+            // Not a yield, which leaves the thread nothing where this one has priority.
+            thread::sleep(LOOK);
         }
     }
 }

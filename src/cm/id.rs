@@ -140,12 +140,12 @@ impl Id {
         })
     }
 
-    /// What a device can that no queue pair told of. siw is opened to be asked, since it refuses
-    /// more (kernel `siw_cm.c`, `siw_connect` and `siw_accept`); others take any depth.
+    /// The device's depths, where no queue pair told of them. siw refuses more than it has (kernel
+    /// `siw_cm.c`, `siw_connect` and `siw_accept`), so it is opened and asked; others take any.
     fn ask_device(&self) -> Result<Depths, Error> {
         match self.device() {
             Ok(device) if device.record().driver_id == RDMA_DRIVER_SIW => {
-                // `Any` may be without it.
+                // Directly: a build's `Any` may lack this provider.
                 let able = Depths::of(device.open_as::<Siw>()?.provider().device_attr());
                 self.note_able(able);
                 Ok(able)

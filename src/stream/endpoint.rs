@@ -20,8 +20,8 @@ use crate::{
 const INLINE: u32 = 24;
 /// Work requests of a queue, at least (`RS_QP_MIN_SIZE`).
 const FEWEST: u32 = 16;
-/// Receives beside those that the peer may use for bytes, where a message that finds none ends the
-/// connection (iWARP): for its other messages, which are few while this end doesn't look.
+/// Extra receives on iWARP, for messages that carry no bytes (credits, shutdown). There a message
+/// that finds no receive ends the connection, and the peer's credits don't count these.
 const SPARE: u32 = 8;
 /// Bytes of a message where there is no immediate data, in the sender's order (`RS_MSG_SIZE`).
 pub(super) const MESSAGE_LEN: usize = 4;

@@ -28,8 +28,8 @@ impl Mapped {
 /// What this end offers, and what the peer does.
 #[derive(Debug)]
 pub(super) struct Offered {
-    /// Offset and place that each entry of the own memory had when the peer's message came; no
-    /// bytes before. The entry itself may be half written at any other time.
+    /// Offset and place of each of the peer's entries, copied when its message came; empty before.
+    /// In memory an entry may be half written at any other time.
     theirs: Vec<(u64, Place)>,
     /// An entry of the peer's each; one that was taken back is filled again.
     memories: Vec<Option<Mapped>>,
@@ -121,7 +121,7 @@ impl Engine {
     /// The peer wrote this entry: its message comes behind the WRITE.
     pub(super) fn learn(&mut self, index: u16) {
         let at = SLOTS * PLACE_LEN + usize::from(index) * MAPPING_LEN;
-        // All entries are within the list. A message of another one tells of nothing.
+        // The list has room for all entries, so no load fails. An index beyond them is ignored.
         let word = |at| self.list.load(at).unwrap_or_default();
         if let Some(entry) = self.offered.theirs.get_mut(usize::from(index)) {
             *entry = (word(at), Place::from_words(word(at + 8), word(at + 16)));

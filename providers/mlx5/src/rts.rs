@@ -44,7 +44,8 @@ pub(crate) fn change(
     sent.map_err(|error| Error::kernel(verb, told(error.to_errno(), &answer)))
 }
 
-/// The errno of the device's status, where the device refused (rdma-core `mlx5.c:mlx5_get_cmd_status_err`).
+/// The errno of the device's status, where the device refused (rdma-core `mlx5.c`,
+/// `mlx5_get_cmd_status_err`).
 pub(crate) fn told(errno: Errno, answer: &[u8]) -> Errno {
     if errno != Errno::EREMOTEIO {
         return errno;

@@ -4,8 +4,8 @@
 /// Packets that are kept at most: as many as one call receives by UDP, a quarter of a MiB.
 const PACKETS: usize = 64;
 
-/// Buffers whose content nobody needs any more, of packets unless it says otherwise, and so many at
-/// most.
+/// A pool of buffers whose content nobody needs any more. It keeps `MOST` of them; the defaults are
+/// those of packets.
 #[derive(Debug, Default)]
 pub(crate) struct Spare<T = Vec<u8>, const MOST: usize = PACKETS>(Vec<T>);
 

@@ -205,6 +205,7 @@ impl SharedWire {
         let Some(source) = self.source(&frame) else { return Offer::Elsewhere(frame) };
         let met = self.outgoing.get_mut(&to);
         let Some(peer) = met else {
+            // A peer that is met has its ring from then on, so the second call finds it.
             return if self.meet(to, source) { self.offer(frame) } else { Offer::Elsewhere(frame) };
         };
         let counters = &self.shared.counters;

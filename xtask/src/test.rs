@@ -36,8 +36,8 @@ pub(crate) fn all(steps: &mut Steps) {
         ("fences, aarch64".to_owned(), Box::new(crate::fences::aarch64)),
         ("documentation".to_owned(), Box::new(documentation)),
         ("API".to_owned(), Box::new(|| crate::api::check(false))),
+        ("fuzz targets compile".to_owned(), Box::new(crate::fuzz::compiles)),
     ]);
-    steps.step("fuzz targets compile", crate::fuzz::compiles);
     steps.step("fuzz", crate::fuzz::usual);
     crate::book::steps(steps, false);
     dependencies(steps);

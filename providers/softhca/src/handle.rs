@@ -13,7 +13,7 @@ use crate::run::Shared;
 
 /// Longest wait for the device's thread: one that a debugger has stopped holds up nobody.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// The time between two looks at the device's sockets.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// See the [module](self).
@@ -62,7 +62,7 @@ impl Drop for End {
     fn drop(&mut self) {
         let start = Instant::now();
         while self.held.strong_count() > 0 && start.elapsed() < LIMIT {
-            // Not a yield, which leaves the thread nothing where this one has priority.
+            // A yield would give the device's thread no time if this one has a higher priority.
             thread::sleep(LOOK);
         }
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::counts;
@@ -25,9 +26,11 @@ pub(crate) fn all(steps: &mut Steps) {
     build_once();
     steps.step("format", format);
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
+    let kit = OnceLock::new();
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
-    // Tests wait more than they compute, and the simulation is a minute on one thread: what else
-    // takes a processor goes beside them.
+    // Tests wait more than they compute, and the simulation and the judge are a minute or two on one
+    // thread: what else takes a processor goes beside them. Those with a target folder of their own
+    // come last, so that no one waits for cargo's lock.
     steps.two_at_a_time(vec![
         ("tests".to_owned(), Box::new(tests)),
         ("optimised build".to_owned(), Box::new(optimised)),
@@ -35,7 +38,11 @@ pub(crate) fn all(steps: &mut Steps) {
         ("simulation".to_owned(), Box::new(crate::simulate::usual)),
         ("fences, aarch64".to_owned(), Box::new(crate::fences::aarch64)),
         ("documentation".to_owned(), Box::new(documentation)),
+        ("vm, made ready".to_owned(), Box::new(|| vm::make_ready(&kit))),
+        ("judge".to_owned(), Box::new(judge::judge)),
         ("API".to_owned(), Box::new(|| crate::api::check(false))),
+        ("oldest compiler".to_owned(), Box::new(crate::msrv::check)),
+        ("minimal versions".to_owned(), Box::new(crate::minimal::check)),
         ("fuzz targets compile".to_owned(), Box::new(crate::fuzz::compiles)),
     ]);
     steps.step("fuzz", crate::fuzz::usual);
@@ -43,12 +50,6 @@ pub(crate) fn all(steps: &mut Steps) {
     dependencies(steps);
     steps.step("packages", package::check);
     steps.step("layouts", layouts::check);
-    // The judge leaves a processor to those that build elsewhere.
-    steps.two_at_a_time(vec![
-        ("judge".to_owned(), Box::new(judge::judge)),
-        ("oldest compiler".to_owned(), Box::new(crate::msrv::check)),
-        ("minimal versions".to_owned(), Box::new(crate::minimal::check)),
-    ]);
     steps.step("pyverbs", || crate::pyverbs::suite(&crate::pyverbs::Options::default()));
     steps.step("captures", crate::captures::captures);
     counts::steps(steps, false);
@@ -62,7 +63,7 @@ pub(crate) fn all(steps: &mut Steps) {
         let words = ["perf", "send", "lat", "-n", "2000", "--check", "--json"];
         tool(&words, "\"kind\":\"uverbs-perf\"")
     });
-    vm::add_usual(steps);
+    vm::add_usual(steps, kit.get());
 }
 
 fn tests() -> Outcome {

@@ -24,6 +24,7 @@ mod verdict;
 mod world;
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::Args;
 
@@ -132,6 +133,25 @@ fn list(options: &Options) -> ExitCode {
 }
 
 impl Options {
+    /// As the test command runs it.
+    fn usual(world: World, processors: u8) -> Self {
+        Self {
+            world: vec![world],
+            kernel: Vec::new(),
+            test: Vec::new(),
+            processors,
+            list: false,
+            keep: false,
+            shell: false,
+            self_test: false,
+            pyverbs: false,
+            ours: false,
+            bless: false,
+            beside: true,
+            words: Vec::new(),
+        }
+    }
+
     fn worlds(&self) -> Vec<World> {
         match &self.world[..] {
             [] if self.pyverbs => vec![World::E],
@@ -153,27 +173,12 @@ impl Options {
 /// World B has two processors, world E one. A virtual processor spins while it waits for another of
 /// its guest. Four of them on the host's two kept each other from running, and both guests took
 /// three times as long as one after the other.
-pub(crate) fn add_usual(steps: &mut Steps) {
-    let Some(kit) = ready(steps, ONE_KERNEL) else {
-        return;
-    };
-    let kit = &kit;
+///
+/// Does nothing without what [`make_ready`] gives.
+pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
+    let Some(kit) = kit else { return };
     let job = |world: World, kernel: &'static str, processors: u8| -> Named<'_> {
-        let options = Options {
-            world: vec![world],
-            kernel: Vec::new(),
-            test: Vec::new(),
-            processors,
-            list: false,
-            keep: false,
-            shell: false,
-            self_test: false,
-            pyverbs: false,
-            ours: false,
-            bless: false,
-            beside: true,
-            words: Vec::new(),
-        };
+        let options = Options::usual(world, processors);
         (step_name(world, kernel), Box::new(move || run::world(kit, kernel, world, &options).0))
     };
     let mut jobs: Vec<Named<'_>> = vec![job(World::B, ONE_KERNEL, 2), job(World::E, ONE_KERNEL, 1)];
@@ -183,6 +188,21 @@ pub(crate) fn add_usual(steps: &mut Steps) {
     let self_test = move || self_test::run(kit, ONE_KERNEL);
     jobs.push((self_test_name(ONE_KERNEL), Box::new(self_test)));
     steps.two_at_a_time(jobs);
+}
+
+/// Fetches and builds what the guests of [`add_usual`] need. A build takes a minute in which most
+/// of the time one processor waits, so this goes beside other steps.
+pub(crate) fn make_ready(place: &OnceLock<Kit>) -> Outcome {
+    let made = Kit::new(ONE_KERNEL).and_then(|kit| {
+        for world in [World::B, World::E] {
+            run::build(&kit, ONE_KERNEL, world, &Options::usual(world, 1))?;
+        }
+        Ok(kit)
+    });
+    match made {
+        Ok(kit) => Outcome::Counted(format!("{:?}", place.get_or_init(|| kit).accel)),
+        Err(outcome) => outcome,
+    }
 }
 
 /// Fetches and builds what every guest needs.

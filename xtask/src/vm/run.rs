@@ -42,14 +42,8 @@ fn run(
     options: &Options,
 ) -> Result<(Outcome, Showed), Outcome> {
     let preparing = kit.preparing.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut kernel = Kernel::fetch(name)?;
-    if world == World::S {
-        kernel.modules.add(siw::modules(&kernel)?);
-    }
-    let rows = rows(&kernel, world, options)?;
+    let (kernel, rows, binaries) = build(kit, name, world, options)?;
     let noted = Noted::read(world, &kernel).map_err(Outcome::Failed)?;
-    let binaries =
-        binaries::build(&rows.iter().flat_map(Row::needs).collect(), &kit.guest, world.features())?;
     println!("vm: world {} on {}", world.letter(), kernel.version);
 
     let mut image = kit.bare()?;
@@ -98,6 +92,23 @@ fn run(
         let _ = fs::remove_dir_all(&folder);
     }
     Ok((outcome, showed))
+}
+
+/// Fetches the kernel and builds what the table's rows need.
+pub(crate) fn build(
+    kit: &Kit,
+    name: &str,
+    world: World,
+    options: &Options,
+) -> Result<(Kernel, Vec<Row>, Binaries), Outcome> {
+    let mut kernel = Kernel::fetch(name)?;
+    if world == World::S {
+        kernel.modules.add(siw::modules(&kernel)?);
+    }
+    let rows = rows(&kernel, world, options)?;
+    let needs = rows.iter().flat_map(Row::needs).collect();
+    let binaries = binaries::build(&needs, &kit.guest, world.features())?;
+    Ok((kernel, rows, binaries))
 }
 
 /// The table's rows that run.

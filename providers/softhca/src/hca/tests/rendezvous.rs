@@ -1,14 +1,15 @@
 //! Rendezvous: messages that announce data, which the device fetches, or software.
 
 use uverbs_mlx5_prm::opcode::Opcode;
-use uverbs_mlx5_prm::tag::{TmAppOp, TmhOp, ibv_rvh};
+use uverbs_mlx5_prm::tag::{TmAppOp, TmhOp, ibv_rvh, ibv_tmh};
 use zerocopy::IntoBytes;
 
+use super::loans;
 use super::page_faults::{NO_PAGE, Pager, token};
 use super::tags::{DST, EAGER, HEADER, NO_PACKET, REMOTE_INVALID, SEND, SRC, Scene};
 use crate::hca::number::{Key, Pdn};
 use crate::hca::testing::*;
-use crate::hca::{Access, HcaConfig, QpAttrs, QpState, QpTransition, SrqContext, TagSrq};
+use crate::hca::{Access, Dma, HcaConfig, QpAttrs, QpState, QpTransition, SrqContext, TagSrq};
 use crate::wire::Faults;
 
 fn rvh(va: u64, rkey: Key, len: u32) -> Vec<u8> {
@@ -224,4 +225,31 @@ fn nothing_that_is_fetched_waits_for_a_page() {
     ];
     assert_eq!((scene.told(), pager.faults(&mut scene.rig)), (expected.to_vec(), vec![]));
     assert_eq!(scene.rig.state(&scene.receiver), QpState::Err);
+}
+
+/// A message that its sender lends is read before it is known where it goes. What is lent at once
+/// is told of at once.
+#[test]
+fn a_lent_message_goes_where_its_tag_says() {
+    let matched = (NO_PACKET, TmAppOp::CONSUMED, 0, 0, 7);
+    for (len, expected) in [
+        (40_000, vec![(SEND, TmAppOp::CONSUMED_MSG, 0, 40_000, 7)]),
+        (100_000, vec![matched, (SEND, TmAppOp::EXPECTED, 0, 100_000, 0)]),
+    ] {
+        let loans::Scene { rig, wires, flat, .. } = loans::Scene::new(&Setup::default());
+        let mut scene = Scene::on(rig, |_| {}, |_| {});
+        scene.append_all(&[(1, 7, 0x2_0000)]);
+        let mut header = ibv_tmh { opcode: EAGER, ..ibv_tmh::default() };
+        header.tag.set(7);
+        let body = pattern(len as usize, 1);
+        let arena = &scene.rig.hosts[0].arena;
+        arena.write(arena.base() + SRC, &[header.as_bytes(), &body].concat()).unwrap();
+        let wr = Wr::new(Opcode::SEND).seg(SRC, HEADER + len, flat);
+        scene.rig.post(&mut scene.sender, &wr);
+        scene.rig.run();
+        assert_eq!(scene.told(), expected);
+        assert!(scene.rig.hosts[1].get(DST + 0x7000, len as usize) == body, "without the header");
+        let [lent, taken] = [wires[0].stats().lent, wires[1].stats().taken];
+        assert!(lent > 0 && taken == lent, "{lent} lent, {taken} taken");
+    }
 }

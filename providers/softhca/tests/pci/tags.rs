@@ -3,7 +3,8 @@
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{caps, hca, qp, rq};
 
-use crate::driver::{Cq, Driver, with_page};
+use crate::data::send;
+use crate::driver::{Cq, Driver, Qp, with_page};
 
 /// `rq_type` of a queue pair with a shared receive queue.
 const SHARED: u64 = 1;
@@ -60,12 +61,31 @@ fn arm(driver: &mut Driver, op_mod: u16, number: u32, limit: u64) -> CmdStatus {
     driver.run(CmdOpcode::ARM_RQ, op_mod, &input, 8).0
 }
 
+/// A queue pair that receives from a queue, whose ring is all of sends. It is its own peer.
+fn receiver(driver: &mut Driver, sends: &Cq, xrqn: u32) -> Qp {
+    let qp = driver.qp_with(sends, |context| {
+        qp::qpc::RQ_TYPE.set(context, SHARED);
+        qp::qpc::SRQN_RMPN_XRQN.set(context, xrqn.into());
+    });
+    driver.connect(qp.number, qp.number);
+    Qp { sq: qp.rq, ..qp }
+}
+
+/// A change of the list: operation, place, software's count, and the length and address of a tag's
+/// buffer.
+struct TagChange {
+    op: u8,
+    place: u16,
+    count: u16,
+    buffer: Option<(u32, u64)>,
+}
+
 /// Posts a change of the list as the `index`th, and rings: WQEs of one block.
-fn change(driver: &mut Driver, qp: (u32, u64, u64), index: u16, op: u8, place: u16, count: u16) {
-    let (qpn, ring, record) = qp;
+fn change(driver: &mut Driver, qp: &Qp, index: u16, change: &TagChange) {
+    let &TagChange { op, place, count, buffer } = change;
     let mut wqe = (u32::from(index) << 8 | 0x28).to_be_bytes().to_vec();
     let ds = if op == 1 { 4 } else { 3 };
-    wqe.extend((qpn << 8 | ds).to_be_bytes());
+    wqe.extend((qp.number << 8 | ds).to_be_bytes());
     wqe.extend([0; 8]);
     // mlx5_wqe_tm_seg: operation, CQE and count wanted, place, count, tag, mask.
     wqe.extend([op << 4, 0xc0]);
@@ -76,12 +96,15 @@ fn change(driver: &mut Driver, qp: (u32, u64, u64), index: u16, op: u8, place: u
     wqe.extend(5u64.to_be_bytes());
     wqe.extend(u64::MAX.to_be_bytes());
     if ds == 4 {
-        wqe.extend([0; 4]);
-        wqe.extend(0x100u32.to_be_bytes());
-        wqe.extend([0; 8]);
+        // A key of nothing where there is no buffer.
+        let (len, addr) = buffer.unwrap_or_default();
+        let key = if buffer.is_some() { driver.lkey } else { 0x100 };
+        wqe.extend(len.to_be_bytes());
+        wqe.extend(key.to_be_bytes());
+        wqe.extend(addr.to_be_bytes());
     }
-    driver.host.write(ring + 64 * u64::from(index), &wqe);
-    driver.host.write(record + 4, &u32::from(index + 1).to_be_bytes());
+    driver.host.write(qp.sq + 64 * u64::from(index), &wqe);
+    driver.host.write(qp.record + 4, &u32::from(index + 1).to_be_bytes());
     let doorbell = u64::from_be_bytes(wqe[..8].try_into().unwrap());
     driver.host.ring(u64::from(driver.uar) * 4096 + 0x800, doorbell);
 }
@@ -100,14 +123,9 @@ fn a_queue_is_made_gets_tags_and_ends() {
     let (status, xrqn) = create(&mut driver, &asked);
     assert_eq!((status, query(&mut driver, xrqn)), (CmdStatus::OK, [0; 4]));
     // The queue pair of its changes receives from it, and is connected to itself.
-    let qp = driver.qp_with(&cq, |context| {
-        qp::qpc::RQ_TYPE.set(context, SHARED);
-        qp::qpc::SRQN_RMPN_XRQN.set(context, xrqn.into());
-    });
-    driver.connect(qp.number, qp.number);
-    let ring = (qp.number, qp.rq, qp.record);
+    let qp = receiver(&mut driver, &cq, xrqn);
     for (index, op, place, app_op) in [(0, 1, 3, 5), (1, 1, 4, 5), (2, 2, 3, 6), (3, 0, 0, 7)] {
-        change(&mut driver, ring, index, op, place, 9);
+        change(&mut driver, &qp, index, &TagChange { op, place, count: 9, buffer: None });
         let cqe = driver.poll(&mut cq);
         // NO_PACKET; user index; tag matching and what it was; success.
         assert_eq!((cqe[63] >> 4, &cqe[32..36]), (6, &[0, 0, 0, 0x77][..]), "{index}");
@@ -122,6 +140,50 @@ fn a_queue_is_made_gets_tags_and_ends() {
     assert_eq!(gone, CmdStatus::OK);
     assert_eq!(destroy(&mut driver, xrqn), CmdStatus::OK);
     assert_eq!(destroy(&mut driver, xrqn), CmdStatus::BAD_RES_ERR);
+}
+
+/// `offload` says who fetches what a message announces: the device, or software, which gets the
+/// message's headers.
+#[test]
+fn a_queue_says_who_fetches() {
+    let mut driver = Driver::up();
+    let eqn = driver.eq(1, 0);
+    for offload in [0, 1] {
+        let (mut cq, mut sends) = (driver.cq(eqn), driver.cq(eqn));
+        let mut asked = input(&mut driver, &cq, 4);
+        let context = rq::create_xrq_in::XRQ_CONTEXT.of_mut(&mut asked);
+        rq::xrqc::OFFLOAD.set(context, offload);
+        let xrqn = create(&mut driver, &asked).1;
+        let qp = receiver(&mut driver, &sends, xrqn);
+        let (message, data, buffer) = (driver.page(), driver.page(), driver.page());
+        let tag = TagChange { op: 1, place: 1, count: 0, buffer: Some((64, buffer)) };
+        change(&mut driver, &qp, 0, &tag);
+        assert_eq!(driver.poll(&mut cq)[41], 5, "added");
+        driver.host.write(data, b"announced");
+        // ibv_tmh: a rendezvous, tag 5. ibv_rvh: address, key, bytes.
+        let mut headers = [1, 0, 0, 0, 0, 0, 0, 0].to_vec();
+        headers.extend(5u64.to_be_bytes());
+        headers.extend(data.to_be_bytes());
+        headers.extend(driver.lkey.to_be_bytes());
+        headers.extend(9u32.to_be_bytes());
+        driver.host.write(message, &headers);
+        let all = (driver.lkey, message, headers.len() as u32);
+        send(&mut driver, &qp, 1, all);
+        let first = driver.poll(&mut cq);
+        assert_eq!((first[40], &first[..16]), (1, &headers[..16]), "{offload}");
+        if offload == 0 {
+            // CONSUMED_MSG_SW_RDNV.
+            assert_eq!((first[63] >> 4, first[41], first[47]), (2, 0xb, 32));
+            assert_eq!(driver.host.read(buffer, 32), headers);
+        } else {
+            // CONSUMED, and then EXPECTED.
+            assert_eq!((first[63] >> 4, first[41]), (6, 1));
+            let last = driver.poll(&mut cq);
+            assert_eq!((last[63] >> 4, last[41], last[47]), (2, 2, 9));
+            assert_eq!(driver.host.read(buffer, 9), b"announced");
+        }
+        assert_eq!(driver.poll(&mut sends)[63] >> 4, 0);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod common;
 mod edges;
 mod scene;
+mod stepped;
 
 use common::{device, pattern};
 use scene::{CHANGES, HEADER, Scene, TAGS, refuses, tag_device};

@@ -129,16 +129,21 @@ impl Scene {
         self.srq.post(id, frame).expect("post");
     }
 
+    /// The next completion of the queue, if it is there.
+    pub(crate) fn poll(&mut self) -> Option<Told> {
+        let mut burst = self.cq.poll(1);
+        let completion = burst.next()?;
+        let info = completion.tag_info();
+        Some((completion.into(), info))
+    }
+
     /// The next completion of the queue.
     pub(crate) fn next(&mut self) -> Told {
         let end = Instant::now() + LIMIT;
         loop {
-            let mut burst = self.cq.poll(1);
-            if let Some(completion) = burst.next() {
-                let info = completion.tag_info();
-                return (completion.into(), info);
+            if let Some(told) = self.poll() {
+                return told;
             }
-            drop(burst);
             assert!(Instant::now() < end, "no completion came");
             std::thread::yield_now();
         }

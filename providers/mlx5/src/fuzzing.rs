@@ -1,8 +1,8 @@
-//! What fuzzers call (`fuzz/`, docs/TESTING.md): completions of a device that lies. Any bytes will
-//! do; a broken promise panics.
+//! What fuzzers call (`fuzz/`, docs/TESTING.md): completions of a device that lies, and of one that
+//! doesn't. Any bytes will do; a broken promise panics.
 #![allow(unsafe_code, reason = "posts, which is unsafe, to rings that no device reads")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use uverbs_core::memory::frame::{Frame, Slab};
 use uverbs_core::memory::post::Source;
@@ -17,33 +17,54 @@ const FRAMES: u32 = 24;
 const ENTRIES: u32 = 16;
 const UNITS: u32 = 8;
 
+/// A work request that nobody has seen complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Posted {
+    id: u64,
+    /// As completions name it.
+    counter: u16,
+    /// Address of its frame.
+    addr: u64,
+    signaled: bool,
+}
+
 /// One queue pair's halves, the queue where both complete, and whose the frames are.
 struct World {
+    /// The device tells the truth, and all of it: each completion must come, in its turn.
+    honest: bool,
     send: SendSide,
     recv: RecvSide,
     poll: PollSide,
     slab: Slab,
-    /// Numbers of work requests that nobody has seen complete: of receives, of sends.
-    posted: [BTreeSet<u64>; 2],
+    /// Of receives, of sends.
+    posted: [VecDeque<Posted>; 2],
+    /// How many were posted, and how many the device has told of.
+    indexes: [u16; 2],
     counts: [u16; 2],
+    /// What an honest device wrote, and nobody has polled: whether it is of a receive, and which.
+    written: VecDeque<(bool, Posted)>,
     next: u64,
 }
 
 impl World {
-    fn new(shift: u32) -> World {
+    fn new(shift: u32, honest: bool) -> World {
         let send = SendSide::new(UNITS, Room { max_sge: 1, max_inline: 0 }, false);
         let (recv, poll) = (RecvSide::new(UNITS, 4, 1), PollSide::new(ENTRIES, shift));
         poll.attach(&send.shared);
         poll.attach(&recv.shared);
         let slab = slab(64, FRAMES);
         // A slot that was never used has number 0.
-        World { send, recv, poll, slab, posted: Default::default(), counts: [0; 2], next: 1 }
+        let (posted, written) = Default::default();
+        let (indexes, counts) = ([0; 2], [0; 2]);
+        World { honest, send, recv, poll, slab, posted, indexes, counts, written, next: 1 }
     }
 
     /// Posts a send, or a receive, of a frame, where there is one and room for it.
-    fn post(&mut self, recv: bool) {
+    fn post(&mut self, recv: bool, signaled: bool) {
         let Some(frame) = self.slab.take() else { return };
         let (id, data) = (self.next, frame.sge());
+        let wr = if signaled { Wr::new(id) } else { Wr::new(id).unsignaled() };
+        let addr = data.addr;
         self.next += 1;
         if recv {
             let mut at = self.recv.rq.begin();
@@ -55,7 +76,7 @@ impl World {
             unsafe { self.recv.rq.ring(at) };
         } else {
             let mut at = self.send.sq.begin();
-            let (wr, data) = (Wr::new(id), Data::One(data));
+            let data = Data::One(data);
             // SAFETY: no device reads it.
             let posted = unsafe { self.send.sq.post(&mut at, wr, SendOp::Send, data) };
             let Ok(slot) = posted else { return };
@@ -64,11 +85,37 @@ impl World {
             // SAFETY: of the last `begin`.
             unsafe { self.send.sq.ring(at) };
         }
-        assert!(self.posted[usize::from(!recv)].insert(id));
+        let index = &mut self.indexes[usize::from(!recv)];
+        let posted = Posted { id, counter: *index, addr, signaled: recv || signaled };
+        self.posted[usize::from(!recv)].push_back(posted);
+        // A SEND of one piece has a WQEBB.
+        *index = index.wrapping_add(1);
     }
 
-    /// The entry that an honest device would write for the oldest one that it wasn't told of.
-    fn honest(&mut self, recv: bool) -> [u8; 64] {
+    /// What an honest device does with the oldest work request that is left: it completes, or no
+    /// more than is done.
+    fn tell(&mut self, recv: bool) {
+        let side = usize::from(!recv);
+        let counter = self.counts[side];
+        let Some(&posted) = self.posted[side].iter().find(|posted| posted.counter == counter)
+        else {
+            return;
+        };
+        // A queue that is full waits for its program.
+        if self.written.len() == ENTRIES as usize {
+            return;
+        }
+        if posted.signaled {
+            let cqe = self.entry(recv);
+            self.poll.complete(cqe);
+            self.written.push_back((recv, posted));
+        } else {
+            self.counts[side] = counter.wrapping_add(1);
+        }
+    }
+
+    /// The entry of the oldest work request that the device hasn't told of, were there one.
+    fn entry(&mut self, recv: bool) -> [u8; 64] {
         let of = if recv { &self.recv.shared } else { &self.send.shared };
         let count = &mut self.counts[usize::from(!recv)];
         let mut cqe = [0; 64];
@@ -83,23 +130,54 @@ impl World {
         cqe
     }
 
-    /// Polls once. Each work request completes at most once, and gives back no frame but its own.
+    /// Polls once. Each work request completes at most once, by an entry that names its place, and
+    /// gives back no frame but its own and those of sends before it.
     fn poll(&mut self) -> bool {
-        let Some(Polled { view, wr_id, frame, .. }) = self.poll.cq.next() else { return false };
+        let Some(Polled { view, wr_id, frame, .. }) = self.poll.cq.next() else {
+            assert!(!self.honest || self.written.is_empty(), "{:?} are lost", self.written);
+            return false;
+        };
         let all = view.decode();
         assert_eq!((all.result, all.is_recv), (view.result(), view.is_recv()));
         let _ = format!("{view:?}");
+        let cq = &self.poll.cq;
+        let counter = cq.entry(cq.consumer().wrapping_sub(1)).wqe_counter();
+        if self.honest {
+            let next = self.written.pop_front().map(|(recv, posted)| (recv, posted.id));
+            assert_eq!(next, Some((all.is_recv, wr_id)), "not what was written");
+        }
         let of = &mut self.posted[usize::from(!all.is_recv)];
-        if of.remove(&wr_id) {
+        if let Some(at) = of.iter().position(|posted| posted.id == wr_id) {
+            let posted = of[at];
+            // What is trusted (below) may have moved a receive queue by some turns.
+            let turn = if all.is_recv { UNITS as u16 - 1 } else { u16::MAX };
+            let differs = (posted.counter ^ counter) & turn;
+            assert_eq!(differs, 0, "{posted:?} isn't the one that the entry names: {counter}");
+            let addr = frame.as_ref().map(|frame| frame.sge().addr);
+            assert_eq!(addr, Some(posted.addr), "another frame than that of {posted:?}");
             // A send's stands for those before it, too.
-            of.retain(|other| all.is_recv || *other > wr_id);
+            match all.is_recv {
+                true => drop(of.remove(at)),
+                false => drop(of.drain(..=at)),
+            }
         } else {
             // That a receive was posted at all is trusted (docs/UNSAFE.md); it gives nothing back.
             let is_recv = all.is_recv;
-            let nothing = is_recv && frame.is_none();
+            let nothing = is_recv && frame.is_none() && !self.honest;
             assert!(nothing, "{wr_id}, {frame:?} completed, not outstanding, receive: {is_recv}");
         }
+        drop(frame);
+        if self.honest {
+            self.count_frames();
+        }
         true
+    }
+
+    /// Frames are free, or of work requests that are outstanding.
+    fn count_frames(&self) {
+        let free = std::iter::from_fn(|| self.slab.take()).collect::<Vec<Frame>>().len();
+        let out = self.posted.iter().map(VecDeque::len).sum::<usize>();
+        assert_eq!(free + out, FRAMES as usize, "{:?} are outstanding", self.posted);
     }
 
     fn drain(&mut self) {
@@ -110,25 +188,33 @@ impl World {
         }
         panic!("more completions than entries");
     }
+
+    /// Behind the last one.
+    fn finish(&mut self) {
+        self.drain();
+        assert!(!self.honest || self.poll.cq.strays() == 0, "an honest device's are skipped");
+    }
 }
 
 /// Posts, and entries of a device that tells the truth, nearly, or anything; it tears entries that
-/// it wrote, too.
+/// it wrote, too. The first byte says whether it tells nothing but the truth.
 pub fn completions(data: &[u8]) {
     let mut bytes = data.iter().copied();
-    let shift = 6 + u32::from(bytes.next().unwrap_or(0) & 1);
-    let mut world = World::new(shift);
+    let first = bytes.next().unwrap_or(0);
+    let (shift, honest) = (6 + u32::from(first & 1), first & 2 != 0);
+    let mut world = World::new(shift, honest);
     while let Some(op) = bytes.next() {
         let mut next = || bytes.next().unwrap_or(0);
         match op % 8 {
-            0 => world.post(false),
-            1 => world.post(true),
+            0 => world.post(false, op & 8 == 0),
+            1 => world.post(true, true),
+            2..=6 if honest => world.tell(op & 8 == 0),
             2 | 3 => {
-                let cqe = world.honest(op % 2 == 0);
+                let cqe = world.entry(op % 2 == 0);
                 world.poll.complete(cqe);
             }
             4 | 5 => {
-                let mut cqe = world.honest(op % 2 == 0);
+                let mut cqe = world.entry(op % 2 == 0);
                 for _ in 0..next() % 4 {
                     cqe[usize::from(next() % 64)] = next();
                 }
@@ -145,7 +231,7 @@ pub fn completions(data: &[u8]) {
             _ => world.drain(),
         }
     }
-    world.drain();
+    world.finish();
     let World { send, recv, poll, slab, .. } = world;
     drop((send, recv, poll));
     // Each frame is there once at most, whoever kept others.

@@ -9,7 +9,7 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::pd::ib_uverbs_alloc_pd;
 use uverbs_kernel_abi::qp::ib_uverbs_query_qp;
 use uverbs_kernel_abi::write::*;
-use uverbs_softhca::SoftHca;
+use uverbs_softhca::{Pending, SoftHca};
 
 use super::rig::*;
 
@@ -65,6 +65,15 @@ pub(crate) fn ioctls(data: &[u8]) {
     assert_eq!(hca.pinned_bytes(), 0);
     drop(other);
     assert!(hca.objects().is_empty());
+    // Nor has the device itself any queue, or doorbell page, of theirs.
+    let Pending { qps, srqs, cqs, uars } = hca.pending();
+    let numbers = (ids(&qps, |qp| qp.qpn), ids(&srqs, |srq| srq.srqn), ids(&cqs, |cq| cq.cqn));
+    assert_eq!(numbers, (vec![], vec![], vec![]), "queues that nobody has");
+    assert_eq!(ids(&uars, |uar| uar.0), [], "doorbell pages that nobody has");
+}
+
+fn ids<T>(all: &[T], id: impl Fn(&T) -> u32) -> Vec<u32> {
+    all.iter().map(id).collect()
 }
 
 /// A command that is right where the objects are there that it names.

@@ -8,6 +8,8 @@
 #![allow(unsafe_code, reason = "enters a network namespace, and registers memory by its address")]
 
 mod common;
+#[path = "common/placing.rs"]
+mod placing;
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -21,10 +23,14 @@ use common::operations::{every_operation, rarer_operations};
 use common::{End, Side, local, pattern, skip, soft};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use placing::place;
+use uverbs::softhca::hca::{Key, Placement};
+use uverbs::softhca::wire::Feth;
 use uverbs::softhca::{Carrier, HcaStats, SoftHca, Udp};
 use uverbs::transport::{Uc, Ud};
 use uverbs::{
-    AccessFlags, Completed, Data, Device, GRH_LEN, Local, MemoryRegion, Remote, SendOp, Status,
+    AccessFlags, Completed, Data, Device, DeviceCaps, FlushLevel, GRH_LEN, Local, MemoryRegion,
+    PlacementTypes, Remote, SendOp, Status,
 };
 
 /// One packet and its neighbours, several packets, and more than what either side has under way.
@@ -51,7 +57,8 @@ fn far() -> Option<&'static SoftHca> {
         let mut addresses = words.map(|word| word.parse::<IpAddr>().expect("an address"));
         let udp = Udp::at(addresses.next().expect("an address")).by(Carrier::Udp);
         // The device's own thread is in the namespace of the thread that makes it.
-        SoftHca::builder().udp(addresses.fold(udp, Udp::and)).build().expect("a software HCA")
+        let builder = SoftHca::builder().udp(addresses.fold(udp, Udp::and)).memory_placement();
+        builder.build().expect("a software HCA")
     };
     Some(FAR.get_or_init(|| thread::spawn(build).join().expect("a software HCA")))
 }
@@ -89,7 +96,8 @@ fn sides(devices: &[Device; 2], local: &Local, v4: bool) -> [Side; 2] {
 fn rc_does_everything_both_ways() {
     let Some(devices) = devices() else { return };
     let again = |stats: &HcaStats| stats.retransmits + stats.duplicates + stats.out_of_sequence;
-    let before = again(&far().unwrap().stats());
+    let (before, udp_before) =
+        (again(&far().unwrap().stats()), far().unwrap().udp_stats().unwrap());
     for v4 in [true, false] {
         let [mut near, mut far] = sides(&devices, &local(), v4);
         let sizes = if loses() { &SIZES[..7] } else { &SIZES };
@@ -103,7 +111,8 @@ fn rc_does_everything_both_ways() {
         }
     }
     let (after, udp) = (far().unwrap().stats(), far().unwrap().udp_stats().unwrap());
-    assert_eq!((udp.bad_icrc, udp.malformed), (0, 0), "{udp:?}");
+    let bad = (udp.bad_icrc - udp_before.bad_icrc, udp.malformed - udp_before.malformed);
+    assert_eq!(bad, (0, 0), "{udp:?}");
     assert!(!loses() || again(&after) > before + 10, "the network lost nothing: {after:?}");
 }
 
@@ -154,6 +163,118 @@ fn rc_waits_for_a_late_receive_both_ways() {
         assert!(server.done().frame.unwrap()[..] == pattern(3000, 1)[..]);
         sides.reverse();
     }
+}
+
+/// What a FLUSH asks for and its memory allows, where soft-RoCE has both operations; else says that
+/// it hasn't.
+fn placing(devices: &[Device; 2]) -> Option<Local> {
+    let caps = devices[0].open().unwrap().query_device().unwrap().caps_ex;
+    if !caps.contains(DeviceCaps::FLUSH_GLOBAL | DeviceCaps::ATOMIC_WRITE) {
+        skip("the device has no FLUSH, or no ATOMIC WRITE");
+        return None;
+    }
+    Some(Local { access: local().access | AccessFlags::FLUSH_GLOBAL, ..local() })
+}
+
+#[test]
+fn rc_writes_atomically_both_ways() {
+    let Some(devices) = devices() else { return };
+    let Some(local) = placing(&devices) else { return };
+    let hca = far().unwrap();
+    // soft-RoCE's has address 0 when it is sent again (`rxe_req.c`, `req_retry`).
+    let both = !loses();
+    for v4 in [true, false] {
+        let [mut near, mut far] = sides(&devices, &local, v4);
+        let memories = [&near, &far].map(|side| side.pd.expose(8192, local.access).unwrap());
+        for seed in 0..40 {
+            // Several packets, so that a network which loses loses some before the word.
+            let (one, other) = (near.filled(5000, seed), far.filled(5000, seed + 100));
+            let words = [seed + 1, seed + 101].map(|seed| [seed, 2, 3, 4, 5, 6, 7, seed]);
+            let mut batch = near.qp.batch();
+            batch.write(1, one, memories[1].remote(64)).unwrap();
+            if both {
+                batch.atomic_write(2, memories[1].remote(8), words[0]).unwrap();
+            }
+            batch.ring();
+            far.qp.post_write(1, other, memories[0].remote(64)).unwrap();
+            let Remote { addr: va, rkey } = memories[0].remote(8);
+            let word = Placement::AtomicWrite { va, rkey: Key(rkey), data: words[1] };
+            place(hca, &mut far, 2, word);
+            for id in 1..=1 + u64::from(both) {
+                assert_eq!(near.done().id, id);
+            }
+            let done = [far.done(), far.done()].map(|done| done.result);
+            assert_eq!(done, [Completed::Write, Completed::Other(0)].map(Ok));
+            let word = if both { words[0] } else { [0; 8] };
+            let expected = [(words[1], seed + 100), (word, seed)];
+            for (memory, (word, seed)) in memories.iter().zip(expected) {
+                let mut there = vec![0; 5064];
+                memory.read(0, &mut there).unwrap();
+                assert_eq!(there[..24], [[0; 8], word, [0; 8]].concat());
+                assert!(there[64..] == pattern(5000, seed), "record {seed} differs");
+            }
+        }
+    }
+}
+
+#[test]
+fn rc_atomic_writes_are_refused_both_ways() {
+    let Some(devices) = devices() else { return };
+    let Some(local) = placing(&devices) else { return };
+    let hca = far().unwrap();
+    // The right of the key, and where.
+    for (rights, at) in [(AccessFlags::REMOTE_READ, 0), (AccessFlags::REMOTE_WRITE, 64)] {
+        for from in [0, 1] {
+            let [mut near, mut far] = sides(&devices, &local, true);
+            let target = if from == 0 { &far.pd } else { &near.pd };
+            let memory = target.expose(64, rights).unwrap();
+            let start = memory.remote(0);
+            let remote = Remote { addr: start.addr + at, ..start };
+            let status = if from == 0 {
+                let mut batch = near.qp.batch();
+                batch.atomic_write(1, remote, [1; 8]).unwrap();
+                batch.ring();
+                near.wait().result.unwrap_err().status
+            } else {
+                let (va, rkey) = (remote.addr, Key(remote.rkey));
+                place(hca, &mut far, 1, Placement::AtomicWrite { va, rkey, data: [1; 8] });
+                far.wait().result.unwrap_err().status
+            };
+            assert_eq!(status, Status::RemoteAccess, "{rights:?} at {at}, {} asks", NAMES[from]);
+            let mut there = [0; 64];
+            memory.read(0, &mut there).unwrap();
+            assert_eq!(there, [0; 64]);
+        }
+    }
+}
+
+/// soft-RoCE counts the headers of a FLUSH into the packet's checksum twice: it doesn't say where
+/// the payload begins, which is none (`rxe_opcode.c`, `IB_OPCODE_RC_FLUSH`; `rxe_icrc.c`). So it
+/// understands itself alone.
+#[test]
+fn rc_soft_roces_flush_has_another_checksum() {
+    let Some(devices) = devices() else { return };
+    let Some(local) = placing(&devices) else { return };
+    let hca = far().unwrap();
+    let local = Local { access: local.access, ..common::impatient() };
+    let rights = AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_GLOBAL;
+    let [mut near, far] = sides(&devices, &local, true);
+    let memory = far.pd.expose(64, rights).unwrap();
+    let bad = || hca.udp_stats().unwrap().bad_icrc;
+    let before = bad();
+    let mut batch = near.qp.batch();
+    let types = PlacementTypes::GLOBAL;
+    batch.flush(1, memory.remote(0), 64, types, FlushLevel::Range).unwrap();
+    batch.ring();
+    let sent = near.wait();
+    assert!(bad() > before, "a kernel that counts them once: {sent:?}");
+    let [near, mut far] = sides(&devices, &local, true);
+    let memory = near.pd.expose(64, rights).unwrap();
+    let Remote { addr: va, rkey } = memory.remote(0);
+    let header = Feth::new(Feth::GLOBAL, Feth::RANGE);
+    place(hca, &mut far, 1, Placement::Flush { va, rkey: Key(rkey), len: 64, header });
+    let failed = [sent, far.wait()].map(|done| done.result.map_err(|failure| failure.status));
+    assert_eq!(failed, [Err(Status::RetryExceeded); 2]);
 }
 
 #[test]

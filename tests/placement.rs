@@ -2,14 +2,19 @@
 //! software HCA's engine is tested in `providers/softhca/src/hca/tests/placement.rs`.
 
 use uverbs::softhca::SoftHca;
+use uverbs::softhca::hca::{Key, Placement};
+use uverbs::softhca::wire::Feth;
 use uverbs::{
     AccessFlags, Completed, DeviceCaps, Error, FlushLevel, Local, PlacementTypes, PostError,
-    Status, Wr,
+    Remote, Status, Wr,
 };
 
 mod common;
+#[path = "common/placing.rs"]
+mod placing;
 
-use common::{device, local, only_on_softhca, pair, pair_with, skip, soft};
+use common::{device, local, only_on_softhca, pair, pair_on, pair_with, skip, soft};
+use placing::place;
 
 const BOTH: DeviceCaps = DeviceCaps::FLUSH_GLOBAL.union(DeviceCaps::ATOMIC_WRITE);
 
@@ -67,6 +72,37 @@ fn mlx5_has_no_work_request_for_either() {
     batch.write(3, frame, memory.remote(0)).unwrap();
     batch.ring();
     assert_eq!(client.done().id, 3);
+}
+
+#[test]
+fn a_nop_may_stand_for_either() {
+    if !only_on_softhca("soft-RoCE posts them") {
+        return;
+    }
+    let hca = SoftHca::builder().memory_placement().build().unwrap();
+    let device = soft(&hca);
+    let local = Local { access: local().access | AccessFlags::FLUSH_GLOBAL, ..local() };
+    let (mut client, server) =
+        pair_on(&device, &device, &local, |builder| builder.max_inline_data(64));
+    let rights = AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_GLOBAL;
+    let memory = server.pd.expose(64, rights).unwrap();
+    let Remote { addr, rkey } = memory.remote(8);
+    let (va, rkey) = (addr, Key(rkey));
+    let header = Feth::new(Feth::GLOBAL, Feth::RANGE);
+    place(&hca, &mut client, 1, Placement::AtomicWrite { va, rkey, data: *b"at once!" });
+    place(&hca, &mut client, 2, Placement::Flush { va, rkey, len: 8, header });
+    for id in [1, 2] {
+        let done = client.done();
+        assert_eq!((done.id, done.result), (id, Ok(Completed::Other(0))));
+    }
+    let mut there = [0; 24];
+    memory.read(0, &mut there).unwrap();
+    assert_eq!(there, *b"\0\0\0\0\0\0\0\0at once!\0\0\0\0\0\0\0\0");
+    // Behind the key's end.
+    place(&hca, &mut client, 3, Placement::Flush { va, rkey, len: 57, header });
+    let done = client.wait();
+    let status = done.result.err().map(|failure| failure.status);
+    assert_eq!((done.id, status), (3, Some(Status::RemoteAccess)));
 }
 
 /// Whether the device under test has both operations; else says why not.

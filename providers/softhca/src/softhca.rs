@@ -15,7 +15,9 @@ use crate::SoftHcaBuilder;
 use crate::cm_door::CmFile;
 use crate::door::{Door, outward};
 use crate::handle::Handle;
-use crate::hca::{HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq};
+use crate::hca::{
+    HcaError, HcaStats, LinkLayer, Mtu, PendingCq, PendingQp, PendingSrq, Placement, Qpn, Srqn,
+};
 use crate::kernel::profile::Gid;
 use crate::kernel::{Device, Kernel, port};
 use crate::link::Link;
@@ -191,6 +193,18 @@ impl SoftHca {
             cqs: hca.pending_cqs(),
             uars: uars.contents(),
         }
+    }
+
+    /// Has the NOP that a program will post at that WQEBB of a send ring be a FLUSH or an ATOMIC
+    /// WRITE instead ([`Hca::place`](crate::hca::Hca::place)): mlx5 has no work request of either.
+    /// To be called before the NOP's doorbell.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hca::place`](crate::hca::Hca::place).
+    pub fn place(&self, qpn: u32, index: u16, operation: Placement) -> Result<(), HcaError> {
+        let mut kernel = self.inner.shared.lock();
+        kernel.device.hca.place(Qpn(qpn), index, Srqn(0), operation)
     }
 
     /// Zeroes the doorbell pages. A doorbell that the device has not seen yet is lost, so step it

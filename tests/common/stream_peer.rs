@@ -1,12 +1,12 @@
 //! A stream's peer that breaks the rules: for tests, and for a fuzzer (`fuzz/`).
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::cm::{Connection, Connector, EventChannel, Param};
-use uverbs::stream::{RdmaListener, StreamOptions};
+use uverbs::stream::{RdmaListener, RdmaStream, StreamOptions};
 use uverbs::{
     AccessFlags, CompletionQueue, Device, Error, ExposedMemory, PostError, QueuePair, Remote,
 };
@@ -121,10 +121,66 @@ pub(crate) fn hello() -> [u8; 40] {
     hello
 }
 
+/// Bytes of each buffer and messages on their way: the least there are.
+const BUFFER: u32 = 2048;
+const UNREAD: u16 = 16;
+/// In the peer's memory: the end of its list, and a place where it takes bytes.
+const LIST_END: usize = 2 * 16;
+const PLACE: usize = 2048;
+
+/// What a stream was told, and what it did with it.
+#[derive(Debug, Default)]
+struct Account {
+    said: u64,
+    read: u64,
+    /// Messages of no bytes, since one that had some.
+    empty: u64,
+    /// The stream told of an error, or was told to end.
+    over: bool,
+    /// The longest place that it was told of.
+    place: usize,
+}
+
+impl Account {
+    fn told(&mut self, imm: u32) {
+        match (self.over, imm >> 29, imm & 0x1fff_ffff) {
+            (true, ..) => {}
+            (_, 0, 0) => self.empty += 1,
+            (_, 0, len) => (self.empty, self.said) = (0, self.said + u64::from(len)),
+            (_, 4 | 6, _) | (_, 7, 1) => {}
+            _ => self.over = true,
+        }
+    }
+
+    /// Whether bytes came.
+    fn reads(&mut self, stream: &mut RdmaStream, buffer: &mut [u8]) -> bool {
+        use ErrorKind::{TimedOut, WouldBlock};
+        match stream.read(buffer) {
+            Ok(len) => self.read += len as u64,
+            Err(error) => self.over |= !matches!(error.kind(), TimedOut | WouldBlock),
+        }
+        self.read < self.said
+    }
+
+    /// Nothing has room that wasn't granted, and nothing of the peer's changes that it didn't name.
+    fn check(&self, list: &ExposedMemory) {
+        let mut memory = vec![0; list.len()];
+        list.read(0, &mut memory).unwrap();
+        let kept = [&memory[LIST_END..PLACE], &memory[PLACE + self.place..]].concat();
+        assert!(kept.iter().all(|byte| *byte == 0), "{self:?}: bytes beside list and place");
+        if !self.over {
+            let left = self.said.checked_sub(self.read).expect("no more than was said");
+            assert!(left <= BUFFER.into(), "{self:?}: more than there is room for");
+            assert!(self.empty <= UNREAD.into(), "{self:?}: more than may be unread");
+        }
+    }
+}
+
 /// A peer that sends messages, and writes into the memory that it was told of: reads and writes of
 /// the stream end in bytes or errors, and within their limits.
 pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
-    let (listener, at) = listen(&options(device).mappings(1), ip);
+    let least = options(device).mappings(1).send_buffer(BUFFER).recv_buffer(BUFFER).recvs(UNREAD);
+    let (listener, at) = listen(&least, ip);
     let server = thread::spawn(move || listener.accept().unwrap().0);
     let mut raw = Raw::connect(device, at, &hello()).unwrap();
     let mut stream = server.join().unwrap();
@@ -133,14 +189,19 @@ pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
     stream.set_write_timeout(soon).unwrap();
     let list = raw.their_list();
     let (first, mut buffer) = (raw.place, vec![0; 5000]);
+    let (mut account, sent) = (Account::default(), [0xab; 5000]);
     let mut input = data.iter().copied();
+    let mut late = 0;
     for at in 0..MESSAGES {
-        let Some(op) = input.next() else { break };
+        // A stream that is over posts no receives any more.
+        late += u16::from(account.over);
+        let Some(op) = input.next().filter(|_| late < UNREAD / 2) else { break };
         let mut next = || input.next().unwrap_or(0);
         let value = u32::from_le_bytes([next(), next(), next(), 0]);
         let imm = match op % 8 {
             // Bytes that came, more than came, credits, a mapping, the ends and the rest.
             0 | 1 => u32::from(op >> 3),
+            2 if op & 8 != 0 => value & 0x3ff,
             2 => value,
             3 => 4 << 29 | value & 0xffff,
             4 => 6 << 29 | value & 0xff,
@@ -148,17 +209,35 @@ pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
             6 => 7 << 29 | 1,
             _ => value << 8 | u32::from(op),
         };
-        let bytes: [u8; 16] = match op & 64 {
+        let mut bytes: [u8; 16] = match op & 64 {
             0 => [7; 16],
             _ => std::array::from_fn(|_| next()),
         };
+        let mut len = usize::from(next()) % 17;
         raw.place = match op & 128 {
             0 => first,
             _ => Remote { addr: list.addr + 8 * u64::from(next() % 6), ..list },
         };
-        raw.tell(imm, &bytes[..usize::from(next()) % 17]);
-        let _ = stream.read(&mut buffer);
-        let _ = stream.write(&buffer[..usize::from(next()) * 16]);
-        let _ = stream.write_at(&buffer[..at], u64::from(next()));
+        if op % 16 == 11 {
+            // A place that there is, in either entry of the list.
+            let to = raw.list.remote(PLACE);
+            bytes[..8].copy_from_slice(&to.addr.to_ne_bytes());
+            bytes[8..12].copy_from_slice(&to.rkey.to_ne_bytes());
+            bytes[12..].copy_from_slice(&(value >> 16).to_ne_bytes());
+            raw.place = Remote { addr: list.addr + 16 * u64::from(value & 1), ..list };
+            (len, account.place) = (16, account.place.max((value >> 16) as usize));
+        }
+        raw.tell(imm, &bytes[..len]);
+        account.told(imm);
+        account.reads(&mut stream, &mut buffer);
+        let written = stream.write(&sent[..usize::from(next()) * 16]);
+        let kind = written.err().map(|error| error.kind());
+        assert_ne!(kind, Some(ErrorKind::InvalidInput), "a piece outside of the stream's memory");
+        let _ = stream.write_at(&sent[..at], u64::from(next()));
     }
+    let mut rest = MESSAGES;
+    while account.reads(&mut stream, &mut buffer) && rest > 0 && !account.over {
+        rest -= 1;
+    }
+    account.check(&raw.list);
 }

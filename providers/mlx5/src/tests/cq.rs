@@ -60,7 +60,7 @@ impl Cqe {
         self.set(36, &imm.to_be_bytes())
     }
 
-    fn bytes(self, count: u32) -> Self {
+    pub(super) fn bytes(self, count: u32) -> Self {
         self.set(44, &count.to_be_bytes())
     }
 

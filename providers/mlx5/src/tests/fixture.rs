@@ -341,6 +341,15 @@ pub(crate) struct PollSide {
 
 impl PollSide {
     pub(crate) fn new(entries: u32, shift: u32) -> Self {
+        Self::made(entries, shift, false)
+    }
+
+    /// Its device may compress entries.
+    pub(crate) fn compressed(entries: u32) -> Self {
+        Self::made(entries, 6, true)
+    }
+
+    fn made(entries: u32, shift: u32, compressed: bool) -> Self {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
         let page = Arc::new(Heap::new(64));
@@ -358,7 +367,7 @@ impl PollSide {
             arm: page.at(32).cast(),
             core: Arc::clone(&core),
             resizing: None,
-            compressed: false,
+            compressed,
         };
         // SAFETY: aligned, filled, kept by `core`; the first poller.
         let cq = unsafe { Cq::new(parts) };

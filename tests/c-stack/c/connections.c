@@ -136,8 +136,9 @@ static void serve(void)
 
 	create_qp(id);
 	NEED(!rdma_accept(id, &param), "rdma_accept");
-	expect(RDMA_CM_EVENT_ESTABLISHED);
-	expect(RDMA_CM_EVENT_DISCONNECTED);
+	/* The client's end may overtake its last word of the beginning. */
+	if (next(&id) == RDMA_CM_EVENT_ESTABLISHED)
+		expect(RDMA_CM_EVENT_DISCONNECTED);
 	NEED(!rdma_disconnect(id), "rdma_disconnect");
 	destroy(id);
 }

@@ -6,13 +6,10 @@
  *	connections client calls|times N PORT	makes as many, and ends each
  *
  * The first one stands for itself. `calls` is for a tracer, which counts what is done for the others; `times` prints how
- * many nanoseconds it took until each stood, and all of them together. UVERBS_TEST_DEVICE names the device;
- * UVERBS_TEST_GID is the index of a GID that is an IPv4 address, or UVERBS_TEST_ADDRESS is the address.
+ * many nanoseconds it took until each stood, and all of them together. UVERBS_TEST_DEVICE, UVERBS_TEST_GID
+ * and UVERBS_TEST_ADDRESS name the address (connecting.h).
  */
-#include <arpa/inet.h>
-#include <rdma/rdma_cma.h>
-
-#include "phases.h"
+#include "connecting.h"
 
 #define MOST 4096
 #define PATIENCE 20000 /* milliseconds */
@@ -21,7 +18,6 @@ static struct rdma_event_channel *channel;
 static struct sockaddr_in server = { .sin_family = AF_INET };
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
-static struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
 
 static long long now(void)
 {
@@ -31,45 +27,14 @@ static long long now(void)
 	return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-/* The next event's kind. Gives its id. */
-static enum rdma_cm_event_type next(struct rdma_cm_id **id)
-{
-	struct rdma_cm_event *event;
-	enum rdma_cm_event_type type;
-
-	NEED(!rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
-	type = event->event;
-	*id = event->id;
-	NEED(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
-	return type;
-}
-
-static struct rdma_cm_id *expect(enum rdma_cm_event_type wanted)
-{
-	struct rdma_cm_id *id;
-	enum rdma_cm_event_type type = next(&id);
-
-	if (type != wanted) {
-		fprintf(stderr, "connections: %s, not %s\n", rdma_event_str(type), rdma_event_str(wanted));
-		exit(1);
-	}
-	return id;
-}
-
 /* The device is the same for all connections. */
-static void create_qp(struct rdma_cm_id *id)
+static void equip(struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr init = {
-		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
-	};
-
 	if (!pd) {
 		NEED(pd = ibv_alloc_pd(id->verbs), "ibv_alloc_pd");
 		NEED(cq = ibv_create_cq(id->verbs, 16, NULL, NULL, 0), "ibv_create_cq");
 	}
-	init.send_cq = init.recv_cq = cq;
-	NEED(!rdma_create_qp(id, pd, &init), "rdma_create_qp");
+	create_qp(id, pd, cq);
 }
 
 static void destroy(struct rdma_cm_id *id)
@@ -86,12 +51,12 @@ static struct rdma_cm_id *make(void)
 
 	NEED(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
 	NEED(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&server, PATIENCE), "rdma_resolve_addr");
-	expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
 	NEED(!rdma_resolve_route(id, PATIENCE), "rdma_resolve_route");
-	expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
-	create_qp(id);
+	expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	equip(id);
 	if (!rdma_connect(id, &param)) {
-		type = next(&id);
+		type = next_event(channel, &id);
 		if (type == RDMA_CM_EVENT_ESTABLISHED)
 			return id;
 		NEED(type == RDMA_CM_EVENT_REJECTED, rdma_event_str(type));
@@ -103,7 +68,7 @@ static struct rdma_cm_id *make(void)
 static void end(struct rdma_cm_id *id)
 {
 	NEED(!rdma_disconnect(id), "rdma_disconnect");
-	expect(RDMA_CM_EVENT_DISCONNECTED);
+	expect(channel, RDMA_CM_EVENT_DISCONNECTED);
 	destroy(id);
 }
 
@@ -132,13 +97,13 @@ static void ask(int count)
 
 static void serve(void)
 {
-	struct rdma_cm_id *id = expect(RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 
-	create_qp(id);
+	equip(id);
 	NEED(!rdma_accept(id, &param), "rdma_accept");
-	/* The client's end may overtake its last word of the beginning. */
-	if (next(&id) == RDMA_CM_EVENT_ESTABLISHED)
-		expect(RDMA_CM_EVENT_DISCONNECTED);
+	/* The client's DREQ may come before its RTU: then there is no ESTABLISHED. */
+	if (next_event(channel, &id) == RDMA_CM_EVENT_ESTABLISHED)
+		expect(channel, RDMA_CM_EVENT_DISCONNECTED);
 	NEED(!rdma_disconnect(id), "rdma_disconnect");
 	destroy(id);
 }
@@ -159,32 +124,11 @@ static void answer(int count)
 	phase("end");
 }
 
-static void find_address(void)
-{
-	const char *name = getenv("UVERBS_TEST_DEVICE"), *index = getenv("UVERBS_TEST_GID"), *own = getenv("UVERBS_TEST_ADDRESS");
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context;
-	union ibv_gid gid;
-
-	if (own) {
-		NEED(inet_pton(AF_INET, own, &server.sin_addr) == 1, "UVERBS_TEST_ADDRESS");
-		return;
-	}
-	NEED(list && name && index, "UVERBS_TEST_DEVICE and UVERBS_TEST_GID");
-	while (*list && strcmp(ibv_get_device_name(*list), name))
-		list++;
-	NEED(*list, "no such device");
-	NEED(context = ibv_open_device(*list), "ibv_open_device");
-	NEED(!ibv_query_gid(context, 1, atoi(index), &gid), "ibv_query_gid");
-	memcpy(&server.sin_addr, gid.raw + 12, 4);
-	NEED(!ibv_close_device(context), "ibv_close_device");
-}
-
 int main(int argc, char **argv)
 {
 	NEED(argc == 5 && atoi(argv[3]) <= MOST, "connections server|client calls|times N PORT");
 	only_times = !strcmp(argv[2], "times");
-	find_address();
+	find_address(&server.sin_addr);
 	server.sin_port = htons(atoi(argv[4]));
 	NEED(channel = rdma_create_event_channel(), "rdma_create_event_channel");
 	if (!strcmp(argv[1], "server"))

@@ -3,23 +3,24 @@
 //!
 //! `connect-path calls N`: one connection made and taken down, then N further ones, each by itself.
 //! `connect-path times N`: the same without marks, and in the end how many nanoseconds each phase
-//! took. `UVERBS_TEST_DEVICE` names the device, `UVERBS_TEST_GID` the index of a GID of it that is
-//! an IPv4 address.
+//! took. `UVERBS_TEST_DEVICE`, `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address
+//! (`connecting.rs`).
 
+#[path = "../connecting.rs"]
+mod connecting;
 #[path = "../phases.rs"]
 mod phases;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use uverbs::QueuePair;
 use uverbs::cm::{Event, EventChannel, EventKind, Id, Param, PortSpace};
-use uverbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 
+use crate::connecting::{Domain, Done, find_address};
 use crate::phases::{phase, print_times, take_times};
 
 const PATIENCE: Duration = Duration::from_secs(2);
-
-type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// The event channels, and what queue pairs are made of.
 struct Ends {
@@ -27,9 +28,7 @@ struct Ends {
     answering: EventChannel,
     _listener: Id,
     to: SocketAddr,
-    context: Context,
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
+    domain: Domain,
 }
 
 /// One end of a connection.
@@ -49,14 +48,8 @@ impl Ends {
         listener.bind((ip, 0).into())?;
         listener.listen(16)?;
         let to = listener.local_addr()?.ok_or("no address")?;
-        let context = listener.device()?.open()?;
-        let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
-        Ok(Self { asking, answering, _listener: listener, to, context, pd, cq })
-    }
-
-    fn queue_pair(&self) -> Done<QueuePair> {
-        let builder = self.context.queue_pair(&self.pd, &self.cq).max_send_wr(4).max_recv_wr(4);
-        Ok(builder.overcommit().build()?)
+        let domain = Domain::open(listener.device()?.open()?)?;
+        Ok(Self { asking, answering, _listener: listener, to, domain })
     }
 
     /// Client and server.
@@ -68,13 +61,13 @@ impl Ends {
         id.resolve_route(PATIENCE)?;
         event(&self.asking, EventKind::RouteResolved)?;
         // librdmacm brings a new queue pair to INIT.
-        let mut qp = self.queue_pair()?;
+        let mut qp = self.domain.queue_pair()?;
         id.init(&mut qp)?;
         id.connect(qp.qpn(), &param)?;
         let mut request = event(&self.answering, EventKind::ConnectRequest)?;
         let mut client = End { id, qp };
         let id = request.take_request().ok_or("a request without an id")?;
-        let mut server = End { id, qp: self.queue_pair()? };
+        let mut server = End { id, qp: self.domain.queue_pair()? };
         server.id.init(&mut server.qp)?;
         server.id.ready(&mut server.qp, 1, 1)?;
         server.id.accept(server.qp.qpn(), &param)?;
@@ -96,15 +89,6 @@ impl Ends {
         drop(server.qp.destroy()?);
         Ok(())
     }
-}
-
-/// Outside of the phases: the IPv4 address that is this GID of the device.
-fn find_address() -> Done<IpAddr> {
-    let index: u32 = std::env::var("UVERBS_TEST_GID")?.parse()?;
-    let context = uverbs::open(&std::env::var("UVERBS_TEST_DEVICE")?)?;
-    let table = context.query_gid_table()?;
-    let entry = table.iter().find(|entry| entry.index == index).ok_or("no such GID")?;
-    Ok(Ipv6Addr::from(entry.gid.0).to_canonical())
 }
 
 fn main() -> Done<()> {

@@ -6,8 +6,8 @@
 //! other, and how often each is timed, in alternation. `UVERBS_TEST_DEVICE` names the device. It
 //! runs in the machines of `cargo xtask vm`.
 //!
-//! Lines for machines: `ratio calls SIDE VALUE`, `ratio p50 VALUE`, `ratio rate VALUE`, each above 1
-//! where ours is ahead.
+//! Lines for machines, above 1 where ours is ahead: `ratio calls SIDE VALUE`, `ratio p50 VALUE`,
+//! `ratio rate VALUE`.
 
 #[path = "../../tests/control_path/files.rs"]
 mod files;
@@ -18,7 +18,7 @@ mod trace;
 
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use crate::trace::{MEMORY, Phase};
+use crate::trace::{Phase, count, is_memory};
 
 /// Each run has the next one, since a port may be held for a while.
 const FIRST_PORT: u16 = 7500;
@@ -84,12 +84,12 @@ impl Runs<'_> {
         let mut lists = String::new();
         for (side, of_server) in [("client", false), ("server", true)] {
             let [c, ours] = programs.map(|program| self.calls(program, of_server));
-            let both = [c?, ours?];
-            let [c, ours] = both.each_ref().map(all);
+            let (c, ours) = (c?.calls, ours?.calls);
+            lists += &names::listed(side, &c, &ours);
+            let [c, ours] = [c, ours].map(|calls| count(&calls, |name| !is_memory(name)));
             let each = |calls: u64| calls as f64 / self.count as f64;
             println!("| {side} | {:.2} | {:.2} |", each(c), each(ours));
             println!("ratio calls {side} {:.3}", c as f64 / ours as f64);
-            lists += &list(side, &both);
             if ours > c {
                 more.push(format!("{side}: {ours}, C {c}"));
             }
@@ -161,20 +161,4 @@ impl Drop for Started {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// All calls but those that manage memory.
-fn all(phase: &Phase) -> u64 {
-    let counted = phase.calls.iter().filter(|(name, _)| !MEMORY.contains(&name.as_str()));
-    counted.map(|(_, count)| count).sum()
-}
-
-/// The calls of both by name.
-fn list(side: &str, both: &[Phase; 2]) -> String {
-    let [c, ours] = both.each_ref().map(|phase| {
-        let named = phase.calls.iter().filter(|(name, _)| !MEMORY.contains(&name.as_str()));
-        let named = named.map(|(name, count)| format!("{count} {}", names::call_name(name)));
-        named.collect::<Vec<_>>().join(", ")
-    });
-    format!("{side}\n    C     {c}\n    ours  {ours}\n")
 }

@@ -6,47 +6,30 @@
 //!
 //! The first one stands for itself. `calls` is for a tracer, which counts what is done for the
 //! others; `times` prints how many nanoseconds it took until each stood, and all of them together.
-//! `UVERBS_TEST_DEVICE` names the device; `UVERBS_TEST_GID` is the index of a GID that is an IPv4
-//! address, or `UVERBS_TEST_ADDRESS` is the address.
+//! `UVERBS_TEST_DEVICE`, `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address
+//! (`connecting.rs`).
 
+#[path = "../connecting.rs"]
+mod connecting;
 #[path = "../phases.rs"]
 mod phases;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use uverbs::Errno;
 use uverbs::cm::{Connection, Connector, EventChannel, Listener, Param};
-use uverbs::{CompletionQueue, Context, Errno, ProtectionDomain, QueuePair};
 
+use crate::connecting::{Domain, Done, find_address};
 use crate::phases::{phase, print_times, take_times};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two tries while nobody listens.
 const PAUSE: Duration = Duration::from_millis(20);
 
-type Done<T> = Result<T, Box<dyn std::error::Error>>;
-
-/// What queue pairs are made of: the device is the same for all connections.
-struct Domain {
-    context: Context,
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
-}
-
-impl Domain {
-    fn open(context: Context) -> Done<Self> {
-        let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
-        Ok(Self { context, pd, cq })
-    }
-
-    fn queue_pair(&self) -> Done<QueuePair> {
-        let builder = self.context.queue_pair(&self.pd, &self.cq).max_send_wr(4).max_recv_wr(4);
-        Ok(builder.overcommit().build()?)
-    }
-}
-
 struct Client {
     channel: EventChannel,
+    /// The device is the same for all connections.
     domain: Option<Domain>,
     to: SocketAddr,
 }
@@ -118,17 +101,6 @@ fn answer(at: SocketAddr, count: usize) -> Done<()> {
     drop(listener);
     phase("end");
     Ok(())
-}
-
-fn find_address() -> Done<IpAddr> {
-    if let Ok(address) = std::env::var("UVERBS_TEST_ADDRESS") {
-        return Ok(address.parse()?);
-    }
-    let index: u32 = std::env::var("UVERBS_TEST_GID")?.parse()?;
-    let context = uverbs::open(&std::env::var("UVERBS_TEST_DEVICE")?)?;
-    let table = context.query_gid_table()?;
-    let entry = table.iter().find(|entry| entry.index == index).ok_or("no such GID")?;
-    Ok(Ipv6Addr::from(entry.gid.0).to_canonical())
 }
 
 fn main() -> Done<()> {

@@ -5,6 +5,8 @@
 //! One function of glibc, which gives a static C string.
 #![allow(unsafe_code, reason = "asks glibc for its version")]
 
+use crate::trace::{Calls, is_memory};
+
 /// Methods by object and method, in hex, with the number of a write command:
 /// `rdma/ib_user_ioctl_cmds.h`, `ib_user_verbs.h`, `mlx5_user_ioctl_cmds.h`.
 const METHODS: [(&str, &str); 19] = [
@@ -30,7 +32,7 @@ const METHODS: [(&str, &str); 19] = [
 ];
 
 /// A call as people know it.
-pub(crate) fn call_name(call: &str) -> String {
+fn call_name(call: &str) -> String {
     let Some(rest) = call.strip_prefix("device ") else { return call.to_owned() };
     match rest.strip_prefix("ioctl ") {
         Some(number) => METHODS
@@ -40,6 +42,18 @@ pub(crate) fn call_name(call: &str) -> String {
         None if rest.ends_with("of RDMA netlink") => rest.to_owned(),
         None => format!("{rest} of the device"),
     }
+}
+
+/// Both sides' calls under a title, without those that manage memory: `GET_CONTEXT, 2 read`.
+pub(crate) fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
+    let [c, ours] = [c, ours].map(|calls| {
+        let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
+            let name = call_name(name);
+            if count == 1 { name } else { format!("{count} {name}") }
+        });
+        named.collect::<Vec<_>>().join(", ")
+    });
+    format!("{title}\n    C     {c}\n    ours  {ours}\n")
 }
 
 /// As `2.36`.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::names::call_name;
-use crate::trace::{Calls, MEMORY, Phase};
+use crate::names::listed;
+use crate::trace::{Phase, count, is_memory};
 
 /// A phase's calls on the device, for files and the like, for memory: C's and ours.
 #[derive(Clone, Debug)]
@@ -28,23 +28,6 @@ fn is_on_device(name: &str) -> bool {
     name.starts_with("device ")
 }
 
-fn is_memory(name: &str) -> bool {
-    MEMORY.contains(&name)
-}
-
-fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
-    calls.iter().filter(|(name, _)| which(name)).map(|(_, count)| count).sum()
-}
-
-/// `GET_CONTEXT, 2 read`; without those that manage memory.
-fn listed(calls: &Calls) -> String {
-    let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
-        let name = call_name(name);
-        if count == 1 { name } else { format!("{count} {name}") }
-    });
-    named.collect::<Vec<_>>().join(", ")
-}
-
 /// A phase's name, with how many further objects it makes.
 pub(crate) fn title(phase: &str, further: u64) -> String {
     phase.replace("further", &format!("{further} further"))
@@ -60,8 +43,7 @@ pub(crate) fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compare
     };
     for (c, own) in theirs.iter().zip(ours).take(ours.len().saturating_sub(1)) {
         let name = title(&c.name, further);
-        let lines =
-            format!("{name}\n    C     {}\n    ours  {}\n", listed(&c.calls), listed(&own.calls));
+        let lines = listed(&name, &c.calls, &own.calls);
         let both =
             |which: &dyn Fn(&str) -> bool| [count(&c.calls, which), count(&own.calls, which)];
         let device = both(&is_on_device);

@@ -27,13 +27,23 @@ const MARK: libc::c_int = -1000;
 pub(crate) type Calls = BTreeMap<String, u64>;
 
 /// Calls by which a process manages its memory.
-pub(crate) const MEMORY: [&str; 5] = ["brk", "mmap", "munmap", "mremap", "madvise"];
+const MEMORY: [&str; 5] = ["brk", "mmap", "munmap", "mremap", "madvise"];
 
 /// Calls of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Phase {
     pub(crate) name: String,
     pub(crate) calls: Calls,
+}
+
+/// Whether a process manages its memory by this call.
+pub(crate) fn is_memory(call: &str) -> bool {
+    MEMORY.contains(&call)
+}
+
+/// How many calls have such a name.
+pub(crate) fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
+    calls.iter().filter(|(name, _)| which(name)).map(|(_, count)| count).sum()
 }
 
 /// Runs a command and counts; `Err` says why nothing can be traced here.

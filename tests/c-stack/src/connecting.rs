@@ -1,0 +1,39 @@
+//! What programs that connect by `uverbs::cm` share. The twin of `c/connecting.h`.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use uverbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
+
+pub(crate) type Done<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// What queue pairs are made of.
+pub(crate) struct Domain {
+    context: Context,
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+}
+
+impl Domain {
+    pub(crate) fn open(context: Context) -> Done<Self> {
+        let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
+        Ok(Self { context, pd, cq })
+    }
+
+    pub(crate) fn queue_pair(&self) -> Done<QueuePair> {
+        let builder = self.context.queue_pair(&self.pd, &self.cq).max_send_wr(4).max_recv_wr(4);
+        Ok(builder.overcommit().build()?)
+    }
+}
+
+/// The address that is connected by: `UVERBS_TEST_ADDRESS`, or the IPv4 address that is GID
+/// `UVERBS_TEST_GID` of `UVERBS_TEST_DEVICE`.
+pub(crate) fn find_address() -> Done<IpAddr> {
+    if let Ok(address) = std::env::var("UVERBS_TEST_ADDRESS") {
+        return Ok(address.parse()?);
+    }
+    let index: u32 = std::env::var("UVERBS_TEST_GID")?.parse()?;
+    let context = uverbs::open(&std::env::var("UVERBS_TEST_DEVICE")?)?;
+    let table = context.query_gid_table()?;
+    let entry = table.iter().find(|entry| entry.index == index).ok_or("no such GID")?;
+    Ok(Ipv6Addr::from(entry.gid.0).to_canonical())
+}

@@ -26,11 +26,11 @@ pub(crate) fn all(steps: &mut Steps) {
     build_once();
     steps.step("format", format);
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
-    let kit = OnceLock::new();
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
-    // Tests wait more than they compute, and the simulation and the judge are a minute or two on one
-    // thread: what else takes a processor goes beside them. Those with a target folder of their own
-    // come last, so that no one waits for cargo's lock.
+    let kit = OnceLock::new();
+    // Tests wait more than they compute; the simulation and the judge are a minute or two on one
+    // thread. What else takes a processor goes beside them. Steps with a target folder of their own
+    // come last, so that none waits for cargo's lock.
     steps.two_at_a_time(vec![
         ("tests".to_owned(), Box::new(tests)),
         ("optimised build".to_owned(), Box::new(optimised)),

@@ -190,33 +190,24 @@ pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
     steps.two_at_a_time(jobs);
 }
 
-/// Fetches and builds what the guests of [`add_usual`] need. A build takes a minute in which most
-/// of the time one processor waits, so this goes beside other steps.
-pub(crate) fn make_ready(place: &OnceLock<Kit>) -> Outcome {
-    let made = Kit::new(ONE_KERNEL).and_then(|kit| {
-        for world in [World::B, World::E] {
-            run::build(&kit, ONE_KERNEL, world, &Options::usual(world, 1))?;
-        }
-        Ok(kit)
-    });
-    match made {
-        Ok(kit) => Outcome::Counted(format!("{:?}", place.get_or_init(|| kit).accel)),
-        Err(outcome) => outcome,
-    }
+/// What [`add_usual`] needs. It leaves a processor idle for most of a minute, so it goes beside
+/// other steps.
+pub(crate) fn make_ready(kit: &OnceLock<Kit>) -> Outcome {
+    ready(kit, ONE_KERNEL, &[World::B, World::E])
 }
 
-/// Fetches and builds what every guest needs.
-fn ready(steps: &mut Steps, kernel: &str) -> Option<Kit> {
-    let mut kit = None;
-    steps.step("vm, made ready", || match Kit::new(kernel) {
-        Ok(made) => {
-            let accel = made.accel;
-            kit = Some(made);
-            Outcome::Counted(format!("{accel:?}"))
+/// Fetches and builds what every guest needs, and the programs of these worlds.
+fn ready(kit: &OnceLock<Kit>, kernel: &str, worlds: &[World]) -> Outcome {
+    let made = Kit::new(kernel).and_then(|made| {
+        for &world in worlds {
+            run::build(&made, kernel, world, &Options::usual(world, 1))?;
         }
-        Err(outcome) => outcome,
+        Ok(made)
     });
-    kit
+    match made {
+        Ok(made) => Outcome::Counted(format!("{:?}", kit.get_or_init(|| made).accel)),
+        Err(outcome) => outcome,
+    }
 }
 
 fn self_test_name(kernel: &str) -> String {
@@ -236,12 +227,12 @@ fn add(steps: &mut Steps, options: Options) -> Vec<Tally> {
         [] => USUAL.map(str::to_owned).to_vec(),
         named => named.to_vec(),
     };
-    let Some(kit) = ready(steps, &kernels[0]) else {
-        return tallies;
-    };
+    let kit = OnceLock::new();
+    steps.step("vm, made ready", || ready(&kit, &kernels[0], &[]));
+    let Some(kit) = kit.get() else { return tallies };
     if options.self_test {
         for kernel in kernels {
-            steps.step(self_test_name(&kernel), || self_test::run(&kit, &kernel));
+            steps.step(self_test_name(&kernel), || self_test::run(kit, &kernel));
         }
         return tallies;
     }
@@ -250,11 +241,11 @@ fn add(steps: &mut Steps, options: Options) -> Vec<Tally> {
             if options.pyverbs {
                 let ours = if options.ours { " on ours" } else { "" };
                 let name = format!("vm, pyverbs{ours}, world {}, {kernel}", world.letter());
-                steps.step(name, || pyverbs::run(&kit, kernel, world, &options));
+                steps.step(name, || pyverbs::run(kit, kernel, world, &options));
                 continue;
             }
             steps.step(step_name(world, kernel), || {
-                let (outcome, tally) = run::world(&kit, kernel, world, &options);
+                let (outcome, tally) = run::world(kit, kernel, world, &options);
                 tallies.push(tally);
                 outcome
             });

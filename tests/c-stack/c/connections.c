@@ -98,12 +98,15 @@ static void ask(int count)
 static void serve(void)
 {
 	struct rdma_cm_id *id = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	enum rdma_cm_event_type type;
 
 	equip(id);
 	NEED(!rdma_accept(id, &param), "rdma_accept");
 	/* The client's DREQ may come before its RTU: then there is no ESTABLISHED. */
-	if (next_event(channel, &id) == RDMA_CM_EVENT_ESTABLISHED)
-		expect(channel, RDMA_CM_EVENT_DISCONNECTED);
+	type = next_event(channel, &id);
+	if (type == RDMA_CM_EVENT_ESTABLISHED)
+		type = next_event(channel, &id);
+	NEED(type == RDMA_CM_EVENT_DISCONNECTED, rdma_event_str(type));
 	NEED(!rdma_disconnect(id), "rdma_disconnect");
 	destroy(id);
 }

@@ -152,7 +152,7 @@ impl Account {
         }
     }
 
-    /// Whether bytes came.
+    /// Reads what came. Whether bytes that the peer told of are left.
     fn reads(&mut self, stream: &mut RdmaStream, buffer: &mut [u8]) -> bool {
         use ErrorKind::{TimedOut, WouldBlock};
         match stream.read(buffer) {
@@ -162,7 +162,8 @@ impl Account {
         self.read < self.said
     }
 
-    /// Nothing has room that wasn't granted, and nothing of the peer's changes that it didn't name.
+    /// The stream took no more than it has room for, and of the peer's memory changed only what the
+    /// peer had named.
     fn check(&self, list: &ExposedMemory) {
         let mut memory = vec![0; list.len()];
         list.read(0, &mut memory).unwrap();
@@ -235,9 +236,10 @@ pub(crate) fn messages(device: &Device, ip: IpAddr, data: &[u8]) {
         assert_ne!(kind, Some(ErrorKind::InvalidInput), "a piece outside of the stream's memory");
         let _ = stream.write_at(&sent[..at], u64::from(next()));
     }
-    let mut rest = MESSAGES;
-    while account.reads(&mut stream, &mut buffer) && rest > 0 && !account.over {
-        rest -= 1;
+    for _ in 0..=MESSAGES {
+        if !account.reads(&mut stream, &mut buffer) || account.over {
+            break;
+        }
     }
     account.check(&raw.list);
 }

@@ -38,8 +38,9 @@ struct World {
     slab: Slab,
     /// Of receives, of sends.
     posted: [VecDeque<Posted>; 2],
-    /// How many were posted, and how many the device has told of.
+    /// How many were posted.
     indexes: [u16; 2],
+    /// How many of them the device has carried out.
     counts: [u16; 2],
     /// What an honest device wrote, and nobody has polled: whether it is of a receive, and which.
     written: VecDeque<(bool, Posted)>,
@@ -92,8 +93,8 @@ impl World {
         *index = index.wrapping_add(1);
     }
 
-    /// What an honest device does with the oldest work request that is left: it completes, or no
-    /// more than is done.
+    /// An honest device carries out the oldest work request that is left, and writes its entry if
+    /// it is a signaled one.
     fn tell(&mut self, recv: bool) {
         let side = usize::from(!recv);
         let counter = self.counts[side];
@@ -188,12 +189,6 @@ impl World {
         }
         panic!("more completions than entries");
     }
-
-    /// Behind the last one.
-    fn finish(&mut self) {
-        self.drain();
-        assert!(!self.honest || self.poll.cq.strays() == 0, "an honest device's are skipped");
-    }
 }
 
 /// Posts, and entries of a device that tells the truth, nearly, or anything; it tears entries that
@@ -231,7 +226,8 @@ pub fn completions(data: &[u8]) {
             _ => world.drain(),
         }
     }
-    world.finish();
+    world.drain();
+    assert!(!honest || world.poll.cq.strays() == 0, "an honest device's are skipped");
     let World { send, recv, poll, slab, .. } = world;
     drop((send, recv, poll));
     // Each frame is there once at most, whoever kept others.

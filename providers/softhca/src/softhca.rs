@@ -195,9 +195,9 @@ impl SoftHca {
         }
     }
 
-    /// Has the NOP that a program will post at that WQEBB of a send ring be a FLUSH or an ATOMIC
-    /// WRITE instead ([`Hca::place`](crate::hca::Hca::place)): mlx5 has no work request of either.
-    /// To be called before the NOP's doorbell.
+    /// Carries out a FLUSH or an ATOMIC WRITE in place of the NOP that a program will post at
+    /// WQEBB `index` of the send ring of `qpn` ([`Hca::place`](crate::hca::Hca::place)): mlx5 has
+    /// no work request of either. Call it before the NOP's doorbell.
     ///
     /// # Errors
     ///

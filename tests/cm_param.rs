@@ -79,6 +79,44 @@ fn ids_with_a_shared_receive_queue() {
     server.join().unwrap();
 }
 
+/// Event by event: a depth that the program gives goes out as it is, an open one is the device's,
+/// as far as the peer wants it (librdmacm `cma.c`, `rdma_connect` and `rdma_accept`).
+#[test]
+fn open_depths_are_the_devices() {
+    let Some((device, ip)) = device_with_address() else { return };
+    let (listener, addr) = listen(&device, ip, PortSpace::Tcp);
+    let context = device.open().unwrap();
+    let attr = context.query_device().unwrap();
+    let byte = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
+    let able = (byte(attr.max_qp_rd_atom), byte(attr.max_qp_init_rd_atom));
+    assert!(able.0 > 2 && able.1 > 2, "{able:?}");
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+    let open = Param::default();
+    let given =
+        Param { responder_resources: Some(1), initiator_depth: Some(2), ..Param::default() };
+    for (asks, serves, wanted, granted) in
+        [(&open, &open, able, able), (&given, &open, (1, 2), (1, 2)), (&open, &given, able, (2, 1))]
+    {
+        let mut ends = [0, 1].map(|_| context.queue_pair(&pd, &cq).build().unwrap());
+        let [client, server] = &mut ends;
+        let route = connector(addr).resolve_on(EventChannel::of(&device).unwrap()).unwrap();
+        route.init(client).unwrap();
+        route.id().connect(client.qpn(), asks).unwrap();
+
+        // What the one serves is what the other may have outstanding.
+        let request = listener.next(LIMIT).unwrap();
+        let heard = request.details();
+        assert_eq!((heard.initiator_depth, heard.responder_resources), wanted);
+        request.init(server).unwrap();
+        request.id().ready(server, 1, 1).unwrap();
+        request.id().accept(server.qpn(), serves).unwrap();
+        let answer = route.id().channel().next(LIMIT).unwrap();
+        let answer = answer.expect(EventKind::ConnectResponse).unwrap();
+        let heard = answer.connection();
+        assert_eq!((heard.responder_resources, heard.initiator_depth), granted);
+    }
+}
+
 #[test]
 fn vendors_options_go_both_ways() {
     let Some((device, ip)) = device_with_address() else { return };

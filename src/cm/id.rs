@@ -127,17 +127,14 @@ impl Id {
     /// Both depths: the program's, or else all that the device can and the peer wants (librdmacm
     /// `cma.c`, `rdma_connect` and `rdma_accept`).
     fn depths(&self, param: &Param) -> Result<Depths, Error> {
-        if let (Some(serves), Some(asks)) = (param.responder_resources, param.initiator_depth) {
-            return Ok(Depths { serves, asks });
-        }
         let able = match self.able.get() {
             Some(able) => *able,
+            None if param.responder_resources.is_some() && param.initiator_depth.is_some() => {
+                Depths::MOST
+            }
             None => self.ask_device()?,
         };
-        Ok(Depths {
-            serves: param.responder_resources.unwrap_or(able.serves.min(self.peer.serves)),
-            asks: param.initiator_depth.unwrap_or(able.asks.min(self.peer.asks)),
-        })
+        Ok(param.exact_depths(able.least(self.peer)))
     }
 
     /// The device's depths, where no queue pair told of them. siw refuses more than it has (kernel

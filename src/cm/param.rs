@@ -72,6 +72,11 @@ impl Depths {
         let byte = |most: u32| u8::try_from(most).unwrap_or(u8::MAX);
         Self { serves: byte(device.max_qp_rd_atom), asks: byte(device.max_qp_init_rd_atom) }
     }
+
+    /// Of each the smaller one.
+    pub(super) fn least(self, other: Self) -> Self {
+        Self { serves: self.serves.min(other.serves), asks: self.asks.min(other.asks) }
+    }
 }
 
 impl Param {
@@ -80,15 +85,18 @@ impl Param {
         Self { shared_receives: qp.core().srq().is_some(), ..self.clone() }
     }
 
-    /// Both depths: what was asked for, or else all that `able` and the peer's wishes allow.
-    pub(super) fn depths(&self, able: Depths, peer: Option<Depths>) -> Depths {
-        let peer = peer.unwrap_or(Depths::MOST);
-        let within =
-            |asked: Option<u8>, able: u8, peer: u8| asked.unwrap_or(u8::MAX).min(able).min(peer);
+    /// Both depths: what was asked for, whether or not it can be had, or else `most`.
+    pub(super) fn exact_depths(&self, most: Depths) -> Depths {
         Depths {
-            serves: within(self.responder_resources, able.serves, peer.serves),
-            asks: within(self.initiator_depth, able.asks, peer.asks),
+            serves: self.responder_resources.unwrap_or(most.serves),
+            asks: self.initiator_depth.unwrap_or(most.asks),
         }
+    }
+
+    /// Both depths: what was asked for, as far as `able` and the peer's wishes allow.
+    pub(super) fn depths(&self, able: Depths, peer: Option<Depths>) -> Depths {
+        let most = able.least(peer.unwrap_or(Depths::MOST));
+        self.exact_depths(most).least(most)
     }
 
     /// As the commands take it.
@@ -135,6 +143,18 @@ mod tests {
         assert_eq!(all.depths(able, peer), Depths { serves: 4, asks: 8 });
         let few = Param { initiator_depth: Some(0), responder_resources: Some(9), ..all };
         assert_eq!(few.depths(able, None), Depths { serves: 9, asks: 0 });
+        let many = Param { initiator_depth: Some(9), responder_resources: Some(17), ..few };
+        assert_eq!(many.depths(able, None), able);
+    }
+
+    #[test]
+    fn exact_depths_leave_what_was_asked_for_to_the_kernel() {
+        let most = Depths { serves: 16, asks: 8 };
+        assert_eq!(Param::default().exact_depths(most), most);
+        let many = Param { responder_resources: Some(17), ..Param::default() };
+        assert_eq!(many.exact_depths(most), Depths { serves: 17, asks: 8 });
+        let few = Param { initiator_depth: Some(0), ..Param::default() };
+        assert_eq!(few.exact_depths(most), Depths { serves: 16, asks: 0 });
     }
 
     #[test]

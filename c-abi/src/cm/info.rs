@@ -21,7 +21,8 @@ use crate::answer::minus_one;
 /// `RAI_*`.
 const PASSIVE: c_int = 1;
 const NUMERICHOST: c_int = 2;
-const FAMILY: c_int = 8;
+/// InfiniBand's own addresses, which the system doesn't know.
+const AF_IB: c_int = 27;
 /// `IBV_QPT_RC`.
 const RC: c_int = 2;
 
@@ -35,7 +36,8 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     if hints.ai_flags & NUMERICHOST != 0 {
         asked.ai_flags |= libc::AI_NUMERICHOST;
     }
-    if hints.ai_flags & FAMILY != 0 || hints.ai_src_len != 0 {
+    // Also without the flag that says so (rdma-core `addrinfo.c:ucma_convert_to_ai`).
+    if hints.ai_family != AF_IB {
         asked.ai_family = hints.ai_family;
     }
     let datagrams = hints.ai_qp_type == UD as c_int

@@ -114,6 +114,19 @@ static void free_all(void)
 	check("freeaddrinfo frees names, route and private data", mallinfo2().hblkhd == before);
 }
 
+/* The family of the hints counts, with the flag that says so or without. */
+static void families(void)
+{
+	for (int i = 0; i < 4; i++) {
+		int family = i & 1 ? AF_INET6 : AF_INET;
+		struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE | (i & 2 ? RAI_FAMILY : 0), .ai_family = family }, *found;
+
+		check("getaddrinfo of a family", !rdma_getaddrinfo(NULL, "7471", &hints, &found));
+		check("its family", found->ai_family == family && found->ai_src_addr->sa_family == family);
+		rdma_freeaddrinfo(found);
+	}
+}
+
 int main(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -145,6 +158,7 @@ int main(void)
 	      && !found->ai_src_addr);
 	rdma_freeaddrinfo(found);
 	free_all();
+	families();
 	check("getaddrinfo of a name", rdma_getaddrinfo("nobody", "7471", &hints, &found));
 	devices = rdma_get_devices(&count);
 	check("get_devices", devices && count == 1 && devices[0] && !devices[1]);

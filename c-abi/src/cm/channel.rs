@@ -6,16 +6,14 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_core::commands::cm::Ucma;
-use uverbs_core::doors::cm::{CmDoor, KernelCmDoor};
 use uverbs_core::error::Error;
 
 use super::sys::rdma_event_channel;
 use crate::answer::boxed;
-use crate::device;
+use crate::environment;
 
 /// A channel. Programs have a file of its own, which is readable while an event is there, and
 /// decide by its flags whether reading an event waits.
@@ -24,16 +22,6 @@ pub(crate) struct Channel {
     c: rdma_event_channel,
     file: OwnedFd,
     ucma: Ucma,
-}
-
-/// The connection manager of the devices that programs are shown: an embedded one's own, which
-/// knows no other device, or the kernel's.
-fn door() -> Result<Arc<dyn CmDoor>, Error> {
-    let opened = match device::devices()?.first() {
-        Some(device) => device.device().source().open_cm(),
-        None => KernelCmDoor::open().map(|door| Arc::new(door) as Arc<dyn CmDoor>),
-    };
-    opened.map_err(|errno| Error::kernel("rdma_create_event_channel", errno))
 }
 
 /// A file that is readable while `inner` is, with flags of its own: those of an embedded device's
@@ -57,7 +45,7 @@ fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
 
 impl Channel {
     pub(crate) fn open() -> Result<Box<Self>, Error> {
-        let ucma = Ucma::new(door()?);
+        let ucma = Ucma::new(environment::connection_manager()?);
         let watched = watching(ucma.door().file());
         let file = watched.map_err(|errno| Error::System { what: "epoll", errno })?;
         let c = rdma_event_channel { fd: file.as_raw_fd() };

@@ -6,6 +6,6 @@ pingpong="ibv_rc_pingpong -d mlx5_0 -e -c -n 2 -s 134217728"
 $pingpong &
 # To fill and register it takes seconds under emulation.
 seconds=60
-wait_for "a server" is_served
+served
 $pingpong 127.0.0.1
 wait $!

@@ -10,6 +10,6 @@ done
 shift
 $server &
 trap 'kill $! 2> /dev/null || :' EXIT
-wait_for "a server" is_served
+served
 $CLIENT_IN "$@"
 [ -n "$ENDLESS" ] || wait $!

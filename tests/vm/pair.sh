@@ -3,6 +3,6 @@ set -e
 . /vm/ready.sh
 "$@" &
 trap 'kill $! 2> /dev/null || :' EXIT
-wait_for "a server" is_served
+served
 "$@" 127.0.0.1
 wait $!

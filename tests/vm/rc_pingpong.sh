@@ -3,6 +3,6 @@
 set -e
 . /vm/ready.sh
 ibv_rc_pingpong -e -n 100 -d $1 -g $3 &
-wait_for "a server" is_served
+served
 ibv_rc_pingpong -e -n 100 -d $2 -g $3 127.0.0.1
 wait $!

@@ -1,6 +1,6 @@
 # present DEVICE: waits until an RDMA device is there.
 # ready DEVICE: waits until its port is active and has two GIDs.
-# is_served: whether a server listens, for TCP or rdma_cm, or has the UDP port of our datagrams; no
+# served: waits until a server listens, for TCP or rdma_cm, or has the UDP port of our datagrams; no
 # other program in the guest does.
 # What waits fails after ten seconds, or $seconds, and says what is missing.
 
@@ -22,6 +22,12 @@ is_served() {
     grep -q ' 0A ' /proc/net/tcp /proc/net/tcp6 && return
     grep -q ':1C07 ' /proc/net/udp && return # 7175
     /usr/bin/rdma resource show cm_id | grep -q 'state LISTEN'
+}
+# An id's state is LISTEN a moment before requests are taken (kernel cma.c, rdma_listen), and a
+# processor of the guest may stand still in between.
+served() {
+    wait_for "a server" is_served
+    sleep 0.3
 }
 
 present() { wait_for "$1" is_present $1; }

@@ -1,9 +1,9 @@
 //! librdmacm's names: see `exports.rs`.
 #![allow(unsafe_code, reason = "assembly")]
 
-use crate::cm::{channel, connect, device, endpoint, event, id, info, multicast, qp};
+use crate::cm::{channel, connect, device, endpoint, event, id, info, multicast, qp, resolve};
 use crate::exports::node;
-use crate::{rsocket, stubs};
+use crate::rsocket;
 
 node! { "RDMACM_1.0":
     raccept = rsocket::connect::raccept;
@@ -86,9 +86,9 @@ node! { "RDMACM_1.3":
 }
 
 node! { "RDMACM_1.4":
-    rdma_query_addrinfo = stubs::no_number;
-    rdma_resolve_addrinfo = stubs::no_number;
-    rdma_write_cm_event = stubs::no_number;
+    rdma_query_addrinfo = resolve::query_addrinfo;
+    rdma_resolve_addrinfo = resolve::resolve_addrinfo;
+    rdma_write_cm_event = resolve::write_cm_event;
 }
 
 node! { "RDMACM_1.5":

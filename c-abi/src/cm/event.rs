@@ -16,10 +16,10 @@ use super::channel::Channel;
 use super::connect::{fail, ready};
 use super::done;
 use super::id::{self, Id, UD, deliver, give, migrate, refresh, unique_key};
-use super::multicast;
 use super::sys::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
 };
+use super::{multicast, resolve};
 use crate::convert;
 
 /// `RDMA_CM_EVENT_*`.
@@ -35,9 +35,14 @@ const ESTABLISHED: u32 = 9;
 const DISCONNECTED: u32 = 10;
 pub(crate) const MULTICAST_JOIN: u32 = 12;
 pub(crate) const MULTICAST_ERROR: u32 = 13;
+pub(crate) const ADDRINFO_RESOLVED: u32 = 16;
+const ADDRINFO_ERROR: u32 = 17;
+/// A program's own, and this library's.
+pub(crate) const USER: u32 = 18;
+pub(crate) const INTERNAL: u32 = 19;
 
 /// Names that programs print.
-const NAMES: [&CStr; 16] = [
+const NAMES: [&CStr; 18] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
     c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -54,6 +59,8 @@ const NAMES: [&CStr; 16] = [
     c"RDMA_CM_EVENT_MULTICAST_ERROR",
     c"RDMA_CM_EVENT_ADDR_CHANGE",
     c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
 ];
 
 #[repr(C)]
@@ -77,7 +84,10 @@ impl Event {
         };
         let mut event = Box::new(Self { c, owner, private_data: [0; 256] });
         // SAFETY: it is there: an event of it is being handed out.
-        if unsafe { (*owner).qp_type } == UD {
+        let is_datagram = unsafe { (*owner).qp_type } == UD;
+        if matches!(raw.event, USER | INTERNAL) {
+            event.c.param.arg = raw.arg();
+        } else if is_datagram {
             event.set_datagram(raw);
         } else {
             event.set_connection(raw);
@@ -192,8 +202,19 @@ unsafe fn understood(
             REJECTED if failed => return Err(event),
             REJECTED => fail(owner),
             ESTABLISHED | DISCONNECTED if failed => return Err(event),
+            ADDRINFO_RESOLVED => {
+                event.turn(resolve::fetch(owner), ADDRINFO_RESOLVED, ADDRINFO_ERROR);
+            }
+            // The answer to a name, which is there already.
+            INTERNAL if event.c.param.arg == u64::from(ADDRINFO_RESOLVED) => {
+                event.c.event = ADDRINFO_RESOLVED;
+            }
+            INTERNAL => return Err(event),
             _ => {}
         }
+    }
+    if event.c.event == ADDRINFO_ERROR {
+        resolve::forget(&mut of.state());
     }
     Ok(event)
 }

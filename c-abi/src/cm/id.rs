@@ -19,6 +19,7 @@ use uverbs_kernel_abi::rdma_cm::{RDMA_PS_IPOIB, RDMA_PS_UDP};
 
 use super::channel::Channel;
 use super::multicast::{self, Group};
+use super::resolve::Resolution;
 use super::sys::{rdma_cm_id, rdma_event_channel};
 use super::{device, done, endpoint, event, invalid};
 use crate::object::Acks;
@@ -41,6 +42,7 @@ pub(crate) struct State {
     /// The queue pair couldn't be brought up: what the peer says of the connection is no news.
     pub(crate) failed: bool,
     pub(crate) groups: Vec<Group>,
+    pub(crate) resolution: Resolution,
 }
 
 // SAFETY: what the attributes point to is the program's, which any thread of it may use.

@@ -21,6 +21,9 @@ use crate::answer::minus_one;
 /// `RAI_*`.
 const PASSIVE: c_int = 1;
 const NUMERICHOST: c_int = 2;
+/// By InfiniBand's subnet administration, or by names.
+pub(crate) const SA: c_int = 16;
+pub(crate) const DNS: c_int = 32;
 /// InfiniBand's own addresses, which the system doesn't know.
 const AF_IB: c_int = 27;
 /// `IBV_QPT_RC`.
@@ -65,7 +68,7 @@ fn kinds(hints: &rdma_addrinfo) -> (c_int, c_int) {
 }
 
 /// Zeros, or null.
-fn zeros<T>() -> *mut T {
+pub(crate) fn zeros<T>() -> *mut T {
     // SAFETY: it only makes memory.
     unsafe { libc::calloc(1, size_of::<T>()).cast() }
 }
@@ -104,6 +107,9 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     }
     // SAFETY: C's contract; it may be null.
     let hints = unsafe { hints.as_ref() }.unwrap_or(&none);
+    if hints.ai_flags & SA != 0 {
+        return minus_one(Errno::EOPNOTSUPP);
+    }
     let mut made = none;
     (made.ai_flags, (made.ai_port_space, made.ai_qp_type)) = (hints.ai_flags, kinds(hints));
     // SAFETY: C's contract.

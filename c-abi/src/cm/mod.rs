@@ -12,6 +12,7 @@
 //! | `qp` | queue pairs of ids |
 //! | `endpoint` | the calls that wait, `rdma_create_ep` and `rdma_get_request` |
 //! | `info` | names of hosts |
+//! | `resolve` | addresses that are found with an event |
 //! | `multicast` | groups |
 
 pub(crate) mod channel;
@@ -23,6 +24,7 @@ pub(crate) mod id;
 pub(crate) mod info;
 pub(crate) mod multicast;
 pub(crate) mod qp;
+pub(crate) mod resolve;
 pub(crate) mod sys;
 
 use std::ffi::c_int;

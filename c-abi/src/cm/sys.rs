@@ -90,6 +90,7 @@ pub(crate) struct rdma_ud_param {
 pub(crate) union rdma_event_param {
     pub(crate) conn: rdma_conn_param,
     pub(crate) ud: rdma_ud_param,
+    pub(crate) arg: u64,
 }
 
 #[derive(Clone, Copy)]

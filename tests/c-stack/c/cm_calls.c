@@ -1,5 +1,7 @@
 /* Calls of librdmacm, right and wrong, with the numbers that they end in. */
 
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -127,6 +129,78 @@ static void families(void)
 	}
 }
 
+/* What rdma-core 59 and later have, and the headers of 44 not yet. */
+static const unsigned ADDRINFO_RESOLVED = 16, ADDRINFO_ERROR = 17, USER = 18, INTERNAL = 19;
+enum { SA = 0x10, DNS = 0x20 };
+
+/* Addresses that come with an event. */
+static void resolve_names(struct rdma_event_channel *channel)
+{
+	int (*resolve)(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *);
+	int (*query)(struct rdma_cm_id *, struct rdma_addrinfo **);
+	int (*write)(struct rdma_cm_id *, int, int, uint64_t);
+	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST, .ai_port_space = RDMA_PS_UDP };
+	struct rdma_addrinfo by_subnet = { .ai_flags = SA }, both = { .ai_flags = SA | DNS }, *found;
+	struct rdma_cm_id *id, *waits;
+	struct rdma_cm_event *event;
+	struct sockaddr_in *to;
+	uint64_t arg;
+
+	*(void **)&resolve = dlvsym(RTLD_DEFAULT, "rdma_resolve_addrinfo", "RDMACM_1.4");
+	*(void **)&query = dlvsym(RTLD_DEFAULT, "rdma_query_addrinfo", "RDMACM_1.4");
+	*(void **)&write = dlvsym(RTLD_DEFAULT, "rdma_write_cm_event", "RDMACM_1.4");
+	rdma_create_id(channel, &id, NULL, RDMA_PS_TCP);
+	check("resolve of no id", refused(resolve(NULL, "10.1.2.3", "7471", &hints), EINVAL));
+	check("query of no id", refused(query(NULL, &found), EINVAL));
+	check("query to nowhere", refused(query(id, NULL), EINVAL));
+	check("query of nothing", refused(query(id, &found), ENOENT));
+	check("resolve in both ways", refused(resolve(id, NULL, "7471", &both), EOPNOTSUPP));
+	check("a service of a node", refused(resolve(id, "10.1.2.3", "7471", &by_subnet), EOPNOTSUPP));
+	check("no service", refused(resolve(id, NULL, NULL, &by_subnet), EINVAL));
+	check("a service without a device", refused(resolve(id, NULL, "disks", &by_subnet), EINVAL));
+	check("a name that nobody has", refused(resolve(id, "nobody", "7471", &hints), -2));
+	check("nothing was found", refused(query(id, &found), ENOENT));
+	check("resolve", !resolve(id, "10.1.2.3", "7471", &hints));
+	check("resolve twice", refused(resolve(id, "10.1.2.3", "7471", &hints), EBUSY));
+	check("resolved", !rdma_get_cm_event(channel, &event) && event->event == ADDRINFO_RESOLVED
+	      && event->id == id && !event->status);
+	rdma_ack_cm_event(event);
+	check("query", !query(id, &found) && found->ai_dst_len == sizeof *to && !found->ai_next);
+	to = (struct sockaddr_in *)found->ai_dst_addr;
+	check("its address", to->sin_family == AF_INET && to->sin_port == htons(7471)
+	      && to->sin_addr.s_addr == htonl(0x0a010203) && found->ai_qp_type == IBV_QPT_UD);
+	rdma_freeaddrinfo(found);
+	check("query twice", refused(query(id, &found), ENOENT));
+	/* The device's own address: the one from which it reaches itself. */
+	rdma_create_id(NULL, &waits, NULL, RDMA_PS_TCP);
+	check("find an address", !rdma_resolve_addr(waits, NULL, at("127.0.0.1", 7471), 1000));
+	waits->route.addr.src_sin.sin_port = 0;
+	check("bind to it", !rdma_bind_addr(id, &waits->route.addr.src_addr));
+	rdma_destroy_id(waits);
+	check("no subnet administration", refused(resolve(id, NULL, "0x10", &by_subnet), EOPNOTSUPP));
+	check("getaddrinfo of a service", refused(rdma_getaddrinfo(NULL, "disks", &by_subnet, &found),
+						  EOPNOTSUPP));
+	check("events of the library's", refused(write(id, INTERNAL, 0, 16), EINVAL)
+	      && refused(write(id, ADDRINFO_ERROR, 0, 0), EINVAL));
+	check("an event of one's own", !write(id, USER, -5, UINT64_MAX - 1)
+	      && !rdma_get_cm_event(channel, &event) && event->event == USER
+	      && event->id == id && event->status == -5);
+	memcpy(&arg, &event->param, sizeof arg);
+	check("its argument", arg == UINT64_MAX - 1);
+	rdma_ack_cm_event(event);
+	check("events of addresses", !strcmp(rdma_event_str(ADDRINFO_RESOLVED), "RDMA_CM_EVENT_ADDRINFO_RESOLVED")
+	      && !strcmp(rdma_event_str(ADDRINFO_ERROR), "RDMA_CM_EVENT_ADDRINFO_ERROR"));
+	check("resolve anew", !resolve(id, "10.1.2.3", "7471", NULL)
+	      && !rdma_get_cm_event(channel, &event));
+	rdma_ack_cm_event(event);
+	check("destroy with an answer", !rdma_destroy_id(id));
+	check("a call that waits", !rdma_create_id(NULL, &waits, NULL, RDMA_PS_UDP)
+	      && !resolve(waits, "10.1.2.3", "7471", &hints)
+	      && waits->event->event == ADDRINFO_RESOLVED && !query(waits, &found));
+	rdma_freeaddrinfo(found);
+	rdma_destroy_id(waits);
+}
+
 int main(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -159,6 +233,7 @@ int main(void)
 	rdma_freeaddrinfo(found);
 	free_all();
 	families();
+	resolve_names(channel);
 	check("getaddrinfo of a name", rdma_getaddrinfo("nobody", "7471", &hints, &found));
 	devices = rdma_get_devices(&count);
 	check("get_devices", devices && count == 1 && devices[0] && !devices[1]);

@@ -40,13 +40,15 @@ pub(crate) struct Own {
     /// It gives keys their parts.
     pub(crate) layouts: bool,
     pub(crate) dynamic: Option<Dynamic>,
+    /// Its receives may complete out of order.
+    pub(crate) out_of_order: bool,
     /// `IBV_QP_CREATE_*`.
     create_flags: u32,
 }
 
 impl Own {
     pub(crate) fn new(scatter: bool, layouts: bool, dynamic: Option<Dynamic>) -> Self {
-        Self { scatter, layouts, dynamic, create_flags: 0 }
+        Self { scatter, layouts, dynamic, out_of_order: false, create_flags: 0 }
     }
 }
 
@@ -111,6 +113,7 @@ unsafe fn create(
     asked.exact_lists = true;
     asked.scatter_to_cqe = own.scatter;
     asked.create_flags = own.create_flags;
+    asked.out_of_order = own.out_of_order;
     match own.dynamic {
         Some(Dynamic::Initiator(streams)) => asked.streams = streams,
         Some(Dynamic::Target(key)) => {

@@ -63,6 +63,7 @@ const COMPRESSION: u64 = 1;
 const DC_ODP: u64 = 1 << 7;
 const DCI_STREAMS: u64 = 1 << 11;
 const DC_READS: u64 = 1 << 14;
+const OUT_OF_ORDER: u64 = 1 << 16;
 /// `MLX5DV_CONTEXT_FLAGS_*`.
 const CQE_V1: u64 = 1;
 const PADDING: u64 = 1 << 5;
@@ -102,6 +103,12 @@ unsafe fn query(context: &uverbs_mlx5::Context, out: *mut Mlx5Context) -> Result
                 (*out).max_dc_init_rd_atom = dc.max_init_rd_atomic;
             }
             told |= asked & (DC_ODP | DC_READS);
+        }
+        if asked & OUT_OF_ORDER != 0
+            && let Some(caps) = context.out_of_order_caps()?
+        {
+            (*out).ooo_recv_wrs = [caps.rc, caps.xrc, caps.dc, caps.ud, caps.uc];
+            told |= OUT_OF_ORDER;
         }
         ((*out).version, (*out).flags, (*out).comp_mask) = (0, flags, told);
     }

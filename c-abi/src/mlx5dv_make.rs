@@ -10,6 +10,7 @@ use std::ffi::c_int;
 use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
 use uverbs_core::attr::{DciStreams, QpState};
+use uverbs_core::error::Error;
 use uverbs_core::provider::{CqInit, CqeSize};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::mlx5::MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
@@ -19,7 +20,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::make_cq::create_as;
 use crate::make_qp::{self, Dynamic, Own};
-use crate::qp::{DRIVER, Qp, UD};
+use crate::qp::{DRIVER, Qp, UD, XRC_RECV};
 use crate::sys::{
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex,
 };
@@ -87,6 +88,8 @@ const MASK_KNOWN: u64 = 15;
 const DISABLE_SCATTER: u32 = 1 << 3;
 const ALLOW_SCATTER: u32 = 1 << 4;
 const KNOWN_FLAGS: u32 = 255;
+/// `MLX5DV_QP_CREATE_OOO_DP`.
+const OUT_OF_ORDER: u32 = 1 << 7;
 /// `MLX5DV_DCTYPE_DCT`, `MLX5DV_DCTYPE_DCI`.
 const DCT: u32 = 1;
 const DCI: u32 = 2;
@@ -229,12 +232,41 @@ pub(crate) unsafe extern "C" fn create_qp(
     if dynamic.is_some() != (attr.qp_type == DRIVER) {
         return null(Errno::EINVAL);
     }
-    if flags & !both != 0 || ops & !LAYOUTS != 0 {
+    if flags & !(both | OUT_OF_ORDER) != 0 || ops & !LAYOUTS != 0 {
         return null(Errno::EOPNOTSUPP);
     }
-    let own = Own::new(flags & ALLOW_SCATTER != 0, ops != 0, dynamic);
+    let mut own = Own::new(flags & ALLOW_SCATTER != 0, ops != 0, dynamic);
+    own.out_of_order = flags & OUT_OF_ORDER != 0;
+    if own.out_of_order && attr.qp_type == XRC_RECV {
+        // SAFETY: as above.
+        return given(unsafe { unordered_target(context, attr, own) });
+    }
     // SAFETY: as above.
     given(unsafe { make_qp::create_extended(attr, own) })
+}
+
+/// A target of XRC, which has no queue, whose messages may be delivered out of order.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn unordered_target(
+    context: *mut ibv_context,
+    attr: &mut ibv_qp_init_attr_ex,
+    own: Own,
+) -> Result<*mut ibv_qp, Error> {
+    // SAFETY: C's contract.
+    let mlx5 = unsafe { Context::of(context) }.mlx5();
+    let caps = mlx5.map_or(Ok(None), uverbs_mlx5::Context::out_of_order_caps)?;
+    if caps.unwrap_or_default().xrc == 0 {
+        return Err(Error::kernel("create_qp", Errno::EOPNOTSUPP));
+    }
+    // SAFETY: as above.
+    unsafe {
+        let qp = make_qp::create_extended(attr, own)?;
+        uverbs_mlx5::announce_out_of_order(Qp::of(qp).object());
+        Ok(qp)
+    }
 }
 
 /// What is said of dynamic connections.

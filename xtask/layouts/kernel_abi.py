@@ -172,11 +172,11 @@ def verbs_functions(include):
 
 
 # Of commands that later kernels have.
-LATER = re.compile("UVERBS_((METHOD|ATTR)_QUERY_PORT_SPEED|(OBJECT|METHOD)_DMABUF|ATTR_ALLOC_DMABUF)")
+LATER = re.compile("UVERBS_((METHOD|ATTR)_QUERY_PORT_SPEED|(OBJECT|METHOD)_DMABUF|ATTR_ALLOC_DMABUF)|MLX5_IB_.*_OOO_DP")
 
 
 def kernel_constants(include):
-    entries = debug_entries("#include <rdma/ib_user_ioctl_cmds.h>\n", include).values()
+    entries = debug_entries("#include <rdma/ib_user_ioctl_cmds.h>\n#include <rdma/mlx5-abi.h>\n", include).values()
     return {entry["name"]: entry["const_value"] for entry in entries
             if entry["tag"] == "enumerator" and LATER.match(entry["name"])}
 

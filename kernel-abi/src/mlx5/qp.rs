@@ -107,11 +107,14 @@ pub struct mlx5_ib_burst_info {
 )]
 #[repr(C)]
 pub struct mlx5_ib_modify_qp {
-    /// Zero.
+    /// `MLX5_IB_MODIFY_QP_*`.
     pub comp_mask: u32,
     pub burst_info: mlx5_ib_burst_info,
     pub ece_options: u32,
 }
+
+/// In `mlx5_ib_modify_qp::comp_mask`, with the change to INIT. After Linux 6.12.
+pub const MLX5_IB_MODIFY_QP_OOO_DP: u32 = 1 << 0;
 
 /// Response of extended `MODIFY_QP`.
 #[derive(

@@ -43,7 +43,7 @@ use crate::size::{RecvSize, SendSize, check_vector, cq_entries};
 use crate::sq::SqParts;
 use crate::uar::UarPage;
 use crate::wqe::Room;
-use crate::{Context, Cq, Mlx5, Rq, Sq, ece};
+use crate::{Context, Cq, Mlx5, Rq, Sq, ece, ooo};
 
 /// Log2 of an entry's bytes.
 fn shift_of(size: CqeSize) -> u32 {
@@ -205,7 +205,8 @@ fn qp_request(
 /// polling side doesn't know where they are.
 fn scatter_flags(init: &QpInit) -> u32 {
     let has_rings = matches!(init.qp_type, QpType::Rc | QpType::Uc) && init.srq.is_none();
-    match init.scatter_to_cqe && has_rings {
+    // Nor of receives that complete in any order.
+    match init.scatter_to_cqe && has_rings && !init.out_of_order {
         true => MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE,
         false => 0,
     }
@@ -227,10 +228,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     if init.exact_lists {
         send.max_sge = send.max_sge.min(init.cap.max_send_sge);
     }
-    let recv = match init.srq {
-        Some(_) => RecvSize::default(),
-        None => RecvSize::of_qp(&init.cap, &context.limits)?,
-    };
+    let (recv, max_recv_wr) = context.recv_size(init)?;
     let user_index = context.indexes.take("create_qp")?;
     let register = context.uars.register(init.doorbell)?;
     let memory = Arc::new(QpMemory::new(context, &send, &recv, register, init)?);
@@ -264,14 +262,18 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let shared = Arc::new(QpShared {
         user_index,
         send: SlotTable::new(send.units),
-        recv: if init.srq.is_some() { SlotTable::none() } else { SlotTable::new(recv.entries) },
+        recv: match init.srq {
+            Some(_) => SlotTable::none(),
+            None if init.out_of_order => SlotTable::new(recv.entries).in_any_order(),
+            None => SlotTable::new(recv.entries),
+        },
         srq: init.srq.as_ref().map(|srq| Arc::clone(srq.shared())),
         qpn: created.qpn,
         special: scatters.then(|| memory.work_rings(&send, &recv, context.dump_fill)),
     });
     let cap = QpCap {
         max_send_wr: send.max_wr,
-        max_recv_wr: recv.entries,
+        max_recv_wr,
         max_send_sge: send.max_sge,
         max_recv_sge: recv.max_sge,
         max_inline_data: send.max_inline,
@@ -294,6 +296,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let core = unsafe { QpCore::new(parts) };
     if context.ece {
         core.knows_ece(&ece::DRIVER, answer.ece_options);
+    }
+    if init.out_of_order {
+        ooo::announce(&core);
     }
     core.check_overrun()?;
     let sq = SqParts {
@@ -321,6 +326,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let rq = RqParts {
         start: memory.recv(),
         entries: recv.entries,
+        max_wr: max_recv_wr,
         shift: recv.shift,
         // A post to a queue that isn't there is refused for that, whatever its list.
         max_sge: if init.srq.is_some() { u32::MAX } else { recv.max_sge },

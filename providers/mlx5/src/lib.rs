@@ -12,6 +12,7 @@
 //! | `rekey`, `indirect` | windows, invalidated keys, and keys that are made of parts of others |
 //! | `packet`, `flow` | whole packets, and rules that steer them |
 //! | `rq` | the queue of receives |
+//! | `ooo` | receives that complete out of order |
 //! | `srq` | the queue of receives that several queue pairs share |
 //! | `cqe`, `cq` | a completion, and the queue of them |
 //! | `raw` | the way past all this: ring addresses, WQEs by hand, a printer |
@@ -45,6 +46,7 @@ mod indirect;
 mod inline;
 mod list;
 pub mod matcher;
+mod ooo;
 mod packet;
 mod pieces;
 mod raw;
@@ -82,6 +84,7 @@ pub use cq::Cq;
 pub use cqe::Cqe;
 pub use dct::{modify_target, ready_target};
 pub use dm::{map_operation, operation_pages};
+pub use ooo::{OutOfOrderCaps, announce as announce_out_of_order};
 pub use pieces::Place;
 pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
 pub use rq::{RecvCursor, Rq};

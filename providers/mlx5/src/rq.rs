@@ -62,7 +62,9 @@ pub struct Rq {
     shared: Arc<QpShared>,
     /// WQEs of the ring; 0 for no queue.
     entries: u32,
-    /// WQEs that may be in use: all, or none while posting isn't allowed.
+    /// WQEs that may be in use.
+    max_wr: u32,
+    /// The same, or none while posting isn't allowed.
     limit: u32,
     qpn: u32,
     /// Keeps ring and record mapped.
@@ -79,6 +81,8 @@ pub(crate) struct RqParts {
     pub(crate) start: *mut u8,
     /// WQEs, a power of two; 0 for no queue.
     pub(crate) entries: u32,
+    /// WQEs that may be in use.
+    pub(crate) max_wr: u32,
     /// Log2 of a WQE's bytes.
     pub(crate) shift: u32,
     /// At most what fits a WQE.
@@ -109,6 +113,7 @@ impl Rq {
             record: parts.record,
             shared: parts.shared,
             entries: parts.entries,
+            max_wr: parts.max_wr,
             limit: 0,
             qpn: parts.qpn,
             _memory: parts.memory,
@@ -312,7 +317,7 @@ unsafe impl RecvOps for Rq {
 // SAFETY: as for the send queue.
 unsafe impl RqOps for Rq {
     fn enable(&mut self, on: bool) {
-        self.limit = if on { self.entries() } else { 0 };
+        self.limit = if on { self.max_wr } else { 0 };
         // The next post looks.
         self.left = 0;
     }

@@ -46,7 +46,7 @@ pub(crate) struct Limits {
     /// WQEBBs of the largest send queue, a power of two.
     send_units: u32,
     /// WQEs of the largest receive queue, a power of two.
-    recv_entries: u32,
+    pub(crate) recv_entries: u32,
     /// WQEs of the largest shared receive queue, a power of two.
     shared_entries: u32,
     /// Entries of a scatter/gather list.

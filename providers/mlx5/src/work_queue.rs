@@ -102,6 +102,7 @@ pub(crate) fn create(context: &Context, init: &WqInit) -> Result<NewWq<Mlx5>, Er
     let parts = RqParts {
         start: memory.ring.ptr(),
         entries: size.entries,
+        max_wr: size.entries,
         shift: size.shift,
         max_sge: size.max_sge,
         record: memory.record.ptr(),

@@ -39,6 +39,8 @@ struct Life {
     flows: Vec<(u32, FlowRule)>,
     /// Options that its device agreed to, if it knows such.
     ece: Option<EceState>,
+    /// The driver's part of each change to INIT, if it has one.
+    at_init: Option<Vec<u8>>,
     destroyed: bool,
 }
 
@@ -79,7 +81,15 @@ impl QpObject {
     ) -> Self {
         let (groups, flows) = (Vec::new(), Vec::new());
         let ece = None;
-        let life = Mutex::new(Life { state, port: 1, groups, flows, ece, destroyed: false });
+        let life = Mutex::new(Life {
+            state,
+            port: 1,
+            groups,
+            flows,
+            ece,
+            at_init: None,
+            destroyed: false,
+        });
         Self { context, handle, qpn, event_id, life }
     }
 
@@ -230,7 +240,7 @@ impl QpObject {
         attr.base.attr_mask = mask.bits();
         let mut life = self.life();
         let is_old = mask.bits() < abi::IB_QP_DEST_QPN << 1;
-        if is_old && self.modify_with_ece(&mut life, &attr.base, answer)? {
+        if is_old && self.modify_with_driver(&mut life, &attr.base, answer)? {
             // Done.
         } else if is_old {
             // SAFETY: its own number; the attributes are the caller's promise.
@@ -271,7 +281,7 @@ impl QpObject {
         life.must_be(from)?;
         command.qp_handle = self.handle;
         command.qp_state = to.raw() as u8;
-        if !self.modify_with_ece(&mut life, &command, &mut [])? {
+        if !self.modify_with_driver(&mut life, &command, answer)? {
             // SAFETY: the one transition that the rings must follow, to RESET, is the unsafe
             // function's.
             unsafe { self.context.uverbs().modify_qp_answered(&command, answer) }?;
@@ -280,16 +290,25 @@ impl QpObject {
         Ok(())
     }
 
-    /// The same with options of ECE, if any are to be asked for (rdma-core
-    /// `verbs.c:mlx5_modify_qp`); else false, and nothing is done.
-    fn modify_with_ece(
+    /// The same by the extended command, which has the driver's part: what is said with a change
+    /// to INIT, or else options of ECE, if any are to be asked for (rdma-core
+    /// `verbs.c:mlx5_modify_qp`). False without either, and nothing is done.
+    fn modify_with_driver(
         &self,
         life: &mut Life,
         command: &abi::ib_uverbs_modify_qp,
         answered: &mut [u8],
     ) -> Result<bool, Error> {
-        let Some(ece) = life.ece.as_mut().filter(|ece| ece.asked != 0) else { return Ok(false) };
         let extended = abi::ib_uverbs_ex_modify_qp { base: *command, ..Default::default() };
+        let to_init = command.attr_mask & abi::IB_QP_STATE != 0
+            && u32::from(command.qp_state) == QpState::Init.raw();
+        if let Some(request) = life.at_init.as_ref().filter(|_| to_init) {
+            let uverbs = self.context.uverbs();
+            // SAFETY: as in `modify`; the provider says that the request holds no address.
+            unsafe { uverbs.modify_qp_ex_answered(&extended, request, answered) }?;
+            return Ok(true);
+        }
+        let Some(ece) = life.ece.as_mut().filter(|ece| ece.asked != 0) else { return Ok(false) };
         let mut answer = vec![0; ece.driver.answer];
         let request = (ece.driver.request)(ece.asked);
         let uverbs = self.context.uverbs();
@@ -299,6 +318,11 @@ impl QpObject {
         let len = answered.len().min(answer.len());
         answered[..len].copy_from_slice(&answer[..len]);
         Ok(true)
+    }
+
+    /// Has the driver be told this with each change to INIT. For providers: it holds no address.
+    pub fn tell_at_init(&self, request: Vec<u8>) {
+        self.life().at_init = Some(request);
     }
 
     /// The device knows ECE, and said these options when it made the queue pair. For providers.
@@ -316,8 +340,8 @@ impl QpObject {
         })
     }
 
-    /// Has the next change of state ask for these options, but for one with a rate limit or by a
-    /// mask of the extended command. Until then none are said.
+    /// Has the next change of state ask for these options, but for one with a rate limit, by a mask
+    /// of the extended command, or to INIT where the driver is [told](Self::tell_at_init) more. Until then none are said.
     ///
     /// # Errors
     ///

@@ -135,6 +135,8 @@ pub struct QpInit {
     /// `IB_UVERBS_QP_CREATE_*`, of raw packets: check sequences in the buffer, VLAN tags out of it,
     /// whole lines.
     pub create_flags: u32,
+    /// Receives may complete in another order than they were posted in (mlx5).
+    pub out_of_order: bool,
 }
 
 impl QpInit {
@@ -157,6 +159,7 @@ impl QpInit {
             allocator: None,
             scatter_to_cqe: false,
             create_flags: 0,
+            out_of_order: false,
         }
     }
 

@@ -66,6 +66,8 @@ pub struct SlotTable {
     published: AtomicU32,
     /// What `retired` is in a new table.
     first: u32,
+    /// Whether work requests may complete in any order.
+    any_order: bool,
 }
 
 // loom's atomics are larger.
@@ -104,7 +106,16 @@ impl SlotTable {
             },
             published: AtomicU32::new(0),
             first: 0,
+            any_order: false,
         }
+    }
+
+    /// The same for a queue whose work requests complete in any order, each by a completion of its
+    /// own: see [`take_out_of_turn`](Self::take_out_of_turn).
+    #[must_use]
+    pub fn in_any_order(mut self) -> Self {
+        self.any_order = true;
+        self
     }
 
     /// The table of a receive queue that a queue pair hasn't, because its receives are a shared
@@ -258,6 +269,25 @@ impl SlotTable {
         // SAFETY: the caller's promise.
         let taken = unsafe { self.take_at(index, 0) };
         Some(Taken { reach: Reach::from(index.wrapping_add(1)), ..taken })
+    }
+
+    /// Takes what the work request left whose index ends with `counter`, in a ring of 65536 units
+    /// at most, if the queue completes [in any order](Self::in_any_order). Its place is free when
+    /// as many completed as were posted up to it, so only a part of the ring may be outstanding:
+    /// no more than the device keeps in order at its ends. Polling side. Then call
+    /// [`retire`](Self::retire) with [`Taken::reach`], which counts completions.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[cold]
+    pub unsafe fn take_out_of_turn(&self, counter: u16) -> Option<Taken> {
+        if !self.any_order {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let taken = unsafe { self.take_alone(counter.into()) };
+        Some(Taken { reach: Reach::from(self.tail().wrapping_add(1)), ..taken })
     }
 
     /// Takes what the work request left whose index ends with `counter`, if one that is outstanding

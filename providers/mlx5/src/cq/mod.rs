@@ -476,15 +476,22 @@ unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
     Some(taken)
 }
 
-/// Takes the receive of a shared queue that an entry is of; `None` if none is in flight there, or
-/// the queue pair has a queue of its own. The entry has the WQE's place in the ring.
+/// Takes the receive of a shared queue that an entry is of; `None` if none is in flight there. The
+/// entry has the WQE's place in the ring. Or of an own queue that completes in any order, and
+/// retires it.
 ///
 /// # Safety
 ///
 /// The device completed it.
 #[inline(never)]
 unsafe fn take_shared(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    let srq = shared.srq.as_ref()?;
+    let Some(srq) = shared.srq.as_ref() else {
+        // SAFETY: the caller's promise.
+        let taken = unsafe { shared.recv.take_out_of_turn(entry.wqe_counter()) }?;
+        // SAFETY: and it was just taken.
+        unsafe { shared.recv.retire(taken.reach) };
+        return Some(taken);
+    };
     // SAFETY: the caller's promise.
     unsafe { srq.take(entry.wqe_counter().into()) }
 }

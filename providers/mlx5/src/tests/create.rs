@@ -4,15 +4,17 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
-use uverbs_core::attr::{DoorbellMode, QpCap};
+use uverbs_core::attr::{AccessFlags, DoorbellMode, InitAttr, QpCap, QpType};
 use uverbs_core::error::Error;
 use uverbs_core::provider::{ContextOps, CqInit, CqeSize, NewQp, Provider, QpInit};
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
+use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_FLAG_EXTENDED;
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap::{DP_ORDERING_OOO_ALL_DC, DP_ORDERING_OOO_ALL_RC};
 use zerocopy::FromBytes;
 
 use super::door::{Door, Sent};
-use crate::{Context, Mlx5};
+use crate::{Context, Mlx5, OutOfOrderCaps};
 
 fn open() -> (Arc<Door>, Context) {
     let door = Door::new();
@@ -168,6 +170,61 @@ fn a_queue_pair() {
     // The queue sides keep the rings.
     assert!(rq.dump(0).starts_with("receive"), "{}", rq.dump(0));
     drop((sq, rq));
+}
+
+/// Half of a ring with twice the places, and a word to the driver at each change to INIT.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn receives_that_complete_out_of_order() {
+    let (door, context) = open();
+    let cap = QpCap { max_send_wr: 1, max_recv_wr: 5, max_recv_sge: 1, ..QpCap::default() };
+    let mut init = qp_init(&context, cap, DoorbellMode::NonCached);
+    init.out_of_order = true;
+    let unsupported = |error| assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    unsupported(context.create_qp(&init).unwrap_err());
+    assert_eq!(context.out_of_order_caps(), Ok(None));
+
+    let door = {
+        drop((context, init, door));
+        Door::new()
+    };
+    let mut caps = vec![0; 16 + 4096];
+    DP_ORDERING_OOO_ALL_RC.set(&mut caps[16..], 1);
+    DP_ORDERING_OOO_ALL_DC.set(&mut caps[16..], 1);
+    {
+        let mut answers = door.answers.lock().unwrap();
+        (answers.driver.flags, answers.caps) = (MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP, caps);
+    }
+    let context = Mlx5::open(door.core()).unwrap();
+    let most = OutOfOrderCaps { rc: 16384, dc: 32768, ..Default::default() };
+    assert_eq!(context.out_of_order_caps(), Ok(Some(most)));
+    let mut init = qp_init(&context, cap, DoorbellMode::NonCached);
+    init.out_of_order = true;
+    let NewQp { core, .. } = context.create_qp(&init).unwrap();
+    let sent = door.sent(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE).pop().unwrap();
+    let asked: mlx5_ib_create_qp = request(&sent);
+    assert_eq!((asked.rq_wqe_count, core.cap().max_recv_wr), (16, 8));
+    let change = || {
+        let all = door.sent(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE).pop().unwrap();
+        let command = all.number(UVERBS_ATTR_WRITE_CMD) as u32;
+        let own = all.has(UVERBS_ATTR_UHW_IN).then(|| request::<mlx5_ib_modify_qp>(&all));
+        (command, own.map(|own| (own.comp_mask, own.ece_options)))
+    };
+    let to_init = InitAttr { port: 1, pkey_index: 0, access: AccessFlags::empty() };
+    core.bring(&to_init).unwrap();
+    assert_eq!(change(), (IB_USER_VERBS_CMD_FLAG_EXTENDED | 26, Some((1, 0))));
+    core.fail().unwrap();
+    assert_eq!(change(), (26, None));
+
+    init.qp_type = QpType::Uc;
+    unsupported(context.create_qp(&init).unwrap_err());
+    (init.qp_type, init.cap.max_recv_wr) = (QpType::Rc, 16384);
+    assert_eq!(context.create_qp(&init).unwrap().core.cap().max_recv_wr, 16384);
+    init.cap.max_recv_wr = 16385;
+    let error = context.create_qp(&init).unwrap_err();
+    assert!(matches!(error, Error::Limit { limit: 16384, .. }), "{error}");
+    init.cap.max_recv_wr = 1;
+    assert_eq!(context.create_qp(&init).unwrap().core.cap().max_recv_wr, 4);
 }
 
 #[test]

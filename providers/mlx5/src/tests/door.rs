@@ -20,7 +20,8 @@ use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::write::{
-    IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_CREATE_AH, IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+    IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_CREATE_AH, IB_USER_VERBS_CMD_MODIFY_QP,
+    IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -41,6 +42,10 @@ impl Sent {
         &self.attrs[&id]
     }
 
+    pub(crate) fn has(&self, id: u16) -> bool {
+        self.attrs.contains_key(&id)
+    }
+
     pub(crate) fn number(&self, id: u16) -> u64 {
         let bytes = self.bytes(id);
         u64::from_ne_bytes(bytes[..8].try_into().unwrap())
@@ -54,6 +59,10 @@ pub(crate) struct Answers {
     pub(crate) page_id: u32,
     /// Bytes of a page.
     pub(crate) page_bytes: u32,
+    /// The driver's part of QUERY_DEVICE.
+    pub(crate) driver: mlx5_ib_query_device_resp,
+    /// What the device answers to QUERY_HCA_CAP.
+    pub(crate) caps: Vec<u8>,
     /// Of every port: 1 InfiniBand, 2 Ethernet, which has GIDs of RoCE v2 only.
     pub(crate) link_layer: u8,
     /// Refused from now on.
@@ -91,6 +100,8 @@ impl Door {
                 context,
                 page_id: 0x40,
                 page_bytes: 4096,
+                driver: mlx5_ib_query_device_resp::default(),
+                caps: Vec::new(),
                 link_layer: 2,
                 refuse: Vec::new(),
             }),
@@ -177,7 +188,9 @@ unsafe impl UverbsDoor for Door {
                         device.base.max_sge = 30;
                         device.base.phys_port_cnt = 1;
                         answer(UVERBS_ATTR_CORE_OUT, device.as_bytes());
+                        answer(UVERBS_ATTR_UHW_OUT, answers.driver.as_bytes());
                     }
+                    IB_USER_VERBS_CMD_MODIFY_QP => {}
                     IB_USER_VERBS_CMD_CREATE_AH => {
                         answer(UVERBS_ATTR_CORE_OUT, &self.number().to_ne_bytes());
                         let mut told = mlx5_ib_create_ah_resp::new_zeroed();
@@ -210,6 +223,9 @@ unsafe impl UverbsDoor for Door {
                     MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
                     &(answers.page_id + number).to_ne_bytes(),
                 );
+            }
+            (MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER) => {
+                answer(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answers.caps);
             }
             (UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR) => {
                 answer(MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, &0x12_3040u64.to_ne_bytes());

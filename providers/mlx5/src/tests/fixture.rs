@@ -256,12 +256,18 @@ pub(crate) struct RecvSide {
 
 impl RecvSide {
     pub(crate) fn new(entries: u32, shift: u32, max_sge: u32) -> Self {
+        Self::of_a_part((entries, entries), shift, max_sge)
+    }
+
+    /// One with so many receives of a ring of so many entries.
+    pub(crate) fn of_a_part((max_wr, entries): (u32, u32), shift: u32, max_sge: u32) -> Self {
         let ring = Arc::new(Heap::new((entries as usize) << shift));
         let record = Arc::new(Heap::new(64));
         let shared = shared(0, entries);
         let parts = RqParts {
             start: ring.at(0),
             entries,
+            max_wr,
             shift,
             max_sge,
             record: record.at(0).cast(),

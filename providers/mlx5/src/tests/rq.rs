@@ -23,6 +23,21 @@ fn ring(side: &mut RecvSide, at: RecvCursor) {
 
 const SGE: Sge = Sge { addr: 0x0102_0304_0506_0708, len: 0x99, lkey: 0xaabb_ccdd };
 
+/// A queue whose receives complete in any order has more places than receives.
+#[test]
+fn a_part_of_the_ring_may_be_outstanding() {
+    let mut side = RecvSide::of_a_part((2, 4), 4, 1);
+    for index in 0..6 {
+        let mut at = side.rq.begin();
+        assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok(2 * index % 4));
+        assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Ok((2 * index + 1) % 4));
+        assert_eq!(post(&mut side, &mut at, 0, &[SGE]), Err(PostError::Full));
+        ring(&mut side, at);
+        // SAFETY: the test is poster and poller.
+        unsafe { side.shared.recv.retire(2 * index + 2) };
+    }
+}
+
 #[test]
 fn golden_bytes() {
     let mut side = RecvSide::new(4, 6, 4);

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use uverbs::provider::AnyContext;
 use uverbs_core::error::Error;
+use uverbs_core::memory::process::Process;
 use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::ContextOps;
@@ -35,6 +36,8 @@ pub(crate) struct Context {
     /// What `cmd_fd` is, where that isn't the kernel's device.
     _file: Option<OwnedFd>,
     clock: OnceLock<DeviceClock>,
+    /// Who opened it.
+    process: Process,
 }
 
 impl Context {
@@ -70,6 +73,11 @@ impl Context {
     ) -> Result<Box<Self>, Error> {
         let events = context.async_events().as_raw_fd();
         file::make_blocking(events)?;
+        if context.door().raw_fd().is_some() {
+            // SAFETY: C's contract: what a program ends it doesn't use any more, in whichever
+            // process; nothing is dropped besides, see `close`.
+            unsafe { context.provider().core().uverbs().share_with_children() };
+        }
         let mut c = table(context.provider());
         c.context.device = device.c();
         let own = file.as_ref().map(AsRawFd::as_raw_fd);
@@ -85,6 +93,7 @@ impl Context {
             channels: Mutex::new(()),
             _file: file,
             clock: OnceLock::new(),
+            process: Process::current(),
         }))
     }
 
@@ -126,6 +135,28 @@ impl Context {
     pub(crate) unsafe fn own(context: *mut ibv_context) -> Box<Self> {
         // SAFETY: it was made as this box.
         unsafe { Box::from_raw(Self::whole(context)) }
+    }
+
+    /// Closes the device: what is left of it ends. Not so in a forked child, as with the kernel: the
+    /// parent has the file, too.
+    ///
+    /// # Safety
+    ///
+    /// C's contract: nothing of it is used any more.
+    pub(crate) unsafe fn close(self: Box<Self>) {
+        let Some(file) = self.context.door().raw_fd().filter(|_| !self.process.is_current()) else {
+            // SAFETY: the caller's promise.
+            unsafe { self.left.end() };
+            return;
+        };
+        // Of an imported one the door's file is another one.
+        let ibv_context { cmd_fd, async_fd, .. } = self.c.context;
+        std::mem::forget(self);
+        for file in [Some(file), Some(async_fd), (cmd_fd != file).then_some(cmd_fd)] {
+            let Some(file) = file else { continue };
+            // SAFETY: this process's copy of a file, whose owner was just forgotten.
+            unsafe { libc::close(file) };
+        }
     }
 
     pub(crate) fn left(&self) -> &Left {

@@ -27,9 +27,6 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
 /// What is left of the device ends with it.
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: C's contract: it is the last use.
-    let context = unsafe { Context::own(context) };
-    // SAFETY: as above.
-    unsafe { context.left().end() };
-    drop(context);
+    unsafe { Context::own(context).close() };
     0
 }

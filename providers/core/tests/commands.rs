@@ -10,6 +10,8 @@
 use std::os::fd::{AsFd, IntoRawFd};
 use std::sync::Arc;
 
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use uverbs_core::Errno;
 use uverbs_core::Error;
 use uverbs_core::attr::{AccessFlags, Gid, GidType, Mtu};
@@ -327,4 +329,29 @@ fn errors_name_the_verb() {
     faulty.fail(0, 6, 1, Errno::ENODATA);
     let error = uverbs.query_gid_entry(1, 9).unwrap_err();
     assert_eq!((error.errno(), verb(error)), (Some(Errno::ENODATA), "query_gid"));
+}
+
+/// A child's commands are refused unsent, but where its program asked for them.
+#[test]
+fn a_forked_child_sends_what_its_program_wants_sent() {
+    let uverbs = Uverbs::new(Arc::new(FakeDevice), 7);
+    let in_child = |wanted: fn(&Result<(), Error>) -> bool| {
+        // SAFETY: the child calls nothing that another thread of the parent could have locked.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                // SAFETY: a command by a number, of no device.
+                let done = unsafe { uverbs.free_dm(3) };
+                // SAFETY: ends the child at once, with no destructors of the parent's.
+                unsafe { libc::_exit(i32::from(!wanted(&done))) }
+            }
+            ForkResult::Parent { child } => {
+                assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+            }
+        }
+    };
+    in_child(|done| matches!(done, Err(Error::OtherProcess { .. })));
+    assert!(uverbs.is_own() && uverbs.may_send());
+    // SAFETY: nothing was made.
+    unsafe { uverbs.clone().share_with_children() };
+    in_child(Result::is_ok);
 }

@@ -167,6 +167,21 @@ fn every_call_ends_as_with_the_c_library() {
     }
 }
 
+/// A forked child's commands go to the device, which refuses them, since it is its parent's; with
+/// an embedded one the library does. What the parent made goes on.
+#[test]
+fn a_forked_child_sends_as_with_the_c_library() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(program) = stack.compile("forked") else { return };
+    let theirs = common::run(&mut stack.command(&program)).ok().stdout;
+    assert_eq!(theirs.lines().filter(|line| line.starts_with("child")).count(), 4, "{theirs}");
+    assert_eq!(theirs, common::run(&mut stack.ours_on_preloaded(&program)).ok().stdout);
+    let embedded = common::run(&mut stack.on_ours(&program, "softhca0")).ok().stdout;
+    let (eio, eperm) = (libc::EIO.to_string(), libc::EPERM.to_string());
+    assert_eq!(theirs.replace(&format!("null {eio}"), &format!("null {eperm}")), embedded);
+    std::fs::remove_file(program).unwrap();
+}
+
 /// Lists of tags, on the distribution's library and on ours, over the same device: what is asked,
 /// what completes, what is refused.
 #[test]

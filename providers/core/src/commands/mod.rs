@@ -40,7 +40,7 @@ pub mod wq;
 pub mod xrcd;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use uverbs_kernel_abi::device::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
 use uverbs_kernel_abi::objects::{
@@ -62,6 +62,8 @@ pub struct Uverbs {
     core_support: Arc<AtomicU64>,
     /// Who opened it. A forked child shares the file, and must not end its parent's objects.
     process: Process,
+    /// Whether a forked child's commands are sent, too.
+    for_children: Arc<AtomicBool>,
 }
 
 impl Uverbs {
@@ -69,7 +71,30 @@ impl Uverbs {
     /// process: a forked child's are refused with [`Error::OtherProcess`].
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>, driver_id: u32) -> Self {
-        Self { door, driver_id, core_support: Arc::default(), process: Process::current() }
+        Self {
+            door,
+            driver_id,
+            core_support: Arc::default(),
+            process: Process::current(),
+            for_children: Arc::default(),
+        }
+    }
+
+    /// Has forked children's commands be sent from now on, as C's library does. Queues are the
+    /// parent's alone as before: their memory isn't in the child.
+    ///
+    /// # Safety
+    ///
+    /// A child that drops what its parent made ends it, and the parent goes on to use its number,
+    /// which may be another's by then: nothing of the parent's is dropped there against its will.
+    pub unsafe fn share_with_children(&self) {
+        self.for_children.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether commands of this process are sent.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.is_own() || self.for_children.load(Ordering::Relaxed)
     }
 
     /// The door.
@@ -104,7 +129,8 @@ impl Uverbs {
 
     /// A raw command to `method` of `object`: a provider's own, or one that has no verb here yet.
     pub fn command<'a>(&self, object: u16, method: u16) -> Command<'a> {
-        Command::new(object, method, self.driver_id).of(self.process)
+        let command = Command::new(object, method, self.driver_id);
+        if self.for_children.load(Ordering::Relaxed) { command } else { command.of(self.process) }
     }
 
     /// Sends a command of the write layout through `DEVICE.INVOKE_WRITE`. Empty slices send no

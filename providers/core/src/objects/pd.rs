@@ -72,7 +72,7 @@ impl PdCore {
     /// Nothing is made in it afterwards: its number may be another's by then.
     pub unsafe fn deallocate(&self) -> Result<(), Error> {
         // A forked child drops its parent's domain, too: a thread that it hasn't may hold the lock.
-        if !self.context.uverbs().is_own() {
+        if !self.context.uverbs().may_send() {
             return Err(Error::OtherProcess { verb: "dealloc_pd" });
         }
         let mut deallocated = self.deallocated.lock().unwrap_or_else(PoisonError::into_inner);

@@ -51,7 +51,7 @@ impl XrcdCore {
     /// [`Error::Invalid`] once it is closed: the number may be another's by then.
     pub fn open(&self, verb: &'static str) -> Result<OpenXrcd<'_>, Error> {
         // A forked child's command isn't sent: a thread that it hasn't may hold the lock.
-        if !self.context.uverbs().is_own() {
+        if !self.context.uverbs().may_send() {
             return Err(Error::OtherProcess { verb });
         }
         let closed = self.closed();
@@ -71,7 +71,7 @@ impl XrcdCore {
     /// then goes on.
     pub fn close(&self) -> Result<(), Error> {
         // As in `open`.
-        if !self.context.uverbs().is_own() {
+        if !self.context.uverbs().may_send() {
             return Err(Error::OtherProcess { verb: "close_xrcd" });
         }
         let mut closed = self.closed();

@@ -12,8 +12,8 @@ use uverbs_core::queues::completion::{Completed, Failure, Status};
 use uverbs_core::queues::tag_work::TagInfo;
 
 use crate::sys::{
-    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_FETCH_ADD,
-    IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_DRIVER3,
+    IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
     IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID, IBV_WC_TM_DEL,
     IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC, IBV_WC_TM_SYNC_REQ,
     IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
@@ -53,6 +53,7 @@ fn opcode(completed: Completed) -> u32 {
         Completed::AtomicWrite => IBV_WC_ATOMIC_WRITE,
         Completed::Recv => IBV_WC_RECV,
         Completed::RecvWriteImm => IBV_WC_RECV_RDMA_WITH_IMM,
+        Completed::Copy => IBV_WC_DRIVER3,
         _ => IBV_WC_DRIVER1,
     }
 }

@@ -4,8 +4,8 @@
 
 use crate::exports::{label, node};
 use crate::{
-    ah, devx, devx_events, dm, dr, dr_action, matcher, mkey, mlx5dv, mlx5dv_caps, mlx5dv_make,
-    stubs,
+    ah, devx, devx_events, dm, dr, dr_action, extended, matcher, mkey, mlx5dv, mlx5dv_caps,
+    mlx5dv_make, stubs,
 };
 
 // Before 1.2 the address of a completion queue's doorbell page was behind another address.
@@ -102,7 +102,7 @@ node! { "MLX5_1.10":
     mlx5dv_dr_rule_destroy = dr::rule_destroy;
     mlx5dv_dr_table_create = dr::table_create;
     mlx5dv_dr_table_destroy = dr::table_destroy;
-    mlx5dv_qp_ex_from_ibv_qp_ex = mkey::qp_ex_from_ibv_qp_ex;
+    mlx5dv_qp_ex_from_ibv_qp_ex = extended::qp_ex_from_ibv_qp_ex;
 }
 
 node! { "MLX5_1.11":

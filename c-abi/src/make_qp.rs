@@ -17,6 +17,7 @@ use uverbs_core::provider::{ContextOps, QpInit};
 
 use crate::answer::given;
 use crate::convert;
+use crate::copies::Copies;
 use crate::cq::Cq;
 use crate::left::Kind;
 use crate::object::Named;
@@ -30,7 +31,7 @@ use crate::xrcd::Xrcd;
 use crate::{rss, wr, xrc_target};
 
 /// `IBV_QPT_RC`.
-const RC: u32 = 2;
+pub(crate) const RC: u32 = 2;
 
 /// What mlx5 has besides.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,17 +40,13 @@ pub(crate) struct Own {
     pub(crate) scatter: bool,
     /// It gives keys their parts.
     pub(crate) layouts: bool,
+    /// It copies memory.
+    pub(crate) copies: bool,
     pub(crate) dynamic: Option<Dynamic>,
     /// Its receives may complete out of order.
     pub(crate) out_of_order: bool,
     /// `IBV_QP_CREATE_*`.
-    create_flags: u32,
-}
-
-impl Own {
-    pub(crate) fn new(scatter: bool, layouts: bool, dynamic: Option<Dynamic>) -> Self {
-        Self { scatter, layouts, dynamic, out_of_order: false, create_flags: 0 }
-    }
+    pub(crate) create_flags: u32,
 }
 
 /// Queue pairs of dynamic connections.
@@ -139,6 +136,7 @@ unsafe fn create(
         asked.srq = Some(Arc::clone(unsafe { Srq::of(srq) }.core()));
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
+    let copies = own.copies.then(|| Copies::new(of)).transpose()?;
     let made = of.context().ops().create_qp(&asked)?;
     init.cap = granted(made.core.cap(), !srq.is_null());
     let base = ibv_qp {
@@ -170,6 +168,7 @@ unsafe fn create(
     let mut qp = Qp::new(c, made.core, send, recv, all, send_ops.is_some());
     qp.set_parent(of.parent().cloned());
     qp.set_dc_target(qp_type == QpType::Dct);
+    qp.set_copies(copies);
     let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     Ok(qp.cast())
@@ -278,6 +277,9 @@ pub(crate) unsafe fn create_extended(
     }
     if own.layouts {
         ops = Some(ops.unwrap_or(SendOpSet::empty()) | SendOpSet::REKEY);
+    }
+    if own.copies {
+        ops = Some(ops.unwrap_or(SendOpSet::empty()));
     }
     let own = Own { create_flags: flags, ..own };
     let mut init = ibv_qp_init_attr {

@@ -8,7 +8,6 @@
 //! stays registered.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
-use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::slice;
 
@@ -20,13 +19,12 @@ use uverbs_core::queues::layout::{Block, KeyLayout, KeyParts};
 use uverbs_core::queues::work::{Sge, Wr};
 
 use crate::answer::{code, kept, null};
+use crate::extended::{Ex, of};
 use crate::left::Kind;
 use crate::pd::Pd;
 use crate::post::{flags, pieces};
-use crate::qp::{DRIVER, Qp};
-use crate::send::{SendSide, Side, Target, To};
-use crate::sys::{IBV_SEND_INLINE, ibv_ah, ibv_pd, ibv_qp_ex, ibv_sge};
-use crate::waiting::direct;
+use crate::send::Side;
+use crate::sys::{IBV_SEND_INLINE, ibv_pd, ibv_sge};
 
 /// `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`: each key here is both.
 const FLAGS: u32 = 1 | 1 << 4;
@@ -90,7 +88,7 @@ pub(crate) unsafe extern "C" fn destroy_mkey(mkey: *mut Mkey) -> c_int {
 /// `struct mlx5dv_mr_interleaved`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Interleaved {
+pub(crate) struct Interleaved {
     addr: u64,
     bytes_count: u32,
     bytes_skip: u32,
@@ -100,52 +98,14 @@ struct Interleaved {
 /// `struct mlx5dv_mkey_conf_attr`.
 #[derive(Debug)]
 #[repr(C)]
-struct Configuration {
+pub(crate) struct Configuration {
     conf_flags: u32,
     comp_mask: u64,
 }
 
-type Ex = *mut Mlx5QpEx;
-
-/// `struct mlx5dv_qp_ex`. What isn't there is null, as with C's library for another kind of queue
-/// pair.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Mlx5QpEx {
-    comp_mask: u64,
-    wr_set_dc_addr: unsafe extern "C" fn(Ex, *const ibv_ah, u32, u64),
-    wr_mr_interleaved: unsafe extern "C" fn(Ex, *mut Mkey, u32, u32, u16, *const Interleaved),
-    wr_mr_list: unsafe extern "C" fn(Ex, *mut Mkey, u32, u16, *const ibv_sge),
-    wr_mkey_configure: unsafe extern "C" fn(Ex, *mut Mkey, u8, *const Configuration),
-    wr_set_mkey_access_flags: unsafe extern "C" fn(Ex, u32),
-    wr_set_mkey_layout_list: unsafe extern "C" fn(Ex, u16, *const ibv_sge),
-    wr_set_mkey_layout_interleaved: unsafe extern "C" fn(Ex, u32, u16, *const Interleaved),
-    wr_set_mkey_sig_block: unsafe extern "C" fn(Ex, *const c_void),
-    wr_raw_wqe: *const c_void,
-    wr_set_dc_addr_stream: unsafe extern "C" fn(Ex, *const ibv_ah, u32, u64, u16),
-    wr_memcpy: *const c_void,
-    wr_set_mkey_crypto: unsafe extern "C" fn(Ex, *const c_void),
-}
-
-const _: () = assert!(size_of::<Mlx5QpEx>() == 104 && size_of::<Interleaved>() == 24);
-
-/// What mlx5 has besides of an extended queue pair. The key that is being laid out is of whoever
-/// holds the send queue's lock.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Extended {
-    c: Mlx5QpEx,
-    building: UnsafeCell<Option<Building>>,
-}
-
-// SAFETY: pointers to functions, and what a lock guards.
-unsafe impl Send for Extended {}
-// SAFETY: as above.
-unsafe impl Sync for Extended {}
-
 /// A key's layout, as far as it was said.
 #[derive(Debug)]
-struct Building {
+pub(crate) struct Building {
     /// The key, and the parts that it has room for.
     key: (u32, u32),
     wr: Wr,
@@ -168,63 +128,6 @@ impl Parts {
             Self::List(list) => KeyParts::List(list),
             Self::Interleaved(rounds, blocks) => KeyParts::Interleaved { rounds: *rounds, blocks },
         }
-    }
-}
-
-impl Default for Extended {
-    fn default() -> Self {
-        let c = Mlx5QpEx {
-            comp_mask: 0,
-            wr_set_dc_addr,
-            wr_mr_interleaved,
-            wr_mr_list,
-            wr_mkey_configure,
-            wr_set_mkey_access_flags,
-            wr_set_mkey_layout_list,
-            wr_set_mkey_layout_interleaved,
-            wr_set_mkey_sig_block: not_there,
-            wr_raw_wqe: std::ptr::null(),
-            wr_set_dc_addr_stream,
-            wr_memcpy: std::ptr::null(),
-            wr_set_mkey_crypto: not_there,
-        };
-        Self { c, building: UnsafeCell::new(None) }
-    }
-}
-
-impl Extended {
-    /// Forgets a layout that wasn't said to its end.
-    ///
-    /// # Safety
-    ///
-    /// The send queue is locked by this thread.
-    pub(crate) unsafe fn forget(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { *self.building.get() = None };
-    }
-}
-
-pub(crate) unsafe extern "C" fn qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut Mlx5QpEx {
-    // SAFETY: C's contract: one of ours.
-    unsafe { Qp::mlx5(qp.cast()) }.cast()
-}
-
-/// Queue pair, its queue with what is built there, and the key's layout; `None` behind an error.
-///
-/// # Safety
-///
-/// C's contract.
-unsafe fn of<'a>(
-    ex: Ex,
-) -> Option<(&'a Qp, &'a mut Side<uverbs_mlx5::Sq>, &'a mut Option<Building>)> {
-    // SAFETY: C's contract.
-    let qp = unsafe { Qp::of_mlx5(ex.cast()) };
-    // SAFETY: its thread has the lock.
-    let (side, building) =
-        unsafe { (qp.send().held(), &mut *(*ex.cast::<Extended>()).building.get()) };
-    match side {
-        SendSide::Mlx5(side) if side.build.failed.is_none() => Some((qp, side, building)),
-        _ => None,
     }
 }
 
@@ -335,7 +238,7 @@ unsafe fn blocks(rounds: u32, count: u16, list: *const Interleaved) -> Result<Pa
     blocks.map(|blocks| Parts::Interleaved(rounds, blocks)).ok_or(Errno::EINVAL)
 }
 
-unsafe extern "C" fn wr_mr_list(
+pub(crate) unsafe extern "C" fn wr_mr_list(
     ex: Ex,
     mkey: *mut Mkey,
     rights: u32,
@@ -350,7 +253,7 @@ unsafe extern "C" fn wr_mr_list(
     }
 }
 
-unsafe extern "C" fn wr_mr_interleaved(
+pub(crate) unsafe extern "C" fn wr_mr_interleaved(
     ex: Ex,
     mkey: *mut Mkey,
     rights: u32,
@@ -366,7 +269,7 @@ unsafe extern "C" fn wr_mr_interleaved(
     }
 }
 
-unsafe extern "C" fn wr_mkey_configure(
+pub(crate) unsafe extern "C" fn wr_mkey_configure(
     ex: Ex,
     mkey: *mut Mkey,
     setters: u8,
@@ -383,17 +286,17 @@ unsafe extern "C" fn wr_mkey_configure(
     unsafe { configure(ex, mkey, setters) };
 }
 
-unsafe extern "C" fn wr_set_mkey_access_flags(ex: Ex, rights: u32) {
+pub(crate) unsafe extern "C" fn wr_set_mkey_access_flags(ex: Ex, rights: u32) {
     // SAFETY: C's contract.
     unsafe { set(ex, |building| access(building, rights)) };
 }
 
-unsafe extern "C" fn wr_set_mkey_layout_list(ex: Ex, count: u16, sges: *const ibv_sge) {
+pub(crate) unsafe extern "C" fn wr_set_mkey_layout_list(ex: Ex, count: u16, sges: *const ibv_sge) {
     // SAFETY: C's contract.
     unsafe { set(ex, |building| layout(building, list(count, sges))) };
 }
 
-unsafe extern "C" fn wr_set_mkey_layout_interleaved(
+pub(crate) unsafe extern "C" fn wr_set_mkey_layout_interleaved(
     ex: Ex,
     rounds: u32,
     count: u16,
@@ -403,29 +306,8 @@ unsafe extern "C" fn wr_set_mkey_layout_interleaved(
     unsafe { set(ex, |building| layout(building, blocks(rounds, count, data))) };
 }
 
-unsafe extern "C" fn wr_set_dc_addr(ex: Ex, ah: *const ibv_ah, dctn: u32, key: u64) {
-    // SAFETY: C's contract.
-    unsafe { wr_set_dc_addr_stream(ex, ah, dctn, key, 0) };
-}
-
-unsafe extern "C" fn wr_set_dc_addr_stream(
-    ex: Ex,
-    ah: *const ibv_ah,
-    dctn: u32,
-    key: u64,
-    stream: u16,
-) {
-    // SAFETY: C's contract.
-    let Some((qp, side, _)) = (unsafe { of(ex) }) else { return };
-    if qp.kind() != DRIVER {
-        return side.build.refuse(Errno::EINVAL);
-    }
-    // SAFETY: C's contract: of an initiator, whose thread has the lock.
-    unsafe { direct(side, To::Target(Target { ah, dctn, key, stream })) };
-}
-
 /// Signatures and encryption.
-unsafe extern "C" fn not_there(ex: Ex, _: *const c_void) {
+pub(crate) unsafe extern "C" fn not_there(ex: Ex, _: *const c_void) {
     // SAFETY: C's contract.
     if let Some((_, side, building)) = unsafe { of(ex) } {
         *building = None;

@@ -16,6 +16,7 @@ use uverbs_kernel_abi::mlx5::{
 
 use crate::answer::{code, refuse};
 use crate::context::Context;
+use crate::copies;
 use crate::gid::write_sized;
 use crate::sys::ibv_context;
 
@@ -62,6 +63,7 @@ const _: () = assert!(size_of::<Mlx5Context>() == 200);
 const COMPRESSION: u64 = 1;
 const DC_ODP: u64 = 1 << 7;
 const DCI_STREAMS: u64 = 1 << 11;
+const COPIES: u64 = 1 << 12;
 const DC_READS: u64 = 1 << 14;
 const OUT_OF_ORDER: u64 = 1 << 16;
 /// `MLX5DV_CONTEXT_FLAGS_*`.
@@ -90,6 +92,10 @@ unsafe fn query(context: &uverbs_mlx5::Context, out: *mut Mlx5Context) -> Result
             let streams = caps.dci_streams_caps;
             (*out).dci_streams = [streams.max_log_num_concurent, streams.max_log_num_errored];
             told |= DCI_STREAMS;
+        }
+        if asked & COPIES != 0 {
+            (*out).max_wr_memcpy_length = copies::longest(context);
+            told |= COPIES;
         }
         // A device without commands of its own tells nothing of these.
         if asked & (DC_ODP | DC_READS) != 0

@@ -19,7 +19,7 @@ use crate::answer::{code, given, null, refuse};
 use crate::context::Context;
 use crate::device::Device;
 use crate::make_cq::create_as;
-use crate::make_qp::{self, Dynamic, Own};
+use crate::make_qp::{self, Dynamic, Own, RC};
 use crate::qp::{DRIVER, Qp, UD, XRC_RECV};
 use crate::sys::{
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex,
@@ -95,6 +95,8 @@ const DCT: u32 = 1;
 const DCI: u32 = 2;
 /// `MLX5DV_QP_EX_WITH_MR_INTERLEAVED`, `_MR_LIST`, `_MKEY_CONFIGURE`.
 const LAYOUTS: u64 = 7;
+/// `MLX5DV_QP_EX_WITH_MEMCPY`.
+const COPIES: u64 = 1 << 4;
 
 pub(crate) unsafe extern "C" fn is_supported(device: *mut ibv_device) -> bool {
     // SAFETY: C's contract.
@@ -232,17 +234,34 @@ pub(crate) unsafe extern "C" fn create_qp(
     if dynamic.is_some() != (attr.qp_type == DRIVER) {
         return null(Errno::EINVAL);
     }
-    if flags & !(both | OUT_OF_ORDER) != 0 || ops & !LAYOUTS != 0 {
+    let known = both | OUT_OF_ORDER;
+    if flags & !known != 0 || ops & !operations(attr.qp_type, dynamic) != 0 {
         return null(Errno::EOPNOTSUPP);
     }
-    let mut own = Own::new(flags & ALLOW_SCATTER != 0, ops != 0, dynamic);
-    own.out_of_order = flags & OUT_OF_ORDER != 0;
+    let own = Own {
+        scatter: flags & ALLOW_SCATTER != 0,
+        layouts: ops & LAYOUTS != 0,
+        copies: ops & COPIES != 0,
+        dynamic,
+        out_of_order: flags & OUT_OF_ORDER != 0,
+        create_flags: 0,
+    };
     if own.out_of_order && attr.qp_type == XRC_RECV {
         // SAFETY: as above.
         return given(unsafe { unordered_target(context, attr, own) });
     }
     // SAFETY: as above.
     given(unsafe { make_qp::create_extended(attr, own) })
+}
+
+/// The operations of mlx5's own that a kind of queue pair may have (rdma-core
+/// `qp.c:mlx5_qp_fill_wr_pfns`).
+fn operations(qp_type: u32, dynamic: Option<Dynamic>) -> u64 {
+    match (qp_type, dynamic) {
+        (RC, None) => LAYOUTS | COPIES,
+        (DRIVER, Some(Dynamic::Initiator(_))) => COPIES,
+        _ => 0,
+    }
 }
 
 /// A target of XRC, which has no queue, whose messages may be delivered out of order.

@@ -48,6 +48,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
     };
     let changed = match (to, of.core()) {
         (Some(QpState::Reset), Some(core)) => reset(of, core, change),
+        (Some(QpState::Init), Some(core)) => change().and_then(|()| allow_copies(of, core)),
         _ => change(),
     };
     if changed.is_ok()
@@ -58,6 +59,11 @@ pub(crate) unsafe extern "C" fn modify_qp(
         unsafe { (*of.c()).qp_base.state = attr.qp_state };
     }
     code(changed)
+}
+
+/// Has the device take copies from a queue pair that was made for them.
+fn allow_copies(qp: &Qp, core: &QpCore) -> Result<(), Error> {
+    qp.copies().map_or(Ok(()), |copies| copies.allow(core))
 }
 
 /// Changes a target of dynamic connections, and takes its number.

@@ -16,6 +16,7 @@ use uverbs_core::provider::ContextOps;
 
 use crate::answer::{code, kept, refuse};
 use crate::context::Context;
+use crate::copies::Scratch;
 use crate::left::Kind;
 use crate::parent_domain::{Parent, is_used};
 use crate::sys::{ibv_context, ibv_pd};
@@ -29,6 +30,7 @@ pub(crate) struct Pd {
     /// What a parent domain is besides.
     parent: Option<Arc<Parent>>,
     imported: bool,
+    scratch: Scratch,
 }
 
 impl Pd {
@@ -48,7 +50,8 @@ impl Pd {
     ) -> Box<Self> {
         let (c, core) = (ibv_pd { context, handle: of.c.handle }, Arc::clone(&of.core));
         let parents = AtomicUsize::new(0);
-        Box::new(Self { c, core, parents, parent: Some(parent), imported: false })
+        let scratch = Scratch::default();
+        Box::new(Self { c, core, parents, parent: Some(parent), imported: false, scratch })
     }
 
     pub(crate) fn parents(&self) -> &AtomicUsize {
@@ -62,6 +65,11 @@ impl Pd {
     /// Who gives queues their memory that are made in it.
     pub(crate) fn allocator(&self) -> Option<Arc<dyn QueueAllocator>> {
         Some(Arc::clone(self.parent()?) as Arc<dyn QueueAllocator>)
+    }
+
+    /// Of its queue pairs that copy.
+    pub(crate) fn scratch(&self) -> &Scratch {
+        &self.scratch
     }
 
     pub(crate) fn core(&self) -> &Arc<PdCore> {
@@ -91,7 +99,8 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
 
 /// One that is no parent domain.
 fn own(c: ibv_pd, core: Arc<PdCore>, imported: bool) -> Box<Pd> {
-    Box::new(Pd { c, core, parents: AtomicUsize::new(0), parent: None, imported })
+    let (parents, scratch) = (AtomicUsize::new(0), Scratch::default());
+    Box::new(Pd { c, core, parents, parent: None, imported, scratch })
 }
 
 /// The one that another made, by its handle; dropping it leaves it there.

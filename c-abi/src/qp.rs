@@ -21,9 +21,10 @@ use uverbs_core::objects::xrcd::XrcdCore;
 use crate::answer::code;
 use crate::context::Context;
 use crate::convert;
+use crate::copies::Copies;
+use crate::extended::Extended;
 use crate::left::Kind;
 use crate::lock::Lock;
-use crate::mkey::Extended;
 use crate::object::Acks;
 use crate::parent_domain::Parent;
 use crate::recv::RecvSide;
@@ -129,6 +130,16 @@ impl Qp {
     pub(crate) unsafe fn mlx5(qp: *mut ibv_qp) -> *mut Extended {
         // SAFETY: a part of one of ours.
         unsafe { &raw mut (*qp.cast::<Self>()).mlx5 }
+    }
+
+    /// What it has that was made for copies.
+    pub(crate) fn copies(&self) -> Option<&Copies> {
+        self.mlx5.copies.as_ref()
+    }
+
+    /// Makes it one for copies.
+    pub(crate) fn set_copies(&mut self, copies: Option<Copies>) {
+        self.mlx5.copies = copies;
     }
 
     /// Forgets a key's layout that wasn't said to its end.

@@ -32,7 +32,7 @@ PREFIXES = [
 NOT_NUMBERS = {"MLX5_CMD_OP_GENERAL_START", "MLX5_CMD_OP_GENERAL_END", "MLX5_CMD_OP_MOD_UPDATE_HEADER_MODIFY_ARGUMENT"}
 # What is taken from rdma-core's header.
 USERS = {
-    "cmd_hca_cap": ["log_dma_mmo_max_size", "rts2rts_qp_udp_sport", "dma_mmo_sq"],
+    "cmd_hca_cap": ["log_dma_mmo_max_size", "rts2rts_qp_udp_sport", "dma_mmo_sq", "dma_mmo_qp"],
     "cmd_hca_cap_2": ["log_reserved_qpn_granularity"],
     "qpc": ["dbr_umem_id"],
     "rts2rts_qp_in": ["qpc_ext", "opt_param_mask_95_32"],

@@ -146,6 +146,7 @@ fn what_only_users_know_is_where_they_have_it() {
         ("cmd_hca_cap log_dma_mmo_max_size", caps::LOG_DMA_MMO_MAX_SIZE),
         ("cmd_hca_cap rts2rts_qp_udp_sport", caps::RTS2RTS_QP_UDP_SPORT),
         ("cmd_hca_cap dma_mmo_sq", caps::DMA_MMO_SQ),
+        ("cmd_hca_cap dma_mmo_qp", caps::DMA_MMO_QP),
         ("cmd_hca_cap_2 log_reserved_qpn_granularity", caps::LOG_RESERVED_QPN_GRANULARITY),
         ("qpc dbr_umem_id", umem::QPC_DBR_UMEM_ID),
         ("rts2rts_qp_in qpc_ext", qp::RTS2RTS_QPC_EXT),
@@ -159,6 +160,7 @@ fn what_only_users_know_is_where_they_have_it() {
     // answer, 16 before its capabilities.
     let at = |field: Field| (field.bit() / 8, field.width());
     assert_eq!(at(qp::RTS2RTS_DCI_STREAM_CHANNEL_ID), (264 + 8 + 2, 16));
+    assert_eq!((qp::QPC_EXT_MMO.bit(), qp::QPC_EXT_MMO.width()), (8 * (264 + 8) + 2, 1));
     assert_eq!(qp::RTS2RTS_BYTES, 264 + 8 + 0x600 / 8);
     assert_eq!(at(general::AV_QP_MAPPING_QPN), (16 + 12, 32));
     assert_eq!(at(memic::INCREMENT_SIZES), (20 - 16, 8));

@@ -85,6 +85,8 @@ const NUMBERS_NOT_IN_C: &[(&str, &str)] = &[
     ("LOG_DMA_MMO_MAX_SIZE", "users'; compared in ifc.rs"),
     ("RTS2RTS_QP_UDP_SPORT", "users'; compared in ifc.rs"),
     ("DMA_MMO_SQ", "users'; compared in ifc.rs"),
+    ("DMA_MMO_QP", "users'; compared in ifc.rs"),
+    ("QPC_EXT_MMO", "users'; compared in ifc.rs"),
     ("QPC_DBR_UMEM_ID", "users'; compared in ifc.rs"),
     ("RTS2RTS_OPT_PARAM_MASK_95_32", "users'; compared in ifc.rs"),
     ("RTS2RTS_BYTES", "users'; compared in ifc.rs"),

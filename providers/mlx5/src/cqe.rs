@@ -335,6 +335,7 @@ fn status_of_tags(entry: Entry) -> Option<Status> {
 fn other_send(opcode: Opcode) -> Completed {
     match opcode {
         Opcode::UMR => Completed::Rekey,
+        Opcode::MMO => Completed::Copy,
         other => Completed::Other(other.0),
     }
 }

@@ -10,6 +10,7 @@
 //! | `wqe`, `doorbell`, `sq` | a send work request, its way to the device, and the queue of them |
 //! | `list`, `inline`, `pieces` | its lists, its inline data, and what is written piece by piece |
 //! | `rekey`, `indirect` | windows, invalidated keys, and keys that are made of parts of others |
+//! | `copy` | copies of memory that the device makes |
 //! | `packet`, `flow` | whole packets, and rules that steer them |
 //! | `rq` | the queue of receives |
 //! | `ooo` | receives that complete out of order |
@@ -32,6 +33,7 @@ mod buffer;
 mod caps;
 mod clock;
 mod context;
+mod copy;
 mod cq;
 mod cqe;
 mod create;
@@ -80,6 +82,7 @@ use uverbs_core::provider::Provider;
 pub use ah::Ah;
 pub use caps::DcCaps;
 pub use context::Context;
+pub use copy::{CopyCaps, CopyEnd, CopyScratch, allow_copies};
 pub use cq::Cq;
 pub use cqe::Cqe;
 pub use dct::{modify_target, ready_target};

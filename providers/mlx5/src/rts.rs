@@ -1,4 +1,5 @@
-//! Changes of a queue pair in RTS that the verbs have no attribute for (PRM "RTS2RTS_QP").
+//! Changes of a queue pair in RTS, and in INIT, that the verbs have no attribute for (PRM
+//! "RTS2RTS_QP", "INIT2INIT_QP").
 //!
 //! # Safety
 //!
@@ -24,18 +25,22 @@ const UDP_SPORT: u64 = 1 << 2;
 /// Bytes of the answer.
 const ANSWER: usize = 16;
 
-/// Sends the command, of which `fill` writes what is to change.
+/// RTS2RTS_QP, and the state that it is for.
+pub(crate) const IN_RTS: (CmdOpcode, QpState) = (CmdOpcode::RTS2RTS_QP, QpState::ReadyToSend);
+
+/// Sends this command, which is for this state, and of which `fill` writes what is to change.
 pub(crate) fn change(
     verb: &'static str,
     qp: &QpCore,
+    (opcode, needs): (CmdOpcode, QpState),
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<(), Error> {
-    let (state, needs) = (qp.state(), QpState::ReadyToSend);
+    let state = qp.state();
     if state != needs {
         return Err(Error::State { verb, state, needs });
     }
     let (mut request, mut answer) = ([0; RTS2RTS_BYTES], [0; ANSWER]);
-    header::cmd_in::OPCODE.set(&mut request, CmdOpcode::RTS2RTS_QP.0.into());
+    header::cmd_in::OPCODE.set(&mut request, opcode.0.into());
     rst2init_qp_in::QPN.set(&mut request, qp.qpn().into());
     fill(&mut request);
     let uverbs = qp.pd().context().uverbs();
@@ -70,7 +75,7 @@ impl Context {
             let what = "another UDP port of a queue pair in RTS".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
         }
-        change(VERB, qp, |request| {
+        change(VERB, qp, IN_RTS, |request| {
             RTS2RTS_OPT_PARAM_MASK_95_32.set(request, UDP_SPORT);
             let context = rst2init_qp_in::QPC.of_mut(request);
             ads::UDP_SPORT.set(qpc::PRIMARY_ADDRESS_PATH.of_mut(context), port.into());

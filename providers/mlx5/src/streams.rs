@@ -9,7 +9,7 @@ use uverbs_mlx5_prm::cmd::qp::{
 };
 
 use crate::Context;
-use crate::rts::change;
+use crate::rts::{IN_RTS, change};
 
 const VERB: &str = "dci_stream_id_reset";
 /// The stream, in `opt_param_mask_95_32` (rdma-core `mlx5_ifc.h`,
@@ -43,7 +43,7 @@ impl Context {
 /// [`Error::State`] unless in RTS; the kernel's refusal, and the device's as `EINVAL`.
 #[doc(alias = "mlx5dv_dci_stream_id_reset")]
 pub fn reset_stream(initiator: &QpCore, stream: u16) -> Result<(), Error> {
-    change(VERB, initiator, |request| {
+    change(VERB, initiator, IN_RTS, |request| {
         for (field, value) in [
             (RTS2RTS_QPC_EXT, 1),
             (RTS2RTS_OPT_PARAM_MASK_95_32, DCI_STREAM),

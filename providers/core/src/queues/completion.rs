@@ -51,6 +51,9 @@ pub enum Completed {
     /// The device was told how many messages that found no tag were dealt with.
     #[doc(alias = "IBV_WC_TM_SYNC")]
     TagsSynced,
+    /// A copy of memory within the host.
+    #[doc(alias = "MLX5DV_WC_MEMCPY")]
+    Copy,
     /// Something that this library doesn't post, by the device's opcode.
     Other(u8),
 }

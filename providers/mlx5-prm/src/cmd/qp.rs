@@ -136,6 +136,9 @@ pub const RTS2RTS_OPT_PARAM_MASK_95_32: Field = Field::new(0x840, 64);
 pub const RTS2RTS_QPC_EXT: Field = Field::new(0x40, 1);
 /// Likewise: the stream that is to go on, in that extension (`qpc_ext`).
 pub const RTS2RTS_DCI_STREAM_CHANNEL_ID: Field = Field::new(0x890, 16);
+/// Likewise, of INIT2INIT_QP, whose fields are in the same places: whether the queue pair copies
+/// memory.
+pub const QPC_EXT_MMO: Field = Field::new(0x882, 1);
 
 ifc! {
     /// QUERY_QP (`mlx5_ifc_query_qp_in_bits`).

@@ -12,7 +12,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE,
     MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
 };
-use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE, cmd_hca_cap};
 use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
 use uverbs_mlx5_prm::cmd::header;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, mkc};
@@ -40,8 +40,8 @@ fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
     }
 }
 
-/// DEVX.OTHER: QUERY_HCA_CAP says that of the optional capabilities there is one, extensions of a
-/// queue pair's context; the kernel refuses commands that are not general ones, and so are all
+/// DEVX.OTHER: QUERY_HCA_CAP says that of the optional capabilities there are two, extensions of a
+/// queue pair's context and copies of memory; the kernel refuses commands that are not general ones, and so are all
 /// others refused here.
 pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
@@ -54,6 +54,8 @@ pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     if header::cmd_in::OP_MOD.get(&command) >> KIND_SHIFT == 0 {
         let general = query_hca_cap_out::CAPABILITY.of_mut(&mut answer);
         cmd_hca_cap::QPC_EXTENSION.set(general, 1);
+        DMA_MMO_SQ.set(general, 1);
+        LOG_DMA_MMO_MAX_SIZE.set(general, call.device.hca.config().max_copy.ilog2().into());
     }
     call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
 }

@@ -1,0 +1,140 @@
+//! What mlx5 has besides of an extended queue pair: `mlx5dv_qp_ex_from_ibv_qp_ex`, and where sends
+//! of dynamic connections go.
+//!
+//! # Safety
+//!
+//! C's contract: posts are made between `wr_start` and its end, by that thread.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+
+use uverbs_core::Errno;
+
+use crate::copies::{Copies, wr_memcpy};
+use crate::mkey::{
+    Building, Configuration, Interleaved, Mkey, not_there, wr_mkey_configure, wr_mr_interleaved,
+    wr_mr_list, wr_set_mkey_access_flags, wr_set_mkey_layout_interleaved, wr_set_mkey_layout_list,
+};
+use crate::qp::{DRIVER, Qp};
+use crate::send::{SendSide, Side, Target, To};
+use crate::sys::{ibv_ah, ibv_qp_ex, ibv_sge};
+use crate::waiting::direct;
+
+pub(crate) type Ex = *mut Mlx5QpEx;
+
+/// `struct mlx5dv_qp_ex`. What isn't there is null, as with C's library for another kind of queue
+/// pair.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Mlx5QpEx {
+    comp_mask: u64,
+    wr_set_dc_addr: unsafe extern "C" fn(Ex, *const ibv_ah, u32, u64),
+    wr_mr_interleaved: unsafe extern "C" fn(Ex, *mut Mkey, u32, u32, u16, *const Interleaved),
+    wr_mr_list: unsafe extern "C" fn(Ex, *mut Mkey, u32, u16, *const ibv_sge),
+    wr_mkey_configure: unsafe extern "C" fn(Ex, *mut Mkey, u8, *const Configuration),
+    wr_set_mkey_access_flags: unsafe extern "C" fn(Ex, u32),
+    wr_set_mkey_layout_list: unsafe extern "C" fn(Ex, u16, *const ibv_sge),
+    wr_set_mkey_layout_interleaved: unsafe extern "C" fn(Ex, u32, u16, *const Interleaved),
+    wr_set_mkey_sig_block: unsafe extern "C" fn(Ex, *const c_void),
+    wr_raw_wqe: *const c_void,
+    wr_set_dc_addr_stream: unsafe extern "C" fn(Ex, *const ibv_ah, u32, u64, u16),
+    wr_memcpy: unsafe extern "C" fn(Ex, u32, u64, u32, u64, usize),
+    wr_set_mkey_crypto: unsafe extern "C" fn(Ex, *const c_void),
+}
+
+const _: () = assert!(size_of::<Mlx5QpEx>() == 104 && size_of::<Interleaved>() == 24);
+
+/// What mlx5 has besides of an extended queue pair. The key that is being laid out is of whoever
+/// holds the send queue's lock.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Extended {
+    c: Mlx5QpEx,
+    building: UnsafeCell<Option<Building>>,
+    /// If it was made for copies.
+    pub(crate) copies: Option<Copies>,
+}
+
+// SAFETY: pointers to functions, and what a lock guards.
+unsafe impl Send for Extended {}
+// SAFETY: as above.
+unsafe impl Sync for Extended {}
+
+impl Default for Extended {
+    fn default() -> Self {
+        let c = Mlx5QpEx {
+            comp_mask: 0,
+            wr_set_dc_addr,
+            wr_mr_interleaved,
+            wr_mr_list,
+            wr_mkey_configure,
+            wr_set_mkey_access_flags,
+            wr_set_mkey_layout_list,
+            wr_set_mkey_layout_interleaved,
+            wr_set_mkey_sig_block: not_there,
+            wr_raw_wqe: std::ptr::null(),
+            wr_set_dc_addr_stream,
+            wr_memcpy,
+            wr_set_mkey_crypto: not_there,
+        };
+        Self { c, building: UnsafeCell::new(None), copies: None }
+    }
+}
+
+impl Extended {
+    /// Forgets a layout that wasn't said to its end.
+    ///
+    /// # Safety
+    ///
+    /// The send queue is locked by this thread.
+    pub(crate) unsafe fn forget(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { *self.building.get() = None };
+    }
+}
+
+pub(crate) unsafe extern "C" fn qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut Mlx5QpEx {
+    // SAFETY: C's contract: one of ours.
+    unsafe { Qp::mlx5(qp.cast()) }.cast()
+}
+
+/// Queue pair, its queue with what is built there, and the key's layout; `None` behind an error.
+///
+/// # Safety
+///
+/// C's contract.
+pub(crate) unsafe fn of<'a>(
+    ex: Ex,
+) -> Option<(&'a Qp, &'a mut Side<uverbs_mlx5::Sq>, &'a mut Option<Building>)> {
+    // SAFETY: C's contract.
+    let qp = unsafe { Qp::of_mlx5(ex.cast()) };
+    // SAFETY: its thread has the lock.
+    let (side, building) =
+        unsafe { (qp.send().held(), &mut *(*ex.cast::<Extended>()).building.get()) };
+    match side {
+        SendSide::Mlx5(side) if side.build.failed.is_none() => Some((qp, side, building)),
+        _ => None,
+    }
+}
+
+unsafe extern "C" fn wr_set_dc_addr(ex: Ex, ah: *const ibv_ah, dctn: u32, key: u64) {
+    // SAFETY: C's contract.
+    unsafe { wr_set_dc_addr_stream(ex, ah, dctn, key, 0) };
+}
+
+unsafe extern "C" fn wr_set_dc_addr_stream(
+    ex: Ex,
+    ah: *const ibv_ah,
+    dctn: u32,
+    key: u64,
+    stream: u16,
+) {
+    // SAFETY: C's contract.
+    let Some((qp, side, _)) = (unsafe { of(ex) }) else { return };
+    if qp.kind() != DRIVER {
+        return side.build.refuse(Errno::EINVAL);
+    }
+    // SAFETY: C's contract: of an initiator, whose thread has the lock.
+    unsafe { direct(side, To::Target(Target { ah, dctn, key, stream })) };
+}

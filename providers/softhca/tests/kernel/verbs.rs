@@ -317,10 +317,13 @@ fn capabilities_by_devx() {
     );
     let (cmd, out) = cmd.output(&rig.arena, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, 4112);
     cmd.send(rig.door()).unwrap();
-    // Behind 16 bytes of header, of all capabilities that a context may be extended
-    // (`mlx5_ifc_cmd_hca_cap_bits.qpc_extension`).
+    // Behind 16 bytes of header, of all capabilities three fields of `mlx5_ifc_cmd_hca_cap_bits`:
+    // the device copies up to 1 << 24 bytes (`log_dma_mmo_max_size`, five bits up to 0x70), a
+    // context may be extended (`qpc_extension`), and send queues take copies (`dma_mmo_sq`).
     let mut wanted = [0; 4112];
+    wanted[16 + 0x6b / 8] = 24;
     wanted[16 + 0x122 / 8] = 0x80 >> (0x122 % 8);
+    wanted[16 + 0x153 / 8] = 0x80 >> (0x153 % 8);
     assert_eq!(rig.arena.read(out, 4112), wanted);
     let cmd = cmd.edit(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, |attr| {
         attr.data = rig.arena.put(&[0xffu8; 16]);

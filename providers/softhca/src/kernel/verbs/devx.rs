@@ -41,8 +41,8 @@ fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 /// DEVX.OTHER: QUERY_HCA_CAP says that of the optional capabilities there are two, extensions of a
-/// queue pair's context and copies of memory; the kernel refuses commands that are not general ones, and so are all
-/// others refused here.
+/// queue pair's context and copies of memory; the kernel refuses commands that are not general
+/// ones, and so are all others refused here.
 pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN)?.ok_or(Errno::ENOENT)?;

@@ -221,7 +221,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     if let Some(streams) = init.streams {
         context.check_streams(streams)?;
     }
-    if init.srq.is_some() {
+    // A compressed entry stands for receives that follow each other.
+    if init.srq.is_some() || init.out_of_order {
         check_uncompressed("create_qp", &init.recv_cq)?;
     }
     let mut send = SendSize::new(init.qp_type, init.send_ops, &init.cap, &context.limits)?;

@@ -1,5 +1,10 @@
 //! Messages that may be delivered out of order: which receives the device has for that, and how a
 //! queue pair is made for it (rdma-core `verbs.c:mlx5_get_max_recv_wr`, `is_qpt_ooo_sup`).
+//!
+//! # Safety
+//!
+//! What the driver is told at INIT names no memory.
+#![allow(unsafe_code, reason = "tells the driver by its own struct")]
 
 use uverbs_core::attr::{QpCap, QpType};
 use uverbs_core::error::Error;
@@ -77,7 +82,8 @@ impl Context {
 
     /// A queue pair's own receive queue, and receives that it may have. Of one that completes out
     /// of order half of its ring, so that a receive which is long under way keeps its place while
-    /// others complete.
+    /// others complete. A single one too, of which C's provider doubles nothing: its ring has four
+    /// places, all of which it may then use.
     pub(crate) fn recv_size(&self, init: &QpInit) -> Result<(RecvSize, u32), Error> {
         let most = match init.out_of_order {
             true => self.check_out_of_order(init.qp_type)?,
@@ -85,7 +91,7 @@ impl Context {
         };
         let asked = if init.srq.is_some() { 0 } else { init.cap.max_recv_wr };
         let own = matches!(init.qp_type, QpType::Rc | QpType::Uc | QpType::Ud);
-        let doubles = init.out_of_order && own && asked > 1;
+        let doubles = init.out_of_order && own && asked != 0;
         let mut cap = QpCap { max_recv_wr: asked, ..init.cap };
         if doubles {
             Error::limit(VERB, "max_recv_wr", asked, most)?;
@@ -111,5 +117,6 @@ impl Context {
 pub fn announce(qp: &QpObject) {
     let comp_mask = MLX5_IB_MODIFY_QP_OOO_DP;
     let request = mlx5_ib_modify_qp { comp_mask, ..Default::default() };
-    qp.tell_at_init(request.as_bytes().to_vec());
+    // SAFETY: mlx5_ib's part of MODIFY_QP, which has numbers alone.
+    unsafe { qp.tell_at_init(request.as_bytes().to_vec()) };
 }

@@ -272,14 +272,16 @@ impl SlotTable {
     }
 
     /// Takes what the work request left whose index ends with `counter`, in a ring of 65536 units
-    /// at most, if the queue completes [in any order](Self::in_any_order). Its place is free when
-    /// as many completed as were posted up to it, so only a part of the ring may be outstanding:
-    /// no more than the device keeps in order at its ends. Polling side. Then call
-    /// [`retire`](Self::retire) with [`Taken::reach`], which counts completions.
+    /// at most, if the queue completes [in any order](Self::in_any_order). Polling side. Then call
+    /// [`retire`](Self::retire) with [`Taken::reach`], which counts completions: a place is posted
+    /// to again when as many work requests completed as were posted up to it. So no more than half
+    /// of the ring may be outstanding, and the device may complete no work request before one that
+    /// was posted half a ring earlier.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so.
+    /// As for [`take`](Self::take), if that is so: that the completion came once is the device's
+    /// word.
     #[cold]
     pub unsafe fn take_out_of_turn(&self, counter: u16) -> Option<Taken> {
         if !self.any_order {
@@ -386,7 +388,9 @@ impl SlotTable {
     /// # Safety
     ///
     /// The device completed what was posted there, and the slots were [taken](Self::take) or passed
-    /// over. The caller is the only poller of this queue.
+    /// over; or, in a queue that completes [in any order](Self::in_any_order), as many slots were
+    /// [taken](Self::take_out_of_turn) as there are before `end`. The caller is the only poller of
+    /// this queue.
     #[inline]
     pub unsafe fn retire(&self, reach: impl Into<Reach>) {
         // Release: pairs with the Acquire in `reached`; what the poller read of the slots stays

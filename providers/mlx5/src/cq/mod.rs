@@ -488,7 +488,7 @@ unsafe fn take_shared(shared: &QpShared, entry: Entry) -> Option<Taken> {
     let Some(srq) = shared.srq.as_ref() else {
         // SAFETY: the caller's promise.
         let taken = unsafe { shared.recv.take_out_of_turn(entry.wqe_counter()) }?;
-        // SAFETY: and it was just taken.
+        // SAFETY: the queue completes in any order, and one more was taken.
         unsafe { shared.recv.retire(taken.reach) };
         return Some(taken);
     };

@@ -76,7 +76,7 @@ impl Context {
         let memory = self.memory.alloc(SCRATCH)?;
         let (addr, uverbs) = (memory.addr(), self.core.uverbs());
         let (len, access) = (SCRATCH as u64, AccessFlags::LOCAL_WRITE);
-        // SAFETY: the memory stays until the region is gone, and is read and written by nobody else.
+        // SAFETY: the memory stays until the region is gone, and nobody else reads or writes it.
         let keys = unsafe { uverbs.reg_mr(pd.handle(), addr, len, addr, access) }?;
         // SAFETY: just made in this domain, and this is its only owner.
         let region = unsafe { MrCore::new(Arc::clone(pd), keys.handle, keys.lkey, keys.rkey) };

@@ -144,7 +144,8 @@ pub const LOG_DMA_MMO_MAX_SIZE: Field = Field::new(0x6b, 5);
 pub const RTS2RTS_QP_UDP_SPORT: Field = Field::new(0x151, 1);
 /// `dma_mmo_sq`: connected queue pairs copy memory.
 pub const DMA_MMO_SQ: Field = Field::new(0x153, 1);
-/// `dma_mmo_qp`: queue pairs do that are told to, by [`QPC_EXT_MMO`](super::qp::QPC_EXT_MMO).
+/// `dma_mmo_qp`: queue pairs copy memory that were told to, by
+/// [`QPC_EXT_MMO`](super::qp::QPC_EXT_MMO).
 pub const DMA_MMO_QP: Field = Field::new(0x748, 1);
 
 ifc! {

@@ -140,6 +140,7 @@ fn every_kind() {
             (0x11, Completed::CompareSwap, 8),
             (0x12, Completed::FetchAdd, 8),
             (0x25, Completed::Rekey, 0),
+            (0x2f, Completed::Copy, 0),
             (0x0e, Completed::Other(0x0e), 0),
         ];
         for (at, (sop, completed, len)) in sends.into_iter().enumerate() {

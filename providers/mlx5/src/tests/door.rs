@@ -21,10 +21,12 @@ use uverbs_kernel_abi::objects::*;
 use uverbs_kernel_abi::port::ib_uverbs_query_port_resp_ex;
 use uverbs_kernel_abi::write::{
     IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_CREATE_AH, IB_USER_VERBS_CMD_MODIFY_QP,
-    IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
+    IB_USER_VERBS_CMD_REG_MR, IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+/// Of every region.
+pub(crate) const LKEY: u32 = 0x00c0_ffee;
 /// Of every peer.
 pub(crate) const MAC: [u8; 6] = [0x02, 0xca, 0x05, 0x0a, 0x0b, 0x0c];
 
@@ -191,6 +193,10 @@ unsafe impl UverbsDoor for Door {
                         answer(UVERBS_ATTR_UHW_OUT, answers.driver.as_bytes());
                     }
                     IB_USER_VERBS_CMD_MODIFY_QP => {}
+                    IB_USER_VERBS_CMD_REG_MR => {
+                        let answered = [self.number(), LKEY, LKEY];
+                        answer(UVERBS_ATTR_CORE_OUT, answered.as_bytes());
+                    }
                     IB_USER_VERBS_CMD_CREATE_AH => {
                         answer(UVERBS_ATTR_CORE_OUT, &self.number().to_ne_bytes());
                         let mut told = mlx5_ib_create_ah_resp::new_zeroed();

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod compressed;
 #[cfg(test)]
+mod copy;
+#[cfg(test)]
 mod cq;
 #[cfg(test)]
 mod create;

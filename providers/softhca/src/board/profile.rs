@@ -1,5 +1,7 @@
 //! Identity and limits of a device. All invented facts stand here.
 
+use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE};
+
 use crate::hca::{HcaConfig, LinkLayer, Mtu};
 
 /// Kind of a GID table entry; the numbers are `IB_UVERBS_GID_TYPE_*`.
@@ -136,6 +138,15 @@ fn ipv4_mapped(addr: [u8; 4]) -> [u8; 16] {
     gid[11] = 0xff;
     gid[12..].copy_from_slice(&addr);
     gid
+}
+
+/// Says in the general capabilities that send queues copy memory, and how much at a time: of a
+/// length that is no power of two the next lower one. A device without copies says nothing.
+pub(crate) fn tell_copies(general: &mut [u8], config: &HcaConfig) {
+    if let Some(log) = config.max_copy.checked_ilog2() {
+        DMA_MMO_SQ.set(general, 1);
+        LOG_DMA_MMO_MAX_SIZE.set(general, log.into());
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Capabilities: what QUERY_HCA_CAP says. Everything not named here is 0: the device lacks it.
 
 use uverbs_mlx5_prm::cmd::caps::{
-    DMA_MMO_SQ, FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LOG_DMA_MMO_MAX_SIZE,
-    LOG_RESERVED_QPN_GRANULARITY, RTS2RTS_QP_UDP_SPORT, atomic_caps, cmd_hca_cap, cmd_hca_cap_2,
-    flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
-    per_protocol_networking_offload_caps, roce_cap,
+    FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LOG_RESERVED_QPN_GRANULARITY, RTS2RTS_QP_UDP_SPORT,
+    atomic_caps, cmd_hca_cap, cmd_hca_cap_2, flow_table_fields_supported, flow_table_nic_cap,
+    flow_table_prop_layout, per_protocol_networking_offload_caps, roce_cap,
 };
 use uverbs_mlx5_prm::cmd::hca::{query_hca_cap_out, set_hca_cap_in};
 
@@ -13,7 +12,7 @@ use super::simple::{MAX_COUNTERS, MAX_UCTX_LOG};
 use super::steering;
 use super::umem::MAX_UMEM;
 use super::{Firmware, edit, eq, flow, general, memic, odp};
-use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING};
+use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, tell_copies};
 use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, MAX_BLOCK, ethernet};
 
 /// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
@@ -192,8 +191,7 @@ impl Firmware {
             may.set(cap, 1);
         }
         LOCAL_CA_ACK_DELAY.set(cap, 4);
-        DMA_MMO_SQ.set(cap, 1);
-        LOG_DMA_MMO_MAX_SIZE.set(cap, config.max_copy.ilog2().into());
+        tell_copies(cap, config);
         RTS2RTS_QP_UDP_SPORT.set(cap, 1);
         ECE_SUPPORT.set(cap, u64::from(config.ece != 0));
     }

@@ -12,7 +12,7 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE,
     MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT,
 };
-use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE, cmd_hca_cap};
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
 use uverbs_mlx5_prm::cmd::hca::query_hca_cap_out;
 use uverbs_mlx5_prm::cmd::header;
 use uverbs_mlx5_prm::cmd::mkey::{create_mkey_in, create_mkey_out, mkc};
@@ -21,6 +21,7 @@ use uverbs_mlx5_prm::cmd::qp::{
     RTS2RTS_DCI_STREAM_CHANNEL_ID, RTS2RTS_OPT_PARAM_MASK_95_32, RTS2RTS_QPC_EXT, rst2init_qp_in,
 };
 
+use crate::board::profile::tell_copies;
 use crate::hca::number::{Pdn, Qpn};
 use crate::hca::{ANY_QPN, Indirect, MkeyContext};
 use crate::kernel::call::Call;
@@ -40,9 +41,9 @@ fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
     }
 }
 
-/// DEVX.OTHER: QUERY_HCA_CAP says that of the optional capabilities there are two, extensions of a
-/// queue pair's context and copies of memory; the kernel refuses commands that are not general
-/// ones, and so are all others refused here.
+/// DEVX.OTHER: QUERY_HCA_CAP says that of the optional capabilities there are extensions of a queue
+/// pair's context, and copies of memory. The kernel refuses commands that are not general ones, and
+/// so are all others refused here.
 pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN)?.ok_or(Errno::ENOENT)?;
@@ -54,8 +55,7 @@ pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     if header::cmd_in::OP_MOD.get(&command) >> KIND_SHIFT == 0 {
         let general = query_hca_cap_out::CAPABILITY.of_mut(&mut answer);
         cmd_hca_cap::QPC_EXTENSION.set(general, 1);
-        DMA_MMO_SQ.set(general, 1);
-        LOG_DMA_MMO_MAX_SIZE.set(general, call.device.hca.config().max_copy.ilog2().into());
+        tell_copies(general, call.device.hca.config());
     }
     call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
 }

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use uverbs::provider::AnyContext;
 use uverbs_core::error::Error;
-use uverbs_core::memory::process::Process;
 use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::ContextOps;
@@ -36,8 +35,6 @@ pub(crate) struct Context {
     /// What `cmd_fd` is, where that isn't the kernel's device.
     _file: Option<OwnedFd>,
     clock: OnceLock<DeviceClock>,
-    /// Who opened it.
-    process: Process,
 }
 
 impl Context {
@@ -74,8 +71,8 @@ impl Context {
         let events = context.async_events().as_raw_fd();
         file::make_blocking(events)?;
         if context.door().raw_fd().is_some() {
-            // SAFETY: C's contract: what a program ends it doesn't use any more, in whichever
-            // process; nothing is dropped besides, see `close`.
+            // SAFETY: C's contract: what a program ends, in whichever process, it doesn't use any
+            // more. A child drops nothing else of its parent's: `close` forgets it.
             unsafe { context.provider().core().uverbs().share_with_children() };
         }
         let mut c = table(context.provider());
@@ -93,7 +90,6 @@ impl Context {
             channels: Mutex::new(()),
             _file: file,
             clock: OnceLock::new(),
-            process: Process::current(),
         }))
     }
 
@@ -137,14 +133,15 @@ impl Context {
         unsafe { Box::from_raw(Self::whole(context)) }
     }
 
-    /// Closes the device: what is left of it ends. Not so in a forked child, as with the kernel: the
-    /// parent has the file, too.
+    /// Closes the device: what is left of it ends. In a forked child nothing ends, as the parent
+    /// has the file, too.
     ///
     /// # Safety
     ///
     /// C's contract: nothing of it is used any more.
     pub(crate) unsafe fn close(self: Box<Self>) {
-        let Some(file) = self.context.door().raw_fd().filter(|_| !self.process.is_current()) else {
+        let is_own = self.context.provider().core().uverbs().is_own();
+        let Some(file) = self.context.door().raw_fd().filter(|_| !is_own) else {
             // SAFETY: the caller's promise.
             unsafe { self.left.end() };
             return;

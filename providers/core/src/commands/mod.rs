@@ -80,13 +80,15 @@ impl Uverbs {
         }
     }
 
-    /// Has forked children's commands be sent from now on, as C's library does. Queues are the
-    /// parent's alone as before: their memory isn't in the child.
+    /// Has forked children's commands be sent from now on, as C's library does. What concerns
+    /// queues is the parent's alone as before, since their memory isn't in the child: queue pairs,
+    /// completion queues, shared receive queues, work queues, XRC domains.
     ///
     /// # Safety
     ///
     /// A child that drops what its parent made ends it, and the parent goes on to use its number,
-    /// which may be another's by then: nothing of the parent's is dropped there against its will.
+    /// which may be another's by then. So nothing that the parent made and goes on to use is
+    /// dropped there: domains, regions, windows, address handles, device memory.
     pub unsafe fn share_with_children(&self) {
         self.for_children.store(true, Ordering::Relaxed);
     }
@@ -95,6 +97,16 @@ impl Uverbs {
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.is_own() || self.for_children.load(Ordering::Relaxed)
+    }
+
+    /// Refuses what only the process may do that opened the device, as [`is_own`](Self::is_own)
+    /// says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherProcess`].
+    pub fn check_own(&self, verb: &'static str) -> Result<(), Error> {
+        if self.is_own() { Ok(()) } else { Err(Error::OtherProcess { verb }) }
     }
 
     /// The door.

@@ -391,9 +391,7 @@ impl CqCore {
     /// It isn't armed or given to a queue pair afterwards: its number may be another's by then.
     pub unsafe fn destroy(&self) -> Result<(), Error> {
         // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
-        if !self.context.uverbs().is_own() {
-            return Err(Error::OtherProcess { verb: "destroy_cq" });
-        }
+        self.context.uverbs().check_own("destroy_cq")?;
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         if !*destroyed {
             // SAFETY: the queue is this object's own, says `new`, and is destroyed here for the

@@ -5,7 +5,7 @@
 //! A domain is deallocated by its number, once.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use crate::error::Error;
 use crate::objects::context::{ContextCore, unique_id};
@@ -71,15 +71,25 @@ impl PdCore {
     ///
     /// Nothing is made in it afterwards: its number may be another's by then.
     pub unsafe fn deallocate(&self) -> Result<(), Error> {
-        // A forked child drops its parent's domain, too: a thread that it hasn't may hold the lock.
-        if !self.context.uverbs().may_send() {
-            return Err(Error::OtherProcess { verb: "dealloc_pd" });
+        let verb = "dealloc_pd";
+        let uverbs = self.context.uverbs();
+        if !uverbs.may_send() {
+            return Err(Error::OtherProcess { verb });
         }
-        let mut deallocated = self.deallocated.lock().unwrap_or_else(PoisonError::into_inner);
+        // A forked child drops its parent's domain, too: a thread that it hasn't may hold the lock,
+        // so the child doesn't wait for it.
+        let mut deallocated = match self.deallocated.try_lock() {
+            Ok(there) => there,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                uverbs.check_own(verb)?;
+                self.deallocated.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        };
         if !*deallocated {
             // SAFETY: the domain is this object's own, says `new`, and is deallocated here for the
             // first time; nothing is made in it afterwards, says the caller.
-            unsafe { self.context.uverbs().dealloc_pd(self.handle) }?;
+            unsafe { uverbs.dealloc_pd(self.handle) }?;
             *deallocated = true;
         }
         Ok(())

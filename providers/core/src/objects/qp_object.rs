@@ -28,6 +28,8 @@ pub struct QpObject {
     life: Mutex<Life>,
 }
 
+const MODIFY: &str = "modify_qp";
+
 /// What only one caller at a time may look at.
 struct Life {
     state: QpState,
@@ -58,7 +60,7 @@ impl Life {
     fn must_be(&self, from: &[QpState]) -> Result<(), Error> {
         match from.first() {
             Some(&needs) if !from.contains(&self.state) => {
-                Err(Error::State { verb: "modify_qp", state: self.state, needs })
+                Err(Error::State { verb: MODIFY, state: self.state, needs })
             }
             _ => Ok(()),
         }
@@ -145,7 +147,7 @@ impl QpObject {
             assert!(!matches!(A::TO, QpState::Reset), "a reset must reset the rings, too");
         }
         attr.check()?;
-        let command = attr.command(self.life().port);
+        let command = attr.command(self.own_life(MODIFY)?.port);
         match attr.rate_limit() {
             Some(rate) => self.limit_rate(A::TO, A::FROM, command, rate)?,
             None => self.modify(A::TO, A::FROM, command, answer)?,
@@ -163,7 +165,7 @@ impl QpObject {
     /// As [`bring`](Self::bring).
     pub fn bring_from_any<A: Transition>(&self, attr: &A) -> Result<(), Error> {
         attr.check()?;
-        let command = attr.command(self.life().port);
+        let command = attr.command(self.own_life(MODIFY)?.port);
         self.modify(A::TO, &[], command, &mut []).map_err(|refused| {
             let none = QpCap {
                 max_send_wr: 0,
@@ -172,7 +174,7 @@ impl QpObject {
                 max_recv_sge: 0,
                 max_inline_data: 0,
             };
-            let verb = "modify_qp";
+            let verb = MODIFY;
             match self.query(none) {
                 Ok(QpAttr { state, .. }) if !A::FROM.contains(&state) => {
                     Error::State { verb, state, needs: A::FROM[0] }
@@ -238,7 +240,7 @@ impl QpObject {
         let mut attr = *attr;
         attr.base.qp_handle = self.handle;
         attr.base.attr_mask = mask.bits();
-        let mut life = self.life();
+        let mut life = self.own_life(MODIFY)?;
         let is_old = mask.bits() < abi::IB_QP_DEST_QPN << 1;
         if is_old && self.modify_with_driver(&mut life, &attr.base, answer)? {
             // Done.
@@ -277,7 +279,7 @@ impl QpObject {
         mut command: abi::ib_uverbs_modify_qp,
         answer: &mut [u8],
     ) -> Result<(), Error> {
-        let mut life = self.life();
+        let mut life = self.own_life(MODIFY)?;
         life.must_be(from)?;
         command.qp_handle = self.handle;
         command.qp_state = to.raw() as u8;
@@ -304,7 +306,7 @@ impl QpObject {
             && u32::from(command.qp_state) == QpState::Init.raw();
         if let Some(request) = life.at_init.as_ref().filter(|_| to_init) {
             let uverbs = self.context.uverbs();
-            // SAFETY: as in `modify`; the provider says that the request holds no address.
+            // SAFETY: as in `modify`; the request names no memory, says `tell_at_init`.
             unsafe { uverbs.modify_qp_ex_answered(&extended, request, answered) }?;
             return Ok(true);
         }
@@ -320,8 +322,12 @@ impl QpObject {
         Ok(true)
     }
 
-    /// Has the driver be told this with each change to INIT. For providers: it holds no address.
-    pub fn tell_at_init(&self, request: Vec<u8>) {
+    /// Has the driver be told this with each change to INIT. For providers.
+    ///
+    /// # Safety
+    ///
+    /// The request is the driver's part of MODIFY_QP, and names no memory of the process.
+    pub unsafe fn tell_at_init(&self, request: Vec<u8>) {
         self.life().at_init = Some(request);
     }
 
@@ -340,8 +346,9 @@ impl QpObject {
         })
     }
 
-    /// Has the next change of state ask for these options, but for one with a rate limit, by a mask
-    /// of the extended command, or to INIT where the driver is [told](Self::tell_at_init) more. Until then none are said.
+    /// Has the next change of state ask for these options. Until then none are said. A change asks
+    /// for none that has a rate limit, or a mask of the extended command, and one to INIT where the
+    /// driver is [told](Self::tell_at_init) something else.
     ///
     /// # Errors
     ///
@@ -374,7 +381,7 @@ impl QpObject {
         mut base: abi::ib_uverbs_modify_qp,
         rate_limit: u32,
     ) -> Result<(), Error> {
-        let mut life = self.life();
+        let mut life = self.own_life(MODIFY)?;
         life.must_be(from)?;
         base.qp_handle = self.handle;
         base.qp_state = to.raw() as u8;
@@ -398,7 +405,7 @@ impl QpObject {
     /// [`Error::Invalid`] if it is one: the kernel counts a second time as none, and the first of
     /// two to leave would end both. The kernel's refusal.
     pub fn attach(&self, group: &MulticastGroup) -> Result<(), Error> {
-        let mut life = self.life();
+        let mut life = self.own_life("attach_mcast")?;
         if life.destroyed {
             return Err(Error::DeviceGone { verb: "attach_mcast" });
         }
@@ -422,11 +429,7 @@ impl QpObject {
     ///
     /// The kernel's refusal.
     pub fn detach(&self, group: &MulticastGroup) -> Result<(), Error> {
-        // A forked child's membership is dropped, too: a thread that it hasn't may hold the lock.
-        if !self.context.uverbs().is_own() {
-            return Err(Error::OtherProcess { verb: "detach_mcast" });
-        }
-        let mut life = self.life();
+        let mut life = self.own_life("detach_mcast")?;
         if life.destroyed {
             return Ok(());
         }
@@ -448,7 +451,7 @@ impl QpObject {
         rule: &FlowRule,
         make: impl FnOnce(u8) -> Result<u32, Error>,
     ) -> Result<u32, Error> {
-        let mut life = self.life();
+        let mut life = self.own_life("create_flow")?;
         if life.destroyed {
             return Err(Error::DeviceGone { verb: "create_flow" });
         }
@@ -471,11 +474,7 @@ impl QpObject {
     ///
     /// The kernel's refusal.
     pub(crate) fn unsteer(&self, handle: u32) -> Result<(), Error> {
-        // As in `detach`.
-        if !self.context.uverbs().is_own() {
-            return Err(Error::OtherProcess { verb: "destroy_flow" });
-        }
-        let mut life = self.life();
+        let mut life = self.own_life("destroy_flow")?;
         // SAFETY: made by `steer`, and ended here alone: its handle is then forgotten.
         unsafe { self.context.uverbs().destroy_flow(handle) }?;
         life.flows.retain(|(other, _)| *other != handle);
@@ -492,11 +491,7 @@ impl QpObject {
     ///
     /// Nothing is posted or rung afterwards: its number and its doorbell may be another's by then.
     pub unsafe fn destroy(&self) -> Result<bool, Error> {
-        // As in `detach`.
-        if !self.context.uverbs().is_own() {
-            return Err(Error::OtherProcess { verb: "destroy_qp" });
-        }
-        let mut life = self.life();
+        let mut life = self.own_life("destroy_qp")?;
         if life.destroyed {
             return Ok(false);
         }
@@ -505,6 +500,13 @@ impl QpObject {
         unsafe { self.context.uverbs().destroy_qp(self.handle) }?;
         life.destroyed = true;
         Ok(true)
+    }
+
+    /// As [`life`](Self::life), for what changes the queue pair. A forked child is refused first: a
+    /// thread that it hasn't may hold the lock.
+    fn own_life(&self, verb: &'static str) -> Result<MutexGuard<'_, Life>, Error> {
+        self.context.uverbs().check_own(verb)?;
+        Ok(self.life())
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {

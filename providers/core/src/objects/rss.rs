@@ -106,9 +106,7 @@ impl IndTableCore {
     pub unsafe fn destroy(&self) -> Result<(), Error> {
         let (verb, uverbs) = ("destroy_rwq_ind_table", self.context.uverbs());
         // A forked child drops its parent's table, too: a thread that it hasn't may hold the lock.
-        if !uverbs.is_own() {
-            return Err(Error::OtherProcess { verb });
-        }
+        uverbs.check_own(verb)?;
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         if !*destroyed {
             // SAFETY: its own number, for the only time; nothing is made over it afterwards, says

@@ -147,9 +147,11 @@ impl SrqCore {
             max_wr: 0,
             srq_limit: limit,
         };
+        let uverbs = self.parts.pd.context().uverbs();
+        uverbs.check_own("modify_srq")?;
         // SAFETY: the queue is this object's own; its ring stays as it is, and for a limit no
         // driver writes to memory of ours.
-        unsafe { self.parts.pd.context().uverbs().modify_srq(&attr, uhw_in) }
+        unsafe { uverbs.modify_srq(&attr, uhw_in) }
     }
 
     /// Asks the device for sizes and limit.
@@ -176,9 +178,7 @@ impl SrqCore {
     /// Nothing is posted, rung or asked of it afterwards: its number may be another's by then.
     pub unsafe fn destroy(&self) -> Result<Vec<(u64, Frame)>, Error> {
         // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
-        if !self.parts.pd.context().uverbs().is_own() {
-            return Err(Error::OtherProcess { verb: "destroy_srq" });
-        }
+        self.parts.pd.context().uverbs().check_own("destroy_srq")?;
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         if *destroyed {
             return Ok(Vec::new());

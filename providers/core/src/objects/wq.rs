@@ -199,10 +199,12 @@ impl WqCore {
     ///
     /// As for [`reset`](Self::reset), to RESET.
     pub unsafe fn modify_by_mask(&self, attr: ib_uverbs_ex_modify_wq) -> Result<(), Error> {
+        let uverbs = self.parts.pd.context().uverbs();
+        uverbs.check_own("modify_wq")?;
         let mut life = self.life();
         let attr = ib_uverbs_ex_modify_wq { wq_handle: self.parts.handle, ..attr };
         // SAFETY: its own number; the driver's part is numbers; the rest is the caller's promise.
-        unsafe { self.parts.pd.context().uverbs().modify_wq(&attr, self.parts.change) }?;
+        unsafe { uverbs.modify_wq(&attr, self.parts.change) }?;
         if attr.attr_mask & IB_WQ_STATE != 0
             && let Some(state) = WqState::from_raw(attr.wq_state)
         {
@@ -222,9 +224,7 @@ impl WqCore {
     /// Nothing is posted or asked of it afterwards: its number may be another's by then.
     pub unsafe fn destroy(&self) -> Result<(), Error> {
         // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
-        if !self.parts.pd.context().uverbs().is_own() {
-            return Err(Error::OtherProcess { verb: "destroy_wq" });
-        }
+        self.parts.pd.context().uverbs().check_own("destroy_wq")?;
         let mut life = self.life();
         if life.destroyed {
             return Ok(());

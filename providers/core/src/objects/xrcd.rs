@@ -51,9 +51,7 @@ impl XrcdCore {
     /// [`Error::Invalid`] once it is closed: the number may be another's by then.
     pub fn open(&self, verb: &'static str) -> Result<OpenXrcd<'_>, Error> {
         // A forked child's command isn't sent: a thread that it hasn't may hold the lock.
-        if !self.context.uverbs().may_send() {
-            return Err(Error::OtherProcess { verb });
-        }
+        self.context.uverbs().check_own(verb)?;
         let closed = self.closed();
         if *closed {
             let why = "nothing can be made from a domain that this handle no longer opens";
@@ -71,9 +69,7 @@ impl XrcdCore {
     /// then goes on.
     pub fn close(&self) -> Result<(), Error> {
         // As in `open`.
-        if !self.context.uverbs().may_send() {
-            return Err(Error::OtherProcess { verb: "close_xrcd" });
-        }
+        self.context.uverbs().check_own("close_xrcd")?;
         let mut closed = self.closed();
         if !*closed {
             // SAFETY: the handle is this object's own, says `new`, and is closed here for the first

@@ -1,7 +1,7 @@
 //! librdmacm's names: see `exports.rs`.
 #![allow(unsafe_code, reason = "assembly")]
 
-use crate::cm::{channel, connect, device, endpoint, event, id, info, multicast, qp, resolve};
+use crate::cm::{channel, connect, device, ece, endpoint, event, id, info, multicast, qp, resolve};
 use crate::exports::node;
 use crate::rsocket;
 
@@ -80,9 +80,9 @@ node! { "RDMACM_1.2":
 }
 
 node! { "RDMACM_1.3":
-    rdma_get_remote_ece = connect::ece;
+    rdma_get_remote_ece = ece::get_remote_ece;
     rdma_reject_ece = connect::reject_ece;
-    rdma_set_local_ece = connect::ece;
+    rdma_set_local_ece = ece::set_local_ece;
 }
 
 node! { "RDMACM_1.4":

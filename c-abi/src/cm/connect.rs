@@ -9,14 +9,14 @@ use std::ffi::{c_int, c_void};
 
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
-use uverbs_kernel_abi::rdma_cm::{rdma_ucm_conn_param, rdma_ucm_ece};
+use uverbs_kernel_abi::rdma_cm::rdma_ucm_conn_param;
 
 use super::id::{self, Id, UD, ucma};
 use super::sys::{rdma_cm_id, rdma_conn_param};
 use super::{device, done, endpoint, invalid};
 use crate::convert;
 use crate::modify::modify_qp;
-use crate::sys::{ibv_ece, ibv_qp_attr};
+use crate::sys::ibv_qp_attr;
 
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as the device has.
 const MOST: u8 = 0xff;
@@ -199,9 +199,10 @@ unsafe fn ask(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<()
         state.serves = depth(given.map(|given| given.responder_resources), device.serves);
         state.asks = depth(given.map(|given| given.initiator_depth), device.asks);
     }
+    let asked = of.state().ece.asked();
     // SAFETY: as above.
     unsafe {
-        ucma(id).connect(of.number(), param(id, given), rdma_ucm_ece::default())?;
+        ucma(id).connect(of.number(), param(id, given), asked.into())?;
         endpoint::complete(id)
     }
 }
@@ -247,9 +248,10 @@ unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(
             unsafe { up(id, depths) }?;
         }
     }
+    let answered = of.state().ece.answered();
     // SAFETY: as above.
     unsafe {
-        let with = Some((param(id, given), rdma_ucm_ece::default()));
+        let with = Some((param(id, given), answered.into()));
         if let Err(error) = ucma(id).accept(of.number(), of.key(), with) {
             fail(id);
             return Err(error);
@@ -317,9 +319,4 @@ pub(crate) unsafe extern "C" fn init_qp_attr(
 ) -> c_int {
     // SAFETY: C's contract; the program wrote the state before.
     done(unsafe { attributes(id, (*attr).qp_state).map(|found| (*attr, *mask) = found) })
-}
-
-/// No provider passes the vendor's options on.
-pub(crate) unsafe extern "C" fn ece(_: *mut rdma_cm_id, _: *mut ibv_ece) -> c_int {
-    done(Err(Error::kernel("rdma_set_local_ece", Errno::EOPNOTSUPP)))
 }

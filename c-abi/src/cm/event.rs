@@ -19,7 +19,7 @@ use super::id::{self, Id, UD, deliver, give, migrate, refresh, unique_key};
 use super::sys::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
 };
-use super::{multicast, resolve};
+use super::{ece, multicast, resolve};
 use crate::convert;
 
 /// `RDMA_CM_EVENT_*`.
@@ -194,11 +194,15 @@ unsafe fn understood(
                 Err(_) => return Err(event),
             },
             CONNECT_RESPONSE if has_qp => {
-                let up =
-                    ready(owner).and_then(|()| id::ucma(owner).accept(of.number(), of.key(), None));
+                let up = ece::answer(owner, raw.ece.into()).and_then(|()| ready(owner));
+                let up = up.and_then(|()| id::ucma(owner).accept(of.number(), of.key(), None));
                 of.state().failed = up.is_err();
+                if up.is_err() {
+                    fail(owner);
+                }
                 event.turn(up, ESTABLISHED, CONNECT_ERROR);
             }
+            CONNECT_RESPONSE => of.state().ece.remote = raw.ece.into(),
             REJECTED if failed => return Err(event),
             REJECTED => fail(owner),
             ESTABLISHED | DISCONNECTED if failed => return Err(event),
@@ -207,7 +211,8 @@ unsafe fn understood(
             }
             // The answer to a name, which is there already.
             INTERNAL if event.c.param.arg == u64::from(ADDRINFO_RESOLVED) => {
-                event.c.event = ADDRINFO_RESOLVED;
+                // The argument was for the library: C's event of an address has none.
+                (event.c.event, event.c.param.arg) = (ADDRINFO_RESOLVED, 0);
             }
             INTERNAL => return Err(event),
             _ => {}
@@ -261,6 +266,8 @@ unsafe fn request(
         let mut state = unsafe { Id::of(id) }.state();
         (state.serves, state.asks) = (param.responder_resources, param.initiator_depth);
     }
+    // SAFETY: just made.
+    unsafe { Id::of(id) }.state().ece.remote = raw.ece.into();
     let waits = of.state().waits;
     // SAFETY: as above.
     let made = unsafe {

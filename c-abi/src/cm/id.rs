@@ -18,6 +18,7 @@ use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::{RDMA_PS_IPOIB, RDMA_PS_UDP};
 
 use super::channel::Channel;
+use super::ece::Options;
 use super::multicast::{self, Group};
 use super::resolve::Resolution;
 use super::sys::{rdma_cm_id, rdma_event_channel};
@@ -41,6 +42,7 @@ pub(crate) struct State {
     pub(crate) asks: u8,
     /// The queue pair couldn't be brought up: what the peer says of the connection is no news.
     pub(crate) failed: bool,
+    pub(crate) ece: Options,
     pub(crate) groups: Vec<Group>,
     pub(crate) resolution: Resolution,
 }

@@ -25,7 +25,7 @@ const NUMERICHOST: c_int = 2;
 pub(crate) const SA: c_int = 16;
 pub(crate) const DNS: c_int = 32;
 /// InfiniBand's own addresses, which the system doesn't know.
-const AF_IB: c_int = 27;
+pub(super) const AF_IB: c_int = 27;
 /// `IBV_QPT_RC`.
 const RC: c_int = 2;
 

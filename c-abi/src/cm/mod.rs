@@ -9,6 +9,7 @@
 //! | `device` | open devices that ids are on |
 //! | `connect` | listening, asking, accepting, refusing, parting |
 //! | `event` | events |
+//! | `ece` | vendors' options |
 //! | `qp` | queue pairs of ids |
 //! | `endpoint` | the calls that wait, `rdma_create_ep` and `rdma_get_request` |
 //! | `info` | names of hosts |
@@ -18,6 +19,7 @@
 pub(crate) mod channel;
 pub(crate) mod connect;
 pub(crate) mod device;
+pub(crate) mod ece;
 pub(crate) mod endpoint;
 pub(crate) mod event;
 pub(crate) mod id;

@@ -14,7 +14,7 @@ use uverbs_core::error::Error;
 use super::connect::{INIT, bring, start};
 use super::id::UD;
 use super::sys::rdma_cm_id;
-use super::{done, invalid};
+use super::{done, ece, invalid};
 use crate::channel::{create_comp_channel, destroy_comp_channel};
 use crate::cq::destroy_cq;
 use crate::make_cq::create_cq;
@@ -139,9 +139,11 @@ unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<()
             return Err(error);
         }
         (*id).qp = qp;
-        let brought = bring(id, INIT, None);
+        let brought = ece::made(id, qp).and_then(|()| bring(id, INIT, None));
         let brought = brought.and_then(|()| if attr.qp_type == UD { start(id) } else { Ok(()) });
-        if brought.is_err() {
+        if brought.is_ok() {
+            ece::granted(id);
+        } else {
             destroy_qp(id);
         }
         brought

@@ -152,7 +152,7 @@ fn key(service: &CStr) -> rdma_ucm_ib_service {
     key
 }
 
-/// Fetches what the subnet administration found; of a name that is there already.
+/// Fetches what the subnet administration found. What was found of a name is there already.
 ///
 /// # Safety
 ///
@@ -163,7 +163,8 @@ pub(crate) unsafe fn fetch(id: *mut rdma_cm_id) -> Result<(), Error> {
         let of = Id::of(id);
         let records = ucma(id).query_ib_service(of.number())?;
         refresh(id)?;
-        let list = services(&records).ok_or_else(|| Error::kernel(VERB, Errno::ENOMEM))?;
+        let lacking = if records.is_empty() { Errno::ENOENT } else { Errno::ENOMEM };
+        let list = services(&records).ok_or(Error::kernel(VERB, lacking))?;
         of.state().resolution = Resolution::Found(list);
     }
     Ok(())
@@ -189,9 +190,6 @@ struct IbAddress {
 
 const _: () = assert!(size_of::<IbAddress>() == 48);
 
-/// `AF_IB`.
-const AF_IB: u16 = 27;
-
 /// Each record as an address to connect to. rdma-core `cma.c:ucma_convert_service_recs`. `None`
 /// where memory lacks, or there is no record.
 fn services(records: &[[u8; SERVICE_LEN]]) -> Option<Found> {
@@ -210,11 +208,11 @@ fn services(records: &[[u8; SERVICE_LEN]]) -> Option<Found> {
             return None;
         };
         // A `struct ib_user_service_rec` (kernel `rdma/ib_user_sa.h`): number, GID, partition.
-        (to.family, to.mask) = (AF_IB, u64::MAX);
+        (to.family, to.mask) = (info::AF_IB as u16, u64::MAX);
         to.service.copy_from_slice(&record[..8]);
         to.gid.copy_from_slice(&record[8..24]);
         to.pkey.copy_from_slice(&record[24..26]);
-        (info.ai_flags, info.ai_family) = (info::SA, AF_IB.into());
+        (info.ai_flags, info.ai_family) = (info::SA, info::AF_IB);
         info.ai_port_space = RDMA_PS_IB.into();
         (info.ai_dst_addr, info.ai_dst_len) = (address.cast(), size_of::<IbAddress>() as u32);
         info.ai_next = list.0;

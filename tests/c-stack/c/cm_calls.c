@@ -13,6 +13,9 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+/* Whose vendor's options a ConnectX has. */
+enum { VENDOR = 0x15b3 };
+
 static int good, bad;
 
 static void check(const char *what, int is)
@@ -37,6 +40,22 @@ static struct sockaddr *at(const char *ip, int port)
 	return (struct sockaddr *)&addr;
 }
 
+/* The options that ibv_query_ece tells. */
+static uint32_t known(struct ibv_qp *qp)
+{
+	struct ibv_ece ece = { .comp_mask = 7 };
+
+	check("query_ece", !ibv_query_ece(qp, &ece) && ece.vendor_id == VENDOR && !ece.comp_mask);
+	return ece.options;
+}
+
+static int peer_said(struct rdma_cm_id *id, uint32_t vendor, uint32_t options)
+{
+	struct ibv_ece ece = { .comp_mask = 7 };
+
+	return !rdma_get_remote_ece(id, &ece) && ece.vendor_id == vendor && ece.options == options && !ece.comp_mask;
+}
+
 /* Both sides of a connection on one channel. */
 static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_id *listener)
 {
@@ -47,7 +66,9 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 		.qp_type = IBV_QPT_RC,
 	};
 	struct rdma_conn_param param = { .private_data = "may I?", .private_data_len = 6 };
+	struct ibv_ece ece = { .vendor_id = VENDOR };
 	char ip[INET_ADDRSTRLEN];
+	uint32_t options;
 	int port = ntohs(rdma_get_src_port(listener));
 
 	check("create_id", !rdma_create_id(channel, &client, &init, RDMA_PS_TCP));
@@ -59,6 +80,10 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 	      && client->verbs && client->port_num == 1 && client->pd);
 	rdma_ack_cm_event(event);
 	check("create_qp", !rdma_create_qp(client, NULL, &init) && client->qp && client->send_cq);
+	options = known(client->qp);
+	check("options of a queue pair's device", options);
+	check("set_local_ece beside a queue pair", refused(rdma_set_local_ece(client, &ece), EINVAL));
+	check("get_remote_ece beside a queue pair", refused(rdma_get_remote_ece(client, &ece), EINVAL));
 	check("create_qp twice", refused(rdma_create_qp(client, NULL, &init), EINVAL));
 	check("resolve_route", !rdma_resolve_route(client, 1000)
 	      && !rdma_get_cm_event(channel, &event) && event->event == RDMA_CM_EVENT_ROUTE_RESOLVED);
@@ -75,7 +100,9 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 	server = event->id;
 	rdma_ack_cm_event(event);
 	init.send_cq = init.recv_cq = NULL;
+	check("the client's options", peer_said(server, VENDOR, options));
 	check("create_qp of the server", !rdma_create_qp(server, NULL, &init));
+	check("asked for with INIT", known(server->qp) == options);
 	check("establish is the library's", refused(rdma_establish(server), EINVAL));
 	check("accept", !rdma_accept(server, NULL));
 	for (int i = 0; i < 2; i++) {
@@ -84,6 +111,7 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 		rdma_ack_cm_event(event);
 	}
 	check("state", client->qp->state == IBV_QPS_RTS && server->qp->state == IBV_QPS_RTS);
+	check("agreed on", known(client->qp) == options && known(server->qp) == options);
 	check("disconnect", !rdma_disconnect(client));
 	for (int i = 0; i < 2; i++) {
 		check("disconnected", !rdma_get_cm_event(channel, &event)
@@ -97,6 +125,67 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 	rdma_destroy_qp(server);
 	check("destroy", !client->qp && !client->send_cq && !rdma_destroy_id(client)
 	      && !rdma_destroy_id(server));
+}
+
+/* The next event, which is to be this one; gives its id. */
+static struct rdma_cm_id *hears(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *id;
+
+	check("get_cm_event", !rdma_get_cm_event(channel, &event) && event->event == type && !event->status);
+	id = event->id;
+	rdma_ack_cm_event(event);
+	return id;
+}
+
+/* Vendors' options between programs with queue pairs of their own, and what is answered to another vendor's. */
+static void options_by_hand(struct rdma_event_channel *channel, struct rdma_cm_id *listener, uint32_t vendor)
+{
+	struct ibv_ece wrong[] = { { .options = 1 }, { vendor, 1, 1 } }, asks = { vendor, 0x1234 }, answers = { vendor, 0x34 };
+	struct ibv_qp_init_attr init = {
+		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
+		.qp_type = IBV_QPT_RC,
+	};
+	struct rdma_conn_param param = { .qp_num = 0x123 };
+	int port = ntohs(rdma_get_src_port(listener)), managed = vendor != VENDOR;
+	struct rdma_cm_id *client, *server;
+
+	check("create_id", !rdma_create_id(channel, &client, NULL, RDMA_PS_TCP));
+	check("options of no id", refused(rdma_set_local_ece(NULL, &asks), EINVAL)
+	      && refused(rdma_get_remote_ece(NULL, &asks), EINVAL));
+	check("no options", refused(rdma_set_local_ece(client, NULL), EINVAL)
+	      && refused(rdma_get_remote_ece(client, NULL), EINVAL));
+	for (int i = 0; i < 2; i++)
+		check("wrong options", refused(rdma_set_local_ece(client, &wrong[i]), EINVAL));
+	check("nobody said any", peer_said(client, 0, 0));
+	check("set_local_ece", !rdma_set_local_ece(client, &asks));
+	check("resolve_addr", !rdma_resolve_addr(client, NULL, at("127.0.0.1", port), 1000));
+	hears(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+	check("resolve_route", !rdma_resolve_route(client, 1000));
+	hears(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	check("connect", !rdma_connect(client, &param));
+	server = hears(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	check("what was asked for", peer_said(server, vendor, asks.options));
+	if (managed) {
+		/* Another vendor's options ask a queue pair for none, and the answer is by the number that came. */
+		check("create_qp", !rdma_create_qp(server, NULL, &init));
+		check("none asked for", known(server->qp) == 0);
+		answers.options = 0;
+		check("accept", !rdma_accept(server, NULL));
+	} else {
+		check("set_local_ece", !rdma_set_local_ece(server, &answers));
+		param.qp_num = 0x456;
+		check("accept", !rdma_accept(server, &param));
+	}
+	check("answered", hears(channel, RDMA_CM_EVENT_CONNECT_RESPONSE) == client && peer_said(client, vendor, answers.options));
+	check("establish", !rdma_establish(client));
+	hears(channel, RDMA_CM_EVENT_ESTABLISHED);
+	check("disconnect", !rdma_disconnect(client) && !rdma_disconnect(server));
+	hears(channel, RDMA_CM_EVENT_DISCONNECTED);
+	hears(channel, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_qp(server);
+	check("destroy", !rdma_destroy_id(client) && !rdma_destroy_id(server));
 }
 
 /* Whether what the program put into an answer is freed with it, as C's library does. */
@@ -163,7 +252,7 @@ static void resolve_names(struct rdma_event_channel *channel)
 	check("resolve", !resolve(id, "10.1.2.3", "7471", &hints));
 	check("resolve twice", refused(resolve(id, "10.1.2.3", "7471", &hints), EBUSY));
 	check("resolved", !rdma_get_cm_event(channel, &event) && event->event == ADDRINFO_RESOLVED
-	      && event->id == id && !event->status);
+	      && event->id == id && !event->status && !event->param.conn.private_data);
 	rdma_ack_cm_event(event);
 	check("query", !query(id, &found) && found->ai_dst_len == sizeof *to && !found->ai_next);
 	to = (struct sockaddr_in *)found->ai_dst_addr;
@@ -226,6 +315,8 @@ int main(void)
 	check("event_str", !strcmp(rdma_event_str(RDMA_CM_EVENT_REJECTED), "RDMA_CM_EVENT_REJECTED")
 	      && !strcmp(rdma_event_str(99), "UNKNOWN EVENT"));
 	connect_and_part(channel, listener);
+	options_by_hand(channel, listener, VENDOR);
+	options_by_hand(channel, listener, VENDOR + 1);
 	check("destroy_id", !rdma_destroy_id(listener));
 	check("getaddrinfo", !rdma_getaddrinfo("10.1.2.3", "7471", &hints, &found)
 	      && found->ai_qp_type == IBV_QPT_UD && found->ai_dst_len == sizeof(struct sockaddr_in)

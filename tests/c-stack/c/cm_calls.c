@@ -142,7 +142,7 @@ static struct rdma_cm_id *hears(struct rdma_event_channel *channel, enum rdma_cm
 /* Vendors' options between programs with queue pairs of their own, and what is answered to another vendor's. */
 static void options_by_hand(struct rdma_event_channel *channel, struct rdma_cm_id *listener, uint32_t vendor)
 {
-	struct ibv_ece wrong[] = { { .options = 1 }, { vendor, 1, 1 } }, asks = { vendor, 0x1234 }, answers = { vendor, 0x34 };
+	struct ibv_ece wrong[] = { { 0, 1, 0 }, { vendor, 1, 1 } }, asks = { vendor, 0x1234, 0 }, answers = { vendor, 0x34, 0 };
 	struct ibv_qp_init_attr init = {
 		.cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 },
 		.qp_type = IBV_QPT_RC,

@@ -182,6 +182,25 @@ fn a_forked_child_sends_as_with_the_c_library() {
     std::fs::remove_file(program).unwrap();
 }
 
+/// Copies of memory that the device makes, on the distribution's library and on ours, over the same
+/// device: the work requests' bytes, what completes, what is refused.
+#[test]
+fn copies_as_with_the_c_library() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some(program) = stack.compile("copies") else { return };
+    let theirs = common::run(&mut stack.command(&program)).ok().stdout;
+    let ours = common::run(&mut stack.ours_on_preloaded(&program)).ok().stdout;
+    assert!(theirs.lines().count() > 900, "{theirs}");
+    let differ: Vec<_> = theirs.lines().zip(ours.lines()).filter(|(c, rust)| c != rust).collect();
+    assert!(differ.is_empty(), "(C, ours): {differ:#?}");
+    assert_eq!(theirs.lines().count(), ours.lines().count());
+    for mut more in [stack.ours_on_preloaded(&program), stack.on_ours(&program, "softhca0")] {
+        let said = common::run(more.arg("ours")).ok().stdout;
+        assert!(said.lines().count() > ours.lines().count(), "{said}");
+    }
+    std::fs::remove_file(program).unwrap();
+}
+
 /// Lists of tags, on the distribution's library and on ours, over the same device: what is asked,
 /// what completes, what is refused.
 #[test]

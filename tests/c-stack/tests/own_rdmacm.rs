@@ -203,7 +203,7 @@ fn rping_meets_our_own() {
 fn wrong_calls_are_refused() {
     let Some(stack) = common::c_stack() else { return };
     let Some(program) = stack.compile("cm_calls") else { return };
-    run(&mut stack.on_ours(&program, "softhca0")).checks(57);
+    run(&mut stack.on_ours(&program, "softhca0")).checks(134);
     std::fs::remove_file(program).unwrap();
 }
 

@@ -21,13 +21,15 @@ use crate::left::Kind;
 use crate::lock::{Lock, Stays};
 use crate::object::Acks;
 use crate::parent_domain::Parent;
+use crate::raw_wqe::{RawQueues, RawWqes};
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc, ibv_wc_tm_info};
 
 /// The completion that a program looks at.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) wc: ibv_wc,
-    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`], [`TAGS`].
+    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`], [`TAGS`];
+    /// and whether there may be [`RAW_WQES`].
     pub(crate) extras: u8,
     pub(crate) vlan_tag: u16,
     pub(crate) timestamp: u64,
@@ -41,6 +43,8 @@ pub(crate) struct Shown {
 pub(crate) const TIMESTAMP: u8 = 1;
 pub(crate) const VLAN_TAG: u8 = 2;
 pub(crate) const TAGS: u8 = 4;
+/// Sends may be WQEs of the program's own.
+pub(crate) const RAW_WQES: u8 = 8;
 
 impl Stays for AnyCq {}
 
@@ -62,6 +66,8 @@ pub(crate) struct Cq {
     parent: Option<Arc<Parent>>,
     /// It was made by a function for extended queues.
     is_extended: bool,
+    /// Of queue pairs that post WQEs of the program's own.
+    raw_queues: RawQueues,
 }
 
 impl Cq {
@@ -77,6 +83,7 @@ impl Cq {
             async_acks: Acks::default(),
             parent: None,
             is_extended: false,
+            raw_queues: RawQueues::default(),
         })
     }
 
@@ -99,6 +106,19 @@ impl Cq {
     /// Keeps the parent domain that it is made in.
     pub(crate) fn set_parent(&mut self, parent: Option<Arc<Parent>>) {
         self.parent = parent;
+    }
+
+    #[inline(always)]
+    pub(crate) fn raw_queues(&self) -> &RawQueues {
+        &self.raw_queues
+    }
+
+    /// A queue pair whose sends complete here may post WQEs of the program's own.
+    pub(crate) fn attach_raw(&self, qpn: u32, list: &Arc<RawWqes>) {
+        self.raw_queues.attach(qpn, list);
+        let _polls = self.poll.lock();
+        // SAFETY: of whoever holds the lock.
+        unsafe { (*self.shown()).extras |= RAW_WQES };
     }
 
     pub(crate) fn is_extended(&self) -> bool {

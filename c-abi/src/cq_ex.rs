@@ -15,9 +15,9 @@ use uverbs_core::queues::tag_work::TagHeader;
 
 use crate::completion;
 use crate::context::Context;
-use crate::cq::{Cq, Shown, TAGS, TIMESTAMP, VLAN_TAG};
+use crate::cq::{Cq, RAW_WQES, Shown, TAGS, TIMESTAMP, VLAN_TAG};
 use crate::poll::settle;
-use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
+use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 
 /// C's struct with all functions in it: those that read what wasn't asked for give 0.
 pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
@@ -67,10 +67,10 @@ unsafe fn take(cq: &Cq) -> c_int {
     let shown = unsafe { &mut *cq.shown() };
     // SAFETY: the caller's promise.
     let found = match unsafe { cq.poll().held() } {
-        AnyCq::Mlx5(poll) => next(poll, shown),
-        AnyCq::Rxe(poll) => next(poll, shown),
+        AnyCq::Mlx5(poll) => next(poll, shown, cq),
+        AnyCq::Rxe(poll) => next(poll, shown, cq),
         #[cfg(feature = "any-siw")]
-        AnyCq::Siw(poll) => next(poll, shown),
+        AnyCq::Siw(poll) => next(poll, shown, cq),
     };
     let Some(wr_id) = found else { return Errno::ENOENT.raw() };
     // SAFETY: of whoever holds the lock.
@@ -89,19 +89,23 @@ unsafe fn take(cq: &Cq) -> c_int {
 
 /// Takes the next completion, and gives its number.
 #[inline(always)]
-fn next<C: CqOps>(poll: &mut C, shown: &mut Shown) -> Option<u64> {
+fn next<C: CqOps>(poll: &mut C, shown: &mut Shown, cq: &Cq) -> Option<u64> {
     let Polled { view, wr_id, .. } = poll.next()?;
-    if shown.extras != 0 {
-        extras(shown, &view);
-    }
     // SAFETY: a place to write.
     unsafe { completion::write(&mut shown.wc, &view, wr_id) };
+    if shown.extras != 0 {
+        extras(shown, &view, cq);
+    }
     Some(wr_id)
 }
 
 /// Takes out what was asked for besides.
 #[inline(never)]
-fn extras<V: View>(shown: &mut Shown, view: &V) {
+fn extras<V: View>(shown: &mut Shown, view: &V, cq: &Cq) {
+    if shown.extras & RAW_WQES != 0 && cq.raw_queues().complete(shown.wc.qp_num, view.send_index())
+    {
+        shown.wc.opcode = IBV_WC_DRIVER2;
+    }
     if shown.extras & TIMESTAMP != 0 {
         shown.timestamp = view.timestamp().unwrap_or(0);
     }

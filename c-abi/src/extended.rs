@@ -8,6 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use uverbs_core::Errno;
 
@@ -17,6 +18,7 @@ use crate::mkey::{
     wr_mr_list, wr_set_mkey_access_flags, wr_set_mkey_layout_interleaved, wr_set_mkey_layout_list,
 };
 use crate::qp::{DRIVER, Qp};
+use crate::raw_wqe::{RawWqes, wr_raw_wqe};
 use crate::send::{SendSide, Side, Target, To};
 use crate::sys::{ibv_ah, ibv_qp_ex, ibv_sge};
 use crate::waiting::direct;
@@ -37,7 +39,7 @@ pub(crate) struct Mlx5QpEx {
     wr_set_mkey_layout_list: unsafe extern "C" fn(Ex, u16, *const ibv_sge),
     wr_set_mkey_layout_interleaved: unsafe extern "C" fn(Ex, u32, u16, *const Interleaved),
     wr_set_mkey_sig_block: unsafe extern "C" fn(Ex, *const c_void),
-    wr_raw_wqe: *const c_void,
+    wr_raw_wqe: unsafe extern "C" fn(Ex, *const c_void),
     wr_set_dc_addr_stream: unsafe extern "C" fn(Ex, *const ibv_ah, u32, u64, u16),
     wr_memcpy: unsafe extern "C" fn(Ex, u32, u64, u32, u64, usize),
     wr_set_mkey_crypto: unsafe extern "C" fn(Ex, *const c_void),
@@ -54,6 +56,8 @@ pub(crate) struct Extended {
     building: UnsafeCell<Option<Building>>,
     /// If it was made for copies.
     pub(crate) copies: Option<Copies>,
+    /// If it was made for WQEs of the program's own.
+    pub(crate) raw_wqes: Option<Arc<RawWqes>>,
 }
 
 // SAFETY: pointers to functions, and what a lock guards.
@@ -73,12 +77,12 @@ impl Default for Extended {
             wr_set_mkey_layout_list,
             wr_set_mkey_layout_interleaved,
             wr_set_mkey_sig_block: not_there,
-            wr_raw_wqe: std::ptr::null(),
+            wr_raw_wqe,
             wr_set_dc_addr_stream,
             wr_memcpy,
             wr_set_mkey_crypto: not_there,
         };
-        Self { c, building: UnsafeCell::new(None), copies: None }
+        Self { c, building: UnsafeCell::new(None), copies: None, raw_wqes: None }
     }
 }
 

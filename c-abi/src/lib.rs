@@ -81,6 +81,7 @@ mod post;
 mod qp;
 mod query_device;
 mod rate;
+mod raw_wqe;
 mod recv;
 mod rsocket;
 mod rss;

@@ -23,6 +23,7 @@ use crate::left::Kind;
 use crate::object::Named;
 use crate::pd::Pd;
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_RECV, XRC_SEND, granted};
+use crate::raw_wqe::RawWqes;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::srq::Srq;
@@ -42,6 +43,8 @@ pub(crate) struct Own {
     pub(crate) layouts: bool,
     /// It copies memory.
     pub(crate) copies: bool,
+    /// It takes WQEs of the program's own.
+    pub(crate) raw_wqes: bool,
     pub(crate) dynamic: Option<Dynamic>,
     /// Its receives may complete out of order.
     pub(crate) out_of_order: bool,
@@ -154,7 +157,7 @@ unsafe fn create(
         cond: Cond::default(),
         events_completed: 0,
     };
-    let id = made.core.event_id();
+    let (id, qpn) = (made.core.event_id(), made.core.qpn());
     let send = SendSide::new(made.sq);
     let c = match &send {
         SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base),
@@ -168,7 +171,12 @@ unsafe fn create(
     let mut qp = Qp::new(c, made.core, send, recv, all, send_ops.is_some());
     qp.set_parent(of.parent().cloned());
     qp.set_dc_target(qp_type == QpType::Dct);
-    qp.set_copies(copies);
+    let raw_wqes = own.raw_wqes.then(Arc::<RawWqes>::default);
+    if let Some(list) = &raw_wqes {
+        // SAFETY: C's contract: a queue of this device.
+        unsafe { Cq::of(init.send_cq) }.attach_raw(qpn, list);
+    }
+    qp.set_operations(copies, raw_wqes);
     let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     Ok(qp.cast())
@@ -278,7 +286,7 @@ pub(crate) unsafe fn create_extended(
     if own.layouts {
         ops = Some(ops.unwrap_or(SendOpSet::empty()) | SendOpSet::REKEY);
     }
-    if own.copies {
+    if own.copies || own.raw_wqes {
         ops = Some(ops.unwrap_or(SendOpSet::empty()));
     }
     let own = Own { create_flags: flags, ..own };

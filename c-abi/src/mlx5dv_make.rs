@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::make_cq::create_as;
 use crate::make_qp::{self, Dynamic, Own, RC};
-use crate::qp::{DRIVER, Qp, UD, XRC_RECV};
+use crate::qp::{DRIVER, Qp, RAW_PACKET, UC, UD, XRC_RECV, XRC_SEND};
 use crate::sys::{
     ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_device, ibv_qp, ibv_qp_init_attr_ex,
 };
@@ -95,6 +95,8 @@ const DCT: u32 = 1;
 const DCI: u32 = 2;
 /// `MLX5DV_QP_EX_WITH_MR_INTERLEAVED`, `_MR_LIST`, `_MKEY_CONFIGURE`.
 const LAYOUTS: u64 = 7;
+/// `MLX5DV_QP_EX_WITH_RAW_WQE`.
+const RAW_WQES: u64 = 1 << 3;
 /// `MLX5DV_QP_EX_WITH_MEMCPY`.
 const COPIES: u64 = 1 << 4;
 
@@ -242,6 +244,7 @@ pub(crate) unsafe extern "C" fn create_qp(
         scatter: flags & ALLOW_SCATTER != 0,
         layouts: ops & LAYOUTS != 0,
         copies: ops & COPIES != 0,
+        raw_wqes: ops & RAW_WQES != 0,
         dynamic,
         out_of_order: flags & OUT_OF_ORDER != 0,
         create_flags: 0,
@@ -258,8 +261,9 @@ pub(crate) unsafe extern "C" fn create_qp(
 /// `qp.c:mlx5_qp_fill_wr_pfns`).
 fn operations(qp_type: u32, dynamic: Option<Dynamic>) -> u64 {
     match (qp_type, dynamic) {
-        (RC, None) => LAYOUTS | COPIES,
-        (DRIVER, Some(Dynamic::Initiator(_))) => COPIES,
+        (RC, None) => LAYOUTS | RAW_WQES | COPIES,
+        (DRIVER, Some(Dynamic::Initiator(_))) => RAW_WQES | COPIES,
+        (UC | UD | XRC_SEND | RAW_PACKET, None) => RAW_WQES,
         _ => 0,
     }
 }

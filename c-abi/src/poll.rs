@@ -9,11 +9,11 @@ use std::ffi::c_int;
 
 use uverbs::provider::AnyCq;
 use uverbs_core::objects::cq::CqCore;
-use uverbs_core::provider::{CqOps, Polled};
+use uverbs_core::provider::{CqOps, Polled, View};
 
 use crate::completion;
 use crate::cq::Cq;
-use crate::sys::{ibv_cq, ibv_wc};
+use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_wc};
 
 pub(crate) unsafe extern "C" fn poll_cq(
     cq: *const ibv_cq,
@@ -26,6 +26,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
     // SAFETY: C's contract: there is room for as many.
     let count = unsafe {
         match &mut *poll {
+            AnyCq::Mlx5(poll) if cq.raw_queues().is_any() => fill_raw(poll, cq, entries, wc),
             AnyCq::Mlx5(poll) => fill(poll, cq.core(), entries, wc),
             AnyCq::Rxe(poll) => fill(poll, cq.core(), entries, wc),
             #[cfg(feature = "any-siw")]
@@ -52,13 +53,51 @@ pub(crate) fn settle<C: CqOps>(poll: &mut C, core: &CqCore) {
 /// There is room for `entries` completions.
 #[inline(always)]
 unsafe fn fill<C: CqOps>(poll: &mut C, core: &CqCore, entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { fill_with(poll, core, (entries, wc), |_, _| {}) }
+}
+
+/// The same of a queue where sends may be WQEs of the program's own.
+///
+/// # Safety
+///
+/// As for [`fill`].
+#[cold]
+#[inline(never)]
+unsafe fn fill_raw<C: CqOps>(poll: &mut C, cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        fill_with(poll, cq.core(), (entries, wc), |wc, index| {
+            if cq.raw_queues().complete(wc.qp_num, index) {
+                wc.opcode = IBV_WC_DRIVER2;
+            }
+        })
+    }
+}
+
+/// The same with a last word on each completion, behind which the send's index is.
+///
+/// # Safety
+///
+/// As for [`fill`].
+#[inline(always)]
+unsafe fn fill_with<C: CqOps>(
+    poll: &mut C,
+    core: &CqCore,
+    (entries, wc): (c_int, *mut ibv_wc),
+    then: impl Fn(&mut ibv_wc, Option<u16>),
+) -> c_int {
     settle(poll, core);
     let lag = core.lag();
     let (mut count, mut unpublished) = (0, 0);
     while count < entries {
         let Some(Polled { view, wr_id, .. }) = poll.next() else { break };
         // SAFETY: the caller's promise.
-        unsafe { completion::write(wc.add(count as usize), &view, wr_id) };
+        unsafe {
+            let to = wc.add(count as usize);
+            completion::write(to, &view, wr_id);
+            then(&mut *to, view.send_index());
+        }
         count += 1;
         unpublished += 1;
         if unpublished == lag {

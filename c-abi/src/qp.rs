@@ -27,6 +27,7 @@ use crate::left::Kind;
 use crate::lock::Lock;
 use crate::object::Acks;
 use crate::parent_domain::Parent;
+use crate::raw_wqe::RawWqes;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::sys::{IBV_SEND_SIGNALED, ibv_gid, ibv_qp, ibv_qp_cap, ibv_qp_ex};
@@ -137,19 +138,37 @@ impl Qp {
         self.mlx5.copies.as_ref()
     }
 
-    /// Makes it one for copies.
-    pub(crate) fn set_copies(&mut self, copies: Option<Copies>) {
-        self.mlx5.copies = copies;
+    /// Where its WQEs of the program's own are, if it was made for such.
+    pub(crate) fn raw_wqes(&self) -> Option<&Arc<RawWqes>> {
+        self.mlx5.raw_wqes.as_ref()
     }
 
-    /// Forgets a key's layout that wasn't said to its end.
+    /// Makes it one for copies, and for WQEs of the program's own.
+    pub(crate) fn set_operations(
+        &mut self,
+        copies: Option<Copies>,
+        raw_wqes: Option<Arc<RawWqes>>,
+    ) {
+        (self.mlx5.copies, self.mlx5.raw_wqes) = (copies, raw_wqes);
+    }
+
+    /// Forgets what was built and isn't posted: a key's layout that wasn't said to its end, and
+    /// where raw WQEs were.
     ///
     /// # Safety
     ///
     /// The send queue is locked by this thread.
-    pub(crate) unsafe fn forget_layout(&self) {
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn give_up(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.mlx5.forget() };
+        let side = unsafe {
+            self.mlx5.forget();
+            self.send().held()
+        };
+        if let (Some(list), SendSide::Mlx5(side)) = (self.raw_wqes(), side) {
+            list.cut(side.sq.raw_parts().producer as u16);
+        }
     }
 
     /// The one that this is a part of.
@@ -256,8 +275,9 @@ impl Qp {
     }
 }
 
-/// `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`, `IBV_QPT_DRIVER`: a
+/// `IBV_QPT_UC`, `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`, `IBV_QPT_DRIVER`: a
 /// vendor's own.
+pub(crate) const UC: u32 = 3;
 pub(crate) const UD: u32 = 4;
 pub(crate) const RAW_PACKET: u32 = 8;
 pub(crate) const XRC_SEND: u32 = 9;

@@ -149,7 +149,11 @@ unsafe extern "C" fn complete<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
             unsafe { sq.finish(&build.at) };
             sq.refused().map_or(0, Errno::raw)
         }
-        Some(errno) => errno.raw(),
+        Some(errno) => {
+            // SAFETY: the lock is still held.
+            unsafe { qp.give_up() };
+            errno.raw()
+        }
     };
     qp.send().release();
     code
@@ -160,7 +164,7 @@ unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
     let (qp, side) = unsafe { of::<S>(qp) };
     S::refuse(&mut side.build.at);
     // SAFETY: as above; the lock is still held.
-    unsafe { qp.forget_layout() };
+    unsafe { qp.give_up() };
     qp.send().release();
 }
 

@@ -32,6 +32,7 @@ pub const IBV_WC_BIND_MW: u32 = 5;
 pub const IBV_WC_FLUSH: u32 = 8;
 pub const IBV_WC_ATOMIC_WRITE: u32 = 9;
 pub const IBV_WC_DRIVER1: u32 = 135;
+pub const IBV_WC_DRIVER2: u32 = 136;
 pub const IBV_WC_DRIVER3: u32 = 137;
 pub const IBV_WC_RECV: u32 = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: u32 = 129;

@@ -428,6 +428,10 @@ impl View for Cqe<'_> {
         }
     }
 
+    fn send_index(&self) -> Option<u16> {
+        (!self.is_recv()).then(|| self.entry.wqe_counter())
+    }
+
     fn path_bits(&self) -> u8 {
         MlPath(self.entry.byte(offset_of!(mlx5_cqe64, ml_path))).path()
     }

@@ -89,7 +89,7 @@ pub use dct::{modify_target, ready_target};
 pub use dm::{map_operation, operation_pages};
 pub use ooo::{OutOfOrderCaps, announce as announce_out_of_order};
 pub use pieces::Place;
-pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw};
+pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw, wqe_len};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};
 pub use srq::{Srq, SrqCursor};

@@ -10,9 +10,12 @@
 use std::fmt::Write;
 
 use uverbs_core::queues::work::{PostError, Wr};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, MLX5_SEND_WQE_BB, OpmodIdxOpcode, QpnDs};
 use uverbs_mlx5_prm::print::CqeView;
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, WqeView};
+
+use zerocopy::FromBytes;
+use zerocopy::byteorder::big_endian::U32;
 
 use crate::doorbell::Posted;
 use crate::sq::SendCursor;
@@ -106,6 +109,13 @@ pub struct CqRaw {
     pub consumer: u32,
 }
 
+/// Bytes of the WQE that begins with these, as its control segment says.
+#[must_use]
+pub fn wqe_len(head: [u8; 8]) -> usize {
+    let [.., ds] = head;
+    usize::from(QpnDs(ds.into()).ds()) * DS_BYTES
+}
+
 /// Bytes sixteen in a row, with their offset.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
@@ -151,7 +161,6 @@ impl Sq {
     /// As for [`post`](uverbs_core::provider::SendOps::post), and the device will do what the
     /// segments say: with memory that they name, with keys that they change, and for ever with
     /// those.
-    #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn post_segments(
         &mut self,
         at: &mut SendCursor,
@@ -181,6 +190,52 @@ impl Sq {
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         Ok(unsafe { Self::note(self.slots(), at, wr.id, last) })
+    }
+
+    /// Writes a WQE of the caller's, control segment and all, and moves the cursor. Returns its
+    /// index modulo 65536, by which its completion names it ([`View::send_index`]). The index in
+    /// the WQE is filled in; all else stays, also whether it completes. It is published by
+    /// [`ring`](uverbs_core::provider::SendOps::ring), as others are.
+    ///
+    /// [`View::send_index`]: uverbs_core::provider::View::send_index
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::BadData`] of one that is shorter than its control segment says, or says nothing
+    /// of its length; [`PostError::Full`], [`PostError::State`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`post_segments`](Self::post_segments), and its control segment names this queue
+    /// pair.
+    #[doc(alias = "mlx5dv_wr_raw_wqe")]
+    pub unsafe fn post_wqe(
+        &mut self,
+        at: &mut SendCursor,
+        wr_id: u64,
+        wqe: &[u8],
+    ) -> Result<u16, PostError> {
+        let Ok(([word0, word1], _)) = <[U32; 2]>::read_from_prefix(wqe) else {
+            return Err(PostError::BadData);
+        };
+        let ds = u32::from(QpnDs(word1.get()).ds());
+        let len = ds as usize * DS_BYTES;
+        let mut bytes = [0; DS_MAX as usize * DS_BYTES];
+        let (1.., Some(wqe), Some(bytes)) = (ds, wqe.get(..len), bytes.get_mut(..len)) else {
+            return Err(PostError::BadData);
+        };
+        let units = ds.div_ceil(wqe::DS_PER_UNIT);
+        self.reserve(at, units)?;
+        let index = at.pi as u16;
+        let head = wqe::pair(OpmodIdxOpcode(word0.get()).with_wqe_index(index).0, word1.get());
+        bytes.copy_from_slice(wqe);
+        bytes[..size_of::<u64>()].copy_from_slice(&head.to_ne_bytes());
+        // SAFETY: `reserve` found room for `ds` units, none of them the device's.
+        unsafe { self.ring_memory().copy_in(at.pi, bytes) };
+        let last = Posted { head, at: self.ring_memory().unit(at.pi), first: at.pi, ds, units };
+        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
+        unsafe { Self::note(self.slots(), at, wr_id, last) };
+        Ok(index)
     }
 
     /// The WQE that begins at a WQEBB, field by field. `index` is taken modulo the ring. What was

@@ -2,6 +2,9 @@
 
 mod common;
 
+use std::path::PathBuf;
+
+use common::CStack;
 use common::both::{both, free_port};
 
 #[test]
@@ -187,18 +190,42 @@ fn a_forked_child_sends_as_with_the_c_library() {
 #[test]
 fn copies_as_with_the_c_library() {
     let Some(stack) = common::c_stack() else { return };
-    let Some(program) = stack.compile("copies") else { return };
-    let theirs = common::run(&mut stack.command(&program)).ok().stdout;
-    let ours = common::run(&mut stack.ours_on_preloaded(&program)).ok().stdout;
-    assert!(theirs.lines().count() > 900, "{theirs}");
-    let differ: Vec<_> = theirs.lines().zip(ours.lines()).filter(|(c, rust)| c != rust).collect();
-    assert!(differ.is_empty(), "(C, ours): {differ:#?}");
-    assert_eq!(theirs.lines().count(), ours.lines().count());
+    let Some((program, lines)) = lines_as_with_the_c_library(&stack, "copies", 900) else { return };
     for mut more in [stack.ours_on_preloaded(&program), stack.on_ours(&program, "softhca0")] {
         let said = common::run(more.arg("ours")).ok().stdout;
-        assert!(said.lines().count() > ours.lines().count(), "{said}");
+        assert!(said.lines().count() > lines, "{said}");
     }
     std::fs::remove_file(program).unwrap();
+}
+
+/// WQEs of the program's own, likewise.
+#[test]
+fn raw_wqes_as_with_the_c_library() {
+    let Some(stack) = common::c_stack() else { return };
+    let Some((program, lines)) = lines_as_with_the_c_library(&stack, "raw_wqes", 900) else {
+        return;
+    };
+    let embedded = common::run(&mut stack.on_ours(&program, "softhca0")).ok().stdout;
+    assert_eq!(embedded.lines().count(), lines);
+    std::fs::remove_file(program).unwrap();
+}
+
+/// Runs a C program on the distribution's library and on ours, over the same device: each line is
+/// the same. The program, and how many lines there are, more than `least`.
+fn lines_as_with_the_c_library(
+    stack: &CStack,
+    name: &str,
+    least: usize,
+) -> Option<(PathBuf, usize)> {
+    let program = stack.compile(name)?;
+    let theirs = common::run(&mut stack.command(&program)).ok().stdout;
+    let ours = common::run(&mut stack.ours_on_preloaded(&program)).ok().stdout;
+    let lines = theirs.lines().count();
+    assert!(lines > least, "{theirs}");
+    let differ: Vec<_> = theirs.lines().zip(ours.lines()).filter(|(c, rust)| c != rust).collect();
+    assert!(differ.is_empty(), "(C, ours): {differ:#?}");
+    assert_eq!(lines, ours.lines().count());
+    Some((program, lines))
 }
 
 /// Lists of tags, on the distribution's library and on ours, over the same device: what is asked,

@@ -52,6 +52,12 @@ pub trait View: Debug + Copy {
         None
     }
 
+    /// Of a send, on mlx5: where in its queue it began, in WQEBBs modulo 65536; also of a failed
+    /// one.
+    fn send_index(&self) -> Option<u16> {
+        None
+    }
+
     /// On InfiniBand: the bits below the port's LID mask of the LID that the message came to.
     fn path_bits(&self) -> u8 {
         0

@@ -377,6 +377,29 @@ fn segments_by_hand() {
 }
 
 #[test]
+fn wqes_by_hand() {
+    let mut side = SendSide::new(2, ROOM, true);
+    let mut at = side.sq.begin();
+    let mut post = |wqe: &[u8]| {
+        // SAFETY: no device reads the ring.
+        unsafe { side.sq.post_wqe(&mut at, 1, wqe) }
+    };
+    let mut wqe: Vec<u8> = (0..144).collect();
+    assert_eq!(post(&wqe[..7]), Err(PostError::BadData));
+    wqe[7] = 0;
+    assert_eq!(post(&wqe), Err(PostError::BadData), "of no length");
+    wqe[7] = 2;
+    assert_eq!(post(&wqe[..31]), Err(PostError::BadData), "shorter than it says");
+    wqe[7] = 9;
+    assert_eq!(post(&wqe), Err(PostError::Full), "longer than the ring");
+    wqe[..8].copy_from_slice(&[1, 0xff, 0xff, 0x2f, 0x12, 0x34, 0x56, 5]);
+    assert_eq!(post(&wqe[..80]), Ok(0));
+    wqe[1..3].copy_from_slice(&[0, 0]);
+    assert_eq!(side.bytes(0, 80), wqe[..80], "the index alone is filled in");
+    side.assert_guards();
+}
+
+#[test]
 fn raw_parts_and_dump() {
     let mut side = SendSide::new(8, ROOM, true);
     let mut at = side.sq.begin();

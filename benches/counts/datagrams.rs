@@ -7,10 +7,11 @@ use uverbs::softhca::SoftHca;
 use uverbs::transport::Ud;
 use uverbs::{
     AccessFlags, CompletionQueue, Data, Destination, Device, Error, ExposedMemory, Frame, GRH_LEN,
-    Local, PostError, QueuePair, Rejected, SendOp, SendQueue, Sge, Slab,
+    Local, PostError, QueuePair, Rejected, SendOp, SendQueue, Sge, Slab, Wr,
 };
 
 use crate::hot::Seen;
+use crate::ops::{Area, LINES, PAYLOAD, refused};
 use crate::{OPS, count};
 
 /// Bytes of data: inline a WQE of two WQEBBs.
@@ -24,7 +25,8 @@ struct Side {
     sends: CompletionQueue<Mlx5>,
     recvs: CompletionQueue<Mlx5>,
     to: Destination<Mlx5>,
-    area: ExposedMemory,
+    area: Area,
+    memory: ExposedMemory,
     slab: Slab,
     frames: Vec<Frame>,
 }
@@ -104,10 +106,52 @@ impl Side {
         let mut qp = builder.build()?;
         let endpoint = qp.bring_up(&Local::default())?;
         let to = qp.destination(&endpoint)?;
-        let area = pd.expose(DATA, AccessFlags::empty())?;
+        let memory = pd.expose((LINES * u64::from(PAYLOAD)) as usize, AccessFlags::empty())?;
+        let area = Area {
+            addr: memory.remote(0).addr,
+            lkey: memory.sge(0, PAYLOAD).lkey,
+            rkey: memory.remote(0).rkey,
+            bytes: &[[1; 8]; LINES as usize],
+        };
         let slab = pd.slab(GRH_LEN + DATA, 2 * OPS as usize)?;
         let frames = Vec::with_capacity(2 * OPS as usize);
-        Ok(Self { hca, qp, sends, recvs, to, area, slab, frames })
+        Ok(Self { hca, qp, sends, recvs, to, area, memory, slab, frames })
+    }
+
+    /// `batches` doorbells of `N` work requests: the loop of `side_by_side`.
+    #[inline(never)]
+    fn post_raw<const N: usize>(&mut self, batches: usize) {
+        let (area, to) = (self.area, &self.to);
+        let queue = self.qp.send_queue();
+        let mut id = 0;
+        for _ in 0..batches {
+            let mut batch = queue.batch();
+            for at in 0..N {
+                let wr = if at + 1 == N { Wr::new(id) } else { Wr::new(id).unsignaled() };
+                let piece = Data::One(area.sge(id, PAYLOAD));
+                // SAFETY: the memory lives as long as the queue pair.
+                unsafe { batch.raw().post_to(wr, SendOp::Send, piece, to) }.expect("room");
+                id += 1;
+            }
+            batch.ring();
+        }
+    }
+
+    #[inline(never)]
+    fn post_safe<const N: usize>(&mut self, batches: usize) {
+        let to = &self.to;
+        let queue = self.qp.send_queue();
+        let mut id = 0;
+        for _ in 0..batches {
+            let mut batch = queue.batch();
+            for at in 0..N {
+                let wr = if at + 1 == N { Wr::new(id) } else { Wr::new(id).unsignaled() };
+                let frame = self.frames.pop().expect("a frame");
+                batch.send_to(wr, frame, to).map_err(refused).expect("room");
+                id += 1;
+            }
+            batch.ring();
+        }
     }
 
     /// Frames for as many posts as are counted.
@@ -121,40 +165,53 @@ impl Side {
         }
     }
 
-    /// The device sends what was posted.
-    fn deliver(&mut self) {
+    /// The device sends what was posted, of which so many are signaled.
+    fn deliver(&mut self, signaled: usize) {
         self.hca.step_until_idle(MANY);
         let Self { sends, frames, .. } = self;
         let keep = |mut completion: uverbs::Completion<'_, Mlx5>| {
             assert!(completion.result().is_ok());
             frames.extend(completion.take_frame());
         };
-        assert_eq!(sends.poll_with(2 * OPS as usize, keep), OPS as usize);
+        assert_eq!(sends.poll_with(2 * OPS as usize, keep), signaled);
     }
+}
+
+fn posts<const N: usize>(side: &mut Side) {
+    let batches = OPS as usize / N;
+    let deliver = |side: &mut Side| side.deliver(batches);
+    let raw = |side: &mut Side| side.post_raw::<N>(batches);
+    count(&format!("post_ud_send64_{N} raw"), OPS, side, |_| (), raw, deliver);
+    let stock = |side: &mut Side| side.stock(PAYLOAD as usize);
+    let owned = |side: &mut Side| side.post_safe::<N>(batches);
+    count(&format!("post_ud_send64_{N} owned"), OPS, side, stock, owned, deliver);
 }
 
 /// Counts each.
 pub(crate) fn all() {
     let mut side = Side::new().expect("the objects");
+    posts::<1>(&mut side);
+    posts::<32>(&mut side);
+    let deliver = |side: &mut Side| side.deliver(OPS as usize);
     let post_inline = |side: &mut Side| {
         for id in 0..OPS.into() {
             let queue = side.qp.send_queue();
             send_inline_to(queue, id, &[7; DATA], &side.to).expect("room");
         }
     };
-    count("ud_send_inline32 function", OPS, &mut side, |_| (), post_inline, Side::deliver);
+    count("ud_send_inline32 function", OPS, &mut side, |_| (), post_inline, deliver);
     count(
         "ud_send_one function",
         OPS,
         &mut side,
         |_| (),
         |side| {
-            let sge = side.area.sge(0, DATA as u32);
+            let sge = side.memory.sge(0, DATA as u32);
             for id in 0..OPS.into() {
                 send_one_to(side.qp.send_queue(), id, sge, &side.to).expect("room");
             }
         },
-        Side::deliver,
+        deliver,
     );
     count(
         "ud_send_frame function",
@@ -167,7 +224,7 @@ pub(crate) fn all() {
                 assert!(send_frame_to(side.qp.send_queue(), id, frame, &side.to).is_ok());
             }
         },
-        Side::deliver,
+        deliver,
     );
     count(
         "ud_poll_receives function",
@@ -179,7 +236,7 @@ pub(crate) fn all() {
                 assert!(side.qp.post_recv(id as u64, frame).is_ok());
             }
             post_inline(side);
-            side.deliver();
+            side.deliver(OPS as usize);
         },
         |side| {
             let mut seen = Seen::default();

@@ -6,11 +6,12 @@
 use uverbs::mlx5::Mlx5;
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    CompletionQueue, Device, Error, ExposedMemory, Frame, Local, PostError, QueuePair, Rejected,
-    Sge, SharedReceiveQueue, Slab,
+    AccessFlags, CompletionQueue, Device, Error, ExposedMemory, Frame, Local, PostError, QueuePair,
+    Rejected, Sge, SharedReceiveQueue, Slab,
 };
 
 use crate::hot::{self, Seen};
+use crate::ops::{Area, LINES, PAYLOAD, refused};
 use crate::{OPS, count};
 
 /// Bytes of a message.
@@ -24,7 +25,8 @@ struct Side {
     srq: SharedReceiveQueue<Mlx5>,
     sends: CompletionQueue<Mlx5>,
     recvs: CompletionQueue<Mlx5>,
-    area: ExposedMemory,
+    area: Area,
+    memory: ExposedMemory,
     slab: Slab,
     frames: Vec<Frame>,
 }
@@ -78,10 +80,46 @@ impl Side {
         let mut qp = builder.build()?;
         let endpoint = qp.prepare(&Local::default())?;
         qp.connect(&endpoint)?;
-        let area = pd.expose(DATA, uverbs::AccessFlags::empty())?;
+        let memory = pd.expose((LINES * u64::from(PAYLOAD)) as usize, AccessFlags::empty())?;
+        let area = Area {
+            addr: memory.remote(0).addr,
+            lkey: memory.sge(0, PAYLOAD).lkey,
+            rkey: memory.remote(0).rkey,
+            bytes: &[[1; 8]; LINES as usize],
+        };
         let slab = pd.slab(DATA, 2 * OPS as usize)?;
         let frames = Vec::with_capacity(2 * OPS as usize);
-        Ok(Self { hca, qp, srq, sends, recvs, area, slab, frames })
+        Ok(Self { hca, qp, srq, sends, recvs, area, memory, slab, frames })
+    }
+
+    /// `batches` doorbell records of `N` receives: the loop of `side_by_side`.
+    #[inline(never)]
+    fn post_raw<const N: usize>(&mut self, batches: usize) {
+        let area = self.area;
+        let mut id = 0;
+        for _ in 0..batches {
+            let mut batch = self.srq.batch();
+            for _ in 0..N {
+                // SAFETY: the memory lives as long as the queue pair.
+                unsafe { batch.post_raw(id, &[area.sge(id, PAYLOAD)]) }.expect("room");
+                id += 1;
+            }
+            batch.ring();
+        }
+    }
+
+    #[inline(never)]
+    fn post_safe<const N: usize>(&mut self, batches: usize) {
+        let mut id = 0;
+        for _ in 0..batches {
+            let mut batch = self.srq.batch();
+            for _ in 0..N {
+                let frame = self.frames.pop().expect("a frame");
+                batch.post(id, frame).map_err(refused).expect("room");
+                id += 1;
+            }
+            batch.ring();
+        }
     }
 
     /// Frames for as many posts as are counted.
@@ -116,9 +154,23 @@ impl Side {
     }
 }
 
+fn recvs<const N: usize>(side: &mut Side) {
+    let batches = OPS as usize / N;
+    let back = |side: &mut Side| {
+        side.deliver();
+        side.poll();
+    };
+    let raw = |side: &mut Side| side.post_raw::<N>(batches);
+    count(&format!("srq_recv_{N} raw"), OPS, side, |_| (), raw, back);
+    let owned = |side: &mut Side| side.post_safe::<N>(batches);
+    count(&format!("srq_recv_{N} owned"), OPS, side, Side::stock, owned, back);
+}
+
 /// Counts each.
 pub(crate) fn all() {
     let mut side = Side::new().expect("the objects");
+    recvs::<1>(&mut side);
+    recvs::<32>(&mut side);
     let back = |side: &mut Side| {
         side.deliver();
         side.poll();
@@ -129,7 +181,7 @@ pub(crate) fn all() {
         &mut side,
         |_| (),
         |side| {
-            let sge = side.area.sge(0, DATA as u32);
+            let sge = side.memory.sge(0, DATA as u32);
             for id in 0..OPS.into() {
                 post_one(&mut side.srq, id, sge).expect("room");
             }
@@ -144,7 +196,7 @@ pub(crate) fn all() {
     };
     count("srq_poll_receives function", OPS, &mut side, fill, Side::poll, |_| ());
     let raw = |side: &mut Side| {
-        let sge = side.area.sge(0, DATA as u32);
+        let sge = side.memory.sge(0, DATA as u32);
         for id in 0..OPS.into() {
             post_one(&mut side.srq, id, sge).expect("room");
         }

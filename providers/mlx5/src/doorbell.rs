@@ -20,6 +20,9 @@ use uverbs_core::order::{device_memory, mmio};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 use uverbs_mlx5_prm::doorbell::{CqArm, MLX5_CQ_ARM_DB, WQE_COUNTER_MASK};
 
+use crate::ring::Ring;
+use crate::wqe::DATAGRAM_HEAD;
+
 /// How a send queue rings.
 #[derive(Debug)]
 pub(crate) enum Doorbell {
@@ -109,15 +112,16 @@ impl Doorbell {
     }
 
     /// Tells the device of what the record tells of. `last` is the last WQE, and if it is the
-    /// `only` new one it goes along (BlueFlame), read from `ring` of `mask + 1` WQEBBs. rdma-core:
-    /// `qp.c:post_send_db`, whose rule for when to copy this is.
+    /// `only` new one it goes along (BlueFlame), read from `ring`. rdma-core: `qp.c:post_send_db`,
+    /// whose rule for when to copy this is. `TO`: it begins with an address vector, which was
+    /// stored by sixteen bytes.
     ///
     /// # Safety
     ///
     /// The register is mapped, and for BlueFlame no other queue's. `last` lies in the ring, which
     /// is valid to read and which no other thread writes.
     #[inline(always)]
-    pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: *const u8, mask: u32) {
+    pub(crate) unsafe fn ring<const TO: bool>(&mut self, last: Posted, only: bool, ring: Ring) {
         match self {
             Self::BlueFlame { register, half, half_bytes, flush, .. } => {
                 record_before_doorbell(DoorbellMemory::WriteCombining);
@@ -129,13 +133,19 @@ impl Doorbell {
                 if only && last.ds > 1 && fits {
                     for block in 0..blocks {
                         // Block by block, since the WQE may wrap.
-                        let unit = (last.first.wrapping_add(block) & mask) as usize;
-                        let next = ring.wrapping_add(unit * MLX5_SEND_WQE_BB);
+                        let next = ring.unit(last.first.wrapping_add(block)).cast_const();
                         let from = if block == 0 { last.at } else { next }.cast();
                         let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
-                        // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the
-                        // ring: the WQE's first, or one whose number is masked.
-                        unsafe { mmio::copy_blocks(to, from, 1) };
+                        // The vector, or what is behind a piece, wasn't stored word by word.
+                        if TO && (block == 0 || last.ds == DATAGRAM_HEAD + 1) {
+                            // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of
+                            // the ring: the WQE's first, or one whose number is masked. Ring and
+                            // register begin at a WQEBB's multiple.
+                            unsafe { mmio::copy_block_wide(to, from) };
+                        } else {
+                            // SAFETY: as above.
+                            unsafe { mmio::copy_blocks(to, from, 1) };
+                        }
                     }
                     note(Step::Copied { offset: *half, blocks });
                     if *flush {

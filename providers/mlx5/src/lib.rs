@@ -59,6 +59,7 @@ mod rq;
 mod rts;
 mod size;
 mod sq;
+mod sq_parts;
 mod srq;
 mod streams;
 mod tags;

@@ -343,7 +343,7 @@ unsafe impl PieceOps for Sq {
         let ds = u32::from(QpnDs(head.to_be() as u32).ds());
         let last = Posted { head, at, first, ds, units: pi.wrapping_sub(first) };
         // SAFETY: as above.
-        unsafe { self.publish(SendCursor { pi, count, left, begin, last }) };
+        unsafe { self.publish::<false>(SendCursor { pi, count, left, begin, last }) };
     }
 }
 

@@ -30,6 +30,7 @@ use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::packet::Packets;
 use crate::pieces::write_wrapped;
 use crate::ring::Ring;
+use crate::sq_parts::SqParts;
 use crate::wqe::{self, Room, Vector};
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
@@ -103,27 +104,6 @@ pub struct Sq {
 unsafe impl Send for Sq {}
 
 const _: () = assert!(std::mem::offset_of!(Sq, shared) <= 128);
-
-/// What a send queue is made from.
-pub(crate) struct SqParts {
-    /// First WQEBB.
-    pub(crate) start: *mut u8,
-    /// WQEBBs, a power of two; 0 for no queue.
-    pub(crate) units: u32,
-    /// Work requests outstanding at most.
-    pub(crate) max_wr: u32,
-    pub(crate) record: *mut u32,
-    pub(crate) doorbell: Doorbell,
-    pub(crate) qpn: u32,
-    pub(crate) room: Room,
-    pub(crate) service: Service,
-    /// Whether it is made for work requests that change keys.
-    pub(crate) rekeys: bool,
-    /// How it sends whole packets, if it does nothing else.
-    pub(crate) packets: Option<Packets>,
-    pub(crate) shared: Arc<QpShared>,
-    pub(crate) memory: Arc<dyn Any + Send + Sync>,
-}
 
 impl Sq {
     /// A queue that refuses posts until it is enabled.
@@ -332,23 +312,46 @@ impl Sq {
         unsafe { Self::note(slots, at, wr.id, last) }
     }
 
-    /// Tells the device of all that was written up to the cursor.
+    /// Tells the device of all that was written up to the cursor, the last of it `TO` a destination
+    /// by [`post_to`](SendOps::post_to).
     ///
     /// # Safety
     ///
     /// See [`SendOps::ring`]; and it is not where it began.
     #[inline(always)]
-    pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
+    pub(crate) unsafe fn publish<const TO: bool>(&mut self, at: SendCursor) {
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
         unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
         let only = at.last.first == at.begin;
         let ring = self.ring_memory();
         // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
-        unsafe { self.doorbell.ring(at.last, only, ring.start, ring.mask) };
+        unsafe { self.doorbell.ring::<TO>(at.last, only, ring) };
         self.pi = at.pi;
         self.left = at.left;
         self.count = at.count;
         self.marked = at.pi;
+    }
+
+    /// [`SendOps::ring`], and of datagrams [`SendOps::ring_datagrams`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(always)]
+    unsafe fn ring_written<const TO: bool>(&mut self, at: SendCursor) {
+        // Its own beginning, which is `self.pi` and which the compiler knows.
+        if at.pi == at.begin {
+            return;
+        }
+        if self.umr_end.is_some() {
+            // By value, and nothing is needed behind it: so the cursor stays in registers, and none
+            // is kept for this.
+            let SendCursor { pi, count, left, last, .. } = at;
+            // SAFETY: the caller's promise.
+            return unsafe { self.publish_behind_umr(pi, count, left, last.first) };
+        }
+        // SAFETY: as above.
+        unsafe { self.publish::<TO>(at) };
     }
 
     /// Takes back the buffers of a batch that was not rung, and forgets its UMRs.
@@ -541,19 +544,14 @@ unsafe impl SendOps for Sq {
 
     #[inline(always)]
     unsafe fn ring(&mut self, at: SendCursor) {
-        // Its own beginning, which is `self.pi` and which the compiler knows.
-        if at.pi == at.begin {
-            return;
-        }
-        if self.umr_end.is_some() {
-            // By value, and nothing is needed behind it: so the cursor stays in registers, and none
-            // is kept for this.
-            let SendCursor { pi, count, left, last, .. } = at;
-            // SAFETY: the caller's promise.
-            return unsafe { self.publish_behind_umr(pi, count, left, last.first) };
-        }
-        // SAFETY: as above.
-        unsafe { self.publish(at) };
+        // SAFETY: the caller's promise.
+        unsafe { self.ring_written::<false>(at) };
+    }
+
+    #[inline(always)]
+    unsafe fn ring_datagrams(&mut self, at: SendCursor) {
+        // SAFETY: the caller's promise.
+        unsafe { self.ring_written::<true>(at) };
     }
 
     fn refused(&self) -> Option<Errno> {

@@ -1,13 +1,16 @@
 //! Stores to a doorbell page.
 //!
-//! Each store is volatile and of eight bytes, so that it is one transaction on the bus and none is
-//! dropped, doubled or merged by the compiler. Order against other memory is
+//! Each store is volatile and of eight bytes, in some copies of sixteen, so that it is one
+//! transaction on the bus and none is dropped, doubled or merged by the compiler. Order against other memory is
 //! [`crate::order::fence`]'s.
 //!
 //! # Safety
 //!
 //! The addresses are the caller's promise; each function states it.
 #![allow(unsafe_code, reason = "device pages are reached by raw address")]
+
+#[cfg(all(target_arch = "x86_64", not(feature = "adversary")))]
+use std::arch::x86_64::__m128i;
 
 #[cfg(feature = "adversary")]
 use crate::order::adversary;
@@ -74,6 +77,40 @@ pub unsafe fn copy_blocks(to: *mut u64, from: *const u64, blocks: usize) {
     }
 }
 
+/// Copies a block of 64 bytes as [`copy_blocks`] does, behind its first sixteen bytes by stores of
+/// sixteen where the processor is x86-64. As UCX does (`ib_mlx5.inl`, `uct_ib_mlx5_bf_copy_bb`).
+///
+/// For blocks of which no more than the first sixteen bytes were stored word by word just before: a
+/// load of two words that two stores wrote waits until both are in the cache.
+///
+/// # Safety
+///
+/// As for [`copy_blocks`], of one block; and both are aligned to sixteen bytes.
+#[inline(always)]
+pub unsafe fn copy_block_wide(to: *mut u64, from: *const u64) {
+    #[cfg(not(all(target_arch = "x86_64", not(feature = "adversary"))))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        copy_blocks(to, from, 1);
+    }
+    #[cfg(all(target_arch = "x86_64", not(feature = "adversary")))]
+    {
+        for word in 0..2 {
+            // SAFETY: in bounds, aligned and valid, by the caller's promise.
+            let value = unsafe { from.wrapping_add(word).read_volatile() };
+            // SAFETY: as above.
+            unsafe { write64_raw(to.wrapping_add(word), value) };
+        }
+        let (to, from) = (to.cast::<__m128i>(), from.cast::<__m128i>());
+        for part in 1..BLOCK / size_of::<__m128i>() {
+            // SAFETY: in bounds, aligned and valid, by the caller's promise.
+            let value = unsafe { from.wrapping_add(part).read_volatile() };
+            // SAFETY: as above.
+            unsafe { to.wrapping_add(part).write_volatile(value) };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +136,16 @@ mod tests {
             assert_eq!(to[..8 * blocks], from[..8 * blocks]);
             assert!(to[8 * blocks..].iter().all(|&word| word == 0));
         }
+    }
+
+    #[test]
+    fn a_wide_copy_is_of_one_block() {
+        #[repr(align(16))]
+        struct Lines([u64; 16]);
+        let (from, mut to) = (Lines(std::array::from_fn(|i| i as u64 + 1)), Lines([0; 16]));
+        // SAFETY: both are aligned, and hold two blocks.
+        unsafe { copy_block_wide(to.0.as_mut_ptr(), from.0.as_ptr()) };
+        assert_eq!(to.0[..8], from.0[..8]);
+        assert!(to.0[8..].iter().all(|&word| word == 0));
     }
 }

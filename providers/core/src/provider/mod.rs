@@ -340,6 +340,18 @@ pub unsafe trait SendOps: Debug + Send {
     /// moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
 
+    /// The same of what [`post_to`](Self::post_to) wrote, of which a provider may know more: on
+    /// mlx5 how its words were stored, by which they are copied to the device.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ring`](Self::ring).
+    #[inline(always)]
+    unsafe fn ring_datagrams(&mut self, at: Self::Cursor) {
+        // SAFETY: the caller's promise.
+        unsafe { self.ring(at) };
+    }
+
     /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
     fn refused(&self) -> Option<Errno>;
 

@@ -51,7 +51,7 @@ fn post(side: &mut SendSide, ah: &Ah, op: SendOp, data: Data<'_>) -> Result<u32,
     // matters.
     let slot = unsafe { side.sq.post_to(&mut at, Wr::new(1), op, to, data) }?;
     // SAFETY: as above.
-    unsafe { side.sq.ring(at) };
+    unsafe { side.sq.ring_datagrams(at) };
     Ok(slot)
 }
 
@@ -161,6 +161,10 @@ fn check_on(mut side: SendSide, ah: &Ah, start: u32, op: SendOp, data: Data<'_>)
     assert_eq!(post(&mut side, ah, op, data), Ok(side.place(start)));
     let bytes = side.bytes(start, 8 * 64);
     let wqe = WqeView::parse(&bytes, Service::Ud).unwrap();
+    // Each of these is copied to a half of the register, whole WQEBBs as they stand in the ring.
+    let len = usize::from(wqe.ctrl().word1().ds()).div_ceil(4) * 64;
+    let copied = [0, HALF].map(|half| side.register.read(half, len));
+    assert!(copied.iter().any(|copy| copy[..] == bytes[..len]), "{copied:x?}");
     let imm = if let SendOp::SendImm(imm) = op { imm } else { 0 };
     let opcode = if imm == 0 { Opcode::SEND } else { Opcode::SEND_IMM };
     assert_eq!((wqe.opcode(), wqe.ctrl().imm.get()), (opcode, imm));

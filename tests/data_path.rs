@@ -10,7 +10,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 
 use common::{Side, device, is_rxe, pair, pair_on, soft};
 use uverbs::softhca::SoftHca;
@@ -140,7 +140,7 @@ fn forbid_system_calls() -> bool {
 
 /// Runs a test of this file in a process of its own, where it does what is only asked of it there.
 fn child(test: &str) -> ExitStatus {
-    Command::new(std::env::current_exe().unwrap())
+    common::this_program()
         .args(["--exact", test, "--test-threads=1"])
         .env("UVERBS_TEST_CHILD", "1")
         .stdout(std::process::Stdio::null())

@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::process::Command;
-
 use common::pair;
 
 /// Set for the process that forgets.
@@ -32,8 +30,7 @@ fn forget() {
 }
 
 fn said(how: &str) -> String {
-    let program = std::env::current_exe().unwrap();
-    let mut child = Command::new(program);
+    let mut child = common::this_program();
     child.args(["--exact", "forget", "--nocapture"]).env(CHILD, how);
     let output = child.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 
 use common::{LIMIT, done, is_rxe, local, pattern, soft};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -373,7 +372,7 @@ fn two_processes_share_a_device() {
     drop(guest);
     let (ours, theirs) = UnixStream::pair().unwrap();
     fcntl(theirs.as_fd(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut child = common::this_program()
         .args(["--exact", "two_processes_share_a_device", "--nocapture"])
         .env(SOCKET, theirs.as_raw_fd().to_string())
         .spawn()

@@ -6,7 +6,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -151,7 +151,7 @@ struct Other {
 
 impl Other {
     fn start(role: &str) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = common::this_program()
             .args(["--exact", "other_process", "--nocapture"])
             .env(ROLE, role)
             .stdin(Stdio::piped())

@@ -14,6 +14,7 @@ mod skip;
 pub mod victim;
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::process::Command;
 use std::time::Duration;
 
 pub(crate) use skip::skip;
@@ -99,6 +100,18 @@ pub fn not_on_siw(why: &str) -> bool {
         skip(why);
     }
     siw
+}
+
+/// This test program, to be run in a process of its own: by what `UVERBS_TEST_RUNNER` says, where
+/// the machine can't run it by itself.
+pub fn this_program() -> Command {
+    let program = std::env::current_exe().unwrap();
+    let runner = std::env::var("UVERBS_TEST_RUNNER").unwrap_or_default();
+    let mut words = runner.split_whitespace();
+    let Some(emulator) = words.next() else { return Command::new(program) };
+    let mut command = Command::new(emulator);
+    command.args(words).arg(program);
+    command
 }
 
 /// Whether the private data of a message is this: filled up with zeros, on iWARP as it was.

@@ -28,7 +28,7 @@ pub(crate) struct Options {
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Machine {
-    /// Layouts, the queues and their bytes, the software HCA
+    /// Layouts, the queues and their bytes, the software HCA, the library
     Aarch64,
     /// Layouts where integers begin with their highest byte
     S390x,
@@ -42,10 +42,14 @@ const LAYOUTS: [&str; 2] = ["uverbs-kernel-abi", "uverbs-mlx5-prm"];
 const QUEUES: [&str; 2] = ["uverbs-core", "uverbs-mlx5"];
 /// The software HCA.
 const DEVICE: [&str; 1] = ["uverbs-softhca"];
+/// The library, with the test tree.
+const LIBRARY: [&str; 1] = ["uverbs"];
 /// Why devices on UDP are left out.
 const NO_OPTION: &str = "an option of UDP sockets is missing";
+/// Why advice to the kernel isn't looked at.
+const NO_ADVICE: &str = "the kernel doesn't hear of advice";
 /// Tests that QEMU's user mode doesn't run as Linux does, by package, name and reason.
-const NOT_EMULATED: [(&str, &str, &str); 7] = [
+const NOT_EMULATED: [(&str, &str, &str); 23] = [
     ("uverbs-core", "pages_stay_behind_on_fork", "MADV_DONTFORK is refused"),
     ("uverbs-core", "parts_are_distinct_and_zeroed", "it takes minutes"),
     ("uverbs-softhca", "wire::udp::tests::damage_is_dropped_and_counted", NO_OPTION),
@@ -53,6 +57,22 @@ const NOT_EMULATED: [(&str, &str, &str); 7] = [
     ("uverbs-softhca", "wire::udp::tests::one_address_is_one_device", NO_OPTION),
     ("uverbs-softhca", "wire::udp::tests::the_descriptor_tells_of_arrivals", NO_OPTION),
     ("uverbs-softhca", "wire::udp::tests::what_leads_nowhere_is_counted", NO_OPTION),
+    ("uverbs", "a_cable_that_is_pulled_ends_a_connection", NO_OPTION),
+    ("uverbs", "a_child_s_own_memory_at_the_same_place_stays", NO_ADVICE),
+    ("uverbs", "a_datagram_tells_how_it_came", NO_OPTION),
+    ("uverbs", "a_device_on_udp_alone_is_reached_so", NO_OPTION),
+    ("uverbs", "a_device_that_goes_is_a_dead_link", NO_OPTION),
+    ("uverbs", "a_packet_wakes_a_device_that_sleeps", NO_OPTION),
+    ("uverbs", "a_process_killed_amid_copies_is_a_dead_link", NO_OPTION),
+    ("uverbs", "a_process_that_hides_sends_bytes_from_then_on", NO_OPTION),
+    ("uverbs", "a_process_that_may_not_be_read_sends_bytes", NO_OPTION),
+    ("uverbs", "an_address_is_free_once_its_device_has_been_dropped", NO_OPTION),
+    ("uverbs", "large_memory_is_aligned_to_huge_pages_and_asks_for_them", NO_ADVICE),
+    ("uverbs", "loss_changes_nothing_but_time", NO_OPTION),
+    ("uverbs", "names_lead_to_the_network", NO_OPTION),
+    ("uverbs", "shared_memory_is_found_by_itself", NO_OPTION),
+    ("uverbs", "two_devices_do_everything", NO_OPTION),
+    ("uverbs", "what_strangers_send_disturbs_no_connection", NO_OPTION),
 ];
 
 /// Builds and runs what was asked for.
@@ -60,8 +80,10 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     let wanted = |machine| options.machine.is_none_or(|only| only == machine);
     if wanted(Machine::Aarch64) {
         steps.step("aarch64, layouts", || layouts("aarch64"));
-        steps.step("aarch64, queues", || unit("aarch64", &QUEUES));
-        steps.step("aarch64, the software HCA", || unit("aarch64", &DEVICE));
+        steps.step("aarch64, queues", || unit("aarch64", &["--lib"], &QUEUES));
+        steps.step("aarch64, the software HCA", || unit("aarch64", &["--lib"], &DEVICE));
+        let kinds = ["--lib", "--tests"];
+        steps.step("aarch64, the library", || unit("aarch64", &kinds, &LIBRARY));
     }
     if wanted(Machine::S390x) {
         steps.step("s390x, layouts", || layouts("s390x"));
@@ -75,13 +97,13 @@ fn layouts(machine: &str) -> Outcome {
     test(machine, &["--lib", "--tests"], &LAYOUTS, &[])
 }
 
-/// Unit tests, but for random and faulty input, which takes minutes where nothing is emulated.
-fn unit(machine: &str, packages: &[&str]) -> Outcome {
+/// Tests, but for random and faulty input, which takes minutes where nothing is emulated.
+fn unit(machine: &str, kinds: &[&str], packages: &[&str]) -> Outcome {
     let others = NOT_EMULATED.iter().filter(|(package, ..)| packages.contains(package));
     others.clone().for_each(|(_, test, why)| skip_test(test, &format!("under QEMU {why}")));
     let skips = LONG.iter().copied().chain(others.map(|&(_, test, _)| test));
     let skips: Vec<&str> = skips.flat_map(|name| ["--skip", name]).collect();
-    test(machine, &["--lib"], packages, &skips)
+    test(machine, kinds, packages, &skips)
 }
 
 fn test(machine: &str, kinds: &[&str], packages: &[&str], more: &[&str]) -> Outcome {
@@ -95,5 +117,5 @@ fn test(machine: &str, kinds: &[&str], packages: &[&str], more: &[&str]) -> Outc
     words.extend(packages.iter().flat_map(|package| ["--package", package]));
     words.push("--");
     words.extend(more);
-    run_tests(toolchain.cargo(&words), LIMIT)
+    run_tests(toolchain.test(machine, &words), LIMIT)
 }

@@ -111,6 +111,22 @@ impl Toolchain {
         Ok(())
     }
 
+    /// What runs a machine's programs.
+    fn runner(machine: &str) -> String {
+        let libraries = format!("-L /usr/{machine}-linux-gnu");
+        format!("qemu-{machine} {libraries} -E LD_PRELOAD={}", preload(machine).display())
+    }
+
+    /// Runs a machine's tests: a cargo command with these words.
+    pub(super) fn test(&self, machine: &str, words: &[&str]) -> Command {
+        let mut command = self.cargo(words);
+        // For tests that start themselves once more.
+        command.env("UVERBS_TEST_RUNNER", Self::runner(machine));
+        // As in emulated guests: of each object some, and fewer of the rarer ones.
+        command.env("UVERBS_TEST_OBJECTS", "500,50");
+        command
+    }
+
     /// A cargo command in the workspace, for which all packages are there.
     pub(super) fn cargo(&self, words: &[&str]) -> Command {
         let workspace = workspace();
@@ -126,10 +142,7 @@ impl Toolchain {
         for machine in MACHINES {
             let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU", machine.to_uppercase());
             command.env(format!("{name}_LINKER"), format!("{machine}-linux-gnu-gcc"));
-            let libraries = format!("-L /usr/{machine}-linux-gnu");
-            let preload = format!("-E LD_PRELOAD={}", preload(machine).display());
-            let runner = format!("qemu-{machine} {libraries} {preload}");
-            command.env(format!("{name}_RUNNER"), runner);
+            command.env(format!("{name}_RUNNER"), Self::runner(machine));
         }
         command
     }

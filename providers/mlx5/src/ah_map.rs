@@ -38,12 +38,12 @@ impl Context {
             return Err(Error::Unsupported { verb: VERB, what });
         }
         let whole: mlx5_wqe_av = transmute!(*ah.template());
-        let grh = GrhGidFl(whole.grh_gid_fl.get());
-        if !grh.grh() {
+        // On Ethernet, where each address has a GID, no bit says so.
+        if whole.rgid == [0; 16] {
             let what = "an address without a GID on the path of a queue pair".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
         }
-        let gid = grh.src_addr_index();
+        let gid = GrhGidFl(whole.grh_gid_fl.get()).src_addr_index();
         let vector = mlx5_wqe_av {
             stat_rate_sl: StatRateSl::ZERO.with_sl(StatRateSl(whole.stat_rate_sl).sl()).0,
             grh_gid_fl: GrhGidFl::ZERO.with_src_addr_index(gid).0.into(),

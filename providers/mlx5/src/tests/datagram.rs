@@ -4,11 +4,15 @@
 use std::sync::Arc;
 
 use uverbs_core::attr::{AhAttr, Gid, GlobalRoute, Path};
+use uverbs_core::error::Error;
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::provider::{AhOps, ContextOps, Provider, SendOps};
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
 use uverbs_mlx5_prm::address::{DqpDct, StatRateSl};
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+use uverbs_mlx5_prm::cmd::general::AV_QP_MAPPING;
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 
@@ -268,4 +272,38 @@ fn what_is_no_datagram_is_refused_and_leaves_no_trace() {
     }
     assert_eq!(side.bytes(0, 8 * 64), [0xee; 8 * 64]);
     assert_eq!(side.send_record(), 0);
+}
+
+/// On Ethernet and InfiniBand alike; what has no GID isn't asked for.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn an_address_takes_the_path_of_a_queue_pair() {
+    let door = Door::new();
+    let mut caps = vec![0; 16 + 4096];
+    cmd_hca_cap::GENERAL_OBJ_TYPES.set(&mut caps[16..], 1 << AV_QP_MAPPING);
+    door.answers.lock().unwrap().caps = caps;
+    // On Ethernet three bits, one bit up.
+    for (link_layer, sl) in [(INFINIBAND, 13), (ETHERNET, (13 & 7) << 1)] {
+        door.answers.lock().unwrap().link_layer = link_layer;
+        let context = Mlx5::open(door.core()).unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let make = |path| context.create_ah(&pd, &AhAttr { port: 1, path }).unwrap();
+        context.map_ah_to_qp(&make(path(Some(GRH))), 0x12_3456).unwrap();
+        let sent = door.sent(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE);
+        let request = sent.last().unwrap().bytes(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN).to_vec();
+        // `mlx5_ifc_create_av_qp_mapping_in_bits`: CREATE_GENERAL_OBJECT, the kind, the queue pair;
+        // of the vector service level, index of the source and GID.
+        let mut wanted = vec![0; 80];
+        wanted[..2].copy_from_slice(&0xa00_u16.to_be_bytes());
+        wanted[6..8].copy_from_slice(&0x3a_u16.to_be_bytes());
+        wanted[28..32].copy_from_slice(&0x12_3456_u32.to_be_bytes());
+        wanted[32 + 12] = sl;
+        wanted[32 + 28..][..4].copy_from_slice(&(0x29_u32 << 20).to_be_bytes());
+        wanted[64..].copy_from_slice(&GRH.dgid.0);
+        assert_eq!(request, wanted, "link layer {link_layer}");
+        if link_layer == INFINIBAND {
+            let refused = context.map_ah_to_qp(&make(path(None)), 1).unwrap_err();
+            assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
+        }
+    }
 }

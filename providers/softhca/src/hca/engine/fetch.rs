@@ -18,7 +18,7 @@ use crate::hca::state::frame::EthernetSend;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::tags;
 use crate::hca::state::umr;
-use crate::hca::state::wqe::{Destination, Op, Piece, Pieces, Wqe};
+use crate::hca::state::wqe::{Destination, Op, Piece, Wqe};
 use crate::wire::{Address, Route};
 
 /// Bytes of the longest send WQE.
@@ -40,20 +40,18 @@ pub(super) struct BadWqe {
 
 /// Fetches the WQE at `qp.sq_fetched`; the caller made sure that one is published. Advances the
 /// counter by what the WQE occupies, by one WQEBB at least: a WQE that lies about its length
-/// cannot stop the ring.
-pub(super) fn fetch(qp: &mut Qp, common: &mut Common) -> Result<Wqe, BadWqe> {
+/// cannot stop the ring. It is written into `wqe`, which has been cleared.
+pub(super) fn fetch(qp: &mut Qp, common: &mut Common, wqe: &mut Wqe) -> Result<(), BadWqe> {
     // Most are short, and clearing room for the longest takes longer than reading them.
     let mut short = [0; SHORT];
     let (ctrl, len, have) = step(qp, common, &mut short)?;
-    let pieces = common.spare.take();
     let done = match len {
-        0..=SHORT => decode(qp, common, &ctrl, (&mut short[..len], have), pieces),
-        _ => decode(qp, common, &ctrl, (&mut [0; WQE_MAX][..len], 0), pieces),
+        0..=SHORT => decode(qp, common, &ctrl, (&mut short[..len], have), wqe),
+        _ => decode(qp, common, &ctrl, (&mut [0; WQE_MAX][..len], 0), wqe),
     };
-    let done = match qp.requester.placements.is_empty() {
-        true => done,
-        false => done.map(|wqe| placement::instead(qp, wqe)),
-    };
+    if done.is_ok() && !qp.requester.placements.is_empty() {
+        placement::instead(qp, wqe);
+    }
     done.map_err(|why| BadWqe {
         index: ctrl.word0().wqe_index(),
         opcode: ctrl.opcode(),
@@ -120,8 +118,8 @@ fn decode(
     common: &Common,
     ctrl: &mlx5_wqe_ctrl_seg,
     (bytes, have): (&mut [u8], usize),
-    pieces: Pieces,
-) -> Result<Wqe, Failure> {
+    wqe: &mut Wqe,
+) -> Result<(), Failure> {
     let opcode = ctrl.opcode();
     let qp_op = |vendor| Failure::new(Syndrome::LOCAL_QP_OP_ERR, vendor);
     let read = match &qp.ctx.sq {
@@ -134,7 +132,8 @@ fn decode(
     }
     let service = layout(qp.ctx.service);
     common.tap.wqe(common.now, qp.qpn, format_args!("{service:?}"), bytes);
-    let (view, parts) = Parts::find(bytes, service, pieces).map_err(|_| qp_op(Vendor::SEGMENTS))?;
+    let (view, parts) =
+        Parts::find(bytes, service, &mut wqe.pieces).map_err(|_| qp_op(Vendor::SEGMENTS))?;
     let op = operation(&view, &parts)
         .filter(|&op| has_operation(qp.ctx.service, op) && (op != Op::Tags || qp.tags))
         .ok_or(qp_op(Vendor::OPCODE))?;
@@ -143,38 +142,29 @@ fn decode(
     if named && !matches!(op, Op::Nop | Op::Umr) && to.is_none() {
         return Err(qp_op(Vendor::ADDRESS));
     }
-    let umr = match op {
+    wqe.umr = match op {
         Op::Umr => Some(Box::new(umr::parse(&view).ok_or(qp_op(Vendor::SEGMENTS))?)),
         _ => None,
     };
-    let ethernet = parts
+    wqe.ethernet = parts
         .ethernet
         .map(|(segment, header)| Box::new(EthernetSend::new(segment, header, opcode)));
-    let tags = match op {
+    wqe.tags = match op {
         Op::Tags => Some(Box::new(tags::parse(&view).ok_or(qp_op(Vendor::SEGMENTS))?)),
         _ => None,
     };
-    let (pieces, total) = parts.payload(op).ok_or(qp_op(Vendor::SEGMENTS))?;
-    let len = check_length(qp, common, op, total)?;
-    check_pieces(qp, common, op, pieces.list())?;
+    let total = parts.payload(op).ok_or(qp_op(Vendor::SEGMENTS))?;
+    wqe.len = check_length(qp, common, op, total)?;
+    check_pieces(qp, common, op, wqe.pieces.list())?;
     let flags = ctrl.flags();
-    Ok(Wqe {
-        index: ctrl.word0().wqe_index(),
-        opcode,
-        op,
-        signaled: qp.ctx.sq_sig_all || flags.ce() >= FmCeSe::CE_CQE,
-        solicited: flags.se(),
-        // Smaller modes order local operations only, of which there are none.
-        fence: flags.fm() >= FmCeSe::FENCE_READ_ATOMIC,
-        len,
-        umr,
-        ethernet,
-        tags,
-        to,
-        xrc_srqn,
-        stream: stream(qp, ctrl),
-        pieces,
-    })
+    wqe.index = ctrl.word0().wqe_index();
+    (wqe.opcode, wqe.op) = (opcode, op);
+    wqe.signaled = qp.ctx.sq_sig_all || flags.ce() >= FmCeSe::CE_CQE;
+    wqe.solicited = flags.se();
+    // Smaller modes order local operations only, of which there are none.
+    wqe.fence = flags.fm() >= FmCeSe::FENCE_READ_ATOMIC;
+    (wqe.to, wqe.xrc_srqn, wqe.stream) = (to, xrc_srqn, stream(qp, ctrl));
+    Ok(())
 }
 
 /// How the WQEs of a service are laid out.
@@ -266,7 +256,7 @@ fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Res
 }
 
 /// The operations this device has. Others, known or not to the PRM, are errors of the QP.
-fn operation(view: &WqeView<'_>, parts: &Parts<'_>) -> Option<Op> {
+fn operation(view: &WqeView<'_>, parts: &Parts<'_, '_>) -> Option<Op> {
     let imm = view.ctrl().imm.get();
     match (view.opcode(), parts.raddr, parts.atomic) {
         (Opcode::NOP, ..) => Some(Op::Nop),

@@ -7,8 +7,8 @@ use crate::hca::number::Key;
 use crate::hca::state::keys::Segment;
 use crate::hca::state::wqe::{Op, Pieces};
 
-#[derive(Debug, Default)]
-pub(super) struct Parts<'a> {
+#[derive(Debug)]
+pub(super) struct Parts<'a, 'p> {
     /// Behind the control segment: the address, where there is one.
     pub(super) first: Option<Seg<'a>>,
     /// Remote address and key.
@@ -18,7 +18,7 @@ pub(super) struct Parts<'a> {
     /// The segment and the start of the frame.
     pub(super) ethernet: Option<(&'a mlx5_wqe_eth_seg_min, &'a [u8])>,
     /// Data, in order, and its bytes.
-    pieces: Pieces,
+    pieces: &'p mut Pieces,
     total: u64,
     /// Some of it is in the WQE.
     has_inline: bool,
@@ -26,14 +26,23 @@ pub(super) struct Parts<'a> {
     has_others: bool,
 }
 
-impl<'a> Parts<'a> {
+impl<'a, 'p> Parts<'a, 'p> {
     /// Finds them; `pieces` is empty and takes those of the payload.
     pub(super) fn find(
         bytes: &'a [u8],
         service: Service,
-        pieces: Pieces,
+        pieces: &'p mut Pieces,
     ) -> Result<(WqeView<'a>, Self), WqeError> {
-        let mut parts = Self { pieces, ..Self::default() };
+        let mut parts = Self {
+            first: None,
+            raddr: None,
+            atomic: None,
+            ethernet: None,
+            pieces,
+            total: 0,
+            has_inline: false,
+            has_others: false,
+        };
         let view = WqeView::parse_each(bytes, service, |segment| parts.add(segment))?;
         Ok((view, parts))
     }
@@ -68,10 +77,11 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// The payload's pieces and bytes; None if a segment does not belong there.
-    pub(super) fn payload(self, op: Op) -> Option<(Pieces, u64)> {
+    /// The payload's bytes, those of the pieces together; None if a segment does not belong there.
+    pub(super) fn payload(self, op: Op) -> Option<u64> {
         if matches!(op, Op::Nop | Op::Umr | Op::Tags) {
-            return Some((Pieces::default(), 0));
+            self.pieces.clear();
+            return Some(0);
         }
         // An answer cannot go into the WQE, nor can a copy come from there.
         let may_be_inline = op != Op::Copy && !op.is_fetching();
@@ -79,10 +89,10 @@ impl<'a> Parts<'a> {
             return None;
         }
         if op != Op::Copy {
-            return Some((self.pieces, self.total));
+            return Some(self.total);
         }
         let [from, to] = self.pieces.list() else { return None };
         let total = from.len();
-        (total == to.len()).then_some((self.pieces, total))
+        (total == to.len()).then_some(total)
     }
 }

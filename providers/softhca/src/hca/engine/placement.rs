@@ -51,11 +51,11 @@ impl Hca {
 }
 
 /// A WQE that was fetched; if it is a NOP in whose place something else was asked for, that.
-pub(super) fn instead(qp: &mut Qp, mut wqe: Wqe) -> Wqe {
+pub(super) fn instead(qp: &mut Qp, wqe: &mut Wqe) {
     if wqe.op != Op::Nop {
-        return wqe;
+        return;
     }
-    let Some((srqn, placement)) = qp.requester.placements.remove(&wqe.index) else { return wqe };
+    let Some((srqn, placement)) = qp.requester.placements.remove(&wqe.index) else { return };
     wqe.xrc_srqn = srqn.0;
     match placement {
         Placement::Flush { va, rkey, len, header } => {
@@ -67,7 +67,6 @@ pub(super) fn instead(qp: &mut Qp, mut wqe: Wqe) -> Wqe {
             wqe.pieces.push_inline(&data);
         }
     }
-    wqe
 }
 
 /// Executes a FLUSH. What the queue pair wrote before is in memory by now, since requests are

@@ -141,17 +141,22 @@ fn may_fetch(qp: &Qp) -> bool {
 fn fetch(qp: &mut Qp, common: &mut Common) {
     // The cursor is behind the last entry.
     qp.requester.packet = 0;
-    let fetched = fetch::fetch(qp, common);
-    let (mut wqe, why) = match fetched {
-        Ok(wqe) if wqe.op.is_fetching() && qp.attrs.max_rd_atomic == 0 => {
-            (wqe, Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::NO_RD_ATOMIC))
+    let mut request = common.spare.take();
+    let fetched = fetch::fetch(qp, common, &mut request.wqe);
+    let wqe = &mut request.wqe;
+    let (failed, why) = match fetched {
+        Ok(()) if wqe.op.is_fetching() && qp.attrs.max_rd_atomic == 0 => {
+            let why = Failure::new(CqeSyndrome::LOCAL_QP_OP_ERR, Vendor::NO_RD_ATOMIC);
+            (Unfinished::of(wqe), why)
         }
-        Ok(wqe) if qp.requester.stopped.contains(&wqe.stream) => (wqe, Failure::FLUSHED),
-        Ok(wqe) => {
+        Ok(()) if qp.requester.stopped.contains(&wqe.stream) => {
+            (Unfinished::of(wqe), Failure::FLUSHED)
+        }
+        Ok(()) => {
             // Of others no part is asked for.
             let reads = matches!(wqe.op, Op::Read { .. });
             let window = if reads { common.read_window(qp.attrs.path.dst) } else { u32::MAX };
-            return qp.enqueue(wqe, window);
+            return qp.enqueue(request, window);
         }
         Err(BadWqe { index, opcode, stream, why }) => {
             let stopped = stream.is_some_and(|stream| qp.requester.stopped.contains(&stream));
@@ -162,11 +167,12 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
                     why
                 }
             };
-            let bad = Unfinished { index, opcode, stream, tags: None };
-            return qp.requester.queue.push_back(Entry::Failed(bad, why));
+            (Unfinished { index, opcode, stream, tags: None }, why)
         }
     };
-    qp.requester.queue.push_back(Entry::Failed(Unfinished::of(&mut wqe), why));
+    request.clear();
+    common.spare.put(request);
+    qp.requester.queue.push_back(Entry::Failed(failed, why));
 }
 
 /// Completes the requests at the head of the queue that are acknowledged; a failure that got there

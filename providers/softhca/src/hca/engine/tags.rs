@@ -23,6 +23,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Found, Landing, Receive, Source};
+use crate::hca::state::requester::Request;
 use crate::hca::state::responder::Message;
 use crate::hca::state::tags::{Change, TagList, TagWork, Tagged};
 use crate::hca::state::wqe::{Op, Pieces, Wqe};
@@ -268,21 +269,15 @@ fn rendezvous(
 }
 
 /// A request that no WQE asked for. It waits for READs before it.
-fn own_request(op: Op, len: u32, pieces: Pieces, work: TagWork) -> Wqe {
-    Wqe {
-        index: 0,
+fn own_request(op: Op, len: u32, pieces: Pieces, work: TagWork) -> Box<Request> {
+    let wqe = Wqe {
         opcode: if op == Op::Send { Opcode::SEND } else { Opcode::RDMA_READ },
         op,
-        signaled: false,
-        solicited: false,
         fence: true,
         len,
-        umr: None,
-        ethernet: None,
         tags: Some(Box::new(work)),
-        to: None,
-        xrc_srqn: 0,
-        stream: 0,
         pieces,
-    }
+        ..Wqe::default()
+    };
+    Box::new(Request { wqe, ..Request::default() })
 }

@@ -12,7 +12,7 @@ use crate::hca::state::frame::Outgoing;
 use crate::hca::state::keys::{KeyTable, Segment};
 use crate::hca::state::mads::Mads;
 use crate::hca::state::port::Port;
-use crate::hca::state::requester::SparePieces;
+use crate::hca::state::requester::SpareRequests;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
 use crate::hca::tap::Tap;
@@ -38,7 +38,7 @@ pub(crate) struct Common {
     pub(crate) counters: Sets,
     pub(crate) now: Duration,
     pub(crate) tap: Tap,
-    pub(crate) spare: SparePieces,
+    pub(crate) spare: SpareRequests,
     /// Lists of receives that are over, for the next ones.
     pub(crate) spare_lists: Spare<Vec<Segment>>,
     /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the

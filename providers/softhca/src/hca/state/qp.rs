@@ -11,7 +11,7 @@ use crate::hca::number::Qpn;
 use crate::hca::state::keys::Who;
 use crate::hca::state::requester::{Entry, Request, Requester};
 use crate::hca::state::responder::Responder;
-use crate::hca::state::wqe::{Op, Wqe};
+use crate::hca::state::wqe::Op;
 use crate::wire::Psn;
 
 /// Lowest QPN handed out: 0 and 1 are the management QPs, and silicon reserves the next ones.
@@ -129,20 +129,20 @@ impl Qp {
 
     /// Puts a request behind all others. A READ asks for so much at once that as many parts as the
     /// peer takes requests, four at most, fill the window of `read_window` PSNs.
-    pub(crate) fn enqueue(&mut self, wqe: Wqe, read_window: u32) {
+    pub(crate) fn enqueue(&mut self, mut request: Box<Request>, read_window: u32) {
+        let wqe = &request.wqe;
         let packets = match wqe.op {
             Op::Nop | Op::Umr | Op::Copy | Op::Tags => 0,
             _ if self.ctx.service == Service::Raw => 0,
             _ if self.ctx.service == Service::Ud => 1,
             _ => wqe.len.div_ceil(self.mtu()).max(1),
         };
+        let local = matches!(wqe.op, Op::Umr | Op::Copy | Op::Tags) || wqe.ethernet.is_some();
         let part = (read_window / u32::from(self.attrs.max_rd_atomic).clamp(1, 4)).max(1);
         let first = self.requester.next_psn;
         self.requester.next_psn = first + packets;
-        let local = matches!(wqe.op, Op::Umr | Op::Copy | Op::Tags) || wqe.ethernet.is_some();
-        let answer = Vec::new();
-        let request =
-            Request { wqe, first, packets, part, executed: !local, answer, lent: Vec::new() };
+        (request.first, request.packets, request.part) = (first, packets, part);
+        request.executed = !local;
         self.requester.queue.push_back(Entry::Live(request));
     }
 

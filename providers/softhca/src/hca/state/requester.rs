@@ -15,7 +15,7 @@ use crate::hca::number::Srqn;
 use crate::hca::state::congestion::Congestion;
 use crate::hca::state::faults::Halt;
 use crate::hca::state::tags::TagWork;
-use crate::hca::state::wqe::{Destination, Pieces, Wqe};
+use crate::hca::state::wqe::{Destination, Wqe};
 use crate::wire::spare::Spare;
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Lent, Psn};
@@ -26,11 +26,11 @@ pub(crate) const MAX_REQUESTS: usize = 128;
 /// top it stays below 2^23, where PSNs could no longer be compared (IBTA 9.7.2).
 const PSN_SPAN: i32 = (1 << 22) - 1;
 
-/// Lists of requests that are over, for the next ones.
-pub(crate) type SparePieces = Spare<Pieces, MAX_REQUESTS>;
+/// Requests that are over, for the next ones: they are long, so none is moved or made anew.
+pub(crate) type SpareRequests = Spare<Box<Request>, MAX_REQUESTS>;
 
 /// A WQE on its way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) wqe: Wqe,
     pub(crate) first: Psn,
@@ -47,6 +47,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Drops what it holds, for the next WQE. What each WQE sets is left as it is.
+    pub(crate) fn clear(&mut self) {
+        self.wqe.clear();
+        self.answer.clear();
+        self.lent.clear();
+    }
+
     pub(crate) fn end(&self) -> Psn {
         self.first + self.packets
     }
@@ -71,9 +78,8 @@ pub(crate) struct DcConnection {
 
 /// An entry of the queue.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all of them are live")]
 pub(crate) enum Entry {
-    Live(Request),
+    Live(Box<Request>),
     /// Fails when everything before it is complete.
     Failed(Unfinished, Failure),
 }
@@ -204,13 +210,11 @@ impl Requester {
     }
 
     /// Drops the oldest entry, which is complete; the cursor stays where it points.
-    pub(crate) fn drop_front(&mut self, spare: &mut SparePieces) {
-        if let Some(Entry::Live(request)) = self.queue.front_mut() {
-            let mut pieces = std::mem::take(&mut request.wqe.pieces);
-            pieces.clear();
-            spare.put(pieces);
+    pub(crate) fn drop_front(&mut self, spare: &mut SpareRequests) {
+        if let Some(Entry::Live(mut request)) = self.queue.pop_front() {
+            request.clear();
+            spare.put(request);
         }
-        self.queue.pop_front();
         self.step_back();
     }
 

@@ -156,7 +156,35 @@ pub(crate) struct Destination {
     pub(crate) dc_key: u64,
 }
 
+impl Default for Wqe {
+    /// A NOP.
+    fn default() -> Self {
+        Self {
+            index: 0,
+            opcode: Opcode::NOP,
+            op: Op::Nop,
+            signaled: false,
+            solicited: false,
+            fence: false,
+            len: 0,
+            umr: None,
+            ethernet: None,
+            tags: None,
+            to: None,
+            xrc_srqn: 0,
+            stream: 0,
+            pieces: Pieces::default(),
+        }
+    }
+}
+
 impl Wqe {
+    /// Drops what it holds. The rest is set by whoever fetches the next one.
+    pub(crate) fn clear(&mut self) {
+        (self.umr, self.ethernet, self.tags) = (None, None, None);
+        self.pieces.clear();
+    }
+
     /// Reads payload, `offset` bytes into it.
     pub(crate) fn gather(
         &self,

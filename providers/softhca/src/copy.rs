@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Words from which on one instruction is faster than a loop: it takes some time to begin.
 const LONG: usize = 48;
+/// Words that one turn of the loop moves.
+const TURN: usize = 4;
 
 /// Copies words out of shared memory into `to`, whose length is a multiple of 8.
 ///
@@ -27,12 +29,27 @@ pub(crate) unsafe fn load(from: *const AtomicU64, to: &mut [u8]) {
         // SAFETY: the caller's promise for `from`; `to` has the bytes.
         return unsafe { words(from.cast(), to.as_mut_ptr(), count) };
     }
-    for (at, to) in to.chunks_exact_mut(8).enumerate() {
+    let (turns, rest) = to.as_chunks_mut::<8>().0.as_chunks_mut::<TURN>();
+    let mut at = from;
+    for to in turns {
+        // SAFETY: words that the caller promised.
+        unsafe { load_each(at, to) };
+        at = at.wrapping_add(TURN);
+    }
+    // SAFETY: the last of them.
+    unsafe { load_each(at, rest) };
+    let _ = (count, LONG);
+}
+
+/// # Safety
+/// As many words as `to` has are mapped at `from`, a multiple of 8.
+#[inline(always)]
+unsafe fn load_each(from: *const AtomicU64, to: &mut [[u8; 8]]) {
+    for (at, to) in to.iter_mut().enumerate() {
         // SAFETY: one of the words that the caller promised.
         let word = unsafe { &*from.wrapping_add(at) };
-        to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        *to = word.load(Ordering::Relaxed).to_ne_bytes();
     }
-    let _ = (count, LONG);
 }
 
 /// Copies `from`, whose length is a multiple of 8, into words of shared memory.
@@ -46,13 +63,27 @@ pub(crate) unsafe fn store(to: *const AtomicU64, from: &[u8]) {
         // SAFETY: the caller's promise for `to`; `from` has the bytes.
         return unsafe { words(from.as_ptr(), to.cast_mut().cast(), count) };
     }
-    for (at, from) in from.chunks_exact(8).enumerate() {
+    let (turns, rest) = from.as_chunks::<8>().0.as_chunks::<TURN>();
+    let mut at = to;
+    for from in turns {
+        // SAFETY: words that the caller promised.
+        unsafe { store_each(at, from) };
+        at = at.wrapping_add(TURN);
+    }
+    // SAFETY: the last of them.
+    unsafe { store_each(at, rest) };
+    let _ = (count, LONG);
+}
+
+/// # Safety
+/// As many words as `from` has are mapped at `to`, a multiple of 8.
+#[inline(always)]
+unsafe fn store_each(to: *const AtomicU64, from: &[[u8; 8]]) {
+    for (at, from) in from.iter().enumerate() {
         // SAFETY: one of the words that the caller promised.
         let word = unsafe { &*to.wrapping_add(at) };
-        let from = from.try_into().unwrap_or_default();
-        word.store(u64::from_ne_bytes(from), Ordering::Relaxed);
+        word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
     }
-    let _ = (count, LONG);
 }
 
 /// # Safety

@@ -74,6 +74,13 @@ macro_rules! counts {
 }
 pub(super) use counts;
 
+/// The same for a counter that nobody else adds to meanwhile: no locked instruction.
+#[inline]
+pub(super) fn add_alone(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+#[inline]
 pub(super) fn add(counter: &AtomicU64, n: u64) {
     // Relaxed: statistics order nothing.
     counter.fetch_add(n, Ordering::Relaxed);

@@ -79,43 +79,54 @@ impl Memory {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    /// The words of `len` bytes of records from an index on, in the two parts that wrapping makes.
-    fn parts(&self, index: u64, len: usize) -> [&[AtomicU64]; 2] {
-        let records = &self.words()[RECORDS / 8..];
-        let at = index as usize % CAPACITY / 8;
-        let count = len.div_ceil(8).min(CAPACITY / 8);
-        let first = count.min(CAPACITY / 8 - at);
-        [&records[at..at + first], &records[..count - first]]
+    /// The words of `len` bytes of records from a place on that doesn't wrap before their end.
+    fn records(&self, at: usize, len: usize) -> &[AtomicU64] {
+        &self.words()[RECORDS / 8 + at / 8..][..len.div_ceil(8)]
     }
 
     /// Stores bytes of a record, whose place is an index of all bytes ever written.
-    pub(super) fn store(&self, index: u64, mut bytes: &[u8]) {
-        for part in self.parts(index, bytes.len()) {
-            let (whole, rest) = bytes.split_at(bytes.len().min(part.len() * 8));
-            let (words, tail) = whole.split_at(whole.len() & !7);
-            // SAFETY: as many words as the part has, which are mapped.
-            unsafe { copy::store(part.as_ptr(), words) };
-            if let (Some(word), [_, ..]) = (part.last(), tail) {
-                let mut bytes = [0; 8];
-                bytes[..tail.len()].copy_from_slice(tail);
-                word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-            }
-            bytes = rest;
+    #[inline]
+    pub(super) fn store(&self, index: u64, bytes: &[u8]) {
+        let at = index as usize % CAPACITY;
+        let (before, wrapped) = bytes.split_at(bytes.len().min(CAPACITY - at));
+        self.store_run(at, before);
+        if !wrapped.is_empty() {
+            self.store_run(0, wrapped);
+        }
+    }
+
+    #[inline]
+    fn store_run(&self, at: usize, bytes: &[u8]) {
+        let records = self.records(at, bytes.len());
+        let (words, tail) = bytes.split_at(bytes.len() & !7);
+        // SAFETY: as many words as `records` has, which are mapped.
+        unsafe { copy::store(records.as_ptr(), words) };
+        if let (Some(word), [_, ..]) = (records.last(), tail) {
+            let mut bytes = [0; 8];
+            bytes[..tail.len()].copy_from_slice(tail);
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
     }
 
     /// Loads bytes of a record.
+    #[inline]
     pub(super) fn load(&self, index: u64, bytes: &mut [u8]) {
-        let mut rest = bytes;
-        for part in self.parts(index, rest.len()) {
-            let (whole, after) = rest.split_at_mut(rest.len().min(part.len() * 8));
-            let (words, tail) = whole.split_at_mut(whole.len() & !7);
-            // SAFETY: as many words as the part has, which are mapped.
-            unsafe { copy::load(part.as_ptr(), words) };
-            if let Some(word) = part.last() {
-                tail.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
-            }
-            rest = after;
+        let at = index as usize % CAPACITY;
+        let (before, wrapped) = bytes.split_at_mut(bytes.len().min(CAPACITY - at));
+        self.load_run(at, before);
+        if !wrapped.is_empty() {
+            self.load_run(0, wrapped);
+        }
+    }
+
+    #[inline]
+    fn load_run(&self, at: usize, bytes: &mut [u8]) {
+        let records = self.records(at, bytes.len());
+        let (words, tail) = bytes.split_at_mut(bytes.len() & !7);
+        // SAFETY: as many words as `records` has, which are mapped.
+        unsafe { copy::load(records.as_ptr(), words) };
+        if let (Some(word), [_, ..]) = (records.last(), &tail) {
+            tail.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
         }
     }
 }

@@ -27,7 +27,7 @@ use self::loan::{Lender, Name};
 use self::meeting::Greeting;
 use self::ring::{Broken, NotWritten, Reader, Writer};
 use self::stats::Shared;
-use super::counts::add;
+use super::counts::{add, add_alone};
 use super::spare::Spare;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
@@ -200,18 +200,16 @@ impl SharedWire {
     }
 
     /// Sends a frame, if its destination is a device of this user on this host.
+    #[inline]
     pub(crate) fn offer(&mut self, frame: Frame) -> Offer {
         let to = frame.dst.gid;
         let Some(source) = self.source(&frame) else { return Offer::Elsewhere(frame) };
         let met = self.outgoing.get_mut(&to);
-        let Some(peer) = met else {
-            // A peer that is met has its ring from then on, so the second call finds it.
-            return if self.meet(to, source) { self.offer(frame) } else { Offer::Elsewhere(frame) };
-        };
+        let Some(peer) = met else { return self.offer_first(frame, source) };
         let counters = &self.shared.counters;
         match peer.ring.push(source as u8, &frame.route, &frame.bytes) {
             Ok(()) => {
-                add(&counters.sent, 1);
+                add_alone(&counters.sent, 1);
                 peer.note(to, &mut self.written);
                 Offer::Taken(frame.bytes)
             }
@@ -225,6 +223,16 @@ impl SharedWire {
                 self.forget(to);
                 Offer::Taken(frame.bytes)
             }
+        }
+    }
+
+    /// Sends the first frame to somebody who may be met.
+    #[cold]
+    fn offer_first(&mut self, frame: Frame, source: usize) -> Offer {
+        match self.meet(frame.dst.gid, source) {
+            // It has its ring from now on.
+            true => self.offer(frame),
+            false => Offer::Elsewhere(frame),
         }
     }
 
@@ -266,7 +274,7 @@ impl SharedWire {
         match peer.ring.lend(source as u8, &frame.route, &frame.bytes, payload) {
             Ok(at) => {
                 let counters = &self.shared.counters;
-                add(&counters.sent, 1);
+                add_alone(&counters.sent, 1);
                 add(&counters.lent, 1);
                 peer.note(to, &mut self.written);
                 Ok(Lent::new(peer.ring.memory(), at, spans))
@@ -351,7 +359,8 @@ impl SharedWire {
     /// The next frame that has arrived, from each device in turn.
     pub(crate) fn receive(&mut self, spare: &mut Spare) -> Option<Frame> {
         for _ in 0..self.incoming.len() {
-            self.turn = (self.turn + 1) % self.incoming.len().max(1);
+            // To divide takes longer than to ask.
+            self.turn = if self.turn + 1 < self.incoming.len() { self.turn + 1 } else { 0 };
             if let Some(frame) = self.read(self.turn, spare) {
                 return Some(frame);
             }
@@ -359,6 +368,7 @@ impl SharedWire {
         None
     }
 
+    #[inline]
     fn read(&mut self, at: usize, spare: &mut Spare) -> Option<Frame> {
         let Incoming { to, state, .. } = self.incoming.get_mut(at)?;
         let leaves = matches!(state, State::Leaves { .. });
@@ -391,7 +401,7 @@ impl SharedWire {
                 return None;
             };
             if plugged {
-                add(&counters.received, 1);
+                add_alone(&counters.received, 1);
                 let src = Address { gid: *src, lid: 0 };
                 let (route, bytes) = (record.route, record.bytes);
                 let lent = record.lease.zip(lender.as_ref());

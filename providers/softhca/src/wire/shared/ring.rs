@@ -85,6 +85,7 @@ impl Writer {
     }
 
     /// Writes one packet of the sender's `source`th address.
+    #[inline]
     pub(super) fn push(
         &mut self,
         source: u8,
@@ -116,6 +117,7 @@ impl Writer {
         Ok(at)
     }
 
+    #[inline]
     fn put(&mut self, head: [u8; HEAD], places: &[u8], bytes: &[u8]) -> Result<(), NotWritten> {
         let len = record(places.len() + bytes.len());
         let room = |own: &Writer| CAPACITY as u64 - (own.end - own.begin);
@@ -163,7 +165,10 @@ impl Writer {
 pub(super) struct Reader {
     memory: Arc<Memory>,
     begin: u64,
-    /// What the writer was told of it.
+    /// What the writer said last. The line that it says it in goes from processor to processor, so
+    /// it is looked at only when all before has been read.
+    end: u64,
+    /// What the writer was told of `begin`.
     told: u64,
     armed: bool,
     longest: usize,
@@ -183,7 +188,7 @@ impl Reader {
     /// Takes packets of at most `longest` bytes.
     pub(super) fn new(memory: Memory, longest: usize) -> Reader {
         let memory = Arc::new(memory);
-        Reader { memory, begin: 0, told: 0, armed: false, longest }
+        Reader { memory, begin: 0, end: 0, told: 0, armed: false, longest }
     }
 
     pub(super) fn memory(&self) -> &Arc<Memory> {
@@ -191,15 +196,12 @@ impl Reader {
     }
 
     /// The next packet, if any, in a buffer that was used before.
+    #[inline]
     pub(super) fn pop(&mut self, spare: &mut Spare) -> Result<Option<Record>, Broken> {
-        let end = self.memory.word(END).load(Ordering::Acquire);
-        if end == self.begin {
+        if self.begin == self.end && !self.look()? {
             return Ok(None);
         }
-        let there = end.wrapping_sub(self.begin);
-        if there > CAPACITY as u64 || !there.is_multiple_of(UNIT as u64) {
-            return Err(Broken);
-        }
+        let there = self.end - self.begin;
         let mut head = [0; HEAD];
         self.memory.load(self.begin, &mut head);
         let word = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
@@ -225,6 +227,17 @@ impl Reader {
         // A hop limit of 0 would stand for the default.
         let route = Route::new(head[5], word(8), head[6].max(1));
         Ok(Some(Record { source, route, bytes, lease }))
+    }
+
+    /// Asks how far the writer is. False if it has written nothing since.
+    fn look(&mut self) -> Result<bool, Broken> {
+        let end = self.memory.word(END).load(Ordering::Acquire);
+        let there = end.wrapping_sub(self.begin);
+        if there > CAPACITY as u64 || !there.is_multiple_of(UNIT as u64) {
+            return Err(Broken);
+        }
+        self.end = end;
+        Ok(there != 0)
     }
 
     /// The loan of the next record.

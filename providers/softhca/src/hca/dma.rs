@@ -252,6 +252,17 @@ impl Region {
         if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
     }
 
+    /// Bus address of a piece of memory that is contiguous as a whole, and pinned; of no bytes None.
+    #[inline]
+    pub(crate) fn flat(&self, offset: u64, len: u64) -> Option<u64> {
+        match self {
+            Region::Flat { addr, len: all } if len != 0 && offset.checked_add(len)? <= *all => {
+                addr.checked_add(offset)
+            }
+            _ => None,
+        }
+    }
+
     /// Makes `len` bytes from `offset` on accessible, where they aren't pinned.
     ///
     /// # Errors
@@ -281,8 +292,17 @@ impl Region {
         needed.is_some_and(|pages| pages.iter().any(|&page| !may(page, write)))
     }
 
-    /// Copies from the region, page by page.
+    /// Copies from the region.
+    #[inline]
     pub fn read(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
+        match self.flat(offset, buf.len() as u64) {
+            Some(addr) => dma.read(addr, buf),
+            None => self.read_pages(dma, offset, buf),
+        }
+    }
+
+    /// Copies from the region, page by page.
+    fn read_pages(&self, dma: &dyn Dma, offset: u64, buf: &mut [u8]) -> Result<(), DmaFault> {
         if matches!(self, Region::Void) {
             buf.fill(0);
             return Ok(());
@@ -298,7 +318,8 @@ impl Region {
         Ok(())
     }
 
-    /// Copies into the region, page by page.
+    /// Copies into the region.
+    #[inline]
     pub fn write<'a>(
         &self,
         dma: &dyn Dma,
@@ -306,6 +327,14 @@ impl Region {
         data: impl Into<Payload<'a>>,
     ) -> Result<(), DmaFault> {
         let data = data.into();
+        match self.flat(offset, data.len() as u64) {
+            Some(addr) => data.write(dma, addr),
+            None => self.write_pages(dma, offset, data),
+        }
+    }
+
+    /// Copies into the region, page by page.
+    fn write_pages(&self, dma: &dyn Dma, offset: u64, data: Payload<'_>) -> Result<(), DmaFault> {
         if matches!(self, Region::Void) {
             return Ok(());
         }

@@ -225,6 +225,7 @@ impl PacketBuilder {
     /// # Errors
     /// [`EmitError`] as in [`emit`](PacketBuilder::emit), or what `fill` returns; `out` is empty
     /// then.
+    #[inline]
     pub fn emit_with<E: From<EmitError>>(
         &self,
         len: usize,
@@ -238,6 +239,7 @@ impl PacketBuilder {
         done
     }
 
+    #[inline]
     fn write<E: From<EmitError>>(
         &self,
         len: usize,
@@ -254,14 +256,19 @@ impl PacketBuilder {
         let mut bth = self.bth;
         bth.flags |= (pad as u8) << Bth::PAD_SHIFT;
         out[..BTH_LEN].copy_from_slice(bth.as_bytes());
-        out[BTH_LEN..headers].copy_from_slice(&self.extensions[..headers - BTH_LEN]);
+        if headers != BTH_LEN {
+            out[BTH_LEN..headers].copy_from_slice(&self.extensions[..headers - BTH_LEN]);
+        }
         fill(&mut out[headers..headers + len])?;
-        out[headers + len..covered].fill(0);
+        if pad != 0 {
+            out[headers + len..covered].fill(0);
+        }
         let crc = if self.icrc { icrc(&out[..covered]) } else { 0 };
         out[covered..].copy_from_slice(&crc.to_le_bytes());
         Ok(())
     }
 
+    #[inline]
     fn check(&self, len: usize) -> Result<(), EmitError> {
         let opcode = self.bth.opcode();
         let Ok(layout) = opcode.layout() else {

@@ -133,20 +133,26 @@ bitflags! {
 }
 
 /// Bytes of each extension header, by bit number of [`Extensions`].
-const EXTENSION_LEN: [usize; 10] = [4, 8, 4, 16, 28, 4, 8, 4, 4, 16];
+const EXTENSION_LEN: [u8; 10] = [4, 8, 4, 16, 28, 4, 8, 4, 4, 16];
+
+/// Bytes of each set of extension headers, by its bits: asked for each packet, more than once.
+static SET_LEN: [u8; 1 << EXTENSION_LEN.len()] = {
+    let mut sums = [0; 1 << EXTENSION_LEN.len()];
+    let mut set = 1_usize;
+    while set < sums.len() {
+        // The set without its lowest header, and that one.
+        sums[set] = sums[set & (set - 1)] + EXTENSION_LEN[set.trailing_zeros() as usize];
+        set += 1;
+    }
+    sums
+};
 
 impl Extensions {
     /// Bytes of all headers of this set.
+    #[inline]
     #[must_use]
     pub const fn wire_len(self) -> usize {
-        let (mut sum, mut bit) = (0, 0);
-        while bit < EXTENSION_LEN.len() {
-            if self.bits() & (1 << bit) != 0 {
-                sum += EXTENSION_LEN[bit];
-            }
-            bit += 1;
-        }
-        sum
+        SET_LEN[self.bits() as usize % SET_LEN.len()] as usize
     }
 
     /// Byte offset of `header` (one flag) behind the BTH of a packet that has the headers `self`;

@@ -8,7 +8,7 @@ use uverbs_mlx5_prm::cqe::{
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::tag::{MLX5_CQE_APP_TAG_MATCHING, TmAppOp, ibv_tmh};
-use zerocopy::{FromZeros, IntoBytes, transmute};
+use zerocopy::{FromZeros, IntoBytes, transmute, transmute_ref};
 
 use crate::hca::failure::Failure;
 use crate::hca::number::Cqn;
@@ -48,27 +48,31 @@ pub(super) fn send_done(
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_sop(opcode.0).with_qpn(qp.qpn.0).0);
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::REQ.0).0;
-    push(common, qp.ctx.send_cq, with_data(cqe, data), false);
+    push_with(common, qp.ctx.send_cq, cqe, data, false);
 }
 
-/// A CQE with data: half of it, or what is before it in a slot of 128 bytes (mlx5dv.h,
+/// Writes a CQE with data: half of it, or what is before it in a slot of 128 bytes (mlx5dv.h,
 /// `MLX5_INLINE_SCATTER_*`; rdma-core `cq.c`, `mlx5_copy_to_recv_wqe` and its callers). The caller
 /// asked how much there may be (`CqTable::room_for_data`).
-fn with_data(mut cqe: mlx5_cqe64, data: &[u8]) -> Cqe {
-    let small = data.len() <= CQE_LEN / 2;
-    match data.len() {
-        0 => {}
-        _ if small => cqe.op_own |= MLX5_INLINE_SCATTER_32,
-        _ => cqe.op_own |= MLX5_INLINE_SCATTER_64,
+fn push_with(common: &mut Common, cqn: Cqn, mut cqe: mlx5_cqe64, data: &[u8], wakes: bool) {
+    if data.is_empty() {
+        return push(common, cqn, plain(&cqe), wakes);
     }
-    let mut bytes: [u8; CQE_LEN] = transmute!(cqe);
-    if small {
-        bytes[..data.len()].copy_from_slice(data);
-        return bytes.into();
+    if data.len() <= CQE_LEN / 2 {
+        cqe.op_own |= MLX5_INLINE_SCATTER_32;
+        cqe.as_mut_bytes()[..data.len()].copy_from_slice(data);
+        return push(common, cqn, plain(&cqe), wakes);
     }
+    cqe.op_own |= MLX5_INLINE_SCATTER_64;
     let mut lead = [0; CQE_LEN];
     lead[..data.len()].copy_from_slice(data);
-    Cqe { bytes, lead: Some(lead) }
+    push(common, cqn, Cqe { lead: Some(&lead), ..plain(&cqe) }, wakes);
+}
+
+/// A CQE as it is.
+pub(super) fn plain(cqe: &mlx5_cqe64) -> Cqe<'_> {
+    let bytes: &[u8; CQE_LEN] = transmute_ref!(cqe);
+    bytes.into()
 }
 
 /// A send WQE that failed.
@@ -105,7 +109,7 @@ pub(super) fn receive_done(
     if let Some(found) = receive.found {
         mark(&mut cqe, found);
     }
-    push(common, receive.landing.cqn, with_data(cqe, data), arrival.solicited);
+    push_with(common, receive.landing.cqn, cqe, data, arrival.solicited);
 }
 
 /// A receive WQE that failed.
@@ -142,8 +146,7 @@ pub(super) fn tag(
     cqe.sop_drop_qpn.set(SopDropQpn::ZERO.with_qpn(qp.qpn.0).0);
     cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
     lead(&mut cqe, result);
-    let cqe: [u8; CQE_LEN] = transmute!(cqe);
-    push(common, landing.cqn, cqe, false);
+    push(common, landing.cqn, plain(&cqe), false);
 }
 
 /// Puts a header, or a result, to the beginning of a CQE.
@@ -179,8 +182,7 @@ pub(super) fn tag_canceled(qp: &Qp, common: &mut Common, place: u16, landing: La
 pub(crate) fn resized(common: &mut Common, cqn: Cqn) {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
-    let cqe: [u8; CQE_LEN] = transmute!(cqe);
-    push(common, cqn, cqe, false);
+    push(common, cqn, plain(&cqe), false);
 }
 
 fn failed(
@@ -197,7 +199,7 @@ fn failed(
     cqe.wqe_counter.set(index);
     cqe.op_own = OpOwn::ZERO.with_opcode(kind.0).0;
     let cqe: [u8; CQE_LEN] = transmute!(cqe);
-    push(common, Cqn(cqn), cqe, true);
+    push(common, Cqn(cqn), Cqe::from(&cqe), true);
 }
 
 pub(super) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
@@ -213,9 +215,8 @@ fn user_index(qp: &Qp) -> u32 {
     if qp.ctx.cqe_version == 1 { qp.ctx.user_index & 0x00ff_ffff } else { 0 }
 }
 
-pub(super) fn push(common: &mut Common, cqn: Cqn, cqe: impl Into<Cqe>, wakes: bool) {
+pub(super) fn push(common: &mut Common, cqn: Cqn, cqe: Cqe<'_>, wakes: bool) {
     let Common { dma, cqs, events, stats, tap, now, .. } = common;
-    let cqe = cqe.into();
-    tap.cqe(*now, cqn, &cqe.bytes);
+    tap.cqe(*now, cqn, cqe.bytes);
     cqs.push(&**dma, cqn, cqe, wakes, events, stats);
 }

@@ -13,7 +13,6 @@ use crate::hca::ethernet::route::Delivery;
 use crate::hca::ethernet::{ADDRESSES, checksum};
 use crate::hca::failure::{Failure, Vendor};
 use crate::hca::state::common::Common;
-use crate::hca::state::cq::CQE_LEN;
 use crate::hca::state::keys::Who;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
@@ -103,8 +102,7 @@ pub(super) fn receive(
         let sum = checksum::sum(frame.get(ip.at..ip.end).unwrap_or_default());
         cqe.rsvd20[2..].copy_from_slice(&sum.to_be_bytes());
     }
-    let cqe: [u8; CQE_LEN] = zerocopy::transmute!(cqe);
-    complete::push(common, receive.landing.cqn, cqe, false);
+    complete::push(common, receive.landing.cqn, complete::plain(&cqe), false);
 }
 
 fn l3_kind(headers: &Headers) -> u8 {

@@ -56,13 +56,15 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         return false;
     }
     let path = &qp.attrs.path;
-    let (src, dst, mut route) =
-        wqe.to.map_or((path.src, path.dst, path.route()), |to| (to.src, to.dst, to.route));
+    let mut frame = match &wqe.to {
+        Some(to) => Frame { src: to.src, dst: to.dst, route: to.route, bytes, loan: None },
+        None => Frame { src: path.src, dst: path.dst, route: path.route(), bytes, loan: None },
+    };
     if congestion::is_asked_for(qp, common) {
-        route = route.capable_of_ecn();
+        frame.route = frame.route.capable_of_ecn();
     }
     let end = request.first + place.next;
-    common.port.send(Frame { src, dst, route, bytes, loan: None }, &mut common.stats);
+    common.port.send(frame, &mut common.stats);
     if place.psn.is_before(qp.requester.high) {
         common.stats.retransmits += 1;
     }
@@ -104,6 +106,8 @@ impl Place {
         let fetching = wqe.op.is_fetching();
         let next = match fetching {
             true => request.part_end(packet),
+            // To divide takes longer than to ask.
+            false if run == 1 => packet + 1,
             false => ((packet / run + 1) * run).min(request.packets),
         };
         let end = if fetching && next < request.packets { next * mtu } else { wqe.len };
@@ -163,6 +167,7 @@ fn connection(
 }
 
 /// The headers of a packet, apart from whether it asks for an acknowledgement.
+#[inline]
 pub(super) fn headers(
     qp: &Qp,
     common: &Common,

@@ -21,23 +21,23 @@ pub(crate) const CQE_LEN: usize = 64;
 /// The last word of a CQE, whose last byte has the owner bit.
 const LAST_WORD: usize = CQE_LEN - 8;
 
-/// What is written into a slot.
+/// What is written into a slot. The owner bit of its last byte doesn't count.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cqe {
-    pub(crate) bytes: [u8; CQE_LEN],
+pub(crate) struct Cqe<'a> {
+    pub(crate) bytes: &'a [u8; CQE_LEN],
     /// What stands before it in a slot of 128 bytes, if anything is to be written there.
-    pub(crate) lead: Option<[u8; CQE_LEN]>,
+    pub(crate) lead: Option<&'a [u8; CQE_LEN]>,
 }
 
-impl Cqe {
+impl Cqe<'_> {
     /// Whether it may be one of a block.
     fn is_plain(&self) -> bool {
-        self.lead.is_none() && block::is_plain(&self.bytes)
+        self.lead.is_none() && block::is_plain(self.bytes)
     }
 }
 
-impl From<[u8; CQE_LEN]> for Cqe {
-    fn from(bytes: [u8; CQE_LEN]) -> Self {
+impl<'a> From<&'a [u8; CQE_LEN]> for Cqe<'a> {
+    fn from(bytes: &'a [u8; CQE_LEN]) -> Self {
         Self { bytes, lead: None }
     }
 }
@@ -181,6 +181,7 @@ impl CqTable {
 
     /// Bytes of data that a CQE can hold for a queue pair that asks for `most`: half of a small
     /// one, and in a large one what stands before the CQE proper.
+    #[inline]
     pub(crate) fn room_for_data(&self, cqn: Cqn, most: u8) -> usize {
         match (most, self.cqs.get(&cqn)) {
             (32, Some(_)) => 32,
@@ -195,7 +196,7 @@ impl CqTable {
         &mut self,
         dma: &dyn Dma,
         cqn: Cqn,
-        mut cqe: Cqe,
+        cqe: Cqe<'_>,
         wakes: bool,
         events: &mut Events,
         stats: &mut HcaStats,
@@ -204,16 +205,15 @@ impl CqTable {
             return;
         };
         if cq.dead {
-            self.bereft.push(owner(&cqe.bytes));
+            self.bereft.push(owner(cqe.bytes));
             return;
         }
-        cqe.bytes[CQE_LEN - 1] &= !1;
         if !wakes && cq.ctx.compressed && cq.ctx.cqe_size == CQE_LEN as u32 && cqe.is_plain() {
-            if !cq.block.fits(&cqe.bytes) {
+            if !cq.block.fits(cqe.bytes) {
                 self.end_block(dma, cqn, events, stats);
             }
             if let Some(cq) = self.cqs.get_mut(&cqn) {
-                cq.block.add(cqe.bytes);
+                cq.block.add(*cqe.bytes);
                 self.blocks.insert(cqn);
             }
             return;
@@ -247,7 +247,7 @@ impl CqTable {
             set_timer(&mut self.timers, cqn, old, cq.deadline);
             return;
         }
-        for bytes in all {
+        for bytes in &all {
             self.put(dma, cqn, bytes.into(), false, events, stats);
         }
     }
@@ -257,14 +257,14 @@ impl CqTable {
         &mut self,
         dma: &dyn Dma,
         cqn: Cqn,
-        cqe: Cqe,
+        cqe: Cqe<'_>,
         wakes: bool,
         events: &mut Events,
         stats: &mut HcaStats,
     ) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         if cq.dead {
-            self.bereft.push(owner(&cqe.bytes));
+            self.bereft.push(owner(cqe.bytes));
             return;
         }
         match cq.write(dma, &cqe) {
@@ -285,7 +285,7 @@ impl CqTable {
                 stats.cq_overruns += 1;
                 events.push(HcaEvent::CqError { cqn }, stats);
                 self.died.push(cqn);
-                self.bereft.push(owner(&cqe.bytes));
+                self.bereft.push(owner(cqe.bytes));
             }
         }
     }
@@ -384,7 +384,7 @@ impl Cq {
     }
 
     /// Whether there was room, and the CQE is visible.
-    fn write(&mut self, dma: &dyn Dma, cqe: &Cqe) -> Result<bool, DmaFault> {
+    fn write(&mut self, dma: &dyn Dma, cqe: &Cqe<'_>) -> Result<bool, DmaFault> {
         let entries = 1u32 << self.ctx.log_entries;
         if self.held() >= entries && !self.ctx.overrun_ignore {
             let word = u32::from_be(dma.load_u32(self.ctx.doorbell_record)?);
@@ -395,19 +395,30 @@ impl Cq {
         }
         let slot = u64::from(self.producer & (entries - 1)) * u64::from(self.ctx.cqe_size);
         let at = slot + u64::from(self.ctx.cqe_size) - CQE_LEN as u64;
-        let lead = cqe.lead.or(self.ctx.padded.then_some([0; CQE_LEN]));
+        let lead = cqe.lead.or(self.ctx.padded.then_some(&[0; CQE_LEN]));
         if let Some(lead) = lead {
             self.ctx.region.write(dma, slot, &lead[..(at - slot) as usize])?;
         }
-        self.ctx.region.write(dma, at, &cqe.bytes[..LAST_WORD])?;
+        let (first, last) = (&cqe.bytes[..LAST_WORD], at + LAST_WORD as u64);
+        // Nearly all rings are in one piece.
+        let last = match self.ctx.region.flat(at, CQE_LEN as u64) {
+            Some(bus) => {
+                dma.write(bus, first)?;
+                bus + LAST_WORD as u64
+            }
+            None => {
+                self.ctx.region.write(dma, at, first)?;
+                self.ctx.region.addr_of(last, 8)?
+            }
+        };
         // The owner bit flips with each lap, 0 on the first. Its release store publishes all that
         // is before it; the partner is the driver's load of op_own followed by a read barrier
         // (rdma-core cq.c, `get_sw_cqe` and `udma_from_device_barrier`).
         let owner = (self.producer >> self.ctx.log_entries) as u8 & 1;
         let mut word = [0; CQE_LEN - LAST_WORD];
         word.copy_from_slice(&cqe.bytes[LAST_WORD..]);
-        word[7] |= owner;
-        dma.store_last(self.ctx.region.addr_of(at + LAST_WORD as u64, 8)?, word)?;
+        word[7] = word[7] & !1 | owner;
+        dma.store_last(last, word)?;
         self.producer = self.producer.wrapping_add(1);
         Ok(true)
     }
@@ -432,7 +443,7 @@ impl Cq {
         // As in `write`; the arrays are visible before it, too.
         let owner = (self.producer >> self.ctx.log_entries) as u8 & 1;
         let bus = self.ctx.region.addr_of(at + last as u64, 1)?;
-        dma.store_u8(bus, title[last] | owner)?;
+        dma.store_u8(bus, title[last] & !1 | owner)?;
         self.producer = self.producer.wrapping_add(all.len() as u32);
         Ok(true)
     }
@@ -448,6 +459,7 @@ impl Cq {
         self.producer.wrapping_sub(word) & INDEX_MASK
     }
 
+    #[inline]
     fn after_push(
         &mut self,
         solicited: bool,

@@ -129,16 +129,24 @@ impl Qp {
 
     /// Puts a request behind all others. A READ asks for so much at once that as many parts as the
     /// peer takes requests, four at most, fill the window of `read_window` PSNs.
+    #[inline]
     pub(crate) fn enqueue(&mut self, mut request: Box<Request>, read_window: u32) {
         let wqe = &request.wqe;
         let packets = match wqe.op {
             Op::Nop | Op::Umr | Op::Copy | Op::Tags => 0,
             _ if self.ctx.service == Service::Raw => 0,
             _ if self.ctx.service == Service::Ud => 1,
-            _ => wqe.len.div_ceil(self.mtu()).max(1),
+            // Most are short, and to divide takes longer than to ask.
+            _ if wqe.len <= self.mtu() => 1,
+            _ => wqe.len.div_ceil(self.mtu()),
         };
         let local = matches!(wqe.op, Op::Umr | Op::Copy | Op::Tags) || wqe.ethernet.is_some();
-        let part = (read_window / u32::from(self.attrs.max_rd_atomic).clamp(1, 4)).max(1);
+        let part = match wqe.op {
+            Op::Read { .. } => {
+                (read_window / u32::from(self.attrs.max_rd_atomic).clamp(1, 4)).max(1)
+            }
+            _ => u32::MAX,
+        };
         let first = self.requester.next_psn;
         self.requester.next_psn = first + packets;
         (request.first, request.packets, request.part) = (first, packets, part);

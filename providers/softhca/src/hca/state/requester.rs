@@ -48,6 +48,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// Drops what it holds, for the next WQE. What each WQE sets is left as it is.
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.wqe.clear();
         self.answer.clear();
@@ -157,6 +158,15 @@ impl Requester {
         self.queue.len() < MAX_REQUESTS && self.next_psn.diff(self.oldest) < PSN_SPAN
     }
 
+    /// Whether the oldest request is complete, or failed.
+    pub(crate) fn is_front_over(&self) -> bool {
+        match self.queue.front() {
+            Some(Entry::Live(request)) => !request.end().is_after(self.oldest),
+            Some(Entry::Failed(..)) => true,
+            None => false,
+        }
+    }
+
     /// Takes the oldest WQE back, to flush it.
     pub(crate) fn pop(&mut self) -> Option<Unfinished> {
         match self.queue.pop_front()? {
@@ -210,6 +220,7 @@ impl Requester {
     }
 
     /// Drops the oldest entry, which is complete; the cursor stays where it points.
+    #[inline]
     pub(crate) fn drop_front(&mut self, spare: &mut SpareRequests) {
         if let Some(Entry::Live(mut request)) = self.queue.pop_front() {
             request.clear();

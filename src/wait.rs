@@ -46,7 +46,8 @@ impl<P: Provider> CompletionQueue<P> {
     /// ```
     pub fn wait(&mut self, timeout: Duration) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
-        let started = Instant::now();
+        // Read when something is waited for.
+        let mut started = None;
         let (mut look, mut gone) = (LOOK, false);
         // Events there had been when it was armed.
         let mut armed = None;
@@ -62,7 +63,7 @@ impl<P: Provider> CompletionQueue<P> {
                 // Only now: what the device had written before it went was polled first.
                 return Err(Error::DeviceGone { verb: "poll_cq" });
             }
-            let waited = started.elapsed();
+            let waited = started.get_or_insert_with(Instant::now).elapsed();
             if waited >= timeout {
                 let why = self.core.trouble();
                 return Err(Error::TimedOut { verb: "poll_cq", waited, why });

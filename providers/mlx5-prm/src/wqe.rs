@@ -238,6 +238,7 @@ impl<'a> Iterator for Cursor<'a> {
     type Item = Result<Segment<'a>, WqeError>;
 
     /// Each turn either yields or moves to a later stage, so the loop ends.
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let step = match self.stage {
@@ -274,6 +275,7 @@ type Step<'a> = Result<Option<Segment<'a>>, WqeError>;
 
 impl<'a> Cursor<'a> {
     /// The next `len` bytes, or all if there are fewer.
+    #[inline]
     fn skip(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, &[]));
         self.rest = rest;
@@ -285,6 +287,7 @@ impl<'a> Cursor<'a> {
         WqeError::Truncated { segment, offset: self.offset, need, have: self.rest.len() }
     }
 
+    #[inline]
     fn take<T>(&mut self, name: &'static str, wrap: fn(&'a T) -> Segment<'a>) -> Step<'a>
     where
         T: FromBytes + Immutable + KnownLayout + Unaligned,
@@ -298,6 +301,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline]
     fn address(&mut self) -> Step<'a> {
         self.stage = Stage::Operation;
         if !self.opcode.leaves_the_host() {
@@ -334,6 +338,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline]
     fn operation(&mut self) -> Step<'a> {
         match self.opcode {
             Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL | Opcode::TSO => {
@@ -389,13 +394,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    #[inline]
     fn payload(&mut self) -> Step<'a> {
-        let Some((head, after)) = self.rest.split_at_checked(INLINE_HEADER) else {
+        let Some((head, after)) = self.rest.split_first_chunk::<INLINE_HEADER>() else {
             self.stage = Stage::Done; // at the end: `rest` is a multiple of 16
             return Ok(None);
         };
-        let word = head.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
-        let count = ByteCount(word);
+        let count = ByteCount(u32::from_be_bytes(*head));
         if !count.inline() {
             return self.take("mlx5_wqe_data_seg", Segment::Data);
         }

@@ -51,6 +51,7 @@ impl Tap {
     }
 
     /// A send WQE, fetched; `service` is its layout's.
+    #[inline]
     pub(crate) fn wqe(&self, now: Duration, qpn: Qpn, service: fmt::Arguments<'_>, bytes: &[u8]) {
         if self.is_on() {
             let (qpn, bytes) = (qpn.0, Hex(bytes));
@@ -59,6 +60,7 @@ impl Tap {
     }
 
     /// A receive WQE, taken for a message; `of` is its index, and whether it is a shared queue's.
+    #[inline]
     pub(crate) fn receive(&self, now: Duration, qpn: Qpn, of: (u16, bool), bytes: &[u8]) {
         if self.is_on() {
             let (qpn, bytes, (index, shared)) = (qpn.0, Hex(bytes), of);
@@ -71,6 +73,7 @@ impl Tap {
     }
 
     /// A packet that the wire gave.
+    #[inline]
     pub(crate) fn received(&self, now: Duration, frame: &Frame) {
         if self.is_on() {
             self.packet((Trace::now(), now), "received", frame);
@@ -79,6 +82,7 @@ impl Tap {
 
     /// A packet that the wire may take. Its copy and its time, for [`sent`](Self::sent): whoever
     /// gets it may be faster than we write this down.
+    #[inline]
     pub(crate) fn offer(&self, frame: &Frame) -> Option<(u128, Frame)> {
         self.is_on().then(|| (Trace::now(), frame.clone()))
     }
@@ -95,6 +99,7 @@ impl Tap {
     }
 
     /// A CQE, as it is before its owner bit is set.
+    #[inline]
     pub(crate) fn cqe(&self, now: Duration, cqn: Cqn, bytes: &[u8]) {
         if self.is_on() {
             let (cqn, bytes) = (cqn.0, Hex(bytes));

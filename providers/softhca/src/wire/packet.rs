@@ -88,6 +88,7 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// [`PacketError`] says what is wrong with the bytes.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, PacketError> {
         let len = bytes.len();
         let truncated = |needed| PacketError::Truncated { len, needed };

@@ -18,11 +18,13 @@ use crate::wire::{Bth, Frame, Opcode, Packet, PacketBuilder, Psn};
 const QUIET: Duration = Duration::from_micros(50);
 
 /// Whether packets of a queue pair say that it takes notifications.
+#[inline]
 pub(super) fn is_asked_for(qp: &Qp, common: &Common) -> bool {
     common.config.congestion && matches!(qp.ctx.service, Service::Rc | Service::Xrc)
 }
 
 /// Tells the peer, if this packet met with congestion and the peer wants to know.
+#[inline]
 pub(super) fn notice(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame) {
     let wanted = packet.bth().congestion & Bth::NOTIFIABLE != 0;
     if !frame.route.is_congested() || !wanted || !is_asked_for(qp, common) {

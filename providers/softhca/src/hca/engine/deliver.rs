@@ -5,6 +5,7 @@ use crate::hca::device::Hca;
 use crate::hca::engine::turn::has_pkey;
 use crate::hca::engine::{congestion, datagram, replies, responder};
 use crate::hca::number::Qpn;
+use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 use crate::wire::{Address, Frame, Operation, Packet};
 
@@ -37,42 +38,21 @@ impl Hca {
         let taken = match self.qps.get_mut(&qpn) {
             None => {
                 self.common.stats.unknown_qps += u64::from(!self.targets.contains(qpn));
-                self.targets.receive(qpn, &mut self.common, &packet, frame)
-            }
-            Some(qp) if !has_pkey(qp.attrs.pkey_index, &packet, &self.common.config) => {
-                self.common.stats.bad_pkeys += 1;
-                false
-            }
-            Some(qp) if matches!(qp.ctx.service, Service::Umr | Service::Raw) => false,
-            Some(qp) if qp.ctx.service == Service::Ud => {
-                datagram::receive(qp, &mut self.common, &packet, frame)
-            }
-            Some(qp) if is_of_path(qp, frame) => {
-                congestion::notice(qp, &mut self.common, &packet, frame);
-                match packet.layout().is_request() {
-                    _ if packet.layout().operation == Operation::Congestion => {
-                        congestion::obey(qp, &mut self.common)
-                    }
-                    // An initiator has no other half.
-                    true if qp.ctx.service == Service::Dci => false,
-                    true => {
-                        let loan = frame.loan.as_deref();
-                        responder::receive(qp, &mut self.common, &packet, loan)
-                    }
-                    false => {
-                        let loan = frame.loan.as_deref();
-                        replies::receive(qp, &mut self.common, &packet, loan)
-                    }
+                let taken = self.targets.receive(qpn, &mut self.common, &packet, frame);
+                if taken {
+                    self.enqueue(qpn);
                 }
+                taken
             }
-            Some(_) => {
-                self.common.stats.foreign_paths += 1;
-                false
+            Some(qp) => {
+                let taken = receive(qp, &mut self.common, &packet, frame);
+                if taken {
+                    self.schedule.enqueue(qp);
+                }
+                taken
             }
         };
-        if taken {
-            self.enqueue(qpn);
-        } else {
+        if !taken {
             self.common.stats.dropped += 1;
         }
     }
@@ -104,6 +84,32 @@ impl Hca {
         if !taken {
             self.common.stats.dropped += 1;
         }
+    }
+}
+
+/// A packet for a queue pair. False if that doesn't take it.
+fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame) -> bool {
+    if !has_pkey(qp.attrs.pkey_index, packet, &common.config) {
+        common.stats.bad_pkeys += 1;
+        return false;
+    }
+    match qp.ctx.service {
+        Service::Umr | Service::Raw => return false,
+        Service::Ud => return datagram::receive(qp, common, packet, frame),
+        _ => {}
+    }
+    if !is_of_path(qp, frame) {
+        common.stats.foreign_paths += 1;
+        return false;
+    }
+    congestion::notice(qp, common, packet, frame);
+    let loan = frame.loan.as_deref();
+    match packet.layout().is_request() {
+        _ if packet.layout().operation == Operation::Congestion => congestion::obey(qp, common),
+        // An initiator has no other half.
+        true if qp.ctx.service == Service::Dci => false,
+        true => responder::receive(qp, common, packet, loan),
+        false => replies::receive(qp, common, packet, loan),
     }
 }
 

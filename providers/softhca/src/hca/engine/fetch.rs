@@ -45,10 +45,12 @@ pub(super) fn fetch(qp: &mut Qp, common: &mut Common, wqe: &mut Wqe) -> Result<(
     // Most are short, and clearing room for the longest takes longer than reading them.
     let mut short = [0; SHORT];
     let (ctrl, len, have) = step(qp, common, &mut short)?;
-    let done = match len {
-        0..=SHORT => decode(qp, common, &ctrl, (&mut short[..len], have), wqe),
-        _ => decode(qp, common, &ctrl, (&mut [0; WQE_MAX][..len], 0), wqe),
+    let mut long = None;
+    let bytes = match len {
+        0..=SHORT => (&mut short[..len], have),
+        _ => (&mut long.insert([0; WQE_MAX])[..len], 0),
     };
+    let done = decode(qp, common, &ctrl, bytes, wqe);
     if done.is_ok() && !qp.requester.placements.is_empty() {
         placement::instead(qp, wqe);
     }
@@ -137,9 +139,12 @@ fn decode(
     let op = operation(&view, &parts)
         .filter(|&op| has_operation(qp.ctx.service, op) && (op != Op::Tags || qp.tags))
         .ok_or(qp_op(Vendor::OPCODE))?;
-    let (to, xrc_srqn) = address(parts.first, qp, common);
+    (wqe.to, wqe.xrc_srqn) = (None, 0);
+    if !matches!(qp.ctx.service, Service::Rc | Service::Uc) {
+        (wqe.to, wqe.xrc_srqn) = address(parts.first, qp, common);
+    }
     let named = matches!(qp.ctx.service, Service::Ud | Service::Dci);
-    if named && !matches!(op, Op::Nop | Op::Umr) && to.is_none() {
+    if named && !matches!(op, Op::Nop | Op::Umr) && wqe.to.is_none() {
         return Err(qp_op(Vendor::ADDRESS));
     }
     wqe.umr = match op {
@@ -163,7 +168,7 @@ fn decode(
     wqe.solicited = flags.se();
     // Smaller modes order local operations only, of which there are none.
     wqe.fence = flags.fm() >= FmCeSe::FENCE_READ_ATOMIC;
-    (wqe.to, wqe.xrc_srqn, wqe.stream) = (to, xrc_srqn, stream(qp, ctrl));
+    wqe.stream = stream(qp, ctrl);
     Ok(())
 }
 
@@ -182,6 +187,7 @@ fn layout(service: Service) -> PrmService {
 }
 
 /// Bytes that the message has, if it is neither too long nor too short.
+#[inline]
 fn check_length(qp: &Qp, common: &Common, op: Op, total: u64) -> Result<u32, Failure> {
     let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
     let longest = match qp.ctx.service {
@@ -202,6 +208,7 @@ fn check_length(qp: &Qp, common: &Common, op: Op, total: u64) -> Result<u32, Fai
 }
 
 /// Whether the keys of the pieces allow what is to be done with them.
+#[inline]
 fn check_pieces(qp: &Qp, common: &Common, op: Op, pieces: &[Piece]) -> Result<(), Failure> {
     for (at, piece) in pieces.iter().enumerate() {
         let is_written = op.is_fetching() || (op == Op::Copy && at == 1);
@@ -241,6 +248,7 @@ fn read_ctrl(sq: &SqContext, common: &Common, index: u16) -> Result<mlx5_wqe_ctr
 
 /// Reads `buf` from the ring, starting at WQEBB `index` and going on at the start where the ring
 /// ends: a WQE may wrap between any two of its segments, and within inline data.
+#[inline]
 fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Result<(), DmaFault> {
     let ring = (MLX5_SEND_WQE_BB as u64) << sq.log_wqebbs;
     let start = (u64::from(index) * MLX5_SEND_WQE_BB as u64) & (ring - 1);
@@ -256,6 +264,7 @@ fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Res
 }
 
 /// The operations this device has. Others, known or not to the PRM, are errors of the QP.
+#[inline]
 fn operation(view: &WqeView<'_>, parts: &Parts<'_, '_>) -> Option<Op> {
     let imm = view.ctrl().imm.get();
     match (view.opcode(), parts.raddr, parts.atomic) {
@@ -284,6 +293,7 @@ fn operation(view: &WqeView<'_>, parts: &Parts<'_, '_>) -> Option<Op> {
 }
 
 /// Whether a service has an operation (IBTA vol 1, table 33 "Operations by transport service").
+#[inline]
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
         Service::Rc => true,

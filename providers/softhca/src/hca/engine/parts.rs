@@ -28,6 +28,7 @@ pub(super) struct Parts<'a, 'p> {
 
 impl<'a, 'p> Parts<'a, 'p> {
     /// Finds them; `pieces` is empty and takes those of the payload.
+    #[inline]
     pub(super) fn find(
         bytes: &'a [u8],
         service: Service,
@@ -47,6 +48,7 @@ impl<'a, 'p> Parts<'a, 'p> {
         Ok((view, parts))
     }
 
+    #[inline]
     fn add(&mut self, segment: Seg<'a>) {
         self.first.get_or_insert(segment);
         match segment {
@@ -78,6 +80,7 @@ impl<'a, 'p> Parts<'a, 'p> {
     }
 
     /// The payload's bytes, those of the pieces together; None if a segment does not belong there.
+    #[inline]
     pub(super) fn payload(self, op: Op) -> Option<u64> {
         if matches!(op, Op::Nop | Op::Umr | Op::Tags) {
             self.pieces.clear();

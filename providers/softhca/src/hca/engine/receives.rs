@@ -21,6 +21,7 @@ const SHORT: usize = 128;
 
 /// The ring for this packet; None if it names an SRQ that the QP may not use (IBTA annex A14: same
 /// XRC domain).
+#[inline]
 pub(super) fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Option<Source> {
     if qp.ctx.service != Service::Xrc {
         return Some(own(qp));
@@ -36,6 +37,7 @@ fn own(qp: &Qp) -> Source {
 
 /// Protection domain, CQ and user index for what is received. An XRC target QP takes them from the
 /// SRQ.
+#[inline]
 pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
     let mine = Landing { pd: qp.ctx.pd, cqn: qp.ctx.recv_cq, uidx: 0 };
     let v1 = qp.ctx.cqe_version == 1;
@@ -60,6 +62,7 @@ pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
 }
 
 /// Receives posted and not taken.
+#[inline]
 pub(super) fn posted(qp: &Qp, common: &mut Common, from: Source) -> u16 {
     match from {
         Source::Own => posted_receives(qp, common),
@@ -72,6 +75,7 @@ pub(super) fn posted(qp: &Qp, common: &mut Common, from: Source) -> u16 {
 
 /// Takes the next receive WQE; the caller checked that one is posted. An error carries the WQE,
 /// which is used up either way.
+#[inline]
 pub(super) fn take(
     qp: &mut Qp,
     common: &mut Common,
@@ -123,6 +127,7 @@ pub(super) fn consume(qp: &mut Qp, common: &mut Common, from: Source) -> Receive
 }
 
 /// Bytes of a receive WQE in a ring; 0 if it is none.
+#[inline]
 fn stride(qp: &Qp, common: &Common, from: Source) -> usize {
     let shift = match from {
         Source::Own => qp.ctx.rq.as_ref().map(|rq| rq.stride_shift),
@@ -139,6 +144,7 @@ fn step(qp: &mut Qp, common: &mut Common) -> u16 {
 }
 
 /// The WQE's index, and its bytes if they could be read.
+#[inline]
 fn fetch<'a>(
     qp: &mut Qp,
     common: &mut Common,

@@ -26,6 +26,7 @@ pub(crate) fn take_record(qp: &mut Qp, common: &mut Common) -> bool {
 
 /// Receive WQEs posted to a QP's own ring and not taken, as the RCV record says now; 0 if the
 /// record runs further ahead than the ring is long: which of them are good cannot be known.
+#[inline]
 pub(super) fn posted_receives(qp: &Qp, common: &mut Common) -> u16 {
     let Some(rq) = &qp.ctx.rq else { return 0 };
     // The acquire load pairs with the driver's barrier between WQEs and record (rdma-core qp.c,

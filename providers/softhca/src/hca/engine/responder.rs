@@ -180,6 +180,7 @@ pub(super) fn report(qp: &Qp, common: &mut Common, code: NakCode) {
 
 /// READs, atomics and their like have their answers already; the others are acknowledged when
 /// asked.
+#[inline]
 fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
     let fetching = matches!(
         packet.layout().operation,
@@ -206,6 +207,7 @@ fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
 }
 
 /// Counts a request with its first packet.
+#[inline]
 fn count(qp: &Qp, common: &mut Common, packet: &Packet<'_>) {
     let counts = qp.counts(&mut common.counters);
     match packet.layout().operation {
@@ -267,6 +269,7 @@ fn execute(
 
 /// First and middle packets are full, a last one is not empty (IBTA 9.7.4.1.6). So are those that
 /// one stands for.
+#[inline]
 fn has_legal_length(qp: &Qp, packet: &Packet<'_>, len: usize, packets: u32) -> bool {
     let (mtu, packets) = (qp.mtu() as usize, packets as usize);
     let position = packet.layout().position;
@@ -380,6 +383,7 @@ pub(super) fn arrival(
 
 /// The ring that a message which starts takes its receive from, if no other one left it a spare;
 /// not ready if there is neither.
+#[inline]
 pub(super) fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
     let from = source(qp, common, packet)?;
     if qp.responder.spare.is_none() && receives::posted(qp, common, from) == 0 {

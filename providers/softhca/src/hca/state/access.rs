@@ -2,6 +2,7 @@
 
 use crate::hca::context::Access;
 use crate::hca::dma::{Dma, DmaFault, Region};
+use crate::hca::indirect::Indirect;
 use crate::hca::number::Key;
 use crate::hca::payload::Payload;
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
@@ -20,18 +21,32 @@ impl KeyTable {
     }
 
     /// Calls `each` for the pieces of memory behind a segment, in order.
+    #[inline]
     fn visit(
         &self,
         who: Who,
         segment: Segment,
         need: Access,
         depth: u32,
-        each: &mut Visitor<'_>,
+        mut each: impl FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault>,
     ) -> Result<(), KeyFault> {
         let (mkey, offset) = self.find(who, segment, need)?;
-        let Some(indirect) = &mkey.indirect else {
-            return each(&mkey.region, offset, 0, segment.len);
-        };
+        match &mkey.indirect {
+            None => each(&mkey.region, offset, 0, segment.len),
+            Some(parts) => self.visit_parts(who, (segment, offset), parts, need, depth, &mut each),
+        }
+    }
+
+    /// The same for a key that is made of parts of others.
+    fn visit_parts(
+        &self,
+        who: Who,
+        (segment, offset): (Segment, u64),
+        indirect: &Indirect,
+        need: Access,
+        depth: u32,
+        each: &mut Visitor<'_>,
+    ) -> Result<(), KeyFault> {
         // Remote rights were checked on the whole; the part only has to be writable.
         let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let need = if need.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
@@ -49,7 +64,7 @@ impl KeyTable {
                 Segment { key, addr, len },
                 need,
                 depth,
-                &mut |region, at, inner, run| each(region, at, done + inner, run),
+                &mut |region: &Region, at, inner, run| each(region, at, done + inner, run),
             )?;
             done += len;
         }
@@ -68,7 +83,7 @@ impl KeyTable {
             return Ok(());
         }
         let segment = Segment { key, addr, len: buf.len() as u64 };
-        self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
+        self.visit(who, segment, need, DEPTH, |region, offset, done, len| {
             // In range: the pieces together are the segment, which is as long as the buffer.
             let part = &mut buf[done as usize..(done + len) as usize];
             region.read(dma, offset, part).map_err(|fault| cause(region, offset, len, fault, false))
@@ -84,7 +99,7 @@ impl KeyTable {
         need: Access,
         spans: &mut Vec<Span>,
     ) -> Option<()> {
-        let mut place = |region: &Region, offset: u64, _, len: u64| match region {
+        let place = |region: &Region, offset: u64, _, len: u64| match region {
             Region::Flat { addr, .. } | Region::OnDemand { addr, .. } => {
                 let addr = addr.checked_add(offset).and_then(|addr| dma.in_process(addr, len));
                 spans.push(Span { addr: addr.ok_or(KeyFault::Range)?, len });
@@ -93,7 +108,7 @@ impl KeyTable {
             // Pieces of a page each are too many.
             Region::Pages { .. } | Region::Void => Err(KeyFault::Range),
         };
-        self.visit(who, segment, need, DEPTH, &mut place).ok()
+        self.visit(who, segment, need, DEPTH, place).ok()
     }
 
     pub(crate) fn write<'a>(
@@ -109,7 +124,7 @@ impl KeyTable {
             return Ok(());
         }
         let segment = Segment { key, addr, len: data.len() as u64 };
-        self.visit(who, segment, need, DEPTH, &mut |region, offset, done, len| {
+        self.visit(who, segment, need, DEPTH, |region, offset, done, len| {
             let part = data.part(done as usize, (done + len) as usize);
             region.write(dma, offset, part).map_err(|fault| cause(region, offset, len, fault, true))
         })
@@ -166,7 +181,7 @@ impl KeyTable {
     ) -> Result<u64, KeyFault> {
         let segment = Segment { key, addr, len: 8 };
         let mut original = None;
-        self.visit(who, segment, need, DEPTH, &mut |region, offset, _, len| {
+        self.visit(who, segment, need, DEPTH, |region, offset, _, len| {
             // The word is in one piece: half an atomic would be none.
             let bus =
                 region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });

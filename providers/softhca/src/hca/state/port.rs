@@ -114,6 +114,7 @@ impl Port {
         self.held.len() < before
     }
 
+    #[inline]
     pub(crate) fn send(&mut self, frame: Frame, stats: &mut HcaStats) {
         debug_assert!(self.is_ready(frame.dst));
         stats.tx_packets += 1;
@@ -165,6 +166,7 @@ impl Port {
         }
     }
 
+    #[inline]
     fn offer(&mut self, frame: Frame, since: Duration) {
         let to = frame.dst;
         let offered = self.tap.offer(&frame);
@@ -187,6 +189,7 @@ impl Port {
         }
     }
 
+    #[inline]
     pub(crate) fn receive(&mut self) -> Option<Frame> {
         let frame = self.wire.receive()?;
         self.tap.received(self.now, &frame);
@@ -223,6 +226,7 @@ impl Port {
     /// The same of one with such headers, and of the packets it stands for: all of them have a base
     /// header and an ICRC, and the last one a pad. Of an answer to a READ both the first and the
     /// last have an AETH.
+    #[inline]
     fn octets_of(&self, headers: &[u8], to: Address, packets: u64, lent: u64) -> u64 {
         let global = if to.lid == 0 { GRH } else { 0 };
         let answers = headers.first() == Some(&Opcode::RC_READ_RESPONSE_ONLY.0);

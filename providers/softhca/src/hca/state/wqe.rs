@@ -180,12 +180,14 @@ impl Default for Wqe {
 
 impl Wqe {
     /// Drops what it holds. The rest is set by whoever fetches the next one.
+    #[inline]
     pub(crate) fn clear(&mut self) {
         (self.umr, self.ethernet, self.tags) = (None, None, None);
         self.pieces.clear();
     }
 
     /// Reads payload, `offset` bytes into it.
+    #[inline]
     pub(crate) fn gather(
         &self,
         common: &Common,

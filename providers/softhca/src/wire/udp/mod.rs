@@ -368,6 +368,7 @@ impl Wire for UdpWire {
         self.spare.take()
     }
 
+    #[inline]
     fn recycle(&mut self, frame: Frame) {
         self.spare.put(frame.bytes);
     }

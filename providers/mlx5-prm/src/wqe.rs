@@ -133,7 +133,16 @@ impl<'a> WqeView<'a> {
             (usize::from(ds) * DS_BYTES).checked_sub(DS_BYTES).ok_or(WqeError::ZeroDs)?;
         let body = rest.get(..body_len).ok_or(WqeError::DsPastEnd { ds, have: bytes.len() })?;
         let view = Self { ctrl, body, service };
-        view.cursor().try_for_each(|segment| segment.map(&mut each))?;
+        let mut cursor = view.cursor();
+        while let Some(segment) = cursor.next() {
+            each(segment?);
+            // Most of a WQE is payload: a loop of its own doesn't ask each time what comes next.
+            while let Stage::Payload = cursor.stage
+                && let Some(segment) = cursor.payload()?
+            {
+                each(segment);
+            }
+        }
         Ok(view)
     }
 

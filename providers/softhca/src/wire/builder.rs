@@ -274,12 +274,13 @@ impl PacketBuilder {
         let Ok(layout) = opcode.layout() else {
             return Err(EmitError::UnknownOpcode(opcode));
         };
-        let missing = layout.headers.difference(self.given);
-        let unexpected = self.given.difference(layout.headers);
-        if !missing.is_empty() {
-            Err(EmitError::Missing(missing))
-        } else if !unexpected.is_empty() {
-            Err(EmitError::Unexpected(unexpected))
+        if self.given != layout.headers {
+            let missing = layout.headers.difference(self.given);
+            let unexpected = self.given.difference(layout.headers);
+            Err(match missing.is_empty() {
+                true => EmitError::Unexpected(unexpected),
+                false => EmitError::Missing(missing),
+            })
         } else if len != 0 && !layout.payload {
             Err(EmitError::UnexpectedPayload(len))
         } else if len > MAX_PAYLOAD {

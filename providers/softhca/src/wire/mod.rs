@@ -70,11 +70,9 @@ impl Address {
     /// address (RoCEv2, annex A17.9.1).
     #[must_use]
     pub const fn is_group(&self) -> bool {
-        match &self.gid {
-            [0xff, ..] => true,
-            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, first, ..] => *first >> 4 == 0xe,
-            _ => false,
-        }
+        // As one number: it is asked for each packet.
+        let gid = u128::from_be_bytes(self.gid);
+        gid >> 120 == 0xff || gid >> 28 == 0xf_fffe
     }
 }
 

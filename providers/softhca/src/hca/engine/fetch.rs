@@ -137,7 +137,7 @@ fn decode(
     let (view, parts) =
         Parts::find(bytes, service, &mut wqe.pieces).map_err(|_| qp_op(Vendor::SEGMENTS))?;
     let op = operation(&view, &parts)
-        .filter(|&op| has_operation(qp.ctx.service, op) && (op != Op::Tags || qp.tags))
+        .filter(|&op| has_operation(qp.ctx.service, op) && (!matches!(op, Op::Tags) || qp.tags))
         .ok_or(qp_op(Vendor::OPCODE))?;
     (wqe.to, wqe.xrc_srqn) = (None, 0);
     if !matches!(qp.ctx.service, Service::Rc | Service::Uc) {
@@ -190,18 +190,16 @@ fn layout(service: Service) -> PrmService {
 #[inline]
 fn check_length(qp: &Qp, common: &Common, op: Op, total: u64) -> Result<u32, Failure> {
     let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
+    let is_copy = matches!(op, Op::Copy);
     let longest = match qp.ctx.service {
-        _ if op == Op::Copy => common.config.max_copy,
+        _ if is_copy => common.config.max_copy,
         // A datagram is one packet (IBTA 9.8.3).
         Service::Ud => common.config.active_mtu.bytes(),
         Service::Raw => frame_send::MAX_PAYLOAD,
         _ => common.config.max_msg_size,
     };
     // No length stands for 2 GiB there (rdma-core qp.c, `mlx5_wr_memcpy`), which is too long here.
-    if total > longest.into()
-        || (op == Op::Copy && total == 0)
-        || (atomic && total < ATOMIC_LEN.into())
-    {
+    if total > longest.into() || (is_copy && total == 0) || (atomic && total < ATOMIC_LEN.into()) {
         return Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::LENGTH));
     }
     Ok(if atomic { ATOMIC_LEN } else { total as u32 })
@@ -211,11 +209,10 @@ fn check_length(qp: &Qp, common: &Common, op: Op, total: u64) -> Result<u32, Fai
 #[inline]
 fn check_pieces(qp: &Qp, common: &Common, op: Op, pieces: &[Piece]) -> Result<(), Failure> {
     for (at, piece) in pieces.iter().enumerate() {
-        let is_written = op.is_fetching() || (op == Op::Copy && at == 1);
+        let Piece::Memory(segment) = piece else { continue };
+        let is_written = op.is_fetching() || (matches!(op, Op::Copy) && at == 1);
         let need = if is_written { Access::LOCAL_WRITE } else { Access::empty() };
-        if let Piece::Memory(segment) = piece
-            && let Err(fault) = common.keys.check(qp.who(), *segment, need)
-        {
+        if let Err(fault) = common.keys.check(qp.who(), *segment, need) {
             return Err(Failure::new(Syndrome::LOCAL_PROT_ERR, fault.vendor()));
         }
     }
@@ -252,6 +249,9 @@ fn read_ctrl(sq: &SqContext, common: &Common, index: u16) -> Result<mlx5_wqe_ctr
 fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Result<(), DmaFault> {
     let ring = (MLX5_SEND_WQE_BB as u64) << sq.log_wqebbs;
     let start = (u64::from(index) * MLX5_SEND_WQE_BB as u64) & (ring - 1);
+    if start + buf.len() as u64 <= ring {
+        return sq.region.read(&*common.dma, start, buf);
+    }
     let mut done = 0;
     // A small ring may be passed more than once; each turn reads at least one byte.
     while done < buf.len() {
@@ -297,7 +297,7 @@ fn operation(view: &WqeView<'_>, parts: &Parts<'_, '_>) -> Option<Op> {
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
         Service::Rc => true,
-        Service::Xrc | Service::Dci | Service::Dct => op != Op::Copy,
+        Service::Xrc | Service::Dci | Service::Dct => !matches!(op, Op::Copy),
         Service::Uc => {
             matches!(op, Op::Nop | Op::Umr | Op::Send | Op::SendImm(_) | Op::Write { .. })
         }

@@ -41,7 +41,7 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common) -> bool {
         return false;
     };
     let mut bytes = common.port.spare();
-    let headers = headers(qp, common, request, &place, None).ack_request(true);
+    let headers = headers(qp, common, request, &place, None, true);
     let built: Result<(), EmitError> = headers.emit(&[], &mut bytes);
     let mut route = path.route();
     if congestion::is_asked_for(qp, common) {

@@ -87,11 +87,12 @@ impl<'a, 'p> Parts<'a, 'p> {
             return Some(0);
         }
         // An answer cannot go into the WQE, nor can a copy come from there.
-        let may_be_inline = op != Op::Copy && !op.is_fetching();
+        let is_copy = matches!(op, Op::Copy);
+        let may_be_inline = !is_copy && !op.is_fetching();
         if self.has_others || (self.has_inline && !may_be_inline) {
             return None;
         }
-        if op != Op::Copy {
+        if !is_copy {
             return Some(self.total);
         }
         let [from, to] = self.pieces.list() else { return None };

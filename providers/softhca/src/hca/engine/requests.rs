@@ -29,7 +29,7 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     let unasked = qp.requester.unasked + 1;
     let ask = reliable && (place.ends || window_ends || unasked >= ack_interval(common));
     let connection = connection(qp, common, request, &place);
-    let builder = headers(qp, common, request, &place, connection).ack_request(ask);
+    let builder = headers(qp, common, request, &place, connection, ask);
     let wqe = &request.wqe;
     let mut bytes = common.port.spare();
     let built = builder.emit_with(place.len as usize, &mut bytes, |payload| {
@@ -166,7 +166,7 @@ fn connection(
     }
 }
 
-/// The headers of a packet, apart from whether it asks for an acknowledgement.
+/// The headers of a packet, which may ask for an acknowledgement.
 #[inline]
 pub(super) fn headers(
     qp: &Qp,
@@ -174,6 +174,7 @@ pub(super) fn headers(
     request: &Request,
     place: &Place,
     connection: Option<DcConnection>,
+    ask: bool,
 ) -> PacketBuilder {
     let wqe = &request.wqe;
     let pkey = common.config.pkeys.get(usize::from(qp.attrs.pkey_index)).copied();
@@ -181,6 +182,7 @@ pub(super) fn headers(
     let dest_qpn = wqe.to.map_or(qp.attrs.dest_qpn, |to| to.qpn);
     let mut builder = PacketBuilder::new(opcode, dest_qpn.0, place.psn)
         .pkey(pkey.unwrap_or(0xffff))
+        .ack_request(ask)
         .icrc(common.port.needs_icrc());
     if congestion::is_asked_for(qp, common) {
         builder = builder.congestion(Bth::NOTIFIABLE);

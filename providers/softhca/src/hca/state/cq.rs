@@ -108,6 +108,16 @@ pub(crate) struct CqTable {
     pub(crate) bereft: Vec<Qpn>,
 }
 
+/// What a completion changes beside its queue.
+struct Around<'a> {
+    timers: &'a mut BTreeSet<(Duration, Cqn)>,
+    now: Duration,
+    died: &'a mut Vec<Cqn>,
+    bereft: &'a mut Vec<Qpn>,
+    events: &'a mut Events,
+    stats: &'a mut HcaStats,
+}
+
 impl CqTable {
     pub(crate) fn create(
         &mut self,
@@ -201,91 +211,31 @@ impl CqTable {
         events: &mut Events,
         stats: &mut HcaStats,
     ) {
-        let Some(cq) = self.cqs.get_mut(&cqn) else {
+        let Self { cqs, timers, now, died, blocks, bereft, .. } = self;
+        let Some(cq) = cqs.get_mut(&cqn) else {
             return;
         };
-        if cq.dead {
-            self.bereft.push(owner(cqe.bytes));
-            return;
-        }
-        if !wakes && cq.ctx.compressed && cq.ctx.cqe_size == CQE_LEN as u32 && cqe.is_plain() {
+        let mut around = Around { timers, now: *now, died, bereft, events, stats };
+        if !wakes && cq.compresses(&cqe) {
             if !cq.block.fits(cqe.bytes) {
-                self.end_block(dma, cqn, events, stats);
+                cq.end_block(dma, &mut around);
             }
-            if let Some(cq) = self.cqs.get_mut(&cqn) {
-                cq.block.add(*cqe.bytes);
-                self.blocks.insert(cqn);
-            }
+            cq.block.add(*cqe.bytes);
+            blocks.insert(cqn);
             return;
         }
         if !cq.block.is_empty() {
-            self.end_block(dma, cqn, events, stats);
+            cq.end_block(dma, &mut around);
         }
-        self.put(dma, cqn, cqe, wakes, events, stats);
+        cq.put(dma, cqe, wakes, &mut around);
     }
 
     /// Writes what waits to be compressed. After each step, so that nothing waits between them.
     pub(crate) fn end_blocks(&mut self, dma: &dyn Dma, events: &mut Events, stats: &mut HcaStats) {
-        for cqn in std::mem::take(&mut self.blocks) {
-            self.end_block(dma, cqn, events, stats);
-        }
-    }
-
-    fn end_block(&mut self, dma: &dyn Dma, cqn: Cqn, events: &mut Events, stats: &mut HcaStats) {
-        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
-        let all = cq.block.take();
-        let count = all.len() as u64;
-        if count > 1 && !cq.dead && cq.write_block(dma, &all) == Ok(true) {
-            stats.cqes += count;
-            stats.cqe_blocks += 1;
-            // The title, and the arrays.
-            stats.cqe_bytes += (1 + count.div_ceil(MINI_CQES as u64)) * CQE_LEN as u64;
-            let (old, now) = (cq.deadline, self.now);
-            for _ in 0..count {
-                cq.after_push(false, now, events, stats);
-            }
-            set_timer(&mut self.timers, cqn, old, cq.deadline);
-            return;
-        }
-        for bytes in &all {
-            self.put(dma, cqn, bytes.into(), false, events, stats);
-        }
-    }
-
-    /// Writes one CQE whole.
-    fn put(
-        &mut self,
-        dma: &dyn Dma,
-        cqn: Cqn,
-        cqe: Cqe<'_>,
-        wakes: bool,
-        events: &mut Events,
-        stats: &mut HcaStats,
-    ) {
-        let Some(cq) = self.cqs.get_mut(&cqn) else { return };
-        if cq.dead {
-            self.bereft.push(owner(cqe.bytes));
-            return;
-        }
-        match cq.write(dma, &cqe) {
-            Ok(true) => {
-                stats.cqes += 1;
-                let format = OpOwn(cqe.bytes[CQE_LEN - 1]).format();
-                stats.cqe_payloads += u64::from(format != 0);
-                let whole = cqe.lead.is_some() || cq.ctx.padded;
-                stats.cqe_bytes += if whole { cq.ctx.cqe_size.into() } else { CQE_LEN as u64 };
-                let (old, now) = (cq.deadline, self.now);
-                cq.after_push(wakes, now, events, stats);
-                set_timer(&mut self.timers, cqn, old, cq.deadline);
-            }
-            // Full, or its memory is gone: the CQ is in error for good (IBTA 10.10.2.3
-            // "CQ overrun"); the QPs that use it follow.
-            Ok(false) | Err(_) => {
-                cq.dead = true;
-                stats.cq_overruns += 1;
-                events.push(HcaEvent::CqError { cqn }, stats);
-                self.died.push(cqn);
-                self.bereft.push(owner(cqe.bytes));
+        let Self { cqs, timers, now, died, blocks, bereft, .. } = self;
+        while let Some(cqn) = blocks.pop_first() {
+            if let Some(cq) = cqs.get_mut(&cqn) {
+                cq.end_block(dma, &mut Around { timers, now: *now, died, bereft, events, stats });
             }
         }
     }
@@ -380,6 +330,62 @@ impl Cq {
             users: 0,
             dead: false,
             block: Block::default(),
+        }
+    }
+
+    /// Whether a CQE waits for others, to be one of a block.
+    fn compresses(&self, cqe: &Cqe<'_>) -> bool {
+        let may = self.ctx.compressed && self.ctx.cqe_size == CQE_LEN as u32 && !self.dead;
+        may && cqe.is_plain()
+    }
+
+    fn end_block(&mut self, dma: &dyn Dma, around: &mut Around<'_>) {
+        let all = self.block.take();
+        let count = all.len() as u64;
+        if count > 1 && !self.dead && self.write_block(dma, &all) == Ok(true) {
+            around.stats.cqes += count;
+            around.stats.cqe_blocks += 1;
+            // The title, and the arrays.
+            around.stats.cqe_bytes += (1 + count.div_ceil(MINI_CQES as u64)) * CQE_LEN as u64;
+            let old = self.deadline;
+            for _ in 0..count {
+                self.after_push(false, around.now, around.events, around.stats);
+            }
+            set_timer(around.timers, self.cqn, old, self.deadline);
+            return;
+        }
+        for bytes in &all {
+            self.put(dma, bytes.into(), false, around);
+        }
+    }
+
+    /// Writes one CQE whole.
+    fn put(&mut self, dma: &dyn Dma, cqe: Cqe<'_>, wakes: bool, around: &mut Around<'_>) {
+        if self.dead {
+            around.bereft.push(owner(cqe.bytes));
+            return;
+        }
+        match self.write(dma, &cqe) {
+            Ok(true) => {
+                around.stats.cqes += 1;
+                let format = OpOwn(cqe.bytes[CQE_LEN - 1]).format();
+                around.stats.cqe_payloads += u64::from(format != 0);
+                let whole = cqe.lead.is_some() || self.ctx.padded;
+                let bytes = if whole { self.ctx.cqe_size.into() } else { CQE_LEN as u64 };
+                around.stats.cqe_bytes += bytes;
+                let old = self.deadline;
+                self.after_push(wakes, around.now, around.events, around.stats);
+                set_timer(around.timers, self.cqn, old, self.deadline);
+            }
+            // Full, or its memory is gone: the CQ is in error for good (IBTA 10.10.2.3
+            // "CQ overrun"); the QPs that use it follow.
+            Ok(false) | Err(_) => {
+                self.dead = true;
+                around.stats.cq_overruns += 1;
+                around.events.push(HcaEvent::CqError { cqn: self.cqn }, around.stats);
+                around.died.push(self.cqn);
+                around.bereft.push(owner(cqe.bytes));
+            }
         }
     }
 

@@ -84,6 +84,12 @@ impl Memory {
         &self.words()[RECORDS / 8 + at / 8..][..len.div_ceil(8)]
     }
 
+    /// The two words that a record begins with, which don't wrap.
+    pub(super) fn head(&self, index: u64) -> [&AtomicU64; 2] {
+        let at = RECORDS / 8 + index as usize % CAPACITY / 16 * 2;
+        [self.word(at), self.word(at + 1)]
+    }
+
     /// Stores bytes of a record, whose place is an index of all bytes ever written.
     #[inline]
     pub(super) fn store(&self, index: u64, bytes: &[u8]) {

@@ -70,9 +70,10 @@ pub(crate) struct SharedWire {
     /// Readable when somebody connects, wakes us or goes.
     epoll: Epoll,
     next_token: u64,
-    outgoing: BTreeMap<[u8; 16], Outgoing>,
+    /// By GID, as a [`number`].
+    outgoing: BTreeMap<u128, Outgoing>,
     /// Those of `outgoing` that were written to since the last flush.
-    written: Vec<[u8; 16]>,
+    written: Vec<u128>,
     incoming: Vec<Incoming>,
     /// Whose turn it is to be read.
     turn: usize,
@@ -105,9 +106,14 @@ struct Outgoing {
     written: bool,
 }
 
+/// A GID as a key: numbers are compared at once, bytes by a call.
+fn number(gid: [u8; 16]) -> u128 {
+    u128::from_ne_bytes(gid)
+}
+
 impl Outgoing {
     /// It is to be looked at in the next flush.
-    fn note(&mut self, to: [u8; 16], written: &mut Vec<[u8; 16]>) {
+    fn note(&mut self, to: u128, written: &mut Vec<u128>) {
         if !std::mem::replace(&mut self.written, true) {
             written.push(to);
         }
@@ -204,13 +210,13 @@ impl SharedWire {
     pub(crate) fn offer(&mut self, frame: Frame) -> Offer {
         let to = frame.dst.gid;
         let Some(source) = self.source(&frame) else { return Offer::Elsewhere(frame) };
-        let met = self.outgoing.get_mut(&to);
+        let met = self.outgoing.get_mut(&number(to));
         let Some(peer) = met else { return self.offer_first(frame, source) };
         let counters = &self.shared.counters;
         match peer.ring.push(source as u8, &frame.route, &frame.bytes) {
             Ok(()) => {
                 add_alone(&counters.sent, 1);
-                peer.note(to, &mut self.written);
+                peer.note(number(to), &mut self.written);
                 Offer::Taken(frame.bytes)
             }
             Err(NotWritten::Full) => {
@@ -249,7 +255,7 @@ impl SharedWire {
 
     /// See [`Wire::lends`](super::Wire::lends).
     pub(crate) fn lends(&self, to: Address) -> bool {
-        self.outgoing.get(&to.gid).is_some_and(|peer| peer.ring.is_lent_to())
+        self.outgoing.get(&number(to.gid)).is_some_and(|peer| peer.ring.is_lent_to())
     }
 
     /// See [`Wire::is_patient`](super::Wire::is_patient).
@@ -268,7 +274,8 @@ impl SharedWire {
         packets: u16,
     ) -> Result<Lent, Frame> {
         let (to, source) = (frame.dst.gid, self.source(&frame));
-        let peer = self.outgoing.get_mut(&to).filter(|_| (1..=SPANS).contains(&spans.len()));
+        let peer =
+            self.outgoing.get_mut(&number(to)).filter(|_| (1..=SPANS).contains(&spans.len()));
         let (Some(peer), Some(source)) = (peer, source) else { return Err(frame) };
         let payload = (spans, packets);
         match peer.ring.lend(source as u8, &frame.route, &frame.bytes, payload) {
@@ -276,7 +283,7 @@ impl SharedWire {
                 let counters = &self.shared.counters;
                 add_alone(&counters.sent, 1);
                 add(&counters.lent, 1);
-                peer.note(to, &mut self.written);
+                peer.note(number(to), &mut self.written);
                 Ok(Lent::new(peer.ring.memory(), at, spans))
             }
             // Offered as plain packets, it finds out what is wrong.
@@ -307,7 +314,7 @@ impl SharedWire {
             return false;
         };
         add(&self.shared.counters.met, 1);
-        self.outgoing.insert(to, Outgoing { token, socket, ring, written: false });
+        self.outgoing.insert(number(to), Outgoing { token, socket, ring, written: false });
         true
     }
 
@@ -320,7 +327,7 @@ impl SharedWire {
 
     /// Ends a connection that we write to.
     fn forget(&mut self, to: [u8; 16]) {
-        if let Some(peer) = self.outgoing.remove(&to) {
+        if let Some(peer) = self.outgoing.remove(&number(to)) {
             let _ = self.epoll.delete(&peer.socket);
             self.closer.close(peer.socket);
             add(&self.shared.counters.left, 1);
@@ -514,7 +521,7 @@ impl SharedWire {
         let left = self.outgoing.iter().find(|(_, peer)| peer.token == token);
         let Some((&to, peer)) = left else { return };
         if !meeting::drain(&peer.socket, &mut self.closer) {
-            self.forget(to);
+            self.forget(to.to_ne_bytes());
         }
     }
 
@@ -544,12 +551,12 @@ impl SharedWire {
 
     /// See [`Wire::mark`](super::Wire::mark).
     pub(crate) fn mark(&self, to: Address) -> Option<u64> {
-        self.outgoing.get(&to.gid).map(|peer| peer.ring.end())
+        self.outgoing.get(&number(to.gid)).map(|peer| peer.ring.end())
     }
 
     /// See [`Wire::is_past`](super::Wire::is_past). A mark of a ring that is no more is past.
     pub(crate) fn is_past(&self, to: Address, mark: u64) -> bool {
-        let Some(peer) = self.outgoing.get(&to.gid) else { return true };
+        let Some(peer) = self.outgoing.get(&number(to.gid)) else { return true };
         let past = peer.ring.dealt_with().map_or(true, |begin| begin >= mark);
         past || mark > peer.ring.end()
     }

@@ -127,7 +127,9 @@ impl Writer {
         if room(self) < len {
             return Err(NotWritten::Full);
         }
-        self.memory.store(self.end, &head);
+        for (to, bytes) in self.memory.head(self.end).into_iter().zip(head.as_chunks().0) {
+            to.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
         if !places.is_empty() {
             self.memory.store(self.end + HEAD as u64, places);
         }
@@ -203,7 +205,9 @@ impl Reader {
         }
         let there = self.end - self.begin;
         let mut head = [0; HEAD];
-        self.memory.load(self.begin, &mut head);
+        for (from, to) in self.memory.head(self.begin).into_iter().zip(head.as_chunks_mut().0) {
+            *to = from.load(Ordering::Relaxed).to_ne_bytes();
+        }
         let word = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
         let (len, source) = (word(0) as usize, head[4]);
         let spans = usize::from(head[7]);

@@ -42,10 +42,11 @@ pub(crate) unsafe fn load(from: *const AtomicU64, to: &mut [u8]) {
 }
 
 /// # Safety
-/// As many words as `to` has are mapped at `from`, a multiple of 8.
+/// As many words as `to` has, [`TURN`] at most, are mapped at `from`, a multiple of 8.
 #[inline(always)]
 unsafe fn load_each(from: *const AtomicU64, to: &mut [[u8; 8]]) {
-    for (at, to) in to.iter_mut().enumerate() {
+    // No more than a turn has: so the compiler writes out each word.
+    for (at, to) in to.iter_mut().enumerate().take(TURN) {
         // SAFETY: one of the words that the caller promised.
         let word = unsafe { &*from.wrapping_add(at) };
         *to = word.load(Ordering::Relaxed).to_ne_bytes();
@@ -76,10 +77,11 @@ pub(crate) unsafe fn store(to: *const AtomicU64, from: &[u8]) {
 }
 
 /// # Safety
-/// As many words as `from` has are mapped at `to`, a multiple of 8.
+/// As many words as `from` has, [`TURN`] at most, are mapped at `to`, a multiple of 8.
 #[inline(always)]
 unsafe fn store_each(to: *const AtomicU64, from: &[[u8; 8]]) {
-    for (at, from) in from.iter().enumerate() {
+    // As above.
+    for (at, from) in from.iter().enumerate().take(TURN) {
         // SAFETY: one of the words that the caller promised.
         let word = unsafe { &*to.wrapping_add(at) };
         word.store(u64::from_ne_bytes(*from), Ordering::Relaxed);

@@ -55,10 +55,10 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
     loop {
         if qp.requester.is_front_over() {
             turn.done |= retire(qp, common);
-            if !qp.sends() {
-                turn.more = true; // for the flush
-                break;
-            }
+        }
+        if !qp.sends() {
+            turn.more = true; // for the flush
+            break;
         }
         if qp.requester.rnr_timer.is_some() || qp.requester.halt.is_some() {
             break;

@@ -167,7 +167,7 @@ fn connection(
 }
 
 /// The headers of a packet, which may ask for an acknowledgement.
-#[inline]
+#[inline(always)]
 pub(super) fn headers(
     qp: &Qp,
     common: &Common,

@@ -195,6 +195,13 @@ impl Wqe {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<(), KeyFault> {
+        if let ([Piece::Inline(at, len)], 0) = (&self.pieces.list[..], offset)
+            && usize::from(*len) == buf.len()
+        {
+            // In range: all of it.
+            buf.copy_from_slice(&self.pieces.bytes[usize::from(*at)..][..buf.len()]);
+            return Ok(());
+        }
         let (mut skip, mut done) = (offset, 0);
         for &piece in &self.pieces.list {
             let len = piece.len();

@@ -62,6 +62,9 @@ impl Wire for Held {
     fn is_patient(&self, from: Address) -> bool {
         self.with(|wire| wire.is_patient(from))
     }
+    fn flush(&mut self) {
+        self.with(SharedWire::flush);
+    }
     fn advance(&mut self, now: Duration) {
         self.with(|wire| {
             wire.advance(now);

@@ -63,6 +63,16 @@ mod memory {
             (first..).map(|at| &self.0.1[at % (CAPACITY / 8)].0)
         }
 
+        pub(super) fn store_head(&self, index: u64, bytes: &[u8; 16]) {
+            self.store(index, bytes);
+        }
+
+        pub(super) fn load_head(&self, index: u64) -> [u8; 16] {
+            let mut bytes = [0; 16];
+            self.load(index, &mut bytes);
+            bytes
+        }
+
         pub(super) fn store(&self, index: u64, bytes: &[u8]) {
             for (word, bytes) in self.record(index).zip(bytes.chunks(8)) {
                 let mut value = [0; 8];

@@ -85,9 +85,27 @@ impl Memory {
     }
 
     /// The two words that a record begins with, which don't wrap.
-    pub(super) fn head(&self, index: u64) -> [&AtomicU64; 2] {
-        let at = RECORDS / 8 + index as usize % CAPACITY / 16 * 2;
+    fn head(&self, index: u64) -> [&AtomicU64; 2] {
+        let at = RECORDS / 8 + index as usize % CAPACITY / 8;
         [self.word(at), self.word(at + 1)]
+    }
+
+    /// Stores the first 16 bytes of a record.
+    #[inline]
+    pub(super) fn store_head(&self, index: u64, bytes: &[u8; 16]) {
+        for (word, bytes) in self.head(index).into_iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Loads them.
+    #[inline]
+    pub(super) fn load_head(&self, index: u64) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        for (word, bytes) in self.head(index).into_iter().zip(bytes.as_chunks_mut().0) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        bytes
     }
 
     /// Stores bytes of a record, whose place is an index of all bytes ever written.

@@ -213,7 +213,7 @@ impl SharedWire {
         let met = self.outgoing.get_mut(&number(to));
         let Some(peer) = met else { return self.offer_first(frame, source) };
         let counters = &self.shared.counters;
-        match peer.ring.push(source as u8, &frame.route, &frame.bytes) {
+        match peer.ring.gather(source as u8, &frame.route, &frame.bytes) {
             Ok(()) => {
                 add_alone(&counters.sent, 1);
                 peer.note(number(to), &mut self.written);
@@ -351,11 +351,12 @@ impl SharedWire {
         add(&self.shared.counters.nowhere, 1);
     }
 
-    /// Wakes whoever has been written to and sleeps.
+    /// Tells those who have been written to, and wakes those of them who sleep.
     pub(crate) fn flush(&mut self) {
         while let Some(to) = self.written.pop() {
             let Some(peer) = self.outgoing.get_mut(&to) else { continue };
             peer.written = false;
+            peer.ring.tell();
             if peer.ring.must_wake() {
                 add(&self.shared.counters.wakes, 1);
                 meeting::ring(peer.socket.as_fd());

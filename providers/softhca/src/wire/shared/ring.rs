@@ -10,8 +10,8 @@
 //!
 //! A record is two words (length, route) and a packet, filled up to a multiple of 64 bytes. It may
 //! wrap. If the packet's payload is [lent](super::loan), a state and the places of its pieces stand
-//! before the packet. The index is published last, so a writer that dies amid a record has
-//! published nothing.
+//! before the packet. The index is published last, for several records at once where they follow
+//! each other, so a writer that dies amid a record has published nothing of it.
 //!
 //! Each side believes nothing that the other wrote: its own index it keeps to itself, the other's
 //! it checks against its own, and a length it reads once. A side that finds nonsense stops using
@@ -34,6 +34,10 @@ pub(super) const HEAD: usize = 16;
 const END: usize = 0;
 pub(super) const BEGIN: usize = 128 / 8;
 const SLEEPS: usize = 256 / 8;
+
+/// Bytes of records that are written before the reader is told, where more follow: each time it is,
+/// the line that says so goes to its processor and has to be fetched back.
+const UNTOLD: u64 = 2048;
 
 /// The other side wrote what no side of this kind writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,13 +70,15 @@ fn head(source: u8, route: &Route, bytes: &[u8]) -> [u8; HEAD] {
 pub(super) struct Writer {
     memory: Arc<Memory>,
     end: u64,
+    /// What the reader was told of `end`.
+    told: u64,
     /// What the reader said last.
     begin: u64,
 }
 
 impl Writer {
     pub(super) fn new(memory: Memory) -> Writer {
-        Writer { memory: Arc::new(memory), end: 0, begin: 0 }
+        Writer { memory: Arc::new(memory), end: 0, told: 0, begin: 0 }
     }
 
     pub(super) fn memory(&self) -> &Arc<Memory> {
@@ -84,15 +90,43 @@ impl Writer {
         self.memory.takes_loans()
     }
 
-    /// Writes one packet of the sender's `source`th address.
+    /// Writes one packet of the sender's `source`th address, of which the reader is told by
+    /// [`tell`](Self::tell) at the latest.
     #[inline]
+    pub(super) fn gather(
+        &mut self,
+        source: u8,
+        route: &Route,
+        bytes: &[u8],
+    ) -> Result<(), NotWritten> {
+        self.put(head(source, route, bytes), &[], bytes)?;
+        if self.end - self.told >= UNTOLD {
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// Writes one packet, and tells the reader.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn push(
         &mut self,
         source: u8,
         route: &Route,
         bytes: &[u8],
     ) -> Result<(), NotWritten> {
-        self.put(head(source, route, bytes), &[], bytes)
+        self.gather(source, route, bytes)?;
+        self.tell();
+        Ok(())
+    }
+
+    /// Tells the reader of all that is written.
+    #[inline]
+    pub(super) fn tell(&mut self) {
+        if self.told != self.end {
+            self.told = self.end;
+            // Release: whoever acquires the end in `look` sees the records.
+            self.memory.word(END).store(self.end, Ordering::Release);
+        }
     }
 
     /// Writes one whose payload lies elsewhere, in so many packets; gives the record's index.
@@ -114,6 +148,7 @@ impl Writer {
             to[8..].copy_from_slice(&span.len.to_ne_bytes());
         }
         self.put(head, &places[..STATE + spans.len() * SPAN], bytes)?;
+        self.tell();
         Ok(at)
     }
 
@@ -125,18 +160,15 @@ impl Writer {
             self.begin = self.dealt_with().map_err(|Broken| NotWritten::Broken)?;
         }
         if room(self) < len {
+            self.tell();
             return Err(NotWritten::Full);
         }
-        for (to, bytes) in self.memory.head(self.end).into_iter().zip(head.as_chunks().0) {
-            to.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-        }
+        self.memory.store_head(self.end, &head);
         if !places.is_empty() {
             self.memory.store(self.end + HEAD as u64, places);
         }
         self.memory.store(self.end + (HEAD + places.len()) as u64, bytes);
         self.end += len;
-        // Release: whoever acquires the end in `pop` sees the record.
-        self.memory.word(END).store(self.end, Ordering::Release);
         Ok(())
     }
 
@@ -204,10 +236,7 @@ impl Reader {
             return Ok(None);
         }
         let there = self.end - self.begin;
-        let mut head = [0; HEAD];
-        for (from, to) in self.memory.head(self.begin).into_iter().zip(head.as_chunks_mut().0) {
-            *to = from.load(Ordering::Relaxed).to_ne_bytes();
-        }
+        let head = self.memory.load_head(self.begin);
         let word = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
         let (len, source) = (word(0) as usize, head[4]);
         let spans = usize::from(head[7]);

@@ -299,6 +299,7 @@ impl CqTable {
     }
 }
 
+#[inline]
 fn set_timer(
     timers: &mut BTreeSet<(Duration, Cqn)>,
     cqn: Cqn,

@@ -9,7 +9,7 @@ use crate::hca::counters::{QCounters, Sets};
 use crate::hca::error::HcaError;
 use crate::hca::number::Qpn;
 use crate::hca::state::keys::Who;
-use crate::hca::state::requester::{Entry, Request, Requester};
+use crate::hca::state::requester::{Request, Requester};
 use crate::hca::state::responder::Responder;
 use crate::hca::state::wqe::Op;
 use crate::wire::Psn;
@@ -151,7 +151,7 @@ impl Qp {
         self.requester.next_psn = first + packets;
         (request.first, request.packets, request.part) = (first, packets, part);
         request.executed = !local;
-        self.requester.queue.push_back(Entry::Live(request));
+        self.requester.push(request);
     }
 
     pub(crate) fn snapshot(&self) -> QpAttrs {

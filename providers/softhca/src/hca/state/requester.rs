@@ -52,7 +52,8 @@ impl Request {
     pub(crate) fn clear(&mut self) {
         self.wqe.clear();
         self.answer.clear();
-        self.lent.clear();
+        // Few have any, and that of a long message is a long list.
+        self.lent = Vec::new();
     }
 
     pub(crate) fn end(&self) -> Psn {
@@ -118,6 +119,8 @@ pub(crate) struct Requester {
     pub(crate) oldest: Psn,
     pub(crate) high: Psn,
     pub(crate) queue: VecDeque<Entry>,
+    /// A READ or its like may be among them: one was since the queue was last empty.
+    may_fetch: bool,
     /// Entry that sends next, and its packet.
     pub(crate) cursor: usize,
     pub(crate) packet: u32,
@@ -156,6 +159,14 @@ impl Requester {
     /// Whether one more request may be queued.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < MAX_REQUESTS && self.next_psn.diff(self.oldest) < PSN_SPAN
+    }
+
+    /// Puts a request behind all others.
+    #[inline]
+    pub(crate) fn push(&mut self, request: Box<Request>) {
+        let fetches = request.wqe.op.is_fetching();
+        self.may_fetch = fetches || self.may_fetch && !self.queue.is_empty();
+        self.queue.push_back(Entry::Live(request));
     }
 
     /// Whether the oldest request is complete, or failed.
@@ -240,6 +251,16 @@ impl Requester {
     /// Request packets on the wire and not acknowledged. A READ counts once however long its
     /// answer is: the answers are the responder's business.
     pub(crate) fn in_flight(&self) -> u32 {
+        if self.may_fetch || matches!(self.queue.get(self.cursor), Some(Entry::Failed(..))) {
+            return self.count_in_flight();
+        }
+        // Without READs all packets up to the cursor.
+        let packets = self.cursor_psn().diff(self.oldest).max(0) as u32;
+        debug_assert_eq!(packets, self.count_in_flight());
+        packets
+    }
+
+    fn count_in_flight(&self) -> u32 {
         let mut sum = 0;
         for (at, entry) in self.queue.iter().enumerate().take(self.cursor + 1) {
             let Entry::Live(request) = entry else { break };

@@ -3,11 +3,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use uverbs_core::memory::pages::Pages;
+use uverbs_core::memory::pages::{Pages, page_size};
 
 use super::*;
 use crate::skip::skip;
-use crate::uar::{UAR_SIZE, UarPage, UarSet};
+use crate::uar::{UarPage, UarSet};
 
 /// A set of guarded pages; none where the system refuses.
 fn guarded() -> Option<(Arc<Guard>, UarSet)> {
@@ -25,7 +25,7 @@ fn guarded() -> Option<(Arc<Guard>, UarSet)> {
 
 /// A thread that copies a BlueFlame block to 0x800: eight stores, numbered from 1.
 fn ring(map: &Pages) -> JoinHandle<()> {
-    assert_eq!(map.len(), UAR_SIZE);
+    assert_eq!(map.len(), page_size());
     let register = map.as_mut_ptr().wrapping_add(0x800).expose_provenance();
     thread::spawn(move || {
         for word in 0..8 {
@@ -50,7 +50,7 @@ fn rung(set: &mut UarSet) -> Vec<(u32, u64)> {
 }
 
 fn page(set: &mut UarSet) -> (Arc<UarPage>, Pages) {
-    let page = set.alloc(64).unwrap();
+    let page = set.alloc(1 << 10).unwrap();
     let map = page.map().unwrap();
     (page, map)
 }
@@ -126,7 +126,7 @@ fn move_to(from: Pages, to: &Pages) {
     let (at, how) = (to.as_mut_ptr().cast(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
     let old = from.as_mut_ptr().cast();
     // SAFETY: both mappings are this test's and of one page; the second gives up its place.
-    let moved = unsafe { libc::mremap(old, UAR_SIZE, UAR_SIZE, how, at) };
+    let moved = unsafe { libc::mremap(old, page_size(), page_size(), how, at) };
     assert_eq!(moved, at);
     std::mem::forget(from);
 }
@@ -135,7 +135,7 @@ fn move_to(from: Pages, to: &Pages) {
 fn a_mapping_that_was_moved_is_found_again() {
     let Some((guard, mut set)) = guarded() else { return };
     let (_page, client) = page(&mut set);
-    let place = Pages::anonymous(UAR_SIZE).unwrap();
+    let place = Pages::anonymous(page_size()).unwrap();
     move_to(client, &place);
     for _ in 0..2 {
         assert!(set.protect());
@@ -181,7 +181,7 @@ fn a_child_has_pages_of_its_own() {
             unsafe { libc::alarm(20) };
             let works = Guard::new().is_ok_and(|guard| {
                 let mut own = UarSet::guarded(Arc::new(guard));
-                let page = own.alloc(1).and_then(|page| page.map().map(|map| (page, map)));
+                let page = own.alloc(1 << 10).and_then(|page| page.map().map(|map| (page, map)));
                 let guarded = page.is_ok() && own.protect();
                 // Its parent's are a copy, which ends without harm.
                 drop(set);
@@ -208,15 +208,15 @@ fn a_mapped_page_is_known_by_its_bytes() {
     let Some((_guard, mut set)) = guarded() else { return };
     let (_page, client) = page(&mut set);
     // Also as another device sees it.
-    let start = client.as_mut_ptr().addr() as u64;
+    let (start, page) = (client.as_mut_ptr().addr() as u64, page_size() as u64);
     for protected in [false, true] {
         assert_eq!(set.protect() && protected, protected);
-        assert!(has_doorbells(start + 4095, 1));
-        assert!(has_doorbells(start - 4096, 8192));
+        assert!(has_doorbells(start + page - 1, 1));
+        assert!(has_doorbells(start - page, 2 * page));
     }
     set.release();
     // Memory of the program's own, at the place of a page that is gone.
-    let own = Pages::anonymous(UAR_SIZE).unwrap();
+    let own = Pages::anonymous(page_size()).unwrap();
     move_to(own, &client);
-    assert!(!has_doorbells(start, 4096));
+    assert!(!has_doorbells(start, page));
 }

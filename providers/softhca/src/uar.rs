@@ -2,9 +2,11 @@
 //!
 //! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped
 //! once by the device and once more by whoever maps the door's file, and the device takes what it
-//! finds: it swaps each doorbell word with 0. Two stores into one register between two looks become
-//! one, which is why the HCA also reads the doorbell records. While the device's thread sleeps, a
-//! [`Guard`] makes stores into the clients' mappings wake it.
+//! finds: it swaps each doorbell word with 0. On a machine whose pages are larger than a UAR,
+//! several share a page and are given out together, as by mlx5_ib (`uar_index2pfn`). Two stores
+//! into one register between two looks become one, which is why the HCA also reads the doorbell
+//! records. While the device's thread sleeps, a [`Guard`] makes stores into the clients' mappings
+//! wake it.
 //!
 //! # Safety
 //!
@@ -21,16 +23,16 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
-use uverbs_core::memory::pages::Pages;
+use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_core::memory::process::Process;
 
 use crate::guard::{self, Guard, Guarded};
 use crate::maps;
 
-/// Bytes of a UAR page (`MLX5_ADAPTER_PAGE_SIZE`).
+/// Bytes of a UAR (`MLX5_ADAPTER_PAGE_SIZE`), whatever the machine's pages are.
 pub(crate) const UAR_SIZE: usize = 4096;
 
-/// Doorbell words of a UAR page: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame
+/// Doorbell words of a UAR: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame
 /// registers of 512 bytes from 0x800 on (`MLX5_BF_OFFSET`), each with two halves that the client
 /// uses in turn.
 const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
@@ -38,9 +40,10 @@ const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
 /// Indices start here: a ConnectX keeps the first pages of its BAR for itself.
 const FIRST_INDEX: u32 = 0x10;
 
-/// One page.
+/// One page of the machine's, with as many UARs as fit.
 #[derive(Debug)]
 pub(crate) struct UarPage {
+    /// Of its first UAR. The others follow.
     index: u32,
     /// The device's memfd, and where in it the page is.
     file: Arc<OwnedFd>,
@@ -64,11 +67,12 @@ impl UarPage {
         index: u32,
         file: Arc<OwnedFd>,
         offset: u64,
+        len: usize,
         guard: Option<Arc<Guard>>,
     ) -> Result<Self, Errno> {
-        let end = offset.checked_add(UAR_SIZE as u64).and_then(|end| i64::try_from(end).ok());
+        let end = offset.checked_add(len as u64).and_then(|end| i64::try_from(end).ok());
         ftruncate(&file, end.ok_or(Errno::ENOMEM)?)?;
-        let map = map_page(&file, offset)?;
+        let map = map_page(&file, offset, len)?;
         let process = Process::current();
         Ok(Self { index, file, offset, map, process, guard, clients: Mutex::default() })
     }
@@ -77,14 +81,24 @@ impl UarPage {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number by which CREATE_CQ, CREATE_QP and the HCA name the page.
+    /// The number by which CREATE_CQ, CREATE_QP and the HCA name the first UAR.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
 
+    /// Whether a UAR of this number is in it.
+    pub(crate) fn has(&self, index: u32) -> bool {
+        index.checked_sub(self.index).is_some_and(|uar| (uar as usize) < self.len() / UAR_SIZE)
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     /// Maps the page once more, for the client.
     pub(crate) fn map(&self) -> Result<Pages, Errno> {
-        let map = map_page(&self.file, self.offset)?;
+        let map = map_page(&self.file, self.offset, self.len())?;
         if let Some(guard) = &self.guard {
             let mut clients = self.clients();
             match guard.register(map.as_mut_ptr().addr(), map.len()) {
@@ -121,11 +135,11 @@ impl UarPage {
     fn guard_moved(&self, guard: &Guard, guarded: &mut Vec<Guarded>) -> bool {
         let own = self.map.as_mut_ptr().addr();
         let mut all = true;
-        for at in maps::addresses(&self.file, self.offset, UAR_SIZE as u64) {
+        for at in maps::addresses(&self.file, self.offset, self.len() as u64) {
             if at == own || guarded.iter().any(|one| one.address() == at) {
                 continue;
             }
-            let found = guard.register(at, UAR_SIZE).and_then(|mut one| {
+            let found = guard.register(at, self.len()).and_then(|mut one| {
                 guard.protect(&mut one)?;
                 Ok(one)
             });
@@ -144,41 +158,48 @@ impl UarPage {
         }
     }
 
-    /// Takes each doorbell that was rung since the last look: byte offset, and the 8 bytes as a
-    /// big-endian number.
-    pub(crate) fn scan(&self, mut ring: impl FnMut(u32, u64)) {
-        for offset in DOORBELLS {
-            let word = self.word(offset);
-            // A look before the swap keeps the line shared while nobody rings.
-            if word.load(Ordering::Relaxed) != 0 {
-                // Acquire pairs with the client's release of the WQE and of the doorbell record
-                // before its store.
-                let value = word.swap(0, Ordering::Acquire);
-                if value != 0 {
-                    ring(offset, u64::from_be(value));
+    /// Its UARs: where each begins in the page, and its number.
+    fn uars(&self) -> impl Iterator<Item = (usize, u32)> {
+        (0..self.len()).step_by(UAR_SIZE).zip(self.index..)
+    }
+
+    /// Takes each doorbell that was rung since the last look: UAR, byte offset in it, and the 8
+    /// bytes as a big-endian number.
+    pub(crate) fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
+        for (start, uar) in self.uars() {
+            for offset in DOORBELLS {
+                let word = self.word(start + offset as usize);
+                // A look before the swap keeps the line shared while nobody rings.
+                if word.load(Ordering::Relaxed) != 0 {
+                    // Acquire pairs with the client's release of the WQE and of the doorbell record
+                    // before its store.
+                    let value = word.swap(0, Ordering::Acquire);
+                    if value != 0 {
+                        ring(uar, offset, u64::from_be(value));
+                    }
                 }
             }
         }
     }
 
-    /// All that stands in the page.
-    fn contents(&self) -> Vec<u8> {
-        let words = (0..UAR_SIZE as u32).step_by(8);
+    /// All that stands in a UAR, which begins there.
+    fn contents(&self, start: usize) -> Vec<u8> {
+        let words = (start..start + UAR_SIZE).step_by(8);
         words.flat_map(|at| self.word(at).load(Ordering::Acquire).to_ne_bytes()).collect()
     }
 
     /// Zeroes the page.
     fn clear(&self) {
-        for at in (0..UAR_SIZE as u32).step_by(8) {
+        for at in (0..self.len()).step_by(8) {
             self.word(at).store(0, Ordering::Relaxed);
         }
     }
 
-    /// `offset` is a multiple of 8 below [`UAR_SIZE`].
-    fn word(&self, offset: u32) -> &AtomicU64 {
+    /// `offset` is a multiple of 8 below [`UarPage::len`].
+    fn word(&self, offset: usize) -> &AtomicU64 {
         let start = self.map.as_mut_ptr();
-        // SAFETY: all callers' offsets are below the 4096 bytes of the mapping.
-        let word = unsafe { start.add(offset as usize) }.cast::<u64>();
+        // SAFETY: all callers' offsets are below the mapping's bytes, which are whole UARs.
+        let word = unsafe { start.add(offset) }.cast::<u64>();
         // SAFETY: the mapping starts on a page and the offsets are multiples of 8, so the word is
         // aligned; it lives as long as `self.map`, and is never accessed other than atomically on
         // this side.
@@ -196,12 +217,12 @@ impl Drop for UarPage {
         }
         self.release();
         let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let _ = fallocate(&self.file, hole, self.offset.cast_signed(), UAR_SIZE as i64);
+        let _ = fallocate(&self.file, hole, self.offset.cast_signed(), self.len() as i64);
     }
 }
 
-fn map_page(file: &OwnedFd, offset: u64) -> Result<Pages, Errno> {
-    Pages::shared(file.as_fd(), UAR_SIZE, offset).map_err(|errno| Errno::from_raw(errno.raw()))
+fn map_page(file: &OwnedFd, offset: u64, len: usize) -> Result<Pages, Errno> {
+    Pages::shared(file.as_fd(), len, offset).map_err(|errno| Errno::from_raw(errno.raw()))
 }
 
 /// The pages of a device.
@@ -211,16 +232,34 @@ fn map_page(file: &OwnedFd, offset: u64) -> Result<Pages, Errno> {
 /// memfd, so that a page costs no descriptor. Indices are used again, places in the file are not: a
 /// client may still have a page mapped that it freed, and what it stores there must not ring for
 /// the next owner of the index. The file is sparse, so that places cost nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct UarSet {
     file: Option<Arc<OwnedFd>>,
+    /// Bytes of a page: the machine's.
+    page: usize,
     /// Places given out so far.
     places: u64,
     pages: BTreeMap<u32, Weak<UarPage>>,
     guard: Option<Arc<Guard>>,
 }
 
+impl Default for UarSet {
+    fn default() -> Self {
+        Self::of_pages(page_size().next_multiple_of(UAR_SIZE))
+    }
+}
+
+/// How many UARs the client finds in each page that it maps (`num_uars_per_page`).
+pub(crate) fn uars_in_page() -> u32 {
+    (page_size() / UAR_SIZE).max(1) as u32
+}
+
 impl UarSet {
+    /// Pages of so many bytes, whole UARs and whole pages of the machine.
+    fn of_pages(page: usize) -> Self {
+        Self { file: None, page, places: 0, pages: BTreeMap::new(), guard: None }
+    }
+
     /// Pages whose clients' stores can wake the device.
     pub(crate) fn guarded(guard: Arc<Guard>) -> Self {
         Self { guard: Some(guard), ..Self::default() }
@@ -237,35 +276,41 @@ impl UarSet {
         self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
     }
 
-    /// Allocates a page, with the lowest index that is free.
+    /// Allocates a page, with the lowest indices that are free. The first is a multiple of their
+    /// number: mlx5_ib finds the page in the BAR by a division (`uar_index2pfn`).
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when `limit` pages exist (firmware's ALLOC_UAR answers LIM_ERR), or what memfd and
+    /// `ENOMEM` when `limit` UARs exist (firmware's ALLOC_UAR answers LIM_ERR), or what memfd and
     /// mmap say.
     pub(crate) fn alloc(&mut self, limit: u32) -> Result<Arc<UarPage>, Errno> {
         self.pages.retain(|_, page| page.strong_count() > 0);
-        if self.pages.len() >= limit as usize {
+        let in_page = self.page / UAR_SIZE;
+        if (self.pages.len() + 1) * in_page > limit as usize {
             return Err(Errno::ENOMEM);
         }
-        let index =
-            (FIRST_INDEX..).find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
+        let mut firsts = (FIRST_INDEX.next_multiple_of(in_page as u32)..).step_by(in_page);
+        let index = firsts.find(|index| !self.pages.contains_key(index)).ok_or(Errno::ENOMEM)?;
         let file = match &self.file {
             Some(file) => Arc::clone(file),
             None => Arc::new(memfd_create(guard::FILE, MFdFlags::MFD_CLOEXEC)?),
         };
         self.file = Some(Arc::clone(&file));
-        let offset = self.places * UAR_SIZE as u64;
-        let page = Arc::new(UarPage::new(index, file, offset, self.guard.clone())?);
+        let offset = self.places * self.page as u64;
+        let page = UarPage::new(index, file, offset, self.page, self.guard.clone())?;
+        let page = Arc::new(page);
         self.places += 1;
         self.pages.insert(index, Arc::downgrade(&page));
         Ok(page)
     }
 
-    /// All that stands in each page, by index.
+    /// All that stands in each UAR, by index.
     pub(crate) fn contents(&self) -> Vec<(u32, Vec<u8>)> {
-        let pages = self.pages.values().filter_map(Weak::upgrade);
-        pages.map(|page| (page.index, page.contents())).collect()
+        let mut all = Vec::new();
+        for page in self.pages.values().filter_map(Weak::upgrade) {
+            all.extend(page.uars().map(|(start, uar)| (uar, page.contents(start))));
+        }
+        all
     }
 
     /// Zeroes all pages.
@@ -277,7 +322,7 @@ impl UarSet {
     pub(crate) fn scan(&mut self, mut ring: impl FnMut(u32, u32, u64)) {
         for page in self.pages.values() {
             if let Some(page) = page.upgrade() {
-                page.scan(|offset, value| ring(page.index, offset, value));
+                page.scan(&mut ring);
             }
         }
     }
@@ -322,7 +367,8 @@ mod tests {
         store(&client, 0xa00, 1);
         store(&client, 0xa38, 2);
         let contents = set.contents();
-        assert_eq!((contents.len(), contents[0].0, contents[0].1.len()), (1, 0x10, UAR_SIZE));
+        let in_page = page_size() / UAR_SIZE;
+        assert_eq!((contents.len(), contents[0].0, contents[0].1.len()), (in_page, 0x10, UAR_SIZE));
         let set_bytes = (0..UAR_SIZE).filter(|&at| contents[0].1[at] != 0).collect::<Vec<_>>();
         assert_eq!(set_bytes, [0xa07, 0xa3f]);
         // A look changes nothing: the doorbell is still to be taken.
@@ -334,13 +380,15 @@ mod tests {
     #[test]
     fn indices_are_reused_and_limited() {
         let mut set = UarSet::default();
-        let first = set.alloc(2).unwrap();
-        let second = set.alloc(2).unwrap();
-        assert_eq!((first.index(), second.index()), (0x10, 0x11));
-        assert_eq!(set.alloc(2).unwrap_err(), Errno::ENOMEM);
+        let in_page = uars_in_page();
+        let most = 2 * in_page;
+        let first = set.alloc(most).unwrap();
+        let second = set.alloc(most).unwrap();
+        assert_eq!((first.index(), second.index()), (0x10, 0x10 + in_page));
+        assert_eq!(set.alloc(most).unwrap_err(), Errno::ENOMEM);
         let client = first.map().unwrap();
         drop(first);
-        let again = set.alloc(2).unwrap();
+        let again = set.alloc(most).unwrap();
         assert_eq!(again.index(), 0x10);
         // The client's own mapping outlives the page, and is not the next one's.
         store(&client, 0x800, 1);
@@ -352,17 +400,47 @@ mod tests {
     #[test]
     fn pages_share_a_file_and_give_their_memory_back() {
         let mut set = UarSet::default();
-        let pages = (0..20).map(|_| set.alloc(20).unwrap()).collect::<Vec<_>>();
+        let in_page = uars_in_page();
+        let pages = (0..20).map(|_| set.alloc(20 * in_page).unwrap()).collect::<Vec<_>>();
         let file = Arc::clone(set.file.as_ref().unwrap());
         assert!(pages.iter().all(|page| Arc::ptr_eq(&page.file, &file)));
         for (page, value) in pages.iter().zip(1..) {
             store(&page.map().unwrap(), 0x20, value);
         }
-        let all = (0u32..20).map(|n| (0x10 + n, 0x20, u64::from(n) + 1)).collect::<Vec<_>>();
+        let all =
+            (0u32..20).map(|n| (0x10 + n * in_page, 0x20, u64::from(n) + 1)).collect::<Vec<_>>();
         assert_eq!(rung(&mut set), all);
         let held = || nix::sys::stat::fstat(&*file).unwrap().st_blocks * 512;
-        assert_eq!(held(), 20 * UAR_SIZE as i64);
+        assert_eq!(held(), 20 * page_size() as i64);
         drop(pages);
         assert_eq!(held(), 0);
+    }
+
+    /// As on a machine whose pages are four times as large.
+    #[test]
+    fn a_larger_page_has_several_uars() {
+        let page = 4 * page_size();
+        let in_page = (page / UAR_SIZE) as u32;
+        let mut set = UarSet::of_pages(page);
+        let [first, second] = [(); 2].map(|()| set.alloc(2 * in_page).unwrap());
+        assert_eq!(set.alloc(3 * in_page - 1).unwrap_err(), Errno::ENOMEM);
+        let start = 0x10u32.next_multiple_of(in_page);
+        assert_eq!((first.index(), second.index()), (start, start + in_page));
+        assert!(!first.has(start - 1) && first.has(start) && first.has(start + in_page - 1));
+        assert!(!first.has(start + in_page));
+        let client = second.map().unwrap();
+        assert_eq!(client.len(), page);
+        let last = page - UAR_SIZE;
+        store(&client, last + 0x800, 7);
+        store(&client, UAR_SIZE + 0x20, 8);
+        store(&client, UAR_SIZE - 8, 9);
+        let contents = set.contents();
+        assert_eq!(contents.len(), 2 * in_page as usize);
+        let used = contents.iter().filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+        let used: Vec<u32> = used.map(|&(uar, _)| uar - start - in_page).collect();
+        assert_eq!(used, [0, 1, in_page - 1]);
+        let uar = |n| start + in_page + n;
+        assert_eq!(rung(&mut set), [(uar(1), 0x20, 8), (uar(in_page - 1), 0x800, 7)]);
+        assert_eq!(rung(&mut set), []);
     }
 }

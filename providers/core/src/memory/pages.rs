@@ -7,6 +7,7 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::LazyLock;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
@@ -116,9 +117,13 @@ pub(crate) fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
         .ok_or_else(out_of_memory)
 }
 
-/// Bytes of a page.
+/// Bytes of a page of this machine: what mappings, and offsets of them, are multiples of. A unit of
+/// a device's own, such as a doorbell page of 4 KiB, is another thing, and may be smaller.
 #[must_use]
 pub fn page_size() -> usize {
-    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    size.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
+    static SIZE: LazyLock<usize> = LazyLock::new(|| {
+        let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
+        size.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
+    });
+    *SIZE
 }

@@ -20,7 +20,7 @@ use crate::kernel::attr::{AttrSpec, Kind, Use};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::File;
 use crate::kernel::state::objects::{Destroyed, Object};
-use crate::kernel::user::{PAGE_SIZE, clear_user, copy_from_user, copy_to_user, is_cleared};
+use crate::kernel::user::{clear_user, copy_from_user, copy_to_user, is_cleared, page_size};
 
 const HEADER: usize = size_of::<ib_uverbs_ioctl_hdr>();
 const ATTR: usize = size_of::<ib_uverbs_attr>();
@@ -111,7 +111,8 @@ pub(crate) fn ioctl(
         return Err(Errno::EFAULT);
     };
     let count = usize::from(header.num_attrs);
-    if u64::from(header.length) > PAGE_SIZE || usize::from(header.length) != HEADER + ATTR * count {
+    if u64::from(header.length) > page_size() || usize::from(header.length) != HEADER + ATTR * count
+    {
         return Err(Errno::EINVAL);
     }
     if header.reserved1 != 0 || header.reserved2 != 0 {

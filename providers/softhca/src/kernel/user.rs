@@ -26,8 +26,11 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
-/// Pages are 4 KiB in every table and offset that this device hands out.
-pub(crate) const PAGE_SIZE: u64 = 4096;
+/// The kernel's `PAGE_SIZE`: what is pinned, mapped and counted is whole pages of this machine. The
+/// HCA's own pages are 4 KiB on all machines.
+pub(crate) fn page_size() -> u64 {
+    uverbs_core::memory::pages::page_size() as u64
+}
 
 /// Fills `buf` from the caller's memory.
 ///
@@ -105,8 +108,8 @@ pub(crate) fn is_cleared(addr: u64, len: usize) -> bool {
 /// writable as asked.
 pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
-    let end = end.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::EINVAL)?;
-    let start = addr & !(PAGE_SIZE - 1);
+    let end = end.checked_next_multiple_of(page_size()).ok_or(Errno::EINVAL)?;
+    let start = addr & !(page_size() - 1);
     let bytes = end - start;
     if bytes == 0 {
         return Err(Errno::EINVAL);
@@ -141,7 +144,7 @@ fn probe_pages(start: u64, end: u64, writable: bool) -> Result<(), Errno> {
     while page < end {
         let mut byte = [0];
         copy_from_user(page, &mut byte)?;
-        page += PAGE_SIZE;
+        page += page_size();
     }
     if writable && !maps_writable(start, end) {
         return Err(Errno::EFAULT);
@@ -278,24 +281,25 @@ mod tests {
     #[test]
     fn probing() {
         static CONSTANT: [u8; 4096] = [1; 4096];
-        let mut memory = vec![0u8; 3 * 4096];
+        let page = page_size();
+        let mut memory = vec![0u8; 3 * page as usize];
         let base = memory.as_mut_ptr().expose_provenance() as u64;
-        assert!(probe(base, 3 * 4096, true).unwrap() >= 3 * 4096);
-        assert_eq!(probe(base & !4095, 4096, true), Ok(4096));
+        assert!(probe(base, 3 * page, true).unwrap() >= 3 * page);
+        // A page that is all ours.
+        let whole = base.next_multiple_of(page);
+        assert_eq!(probe(whole, page, true), Ok(page));
         assert_eq!(probe(0x10, 8, false), Err(Errno::EFAULT));
         assert_eq!(probe(0, 0, false), Err(Errno::EINVAL));
         assert_eq!(probe(u64::MAX - 10, 20, false), Err(Errno::EINVAL));
         assert_eq!(probe(u64::MAX - 10, 5, false), Err(Errno::EINVAL));
         assert_eq!(probe(0xffff_8000_0000_0000, 4096, false), Err(Errno::EFAULT));
         let constant = CONSTANT.as_ptr().expose_provenance() as u64;
-        assert_eq!(probe(constant, 1, false), Ok(4096));
+        assert_eq!(probe(constant, 1, false), Ok(page));
         assert_eq!(probe(constant, 1, true), Err(Errno::EFAULT));
         // The way of older kernels comes to the same answers.
-        assert_eq!(probe_pages(base & !4095, (base & !4095) + 4096, true), Ok(()));
-        assert_eq!(
-            probe_pages(constant & !4095, (constant & !4095) + 4096, true),
-            Err(Errno::EFAULT)
-        );
+        assert_eq!(probe_pages(whole, whole + page, true), Ok(()));
+        let constant = constant & !(page - 1);
+        assert_eq!(probe_pages(constant, constant + page, true), Err(Errno::EFAULT));
         assert_eq!(probe_pages(4096, 8192, false), Err(Errno::EFAULT));
     }
 }

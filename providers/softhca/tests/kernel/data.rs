@@ -39,7 +39,7 @@ impl Loop {
         };
         let cq = rig.cq_of((cmd, places));
         let qp = rig.qp(page.page_id, pd, cq.handle);
-        let uar = rig.door().mmap(4096, page.offset).unwrap();
+        let uar = rig.door().mmap(page_size(), page.offset).unwrap();
         let data = rig.arena.alloc(8192, 4096);
         let lkey = rig.mr(pd, data, 8192).lkey;
         rig.connect(qp.handle, qp.qpn, rig.hca.gids()[3].gid);

@@ -225,7 +225,10 @@ fn before_a_context() {
     assert_eq!(cmd.errno(rig.door()), Errno::EINVAL);
     // The provider's probe for the ioctl form of write commands wants to see ENOSPC.
     assert_eq!(write_cmd(IB_USER_VERBS_CMD_QUERY_DEVICE).errno(rig.door()), Errno::ENOSPC);
-    assert_eq!(rig.door().mmap(4096, 0x90_0000).unwrap_err(), Errno::EINVAL);
+    assert_eq!(
+        rig.door().mmap(page_size(), 0x900 * page_size() as u64).unwrap_err(),
+        Errno::EINVAL
+    );
 }
 
 #[test]
@@ -303,7 +306,7 @@ fn devices_and_ports() {
 fn memory_regions() {
     let rig = Rig::with(SoftHca::builder().stepped().max_mr(2).memlock_limit(64 << 10));
     let pd = rig.pd();
-    let data = rig.arena.alloc(128 << 10, 4096);
+    let data = rig.arena.alloc(128 << 10, page_size() as u64);
     let good = ib_uverbs_reg_mr {
         start: data,
         hca_va: data,
@@ -318,7 +321,7 @@ fn memory_regions() {
         rig.reg_mr(request).map(|mr| rig.destroy(UVERBS_OBJECT_MR, 1, mr.mr_handle).unwrap())
     };
     assert_eq!(with(|_| ()), Ok(()));
-    assert_eq!(with(|mr| mr.hca_va += 4096), Ok(()));
+    assert_eq!(with(|mr| mr.hca_va += page_size() as u64), Ok(()));
     assert_eq!(with(|mr| mr.hca_va += 1), Err(Errno::EINVAL), "offsets in the page differ");
     assert_eq!(with(|mr| mr.access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE), Err(Errno::EINVAL));
     assert_eq!(with(|mr| mr.access_flags |= 1 << 12), Err(Errno::EINVAL));
@@ -359,8 +362,9 @@ fn memory_regions() {
 fn reregistration() {
     let rig = Rig::with(SoftHca::builder().stepped().memlock_limit(64 << 10));
     let (pd, other) = (rig.pd(), rig.pd());
-    let data = rig.arena.alloc(128 << 10, 4096);
-    let mr = rig.mr(pd, data, 8192);
+    let page = page_size() as u64;
+    let data = rig.arena.alloc(128 << 10, page_size() as u64);
+    let mr = rig.mr(pd, data, 2 * page);
     let with = |flags, change: fn(&mut ib_uverbs_rereg_mr)| {
         let mut request = ib_uverbs_rereg_mr {
             mr_handle: mr.mr_handle,
@@ -385,9 +389,9 @@ fn reregistration() {
     assert_eq!(with(1, |mr| mr.length = 65 << 10), Err(Errno::ENOMEM));
     assert_eq!(with(2, |mr| mr.pd_handle = 99), Err(Errno::ENOENT));
     assert_eq!(with(4, |mr| mr.access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE), Err(Errno::EINVAL));
-    assert_eq!(rig.hca.pinned_bytes(), 8192);
+    assert_eq!(rig.hca.pinned_bytes(), 2 * page);
     assert_eq!(with(7, |_| ()), Ok(mr.lkey));
-    assert_eq!(rig.hca.pinned_bytes(), 4096);
+    assert_eq!(rig.hca.pinned_bytes(), page);
     assert_eq!(rig.destroy(UVERBS_OBJECT_PD, 0, pd), Ok(()));
     assert_eq!(rig.destroy(UVERBS_OBJECT_PD, 0, other), Err(Errno::EBUSY));
     assert_eq!(rig.destroy(UVERBS_OBJECT_MR, 1, mr.mr_handle), Ok(()));
@@ -557,14 +561,15 @@ fn mtu_above_the_ports() {
 fn mappings() {
     let rig = Rig::new();
     let uar = rig.uar();
-    assert_eq!(uar.offset, 0x90_0000);
-    let map = rig.door().mmap(4096, uar.offset).unwrap();
-    assert_eq!(map.len(), 4096);
+    let page = page_size();
+    assert_eq!(uar.offset, 0x900 * page as u64);
+    let map = rig.door().mmap(page, uar.offset).unwrap();
+    assert_eq!(map.len(), page);
     for (len, offset) in [
-        (4096, 0),
-        (8192, uar.offset),
-        (4096, uar.offset + 4096),
-        (4096, uar.offset + 1),
+        (page, 0),
+        (2 * page, uar.offset),
+        (page, uar.offset + page as u64),
+        (page, uar.offset + 1),
         (0, uar.offset),
     ] {
         assert_eq!(rig.door().mmap(len, offset).unwrap_err(), Errno::EINVAL, "{len} {offset:#x}");
@@ -577,7 +582,7 @@ fn mappings() {
     let other =
         Rig { hca: rig.hca.clone(), door: rig.hca.open().unwrap(), arena: Arena::new(1 << 20) };
     other.get_context().send(other.door()).unwrap();
-    assert_eq!(other.door().mmap(4096, uar.offset).unwrap_err(), Errno::EINVAL);
+    assert_eq!(other.door().mmap(page, uar.offset).unwrap_err(), Errno::EINVAL);
     assert_eq!(other.cq_cmd(uar.page_id, 1).0.errno(other.door()), Errno::EINVAL);
     assert_eq!(other.pd(), 0);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_core::doors::UverbsDoor;
+pub(crate) use uverbs_core::memory::pages::page_size;
 use uverbs_kernel_abi::ah::{ib_uverbs_create_ah, ib_uverbs_create_ah_resp};
 use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
 use uverbs_kernel_abi::ioctl::{UVERBS_ATTR_F_MANDATORY, ib_uverbs_attr, ib_uverbs_ioctl_hdr};
@@ -334,7 +335,7 @@ impl Rig {
     pub(crate) fn uar(&self) -> UarPage {
         let (cmd, [offset, len, page]) = self.uar_cmd();
         let attrs = cmd.send(self.door()).unwrap();
-        assert_eq!(self.arena.get::<u32>(len), 4096);
+        assert_eq!(self.arena.get::<u32>(len) as usize, page_size());
         UarPage {
             handle: attrs[0].data as u32,
             page_id: self.arena.get(page),

@@ -30,7 +30,7 @@ fn context_handshake() {
     let attrs = cmd.send(rig.door()).unwrap();
     let response: mlx5_ib_alloc_ucontext_resp = rig.arena.get(attrs[1].data);
     assert_eq!(response.tot_bfregs, 0);
-    assert_eq!((response.log_uar_size, response.num_uars_per_page), (12, 1));
+    assert_eq!((response.log_uar_size, response.num_uars_per_page), (12, page_size() as u32 >> 12));
     assert_eq!((response.bf_reg_size, response.cache_line_size), (512, 64));
     assert_eq!((response.max_sq_desc_sz, response.max_rq_desc_sz), (1024, 512));
     assert_eq!((response.cqe_version, response.num_ports, response.response_length), (1, 1, 72));
@@ -354,7 +354,7 @@ fn links_and_unplugging_are_told() {
     assert_eq!(event.event_type, IB_EVENT_DEVICE_FATAL);
     assert!(read_event::<ib_uverbs_async_event_desc>(fd).is_none());
     assert_eq!(rig.get_context().errno(rig.door()), Errno::EIO);
-    assert_eq!(rig.door().mmap(4096, 0x90_0000).unwrap_err(), Errno::EIO);
+    assert_eq!(rig.door().mmap(page_size(), 0x900 * page_size() as u64).unwrap_err(), Errno::EIO);
     assert_eq!(rig.hca.open().unwrap_err(), Errno::ENOENT);
     nix::unistd::close(fd).unwrap();
 }
@@ -405,7 +405,7 @@ fn resident(addr: u64, pages: usize) -> Vec<bool> {
     let mut seen = vec![0u8; pages];
     let addr = std::ptr::with_exposed_provenance_mut(addr as usize);
     // SAFETY: mincore looks at no content, and writes one byte a page into the vector.
-    let rc = unsafe { libc::mincore(addr, pages * 4096, seen.as_mut_ptr()) };
+    let rc = unsafe { libc::mincore(addr, pages * page_size(), seen.as_mut_ptr()) };
     assert_eq!(rc, 0);
     seen.iter().map(|page| page & 1 != 0).collect()
 }
@@ -414,13 +414,15 @@ fn resident(addr: u64, pages: usize) -> Vec<bool> {
 /// it before, and without the lock.
 #[test]
 fn memory_is_faulted_in_before_the_device_is_locked() {
-    let rig = Rig::with(SoftHca::builder().stepped().memlock_limit(4 * 4096));
-    let map = memmap2::MmapRaw::from(memmap2::MmapOptions::new().len(8 * 4096).map_anon().unwrap());
+    let page_bytes = page_size() as u64;
+    let rig = Rig::with(SoftHca::builder().stepped().memlock_limit(4 * page_bytes));
+    let map = memmap2::MmapOptions::new().len(8 * page_size()).map_anon().unwrap();
+    let map = memmap2::MmapRaw::from(map);
     let base = map.as_mut_ptr().expose_provenance() as u64;
     let request = |page: u64, pages: u64| ib_uverbs_reg_mr {
-        start: base + page * 4096,
+        start: base + page * page_bytes,
         hca_va: base,
-        length: pages * 4096,
+        length: pages * page_bytes,
         pd_handle: 77,
         access_flags: DATA_RIGHTS,
         ..Default::default()
@@ -435,7 +437,7 @@ fn memory_is_faulted_in_before_the_device_is_locked() {
     let mut again = ib_uverbs_rereg_mr {
         mr_handle: 77,
         flags: IB_MR_REREG_ACCESS,
-        start: base + 4 * 4096,
+        start: base + 4 * page_bytes,
         hca_va: base,
         length: 4096,
         access_flags: DATA_RIGHTS,

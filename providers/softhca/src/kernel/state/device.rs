@@ -12,7 +12,7 @@ use crate::hca::number::{Cqn, Qpn, Srqn};
 use crate::hca::{Hca, HcaError, QpContext};
 use crate::kernel::state::flows::Flows;
 use crate::kernel::state::xrc::Xrc;
-use crate::kernel::user::{PAGE_SIZE, probe};
+use crate::kernel::user::{page_size, probe};
 use crate::uar::UarSet;
 
 /// Who made a QP, CQ or SRQ: file and handle.
@@ -81,8 +81,8 @@ impl Device {
     /// Those of [`probe`]; `ENOMEM` over the memlock limit.
     pub(crate) fn pin(&mut self, addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
         // The limit is looked at first, as in the kernel; a wild length is not worth faulting in.
-        let count = len.div_ceil(PAGE_SIZE);
-        let pages = count.saturating_mul(PAGE_SIZE);
+        let count = len.div_ceil(page_size());
+        let pages = count.saturating_mul(page_size());
         if count > u64::from(u32::MAX) {
             return Err(Errno::EINVAL);
         }
@@ -120,7 +120,7 @@ impl Device {
         if len == 0 || (addr, len) == (0, u64::MAX) {
             return Err(Errno::EINVAL);
         }
-        let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE_SIZE));
+        let end = addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(page_size()));
         if end.is_none() {
             return Err(Errno::EOVERFLOW);
         }

@@ -468,9 +468,9 @@ impl Objects {
         }
     }
 
-    /// The UAR page of an index that CREATE_CQ or CREATE_QP named.
+    /// The page of a UAR that CREATE_CQ or CREATE_QP named.
     pub(crate) fn uar_page(&self, index: u32) -> Option<Arc<UarPage>> {
-        self.uars().find(|uar| uar.page.index() == index).map(|uar| Arc::clone(&uar.page))
+        self.uars().find(|uar| uar.page.has(index)).map(|uar| Arc::clone(&uar.page))
     }
 
     /// Every UAR object.

@@ -108,7 +108,8 @@ fn bind(
         return Err(Errno::EINVAL);
     }
     // A page of another context is refused by firmware (uid mismatch: BAD_RES).
-    let uar = call.file.objects.uar_page(u32::from(request.uar_page_index)).ok_or(Errno::EINVAL)?;
+    let number = u32::from(request.uar_page_index);
+    let uar = call.file.objects.uar_page(number).ok_or(Errno::EINVAL)?;
     if request.cqe_comp_en != 0 {
         // `mini_cqe_res_format_to_hw`; strides are no capability of this device.
         match request.cqe_comp_res_format {
@@ -135,7 +136,7 @@ fn bind(
         log_entries: entries.trailing_zeros() as u8,
         cqe_size: request.cqe_size,
         doorbell_record: request.db_addr,
-        uar: UarNumber(uar.index()),
+        uar: UarNumber(number),
         overrun_ignore: flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN != 0,
         padded: false,
         compressed: request.cqe_comp_en != 0,

@@ -47,6 +47,7 @@ use crate::kernel::state::device::Device;
 use crate::kernel::state::file::Context;
 use crate::kernel::verbs::rss::TOLD_FIELDS;
 use crate::kernel::verbs::srq::log_max_tags;
+use crate::uar::uars_in_page;
 
 /// DEVICE.GET_CONTEXT.
 pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -123,7 +124,7 @@ fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontex
             false => 0,
         },
         log_uar_size: 12,
-        num_uars_per_page: 1,
+        num_uars_per_page: uars_in_page(),
         clock_info_versions: 1 << MLX5_IB_CLOCK_INFO_V1,
         comp_mask: match config.ece {
             0 => MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY,

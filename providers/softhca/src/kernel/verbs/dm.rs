@@ -30,7 +30,7 @@ use crate::board::profile::DEVICE_MEMORY_LEN;
 use crate::hca::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
-use crate::kernel::user::PAGE_SIZE;
+use crate::kernel::user::page_size;
 
 /// Granularity of lengths (`MLX5_MEMIC_BASE_SIZE`), its logarithm (`MLX5_MEMIC_BASE_ALIGN`), and
 /// the greatest alignment in such units (`log_max_memic_addr_alignment`).
@@ -63,7 +63,7 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     if size == 0 || alignment.saturating_sub(LOG_UNIT) > LOG_MAX_ALIGNMENT {
         return Err(Errno::EINVAL);
     }
-    let pages = size.checked_next_multiple_of(PAGE_SIZE).ok_or(Errno::ENOMEM)?;
+    let pages = size.checked_next_multiple_of(page_size()).ok_or(Errno::ENOMEM)?;
     if pages > DEVICE_MEMORY_LEN - call.device.memic_taken {
         return Err(Errno::ENOMEM);
     }

@@ -29,7 +29,7 @@ use super::mr::{check_access, check_offsets, install};
 use crate::hca::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Mr};
-use crate::kernel::user::{PAGE_SIZE, dup};
+use crate::kernel::user::{dup, page_size};
 
 /// Rights that a region over a dma-buf may have.
 const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
@@ -54,7 +54,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     if !is_dma_buf(&file) || end > size(&file)? {
         return Err(Errno::EINVAL);
     }
-    let inside = offset % PAGE_SIZE;
+    let inside = offset % page_size();
     let map = Pages::shared(file.as_fd(), (len + inside) as usize, offset - inside);
     let map = map.map_err(|errno| Errno::from_raw(errno.raw()))?;
     let start = map.as_mut_ptr().expose_provenance() as u64 + inside;

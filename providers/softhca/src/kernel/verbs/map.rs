@@ -15,8 +15,7 @@ use zerocopy::IntoBytes;
 use super::device::TIMESTAMP_MASK;
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::File;
-use crate::kernel::user::PAGE_SIZE;
-use crate::uar::UAR_SIZE;
+use crate::kernel::user::page_size;
 
 /// First mmap command of the entries that the kernel numbers itself (`MLX5_IB_MMAP_OFFSET_START`).
 const OWN_NUMBERS: u64 = 9;
@@ -32,7 +31,7 @@ pub(super) fn uar_page(index: u32) -> u64 {
 ///
 /// `EINVAL` for an offset that no entry has, or another length than the entry's.
 pub(crate) fn mmap(device: &Device, file: &File, len: usize, offset: u64) -> Result<Pages, Errno> {
-    let (command, index) = mmap_command(offset, PAGE_SIZE).ok_or(Errno::EINVAL)?;
+    let (command, index) = mmap_command(offset, page_size()).ok_or(Errno::EINVAL)?;
     if !file.has_context() || len == 0 {
         return Err(Errno::EINVAL);
     }
@@ -42,9 +41,9 @@ pub(crate) fn mmap(device: &Device, file: &File, len: usize, offset: u64) -> Res
         _ => {}
     }
     let mut uars = file.objects.uars();
-    let uar = uars.find(|uar| uar.mmap_page == offset / PAGE_SIZE).ok_or(Errno::EINVAL)?;
+    let uar = uars.find(|uar| uar.mmap_page == offset / page_size()).ok_or(Errno::EINVAL)?;
     // The kernel compares pages: a shorter length is rounded up by mmap itself.
-    if len > UAR_SIZE {
+    if len > uar.page.len() {
         return Err(Errno::EINVAL);
     }
     uar.page.map()
@@ -57,7 +56,7 @@ fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno>
     if version != u64::from(MLX5_IB_CLOCK_INFO_V1) {
         return Err(Errno::EOPNOTSUPP);
     }
-    if len != PAGE_SIZE as usize {
+    if len as u64 != page_size() {
         return Err(Errno::EINVAL);
     }
     let info = mlx5_ib_clock_info {
@@ -68,7 +67,7 @@ fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno>
         ..Default::default()
     };
     let file = memfd_create("uverbs-clock-info", MFdFlags::MFD_CLOEXEC)?;
-    ftruncate(&file, PAGE_SIZE.cast_signed())?;
+    ftruncate(&file, page_size().cast_signed())?;
     write(&file, info.as_bytes())?;
     let map = Pages::shared_read_only(file.as_fd(), len, 0);
     map.map_err(|errno| Errno::from_raw(errno.raw()))
@@ -77,7 +76,7 @@ fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno>
 fn device_memory(file: &File, len: usize, index: u64) -> Result<Pages, Errno> {
     let mut all = file.objects.device_memory();
     let dm = all.find(|dm| u64::from(dm.index) == index).ok_or(Errno::EINVAL)?;
-    if len.checked_next_multiple_of(PAGE_SIZE as usize) != Some(dm.map.len()) {
+    if len.checked_next_multiple_of(page_size() as usize) != Some(dm.map.len()) {
         return Err(Errno::EINVAL);
     }
     let map = Pages::shared(dm.file.as_fd(), dm.map.len(), 0);

@@ -27,7 +27,7 @@ use crate::hca::{Access, HcaConfig, MkeyContext, Region};
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Backing, Mr, Object};
-use crate::kernel::user::{PAGE_SIZE, copy_from_user, probe};
+use crate::kernel::user::{copy_from_user, page_size, probe};
 
 /// REG_MR.
 pub(crate) const REG_MR: Write = Write {
@@ -173,7 +173,7 @@ fn take(device: &mut Device, mr: &Mr) -> Result<u64, Errno> {
 
 /// Start and device address must have the same place in their pages.
 pub(super) fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
-    match start % PAGE_SIZE == hca_va % PAGE_SIZE {
+    match start % page_size() == hca_va % page_size() {
         true => Ok(()),
         false => Err(Errno::EINVAL),
     }
@@ -254,7 +254,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
 /// is wrong with the command, its handler says.
 pub(crate) fn fault_in(command: &[u64], worth: impl FnOnce(u64) -> bool) {
     if let Some((start, len, writable)) = announced(command)
-        && len.checked_next_multiple_of(PAGE_SIZE).is_some_and(worth)
+        && len.checked_next_multiple_of(page_size()).is_some_and(worth)
     {
         let _ = probe(start, len, writable);
     }

@@ -60,11 +60,11 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
 
     let (qpn, pinned, raw) = match asked.service {
         Service::Raw => {
-            let made = raw_packet::create(call, &asked, &request, &queues, &uar)?;
+            let made = raw_packet::create(call, &asked, &request, &queues)?;
             (made.qpn.0, made.pinned, Some(made.raw))
         }
         _ => {
-            let context = context(call, &request, &queues, &uar, &asked)?;
+            let context = context(call, &request, &queues, &asked)?;
             let (qpn, pinned) = call.device.create_qp(request.buf_addr, queues.bytes(), context)?;
             (qpn, pinned, None)
         }
@@ -168,7 +168,6 @@ fn context(
     call: &Call<'_>,
     request: &mlx5_ib_create_qp,
     queues: &Queues,
-    uar: &UarPage,
     asked: &Asked,
 ) -> Result<QpContext, Errno> {
     let objects = &call.file.objects;
@@ -195,7 +194,7 @@ fn context(
         srq: asked.srq.map(|srq| objects.srq(srq)).transpose()?.map(|srq| srq.srqn),
         xrcd: 0,
         doorbell_record: request.db_addr,
-        uar: UarNumber(uar.index()),
+        uar: UarNumber(request.bfreg_index),
         user_index: request.uidx,
         cqe_version,
         scatter: scatter(call, request, asked, (send_cq, recv_cq))?,

@@ -3,6 +3,7 @@
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::mlx5_ib_create_qp;
+use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
 
 use crate::hca::ethernet::{HashContext, HashFunction, QueueOptions, Selector, Spread, TirContext};
 use crate::hca::number::{Qpn, UarNumber};
@@ -10,9 +11,8 @@ use crate::hca::{QpContext, QpState, Region, RqContext, Service, SqContext};
 use crate::kernel::call::Call;
 use crate::kernel::state::flows;
 use crate::kernel::state::raw_queues::RawQueues;
-use crate::kernel::user::PAGE_SIZE;
+use crate::kernel::user::page_size;
 use crate::kernel::verbs::qp_request::{Asked, Queues};
-use crate::uar::UarPage;
 
 /// A queue pair as it was made.
 pub(crate) struct Made {
@@ -33,7 +33,6 @@ pub(crate) fn create(
     asked: &Asked,
     request: &mlx5_ib_create_qp,
     queues: &Queues,
-    uar: &UarPage,
 ) -> Result<Made, Errno> {
     // `process_create_flags`: InfiniBand's ports have no capabilities of Ethernet.
     if asked.strips_vlan && !call.device.profile.is_ethernet() {
@@ -67,7 +66,7 @@ pub(crate) fn create(
             let region = Region::Flat { addr: request.sq_buf_addr, len: queues.sq_bytes() };
             let log_wqebbs = queues.log_sq_units();
             let sq = Some(SqContext { region, log_wqebbs });
-            let context = QpContext { sq, uar: UarNumber(uar.index()), ..bare(send_cq) };
+            let context = QpContext { sq, uar: UarNumber(request.bfreg_index), ..bare(send_cq) };
             let len = queues.sq_bytes();
             let (sqn, pinned) = device.create_qp(request.sq_buf_addr, len, context)?;
             made.pinned += pinned;
@@ -100,11 +99,12 @@ pub(crate) fn create(
 }
 
 /// Whether a work queue can begin there: its offset in a page is counted in 64ths of the page, and
-/// has five bits (`wq.page_offset`; `mlx5_umem_find_best_quantized_pgoff`). Linux lets more pass
-/// where memory happens to lie in larger pages.
+/// has five bits (`wq.page_offset`; `mlx5_umem_find_best_quantized_pgoff`). The page may be any
+/// from the HCA's to the machine's. Linux lets more pass where memory happens to lie in larger
+/// ones.
 pub(super) fn is_place(addr: u64) -> bool {
-    const UNIT: u64 = PAGE_SIZE / 64;
-    addr.is_multiple_of(UNIT) && addr % PAGE_SIZE / UNIT < 1 << 5
+    let logs = MLX5_ADAPTER_PAGE_SIZE.ilog2()..=page_size().ilog2();
+    logs.map(|log| 1u64 << log).any(|page| addr.is_multiple_of(page / 64) && addr % page < page / 2)
 }
 
 /// The transport domain of an open file (`mlx5_ib_alloc_transport_domain`).

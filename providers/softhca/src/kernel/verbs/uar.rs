@@ -13,8 +13,7 @@ use super::map;
 use crate::board::profile::MAX_UARS;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Object, Uar};
-use crate::kernel::user::PAGE_SIZE;
-use crate::uar::UAR_SIZE;
+use crate::kernel::user::page_size;
 
 /// UAR.ALLOC.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -28,12 +27,12 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let handle = call.object(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE).ok_or(Errno::ENOENT)?;
     let page = call.device.uars.alloc(MAX_UARS)?;
-    let index = page.index();
+    let (index, len) = (page.index(), page.len());
     let taken = call.file.objects.uars().map(|uar| uar.mmap_page).collect::<Vec<_>>();
     let mmap_page =
         (0..).map(map::uar_page).find(|page| !taken.contains(page)).ok_or(Errno::ENOMEM)?;
     call.put_object(handle, Object::Uar(Uar { page, mmap_page }));
-    call.output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &(mmap_page * PAGE_SIZE))?;
-    call.output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &(UAR_SIZE as u32))?;
+    call.output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &(mmap_page * page_size()))?;
+    call.output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &(len as u32))?;
     call.output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &index)
 }

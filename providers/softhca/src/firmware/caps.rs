@@ -69,14 +69,20 @@ impl Firmware {
         Ok(())
     }
 
-    /// A driver writes back what it read, with changes. None of the general ones has a meaning for
-    /// this device, and those of paging are on already; of the atomic ones only the byte order can
-    /// be set, and the rest of that structure is zeros (Linux `core/main.c`,
-    /// `handle_hca_cap_atomic`).
+    /// A driver writes back what it read, with changes. Of the general ones the size of its pages
+    /// has a meaning for this device: by it UARs are given out (Linux `core/main.c`,
+    /// `handle_hca_cap`). Those of paging are on already; of the atomic ones only the byte order
+    /// can be set, and the rest of that structure is zeros (`handle_hca_cap_atomic`).
     pub(super) fn set_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cap = set_hca_cap_in::CAPABILITY.of(call.input);
-        if call.op_mod >> KIND_SHIFT == kind::ATOMIC {
-            self.atomic_mode = atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(cap);
+        match call.op_mod >> KIND_SHIFT {
+            kind::GENERAL => {
+                self.simple.set_uars_in_page(cmd_hca_cap::LOG_UAR_PAGE_SZ.get(cap));
+            }
+            kind::ATOMIC => {
+                self.atomic_mode = atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(cap);
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -102,7 +108,7 @@ impl Firmware {
         self.queues(cap);
         self.memory(cap);
         self.transport(cap);
-        numbers_and_doorbells(cap);
+        numbers_and_doorbells(cap, self.simple.log_uars_in_page());
         self.port(cap);
     }
 
@@ -308,8 +314,9 @@ fn flow_tables(cap: &mut [u8]) {
     }
 }
 
-/// Numbers of objects. Doorbells: one per page of 4 KiB, no BlueFlame.
-fn numbers_and_doorbells(cap: &mut [u8]) {
+/// Numbers of objects. Doorbells: one per page of 4 KiB, no BlueFlame. The driver's own page has
+/// several, if it is larger.
+fn numbers_and_doorbells(cap: &mut [u8], log_uars_in_page: u32) {
     use cmd_hca_cap::*;
     LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
     LOG_MAX_XRCD.set(cap, LOG_MAX_NUMBER);
@@ -319,7 +326,8 @@ fn numbers_and_doorbells(cap: &mut [u8]) {
     LOG_MAX_UCTX.set(cap, MAX_UCTX_LOG.into());
     UAR_4K.set(cap, 1);
     LOG_PG_SZ.set(cap, 12);
-    NUM_OF_UARS_PER_PAGE.set(cap, 1);
+    LOG_UAR_PAGE_SZ.set(cap, log_uars_in_page.into());
+    NUM_OF_UARS_PER_PAGE.set(cap, 1 << log_uars_in_page);
     UAR_SZ.set(cap, 5);
     // Given nevertheless: Linux's own queue pairs ring the two halves of a register in turn
     // (`mlx5_ib_post_send`).

@@ -105,8 +105,8 @@ pub(crate) struct Firmware {
     interfaces: Interfaces,
     nic: Nic,
     memic: Memic,
-    /// `atomic_req_8B_endianness_mode`, the one capability that a driver may set and this device
-    /// keeps.
+    /// `atomic_req_8B_endianness_mode`. A driver may set it, and `log_uar_page_sz`; this device
+    /// keeps no other.
     atomic_mode: u64,
 }
 
@@ -151,13 +151,14 @@ impl Firmware {
         self.life = Life::default();
         self.pages.clear();
         self.atomic_mode = 0;
+        self.simple = Simple::default();
     }
 
     /// Destroys all objects that a driver left.
     fn drop_objects(&mut self) {
         self.hca.reset();
         self.eqs = EqTable::default();
-        self.simple = Simple::default();
+        self.simple.clear();
         self.general = General::default();
         self.cqs.clear();
         self.qps.clear();

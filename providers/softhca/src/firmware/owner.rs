@@ -122,6 +122,10 @@ impl OwnedNumbers {
         Some(number)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
     pub(super) fn owner(&self, number: u32) -> Option<User> {
         self.owners.get(&number).copied()
     }

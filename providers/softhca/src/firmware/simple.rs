@@ -24,7 +24,10 @@ pub(super) const MAX_COUNTERS: u32 = u8::MAX as u32;
 /// All of them.
 #[derive(Clone, Debug)]
 pub(super) struct Simple {
+    /// By page of the driver's.
     uars: OwnedNumbers,
+    /// Log2 of the UARs in one (`log_uar_page_sz`).
+    log_uars_in_page: u32,
     pds: OwnedNumbers,
     xrcds: OwnedNumbers,
     tds: OwnedNumbers,
@@ -36,8 +39,8 @@ impl Default for Simple {
     fn default() -> Self {
         let numbers = |first, end| OwnedNumbers::new(Numbers::new(first, end));
         Self {
-            // The number is the page's place in the BAR.
-            uars: numbers(FIRST_UAR, LAST_UAR + 1),
+            uars: uar_pages(0),
+            log_uars_in_page: 0,
             pds: numbers(1, MAX_NUMBER),
             xrcds: numbers(1, MAX_NUMBER),
             tds: numbers(1, MAX_NUMBER),
@@ -47,10 +50,42 @@ impl Default for Simple {
     }
 }
 
+/// Most UARs that a page of a driver's has, as a logarithm: pages are of 64 KiB at most.
+const MAX_LOG_UARS: u32 = 4;
+
+/// Pages of UARs: the number of a UAR is its place in the BAR.
+fn uar_pages(log: u32) -> OwnedNumbers {
+    OwnedNumbers::new(Numbers::new(FIRST_UAR.div_ceil(1 << log), (LAST_UAR + 1) >> log))
+}
+
 impl Simple {
-    /// Whether a command may name the doorbell page.
+    /// Gives out UARs by so many (a logarithm) from now on: those of a page of the driver's, which
+    /// it maps as a whole. What is out of range, or comes when pages are given out, changes
+    /// nothing.
+    pub(super) fn set_uars_in_page(&mut self, log: u64) {
+        match u32::try_from(log) {
+            Ok(log) if log <= MAX_LOG_UARS && self.uars.is_empty() => {
+                (self.uars, self.log_uars_in_page) = (uar_pages(log), log);
+            }
+            _ => {}
+        }
+    }
+
+    /// Log2 of the UARs that are given out together.
+    pub(super) fn log_uars_in_page(&self) -> u32 {
+        self.log_uars_in_page
+    }
+
+    /// As it was in the beginning, for the same driver.
+    pub(super) fn clear(&mut self) {
+        let log = self.log_uars_in_page;
+        *self = Self { uars: uar_pages(log), log_uars_in_page: log, ..Self::default() };
+    }
+
+    /// Whether a command may name the UAR.
     pub(super) fn has_uar(&self, call: &Call<'_>, uar: u32) -> bool {
-        self.uars.owner(uar).is_some_and(|owner| User::of(call).may_ring(owner))
+        let owner = self.uars.owner(uar >> self.log_uars_in_page);
+        owner.is_some_and(|owner| User::of(call).may_ring(owner))
     }
 
     /// Whether there are such counters. Their names are everybody's: queue pairs count in them.
@@ -103,8 +138,25 @@ macro_rules! commands {
     };
 }
 
+impl Firmware {
+    /// ALLOC_UAR: the first of the UARs of a page.
+    pub(super) fn alloc_uar(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let page = self.simple.uars.take(call).ok_or(Refusal::NO_NUMBER)?;
+        alloc_uar_out::UAR.set(call.output, (page << self.simple.log_uars_in_page).into());
+        Ok(())
+    }
+
+    /// DEALLOC_UAR.
+    pub(super) fn dealloc_uar(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let (uar, log) = (dealloc_uar_in::UAR.get32(call.input), self.simple.log_uars_in_page);
+        match uar.is_multiple_of(1 << log) && self.simple.uars.give_back(call, uar >> log) {
+            true => Ok(()),
+            false => Err(Refusal::resource("no such number")),
+        }
+    }
+}
+
 commands! {
-    alloc_uar alloc_uar_out::UAR, dealloc_uar dealloc_uar_in::UAR, uars;
     alloc_pd alloc_pd_out::PD, dealloc_pd dealloc_pd_in::PD, pds;
     alloc_xrcd alloc_xrcd_out::XRCD, dealloc_xrcd dealloc_xrcd_in::XRCD, xrcds;
     alloc_td alloc_transport_domain_out::TRANSPORT_DOMAIN,

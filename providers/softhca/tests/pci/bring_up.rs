@@ -147,6 +147,42 @@ fn what_is_unknown_or_too_short_is_refused_by_name() {
     assert_eq!(simple::alloc_uar_out::UAR.get32(&again), given, "pages are used again");
 }
 
+/// As mlx5_core on a machine with pages of 16 KiB (`handle_hca_cap`).
+#[test]
+fn a_driver_with_larger_pages_gets_as_many_uars() {
+    use caps::cmd_hca_cap::{LOG_UAR_PAGE_SZ, NUM_OF_UARS_PER_PAGE, UAR_4K};
+    let size = hca::query_hca_cap_out::SIZE;
+    let told = |driver: &mut Driver| {
+        let general = driver.ok(CmdOpcode::QUERY_HCA_CAP, 1, &[0; 16], size);
+        let cap = hca::query_hca_cap_out::CAPABILITY.of(&general);
+        [UAR_4K, LOG_UAR_PAGE_SZ, NUM_OF_UARS_PER_PAGE].map(|field| field.get(cap))
+    };
+    let mut driver = Driver::off();
+    driver.ok(CmdOpcode::ENABLE_HCA, 0, &[0; 16], 16);
+    assert_eq!(told(&mut driver), [1, 0, 1]);
+    for (log, kept) in [(2, 2), (5, 2), (0xffff, 2)] {
+        let mut set = vec![0; hca::set_hca_cap_in::SIZE];
+        LOG_UAR_PAGE_SZ.set(hca::set_hca_cap_in::CAPABILITY.of_mut(&mut set), log);
+        driver.ok(CmdOpcode::SET_HCA_CAP, 0, &set, 16);
+        assert_eq!(told(&mut driver), [1, kept, 1 << kept]);
+    }
+    driver.ok(CmdOpcode::INIT_HCA, 0, &[0; 32], 16);
+    let take = |driver: &mut Driver| {
+        simple::alloc_uar_out::UAR.get32(&driver.ok(CmdOpcode::ALLOC_UAR, 0, &[0; 16], 16))
+    };
+    let (first, second) = (take(&mut driver), take(&mut driver));
+    assert_eq!((first % 4, second), (0, first + 4));
+    let uar = simple::dealloc_uar_in::UAR;
+    assert_eq!(driver.about(CmdOpcode::DEALLOC_UAR, uar, first + 1), CmdStatus::BAD_RES_ERR);
+    assert_eq!(driver.about(CmdOpcode::DEALLOC_UAR, uar, first), CmdStatus::OK);
+    assert_eq!(take(&mut driver), first);
+    // With pages given out it stays as it is; each queue may ring any UAR of a page.
+    driver.uar = second + 3;
+    driver.ok(CmdOpcode::SET_HCA_CAP, 0, &vec![0; hca::set_hca_cap_in::SIZE], 16);
+    assert_eq!(told(&mut driver), [1, 2, 4]);
+    driver.eq(2, 1 << 0xa);
+}
+
 #[test]
 fn commands_are_told_once_there_is_a_queue_for_them() {
     let mut driver = Driver::up();

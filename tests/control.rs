@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use common::{
-    LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, pattern,
+    LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, page_size, pair, pair_with,
+    pattern,
 };
 use uverbs::Errno;
 use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
@@ -75,8 +76,8 @@ fn an_infiniband_port_needs_no_gid() {
 fn a_region_with_an_iova_is_addressed_by_it() {
     let (mut client, server) = pair();
     // Page-aligned, as iova and address must agree within a page.
-    let mut memory = vec![0u8; 3 * 4096];
-    let start = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(4096));
+    let mut memory = vec![0u8; 3 * page_size()];
+    let start = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(page_size()));
     let access =
         AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE | AccessFlags::RELAXED_ORDERING;
     // SAFETY: `memory` outlives the region, and is looked at through `start` only, between posts.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use common::{Side, is_rxe, local, only_on_softhca, pair};
+use common::{Side, is_rxe, local, only_on_softhca, page_size, pair};
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
@@ -48,11 +48,12 @@ fn a_peer_writes_into_it() {
         return;
     }
     let (mut client, server) = pair();
-    let file = exported(3 * 4096, SealFlag::F_SEAL_SHRINK);
-    let region = register(&server, &file, 4096 + 100, 5000, 0x70_0064);
+    let page = page_size() as u64;
+    let file = exported(3 * page as i64, SealFlag::F_SEAL_SHRINK);
+    let region = register(&server, &file, page + 100, 5000, 0x70_0064);
     assert_eq!((region.addr(), region.len()), (0x70_0064, 5000));
     assert_eq!(write(&mut client, 7, 0x70_0064 + 4992, &region), None);
-    assert_eq!(bytes(&file, 4096 + 100 + 4991, 10), [0, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
+    assert_eq!(bytes(&file, page + 100 + 4991, 10), [0, 7, 7, 7, 7, 7, 7, 7, 7, 0]);
     assert_eq!(write(&mut client, 7, 0x70_0064 + 4993, &region), Some(Status::RemoteAccess));
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Side, is_rxe, local, pair, pattern, soft};
+use common::{Side, is_rxe, local, page_size, pair, pattern, soft};
 use uverbs::softhca::SoftHca;
 use uverbs::{
     AccessFlags, Completed, Errno, Error, MemoryRegion, RegisteredBytes, RegistrationCache, Remote,
@@ -17,7 +17,7 @@ const OPEN: AccessFlags = OWN.union(AccessFlags::REMOTE_WRITE).union(AccessFlags
 
 /// Pages that stay.
 fn pages(len: usize) -> *mut u8 {
-    let layout = std::alloc::Layout::from_size_align(len, 4096).unwrap();
+    let layout = std::alloc::Layout::from_size_align(len, page_size()).unwrap();
     // SAFETY: the length isn't 0. Leaked.
     let memory = unsafe { std::alloc::alloc_zeroed(layout) };
     assert!(!memory.is_null());

@@ -28,6 +28,12 @@ use uverbs::{
 /// No wait in a test is longer.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
+/// Bytes of a page of this machine: a registration's address and its place in memory must agree
+/// within one.
+pub fn page_size() -> usize {
+    uverbs_core::memory::pages::page_size()
+}
+
 /// The device under test. Each call gives a new software HCA, or the same real device.
 pub fn device() -> Device {
     match std::env::var("UVERBS_TEST_DEVICE") {

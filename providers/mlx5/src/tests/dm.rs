@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uverbs_core::errno::Errno;
 use uverbs_core::error::{Error, OutOfRange};
-use uverbs_core::memory::pages::Pages;
+use uverbs_core::memory::pages::{Pages, page_size};
 use uverbs_core::objects::dm::DmCore;
 use uverbs_core::objects::dm_operation::DmOp;
 use uverbs_kernel_abi::mlx5::{
@@ -22,7 +22,7 @@ const HANDLE: u32 = 77;
 const LEN: usize = 4032;
 
 fn memory(door: &Arc<Door>) -> Arc<DmCore> {
-    let map = Pages::anonymous(4096).unwrap();
+    let map = Pages::anonymous(page_size()).unwrap();
     // SAFETY: a mapping of its own, and the door forgets what is freed.
     Arc::new(unsafe { DmCore::new(door.core(), HANDLE, LEN, 0, map) }.unwrap())
 }
@@ -39,7 +39,7 @@ fn an_operation_has_addresses_where_the_kernel_says() {
     assert_eq!(sent[0].number(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP), 1);
     // The page index 0x305 in two parts around the command 8 (rdma-core `mlx5.h`,
     // `set_extended_index`).
-    assert_eq!(door.maps.lock().unwrap().pop(), Some((4096, 0x3_0805 << 12)));
+    assert_eq!(door.maps.lock().unwrap().pop(), Some((page_size(), 0x3_0805 * page_size() as u64)));
     for (offset, value) in [(0, 9), (LEN - 1, 7)] {
         set.write(offset, value).unwrap();
         assert_eq!(set.read(offset), Ok(value));

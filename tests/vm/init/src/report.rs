@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// The results port in the guest: the second serial port. The first is the kernel's.
-pub const PORT: &str = "/dev/ttyS1";
+/// The results port in the guest: the second serial port. The first is the kernel's. On aarch64 it
+/// is the first of its kind, since the kernel's is another.
+pub const PORT: &str = if cfg!(target_arch = "aarch64") { "/dev/ttyS0" } else { "/dev/ttyS1" };
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

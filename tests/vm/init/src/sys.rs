@@ -11,6 +11,7 @@ use std::ffi::{CStr, CString, c_int};
 use std::fs::File;
 use std::io::{Error, Result};
 use std::mem::MaybeUninit;
+use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::ptr::null;
 
@@ -31,6 +32,19 @@ pub fn load_module(file: &File) -> Result<()> {
     // SAFETY: an open descriptor, a string that outlives the call, no flags.
     let result = unsafe { libc::syscall(libc::SYS_finit_module, fd, c"".as_ptr(), flags) };
     if result == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// Puts the loopback interface into service (netdevice(7)).
+pub fn loopback_up() -> Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    // SAFETY: a structure of numbers and bytes, all of which may be 0.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: an open descriptor, and the command's structure, which outlives the call.
+    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request) })
 }
 
 /// Kills every process but this one, which must be the first: only that may kill all.

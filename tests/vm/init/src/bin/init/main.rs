@@ -34,6 +34,8 @@ fn main() {
     let mounted = mounts();
     match Port::open() {
         Ok(mut port) => {
+            // Only what goes by 127.0.0.1 misses it, and says so.
+            let _ = sys::loopback_up();
             if let Err(why) = mounted.and_then(|()| work(&mut port)) {
                 port.say(&Line::Trouble(why));
             }

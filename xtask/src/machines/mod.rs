@@ -1,9 +1,11 @@
 //! Other machines: what is built for them here, and what of it runs (docs/TESTING.md).
 //!
-//! aarch64 and s390x, whose bytes are turned round, run under QEMU's user mode. The compilers are
-//! Debian's, in a Debian of their own.
+//! aarch64 and s390x, whose bytes are turned round, run under QEMU's user mode; aarch64 with larger
+//! pages on a kernel in QEMU. The compilers are Debian's, in a Debian of their own.
 
+mod kernel;
 mod musl;
+mod pages;
 mod toolchain;
 
 use std::time::Duration;
@@ -12,6 +14,7 @@ use clap::ValueEnum;
 
 use crate::step::{Outcome, Steps, run_tests, skip_test};
 use crate::test::LONG;
+use pages::Device;
 use toolchain::Toolchain;
 
 /// What a build from nothing and the tests on an emulated processor may take.
@@ -34,6 +37,11 @@ enum Machine {
     S390x,
     /// The command line, linked with musl: a program that needs no other file
     Musl,
+    /// aarch64 with pages of 16 KiB: the queues, the software HCA and the library's tests on a
+    /// kernel in QEMU
+    Pages,
+    /// The same kernel's mlx5 drivers on the software HCA, and the library's tests over them
+    PagesMlx5,
 }
 
 /// Packages whose tests compare layouts: with fixtures that are made from C headers.
@@ -90,6 +98,12 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     }
     if wanted(Machine::Musl) {
         steps.step("musl, the command line", musl::step);
+    }
+    if wanted(Machine::Pages) {
+        steps.step("pages of 16 KiB, in process", || pages::step(Device::InProcess));
+    }
+    if wanted(Machine::PagesMlx5) {
+        steps.step("pages of 16 KiB, mlx5_ib", || pages::step(Device::Drivers));
     }
 }
 

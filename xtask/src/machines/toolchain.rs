@@ -159,7 +159,7 @@ pub(super) fn base() -> PathBuf {
 }
 
 /// The workspace's folder.
-fn workspace() -> PathBuf {
+pub(super) fn workspace() -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     fs::canonicalize(&path).unwrap_or(path)
 }

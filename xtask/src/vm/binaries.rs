@@ -179,15 +179,20 @@ pub(crate) fn stripped(program: &Path) -> Result<PathBuf, Outcome> {
     Ok(to)
 }
 
-struct Artifact {
-    package: String,
-    target: String,
-    is_test: bool,
-    file: PathBuf,
+/// A program or library that cargo built.
+pub(crate) struct Artifact {
+    pub(crate) package: String,
+    pub(crate) target: String,
+    pub(crate) is_test: bool,
+    pub(crate) file: PathBuf,
 }
 
 /// Runs a cargo command and collects the executables and shared libraries that it built.
-fn built(mut command: Command) -> Result<Vec<Artifact>, Outcome> {
+///
+/// # Errors
+///
+/// A failure where it can't be built.
+pub(crate) fn built(mut command: Command) -> Result<Vec<Artifact>, Outcome> {
     command.args(["--quiet", "--message-format", "json-render-diagnostics"]);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = match command.output() {

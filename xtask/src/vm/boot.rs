@@ -1,7 +1,7 @@
 //! One boot: writes the image, starts the device's server, and watches the machine.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use uverbs_vm_init::plan::{PATH, Plan};
@@ -10,7 +10,6 @@ use crate::apt::{create, failed};
 use crate::step::Outcome;
 use crate::vm::fetch::{Qemu, base};
 use crate::vm::image::Image;
-use crate::vm::kernels::Kernel;
 use crate::vm::machine::{Accel, Machine, Showed};
 use crate::vm::server::Server;
 use crate::vm::verdict::{Limits, Ran};
@@ -20,7 +19,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) qemu: &'a Qemu,
     pub(crate) accel: Accel,
     pub(crate) processors: u8,
-    pub(crate) kernel: &'a Kernel,
+    pub(crate) kernel: &'a Path,
     /// The run's folder has this name.
     pub(crate) name: String,
     pub(crate) image: Image,
@@ -56,7 +55,7 @@ impl Boot<'_> {
             qemu: self.qemu,
             accel: self.accel,
             processors: self.processors,
-            kernel: &self.kernel.image,
+            kernel: self.kernel,
             image: &image,
             folder: &folder,
             server,

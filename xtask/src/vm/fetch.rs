@@ -6,9 +6,7 @@ use std::process::{Command, Stdio};
 use crate::apt::{Apt, Archive, once, unpack};
 use crate::debian::target;
 use crate::step::Outcome;
-
-/// The first QEMU that has `vfio-user-pci`.
-const QEMU_MIN: (u32, u32) = (10, 1);
+use crate::vm::board::Board;
 
 /// The guest's programs, which bring their libraries, and headers to compile programs for it.
 const GUEST: [&str; 11] = [
@@ -64,14 +62,15 @@ pub(crate) const BACKPORTS: &str = "trixie-backports";
 /// QEMU, which runs from the folder it was unpacked to, with its own loader and libraries.
 pub(crate) struct Qemu {
     root: PathBuf,
+    board: Board,
     version: (u32, u32),
 }
 
 impl Qemu {
     /// Fetches QEMU unless it is there.
-    pub(crate) fn fetch() -> Result<Self, Outcome> {
-        let root = base().join("qemu");
-        let wanted = "qemu-system-x86";
+    pub(crate) fn fetch(board: Board) -> Result<Self, Outcome> {
+        let root = base().join(board.folder());
+        let wanted = board.package();
         once(&root, wanted, || {
             println!("vm: fetching QEMU");
             let apt = trixie()?;
@@ -81,19 +80,24 @@ impl Qemu {
             let _ = std::fs::remove_dir_all(debs);
             Ok(())
         })?;
-        let mut qemu = Self { root, version: (0, 0) };
+        let mut qemu = Self { root, board, version: (0, 0) };
         let output = qemu.command().arg("--version").stdin(Stdio::null()).output();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         qemu.version = text
             .ok()
             .and_then(|text| version(&text))
             .ok_or_else(|| Outcome::Failed("Debian's QEMU doesn't start here".to_owned()))?;
-        if qemu.version < QEMU_MIN {
-            let ((major, minor), (min, min_minor)) = (qemu.version, QEMU_MIN);
+        if qemu.version < board.oldest() {
+            let ((major, minor), (min, min_minor)) = (qemu.version, board.oldest());
             let why = format!("Debian's QEMU is {major}.{minor}, older than {min}.{min_minor}");
             return Err(Outcome::Skipped(why));
         }
         Ok(qemu)
+    }
+
+    /// What it emulates.
+    pub(crate) fn board(&self) -> Board {
+        self.board
     }
 
     /// Whether it has the option to end with its parent.
@@ -106,7 +110,7 @@ impl Qemu {
         let libraries = self.root.join("usr/lib/x86_64-linux-gnu");
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(&libraries);
-        command.arg(self.root.join("usr/bin/qemu-system-x86_64"));
+        command.arg(self.root.join("usr/bin").join(self.board.program()));
         for data in ["usr/share/qemu", "usr/share/seabios"] {
             command.arg("-L").arg(self.root.join(data));
         }

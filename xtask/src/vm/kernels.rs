@@ -37,11 +37,20 @@ impl Kernel {
         let name = &*named(name).map_err(Outcome::Failed)?;
         let folder = base().join("kernels").join(name);
         once(&folder, &world::all_modules().join(" "), || fetch(name, &folder))?;
+        Self::at(&folder)
+    }
+
+    /// What [`keep`] left in a folder.
+    ///
+    /// # Errors
+    ///
+    /// A failure where it can't be read.
+    pub(crate) fn at(folder: &Path) -> Result<Self, Outcome> {
         let version = folder.join("version");
         Ok(Self {
             version: fs::read_to_string(&version).map_err(|error| failed(&version, &error))?,
             image: folder.join("vmlinuz"),
-            modules: Tree::read(&folder).map_err(Outcome::Failed)?,
+            modules: Tree::read(folder).map_err(Outcome::Failed)?,
         })
     }
 
@@ -171,7 +180,11 @@ fn there(unpacked: &Path, choices: [String; 2]) -> Result<PathBuf, Outcome> {
 }
 
 /// Copies the kernel, and the modules of all worlds, decompressed.
-fn keep(unpacked: &Path, version: &str, folder: &Path) -> Result<(), Outcome> {
+///
+/// # Errors
+///
+/// A failure that names what can't be read, or isn't there.
+pub(crate) fn keep(unpacked: &Path, version: &str, folder: &Path) -> Result<(), Outcome> {
     let modules = modules(unpacked, version)?;
     let images = [format!("boot/vmlinuz-{version}"), format!("usr/lib/modules/{version}/vmlinuz")];
     let image = there(unpacked, images)?;

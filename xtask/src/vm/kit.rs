@@ -13,6 +13,7 @@ use uverbs_vm_init::plan::Plan;
 use crate::apt::{create, failed};
 use crate::step::Outcome;
 use crate::vm::binaries::{build_init, stripped};
+use crate::vm::board::Board;
 use crate::vm::boot::Boot;
 use crate::vm::fetch::{Qemu, base, guest};
 use crate::vm::image::Image;
@@ -56,7 +57,7 @@ impl Kit {
         }
         create(&base())?;
         let lock = lock()?;
-        let qemu = Qemu::fetch()?;
+        let qemu = Qemu::fetch(Board::Q35)?;
         let guest = guest()?;
         let mut init = BTreeMap::new();
         for (name, path) in build_init()? {
@@ -95,7 +96,7 @@ impl Kit {
             qemu: &self.qemu,
             accel: Accel::Kvm,
             processors: 1,
-            kernel: &kernel,
+            kernel: &kernel.image,
             name: "kvm".to_owned(),
             image: self.bare()?,
             plan: Plan::default(),

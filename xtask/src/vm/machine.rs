@@ -49,6 +49,13 @@ pub(crate) struct Showed {
     pub(crate) has_setup: bool,
 }
 
+impl Showed {
+    /// How many programs the plan has, of those that began.
+    pub(crate) fn programs(&self) -> usize {
+        self.ran.len() - usize::from(self.has_setup)
+    }
+}
+
 /// Files of a run: the kernel's log, the results, QEMU's own messages.
 pub(crate) const LOGS: [&str; 3] = ["dmesg.log", "results.log", "qemu.log"];
 
@@ -101,20 +108,21 @@ impl Machine<'_> {
         let memory = format!("memory-backend-memfd,id=memory,size={MEMORY},share=on");
         // A panic or an oops ends the machine at once: its first message is the one that counts.
         // Beside other work a virtual processor may stand still for seconds. So stalls and lockups
-        // have longer limits, and the kernel doesn't count the timer's ticks at boot
-        // (`io_apic.c:timer_irq_works` panics if there are few).
-        let append = "console=ttyS0 panic=-1 oops=panic mitigations=off iomem=relaxed no_timer_check \
-             rcupdate.rcu_cpu_stall_timeout=60 watchdog_thresh=30";
+        // have longer limits.
+        let board = self.qemu.board();
+        let append = format!(
+            "{} panic=-1 oops=panic mitigations=off rcupdate.rcu_cpu_stall_timeout=60 \
+             watchdog_thresh=30",
+            board.parameters()
+        );
         for words in [
-            ["-machine", "q35,memory-backend=memory"],
+            ["-machine", board.machine()],
             ["-object", &memory],
             ["-m", MEMORY],
             ["-accel", accel],
-            // With five levels of page tables mlx5_ib makes a key of all memory out of a GiB of
-            // entries.
-            ["-cpu", "max,la57=off"],
+            ["-cpu", board.processor()],
             ["-smp", &self.processors.to_string()],
-            ["-append", append],
+            ["-append", &append],
             ["-display", "none"],
             ["-monitor", "none"],
             ["-nic", "none"],
@@ -129,7 +137,7 @@ impl Machine<'_> {
         command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.image);
         // The log is in the folder that QEMU runs in.
         let console = if self.shell { "stdio".to_owned() } else { format!("file:{}", LOGS[0]) };
-        command.args(["-serial", &console, "-serial", &format!("file:{}", LOGS[1])]);
+        command.args(["-serial", &console]).args(board.results());
         if let Some(server) = &self.server {
             for device in server.devices() {
                 command.args(["-device", &device]);

@@ -1,27 +1,28 @@
 //! `cargo xtask vm`: runs our tests and the C stack's programs on real kernels in QEMU
 //! (`tests/vm/README.md`).
 
-mod binaries;
-mod boot;
+pub(crate) mod binaries;
+pub(crate) mod board;
+pub(crate) mod boot;
 mod cpio;
 pub(crate) mod fetch;
-mod image;
-mod kernels;
-mod kit;
+pub(crate) mod image;
+pub(crate) mod kernels;
+pub(crate) mod kit;
 mod libraries;
-mod machine;
+pub(crate) mod machine;
 mod modules;
 mod programs;
 pub(crate) mod pyverbs;
-mod run;
+pub(crate) mod run;
 mod self_test;
 mod server;
 mod siw;
 pub(crate) mod skips;
 mod summary;
 pub(crate) mod table;
-mod verdict;
-mod world;
+pub(crate) mod verdict;
+pub(crate) mod world;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;

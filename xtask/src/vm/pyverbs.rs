@@ -63,7 +63,7 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
         qemu: &kit.qemu,
         accel: kit.accel,
         processors: options.processors,
-        kernel: &kernel,
+        kernel: &kernel.image,
         name: format!("{NAME}{which}-{}-{name}", world.letter()),
         image,
         plan,

@@ -56,7 +56,7 @@ fn run(
         qemu: &kit.qemu,
         accel: kit.accel,
         processors: options.processors,
-        kernel: &kernel,
+        kernel: &kernel.image,
         name: format!("{}-{name}", world.letter()),
         image,
         plan,
@@ -228,7 +228,7 @@ pub(crate) fn server(
 
 /// Prints a line for a program that ended, its output if it failed, and the tests that it skipped.
 /// The label tells two guests apart that run at once.
-fn tell(label: &str, ran: &Ran) {
+pub(crate) fn tell(label: &str, ran: &Ran) {
     let Some((end, ms)) = ran.end else {
         return;
     };
@@ -247,12 +247,12 @@ fn tell(label: &str, ran: &Ran) {
     }
 }
 
-/// The outcome of a run, in a line. `noted` are the expected skips.
-pub(crate) fn judge(showed: &Showed, noted: &Noted) -> Outcome {
+/// What made a run fail, as a whole or of its programs.
+pub(crate) fn fault(showed: &Showed) -> Option<String> {
     if let Some(failure) = &showed.failure {
         let running = showed.ran.iter().rfind(|ran| ran.end.is_none());
         let running = running.map(|ran| format!(" (while {} ran)", ran.name)).unwrap_or_default();
-        return Outcome::Failed(format!("{failure}{running}"));
+        return Some(format!("{failure}{running}"));
     }
     let failed: Vec<String> = showed
         .ran
@@ -263,14 +263,19 @@ pub(crate) fn judge(showed: &Showed, noted: &Noted) -> Outcome {
             None => ran.name.clone(),
         })
         .collect();
-    let count = showed.ran.len() - usize::from(showed.has_setup);
-    if !failed.is_empty() {
-        let failed = format!("{} of {count} programs: {}", failed.len(), failed.join(", "));
-        return Outcome::Failed(failed);
+    let count = showed.programs();
+    (!failed.is_empty())
+        .then(|| format!("{} of {count} programs: {}", failed.len(), failed.join(", ")))
+}
+
+/// The outcome of a run, in a line. `noted` are the expected skips.
+pub(crate) fn judge(showed: &Showed, noted: &Noted) -> Outcome {
+    if let Some(why) = fault(showed) {
+        return Outcome::Failed(why);
     }
     if let Err(why) = noted.compare(&showed.ran) {
         return Outcome::Failed(why);
     }
-    let skips = skips::of_run(&showed.ran).len();
+    let (count, skips) = (showed.programs(), skips::of_run(&showed.ran).len());
     Outcome::Counted(format!("{count} of {count} programs, {skips} skips"))
 }

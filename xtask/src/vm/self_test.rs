@@ -100,7 +100,7 @@ fn boot<'a>(kit: &'a Kit, kernel: &'a Kernel, case: &Case) -> Result<Boot<'a>, O
         qemu: &kit.qemu,
         accel: kit.accel,
         processors: 1,
-        kernel,
+        kernel: &kernel.image,
         name,
         image,
         plan,

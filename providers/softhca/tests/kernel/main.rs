@@ -6,6 +6,7 @@
 
 mod data;
 mod fuzz;
+mod mappings;
 mod refusals;
 mod rig;
 mod sequences;

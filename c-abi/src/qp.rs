@@ -275,8 +275,8 @@ impl Qp {
     }
 }
 
-/// `IBV_QPT_UC`, `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`, `IBV_QPT_DRIVER`: a
-/// vendor's own.
+/// `IBV_QPT_UC`, `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`,
+/// `IBV_QPT_DRIVER`: a vendor's own.
 pub(crate) const UC: u32 = 3;
 pub(crate) const UD: u32 = 4;
 pub(crate) const RAW_PACKET: u32 = 8;

@@ -1,5 +1,5 @@
-//! WQEs that a program composes itself: `mlx5dv_wr_raw_wqe`, and how their completions are told from
-//! others (rdma-core `qp.c:mlx5_wr_raw_wqe`, `cq.c`).
+//! WQEs that a program composes itself: `mlx5dv_wr_raw_wqe`, and how their completions are told
+//! from others (rdma-core `qp.c:mlx5_wr_raw_wqe`, `cq.c`).
 //!
 //! # Safety
 //!

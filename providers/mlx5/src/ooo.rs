@@ -55,8 +55,8 @@ impl OutOfOrderCaps {
 }
 
 impl Context {
-    /// What there is for messages that are delivered out of order; `None` where the kernel (as 6.12)
-    /// or the device doesn't know them.
+    /// What there is for messages that are delivered out of order; `None` where the kernel (as
+    /// 6.12) or the device doesn't know them.
     ///
     /// # Errors
     ///

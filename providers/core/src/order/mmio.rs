@@ -1,8 +1,8 @@
 //! Stores to a doorbell page.
 //!
 //! Each store is volatile and of eight bytes, in some copies of sixteen, so that it is one
-//! transaction on the bus and none is dropped, doubled or merged by the compiler. Order against other memory is
-//! [`crate::order::fence`]'s.
+//! transaction on the bus and none is dropped, doubled or merged by the compiler. Order against
+//! other memory is [`crate::order::fence`]'s.
 //!
 //! # Safety
 //!

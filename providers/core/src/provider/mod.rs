@@ -10,6 +10,7 @@
 //! implementation answers, so each trait says what that is; see its own section, and each method's.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
+mod ah;
 mod arm;
 mod context;
 mod init;
@@ -22,7 +23,6 @@ use std::sync::Arc;
 use crate::Errno;
 use crate::error::Error;
 use crate::memory::registered::Held;
-use crate::objects::ah::AhCore;
 use crate::objects::context::ContextCore;
 use crate::objects::srq::SrqCore;
 use crate::queues::layout::KeyLayout;
@@ -32,6 +32,7 @@ use crate::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
 };
 
+pub use ah::AhOps;
 pub use arm::{Armer, Notify};
 pub use context::{ContextOps, NewQp, NewSrq, NewWq};
 pub use init::{CqInit, CqeSize, QpInit, SrqInit, TagsInit, WqInit};
@@ -78,28 +79,6 @@ pub unsafe trait Provider: Sized + Debug + 'static {
         drop(core);
         let what = format!("devices of {} that another opened", Self::NAME);
         Err(Error::Unsupported { verb: "import_device", what })
-    }
-}
-
-/// An address handle: where datagrams go. A cheap handle.
-///
-/// # Safety
-///
-/// [`core`](Self::core) is of the protection domain that the handle was made in: a post leans on
-/// that.
-pub unsafe trait AhOps: Debug + Clone + Send + Sync + 'static {
-    /// The kernel's side of it.
-    fn core(&self) -> &AhCore;
-
-    /// How this provider's posts have a datagram's peer: the queue pair's number of 24 bits, and
-    /// the Q_Key that it asks for. A key with the highest bit set stands for the sender's own (IBTA
-    /// vol 1, 10.2.5).
-    fn peer(&self, qpn: u32, qkey: u32) -> [u64; 2];
-
-    /// A queue pair at the end of this way.
-    #[inline(always)]
-    fn to(&self, qpn: u32, qkey: u32) -> Destination<'_, Self> {
-        Destination { ah: self, peer: self.peer(qpn, qkey) }
     }
 }
 

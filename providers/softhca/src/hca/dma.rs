@@ -252,7 +252,8 @@ impl Region {
         if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
     }
 
-    /// Bus address of a piece of memory that is contiguous as a whole, and pinned; of no bytes None.
+    /// Bus address of a piece of memory that is contiguous as a whole, and pinned; of no bytes
+    /// `None`.
     #[inline]
     pub(crate) fn flat(&self, offset: u64, len: u64) -> Option<u64> {
         match self {

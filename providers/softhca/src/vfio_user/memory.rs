@@ -19,6 +19,9 @@ use crate::memory::ProcessDma;
 
 /// Most mappings at once; QEMU has a few dozen.
 const MAX_MAPPINGS: usize = 4096;
+/// Most bytes that their mappings take of this process' address space. A file without contents may
+/// be as long as all of it, and what the process needs next would then find no place.
+const MAX_BYTES: usize = 1 << 42;
 
 /// The guest's physical memory: mappings by address.
 #[derive(Debug, Default)]
@@ -86,8 +89,21 @@ impl GuestMemory {
         if new.len() > MAX_MAPPINGS && new.len() > mappings.len() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many ranges"));
         }
+        let bytes = Self::bytes(&new);
+        if bytes > MAX_BYTES && bytes > Self::bytes(mappings) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too much memory"));
+        }
         *mappings = new;
         Ok(())
+    }
+
+    /// Bytes of address space behind `mappings`: what is left of a mapping keeps all of it.
+    fn bytes(mappings: &[Mapping]) -> usize {
+        let mut whole: Vec<_> =
+            mappings.iter().map(|mapping| (mapping.map.as_ptr(), mapping.map.len())).collect();
+        whole.sort_unstable();
+        whole.dedup();
+        whole.iter().fold(0, |sum, (_, len)| sum.saturating_add(*len))
     }
 
     /// What is left of `mappings` outside of a range.
@@ -273,6 +289,20 @@ mod tests {
         memory.unmap(0, 2 * PAGE).unwrap();
         assert_eq!(memory.read_lock().len(), MAX_MAPPINGS - 2);
         part(0x10).unwrap();
+    }
+
+    #[test]
+    fn long_files_leave_the_process_some_address_space() {
+        let memory = GuestMemory::default();
+        let (long, most) = (file(MAX_BYTES as u64 / PAGE), MAX_BYTES as u64);
+        let map = |iova, len| memory.map(iova, len, long.try_clone().unwrap(), 0);
+        map(0, most).unwrap();
+        assert!(map(most, PAGE).is_err());
+        // What is left of a mapping keeps all of it.
+        memory.unmap(PAGE, most).unwrap();
+        assert!(map(most, PAGE).is_err());
+        memory.unmap(0, PAGE).unwrap();
+        map(most, PAGE).unwrap();
     }
 
     #[test]

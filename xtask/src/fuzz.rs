@@ -15,6 +15,7 @@ const TARGETS: &[&str] = &[
     "mads",
     "mailboxes",
     "guests",
+    "clients",
     "ethernet",
     "ioctls",
     "completions",

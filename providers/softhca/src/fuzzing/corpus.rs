@@ -42,3 +42,9 @@ fn any_mailboxes() {
 fn any_guests() {
     replay("guests", super::guests);
 }
+
+#[test]
+#[cfg(feature = "pci")]
+fn any_clients() {
+    replay("clients", super::clients);
+}

@@ -12,6 +12,7 @@
 //! | [`mads`] | another host's connection manager |
 //! | [`mailboxes`] | a guest's driver: commands of the firmware, one after the other |
 //! | [`guests`] | a guest's: registers, entries of the command queue, rings, beside another guest |
+//! | [`clients`] | a vfio-user client's: messages and descriptors |
 
 pub(crate) mod feed;
 mod frames;
@@ -50,4 +51,10 @@ pub fn mailboxes(data: &[u8]) {
 #[cfg(feature = "pci")]
 pub fn guests(data: &[u8]) {
     crate::pci::fuzz::guests(data);
+}
+
+/// Any messages of a vfio-user client, with descriptors and without.
+#[cfg(feature = "pci")]
+pub fn clients(data: &[u8]) {
+    crate::vfio_user::fuzz::clients(data);
 }

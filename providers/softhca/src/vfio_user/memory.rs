@@ -132,6 +132,15 @@ impl GuestMemory {
         self.mappings.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// How many mappings there are, which lie in order and within what is allowed.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn check(&self) -> usize {
+        let mappings = self.read_lock();
+        assert!(mappings.len() <= MAX_MAPPINGS && Self::bytes(&mappings) <= MAX_BYTES);
+        assert!(mappings.is_sorted_by(|one, next| one.end() <= next.iova), "{mappings:?}");
+        mappings.len()
+    }
+
     fn read_lock(&self) -> RwLockReadGuard<'_, Vec<Mapping>> {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,6 +9,8 @@
 
 mod bell;
 mod channel;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod memory;
 mod message;
 mod session;
@@ -80,9 +82,14 @@ impl Server {
         let (socket, _) = listener.accept()?;
         self.cable.replug();
         let done = Session::new(self, socket).and_then(Session::run);
+        self.leave();
+        done
+    }
+
+    /// Forgets a client that has gone.
+    fn leave(&mut self) {
         self.cable.unplug();
         self.hca.reset();
         self.memory.clear();
-        done
     }
 }

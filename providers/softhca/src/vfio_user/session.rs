@@ -75,7 +75,7 @@ impl<'a> Session<'a> {
     }
 
     /// Does the device's work. True if there is more to do.
-    fn work(&mut self) -> bool {
+    pub(super) fn work(&mut self) -> bool {
         let mut busy = true;
         for _ in 0..SLICES {
             self.hca.advance(self.start.elapsed());
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes one message and answers it; false when the client has left.
-    fn message(&mut self) -> io::Result<bool> {
+    pub(super) fn message(&mut self) -> io::Result<bool> {
         let Some(Message { header, body, mut fds }) = self.channel.receive()? else {
             return Ok(false);
         };

@@ -14,6 +14,7 @@ const TARGETS: &[&str] = &[
     "rings",
     "mads",
     "mailboxes",
+    "netlink",
     "guests",
     "clients",
     "ethernet",
@@ -54,7 +55,7 @@ pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
 }
 
 /// Crates with functions for the targets alone.
-const HAS_TARGETS: [&str; 3] = ["uverbs-mlx5", "uverbs-rxe", "uverbs-softhca"];
+const HAS_TARGETS: [&str; 4] = ["uverbs-core", "uverbs-mlx5", "uverbs-rxe", "uverbs-softhca"];
 
 /// Whether what the targets call compiles, also where there is no cargo-fuzz.
 pub(crate) fn compiles() -> Outcome {

@@ -21,6 +21,9 @@ pub mod discovery;
 pub mod doors;
 pub mod errno;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod memory;
 pub mod objects;
 pub mod order;

@@ -5,6 +5,9 @@
 //! `drivers/infiniband/core/nldev.c`). Message format: RFC 3549 section 2.3.2, netlink(7). Every
 //! wait has a limit.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -180,7 +183,10 @@ pub fn list() -> Result<Vec<Found>, crate::Errno> {
 }
 
 fn dump() -> Result<Vec<Found>, Errno> {
-    let mut link = Link::open()?;
+    devices(&mut Link::new(Socket::open()?))
+}
+
+fn devices(link: &mut Link<impl Kernel>) -> Result<Vec<Found>, Errno> {
     let mut devices = Vec::new();
     let request = Request::new(RDMA_NLDEV_CMD_GET, NLM_F_ACK | NLM_F_DUMP, link.next_sequence());
     link.ask(&request, |body| devices.extend(device(body)))?;
@@ -201,14 +207,19 @@ fn dump() -> Result<Vec<Found>, Errno> {
     Ok(devices)
 }
 
-/// A socket of RDMA netlink.
-struct Link {
-    socket: OwnedFd,
-    sequence: u32,
-    buffer: Vec<u8>,
+/// Who is asked: takes requests, and gives datagrams.
+trait Kernel {
+    fn send(&mut self, request: &[u8]) -> Result<(), Errno>;
+
+    /// Bytes of the next datagram, which may be more than there is room for; `EAGAIN` when none
+    /// comes for a while.
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Errno>;
 }
 
-impl Link {
+/// A socket of RDMA netlink.
+struct Socket(OwnedFd);
+
+impl Socket {
     fn open() -> Result<Self, Errno> {
         let socket = socket(
             AddressFamily::Netlink,
@@ -218,7 +229,30 @@ impl Link {
         )?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(1))?;
-        Ok(Self { socket, sequence: 0, buffer: vec![0; BUFFER] })
+        Ok(Self(socket))
+    }
+}
+
+impl Kernel for Socket {
+    fn send(&mut self, request: &[u8]) -> Result<(), Errno> {
+        send(self.0.as_raw_fd(), request, MsgFlags::empty()).map(drop)
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        recv(self.0.as_raw_fd(), buffer, MsgFlags::MSG_TRUNC)
+    }
+}
+
+/// Questions and answers, one after the other.
+struct Link<K> {
+    kernel: K,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl<K: Kernel> Link<K> {
+    fn new(kernel: K) -> Self {
+        Self { kernel, sequence: 0, buffer: vec![0; BUFFER] }
     }
 
     fn next_sequence(&mut self) -> u32 {
@@ -230,12 +264,12 @@ impl Link {
     /// it is done.
     fn ask(&mut self, request: &Request, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
         let deadline = Instant::now() + PATIENCE;
-        send(self.socket.as_raw_fd(), &request.0, MsgFlags::empty())?;
+        self.kernel.send(&request.0)?;
         loop {
             if Instant::now() >= deadline {
                 return Err(Errno::ETIMEDOUT);
             }
-            let len = match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
+            let len = match self.kernel.receive(&mut self.buffer) {
                 Ok(len) => len,
                 // SO_RCVTIMEO, or a signal: the deadline decides.
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
@@ -272,26 +306,8 @@ fn answer(bytes: &[u8], sequence: u32, each: &mut impl FnMut(&[u8])) -> Result<b
 mod tests {
     use proptest::prelude::*;
 
+    use super::fuzz::{attr, message};
     use super::*;
-
-    fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
-        let mut bytes = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend([0, 0]);
-        bytes.extend(sequence.to_ne_bytes());
-        bytes.extend([0; 4]);
-        bytes.extend(body);
-        bytes.resize(aligned(bytes.len()), 0);
-        bytes
-    }
-
-    fn attr(id: u16, payload: &[u8]) -> Vec<u8> {
-        let mut bytes = ((ATTR_HEADER + payload.len()) as u16).to_ne_bytes().to_vec();
-        bytes.extend(id.to_ne_bytes());
-        bytes.extend(payload);
-        bytes.resize(aligned(bytes.len()), 0);
-        bytes
-    }
 
     fn body() -> Vec<u8> {
         [

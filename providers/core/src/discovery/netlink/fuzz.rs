@@ -1,0 +1,183 @@
+//! Answers to discovery's questions, as a kernel gives them, nearly, or any: what a fuzzer calls.
+
+use super::*;
+use crate::discovery::{complete, select};
+
+/// Datagrams of one run.
+const STEPS: usize = 256;
+/// What a stray answer names.
+const STRAY: &str = "stray";
+
+pub(super) fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = ((HEADER + body.len()) as u32).to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(sequence.to_ne_bytes());
+    bytes.extend([0; 4]);
+    bytes.extend(body);
+    bytes.resize(aligned(bytes.len()), 0);
+    bytes
+}
+
+pub(super) fn attr(id: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = ((ATTR_HEADER + payload.len()) as u16).to_ne_bytes().to_vec();
+    bytes.extend(id.to_ne_bytes());
+    bytes.extend(payload);
+    bytes.resize(aligned(bytes.len()), 0);
+    bytes
+}
+
+/// A kernel that says what the bytes say.
+struct Any<'a> {
+    bytes: std::slice::Iter<'a, u8>,
+    /// The request's number and command.
+    asked: (u32, u16),
+    steps: usize,
+    /// Devices that were told of rightly, in order, and messages in all.
+    told: Vec<String>,
+    messages: usize,
+}
+
+impl Any<'_> {
+    fn u8(&mut self) -> u8 {
+        self.bytes.next().copied().unwrap_or(0)
+    }
+
+    fn any(&mut self, most: usize) -> Vec<u8> {
+        let len = usize::from(self.u8()) % most;
+        let bytes: Vec<u8> = self.bytes.by_ref().take(len).copied().collect();
+        // A fuzzer that has seen the name makes no stray answer of the right ones.
+        let is_stray = bytes.windows(STRAY.len()).any(|some| some == STRAY.as_bytes());
+        if is_stray { Vec::new() } else { bytes }
+    }
+
+    /// A device of this name, as the dump tells of it.
+    fn device(&mut self, name: &str) -> Vec<u8> {
+        let index = u32::from(self.u8());
+        [
+            attr(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes()),
+            attr(RDMA_NLDEV_ATTR_DEV_NAME, &[name.as_bytes(), b"\0"].concat()),
+            attr(RDMA_NLDEV_ATTR_PORT_INDEX, &2u32.to_ne_bytes()),
+            attr(RDMA_NLDEV_ATTR_NODE_GUID, &[self.u8(); 8]),
+            attr(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, &[1]),
+        ]
+        .concat()
+    }
+
+    /// The node of a device.
+    fn chardev(&mut self, name: &str) -> Vec<u8> {
+        [
+            attr(RDMA_NLDEV_ATTR_CHARDEV, &[self.u8(); 8]),
+            attr(RDMA_NLDEV_ATTR_CHARDEV_ABI, &1u64.to_ne_bytes()),
+            attr(RDMA_NLDEV_ATTR_CHARDEV_NAME, &[name.as_bytes(), b"\0"].concat()),
+            attr(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, &u32::from(self.u8()).to_ne_bytes()),
+        ]
+        .concat()
+    }
+
+    /// One message, in answer to the last question or a stray one.
+    fn message(&mut self) -> Vec<u8> {
+        self.messages += 1;
+        let (sequence, command) = self.asked;
+        let is_dump = command == RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET);
+        match self.u8() % 8 {
+            0..3 if is_dump => {
+                let name = format!("mlx5_{}", self.told.len());
+                let body = self.device(&name);
+                self.told.push(name);
+                message(command, sequence, &body)
+            }
+            0..3 => {
+                let name = format!("uverbs{sequence}");
+                let body = self.chardev(&name);
+                message(command, sequence, &body)
+            }
+            3 => {
+                // Of an earlier question, or of none.
+                let body = [self.device(STRAY), self.chardev(STRAY)].concat();
+                message(command, sequence.wrapping_add(1 + u32::from(self.u8())), &body)
+            }
+            4 | 5 => {
+                let mut body = [self.device("near"), self.chardev("near")].concat();
+                for _ in 0..1 + self.u8() % 4 {
+                    let at = usize::from(self.u8()) % body.len();
+                    body[at] = self.u8();
+                }
+                message(command, sequence, &body)
+            }
+            6 => {
+                let kind = [NLMSG_DONE, NLMSG_ERROR][usize::from(self.u8() % 2)];
+                let errno = i32::from(self.u8().cast_signed());
+                message(kind, sequence, &errno.min(0).to_ne_bytes())
+            }
+            _ => {
+                let (kind, body) = (u16::from(self.u8()), self.any(100));
+                message(kind, sequence, &body)
+            }
+        }
+    }
+}
+
+impl Kernel for Any<'_> {
+    fn send(&mut self, request: &[u8]) -> Result<(), Errno> {
+        let sent = messages(request).next().expect("a request is a message");
+        assert!(sent.sequence > self.asked.0, "a number that another question had");
+        self.asked = (sent.sequence, sent.kind);
+        Ok(())
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.steps += 1;
+        if self.steps > STEPS || self.bytes.len() == 0 {
+            // It has nothing more to say.
+            let done = message(NLMSG_DONE, self.asked.0, &[0; 4]);
+            buffer[..done.len()].copy_from_slice(&done);
+            return Ok(done.len());
+        }
+        let bytes = match self.u8() % 16 {
+            0 => return Err(Errno::EAGAIN),
+            1 => return Err(Errno::from_raw(i32::from(self.u8()))),
+            // Longer than the buffer.
+            2 => return Ok(buffer.len() + 1 + usize::from(self.u8())),
+            3 => self.any(200),
+            4..8 => {
+                let first = self.message();
+                // What comes behind the end is nobody's.
+                match u16_at(&first, 4) {
+                    Some(NLMSG_DONE | NLMSG_ERROR) => first,
+                    _ => [first, self.message()].concat(),
+                }
+            }
+            _ => self.message(),
+        };
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+}
+
+/// Any answers: devices or an error. All that were told of are found, in their order, and nothing
+/// that was told to another question.
+pub(crate) fn netlink(data: &[u8]) {
+    let bytes = data.iter();
+    let any = Any { bytes, asked: (0, 0), steps: 0, told: Vec::new(), messages: 0 };
+    let mut link = Link::new(any);
+    let found = devices(&mut link);
+    let Any { told, messages, .. } = link.kernel;
+    let Ok(found) = found else { return };
+    assert!(found.len() <= messages);
+    let mut names = found.iter().map(|device| &device.record.name);
+    for name in &told {
+        assert!(names.any(|found| found == name), "{name} is lost: {found:?}");
+    }
+    for device in &found {
+        let record = &device.record;
+        assert!(!record.name.is_empty() && record.index.is_some(), "{record:?}");
+        assert!(record.name != STRAY && record.uverbs_name != STRAY, "{record:?}");
+        // Of another device's node it would be the name of another question.
+        assert_eq!(device.rdev.is_some(), !record.uverbs_name.is_empty());
+    }
+    let count = found.len();
+    let completed = complete(found.clone(), &found);
+    let dev = std::path::Path::new("/nowhere");
+    assert_eq!((completed.len(), select(completed, dev, dev)), (count, Vec::new()));
+}

@@ -1,0 +1,29 @@
+//! What fuzzers call (`fuzz/`, docs/TESTING.md). Any bytes will do; a broken promise panics.
+
+/// Any answers of RDMA netlink to discovery's questions.
+pub fn netlink(data: &[u8]) {
+    crate::discovery::netlink::fuzz::netlink(data);
+}
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_kept() {
+        super::replay::replay("netlink", super::netlink);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_answers_of_netlink(data in prop::collection::vec(any::<u8>(), 0..400)) {
+            super::netlink(&data);
+        }
+    }
+}

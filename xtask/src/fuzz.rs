@@ -15,6 +15,8 @@ const TARGETS: &[&str] = &[
     "mads",
     "mailboxes",
     "netlink",
+    "mlx5_answers",
+    "rxe_answers",
     "guests",
     "clients",
     "ethernet",

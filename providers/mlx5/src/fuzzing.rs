@@ -12,6 +12,12 @@ use uverbs_core::queues::work::{Data, SendOp, Wr};
 use crate::tests::fixture::{PollSide, RecvSide, SendSide, slab};
 use crate::wqe::Room;
 
+mod answers;
+#[path = "../../../fuzz/liar.rs"]
+mod liar;
+
+pub use answers::mlx5_answers;
+
 /// Frames there are, entries of the completion queue, and places of each work queue.
 const FRAMES: u32 = 24;
 const ENTRIES: u32 = 16;
@@ -249,8 +255,18 @@ mod tests {
         super::replay::replay("completions", super::completions);
     }
 
+    #[test]
+    fn what_is_kept_of_answers() {
+        super::replay::replay("mlx5_answers", super::mlx5_answers);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_answers_of_the_kernel(data in prop::collection::vec(any::<u8>(), 0..600)) {
+            super::mlx5_answers(&data);
+        }
 
         #[test]
         fn any_completions(data in prop::collection::vec(any::<u8>(), 0..300)) {

@@ -11,9 +11,13 @@ use uverbs_core::queues::work::{Data, SendOp, Wr};
 
 use crate::tests::rig::Rig;
 
+mod answers;
+#[path = "../../../fuzz/liar.rs"]
+mod liar;
 mod request;
 mod sends;
 
+pub use answers::rxe_answers;
 pub use sends::rxe_sends;
 
 /// Frames there are, and entries of the completion queue.
@@ -172,8 +176,18 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn what_is_kept_of_answers() {
+        super::replay::replay("rxe_answers", super::rxe_answers);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_answers_of_the_kernel(data in prop::collection::vec(any::<u8>(), 0..600)) {
+            super::rxe_answers(&data);
+        }
 
         #[test]
         fn any_stores_of_the_kernel(data in prop::collection::vec(any::<u8>(), 0..300)) {

@@ -17,7 +17,7 @@ mod datagram;
 mod dc;
 #[cfg(test)]
 mod dm;
-mod door;
+pub(crate) mod door;
 pub(crate) mod fixture;
 #[cfg(test)]
 mod indirect;

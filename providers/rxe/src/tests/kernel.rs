@@ -208,6 +208,8 @@ impl State {
 
     /// Makes a queue, and says where to map it: `mminfo`.
     fn make(&mut self, elements: u32, bytes: u32) -> [u32; 4] {
+        // A program that believes in other limits is refused before (`refuse_more`).
+        assert!(elements <= MOST_ELEMENTS);
         let queue = Queue::new(elements, bytes);
         if let Some((offset, value)) = self.spoil {
             queue.poke(offset, value);
@@ -219,6 +221,15 @@ impl State {
         self.queues.insert(offset, queue);
         [offset as u32, (offset >> 32) as u32, size, 0]
     }
+}
+
+/// More than what the device says that it has.
+const MOST_ELEMENTS: u32 = 0x8000;
+
+/// What a program asks for that believes in other limits.
+fn refuse_more(wanted: &[u32]) -> Result<(), Errno> {
+    let fits = wanted.iter().all(|wanted| *wanted <= MOST_ELEMENTS);
+    if fits { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 // SAFETY: no device is behind it, and mappings are of files that are as long as they say.
@@ -267,6 +278,8 @@ unsafe impl UverbsDoor for Kernel {
                         answer(UVERBS_ATTR_CORE_OUT, device.as_bytes());
                     }
                     3 => answer(UVERBS_ATTR_CORE_OUT, &1u32.to_ne_bytes()),
+                    // Handle and keys.
+                    9 => answer(UVERBS_ATTR_CORE_OUT, [7u32, 0x1100, 0x1100].as_bytes()),
                     // `qp_state` of `struct ib_uverbs_modify_qp`.
                     26 => state.states.push(read(UVERBS_ATTR_CORE_IN)[96]),
                     28 => {
@@ -297,7 +310,9 @@ unsafe impl UverbsDoor for Kernel {
             }
             (UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE) => {
                 new_handle = Some(UVERBS_ATTR_CREATE_CQ_HANDLE);
-                let info = state.make(word(&read(UVERBS_ATTR_CREATE_CQ_CQE), 0), 64);
+                let entries = word(&read(UVERBS_ATTR_CREATE_CQ_CQE), 0);
+                refuse_more(&[entries])?;
+                let info = state.make(entries, 64);
                 answer(UVERBS_ATTR_UHW_OUT, info.as_bytes());
             }
             (UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE) => {
@@ -305,6 +320,7 @@ unsafe impl UverbsDoor for Kernel {
                 let cap = read(UVERBS_ATTR_CREATE_QP_CAP);
                 let [send_wr, recv_wr, send_sge, recv_sge, inline]: [u32; 5] =
                     std::array::from_fn(|at| word(&cap, 4 * at));
+                refuse_more(&[send_wr, recv_wr, send_sge, recv_sge, inline])?;
                 // `rxe_qp_init_req`: lists and inline data share their room.
                 let room = (send_sge * 16).max(inline);
                 let shared = find(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE).is_some();
@@ -324,6 +340,7 @@ unsafe impl UverbsDoor for Kernel {
                 new_handle = Some(UVERBS_ATTR_CREATE_SRQ_HANDLE);
                 let max_wr = word(&read(UVERBS_ATTR_CREATE_SRQ_MAX_WR), 0);
                 let max_sge = word(&read(UVERBS_ATTR_CREATE_SRQ_MAX_SGE), 0);
+                refuse_more(&[max_wr, max_sge])?;
                 let info = state.make(max_wr, 40 + max_sge * 16);
                 answer(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, &max_wr.to_ne_bytes());
                 answer(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &max_sge.to_ne_bytes());

@@ -4,7 +4,7 @@
 mod cq;
 #[cfg(test)]
 mod create;
-mod kernel;
+pub(crate) mod kernel;
 pub(crate) mod rig;
 #[cfg(test)]
 mod rq;

@@ -1,0 +1,21 @@
+//! A kernel that answers anything to the commands by which a soft-RoCE device is opened and used.
+
+use std::sync::Arc;
+
+use uverbs_core::provider::Provider;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
+
+use super::liar::{Liar, objects};
+use crate::Rxe;
+use crate::tests::kernel::Kernel;
+
+/// Opens a device, makes objects and uses them: whatever the kernel answers, each command gives an
+/// object or an error, posts stay within their rings, and what was made is ended.
+pub fn rxe_answers(data: &[u8]) {
+    let liar = Liar::new(Arc::new(Kernel::default()), |_, _, _| false, data);
+    let opened = Rxe::open(Arc::clone(&liar).core(RDMA_DRIVER_RXE));
+    if let Err(error) = opened.and_then(|context| objects::<Rxe>(&context, &liar)) {
+        assert!(!error.to_string().is_empty());
+    }
+    liar.check();
+}

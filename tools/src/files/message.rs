@@ -88,7 +88,8 @@ impl Message {
 
 fn parse(bytes: &[u8]) -> Option<Message> {
     let (kind, rest) = bytes.split_first()?;
-    let text = || String::from_utf8_lossy(rest).into_owned();
+    // It is shown to a user, whose terminal it must not reach as it is.
+    let text = || String::from_utf8_lossy(rest).replace(char::is_control, "\u{fffd}");
     Some(match *kind {
         ANNOUNCE => {
             let rest = rest.strip_prefix(MAGIC)?;
@@ -162,6 +163,18 @@ mod tests {
         #[test]
         fn any_bytes_are_a_message_or_none(bytes in prop::collection::vec(any::<u8>(), 0..MOST)) {
             let _ = parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_shown_moves_no_cursor() {
+        for kind in [VERDICT, ABORT] {
+            let said = [&[kind][..], b"no\x1b[2J room\r\nat all"].concat();
+            let shown = match parse(&said) {
+                Some(Message::Verdict { trouble: text } | Message::Abort { why: text }) => text,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(shown, "no\u{fffd}[2J room\u{fffd}\u{fffd}at all");
         }
     }
 

@@ -10,6 +10,8 @@ mod error;
 mod explain;
 mod files;
 mod foreign;
+#[cfg(test)]
+mod fuzzing;
 mod histogram;
 mod interrupt;
 mod link;

@@ -162,6 +162,22 @@ impl Stream {
         Ok(Self { tcp, peer, limit })
     }
 
+    /// A connection whose peer has said this, and then says no more. It has no port, of which there
+    /// are few. The other end comes with it: what is said to the peer stays there.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn that_said(bytes: &[u8], peer: Who) -> (Self, std::os::unix::net::UnixStream) {
+        use std::os::unix::net::UnixStream;
+
+        let (here, mut there) = UnixStream::pair().expect("descriptors are left");
+        // Before it would wait, it has said enough.
+        there.set_nonblocking(true).expect("a socket");
+        let _ = there.write_all(bytes);
+        there.shutdown(std::net::Shutdown::Write).expect("a socket");
+        here.set_nonblocking(true).expect("a socket");
+        let tcp = TcpStream::from(std::os::fd::OwnedFd::from(here));
+        (Self { tcp, peer, limit: Duration::from_secs(1) }, there)
+    }
+
     /// Connects to a server, by any of its addresses.
     pub(crate) fn connect(host: &str, port: u16, limit: Duration) -> Result<Self, TcpError> {
         let unknown = |error| TcpError::Host { host: host.to_owned(), error };

@@ -1,5 +1,7 @@
 //! `uverbs send-file` and `uverbs recv-file`: a file to another machine, by RDMA WRITE.
 
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod message;
 mod receiver;
 mod sender;

@@ -6,7 +6,7 @@ mod clock;
 mod compare;
 mod draw;
 mod ends;
-mod exchange;
+pub(crate) mod exchange;
 mod lat;
 mod machine;
 mod meter;

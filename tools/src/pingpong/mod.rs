@@ -3,7 +3,7 @@
 
 mod args;
 mod config;
-mod remote;
+pub(crate) mod remote;
 mod report;
 mod run;
 mod side;

@@ -4,6 +4,8 @@
 //! says where its queue pairs are, the server answers likewise, and both say `ready`. During the
 //! run there is a sign of life twice a second, and at the end `done`, or `failed` and why.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod message;
 #[cfg(test)]
 mod tests;

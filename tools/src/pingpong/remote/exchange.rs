@@ -26,7 +26,7 @@ pub(crate) struct Way {
 
 impl Way {
     /// Both numbers, six digits each, as a C string.
-    fn encode(self) -> [u8; WAY] {
+    pub(super) fn encode(self) -> [u8; WAY] {
         let text = format!("{:06x}:{:06x}\0", self.target & 0xff_ffff, self.srqn & 0xff_ffff);
         text.as_bytes().try_into().unwrap_or([0; WAY])
     }

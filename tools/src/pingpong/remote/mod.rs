@@ -3,6 +3,8 @@
 
 mod address;
 mod exchange;
+#[cfg(test)]
+pub(crate) mod fuzz;
 mod report;
 mod session;
 

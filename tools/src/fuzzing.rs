@@ -1,0 +1,42 @@
+//! What a fuzzer calls (`fuzz/`, docs/TESTING.md): what the other process says, in each of the
+//! tools' exchanges. Any bytes will do; a broken promise panics.
+
+/// Any words of a peer; the first byte chooses the tool.
+pub(crate) fn exchanges(data: &[u8]) {
+    let Some((tool, said)) = data.split_first() else { return };
+    match tool % 3 {
+        0 => crate::pingpong::remote::fuzz::pingpong(said),
+        1 => crate::perf::exchange::fuzz::perf(said),
+        _ => crate::files::fuzz::files(said),
+    }
+}
+
+/// An error is one line, and nothing in it moves a terminal's cursor.
+pub(crate) fn check(error: &impl ToString) {
+    let text = error.to_string();
+    let is_line = !text.is_empty() && !text.contains(|c: char| c.is_control());
+    assert!(is_line && text.len() < 4096, "{text:?}");
+}
+
+#[cfg(test)]
+#[path = "../../fuzz/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_kept() {
+        super::replay::replay("exchanges", super::exchanges);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        #[test]
+        fn any_words(data in prop::collection::vec(any::<u8>(), 0..300)) {
+            super::exchanges(&data);
+        }
+    }
+}

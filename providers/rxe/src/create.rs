@@ -100,7 +100,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     Error::limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
     let mut answer = rxe_create_cq_resp::default();
     let attr = CreateCq {
-        entries: (init.entries + 1).min(cqe),
+        entries: init.entries.saturating_add(1).min(cqe),
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
         channel: init.channel.as_ref().map(|channel| channel.as_fd()),
@@ -167,7 +167,8 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Rxe
     Error::limit(CREATE_SRQ, "max_wr", init.max_wr, srq_wr)?;
     Error::limit(CREATE_SRQ, "max_sge", init.max_sge, srq_sge)?;
     // As the kernel rounds: a ring has one slot more.
-    let most = (init.max_wr + 1).next_power_of_two() - 1;
+    let slots = init.max_wr.checked_add(1).and_then(u32::checked_next_power_of_two);
+    let most = slots.map_or(u32::MAX, |slots| slots - 1);
     Error::limit(CREATE_SRQ, "limit", init.limit, most)?;
     let user_index = context.indexes.take(CREATE_SRQ)?;
     let attr = CreateSrq {

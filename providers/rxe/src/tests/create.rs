@@ -6,7 +6,7 @@ use uverbs_core::Errno;
 use uverbs_core::attr::QpCap;
 use uverbs_core::commands::Uverbs;
 use uverbs_core::error::Error;
-use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit};
+use uverbs_core::provider::{ContextOps, CqInit, Provider, QpInit, SrqInit};
 use uverbs_kernel_abi::objects::{UVERBS_OBJECT_CQ, UVERBS_OBJECT_QP};
 
 use super::kernel::Kernel;
@@ -113,6 +113,22 @@ fn limits_are_named() {
     init.comp_vector = 2;
     assert_eq!(limit(context.create_cq(&init).unwrap_err()), ("comp_vector", 1));
     assert!(kernel.state().destroyed.iter().all(|(object, _)| *object == UVERBS_OBJECT_CQ));
+}
+
+#[test]
+fn limits_as_high_as_numbers_go_are_believed() {
+    let kernel = Arc::new(Kernel::default());
+    kernel.state().boast = Some(u32::MAX);
+    let context = Rxe::open(kernel.core()).unwrap();
+    let mut init = SrqInit::new(context.alloc_pd().unwrap());
+    let mut queue = CqInit::new(u32::MAX);
+    queue.unchecked = true;
+    // The kernel has the last word.
+    for max_wr in [u32::MAX, u32::MAX - 1, 1 << 31] {
+        init.max_wr = max_wr;
+        assert_eq!(context.create_srq(&init).unwrap_err().errno(), Some(Errno::EINVAL));
+    }
+    assert_eq!(context.create_cq(&queue).unwrap_err().errno(), Some(Errno::EINVAL));
 }
 
 #[test]

@@ -157,6 +157,8 @@ pub(crate) struct State {
     pub(crate) resize_answer: Option<Errno>,
     /// Spoils each queue before it is mapped.
     pub(crate) spoil: Option<(usize, u32)>,
+    /// What the device says that its queues have at most, if not what they have.
+    pub(crate) boast: Option<u32>,
     /// What the device says that it can.
     pub(crate) caps: u64,
     next: u64,
@@ -271,9 +273,9 @@ unsafe impl UverbsDoor for Kernel {
                         let mut device = ib_uverbs_ex_query_device_resp::new_zeroed();
                         device.base.max_qp_wr = 0x4000;
                         device.device_cap_flags_ex = state.caps;
-                        device.base.max_cqe = 0x7fff;
+                        device.base.max_cqe = state.boast.unwrap_or(0x7fff);
                         device.base.max_sge = 32;
-                        device.base.max_srq_wr = 0x1000;
+                        device.base.max_srq_wr = state.boast.unwrap_or(0x1000);
                         device.base.max_srq_sge = 27;
                         answer(UVERBS_ATTR_CORE_OUT, device.as_bytes());
                     }

@@ -18,6 +18,7 @@ const TARGETS: &[&str] = &[
     "mlx5_answers",
     "rxe_answers",
     "exchanges",
+    "siw_rings",
     "guests",
     "clients",
     "ethernet",
@@ -58,7 +59,8 @@ pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
 }
 
 /// Crates with functions for the targets alone.
-const HAS_TARGETS: [&str; 4] = ["uverbs-core", "uverbs-mlx5", "uverbs-rxe", "uverbs-softhca"];
+const HAS_TARGETS: [&str; 5] =
+    ["uverbs-core", "uverbs-mlx5", "uverbs-rxe", "uverbs-siw", "uverbs-softhca"];
 
 /// Whether what the targets call compiles, also where there is no cargo-fuzz.
 pub(crate) fn compiles() -> Outcome {

@@ -51,7 +51,11 @@ mod srq;
 mod wc;
 mod wqe;
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(any(test, fuzzing))]
+#[cfg_attr(not(test), allow(dead_code, reason = "fuzzers use a part of the rig"))]
 mod tests;
 
 use std::sync::Arc;

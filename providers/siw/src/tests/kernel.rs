@@ -171,6 +171,14 @@ impl Kernel {
         self.state().made[0].complete(&entry)
     }
 
+    /// Stores a byte of an element, as no kernel would. Its queues are numbered as they were made.
+    pub(crate) fn spoil(&self, queue: usize, index: u8, at: u8, value: u8) {
+        let state = self.state();
+        let queue = &state.made[queue % state.made.len()];
+        let at = usize::from(at) % queue.size;
+        queue.flags(index.into(), at).store(value, Ordering::Release);
+    }
+
     /// What the program wants events of.
     pub(crate) fn armed(&self) -> u32 {
         self.state().made[0].control().load(Ordering::SeqCst)

@@ -2,5 +2,6 @@
 //! siw` with numbers and not the provider's types.
 
 mod kernel;
+#[cfg(test)]
 mod queues;
-mod rig;
+pub(crate) mod rig;

@@ -2,6 +2,7 @@
 //! comes back as a fuzzer's bytes say. The providers that have such a target include this file.
 //!
 //! What the contract of [`UverbsDoor`] leans on stays true: mappings are as long as was asked for.
+#![allow(unsafe_code, reason = "passes commands on, and changes the outputs that they name")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU32;

@@ -51,6 +51,7 @@ mod memory;
 pub mod pci;
 mod per_process;
 mod run;
+mod settled;
 #[cfg(test)]
 #[path = "../../../tests/common/skip.rs"]
 mod skip;

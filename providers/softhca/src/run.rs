@@ -25,6 +25,7 @@ use crate::guard::Guard;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::kernel::Kernel;
+use crate::settled;
 use crate::sleep::Sleeper;
 use nix::sys::signal::SigSet;
 
@@ -257,11 +258,8 @@ impl Drop for Shared {
 ///
 /// What the system says when there are no more threads.
 pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
-    thread::Builder::new()
-        // A thread's name can't hold a NUL.
-        .name(format!("softhca-{name}").replace('\0', "?"))
-        .spawn(move || thread.run())
-        .map(drop)
+    // A thread's name can't hold a NUL.
+    settled::start(format!("softhca-{name}").replace('\0', "?"), move || thread.run())
 }
 
 /// How long the thread leaves the work to clients that wait, before it looks whether they still do:

@@ -6,28 +6,28 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread;
+
+use crate::settled;
 
 /// Descriptors that wait to be closed. What is more stays open until the process ends: a peer that
 /// sends so many uses up descriptors, and not time.
 const WAITING: usize = 64;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Closer {
-    /// The thread, from the first close on. It ends when this does.
+    /// The thread; none where the system has no more. It ends when this does.
     thread: Option<SyncSender<OwnedFd>>,
 }
 
 impl Closer {
+    pub(super) fn new() -> Self {
+        let (sender, receiver) = sync_channel::<OwnedFd>(WAITING);
+        let run = move || receiver.into_iter().for_each(drop);
+        let started = settled::start("softhca-close".to_owned(), run);
+        Self { thread: started.ok().map(|()| sender) }
+    }
+
     pub(super) fn close(&mut self, fd: impl Into<OwnedFd>) {
-        if self.thread.is_none() {
-            let (sender, receiver) = sync_channel::<OwnedFd>(WAITING);
-            let run = move || receiver.into_iter().for_each(drop);
-            let name = "softhca-close".to_owned();
-            if thread::Builder::new().name(name).spawn(run).is_ok() {
-                self.thread = Some(sender);
-            }
-        }
         let fd = fd.into();
         let left = match &self.thread {
             Some(thread) => thread.try_send(fd).err().map(|error| match error {

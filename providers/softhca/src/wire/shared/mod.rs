@@ -185,7 +185,7 @@ impl SharedWire {
             shared: Arc::default(),
             name: Name::default(),
             takes_loans: false,
-            closer: Closer::default(),
+            closer: Closer::new(),
             unread: false,
             now: Duration::ZERO,
         })

@@ -27,8 +27,8 @@ use uverbs_kernel_abi::write::{IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_REG
 /// Objects of one run, and posts to each queue.
 const OBJECTS: usize = 16;
 const POSTS: u64 = 600;
-/// Ends that are refused, of all runs of a process: the memory of such an object is leaked, since the
-/// device may go on with it.
+/// Ends that are refused, of all runs of a process: the memory of such an object is leaked, since
+/// the device may go on with it.
 const MOST_REFUSED: u32 = 4000;
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 /// Longest mapping: a kernel maps no more than it has.

@@ -28,8 +28,8 @@ use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc, ibv_wc_tm_info};
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) wc: ibv_wc,
-    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`], [`TAGS`];
-    /// and whether there may be [`RAW_WQES`].
+    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`], [`TAGS`]; and [`RAW_WQES`]
+    /// where there may be such.
     pub(crate) extras: u8,
     pub(crate) vlan_tag: u16,
     pub(crate) timestamp: u64,

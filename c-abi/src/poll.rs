@@ -75,7 +75,7 @@ unsafe fn fill_raw<C: CqOps>(poll: &mut C, cq: &Cq, entries: c_int, wc: *mut ibv
     }
 }
 
-/// The same with a last word on each completion, behind which the send's index is.
+/// Polls, and calls `then` for each completion that it wrote, with the send's index.
 ///
 /// # Safety
 ///

@@ -92,6 +92,14 @@ impl<T: Stays> Lock<T> {
         Guard { lock: self }
     }
 
+    /// The lock, if the calling thread owns it and does not hold it.
+    #[inline(always)]
+    pub(crate) fn lock_own(&self) -> Option<Guard<'_, T>> {
+        let here = thread::here();
+        let own = self.owner.load(Ordering::Relaxed) == here && self.take_own(here);
+        if own { Some(Guard { lock: self }) } else { None }
+    }
+
     /// The owner's part; false if it holds the lock already, or isn't the owner any more.
     #[inline(always)]
     fn take_own(&self, here: usize) -> bool {

@@ -69,6 +69,33 @@ impl RecvSide {
     }
 }
 
+/// The receive queue of one provider, which a lock guards together with those of others.
+pub(crate) trait Receives<L>: RecvOps + Sized {
+    /// What is guarded, if it is of this provider.
+    fn of(side: &mut L) -> Option<&mut Self>;
+}
+
+/// Says where a provider's queue is.
+macro_rules! receives {
+    ($($side:ident::$provider:ident: $queue:ty),* $(,)?) => {
+        $(impl Receives<$side> for $queue {
+            #[inline(always)]
+            fn of(side: &mut $side) -> Option<&mut Self> {
+                if let $side::$provider(queue) = side { Some(queue) } else { None }
+            }
+        })*
+    };
+}
+
+receives!(
+    RecvSide::Mlx5: uverbs_mlx5::Rq,
+    RecvSide::Rxe: uverbs_rxe::Rq,
+    AnySrq::Mlx5: uverbs_mlx5::Srq,
+    AnySrq::Rxe: uverbs_rxe::Srq,
+);
+#[cfg(feature = "any-siw")]
+receives!(RecvSide::Siw: uverbs_siw::Rq, AnySrq::Siw: uverbs_siw::Srq);
+
 /// Nothing is posted to a target of XRC, which has no queues.
 ///
 /// # Safety
@@ -82,16 +109,79 @@ pub(crate) unsafe fn refused<W>(wr: *const W, bad: *mut *const W) -> c_int {
     Errno::EINVAL.raw()
 }
 
-pub(crate) unsafe extern "C" fn post_recv(
+pub(crate) unsafe extern "C" fn post_recv<R: Receives<RecvSide>>(
     qp: *const ibv_qp,
     wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     // SAFETY: C's contract.
-    unsafe { post_side(Qp::of(qp).recv(), wr, bad) }
+    unsafe { post_usual::<_, R>(Qp::of(qp).recv(), wr, bad) }
 }
 
-/// Posts to a receive queue of one's own.
+pub(crate) unsafe extern "C" fn post_srq_recv<R: Receives<AnySrq>>(
+    srq: *const ibv_srq,
+    wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    // SAFETY: C's contract.
+    unsafe { post_usual::<_, R>(Srq::of(srq).queue(), wr, bad) }
+}
+
+/// Posts one receive of one piece, which is what programs post, to a queue of one thread: without a
+/// loop and calls, so that no registers are saved. The rest is [`post_any`]'s.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn post_usual<L: Stays, R: Receives<L>>(
+    lock: &Lock<L>,
+    wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    // SAFETY: C's contract: null, or the first one.
+    let Some(first) = (unsafe { wr.as_ref() }) else { return 0 };
+    if first.next.is_null()
+        && first.num_sge == 1
+        && let Some(mut side) = lock.lock_own()
+        && let Some(rq) = R::of(&mut side)
+        && let Some(mut at) = rq.begin_at_once()
+    {
+        // SAFETY: C's contract: there is one piece; the cursor is of this batch. A queue that is
+        // posted to isn't destroyed.
+        unsafe {
+            let posted = rq.post_at_once(&mut at, first.wr_id, &*first.sg_list);
+            rq.ring(at);
+            if posted.is_some() {
+                return 0;
+            }
+        }
+    }
+    // SAFETY: C's contract.
+    unsafe { post_any::<L, R>(lock, wr, bad) }
+}
+
+/// Posts receives of any kind, whoever owns the lock.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(never)]
+unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
+    lock: &Lock<L>,
+    wr: *const ibv_recv_wr,
+    bad: *mut *const ibv_recv_wr,
+) -> c_int {
+    let mut side = lock.lock();
+    match R::of(&mut side) {
+        // SAFETY: C's contract.
+        Some(rq) => unsafe { post_all(rq, wr, bad) },
+        // SAFETY: as above.
+        None => unsafe { refused(wr, bad) },
+    }
+}
+
+/// Posts to the receive queue of a work queue.
 ///
 /// # Safety
 ///
@@ -110,24 +200,6 @@ pub(crate) unsafe fn post_side(
             #[cfg(feature = "any-siw")]
             RecvSide::Siw(rq) => post_all(rq, wr, bad),
             RecvSide::None => refused(wr, bad),
-        }
-    }
-}
-
-pub(crate) unsafe extern "C" fn post_srq_recv(
-    srq: *const ibv_srq,
-    wr: *const ibv_recv_wr,
-    bad: *mut *const ibv_recv_wr,
-) -> c_int {
-    // SAFETY: C's contract.
-    let srq = unsafe { Srq::of(srq) };
-    // SAFETY: as above.
-    unsafe {
-        match &mut *srq.queue().lock() {
-            AnySrq::Mlx5(queue) => post_all(queue, wr, bad),
-            AnySrq::Rxe(queue) => post_all(queue, wr, bad),
-            #[cfg(feature = "any-siw")]
-            AnySrq::Siw(queue) => post_all(queue, wr, bad),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::ptr::null_mut;
 
-use uverbs::provider::AnyContext;
+use uverbs::provider::{AnyContext, AnySrq};
 
-use crate::sys::{Mutex, PostSend, ibv_context, ibv_context_ops, verbs_context};
+use crate::recv::{Receives, RecvSide};
+use crate::send::Sends;
+use crate::sys::{Mutex, ibv_context, ibv_context_ops, verbs_context};
 use crate::{
     counters, cq, dm, flow, make_cq, make_qp, mr, mw, parent_domain, poll, port, post,
     query_device, recv, rss, srq, tags, wq, xrc_target, xrcd,
@@ -13,7 +15,13 @@ use crate::{
 /// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
 const EXTENDED: usize = usize::MAX;
 
-fn operations(post_send: PostSend) -> ibv_context_ops {
+/// The functions of C's first table, by the queues of a provider.
+fn operations<S, R, Q>() -> ibv_context_ops
+where
+    S: Sends,
+    R: Receives<RecvSide>,
+    Q: Receives<AnySrq>,
+{
     ibv_context_ops {
         _compat_0: [None; 7],
         alloc_mw: Some(mw::alloc_mw),
@@ -23,10 +31,10 @@ fn operations(post_send: PostSend) -> ibv_context_ops {
         poll_cq: Some(poll::poll_cq),
         req_notify_cq: Some(cq::req_notify_cq),
         _compat_1: [None; 7],
-        post_srq_recv: Some(recv::post_srq_recv),
+        post_srq_recv: Some(recv::post_srq_recv::<Q>),
         _compat_2: [None; 4],
-        post_send: Some(post_send),
-        post_recv: Some(recv::post_recv),
+        post_send: Some(post::post_send::<S>),
+        post_recv: Some(recv::post_recv::<R>),
         _compat_3: [None; 5],
     }
 }
@@ -34,11 +42,11 @@ fn operations(post_send: PostSend) -> ibv_context_ops {
 /// The tables of an open device, without what differs between those of one provider. For an empty
 /// slot the inline functions answer `EOPNOTSUPP`.
 pub(crate) fn of(device: &AnyContext) -> verbs_context {
-    let post_send: PostSend = match device {
-        AnyContext::Mlx5(_) => post::post_send::<uverbs_mlx5::Sq>,
-        AnyContext::Rxe(_) => post::post_send::<uverbs_rxe::Sq>,
+    let ops = match device {
+        AnyContext::Mlx5(_) => operations::<uverbs_mlx5::Sq, uverbs_mlx5::Rq, uverbs_mlx5::Srq>(),
+        AnyContext::Rxe(_) => operations::<uverbs_rxe::Sq, uverbs_rxe::Rq, uverbs_rxe::Srq>(),
         #[cfg(feature = "any-siw")]
-        AnyContext::Siw(_) => post::post_send::<uverbs_siw::Sq>,
+        AnyContext::Siw(_) => operations::<uverbs_siw::Sq, uverbs_siw::Rq, uverbs_siw::Srq>(),
     };
     // Of soft-RoCE C's provider has none of these.
     let of_mlx5 = matches!(device, AnyContext::Mlx5(_));
@@ -91,7 +99,7 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         sz: size_of::<verbs_context>(),
         context: ibv_context {
             device: null_mut(),
-            ops: operations(post_send),
+            ops,
             cmd_fd: -1,
             async_fd: -1,
             num_comp_vectors: 0,

@@ -240,6 +240,12 @@ unsafe impl RecvOps for Rq {
     }
 
     #[inline(always)]
+    fn begin_at_once(&mut self) -> Option<RecvCursor> {
+        let at = RecvCursor { pi: self.pi, left: self.left, begin: self.pi };
+        if self.marked == self.pi { Some(at) } else { None }
+    }
+
+    #[inline(always)]
     unsafe fn post(
         &mut self,
         at: &mut RecvCursor,
@@ -272,18 +278,27 @@ unsafe impl RecvOps for Rq {
         wr_id: u64,
         piece: &Sge,
     ) -> Result<u32, PostError> {
-        if is_rare(piece) || at.left == 0 {
-            // SAFETY: the caller's promise.
-            let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
-            *at = next;
+        // SAFETY: the caller's promise.
+        if let Some(slot) = unsafe { self.post_at_once(at, wr_id, piece) } {
             return Ok(slot);
+        }
+        // SAFETY: as above.
+        let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
+        *at = next;
+        Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn post_at_once(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
+        if is_rare(piece) || at.left == 0 {
+            return None;
         }
         let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
         // SAFETY: the WQE is free and has room for a segment.
         unsafe { store(to, data_segment(piece)) };
         at.left -= 1;
         // SAFETY: as above, and it is written.
-        Ok(unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) })
+        Some(unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) })
     }
 
     #[inline(always)]

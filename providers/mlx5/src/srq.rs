@@ -236,6 +236,15 @@ unsafe impl RecvOps for Srq {
     }
 
     #[inline(always)]
+    fn begin_at_once(&mut self) -> Option<SrqCursor> {
+        if self.begun {
+            return None;
+        }
+        self.begun = true;
+        Some(SrqCursor { head: self.head, count: 0 })
+    }
+
+    #[inline(always)]
     unsafe fn post(
         &mut self,
         at: &mut SrqCursor,
@@ -270,15 +279,24 @@ unsafe impl RecvOps for Srq {
         wr_id: u64,
         piece: &Sge,
     ) -> Result<u32, PostError> {
-        if is_rare(piece) {
-            // SAFETY: the caller's promise.
-            let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
-            *at = next;
+        // SAFETY: the caller's promise.
+        if let Some(slot) = unsafe { self.post_at_once(at, wr_id, piece) } {
             return Ok(slot);
+        }
+        // SAFETY: as above.
+        let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
+        *at = next;
+        Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn post_at_once(&mut self, at: &mut SrqCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
+        if is_rare(piece) {
+            return None;
         }
         let (slots, stride, slot) = (self.slots, self.stride(), at.head);
         // SAFETY: of the list's front, so a slot; `shared` lives.
-        let next = unsafe { slots.behind(slot) }.ok_or(PostError::Full)?;
+        let next = unsafe { slots.behind(slot) }?;
         let to = self.start.wrapping_add(slot as usize * stride);
         // SAFETY: the WQE is free and has room for the link and a segment.
         unsafe { link(to, next) };
@@ -286,7 +304,7 @@ unsafe impl RecvOps for Srq {
         unsafe { store(to.wrapping_add(DS_BYTES), data_segment(piece)) };
         let behind = to.wrapping_add(2 * DS_BYTES);
         // SAFETY: as in `post`.
-        Ok(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })
+        Some(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })
     }
 
     #[inline(always)]

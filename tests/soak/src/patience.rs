@@ -27,7 +27,7 @@ impl Starved {
     }
 
     /// How long the thread that waited most has waited for a processor since.
-    fn since(&self) -> Duration {
+    pub(crate) fn since(&self) -> Duration {
         let before = |thread: &u32| self.before.get(thread).copied().unwrap_or_default();
         let now = waits(&self.processes).into_iter();
         now.map(|(thread, waited)| waited.saturating_sub(before(&thread))).max().unwrap_or_default()

@@ -101,9 +101,14 @@ pub(crate) fn guest(
         match visit(&device, &options, host, Plan::random(&mut random, kind)) {
             Ok(done) => say(&Said::Session { messages: done.messages, lost: done.lost }),
             Err(error) => {
-                let (why, excusable) = (format!("{kind}: {error}"), error.is_excusable());
-                let took = start.elapsed();
-                let (starved, took) = (starved.for_half_of(took), took.as_millis() as u64);
+                let (took, waited) = (start.elapsed(), starved.since());
+                let why = format!(
+                    "{kind}: {error} (after {} ms; a thread waited {} ms for a processor)",
+                    took.as_millis(),
+                    waited.as_millis()
+                );
+                let (excusable, starved) = (error.is_excusable(), starved.for_half_of(took));
+                let took = took.as_millis() as u64;
                 say(&Said::Failed { why, excusable, took, starved });
             }
         }

@@ -35,6 +35,8 @@ const LIFE: u64 = 3000;
 /// many.
 const STARVED: u64 = 2;
 const SELDOM: u64 = 1000;
+/// Of how many of them the report says why.
+const TOLD: usize = 40;
 /// How long the kernel may take to forget what a killed process had.
 const GONE: Duration = Duration::from_secs(30);
 /// Between an end and its being heard of.
@@ -68,6 +70,8 @@ pub(crate) struct Run {
     inside: Child,
     inside_samples: Vec<Sample>,
     totals: Totals,
+    /// See [`Report::early`].
+    early: Vec<String>,
     faults: Vec<Fault>,
     /// The last address that a guest had.
     guest: u8,
@@ -84,6 +88,7 @@ pub(crate) fn run(length: Duration, seed: u64, progress: impl Fn(&str)) -> Repor
         seconds: 0,
         cycles,
         totals: Totals::default(),
+        early: Vec::new(),
         samples: BTreeMap::new(),
         left: 0,
         faults: Vec::new(),
@@ -171,6 +176,7 @@ impl Run {
             inside,
             inside_samples: Vec::new(),
             totals: Totals::default(),
+            early: Vec::new(),
             faults: Vec::new(),
             guest: 10,
         })
@@ -322,6 +328,9 @@ impl Run {
     /// and then.
     fn starved(&mut self, process: &str, count: u64, why: String) {
         self.totals.starved += count;
+        if self.early.len() < TOLD {
+            self.early.push(format!("{process}: {why}"));
+        }
         let Totals { starved, sessions, inside_sessions, .. } = self.totals;
         if starved > STARVED + (sessions + inside_sessions) / SELDOM {
             let why = format!("the {starved}th that ended early on a busy machine: {why}");
@@ -374,7 +383,7 @@ impl Run {
             self.faults.extend(judge(name, &samples));
             report.samples.insert(name.to_owned(), samples);
         }
-        (report.totals, report.faults) = (self.totals, self.faults);
+        (report.totals, report.early, report.faults) = (self.totals, self.early, self.faults);
     }
 
     /// One line of progress.

@@ -41,6 +41,8 @@ pub(crate) struct Report {
     pub(crate) seconds: u64,
     pub(crate) cycles: usize,
     pub(crate) totals: Totals,
+    /// Why sessions ended that count as [starved](Totals::starved), of the first ones.
+    pub(crate) early: Vec<String>,
     /// Of each process that lives through the whole run, when all was quiet.
     pub(crate) samples: BTreeMap<String, Vec<Sample>>,
     /// Sockets and files when all had ended.
@@ -76,6 +78,9 @@ impl fmt::Display for Report {
         writeln!(f, "  {replugged} devices taken out and back, {excused} sessions ended by that")?;
         writeln!(f, "  {retransmits} retransmissions of hosts")?;
         writeln!(f, "  {starved} sessions ended since a process was kept from running")?;
+        for why in &self.early {
+            writeln!(f, "    {why}")?;
+        }
         writeln!(f, "in one process:")?;
         writeln!(f, "  {inside_sessions} sessions, {inside_messages} messages verified")?;
         writeln!(f, "  {inside_rounds} pairs of devices, {inside_unplugged} ended in mid-traffic")?;

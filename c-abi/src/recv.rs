@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn post_recv<R: Receives<RecvSide>>(
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     // SAFETY: C's contract.
-    unsafe { post_usual::<_, R>(Qp::of(qp).recv(), wr, bad) }
+    unsafe { post::<_, R>(Qp::of(qp).recv(), wr, bad) }
 }
 
 pub(crate) unsafe extern "C" fn post_srq_recv<R: Receives<AnySrq>>(
@@ -124,38 +124,31 @@ pub(crate) unsafe extern "C" fn post_srq_recv<R: Receives<AnySrq>>(
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     // SAFETY: C's contract.
-    unsafe { post_usual::<_, R>(Srq::of(srq).queue(), wr, bad) }
+    unsafe { post::<_, R>(Srq::of(srq).queue(), wr, bad) }
 }
 
-/// Posts one receive of one piece, which is what programs post, to a queue of one thread: without a
-/// loop and calls, so that no registers are saved. The rest is [`post_any`]'s.
+/// Posts to a queue, own or shared. One receive of one piece, to a queue that one thread uses, takes
+/// neither a loop nor a call, so that no registers are saved. Other lists are [`post_any`]'s.
 ///
 /// # Safety
 ///
 /// C's contract.
 #[inline(always)]
-unsafe fn post_usual<L: Stays, R: Receives<L>>(
+pub(crate) unsafe fn post<L: Stays, R: Receives<L>>(
     lock: &Lock<L>,
     wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     // SAFETY: C's contract: null, or the first one.
-    let Some(first) = (unsafe { wr.as_ref() }) else { return 0 };
-    if first.next.is_null()
+    if let Some(first) = unsafe { wr.as_ref() }
+        && first.next.is_null()
         && first.num_sge == 1
         && let Some(mut side) = lock.lock_own()
         && let Some(rq) = R::of(&mut side)
-        && let Some(mut at) = rq.begin_at_once()
+        // SAFETY: C's contract: there is one piece; a queue that is posted to isn't destroyed.
+        && unsafe { rq.post_lone(first.wr_id, &*first.sg_list) }
     {
-        // SAFETY: C's contract: there is one piece; the cursor is of this batch. A queue that is
-        // posted to isn't destroyed.
-        unsafe {
-            let posted = rq.post_at_once(&mut at, first.wr_id, &*first.sg_list);
-            rq.ring(at);
-            if posted.is_some() {
-                return 0;
-            }
-        }
+        return 0;
     }
     // SAFETY: C's contract.
     unsafe { post_any::<L, R>(lock, wr, bad) }
@@ -169,50 +162,14 @@ unsafe fn post_usual<L: Stays, R: Receives<L>>(
 #[inline(never)]
 unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     lock: &Lock<L>,
-    wr: *const ibv_recv_wr,
-    bad: *mut *const ibv_recv_wr,
-) -> c_int {
-    let mut side = lock.lock();
-    match R::of(&mut side) {
-        // SAFETY: C's contract.
-        Some(rq) => unsafe { post_all(rq, wr, bad) },
-        // SAFETY: as above.
-        None => unsafe { refused(wr, bad) },
-    }
-}
-
-/// Posts to the receive queue of a work queue.
-///
-/// # Safety
-///
-/// C's contract.
-#[inline(always)]
-pub(crate) unsafe fn post_side(
-    side: &Lock<RecvSide>,
-    wr: *const ibv_recv_wr,
-    bad: *mut *const ibv_recv_wr,
-) -> c_int {
-    // SAFETY: C's contract.
-    unsafe {
-        match &mut *side.lock() {
-            RecvSide::Mlx5(rq) => post_all(rq, wr, bad),
-            RecvSide::Rxe(rq) => post_all(rq, wr, bad),
-            #[cfg(feature = "any-siw")]
-            RecvSide::Siw(rq) => post_all(rq, wr, bad),
-            RecvSide::None => refused(wr, bad),
-        }
-    }
-}
-
-/// # Safety
-///
-/// C's contract.
-#[inline(always)]
-unsafe fn post_all<R: RecvOps>(
-    rq: &mut R,
     mut wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
+    let mut side = lock.lock();
+    let Some(rq) = R::of(&mut side) else {
+        // SAFETY: C's contract.
+        return unsafe { refused(wr, bad) };
+    };
     let mut at = rq.begin();
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {

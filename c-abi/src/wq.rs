@@ -27,7 +27,7 @@ use crate::left::Kind;
 use crate::lock::Lock;
 use crate::object::{Acks, Named};
 use crate::pd::Pd;
-use crate::recv::{RecvSide, post_side};
+use crate::recv::{self, RecvSide};
 use crate::sys::{Cond, Mutex, ibv_context, ibv_recv_wr, ibv_wq, ibv_wq_attr, ibv_wq_init_attr};
 
 /// `IBV_WQ_INIT_ATTR_FLAGS`, all flags that the header knows, and all members of a change.
@@ -206,11 +206,16 @@ pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     0
 }
 
+/// Of mlx5: no other provider's table makes work queues (`table.rs`).
+///
+/// # Safety
+///
+/// C's contract.
 unsafe extern "C" fn post_wq_recv(
     wq: *const ibv_wq,
     wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     // SAFETY: C's contract.
-    unsafe { post_side(&Wq::of(wq).queue, wr, bad) }
+    unsafe { recv::post::<_, uverbs_mlx5::Rq>(&Wq::of(wq).queue, wr, bad) }
 }

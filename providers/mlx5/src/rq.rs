@@ -172,6 +172,24 @@ impl Rq {
         self.limit.checked_sub(used).ok_or(PostError::Full)
     }
 
+    /// Posts one piece, if it is as most are and there is room at once; or does nothing.
+    ///
+    /// # Safety
+    ///
+    /// See [`RecvOps::post`].
+    #[inline(always)]
+    unsafe fn post_usual(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
+        if is_rare(piece) || at.left == 0 {
+            return None;
+        }
+        let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
+        // SAFETY: the WQE is free and has room for a segment.
+        unsafe { store(to, data_segment(piece)) };
+        at.left -= 1;
+        // SAFETY: as above, and it is written.
+        Some(unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) })
+    }
+
     /// Posts one piece that isn't as most are. By value: a batch stays in registers.
     ///
     /// # Safety
@@ -240,12 +258,6 @@ unsafe impl RecvOps for Rq {
     }
 
     #[inline(always)]
-    fn begin_at_once(&mut self) -> Option<RecvCursor> {
-        let at = RecvCursor { pi: self.pi, left: self.left, begin: self.pi };
-        if self.marked == self.pi { Some(at) } else { None }
-    }
-
-    #[inline(always)]
     unsafe fn post(
         &mut self,
         at: &mut RecvCursor,
@@ -279,7 +291,7 @@ unsafe impl RecvOps for Rq {
         piece: &Sge,
     ) -> Result<u32, PostError> {
         // SAFETY: the caller's promise.
-        if let Some(slot) = unsafe { self.post_at_once(at, wr_id, piece) } {
+        if let Some(slot) = unsafe { self.post_usual(at, wr_id, piece) } {
             return Ok(slot);
         }
         // SAFETY: as above.
@@ -289,16 +301,17 @@ unsafe impl RecvOps for Rq {
     }
 
     #[inline(always)]
-    unsafe fn post_at_once(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
-        if is_rare(piece) || at.left == 0 {
-            return None;
+    unsafe fn post_lone(&mut self, wr_id: u64, piece: &Sge) -> bool {
+        if self.marked != self.pi {
+            return false;
         }
-        let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
-        // SAFETY: the WQE is free and has room for a segment.
-        unsafe { store(to, data_segment(piece)) };
-        at.left -= 1;
-        // SAFETY: as above, and it is written.
-        Some(unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) })
+        let mut at = self.begin();
+        // SAFETY: the caller's promise; the cursor is of the `begin` above.
+        let posted = unsafe { self.post_usual(&mut at, wr_id, piece) };
+        // A cursor that has not moved publishes nothing.
+        // SAFETY: as above.
+        unsafe { self.ring(at) };
+        posted.is_some()
     }
 
     #[inline(always)]

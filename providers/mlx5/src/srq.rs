@@ -154,6 +154,29 @@ impl Srq {
         self.start.wrapping_add(index as usize * self.stride())
     }
 
+    /// Posts one piece, if it is as most are and there is room at once; or does nothing.
+    ///
+    /// # Safety
+    ///
+    /// See [`RecvOps::post`].
+    #[inline(always)]
+    unsafe fn post_usual(&mut self, at: &mut SrqCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
+        if is_rare(piece) {
+            return None;
+        }
+        let (slots, stride, slot) = (self.slots, self.stride(), at.head);
+        // SAFETY: of the list's front, so a slot; `shared` lives.
+        let next = unsafe { slots.behind(slot) }?;
+        let to = self.start.wrapping_add(slot as usize * stride);
+        // SAFETY: the WQE is free and has room for the link and a segment.
+        unsafe { link(to, next) };
+        // SAFETY: as above.
+        unsafe { store(to.wrapping_add(DS_BYTES), data_segment(piece)) };
+        let behind = to.wrapping_add(2 * DS_BYTES);
+        // SAFETY: as in `post`.
+        Some(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })
+    }
+
     /// Posts one piece that isn't as most are. By value: a batch stays in registers.
     ///
     /// # Safety
@@ -236,15 +259,6 @@ unsafe impl RecvOps for Srq {
     }
 
     #[inline(always)]
-    fn begin_at_once(&mut self) -> Option<SrqCursor> {
-        if self.begun {
-            return None;
-        }
-        self.begun = true;
-        Some(SrqCursor { head: self.head, count: 0 })
-    }
-
-    #[inline(always)]
     unsafe fn post(
         &mut self,
         at: &mut SrqCursor,
@@ -280,7 +294,7 @@ unsafe impl RecvOps for Srq {
         piece: &Sge,
     ) -> Result<u32, PostError> {
         // SAFETY: the caller's promise.
-        if let Some(slot) = unsafe { self.post_at_once(at, wr_id, piece) } {
+        if let Some(slot) = unsafe { self.post_usual(at, wr_id, piece) } {
             return Ok(slot);
         }
         // SAFETY: as above.
@@ -290,21 +304,17 @@ unsafe impl RecvOps for Srq {
     }
 
     #[inline(always)]
-    unsafe fn post_at_once(&mut self, at: &mut SrqCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
-        if is_rare(piece) {
-            return None;
+    unsafe fn post_lone(&mut self, wr_id: u64, piece: &Sge) -> bool {
+        if self.begun {
+            return false;
         }
-        let (slots, stride, slot) = (self.slots, self.stride(), at.head);
-        // SAFETY: of the list's front, so a slot; `shared` lives.
-        let next = unsafe { slots.behind(slot) }?;
-        let to = self.start.wrapping_add(slot as usize * stride);
-        // SAFETY: the WQE is free and has room for the link and a segment.
-        unsafe { link(to, next) };
+        let mut at = self.begin();
+        // SAFETY: the caller's promise; the cursor is of the `begin` above.
+        let posted = unsafe { self.post_usual(&mut at, wr_id, piece) };
+        // A cursor that has not moved publishes nothing.
         // SAFETY: as above.
-        unsafe { store(to.wrapping_add(DS_BYTES), data_segment(piece)) };
-        let behind = to.wrapping_add(2 * DS_BYTES);
-        // SAFETY: as in `post`.
-        Some(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })
+        unsafe { self.ring(at) };
+        posted.is_some()
     }
 
     #[inline(always)]

@@ -411,27 +411,15 @@ pub unsafe trait RecvOps: Debug + Send {
         unsafe { self.post(at, wr_id, std::slice::from_ref(piece)) }
     }
 
-    /// [`begin`](Self::begin) without a call, if the queue can and nothing is to be done first. For
-    /// a loop that saves no registers.
-    #[inline(always)]
-    fn begin_at_once(&mut self) -> Option<Self::Cursor> {
-        None
-    }
-
-    /// [`post_one`](Self::post_one) without a call, if nothing about the receive is rare. Or it
-    /// does nothing and gives `None`.
+    /// Posts one receive of one piece and publishes it, by straight code that its caller can inline.
+    /// False if the queue has none for this receive: nothing is posted then.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post).
+    /// As for [`post`](Self::post) and [`ring`](Self::ring).
     #[inline(always)]
-    unsafe fn post_at_once(
-        &mut self,
-        _at: &mut Self::Cursor,
-        _wr_id: u64,
-        _piece: &Sge,
-    ) -> Option<u32> {
-        None
+    unsafe fn post_lone(&mut self, _wr_id: u64, _piece: &Sge) -> bool {
+        false
     }
 
     /// See [`SendOps::own`].

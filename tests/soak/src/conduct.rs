@@ -35,7 +35,7 @@ const LIFE: u64 = 3000;
 /// many.
 const STARVED: u64 = 2;
 const SELDOM: u64 = 1000;
-/// Of how many of them the report says why.
+/// Of how many guests' the report says why.
 const TOLD: usize = 40;
 /// How long the kernel may take to forget what a killed process had.
 const GONE: Duration = Duration::from_secs(30);
@@ -315,6 +315,9 @@ impl Run {
                 if away && excusable {
                     self.totals.excused += 1;
                 } else if starved && excusable {
+                    if self.early.len() < TOLD {
+                        self.early.push(format!("{name}: {why}"));
+                    }
                     self.starved(name, 1, why);
                 } else {
                     self.faults.push(Fault::Session { process: name.to_owned(), why });
@@ -328,9 +331,6 @@ impl Run {
     /// and then.
     fn starved(&mut self, process: &str, count: u64, why: String) {
         self.totals.starved += count;
-        if self.early.len() < TOLD {
-            self.early.push(format!("{process}: {why}"));
-        }
         let Totals { starved, sessions, inside_sessions, .. } = self.totals;
         if starved > STARVED + (sessions + inside_sessions) / SELDOM {
             let why = format!("the {starved}th that ended early on a busy machine: {why}");

@@ -21,9 +21,9 @@ impl Starved {
         Self { processes: processes.to_owned(), before: waits(processes) }
     }
 
-    /// Whether a thread of theirs was kept from running for half of this time.
-    pub(crate) fn for_half_of(&self, time: Duration) -> bool {
-        self.since() * 2 >= time
+    /// Whether who waited so long was kept from running for half of this time.
+    pub(crate) fn is_half(waited: Duration, time: Duration) -> bool {
+        waited * 2 >= time
     }
 
     /// How long the thread that waited most has waited for a processor since.

@@ -107,7 +107,7 @@ pub(crate) fn guest(
                     took.as_millis(),
                     waited.as_millis()
                 );
-                let (excusable, starved) = (error.is_excusable(), starved.for_half_of(took));
+                let (excusable, starved) = (error.is_excusable(), Starved::is_half(waited, took));
                 let took = took.as_millis() as u64;
                 say(&Said::Failed { why, excusable, took, starved });
             }
@@ -159,7 +159,7 @@ fn round(fabric: &Fabric, random: &mut Random) -> Result<Said, String> {
                 Ok(_) => done.0 += 1,
                 Err(error) if !error.is_excusable() => return Err(error),
                 Err(_) if stop.load(Ordering::Relaxed) => {}
-                Err(_) if kept.for_half_of(start.elapsed()) => done.1 += 1,
+                Err(_) if Starved::is_half(kept.since(), start.elapsed()) => done.1 += 1,
                 Err(error) => return Err(error),
             }
         }

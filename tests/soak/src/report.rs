@@ -41,7 +41,7 @@ pub(crate) struct Report {
     pub(crate) seconds: u64,
     pub(crate) cycles: usize,
     pub(crate) totals: Totals,
-    /// Why sessions ended that count as [starved](Totals::starved), of the first ones.
+    /// Why guests' sessions ended that count as [starved](Totals::starved), of the first ones.
     pub(crate) early: Vec<String>,
     /// Of each process that lives through the whole run, when all was quiet.
     pub(crate) samples: BTreeMap<String, Vec<Sample>>,

@@ -411,15 +411,21 @@ pub unsafe trait RecvOps: Debug + Send {
         unsafe { self.post(at, wr_id, std::slice::from_ref(piece)) }
     }
 
-    /// Posts one receive of one piece and publishes it, by straight code that its caller can inline.
-    /// False if the queue has none for this receive: nothing is posted then.
+    /// Posts one receive of one piece and publishes it. False if nothing was posted: the receive is
+    /// refused, or rare; [`post_one`](Self::post_one) tells.
     ///
     /// # Safety
     ///
     /// As for [`post`](Self::post) and [`ring`](Self::ring).
     #[inline(always)]
-    unsafe fn post_lone(&mut self, _wr_id: u64, _piece: &Sge) -> bool {
-        false
+    unsafe fn post_lone(&mut self, wr_id: u64, piece: &Sge) -> bool {
+        let mut at = self.begin();
+        // SAFETY: the caller's promise; the cursor is of the `begin` above.
+        let posted = unsafe { self.post_one(&mut at, wr_id, piece) };
+        // A cursor that has not moved publishes nothing.
+        // SAFETY: as above.
+        unsafe { self.ring(at) };
+        posted.is_ok()
     }
 
     /// See [`SendOps::own`].

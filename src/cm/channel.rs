@@ -117,22 +117,15 @@ impl EventChannel {
         Ok(self.ucma.next_event()?.map(|event| Event::new(event, self)))
     }
 
-    /// The next event; waits for it no longer than `limit`.
+    /// The next event; waits for it no longer than `limit`, and takes one that is there at once.
     ///
     /// # Errors
     ///
     /// [`Error::TimedOut`]; the kernel's refusal.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next(&self, limit: Duration) -> Result<Event, Error> {
-        match self.try_next()? {
-            Some(event) => Ok(event),
-            None => self.answer(limit),
-        }
-    }
-
-    /// The event that answers what was just begun, as [`next`](Self::next). It can't be there yet,
-    /// so a look before the wait would be a call in vain.
-    pub(super) fn answer(&self, limit: Duration) -> Result<Event, Error> {
+        // The wait comes first: most events aren't there yet, and a look before it would be a
+        // call of the kernel in vain.
         let start = Instant::now();
         let mut left = limit;
         loop {
@@ -165,7 +158,7 @@ pub(super) fn unique_key() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::atomic::AtomicU32;
     use std::thread;
 
     use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -173,23 +166,17 @@ mod tests {
 
     use super::*;
 
-    /// A connection manager whose events come when its file is written to: by somebody else, or by
-    /// itself (`answers`) once it was asked in vain.
+    /// A connection manager whose events come when its file is written to.
     #[derive(Debug)]
     struct Door {
         file: EventFd,
         asked: AtomicU32,
-        answers: AtomicBool,
     }
 
     impl CmDoor for Door {
         fn command(&self, _: CmCommand<'_>) -> Result<(), Errno> {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            let read = self.file.read().map(drop).map_err(|_| Errno::EAGAIN);
-            if read.is_err() && self.answers.swap(false, Ordering::Relaxed) {
-                self.file.write(1).unwrap();
-            }
-            read
+            self.file.read().map(drop).map_err(|_| Errno::EAGAIN)
         }
 
         fn file(&self) -> BorrowedFd<'_> {
@@ -198,30 +185,24 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_an_answer_asks_once() {
+    fn who_waits_asks_once() {
         let file = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE).unwrap();
-        let (asked, answers) = (AtomicU32::new(0), AtomicBool::new(false));
-        let door = Arc::new(Door { file, asked, answers });
+        let door = Arc::new(Door { file, asked: AtomicU32::new(0) });
         let channel = EventChannel::from_door(Arc::clone(&door) as Arc<dyn CmDoor>);
         let asked = || door.asked.swap(0, Ordering::Relaxed);
-        let limit = Duration::from_secs(20);
         thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(50));
                 door.file.write(1).unwrap();
             });
-            channel.answer(limit).unwrap();
+            channel.next(Duration::from_secs(20)).unwrap();
         });
         assert_eq!(asked(), 1);
-        door.answers.store(true, Ordering::Relaxed);
-        channel.next(limit).unwrap();
-        assert_eq!(asked(), 2);
         // What is there is taken without a wait.
         door.file.write(1).unwrap();
-        channel.answer(Duration::ZERO).unwrap();
-        for wait in [EventChannel::answer, EventChannel::next] {
-            let error = wait(&channel, Duration::from_millis(10)).unwrap_err();
-            assert!(matches!(error, Error::TimedOut { .. }), "{error}");
-        }
+        channel.next(Duration::ZERO).unwrap();
+        assert_eq!(asked(), 1);
+        let error = channel.next(Duration::from_millis(10)).unwrap_err();
+        assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     }
 }

@@ -96,7 +96,7 @@ impl<P: Provider> Connection<P> {
             let event = if left.is_zero() {
                 self.id.channel().try_next()?
             } else {
-                match self.id.channel().answer(left) {
+                match self.id.channel().next(left) {
                     Ok(event) => Some(event),
                     Err(Error::TimedOut { .. }) => None,
                     Err(error) => return Err(error),

@@ -170,12 +170,12 @@ impl Connector {
             id.set_ack_timeout(timeout)?;
         }
         id.resolve(from, to, limit).map_err(unrouted)?;
-        channel.answer(limit)?.expect(EventKind::AddressResolved)?;
+        channel.next(limit)?.expect(EventKind::AddressResolved)?;
         match path {
             Some(path) => id.set_path(&path)?,
             None => id.resolve_route(limit)?,
         }
-        channel.answer(limit)?.expect(EventKind::RouteResolved)?;
+        channel.next(limit)?.expect(EventKind::RouteResolved)?;
         Ok(id)
     }
 }
@@ -279,7 +279,7 @@ impl Route {
         let param = &param.of_queue_pair(qp);
         let depths = param.depths(able, None);
         self.id.connect_with(qp.qpn(), param, depths).map_err(by_tcp)?;
-        let answer = self.id.channel().answer(self.attempt.limit)?;
+        let answer = self.id.channel().next(self.attempt.limit)?;
         // On iWARP the kernel has brought the queue pair to RTS, and nothing is left to say.
         if answer.kind() == EventKind::Established {
             let answer = answer.expect(EventKind::Established)?.connection();

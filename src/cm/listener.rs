@@ -312,7 +312,7 @@ impl ConnectionRequest {
 
     /// Waits for the peer's last word.
     fn confirmed(&self) -> Result<(), Error> {
-        let word = self.id.channel().answer(self.limit);
+        let word = self.id.channel().next(self.limit);
         let word = word.and_then(|event| event.expect(EventKind::Established));
         match word {
             Ok(_) => Ok(()),

@@ -120,9 +120,7 @@ const OBJECTS: [Held; 11] = [
     ("close device", "device close", 1),
 ];
 
-/// Of `connect`: both ends' queue pairs. A phase holds a connection's whole life, because ours
-/// waits with a limit: a wait takes two calls more where the event isn't there yet, and which wait
-/// that is differs from run to run.
+/// Of `connect`: both ends' queue pairs. A phase holds a connection's whole life.
 const CONNECTIONS: [Held; 3] = [
     ("connection", "device ioctl 4.0", 2),
     ("connection, further", "device ioctl 4.0", 2),

@@ -18,7 +18,7 @@ use crate::bounds::judge;
 use crate::child::Child;
 use crate::random::Random;
 use crate::report::{Report, Totals};
-use crate::said::Said;
+use crate::said::{Said, Status};
 use crate::trouble::Fault;
 use crate::watch::{Sample, left};
 use crate::wire::{Net, Wire};
@@ -89,6 +89,7 @@ pub(crate) fn run(length: Duration, seed: u64, progress: impl Fn(&str)) -> Repor
         cycles,
         totals: Totals::default(),
         early: Vec::new(),
+        hosts: Vec::new(),
         samples: BTreeMap::new(),
         left: 0,
         faults: Vec::new(),
@@ -153,6 +154,14 @@ impl Place {
             retransmits: 0,
             samples: Vec::new(),
         })
+    }
+
+    /// What the host says after a fault, if it can.
+    fn tell(&mut self) -> Vec<String> {
+        let name = self.host.name.clone();
+        let Ok(Status { broken, counters, .. }) = self.host.status(drop) else { return Vec::new() };
+        let broken = broken.into_iter().map(|why| format!("{name}: {why}"));
+        broken.chain([format!("{name}: {counters}")]).collect()
     }
 
     /// Whether the host's process lives through the run.
@@ -367,6 +376,9 @@ impl Run {
 
     /// Ends all processes, and judges what they had.
     fn end(mut self, report: &mut Report) {
+        if !self.faults.is_empty() {
+            report.hosts = self.places.iter_mut().flat_map(Place::tell).collect();
+        }
         let mut samples = vec![("inside", self.inside_samples)];
         let mut ended = vec![self.inside.end()];
         for place in self.places {

@@ -1,12 +1,14 @@
 //! A host: a device on which guests' sessions are served, each by a thread of its own.
 
+use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,9 @@ use crate::wire::{listening, opened};
 
 /// How long sessions may take to end once their device is gone.
 const END: Duration = Duration::from_secs(60);
+
+/// Of how many broken sessions a host knows why.
+const TOLD: usize = 8;
 
 /// What a host has served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,9 +58,20 @@ impl Counts {
     }
 }
 
+/// A session that broke: when, and what is known of it.
+type Broken = (Instant, String);
+
+/// What sessions' threads tell.
+#[derive(Debug, Default)]
+struct Told {
+    counts: Counts,
+    /// The last ones that broke.
+    broken: VecDeque<Broken>,
+}
+
 /// See the [module](self).
 pub(crate) struct Host {
-    counts: Arc<Mutex<Counts>>,
+    told: Arc<Mutex<Told>>,
     stop: Arc<AtomicBool>,
     listener: JoinHandle<()>,
 }
@@ -66,16 +82,23 @@ impl Host {
         let device = opened(&hca);
         let listener = options(&device).backlog(64).listen(listening(&hca))?;
         listener.set_nonblocking(true)?;
-        let (counts, stop) = (Arc::<Mutex<Counts>>::default(), Arc::<AtomicBool>::default());
-        let (own, end) = (Arc::clone(&counts), Arc::clone(&stop));
+        let (told, stop) = (Arc::<Mutex<Told>>::default(), Arc::<AtomicBool>::default());
+        let (own, end) = (Arc::clone(&told), Arc::clone(&stop));
         let listener = thread::Builder::new().name("listener".into()).spawn(move || {
             accept(&listener, &device, (&own, &end));
         })?;
-        Ok(Self { counts, stop, listener })
+        Ok(Self { told, stop, listener })
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.told).counts.clone()
+    }
+
+    /// Why the last sessions that broke did so.
+    pub(crate) fn broken(&self) -> Vec<String> {
+        let told = lock(&self.told);
+        let ago = |(when, why): &Broken| format!("{} ms ago: {why}", when.elapsed().as_millis());
+        told.broken.iter().map(ago).collect()
     }
 
     /// Takes no more guests, and waits for those that are here.
@@ -89,34 +112,38 @@ impl Host {
             thread::sleep(Duration::from_millis(5));
         }
         if self.listener.join().is_err() {
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            counts.wrong = Some("the listener panicked".into());
+            lock(&self.told).counts.wrong = Some("the listener panicked".into());
         }
-        Ok(self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(lock(&self.told).counts.clone())
     }
+}
+
+/// A session that panicked holds no lock.
+fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn accept(
     listener: &RdmaListener,
     device: &Device,
-    (counts, stop): (&Arc<Mutex<Counts>>, &AtomicBool),
+    (told, stop): (&Arc<Mutex<Told>>, &AtomicBool),
 ) {
     while !stop.load(Ordering::Relaxed) {
         match listener.accept() {
-            Ok((stream, _)) => {
-                let (device, own) = (device.clone(), Arc::clone(counts));
-                counts.lock().unwrap_or_else(PoisonError::into_inner).begun += 1;
+            Ok((stream, peer)) => {
+                let (device, own, begun) = (device.clone(), Arc::clone(told), Instant::now());
+                lock(told).counts.begun += 1;
                 let session = move || {
                     let served = AssertUnwindSafe(|| serve(&device, stream));
                     let ended = std::panic::catch_unwind(served);
                     // A session that has ended holds no device.
                     drop(device);
-                    note(&own, ended);
+                    note(&own, (peer, begun), ended);
                 };
                 // A thread that can't be had is a session that broke.
                 let name = thread::Builder::new().name("session".into());
                 if let Err(error) = name.spawn(session) {
-                    note(counts, Ok(Err(Trouble::Stream(error))));
+                    note(told, (peer, begun), Ok(Err(Trouble::Stream(error))));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -131,26 +158,27 @@ fn accept(
 
 type Served = Result<(crate::kind::Kind, crate::session::Done), Trouble>;
 
-fn note(counts: &Mutex<Counts>, served: thread::Result<Served>) {
-    let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-    let why = match served {
+fn note(told: &Mutex<Told>, (peer, begun): (SocketAddr, Instant), served: thread::Result<Served>) {
+    let Told { counts, broken } = &mut *lock(told);
+    let (why, excusable) = match served {
         Ok(Ok((_, done))) => {
             counts.done += 1;
             counts.messages += done.messages;
             counts.lost += done.lost;
             return;
         }
-        Ok(Err(trouble)) => {
-            counts.broken += 1;
-            if trouble.is_excusable() {
-                return;
-            }
-            trouble.to_string()
-        }
-        Err(_) => {
-            counts.broken += 1;
-            "a session panicked".to_owned()
-        }
+        Ok(Err(trouble)) => (trouble.to_string(), trouble.is_excusable()),
+        Err(_) => ("a session panicked".to_owned(), false),
     };
-    counts.wrong.get_or_insert(why);
+    counts.broken += 1;
+    if broken.len() == TOLD {
+        broken.pop_front();
+    }
+    broken.push_back((
+        Instant::now(),
+        format!("{peer}: {why} (after {} ms)", begun.elapsed().as_millis()),
+    ));
+    if !excusable {
+        counts.wrong.get_or_insert(why);
+    }
 }

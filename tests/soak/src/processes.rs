@@ -16,7 +16,7 @@ use crate::random::Random;
 use crate::said::{Held, Said, Status, command, say};
 use crate::session::{Plan, options, visit};
 use crate::trouble::Trouble;
-use crate::wire::{PORT, Wire, listening, opened};
+use crate::wire::{PORT, Wire, counters, listening, opened};
 
 /// How long a device may take to be empty once its clients have gone: a connection whose peer
 /// doesn't answer keeps its id for some seconds.
@@ -41,7 +41,9 @@ pub(crate) fn host(wire: Wire, ip: Ipv4Addr) -> Result<(), String> {
             counts.add(host.counts());
             let (bad, again) = (damage(&hca), hca.stats().retransmits);
             let (damaged, retransmits) = (damaged + bad, retransmits + again);
-            say(&Said::Status(Status { counts, held: Held::of(&hca), damaged, retransmits }));
+            let (held, broken, counters) = (Held::of(&hca), host.broken(), counters(&hca));
+            let status = Status { counts, held, damaged, retransmits, broken, counters };
+            say(&Said::Status(status));
         } else if command == "replug" {
             damaged += damage(&hca);
             retransmits += hca.stats().retransmits;
@@ -103,9 +105,10 @@ pub(crate) fn guest(
             Err(error) => {
                 let (took, waited) = (start.elapsed(), starved.since());
                 let why = format!(
-                    "{kind}: {error} (after {} ms; a thread waited {} ms for a processor)",
+                    "{kind}: {error} (after {} ms; a thread waited {} ms for a processor; {})",
                     took.as_millis(),
-                    waited.as_millis()
+                    waited.as_millis(),
+                    counters(&hca),
                 );
                 let (excusable, starved) = (error.is_excusable(), Starved::is_half(waited, took));
                 let took = took.as_millis() as u64;

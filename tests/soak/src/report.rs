@@ -43,6 +43,8 @@ pub(crate) struct Report {
     pub(crate) totals: Totals,
     /// Why guests' sessions ended that count as [starved](Totals::starved), of the first ones.
     pub(crate) early: Vec<String>,
+    /// What hosts say after a fault: why their last sessions broke, and their devices' counters.
+    pub(crate) hosts: Vec<String>,
     /// Of each process that lives through the whole run, when all was quiet.
     pub(crate) samples: BTreeMap<String, Vec<Sample>>,
     /// Sockets and files when all had ended.
@@ -96,6 +98,9 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<10} {rss:>21} {files:>15} {threads:>9}")?;
         }
         writeln!(f, "left: {}", self.left)?;
+        for host in &self.hosts {
+            writeln!(f, "{host}")?;
+        }
         for fault in &self.faults {
             writeln!(f, "FAULT  {fault}")?;
         }

@@ -36,6 +36,9 @@ pub(crate) struct Status {
     /// Packets whose checksum or shape is wrong, and rings that are.
     pub(crate) damaged: u64,
     pub(crate) retransmits: u64,
+    /// Why the last sessions that broke did so, and what the device has counted.
+    pub(crate) broken: Vec<String>,
+    pub(crate) counters: String,
 }
 
 /// What a device holds for its clients, but for doorbell pages: these are taken when queues need

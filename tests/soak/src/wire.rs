@@ -35,6 +35,15 @@ pub(crate) fn listening(device: &SoftHca) -> SocketAddr {
     SocketAddr::new(std::net::Ipv6Addr::from(gid).to_canonical(), PORT)
 }
 
+/// What a device has counted: its transport's and its wire's, where that isn't zero.
+pub(crate) fn counters(hca: &SoftHca) -> String {
+    let udp = hca.udp_stats().map(|stats| stats.by_name()).unwrap_or_default();
+    let shared = hca.shared_stats().map(|stats| stats.by_name()).unwrap_or_default();
+    let all = hca.stats().transport().into_iter().chain(udp).chain(shared);
+    let counted = all.filter(|(_, count)| *count > 0);
+    counted.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
 /// As the library's.
 pub(crate) fn opened(hca: &SoftHca) -> Device {
     Device::from(hca.clone())

@@ -9,26 +9,64 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_core::Errno;
 use uverbs_core::commands::Uverbs;
 use uverbs_mlx5::matcher::{self, MatcherInit};
 
-use crate::answer::{boxed, code, null, refuse};
+use crate::answer::{code, given, null, refuse};
 use crate::context::Context;
 use crate::devx::uverbs;
 use crate::dr_action::{Action, together};
 use crate::matcher::Parameters;
 use crate::sys::ibv_context;
 
-/// Counts what is made of an object: each holds another reference.
-type Users = Arc<()>;
+/// What is made of an object, and is there: the object can't be destroyed before.
+#[derive(Debug)]
+pub(crate) struct Made<T>(Mutex<Vec<*const T>>);
+
+impl<T> Made<T> {
+    fn none() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// Nobody panics while it is locked.
+    fn list(&self) -> MutexGuard<'_, Vec<*const T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an object, and gives it to C.
+    fn add(&self, object: T) -> *mut T {
+        let object = Box::into_raw(Box::new(object));
+        self.list().push(object);
+        object
+    }
+
+    fn forget(&self, object: *const T) {
+        self.list().retain(|it| *it != object);
+    }
+
+    /// Whether nothing is there; the errno otherwise.
+    fn unused(&self) -> c_int {
+        if self.list().is_empty() { 0 } else { refuse(Errno::EBUSY) }
+    }
+
+    /// Each object's text.
+    ///
+    /// # Safety
+    ///
+    /// None of them is destroyed meanwhile.
+    pub(crate) unsafe fn each(&self, text: impl Fn(&T) -> String) -> String {
+        // SAFETY: the caller's contract: who is destroyed is forgotten before.
+        self.list().iter().map(|it| text(unsafe { &**it })).collect()
+    }
+}
 
 /// Where packets are steered: in which open device, and by which type of table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    context: *mut ibv_context,
+    pub(crate) context: *mut ibv_context,
     /// `MLX5_IB_UAPI_FLOW_TABLE_TYPE_*`, which are `MLX5DV_DR_DOMAIN_TYPE_*`.
     pub(crate) table: u32,
 }
@@ -47,32 +85,31 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(crate) place: Place,
-    users: Users,
+    pub(crate) tables: Made<Table>,
 }
 
 /// `struct mlx5dv_dr_table`.
 #[derive(Debug)]
 pub(crate) struct Table {
-    place: Place,
-    _of: Users,
-    users: Users,
+    pub(crate) domain: *const Domain,
+    pub(crate) matchers: Made<Matcher>,
 }
 
 /// `struct mlx5dv_dr_matcher`.
 #[derive(Debug)]
 pub(crate) struct Matcher {
-    place: Place,
+    pub(crate) table: *const Table,
+    pub(crate) priority: u16,
     handle: u32,
-    _of: Users,
-    users: Users,
+    pub(crate) rules: Made<Rule>,
 }
 
 /// `struct mlx5dv_dr_rule`.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    place: Place,
+    pub(crate) matcher: *const Matcher,
+    pub(crate) actions: Vec<Arc<Action>>,
     handle: u32,
-    _of: Users,
 }
 
 /// `MLX5DV_DR_DOMAIN_TYPE_FDB`, which needs an eswitch.
@@ -87,17 +124,12 @@ pub(crate) unsafe extern "C" fn domain_create(context: *mut ibv_context, kind: u
         return null(Errno::EINVAL);
     }
     let place = Place { context, table: kind };
-    Box::into_raw(Box::new(Domain { place, users: Users::default() }))
-}
-
-/// Whether nothing is made of an object; the errno otherwise.
-fn unused(users: &Users) -> c_int {
-    if Arc::strong_count(users) > 1 { refuse(Errno::EBUSY) } else { 0 }
+    Box::into_raw(Box::new(Domain { place, tables: Made::none() }))
 }
 
 pub(crate) unsafe extern "C" fn domain_destroy(domain: *mut Domain) -> c_int {
     // SAFETY: C's contract.
-    let refused = unused(&unsafe { &*domain }.users);
+    let refused = unsafe { &*domain }.tables.unused();
     if refused == 0 {
         // SAFETY: it was made as this box, and is used no more.
         drop(unsafe { Box::from_raw(domain) });
@@ -115,19 +147,26 @@ pub(crate) unsafe extern "C" fn table_create(domain: *const Domain, level: u32) 
         return null(Errno::EOPNOTSUPP);
     }
     // SAFETY: C's contract.
-    let domain = unsafe { &*domain };
-    let of = Arc::clone(&domain.users);
-    Box::into_raw(Box::new(Table { place: domain.place, _of: of, users: Users::default() }))
+    unsafe { &*domain }.tables.add(Table { domain, matchers: Made::none() })
 }
 
 pub(crate) unsafe extern "C" fn table_destroy(table: *mut Table) -> c_int {
     // SAFETY: C's contract.
-    let refused = unused(&unsafe { &*table }.users);
+    let of = unsafe { &*table };
+    let refused = of.matchers.unused();
     if refused == 0 {
+        of.domain().tables.forget(table);
         // SAFETY: it was made as this box, and is used no more.
         drop(unsafe { Box::from_raw(table) });
     }
     refused
+}
+
+impl Table {
+    pub(crate) fn domain(&self) -> &Domain {
+        // SAFETY: a domain isn't destroyed before its tables.
+        unsafe { &*self.domain }
+    }
 }
 
 pub(crate) unsafe extern "C" fn matcher_create(
@@ -137,31 +176,40 @@ pub(crate) unsafe extern "C" fn matcher_create(
     mask: *const Parameters,
 ) -> *mut Matcher {
     // SAFETY: C's contract.
-    let (table, mask) = unsafe { (&*table, Parameters::bytes(mask)) };
-    let place = table.place;
+    let (of, mask) = unsafe { (&*table, Parameters::bytes(mask)) };
+    let place = of.domain().place;
     let init = MatcherInit { mask, criteria, priority, table: Some(place.table), flags: 0 };
     // SAFETY: as above.
     let made = matcher::create(unsafe { place.uverbs() }, &init);
-    boxed(made.map(|handle| {
-        let of = Arc::clone(&table.users);
-        Box::new(Matcher { place, handle, _of: of, users: Users::default() })
-    }))
+    given(
+        made.map(|handle| {
+            of.matchers.add(Matcher { table, priority, handle, rules: Made::none() })
+        }),
+    )
 }
 
 pub(crate) unsafe extern "C" fn matcher_destroy(matcher: *mut Matcher) -> c_int {
     // SAFETY: C's contract.
     let of = unsafe { &*matcher };
-    let refused = unused(&of.users);
+    let refused = of.rules.unused();
     if refused != 0 {
         return refused;
     }
     // SAFETY: as above.
-    let done = unsafe { matcher::destroy(of.place.uverbs(), of.handle) };
+    let done = unsafe { matcher::destroy(of.table().domain().place.uverbs(), of.handle) };
     if done.is_ok() {
+        of.table().matchers.forget(matcher);
         // SAFETY: it was made as this box, and is gone.
         drop(unsafe { Box::from_raw(matcher) });
     }
     code(done)
+}
+
+impl Matcher {
+    pub(crate) fn table(&self) -> &Table {
+        // SAFETY: a table isn't destroyed before its matchers.
+        unsafe { &*self.table }
+    }
 }
 
 pub(crate) unsafe extern "C" fn rule_create(
@@ -171,26 +219,35 @@ pub(crate) unsafe extern "C" fn rule_create(
     list: *const *const Action,
 ) -> *mut Rule {
     // SAFETY: C's contract.
-    let (matcher, value) = unsafe { (&*matcher, Parameters::bytes(value)) };
+    let (of, value) = unsafe { (&*matcher, Parameters::bytes(value)) };
     // SAFETY: as above.
-    let actions = (0..count).map(|at| unsafe { &**list.add(at) });
-    let actions = match together(actions) {
-        Ok(actions) => actions,
+    let actions: Vec<_> = (0..count).map(|at| unsafe { Action::shared(*list.add(at)) }).collect();
+    let together = match together(&actions) {
+        Ok(together) => together,
         Err(errno) => return null(errno),
     };
-    let place = matcher.place;
     // SAFETY: C's contract.
-    let uverbs = unsafe { place.uverbs() };
-    let made = matcher::create_rule(uverbs, matcher.handle, value, &actions);
-    boxed(made.map(|handle| Box::new(Rule { place, handle, _of: Arc::clone(&matcher.users) })))
+    let uverbs = unsafe { of.table().domain().place.uverbs() };
+    let made = matcher::create_rule(uverbs, of.handle, value, &together);
+    given(made.map(|handle| of.rules.add(Rule { matcher, actions, handle })))
 }
 
 pub(crate) unsafe extern "C" fn rule_destroy(rule: *mut Rule) -> c_int {
-    // SAFETY: C's contract; its own handle.
-    let done = unsafe { (*rule).place.uverbs().destroy_flow((*rule).handle) };
+    // SAFETY: C's contract.
+    let of = unsafe { &*rule };
+    // SAFETY: as above; its own handle.
+    let done = unsafe { of.matcher().table().domain().place.uverbs().destroy_flow(of.handle) };
     if done.is_ok() {
+        of.matcher().rules.forget(rule);
         // SAFETY: it was made as this box, and is gone.
         drop(unsafe { Box::from_raw(rule) });
     }
     code(done)
+}
+
+impl Rule {
+    pub(crate) fn matcher(&self) -> &Matcher {
+        // SAFETY: a matcher isn't destroyed before its rules.
+        unsafe { &*self.matcher }
+    }
 }

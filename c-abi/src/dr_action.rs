@@ -6,21 +6,25 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use uverbs_core::Errno;
 use uverbs_mlx5::matcher::{self, Count, Destination, RuleActions};
 
-use crate::answer::{boxed, code, null};
+use crate::answer::{code, given, null, refuse};
 use crate::devx::Object;
 use crate::dr::{Domain, Place};
 use crate::post::memory;
 use crate::qp::RAW_PACKET;
 use crate::sys::ibv_qp;
 
-/// `struct mlx5dv_dr_action`.
+/// `struct mlx5dv_dr_action`. Rules hold it, too.
 #[derive(Debug)]
 pub(crate) enum Action {
     To(Destination),
+    /// A queue pair: its handle, and its number.
+    ToQueuePair(u32, u32),
     Tag(u32),
     Count(Count),
     /// Changes of headers: the kernel's object.
@@ -32,10 +36,13 @@ const FIRST_TABLE: u32 = 1;
 
 /// Puts the actions of a rule together. A second one of a kind is refused, as by
 /// `mlx5dv_create_flow`.
-pub(crate) fn together<'a>(list: impl Iterator<Item = &'a Action>) -> Result<RuleActions, Errno> {
+pub(crate) fn together(list: &[Arc<Action>]) -> Result<RuleActions, Errno> {
     let mut all = RuleActions::default();
     for action in list {
-        let (place, errno) = match action {
+        let (place, errno) = match &**action {
+            Action::ToQueuePair(handle, _) => {
+                (all.to.replace(Destination::QueuePair(*handle)).is_some(), Errno::EOPNOTSUPP)
+            }
             Action::To(to) => (all.to.replace(*to).is_some(), Errno::EOPNOTSUPP),
             Action::Tag(tag) => (all.tag.replace(*tag).is_some(), Errno::EINVAL),
             Action::Count(count) => (all.count.replace(*count).is_some(), Errno::EOPNOTSUPP),
@@ -48,8 +55,24 @@ pub(crate) fn together<'a>(list: impl Iterator<Item = &'a Action>) -> Result<Rul
     Ok(all)
 }
 
+impl Action {
+    /// Another reference to an action.
+    ///
+    /// # Safety
+    ///
+    /// C's contract: it is one that was made here, and isn't destroyed meanwhile.
+    pub(crate) unsafe fn shared(action: *const Self) -> Arc<Self> {
+        // SAFETY: `made` gave it out, with a reference that C holds.
+        unsafe {
+            Arc::increment_strong_count(action);
+            Arc::from_raw(action)
+        }
+    }
+}
+
+#[expect(clippy::arc_with_non_send_sync, reason = "C's threads share it, by C's contract")]
 fn made(action: Action) -> *mut Action {
-    Box::into_raw(Box::new(action))
+    Arc::into_raw(Arc::new(action)).cast_mut()
 }
 
 pub(crate) unsafe extern "C" fn create_drop() -> *mut Action {
@@ -70,7 +93,7 @@ pub(crate) unsafe extern "C" fn create_dest_ibv_qp(qp: *const ibv_qp) -> *mut Ac
     if qp.qp_type != RAW_PACKET {
         return null(Errno::EINVAL);
     }
-    made(Action::To(Destination::QueuePair(qp.handle)))
+    made(Action::ToQueuePair(qp.handle, qp.qp_num))
 }
 
 pub(crate) unsafe extern "C" fn create_dest_devx_tir(tir: *const Object) -> *mut Action {
@@ -105,19 +128,22 @@ pub(crate) unsafe extern "C" fn create_modify_header(
     // SAFETY: C's contract.
     let (uverbs, changes) = unsafe { (place.uverbs(), memory(changes.cast(), size)) };
     let change = matcher::create_change(uverbs, changes, place.table);
-    boxed(change.map(|handle| Box::new(Action::Change(place, handle))))
+    given(change.map(|handle| made(Action::Change(place, handle))))
 }
 
 pub(crate) unsafe extern "C" fn destroy(action: *mut Action) -> c_int {
-    // SAFETY: C's contract.
-    if let Action::Change(place, handle) = unsafe { &*action } {
-        // SAFETY: as above; its own handle.
-        let done = unsafe { matcher::destroy_change(place.uverbs(), *handle) };
+    // SAFETY: `made` gave it out; the reference stays C's unless it is dropped below.
+    let of = ManuallyDrop::new(unsafe { Arc::from_raw(action) });
+    if Arc::strong_count(&of) > 1 {
+        return refuse(Errno::EBUSY);
+    }
+    if let Action::Change(place, handle) = **of {
+        // SAFETY: C's contract; its own handle.
+        let done = unsafe { matcher::destroy_change(place.uverbs(), handle) };
         if done.is_err() {
             return code(done);
         }
     }
-    // SAFETY: it was made as this box, and is used no more.
-    drop(unsafe { Box::from_raw(action) });
+    drop(ManuallyDrop::into_inner(of));
     0
 }

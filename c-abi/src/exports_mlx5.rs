@@ -4,8 +4,8 @@
 
 use crate::exports::{label, node};
 use crate::{
-    ah, devx, devx_events, dm, dr, dr_action, extended, matcher, mkey, mlx5dv, mlx5dv_caps,
-    mlx5dv_make, stubs,
+    ah, devx, devx_events, dm, dr, dr_action, dr_dump, extended, matcher, mkey, mlx5dv,
+    mlx5dv_caps, mlx5dv_make, stubs,
 };
 
 // Before 1.2 the address of a completion queue's doorbell page was behind another address.
@@ -117,10 +117,10 @@ node! { "MLX5_1.12":
     mlx5dv_alloc_var = stubs::no_object;
     mlx5dv_dr_action_create_flow_meter = stubs::no_object;
     mlx5dv_dr_action_modify_flow_meter = stubs::not_supported;
-    mlx5dv_dump_dr_domain = stubs::not_supported;
-    mlx5dv_dump_dr_matcher = stubs::not_supported;
-    mlx5dv_dump_dr_rule = stubs::not_supported;
-    mlx5dv_dump_dr_table = stubs::not_supported;
+    mlx5dv_dump_dr_domain = dr_dump::dump_domain;
+    mlx5dv_dump_dr_matcher = dr_dump::dump_matcher;
+    mlx5dv_dump_dr_rule = dr_dump::dump_rule;
+    mlx5dv_dump_dr_table = dr_dump::dump_table;
     mlx5dv_free_var = stubs::nothing;
 }
 

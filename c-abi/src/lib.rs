@@ -45,6 +45,7 @@ mod devx_events;
 mod dm;
 mod dr;
 mod dr_action;
+mod dr_dump;
 mod ece;
 mod environment;
 mod event;

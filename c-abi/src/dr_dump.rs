@@ -1,0 +1,149 @@
+//! What there is of a steering domain, as lines for `mlx5_steering_dump` (`mlx5dv_dump_dr_*`): each
+//! has a record's number, and what the record has, with commas between. The records that describe
+//! the device's own memory aren't there: domains here have none.
+//!
+//! # Safety
+//!
+//! C's contract.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+
+use libc::FILE;
+use uverbs_core::Errno;
+use uverbs_core::error::Error;
+use uverbs_core::provider::ContextOps;
+use uverbs_mlx5::matcher::Destination;
+
+use crate::answer::{code, refuse};
+use crate::context::Context;
+use crate::dr::{Domain, Matcher, Rule, Table};
+use crate::dr_action::Action;
+
+// Numbers of records (rdma-core, `providers/mlx5/dr_dbg.c`, `enum dr_dump_rec_type`).
+const DOMAIN: u32 = 3000;
+const DEVICE: u32 = 3002;
+const TABLE: u32 = 3100;
+const MATCHER: u32 = 3200;
+const RULE: u32 = 3300;
+const CHANGE: u32 = 3402;
+const DROP: u32 = 3403;
+const QUEUE_PAIR: u32 = 3404;
+const COUNT: u32 = 3406;
+const TAG: u32 = 3407;
+const OBJECT: u32 = 3411;
+const MISS: u32 = 3423;
+
+/// What a record names an object by, as C's library: its address, of a domain process and type.
+fn domain_id(domain: &Domain) -> u64 {
+    u64::from(std::process::id()) << 8 | u64::from(domain.place.table)
+}
+
+/// # Errors
+///
+/// Of the question for the device's limits.
+fn domain(domain: &Domain) -> Result<String, Error> {
+    // SAFETY: C's contract: it is open while something made of it is in use.
+    let context = unsafe { Context::of(domain.place.context) };
+    let attr = context.ops().query_device()?;
+    let (id, kind, version) = (domain_id(domain), domain.place.table, env!("CARGO_PKG_VERSION"));
+    let name = context.device().name();
+    // The device's number (gvmi) and what steering by software takes (the 0 behind it) aren't
+    // asked for: nothing is steered so.
+    Ok(format!(
+        "{DOMAIN},{id:#x},{kind},00,0,{version},{name},0,0,0,0,0\n{DEVICE},{id:#x},{},{},0\n",
+        attr.phys_port_count,
+        attr.firmware(),
+    ))
+}
+
+fn table(of: &Table) -> String {
+    let domain = of.domain();
+    // The type of a table: 0 receives, 1 sends, as that of its domain. The first has level 0.
+    format!("{TABLE},{of:p},{:#x},{},0\n", domain_id(domain), domain.place.table)
+}
+
+fn matcher(of: &Matcher) -> String {
+    format!("{MATCHER},{of:p},{:p},{}\n", of.table, of.priority)
+}
+
+fn action(rule: &Rule, of: &Action) -> String {
+    let id = format!("{of:p},{rule:p}");
+    match of {
+        Action::To(Destination::Drop) => format!("{DROP},{id}\n"),
+        Action::To(Destination::Miss) => format!("{MISS},{id}\n"),
+        Action::ToQueuePair(_, qpn) => format!("{QUEUE_PAIR},{id},{qpn:#x}\n"),
+        // Of other objects C's library writes the device's names, which aren't known here.
+        Action::To(Destination::QueuePair(handle) | Destination::Object(handle)) => {
+            format!("{OBJECT},{id},{handle:#x}\n")
+        }
+        Action::Tag(tag) => format!("{TAG},{id},{tag:#x}\n"),
+        Action::Count(count) => {
+            format!("{COUNT},{id},{:#x}\n", count.object.wrapping_add(count.offset.unwrap_or(0)))
+        }
+        Action::Change(_, handle) => format!("{CHANGE},{id},{handle:#x},0,0x0,0x0,0x0\n"),
+    }
+}
+
+fn rule(of: &Rule) -> String {
+    let actions: String = of.actions.iter().map(|it| action(of, it)).collect();
+    format!("{RULE},{of:p},{:p}\n{actions}", of.matcher)
+}
+
+/// Writes the domain's records, and those that `lines` has.
+///
+/// # Safety
+///
+/// C's contract: a file that is open for writing.
+unsafe fn write(file: *mut FILE, of: &Domain, lines: &str) -> c_int {
+    let text = match domain(of) {
+        Ok(text) => text + lines,
+        Err(error) => return -code(Err(error)),
+    };
+    // SAFETY: the text is as long as it says, and the file C's contract.
+    let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), file) };
+    if written == text.len() { 0 } else { -1 }
+}
+
+/// What a file or an object that isn't there is answered with.
+fn missing() -> c_int {
+    -refuse(Errno::EINVAL)
+}
+
+pub(crate) unsafe extern "C" fn dump_domain(file: *mut FILE, of: *const Domain) -> c_int {
+    if file.is_null() || of.is_null() {
+        return missing();
+    }
+    // SAFETY: C's contract: nothing is destroyed meanwhile.
+    unsafe { write(file, &*of, &(*of).tables.each(table)) }
+}
+
+pub(crate) unsafe extern "C" fn dump_table(file: *mut FILE, of: *const Table) -> c_int {
+    if file.is_null() || of.is_null() {
+        return missing();
+    }
+    // SAFETY: as above.
+    unsafe { write(file, (*of).domain(), &table(&*of)) }
+}
+
+pub(crate) unsafe extern "C" fn dump_matcher(file: *mut FILE, of: *const Matcher) -> c_int {
+    if file.is_null() || of.is_null() {
+        return missing();
+    }
+    // SAFETY: as above.
+    unsafe {
+        let rules = (*of).rules.each(rule);
+        write(file, (*of).table().domain(), &[table((*of).table()), matcher(&*of), rules].concat())
+    }
+}
+
+pub(crate) unsafe extern "C" fn dump_rule(file: *mut FILE, of: *const Rule) -> c_int {
+    if file.is_null() || of.is_null() {
+        return missing();
+    }
+    // SAFETY: as above.
+    unsafe {
+        let up = (*of).matcher();
+        write(file, up.table().domain(), &[table(up.table()), matcher(up), rule(&*of)].concat())
+    }
+}

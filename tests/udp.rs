@@ -359,6 +359,25 @@ fn names_lead_to_the_network() {
     }
 }
 
+/// A peer may go on sending to queue pairs of a device that was at this address before.
+#[test]
+fn queue_pairs_have_other_numbers_than_those_of_an_earlier_device() {
+    if skipped() {
+        return;
+    }
+    let ip = IpAddr::V4(Ipv4Addr::new(127, 91, 4, 2));
+    for carrier in [Carrier::Udp, Carrier::SharedMemory] {
+        let numbers = [(); 2].map(|()| {
+            let device = SoftHca::builder().udp(Udp::at(ip).by(carrier)).build().unwrap();
+            let context = soft(&device).open().unwrap();
+            let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256).unwrap());
+            context.queue_pair(&pd, &cq).build().unwrap().qpn()
+        });
+        // By chance they are the same once in fifteen million times.
+        assert_ne!(numbers[0], numbers[1], "{carrier:?}");
+    }
+}
+
 /// Also while the device's thread is at work.
 #[test]
 fn an_address_is_free_once_its_device_has_been_dropped() {

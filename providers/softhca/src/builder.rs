@@ -254,6 +254,7 @@ impl SoftHcaBuilder {
         profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
         profile.memlock = self.memlock.unwrap_or(profile.memlock);
         profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
+        let network = self.wire.is_none() && udp.is_some();
         let (mut wire, link): (Box<dyn Wire>, _) = match (self.wire, udp) {
             (Some(wire), _) => (wire, None),
             (None, Some(wire)) => {
@@ -282,6 +283,10 @@ impl SoftHcaBuilder {
         let mut hca = Hca::new(profile.hca.clone(), Box::new(ProcessDma), wire);
         let gids = profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
         hca.set_addresses(&gids, profile.lid);
+        let random = RandomState::new();
+        if network && !self.stepped {
+            hca.number_from(random.hash_one("queue pairs"));
+        }
         if let Some(trace) = Trace::of_environment() {
             hca.set_tap(&Tap::new(trace, &name));
         }
@@ -291,7 +296,7 @@ impl SoftHcaBuilder {
         record.port_count = 1;
         let mut device = Device::new(profile, hca);
         if !self.stepped {
-            device.cm.seed(RandomState::new().hash_one(std::process::id()));
+            device.cm.seed(random.hash_one("connections"));
         }
         // Refused, the thread looks at the pages now and then.
         let guard = if self.stepped || !self.idle.protect { None } else { Guard::new().ok() };

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// However busy the machine is, no wait takes more than so many times its limit.
 const MOST: u32 = 10;
 
+/// No wait of a session has a shorter limit.
+const LEAST: Duration = Duration::from_secs(1);
+
 /// How long each thread of some processes has waited for a processor.
 #[derive(Debug)]
 pub(crate) struct Starved {
@@ -21,9 +24,10 @@ impl Starved {
         Self { processes: processes.to_owned(), before: waits(processes) }
     }
 
-    /// Whether who waited so long was kept from running for half of this time.
+    /// Whether who waited so long was kept from running for half of this time. What ends before
+    /// any limit does was refused, and not starved.
     pub(crate) fn is_half(waited: Duration, time: Duration) -> bool {
-        waited * 2 >= time
+        time >= LEAST && waited * 2 >= time
     }
 
     /// How long the thread that waited most has waited for a processor since.
@@ -93,6 +97,13 @@ mod tests {
             thread::sleep(Duration::from_millis(10));
         }
         assert!(start.elapsed() >= limit);
+    }
+
+    #[test]
+    fn who_is_refused_at_once_was_not_starved() {
+        let [short, long] = [Duration::from_millis(1), Duration::from_secs(4)];
+        assert!(!Starved::is_half(short, short));
+        assert!(Starved::is_half(long / 2, long) && !Starved::is_half(long / 2 - short, long));
     }
 
     #[test]

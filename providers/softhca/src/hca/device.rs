@@ -19,7 +19,7 @@ use crate::hca::state::groups::Groups;
 use crate::hca::state::keys::KeyTable;
 use crate::hca::state::mads::Mads;
 use crate::hca::state::port::Port;
-use crate::hca::state::qp::{FIRST_QPN, Qp};
+use crate::hca::state::qp::{FIRST_QPN, LAST_QPN, Qp};
 use crate::hca::state::schedule::Schedule;
 use crate::hca::state::srq::SrqTable;
 use crate::hca::stats::HcaStats;
@@ -101,6 +101,13 @@ impl Hca {
     #[cfg(any(test, fuzzing))]
     pub(crate) fn ask_for_notifications(&mut self, asks: bool) {
         self.common.config.congestion = asks;
+    }
+
+    /// Begins to number queue pairs anywhere. Peers in other processes may go on sending to queue
+    /// pairs of an earlier device at this address: a new one by the same number would get their
+    /// packets, and be refused as the stale end of an old connection (IBTA table 110, reason 10).
+    pub(crate) fn number_from(&mut self, random: u64) {
+        self.next_qpn = FIRST_QPN + (random % u64::from(LAST_QPN - FIRST_QPN + 1)) as u32;
     }
 
     /// Destroys every object; addresses, counters and the clock stay. What has arrived or waits to

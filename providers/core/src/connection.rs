@@ -75,8 +75,8 @@ pub enum ConnectionErrorKind {
     },
     /// The peer refused.
     Rejected {
-        /// The reason: [`NO_LISTENER`](Self::NO_LISTENER), [`CONSUMER`](Self::CONSUMER), others of
-        /// IBTA vol 1, table 110. iWARP gives a negative errno instead.
+        /// The reason: [`NO_LISTENER`](Self::NO_LISTENER), [`STALE`](Self::STALE),
+        /// [`CONSUMER`](Self::CONSUMER), others of IBTA vol 1, table 110. iWARP gives a negative errno instead.
         reason: i32,
         /// What the peer sent along, filled up with zeros to the message's 148 bytes.
         private_data: Vec<u8>,
@@ -92,6 +92,9 @@ pub enum ConnectionErrorKind {
 impl ConnectionErrorKind {
     /// Nobody listens at this port ("invalid service ID").
     pub const NO_LISTENER: i32 = 8;
+    /// The peer remembers another connection of a queue pair by this number and address ("stale
+    /// connection"). It ends that one: the next attempt may succeed (`cm.c`, `cm_match_req`).
+    pub const STALE: i32 = 10;
     /// The program at the other side refused ("consumer reject").
     pub const CONSUMER: i32 = 28;
     /// The program at the other side can't do with the vendor's options ("vendor option not
@@ -156,6 +159,10 @@ impl fmt::Display for ConnectionError {
             Kind::Rejected { reason: Kind::NO_LISTENER, .. } => {
                 f.write_str("refused: nobody listens at this port (reason 8)")
             }
+            Kind::Rejected { reason: Kind::STALE, .. } => f.write_str(
+                "refused: the peer has an old connection of this queue pair's number, which it \
+                 ends now; try again (reason 10)",
+            ),
             Kind::Rejected { reason: Kind::CONSUMER, .. } => {
                 f.write_str("refused by the program at the other side (reason 28)")
             }

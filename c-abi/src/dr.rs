@@ -27,7 +27,7 @@ use crate::sys::ibv_context;
 pub(crate) struct Made<T>(Mutex<Vec<*const T>>);
 
 impl<T> Made<T> {
-    fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
@@ -37,7 +37,7 @@ impl<T> Made<T> {
     }
 
     /// Adds an object, and gives it to C.
-    fn add(&self, object: T) -> *mut T {
+    pub(crate) fn add(&self, object: T) -> *mut T {
         let object = Box::into_raw(Box::new(object));
         self.list().push(object);
         object
@@ -100,7 +100,7 @@ pub(crate) struct Table {
 pub(crate) struct Matcher {
     pub(crate) table: *const Table,
     pub(crate) priority: u16,
-    handle: u32,
+    pub(crate) handle: u32,
     pub(crate) rules: Made<Rule>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Matcher {
 pub(crate) struct Rule {
     pub(crate) matcher: *const Matcher,
     pub(crate) actions: Vec<Arc<Action>>,
-    handle: u32,
+    pub(crate) handle: u32,
 }
 
 /// `MLX5DV_DR_DOMAIN_TYPE_FDB`, which needs an eswitch.

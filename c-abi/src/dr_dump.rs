@@ -147,3 +147,53 @@ pub(crate) unsafe extern "C" fn dump_rule(file: *mut FILE, of: *const Rule) -> c
         write(file, up.table().domain(), &[table(up.table()), matcher(up), rule(&*of)].concat())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use super::*;
+    use crate::dr::{Made, Place};
+    use crate::dr_action;
+
+    #[test]
+    fn each_object_has_its_line() {
+        // Nothing here asks the device.
+        let place = Place { context: null_mut(), table: 1 };
+        let domain = Domain { place, tables: Made::none() };
+        let of = domain.tables.add(Table { domain: &raw const domain, matchers: Made::none() });
+        let id = u64::from(std::process::id()) << 8 | 1;
+        // SAFETY: each is destroyed at the end of the test, children first.
+        unsafe {
+            assert_eq!(domain.tables.each(table), format!("3100,{of:p},{id:#x},1,0\n"));
+            let new = Matcher { table: of, priority: 7, handle: 3, rules: Made::none() };
+            let up = (*of).matchers.add(new);
+            assert_eq!(matcher(&*up), format!("3200,{up:p},{of:p},7\n"));
+            let (tag, end) = (dr_action::create_tag(0x2a), dr_action::create_drop());
+            let actions = [tag, end].map(|it| Action::shared(it)).to_vec();
+            let made = (*up).rules.add(Rule { matcher: up, actions, handle: 4 });
+            let lines = format!("3300,{made:p},{up:p}\n3407,{tag:p},{made:p},0x2a\n");
+            assert_eq!((*up).rules.each(rule), lines + &format!("3403,{end:p},{made:p}\n"));
+            // What a rule uses stays.
+            assert_eq!(dr_action::destroy(tag), Errno::EBUSY.raw());
+            assert_eq!(rule(&*made).matches(&format!("{tag:p}")).count(), 1);
+            drop(Box::from_raw(made));
+            assert_eq!((dr_action::destroy(tag), dr_action::destroy(end)), (0, 0));
+            drop((Box::from_raw(up), Box::from_raw(of)));
+        }
+    }
+
+    #[test]
+    fn nothing_is_refused() {
+        // SAFETY: null is looked for.
+        let refused = unsafe {
+            [
+                dump_domain(null_mut(), null_mut()),
+                dump_table(null_mut(), null_mut()),
+                dump_matcher(null_mut(), null_mut()),
+                dump_rule(null_mut(), null_mut()),
+            ]
+        };
+        assert_eq!(refused, [-Errno::EINVAL.raw(); 4]);
+    }
+}

@@ -22,7 +22,7 @@ use crate::dr_action::{Action, together};
 use crate::matcher::Parameters;
 use crate::sys::ibv_context;
 
-/// What is made of an object, and is there: the object can't be destroyed before.
+/// The live children of an object, which can't be destroyed while there are any.
 #[derive(Debug)]
 pub(crate) struct Made<T>(Mutex<Vec<*const T>>);
 
@@ -47,7 +47,7 @@ impl<T> Made<T> {
         self.list().retain(|it| *it != object);
     }
 
-    /// Whether nothing is there; the errno otherwise.
+    /// 0 if there are none, `EBUSY` otherwise.
     fn unused(&self) -> c_int {
         if self.list().is_empty() { 0 } else { refuse(Errno::EBUSY) }
     }
@@ -58,7 +58,7 @@ impl<T> Made<T> {
     ///
     /// None of them is destroyed meanwhile.
     pub(crate) unsafe fn each(&self, text: impl Fn(&T) -> String) -> String {
-        // SAFETY: the caller's contract: who is destroyed is forgotten before.
+        // SAFETY: the caller's contract; a destroyed object has left the list.
         self.list().iter().map(|it| text(unsafe { &**it })).collect()
     }
 }
@@ -196,7 +196,7 @@ pub(crate) unsafe extern "C" fn matcher_destroy(matcher: *mut Matcher) -> c_int 
         return refused;
     }
     // SAFETY: as above.
-    let done = unsafe { matcher::destroy(of.table().domain().place.uverbs(), of.handle) };
+    let done = unsafe { matcher::destroy(of.place().uverbs(), of.handle) };
     if done.is_ok() {
         of.table().matchers.forget(matcher);
         // SAFETY: it was made as this box, and is gone.
@@ -209,6 +209,10 @@ impl Matcher {
     pub(crate) fn table(&self) -> &Table {
         // SAFETY: a table isn't destroyed before its matchers.
         unsafe { &*self.table }
+    }
+
+    fn place(&self) -> Place {
+        self.table().domain().place
     }
 }
 
@@ -227,7 +231,7 @@ pub(crate) unsafe extern "C" fn rule_create(
         Err(errno) => return null(errno),
     };
     // SAFETY: C's contract.
-    let uverbs = unsafe { of.table().domain().place.uverbs() };
+    let uverbs = unsafe { of.place().uverbs() };
     let made = matcher::create_rule(uverbs, of.handle, value, &together);
     given(made.map(|handle| of.rules.add(Rule { matcher, actions, handle })))
 }
@@ -236,7 +240,7 @@ pub(crate) unsafe extern "C" fn rule_destroy(rule: *mut Rule) -> c_int {
     // SAFETY: C's contract.
     let of = unsafe { &*rule };
     // SAFETY: as above; its own handle.
-    let done = unsafe { of.matcher().table().domain().place.uverbs().destroy_flow(of.handle) };
+    let done = unsafe { of.matcher().place().uverbs().destroy_flow(of.handle) };
     if done.is_ok() {
         of.matcher().rules.forget(rule);
         // SAFETY: it was made as this box, and is gone.

@@ -22,9 +22,8 @@ use crate::sys::ibv_qp;
 /// `struct mlx5dv_dr_action`. Rules hold it, too.
 #[derive(Debug)]
 pub(crate) enum Action {
-    To(Destination),
-    /// A queue pair: its handle, and its number.
-    ToQueuePair(u32, u32),
+    /// Where packets go; of a queue pair its number, too, for dumps (0 otherwise).
+    To(Destination, u32),
     Tag(u32),
     Count(Count),
     /// Changes of headers: the kernel's object.
@@ -40,10 +39,7 @@ pub(crate) fn together(list: &[Arc<Action>]) -> Result<RuleActions, Errno> {
     let mut all = RuleActions::default();
     for action in list {
         let (place, errno) = match &**action {
-            Action::ToQueuePair(handle, _) => {
-                (all.to.replace(Destination::QueuePair(*handle)).is_some(), Errno::EOPNOTSUPP)
-            }
-            Action::To(to) => (all.to.replace(*to).is_some(), Errno::EOPNOTSUPP),
+            Action::To(to, _) => (all.to.replace(*to).is_some(), Errno::EOPNOTSUPP),
             Action::Tag(tag) => (all.tag.replace(*tag).is_some(), Errno::EINVAL),
             Action::Count(count) => (all.count.replace(*count).is_some(), Errno::EOPNOTSUPP),
             Action::Change(_, handle) => (all.change.replace(*handle).is_some(), Errno::EOPNOTSUPP),
@@ -76,11 +72,11 @@ fn made(action: Action) -> *mut Action {
 }
 
 pub(crate) unsafe extern "C" fn create_drop() -> *mut Action {
-    made(Action::To(Destination::Drop))
+    made(Action::To(Destination::Drop, 0))
 }
 
 pub(crate) unsafe extern "C" fn create_default_miss() -> *mut Action {
-    made(Action::To(Destination::Miss))
+    made(Action::To(Destination::Miss, 0))
 }
 
 pub(crate) unsafe extern "C" fn create_tag(tag: u32) -> *mut Action {
@@ -93,12 +89,12 @@ pub(crate) unsafe extern "C" fn create_dest_ibv_qp(qp: *const ibv_qp) -> *mut Ac
     if qp.qp_type != RAW_PACKET {
         return null(Errno::EINVAL);
     }
-    made(Action::ToQueuePair(qp.handle, qp.qp_num))
+    made(Action::To(Destination::QueuePair(qp.handle), qp.qp_num))
 }
 
 pub(crate) unsafe extern "C" fn create_dest_devx_tir(tir: *const Object) -> *mut Action {
     // SAFETY: C's contract.
-    made(Action::To(Destination::Object(unsafe { &*tir }.handle())))
+    made(Action::To(Destination::Object(unsafe { &*tir }.handle()), 0))
 }
 
 pub(crate) unsafe extern "C" fn create_flow_counter(

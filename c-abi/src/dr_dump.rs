@@ -1,6 +1,6 @@
-//! What there is of a steering domain, as lines for `mlx5_steering_dump` (`mlx5dv_dump_dr_*`): each
-//! has a record's number, and what the record has, with commas between. The records that describe
-//! the device's own memory aren't there: domains here have none.
+//! Dumps of steering domains as text for `mlx5_steering_dump` (`mlx5dv_dump_dr_*`). A line is a
+//! record: its number, then its fields, separated by commas. Records of the device's own steering
+//! memory are left out: domains here have none.
 //!
 //! # Safety
 //!
@@ -34,22 +34,23 @@ const TAG: u32 = 3407;
 const OBJECT: u32 = 3411;
 const MISS: u32 = 3423;
 
-/// What a record names an object by, as C's library: its address, of a domain process and type.
+/// A domain's id in the records, as C's library makes it: process and type. The id of any other
+/// object is its address.
 fn domain_id(domain: &Domain) -> u64 {
     u64::from(std::process::id()) << 8 | u64::from(domain.place.table)
 }
 
 /// # Errors
 ///
-/// Of the question for the device's limits.
+/// The device's attributes can't be queried.
 fn domain(domain: &Domain) -> Result<String, Error> {
     // SAFETY: C's contract: it is open while something made of it is in use.
     let context = unsafe { Context::of(domain.place.context) };
     let attr = context.ops().query_device()?;
     let (id, kind, version) = (domain_id(domain), domain.place.table, env!("CARGO_PKG_VERSION"));
     let name = context.device().name();
-    // The device's number (gvmi) and what steering by software takes (the 0 behind it) aren't
-    // asked for: nothing is steered so.
+    // Software steering is off, so the fields that describe it are 0: the device's number (gvmi) and
+    // what stands behind it, flags, counts of memory, format.
     Ok(format!(
         "{DOMAIN},{id:#x},{kind},00,0,{version},{name},0,0,0,0,0\n{DEVICE},{id:#x},{},{},0\n",
         attr.phys_port_count,
@@ -59,7 +60,7 @@ fn domain(domain: &Domain) -> Result<String, Error> {
 
 fn table(of: &Table) -> String {
     let domain = of.domain();
-    // The type of a table: 0 receives, 1 sends, as that of its domain. The first has level 0.
+    // A table has its domain's type, and the first table is level 0.
     format!("{TABLE},{of:p},{:#x},{},0\n", domain_id(domain), domain.place.table)
 }
 
@@ -70,13 +71,12 @@ fn matcher(of: &Matcher) -> String {
 fn action(rule: &Rule, of: &Action) -> String {
     let id = format!("{of:p},{rule:p}");
     match of {
-        Action::To(Destination::Drop) => format!("{DROP},{id}\n"),
-        Action::To(Destination::Miss) => format!("{MISS},{id}\n"),
-        Action::ToQueuePair(_, qpn) => format!("{QUEUE_PAIR},{id},{qpn:#x}\n"),
-        // Of other objects C's library writes the device's names, which aren't known here.
-        Action::To(Destination::QueuePair(handle) | Destination::Object(handle)) => {
-            format!("{OBJECT},{id},{handle:#x}\n")
-        }
+        Action::To(Destination::Drop, _) => format!("{DROP},{id}\n"),
+        Action::To(Destination::Miss, _) => format!("{MISS},{id}\n"),
+        Action::To(Destination::QueuePair(_), qpn) => format!("{QUEUE_PAIR},{id},{qpn:#x}\n"),
+        // From here on C's library writes the device's numbers. Only the kernel's handles are known
+        // here.
+        Action::To(Destination::Object(handle), _) => format!("{OBJECT},{id},{handle:#x}\n"),
         Action::Tag(tag) => format!("{TAG},{id},{tag:#x}\n"),
         Action::Count(count) => {
             format!("{COUNT},{id},{:#x}\n", count.object.wrapping_add(count.offset.unwrap_or(0)))
@@ -90,61 +90,57 @@ fn rule(of: &Rule) -> String {
     format!("{RULE},{of:p},{:p}\n{actions}", of.matcher)
 }
 
-/// Writes the domain's records, and those that `lines` has.
+/// Writes an object's domain, and the lines of the object itself: `lines` gives both.
 ///
 /// # Safety
 ///
-/// C's contract: a file that is open for writing.
-unsafe fn write(file: *mut FILE, of: &Domain, lines: &str) -> c_int {
+/// C's contract: null, or a file open for writing; null, or an object that isn't destroyed
+/// meanwhile.
+unsafe fn dump<T>(
+    file: *mut FILE,
+    of: *const T,
+    lines: impl FnOnce(&T) -> (&Domain, String),
+) -> c_int {
+    // SAFETY: the caller's contract.
+    let Some(of) = (unsafe { of.as_ref() }).filter(|_| !file.is_null()) else {
+        return -refuse(Errno::EINVAL);
+    };
+    let (of, lines) = lines(of);
     let text = match domain(of) {
-        Ok(text) => text + lines,
+        Ok(text) => text + &lines,
         Err(error) => return -code(Err(error)),
     };
-    // SAFETY: the text is as long as it says, and the file C's contract.
+    // SAFETY: the text is as long as it says, and the file is the caller's contract.
     let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), file) };
     if written == text.len() { 0 } else { -1 }
 }
 
-/// What a file or an object that isn't there is answered with.
-fn missing() -> c_int {
-    -refuse(Errno::EINVAL)
-}
-
 pub(crate) unsafe extern "C" fn dump_domain(file: *mut FILE, of: *const Domain) -> c_int {
-    if file.is_null() || of.is_null() {
-        return missing();
-    }
-    // SAFETY: C's contract: nothing is destroyed meanwhile.
-    unsafe { write(file, &*of, &(*of).tables.each(table)) }
+    // SAFETY: C's contract; no table is destroyed meanwhile.
+    unsafe { dump(file, of, |of| (of, of.tables.each(table))) }
 }
 
 pub(crate) unsafe extern "C" fn dump_table(file: *mut FILE, of: *const Table) -> c_int {
-    if file.is_null() || of.is_null() {
-        return missing();
-    }
-    // SAFETY: as above.
-    unsafe { write(file, (*of).domain(), &table(&*of)) }
+    // SAFETY: C's contract.
+    unsafe { dump(file, of, |of| (of.domain(), table(of))) }
 }
 
 pub(crate) unsafe extern "C" fn dump_matcher(file: *mut FILE, of: *const Matcher) -> c_int {
-    if file.is_null() || of.is_null() {
-        return missing();
-    }
-    // SAFETY: as above.
+    // SAFETY: C's contract; no rule is destroyed meanwhile.
     unsafe {
-        let rules = (*of).rules.each(rule);
-        write(file, (*of).table().domain(), &[table((*of).table()), matcher(&*of), rules].concat())
+        dump(file, of, |of| {
+            (of.table().domain(), table(of.table()) + &matcher(of) + &of.rules.each(rule))
+        })
     }
 }
 
 pub(crate) unsafe extern "C" fn dump_rule(file: *mut FILE, of: *const Rule) -> c_int {
-    if file.is_null() || of.is_null() {
-        return missing();
-    }
-    // SAFETY: as above.
+    // SAFETY: C's contract.
     unsafe {
-        let up = (*of).matcher();
-        write(file, up.table().domain(), &[table(up.table()), matcher(up), rule(&*of)].concat())
+        dump(file, of, |of| {
+            let up = of.matcher();
+            (up.table().domain(), table(up.table()) + &matcher(up) + &rule(of))
+        })
     }
 }
 

@@ -127,8 +127,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv<R: Receives<AnySrq>>(
     unsafe { post::<_, R>(Srq::of(srq).queue(), wr, bad) }
 }
 
-/// Posts to a queue, own or shared. One receive of one piece, to a queue that one thread uses, takes
-/// neither a loop nor a call, so that no registers are saved. Other lists are [`post_any`]'s.
+/// Posts to a queue, own or shared. One receive of one piece, to a queue that one thread uses,
+/// takes neither a loop nor a call, so that no registers are saved. [`post_any`] does the rest.
 ///
 /// # Safety
 ///

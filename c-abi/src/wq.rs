@@ -206,7 +206,7 @@ pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     0
 }
 
-/// Of mlx5: no other provider's table makes work queues (`table.rs`).
+/// Posts to mlx5's receive queue: no other provider makes work queues (`table.rs`).
 ///
 /// # Safety
 ///

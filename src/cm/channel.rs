@@ -117,15 +117,14 @@ impl EventChannel {
         Ok(self.ucma.next_event()?.map(|event| Event::new(event, self)))
     }
 
-    /// The next event; waits for it no longer than `limit`, and takes one that is there at once.
+    /// The next event: at once if one is there, otherwise waits for it no longer than `limit`.
     ///
     /// # Errors
     ///
     /// [`Error::TimedOut`]; the kernel's refusal.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next(&self, limit: Duration) -> Result<Event, Error> {
-        // The wait comes first: most events aren't there yet, and a look before it would be a
-        // call of the kernel in vain.
+        // Waits first: most events aren't there yet, and asking for one before costs a system call.
         let start = Instant::now();
         let mut left = limit;
         loop {

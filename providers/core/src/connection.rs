@@ -76,7 +76,8 @@ pub enum ConnectionErrorKind {
     /// The peer refused.
     Rejected {
         /// The reason: [`NO_LISTENER`](Self::NO_LISTENER), [`STALE`](Self::STALE),
-        /// [`CONSUMER`](Self::CONSUMER), others of IBTA vol 1, table 110. iWARP gives a negative errno instead.
+        /// [`CONSUMER`](Self::CONSUMER), others of IBTA vol 1, table 110. iWARP gives a negative
+        /// errno instead.
         reason: i32,
         /// What the peer sent along, filled up with zeros to the message's 148 bytes.
         private_data: Vec<u8>,
@@ -92,8 +93,8 @@ pub enum ConnectionErrorKind {
 impl ConnectionErrorKind {
     /// Nobody listens at this port ("invalid service ID").
     pub const NO_LISTENER: i32 = 8;
-    /// The peer remembers another connection of a queue pair by this number and address ("stale
-    /// connection"). It ends that one: the next attempt may succeed (`cm.c`, `cm_match_req`).
+    /// The peer still has a connection to a queue pair by this number and address ("stale
+    /// connection"). It ends that one, and the next attempt may succeed (`cm.c`, `cm_match_req`).
     pub const STALE: i32 = 10;
     /// The program at the other side refused ("consumer reject").
     pub const CONSUMER: i32 = 28;

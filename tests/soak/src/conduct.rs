@@ -35,7 +35,7 @@ const LIFE: u64 = 3000;
 /// many.
 const STARVED: u64 = 2;
 const SELDOM: u64 = 1000;
-/// Of how many guests' the report says why.
+/// Reasons of starved sessions that the report lists, at most.
 const TOLD: usize = 40;
 /// How long the kernel may take to forget what a killed process had.
 const GONE: Duration = Duration::from_secs(30);
@@ -156,7 +156,7 @@ impl Place {
         })
     }
 
-    /// What the host says after a fault, if it can.
+    /// The host's last broken sessions and its device's counters, if it still answers.
     fn tell(&mut self) -> Vec<String> {
         let name = self.host.name.clone();
         let Ok(Status { broken, counters, .. }) = self.host.status(drop) else { return Vec::new() };

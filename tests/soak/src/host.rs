@@ -24,7 +24,7 @@ use crate::wire::{listening, opened};
 /// How long sessions may take to end once their device is gone.
 const END: Duration = Duration::from_secs(60);
 
-/// Of how many broken sessions a host knows why.
+/// Broken sessions whose reason a host keeps, at most.
 const TOLD: usize = 8;
 
 /// What a host has served.
@@ -61,7 +61,7 @@ impl Counts {
 /// A session that broke: when, and what is known of it.
 type Broken = (Instant, String);
 
-/// What sessions' threads tell.
+/// What sessions' threads write down.
 #[derive(Debug, Default)]
 struct Told {
     counts: Counts,

@@ -24,8 +24,8 @@ impl Starved {
         Self { processes: processes.to_owned(), before: waits(processes) }
     }
 
-    /// Whether who waited so long was kept from running for half of this time. What ends before
-    /// any limit does was refused, and not starved.
+    /// Whether `waited` is at least half of `time`, and `time` long enough for a limit to run out:
+    /// a session that ended sooner was refused, not starved.
     pub(crate) fn is_half(waited: Duration, time: Duration) -> bool {
         time >= LEAST && waited * 2 >= time
     }

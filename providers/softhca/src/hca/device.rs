@@ -103,9 +103,10 @@ impl Hca {
         self.common.config.congestion = asks;
     }
 
-    /// Begins to number queue pairs anywhere. Peers in other processes may go on sending to queue
-    /// pairs of an earlier device at this address: a new one by the same number would get their
-    /// packets, and be refused as the stale end of an old connection (IBTA table 110, reason 10).
+    /// Derives the number of the next queue pair from `random`. Peers in other processes may still
+    /// send to queue pairs of an earlier device at this address. A new one by the same number would
+    /// get these packets, and its connection request be refused as stale (IBTA table 110, reason
+    /// 10).
     pub(crate) fn number_from(&mut self, random: u64) {
         self.next_qpn = FIRST_QPN + (random % u64::from(LAST_QPN - FIRST_QPN + 1)) as u32;
     }

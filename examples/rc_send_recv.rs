@@ -8,20 +8,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The machine's first RDMA device, or the software HCA that comes with the library.
     let context = uverbs::device_or_softhca()?.open()?;
     let pd = context.alloc_pd()?;
-    // Room for all that two queue pairs may have outstanding: 128 sends and 128 receives each.
+    // Room for all completions: two queue pairs, each with 128 sends and 128 receives outstanding.
     let mut cq = context.create_cq(512)?;
     let mut client = context.queue_pair(&pd, &cq).build()?;
     let mut server = context.queue_pair(&pd, &cq).build()?;
 
-    // Each side says where it is. Between two processes this travels as text, by whatever way there
-    // is.
+    // Each side tells the other its address. Two processes would send it as text, over any
+    // connection that they have.
     let client_at = client.prepare(&Local::default())?;
     let server_at = server.prepare(&Local::default())?;
     server.connect(&client_at)?;
     client.connect(&server_at)?;
 
-    // Memory that the device may use, in frames. One that is posted is the device's until it
-    // completes.
+    // Registered memory, cut into frames. The device owns a posted frame until its completion.
     let slab = pd.slab(4096, 2)?;
     server.post_recv(1, slab.take().ok_or("no free frame")?)?;
     let mut message = slab.take().ok_or("no free frame")?;

@@ -14,11 +14,10 @@ pub(crate) const OURS: [&str; 8] = [
     "uverbs-softhca",
 ];
 
-/// What the root crate may bring in besides: the six packages it is allowed, and what those bring.
-const ALLOWED: [&str; 13] = [
-    // The six.
+/// What the root crate may bring in besides: the five packages it is allowed, and what those bring.
+const ALLOWED: [&str; 12] = [
+    // The five.
     "bitflags",
-    "crossbeam-utils",
     "libc",
     "memmap2",
     "nix",

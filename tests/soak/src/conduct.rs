@@ -18,7 +18,7 @@ use crate::bounds::judge;
 use crate::child::Child;
 use crate::random::Random;
 use crate::report::{Report, Totals};
-use crate::said::{Said, Status};
+use crate::said::{Said, Status, monotonic};
 use crate::trouble::Fault;
 use crate::watch::{Sample, left};
 use crate::wire::{Net, Wire};
@@ -39,8 +39,6 @@ const SELDOM: u64 = 1000;
 const TOLD: usize = 40;
 /// How long the kernel may take to forget what a killed process had.
 const GONE: Duration = Duration::from_secs(30);
-/// Between an end and its being heard of.
-const SLACK: Duration = Duration::from_millis(500);
 
 /// A host, its guest, and what is known of them.
 struct Place {
@@ -49,8 +47,8 @@ struct Place {
     host: Child,
     /// With when it is killed, if it is.
     guest: Option<(Child, Option<Instant>)>,
-    /// When its device or itself was last away.
-    away: Option<Instant>,
+    /// When its device or itself was last away, by [`monotonic`].
+    away: Option<Duration>,
     /// Its device is away now.
     returning: bool,
     /// When that happens in this cycle.
@@ -215,14 +213,14 @@ impl Run {
         let place = &mut self.places[at];
         if invite && place.due.is_some_and(|due| due <= Instant::now()) {
             place.due = None;
-            place.away = Some(Instant::now());
+            place.away = Some(monotonic());
             if place.is_steady() {
                 place.returning = true;
                 place.host.command("replug")?;
             } else {
                 place.host.kill();
                 place.host = host(self.net, place.wire, place.number)?;
-                place.away = Some(Instant::now());
+                place.away = Some(monotonic());
                 self.totals.hosts_killed += 1;
             }
         }
@@ -239,7 +237,7 @@ impl Run {
             match said {
                 Said::Ready => {
                     place.returning = false;
-                    place.away = Some(Instant::now());
+                    place.away = Some(monotonic());
                     self.totals.replugged += 1;
                 }
                 other => self.faults.push(unexpected(&place.host.name, other)),
@@ -317,10 +315,15 @@ impl Run {
                 self.totals.messages += messages;
                 self.totals.lost += lost;
             }
-            Said::Failed { why, excusable, took, starved } => {
+            Said::Failed { why, excusable, began, starved } => {
                 place.broken += 1;
-                let began = Instant::now().checked_sub(Duration::from_millis(took) + SLACK);
-                let away = place.returning || place.away.zip(began).is_some_and(|(a, b)| a >= b);
+                let began = Duration::from_millis(began);
+                let away = place.returning || place.away.is_some_and(|away| away >= began);
+                let before = place.away.map(|away| began.saturating_sub(away).as_millis());
+                let why = match before {
+                    Some(before) if !away => format!("{why}; the host was away {before} ms before"),
+                    _ => why,
+                };
                 if away && excusable {
                     self.totals.excused += 1;
                 } else if starved && excusable {

@@ -13,7 +13,7 @@ use crate::host::{Counts, Host};
 use crate::kind::KINDS;
 use crate::patience::{Patience, Starved};
 use crate::random::Random;
-use crate::said::{Held, Said, Status, command, say};
+use crate::said::{Held, Said, Status, command, monotonic, say};
 use crate::session::{Plan, options, visit};
 use crate::trouble::Trouble;
 use crate::wire::{PORT, Wire, counters, listening, opened};
@@ -98,12 +98,12 @@ pub(crate) fn guest(
     let host = SocketAddr::from((to, PORT));
     for _ in 0..sessions {
         let kind = random.of(&KINDS);
-        let start = Instant::now();
+        let began = monotonic();
         let starved = Starved::of(&[std::process::id(), process]);
         match visit(&device, &options, host, Plan::random(&mut random, kind)) {
             Ok(done) => say(&Said::Session { messages: done.messages, lost: done.lost }),
             Err(error) => {
-                let (took, waited) = (start.elapsed(), starved.since());
+                let (took, waited) = (monotonic().saturating_sub(began), starved.since());
                 let why = format!(
                     "{kind}: {error} (after {} ms; a thread waited {} ms for a processor; {})",
                     took.as_millis(),
@@ -111,8 +111,8 @@ pub(crate) fn guest(
                     counters(&hca),
                 );
                 let (excusable, starved) = (error.is_excusable(), Starved::is_half(waited, took));
-                let took = took.as_millis() as u64;
-                say(&Said::Failed { why, excusable, took, starved });
+                let began = began.as_millis() as u64;
+                say(&Said::Failed { why, excusable, began, starved });
             }
         }
     }

@@ -1,7 +1,9 @@
 //! What the processes of a run tell the one that conducts it: a JSON object a line.
 
 use std::io::{BufRead, Write};
+use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use uverbs::softhca::SoftHca;
 use uverbs_kernel_abi::mlx5::MLX5_IB_OBJECT_UAR;
@@ -18,9 +20,9 @@ pub(crate) enum Said {
     Status(Status),
     /// A session of a guest that ended as planned.
     Session { messages: u64, lost: u64 },
-    /// One that didn't, after so many milliseconds. Starved: for half of that time a thread of the
-    /// guest's or the host's waited for a processor.
-    Failed { why: String, excusable: bool, took: u64, starved: bool },
+    /// One that didn't, and when it began, by [`monotonic`] in milliseconds. Starved: for half of
+    /// its time a thread of the guest's or the host's waited for a processor.
+    Failed { why: String, excusable: bool, began: u64, starved: bool },
     /// A round in one process: a pair of devices, with or without an end in mid-traffic, and the
     /// sessions that ended since the process was kept from running.
     Round { sessions: u64, broken: u64, messages: u64, unplugged: bool, starved: u64 },
@@ -60,6 +62,11 @@ impl Held {
             pinned: hca.pinned_bytes(),
         }
     }
+}
+
+/// Time since the machine started: the same in all processes.
+pub(crate) fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into()
 }
 
 /// Prints a line. Where nobody reads, nobody conducts: the process ends.

@@ -39,7 +39,9 @@ pub(crate) fn listening(device: &SoftHca) -> SocketAddr {
 pub(crate) fn counters(hca: &SoftHca) -> String {
     let udp = hca.udp_stats().map(|stats| stats.by_name()).unwrap_or_default();
     let shared = hca.shared_stats().map(|stats| stats.by_name()).unwrap_or_default();
-    let all = hca.stats().transport().into_iter().chain(udp).chain(shared);
+    let stats = hca.stats();
+    let queues = [("cq_overruns", stats.cq_overruns), ("complaints", stats.complaints.total())];
+    let all = stats.transport().into_iter().chain(queues).chain(udp).chain(shared);
     let counted = all.filter(|(_, count)| *count > 0);
     counted.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
 }

@@ -42,8 +42,11 @@ const SLACK_NS: libc::c_ulong = 1_000;
 /// would give that one slice after slice (milliseconds), while a thread that sleeps is run as soon
 /// as it is woken.
 const LATE_YIELD: Duration = Duration::from_micros(100);
-/// How long the thread stays awake for the store that woke it.
+/// How long the thread waits for the store that woke it, and how long it sleeps between looks
+/// meanwhile. Yields in place of these sleeps let a client that goes on to poll keep the processor
+/// for a time slice (4 ms). A sleep that is over before the store is made costs the same.
 const STORE: Duration = Duration::from_millis(20);
+const STORE_NAP: Duration = Duration::from_micros(20);
 /// Longest time that the thread gives way to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
@@ -349,7 +352,7 @@ impl Thread {
                 // The client has been woken, but may not have run yet: to protect again would stop
                 // it again.
                 drop(shared);
-                thread::yield_now();
+                thread::sleep(STORE_NAP);
                 continue;
             }
             if shared.is_protected() || tired {

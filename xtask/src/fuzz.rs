@@ -17,6 +17,7 @@ const TARGETS: &[&str] = &[
     "netlink",
     "mlx5_answers",
     "rxe_answers",
+    "siw_answers",
     "exchanges",
     "siw_rings",
     "guests",

@@ -9,6 +9,12 @@ use uverbs_core::queues::work::{Data, SendOp, Wr};
 
 use crate::tests::rig::Rig;
 
+mod answers;
+#[path = "../../../fuzz/liar.rs"]
+mod liar;
+
+pub use answers::siw_answers;
+
 /// Frames there are, and entries of the completion queue.
 const FRAMES: u32 = 24;
 const ENTRIES: u32 = 16;
@@ -113,12 +119,22 @@ mod tests {
         super::replay::replay("siw_rings", super::siw_rings);
     }
 
+    #[test]
+    fn what_is_kept_of_answers() {
+        super::replay::replay("siw_answers", super::siw_answers);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
 
         #[test]
         fn any_stores_of_the_kernel(data in prop::collection::vec(any::<u8>(), 0..300)) {
             super::siw_rings(&data);
+        }
+
+        #[test]
+        fn any_answers_of_the_kernel(data in prop::collection::vec(any::<u8>(), 0..600)) {
+            super::siw_answers(&data);
         }
     }
 }

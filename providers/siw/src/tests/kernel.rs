@@ -21,6 +21,8 @@ use zerocopy::{FromZeros, IntoBytes};
 const SQE: usize = 120;
 const RQE: usize = 112;
 const CQE: usize = 32;
+/// Elements that there is memory for.
+const MOST: u32 = 1 << 16;
 /// Where the flags of a work request are, and of a completion.
 const WQE_FLAGS: usize = 8;
 const CQE_FLAGS: usize = 8;
@@ -108,11 +110,14 @@ pub(crate) struct State {
 
 impl State {
     /// Its key is the first page behind the last queue's (`rdma_user_mmap_entry_insert_range`).
-    fn make(&mut self, elements: u32, size: usize, more: usize) -> (u64, u32) {
+    fn make(&mut self, elements: u32, size: usize, more: usize) -> Result<(u64, u32), Errno> {
+        if elements > MOST {
+            return Err(Errno::ENOMEM);
+        }
         let behind = |last: &Queue| last.key + last.memory.len().next_multiple_of(4096) as u64;
         let key = self.made.last().map_or(0, behind);
         self.made.push(Queue::new(key, elements, size, more));
-        (key, self.made.last().expect("just made").elements)
+        Ok((key, self.made.last().expect("just made").elements))
     }
 
     /// Of what was made, the key that came last.
@@ -252,7 +257,7 @@ unsafe impl UverbsDoor for Kernel {
             (UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE) => {
                 new_handle = Some(UVERBS_ATTR_CREATE_CQ_HANDLE);
                 let entries = word(&read(UVERBS_ATTR_CREATE_CQ_CQE), 0);
-                let (key, entries) = state.make(entries, CQE, 8);
+                let (key, entries) = state.make(entries, CQE, 8)?;
                 let mut answered = [0; 16];
                 answered[4..8].copy_from_slice(&entries.to_ne_bytes());
                 answered[8..].copy_from_slice(&key.to_ne_bytes());
@@ -261,8 +266,8 @@ unsafe impl UverbsDoor for Kernel {
             (UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE) => {
                 new_handle = Some(UVERBS_ATTR_CREATE_QP_HANDLE);
                 let cap = read(UVERBS_ATTR_CREATE_QP_CAP);
-                let (sq_key, sends) = state.make(word(&cap, 0), SQE, 0);
-                let (rq_key, recvs) = state.make(word(&cap, 4), RQE, 0);
+                let (sq_key, sends) = state.make(word(&cap, 0), SQE, 0)?;
+                let (rq_key, recvs) = state.make(word(&cap, 4), RQE, 0)?;
                 answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, &cap);
                 answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &0x11u32.to_ne_bytes());
                 let mut answered = [0; 32];
@@ -270,6 +275,15 @@ unsafe impl UverbsDoor for Kernel {
                 answered[8..12].copy_from_slice(&recvs.to_ne_bytes());
                 answered[16..24].copy_from_slice(&sq_key.to_ne_bytes());
                 answered[24..].copy_from_slice(&rq_key.to_ne_bytes());
+                answer(UVERBS_ATTR_UHW_OUT, &answered);
+            }
+            (UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE) => {
+                new_handle = Some(UVERBS_ATTR_CREATE_SRQ_HANDLE);
+                let max_wr = word(&read(UVERBS_ATTR_CREATE_SRQ_MAX_WR), 0);
+                let (key, elements) = state.make(max_wr, RQE, 0)?;
+                let mut answered = [0; 16];
+                answered[..4].copy_from_slice(&elements.to_ne_bytes());
+                answered[8..].copy_from_slice(&key.to_ne_bytes());
                 answer(UVERBS_ATTR_UHW_OUT, &answered);
             }
             _ => {}

@@ -53,6 +53,11 @@ impl Batch {
         self.count
     }
 
+    /// Whether it has half of the bytes that one call takes.
+    pub(super) fn is_half(&self) -> bool {
+        self.bytes.len() >= BYTES / 2
+    }
+
     /// Whether a packet can join.
     pub(super) fn takes(&self, way: &Way, len: usize, divides: bool) -> bool {
         match &self.way {

@@ -30,7 +30,7 @@ use self::stats::Shared;
 use super::counts::add;
 use super::packet::{BTH_LEN, ICRC_LEN, MAX_PAYLOAD};
 use super::spare::Spare;
-use super::{Address, Frame, Route, Wire, WireFull};
+use super::{Address, Frame, Opcode, Route, Wire, WireFull};
 
 mod batch;
 mod encapsulation;
@@ -55,6 +55,13 @@ const SK_BUFF: usize = 640;
 pub(super) const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
 /// First opcode that IBTA leaves to manufacturers (9.2.1); our dynamic connections have such.
 const VENDOR: u8 = 0xc0;
+/// Opcodes of packets with which the answer to a READ is complete.
+const READ_ENDS: [Opcode; 4] = [
+    Opcode::RC_READ_RESPONSE_LAST,
+    Opcode::RC_READ_RESPONSE_ONLY,
+    Opcode::XRC_READ_RESPONSE_LAST,
+    Opcode::XRC_READ_RESPONSE_ONLY,
+];
 /// Congestion notification (annex A17.9.3).
 const CNP: u8 = 0x81;
 /// Sockets that packets leave by, where a network may spread flows by their source port, and where
@@ -344,7 +351,13 @@ impl Wire for UdpWire {
             }
         }
         self.batch.push(way, &frame.bytes);
+        let opcode = frame.bytes.first().copied().map(Opcode);
         self.spare.put(frame.bytes);
+        // Whoever reads asks for more when it has an answer (`max_rd_atomic`), and so does that
+        // while the others are made.
+        if opcode.is_some_and(|opcode| READ_ENDS.contains(&opcode)) && self.batch.is_half() {
+            self.push_out();
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{Opcode, Packet, PacketBuilder, Psn};
+use crate::wire::{Opcode, Packet, PacketBuilder, Psn, Syndrome};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -65,6 +65,22 @@ fn frames_of_all_sizes_arrive_in_order() {
     // Runs of one length leave together.
     assert!(stats.send_calls <= 9, "{stats:?}");
     assert_eq!(peer, UdpStats { received: 14, receive_calls: peer.receive_calls, ..peer });
+}
+
+/// Sixteen READs of a packet each are what most peers have under way.
+#[test]
+fn answers_to_short_reads_leave_by_halves() {
+    let ((mut ours, here), (_theirs, there)) = (wire(), wire());
+    for psn in 0..16 {
+        let (mut bytes, route) = (Vec::new(), Route::default());
+        let answer = PacketBuilder::new(Opcode::RC_READ_RESPONSE_ONLY, 0x40, Psn::new(psn));
+        let answer = answer.icrc(false).aeth(Syndrome::ACK, 1);
+        answer.emit(&[psn as u8; 4096], &mut bytes).unwrap();
+        ours.transmit(Frame { src: here, dst: there, route, bytes, loan: None }).unwrap();
+        let stats = ours.control().stats();
+        assert_eq!(stats.sent, u64::from(psn + 1) / 8 * 8, "{stats:?}");
+    }
+    assert_eq!(ours.control().stats().send_calls, 2);
 }
 
 #[test]

@@ -146,6 +146,8 @@ pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
 const OBJECTS: (&str, &str) = ("UVERBS_TEST_OBJECTS", "2000,200");
 /// How long the long messages of `tests/interop.rs` are, if not as they say.
 const BYTES: &str = "UVERBS_TEST_BYTES";
+/// Seconds that each program has then, at least.
+const LONG: u64 = 7200;
 
 /// Makes the guest's plan, and adds the files that it needs to the image.
 pub(crate) fn plan(
@@ -170,8 +172,10 @@ pub(crate) fn plan(
     if let Some(address) = world.address() {
         plan.environment.push(("UVERBS_TEST_ADDRESS".to_owned(), address.to_owned()));
     }
+    let mut least = 0;
     if let Ok(bytes) = std::env::var(BYTES) {
         plan.environment.push((BYTES.to_owned(), bytes));
+        least = LONG;
     }
     for module in kernel.modules.closure(world.modules()).map_err(Outcome::Failed)? {
         let path = format!("vm/modules/{}.ko", module.name);
@@ -200,7 +204,7 @@ pub(crate) fn plan(
             image.program(&path, &stripped(built)?).map_err(Outcome::Failed)?;
             *word = format!("/{path}");
         }
-        let (name, seconds) = (row.name.clone(), row.seconds);
+        let (name, seconds) = (row.name.clone(), row.seconds.max(least));
         plan.programs.push(Program { name, seconds, words });
     }
     Ok(plan)

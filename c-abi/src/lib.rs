@@ -24,6 +24,7 @@
 //! `UnsafeCell`.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a call's pointers are read together")]
 #![allow(clippy::missing_safety_doc, reason = "C's contract, above")]
+#![cfg_attr(any(test, fuzzing), allow(dead_code, reason = "nothing is exported there"))]
 
 mod ah;
 mod answer;
@@ -49,13 +50,19 @@ mod dr_dump;
 mod ece;
 mod environment;
 mod event;
+#[cfg(not(any(test, fuzzing)))]
 mod exports;
+#[cfg(not(any(test, fuzzing)))]
 mod exports_cm;
+#[cfg(not(any(test, fuzzing)))]
 mod exports_mlx5;
 mod extended;
 mod file;
 mod flow;
 mod fork;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gid;
 mod import;
 mod left;

@@ -19,6 +19,7 @@ const TARGETS: &[&str] = &[
     "rxe_answers",
     "siw_answers",
     "exchanges",
+    "c_calls",
     "siw_rings",
     "guests",
     "clients",
@@ -60,8 +61,8 @@ pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
 }
 
 /// Crates with functions for the targets alone.
-const HAS_TARGETS: [&str; 5] =
-    ["uverbs-core", "uverbs-mlx5", "uverbs-rxe", "uverbs-siw", "uverbs-softhca"];
+const HAS_TARGETS: [&str; 6] =
+    ["uverbs-c-abi", "uverbs-core", "uverbs-mlx5", "uverbs-rxe", "uverbs-siw", "uverbs-softhca"];
 
 /// Whether what the targets call compiles, also where there is no cargo-fuzz.
 pub(crate) fn compiles() -> Outcome {

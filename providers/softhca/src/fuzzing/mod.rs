@@ -14,6 +14,7 @@
 //! | [`guests`] | a guest's: registers, entries of the command queue, rings, beside another guest |
 //! | [`clients`] | a vfio-user client's: messages and descriptors |
 
+#[path = "../../../../fuzz/feed.rs"]
 pub(crate) mod feed;
 mod frames;
 mod scene;

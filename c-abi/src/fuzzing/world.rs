@@ -1,0 +1,207 @@
+//! An open device of the software HCA, what was made there, and its end.
+#![allow(unsafe_code, reason = "calls functions of C")]
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use uverbs::softhca::SoftHca;
+use uverbs_core::memory::pages::Pages;
+
+use super::feed::Feed;
+use crate::device::Device;
+use crate::sys::*;
+use crate::{
+    ah, channel, counters, cq, devx, dm, flow, mr, mw, open, parent_domain, pd, qp, rss, srq, wq,
+    xrcd,
+};
+
+/// Objects of a kind, at most.
+const MOST: usize = 12;
+/// Memory of the program.
+pub(super) const MEMORY: usize = 1 << 16;
+
+thread_local! {
+    /// The last run's, if that came to its end: the library keeps devices that it has seen.
+    static DEVICE: Cell<Option<(SoftHca, Arc<Device>)>> = const { Cell::new(None) };
+}
+
+fn device() -> (SoftHca, Arc<Device>) {
+    let hca = SoftHca::builder().stepped().build().expect("a software HCA");
+    let device = Device::of_open(&uverbs::Device::from(hca.clone()));
+    (hca, device)
+}
+
+/// Objects of one kind that are there.
+pub(super) struct Of<T>(Vec<*mut T>);
+
+impl<T> Of<T> {
+    /// Keeps what a call gave. Null is an error, whose number is in `errno`.
+    pub(super) fn keep(&mut self, made: *mut T) {
+        if made.is_null() {
+            assert_ne!(std::io::Error::last_os_error().raw_os_error(), Some(0));
+        } else {
+            self.0.push(made);
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.0.len() < MOST
+    }
+
+    /// One of them.
+    pub(super) fn any(&self, feed: &mut Feed<'_>) -> Option<*mut T> {
+        let at = feed.below(self.0.len());
+        self.0.get(at).copied()
+    }
+
+    /// One of them, or null.
+    pub(super) fn any_or_null(&self, feed: &mut Feed<'_>) -> *mut T {
+        if feed.u8() % 8 == 7 {
+            return null_mut();
+        }
+        self.any(feed).unwrap_or(null_mut())
+    }
+
+    /// Destroys one. Refused, it is there as before.
+    pub(super) fn end(&mut self, feed: &mut Feed<'_>, end: unsafe extern "C" fn(*mut T) -> c_int) {
+        let at = feed.below(self.0.len());
+        if let Some(&object) = self.0.get(at)
+            // SAFETY: an object that is there.
+            && super::checked("destroy", unsafe { end(object) })
+        {
+            self.0.swap_remove(at);
+        }
+    }
+
+    /// Destroys all that can be.
+    fn end_all(&mut self, end: unsafe extern "C" fn(*mut T) -> c_int) {
+        // SAFETY: objects that are there, each of them once unless it is refused.
+        self.0.retain(|&object| !super::checked("destroy", unsafe { end(object) }));
+    }
+}
+
+/// See the [module](self).
+pub(super) struct World {
+    pub(super) hca: SoftHca,
+    pub(super) device: Arc<Device>,
+    pub(super) context: *mut ibv_context,
+    pub(super) memory: Pages,
+    pub(super) pds: Of<ibv_pd>,
+    pub(super) tds: Of<ibv_td>,
+    pub(super) channels: Of<ibv_comp_channel>,
+    pub(super) cqs: Of<ibv_cq>,
+    pub(super) extended: Of<ibv_cq_ex>,
+    pub(super) srqs: Of<ibv_srq>,
+    pub(super) xrcds: Of<ibv_xrcd>,
+    pub(super) qps: Of<ibv_qp>,
+    pub(super) mrs: Of<ibv_mr>,
+    pub(super) mws: Of<ibv_mw>,
+    pub(super) dms: Of<ibv_dm>,
+    pub(super) ahs: Of<ibv_ah>,
+    pub(super) wqs: Of<ibv_wq>,
+    pub(super) tables: Of<ibv_rwq_ind_table>,
+    pub(super) flows: Of<ibv_flow>,
+    pub(super) counters: Of<ibv_counters>,
+    pub(super) objects: Of<devx::Object>,
+    pub(super) umems: Of<devx::Umem>,
+}
+
+unsafe extern "C" fn destroy_cq_ex(queue: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: its first member.
+    unsafe { cq::destroy_cq(queue.cast()) }
+}
+
+impl World {
+    pub(super) fn open() -> Self {
+        let (hca, device) = DEVICE.take().unwrap_or_else(device);
+        // SAFETY: a device of this library.
+        let context = unsafe { open::open_device(device.c()) };
+        assert!(!context.is_null());
+        let memory = Pages::anonymous(MEMORY).expect("memory");
+        macro_rules! none {
+            ($($kind:ident),*) => {
+                Self { hca, device, context, memory, $($kind: Of(Vec::new())),* }
+            };
+        }
+        none!(
+            pds, tds, channels, cqs, extended, srqs, xrcds, qps, mrs, mws, dms, ahs, wqs, tables,
+            flows, counters, objects, umems
+        )
+    }
+
+    /// Address and length of bytes of the program's memory.
+    pub(super) fn bytes(&self, feed: &mut Feed<'_>) -> (*mut u8, usize) {
+        let at = usize::from(feed.u16()) % MEMORY;
+        let len = usize::from(feed.u16() >> (feed.u8() % 16));
+        (self.memory.as_mut_ptr().wrapping_add(at), len.min(MEMORY - at))
+    }
+
+    /// Lets the device work.
+    pub(super) fn step(&self) {
+        self.hca.step_until_idle(64);
+    }
+
+    /// Destroys one object.
+    pub(super) fn end_one(&mut self, feed: &mut Feed<'_>) {
+        match feed.below(17) {
+            0 => self.pds.end(feed, pd::dealloc_pd),
+            1 => self.tds.end(feed, parent_domain::dealloc_td),
+            2 => self.channels.end(feed, channel::destroy_comp_channel),
+            3 => self.cqs.end(feed, cq::destroy_cq),
+            4 => self.extended.end(feed, destroy_cq_ex),
+            5 => self.srqs.end(feed, srq::destroy_srq),
+            6 => self.xrcds.end(feed, xrcd::close_xrcd),
+            7 => self.qps.end(feed, qp::destroy_qp),
+            8 => self.mrs.end(feed, mr::dereg_mr),
+            9 => self.mws.end(feed, mw::dealloc_mw),
+            10 => self.dms.end(feed, dm::free_dm),
+            11 => self.wqs.end(feed, wq::destroy_wq),
+            12 => self.tables.end(feed, rss::destroy_rwq_ind_table),
+            13 => self.flows.end(feed, flow::destroy_flow),
+            14 => self.counters.end(feed, counters::destroy_counters),
+            15 => self.objects.end(feed, devx::obj_destroy),
+            _ => self.umems.end(feed, devx::umem_dereg),
+        }
+    }
+
+    /// Destroys all, users before what they use, and asks the device what it holds.
+    pub(super) fn close(mut self) {
+        self.objects.end_all(devx::obj_destroy);
+        self.flows.end_all(flow::destroy_flow);
+        self.qps.end_all(qp::destroy_qp);
+        self.tables.end_all(rss::destroy_rwq_ind_table);
+        self.wqs.end_all(wq::destroy_wq);
+        self.srqs.end_all(srq::destroy_srq);
+        self.cqs.end_all(cq::destroy_cq);
+        self.extended.end_all(destroy_cq_ex);
+        self.mws.end_all(mw::dealloc_mw);
+        self.mrs.end_all(mr::dereg_mr);
+        self.dms.end_all(dm::free_dm);
+        self.ahs.end_all(ah::destroy_ah);
+        self.xrcds.end_all(xrcd::close_xrcd);
+        // A parent domain first, which is made of others.
+        for _ in 0..=MOST {
+            self.pds.end_all(pd::dealloc_pd);
+        }
+        self.tds.end_all(parent_domain::dealloc_td);
+        self.counters.end_all(counters::destroy_counters);
+        self.channels.end_all(channel::destroy_comp_channel);
+        self.umems.end_all(devx::umem_dereg);
+        macro_rules! is_empty {
+            ($($kind:ident),*) => {
+                $(assert_eq!(self.$kind.0.len(), 0, "{} are left", stringify!($kind));)*
+            };
+        }
+        is_empty!(
+            pds, tds, channels, cqs, extended, srqs, xrcds, qps, mrs, mws, dms, ahs, wqs, tables,
+            flows, counters, objects, umems
+        );
+        // SAFETY: the last use.
+        assert_eq!(unsafe { open::close_device(self.context) }, 0);
+        assert_eq!(self.hca.objects().values().sum::<usize>(), 0, "{:?}", self.hca.objects());
+        assert_eq!(self.hca.pinned_bytes(), 0);
+        DEVICE.set(Some((self.hca, self.device)));
+    }
+}

@@ -246,8 +246,8 @@ pub(crate) struct SrqSize {
 
 impl SrqSize {
     /// rdma-core `srq.c:mlx5_alloc_srq_buf`, less the second half of the ring that it keeps for
-    /// receives which met a page fault: memory here is always pinned. A WQE has its link, and 32
-    /// bytes at least.
+    /// receives which met a page fault: frames are pinned. A WQE has its link, and 32 bytes at
+    /// least.
     pub(crate) fn new(max_wr: u32, max_sge: u32, limits: &Limits) -> Result<Self, Error> {
         // The largest power of two that a WQE may have, less the link.
         let room = power_of_two_within(limits.recv_bytes) / SEGMENT;

@@ -167,12 +167,10 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
     let len = if feed.below(8) == 0 { odd(feed, 0) as usize } else { len };
     // SAFETY: the caller's promise; the memory outlives the run's regions.
     world.mrs.keep(unsafe {
-        match feed.below(4) {
-            0 => mr::reg_mr_iova(pd, addr.cast(), len, odd(feed, 0).into(), access),
-            1 => mr::alloc_null_mr(pd),
-            2 if let Some(dm) = world.dms.any(feed) => {
-                mr::reg_dm_mr(pd, dm, odd(feed, 0).into(), len, access)
-            }
+        match (feed.below(4), world.dms.any(feed)) {
+            (0, _) => mr::reg_mr_iova(pd, addr.cast(), len, odd(feed, 0).into(), access),
+            (1, _) => mr::alloc_null_mr(pd),
+            (2, Some(dm)) => mr::reg_dm_mr(pd, dm, odd(feed, 0).into(), len, access),
             _ => mr::reg_mr(pd, addr.cast(), len, access),
         }
     });

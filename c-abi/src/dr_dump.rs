@@ -49,8 +49,8 @@ fn domain(domain: &Domain) -> Result<String, Error> {
     let attr = context.ops().query_device()?;
     let (id, kind, version) = (domain_id(domain), domain.place.table, env!("CARGO_PKG_VERSION"));
     let name = context.device().name();
-    // Software steering is off, so the fields that describe it are 0: the device's number (gvmi) and
-    // what stands behind it, flags, counts of memory, format.
+    // Software steering is off, so the fields that describe it are 0: the device's number (gvmi),
+    // and what stands behind it, flags, counts of memory, format.
     Ok(format!(
         "{DOMAIN},{id:#x},{kind},00,0,{version},{name},0,0,0,0,0\n{DEVICE},{id:#x},{},{},0\n",
         attr.phys_port_count,

@@ -20,7 +20,7 @@ use crate::{
 /// Objects of a kind, at most.
 const MOST: usize = 12;
 /// Memory of the program.
-pub(super) const MEMORY: usize = 1 << 16;
+const MEMORY: usize = 1 << 16;
 
 thread_local! {
     /// The last run's, if that came to its end: the library keeps devices that it has seen.
@@ -75,19 +75,23 @@ impl<T> Of<T> {
         }
     }
 
-    /// Destroys all that can be.
+    /// Destroys all. Of those that are made of each other (parent domains) some are refused before
+    /// others have gone.
     fn end_all(&mut self, end: unsafe extern "C" fn(*mut T) -> c_int) {
-        // SAFETY: objects that are there, each of them once unless it is refused.
-        self.0.retain(|&object| !super::checked("destroy", unsafe { end(object) }));
+        for _ in 0..self.0.len() {
+            // SAFETY: objects that are there, each of them once unless it is refused.
+            self.0.retain(|&object| !super::checked("destroy", unsafe { end(object) }));
+        }
+        assert_eq!(self.0.len(), 0, "{} are left", std::any::type_name::<T>());
     }
 }
 
 /// See the [module](self).
 pub(super) struct World {
-    pub(super) hca: SoftHca,
-    pub(super) device: Arc<Device>,
+    hca: SoftHca,
+    device: Arc<Device>,
     pub(super) context: *mut ibv_context,
-    pub(super) memory: Pages,
+    memory: Pages,
     pub(super) pds: Of<ibv_pd>,
     pub(super) tds: Of<ibv_td>,
     pub(super) channels: Of<ibv_comp_channel>,
@@ -181,23 +185,11 @@ impl World {
         self.dms.end_all(dm::free_dm);
         self.ahs.end_all(ah::destroy_ah);
         self.xrcds.end_all(xrcd::close_xrcd);
-        // A parent domain first, which is made of others.
-        for _ in 0..=MOST {
-            self.pds.end_all(pd::dealloc_pd);
-        }
+        self.pds.end_all(pd::dealloc_pd);
         self.tds.end_all(parent_domain::dealloc_td);
         self.counters.end_all(counters::destroy_counters);
         self.channels.end_all(channel::destroy_comp_channel);
         self.umems.end_all(devx::umem_dereg);
-        macro_rules! is_empty {
-            ($($kind:ident),*) => {
-                $(assert_eq!(self.$kind.0.len(), 0, "{} are left", stringify!($kind));)*
-            };
-        }
-        is_empty!(
-            pds, tds, channels, cqs, extended, srqs, xrcds, qps, mrs, mws, dms, ahs, wqs, tables,
-            flows, counters, objects, umems
-        );
         // SAFETY: the last use.
         assert_eq!(unsafe { open::close_device(self.context) }, 0);
         assert_eq!(self.hca.objects().values().sum::<usize>(), 0, "{:?}", self.hca.objects());

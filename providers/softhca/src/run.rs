@@ -42,10 +42,11 @@ const SLACK_NS: libc::c_ulong = 1_000;
 /// would give that one slice after slice (milliseconds), while a thread that sleeps is run as soon
 /// as it is woken.
 const LATE_YIELD: Duration = Duration::from_micros(100);
-/// How long the thread waits for the store that woke it, and how long it sleeps between looks
-/// meanwhile. Yields in place of these sleeps let a client that goes on to poll keep the processor
-/// for a time slice (4 ms). A sleep that is over before the store is made costs the same.
+/// How long the thread waits for the store that woke it.
 const STORE: Duration = Duration::from_millis(20);
+/// How long it sleeps between looks for that store. If it yielded instead, a client that goes on to
+/// poll would keep the processor for a time slice (4 ms), and so it does where a sleep is over
+/// before the store is made.
 const STORE_NAP: Duration = Duration::from_micros(20);
 /// Longest time that the thread gives way to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);

@@ -319,9 +319,11 @@ impl Run {
                 place.broken += 1;
                 let began = Duration::from_millis(began);
                 let away = place.returning || place.away.is_some_and(|away| away >= began);
-                let before = place.away.map(|away| began.saturating_sub(away).as_millis());
-                let why = match before {
-                    Some(before) if !away => format!("{why}; the host was away {before} ms before"),
+                let why = match place.away {
+                    Some(at) if !away => {
+                        let before = began.saturating_sub(at).as_millis();
+                        format!("{why}; the host was away {before} ms before it began")
+                    }
                     _ => why,
                 };
                 if away && excusable {

@@ -328,7 +328,11 @@ impl ProtectionDomain {
         // whose region is made of the largest pages that the kernel finds
         // (drivers/infiniband/core/umem.c, ib_umem_find_best_pgsz).
         let large = len >= HUGE_PAGE as u64;
-        let memory = if large { Mapping::huge(len as usize) } else { Mapping::new(len as usize) }?;
+        let memory = match self.core().context().uverbs().door().memory(len as usize) {
+            Some(pages) => Mapping::whole(pages),
+            None if large => Mapping::huge(len as usize)?,
+            None => Mapping::new(len as usize)?,
+        };
         let iova = memory.ptr().expose_provenance() as u64;
         // SAFETY: the mapping is ours; whoever gets it frees it only after the region (Slab,
         // ExposedMemory).

@@ -1,7 +1,10 @@
 //! Payload that one process copies out of another's memory: what happens where the kernel forbids
 //! it, and when the other process is killed meanwhile.
 #![cfg(feature = "softhca")]
-#![allow(unsafe_code, reason = "prctl(2) says who may read a process's memory")]
+#![allow(
+    unsafe_code,
+    reason = "prctl(2) says who may read a process's memory; the program's own is registered"
+)]
 
 mod common;
 
@@ -13,7 +16,7 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, Side, impatient, only_on_softhca, pattern, skip, soft};
 use uverbs::softhca::wire::SharedStats;
 use uverbs::softhca::{Carrier, SoftHca, Udp};
-use uverbs::{AccessFlags, AckTimeout, ExposedMemory, Local, Remote, Status};
+use uverbs::{AccessFlags, AckTimeout, Local, MemoryRegion, Remote, Status};
 
 /// Tells a child of this program what it is to be.
 const ROLE: &str = "UVERBS_TEST_ROLE";
@@ -30,21 +33,24 @@ fn skipped() -> bool {
 struct Place {
     hca: SoftHca,
     side: Side,
-    memory: ExposedMemory,
+    /// The program's own, which no other process can map; the frames are the library's.
+    memory: MemoryRegion,
 }
 
 impl Place {
     fn on(hca: &SoftHca, local: &Local) -> Self {
         let side = Side::new(&soft(hca), local, |builder| builder);
         let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
-        let memory = side.pd.expose(LEN, access).unwrap();
+        let access = access | AccessFlags::LOCAL_WRITE;
+        let memory = Box::leak(vec![0_u8; LEN].into_boxed_slice());
+        // SAFETY: there for good, and reached by devices alone from here on.
+        let memory = unsafe { side.pd.register(memory.as_mut_ptr(), LEN, access) }.unwrap();
         Self { hca: hca.clone(), side, memory }
     }
 
     /// What the other side has to know.
     fn card(&self) -> String {
-        let Remote { addr, rkey } = self.memory.remote(0);
-        format!("{addr} {rkey} {}", self.side.endpoint)
+        format!("{} {} {}", self.memory.addr(), self.memory.rkey(), self.side.endpoint)
     }
 
     /// Connects to the side of that card.

@@ -69,6 +69,8 @@ fn shared_memory_is_found_by_itself() {
         assert_eq!(device.stats().retransmits, 0);
         // Long messages were copied once, 64 KiB a record.
         assert!(shared.lent > 20 && shared.taken > 20, "{shared:?}");
+        // The library's own memory was mapped for that.
+        assert!(shared.mapped > 20, "{shared:?}");
         assert_eq!((shared.unread, shared.recalled), (0, 0), "{shared:?}");
     }
 }

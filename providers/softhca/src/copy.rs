@@ -1,4 +1,5 @@
-//! Copies between memory that others access at the same time, and memory that is ours alone.
+//! Copies between memory that others access at the same time, and memory that is ours alone or
+//! theirs, too.
 //!
 //! Aligned words move whole: whoever looks meanwhile sees each as it was before or as it is
 //! afterwards. Short copies are relaxed atomic accesses. Long ones are one `rep movsq` where there
@@ -11,7 +12,7 @@
 //! The shared side is an address, never a reference to plain memory.
 #![allow(unsafe_code, reason = "memory that others write is reached by address")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Words from which on one instruction is faster than a loop: it takes some time to begin.
 const LONG: usize = 48;
@@ -88,8 +89,66 @@ unsafe fn store_each(to: *const AtomicU64, from: &[[u8; 8]]) {
     }
 }
 
+/// Copies bytes between two memories that others access, at any alignment. Words that are aligned
+/// at the target are stored whole.
+///
 /// # Safety
-/// `count` words are mapped at both, and one of the two is nobody else's.
+/// `len` bytes are mapped at both, at `from` for reading and at `to` for writing.
+pub(crate) unsafe fn between(from: *const u8, to: *mut u8, len: usize) {
+    let head = (to.addr().wrapping_neg() % 8).min(len);
+    let count = (len - head) / 8;
+    let tail = head + count * 8;
+    // SAFETY: the first of what the caller promised.
+    unsafe { each_byte(from, to, head) };
+    let (words_from, words_to) = (from.wrapping_add(head), to.wrapping_add(head));
+    // SAFETY: the next, aligned at the target by now.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe {
+        words(words_from, words_to, count);
+    }
+    // SAFETY: as above.
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    unsafe {
+        each_word(words_from, words_to.cast(), count);
+    }
+    // SAFETY: the last.
+    unsafe { each_byte(from.wrapping_add(tail), to.wrapping_add(tail), len - tail) };
+}
+
+/// # Safety
+/// As for [`between`].
+unsafe fn each_byte(from: *const u8, to: *mut u8, len: usize) {
+    for at in 0..len {
+        // SAFETY: the caller's promise; a byte has no alignment.
+        let byte = unsafe { AtomicU8::from_ptr(from.wrapping_add(at).cast_mut()) };
+        let byte = byte.load(Ordering::Relaxed);
+        // SAFETY: likewise.
+        unsafe { AtomicU8::from_ptr(to.wrapping_add(at)) }.store(byte, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// As for [`between`], for `count` words; `to` is aligned.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn each_word(from: *const u8, to: *mut u64, count: usize) {
+    for at in 0..count {
+        let from = from.wrapping_add(at * 8).cast_mut();
+        let byte = |at| {
+            // SAFETY: the caller's promise.
+            unsafe { AtomicU8::from_ptr(from.wrapping_add(at)) }.load(Ordering::Relaxed)
+        };
+        let word = match from.addr().is_multiple_of(8) {
+            // SAFETY: likewise, and aligned.
+            true => unsafe { AtomicU64::from_ptr(from.cast()) }.load(Ordering::Relaxed),
+            false => u64::from_ne_bytes(std::array::from_fn(byte)),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU64::from_ptr(to.wrapping_add(at)) }.store(word, Ordering::Relaxed);
+    }
+}
+
+/// # Safety
+/// `count` words are mapped at both, at `from` for reading and at `to` for writing.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn words(from: *const u8, to: *mut u8, count: usize) {
     // SAFETY: the caller's promise; the ABI has the direction flag clear.
@@ -107,6 +166,21 @@ unsafe fn words(from: *const u8, to: *mut u8, count: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_go_from_any_place_to_any_other() {
+        let from = (0..200).map(|at| at as u8).collect::<Vec<_>>();
+        for (at, to_at) in [(0, 0), (1, 0), (0, 3), (3, 3), (5, 6), (8, 16)] {
+            for len in [0, 1, 7, 8, 9, 64, 101] {
+                let mut to = [0xaa; 200];
+                let (source, target) = (from[at..].as_ptr(), to[to_at..].as_mut_ptr());
+                // SAFETY: both have the bytes.
+                unsafe { between(source, target, len) };
+                assert_eq!(to[to_at..][..len], from[at..][..len]);
+                assert!(to[..to_at].iter().chain(&to[to_at + len..]).all(|byte| *byte == 0xaa));
+            }
+        }
+    }
 
     #[test]
     fn words_go_where_they_belong_and_nowhere_else() {

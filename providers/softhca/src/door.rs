@@ -28,6 +28,7 @@ use crate::kernel::mr;
 use crate::kernel::user::fd_identity;
 use crate::per_process::PerProcess;
 use crate::softhca::Inner;
+use crate::wire::shared::area;
 
 /// An errno as doors give it: nix is no part of their interface.
 pub(crate) fn outward(errno: nix::errno::Errno) -> Errno {
@@ -111,6 +112,14 @@ unsafe impl UverbsDoor for Door {
             }
         };
         ours.try_clone().map_err(|error| Errno::of(&error))
+    }
+
+    /// Others copy faster out of memory that they can map. A device of this process alone does as
+    /// well with any, and huge pages are of use to it.
+    fn memory(&self, len: usize) -> Option<Pages> {
+        let link = &self.device.upgrade()?.link;
+        link.as_ref()?.shared_stats()?;
+        area::allocate(len)
     }
 
     /// The device's own limit; the process's RLIMIT_MEMLOCK doesn't count.

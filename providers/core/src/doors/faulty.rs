@@ -105,6 +105,10 @@ unsafe impl UverbsDoor for Faulty {
         self.door.mmap(len, offset)
     }
 
+    fn memory(&self, len: usize) -> Option<Pages> {
+        self.door.memory(len)
+    }
+
     fn progress(&self) -> bool {
         self.door.progress()
     }

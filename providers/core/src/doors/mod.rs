@@ -42,8 +42,8 @@ use crate::memory::pages::Pages;
 /// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction
 /// that it calls done is done, and the device touches the object's memory no more; a file
 /// descriptor that it hands out is new, and the caller's; a mapping is as long as was asked for,
-/// readable and writable, and stays until the [`Pages`] is dropped. A wrapper passes these on, or
-/// makes up errors.
+/// readable and writable, and stays until the [`Pages`] is dropped; [`memory`](Self::memory) is
+/// nobody else's, who at most reads it. A wrapper passes these on, or makes up errors.
 pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// Sends one `RDMA_VERBS_IOCTL`.
     ///
@@ -100,6 +100,13 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// answers `ENOMEM`.
     fn memlock(&self, wanted: u64) -> Option<u64> {
         crate::memory::memlock::exceeded(wanted)
+    }
+
+    /// Memory for messages, of a device that moves some memory faster than other: at least `len`
+    /// bytes, zeroed, which only the caller writes to. `None` if any memory will do.
+    fn memory(&self, len: usize) -> Option<Pages> {
+        let _ = len;
+        None
     }
 
     /// Has a device that is a part of this process do some of its work on the caller's thread, one

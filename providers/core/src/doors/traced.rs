@@ -119,6 +119,10 @@ unsafe impl UverbsDoor for Traced {
         self.door.memlock(wanted)
     }
 
+    fn memory(&self, len: usize) -> Option<Pages> {
+        self.door.memory(len)
+    }
+
     fn progress(&self) -> bool {
         self.door.progress()
     }

@@ -46,8 +46,14 @@ impl Mapping {
     /// [`Error::System`]: `ENOMEM`.
     pub fn new(len: usize) -> Result<Self, Error> {
         let len = round_up(len.max(1), page_size())?;
-        let of = Of::Pages { pages: Arc::new(Pages::zeroed(len)?), offset: 0, home: None };
-        Ok(Self { of, len })
+        Ok(Self::whole(Pages::zeroed(len)?))
+    }
+
+    /// All of these pages.
+    #[must_use]
+    pub fn whole(pages: Pages) -> Self {
+        let len = pages.len();
+        Self { of: Of::Pages { pages: Arc::new(pages), offset: 0, home: None }, len }
     }
 
     /// A part of a larger mapping.

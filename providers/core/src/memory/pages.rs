@@ -5,6 +5,8 @@
 //! One unsafe operation: unmapping, once.
 #![allow(unsafe_code, reason = "unmaps in drop, in one process only")]
 
+use std::any::Any;
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::LazyLock;
@@ -20,10 +22,10 @@ use crate::memory::process::Process;
 ///
 /// A forked child doesn't inherit them (`MADV_DONTFORK`), so what is at their place there is the
 /// child's own. Dropped by another process than the one that mapped them, they are left alone.
-#[derive(Debug)]
 pub struct Pages {
-    // Taken in Drop.
+    // Both are taken in Drop.
     map: ManuallyDrop<MmapRaw>,
+    kept: ManuallyDrop<Option<Box<dyn Any + Send + Sync>>>,
     process: Process,
 }
 
@@ -63,7 +65,16 @@ impl Pages {
     fn new(map: std::io::Result<MmapRaw>) -> Result<Self, Errno> {
         let map = map.map_err(|error| Errno::of(&error))?;
         map.advise(Advice::DontFork).map_err(|error| Errno::of(&error))?;
-        Ok(Self { map: ManuallyDrop::new(map), process: Process::current() })
+        let (map, kept) = (ManuallyDrop::new(map), ManuallyDrop::new(None));
+        Ok(Self { map, kept, process: Process::current() })
+    }
+
+    /// The same pages. `kept` is dropped by the process that mapped them, just before they are
+    /// unmapped: while nothing else has their addresses.
+    #[must_use]
+    pub fn keeping(mut self, kept: impl Any + Send + Sync) -> Self {
+        *self.kept = Some(Box::new(kept));
+        self
     }
 
     /// The first byte. Valid while this lives, in the process that mapped it.
@@ -100,9 +111,16 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.are_ours() {
+            drop(self.kept.take());
             // SAFETY: Drop runs once, and nothing uses the field after it.
             unsafe { ManuallyDrop::drop(&mut self.map) };
         }
+    }
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pages").field("at", &self.as_ptr()).field("len", &self.len()).finish()
     }
 }
 

@@ -13,9 +13,9 @@ use crate::settled;
 /// sends so many uses up descriptors, and not time.
 const WAITING: usize = 64;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Closer {
-    /// The thread; none where the system has no more. It ends when this does.
+    /// The thread; none where the system has no more. It ends when the last clone does.
     thread: Option<SyncSender<OwnedFd>>,
 }
 

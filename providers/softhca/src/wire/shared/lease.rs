@@ -2,15 +2,16 @@
 
 use std::sync::atomic::Ordering;
 
+use super::area::Place;
 use super::loan::Span;
 use super::memory::{CAPACITY, Memory, RECORDS};
 use super::ring::{BEGIN, HEAD};
 
 /// Where the reader says whether it takes loans.
 const TAKES: usize = 384 / 8;
-/// Bytes of a loan's state, and of each of its spans.
+/// Bytes of a loan's state, and of each of its pieces.
 pub(super) const STATE: usize = 8;
-pub(super) const SPAN: usize = 16;
+pub(super) const PIECE: usize = 32;
 
 /// What may become of a loan, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,39 @@ pub(super) struct Lease {
     pub(super) at: u64,
     /// Packets that it stands for.
     pub(super) packets: u16,
-    pub(super) spans: Vec<Span>,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// One piece of a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) span: Span,
+    /// Where it lies in memory that others can map, if it does.
+    pub(super) place: Option<Place>,
+}
+
+impl Piece {
+    /// Four words: the address; the length, and the number of the descriptor; the file, 0 for none;
+    /// and the place in it.
+    pub(super) fn to_bytes(self) -> [u8; PIECE] {
+        let none = Place { file: 0, descriptor: 0, offset: 0 };
+        let Place { file, descriptor, offset } = self.place.unwrap_or(none);
+        let Span { addr, len } = self.span;
+        let words = [addr, len | u64::from(descriptor) << 32, file, offset];
+        let mut bytes = [0; PIECE];
+        for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+            *to = word.to_ne_bytes();
+        }
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; PIECE]) -> Piece {
+        let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+        let [addr, both, file, offset] = std::array::from_fn(|_| words.next().unwrap_or_default());
+        let span = Span { addr, len: both & u64::from(u32::MAX) };
+        let place = Place { file, descriptor: (both >> 32) as u32, offset };
+        Piece { span, place: (file != 0).then_some(place) }
+    }
 }
 
 impl Memory {

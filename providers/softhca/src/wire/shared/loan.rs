@@ -1,7 +1,8 @@
 //! Payload that stays in its sender's memory until its receiver reads it there.
 //!
 //! A sender that lends writes a record into the ring whose packet has headers alone, and says where
-//! the payload lies. The receiver has the kernel copy it from one process's memory to the other's
+//! the payload lies. The receiver copies it out of a mapping of its own, if it is in an
+//! [area](super::area), or has the kernel copy it from one process's memory to the other's
 //! (process_vm_readv(2)). The record's state says whose move it is:
 //!
 //! | state | stored by | meaning |
@@ -18,15 +19,20 @@
 //! may be another process's by the time we use it. So each read ends with a name that the lender
 //! made up and keeps in its memory; the kernel looks the process up once for each call, so all of
 //! what one call read is of the process with that name.
-#![allow(unsafe_code, reason = "process_vm_readv writes to addresses")]
+#![allow(unsafe_code, reason = "process_vm_readv and copies write to addresses")]
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::lease::{Lease, Move};
+use uverbs_core::memory::pages::Pages;
+
+use super::borrowed::Borrowed;
+use super::closer::Closer;
+use super::lease::{Lease, Move, Piece};
 use super::memory::Memory;
 use super::stats::Shared;
+use crate::copy;
 use crate::wire::counts::add;
 
 /// Bytes of a process's memory.
@@ -89,13 +95,21 @@ impl Drop for Name {
 pub(super) struct Lender {
     pid: i32,
     identity: Identity,
+    borrowed: Borrowed,
     shared: Arc<Shared>,
 }
 
 impl Lender {
     /// The process at the other end of a connection, if its memory can be read.
-    pub(super) fn find(pid: i32, identity: Identity, shared: &Arc<Shared>) -> Option<Arc<Lender>> {
-        let lender = Lender { pid, identity, shared: Arc::clone(shared) };
+    pub(super) fn find(
+        pid: i32,
+        identity: Identity,
+        shared: &Arc<Shared>,
+        closer: &Closer,
+    ) -> Option<Arc<Lender>> {
+        // In this order: what has the number now and the name below is what was opened.
+        let borrowed = Borrowed::new(pid, closer.clone());
+        let lender = Lender { pid, identity, borrowed, shared: Arc::clone(shared) };
         // SAFETY: no bytes are asked for, so nothing is written.
         let found = pid > 0 && unsafe { lender.read(&[], 0, 0, 0) };
         found.then(|| Arc::new(lender))
@@ -107,20 +121,16 @@ impl Lender {
     /// # Safety
     /// If the bytes at `to` are mapped, they may be written to, at any time until this returns, by
     /// the terms of whoever owns them.
-    unsafe fn read(&self, spans: &[Span], mut from: u64, to: u64, len: u64) -> bool {
+    unsafe fn read(&self, pieces: &[Piece], from: u64, to: u64, len: u64) -> bool {
         let part = |addr: u64, len: u64| libc::iovec {
             iov_base: std::ptr::with_exposed_provenance_mut(addr as usize),
             iov_len: len as usize,
         };
         let mut there = [part(0, 0); SPANS + 1];
         let (mut count, mut left) = (0, len);
-        for span in spans.iter().take(SPANS) {
-            let run = span.len.saturating_sub(from).min(left);
-            if run != 0 {
-                there[count] = part(span.addr.wrapping_add(from), run);
-                (count, left) = (count + 1, left - run);
-            }
-            from = from.saturating_sub(span.len);
+        for Part { piece, skip, run } in parts(pieces, from, len) {
+            there[count] = part(piece.span.addr.wrapping_add(skip), run);
+            (count, left) = (count + 1, left - run);
         }
         let mut name = [0_u64; 2];
         let name_len = size_of_val(&name);
@@ -142,6 +152,55 @@ impl Lender {
         };
         left == 0 && u64::try_from(read) == Ok(len + name_len as u64) && name == self.identity.name
     }
+
+    /// The same out of memory that is mapped here. False, and nothing is copied, unless all of it
+    /// can be had so.
+    ///
+    /// # Safety
+    /// The bytes at `to` are mapped, and may be written to by the terms of whoever owns them.
+    unsafe fn copy(&self, pieces: &[Piece], from: u64, to: u64, len: u64) -> bool {
+        let mut found: [Option<(Arc<Pages>, Part)>; SPANS] = Default::default();
+        let mut left = len;
+        for (to, part) in found.iter_mut().zip(parts(pieces, from, len)) {
+            let Some(place) = part.piece.place else { return false };
+            let Some(pages) = self.borrowed.find(place, part.piece.span.len) else { return false };
+            left -= part.run;
+            *to = Some((pages, part));
+        }
+        if left != 0 {
+            return false;
+        }
+        let mut to = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
+        for (pages, Part { piece, skip, run }) in found.iter().flatten() {
+            let offset = piece.place.map_or(0, |place| place.offset) + skip;
+            let from = pages.as_ptr().wrapping_add(offset as usize);
+            // SAFETY: `find` saw that the whole piece is in the mapping, which lives; the target is
+            // the caller's promise.
+            unsafe { copy::between(from, to, *run as usize) };
+            to = to.wrapping_add(*run as usize);
+        }
+        true
+    }
+}
+
+/// A part of a piece: so many bytes, behind those that are skipped.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    piece: Piece,
+    skip: u64,
+    run: u64,
+}
+
+/// The parts of `len` bytes that begin `from` bytes into the pieces; fewer where they end before.
+fn parts(pieces: &[Piece], mut from: u64, len: u64) -> impl Iterator<Item = Part> {
+    let mut left = len;
+    let parts = pieces.iter().take(SPANS).map(move |piece| {
+        let (skip, run) = (from, piece.span.len.saturating_sub(from).min(left));
+        from = from.saturating_sub(piece.span.len);
+        left -= run;
+        Part { piece: *piece, skip, run }
+    });
+    parts.filter(|part| part.run != 0)
 }
 
 /// A packet's payload in its sender's memory.
@@ -163,7 +222,7 @@ impl Eq for Loan {}
 
 impl Loan {
     pub(super) fn new(lender: &Arc<Lender>, memory: &Arc<Memory>, lease: Lease) -> Loan {
-        let len = lease.spans.iter().map(|span| span.len).sum::<u64>() as u32;
+        let len = lease.pieces.iter().map(|piece| piece.span.len).sum::<u64>() as u32;
         Loan { lender: Arc::clone(lender), memory: Arc::clone(memory), lease, len }
     }
 
@@ -181,14 +240,20 @@ impl Loan {
     }
 
     /// Copies `len` bytes, `from` bytes into the payload, to an address of this process. False if
-    /// they can't be read or written; the payload is lost then, and so are all later ones of this
-    /// lender, which is told.
+    /// they can't be read; the payload is lost then, and so are all later ones of this lender,
+    /// which is told.
     ///
     /// # Safety
-    /// If the bytes at `to` are mapped, they may be written to, as by any other device.
+    /// The bytes at `to` are mapped, and may be written to, as by any other device.
     pub(crate) unsafe fn read(&self, from: u64, to: u64, len: u64) -> bool {
+        let pieces = &self.lease.pieces;
         // SAFETY: the caller's promise.
-        let done = unsafe { self.lender.read(&self.lease.spans, from, to, len) };
+        let mapped = unsafe { self.lender.copy(pieces, from, to, len) };
+        if mapped {
+            add(&self.lender.shared.counters.mapped, 1);
+        }
+        // SAFETY: as above.
+        let done = mapped || unsafe { self.lender.read(pieces, from, to, len) };
         if !done && self.memory.turn(self.lease.at, Move::Refuse) {
             self.memory.take_loans(false);
             add(&self.lender.shared.counters.unread, 1);

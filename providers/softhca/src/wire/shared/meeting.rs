@@ -31,7 +31,7 @@ use crate::descriptors::{self, Received};
 /// Addresses of one device that its packets may be from.
 pub(super) const SOURCES: usize = 16;
 /// What a message begins with; the last byte is the version of the ring's format.
-const MAGIC: [u8; 8] = *b"uverbs\0\x02";
+const MAGIC: [u8; 8] = *b"uverbs\0\x03";
 /// Where the addresses stand: behind the magic, how many there are, and the sender's name and its
 /// place.
 const ADDRESSES: usize = 40;

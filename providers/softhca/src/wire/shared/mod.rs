@@ -3,7 +3,8 @@
 //! - `meeting`: how two devices find each other; `closer` closes what peers send;
 //! - `ring`: packets in shared memory, one ring for each direction, made by the one who writes;
 //!   `memory` is its mapping;
-//! - `loan`: payload that stays in the sender's memory until the receiver reads it there;
+//! - `loan`: payload that stays in the sender's memory until the receiver reads it there; `area`:
+//!   memory that the receiver can map, and `borrowed`: what of it is mapped;
 //! - `stats`: counters and the link.
 //!
 //! Each pair of devices has two rings at most. A device that goes, by a signal, too, closes its
@@ -23,6 +24,7 @@ use std::time::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use self::closer::Closer;
+use self::lease::Piece;
 use self::loan::{Lender, Name};
 use self::meeting::Greeting;
 use self::ring::{Broken, NotWritten, Reader, Writer};
@@ -32,6 +34,8 @@ use super::spare::Spare;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
 
+pub(crate) mod area;
+mod borrowed;
 mod closer;
 #[cfg(all(test, uverbs_loom))]
 mod interleavings;
@@ -277,7 +281,11 @@ impl SharedWire {
         let peer =
             self.outgoing.get_mut(&number(to)).filter(|_| (1..=SPANS).contains(&spans.len()));
         let (Some(peer), Some(source)) = (peer, source) else { return Err(frame) };
-        let payload = (spans, packets);
+        let mut pieces = [Piece { span: Span { addr: 0, len: 0 }, place: None }; SPANS];
+        for (piece, &span) in pieces.iter_mut().zip(spans) {
+            *piece = Piece { span, place: area::place(span) };
+        }
+        let payload = (&pieces[..spans.len()], packets);
         match peer.ring.lend(source as u8, &frame.route, &frame.bytes, payload) {
             Ok(at) => {
                 let counters = &self.shared.counters;
@@ -499,7 +507,7 @@ impl SharedWire {
                             self.absent.remove(source);
                         }
                         let pid = if self.takes_loans { meeting::process(&peer.socket) } else { 0 };
-                        let lender = Lender::find(pid, identity, &self.shared);
+                        let lender = Lender::find(pid, identity, &self.shared, &self.closer);
                         memory.take_loans(lender.is_some());
                         let ring = Reader::new(memory, LONGEST);
                         peer.state = State::Writes { sources, ring, lender };

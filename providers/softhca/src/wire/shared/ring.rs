@@ -20,8 +20,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::lease::{LENT, Lease, SPAN, STATE};
-use super::loan::{LONGEST_LOAN, SPANS, Span};
+use super::lease::{LENT, Lease, PIECE, Piece, STATE};
+use super::loan::{LONGEST_LOAN, SPANS};
 use super::memory::{CAPACITY, Memory, fence};
 use crate::wire::Route;
 use crate::wire::spare::Spare;
@@ -135,19 +135,18 @@ impl Writer {
         source: u8,
         route: &Route,
         bytes: &[u8],
-        (spans, packets): (&[Span], u16),
+        (pieces, packets): (&[Piece], u16),
     ) -> Result<u64, NotWritten> {
-        let (at, spans) = (self.end, &spans[..spans.len().min(SPANS)]);
+        let (at, pieces) = (self.end, &pieces[..pieces.len().min(SPANS)]);
         let mut head = head(source, route, bytes);
-        head[7] = spans.len() as u8;
+        head[7] = pieces.len() as u8;
         head[12..14].copy_from_slice(&packets.to_ne_bytes());
-        let mut places = [0; STATE + SPANS * SPAN];
+        let mut places = [0; STATE + SPANS * PIECE];
         places[..STATE].copy_from_slice(&(at + LENT).to_ne_bytes());
-        for (to, span) in places[STATE..].chunks_exact_mut(SPAN).zip(spans) {
-            to[..8].copy_from_slice(&span.addr.to_ne_bytes());
-            to[8..].copy_from_slice(&span.len.to_ne_bytes());
+        for (to, piece) in places[STATE..].as_chunks_mut().0.iter_mut().zip(pieces) {
+            *to = piece.to_bytes();
         }
-        self.put(head, &places[..STATE + spans.len() * SPAN], bytes)?;
+        self.put(head, &places[..STATE + pieces.len() * PIECE], bytes)?;
         self.tell();
         Ok(at)
     }
@@ -239,14 +238,14 @@ impl Reader {
         let head = self.memory.load_head(self.begin);
         let word = |at: usize| head[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
         let (len, source) = (word(0) as usize, head[4]);
-        let spans = usize::from(head[7]);
-        let places = if spans == 0 { 0 } else { STATE + spans * SPAN };
-        if len > self.longest || spans > SPANS || record(places + len) > there {
+        let pieces = usize::from(head[7]);
+        let places = if pieces == 0 { 0 } else { STATE + pieces * PIECE };
+        if len > self.longest || pieces > SPANS || record(places + len) > there {
             return Err(Broken);
         }
-        let lease = match spans {
+        let lease = match pieces {
             0 => None,
-            _ => Some(self.lease(spans, u16::from_ne_bytes([head[12], head[13]]))?),
+            _ => Some(self.lease(pieces, u16::from_ne_bytes([head[12], head[13]]))?),
         };
         let mut bytes = spare.take();
         // What is there already needs no zeros: it is written over.
@@ -275,19 +274,16 @@ impl Reader {
 
     /// The loan of the next record.
     fn lease(&self, count: usize, packets: u16) -> Result<Lease, Broken> {
-        let mut places = [0; SPANS * SPAN];
-        let places = &mut places[..count * SPAN];
+        let mut places = [0; SPANS * PIECE];
+        let places = &mut places[..count * PIECE];
         self.memory.load(self.begin + (HEAD + STATE) as u64, places);
-        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-        let spans = places.chunks_exact(SPAN);
-        let spans = spans.map(|span| Span { addr: word(&span[..8]), len: word(&span[8..]) });
-        let spans = spans.collect::<Vec<_>>();
-        let sum = spans.iter().try_fold(0, |sum: u64, span| sum.checked_add(span.len));
-        if spans.iter().any(|span| span.len == 0) || sum.is_none_or(|sum| sum > LONGEST_LOAN.into())
-        {
+        let pieces = places.as_chunks().0.iter().map(Piece::from_bytes).collect::<Vec<_>>();
+        let lens = || pieces.iter().map(|piece| piece.span.len);
+        // No more than eight, of 32 bits each.
+        if lens().any(|len| len == 0) || lens().sum::<u64>() > LONGEST_LOAN.into() {
             return Err(Broken);
         }
-        Ok(Lease { at: self.begin, packets, spans })
+        Ok(Lease { at: self.begin, packets, pieces })
     }
 
     /// Tells the writer that all that was popped is dealt with.

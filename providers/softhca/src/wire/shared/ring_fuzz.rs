@@ -1,6 +1,7 @@
 //! A ring whose other side stores anything at any time: what a fuzzer calls.
 
 use super::super::lease::Move;
+use super::super::loan::Span;
 use super::super::memory::RECORDS;
 use super::*;
 use crate::fuzzing::feed::Feed;
@@ -33,10 +34,13 @@ pub(crate) fn rings(data: &[u8]) {
                 let _ = writer.push(feed.u8(), &Route::default(), &bytes);
             }
             8 => {
-                let spans = (0..feed.u8() % 12)
-                    .map(|_| Span { addr: feed.u64(), len: u64::from(feed.u16()) })
+                let pieces = (0..feed.u8() % 12)
+                    .map(|_| Piece {
+                        span: Span { addr: feed.u64(), len: u64::from(feed.u16()) },
+                        place: None,
+                    })
                     .collect::<Vec<_>>();
-                let _ = writer.lend(feed.u8(), &Route::default(), &[7; 40], (&spans, 2));
+                let _ = writer.lend(feed.u8(), &Route::default(), &[7; 40], (&pieces, 2));
             }
             9 => {
                 let at = u64::from(feed.u16()) * UNIT as u64;
@@ -64,8 +68,8 @@ fn drain(reader: &mut Reader) {
         match reader.pop(&mut Spare::default()) {
             Ok(Some(record)) => {
                 assert!(record.bytes.len() <= LONGEST);
-                let spans = record.lease.into_iter().flat_map(|lease| lease.spans);
-                assert!(spans.map(|span| span.len).sum::<u64>() <= LONGEST_LOAN.into());
+                let pieces = record.lease.into_iter().flat_map(|lease| lease.pieces);
+                assert!(pieces.map(|piece| piece.span.len).sum::<u64>() <= LONGEST_LOAN.into());
             }
             Ok(None) | Err(Broken) => return,
         }

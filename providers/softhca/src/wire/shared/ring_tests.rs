@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::super::area::Place;
+use super::super::loan::Span;
 use super::super::memory::{RECORDS, SIZE};
 use super::*;
 
@@ -164,25 +166,24 @@ fn a_reader_is_woken_once() {
 /// Places that no honest side writes.
 #[test]
 fn loans_of_any_shape_end_the_ring() {
-    let good = Span { addr: 1, len: u64::from(LONGEST_LOAN) / 2 };
-    let bad = |spans: &[Span]| {
+    let piece = |len| Piece { span: Span { addr: 1, len }, place: None };
+    let good = piece(u64::from(LONGEST_LOAN) / 2);
+    let place = Place { file: u64::MAX, descriptor: u32::MAX, offset: u64::MAX };
+    let placed = Piece { place: Some(place), ..good };
+    let bad = |pieces: &[Piece]| {
         let (mut writer, mut reader) = ring();
-        writer.lend(0, &Route::default(), &[1; 20], (spans, 3)).unwrap();
+        writer.lend(0, &Route::default(), &[1; 20], (pieces, 3)).unwrap();
         reader.pop(&mut Spare::default())
     };
-    let record = bad(&[good, good]).unwrap().unwrap();
+    let record = bad(&[good, placed]).unwrap().unwrap();
     let lease = record.lease.unwrap();
     assert_eq!(
-        (&lease.spans[..], lease.packets, record.bytes),
-        (&[good, good][..], 3, vec![1; 20])
+        (&lease.pieces[..], lease.packets, record.bytes),
+        (&[good, placed][..], 3, vec![1; 20])
     );
-    let none = Span { addr: 1, len: 0 };
-    let long = Span { addr: 1, len: u64::from(LONGEST_LOAN) + 1 };
-    let most = Span { addr: 1, len: u64::MAX };
-    for spans in
-        [&[none][..], &[good, none], &[long], &[good, good, Span { addr: 1, len: 1 }], &[most; 2]]
-    {
-        assert_eq!(bad(spans), Err(Broken), "{spans:?}");
+    let (none, long, most) = (piece(0), piece(u64::from(LONGEST_LOAN) + 1), piece(u32::MAX.into()));
+    for pieces in [&[none][..], &[good, none], &[long], &[good, good, piece(1)], &[most; SPANS]] {
+        assert_eq!(bad(pieces), Err(Broken), "{pieces:?}");
     }
     // More places than there are, and a record that ends before them.
     for (count, there) in [(SPANS as u64 + 1, 4), (255, 8), (SPANS as u64, 1)] {

@@ -16,6 +16,8 @@ counts! {
     received,
     /// Payloads that were copied from another process's memory.
     taken,
+    /// Copies among these, one or more for a payload, out of memory that this process has mapped.
+    mapped,
     /// Payloads that couldn't be read there; their process lends nothing more to this one.
     unread,
     /// Payloads that weren't there any more: their work request or memory region had ended.

@@ -1,4 +1,5 @@
 //! Ends in one process, and peers that do what none of this kind does.
+#![allow(unsafe_code, reason = "the tests touch what they mapped")]
 
 use std::io::IoSlice;
 use std::net::Ipv4Addr;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use proptest::prelude::*;
+use uverbs_core::memory::pages::Pages;
 
 use super::loan::Identity;
 use super::memory::Memory;
@@ -430,6 +432,97 @@ fn memory_that_is_not_there_ends_the_lending() {
     assert_eq!(step(&mut theirs), Some(hello), "packets go on");
 }
 
+/// An area of so many bytes, all of them the same.
+fn area(len: usize, byte: u8) -> Pages {
+    let pages = area::allocate(len).unwrap();
+    // SAFETY: new, and as long as asked for.
+    unsafe { pages.as_mut_ptr().write_bytes(byte, len) };
+    pages
+}
+
+fn within(pages: &Pages, from: usize, len: usize) -> Span {
+    Span { addr: pages.as_ptr().expose_provenance() as u64 + from as u64, len: len as u64 }
+}
+
+#[test]
+fn memory_of_the_library_is_read_by_a_mapping() {
+    let (mut ours, mut theirs, hello) = lending();
+    let mut read = |spans: &[Span], from: usize| {
+        let _lent = ours.lend(hello.clone(), spans, 9).unwrap();
+        let loan = step(&mut theirs).unwrap().loan.unwrap();
+        let before = theirs.control().stats().mapped;
+        let mut bytes = vec![0; loan.len() - from];
+        assert!(loan.copy(from as u64, &mut bytes) && loan.settle());
+        (bytes, theirs.control().stats().mapped != before)
+    };
+    let (one, two) = (area(100_000, 1), area(70_000, 2));
+    let both = [within(&one, 77, 9000), within(&two, 69_999, 1), within(&one, 99_990, 10)];
+    let want = [vec![1; 9000], vec![2; 1], vec![1; 10]].concat();
+    assert_eq!(read(&both, 0), (want, true));
+    // A part of it, from amid one piece into the next.
+    for at in 0..10 {
+        // SAFETY: within the area.
+        unsafe { one.as_mut_ptr().wrapping_add(77 + 8990 + at).write_volatile(at as u8) };
+    }
+    let end = [&[1, 2, 3, 4, 5, 6, 7, 8, 9, 2][..], &[1; 10]].concat();
+    assert_eq!(read(&both, 8991), (end, true));
+    // One piece elsewhere: the kernel copies all.
+    let own = [3; 20];
+    let mixed = [within(&one, 0, 10), spans([&own[..]])[0]];
+    assert_eq!(read(&mixed, 0), ([vec![1; 10], vec![3; 20]].concat(), false));
+    // Over the end of an area, where another mapping may follow.
+    assert!(area::place(within(&one, one.len() - 1, 2)).is_none());
+    assert!(area::place(within(&one, one.len() - 1, 1)).is_some());
+    // Other memory at the same address later: as many as are known to a reader, and more.
+    drop(one);
+    for byte in 4..40 {
+        let next = area(100_000, byte);
+        assert_eq!(read(&[within(&next, 5, 50_000)], 0), (vec![byte; 50_000], true));
+    }
+    drop(two);
+    // What is short, or one too many, is no area.
+    assert!(area::allocate(4096).is_none() && area::allocate(area::LONGEST + 1).is_none());
+    let many = (0..1000).map_while(|_| area::allocate(1 << 16)).collect::<Vec<_>>();
+    assert!(many.len() < 100);
+}
+
+/// Files that others own: a number that is another file's by now, one that can shrink, one that is
+/// too short or too long, and none.
+#[test]
+fn a_place_that_is_none_is_not_mapped() {
+    let closer = Closer::new();
+    let borrowed = || borrowed::Borrowed::new(std::process::id() as i32, closer.clone());
+    let pages = area(100_000, 1);
+    let good = area::place(within(&pages, 4096, 100)).unwrap();
+    let find = |place, len| borrowed().find(place, len).is_some();
+    let size = pages.len() as u64;
+    assert!(find(good, 100) && find(good, size - 4096));
+    assert!(!find(good, size - 4095) && !find(good, u64::MAX));
+    assert!(!find(area::Place { file: good.file + 1, ..good }, 100));
+    assert!(!find(area::Place { descriptor: u32::MAX, ..good }, 100));
+    let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
+    let shrinks = nix::sys::memfd::memfd_create(c"shrinks", flags).unwrap();
+    nix::unistd::ftruncate(&shrinks, 1 << 20).unwrap();
+    let plain = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
+    let long = nix::sys::memfd::memfd_create(c"long", flags).unwrap();
+    nix::unistd::ftruncate(&long, area::LONGEST as i64 + 4096).unwrap();
+    nix::fcntl::fcntl(&long, nix::fcntl::FcntlArg::F_ADD_SEALS(memory::SEALS)).unwrap();
+    for file in [shrinks, plain, long] {
+        let inode = nix::sys::stat::fstat(&file).unwrap().st_ino;
+        let place = area::Place { file: inode, descriptor: file.as_raw_fd() as u32, offset: 0 };
+        assert!(!find(place, 100));
+    }
+    // Nor from a process that is none.
+    assert!(borrowed::Borrowed::new(-1, closer.clone()).find(good, 100).is_none());
+    // Mapped once, it is there as long as it is known, also when its owner has given it up.
+    let known = borrowed();
+    let mapped = known.find(good, 100).unwrap();
+    drop(pages);
+    // SAFETY: mapped for reading.
+    assert_eq!(unsafe { mapped.as_ptr().wrapping_add(4096).read_volatile() }, 0, "given back");
+    assert!(known.find(good, 100).is_some());
+}
+
 /// Where the kernel forbids it, or the process isn't who it says: what was read is no good.
 #[test]
 fn who_cannot_be_read_is_not_asked_to_lend() {
@@ -438,23 +531,25 @@ fn who_cannot_be_read_is_not_asked_to_lend() {
     let identity = ours.name.identity();
     let other = Identity { name: [identity.name[0], 3], ..identity };
     let own = std::process::id() as i32;
-    assert!(Lender::find(own, identity, &shared).is_some());
-    assert!(Lender::find(own, other, &shared).is_none());
-    assert!(Lender::find(own, NOBODY, &shared).is_none());
-    assert!(Lender::find(0, identity, &shared).is_none());
+    let find = |pid, identity| Lender::find(pid, identity, &shared, &ours.closer);
+    assert!(find(own, identity).is_some());
+    assert!(find(own, other).is_none());
+    assert!(find(own, NOBODY).is_none());
+    assert!(find(0, identity).is_none());
     // Another process by that number, and none any more.
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    assert!(Lender::find(child.id() as i32, identity, &shared).is_none());
+    assert!(find(child.id() as i32, identity).is_none());
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(Lender::find(child.id() as i32, identity, &shared).is_none());
+    assert!(find(child.id() as i32, identity).is_none());
     // One who lends all the same ends its connection; whom nobody asked to, too.
     let (memory, file) = Memory::create().unwrap();
     let _stranger = stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[file]);
     until(&mut ours, |stats| stats.joined == 1);
     let mut writer = Writer::new(memory);
     assert!(!writer.is_lent_to());
-    let payload = (&[Span { addr: 4096, len: 1 }][..], 1);
+    let nowhere = Piece { span: Span { addr: 4096, len: 1 }, place: None };
+    let payload = (&[nowhere][..], 1);
     writer.lend(0, &Route::default(), &[0; 16], payload).unwrap();
     until(&mut ours, |stats| stats.broken == 1);
     // And an end whose owner looks into frames is lent nothing.

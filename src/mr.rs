@@ -197,7 +197,8 @@ impl Reregistration {
 impl ProtectionDomain {
     /// Registers `count` frames of `frame_len` bytes each, to be moved into posts. Zeroed,
     /// page-aligned as a whole; from 2 MiB on in huge pages, where the kernel has some to give
-    /// (`transparent_hugepage` on `madvise` or `always`).
+    /// (`transparent_hugepage` on `madvise` or `always`). On a software HCA that others reach by
+    /// shared memory it is a memfd from 64 KiB on, which they can map.
     ///
     /// The memory can be reached by the device for this process's own work requests only: no peer
     /// gets a right to it.

@@ -5,10 +5,10 @@
 //! One unsafe operation: unmapping, once.
 #![allow(unsafe_code, reason = "unmaps in drop, in one process only")]
 
-use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::LazyLock;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -25,9 +25,14 @@ use crate::memory::process::Process;
 pub struct Pages {
     // Both are taken in Drop.
     map: ManuallyDrop<MmapRaw>,
-    kept: ManuallyDrop<Option<Box<dyn Any + Send + Sync>>>,
+    kept: ManuallyDrop<Option<Box<dyn Kept>>>,
     process: Process,
 }
+
+/// What [`Pages`] can keep: anything that other threads may have.
+trait Kept: Send + Sync + UnwindSafe + RefUnwindSafe {}
+
+impl<T: Send + Sync + UnwindSafe + RefUnwindSafe> Kept for T {}
 
 impl Pages {
     /// `len` bytes of zeroed memory, readable and writable.
@@ -59,7 +64,12 @@ impl Pages {
     ///
     /// The errno of `mmap` or `madvise`.
     pub fn shared_read_only(file: BorrowedFd<'_>, len: usize, offset: u64) -> Result<Self, Errno> {
-        Self::new(MmapOptions::new().len(len).offset(offset).map_raw_read_only(file.as_raw_fd()))
+        let pages = Self::new(
+            MmapOptions::new().len(len).offset(offset).map_raw_read_only(file.as_raw_fd()),
+        )?;
+        // Another one's memory is no part of what this process dumps when it ends.
+        let _ = pages.map.advise(Advice::DontDump);
+        Ok(pages)
     }
 
     fn new(map: std::io::Result<MmapRaw>) -> Result<Self, Errno> {
@@ -72,7 +82,10 @@ impl Pages {
     /// The same pages. `kept` is dropped by the process that mapped them, just before they are
     /// unmapped: while nothing else has their addresses.
     #[must_use]
-    pub fn keeping(mut self, kept: impl Any + Send + Sync) -> Self {
+    pub fn keeping(
+        mut self,
+        kept: impl Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
+    ) -> Self {
         *self.kept = Some(Box::new(kept));
         self
     }

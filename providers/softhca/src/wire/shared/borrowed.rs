@@ -1,8 +1,11 @@
 //! Another process's memory that this one has mapped, to read what is lent there.
 //!
-//! The kernel hands out the descriptor to those who may trace its owner. Nothing of it is believed:
-//! it has to be a memfd that can't shrink, so that no access beyond its end is possible. However
-//! many devices write to this one, what is mapped leaves most of the address space free.
+//! The kernel hands out the descriptor to those who may trace its owner. Nothing of it is believed.
+//! It has to be a memfd that can't shrink, with all its pages there, which nobody can take out: so
+//! no access fails, and none takes memory.
+//!
+//! What is mapped is there as long as it is, also when its owner has freed it. So all of it is
+//! given up whenever this side goes to sleep.
 //!
 //! # Safety
 //!
@@ -10,19 +13,51 @@
 #![allow(unsafe_code, reason = "pidfd_open and pidfd_getfd have no wrappers")]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use uverbs_core::memory::pages::Pages;
 
-use super::area::{LONGEST, Place};
+use super::area::{LONGEST, MOST, Place, SEALS};
 use super::closer::Closer;
-use super::memory::SEALS;
 
-/// Files of one process that are mapped at a time.
-const MOST: usize = 16;
+/// Bytes that are mapped at a time, of all processes: what is freed elsewhere may stay for so much,
+/// and the smallest address space of 64-bit processors has eight times as many.
+const BUDGET: usize = 1 << 36;
+
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// A file of another process, mapped for reading.
+#[derive(Debug)]
+pub(super) struct Mapped(Pages);
+
+impl Mapped {
+    pub(super) fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+
+    fn new(file: &OwnedFd, len: usize) -> Option<Mapped> {
+        // Two at once may both be refused, where one would have fit.
+        let taken = MAPPED.fetch_add(len, Ordering::Relaxed);
+        let pages = match taken <= BUDGET - len {
+            true => Pages::shared_read_only(file.as_fd(), len, 0).ok(),
+            false => None,
+        };
+        if pages.is_none() {
+            MAPPED.fetch_sub(len, Ordering::Relaxed);
+        }
+        pages.map(Mapped)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(self.0.len(), Ordering::Relaxed);
+    }
+}
 
 /// What of a process's memory is mapped here.
 #[derive(Debug)]
@@ -34,8 +69,8 @@ pub(super) struct Borrowed {
 
 #[derive(Debug)]
 struct Known {
-    /// By inode; without pages, a file that is none to map.
-    files: Vec<(u64, Option<Arc<Pages>>)>,
+    /// By inode; `None` for a file that is none to map.
+    files: Vec<(u64, Option<Arc<Mapped>>)>,
     /// The one that gives way next.
     next: usize,
     closer: Closer,
@@ -51,55 +86,68 @@ impl Borrowed {
     }
 
     /// The file of `len` bytes at a place, mapped for reading, if it can be.
-    pub(super) fn find(&self, place: Place, len: u64) -> Option<Arc<Pages>> {
+    pub(super) fn find(&self, place: Place, len: u64) -> Option<Arc<Mapped>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let pages = match known.files.iter().find(|(file, _)| *file == place.file) {
-            Some((_, pages)) => pages.clone(),
+        let mapped = match known.files.iter().find(|(file, _)| *file == place.file) {
+            Some((_, mapped)) => mapped.clone(),
             None => {
-                let pages = self.map(place, &mut known.closer).map(Arc::new);
-                known.note(place.file, pages.clone());
-                pages
+                let mapped = self.map(place, &mut known.closer).map(Arc::new);
+                known.note(place.file, mapped.clone());
+                mapped
             }
         };
         let end = place.offset.checked_add(len)?;
-        pages.filter(|pages| end <= pages.len() as u64)
+        mapped.filter(|mapped| end <= mapped.0.len() as u64)
     }
 
-    fn map(&self, place: Place, closer: &mut Closer) -> Option<Pages> {
+    /// Gives up all of it.
+    pub(super) fn forget(&self) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).files.clear();
+    }
+
+    /// Files that are known.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).files.len()
+    }
+
+    fn map(&self, place: Place, closer: &mut Closer) -> Option<Mapped> {
         let process = self.process.as_ref()?.as_raw_fd();
         // SAFETY: takes numbers alone.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, place.descriptor, 0) };
         let file = own(fd)?;
-        let pages = check(&file, place.file).and_then(|len| {
-            // Whatever is mapped stays readable: the seals were looked at.
-            Pages::shared_read_only(file.as_fd(), len, 0).ok()
-        });
-        // It is of another process's choosing.
-        closer.close(file);
-        pages
+        let Some(len) = check(&file, place.file) else {
+            // What it is, is the other process's choice.
+            closer.close(file);
+            return None;
+        };
+        Mapped::new(&file, len)
     }
 }
 
 impl Known {
-    fn note(&mut self, file: u64, pages: Option<Arc<Pages>>) {
+    fn note(&mut self, file: u64, mapped: Option<Arc<Mapped>>) {
         if self.files.len() < MOST {
-            self.files.push((file, pages));
+            self.files.push((file, mapped));
         } else {
-            self.files[self.next] = (file, pages);
+            self.files[self.next] = (file, mapped);
             self.next = (self.next + 1) % MOST;
         }
     }
 }
 
-/// The file's length, if it is the one that is meant and its memory is there as long as it is
-/// mapped: a memfd that can't shrink, and not of huge pages, of which there may be none left.
+/// The file's length, if it is the one that is meant, and its memory is there as long as it is
+/// mapped: sealed, without holes, and not of huge pages.
 fn check(file: &OwnedFd, inode: u64) -> Option<usize> {
     // First, since other files' servers may be asked by what follows.
-    let seals = SealFlag::from_bits_truncate(fcntl(file, FcntlArg::F_GET_SEALS).ok()?);
+    let sealed = fcntl(file, FcntlArg::F_GET_SEALS).ok()? & SEALS == SEALS;
+    if !sealed || fstatfs(file).ok()?.filesystem_type() != TMPFS_MAGIC {
+        return None;
+    }
     let stat = fstat(file).ok()?;
-    let plain = seals.contains(SEALS) && fstatfs(file).ok()?.filesystem_type() == TMPFS_MAGIC;
     let len = usize::try_from(stat.st_size).ok().filter(|len| (1..=LONGEST).contains(len))?;
-    (plain && stat.st_ino == inode).then_some(len)
+    let whole = stat.st_blocks >= (stat.st_size + 511) / 512;
+    (whole && stat.st_ino == inode).then_some(len)
 }
 
 fn own(fd: libc::c_long) -> Option<OwnedFd> {

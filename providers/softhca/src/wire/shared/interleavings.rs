@@ -9,7 +9,7 @@ use loom::thread;
 
 use self::memory::Memory;
 use self::ring::{NotWritten, Reader, Writer};
-use super::loan;
+use super::{area, loan};
 use crate::wire::Route;
 use crate::wire::spare::Spare;
 

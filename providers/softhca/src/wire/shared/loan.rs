@@ -16,7 +16,7 @@
 //! for nothing.
 //!
 //! The kernel says which process made the connection, and checks that we may read there. The number
-//! may be another process's by the time we use it. So each read ends with a name that the lender
+//! may be another process's by the time we use it. So each read by the kernel ends with a name that the lender
 //! made up and keeps in its memory; the kernel looks the process up once for each call, so all of
 //! what one call read is of the process with that name.
 #![allow(unsafe_code, reason = "process_vm_readv and copies write to addresses")]
@@ -25,9 +25,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uverbs_core::memory::pages::Pages;
-
-use super::borrowed::Borrowed;
+use super::borrowed::{Borrowed, Mapped};
 use super::closer::Closer;
 use super::lease::{Lease, Move, Piece};
 use super::memory::Memory;
@@ -78,7 +76,7 @@ impl Name {
         }
     }
 
-    /// Nothing more can be read from here.
+    /// Nothing more can be read from here by the kernel.
     pub(super) fn forget(&self) {
         self.0.iter().for_each(|word| word.store(0, Ordering::SeqCst));
     }
@@ -113,6 +111,17 @@ impl Lender {
         // SAFETY: no bytes are asked for, so nothing is written.
         let found = pid > 0 && unsafe { lender.read(&[], 0, 0, 0) };
         found.then(|| Arc::new(lender))
+    }
+
+    /// Gives up what is mapped.
+    pub(super) fn forget(&self) {
+        self.borrowed.forget();
+    }
+
+    /// Files that it knows, mapped or not.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.borrowed.count()
     }
 
     /// Copies `len` bytes, `from` bytes into the spans, to an address of ours, which may be
@@ -159,21 +168,21 @@ impl Lender {
     /// # Safety
     /// The bytes at `to` are mapped, and may be written to by the terms of whoever owns them.
     unsafe fn copy(&self, pieces: &[Piece], from: u64, to: u64, len: u64) -> bool {
-        let mut found: [Option<(Arc<Pages>, Part)>; SPANS] = Default::default();
+        let mut found: [Option<(Arc<Mapped>, Part)>; SPANS] = Default::default();
         let mut left = len;
         for (to, part) in found.iter_mut().zip(parts(pieces, from, len)) {
             let Some(place) = part.piece.place else { return false };
-            let Some(pages) = self.borrowed.find(place, part.piece.span.len) else { return false };
+            let Some(mapped) = self.borrowed.find(place, part.piece.span.len) else { return false };
             left -= part.run;
-            *to = Some((pages, part));
+            *to = Some((mapped, part));
         }
         if left != 0 {
             return false;
         }
         let mut to = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
-        for (pages, Part { piece, skip, run }) in found.iter().flatten() {
+        for (mapped, Part { piece, skip, run }) in found.iter().flatten() {
             let offset = piece.place.map_or(0, |place| place.offset) + skip;
-            let from = pages.as_ptr().wrapping_add(offset as usize);
+            let from = mapped.as_ptr().wrapping_add(offset as usize);
             // SAFETY: `find` saw that the whole piece is in the mapping, which lives; the target is
             // the caller's promise.
             unsafe { copy::between(from, to, *run as usize) };

@@ -548,8 +548,10 @@ impl SharedWire {
     /// From here on whoever writes wakes this end, by its descriptor.
     pub(crate) fn arm(&mut self) {
         for peer in &mut self.incoming {
-            if let State::Writes { ring, .. } = &mut peer.state {
+            if let State::Writes { ring, lender, .. } = &mut peer.state {
                 ring.arm();
+                // What is mapped may be freed by now.
+                lender.iter().for_each(|lender| lender.forget());
             }
         }
     }

@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as Name;
 use std::time::Instant;
 
+use nix::fcntl::{FcntlArg, SealFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use proptest::prelude::*;
@@ -506,7 +507,7 @@ fn a_place_that_is_none_is_not_mapped() {
     let plain = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
     let long = nix::sys::memfd::memfd_create(c"long", flags).unwrap();
     nix::unistd::ftruncate(&long, area::LONGEST as i64 + 4096).unwrap();
-    nix::fcntl::fcntl(&long, nix::fcntl::FcntlArg::F_ADD_SEALS(memory::SEALS)).unwrap();
+    nix::fcntl::fcntl(&long, FcntlArg::F_ADD_SEALS(memory::SEALS)).unwrap();
     for file in [shrinks, plain, long] {
         let inode = nix::sys::stat::fstat(&file).unwrap().st_ino;
         let place = area::Place { file: inode, descriptor: file.as_raw_fd() as u32, offset: 0 };
@@ -514,13 +515,51 @@ fn a_place_that_is_none_is_not_mapped() {
     }
     // Nor from a process that is none.
     assert!(borrowed::Borrowed::new(-1, closer.clone()).find(good, 100).is_none());
-    // Mapped once, it is there as long as it is known, also when its owner has given it up.
+    // Holes: a look into one takes memory.
+    let holes = nix::sys::memfd::memfd_create(c"holes", flags).unwrap();
+    nix::unistd::ftruncate(&holes, 1 << 20).unwrap();
+    let seals = SealFlag::from_bits_retain(area::SEALS);
+    nix::fcntl::fcntl(&holes, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+    let inode = nix::sys::stat::fstat(&holes).unwrap().st_ino;
+    let place = area::Place { file: inode, descriptor: holes.as_raw_fd() as u32, offset: 0 };
+    assert!(!find(place, 100));
+    // Mapped once, it is there until it is given up, also when its owner has freed it.
     let known = borrowed();
     let mapped = known.find(good, 100).unwrap();
     drop(pages);
     // SAFETY: mapped for reading.
-    assert_eq!(unsafe { mapped.as_ptr().wrapping_add(4096).read_volatile() }, 0, "given back");
+    assert_eq!(unsafe { mapped.as_ptr().wrapping_add(4096).read_volatile() }, 1);
     assert!(known.find(good, 100).is_some());
+    known.forget();
+    assert!(known.find(good, 100).is_none());
+}
+
+#[test]
+fn others_only_read_the_library_s_memory() {
+    let pages = area(100_000, 1);
+    let place = area::place(within(&pages, 0, 1)).unwrap();
+    let path = format!("/proc/self/fd/{}", place.descriptor);
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    assert!(Pages::shared(file.as_fd(), 4096, 0).is_err());
+    assert!(nix::sys::uio::pwrite(&file, &[2], 0).is_err());
+    assert!(file.set_len(0).is_err());
+}
+
+/// A reader that sleeps holds nothing of others.
+#[test]
+fn what_is_mapped_is_given_up_for_a_sleep() {
+    let (mut ours, mut theirs, hello) = lending();
+    let pages = area(100_000, 1);
+    let _lent = ours.lend(hello, &[within(&pages, 0, 9000)], 9).unwrap();
+    let loan = step(&mut theirs).unwrap().loan.unwrap();
+    assert!(loan.copy(0, &mut [0; 9000]) && loan.settle());
+    let known = |wire: &SharedWire| match &wire.incoming[0].state {
+        State::Writes { lender: Some(lender), .. } => lender.known(),
+        _ => panic!("it has gone"),
+    };
+    assert_eq!(known(&theirs), 1);
+    theirs.arm();
+    assert_eq!(known(&theirs), 0);
 }
 
 /// Where the kernel forbids it, or the process isn't who it says: what was read is no good.

@@ -5,7 +5,7 @@
 //! no access fails, and none takes memory.
 //!
 //! What is mapped is there as long as it is, also when its owner has freed it. So all of it is
-//! given up whenever this side goes to sleep.
+//! given up when this side goes to sleep and hasn't used it for a while.
 //!
 //! # Safety
 //!
@@ -15,6 +15,7 @@
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::fstat;
@@ -27,6 +28,10 @@ use super::closer::Closer;
 /// Bytes that are mapped at a time, of all processes: what is freed elsewhere may stay for so much,
 /// and the smallest address space of 64-bit processors has eight times as many.
 const BUDGET: usize = 1 << 36;
+
+/// How long it stays mapped that isn't used. A device that has nothing to do looks more than once
+/// in each.
+const UNUSED: Duration = Duration::from_millis(250);
 
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
@@ -73,6 +78,9 @@ struct Known {
     files: Vec<(u64, Option<Arc<Mapped>>)>,
     /// The one that gives way next.
     next: usize,
+    /// Whether any was asked for since this side slept last, and when it slept after it was.
+    used: bool,
+    since: Duration,
     closer: Closer,
 }
 
@@ -81,13 +89,15 @@ impl Borrowed {
     pub(super) fn new(pid: i32, closer: Closer) -> Borrowed {
         // SAFETY: takes numbers alone.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let known = Known { files: Vec::new(), next: 0, closer };
+        let (used, since) = (false, Duration::ZERO);
+        let known = Known { files: Vec::new(), next: 0, used, since, closer };
         Borrowed { process: own(fd), known: Mutex::new(known) }
     }
 
     /// The file of `len` bytes at a place, mapped for reading, if it can be.
     pub(super) fn find(&self, place: Place, len: u64) -> Option<Arc<Mapped>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.used = true;
         let mapped = match known.files.iter().find(|(file, _)| *file == place.file) {
             Some((_, mapped)) => mapped.clone(),
             None => {
@@ -100,9 +110,14 @@ impl Borrowed {
         mapped.filter(|mapped| end <= mapped.0.len() as u64)
     }
 
-    /// Gives up all of it.
-    pub(super) fn forget(&self) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).files.clear();
+    /// This side goes to sleep: gives up all of it that wasn't used for a while.
+    pub(super) fn rest(&self, now: Duration) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut known.used) {
+            known.since = now;
+        } else if now.saturating_sub(known.since) >= UNUSED {
+            known.files.clear();
+        }
     }
 
     /// Files that are known.

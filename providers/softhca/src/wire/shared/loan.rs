@@ -24,6 +24,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::borrowed::{Borrowed, Mapped};
 use super::closer::Closer;
@@ -113,9 +114,9 @@ impl Lender {
         found.then(|| Arc::new(lender))
     }
 
-    /// Gives up what is mapped.
-    pub(super) fn forget(&self) {
-        self.borrowed.forget();
+    /// See [`Borrowed::rest`].
+    pub(super) fn rest(&self, now: Duration) {
+        self.borrowed.rest(now);
     }
 
     /// Files that it knows, mapped or not.

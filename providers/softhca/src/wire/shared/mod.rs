@@ -550,8 +550,7 @@ impl SharedWire {
         for peer in &mut self.incoming {
             if let State::Writes { ring, lender, .. } = &mut peer.state {
                 ring.arm();
-                // What is mapped may be freed by now.
-                lender.iter().for_each(|lender| lender.forget());
+                lender.iter().for_each(|lender| lender.rest(self.now));
             }
         }
     }

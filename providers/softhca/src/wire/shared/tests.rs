@@ -530,7 +530,12 @@ fn a_place_that_is_none_is_not_mapped() {
     // SAFETY: mapped for reading.
     assert_eq!(unsafe { mapped.as_ptr().wrapping_add(4096).read_volatile() }, 1);
     assert!(known.find(good, 100).is_some());
-    known.forget();
+    known.rest(Duration::from_secs(1));
+    assert!(known.find(good, 100).is_some(), "it is in use");
+    known.rest(Duration::from_secs(2));
+    known.rest(Duration::from_millis(2200));
+    assert_eq!(known.count(), 1);
+    known.rest(Duration::from_millis(2300));
     assert!(known.find(good, 100).is_none());
 }
 
@@ -545,7 +550,7 @@ fn others_only_read_the_library_s_memory() {
     assert!(file.set_len(0).is_err());
 }
 
-/// A reader that sleeps holds nothing of others.
+/// A reader that sleeps holds nothing of others for long.
 #[test]
 fn what_is_mapped_is_given_up_for_a_sleep() {
     let (mut ours, mut theirs, hello) = lending();
@@ -557,6 +562,9 @@ fn what_is_mapped_is_given_up_for_a_sleep() {
         State::Writes { lender: Some(lender), .. } => lender.known(),
         _ => panic!("it has gone"),
     };
+    theirs.arm();
+    assert_eq!(known(&theirs), 1);
+    theirs.advance(Duration::from_secs(1));
     assert_eq!(known(&theirs), 1);
     theirs.arm();
     assert_eq!(known(&theirs), 0);

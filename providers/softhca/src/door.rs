@@ -117,9 +117,8 @@ unsafe impl UverbsDoor for Door {
     /// Others copy faster out of memory that they can map. A device of this process alone does as
     /// well with any, and huge pages are of use to it.
     fn memory(&self, len: usize) -> Option<Pages> {
-        let link = &self.device.upgrade()?.link;
-        link.as_ref()?.shared_stats()?;
-        area::allocate(len)
+        let device = self.device.upgrade()?;
+        device.link.as_ref().filter(|link| link.is_shared()).and_then(|_| area::allocate(len))
     }
 
     /// The device's own limit; the process's RLIMIT_MEMLOCK doesn't count.

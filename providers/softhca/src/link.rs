@@ -51,6 +51,11 @@ impl Link {
         }
     }
 
+    /// Whether other processes reach it through shared memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Network { shared: Some(_), .. })
+    }
+
     pub(crate) fn udp_stats(&self) -> Option<UdpStats> {
         match self {
             Self::Fabric(_) => None,

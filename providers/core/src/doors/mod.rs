@@ -42,8 +42,8 @@ use crate::memory::pages::Pages;
 /// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction
 /// that it calls done is done, and the device touches the object's memory no more; a file
 /// descriptor that it hands out is new, and the caller's; a mapping is as long as was asked for,
-/// readable and writable, and stays until the [`Pages`] is dropped; [`memory`](Self::memory) is
-/// nobody else's, who at most reads it. A wrapper passes these on, or makes up errors.
+/// readable and writable, and stays until the [`Pages`] is dropped; nobody but the caller writes to
+/// what [`memory`](Self::memory) gave. A wrapper passes these on, or makes up errors.
 pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// Sends one `RDMA_VERBS_IOCTL`.
     ///
@@ -102,8 +102,8 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         crate::memory::memlock::exceeded(wanted)
     }
 
-    /// Memory for messages, of a device that moves some memory faster than other: at least `len`
-    /// bytes, zeroed, which only the caller writes to. `None` if any memory will do.
+    /// Memory for the program's messages, from a device that moves its own kind of memory faster:
+    /// at least `len` bytes, zeroed. `None` if any memory will do.
     fn memory(&self, len: usize) -> Option<Pages> {
         let _ = len;
         None

@@ -16,9 +16,9 @@
 //! for nothing.
 //!
 //! The kernel says which process made the connection, and checks that we may read there. The number
-//! may be another process's by the time we use it. So each read by the kernel ends with a name that the lender
-//! made up and keeps in its memory; the kernel looks the process up once for each call, so all of
-//! what one call read is of the process with that name.
+//! may be another process's by the time we use it. So each read by the kernel ends with a name that
+//! the lender made up and keeps in its memory; the kernel looks the process up once for each call,
+//! so all of what one call read is of the process with that name.
 #![allow(unsafe_code, reason = "process_vm_readv and copies write to addresses")]
 
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -476,7 +476,7 @@ fn memory_of_the_library_is_read_by_a_mapping() {
     assert!(area::place(within(&one, one.len() - 1, 1)).is_some());
     // Other memory at the same address later: as many as are known to a reader, and more.
     drop(one);
-    for byte in 4..40 {
+    for byte in 4..100 {
         let next = area(100_000, byte);
         assert_eq!(read(&[within(&next, 5, 50_000)], 0), (vec![byte; 50_000], true));
     }
@@ -501,28 +501,32 @@ fn a_place_that_is_none_is_not_mapped() {
     assert!(!find(good, size - 4095) && !find(good, u64::MAX));
     assert!(!find(area::Place { file: good.file + 1, ..good }, 100));
     assert!(!find(area::Place { descriptor: u32::MAX, ..good }, 100));
-    let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
-    let shrinks = nix::sys::memfd::memfd_create(c"shrinks", flags).unwrap();
-    nix::unistd::ftruncate(&shrinks, 1 << 20).unwrap();
-    let plain = OwnedFd::from(std::fs::File::open("/proc/self/exe").unwrap());
-    let long = nix::sys::memfd::memfd_create(c"long", flags).unwrap();
-    nix::unistd::ftruncate(&long, area::LONGEST as i64 + 4096).unwrap();
-    nix::fcntl::fcntl(&long, FcntlArg::F_ADD_SEALS(memory::SEALS)).unwrap();
-    for file in [shrinks, plain, long] {
+    // Files of so many bytes of data, of a length, and with seals.
+    let file = |data: usize, len: usize, seals| {
+        let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
+        let file = nix::sys::memfd::memfd_create(c"file", flags).unwrap();
+        nix::sys::uio::pwrite(&file, &vec![1; data], 0).unwrap();
+        nix::unistd::ftruncate(&file, len as i64).unwrap();
+        let seals = SealFlag::from_bits_retain(seals);
+        nix::fcntl::fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        file
+    };
+    let found = |file: OwnedFd| {
         let inode = nix::sys::stat::fstat(&file).unwrap().st_ino;
         let place = area::Place { file: inode, descriptor: file.as_raw_fd() as u32, offset: 0 };
-        assert!(!find(place, 100));
+        find(place, 100)
+    };
+    let (len, sealed) = (1 << 20, area::SEALS);
+    assert!(found(file(len, len, sealed)));
+    for seal in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE] {
+        assert!(!found(file(len, len, sealed & !seal)), "without {seal:#x}");
     }
+    // Holes: a look into one takes memory.
+    assert!(!found(file(len / 2, len, sealed)));
+    assert!(!found(file(0, area::LONGEST + 4096, sealed)));
+    assert!(!found(std::fs::File::open("/proc/self/exe").unwrap().into()));
     // Nor from a process that is none.
     assert!(borrowed::Borrowed::new(-1, closer.clone()).find(good, 100).is_none());
-    // Holes: a look into one takes memory.
-    let holes = nix::sys::memfd::memfd_create(c"holes", flags).unwrap();
-    nix::unistd::ftruncate(&holes, 1 << 20).unwrap();
-    let seals = SealFlag::from_bits_retain(area::SEALS);
-    nix::fcntl::fcntl(&holes, FcntlArg::F_ADD_SEALS(seals)).unwrap();
-    let inode = nix::sys::stat::fstat(&holes).unwrap().st_ino;
-    let place = area::Place { file: inode, descriptor: holes.as_raw_fd() as u32, offset: 0 };
-    assert!(!find(place, 100));
     // Mapped once, it is there until it is given up, also when its owner has freed it.
     let known = borrowed();
     let mapped = known.find(good, 100).unwrap();

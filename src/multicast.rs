@@ -106,6 +106,10 @@ impl<P: Provider> QueuePair<P, Ud> {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     ///
+    /// Soft-RoCE loses a member that joins at the moment at which the group's last one leaves
+    /// (kernel `rxe_mcast.c`, seen on 6.12): the queue pair gets no datagram, and can't leave or be
+    /// destroyed. Queue pairs that join and leave while others do had better each have their group.
+    ///
     /// # Errors
     ///
     /// [`Error::Invalid`] for a GID of no group, on InfiniBand a LID of none, or a group that it is

@@ -93,7 +93,11 @@ const OTHERS: &[Kind] = &[
     }),
     ("address handles", |rig, _| drop(rig.datagrams.destination(&rig.here).unwrap())),
     ("memberships", |rig, index| {
-        let gid = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0, index as u16 + 1);
+        // A group of its own for each thread. Soft-RoCE can let a queue pair join a group that
+        // another is just tearing down, and then neither lets it leave nor destroys it
+        // (`rxe_mcast.c`: `rxe_get_mcg` and `rxe_attach_mcg` take the lock one after the other).
+        let [number, index] = [rig.datagrams.qpn(), index as u32 + 1];
+        let gid = Ipv6Addr::from(0xff12 << 112 | u128::from(number) << 32 | u128::from(index));
         let group = MulticastGroup { gid: Gid::from(IpAddr::V6(gid)), lid: 0xc001 };
         drop(rig.datagrams.attach(&group).unwrap());
     }),

@@ -71,6 +71,7 @@ pub(crate) unsafe extern "C" fn post_send<S: Sends>(
 #[inline(always)]
 fn choose<S: Sends, const LONE: bool>(kind: u32, opcode: u32, shape: u8) -> Post {
     match (opcode, shape) {
+        (IBV_WR_SEND, ONE) if kind == UD && S::IN_PLACE && !LONE => datagrams::<S>,
         (IBV_WR_SEND, ONE) if kind == UD => alike::<S, IBV_WR_SEND, ONE, true, LONE>,
         (IBV_WR_SEND, SMALL) if kind == UD => alike::<S, IBV_WR_SEND, SMALL, true, LONE>,
         (IBV_WR_SEND, INLINE) if kind == UD => alike::<S, IBV_WR_SEND, INLINE, true, LONE>,
@@ -218,8 +219,63 @@ unsafe extern "C" fn alike<
         }
     }
     // SAFETY: as above; a queue pair that is posted to isn't destroyed.
-    unsafe { sq.ring(at) };
+    unsafe { if TO { sq.ring_datagrams(at) } else { sq.ring(at) } };
     sq.refused().map_or(0, Errno::raw)
+}
+
+/// Posts a chain of datagrams of one piece, and makes them piece by piece: what a work request says
+/// is read where it is written. Read before, there is more of it than the registers hold.
+///
+/// # Safety
+///
+/// C's contract; and the provider writes pieces in place.
+#[inline(never)]
+unsafe extern "C" fn datagrams<S: Sends>(
+    qp: &Qp,
+    mut wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    let mut side = qp.send().lock();
+    // SAFETY: the table of functions is of the queue's own provider.
+    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
+    let mut at = S::Place::default();
+    sq.start(&mut at);
+    // SAFETY: C's contract; the place is of the `start` above.
+    unsafe {
+        while let Some(one) = wr.as_ref() {
+            if one.opcode != IBV_WR_SEND || shape(one) != ONE || !datagram(qp, sq, &mut at, one) {
+                let at = sq.cursor(&at);
+                return rest(qp, sq, at, wr, bad);
+            }
+            wr = one.next;
+        }
+        // A queue pair that is posted to isn't destroyed.
+        sq.finish::<true>(&at);
+    }
+    sq.refused().map_or(0, Errno::raw)
+}
+
+/// Makes a datagram of one piece, if nothing about it is rare; otherwise it is [`rest`]'s.
+///
+/// # Safety
+///
+/// C's contract; the place is of the queue's last start.
+#[inline(always)]
+unsafe fn datagram<S: Sends>(qp: &Qp, sq: &mut S, at: &mut S::Place, wr: &ibv_send_wr) -> bool {
+    if S::is_full(at) && sq.look(at).is_err() {
+        return false;
+    }
+    // SAFETY: C's contract.
+    let Ok(to) = (unsafe { destination::<S>(wr) }) else { return false };
+    let id = Wr { id: wr.wr_id, flags: flags(wr.send_flags | qp.signal()) };
+    // SAFETY: the caller's promise; it isn't full.
+    unsafe {
+        if sq.open::<true>(at, id, SendOp::Send).is_err() {
+            return false;
+        }
+        sq.address(at, to);
+        sq.close_at_once::<true>(at, Data::One(*wr.sg_list))
+    }
 }
 
 /// Posts work requests of any kinds.

@@ -42,7 +42,7 @@ const fn waits(kind: u8) -> bool {
 /// C's struct with the functions for queue pairs of this provider and of this type.
 pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
     match qp_base.qp_type {
-        UD if S::DATAGRAMS => table::<S, DATAGRAMS>(qp_base),
+        UD if S::IN_PLACE => table::<S, DATAGRAMS>(qp_base),
         UD | XRC_SEND | DRIVER => table::<S, DIRECTED>(qp_base),
         RAW_PACKET => table::<S, PACKETS>(qp_base),
         _ => table::<S, CONNECTED>(qp_base),
@@ -75,7 +75,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_set_sge: Some(set_sge::<S, TO>),
         wr_set_sge_list: Some(set_sge_list::<S, TO>),
         wr_start: Some(start::<S, TO>),
-        wr_complete: Some(complete::<S>),
+        wr_complete: Some(complete::<S, TO>),
         wr_abort: Some(abort::<S>),
         wr_atomic_write: Some(atomic_write::<S>),
         wr_flush: Some(flush::<S>),
@@ -140,13 +140,18 @@ unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
     }
 }
 
-unsafe extern "C" fn complete<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
+unsafe extern "C" fn complete<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
     let code = match build.failed {
         None => {
             // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
-            unsafe { sq.finish(&build.at) };
+            unsafe {
+                match TO {
+                    DATAGRAMS => sq.finish::<true>(&build.at),
+                    _ => sq.finish::<false>(&build.at),
+                }
+            }
             sq.refused().map_or(0, Errno::raw)
         }
         Some(errno) => {
@@ -413,6 +418,20 @@ unsafe extern "C" fn set_rare_sge<S: Sends, const TO: u8>(
 }
 
 unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    count: usize,
+    list: *const ibv_sge,
+) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int))) {
+            set_rare_list::<S, TO>(q, count, list);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn set_rare_list<S: Sends, const TO: u8>(
     q: *const ibv_qp_ex,
     count: usize,
     list: *const ibv_sge,

@@ -20,18 +20,18 @@ use crate::wqe;
 ///
 /// As [`wqe::store`], for each of them.
 #[inline(always)]
-pub(crate) unsafe fn write_counted(mut at: *mut u8, list: &[Sge]) -> (u32, u64) {
-    let (mut count, mut total) = (0, 0);
+pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> (u32, u64) {
+    let (mut at, mut total) = (start, 0);
     for sge in list {
         if sge.len != 0 {
             // SAFETY: the caller's promise.
             unsafe { wqe::store(at, wqe::data_segment(sge)) };
             at = at.wrapping_add(DS_BYTES);
-            count += 1;
             total += u64::from(sge.len);
         }
     }
-    (count, total)
+    let written = at.addr() - start.addr();
+    ((written / DS_BYTES) as u32, total)
 }
 
 /// Whether a piece has no bytes, or more than a message may have: one comparison for both.
@@ -57,7 +57,9 @@ impl Sq {
     ) -> Result<u32, PostError> {
         let (ring, slots, head) = (self.ring_memory(), self.slots(), wqe::head(&op));
         let most = (head.units as usize + list.len()).div_ceil(wqe::DS_PER_UNIT as usize);
-        let fits = list.len() <= self.room().max_sge as usize && most <= at.left as usize;
+        let fits = list.len() <= self.room().max_sge as usize
+            && at.left != 0
+            && !self.is_long(most as u32);
         if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
             // SAFETY: the caller's promise.
             let (next, slot) = unsafe { self.post_measured(*at, wr, op, list) }?;
@@ -77,7 +79,7 @@ impl Sq {
         // SAFETY: as above.
         unsafe { wqe::store(to, ctrl) };
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        at.left -= units;
+        at.left -= 1;
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: the WQEBBs are free; this is the only poster.
         Ok(unsafe { Self::note(slots, at, wr.id, last) })

@@ -34,19 +34,14 @@ use crate::wqe::{self, DS_PER_UNIT, Head, Vector};
 pub struct Place {
     /// The next free WQEBB.
     pi: u32,
-    /// WQEBBs that may follow without a look, besides the first one of what is begun.
+    /// Work requests that may follow without a look, besides the one that is begun.
     left: u32,
     /// The first WQEBB of the WQE that is begun; null if none is.
     unit: *mut u8,
     /// Where its data goes; null as long as a datagram's address isn't known.
     data: *mut u8,
-    /// Its control segment's first half, with the length of its head. It is stored with the whole
-    /// length, since a BlueFlame copy reads it at once.
-    ctrl: u64,
     /// Its slot.
     slot: Named,
-    /// The other half.
-    ctrl_flags: u64,
     /// Its [`Head`] in one word.
     head: u32,
     /// Work requests before `pi`.
@@ -65,9 +60,7 @@ impl Default for Place {
             left: 0,
             unit: null_mut(),
             data: null_mut(),
-            ctrl: 0,
             slot: Named::NONE,
-            ctrl_flags: 0,
             head: 0,
             count: 0,
             first: 0,
@@ -110,18 +103,29 @@ impl Place {
         (self.unit, self.data) = (null_mut(), null_mut());
     }
 
-    /// Writes the control segment of a WQE whose rest is there: `segments` of data, `units` WQEBBs
-    /// in all. Then it is over.
+    /// Says in the control segment that there are so many segments of data, and not one.
     ///
     /// # Safety
     ///
-    /// It is begun, and its WQEBBs are free.
+    /// A WQE is begun, and its first WQEBB is free.
     #[inline(always)]
-    unsafe fn end(&mut self, segments: u32, units: u32) {
-        // The length is the lowest byte of a word that is big-endian.
-        let ctrl = self.ctrl.wrapping_add(u64::from(segments).to_be());
-        // SAFETY: the first WQEBB is free, says the caller.
-        unsafe { wqe::store(self.unit, [ctrl, self.ctrl_flags]) };
+    unsafe fn set_length(&self, segments: u32) {
+        let head: *mut u64 = self.unit.cast();
+        // SAFETY: the caller's promise.
+        let ctrl = u64::from_be(unsafe { head.read() });
+        // The length is the lowest byte, and more than one.
+        let ctrl = ctrl.wrapping_add(segments.into()).wrapping_sub(1).to_be();
+        // SAFETY: as above.
+        unsafe { device_memory::write(head, ctrl) };
+    }
+
+    /// Ends a WQE of so many WQEBBs, all of which is there.
+    ///
+    /// # Safety
+    ///
+    /// It is begun.
+    #[inline(always)]
+    unsafe fn end(&mut self, units: u32) {
         self.first = self.pi;
         self.pi = self.pi.wrapping_add(units);
         self.count = self.count.wrapping_add(1);
@@ -146,7 +150,7 @@ impl Sq {
     ) -> Result<(), PostError> {
         let Place { pi, count, .. } = *at;
         let (units, head) = (ds.div_ceil(DS_PER_UNIT), unpack(at.head).units);
-        at.left = match (at.left + 1).checked_sub(units) {
+        at.left = match (at.left + 1).checked_sub(self.charge(units)) {
             Some(left) => left,
             None => self.make_room(pi, count, units)?,
         };
@@ -160,7 +164,9 @@ impl Sq {
             unsafe { wqe::write_data(behind, &data) };
         }
         // SAFETY: as above.
-        unsafe { at.end(ds - head, units) };
+        unsafe { at.set_length(ds - head) };
+        // SAFETY: as above, and its data is written.
+        unsafe { at.end(units) };
         Ok(())
     }
 
@@ -178,7 +184,7 @@ impl Sq {
     ) -> Option<Result<(), PostError>> {
         let (ring, head) = (self.ring_memory(), unpack(at.head));
         let most = (head.units as usize + list.len()).div_ceil(DS_PER_UNIT as usize);
-        let fits = list.len() <= self.room().max_sge as usize && most <= at.left as usize + 1;
+        let fits = list.len() <= self.room().max_sge as usize && !self.is_long(most as u32);
         if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
             return None;
         }
@@ -188,9 +194,10 @@ impl Sq {
             return Some(Err(PostError::MessageTooLong));
         }
         let units = (head.units + count).div_ceil(DS_PER_UNIT);
-        at.left = at.left + 1 - units;
         // SAFETY: as above.
-        unsafe { at.end(count, units) };
+        unsafe { at.set_length(count) };
+        // SAFETY: as above, and its data is written.
+        unsafe { at.end(units) };
         Some(Ok(()))
     }
 }
@@ -199,7 +206,7 @@ impl Sq {
 unsafe impl PieceOps for Sq {
     type Place = Place;
 
-    const DATAGRAMS: bool = true;
+    const IN_PLACE: bool = true;
 
     #[inline(always)]
     fn start(&mut self, at: &mut Place) {
@@ -232,10 +239,10 @@ unsafe impl PieceOps for Sq {
         at.left == 0
     }
 
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     fn look(&mut self, at: &mut Place) -> Result<(), PostError> {
-        at.left = self.make_room(at.pi, at.count, 1)? + 1;
+        // How long it will be isn't known yet: as long as the queue was made for.
+        at.left = self.make_room(at.pi, at.count, self.per_request())? + 1;
         Ok(())
     }
 
@@ -255,12 +262,15 @@ unsafe impl PieceOps for Sq {
         at.left = at.left.wrapping_sub(1);
         // SAFETY: the slot is free as the WQEBB is; this is the only poster.
         at.slot = unsafe { self.slots().name(pi, wr.id) };
-        [at.ctrl, at.ctrl_flags] = wqe::ctrl(&op, pi, self.qpn_ds(head.units), wr.flags);
+        // Nearly all have one segment of data; `set_length` is for the others.
+        let ctrl = wqe::ctrl(&op, pi, self.qpn_ds(head.units + 1), wr.flags);
         at.head = pack(head);
         at.unit = unit;
         let behind = unit.wrapping_add(head.units as usize * DS_BYTES);
         at.data = if TO { null_mut() } else { behind };
-        // SAFETY: this WQEBB is free, and takes what `head` counts.
+        // SAFETY: this WQEBB is free.
+        unsafe { wqe::store(unit, ctrl) };
+        // SAFETY: as above, and it takes what `head` counts.
         unsafe { wqe::write_operation(unit.wrapping_add(DS_BYTES), &op) };
         Ok(())
     }
@@ -286,14 +296,17 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     unsafe fn close_at_once<const TO: bool>(&mut self, at: &mut Place, data: Data<'_>) -> bool {
-        // A datagram's data is in a WQEBB of its own.
-        if TO && at.left == 0 {
-            return false;
-        }
+        // A datagram's data is in a second WQEBB.
+        let units = if TO { 2 } else { 1 };
         match data {
+            _ if self.is_long(units) => return false,
             Data::One(piece) if is_usual(piece.len, at.head) => {
                 // SAFETY: this segment is in a WQEBB that is free.
                 unsafe { wqe::store(at.data, wqe::data_segment(&piece)) };
+            }
+            Data::List(list) => {
+                // SAFETY: the caller's promise.
+                return matches!(unsafe { self.close_counted(at, list) }, Some(Ok(())));
             }
             Data::Inline(bytes)
                 if is_small(bytes)
@@ -305,11 +318,8 @@ unsafe impl PieceOps for Sq {
             }
             _ => return false,
         }
-        if TO {
-            at.left -= 1;
-        }
         // SAFETY: begun, says the caller; one segment fits behind each head.
-        unsafe { at.end(1, if TO { 2 } else { 1 }) };
+        unsafe { at.end(units) };
         true
     }
 
@@ -327,7 +337,7 @@ unsafe impl PieceOps for Sq {
     }
 
     #[inline(always)]
-    unsafe fn finish(&mut self, at: &Place) {
+    unsafe fn finish<const TO: bool>(&mut self, at: &Place) {
         let Place { pi, count, left, first, .. } = *at;
         let begin = self.producer();
         if pi == begin {
@@ -343,7 +353,7 @@ unsafe impl PieceOps for Sq {
         let ds = u32::from(QpnDs(head.to_be() as u32).ds());
         let last = Posted { head, at, first, ds, units: pi.wrapping_sub(first) };
         // SAFETY: as above.
-        unsafe { self.publish::<false>(SendCursor { pi, count, left, begin, last }) };
+        unsafe { self.publish::<TO>(SendCursor { pi, count, left, begin, last }) };
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
@@ -40,7 +41,8 @@ pub struct SendCursor {
     pub(crate) pi: u32,
     /// Work requests written, with all before; free running.
     pub(crate) count: u32,
-    /// WQEBBs that may follow without a look at what is outstanding.
+    /// Work requests that may follow without a look at what is outstanding; see
+    /// [`Sq::charge`].
     pub(crate) left: u32,
     /// The published position that it began at.
     pub(crate) begin: u32,
@@ -57,14 +59,16 @@ pub struct Sq {
     slots: Slots,
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
-    /// WQEBBs that may be posted without a look at what is outstanding; 0 while posting isn't
-    /// allowed.
+    /// Work requests that may be posted without a look at what is outstanding: the ring has
+    /// `per_request` WQEBBs for each. 0 while posting isn't allowed.
     left: u32,
     /// Work requests published; free running.
     count: u32,
     /// The queue's number, where a control segment has it.
     qpn_shifted: u32,
     room: Room,
+    /// WQEBBs that the ring has for each work request; 1 at least.
+    per_request: NonZeroU32,
     /// One past the highest WQEBB that may hold a buffer or a UMR; the producer index unless a
     /// batch was forgotten.
     pub(crate) marked: u32,
@@ -122,6 +126,11 @@ impl Sq {
             count: 0,
             qpn_shifted: parts.qpn << 8,
             room: parts.room,
+            per_request: parts
+                .units
+                .checked_div(parts.max_wr)
+                .and_then(NonZeroU32::new)
+                .unwrap_or(NonZeroU32::MIN),
             marked: 0,
             owns: false,
             umr_end: None,
@@ -160,6 +169,11 @@ impl Sq {
     #[inline(always)]
     pub(crate) fn room(&self) -> Room {
         self.room
+    }
+
+    /// WQEBBs that the ring has for each work request.
+    pub(crate) fn per_request(&self) -> u32 {
+        self.per_request.get()
     }
 
     pub(crate) fn producer(&self) -> u32 {
@@ -204,10 +218,28 @@ impl Sq {
         self.qpn_shifted | ds
     }
 
-    /// Takes so many WQEBBs from what the cursor may use, if there are.
+    /// For how many of those that may follow a work request of so many WQEBBs counts. One that is
+    /// no longer than what the queue was made for counts once: so WQEBBs aren't counted one by one.
+    #[inline(always)]
+    pub(crate) fn charge(&self, units: u32) -> u32 {
+        #[cold]
+        #[inline(never)]
+        fn long(units: u32, per_request: NonZeroU32) -> u32 {
+            (units - 1) / per_request + 1
+        }
+        if self.is_long(units) { long(units, self.per_request) } else { 1 }
+    }
+
+    /// Whether a work request of so many WQEBBs is longer than what the queue was made for.
+    #[inline(always)]
+    pub(crate) fn is_long(&self, units: u32) -> bool {
+        units > 1 && units > self.per_request()
+    }
+
+    /// Takes a work request of so many WQEBBs from what may follow the cursor, if there is room.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
-        at.left = match at.left.checked_sub(units) {
+        at.left = match at.left.checked_sub(self.charge(units)) {
             Some(left) => left,
             None => self.make_room(at.pi, at.count, units)?,
         };
@@ -222,14 +254,12 @@ impl Sq {
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// What is left behind one more work request that ends before `end`, for what was looked up:
-    /// WQEBBs, and work requests.
+    /// Work requests that are left behind one more that ends before `end`, for what was looked up:
+    /// of the queue, and of its ring.
     fn left(&self, count: u32, end: u32) -> Option<u32> {
         let units = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
         let requests = self.count_limit.wrapping_sub(count.wrapping_add(1));
-        // A work request has a WQEBB at least: as many WQEBBs as work requests are left are no more
-        // work requests than these.
-        (requests < self.max_wr).then(|| units.min(requests))
+        (requests < self.max_wr).then(|| requests.min(units / self.per_request))
     }
 
     /// Looks up how far the polling side got, if it must. Gives what is left behind a work request

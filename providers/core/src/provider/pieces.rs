@@ -24,8 +24,9 @@ pub unsafe trait PieceOps: SendOps {
     /// A [`Cursor`](SendOps::Cursor) that lies in memory, with what is begun there.
     type Place: Default + Debug + Send;
 
-    /// Whether datagrams are made by pieces, too. Otherwise no function is called with `TO`.
-    const DATAGRAMS: bool;
+    /// Whether pieces are written where they belong as they come, of datagrams, too. Otherwise a
+    /// work request waits for all of its pieces, and no function is called with `TO`.
+    const IN_PLACE: bool;
 
     /// As [`begin`](SendOps::begin). Nothing is begun at the place.
     fn start(&mut self, at: &mut Self::Place);
@@ -111,7 +112,7 @@ pub unsafe trait PieceOps: SendOps {
     /// # Safety
     ///
     /// As there.
-    unsafe fn finish(&mut self, at: &Self::Place);
+    unsafe fn finish<const TO: bool>(&mut self, at: &Self::Place);
 }
 
 /// A send queue that writes a work request when all of it is known, and so has [`PieceOps`].
@@ -141,7 +142,7 @@ impl<C> Default for Waiting<C> {
 unsafe impl<Q: PostsWhole> PieceOps for Q {
     type Place = Waiting<Q::Cursor>;
 
-    const DATAGRAMS: bool = false;
+    const IN_PLACE: bool = false;
 
     #[inline]
     fn start(&mut self, at: &mut Self::Place) {
@@ -210,7 +211,7 @@ unsafe impl<Q: PostsWhole> PieceOps for Q {
     }
 
     #[inline]
-    unsafe fn finish(&mut self, at: &Self::Place) {
+    unsafe fn finish<const TO: bool>(&mut self, at: &Self::Place) {
         if let Some(cursor) = at.cursor {
             // SAFETY: the caller's promise.
             unsafe { self.ring(cursor) };

@@ -127,6 +127,11 @@ impl SendSide {
         Self::made(units, units, room, true, Service::Ud)
     }
 
+    /// The same, made for fewer requests than it has WQEBBs.
+    pub(crate) fn of_datagrams_with_max_wr(units: u32, max_wr: u32, room: Room) -> Self {
+        Self::made(units, max_wr, room, true, Service::Ud)
+    }
+
     pub(crate) fn of_initiators(units: u32, room: Room) -> Self {
         Self::made(units, units, room, true, Service::Dc)
     }

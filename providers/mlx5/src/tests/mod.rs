@@ -24,6 +24,8 @@ mod indirect;
 #[cfg(test)]
 mod packet;
 #[cfg(test)]
+mod pieces;
+#[cfg(test)]
 mod rekey;
 #[cfg(test)]
 mod rq;

@@ -1,0 +1,217 @@
+//! Work requests that are made piece by piece: the same WQEs as those that are posted whole, and
+//! both as many as the ring and the queue have room for.
+#![allow(unsafe_code, reason = "posts")]
+
+use proptest::prelude::*;
+use uverbs_core::provider::{AhOps, PieceOps, SendOps};
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
+
+use super::datagram::{INFINIBAND, handles, path};
+use super::fixture::SendSide;
+use crate::pieces::Place;
+use crate::sq::SendCursor;
+use crate::wqe::{self, Room};
+use crate::{Ah, Sq};
+
+const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
+
+/// What a request carries.
+#[derive(Clone, Debug)]
+enum Load {
+    One(Sge),
+    List(Vec<Sge>),
+    Inline(Vec<u8>),
+    InlineList(Vec<u8>),
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Requests that one doorbell tells of.
+    Post(Vec<(SendOp, Load)>),
+    /// So many of the oldest are done.
+    Retire(usize),
+}
+
+fn sge() -> impl Strategy<Value = Sge> {
+    let len = prop_oneof![Just(0), Just(8), 1..=4096u32, Just(1 << 31)];
+    (any::<u64>(), len, any::<u32>()).prop_map(|(addr, len, lkey)| Sge { addr, len, lkey })
+}
+
+fn load() -> impl Strategy<Value = Load> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..100);
+    prop_oneof![
+        3 => sge().prop_map(Load::One),
+        3 => prop::collection::vec(sge(), 0..8).prop_map(Load::List),
+        2 => bytes().prop_map(Load::Inline),
+        1 => bytes().prop_map(Load::InlineList),
+    ]
+}
+
+fn op(datagrams: bool) -> impl Strategy<Value = SendOp> {
+    let remote = Remote { addr: 0x1122_3344_5566_7788, rkey: 0x99aa_bbcc };
+    let connected = [
+        SendOp::Send,
+        SendOp::SendImm(7),
+        SendOp::SendInvalidate(8),
+        SendOp::Write(remote),
+        SendOp::WriteImm(remote, 9),
+        SendOp::Read(remote),
+        SendOp::FetchAdd { remote, add: 10 },
+    ];
+    prop::sample::select(if datagrams { &connected[..2] } else { &connected[..] }.to_vec())
+}
+
+fn steps(datagrams: bool) -> impl Strategy<Value = Vec<Step>> {
+    let post = prop::collection::vec((op(datagrams), load()), 1..6).prop_map(Step::Post);
+    prop::collection::vec(prop_oneof![2 => post, 1 => (1..4usize).prop_map(Step::Retire)], 1..24)
+}
+
+/// WQEBBs, requests: as many of both, two and four WQEBBs for each, and not a whole number.
+fn sizes() -> impl Strategy<Value = (u32, u32)> {
+    prop::sample::select(vec![(8, 8), (16, 16), (16, 8), (16, 4), (32, 8), (16, 5)])
+}
+
+/// Calls `with` with what the pieces are.
+fn with_data<T>(load: &Load, with: impl FnOnce(Data<'_>) -> T) -> T {
+    match load {
+        Load::One(sge) => with(Data::One(*sge)),
+        Load::List(list) => with(Data::List(list)),
+        Load::Inline(bytes) => with(Data::Inline(bytes)),
+        Load::InlineList(bytes) => {
+            let (first, rest) = bytes.split_at(bytes.len() / 3);
+            with(Data::InlineList(&[first, rest]))
+        }
+    }
+}
+
+/// WQEBBs of a request, if it is one.
+fn units(op: &SendOp, load: &Load, datagrams: bool) -> Option<u32> {
+    let ds = with_data(load, |data| match datagrams {
+        true => wqe::measure_datagram(op, &data, ROOM),
+        false => wqe::measure(op, &data, ROOM),
+    });
+    ds.ok().map(|ds| ds.div_ceil(wqe::DS_PER_UNIT))
+}
+
+fn whole(
+    sq: &mut Sq,
+    at: &mut SendCursor,
+    (wr, op, load): (Wr, SendOp, &Load),
+    to: Option<&Ah>,
+) -> Result<(), PostError> {
+    let slot = with_data(load, |data| match (to, data) {
+        // SAFETY: no device reads the ring.
+        (Some(ah), data) => unsafe { sq.post_to(at, wr, op, ah.to(0xab_cdef, 7), data) },
+        // SAFETY: as above.
+        (None, Data::List(list)) => unsafe { sq.post_list(at, wr, op, list) },
+        // SAFETY: as above.
+        (None, data) => unsafe { sq.post(at, wr, op, data) },
+    });
+    slot.map(drop)
+}
+
+fn by_pieces<const TO: bool>(
+    sq: &mut Sq,
+    at: &mut Place,
+    (wr, op, load): (Wr, SendOp, &Load),
+    to: Option<&Ah>,
+) -> Result<(), PostError> {
+    if Sq::is_full(at) {
+        sq.look(at)?;
+    }
+    // SAFETY: no device reads the ring; it is not full.
+    unsafe { sq.open::<TO>(at, wr, op) }?;
+    if let Some(ah) = to {
+        // SAFETY: as above, and it is begun.
+        unsafe { sq.address(at, ah.to(0xab_cdef, 7)) };
+    }
+    with_data(load, |data| {
+        // SAFETY: as above, and its address is known.
+        if unsafe { sq.close_at_once::<TO>(at, data) } {
+            return Ok(());
+        }
+        // SAFETY: as above.
+        unsafe { sq.close(at, data) }
+    })
+}
+
+/// Two queues of this size, one that is posted to whole and one by pieces, go through the steps.
+fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&Ah>) {
+    let mut sides = [0; 2].map(|_| match TO {
+        true => SendSide::of_datagrams_with_max_wr(ring, max_wr, ROOM),
+        false => SendSide::with_max_wr(ring, max_wr, ROOM),
+    });
+    // WQEBBs of each request that is not done, the oldest one first.
+    let mut out: Vec<u32> = Vec::new();
+    let mut index = 0;
+    for step in steps {
+        let requests = match step {
+            Step::Post(requests) => requests,
+            Step::Retire(count) => {
+                let done: u32 = out.drain(..(*count).min(out.len())).sum();
+                index += done;
+                sides.iter().for_each(|side| side.retire(index));
+                continue;
+            }
+        };
+        // Zeros: the padding of inline data is either zeroed or kept.
+        sides.iter().for_each(|side| side.stain(0));
+        let begin = index + out.iter().sum::<u32>();
+        let [first, second] = &mut sides;
+        let (mut cursor, mut place) = (first.sq.begin(), Place::default());
+        second.sq.start(&mut place);
+        for (id, (op, load)) in (u64::from(begin)..).zip(requests) {
+            let used: u32 = out.iter().sum();
+            let takes = units(op, load, TO);
+            // Begun by pieces, it is taken to be as long as the queue was made for.
+            let [exactly, by_pieces_too] = [1, ring / max_wr].map(|least| {
+                takes.is_some_and(|units| used + units.max(least) <= ring)
+                    && out.len() < max_wr as usize
+            });
+            if exactly != by_pieces_too {
+                break;
+            }
+            let flags = if id % 2 == 0 { SendFlags::SIGNALED } else { SendFlags::FENCE };
+            let request = (Wr { id, flags }, *op, load);
+            let answers = [
+                whole(&mut first.sq, &mut cursor, request, to).is_ok(),
+                by_pieces::<TO>(&mut second.sq, &mut place, request, to).is_ok(),
+            ];
+            assert_eq!(answers, [exactly; 2], "{op:?} {load:?}, {out:?} are out");
+            match takes.filter(|_| exactly) {
+                Some(units) => out.push(units),
+                None => break,
+            }
+        }
+        match TO {
+            // SAFETY: the cursor is of the last `begin`.
+            true => unsafe { first.sq.ring_datagrams(cursor) },
+            // SAFETY: as above.
+            false => unsafe { first.sq.ring(cursor) },
+        }
+        // SAFETY: the place is of the last `start`.
+        unsafe { second.sq.finish::<TO>(&place) };
+        let written = (index + out.iter().sum::<u32>() - begin) as usize * 64;
+        assert_eq!(first.bytes(begin, written), second.bytes(begin, written));
+        assert_eq!(first.send_record(), second.send_record());
+        assert_eq!(first.register.read(0, 512), second.register.read(0, 512));
+        sides.iter().for_each(SendSide::assert_guards);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes minutes")]
+    fn of_connections((size, steps) in (sizes(), steps(false))) {
+        run::<false>(size, &steps, None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps memory")]
+    fn of_datagrams((size, steps) in (sizes(), steps(true))) {
+        let (_door, [ah]) = handles(INFINIBAND, [path(None)]);
+        run::<true>(size, &steps, Some(&ah));
+    }
+}

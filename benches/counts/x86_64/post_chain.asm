@@ -8,7 +8,7 @@
     sub rsp,0x38
     mov r14,rcx
     mov [rsp+0x20],rdx
-    mov eax,[rdi+0x38]
+    mov eax,[rdi+0x3C]
     cmp eax,[rdi+0x20]
     jne .19
     test r14,r14
@@ -77,15 +77,15 @@
     mov [r9+r10+0xC],r11d
     cmp eax,[rsp+0x14]
     je .17
-    cmp dword [rdi+0x40],0
+    cmp dword [rdi+0x44],0
     jne .22
-    mov rsi,[rdi+0x48]
+    mov rsi,[rdi+0x50]
     movzx r9d,ax
     bswap r9d
     mov [rsi+4],r9d
-    cmp byte [rdi+0x50],1
+    cmp byte [rdi+0x58],1
     jne .12
-    mov rdx,[rdi+0x58]
+    mov rdx,[rdi+0x60]
     mov [rdx],r12
     jmp .16
 .5:
@@ -183,8 +183,8 @@
     jmp .18
 .12:
     sfence
-    mov rsi,[rdi+0x60]
-    mov r9d,[rdi+0x54]
+    mov rsi,[rdi+0x68]
+    mov r9d,[rdi+0x5C]
     cmp r14d,[rsp+0x14]
     jne .13
     test r15d,r15d
@@ -205,7 +205,7 @@
     mov [rsi+r9+0x30],r10
     mov rdx,[rdx+r8+0x38]
     mov [rsi+r9+0x38],rdx
-    cmp byte [rdi+0x51],0
+    cmp byte [rdi+0x59],0
     jne .14
     jmp .15
 .13:
@@ -213,13 +213,13 @@
 .14:
     sfence
 .15:
-    mov edx,[rdi+0x58]
-    xor [rdi+0x54],edx
+    mov edx,[rdi+0x60]
+    xor [rdi+0x5C],edx
 .16:
     mov [rdi+0x20],eax
     mov [rdi+0x24],ecx
     mov [rdi+0x28],r11d
-    mov [rdi+0x38],eax
+    mov [rdi+0x3C],eax
 .17:
     mov eax,0x11
 .18:

@@ -6,7 +6,7 @@
     push r12
     push rbx
     push rax
-    mov r14d,[rdi+0x38]
+    mov r14d,[rdi+0x3C]
     cmp r14d,[rdi+0x20]
     jne .11
     mov r15,[rdx+8]
@@ -56,22 +56,22 @@
     mov [r9+r10],rsi
     mov [r9+r10+8],eax
     mov [r9+r10+0xC],ebx
-    cmp dword [rdi+0x40],0
+    cmp dword [rdi+0x44],0
     jne .13
-    mov rsi,[rdi+0x48]
+    mov rsi,[rdi+0x50]
     movzx r9d,ax
     bswap r9d
     mov [rsi+4],r9d
-    movzx esi,byte [rdi+0x50]
+    movzx esi,byte [rdi+0x58]
     cmp sil,1
     jne .4
-    mov rdx,[rdi+0x58]
+    mov rdx,[rdi+0x60]
     mov [rdx],r12
     jmp .8
 .4:
     sfence
-    mov rsi,[rdi+0x60]
-    mov r9d,[rdi+0x54]
+    mov rsi,[rdi+0x68]
+    mov r9d,[rdi+0x5C]
     test r15d,r15d
     je .5
     mov r10,[rdx+r8]
@@ -90,7 +90,7 @@
     mov [rsi+r9+0x30],r10
     mov rdx,[rdx+r8+0x38]
     mov [rsi+r9+0x38],rdx
-    cmp byte [rdi+0x51],0
+    cmp byte [rdi+0x59],0
     jne .6
     jmp .7
 .5:
@@ -98,13 +98,13 @@
 .6:
     sfence
 .7:
-    mov edx,[rdi+0x58]
-    xor [rdi+0x54],edx
+    mov edx,[rdi+0x60]
+    xor [rdi+0x5C],edx
 .8:
     mov [rdi+0x20],eax
     mov [rdi+0x24],ecx
     mov [rdi+0x28],ebx
-    mov [rdi+0x38],eax
+    mov [rdi+0x3C],eax
 .9:
     mov eax,0x11
 .10:

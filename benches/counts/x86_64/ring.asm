@@ -13,28 +13,28 @@
     mov r8d,[rax+0x18]
     mov edx,[rax+0x2C]
     mov ecx,[rax+0x30]
-    cmp dword [rdi+0x40],0
+    cmp dword [rdi+0x44],0
     jne .11
     mov r15,[rax+8]
     mov r11,[rax+0x10]
     mov r12d,[rax+0x1C]
     mov eax,[rax+0x20]
-    mov r9,[rdi+0x48]
+    mov r9,[rdi+0x50]
     movzx r10d,si
     bswap r10d
     mov [r9+4],r10d
-    movzx r9d,byte [rdi+0x50]
+    movzx r9d,byte [rdi+0x58]
     cmp r9b,1
     jne .1
-    mov rax,[rdi+0x58]
+    mov rax,[rdi+0x60]
     mov [rax],r15
     jmp .9
 .1:
     mov r9,[rdi]
     mov r10d,[rdi+0x18]
     sfence
-    mov rbx,[rdi+0x60]
-    mov r14d,[rdi+0x54]
+    mov rbx,[rdi+0x68]
+    mov r14d,[rdi+0x5C]
     cmp eax,1
     jne .2
     cmp r8d,ebp
@@ -50,7 +50,7 @@
     cmp r12d,2
     jb .6
     shl r12d,4
-    cmp r12d,[rdi+0x58]
+    cmp r12d,[rdi+0x60]
     ja .6
     test rax,rax
     je .5
@@ -102,7 +102,7 @@
     dec rax
     jne .4
 .5:
-    cmp byte [rdi+0x51],0
+    cmp byte [rdi+0x59],0
     jne .7
     jmp .8
 .6:
@@ -110,13 +110,13 @@
 .7:
     sfence
 .8:
-    mov eax,[rdi+0x58]
-    xor [rdi+0x54],eax
+    mov eax,[rdi+0x60]
+    xor [rdi+0x5C],eax
 .9:
     mov [rdi+0x20],esi
     mov [rdi+0x24],ecx
     mov [rdi+0x28],edx
-    mov [rdi+0x38],esi
+    mov [rdi+0x3C],esi
 .10:
     pop rbx
     pop r12

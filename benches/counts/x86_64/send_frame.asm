@@ -10,7 +10,7 @@
     mov r15,rcx
     mov r13,rdx
     mov rbx,rdi
-    mov r12d,[rsi+0x38]
+    mov r12d,[rsi+0x3C]
     cmp r12d,[rsi+0x20]
     jne .14
 .1:
@@ -77,11 +77,11 @@
     mov [r9+r8],r10
     mov [r9+r8+8],eax
     mov [r9+r8+0xC],r11d
-    mov [rsi+0x38],eax
-    cmp byte [rsi+0x3C],0
+    mov [rsi+0x3C],eax
+    cmp byte [rsi+0x40],0
     jne .6
-    mov byte [rsi+0x3C],1
-    mov r9,[rsi+0x70]
+    mov byte [rsi+0x40],1
+    mov r9,[rsi+0x78]
     mov r10d,[r9+0x48]
     test r10d,r10d
     jne .6
@@ -90,22 +90,22 @@
     mov r9,[rsi+0x10]
     mov [r9+r8],r15
     mov [r9+r8+8],r14
-    cmp dword [rsi+0x40],0
+    cmp dword [rsi+0x44],0
     jne .16
-    mov r8,[rsi+0x48]
+    mov r8,[rsi+0x50]
     movzx r9d,ax
     bswap r9d
     mov [r8+4],r9d
-    movzx r8d,byte [rsi+0x50]
+    movzx r8d,byte [rsi+0x58]
     cmp r8b,1
     jne .7
-    mov rdx,[rsi+0x58]
+    mov rdx,[rsi+0x60]
     mov [rdx],rbp
     jmp .11
 .7:
     sfence
-    mov r8,[rsi+0x60]
-    mov r9d,[rsi+0x54]
+    mov r8,[rsi+0x68]
+    mov r9d,[rsi+0x5C]
     test r14d,r14d
     je .8
     mov r10,[rdx+rdi]
@@ -124,7 +124,7 @@
     mov [r8+r9+0x30],r10
     mov rdx,[rdx+rdi+0x38]
     mov [r8+r9+0x38],rdx
-    cmp byte [rsi+0x51],0
+    cmp byte [rsi+0x59],0
     jne .9
     jmp .10
 .8:
@@ -132,13 +132,13 @@
 .9:
     sfence
 .10:
-    mov edx,[rsi+0x58]
-    xor [rsi+0x54],edx
+    mov edx,[rsi+0x60]
+    xor [rsi+0x5C],edx
 .11:
     mov [rsi+0x20],eax
     mov [rsi+0x24],ecx
     mov [rsi+0x28],r11d
-    mov [rsi+0x38],eax
+    mov [rsi+0x3C],eax
 .12:
     mov edx,0x11
 .13:

@@ -299,7 +299,6 @@ unsafe impl PieceOps for Sq {
         // A datagram's data is in a second WQEBB.
         let units = if TO { 2 } else { 1 };
         match data {
-            _ if self.is_long(units) => return false,
             Data::One(piece) if is_usual(piece.len, at.head) => {
                 // SAFETY: this segment is in a WQEBB that is free.
                 unsafe { wqe::store(at.data, wqe::data_segment(&piece)) };

@@ -60,7 +60,7 @@ pub struct Sq {
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
     /// Work requests that may be posted without a look at what is outstanding: the ring has
-    /// `per_request` WQEBBs for each. 0 while posting isn't allowed.
+    /// `per_request` WQEBBs for each, and `usual` at least. 0 while posting isn't allowed.
     left: u32,
     /// Work requests published; free running.
     count: u32,
@@ -91,6 +91,8 @@ pub struct Sq {
     /// the queue was made for, since completion queues are sized by that.
     count_limit: u32,
     max_wr: u32,
+    /// WQEBBs of a work request of one piece.
+    usual: u32,
     /// Which segments its WQEs have.
     service: Service,
     /// Whether it was made for work requests that change keys.
@@ -143,6 +145,7 @@ impl Sq {
             retired: 0,
             count_limit: parts.max_wr,
             max_wr: parts.max_wr,
+            usual: if parts.service == Service::Ud { 2 } else { 1 },
             service: parts.service,
             rekeys: parts.rekeys,
             packets: parts.packets,
@@ -171,9 +174,9 @@ impl Sq {
         self.room
     }
 
-    /// WQEBBs that the ring has for each work request.
+    /// WQEBBs of a work request that is no longer than what the queue was made for.
     pub(crate) fn per_request(&self) -> u32 {
-        self.per_request.get()
+        self.per_request.get().max(self.usual)
     }
 
     pub(crate) fn producer(&self) -> u32 {
@@ -233,13 +236,23 @@ impl Sq {
     /// Whether a work request of so many WQEBBs is longer than what the queue was made for.
     #[inline(always)]
     pub(crate) fn is_long(&self, units: u32) -> bool {
-        units > 1 && units > self.per_request()
+        units > 1 && units > self.per_request.get()
     }
 
     /// Takes a work request of so many WQEBBs from what may follow the cursor, if there is room.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
         at.left = match at.left.checked_sub(self.charge(units)) {
+            Some(left) => left,
+            None => self.make_room(at.pi, at.count, units)?,
+        };
+        Ok(())
+    }
+
+    /// The same of one that is no longer than the usual one.
+    #[inline(always)]
+    fn reserve_usual(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
+        at.left = match at.left.checked_sub(1) {
             Some(left) => left,
             None => self.make_room(at.pi, at.count, units)?,
         };
@@ -259,6 +272,8 @@ impl Sq {
     fn left(&self, count: u32, end: u32) -> Option<u32> {
         let units = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
         let requests = self.count_limit.wrapping_sub(count.wrapping_add(1));
+        // `size.rs` makes none that is so small: then each request looks.
+        let units = if self.per_request.get() < self.usual { 0 } else { units };
         (requests < self.max_wr).then(|| requests.min(units / self.per_request))
     }
 
@@ -454,12 +469,16 @@ unsafe impl SendOps for Sq {
         data: Data<'_>,
     ) -> Result<u32, PostError> {
         let ds = wqe::measure_datagram(&op, &data, self.room)?;
-        let units = match data {
+        let units = if let Data::One(_) = data {
             // The head fills a WQEBB, and a piece begins another.
-            Data::One(_) => ds - (wqe::DATAGRAM_HEAD - 1),
-            _ => (ds + (wqe::DS_PER_UNIT - 1)) >> wqe::DS_PER_UNIT.ilog2(),
+            let units = ds - (wqe::DATAGRAM_HEAD - 1);
+            self.reserve_usual(at, units)?;
+            units
+        } else {
+            let units = (ds + (wqe::DS_PER_UNIT - 1)) >> wqe::DS_PER_UNIT.ilog2();
+            self.reserve(at, units)?;
+            units
         };
-        self.reserve(at, units)?;
         let (ring, slots) = (self.ring_memory(), self.slots);
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         let first = ring.unit(at.pi);

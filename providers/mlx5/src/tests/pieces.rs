@@ -164,7 +164,8 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
             let used: u32 = out.iter().sum();
             let takes = units(op, load, TO);
             // Begun by pieces, it is taken to be as long as the queue was made for.
-            let [exactly, by_pieces_too] = [1, ring / max_wr].map(|least| {
+            let longest = (ring / max_wr).max(if TO { 2 } else { 1 });
+            let [exactly, by_pieces_too] = [1, longest].map(|least| {
                 takes.is_some_and(|units| used + units.max(least) <= ring)
                     && out.len() < max_wr as usize
             });
@@ -200,7 +201,12 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // More than usual: few of them fill a queue with long requests.
+    #![proptest_config(ProptestConfig {
+        cases: 2048,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes")]

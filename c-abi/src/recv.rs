@@ -175,15 +175,11 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     while let Some(one) = unsafe { wr.as_ref() } {
         // One piece is what programs post.
         // SAFETY: as above; the cursor is of the `begin` above.
-        let posted = unsafe {
-            match one.num_sge {
-                1 => rq.post_one(&mut at, one.wr_id, &*one.sg_list).map(drop),
-                _ => post_list(rq, at, one).map(|next| at = next),
-            }
-        };
-        if let Err(error) = posted {
-            // SAFETY: C's contract.
-            return unsafe { stop(rq, at, wr, error, bad) };
+        let posted =
+            one.num_sge == 1 && unsafe { rq.post_at_once(&mut at, one.wr_id, &*one.sg_list) };
+        if !posted {
+            // SAFETY: as above.
+            return unsafe { rest(rq, at, wr, bad) };
         }
         wr = one.next;
     }
@@ -192,45 +188,38 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     0
 }
 
-/// Posts a receive of any list. The cursor goes in and out by value, and so stays in registers.
+/// Posts the rest of a list, and rings. By value: so the cursor of the loop before stays in
+/// registers.
 ///
 /// # Safety
 ///
 /// C's contract; the cursor is the queue's.
 #[cold]
 #[inline(never)]
-unsafe fn post_list<R: RecvOps>(
+unsafe fn rest<R: RecvOps>(
     rq: &mut R,
     mut at: R::Cursor,
-    wr: &ibv_recv_wr,
-) -> Result<R::Cursor, PostError> {
-    // SAFETY: the caller's promise.
-    unsafe { rq.post(&mut at, wr.wr_id, pieces(wr.sg_list, wr.num_sge)) }?;
-    Ok(at)
-}
-
-/// Rings what comes before a receive that was refused.
-///
-/// # Safety
-///
-/// C's contract; the cursor is the queue's.
-#[cold]
-#[inline(never)]
-unsafe fn stop<R: RecvOps>(
-    rq: &mut R,
-    at: R::Cursor,
-    wr: *const ibv_recv_wr,
-    error: PostError,
+    mut wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        rq.ring(at);
-        *bad = wr;
+    let mut code = 0;
+    // SAFETY: C's contract: null, or the next one.
+    while let Some(one) = unsafe { wr.as_ref() } {
+        // SAFETY: as above.
+        let posted = unsafe { rq.post(&mut at, one.wr_id, pieces(one.sg_list, one.num_sge)) };
+        if let Err(error) = posted {
+            // SAFETY: as above.
+            unsafe { *bad = wr };
+            code = match error {
+                // Unlike that of a send.
+                PostError::TooManySges => Errno::EINVAL.raw(),
+                error => errno(error),
+            };
+            break;
+        }
+        wr = one.next;
     }
-    match error {
-        // Unlike that of a send.
-        PostError::TooManySges => Errno::EINVAL.raw(),
-        error => errno(error),
-    }
+    // SAFETY: as above; a queue that is posted to isn't destroyed.
+    unsafe { rq.ring(at) };
+    code
 }

@@ -182,12 +182,23 @@ impl Rq {
         if is_rare(piece) || at.left == 0 {
             return None;
         }
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.post_with_room(at, wr_id, piece) })
+    }
+
+    /// Posts one piece that has bytes.
+    ///
+    /// # Safety
+    ///
+    /// See [`RecvOps::post`]; and there is room.
+    #[inline(always)]
+    unsafe fn post_with_room(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> u32 {
         let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
         // SAFETY: the WQE is free and has room for a segment.
         unsafe { store(to, data_segment(piece)) };
-        at.left -= 1;
+        at.left = at.left.wrapping_sub(1);
         // SAFETY: as above, and it is written.
-        Some(unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) })
+        unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) }
     }
 
     /// Posts one piece that isn't as most are. By value: a batch stays in registers.
@@ -298,6 +309,22 @@ unsafe impl RecvOps for Rq {
         let (next, slot) = unsafe { self.post_rare(*at, wr_id, *piece) }?;
         *at = next;
         Ok(slot)
+    }
+
+    #[inline(always)]
+    unsafe fn post_at_once(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> bool {
+        if is_rare(piece) {
+            return false;
+        }
+        if at.left == 0 {
+            match self.make_room(at.pi) {
+                Ok(left) => at.left = left.wrapping_add(1),
+                Err(_) => return false,
+            }
+        }
+        // SAFETY: the caller's promise; there is room.
+        unsafe { self.post_with_room(at, wr_id, piece) };
+        true
     }
 
     #[inline(always)]

@@ -304,6 +304,12 @@ unsafe impl RecvOps for Srq {
     }
 
     #[inline(always)]
+    unsafe fn post_at_once(&mut self, at: &mut SrqCursor, wr_id: u64, piece: &Sge) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.post_usual(at, wr_id, piece) }.is_some()
+    }
+
+    #[inline(always)]
     unsafe fn post_lone(&mut self, wr_id: u64, piece: &Sge) -> bool {
         if self.begun {
             return false;

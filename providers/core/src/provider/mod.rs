@@ -411,6 +411,18 @@ pub unsafe trait RecvOps: Debug + Send {
         unsafe { self.post(at, wr_id, std::slice::from_ref(piece)) }
     }
 
+    /// Posts one receive of one piece, if nothing about it is rare. False if nothing was done;
+    /// [`post_one`](Self::post_one) tells why.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post).
+    #[inline(always)]
+    unsafe fn post_at_once(&mut self, at: &mut Self::Cursor, wr_id: u64, piece: &Sge) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.post_one(at, wr_id, piece) }.is_ok()
+    }
+
     /// Posts one receive of one piece and publishes it. False if nothing was posted: the receive is
     /// refused, or rare; [`post_one`](Self::post_one) tells.
     ///

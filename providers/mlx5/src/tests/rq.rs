@@ -66,6 +66,55 @@ fn golden_bytes() {
     assert!(side.rq.dump(1).contains("0xaabbccdd"), "{}", side.rq.dump(1));
 }
 
+/// By one piece, in a batch and alone, the ring is filled as by lists, as often as it comes free.
+#[test]
+fn one_piece_is_posted_as_a_list_of_one() {
+    let mut lists = RecvSide::of_a_part((3, 4), 5, 2);
+    let mut batch = RecvSide::of_a_part((3, 4), 5, 2);
+    let mut alone = RecvSide::of_a_part((3, 4), 5, 2);
+    let rare = [Sge { len: 0, ..SGE }, Sge { len: (1 << 31) + 1, ..SGE }];
+    for round in 0..5 {
+        let (mut listed, mut batched) = (lists.rq.begin(), batch.rq.begin());
+        for id in 0..3 {
+            let piece = Sge { addr: 10 * round + id, ..SGE };
+            post(&mut lists, &mut listed, id, &[piece]).unwrap();
+            // SAFETY: the cursor is of `begin`; no device reads the ring.
+            assert!(unsafe { batch.rq.post_at_once(&mut batched, id, &piece) });
+            // Its first one may be for `post_one`, which looks for room.
+            // SAFETY: as above.
+            if !unsafe { alone.rq.post_lone(id, &piece) } {
+                assert_eq!(id, 0);
+                let mut at = alone.rq.begin();
+                // SAFETY: as above.
+                unsafe { alone.rq.post_one(&mut at, id, &piece) }.unwrap();
+                ring(&mut alone, at);
+            }
+            for piece in &rare {
+                let before = format!("{batched:?}");
+                // SAFETY: as above.
+                assert!(!unsafe { batch.rq.post_at_once(&mut batched, 9, piece) });
+                assert_eq!(format!("{batched:?}"), before);
+                // SAFETY: as above.
+                assert!(!unsafe { alone.rq.post_lone(9, piece) });
+            }
+        }
+        // SAFETY: as above.
+        assert!(!unsafe { batch.rq.post_at_once(&mut batched, 9, &SGE) }, "it is full");
+        // SAFETY: as above.
+        assert!(!unsafe { alone.rq.post_lone(9, &SGE) }, "it is full");
+        ring(&mut lists, listed);
+        ring(&mut batch, batched);
+        for side in [&batch, &alone] {
+            assert_eq!(side.ring.read(0, 128), lists.ring.read(0, 128));
+            assert_eq!(side.recv_record(), lists.recv_record());
+        }
+        for side in [&lists, &batch, &alone] {
+            // SAFETY: the test is poster and poller.
+            unsafe { side.shared.recv.retire(3 * (round as u32 + 1)) };
+        }
+    }
+}
+
 #[test]
 fn refusals_leave_the_cursor() {
     let mut side = RecvSide::new(4, 5, 2);

@@ -63,6 +63,37 @@ fn golden_bytes() {
 }
 
 #[test]
+fn one_piece_is_posted_as_a_list_of_one() {
+    let [mut lists, mut batch, mut alone] = [0; 3].map(|_| SharedSide::new(4, 6, 3));
+    let (mut listed, mut batched) = (lists.srq.begin(), batch.srq.begin());
+    for id in 0..3 {
+        let piece = Sge { addr: id, ..SGE };
+        post(&mut lists, &mut listed, id, &[piece]).unwrap();
+        // SAFETY: as in `post`.
+        assert!(unsafe { batch.srq.post_at_once(&mut batched, id, &piece) });
+        // SAFETY: as in `post`.
+        assert!(unsafe { alone.srq.post_lone(id, &piece) });
+        let rare = Sge { len: 0, ..SGE };
+        // SAFETY: as in `post`.
+        assert!(!unsafe { batch.srq.post_at_once(&mut batched, 9, &rare) });
+        // SAFETY: as in `post`.
+        assert!(!unsafe { alone.srq.post_lone(9, &rare) });
+    }
+    // SAFETY: as in `post`.
+    assert!(!unsafe { batch.srq.post_at_once(&mut batched, 9, &SGE) }, "it is full");
+    // SAFETY: as in `post`.
+    assert!(!unsafe { alone.srq.post_lone(9, &SGE) }, "it is full");
+    // SAFETY: as in `post`.
+    unsafe { lists.srq.ring(listed) };
+    // SAFETY: as in `post`.
+    unsafe { batch.srq.ring(batched) };
+    for side in [&batch, &alone] {
+        assert_eq!(side.ring.read(0, 256), lists.ring.read(0, 256));
+        assert_eq!(side.record(), lists.record());
+    }
+}
+
+#[test]
 fn wqes_are_posted_in_the_order_in_which_they_came_back() {
     let mut side = SharedSide::new(4, 5, 1);
     let mut poll = PollSide::new(16, 6);

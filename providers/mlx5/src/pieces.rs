@@ -350,9 +350,22 @@ unsafe impl PieceOps for Sq {
         let at = self.ring_memory().unit(first);
         // In its second word.
         let ds = u32::from(QpnDs(head.to_be() as u32).ds());
-        let last = Posted { head, at, first, ds, units: pi.wrapping_sub(first) };
-        // SAFETY: as above.
-        unsafe { self.publish::<TO>(SendCursor { pi, count, left, begin, last }) };
+        let cursor = |units| SendCursor {
+            pi,
+            count,
+            left,
+            begin,
+            last: Posted { head, at, first, ds, units },
+        };
+        // With a number that it knows the compiler makes copies to the register without a loop.
+        match pi.wrapping_sub(first) {
+            // SAFETY: as above.
+            1 => unsafe { self.publish::<TO>(cursor(1)) },
+            // SAFETY: as above.
+            2 => unsafe { self.publish::<TO>(cursor(2)) },
+            // SAFETY: as above.
+            units => unsafe { self.publish::<TO>(cursor(units)) },
+        }
     }
 }
 

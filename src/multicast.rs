@@ -108,7 +108,7 @@ impl<P: Provider> QueuePair<P, Ud> {
     ///
     /// Soft-RoCE loses a member that joins at the moment at which the group's last one leaves
     /// (kernel `rxe_mcast.c`, seen on 6.12): the queue pair gets no datagram, and can't leave or be
-    /// destroyed. Queue pairs that join and leave while others do had better each have their group.
+    /// destroyed. Give queue pairs that join and leave at the same time groups of their own.
     ///
     /// # Errors
     ///

@@ -155,8 +155,9 @@ fn is_usual(len: u32) -> bool {
 
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
-/// the first one that is different the rest is [`any`]'s. Datagrams, for which `TO` is true, have
-/// loops of their own; and a `LONE` one has a function without a loop.
+/// the first one that is different the rest is [`rest`]'s. Datagrams, for which `TO` is true, have
+/// loops of their own, and chains of one piece are [`datagrams`]'s where pieces are written in place;
+/// a `LONE` one has a function without a loop.
 ///
 /// # Safety
 ///
@@ -223,8 +224,8 @@ unsafe extern "C" fn alike<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts a chain of datagrams of one piece, and makes them piece by piece: what a work request says
-/// is read where it is written. Read before, there is more of it than the registers hold.
+/// Posts a chain of datagrams of one piece, and makes them piece by piece, so that what a work
+/// request says is read just before it is written. All of it at once doesn't fit the registers.
 ///
 /// # Safety
 ///
@@ -259,7 +260,7 @@ unsafe extern "C" fn datagrams<S: Sends>(
 ///
 /// # Safety
 ///
-/// C's contract; the place is of the queue's last start.
+/// C's contract; it has one piece, and the place is of the queue's last start.
 #[inline(always)]
 unsafe fn datagram<S: Sends>(qp: &Qp, sq: &mut S, at: &mut S::Place, wr: &ibv_send_wr) -> bool {
     if S::is_full(at) && sq.look(at).is_err() {

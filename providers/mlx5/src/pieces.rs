@@ -103,7 +103,7 @@ impl Place {
         (self.unit, self.data) = (null_mut(), null_mut());
     }
 
-    /// Says in the control segment that there are so many segments of data, and not one.
+    /// Corrects the control segment, which says that there is one segment of data.
     ///
     /// # Safety
     ///
@@ -112,8 +112,8 @@ impl Place {
     unsafe fn set_length(&self, segments: u32) {
         let head: *mut u64 = self.unit.cast();
         // SAFETY: the caller's promise.
-        let ctrl = u64::from_be(unsafe { head.read() });
-        // The length is the lowest byte, and more than one.
+        let ctrl = u64::from_be(unsafe { device_memory::read(head) });
+        // The length is the lowest byte, and two at least: nothing is borrowed from the others.
         let ctrl = ctrl.wrapping_add(segments.into()).wrapping_sub(1).to_be();
         // SAFETY: as above.
         unsafe { device_memory::write(head, ctrl) };
@@ -136,6 +136,15 @@ impl Place {
 }
 
 impl Sq {
+    /// The last WQE before the place, of so many WQEBBs; there is one since the last doorbell.
+    #[inline(always)]
+    fn last(&self, at: &Place, units: u32) -> Posted {
+        let head = self.head_at(at.first);
+        // In its second word.
+        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
+        Posted { head, at: self.ring_memory().unit(at.first), first: at.first, ds, units }
+    }
+
     /// Ends a WQE whose length is known.
     ///
     /// # Safety
@@ -150,7 +159,9 @@ impl Sq {
     ) -> Result<(), PostError> {
         let Place { pi, count, .. } = *at;
         let (units, head) = (ds.div_ceil(DS_PER_UNIT), unpack(at.head).units);
-        at.left = match (at.left + 1).checked_sub(self.charge(units)) {
+        // Of the last one that there was room for, `look` may have known no more than that.
+        let left = if at.left == 0 { None } else { (at.left + 1).checked_sub(self.charge(units)) };
+        at.left = match left {
             Some(left) => left,
             None => self.make_room(pi, count, units)?,
         };
@@ -184,11 +195,14 @@ impl Sq {
     ) -> Option<Result<(), PostError>> {
         let (ring, head) = (self.ring_memory(), unpack(at.head));
         let most = (head.units as usize + list.len()).div_ceil(DS_PER_UNIT as usize);
-        let fits = list.len() <= self.room().max_sge as usize && !self.is_long(most as u32);
+        let fits = list.len() <= self.room().max_sge as usize
+            && at.left != 0
+            && !self.is_long(most as u32);
         if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
             return None;
         }
-        // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
+        // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made
+        // for; they are in one piece.
         let (count, total) = unsafe { write_counted(at.data, list) };
         if total > u64::from(DATA_SEG_MAX) {
             return Some(Err(PostError::MessageTooLong));
@@ -217,9 +231,12 @@ unsafe impl PieceOps for Sq {
 
     fn cursor(&mut self, at: &Place) -> SendCursor {
         let Place { pi, count, left, first, .. } = *at;
-        let begin = self.producer();
-        let at = self.ring_memory().unit(first);
-        SendCursor { pi, count, left, begin, last: Posted { head: 0, at, first, ds: 0, units: 0 } }
+        let (begin, start) = (self.producer(), self.ring_memory().start);
+        let last = match pi.wrapping_sub(begin) {
+            0 => Posted { head: 0, at: start, first: pi, ds: 0, units: 0 },
+            _ => self.last(at, pi.wrapping_sub(first)),
+        };
+        SendCursor { pi, count, left, begin, last }
     }
 
     fn move_to(at: &mut Place, cursor: &SendCursor) {
@@ -241,8 +258,14 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     fn look(&mut self, at: &mut Place) -> Result<(), PostError> {
-        // How long it will be isn't known yet: as long as the queue was made for.
-        at.left = self.make_room(at.pi, at.count, self.per_request())? + 1;
+        at.forget();
+        // It may become as long as the queue was made for. Where that is too much, none is left
+        // behind it, and `close` looks once more.
+        let left = match self.make_room(at.pi, at.count, self.longest()) {
+            Err(PostError::Full) => self.make_room(at.pi, at.count, self.usual())?,
+            left => left?,
+        };
+        at.left = left + 1;
         Ok(())
     }
 
@@ -346,17 +369,7 @@ unsafe impl PieceOps for Sq {
             // SAFETY: the caller's promise.
             return unsafe { self.publish_behind_umr(pi, count, left, first) };
         }
-        let head = self.head_at(first);
-        let at = self.ring_memory().unit(first);
-        // In its second word.
-        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
-        let cursor = |units| SendCursor {
-            pi,
-            count,
-            left,
-            begin,
-            last: Posted { head, at, first, ds, units },
-        };
+        let cursor = |units| SendCursor { pi, count, left, begin, last: self.last(at, units) };
         // With a number that it knows the compiler makes copies to the register without a loop.
         match pi.wrapping_sub(first) {
             // SAFETY: as above.

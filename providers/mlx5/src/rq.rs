@@ -186,11 +186,11 @@ impl Rq {
         Some(unsafe { self.post_with_room(at, wr_id, piece) })
     }
 
-    /// Posts one piece that has bytes.
+    /// Posts one piece.
     ///
     /// # Safety
     ///
-    /// See [`RecvOps::post`]; and there is room.
+    /// See [`RecvOps::post`]; there is room, and the piece isn't [rare](is_rare).
     #[inline(always)]
     unsafe fn post_with_room(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> u32 {
         let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
@@ -322,7 +322,7 @@ unsafe impl RecvOps for Rq {
                 Err(_) => return false,
             }
         }
-        // SAFETY: the caller's promise; there is room.
+        // SAFETY: the caller's promise; there is room, and it isn't rare.
         unsafe { self.post_with_room(at, wr_id, piece) };
         true
     }

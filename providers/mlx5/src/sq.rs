@@ -60,7 +60,8 @@ pub struct Sq {
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
     /// Work requests that may be posted without a look at what is outstanding: the ring has
-    /// `per_request` WQEBBs for each, and `usual` at least. 0 while posting isn't allowed.
+    /// `per_request` WQEBBs for each, which are not fewer than `usual`. 0 while posting isn't
+    /// allowed.
     left: u32,
     /// Work requests published; free running.
     count: u32,
@@ -91,7 +92,7 @@ pub struct Sq {
     /// the queue was made for, since completion queues are sized by that.
     count_limit: u32,
     max_wr: u32,
-    /// WQEBBs of a work request of one piece.
+    /// WQEBBs of what `post` or, of datagrams, `post_to` makes of one piece.
     usual: u32,
     /// Which segments its WQEs have.
     service: Service,
@@ -174,9 +175,13 @@ impl Sq {
         self.room
     }
 
-    /// WQEBBs of a work request that is no longer than what the queue was made for.
-    pub(crate) fn per_request(&self) -> u32 {
+    /// WQEBBs of the longest work request that the queue was made for.
+    pub(crate) fn longest(&self) -> u32 {
         self.per_request.get().max(self.usual)
+    }
+
+    pub(crate) fn usual(&self) -> u32 {
+        self.usual
     }
 
     pub(crate) fn producer(&self) -> u32 {
@@ -221,8 +226,8 @@ impl Sq {
         self.qpn_shifted | ds
     }
 
-    /// For how many of those that may follow a work request of so many WQEBBs counts. One that is
-    /// no longer than what the queue was made for counts once: so WQEBBs aren't counted one by one.
+    /// How many of `left` a work request of so many WQEBBs uses up: one, unless it is longer than
+    /// what the queue was made for.
     #[inline(always)]
     pub(crate) fn charge(&self, units: u32) -> u32 {
         #[cold]
@@ -249,9 +254,10 @@ impl Sq {
         Ok(())
     }
 
-    /// The same of one that is no longer than the usual one.
+    /// [`reserve`](Self::reserve) for one of no more than `usual` WQEBBs, which uses up one.
     #[inline(always)]
     fn reserve_usual(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
+        debug_assert!(units <= self.usual, "{:?}", self.service);
         at.left = match at.left.checked_sub(1) {
             Some(left) => left,
             None => self.make_room(at.pi, at.count, units)?,
@@ -267,12 +273,12 @@ impl Sq {
         unsafe { self.shared.send.retire(index) };
     }
 
-    /// Work requests that are left behind one more that ends before `end`, for what was looked up:
-    /// of the queue, and of its ring.
+    /// Work requests that may follow one that ends before `end`, by what was looked up; `None` if
+    /// that one has no room.
     fn left(&self, count: u32, end: u32) -> Option<u32> {
         let units = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
         let requests = self.count_limit.wrapping_sub(count.wrapping_add(1));
-        // `size.rs` makes none that is so small: then each request looks.
+        // A ring with less than `usual` for each, which `size.rs` never makes: each request looks.
         let units = if self.per_request.get() < self.usual { 0 } else { units };
         (requests < self.max_wr).then(|| requests.min(units / self.per_request))
     }

@@ -209,6 +209,23 @@ static void connected(void)
 	check("destroy_qp", ibv_destroy_qp(b), 0);
 }
 
+/* A chain of posts whose last one is refused: the device is told of those before it. */
+static void refused_behind_others(struct ibv_qp *qp, struct ibv_ah *ah, uint32_t peer)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)HERE, .length = 50, .lkey = mr->lkey };
+	struct ibv_send_wr wr[3] = { 0 }, *bad = NULL;
+
+	for (int i = 0; i < 3; i++)
+		wr[i] = (struct ibv_send_wr){ .wr_id = 50 + i, .next = i < 2 ? wr + i + 1 : NULL, .sg_list = &sge,
+			.num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
+			.wr.ud = { .ah = ah, .remote_qpn = peer, .remote_qkey = 0x11 } };
+	wr[2].opcode = 77;
+	check("the third one is refused", ibv_post_send(qp, wr, &bad) != 0, 1);
+	check("and named", bad == wr + 2, 1);
+	sent("the first one", 50, IBV_WC_SEND);
+	sent("the second one", 51, IBV_WC_SEND);
+}
+
 static void datagrams(void)
 {
 	struct ibv_qp *a = pair(IBV_QPT_UD, IBV_QP_EX_WITH_SEND), *b = pair(IBV_QPT_UD, IBV_QP_EX_WITH_SEND);
@@ -243,6 +260,7 @@ static void datagrams(void)
 		ibv_end_poll(cq);
 		check("its bytes", memcmp(HERE, THERE + 40, 50), 0);
 	}
+	refused_behind_others(a, ah, b->qp_num);
 	check("destroy_ah", ibv_destroy_ah(ah), 0);
 	check("destroy_qp", ibv_destroy_qp(a), 0);
 	check("destroy_qp", ibv_destroy_qp(b), 0);

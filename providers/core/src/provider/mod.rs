@@ -150,14 +150,13 @@ pub unsafe trait SendOps: Debug + Send {
         unsafe { self.post(at, wr, op, Data::List(list)) }
     }
 
-    /// The same to a destination, on a queue pair whose transport is connectionless. The queue
-    /// holds on to the address handle until the work request is done, where the device asks for
+    /// The same to a destination, on a queue pair of datagrams. The queue holds on to the address handle until the work request is done, where the device asks for
     /// that.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post), and the address handle is of the queue pair's protection
-    /// domain.
+    /// As for [`post`](Self::post); the queue pair is of datagrams, and the address handle of its
+    /// protection domain.
     ///
     /// # Errors
     ///

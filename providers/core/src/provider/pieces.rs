@@ -24,8 +24,8 @@ pub unsafe trait PieceOps: SendOps {
     /// A [`Cursor`](SendOps::Cursor) that lies in memory, with what is begun there.
     type Place: Default + Debug + Send;
 
-    /// Whether pieces are written where they belong as they come, of datagrams, too. Otherwise a
-    /// work request waits for all of its pieces, and no function is called with `TO`.
+    /// Whether each piece is written into the ring when it comes. Otherwise a work request waits for
+    /// all of its pieces, and no function is called with `TO`.
     const IN_PLACE: bool;
 
     /// As [`begin`](SendOps::begin). Nothing is begun at the place.
@@ -44,7 +44,7 @@ pub unsafe trait PieceOps: SendOps {
     /// Whether there must be a [look](Self::look) before a work request begins.
     fn is_full(at: &Self::Place) -> bool;
 
-    /// Looks for room, so that the place isn't full.
+    /// Looks for room, so that the place isn't full. What was begun is forgotten.
     ///
     /// # Errors
     ///
@@ -56,8 +56,8 @@ pub unsafe trait PieceOps: SendOps {
     ///
     /// # Safety
     ///
-    /// The queue pair is not destroyed. The place comes from the last [`start`](Self::start) of
-    /// this queue, and isn't [full](Self::is_full).
+    /// The queue pair is not destroyed, and is of datagrams if `TO` is true. The place comes from
+    /// the last [`start`](Self::start) of this queue, and isn't [full](Self::is_full).
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ pub unsafe trait PieceOps: SendOps {
     /// As of [`post`](SendOps::post). The place is then as before.
     unsafe fn close(&mut self, at: &mut Self::Place, data: Data<'_>) -> Result<(), PostError>;
 
-    /// As [`ring`](SendOps::ring).
+    /// As [`ring`](SendOps::ring), or with `TO` as [`ring_datagrams`](SendOps::ring_datagrams).
     ///
     /// # Safety
     ///

@@ -156,8 +156,8 @@ fn is_usual(len: u32) -> bool {
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
 /// the first one that is different the rest is [`rest`]'s. Datagrams, for which `TO` is true, have
-/// loops of their own, and chains of one piece are [`datagrams`]'s where pieces are written in place;
-/// a `LONE` one has a function without a loop.
+/// loops of their own, and a `LONE` one has a function without a loop. Chains of datagrams of one
+/// piece are [`datagrams`]'s, where the provider writes pieces in place.
 ///
 /// # Safety
 ///

@@ -188,7 +188,7 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     0
 }
 
-/// Posts the rest of a list, and rings. By value: so the cursor of the loop before stays in
+/// Posts the rest of a list, and rings. It takes the cursor by value, so that the caller's stays in
 /// registers.
 ///
 /// # Safety

@@ -12,7 +12,7 @@ use uverbs_mlx5_prm::data::DATA_SEG_MAX;
 
 use crate::doorbell::Posted;
 use crate::sq::{SendCursor, Sq};
-use crate::wqe;
+use crate::wqe::{self, Head};
 
 /// Writes the entries of a list that have bytes. Gives how many, and how many bytes in all.
 ///
@@ -41,8 +41,21 @@ pub(crate) fn is_rare(piece: &Sge) -> bool {
 }
 
 impl Sq {
-    /// Writes a WQE with a list at the cursor. Where the longest that it can come to fits, the list
-    /// is gone through once; the rest is [`post_measured`](Self::post_measured)'s.
+    /// Whether a list can be written as it is counted, behind this head at the WQEBB `pi`: there is
+    /// room for a work request, and the list isn't an atomic's, nor may it become too long for that
+    /// or wrap.
+    #[inline(always)]
+    pub(crate) fn takes_counted(&self, head: Head, pi: u32, left: u32, list: &[Sge]) -> bool {
+        let most = (head.units as usize + list.len()).div_ceil(wqe::DS_PER_UNIT as usize);
+        list.len() <= self.room().max_sge as usize
+            && left != 0
+            && !self.is_long(most as u32)
+            && !head.atomic
+            && !self.ring_memory().wraps(pi, most as u32)
+    }
+
+    /// Writes a WQE with a list at the cursor. It goes through the list once where that
+    /// [can be](Self::takes_counted); [`post_measured`](Self::post_measured) does the rest.
     ///
     /// # Safety
     ///
@@ -56,11 +69,7 @@ impl Sq {
         list: &[Sge],
     ) -> Result<u32, PostError> {
         let (ring, slots, head) = (self.ring_memory(), self.slots(), wqe::head(&op));
-        let most = (head.units as usize + list.len()).div_ceil(wqe::DS_PER_UNIT as usize);
-        let fits = list.len() <= self.room().max_sge as usize
-            && at.left != 0
-            && !self.is_long(most as u32);
-        if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
+        if !self.takes_counted(head, at.pi, at.left, list) {
             // SAFETY: the caller's promise.
             let (next, slot) = unsafe { self.post_measured(*at, wr, op, list) }?;
             *at = next;

@@ -181,8 +181,8 @@ impl Sq {
         Ok(())
     }
 
-    /// Ends a WQE with a list, which is written as it is counted where the longest that it can come
-    /// to fits. `None`: nothing was done.
+    /// Ends a WQE with a list, which is written as it is counted where that
+    /// [can be](Self::takes_counted). `None`: nothing was done.
     ///
     /// # Safety
     ///
@@ -193,12 +193,8 @@ impl Sq {
         at: &mut Place,
         list: &[Sge],
     ) -> Option<Result<(), PostError>> {
-        let (ring, head) = (self.ring_memory(), unpack(at.head));
-        let most = (head.units as usize + list.len()).div_ceil(DS_PER_UNIT as usize);
-        let fits = list.len() <= self.room().max_sge as usize
-            && at.left != 0
-            && !self.is_long(most as u32);
-        if head.atomic || !fits || ring.wraps(at.pi, most as u32) {
+        let head = unpack(at.head);
+        if !self.takes_counted(head, at.pi, at.left, list) {
             return None;
         }
         // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made

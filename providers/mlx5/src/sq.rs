@@ -247,18 +247,19 @@ impl Sq {
     /// Takes a work request of so many WQEBBs from what may follow the cursor, if there is room.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
-        at.left = match at.left.checked_sub(self.charge(units)) {
-            Some(left) => left,
-            None => self.make_room(at.pi, at.count, units)?,
-        };
-        Ok(())
+        self.take(at, self.charge(units), units)
     }
 
     /// [`reserve`](Self::reserve) for one of no more than `usual` WQEBBs, which uses up one.
     #[inline(always)]
     fn reserve_usual(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
         debug_assert!(units <= self.usual, "{:?}", self.service);
-        at.left = match at.left.checked_sub(1) {
+        self.take(at, 1, units)
+    }
+
+    #[inline(always)]
+    fn take(&mut self, at: &mut SendCursor, charge: u32, units: u32) -> Result<(), PostError> {
+        at.left = match at.left.checked_sub(charge) {
             Some(left) => left,
             None => self.make_room(at.pi, at.count, units)?,
         };

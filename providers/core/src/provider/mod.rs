@@ -150,8 +150,8 @@ pub unsafe trait SendOps: Debug + Send {
         unsafe { self.post(at, wr, op, Data::List(list)) }
     }
 
-    /// The same to a destination, on a queue pair of datagrams. The queue holds on to the address handle until the work request is done, where the device asks for
-    /// that.
+    /// The same to a destination, on a queue pair of datagrams. The queue holds on to the address
+    /// handle until the work request is done, where the device asks for that.
     ///
     /// # Safety
     ///

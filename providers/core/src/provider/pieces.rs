@@ -24,8 +24,8 @@ pub unsafe trait PieceOps: SendOps {
     /// A [`Cursor`](SendOps::Cursor) that lies in memory, with what is begun there.
     type Place: Default + Debug + Send;
 
-    /// Whether each piece is written into the ring when it comes. Otherwise a work request waits for
-    /// all of its pieces, and no function is called with `TO`.
+    /// Whether each piece is written into the ring when it comes. Otherwise a work request waits
+    /// for all of its pieces, and no function is called with `TO`.
     const IN_PLACE: bool;
 
     /// As [`begin`](SendOps::begin). Nothing is begun at the place.

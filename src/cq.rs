@@ -542,7 +542,7 @@ impl<P: Provider> From<Completion<'_, P>> for WorkCompletion {
     #[inline]
     fn from(completion: Completion<'_, P>) -> Self {
         let Completion { view, wr_id, frame } = completion;
-        let Decoded { result, is_recv, byte_len, immediate, qpn, sender } = view.decode();
+        let Decoded { result, is_recv, byte_len, immediate, qpn, sender, .. } = view.decode();
         Self { id: wr_id, result, is_recv, byte_len, immediate, qpn, sender, frame }
     }
 }

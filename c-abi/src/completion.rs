@@ -8,15 +8,15 @@
 use std::mem::offset_of;
 
 use uverbs_core::provider::{Decoded, View};
-use uverbs_core::queues::completion::{Completed, Failure, Status};
+use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_core::queues::tag_work::TagInfo;
 
 use crate::sys::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_DRIVER3,
     IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID, IBV_WC_TM_DEL,
-    IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC, IBV_WC_TM_SYNC_REQ,
-    IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID,
+    IBV_WC_TM_DEL, IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC,
+    IBV_WC_TM_SYNC_REQ, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
 };
 
 /// `IBV_WC_*` of a status.
@@ -65,6 +65,50 @@ fn both(first: u32, second: u32) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
+/// What a usual completion has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Plain {
+    pub(crate) opcode: u32,
+    pub(crate) byte_len: u32,
+    /// Immediate data or a key, in C's order.
+    pub(crate) imm_data: u32,
+    /// What that is. [`IBV_WC_GRH`] is the sender's to tell.
+    pub(crate) flags: u32,
+    pub(crate) qpn: u32,
+    /// Of a receive, as the last one.
+    pub(crate) sender: Sender,
+    pub(crate) path_bits: u8,
+}
+
+impl Plain {
+    /// Nothing of a failure, or of what tells of tags: that is for [`rare`].
+    #[inline(always)]
+    pub(crate) fn of<V: View>(view: &V) -> Option<Self> {
+        let decoded = view.decode();
+        let Decoded { result, is_recv, byte_len, immediate, invalidated, .. } = decoded;
+        let Decoded { qpn, sender, path_bits, .. } = decoded;
+        let completed = result.ok()?;
+        let opcode = opcode(completed);
+        if !is_recv {
+            return Some(Self { opcode, byte_len, qpn, ..Self::default() });
+        }
+        if !matches!(completed, Completed::Recv | Completed::RecvWriteImm) {
+            return None;
+        }
+        let (flags, imm_data) = match (immediate, invalidated) {
+            (Some(immediate), _) => (IBV_WC_WITH_IMM, immediate.to_be()),
+            (_, Some(key)) => (IBV_WC_WITH_INV, key),
+            _ => (0, 0),
+        };
+        Some(Self { opcode, byte_len, imm_data, flags, qpn, sender, path_bits })
+    }
+
+    #[inline(always)]
+    pub(crate) fn wc_flags(&self) -> u32 {
+        self.flags | if self.sender.has_grh() { IBV_WC_GRH } else { 0 }
+    }
+}
+
 /// Writes a completion with all its members, by six stores: a struct that is made first and then
 /// copied waits for its parts.
 ///
@@ -73,33 +117,16 @@ fn both(first: u32, second: u32) -> u64 {
 /// `to` is valid to write.
 #[inline(always)]
 pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
-    let Decoded { result, is_recv, byte_len, immediate, qpn, sender } = view.decode();
-    let completed = match result {
-        Ok(completed) => completed,
+    let Some(plain) = Plain::of(view) else {
         // SAFETY: the caller's promise.
-        Err(failure) => return unsafe { to.write(failed(view, is_recv, wr_id, failure)) },
+        return unsafe { to.write(rare(view, wr_id)) };
     };
-    let kind = both(0, opcode(completed));
-    if !is_recv {
-        // SAFETY: the caller's promise.
-        return unsafe { put(to, [wr_id, kind, both(0, byte_len), both(0, qpn), 0, 0]) };
-    }
-    if !matches!(completed, Completed::Recv | Completed::RecvWriteImm) {
-        // SAFETY: the caller's promise.
-        return unsafe { to.write(tagged(view, wr_id, completed)) };
-    }
-    let mut wc_flags = if sender.has_grh() { IBV_WC_GRH } else { 0 };
-    let mut imm_data = 0;
-    if let Some(immediate) = immediate {
-        wc_flags |= IBV_WC_WITH_IMM;
-        imm_data = immediate.to_be();
-    } else if let Some(key) = view.invalidated() {
-        wc_flags |= IBV_WC_WITH_INV;
-        imm_data = key;
-    }
-    // The path's index and bits are 0.
-    let from = both(u32::from(sender.lid()) << 16, sender.service_level().into());
-    let sent = both(sender.qpn(), wc_flags);
+    let Plain { opcode, byte_len, imm_data, qpn, sender, path_bits, .. } = plain;
+    let kind = both(IBV_WC_SUCCESS, opcode);
+    // The index of the partition's key is 0.
+    let level = u32::from(sender.service_level()) | u32::from(path_bits) << 8;
+    let from = both(u32::from(sender.lid()) << 16, level);
+    let sent = both(sender.qpn(), plain.wc_flags());
     // SAFETY: the caller's promise.
     unsafe { put(to, [wr_id, kind, both(0, byte_len), both(imm_data, qpn), sent, from]) };
 }
@@ -118,6 +145,7 @@ unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
         assert!(offset_of!(ibv_wc, imm_data) == 24 && offset_of!(ibv_wc, qp_num) == 28);
         assert!(offset_of!(ibv_wc, src_qp) == 32 && offset_of!(ibv_wc, wc_flags) == 36);
         assert!(offset_of!(ibv_wc, slid) == 42 && offset_of!(ibv_wc, sl) == 44);
+        assert!(offset_of!(ibv_wc, dlid_path_bits) == 45);
     }
     let to: *mut u64 = to.cast();
     for (at, word) in words.into_iter().enumerate() {
@@ -126,10 +154,18 @@ unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
     }
 }
 
+/// C's struct of a completion that isn't [`Plain`].
 #[cold]
 #[inline(never)]
-fn failed<V: View>(view: &V, is_recv: bool, wr_id: u64, failure: Failure) -> ibv_wc {
-    let opcode = if is_recv { IBV_WC_RECV } else { IBV_WC_SEND };
+pub(crate) fn rare<V: View>(view: &V, wr_id: u64) -> ibv_wc {
+    match view.result() {
+        Ok(completed) => tagged(view, wr_id, completed),
+        Err(failure) => failed(view, wr_id, failure),
+    }
+}
+
+fn failed<V: View>(view: &V, wr_id: u64, failure: Failure) -> ibv_wc {
+    let opcode = if view.is_recv() { IBV_WC_RECV } else { IBV_WC_SEND };
     let (opcode, wc_flags, byte_len) = match view.tag_info() {
         Some(info) => failed_of_tags(failure.status, info, view.byte_len()),
         None => (opcode, 0, 0),
@@ -147,8 +183,6 @@ fn failed<V: View>(view: &V, is_recv: bool, wr_id: u64, failure: Failure) -> ibv
 }
 
 /// A completion that tells of tags, and no failure.
-#[cold]
-#[inline(never)]
 fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
     let (opcode, flags) = of_tags(completed, view.tag_info().unwrap_or_default());
     let grh = if view.sender().has_grh() { IBV_WC_GRH } else { 0 };
@@ -167,6 +201,7 @@ fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
         wc_flags: flags | grh | imm,
         slid: view.sender().lid(),
         sl: view.sender().service_level(),
+        dlid_path_bits: view.path_bits(),
         ..ibv_wc::default()
     }
 }

@@ -22,29 +22,11 @@ use crate::lock::{Lock, Stays};
 use crate::object::Acks;
 use crate::parent_domain::Parent;
 use crate::raw_wqe::{RawQueues, RawWqes};
-use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc, ibv_wc_tm_info};
+use crate::shown::{RAW_WQES, Shown};
+use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
 
-/// The completion that a program looks at.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Shown {
-    pub(crate) wc: ibv_wc,
-    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`], [`TAGS`]; and [`RAW_WQES`]
-    /// where there may be such.
-    pub(crate) extras: u8,
-    pub(crate) vlan_tag: u16,
-    pub(crate) timestamp: u64,
-    /// Part of the header of a message that found a tag.
-    pub(crate) tag: ibv_wc_tm_info,
-    /// Completions taken since entries were last given back to the device.
-    pub(crate) unpublished: u32,
-}
-
-/// Members of a completion that are taken out of it if they were asked for.
-pub(crate) const TIMESTAMP: u8 = 1;
-pub(crate) const VLAN_TAG: u8 = 2;
-pub(crate) const TAGS: u8 = 4;
-/// Sends may be WQEs of the program's own.
-pub(crate) const RAW_WQES: u8 = 8;
+/// The shortest [step](Cq::step): a store is nothing beside as many completions.
+const STEP: c_int = 16;
 
 impl Stays for AnyCq {}
 
@@ -145,18 +127,43 @@ impl Cq {
         self.c.get()
     }
 
-    /// A poll found nothing. An embedded device does some of its work on the thread of a program
+    /// A poll found nothing: 0 completions. An embedded device does some of its work on the thread of a program
     /// that polls without end, or gives way.
     #[inline(always)]
-    pub(crate) fn found_nothing(&self) {
-        if self.embedded && !self.core.context().uverbs().door().progress() {
+    pub(crate) fn found_nothing(&self) -> c_int {
+        if self.embedded {
+            self.help();
+        }
+        0
+    }
+
+    #[inline(never)]
+    fn help(&self) {
+        if !self.core.context().uverbs().door().progress() {
             std::thread::yield_now();
         }
+    }
+
+    /// Nothing is to be done before a poll, and no send is a WQE of the program's own.
+    #[inline(always)]
+    pub(crate) fn is_usual(&self) -> bool {
+        // The pace is 0 while there are messages.
+        self.core.pace() != 0 && !self.raw_queues.is_any()
     }
 
     /// What the device has room for: each poll gives all its entries back.
     pub(crate) fn entries(&self) -> c_int {
         (self.core.capacity() + self.core.lag() - 1) as c_int
+    }
+
+    /// Completions that a poll takes before it gives their entries back.
+    ///
+    /// C's providers give them back when the poll ends: until then a program counts them as not
+    /// polled. A long poll does so before, since a work request whose completion it took may be
+    /// followed by another one.
+    #[inline(always)]
+    pub(crate) fn step(&self) -> c_int {
+        STEP.max(self.core.lag() as c_int)
     }
 
     pub(crate) fn comp_acks(&self) -> &Acks {
@@ -218,6 +225,8 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
         };
         // SAFETY: C's contract; programs read it between their calls.
         unsafe { (*of.c()).base.cqe = entries };
+        // The next poll reckons anew how many entries it keeps. SAFETY: of whoever holds the lock.
+        unsafe { (*of.shown()).left = 0 };
     }
     code(done)
 }

@@ -10,13 +10,13 @@ use std::ffi::c_int;
 
 use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
-use uverbs_core::provider::{CqOps, Polled, View};
+use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 use uverbs_core::queues::tag_work::TagHeader;
 
-use crate::completion;
 use crate::context::Context;
-use crate::cq::{Cq, RAW_WQES, Shown, TAGS, TIMESTAMP, VLAN_TAG};
+use crate::cq::Cq;
 use crate::poll::settle;
+use crate::shown::{RAW_WQES, Shown, TAGS, TIMESTAMP, VLAN_TAG};
 use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 
 /// C's struct with all functions in it: those that read what wasn't asked for give 0.
@@ -56,30 +56,43 @@ unsafe fn of<'a>(cq: *mut ibv_cq_ex) -> &'a Cq {
     unsafe { Cq::of(cq.cast()) }
 }
 
-/// Takes the next completion, if there is one. `ENOENT` otherwise.
+/// Shows a completion to the program, without what is asked for seldom.
+struct Show<'a>(&'a Cq);
+
+impl<V: View> Sink<V> for Show<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn take(self, view: V, wr_id: u64) {
+        // SAFETY: of whoever holds the lock, as the sink's maker does.
+        unsafe {
+            let shown = &mut *self.0.shown();
+            (*self.0.c()).status = shown.show(&view);
+            (*self.0.c()).wr_id = wr_id;
+            shown.left -= 1;
+        }
+    }
+}
+
+/// Takes the next completion, whatever it is. `ENOENT` if there is none.
 ///
 /// # Safety
 ///
 /// The queue is locked by this thread.
-#[inline(always)]
+#[inline(never)]
 unsafe fn take(cq: &Cq) -> c_int {
-    // SAFETY: of whoever holds the lock.
-    let shown = unsafe { &mut *cq.shown() };
     // SAFETY: the caller's promise.
     let found = match unsafe { cq.poll().held() } {
-        AnyCq::Mlx5(poll) => next(poll, shown, cq),
-        AnyCq::Rxe(poll) => next(poll, shown, cq),
+        AnyCq::Mlx5(poll) => next(poll, cq),
+        AnyCq::Rxe(poll) => next(poll, cq),
         #[cfg(feature = "any-siw")]
-        AnyCq::Siw(poll) => next(poll, shown, cq),
+        AnyCq::Siw(poll) => next(poll, cq),
     };
-    let Some(wr_id) = found else { return Errno::ENOENT.raw() };
-    // SAFETY: of whoever holds the lock.
-    unsafe {
-        (*cq.c()).status = shown.wc.status;
-        (*cq.c()).wr_id = wr_id;
+    if found.is_none() {
+        return Errno::ENOENT.raw();
     }
-    shown.unpublished += 1;
-    if shown.unpublished >= cq.core().lag() {
+    // SAFETY: of whoever holds the lock.
+    if unsafe { (*cq.shown()).left } <= 0 {
         // The device must not run out of entries.
         // SAFETY: the caller's promise.
         unsafe { publish(cq) };
@@ -87,27 +100,46 @@ unsafe fn take(cq: &Cq) -> c_int {
     0
 }
 
-/// Takes the next completion, and gives its number.
 #[inline(always)]
-fn next<C: CqOps>(poll: &mut C, shown: &mut Shown, cq: &Cq) -> Option<u64> {
+fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> Option<()> {
     let Polled { view, wr_id, .. } = poll.next()?;
-    // SAFETY: a place to write.
-    unsafe { completion::write(&mut shown.wc, &view, wr_id) };
-    if shown.extras != 0 {
+    Show(cq).take(view, wr_id);
+    // SAFETY: of whoever holds the lock, as the caller does.
+    let shown = unsafe { &mut *cq.shown() };
+    if shown.extras & !TIMESTAMP != 0 {
         extras(shown, &view, cq);
     }
-    Some(wr_id)
+    Some(())
 }
 
-/// Takes out what was asked for besides.
+/// Takes the usual completion by the least code, without a call, so that no registers are kept for
+/// one. `None` is for [`take`].
+///
+/// # Safety
+///
+/// The queue is locked by this thread.
+#[inline(always)]
+unsafe fn take_usual(cq: &Cq) -> Option<c_int> {
+    // SAFETY: of whoever holds the lock.
+    let shown = unsafe { &*cq.shown() };
+    if shown.extras & !TIMESTAMP != 0 || shown.left <= 1 {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let AnyCq::Mlx5(poll) = (unsafe { cq.poll().held() }) else { return None };
+    match poll.next_usual(Show(cq)) {
+        Usual::Taken(()) => Some(0),
+        Usual::Nothing => Some(Errno::ENOENT.raw()),
+        Usual::Unusual => None,
+    }
+}
+
+/// Takes out what was asked for besides, but for the time, which is usual.
 #[inline(never)]
 fn extras<V: View>(shown: &mut Shown, view: &V, cq: &Cq) {
-    if shown.extras & RAW_WQES != 0 && cq.raw_queues().complete(shown.wc.qp_num, view.send_index())
+    if shown.extras & RAW_WQES != 0 && cq.raw_queues().complete(shown.plain.qpn, view.send_index())
     {
-        shown.wc.opcode = IBV_WC_DRIVER2;
-    }
-    if shown.extras & TIMESTAMP != 0 {
-        shown.timestamp = view.timestamp().unwrap_or(0);
+        shown.plain.opcode = IBV_WC_DRIVER2;
     }
     if shown.extras & VLAN_TAG != 0 {
         shown.vlan_tag = view.packet().vlan_tag.unwrap_or(0);
@@ -132,7 +164,7 @@ unsafe fn publish(cq: &Cq) {
         AnyCq::Siw(poll) => poll.publish(),
     }
     // SAFETY: of whoever holds the lock.
-    unsafe { (*cq.shown()).unpublished = 0 };
+    unsafe { (*cq.shown()).left = cq.step() };
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
@@ -142,15 +174,47 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
     }
     // SAFETY: C's contract.
     let cq = unsafe { of(cq) };
-    let mut poll = cq.poll().lock();
-    match &mut *poll {
+    let Some(poll) = cq.poll().lock_own() else {
+        // SAFETY: C's contract.
+        return unsafe { start_shared(cq) };
+    };
+    poll.keep();
+    // SAFETY: locked just now.
+    match cq.is_usual().then(|| unsafe { take_usual(cq) }).flatten() {
+        Some(0) => 0,
+        Some(found) => {
+            cq.poll().release();
+            cq.found_nothing();
+            found
+        }
+        // SAFETY: locked just now.
+        None => unsafe { start_locked(cq) },
+    }
+}
+
+/// # Safety
+///
+/// C's contract.
+#[inline(never)]
+unsafe fn start_shared(cq: &Cq) -> c_int {
+    cq.poll().lock().keep();
+    // SAFETY: locked just now.
+    unsafe { start_locked(cq) }
+}
+
+/// # Safety
+///
+/// The queue is locked by this thread.
+#[inline(never)]
+unsafe fn start_locked(cq: &Cq) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => settle(poll, cq.core()),
         AnyCq::Rxe(poll) => settle(poll, cq.core()),
         #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => settle(poll, cq.core()),
     }
-    poll.keep();
-    // SAFETY: locked just now.
+    // SAFETY: the caller's promise.
     let found = unsafe { take(cq) };
     if found != 0 {
         cq.poll().release();
@@ -161,7 +225,13 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: C's contract.
-    unsafe { take(of(cq)) }
+    unsafe {
+        let cq = of(cq);
+        match take_usual(cq) {
+            Some(found) => found,
+            None => take(cq),
+        }
+    }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
@@ -183,20 +253,20 @@ macro_rules! read {
 }
 
 read! {
-    read_opcode: u32 = |shown| shown.wc.opcode;
-    read_vendor_err: u32 = |shown| shown.wc.vendor_err;
-    read_byte_len: u32 = |shown| shown.wc.byte_len;
-    read_imm_data: u32 = |shown| shown.wc.imm_data;
-    read_qp_num: u32 = |shown| shown.wc.qp_num;
-    read_src_qp: u32 = |shown| shown.wc.src_qp;
-    read_wc_flags: u32 = |shown| shown.wc.wc_flags;
-    read_slid: u32 = |shown| shown.wc.slid.into();
-    read_sl: u8 = |shown| shown.wc.sl;
-    read_dlid_path_bits: u8 = |shown| shown.wc.dlid_path_bits;
+    read_opcode: u32 = |shown| shown.plain.opcode;
+    read_vendor_err: u32 = |shown| shown.vendor_err;
+    read_byte_len: u32 = |shown| shown.plain.byte_len;
+    read_imm_data: u32 = |shown| shown.plain.imm_data;
+    read_qp_num: u32 = |shown| shown.plain.qpn;
+    read_src_qp: u32 = |shown| shown.plain.sender.qpn();
+    read_wc_flags: u32 = |shown| shown.plain.wc_flags();
+    read_slid: u32 = |shown| shown.plain.sender.lid().into();
+    read_sl: u8 = |shown| shown.plain.sender.service_level();
+    read_dlid_path_bits: u8 = |shown| shown.plain.path_bits;
     read_completion_ts: u64 = |shown| shown.timestamp;
     read_cvlan: u16 = |shown| shown.vlan_tag;
     // In a packet's completion it stands where others have the queue pair's number.
-    read_flow_tag: u32 = |shown| shown.wc.qp_num;
+    read_flow_tag: u32 = |shown| shown.plain.qpn;
 }
 
 /// Nanoseconds since 1970, by the kernel's page; 0 where there is none.

@@ -94,6 +94,7 @@ mod recv;
 mod rsocket;
 mod rss;
 mod send;
+mod shown;
 mod srq;
 mod stubs;
 pub mod sys;

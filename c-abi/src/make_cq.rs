@@ -17,12 +17,13 @@ use uverbs_core::provider::{ContextOps, CqInit};
 use crate::answer::{given, null};
 use crate::channel::Channel;
 use crate::context::Context;
-use crate::cq::{Cq, TAGS, TIMESTAMP, VLAN_TAG};
+use crate::cq::Cq;
 use crate::cq_ex;
 use crate::left::Kind;
 use crate::object::Named;
 use crate::parent_domain::Parent;
 use crate::pd::Pd;
+use crate::shown::{TAGS, TIMESTAMP, VLAN_TAG};
 use crate::sys::{
     Cond, Mutex, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
 };

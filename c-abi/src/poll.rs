@@ -9,12 +9,27 @@ use std::ffi::c_int;
 
 use uverbs::provider::AnyCq;
 use uverbs_core::objects::cq::CqCore;
-use uverbs_core::provider::{CqOps, Polled, View};
+use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 
 use crate::completion;
 use crate::cq::Cq;
+use crate::raw_wqe::RawQueues;
 use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_wc};
 
+/// Where a completion is written to.
+struct Place(*mut ibv_wc);
+
+impl<V: View> Sink<V> for Place {
+    type Output = ();
+
+    #[inline(always)]
+    fn take(self, view: V, wr_id: u64) {
+        // SAFETY: whoever makes a place promises that it is one.
+        unsafe { completion::write(self.0, &view, wr_id) };
+    }
+}
+
+/// A lone completion, or none, is found without calls: no registers are kept for them.
 pub(crate) unsafe extern "C" fn poll_cq(
     cq: *const ibv_cq,
     entries: c_int,
@@ -22,22 +37,66 @@ pub(crate) unsafe extern "C" fn poll_cq(
 ) -> c_int {
     // SAFETY: C's contract.
     let cq = unsafe { Cq::of(cq) };
-    let mut poll = cq.poll().lock();
-    // SAFETY: C's contract: there is room for as many.
-    let count = unsafe {
-        match &mut *poll {
-            AnyCq::Mlx5(poll) if cq.raw_queues().is_any() => fill_raw(poll, cq, entries, wc),
-            AnyCq::Mlx5(poll) => fill(poll, cq.core(), entries, wc),
-            AnyCq::Rxe(poll) => fill(poll, cq.core(), entries, wc),
+    let Some(mut poll) = cq.poll().lock_own() else {
+        // SAFETY: C's contract.
+        return unsafe { poll_shared(cq, entries, wc) };
+    };
+    let mut count = 0;
+    if entries > 0
+        && cq.is_usual()
+        && let AnyCq::Mlx5(poll) = &mut *poll
+    {
+        match poll.next_usual(Place(wc)) {
+            Usual::Taken(()) if entries == 1 => {
+                poll.publish();
+                return 1;
+            }
+            Usual::Taken(()) => count = 1,
+            Usual::Nothing => return cq.found_nothing(),
+            Usual::Unusual => {}
+        }
+    }
+    poll.keep();
+    // SAFETY: the lock is held; C's contract.
+    unsafe { poll_on(cq, entries, wc, count) }
+}
+
+/// The same where other threads may poll, too.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(never)]
+unsafe fn poll_shared(cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
+    cq.poll().lock().keep();
+    // SAFETY: the lock is held; C's contract.
+    unsafe { poll_on(cq, entries, wc, 0) }
+}
+
+/// Goes on behind `count` completions, and lets go of the lock.
+///
+/// # Safety
+///
+/// This thread holds the lock. C's contract.
+#[inline(never)]
+unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_int {
+    let raw = cq.raw_queues();
+    // SAFETY: C's contract: there is room for as many; nobody else has the queue.
+    let found = unsafe {
+        let (to, rest) = (wc.add(count as usize), entries - count);
+        match cq.poll().held() {
+            AnyCq::Mlx5(poll) if raw.is_any() => fill(poll, cq, Some(raw), (to, rest)),
+            AnyCq::Mlx5(poll) => fill_usual(poll, cq, (to, rest)),
+            AnyCq::Rxe(poll) => fill(poll, cq, None, (to, rest)),
             #[cfg(feature = "any-siw")]
-            AnyCq::Siw(poll) => fill(poll, cq.core(), entries, wc),
+            AnyCq::Siw(poll) => fill(poll, cq, None, (to, rest)),
         }
     };
-    drop(poll);
-    if count == 0 {
-        cq.found_nothing();
+    cq.poll().release();
+    match count + found {
+        0 => cq.found_nothing(),
+        count => count,
     }
-    count
 }
 
 /// Learns of queue pairs that came and went, if there are any.
@@ -48,66 +107,84 @@ pub(crate) fn settle<C: CqOps>(poll: &mut C, core: &CqCore) {
     }
 }
 
+/// Polls what is usual.
+///
 /// # Safety
 ///
-/// There is room for `entries` completions.
+/// There is room for so many completions at the place.
 #[inline(always)]
-unsafe fn fill<C: CqOps>(poll: &mut C, core: &CqCore, entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { fill_with(poll, core, (entries, wc), |_, _| {}) }
-}
-
-/// The same of a queue where sends may be WQEs of the program's own.
-///
-/// # Safety
-///
-/// As for [`fill`].
-#[cold]
-#[inline(never)]
-unsafe fn fill_raw<C: CqOps>(poll: &mut C, cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
+unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        fill_with(poll, cq.core(), (entries, wc), |wc, index| {
-            if cq.raw_queues().complete(wc.qp_num, index) {
-                wc.opcode = IBV_WC_DRIVER2;
-            }
+        fill_by(poll, cq, room, |poll, to| match poll.next_usual(Place(to)) {
+            Usual::Taken(()) => true,
+            Usual::Nothing => false,
+            Usual::Unusual => fill_one(poll, None, to),
         })
     }
 }
 
-/// Polls, and calls `then` for each completion that it wrote, with the send's index.
+/// Polls whatever there is.
 ///
 /// # Safety
 ///
-/// As for [`fill`].
-#[inline(always)]
-unsafe fn fill_with<C: CqOps>(
+/// As for [`fill_usual`].
+#[inline(never)]
+unsafe fn fill<C: CqOps>(
     poll: &mut C,
-    core: &CqCore,
-    (entries, wc): (c_int, *mut ibv_wc),
-    then: impl Fn(&mut ibv_wc, Option<u16>),
+    cq: &Cq,
+    raw: Option<&RawQueues>,
+    room: (*mut ibv_wc, c_int),
 ) -> c_int {
-    settle(poll, core);
-    let lag = core.lag();
-    let (mut count, mut unpublished) = (0, 0);
-    while count < entries {
-        let Some(Polled { view, wr_id, .. }) = poll.next() else { break };
+    // SAFETY: the caller's promise.
+    unsafe { fill_by(poll, cq, room, |poll, to| fill_one(poll, raw, to)) }
+}
+
+/// Fills as many places as there are, until one stays empty.
+///
+/// # Safety
+///
+/// As for [`fill_usual`].
+#[inline(always)]
+unsafe fn fill_by<C: CqOps>(
+    poll: &mut C,
+    cq: &Cq,
+    (wc, mut left): (*mut ibv_wc, c_int),
+    fill_one: impl Fn(&mut C, *mut ibv_wc) -> bool,
+) -> c_int {
+    settle(poll, cq.core());
+    let mut to = wc;
+    while left > 0 {
+        // Entries go back by steps, or the device could run out of them.
+        let count = left.min(cq.step());
         // SAFETY: the caller's promise.
-        unsafe {
-            let to = wc.add(count as usize);
-            completion::write(to, &view, wr_id);
-            then(&mut *to, view.send_index());
+        let end = unsafe { to.add(count as usize) };
+        while to != end && fill_one(poll, to) {
+            // SAFETY: up to `end`.
+            to = unsafe { to.add(1) };
         }
-        count += 1;
-        unpublished += 1;
-        if unpublished == lag {
-            // The device must not run out of entries.
-            poll.publish();
-            unpublished = 0;
-        }
-    }
-    if unpublished != 0 {
         poll.publish();
+        left = if to == end { left - count } else { 0 };
     }
-    count
+    // SAFETY: both are in what the caller promised.
+    unsafe { to.offset_from(wc) as c_int }
+}
+
+/// Writes the next completion, whatever it is; false if there is none.
+///
+/// # Safety
+///
+/// `to` is valid to write.
+#[inline(never)]
+unsafe fn fill_one<C: CqOps>(poll: &mut C, raw: Option<&RawQueues>, to: *mut ibv_wc) -> bool {
+    let Some(Polled { view, wr_id, .. }) = poll.next() else { return false };
+    // SAFETY: the caller's promise.
+    unsafe { completion::write(to, &view, wr_id) };
+    // SAFETY: as above; it was just written.
+    let wc = unsafe { &mut *to };
+    // Sends may be WQEs of the program's own.
+    if raw.is_some_and(|raw| raw.complete(wc.qp_num, view.send_index())) {
+        wc.opcode = IBV_WC_DRIVER2;
+    }
+    true
 }

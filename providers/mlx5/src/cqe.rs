@@ -28,6 +28,10 @@ use zerocopy::FromZeros;
 /// Offset of the user index: the same field in a good and in a failed entry.
 const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
 
+/// The receives' opcodes are up to here, but for 0, which is a send's.
+const LAST_RECEIVE: u8 = CqeOpcode::RESP_SEND_INV.0;
+/// Opcodes of sends that say nothing of bytes are below.
+const READ: u8 = Opcode::RDMA_READ.0;
 /// In a view's opcode: the entry tells of tags, a success.
 const OF_TAGS: u8 = 0x80;
 /// The same of what is no success: for the rest of the view a failure as others are.
@@ -137,10 +141,9 @@ impl Entry {
     /// Sender's LID, GRH, service level and queue pair.
     #[inline(always)]
     pub(crate) fn sender(self) -> Sender {
-        let word = |offset| u64::from(self.word(offset));
-        // The LID is the second half of its word.
-        const LID: usize = offset_of!(mlx5_cqe64, slid) - 2;
-        Sender::from_mlx5(word(LID) << 32 | word(offset_of!(mlx5_cqe64, flags_rqpn)))
+        let lid = u64::from(self.half(offset_of!(mlx5_cqe64, slid)));
+        let from = u64::from(self.word(offset_of!(mlx5_cqe64, flags_rqpn)));
+        Sender::from_mlx5(lid << 32 | from)
     }
 
     /// Bytes from so many before it on, which a large entry has.
@@ -223,8 +226,8 @@ impl<'a> Cqe<'a> {
     ///
     /// The entry stays valid, and is not given back to the device, for `'a`.
     #[inline(always)]
-    pub(crate) unsafe fn new(entry: Entry, op_own: u8) -> Self {
-        Self { entry, opcode: OpOwn(op_own).opcode().into(), _queue: PhantomData }
+    pub(crate) unsafe fn new(entry: Entry, opcode: CqeOpcode) -> Self {
+        Self { entry, opcode: opcode.0.into(), _queue: PhantomData }
     }
 
     /// Of an entry that tells of tags. `wants_sync`: the device waits to be told.
@@ -330,28 +333,31 @@ fn status_of_tags(entry: Entry) -> Option<Status> {
     }
 }
 
-/// What an operation that isn't on the data path was.
-#[cold]
-fn other_send(opcode: Opcode) -> Completed {
-    match opcode {
-        Opcode::UMR => Completed::Rekey,
-        Opcode::MMO => Completed::Copy,
-        other => Completed::Other(other.0),
+/// What a send was, by its opcode.
+const SENDS: [Completed; 256] = {
+    let mut sends = [Completed::Send; 256];
+    let mut opcode = 0;
+    while opcode < sends.len() {
+        sends[opcode] = match Opcode(opcode as u8) {
+            Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => Completed::Send,
+            Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => Completed::Write,
+            Opcode::RDMA_READ => Completed::Read,
+            Opcode::ATOMIC_CS => Completed::CompareSwap,
+            Opcode::ATOMIC_FA => Completed::FetchAdd,
+            Opcode::UMR => Completed::Rekey,
+            Opcode::MMO => Completed::Copy,
+            other => Completed::Other(other.0),
+        };
+        opcode += 1;
     }
-}
+    sends
+};
 
 impl View for Cqe<'_> {
     #[inline]
     fn result(&self) -> Result<Completed, Failure> {
         Ok(match self.opcode() {
-            CqeOpcode::REQ => match self.send_opcode() {
-                Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => Completed::Send,
-                Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => Completed::Write,
-                Opcode::RDMA_READ => Completed::Read,
-                Opcode::ATOMIC_CS => Completed::CompareSwap,
-                Opcode::ATOMIC_FA => Completed::FetchAdd,
-                other => other_send(other),
-            },
+            CqeOpcode::REQ => SENDS[usize::from(self.send_opcode().0)],
             CqeOpcode::RESP_WR_IMM => Completed::RecvWriteImm,
             CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_IMM | CqeOpcode::RESP_SEND_INV => {
                 Completed::Recv
@@ -432,6 +438,7 @@ impl View for Cqe<'_> {
         (!self.is_recv()).then(|| self.entry.wqe_counter())
     }
 
+    #[inline]
     fn path_bits(&self) -> u8 {
         MlPath(self.entry.byte(offset_of!(mlx5_cqe64, ml_path))).path()
     }
@@ -464,48 +471,57 @@ impl View for Cqe<'_> {
         let word = self.entry.sop_drop_qpn();
         let qpn = word.qpn();
         if self.opcode() == CqeOpcode::REQ {
-            let (completed, byte_len) = match Opcode(word.sop()) {
-                Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INVAL => (Completed::Send, 0),
-                Opcode::RDMA_WRITE | Opcode::RDMA_WRITE_IMM => (Completed::Write, 0),
-                Opcode::RDMA_READ => (Completed::Read, self.entry.byte_count()),
-                Opcode::ATOMIC_CS => (Completed::CompareSwap, 8),
-                Opcode::ATOMIC_FA => (Completed::FetchAdd, 8),
-                other => (other_send(other), 0),
+            // What programs send most comes first.
+            let byte_len = match Opcode(word.sop()) {
+                Opcode(..READ) => 0,
+                Opcode::RDMA_READ => self.entry.byte_count(),
+                Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => 8,
+                _ => 0,
             };
             return Decoded {
-                result: Ok(completed),
+                result: Ok(SENDS[usize::from(word.sop())]),
                 is_recv: false,
                 byte_len,
                 immediate: None,
+                invalidated: None,
                 qpn,
                 sender: Sender::default(),
+                path_bits: 0,
             };
         }
-        let (completed, has_immediate) = match self.opcode() {
-            CqeOpcode::RESP_SEND | CqeOpcode::RESP_SEND_INV => (Completed::Recv, false),
-            CqeOpcode::RESP_SEND_IMM => (Completed::Recv, true),
-            CqeOpcode::RESP_WR_IMM => (Completed::RecvWriteImm, true),
-            CqeOpcode(OF_TAGS..) => (self.decoded_of_tags(), self.immediate().is_some()),
-            other => {
-                let of_tags = other.0 & FAILED_OF_TAGS != 0;
-                return Decoded {
-                    result: Err(self.failure()),
-                    is_recv: other != CqeOpcode::REQ_ERR,
-                    byte_len: if of_tags { self.entry.byte_count() } else { 0 },
-                    immediate: None,
-                    qpn,
-                    sender: Sender::default(),
-                };
-            }
-        };
-        let immediate = || self.entry.word(mlx5_cqe64::IMM_INVAL_PKEY_OFFSET);
-        Decoded {
+        let byte_len = self.entry.byte_count();
+        let received = |completed, immediate, invalidated| Decoded {
             result: Ok(completed),
             is_recv: true,
-            byte_len: self.entry.byte_count(),
-            immediate: has_immediate.then(immediate),
+            byte_len,
+            immediate,
+            invalidated,
             qpn,
             sender: self.entry.sender(),
+            path_bits: self.path_bits(),
+        };
+        let opcode = self.opcode();
+        if opcode == CqeOpcode::RESP_SEND {
+            return received(Completed::Recv, None, None);
+        }
+        if opcode.0 <= LAST_RECEIVE {
+            let is_write = opcode == CqeOpcode::RESP_WR_IMM;
+            let completed = if is_write { Completed::RecvWriteImm } else { Completed::Recv };
+            return received(completed, self.immediate(), self.invalidated());
+        }
+        if opcode.0 >= OF_TAGS {
+            return received(self.decoded_of_tags(), self.immediate(), self.invalidated());
+        }
+        let of_tags = opcode.0 & FAILED_OF_TAGS != 0;
+        Decoded {
+            result: Err(self.failure()),
+            is_recv: opcode != CqeOpcode::REQ_ERR,
+            byte_len: if of_tags { byte_len } else { 0 },
+            immediate: None,
+            invalidated: None,
+            qpn,
+            sender: Sender::default(),
+            path_bits: 0,
         }
     }
 }

@@ -15,6 +15,7 @@ mod arm;
 mod context;
 mod init;
 mod pieces;
+mod usual;
 mod view;
 
 use std::fmt::Debug;
@@ -37,6 +38,7 @@ pub use arm::{Armer, Notify};
 pub use context::{ContextOps, NewQp, NewSrq, NewWq};
 pub use init::{CqInit, CqeSize, QpInit, SrqInit, TagsInit, WqInit};
 pub use pieces::{PieceOps, PostsWhole, Waiting};
+pub use usual::{Sink, Usual};
 pub use view::{Decoded, PacketInfo, Polled, View};
 
 /// A family of devices with one hardware interface.
@@ -571,6 +573,15 @@ pub unsafe trait CqOps: Debug + Send {
     /// the device at [`publish`](Self::publish), which is this call's own when it gives nothing but
     /// skipped entries.
     fn next(&mut self) -> Option<Polled<Self::View<'_>>>;
+
+    /// The same of what programs poll most, by the least code: for callers that take no buffers,
+    /// and whose `sink` is compiled for each kind of completion. Nothing is changed where it is
+    /// unusual.
+    #[inline(always)]
+    fn next_usual<'a, S: Sink<Self::View<'a>>>(&'a mut self, sink: S) -> Usual<S::Output> {
+        let _ = sink;
+        Usual::Unusual
+    }
 
     /// Tells the device how far was polled: the consumer index in the doorbell record.
     fn publish(&mut self);

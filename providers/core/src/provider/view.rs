@@ -74,8 +74,10 @@ pub trait View: Debug + Copy {
             is_recv: self.is_recv(),
             byte_len: self.byte_len(),
             immediate: self.immediate(),
+            invalidated: self.invalidated(),
             qpn: self.qpn(),
             sender: self.sender(),
+            path_bits: self.path_bits(),
         }
     }
 }
@@ -103,8 +105,12 @@ pub struct Decoded {
     pub byte_len: u32,
     /// See [`View::immediate`].
     pub immediate: Option<u32>,
+    /// See [`View::invalidated`].
+    pub invalidated: Option<u32>,
     /// See [`View::qpn`].
     pub qpn: u32,
     /// See [`View::sender`].
     pub sender: Sender,
+    /// See [`View::path_bits`].
+    pub path_bits: u8,
 }

@@ -301,6 +301,37 @@ impl SlotTable {
     /// As for [`take`](Self::take), if that is so.
     #[inline(always)]
     pub unsafe fn take_ahead(&self, counter: u16) -> Option<Taken> {
+        // SAFETY: the caller's promise.
+        let (index, ahead) = unsafe { self.find_ahead(counter) }?;
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.take_at(index, ahead) })
+    }
+
+    /// The same in a table that holds no buffers; `None` in another one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[inline(always)]
+    pub unsafe fn take_ahead_bare(&self, counter: u16) -> Option<(u64, Reach)> {
+        if self.holds.load(Ordering::Relaxed) != NOTHING {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let (index, _) = unsafe { self.find_ahead(counter) }?;
+        // SAFETY: the slot is the polling side's since its completion was seen.
+        let &Slot { wr_id, reach } = unsafe { &*self.slot(index) };
+        Some((wr_id, reach))
+    }
+
+    /// Finds the work request whose index ends with `counter`, if one that is outstanding starts
+    /// there: its index, and how far ahead that is.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[inline(always)]
+    unsafe fn find_ahead(&self, counter: u16) -> Option<(u32, u32)> {
         let tail = self.tail();
         // The first such index from the consumer index on.
         let ahead = u32::from(counter.wrapping_sub(tail as u16));
@@ -314,8 +345,23 @@ impl SlotTable {
         if end.wrapping_sub(index).wrapping_sub(1) > self.slots.mask {
             return None;
         }
-        // SAFETY: the caller's promise.
-        Some(unsafe { self.take_at(index, ahead) })
+        Some((index, ahead))
+    }
+
+    /// [`take_next`](Self::take_next) in a table that holds no buffers; `None` in another one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`take`](Self::take), if that is so.
+    #[inline(always)]
+    pub unsafe fn take_next_bare(&self, counter: u16) -> Option<(u64, Reach)> {
+        let index = self.tail();
+        if counter != index as u16 || self.holds.load(Ordering::Relaxed) != NOTHING {
+            return None;
+        }
+        // SAFETY: the slot is the polling side's since its completion was seen.
+        let wr_id = unsafe { (*self.slot(index)).wr_id };
+        Some((wr_id, Reach::from(index.wrapping_add(1))))
     }
 
     /// Whether [`take_next`](Self::take_next) would find something. Polling side.
@@ -333,11 +379,8 @@ impl SlotTable {
     #[cold]
     #[must_use]
     pub unsafe fn is_ahead(&self, counter: u16) -> bool {
-        let tail = self.tail();
-        let index = tail.wrapping_add(counter.wrapping_sub(tail as u16).into());
-        // SAFETY: as in `take_ahead`.
-        let end = unsafe { (*self.slot(index)).reach.end };
-        end.wrapping_sub(index).wrapping_sub(1) <= self.slots.mask
+        // SAFETY: the caller's promise.
+        unsafe { self.find_ahead(counter) }.is_some()
     }
 
     /// Releases what work requests before `index` hold that made no completion of their own, and

@@ -26,6 +26,7 @@ mod sweep;
 mod tags;
 
 use std::fmt;
+use std::hint::assert_unchecked;
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
@@ -33,7 +34,7 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::order::device_memory;
 use uverbs_core::order::fence;
 use uverbs_core::order::prefetch::prefetch;
-use uverbs_core::provider::{Armer, CqOps, Notify, Polled};
+use uverbs_core::provider::{Armer, CqOps, Notify, Polled, Sink, Usual};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::Taken;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
@@ -283,6 +284,22 @@ impl Cq {
         raw == self.last_uidx || self.find(raw)
     }
 
+    /// The same where there are few queue pairs; false where there are more.
+    #[inline(always)]
+    fn know_few(&mut self, entry: Entry) -> bool {
+        let raw = entry.raw_uidx();
+        if raw == self.last_uidx {
+            return true;
+        }
+        match self.table.get(raw.value() as usize) {
+            Some(Some(known)) if self.table.len() <= FEW => {
+                (self.last_uidx, self.last) = (raw, Arc::as_ptr(&known.shared));
+                true
+            }
+            _ => false,
+        }
+    }
+
     #[inline(always)]
     fn find(&mut self, raw: RawUidx) -> bool {
         let Some(Some(known)) = self.table.get(raw.value() as usize) else {
@@ -322,7 +339,7 @@ impl Cq {
     unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Option<Polled<Cqe<'a>>> {
         // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
         // which the caller's view is over.
-        let view = unsafe { Cqe::new(entry, op_own) };
+        let view = unsafe { Cqe::new(entry, CqeOpcode(OpOwn(op_own).opcode())) };
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
         // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
@@ -389,7 +406,7 @@ impl Cq {
             match self.odd(opcode, entry, known) {
                 Odd::Failed(Taken { wr_id, frame, .. }) => {
                     // SAFETY: as in `succeed`.
-                    let view = unsafe { Cqe::new(entry, op_own) };
+                    let view = unsafe { Cqe::new(entry, CqeOpcode(OpOwn(op_own).opcode())) };
                     return Some(Polled { view, wr_id, frame });
                 }
                 // A ring full of them at most, then it is the caller's turn: whatever the device
@@ -528,6 +545,50 @@ unsafe impl CqOps for Cq {
         // Taken apart: what the call returns is in memory, and nothing else shall be.
         let Polled { view, wr_id, frame } = self.next_odd()?;
         Some(Polled { view, wr_id, frame })
+    }
+
+    #[inline(always)]
+    fn next_usual<'a, S: Sink<Cqe<'a>>>(&'a mut self, sink: S) -> Usual<S::Output> {
+        let at = self.next;
+        // As in `next`.
+        // SAFETY: in the ring, which `core` keeps; the device's write is one of a byte at least.
+        let op_own = unsafe { device_memory::load_owner(at.wrapping_add(OP_OWN_OFFSET)) };
+        let mine = (op_own ^ self.turn).rotate_right(1);
+        if mine > LAST_SUCCESS {
+            return if mine & NOT_MINE != 0 { Usual::Nothing } else { Usual::Unusual };
+        }
+        // SAFETY: as above.
+        let entry = unsafe { Entry::new(at) };
+        prefetch(at.wrapping_add(AHEAD));
+        fence::cqe_owner_before_body();
+        if !self.know_few(entry) {
+            return Usual::Unusual;
+        }
+        // SAFETY: `last` is in the table, which isn't changed until the next call.
+        let shared = unsafe { &*self.last };
+        let opcode = CqeOpcode(OpOwn(op_own).opcode());
+        // Sends and receives each have a call of the sink's, compiled for what it is.
+        // SAFETY: the last byte is at most that of a success, above.
+        unsafe { assert_unchecked(opcode.0 <= CqeOpcode::RESP_SEND_INV.0) };
+        if opcode == CqeOpcode::REQ {
+            // SAFETY: the device completed this send; this is the only poller.
+            let taken = unsafe { shared.send.take_ahead_bare(entry.wqe_counter()) };
+            let Some((wr_id, reach)) = taken else { return Usual::Unusual };
+            // SAFETY: and it was just taken.
+            unsafe { shared.send.retire(reach) };
+            self.step();
+            // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
+            // which the caller's view is over.
+            return Usual::Taken(sink.take(unsafe { Cqe::new(entry, opcode) }, wr_id));
+        }
+        // SAFETY: the device completed the receive; this is the only poller.
+        let taken = unsafe { shared.recv.take_next_bare(entry.wqe_counter()) };
+        let Some((wr_id, reach)) = taken else { return Usual::Unusual };
+        // SAFETY: and it was just taken.
+        unsafe { shared.recv.retire(reach) };
+        self.step();
+        // SAFETY: as above.
+        Usual::Taken(sink.take(unsafe { Cqe::new(entry, opcode) }, wr_id))
     }
 
     #[inline]

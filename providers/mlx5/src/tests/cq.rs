@@ -52,11 +52,11 @@ impl Cqe {
         self.set(57, &qpn.to_be_bytes()[1..])
     }
 
-    fn sop(self, opcode: u8) -> Self {
+    pub(super) fn sop(self, opcode: u8) -> Self {
         self.set(56, &[opcode])
     }
 
-    fn imm(self, imm: u32) -> Self {
+    pub(super) fn imm(self, imm: u32) -> Self {
         self.set(36, &imm.to_be_bytes())
     }
 
@@ -75,7 +75,7 @@ impl Cqe {
 
 /// A queue pair's shared part with everything posted: send `i` of one WQEBB has number `100 + i`,
 /// receive `i` has `200 + i`.
-fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
+pub(super) fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
     let shared = Arc::new(QpShared {
         user_index: indexes.take("create_qp").unwrap(),
         send: SlotTable::new(units),
@@ -94,17 +94,31 @@ fn posted(indexes: &UserIndexes, units: u32) -> Arc<QpShared> {
 }
 
 /// Everything of a completion.
-type Seen = (u64, Result<Completed, Failure>, bool, u32, Option<u32>, u32);
+pub(super) type Seen = (u64, Result<Completed, Failure>, bool, u32, Option<u32>, u32);
 
 fn poll(side: &mut PollSide) -> Option<Seen> {
     let Polled { view, wr_id, .. } = side.cq.next()?;
+    Some(seen(view, wr_id))
+}
+
+pub(super) fn seen<V: View>(view: V, wr_id: u64) -> Seen {
     let all = view.decode();
     assert_eq!(
-        (all.result, all.is_recv, all.byte_len, all.immediate, all.qpn),
-        (view.result(), view.is_recv(), view.byte_len(), view.immediate(), view.qpn()),
+        (all.result, all.is_recv, all.byte_len, all.immediate, all.invalidated, all.qpn),
+        (
+            view.result(),
+            view.is_recv(),
+            view.byte_len(),
+            view.immediate(),
+            view.invalidated(),
+            view.qpn()
+        ),
         "all at once is what each tells"
     );
-    Some((wr_id, view.result(), view.is_recv(), view.byte_len(), view.immediate(), view.qpn()))
+    if all.is_recv && all.result.is_ok() {
+        assert_eq!((all.sender, all.path_bits), (view.sender(), view.path_bits()));
+    }
+    (wr_id, view.result(), view.is_recv(), view.byte_len(), view.immediate(), view.qpn())
 }
 
 fn ids(side: &mut PollSide) -> Vec<u64> {

@@ -34,4 +34,6 @@ mod sq;
 #[cfg(test)]
 mod srq;
 #[cfg(test)]
+mod usual;
+#[cfg(test)]
 mod wqe;

@@ -25,9 +25,6 @@ use crate::raw_wqe::{RawQueues, RawWqes};
 use crate::shown::{RAW_WQES, Shown};
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
 
-/// The shortest [step](Cq::step): a store is nothing beside as many completions.
-const STEP: c_int = 16;
-
 impl Stays for AnyCq {}
 
 #[repr(C)]
@@ -160,10 +157,10 @@ impl Cq {
     ///
     /// C's providers give them back when the poll ends: until then a program counts them as not
     /// polled. A long poll does so before, since a work request whose completion it took may be
-    /// followed by another one.
+    /// followed by another one; by a quarter of the queue, beside which a store is nothing.
     #[inline(always)]
     pub(crate) fn step(&self) -> c_int {
-        STEP.max(self.core.lag() as c_int)
+        self.core.lag().max(self.core.capacity() / 4) as c_int
     }
 
     pub(crate) fn comp_acks(&self) -> &Acks {

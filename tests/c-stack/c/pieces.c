@@ -391,6 +391,39 @@ static void wrong_pieces(void)
 	check("destroy_qp", ibv_destroy_qp(b), 0);
 }
 
+/* A poll that never ends while there is more: the queue doesn't run out of entries. */
+static void a_long_poll(struct ibv_qp_ex *qp, const char *name)
+{
+	int i, tries, got = 0;
+
+	for (i = 0; i < 300 && !got; i++) {
+		begin(qp, i, IBV_SEND_SIGNALED);
+		ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
+		ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 8);
+		got = ibv_wr_complete(qp);
+		if (!i)
+			one();
+		else if (!got)
+			for (tries = 0; tries < 20000 && (got = ibv_next_poll(cq)); tries++)
+				usleep(100);
+		if (!got && (cq->status != IBV_WC_SUCCESS || cq->wr_id != (uint64_t)i))
+			got = EINVAL;
+	}
+	check(name, got, 0);
+	ibv_end_poll(cq);
+}
+
+static void long_polls(void)
+{
+	struct ibv_qp *a = pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
+
+	bring(a, a->qp_num);
+	a_long_poll(ibv_qp_to_qp_ex(a), "a long poll");
+	check("resize_cq", ibv_resize_cq(ibv_cq_ex_to_cq(cq), 3), 0);
+	a_long_poll(ibv_qp_to_qp_ex(a), "a long poll of a small queue");
+	check("destroy_qp", ibv_destroy_qp(a), 0);
+}
+
 int main(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -414,6 +447,7 @@ int main(void)
 	rounds(IBV_QPT_RC);
 	rounds(IBV_QPT_UD);
 	wrong_pieces();
+	long_polls();
 	plain.send_cq = plain.recv_cq = ibv_cq_ex_to_cq(cq);
 	qp = ibv_create_qp(pd, &plain);
 	check("a plain one isn't extended", ibv_qp_to_qp_ex(qp) == NULL, 1);

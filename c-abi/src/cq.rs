@@ -27,6 +27,16 @@ use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
 
 impl Stays for AnyCq {}
 
+/// Completions that a poll takes before it gives their entries back.
+///
+/// C's providers give them back when the poll ends: until then a program counts them as not polled.
+/// A long poll does so before, since a work request whose completion it took may be followed by
+/// another one; by a quarter of the queue, beside which a store is nothing.
+#[inline(always)]
+fn step(core: &CqCore) -> c_int {
+    core.lag().max(core.capacity() / 4) as c_int
+}
+
 #[repr(C)]
 pub(crate) struct Cq {
     c: UnsafeCell<ibv_cq_ex>,
@@ -51,11 +61,12 @@ pub(crate) struct Cq {
 
 impl Cq {
     pub(crate) fn new(c: ibv_cq_ex, core: Arc<CqCore>, poll: AnyCq, embedded: bool) -> Box<Self> {
+        let shown = Shown { left: step(&core), ..Shown::default() };
         Box::new(Self {
             c: UnsafeCell::new(c),
             arm: poll.armer(),
             poll: Lock::new(poll),
-            shown: UnsafeCell::default(),
+            shown: shown.into(),
             core,
             embedded,
             comp_acks: Acks::default(),
@@ -154,13 +165,9 @@ impl Cq {
     }
 
     /// Completions that a poll takes before it gives their entries back.
-    ///
-    /// C's providers give them back when the poll ends: until then a program counts them as not
-    /// polled. A long poll does so before, since a work request whose completion it took may be
-    /// followed by another one; by a quarter of the queue, beside which a store is nothing.
     #[inline(always)]
     pub(crate) fn step(&self) -> c_int {
-        self.core.lag().max(self.core.capacity() / 4) as c_int
+        step(&self.core)
     }
 
     pub(crate) fn comp_acks(&self) -> &Acks {
@@ -222,8 +229,8 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
         };
         // SAFETY: C's contract; programs read it between their calls.
         unsafe { (*of.c()).base.cqe = entries };
-        // The next poll reckons anew how many entries it keeps. SAFETY: of whoever holds the lock.
-        unsafe { (*of.shown()).left = 0 };
+        // SAFETY: of whoever holds the lock.
+        unsafe { (*of.shown()).left = of.step() };
     }
     code(done)
 }

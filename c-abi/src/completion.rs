@@ -75,7 +75,7 @@ pub(crate) struct Plain {
     /// What that is. [`IBV_WC_GRH`] is the sender's to tell.
     pub(crate) flags: u32,
     pub(crate) qpn: u32,
-    /// Of a receive, as the last one.
+    /// Of a receive; so are the path's bits.
     pub(crate) sender: Sender,
     pub(crate) path_bits: u8,
 }
@@ -86,7 +86,7 @@ impl Plain {
     pub(crate) fn of<V: View>(view: &V) -> Option<Self> {
         let decoded = view.decode();
         let Decoded { result, is_recv, byte_len, immediate, invalidated, .. } = decoded;
-        let Decoded { qpn, sender, path_bits, .. } = decoded;
+        let Decoded { qpn, sender, .. } = decoded;
         let completed = result.ok()?;
         let opcode = opcode(completed);
         if !is_recv {
@@ -100,6 +100,7 @@ impl Plain {
             (_, Some(key)) => (IBV_WC_WITH_INV, key),
             _ => (0, 0),
         };
+        let path_bits = view.path_bits();
         Some(Self { opcode, byte_len, imm_data, flags, qpn, sender, path_bits })
     }
 

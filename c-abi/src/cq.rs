@@ -29,9 +29,10 @@ impl Stays for AnyCq {}
 
 /// Completions that a poll takes before it gives their entries back.
 ///
-/// C's providers give them back when the poll ends: until then a program counts them as not polled.
-/// A long poll does so before, since a work request whose completion it took may be followed by
-/// another one; by a quarter of the queue, beside which a store is nothing.
+/// C's providers give them back when the poll ends: until then a program counts them as not polled,
+/// and a queue of `cqe` entries is enough for as many. A long poll does so before: by the queue's
+/// [lag](CqCore::lag), so that a work request whose completion it took may be followed by another
+/// one at once; or, where that is less, by a quarter of the queue, beside which a store is nothing.
 #[inline(always)]
 fn step(core: &CqCore) -> c_int {
     core.lag().max(core.capacity() / 4) as c_int
@@ -135,14 +136,13 @@ impl Cq {
         self.c.get()
     }
 
-    /// A poll found nothing: 0 completions. An embedded device does some of its work on the thread of a program
+    /// A poll found nothing, and holds no lock any more. An embedded device does some of its work on the thread of a program
     /// that polls without end, or gives way.
     #[inline(always)]
-    pub(crate) fn found_nothing(&self) -> c_int {
+    pub(crate) fn found_nothing(&self) {
         if self.embedded {
             self.help();
         }
-        0
     }
 
     #[inline(never)]
@@ -220,6 +220,8 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
         return refuse(Errno::EINVAL);
     }
     let done = poll.resize(cqe as u32);
+    // Whatever came of it. SAFETY: of whoever holds the lock.
+    unsafe { (*of.shown()).left = of.step() };
     if done.is_ok() {
         let entries = match &*poll {
             AnyCq::Mlx5(poll) => (poll.raw_parts().bytes / poll.raw_parts().stride) as c_int - 1,
@@ -229,8 +231,6 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
         };
         // SAFETY: C's contract; programs read it between their calls.
         unsafe { (*of.c()).base.cqe = entries };
-        // SAFETY: of whoever holds the lock.
-        unsafe { (*of.shown()).left = of.step() };
     }
     code(done)
 }

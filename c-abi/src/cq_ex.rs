@@ -59,12 +59,24 @@ unsafe fn of<'a>(cq: *mut ibv_cq_ex) -> &'a Cq {
 /// Shows a completion to the program, without what is asked for seldom.
 struct Show<'a>(&'a Cq);
 
+impl<'a> Show<'a> {
+    /// # Safety
+    ///
+    /// The queue is locked by this thread, and nobody refers to what it shows.
+    #[inline(always)]
+    unsafe fn new(cq: &'a Cq) -> Self {
+        Self(cq)
+    }
+}
+
 impl<V: View> Sink<V> for Show<'_> {
     type Output = ();
 
+    const CALLS: bool = false;
+
     #[inline(always)]
     fn take(self, view: V, wr_id: u64) {
-        // SAFETY: of whoever holds the lock, as the sink's maker does.
+        // SAFETY: as `new` was promised.
         unsafe {
             let shown = &mut *self.0.shown();
             (*self.0.c()).status = shown.show(&view);
@@ -82,13 +94,15 @@ impl<V: View> Sink<V> for Show<'_> {
 #[inline(never)]
 unsafe fn take(cq: &Cq) -> c_int {
     // SAFETY: the caller's promise.
-    let found = match unsafe { cq.poll().held() } {
-        AnyCq::Mlx5(poll) => next(poll, cq),
-        AnyCq::Rxe(poll) => next(poll, cq),
-        #[cfg(feature = "any-siw")]
-        AnyCq::Siw(poll) => next(poll, cq),
+    let found = unsafe {
+        match cq.poll().held() {
+            AnyCq::Mlx5(poll) => next(poll, cq),
+            AnyCq::Rxe(poll) => next(poll, cq),
+            #[cfg(feature = "any-siw")]
+            AnyCq::Siw(poll) => next(poll, cq),
+        }
     };
-    if found.is_none() {
+    if !found {
         return Errno::ENOENT.raw();
     }
     // SAFETY: of whoever holds the lock.
@@ -100,16 +114,22 @@ unsafe fn take(cq: &Cq) -> c_int {
     0
 }
 
+/// False if there is none.
+///
+/// # Safety
+///
+/// The queue is locked by this thread.
 #[inline(always)]
-fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> Option<()> {
-    let Polled { view, wr_id, .. } = poll.next()?;
-    Show(cq).take(view, wr_id);
-    // SAFETY: of whoever holds the lock, as the caller does.
+unsafe fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> bool {
+    let Some(Polled { view, wr_id, .. }) = poll.next() else { return false };
+    // SAFETY: the caller's promise.
+    unsafe { Show::new(cq) }.take(view, wr_id);
+    // SAFETY: as above.
     let shown = unsafe { &mut *cq.shown() };
     if shown.extras & !TIMESTAMP != 0 {
         extras(shown, &view, cq);
     }
-    Some(())
+    true
 }
 
 /// Takes the usual completion by the least code, without a call, so that no registers are kept for
@@ -127,7 +147,8 @@ unsafe fn take_usual(cq: &Cq) -> Option<c_int> {
     }
     // SAFETY: the caller's promise.
     let AnyCq::Mlx5(poll) = (unsafe { cq.poll().held() }) else { return None };
-    match poll.next_usual(Show(cq)) {
+    // SAFETY: the caller's promise.
+    match poll.next_usual(unsafe { Show::new(cq) }) {
         Usual::Taken(()) => Some(0),
         Usual::Nothing => Some(Errno::ENOENT.raw()),
         Usual::Unusual => None,

@@ -16,15 +16,27 @@ use crate::cq::Cq;
 use crate::raw_wqe::RawQueues;
 use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_wc};
 
-/// Where a completion is written to.
-struct Place(*mut ibv_wc);
+/// Where a completion is written to. `CALLS` as a [`Sink`]'s.
+struct Place<const CALLS: bool>(*mut ibv_wc);
 
-impl<V: View> Sink<V> for Place {
+impl<const CALLS: bool> Place<CALLS> {
+    /// # Safety
+    ///
+    /// `to` is valid to write.
+    #[inline(always)]
+    unsafe fn new(to: *mut ibv_wc) -> Self {
+        Self(to)
+    }
+}
+
+impl<V: View, const CALLS: bool> Sink<V> for Place<CALLS> {
     type Output = ();
+
+    const CALLS: bool = CALLS;
 
     #[inline(always)]
     fn take(self, view: V, wr_id: u64) {
-        // SAFETY: whoever makes a place promises that it is one.
+        // SAFETY: as `new` was promised.
         unsafe { completion::write(self.0, &view, wr_id) };
     }
 }
@@ -44,15 +56,23 @@ pub(crate) unsafe extern "C" fn poll_cq(
     let mut count = 0;
     if entries > 0
         && cq.is_usual()
-        && let AnyCq::Mlx5(poll) = &mut *poll
+        && let AnyCq::Mlx5(queue) = &mut *poll
     {
-        match poll.next_usual(Place(wc)) {
-            Usual::Taken(()) if entries == 1 => {
-                poll.publish();
-                return 1;
+        // SAFETY: C's contract: there is room for one.
+        let place = unsafe { Place::<false>::new(wc) };
+        match queue.next_usual(place) {
+            Usual::Taken(()) => {
+                queue.publish();
+                if entries == 1 {
+                    return 1;
+                }
+                count = 1;
             }
-            Usual::Taken(()) => count = 1,
-            Usual::Nothing => return cq.found_nothing(),
+            Usual::Nothing => {
+                drop(poll);
+                cq.found_nothing();
+                return 0;
+            }
             Usual::Unusual => {}
         }
     }
@@ -93,10 +113,10 @@ unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_i
         }
     };
     cq.poll().release();
-    match count + found {
-        0 => cq.found_nothing(),
-        count => count,
+    if count + found == 0 {
+        cq.found_nothing();
     }
+    count + found
 }
 
 /// Learns of queue pairs that came and went, if there are any.
@@ -107,16 +127,16 @@ pub(crate) fn settle<C: CqOps>(poll: &mut C, core: &CqCore) {
     }
 }
 
-/// Polls what is usual.
+/// Polls a queue of mlx5.
 ///
 /// # Safety
 ///
 /// There is room for so many completions at the place.
 #[inline(always)]
 unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise; each place is within.
     unsafe {
-        fill_by(poll, cq, room, |poll, to| match poll.next_usual(Place(to)) {
+        fill_by(poll, cq, room, |poll, to| match poll.next_usual(Place::<true>::new(to)) {
             Usual::Taken(()) => true,
             Usual::Nothing => false,
             Usual::Unusual => fill_one(poll, None, to),
@@ -124,7 +144,7 @@ unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)
     }
 }
 
-/// Polls whatever there is.
+/// Polls any queue.
 ///
 /// # Safety
 ///
@@ -149,25 +169,28 @@ unsafe fn fill<C: CqOps>(
 unsafe fn fill_by<C: CqOps>(
     poll: &mut C,
     cq: &Cq,
-    (wc, mut left): (*mut ibv_wc, c_int),
-    fill_one: impl Fn(&mut C, *mut ibv_wc) -> bool,
+    (mut to, entries): (*mut ibv_wc, c_int),
+    next: impl Fn(&mut C, *mut ibv_wc) -> bool,
 ) -> c_int {
     settle(poll, cq.core());
-    let mut to = wc;
-    while left > 0 {
+    let mut found = 0;
+    while found < entries {
         // Entries go back by steps, or the device could run out of them.
-        let count = left.min(cq.step());
-        // SAFETY: the caller's promise.
-        let end = unsafe { to.add(count as usize) };
-        while to != end && fill_one(poll, to) {
-            // SAFETY: up to `end`.
-            to = unsafe { to.add(1) };
+        let step = cq.step().min(entries - found);
+        let mut left = step;
+        while left != 0 && next(poll, to) {
+            to = to.wrapping_add(1);
+            left -= 1;
         }
-        poll.publish();
-        left = if to == end { left - count } else { 0 };
+        if left != step {
+            poll.publish();
+        }
+        found += step - left;
+        if left != 0 {
+            break;
+        }
     }
-    // SAFETY: both are in what the caller promised.
-    unsafe { to.offset_from(wc) as c_int }
+    found
 }
 
 /// Writes the next completion, whatever it is; false if there is none.

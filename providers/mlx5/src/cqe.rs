@@ -30,7 +30,7 @@ const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
 
 /// The receives' opcodes are up to here, but for 0, which is a send's.
 const LAST_RECEIVE: u8 = CqeOpcode::RESP_SEND_INV.0;
-/// Opcodes of sends that say nothing of bytes are below.
+/// The first of the sends' opcodes whose completions may tell of bytes.
 const READ: u8 = Opcode::RDMA_READ.0;
 /// In a view's opcode: the entry tells of tags, a success.
 const OF_TAGS: u8 = 0x80;
@@ -486,7 +486,6 @@ impl View for Cqe<'_> {
                 invalidated: None,
                 qpn,
                 sender: Sender::default(),
-                path_bits: 0,
             };
         }
         let byte_len = self.entry.byte_count();
@@ -498,7 +497,6 @@ impl View for Cqe<'_> {
             invalidated,
             qpn,
             sender: self.entry.sender(),
-            path_bits: self.path_bits(),
         };
         let opcode = self.opcode();
         if opcode == CqeOpcode::RESP_SEND {
@@ -521,7 +519,6 @@ impl View for Cqe<'_> {
             invalidated: None,
             qpn,
             sender: Sender::default(),
-            path_bits: 0,
         }
     }
 }

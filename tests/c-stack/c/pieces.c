@@ -1,5 +1,6 @@
 /* Work requests made piece by piece (ibv_wr_*) and completions polled one by one (ibv_start_poll),
  * between two queue pairs of this process. Prints a line per check. */
+#include <endian.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -413,6 +414,35 @@ static void a_long_poll(struct ibv_qp_ex *qp, const char *name)
 	ibv_end_poll(cq);
 }
 
+/* A success behind a failure shows nothing of that. */
+static void behind_a_failure(void)
+{
+	struct ibv_qp *a = pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+	struct ibv_qp *b = pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+	struct ibv_qp *qps[] = { a, b };
+
+	bring(a, a->qp_num);
+	bring(b, b->qp_num);
+	for (int i = 0; i < 2; i++) {
+		receive(qps[i], i);
+		begin(ibv_qp_to_qp_ex(qps[i]), i, IBV_SEND_SIGNALED);
+		ibv_wr_rdma_write_imm(ibv_qp_to_qp_ex(qps[i]), i ? mr->rkey : mr->rkey + 1, (uintptr_t)THERE, htobe32(9));
+		ibv_wr_set_sge(ibv_qp_to_qp_ex(qps[i]), mr->lkey, (uintptr_t)HERE, 8);
+		check("a WRITE", ibv_wr_complete(ibv_qp_to_qp_ex(qps[i])), 0);
+		for (int j = 0; j < 2; j++) {
+			one();
+			check("as it went", cq->status == IBV_WC_SUCCESS, i);
+			check("a reason, if it failed", !ibv_wc_read_vendor_err(cq), i);
+			check("immediate data of a receive", !!(ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM),
+			      i && ibv_wc_read_opcode(cq) == IBV_WC_RECV_RDMA_WITH_IMM);
+			check("whose", ibv_wc_read_qp_num(cq), qps[i]->qp_num);
+			ibv_end_poll(cq);
+		}
+	}
+	check("destroy_qp", ibv_destroy_qp(a), 0);
+	check("destroy_qp", ibv_destroy_qp(b), 0);
+}
+
 static void long_polls(void)
 {
 	struct ibv_qp *a = pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
@@ -447,6 +477,7 @@ int main(void)
 	rounds(IBV_QPT_RC);
 	rounds(IBV_QPT_UD);
 	wrong_pieces();
+	behind_a_failure();
 	long_polls();
 	plain.send_cq = plain.recv_cq = ibv_cq_ex_to_cq(cq);
 	qp = ibv_create_qp(pd, &plain);

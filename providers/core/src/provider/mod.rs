@@ -574,9 +574,14 @@ pub unsafe trait CqOps: Debug + Send {
     /// skipped entries.
     fn next(&mut self) -> Option<Polled<Self::View<'_>>>;
 
-    /// The same of what programs poll most, by the least code: for callers that take no buffers,
-    /// and whose `sink` is compiled for each kind of completion. Nothing is changed where it is
-    /// unusual.
+    /// [`next`](Self::next) of what programs poll most, by the least code, for callers that take no
+    /// buffers: `sink` is compiled for each kind of completion.
+    ///
+    /// What it gives is retired, and its entry goes back to the device at
+    /// [`publish`](Self::publish). Where it finds something unusual nothing is changed. All is
+    /// unusual to a provider without such a way.
+    ///
+    /// To be called where `next` may be: after [`settle`](Self::settle), if there are messages.
     #[inline(always)]
     fn next_usual<'a, S: Sink<Self::View<'a>>>(&'a mut self, sink: S) -> Usual<S::Output> {
         let _ = sink;

@@ -77,7 +77,6 @@ pub trait View: Debug + Copy {
             invalidated: self.invalidated(),
             qpn: self.qpn(),
             sender: self.sender(),
-            path_bits: self.path_bits(),
         }
     }
 }
@@ -111,6 +110,4 @@ pub struct Decoded {
     pub qpn: u32,
     /// See [`View::sender`].
     pub sender: Sender,
-    /// See [`View::path_bits`].
-    pub path_bits: u8,
 }

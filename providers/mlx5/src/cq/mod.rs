@@ -284,7 +284,8 @@ impl Cq {
         raw == self.last_uidx || self.find(raw)
     }
 
-    /// The same where there are few queue pairs; false where there are more.
+    /// The same, but false where another queue pair than the last one takes more than a look into
+    /// the table: where there are many.
     #[inline(always)]
     fn know_few(&mut self, entry: Entry) -> bool {
         let raw = entry.raw_uidx();
@@ -337,10 +338,10 @@ impl Cq {
     /// The entry is the program's, tells of success, and `know` has just found its queue pair.
     #[inline(always)]
     unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Option<Polled<Cqe<'a>>> {
+        let opcode = CqeOpcode(OpOwn(op_own).opcode());
         // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
         // which the caller's view is over.
-        let view = unsafe { Cqe::new(entry, CqeOpcode(OpOwn(op_own).opcode())) };
-        let opcode = CqeOpcode(OpOwn(op_own).opcode());
+        let view = unsafe { Cqe::new(entry, opcode) };
         // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
         if opcode == CqeOpcode::REQ {
@@ -406,7 +407,7 @@ impl Cq {
             match self.odd(opcode, entry, known) {
                 Odd::Failed(Taken { wr_id, frame, .. }) => {
                     // SAFETY: as in `succeed`.
-                    let view = unsafe { Cqe::new(entry, CqeOpcode(OpOwn(op_own).opcode())) };
+                    let view = unsafe { Cqe::new(entry, opcode) };
                     return Some(Polled { view, wr_id, frame });
                 }
                 // A ring full of them at most, then it is the caller's turn: whatever the device
@@ -567,9 +568,13 @@ unsafe impl CqOps for Cq {
         // SAFETY: `last` is in the table, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
-        // Sends and receives each have a call of the sink's, compiled for what it is.
-        // SAFETY: the last byte is at most that of a success, above.
+        // SAFETY: at most `LAST_SUCCESS` behind the ownership bit: `turn` is one bit, which is
+        // moved away from the opcode's.
         unsafe { assert_unchecked(opcode.0 <= CqeOpcode::RESP_SEND_INV.0) };
+        // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
+        // which the caller's view is over.
+        let view = unsafe { Cqe::new(entry, opcode) };
+        // The sink is called once for sends and once for receives, and compiled for each.
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
             let taken = unsafe { shared.send.take_ahead_bare(entry.wqe_counter()) };
@@ -577,18 +582,25 @@ unsafe impl CqOps for Cq {
             // SAFETY: and it was just taken.
             unsafe { shared.send.retire(reach) };
             self.step();
-            // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
-            // which the caller's view is over.
-            return Usual::Taken(sink.take(unsafe { Cqe::new(entry, opcode) }, wr_id));
+            return Usual::Taken(sink.take(view, wr_id));
         }
         // SAFETY: the device completed the receive; this is the only poller.
         let taken = unsafe { shared.recv.take_next_bare(entry.wqe_counter()) };
-        let Some((wr_id, reach)) = taken else { return Usual::Unusual };
-        // SAFETY: and it was just taken.
-        unsafe { shared.recv.retire(reach) };
+        let wr_id = if let Some((wr_id, reach)) = taken {
+            // SAFETY: and it was just taken.
+            unsafe { shared.recv.retire(reach) };
+            wr_id
+        } else {
+            if !S::CALLS {
+                return Usual::Unusual;
+            }
+            // SAFETY: the device completed the receive.
+            let taken = unsafe { take_shared(shared, entry) };
+            let Some(Taken { wr_id, .. }) = taken else { return Usual::Unusual };
+            wr_id
+        };
         self.step();
-        // SAFETY: as above.
-        Usual::Taken(sink.take(unsafe { Cqe::new(entry, opcode) }, wr_id))
+        Usual::Taken(sink.take(view, wr_id))
     }
 
     #[inline]

@@ -1,10 +1,13 @@
 //! The usual completion by the short way, compared with the same by the long one.
+#![allow(unsafe_code, reason = "posts, to have something to complete")]
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slots::SlotTable;
+use uverbs_core::queues::srq::SrqShared;
 use uverbs_core::queues::user_index::UserIndexes;
 
 use super::cq::{Cqe, Seen, posted, seen};
@@ -12,11 +15,13 @@ use super::fixture::PollSide;
 
 const UNITS: u32 = 8;
 
-/// What a test sees of a completion.
-struct See;
+/// What a test sees of a completion. `CALLS` as a [`Sink`]'s.
+struct See<const CALLS: bool>;
 
-impl<V: View> Sink<V> for See {
+impl<V: View, const CALLS: bool> Sink<V> for See<CALLS> {
     type Output = Seen;
+
+    const CALLS: bool = CALLS;
 
     fn take(self, view: V, wr_id: u64) -> Seen {
         seen(view, wr_id)
@@ -30,9 +35,9 @@ fn long(side: &mut PollSide) -> Option<Seen> {
 }
 
 /// By the short way where that leads somewhere.
-fn short(side: &mut PollSide) -> Option<Seen> {
+fn short<const CALLS: bool>(side: &mut PollSide) -> Option<Seen> {
     let before = side.cq.consumer();
-    match side.cq.next_usual(See) {
+    match side.cq.next_usual(See::<CALLS>) {
         Usual::Taken(seen) => Some(seen),
         Usual::Nothing => {
             assert_eq!(long(side), None, "there is nothing by the long way, too");
@@ -45,12 +50,18 @@ fn short(side: &mut PollSide) -> Option<Seen> {
     }
 }
 
-/// A queue and its queue pairs. The third one's tables may hold buffers.
+/// The queue pairs of a [`World`]: two plain ones, one whose tables may hold buffers, and one that
+/// receives from a shared queue.
+const BUFFERS: usize = 2;
+const SHARED: usize = 3;
+const ALL: usize = 4;
+
+/// A queue and its queue pairs.
 struct World {
     side: PollSide,
     qps: Vec<Arc<QpShared>>,
     /// What the device completes next of each: a send, a receive.
-    next: Vec<[u16; 2]>,
+    next: [[u16; 2]; ALL],
 }
 
 impl World {
@@ -59,33 +70,35 @@ impl World {
         let side = PollSide::new(UNITS, shift);
         let indexes = UserIndexes::default();
         let gone: Vec<_> = (0..skipped).map(|_| indexes.take("create_qp").unwrap()).collect();
-        let qps: Vec<_> = (0..3).map(|_| posted(&indexes, UNITS)).collect();
+        let mut qps: Vec<_> = (0..=BUFFERS).map(|_| posted(&indexes, UNITS)).collect();
         drop(gone);
-        qps[2].send.will_own();
-        qps[2].recv.will_own();
+        qps[BUFFERS].send.will_own();
+        qps[BUFFERS].recv.will_own();
+        let srq = SrqShared::new(UNITS + 1, None);
+        // SAFETY: the slots from the front on, but for the last; the test is the only poster.
+        (0..UNITS).for_each(|slot| unsafe { srq.put(slot, 300 + u64::from(slot)) });
+        let mut user = Arc::into_inner(posted(&indexes, UNITS)).unwrap();
+        (user.recv, user.srq) = (SlotTable::none(), Some(Arc::new(srq)));
+        qps.push(Arc::new(user));
         qps.iter().for_each(|qp| side.attach(qp));
-        let mut world = Self { side, next: vec![[0; 2]; qps.len()], qps };
+        let mut world = Self { side, qps, next: [[0; 2]; ALL] };
         world.side.cq.settle();
         world
     }
 
-    /// The device writes an entry of this queue pair, or of none. Of a success `off` is how far its
-    /// counter is from what it should be.
+    /// The device writes an entry of this queue pair, or of none. `off` is how far its counter is
+    /// from what it should be.
     fn complete(&mut self, qp: usize, opcode: u8, sop: u8, off: u16) {
         let uidx = self.qps.get(qp).map_or(0xff_ffff, |qp| qp.user_index.value());
         let is_recv = !matches!(opcode, 0 | 13);
-        let counter = match self.next.get_mut(qp) {
-            Some(next) => {
-                let counter = next[usize::from(is_recv)].wrapping_add(off);
-                if off == 0 {
-                    next[usize::from(is_recv)] += 1;
-                }
-                counter
-            }
-            None => off,
-        };
+        let mut counter = off;
+        if let Some(next) = self.next.get_mut(qp) {
+            let next = &mut next[usize::from(is_recv)];
+            counter = next.wrapping_add(off);
+            *next += u16::from(off == 0);
+        }
         let cqe = Cqe::new(opcode, uidx).sop(sop).imm(0x0102_0304).bytes(77).counter(counter);
-        self.side.complete(cqe.0);
+        self.side.complete(cqe.from(0x1234, 0x2765_4321, 0x55).0);
     }
 }
 
@@ -94,19 +107,34 @@ fn successes_are_usual() {
     let mut world = World::new(6, 0);
     for (opcode, sop) in [(0, 8), (2, 0), (0, 16), (3, 0), (1, 0), (4, 0)] {
         world.complete(0, opcode, sop, 0);
-        assert!(matches!(world.side.cq.next_usual(See), Usual::Taken(_)), "{opcode} {sop}");
+        assert!(
+            matches!(world.side.cq.next_usual(See::<false>), Usual::Taken(_)),
+            "{opcode} {sop}"
+        );
     }
-    assert_eq!(world.side.cq.next_usual(See), Usual::Nothing);
+    assert_eq!(world.side.cq.next_usual(See::<false>), Usual::Nothing);
+}
+
+#[test]
+fn a_receive_of_a_shared_queue_is_usual_where_calls_are() {
+    let mut world = World::new(6, 0);
+    world.complete(SHARED, 2, 0, 0);
+    assert_eq!(world.side.cq.next_usual(See::<false>), Usual::Unusual);
+    assert!(matches!(world.side.cq.next_usual(See::<true>), Usual::Taken((300, ..))));
+    assert_eq!(world.side.cq.next_usual(See::<true>), Usual::Nothing);
 }
 
 #[test]
 fn what_is_unusual_stays() {
     // A failure; a queue pair with buffers; a send that isn't outstanding; nobody's.
-    for (qp, opcode, off) in [(0, 13, 0), (0, 14, 0), (2, 0, 0), (2, 2, 0), (0, 0, 9), (7, 0, 0)] {
+    let buffers = [(BUFFERS, 0, 0), (BUFFERS, 2, 0)];
+    let others = [(0, 13, 0), (0, 14, 0), (0, 0, 9), (SHARED, 2, 9), (7, 0, 0)];
+    for (qp, opcode, off) in buffers.into_iter().chain(others) {
         let mut world = World::new(6, 0);
         world.complete(qp, opcode, 8, off);
         for _ in 0..2 {
-            assert_eq!(world.side.cq.next_usual(See), Usual::Unusual, "{qp} {opcode} {off}");
+            let found = world.side.cq.next_usual(See::<true>);
+            assert_eq!(found, Usual::Unusual, "{qp} {opcode} {off}");
         }
     }
 }
@@ -116,11 +144,11 @@ fn many_queue_pairs_are_unusual() {
     // Their state is fetched ahead, which is more than the short way does.
     let mut world = World::new(6, 300);
     world.complete(0, 0, 8, 0);
-    assert_eq!(world.side.cq.next_usual(See), Usual::Unusual);
-    assert_eq!(short(&mut world.side).map(|seen| seen.0), Some(100));
+    assert_eq!(world.side.cq.next_usual(See::<true>), Usual::Unusual);
+    assert_eq!(short::<true>(&mut world.side).map(|seen| seen.0), Some(100));
     // The same queue pair again is no reason to look for it.
     world.complete(0, 0, 8, 0);
-    assert!(matches!(world.side.cq.next_usual(See), Usual::Taken(_)));
+    assert!(matches!(world.side.cq.next_usual(See::<true>), Usual::Taken(_)));
 }
 
 proptest! {
@@ -131,7 +159,7 @@ proptest! {
     fn both_ways_lead_to_the_same(
         entries in proptest::collection::vec(
             (
-                prop_oneof![8 => 0usize..2, 2 => 2usize..3, 1 => Just(7)],
+                prop_oneof![8 => 0usize..2, 4 => BUFFERS..ALL, 1 => Just(7)],
                 prop_oneof![8 => Just(0u8), 8 => 1u8..5, 1 => 5u8..16],
                 any::<u8>(),
                 prop_oneof![12 => Just(0u16), 1 => any::<u16>()],
@@ -143,29 +171,29 @@ proptest! {
         many in any::<bool>(),
     ) {
         let skipped = if many { 300 } else { 0 };
-        let (mut one, mut other) = (World::new(shift, skipped), World::new(shift, skipped));
+        let mut worlds: [World; 3] = std::array::from_fn(|_| World::new(shift, skipped));
         for (count, &(qp, opcode, sop, off, polls)) in entries.iter().enumerate() {
-            one.complete(qp, opcode, sop, off);
-            other.complete(qp, opcode, sop, off);
+            worlds.iter_mut().for_each(|world| world.complete(qp, opcode, sop, off));
             if !polls && count % UNITS as usize != UNITS as usize - 1 {
                 continue;
             }
+            let [one, two, three] = &mut worlds;
             loop {
-                let by_long = long(&mut one.side);
-                prop_assert_eq!(&by_long, &short(&mut other.side));
-                if by_long.is_none() {
+                let seen = long(&mut one.side);
+                prop_assert_eq!(&seen, &short::<true>(&mut two.side));
+                prop_assert_eq!(&seen, &short::<false>(&mut three.side));
+                if seen.is_none() {
                     break;
                 }
             }
-            for world in [&mut one, &mut other] {
-                world.side.cq.publish();
-            }
-            prop_assert_eq!(one.side.consumer_record(), other.side.consumer_record());
-            prop_assert_eq!(one.side.cq.strays(), other.side.cq.strays());
-            for (one, other) in one.qps.iter().zip(&other.qps) {
-                prop_assert_eq!(one.send.reached(), other.send.reached());
-                prop_assert_eq!(one.recv.reached(), other.recv.reached());
-            }
+            worlds.iter_mut().for_each(|world| world.side.cq.publish());
+            let left = |world: &World| {
+                let PollSide { cq, .. } = &world.side;
+                let reached = world.qps.iter().map(|qp| (qp.send.reached(), qp.recv.reached()));
+                (world.side.consumer_record(), cq.strays(), reached.collect::<Vec<_>>())
+            };
+            prop_assert_eq!(left(&worlds[0]), left(&worlds[1]));
+            prop_assert_eq!(left(&worlds[0]), left(&worlds[2]));
         }
     }
 }

@@ -136,8 +136,8 @@ impl Cq {
         self.c.get()
     }
 
-    /// A poll found nothing, and holds no lock any more. An embedded device does some of its work on the thread of a program
-    /// that polls without end, or gives way.
+    /// A poll found nothing, and holds no lock any more. An embedded device does some of its work
+    /// on the thread of a program that polls without end, or gives way.
     #[inline(always)]
     pub(crate) fn found_nothing(&self) {
         if self.embedded {

@@ -424,7 +424,9 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
 ) {
     // SAFETY: C's contract.
     unsafe {
-        if !set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int))) {
+        let is_usual =
+            count as c_int > 0 && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
+        if !is_usual {
             set_rare_list::<S, TO>(q, count, list);
         }
     }

@@ -12,26 +12,37 @@ use uverbs_mlx5_prm::data::DATA_SEG_MAX;
 
 use crate::doorbell::Posted;
 use crate::sq::{SendCursor, Sq};
-use crate::wqe::{self, Head};
+use crate::wqe::{self, Head, Words};
 
-/// Writes the entries of a list that have bytes. Gives how many, and how many bytes in all.
+/// The data segment of a piece with fewer bytes than [`DATA_SEG_MAX`], whose length stands there as
+/// it is: by two loads.
+#[inline(always)]
+fn data_segment(sge: &Sge) -> Words {
+    let [addr, rest]: [u64; 2] = zerocopy::transmute!(*sge);
+    // The length is the first half in memory, and in the segment.
+    let rest = if cfg!(target_endian = "little") { rest.rotate_left(32) } else { rest };
+    [rest.to_be(), addr.to_be()]
+}
+
+/// Writes the entries of a list that have bytes. Gives how many; `None` if they have
+/// [`DATA_SEG_MAX`] bytes or more in all, and then what is written isn't right.
 ///
 /// # Safety
 ///
 /// As [`wqe::store`], for each of them.
 #[inline(always)]
-pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> (u32, u64) {
+pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> Option<u32> {
     let (mut at, mut total) = (start, 0);
     for sge in list {
         if sge.len != 0 {
             // SAFETY: the caller's promise.
-            unsafe { wqe::store(at, wqe::data_segment(sge)) };
+            unsafe { wqe::store(at, data_segment(sge)) };
             at = at.wrapping_add(DS_BYTES);
             total += u64::from(sge.len);
         }
     }
     let written = at.addr() - start.addr();
-    ((written / DS_BYTES) as u32, total)
+    (total < u64::from(DATA_SEG_MAX)).then_some((written / DS_BYTES) as u32)
 }
 
 /// Whether a piece has no bytes, or more than a message may have: one comparison for both.
@@ -69,20 +80,21 @@ impl Sq {
         list: &[Sge],
     ) -> Result<u32, PostError> {
         let (ring, slots, head) = (self.ring_memory(), self.slots(), wqe::head(&op));
-        if !self.takes_counted(head, at.pi, at.left, list) {
+        let to = ring.unit(at.pi);
+        let count = if self.takes_counted(head, at.pi, at.left, list) {
+            // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
+            let behind = unsafe { wqe::write_operation(to.wrapping_add(DS_BYTES), &op) };
+            // SAFETY: as above.
+            unsafe { write_counted(behind, list) }
+        } else {
+            None
+        };
+        let Some(count) = count else {
             // SAFETY: the caller's promise.
             let (next, slot) = unsafe { self.post_measured(*at, wr, op, list) }?;
             *at = next;
             return Ok(slot);
-        }
-        let to = ring.unit(at.pi);
-        // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
-        let behind = unsafe { wqe::write_operation(to.wrapping_add(DS_BYTES), &op) };
-        // SAFETY: as above.
-        let (count, total) = unsafe { write_counted(behind, list) };
-        if total > u64::from(DATA_SEG_MAX) {
-            return Err(PostError::MessageTooLong);
-        }
+        };
         let ds = head.units + count;
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         // SAFETY: as above.

@@ -182,33 +182,26 @@ impl Sq {
     }
 
     /// Ends a WQE with a list, which is written as it is counted where that
-    /// [can be](Self::takes_counted). `None`: nothing was done.
+    /// [can be](Self::takes_counted). If not, nothing was done that counts.
     ///
     /// # Safety
     ///
     /// As for [`PieceOps::close`].
     #[inline(always)]
-    unsafe fn close_counted(
-        &mut self,
-        at: &mut Place,
-        list: &[Sge],
-    ) -> Option<Result<(), PostError>> {
+    unsafe fn close_counted(&mut self, at: &mut Place, list: &[Sge]) -> bool {
         let head = unpack(at.head);
         if !self.takes_counted(head, at.pi, at.left, list) {
-            return None;
+            return false;
         }
         // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made
         // for; they are in one piece.
-        let (count, total) = unsafe { write_counted(at.data, list) };
-        if total > u64::from(DATA_SEG_MAX) {
-            return Some(Err(PostError::MessageTooLong));
-        }
+        let Some(count) = (unsafe { write_counted(at.data, list) }) else { return false };
         let units = (head.units + count).div_ceil(DS_PER_UNIT);
         // SAFETY: as above.
         unsafe { at.set_length(count) };
         // SAFETY: as above, and its data is written.
         unsafe { at.end(units) };
-        Some(Ok(()))
+        true
     }
 }
 
@@ -324,7 +317,7 @@ unsafe impl PieceOps for Sq {
             }
             Data::List(list) => {
                 // SAFETY: the caller's promise.
-                return matches!(unsafe { self.close_counted(at, list) }, Some(Ok(())));
+                return unsafe { self.close_counted(at, list) };
             }
             Data::Inline(bytes)
                 if is_small(bytes)
@@ -343,11 +336,11 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     unsafe fn close(&mut self, at: &mut Place, data: Data<'_>) -> Result<(), PostError> {
-        if let Data::List(list) = data {
+        if let Data::List(list) = data
             // SAFETY: the caller's promise.
-            if let Some(closed) = unsafe { self.close_counted(at, list) } {
-                return closed;
-            }
+            && unsafe { self.close_counted(at, list) }
+        {
+            return Ok(());
         }
         let ds = wqe::measure_behind(unpack(at.head), &data, self.room())?;
         // SAFETY: as above; it was just measured.

@@ -130,11 +130,14 @@ fn write_with_immediate_of_a_list() {
 #[test]
 fn read_of_two_gigabytes() {
     let all = Sge { addr: 0, len: 1 << 31, lkey: 7 };
-    assert_written(
-        Wr::new(1),
-        SendOp::Read(REMOTE),
-        Data::One(all),
-        "
+    let behind_nothing = [Sge { len: 0, ..SGE }, all];
+    // A list is written as it is counted, but for one that is so long.
+    for data in [Data::One(all), Data::List(&[all]), Data::List(&behind_nothing)] {
+        assert_written(
+            Wr::new(1),
+            SendOp::Read(REMOTE),
+            data,
+            "
         00 00 03 10 | opmod, wqe_index, opcode RDMA_READ
         12 34 56 03 | qpn, ds
         00 00 00 08 00 00 00 00 | fm_ce_se, imm
@@ -143,7 +146,8 @@ fn read_of_two_gigabytes() {
         00 00 00 00 | byte_count 0: 2 GiB
         00 00 00 07 00 00 00 00 00 00 00 00 | lkey, addr
     ",
-    );
+        );
+    }
 }
 
 #[test]

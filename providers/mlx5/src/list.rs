@@ -12,17 +12,7 @@ use uverbs_mlx5_prm::data::DATA_SEG_MAX;
 
 use crate::doorbell::Posted;
 use crate::sq::{SendCursor, Sq};
-use crate::wqe::{self, Head, Words};
-
-/// The data segment of a piece with fewer bytes than [`DATA_SEG_MAX`], whose length stands there as
-/// it is: by two loads.
-#[inline(always)]
-fn data_segment(sge: &Sge) -> Words {
-    let [addr, rest]: [u64; 2] = zerocopy::transmute!(*sge);
-    // The length is the first half in memory, and in the segment.
-    let rest = if cfg!(target_endian = "little") { rest.rotate_left(32) } else { rest };
-    [rest.to_be(), addr.to_be()]
-}
+use crate::wqe::{self, Head};
 
 /// Writes the entries of a list that have bytes. Gives how many; `None` if they have
 /// [`DATA_SEG_MAX`] bytes or more in all, and then what is written isn't right.
@@ -36,7 +26,7 @@ pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> Option<u32> 
     for sge in list {
         if sge.len != 0 {
             // SAFETY: the caller's promise.
-            unsafe { wqe::store(at, data_segment(sge)) };
+            unsafe { wqe::store(at, wqe::short_segment(sge)) };
             at = at.wrapping_add(DS_BYTES);
             total += u64::from(sge.len);
         }
@@ -45,10 +35,11 @@ pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> Option<u32> 
     (total < u64::from(DATA_SEG_MAX)).then_some((written / DS_BYTES) as u32)
 }
 
-/// Whether a piece has no bytes, or more than a message may have: one comparison for both.
+/// Whether a piece has no bytes, or as many as a message may have or more, and so no
+/// [`wqe::short_segment`]: one comparison for all.
 #[inline(always)]
 pub(crate) fn is_rare(piece: &Sge) -> bool {
-    piece.len.wrapping_sub(1) >= DATA_SEG_MAX
+    piece.len.wrapping_sub(1) >= DATA_SEG_MAX - 1
 }
 
 impl Sq {

@@ -23,7 +23,7 @@ use zerocopy::transmute;
 
 use crate::doorbell::store_record;
 use crate::list::is_rare;
-use crate::wqe::{data_segment, measure_list, store};
+use crate::wqe::{data_segment, measure_list, short_segment, store};
 
 /// A tentative position in a receive queue.
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +195,7 @@ impl Rq {
     unsafe fn post_with_room(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> u32 {
         let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
         // SAFETY: the WQE is free and has room for a segment.
-        unsafe { store(to, data_segment(piece)) };
+        unsafe { store(to, short_segment(piece)) };
         at.left = at.left.wrapping_sub(1);
         // SAFETY: as above, and it is written.
         unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) }

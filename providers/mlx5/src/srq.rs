@@ -32,7 +32,7 @@ use zerocopy::transmute;
 use crate::doorbell::store_record;
 use crate::list::is_rare;
 use crate::tags::TagQueue;
-use crate::wqe::{data_segment, measure_list, pair, store};
+use crate::wqe::{data_segment, measure_list, pair, short_segment, store};
 
 /// A tentative position in a shared receive queue.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +171,7 @@ impl Srq {
         // SAFETY: the WQE is free and has room for the link and a segment.
         unsafe { link(to, next) };
         // SAFETY: as above.
-        unsafe { store(to.wrapping_add(DS_BYTES), data_segment(piece)) };
+        unsafe { store(to.wrapping_add(DS_BYTES), short_segment(piece)) };
         let behind = to.wrapping_add(2 * DS_BYTES);
         // SAFETY: as in `post`.
         Some(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })

@@ -73,11 +73,12 @@ fn one_piece_is_posted_as_a_list_of_one() {
         assert!(unsafe { batch.srq.post_at_once(&mut batched, id, &piece) });
         // SAFETY: as in `post`.
         assert!(unsafe { alone.srq.post_lone(id, &piece) });
-        let rare = Sge { len: 0, ..SGE };
-        // SAFETY: as in `post`.
-        assert!(!unsafe { batch.srq.post_at_once(&mut batched, 9, &rare) });
-        // SAFETY: as in `post`.
-        assert!(!unsafe { alone.srq.post_lone(9, &rare) });
+        for rare in [0, 1 << 31].map(|len| Sge { len, ..SGE }) {
+            // SAFETY: as in `post`.
+            assert!(!unsafe { batch.srq.post_at_once(&mut batched, 9, &rare) });
+            // SAFETY: as in `post`.
+            assert!(!unsafe { alone.srq.post_lone(9, &rare) });
+        }
     }
     // SAFETY: as in `post`.
     assert!(!unsafe { batch.srq.post_at_once(&mut batched, 9, &SGE) }, "it is full");

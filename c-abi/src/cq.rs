@@ -32,7 +32,9 @@ impl Stays for AnyCq {}
 /// C's providers give them back when the poll ends: until then a program counts them as not polled,
 /// and a queue of `cqe` entries is enough for as many. A long poll does so before: by the queue's
 /// [lag](CqCore::lag), so that a work request whose completion it took may be followed by another
-/// one at once; or, where that is less, by a quarter of the queue, beside which a store is nothing.
+/// one at once; or, where that is less, by a quarter of the queue, beside which a store is nothing:
+/// a thread that posts as soon as there is room, while another one is in such a poll, needs a queue
+/// with that much to spare, as with C's.
 #[inline(always)]
 fn step(core: &CqCore) -> c_int {
     core.lag().max(core.capacity() / 4) as c_int

@@ -424,9 +424,10 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
 ) {
     // SAFETY: C's contract.
     unsafe {
-        let is_usual =
+        // Looked at here, too: then the slice needs no pointer of its own for no pieces.
+        let ended =
             count as c_int > 0 && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
-        if !is_usual {
+        if !ended {
             set_rare_list::<S, TO>(q, count, list);
         }
     }

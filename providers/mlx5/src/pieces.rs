@@ -182,7 +182,7 @@ impl Sq {
     }
 
     /// Ends a WQE with a list, which is written as it is counted where that
-    /// [can be](Self::takes_counted). If not, nothing was done that counts.
+    /// [can be](Self::takes_counted). False if it isn't ended; what was written then doesn't count.
     ///
     /// # Safety
     ///

@@ -423,14 +423,13 @@ pub(crate) fn data_segment(sge: &Sge) -> Words {
     [pair(seg.byte_count.get(), seg.lkey.get()), seg.addr.get().to_be()]
 }
 
-/// The same of a piece with fewer bytes than [`DATA_SEG_MAX`], whose length stands there as it is:
-/// a piece in memory is read by two loads.
+/// The same of a piece with fewer bytes than [`DATA_SEG_MAX`], whose length stands there as it is.
+///
+/// Length and key are loaded apart: one load of both would wait for a program that stored them
+/// apart just before.
 #[inline(always)]
 pub(crate) fn short_segment(sge: &Sge) -> Words {
-    let [addr, rest]: [u64; 2] = zerocopy::transmute!(*sge);
-    // The length is the first half in memory, and in the segment.
-    let rest = if cfg!(target_endian = "little") { rest.rotate_left(32) } else { rest };
-    [rest.to_be(), addr.to_be()]
+    [pair(sge.len, sge.lkey), sge.addr.to_be()]
 }
 
 /// Writes the entries of a list that have bytes.

@@ -178,12 +178,13 @@ unsafe impl CqOps for Cq {
     fn next(&mut self) -> Option<Polled<Wc<'_>>> {
         // A ring full of strays at most, then it is the caller's turn: whatever stands there, this
         // ends.
+        let mut strays = 0;
         for _ in 0..=self.ring.mask() {
             if !self.is_ready() {
                 if self.core.has_messages() {
                     self.learn();
                 }
-                return None;
+                break;
             }
             let entry = self.entry(self.ci);
             let token = Token::unpack(entry.wr_id());
@@ -201,6 +202,10 @@ unsafe impl CqOps for Cq {
                 return Some(Polled { view, wr_id, frame });
             }
             self.strays += 1;
+            strays += 1;
+        }
+        if strays != 0 {
+            self.publish();
         }
         None
     }

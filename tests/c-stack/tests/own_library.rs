@@ -112,7 +112,7 @@ fn perftest_between_two_processes() {
 #[test]
 fn operations_and_threads() {
     let Some(stack) = common::c_stack() else { return };
-    for (name, least) in [("rc_loop", 300), ("threads", 10), ("pieces", 110)] {
+    for (name, least) in [("rc_loop", 300), ("threads", 10), ("pieces", 5000)] {
         let Some(program) = stack.compile(name) else { return };
         common::run(&mut stack.on_ours(&program, "softhca0")).checks(least);
         std::fs::remove_file(program).unwrap();

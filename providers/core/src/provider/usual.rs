@@ -1,12 +1,14 @@
-//! The usual completion: a success of a queue pair that was seen before, without a buffer.
+//! The usual completion: a success of a queue pair that was seen before, on a queue that holds no
+//! buffers.
 
 /// What takes the view of a usual completion. Not a closure: those aren't always inlined.
 pub trait Sink<V> {
     /// What it makes of it.
     type Output;
 
-    /// Whether calls may be made on the way, which cost its caller registers: then a receive of a
-    /// shared queue is usual, too. A buffer that it has is let go.
+    /// Whether calls may be made on the way, which cost its caller registers. Then a receive of a
+    /// queue that completes in any order is usual, too, as those of a shared queue; if it has a
+    /// buffer, that goes back to its slab.
     const CALLS: bool;
 
     /// Takes the view of a completion, and its work request's number.

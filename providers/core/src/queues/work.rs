@@ -3,7 +3,6 @@
 use std::fmt;
 
 use bitflags::bitflags;
-use zerocopy::IntoBytes;
 
 use crate::Errno;
 use crate::attr::AccessFlags;
@@ -11,7 +10,7 @@ use crate::attr::AccessFlags;
 /// A piece of registered memory as a work request names it.
 ///
 /// Laid out as `struct ibv_sge`, so that a list of C's is a list of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoBytes)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_sge")]
 #[repr(C)]
 pub struct Sge {

@@ -568,8 +568,8 @@ unsafe impl CqOps for Cq {
         // SAFETY: `last` is in the table, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
-        // SAFETY: at most `LAST_SUCCESS` behind the ownership bit: `turn` is one bit, which is
-        // moved away from the opcode's.
+        // SAFETY: `turn` is the lowest bit alone, so `mine` has the opcode of `op_own`, and is at
+        // most `LAST_SUCCESS`.
         unsafe { assert_unchecked(opcode.0 <= CqeOpcode::RESP_SEND_INV.0) };
         // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
         // which the caller's view is over.

@@ -66,7 +66,7 @@ fn golden_bytes() {
     assert!(side.rq.dump(1).contains("0xaabbccdd"), "{}", side.rq.dump(1));
 }
 
-/// 2 GiB stand there as 0: neither a batch nor a lone post takes that the short way.
+/// 2 GiB stand there as 0, which takes the long way.
 #[test]
 fn a_receive_of_two_gigabytes() {
     let mut side = RecvSide::new(4, 5, 2);

@@ -32,15 +32,40 @@ fn post(side: &mut SendSide, wr: Wr, op: SendOp, data: Data<'_>) -> Result<u32, 
     Ok(slot)
 }
 
+/// The same of a list that is written as it is counted, where that can be.
+fn post_list(side: &mut SendSide, wr: Wr, op: SendOp, list: &[Sge]) -> Result<u32, PostError> {
+    let mut at = side.sq.begin();
+    // SAFETY: the cursor is new; no device reads the ring.
+    let slot = unsafe { side.sq.post_list(&mut at, wr, op, list) }?;
+    // SAFETY: as above.
+    unsafe { side.sq.ring(at) };
+    Ok(slot)
+}
+
 #[track_caller]
 fn assert_written(wr: Wr, op: SendOp, data: Data<'_>, table: &str) {
+    assert_written_by(wr, op, data, table, post);
+    if let Data::List(list) = data {
+        let post = |side: &mut SendSide, wr, op, _: Data<'_>| post_list(side, wr, op, list);
+        assert_written_by(wr, op, data, table, post);
+    }
+}
+
+#[track_caller]
+fn assert_written_by(
+    wr: Wr,
+    op: SendOp,
+    data: Data<'_>,
+    table: &str,
+    post_it: impl FnOnce(&mut SendSide, Wr, SendOp, Data<'_>) -> Result<u32, PostError>,
+) {
     let mut side = SendSide::new(16, ROOM, true);
     // Index 3, so that the index shows.
     for _ in 0..3 {
         post(&mut side, Wr::new(0), SendOp::Send, Data::List(&[])).unwrap();
     }
     side.stain(0xee);
-    post(&mut side, wr, op, data).unwrap();
+    post_it(&mut side, wr, op, data).unwrap();
     let expected = golden(table);
     assert_eq!(side.bytes(3, expected.len()), expected, "\n{}", side.sq.dump(3));
     side.assert_guards();
@@ -219,6 +244,12 @@ fn what_can_not_be_posted_is_refused_and_leaves_no_trace() {
         assert_eq!(post(&mut side, Wr::new(1), *op, *data), Err(*error), "{op:?} {data:?}");
     }
     assert_eq!(side.bytes(0, 16 * 64), [0xee; 16 * 64]);
+    // Of a list that is too long something was written where nobody looks.
+    for (op, data, error) in cases {
+        if let Data::List(list) = data {
+            assert_eq!(post_list(&mut side, Wr::new(1), *op, list), Err(*error), "{op:?} {list:?}");
+        }
+    }
     assert_eq!(side.send_record(), 0);
 }
 

@@ -229,6 +229,18 @@ fn what_is_not_in_flight_is_skipped_and_counted() {
     assert_eq!((rig.cq.strays(), free(&slab)), (tokens.len() as u64 + 1, 4));
 }
 
+/// Nothing was given, so nobody publishes but the poll itself.
+#[test]
+fn a_ring_full_of_strays_comes_free() {
+    let mut rig = Rig::new(15);
+    let stray = wc(&u64::MAX.to_ne_bytes(), 0, 0, 0, None);
+    for _ in 0..3 {
+        while rig.completions.lock().unwrap().post(&stray) {}
+        assert!(rig.cq.next().is_none());
+        assert!(rig.completions.lock().unwrap().post(&stray), "there is room");
+    }
+}
+
 /// Its slots are another poller's, who may take them on another thread.
 #[test]
 fn a_completion_in_the_other_queues_ring_is_skipped() {

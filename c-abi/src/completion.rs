@@ -65,6 +65,21 @@ fn both(first: u32, second: u32) -> u64 {
     u64::from(first) | u64::from(second) << 32
 }
 
+/// The flag of what came along with a message, and its member: immediate data, or a key.
+#[inline(always)]
+fn along(immediate: Option<u32>, invalidated: Option<u32>) -> (u32, u32) {
+    match (immediate, invalidated) {
+        (Some(immediate), _) => (IBV_WC_WITH_IMM, immediate.to_be()),
+        (_, Some(key)) => (IBV_WC_WITH_INV, key),
+        _ => (0, 0),
+    }
+}
+
+#[inline(always)]
+fn grh(sender: Sender) -> u32 {
+    if sender.has_grh() { IBV_WC_GRH } else { 0 }
+}
+
 /// What a usual completion has.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Plain {
@@ -95,18 +110,14 @@ impl Plain {
         if !matches!(completed, Completed::Recv | Completed::RecvWriteImm) {
             return None;
         }
-        let (flags, imm_data) = match (immediate, invalidated) {
-            (Some(immediate), _) => (IBV_WC_WITH_IMM, immediate.to_be()),
-            (_, Some(key)) => (IBV_WC_WITH_INV, key),
-            _ => (0, 0),
-        };
+        let (flags, imm_data) = along(immediate, invalidated);
         let path_bits = view.path_bits();
         Some(Self { opcode, byte_len, imm_data, flags, qpn, sender, path_bits })
     }
 
     #[inline(always)]
     pub(crate) fn wc_flags(&self) -> u32 {
-        self.flags | if self.sender.has_grh() { IBV_WC_GRH } else { 0 }
+        self.flags | grh(self.sender)
     }
 }
 
@@ -186,12 +197,7 @@ fn failed<V: View>(view: &V, wr_id: u64, failure: Failure) -> ibv_wc {
 /// A completion that tells of tags, and no failure.
 fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
     let (opcode, flags) = of_tags(completed, view.tag_info().unwrap_or_default());
-    let grh = if view.sender().has_grh() { IBV_WC_GRH } else { 0 };
-    let (imm, imm_data) = match (view.immediate(), view.invalidated()) {
-        (Some(immediate), _) => (IBV_WC_WITH_IMM, immediate.to_be()),
-        (_, Some(key)) => (IBV_WC_WITH_INV, key),
-        _ => (0, 0),
-    };
+    let (imm, imm_data) = along(view.immediate(), view.invalidated());
     ibv_wc {
         wr_id,
         opcode,
@@ -199,7 +205,7 @@ fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
         imm_data,
         qp_num: view.qpn(),
         src_qp: view.sender().qpn(),
-        wc_flags: flags | grh | imm,
+        wc_flags: flags | grh(view.sender()) | imm,
         slid: view.sender().lid(),
         sl: view.sender().service_level(),
         dlid_path_bits: view.path_bits(),

@@ -29,14 +29,13 @@ impl Stays for AnyCq {}
 
 /// Completions that a poll takes before it gives their entries back.
 ///
-/// C's providers give them back when the poll ends: until then a program counts them as not polled,
-/// and a queue of `cqe` entries is enough for as many. A long poll does so before: by the queue's
-/// [lag](CqCore::lag), so that a work request whose completion it took may be followed by another
-/// one at once; or, where that is less, by a quarter of the queue, beside which a store is nothing:
-/// a thread that posts as soon as there is room, while another one is in such a poll, needs a queue
-/// with that much to spare, as with C's.
+/// C's providers give all of them back when the poll ends. Here a long poll does so by steps: the
+/// queue's [lag](CqCore::lag), or a quarter of the queue where that is more.
+///
+/// With the lag, a thread may post for each completion that another one's poll has taken, and the
+/// queue still has room. With the quarter it needs that much to spare, as with C's.
 #[inline(always)]
-fn step(core: &CqCore) -> c_int {
+pub(crate) fn step(core: &CqCore) -> c_int {
     core.lag().max(core.capacity() / 4) as c_int
 }
 
@@ -166,12 +165,6 @@ impl Cq {
         (self.core.capacity() + self.core.lag() - 1) as c_int
     }
 
-    /// Completions that a poll takes before it gives their entries back.
-    #[inline(always)]
-    pub(crate) fn step(&self) -> c_int {
-        step(&self.core)
-    }
-
     pub(crate) fn comp_acks(&self) -> &Acks {
         &self.comp_acks
     }
@@ -223,7 +216,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
     }
     let done = poll.resize(cqe as u32);
     // Whatever came of it. SAFETY: of whoever holds the lock.
-    unsafe { (*of.shown()).left = of.step() };
+    unsafe { (*of.shown()).left = step(&of.core) };
     if done.is_ok() {
         let entries = match &*poll {
             AnyCq::Mlx5(poll) => (poll.raw_parts().bytes / poll.raw_parts().stride) as c_int - 1,

@@ -14,7 +14,7 @@ use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 use uverbs_core::queues::tag_work::TagHeader;
 
 use crate::context::Context;
-use crate::cq::Cq;
+use crate::cq::{Cq, step};
 use crate::poll::settle;
 use crate::shown::{RAW_WQES, Shown, TAGS, TIMESTAMP, VLAN_TAG};
 use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
@@ -185,7 +185,7 @@ unsafe fn publish(cq: &Cq) {
         AnyCq::Siw(poll) => poll.publish(),
     }
     // SAFETY: of whoever holds the lock.
-    unsafe { (*cq.shown()).left = cq.step() };
+    unsafe { (*cq.shown()).left = step(cq.core()) };
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {

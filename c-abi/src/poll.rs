@@ -12,7 +12,7 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 
 use crate::completion;
-use crate::cq::Cq;
+use crate::cq::{Cq, step};
 use crate::raw_wqe::RawQueues;
 use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_wc};
 
@@ -176,7 +176,7 @@ unsafe fn fill_by<C: CqOps>(
     let mut found = 0;
     while found < entries {
         // Entries go back by steps, or the device could run out of them.
-        let step = cq.step().min(entries - found);
+        let step = step(cq.core()).min(entries - found);
         let mut left = step;
         while left != 0 && next(poll, to) {
             to = to.wrapping_add(1);

@@ -424,7 +424,7 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
 ) {
     // SAFETY: C's contract.
     unsafe {
-        // Looked at here, too: then the slice needs no pointer of its own for no pieces.
+        // `pieces` asks for the same. Asked before, its empty slice costs no instructions.
         let ended =
             count as c_int > 0 && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
         if !ended {

@@ -426,7 +426,8 @@ static void behind_a_failure(void)
 	for (int i = 0; i < 2; i++) {
 		receive(qps[i], i);
 		begin(ibv_qp_to_qp_ex(qps[i]), i, IBV_SEND_SIGNALED);
-		ibv_wr_rdma_write_imm(ibv_qp_to_qp_ex(qps[i]), i ? mr->rkey : mr->rkey + 1, (uintptr_t)THERE, htobe32(9));
+		ibv_wr_rdma_write_imm(ibv_qp_to_qp_ex(qps[i]), i ? mr->rkey : mr->rkey + 1, (uintptr_t)THERE,
+				      htobe32(9));
 		ibv_wr_set_sge(ibv_qp_to_qp_ex(qps[i]), mr->lkey, (uintptr_t)HERE, 8);
 		check("a WRITE", ibv_wr_complete(ibv_qp_to_qp_ex(qps[i])), 0);
 		for (int j = 0; j < 2; j++) {

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! The file declares unsafe traits: each method says what it asks for, and what is done by default hands on
-//! what its caller promised.
+//! The file declares unsafe traits: each method says what it asks for. What is done by default
+//! hands on what its caller promised.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;

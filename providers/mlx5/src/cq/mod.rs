@@ -289,16 +289,7 @@ impl Cq {
     #[inline(always)]
     fn know_few(&mut self, entry: Entry) -> bool {
         let raw = entry.raw_uidx();
-        if raw == self.last_uidx {
-            return true;
-        }
-        match self.table.get(raw.value() as usize) {
-            Some(Some(known)) if self.table.len() <= FEW => {
-                (self.last_uidx, self.last) = (raw, Arc::as_ptr(&known.shared));
-                true
-            }
-            _ => false,
-        }
+        raw == self.last_uidx || self.table.len() <= FEW && self.find(raw)
     }
 
     #[inline(always)]

@@ -72,24 +72,34 @@ pub(crate) unsafe extern "C" fn post_send<S: Sends>(
 fn choose<S: Sends, const LONE: bool>(kind: u32, opcode: u32, shape: u8) -> Post {
     match (opcode, shape) {
         (IBV_WR_SEND, ONE) if kind == UD && S::IN_PLACE && !LONE => datagrams::<S>,
-        (IBV_WR_SEND, ONE) if kind == UD => alike::<S, IBV_WR_SEND, ONE, true, LONE>,
-        (IBV_WR_SEND, SMALL) if kind == UD => alike::<S, IBV_WR_SEND, SMALL, true, LONE>,
-        (IBV_WR_SEND, INLINE) if kind == UD => alike::<S, IBV_WR_SEND, INLINE, true, LONE>,
+        (IBV_WR_SEND, ONE) if kind == UD => kin::<S, IBV_WR_SEND, ONE, true, LONE>(),
+        (IBV_WR_SEND, SMALL) if kind == UD => kin::<S, IBV_WR_SEND, SMALL, true, LONE>(),
+        (IBV_WR_SEND, INLINE) if kind == UD => kin::<S, IBV_WR_SEND, INLINE, true, LONE>(),
         // Each send names where it goes, or is a whole packet, or it takes none.
         _ if kind >= UD => any::<S>,
-        (IBV_WR_SEND, ONE) => alike::<S, IBV_WR_SEND, ONE, false, LONE>,
-        (IBV_WR_SEND, SMALL) => alike::<S, IBV_WR_SEND, SMALL, false, LONE>,
-        (IBV_WR_SEND, INLINE) => alike::<S, IBV_WR_SEND, INLINE, false, LONE>,
-        (IBV_WR_SEND, LIST) => alike::<S, IBV_WR_SEND, LIST, false, LONE>,
-        (IBV_WR_RDMA_WRITE, ONE) => alike::<S, IBV_WR_RDMA_WRITE, ONE, false, LONE>,
-        (IBV_WR_RDMA_WRITE, SMALL) => alike::<S, IBV_WR_RDMA_WRITE, SMALL, false, LONE>,
-        (IBV_WR_RDMA_WRITE, INLINE) => alike::<S, IBV_WR_RDMA_WRITE, INLINE, false, LONE>,
-        (IBV_WR_RDMA_WRITE, LIST) => alike::<S, IBV_WR_RDMA_WRITE, LIST, false, LONE>,
-        (IBV_WR_RDMA_READ, ONE) => alike::<S, IBV_WR_RDMA_READ, ONE, false, LONE>,
+        (IBV_WR_SEND, ONE) => kin::<S, IBV_WR_SEND, ONE, false, LONE>(),
+        (IBV_WR_SEND, SMALL) => kin::<S, IBV_WR_SEND, SMALL, false, LONE>(),
+        (IBV_WR_SEND, INLINE) => kin::<S, IBV_WR_SEND, INLINE, false, LONE>(),
+        (IBV_WR_SEND, LIST) => kin::<S, IBV_WR_SEND, LIST, false, LONE>(),
+        (IBV_WR_RDMA_WRITE, ONE) => kin::<S, IBV_WR_RDMA_WRITE, ONE, false, LONE>(),
+        (IBV_WR_RDMA_WRITE, SMALL) => kin::<S, IBV_WR_RDMA_WRITE, SMALL, false, LONE>(),
+        (IBV_WR_RDMA_WRITE, INLINE) => kin::<S, IBV_WR_RDMA_WRITE, INLINE, false, LONE>(),
+        (IBV_WR_RDMA_WRITE, LIST) => kin::<S, IBV_WR_RDMA_WRITE, LIST, false, LONE>(),
+        (IBV_WR_RDMA_READ, ONE) => kin::<S, IBV_WR_RDMA_READ, ONE, false, LONE>(),
         (IBV_WR_ATOMIC_FETCH_AND_ADD, ONE) => {
-            alike::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE, false, LONE>
+            kin::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE, false, LONE>()
         }
         _ => any::<S>,
+    }
+}
+
+/// The function for work requests of one kind. Inline data that isn't small is copied by a call.
+#[inline(always)]
+fn kin<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool, const LONE: bool>() -> Post {
+    if LONE && S::IN_PLACE && SHAPE != INLINE {
+        lone::<S, OPCODE, SHAPE, TO>
+    } else {
+        alike::<S, OPCODE, SHAPE, TO, LONE>
     }
 }
 
@@ -183,20 +193,7 @@ unsafe extern "C" fn alike<
         unsafe {
             let one = &*wr;
             let id = Wr { id: one.wr_id, flags: flags(one.send_flags | qp.signal()) };
-            let data = match SHAPE {
-                ONE => {
-                    let piece = *one.sg_list;
-                    assert_unchecked(is_usual(piece.len));
-                    Data::One(piece)
-                }
-                INLINE => Data::Inline(bytes(&*one.sg_list)),
-                SMALL => {
-                    let bytes = bytes(&*one.sg_list);
-                    assert_unchecked(bytes.len() <= SMALL_BYTES as usize);
-                    Data::Inline(bytes)
-                }
-                _ => Data::List(pieces(one.sg_list, one.num_sge)),
-            };
+            let data = carried::<SHAPE>(one);
             let posted = if TO {
                 destination::<S>(one)
                     .and_then(|to| sq.post_to(&mut at, id, plain_op::<OPCODE>(one), to, data))
@@ -222,6 +219,71 @@ unsafe extern "C" fn alike<
     // SAFETY: as above; a queue pair that is posted to isn't destroyed.
     unsafe { if TO { sq.ring_datagrams(at) } else { sq.ring(at) } };
     sq.refused().map_or(0, Errno::raw)
+}
+
+/// Posts a lone work request, if nothing about it is rare and the thread owns the lock. There are
+/// no calls, but of what does the rest, so no registers are saved.
+///
+/// # Safety
+///
+/// C's contract; its shape is `SHAPE`, and there is one.
+#[inline(never)]
+unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    if let Some(mut side) = qp.send().lock_own() {
+        // SAFETY: the table of functions is of the queue's own provider, and C's contract; a queue
+        // pair that is posted to isn't destroyed.
+        unsafe {
+            let Side { sq, .. } = S::side(&mut side).unwrap_unchecked();
+            let one = &*wr;
+            let id = Wr { id: one.wr_id, flags: flags(one.send_flags | qp.signal()) };
+            // A piece is read where it is written, which needs fewer registers.
+            let data = match SHAPE {
+                ONE if !TO => Data::List(slice::from_ref(&*one.sg_list)),
+                _ => carried::<SHAPE>(one),
+            };
+            let op = plain_op::<OPCODE>(one);
+            let posted = if TO {
+                destination::<S>(one).is_ok_and(|to| sq.post_lone_to(id, op, to, data))
+            } else {
+                sq.post_lone(id, op, data)
+            };
+            if posted {
+                return 0;
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { alike::<S, OPCODE, SHAPE, TO, true>(qp, wr, bad) }
+}
+
+/// What a work request of this shape carries.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
+    // SAFETY: C's contract, and the shape says so.
+    unsafe {
+        match SHAPE {
+            ONE => {
+                let piece = *wr.sg_list;
+                assert_unchecked(is_usual(piece.len));
+                Data::One(piece)
+            }
+            INLINE => Data::Inline(bytes(&*wr.sg_list)),
+            SMALL => {
+                let bytes = bytes(&*wr.sg_list);
+                assert_unchecked(bytes.len() <= SMALL_BYTES as usize);
+                Data::Inline(bytes)
+            }
+            _ => Data::List(pieces(wr.sg_list, wr.num_sge)),
+        }
+    }
 }
 
 /// Posts a chain of datagrams of one piece, and makes them piece by piece, so that what a work

@@ -23,7 +23,7 @@ use crate::ah::Ah;
 use crate::mw;
 use crate::post::{checksums, flags, memory, pieces};
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
-use crate::send::{Kept, Peer, Sends, Side, To};
+use crate::send::{Build, Kept, Peer, Sends, Side, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 use crate::waiting::{direct, post_waiting};
 
@@ -140,18 +140,44 @@ unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
     }
 }
 
-unsafe extern "C" fn complete<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> c_int {
+unsafe extern "C" fn complete<S: Sends, const TO: u8>(q: *const ibv_qp_ex) -> c_int {
+    // SAFETY: C's contract.
+    let (qp, Side { sq, build }) = unsafe { of::<S>(q) };
+    if build.failed.is_some() || !sq.is_usual(&build.at) {
+        // SAFETY: as above.
+        return unsafe { complete_rare::<S, TO>(q) };
+    }
+    // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
+    unsafe { finish::<S, TO>(sq, build) };
+    qp.send().release();
+    0
+}
+
+/// Tells the device of what is built.
+///
+/// # Safety
+///
+/// As for [`PieceOps::finish`](uverbs_core::provider::PieceOps::finish).
+#[inline(always)]
+unsafe fn finish<S: Sends, const TO: u8>(sq: &mut S, build: &Build<S>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match TO {
+            DATAGRAMS => sq.finish::<true>(&build.at),
+            _ => sq.finish::<false>(&build.at),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn complete_rare<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
     let code = match build.failed {
         None => {
             // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
-            unsafe {
-                match TO {
-                    DATAGRAMS => sq.finish::<true>(&build.at),
-                    _ => sq.finish::<false>(&build.at),
-                }
-            }
+            unsafe { finish::<S, TO>(sq, build) };
             sq.refused().map_or(0, Errno::raw)
         }
         Some(errno) => {

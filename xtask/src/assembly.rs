@@ -26,7 +26,7 @@ const HOT: &str = "counts::hot::";
 /// looked at, too.
 const EXITS: [&str; 13] = [
     // The ring looks full: how far did the polling side get?
-    "uverbs_mlx5::sq::Sq::make_room",
+    "uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
     // A WQE changed keys: the one behind it gets a fence.
     "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr",

@@ -8,7 +8,7 @@
     sub rsp,0x38
     mov r14,rcx
     mov [rsp+0x20],rdx
-    mov eax,[rdi+0x3C]
+    mov eax,[rdi+0x40]
     cmp eax,[rdi+0x20]
     jne .19
     test r14,r14
@@ -77,7 +77,7 @@
     mov [r9+r10+0xC],r11d
     cmp eax,[rsp+0x14]
     je .17
-    cmp dword [rdi+0x44],0
+    cmp dword [rdi+0x48],0
     jne .22
     mov rsi,[rdi+0x50]
     movzx r9d,ax
@@ -160,7 +160,7 @@
     mov [rsp+0x10],r11d
     mov edx,r11d
     mov ecx,1
-    call qword [rel uverbs_mlx5::sq::Sq::make_room]
+    call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
@@ -219,7 +219,7 @@
     mov [rdi+0x20],eax
     mov [rdi+0x24],ecx
     mov [rdi+0x28],r11d
-    mov [rdi+0x3C],eax
+    mov [rdi+0x40],eax
 .17:
     mov eax,0x11
 .18:
@@ -248,7 +248,7 @@
     mov ebx,r11d
     mov edx,r11d
     mov ecx,1
-    call qword [rel uverbs_mlx5::sq::Sq::make_room]
+    call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1

@@ -6,7 +6,7 @@
     push r12
     push rbx
     push rax
-    mov r14d,[rdi+0x3C]
+    mov r14d,[rdi+0x40]
     cmp r14d,[rdi+0x20]
     jne .11
     mov r15,[rdx+8]
@@ -56,7 +56,7 @@
     mov [r9+r10],rsi
     mov [r9+r10+8],eax
     mov [r9+r10+0xC],ebx
-    cmp dword [rdi+0x44],0
+    cmp dword [rdi+0x48],0
     jne .13
     mov rsi,[rdi+0x50]
     movzx r9d,ax
@@ -104,7 +104,7 @@
     mov [rdi+0x20],eax
     mov [rdi+0x24],ecx
     mov [rdi+0x28],ebx
-    mov [rdi+0x3C],eax
+    mov [rdi+0x40],eax
 .9:
     mov eax,0x11
 .10:
@@ -136,7 +136,7 @@
     mov esi,r14d
     mov edx,ebx
     mov ecx,1
-    call qword [rel uverbs_mlx5::sq::Sq::make_room]
+    call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1

@@ -13,7 +13,7 @@
     mov r8d,[rax+0x18]
     mov edx,[rax+0x2C]
     mov ecx,[rax+0x30]
-    cmp dword [rdi+0x44],0
+    cmp dword [rdi+0x48],0
     jne .11
     mov r15,[rax+8]
     mov r11,[rax+0x10]
@@ -49,8 +49,9 @@
     jne .6
     cmp r12d,2
     jb .6
-    shl r12d,4
-    cmp r12d,[rdi+0x60]
+    mov ebp,eax
+    shl ebp,6
+    cmp ebp,[rdi+0x60]
     ja .6
     test rax,rax
     je .5
@@ -116,7 +117,7 @@
     mov [rdi+0x20],esi
     mov [rdi+0x24],ecx
     mov [rdi+0x28],edx
-    mov [rdi+0x3C],esi
+    mov [rdi+0x40],esi
 .10:
     pop rbx
     pop r12

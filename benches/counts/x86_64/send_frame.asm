@@ -10,7 +10,7 @@
     mov r15,rcx
     mov r13,rdx
     mov rbx,rdi
-    mov r12d,[rsi+0x3C]
+    mov r12d,[rsi+0x40]
     cmp r12d,[rsi+0x20]
     jne .14
 .1:
@@ -77,10 +77,10 @@
     mov [r9+r8],r10
     mov [r9+r8+8],eax
     mov [r9+r8+0xC],r11d
-    mov [rsi+0x3C],eax
-    cmp byte [rsi+0x40],0
+    mov [rsi+0x40],eax
+    cmp byte [rsi+0x44],0
     jne .6
-    mov byte [rsi+0x40],1
+    mov byte [rsi+0x44],1
     mov r9,[rsi+0x78]
     mov r10d,[r9+0x48]
     test r10d,r10d
@@ -90,7 +90,7 @@
     mov r9,[rsi+0x10]
     mov [r9+r8],r15
     mov [r9+r8+8],r14
-    cmp dword [rsi+0x44],0
+    cmp dword [rsi+0x48],0
     jne .16
     mov r8,[rsi+0x50]
     movzx r9d,ax
@@ -138,7 +138,7 @@
     mov [rsi+0x20],eax
     mov [rsi+0x24],ecx
     mov [rsi+0x28],r11d
-    mov [rsi+0x3C],eax
+    mov [rsi+0x40],eax
 .12:
     mov edx,0x11
 .13:
@@ -168,7 +168,7 @@
     mov [rsp+4],r11d
     mov edx,r11d
     mov ecx,1
-    call qword [rel uverbs_mlx5::sq::Sq::make_room]
+    call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
     test al,1
     je .17
     xor ecx,ecx

@@ -40,7 +40,7 @@ use crate::cq::{CqParts, fill};
 use crate::create_srq::check_uncompressed;
 use crate::rq::RqParts;
 use crate::size::{RecvSize, SendSize, check_vector, cq_entries};
-use crate::sq_parts::SqParts;
+use crate::sq::SqParts;
 use crate::uar::UarPage;
 use crate::wqe::Room;
 use crate::{Context, Cq, Mlx5, Rq, Sq, ece, ooo};

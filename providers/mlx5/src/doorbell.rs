@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::order::fence;
 use uverbs_core::order::{device_memory, mmio};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
+use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 use uverbs_mlx5_prm::doorbell::{CqArm, MLX5_CQ_ARM_DB, WQE_COUNTER_MASK};
 
 use crate::ring::Ring;
-use crate::wqe::DATAGRAM_HEAD;
+use crate::wqe::{DATAGRAM_HEAD, DS_PER_UNIT};
 
 /// How a send queue rings.
 #[derive(Debug)]
@@ -59,6 +59,15 @@ pub(crate) struct Posted {
     pub(crate) ds: u32,
     /// Its length in WQEBBs.
     pub(crate) units: u32,
+}
+
+impl Posted {
+    /// The same with a number of WQEBBs that the compiler knows, and so which lengths it may have.
+    #[inline(always)]
+    pub(crate) fn of<const UNITS: u32>(self) -> Self {
+        debug_assert_eq!(self.units, UNITS);
+        Self { units: UNITS, ds: self.ds.max((UNITS - 1) * DS_PER_UNIT + 1), ..self }
+    }
 }
 
 // SAFETY: an address, which only the queue reads from that wrote there.
@@ -127,8 +136,8 @@ impl Doorbell {
                 record_before_doorbell(DoorbellMemory::WriteCombining);
                 let to: *mut u64 = register.wrapping_add(*half as usize).cast();
                 let blocks = last.units;
-                // One block always fits: see `blue_flame`.
-                let fits = blocks == 1 || last.ds * DS_BYTES as u32 <= *half_bytes;
+                // One block always fits: see `blue_flame`. A half has whole blocks.
+                let fits = blocks == 1 || blocks * MLX5_SEND_WQE_BB as u32 <= *half_bytes;
                 // A WQE of a control segment alone is not copied: rdma-core doesn't either.
                 if only && last.ds > 1 && fits {
                     for block in 0..blocks {

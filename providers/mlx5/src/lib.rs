@@ -59,7 +59,6 @@ mod rq;
 mod rts;
 mod size;
 mod sq;
-mod sq_parts;
 mod srq;
 mod streams;
 mod tags;

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! As in `sq.rs`. What is written before a work request is ended lies in WQEBBs that are free.
+//! As in `sq/mod.rs`. What is written before a work request is ended lies in WQEBBs that are free.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::ptr::null_mut;
@@ -111,10 +111,11 @@ impl Place {
     #[inline(always)]
     unsafe fn set_length(&self, segments: u32) {
         let head: *mut u64 = self.unit.cast();
+        // The length is the last byte, and two at least, so nothing is carried or borrowed.
+        let last = |byte| u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, byte]);
         // SAFETY: the caller's promise.
-        let ctrl = u64::from_be(unsafe { device_memory::read(head) });
-        // The length is the lowest byte, and two at least: nothing is borrowed from the others.
-        let ctrl = ctrl.wrapping_add(segments.into()).wrapping_sub(1).to_be();
+        let ctrl = unsafe { device_memory::read(head) };
+        let ctrl = ctrl.wrapping_add(last(segments as u8)).wrapping_sub(last(1));
         // SAFETY: as above.
         unsafe { device_memory::write(head, ctrl) };
     }
@@ -182,23 +183,23 @@ impl Sq {
     }
 
     /// Ends a WQE with a list, which is written as it is counted where that
-    /// [can be](Self::takes_counted). False if it isn't ended; what was written then doesn't count.
+    /// [can be](Self::counted). False if it isn't ended; what was written then doesn't count.
     ///
     /// # Safety
     ///
     /// As for [`PieceOps::close`].
     #[inline(always)]
     unsafe fn close_counted(&mut self, at: &mut Place, list: &[Sge]) -> bool {
-        let head = unpack(at.head);
-        if !self.takes_counted(head, at.pi, at.left, list) {
+        let Some(units) = self.counted(unpack(at.head), at.pi, at.left, list) else {
             return false;
-        }
+        };
         // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made
         // for; they are in one piece.
-        let Some(count) = (unsafe { write_counted(at.data, list) }) else { return false };
-        let units = (head.units + count).div_ceil(DS_PER_UNIT);
+        if !unsafe { write_counted(at.data, list) } {
+            return false;
+        }
         // SAFETY: as above.
-        unsafe { at.set_length(count) };
+        unsafe { at.set_length(list.len() as u32) };
         // SAFETY: as above, and its data is written.
         unsafe { at.end(units) };
         true
@@ -348,6 +349,11 @@ unsafe impl PieceOps for Sq {
     }
 
     #[inline(always)]
+    fn is_usual(&self, at: &Place) -> bool {
+        self.umr_end.is_none() && at.pi.wrapping_sub(at.first) <= 2
+    }
+
+    #[inline(always)]
     unsafe fn finish<const TO: bool>(&mut self, at: &Place) {
         let Place { pi, count, left, first, .. } = *at;
         let begin = self.producer();
@@ -358,15 +364,16 @@ unsafe impl PieceOps for Sq {
             // SAFETY: the caller's promise.
             return unsafe { self.publish_behind_umr(pi, count, left, first) };
         }
-        let cursor = |units| SendCursor { pi, count, left, begin, last: self.last(at, units) };
+        // Before the doorbell: it would be kept in registers meanwhile.
+        self.keep(pi, left, count);
         // With a number that it knows the compiler makes copies to the register without a loop.
         match pi.wrapping_sub(first) {
             // SAFETY: as above.
-            1 => unsafe { self.publish::<TO>(cursor(1)) },
+            1 => unsafe { self.announce::<TO>(pi, begin, self.last(at, 1)) },
             // SAFETY: as above.
-            2 => unsafe { self.publish::<TO>(cursor(2)) },
+            2 => unsafe { self.announce::<TO>(pi, begin, self.last(at, 2).of::<2>()) },
             // SAFETY: as above.
-            units => unsafe { self.publish::<TO>(cursor(units)) },
+            units => unsafe { self.announce::<TO>(pi, begin, self.last(at, units)) },
         }
     }
 }

@@ -46,6 +46,9 @@ pub(crate) const XRC_UNITS: u32 = (size_of::<mlx5_wqe_xrc_seg>() / DS_BYTES) as 
 /// The same of a control segment and an address vector.
 pub(crate) const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
 
+/// The same of what stands before a list, unless it is an atomic's or a datagram's.
+pub(crate) const LISTED_HEAD: u32 = 2;
+
 /// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.
 #[inline(always)]
 pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {

@@ -107,6 +107,10 @@ pub unsafe trait PieceOps: SendOps {
     /// As of [`post`](SendOps::post). The place is then as before.
     unsafe fn close(&mut self, at: &mut Self::Place, data: Data<'_>) -> Result<(), PostError>;
 
+    /// Whether [`finish`](Self::finish) has nothing to do that is rare, and can't be
+    /// [refused](SendOps::refused).
+    fn is_usual(&self, at: &Self::Place) -> bool;
+
     /// As [`ring`](SendOps::ring), or with `TO` as [`ring_datagrams`](SendOps::ring_datagrams).
     ///
     /// # Safety
@@ -208,6 +212,10 @@ unsafe impl<Q: PostsWhole> PieceOps for Q {
         unsafe { self.post(cursor, wr, op, data) }?;
         at.begun = None;
         Ok(())
+    }
+
+    fn is_usual(&self, _: &Self::Place) -> bool {
+        false
     }
 
     #[inline]

@@ -63,6 +63,33 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
+    /// Posts one work request and rings, if nothing about it is rare. False if nothing is posted:
+    /// it is refused, or rare; [`post`](Self::post) tells.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post) and [`ring`](Self::ring).
+    #[inline(always)]
+    unsafe fn post_lone(&mut self, _: Wr, _: SendOp, _: Data<'_>) -> bool {
+        false
+    }
+
+    /// The same of [`post_to`](Self::post_to).
+    ///
+    /// # Safety
+    ///
+    /// As for [`post_to`](Self::post_to) and [`ring_datagrams`](Self::ring_datagrams).
+    #[inline(always)]
+    unsafe fn post_lone_to(
+        &mut self,
+        _: Wr,
+        _: SendOp,
+        _: Destination<'_, Self::Ah>,
+        _: Data<'_>,
+    ) -> bool {
+        false
+    }
+
     /// The same with a list of pieces, for programs that post nothing else here: a provider may go
     /// through the list once.
     ///

@@ -22,7 +22,7 @@ use crate::cq::{CqParts, UNWRITTEN, fill};
 use crate::doorbell::Doorbell;
 use crate::packet::Packets;
 use crate::rq::RqParts;
-use crate::sq_parts::SqParts;
+use crate::sq::SqParts;
 use crate::srq::SrqParts;
 use crate::wqe::Room;
 use crate::{Cq, Rq, Sq, Srq};

@@ -22,6 +22,8 @@ pub(crate) mod fixture;
 #[cfg(test)]
 mod indirect;
 #[cfg(test)]
+mod lone;
+#[cfg(test)]
 mod packet;
 #[cfg(test)]
 mod pieces;

@@ -135,9 +135,40 @@ fn by_pieces<const TO: bool>(
     })
 }
 
-/// Two queues of this size, one that is posted to whole and one by pieces, go through the steps.
+/// Posts a request alone, and what isn't taken so as a batch.
+fn alone(
+    sq: &mut Sq,
+    (wr, op, load): (Wr, SendOp, &Load),
+    to: Option<&Ah>,
+) -> Result<(), PostError> {
+    let knows_of_room = sq.left() != 0;
+    let taken = with_data(load, |data| match to {
+        // SAFETY: no device reads the ring.
+        Some(ah) => unsafe { sq.post_lone_to(wr, op, ah.to(0xab_cdef, 7), data) },
+        // SAFETY: as above.
+        None => unsafe { sq.post_lone(wr, op, data) },
+    });
+    if taken {
+        return Ok(());
+    }
+    let usual = matches!(load, Load::One(sge) if sge.len.wrapping_sub(1) < (1 << 31) - 1);
+    let atomic = matches!(op, SendOp::FetchAdd { .. });
+    assert!(!(knows_of_room && usual) || atomic, "{op:?} {load:?}");
+    let mut cursor = sq.begin();
+    whole(sq, &mut cursor, (wr, op, load), to)?;
+    match to {
+        // SAFETY: the cursor is of the `begin` above.
+        Some(_) => unsafe { sq.ring_datagrams(cursor) },
+        // SAFETY: as above.
+        None => unsafe { sq.ring(cursor) },
+    }
+    Ok(())
+}
+
+/// Queues of this size go through the steps: one that is posted to whole, one by pieces, and one
+/// with a doorbell for each.
 fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&Ah>) {
-    let mut sides = [0; 2].map(|_| match TO {
+    let mut sides = [0; 3].map(|_| match TO {
         true => SendSide::of_datagrams_with_max_wr(ring, max_wr, ROOM),
         false => SendSide::with_max_wr(ring, max_wr, ROOM),
     });
@@ -157,7 +188,7 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
         // Zeros: the padding of inline data is either zeroed or kept.
         sides.iter().for_each(|side| side.stain(0));
         let begin = index + out.iter().sum::<u32>();
-        let [first, second] = &mut sides;
+        let [first, second, third] = &mut sides;
         let (mut cursor, mut place) = (first.sq.begin(), Place::default());
         second.sq.start(&mut place);
         for (id, (op, load)) in (u64::from(begin)..).zip(requests) {
@@ -176,8 +207,9 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
             let answers = [
                 whole(&mut first.sq, &mut cursor, request, to).is_ok(),
                 by_pieces::<TO>(&mut second.sq, &mut place, request, to).is_ok(),
+                alone(&mut third.sq, request, to).is_ok(),
             ];
-            assert_eq!(answers, [exactly; 2], "{op:?} {load:?}, {out:?} are out");
+            assert_eq!(answers, [exactly; 3], "{op:?} {load:?}, {out:?} are out");
             match takes.filter(|_| exactly) {
                 Some(units) => out.push(units),
                 None => break,
@@ -199,8 +231,11 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
         }
         let written = (index + out.iter().sum::<u32>() - begin) as usize * 64;
         assert_eq!(first.bytes(begin, written), second.bytes(begin, written));
-        assert_eq!(first.send_record(), second.send_record());
         assert_eq!(first.register.read(0, 512), second.register.read(0, 512));
+        assert_eq!(first.bytes(begin, written), third.bytes(begin, written));
+        for side in [&*second, &*third] {
+            assert_eq!(first.send_record(), side.send_record());
+        }
         sides.iter().for_each(SendSide::assert_guards);
     }
 }

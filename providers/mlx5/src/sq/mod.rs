@@ -13,26 +13,23 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use uverbs_core::Errno;
-use uverbs_core::memory::registered::Held;
-use uverbs_core::provider::SendOps;
-use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slot::{Reach, Slots};
-use uverbs_core::queues::work::{
-    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
-};
-use uverbs_mlx5_prm::ctrl::DS_BYTES;
+use uverbs_core::queues::work::{Data, SendOp, Wr};
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
-use crate::Ah;
 use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::packet::Packets;
-use crate::pieces::write_wrapped;
 use crate::ring::Ring;
-use crate::sq_parts::SqParts;
 use crate::wqe::{self, Room, Vector};
+
+mod lone;
+mod ops;
+mod parts;
+mod room;
+
+pub(crate) use self::parts::SqParts;
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +67,9 @@ pub struct Sq {
     room: Room,
     /// WQEBBs that the ring has for each work request; 1 at least.
     per_request: NonZeroU32,
+    /// Pieces of the longest list that needs no look at its length: a work request with it isn't
+    /// longer than what the queue was made for.
+    longest_list: u32,
     /// One past the highest WQEBB that may hold a buffer or a UMR; the producer index unless a
     /// batch was forgotten.
     pub(crate) marked: u32,
@@ -121,6 +121,13 @@ impl Sq {
     /// Nobody else posts. The table of sends has as many slots as the ring has units, or one for
     /// none.
     pub(crate) unsafe fn new(parts: SqParts) -> Self {
+        let per_request = parts
+            .units
+            .checked_div(parts.max_wr)
+            .and_then(NonZeroU32::new)
+            .unwrap_or(NonZeroU32::MIN);
+        let head = if parts.service == Service::Ud { wqe::DATAGRAM_HEAD } else { wqe::LISTED_HEAD };
+        let behind = per_request.get().saturating_mul(wqe::DS_PER_UNIT).saturating_sub(head);
         Self {
             start: parts.start,
             slots: parts.shared.send.slots(),
@@ -129,11 +136,8 @@ impl Sq {
             count: 0,
             qpn_shifted: parts.qpn << 8,
             room: parts.room,
-            per_request: parts
-                .units
-                .checked_div(parts.max_wr)
-                .and_then(NonZeroU32::new)
-                .unwrap_or(NonZeroU32::MIN),
+            per_request,
+            longest_list: behind.min(parts.room.max_sge),
             marked: 0,
             owns: false,
             umr_end: None,
@@ -175,17 +179,26 @@ impl Sq {
         self.room
     }
 
-    /// WQEBBs of the longest work request that the queue was made for.
-    pub(crate) fn longest(&self) -> u32 {
-        self.per_request.get().max(self.usual)
-    }
-
-    pub(crate) fn usual(&self) -> u32 {
-        self.usual
-    }
-
     pub(crate) fn producer(&self) -> u32 {
         self.pi
+    }
+
+    /// Work requests that may be posted without a look.
+    #[cfg(test)]
+    pub(crate) fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// The published position.
+    #[inline(always)]
+    fn published(&self) -> SendCursor {
+        SendCursor {
+            pi: self.pi,
+            count: self.count,
+            left: self.left,
+            begin: self.pi,
+            last: Posted { head: 0, at: self.start, first: self.pi, ds: 0, units: 0 },
+        }
     }
 
     pub(crate) fn record(&self) -> *mut u32 {
@@ -226,80 +239,12 @@ impl Sq {
         self.qpn_shifted | ds
     }
 
-    /// How many of `left` a work request of so many WQEBBs uses up: one, unless it is longer than
-    /// what the queue was made for.
-    #[inline(always)]
-    pub(crate) fn charge(&self, units: u32) -> u32 {
-        #[cold]
-        #[inline(never)]
-        fn long(units: u32, per_request: NonZeroU32) -> u32 {
-            (units - 1) / per_request + 1
-        }
-        if self.is_long(units) { long(units, self.per_request) } else { 1 }
-    }
-
-    /// Whether a work request of so many WQEBBs is longer than what the queue was made for.
-    #[inline(always)]
-    pub(crate) fn is_long(&self, units: u32) -> bool {
-        units > 1 && units > self.per_request.get()
-    }
-
-    /// Takes a work request of so many WQEBBs from what may follow the cursor, if there is room.
-    #[inline(always)]
-    pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
-        self.take(at, self.charge(units), units)
-    }
-
-    /// [`reserve`](Self::reserve) for one of no more than `usual` WQEBBs, which uses up one.
-    #[inline(always)]
-    fn reserve_usual(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {
-        debug_assert!(units <= self.usual, "{:?}", self.service);
-        self.take(at, 1, units)
-    }
-
-    #[inline(always)]
-    fn take(&mut self, at: &mut SendCursor, charge: u32, units: u32) -> Result<(), PostError> {
-        at.left = match at.left.checked_sub(charge) {
-            Some(left) => left,
-            None => self.make_room(at.pi, at.count, units)?,
-        };
-        Ok(())
-    }
-
     /// As if so much had been posted and polled before.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.left, self.retired, self.marked) = (index, 0, index, index);
         // SAFETY: nothing was posted.
         unsafe { self.shared.send.retire(index) };
-    }
-
-    /// Work requests that may follow one that ends before `end`, by what was looked up; `None` if
-    /// that one has no room.
-    fn left(&self, count: u32, end: u32) -> Option<u32> {
-        let units = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
-        let requests = self.count_limit.wrapping_sub(count.wrapping_add(1));
-        // A ring with less than `usual` for each, which `size.rs` never makes: each request looks.
-        let units = if self.per_request.get() < self.usual { 0 } else { units };
-        (requests < self.max_wr).then(|| requests.min(units / self.per_request))
-    }
-
-    /// Looks up how far the polling side got, if it must. Gives what is left behind a work request
-    /// of `units` at the cursor, whose parts it takes by value: it stays in registers.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn make_room(&mut self, pi: u32, count: u32, units: u32) -> Result<u32, PostError> {
-        if self.limit == 0 {
-            return Err(PostError::State);
-        }
-        let end = pi.wrapping_add(units);
-        if let Some(left) = self.left(count, end) {
-            return Ok(left);
-        }
-        let reached = self.shared.send.reached();
-        self.retired = reached.end;
-        self.count_limit = reached.posted.wrapping_add(self.max_wr);
-        self.left(count, end).ok_or(PostError::Full)
     }
 
     /// Notes the work request whose WQE was just written, and moves the cursor over it. Returns the
@@ -372,16 +317,33 @@ impl Sq {
     /// See [`SendOps::ring`]; and it is not where it began.
     #[inline(always)]
     pub(crate) unsafe fn publish<const TO: bool>(&mut self, at: SendCursor) {
+        // SAFETY: the caller's promise.
+        unsafe { self.announce::<TO>(at.pi, at.begin, at.last) };
+        self.keep(at.pi, at.left, at.count);
+    }
+
+    /// The device's part of [`publish`](Self::publish).
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn announce<const TO: bool>(&mut self, pi: u32, begin: u32, last: Posted) {
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
-        unsafe { store_record(self.record, MLX5_SND_DBR, at.pi) };
-        let only = at.last.first == at.begin;
+        unsafe { store_record(self.record, MLX5_SND_DBR, pi) };
+        let only = last.first == begin;
         let ring = self.ring_memory();
         // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
-        unsafe { self.doorbell.ring::<TO>(at.last, only, ring) };
-        self.pi = at.pi;
-        self.left = at.left;
-        self.count = at.count;
-        self.marked = at.pi;
+        unsafe { self.doorbell.ring::<TO>(last, only, ring) };
+    }
+
+    /// The queue's part.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, pi: u32, left: u32, count: u32) {
+        self.pi = pi;
+        self.left = left;
+        self.count = count;
+        self.marked = pi;
     }
 
     /// [`SendOps::ring`], and of datagrams [`SendOps::ring_datagrams`].
@@ -415,227 +377,6 @@ impl Sq {
         unsafe { self.shared.send.disown(self.pi, self.marked) };
         self.marked = self.pi;
         self.umr_end = self.rung_umr_end;
-    }
-}
-
-// SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until
-// the polling side, `disown` or a reset takes them; the device learns of WQEs from the record
-// alone, which `ring` stores.
-unsafe impl SendOps for Sq {
-    type Cursor = SendCursor;
-    type Ah = Ah;
-
-    #[inline(always)]
-    fn begin(&mut self) -> SendCursor {
-        if self.marked != self.pi {
-            self.disown();
-        }
-        SendCursor {
-            pi: self.pi,
-            count: self.count,
-            left: self.left,
-            begin: self.pi,
-            last: Posted { head: 0, at: self.start, first: self.pi, ds: 0, units: 0 },
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn post(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        let ds = wqe::measure(&op, &data, self.room)?;
-        let units = wqe::units(ds, &data);
-        self.reserve(at, units)?;
-        // SAFETY: the caller's promise; it was just measured, and there is room.
-        Ok(unsafe { self.write(at, wr, (ds, units, 0), None, op, data) })
-    }
-
-    #[inline(always)]
-    unsafe fn post_list(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        list: &[Sge],
-    ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.post_counted(at, wr, op, list) }
-    }
-
-    #[inline(always)]
-    unsafe fn post_to(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        to: Destination<'_, Ah>,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        let ds = wqe::measure_datagram(&op, &data, self.room)?;
-        let units = if let Data::One(_) = data {
-            // The head fills a WQEBB, and a piece begins another.
-            let units = ds - (wqe::DATAGRAM_HEAD - 1);
-            self.reserve_usual(at, units)?;
-            units
-        } else {
-            let units = (ds + (wqe::DS_PER_UNIT - 1)) >> wqe::DS_PER_UNIT.ilog2();
-            self.reserve(at, units)?;
-            units
-        };
-        let (ring, slots) = (self.ring_memory(), self.slots);
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        let first = ring.unit(at.pi);
-        // SAFETY: `reserve` found room, so no WQEBB is the device's.
-        unsafe { wqe::store(first, ctrl) };
-        // The device reads the vector out of the WQE: the handle isn't looked at again.
-        let vector = Vector { template: to.ah.template(), first: to.peer };
-        // SAFETY: as above; it fills the WQEBB.
-        unsafe { vector.store(first.wrapping_add(DS_BYTES)) };
-        // So data begins with the next one, wherever that is, and one never goes over the end.
-        let next = at.pi.wrapping_add(1);
-        if units > 2 && ring.wraps(next, units - 1) {
-            // SAFETY: as above; so much was measured, which is at most what the room allows.
-            unsafe { write_wrapped(ring, at.pi, (wqe::DATAGRAM_HEAD, ds), data) };
-        } else {
-            // SAFETY: as above, and it is in one piece.
-            unsafe { wqe::write_data(ring.unit(next), &data) };
-        }
-        let last = Posted { head: ctrl[0], at: first, first: at.pi, ds, units };
-        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { Self::note(slots, at, wr.id, last) })
-    }
-
-    #[inline]
-    unsafe fn post_dc(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        to: DcDestination<'_, Ah>,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        let ds = wqe::measure(&op, &data, self.room)? + wqe::VECTOR_UNITS;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        self.reserve(at, units)?;
-        let template = to.ah.template();
-        let target = Vector { template, first: wqe::dynamic(template, to.dctn, to.key) };
-        // SAFETY: as in `post`.
-        Ok(unsafe {
-            self.write(at, wr, (ds, units, wqe::stream(to.stream)), Some(target), op, data)
-        })
-    }
-
-    #[inline]
-    unsafe fn post_xrc(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        srqn: u32,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        let ds = wqe::measure(&op, &data, self.room)? + wqe::XRC_UNITS;
-        let units = ds.div_ceil(wqe::DS_PER_UNIT);
-        self.reserve(at, units)?;
-        let (ring, slots) = (self.ring_memory(), self.slots);
-        let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
-        // SAFETY: the caller's promise; it was just measured, and there is room.
-        unsafe { wqe::write_xrc(ring, (at.pi, ds), ctrl, srqn, &op, &data) };
-        let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
-        // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
-        Ok(unsafe { Self::note(slots, at, wr.id, last) })
-    }
-
-    unsafe fn post_packet(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        checksums: Checksums,
-        data: Data<'_>,
-    ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
-        let (next, slot) = unsafe { self.packet_at(*at, wr, checksums, data) }?;
-        *at = next;
-        Ok(slot)
-    }
-
-    #[inline(always)]
-    unsafe fn lay_out(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: &KeyLayout<'_>,
-    ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
-        let (next, slot) = unsafe { self.lay_out_at(*at, wr, *op) }?;
-        *at = next;
-        Ok(slot)
-    }
-
-    unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
-        let (next, slot) = unsafe { self.rekey_at(*at, wr, *op) }?;
-        *at = next;
-        Ok(slot)
-    }
-
-    #[inline(always)]
-    unsafe fn own(&mut self, at: &SendCursor, slot: u32, held: Held) {
-        self.marked = at.pi;
-        if held.is_lent() {
-            self.shared.send.will_lend();
-        }
-        if !self.owns {
-            self.owns = true;
-            self.shared.send.will_own();
-        }
-        // SAFETY: the place of a WQE just written, says the caller: ours, and `begin` left no
-        // buffer in it.
-        unsafe { self.slots.own_at(slot, held) };
-    }
-
-    #[inline(always)]
-    unsafe fn ring(&mut self, at: SendCursor) {
-        // SAFETY: the caller's promise.
-        unsafe { self.ring_written::<false>(at) };
-    }
-
-    #[inline(always)]
-    unsafe fn ring_datagrams(&mut self, at: SendCursor) {
-        // SAFETY: the caller's promise.
-        unsafe { self.ring_written::<true>(at) };
-    }
-
-    fn refused(&self) -> Option<Errno> {
-        None
-    }
-
-    fn enable(&mut self, on: bool) {
-        self.limit = if on { self.units() } else { 0 };
-        // The next post looks.
-        self.left = 0;
-    }
-
-    unsafe fn stay(&mut self) {
-        self.doorbell.stay();
-    }
-
-    fn leave(&mut self) {
-        self.doorbell.leave();
-    }
-
-    unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise: device and polling side are done with the queue.
-        unsafe { self.shared.send.reset() };
-        (self.pi, self.left, self.retired, self.marked, self.limit) = (0, 0, 0, 0, 0);
-        (self.count, self.count_limit) = (0, self.max_wr);
-        (self.umr_end, self.rung_umr_end) = (None, None);
-        // SAFETY: as in `ring`.
-        unsafe { store_record(self.record, MLX5_SND_DBR, 0) };
     }
 }
 

@@ -1,0 +1,145 @@
+//! Work requests that are posted alone: what is usual is taken, and what isn't is left alone. That
+//! they are the same WQEs as those of batches is shown with `pieces.rs`.
+#![allow(unsafe_code, reason = "posts")]
+
+use uverbs_core::provider::SendOps;
+use uverbs_core::queues::work::{Data, Rekey, Remote, SendOp, Sge, Wr};
+
+use super::fixture::SendSide;
+use crate::wqe::Room;
+
+const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
+const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 64, lkey: 0xaabb_ccdd };
+const REMOTE: Remote = Remote { addr: 0x7f0a_0b0c_0d0e, rkey: 0x1122_3344 };
+
+/// Whether a WRITE is taken, and nothing is told of one that isn't.
+#[track_caller]
+fn takes(side: &mut SendSide, data: Data<'_>) -> bool {
+    takes_op(side, SendOp::Write(REMOTE), data)
+}
+
+#[track_caller]
+fn takes_op(side: &mut SendSide, op: SendOp, data: Data<'_>) -> bool {
+    let before = (side.send_record(), side.sq.producer());
+    // SAFETY: no device reads the ring.
+    let posted = unsafe { side.sq.post_lone(Wr::new(5), op, data) };
+    assert_eq!((side.send_record(), side.sq.producer()) != before, posted);
+    side.assert_guards();
+    posted
+}
+
+/// A queue of sixteen WQEBBs for eight requests, which knows of room.
+fn looked() -> SendSide {
+    let mut side = SendSide::with_max_wr(16, 8, ROOM);
+    post(&mut side);
+    side
+}
+
+fn post(side: &mut SendSide) {
+    in_a_batch(side, Data::One(SGE));
+}
+
+/// Posts a WRITE as a batch of one.
+fn in_a_batch(side: &mut SendSide, data: Data<'_>) {
+    let mut at = side.sq.begin();
+    // SAFETY: no device reads the ring.
+    unsafe { side.sq.post(&mut at, Wr::new(5), SendOp::Write(REMOTE), data) }.unwrap();
+    // SAFETY: the cursor is of the `begin` above.
+    unsafe { side.sq.ring(at) };
+}
+
+#[test]
+fn usual_ones_are_taken() {
+    let mut side = looked();
+    assert!(takes(&mut side, Data::One(SGE)));
+    assert!(takes(&mut side, Data::List(&[SGE])));
+    assert!(takes(&mut side, Data::List(&[SGE; 4])));
+    assert!(takes(&mut side, Data::Inline(&[7; 12])));
+    let add = SendOp::FetchAdd { remote: REMOTE, add: 1 };
+    assert!(takes_op(&mut side, add, Data::List(&[Sge { len: 8, ..SGE }])));
+}
+
+/// Also of WQEs that are longer than a half of the register, and of a register without halves.
+#[test]
+fn the_device_is_told_as_of_a_batch() {
+    let lists = [1, 2, 3, 6, 16].map(|len| vec![SGE; len]);
+    for blue_flame in [true, false] {
+        let room = Room { max_sge: 16, ..ROOM };
+        let [mut batch, mut alone] = [0; 2].map(|_| match blue_flame {
+            true => SendSide::with_max_wr(64, 8, room),
+            false => SendSide::new(64, room, false),
+        });
+        post(&mut batch);
+        post(&mut alone);
+        for data in lists.iter().map(|list| Data::List(list)).chain([Data::Inline(&[7; 12])]) {
+            in_a_batch(&mut batch, data);
+            if !takes(&mut alone, data) {
+                assert!(!blue_flame);
+                in_a_batch(&mut alone, data);
+            }
+            assert_eq!(alone.register.read(0, 512), batch.register.read(0, 512));
+            assert_eq!(alone.send_record(), batch.send_record());
+        }
+    }
+}
+
+#[test]
+fn rare_ones_are_left() {
+    let mut side = looked();
+    let pieces = [0, 1 << 31, u32::MAX].map(|len| Sge { len, ..SGE });
+    for piece in pieces {
+        assert!(!takes(&mut side, Data::One(piece)));
+        assert!(!takes(&mut side, Data::List(&[piece])));
+        assert!(!takes(&mut side, Data::List(&[SGE, piece])));
+    }
+    assert!(!takes(&mut side, Data::List(&[Sge { len: 1 << 30, ..SGE }; 2])), "2 GiB in all");
+    assert!(!takes(&mut side, Data::List(&[SGE; 7])), "more pieces than there may be");
+    assert!(!takes(&mut side, Data::Inline(&[])));
+    assert!(!takes(&mut side, Data::InlineList(&[&[1], &[2]])));
+    let (read, small) = (SendOp::Read(REMOTE), [7; 8]);
+    assert!(!takes_op(&mut side, read, Data::Inline(&small)), "an answer is written");
+    let add = SendOp::FetchAdd { remote: REMOTE, add: 1 };
+    assert!(!takes_op(&mut side, add, Data::List(&[SGE])), "an atomic has eight bytes");
+    assert!(!takes_op(&mut side, add, Data::List(&[Sge { len: 4, ..SGE }; 2])));
+    let mut none = SendSide::with_max_wr(16, 8, Room { max_inline: 4, ..ROOM });
+    post(&mut none);
+    assert!(!takes(&mut none, Data::Inline(&small)), "more bytes than there may be");
+}
+
+#[test]
+fn a_list_over_the_end_is_left() {
+    let mut side = SendSide::with_max_wr(16, 8, ROOM);
+    side.come_to(15, Some(post));
+    assert!(!takes(&mut side, Data::List(&[SGE; 4])));
+    assert!(takes(&mut side, Data::One(SGE)));
+    assert!(takes(&mut side, Data::List(&[SGE; 4])));
+}
+
+#[test]
+fn without_a_look_at_the_queue_none_is_taken() {
+    let mut side = SendSide::with_max_wr(16, 8, ROOM);
+    assert!(!takes(&mut side, Data::One(SGE)), "nothing is known yet");
+    post(&mut side);
+    for _ in 1..8 {
+        assert!(takes(&mut side, Data::One(SGE)));
+    }
+    assert!(!takes(&mut side, Data::One(SGE)), "it is full");
+    side.sq.enable(false);
+    side.retire(8);
+    assert!(!takes(&mut side, Data::One(SGE)), "it may not be posted to");
+}
+
+#[test]
+fn behind_a_change_of_a_key_none_is_taken() {
+    let mut side = looked();
+    let mut at = side.sq.begin();
+    let change = Rekey::Invalidate { key: 0x1122_3377 };
+    // SAFETY: no device reads the ring.
+    unsafe { side.sq.rekey(&mut at, Wr::new(6), &change) }.unwrap();
+    // SAFETY: the cursor is of the `begin` above.
+    unsafe { side.sq.ring(at) };
+    // The next one gets a fence.
+    assert!(!takes(&mut side, Data::One(SGE)));
+    post(&mut side);
+    assert!(takes(&mut side, Data::One(SGE)));
+}

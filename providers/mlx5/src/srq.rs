@@ -41,7 +41,15 @@ pub struct SrqCursor {
     head: u32,
     /// WQEs written since the last publication.
     count: u32,
+    /// The queue's, once for all posts: behind a store to the ring the compiler would load them
+    /// anew.
+    start: *mut u8,
+    slots: SrqSlots,
+    stride: u32,
 }
+
+// SAFETY: addresses, which the queue alone reaches that put them there.
+unsafe impl Send for SrqCursor {}
 
 /// The posting side of a shared receive queue.
 #[repr(C, align(64))]
@@ -164,10 +172,11 @@ impl Srq {
         if is_rare(piece) {
             return None;
         }
-        let (slots, stride, slot) = (self.slots, self.stride(), at.head);
+        let SrqCursor { start, slots, stride, head: slot, .. } = *at;
+        let stride = stride as usize;
         // SAFETY: of the list's front, so a slot; `shared` lives.
         let next = unsafe { slots.behind(slot) }?;
-        let to = self.start.wrapping_add(slot as usize * stride);
+        let to = start.wrapping_add(slot as usize * stride);
         // SAFETY: the WQE is free and has room for the link and a segment.
         unsafe { link(to, next) };
         // SAFETY: as above.
@@ -218,8 +227,28 @@ impl Srq {
         let slot = at.head;
         // SAFETY: of the list's front, says the caller.
         unsafe { slots.put(slot, wr_id) };
-        *at = SrqCursor { head: next, count: at.count + 1 };
+        *at = SrqCursor { head: next, count: at.count + 1, ..*at };
         slot
+    }
+
+    /// The published position.
+    #[inline(always)]
+    fn published(&self) -> SrqCursor {
+        let Self { start, slots, stride, head, .. } = *self;
+        SrqCursor { head, count: 0, start, slots, stride }
+    }
+
+    /// Tells the device of all up to the cursor.
+    ///
+    /// # Safety
+    ///
+    /// See [`RecvOps::ring`].
+    #[inline(always)]
+    unsafe fn publish(&mut self, at: SrqCursor) {
+        self.counter = self.counter.wrapping_add(at.count);
+        self.head = at.head;
+        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        unsafe { store_record(self.record, MLX5_RCV_DBR, self.counter) };
     }
 
     /// Takes back what a batch that was not rung has written.
@@ -255,7 +284,7 @@ unsafe impl RecvOps for Srq {
             self.disown();
         }
         self.begun = true;
-        SrqCursor { head: self.head, count: 0 }
+        self.published()
     }
 
     #[inline(always)]
@@ -314,13 +343,14 @@ unsafe impl RecvOps for Srq {
         if self.begun {
             return false;
         }
-        let mut at = self.begin();
-        // SAFETY: the caller's promise; the cursor is of the `begin` above.
-        let posted = unsafe { self.post_usual(&mut at, wr_id, piece) };
-        // A cursor that has not moved publishes nothing.
-        // SAFETY: as above.
-        unsafe { self.ring(at) };
-        posted.is_some()
+        let mut at = self.published();
+        // SAFETY: the caller's promise; the cursor is where a `begin` would be.
+        let posted = unsafe { self.post_usual(&mut at, wr_id, piece) }.is_some();
+        if posted {
+            // SAFETY: as above.
+            unsafe { self.publish(at) };
+        }
+        posted
     }
 
     #[inline(always)]
@@ -333,13 +363,10 @@ unsafe impl RecvOps for Srq {
     #[inline(always)]
     unsafe fn ring(&mut self, at: SrqCursor) {
         self.begun = false;
-        if at.count == 0 {
-            return;
+        if at.count != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.publish(at) };
         }
-        self.counter = self.counter.wrapping_add(at.count);
-        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
-        unsafe { store_record(self.record, MLX5_RCV_DBR, self.counter) };
-        self.head = at.head;
     }
 }
 

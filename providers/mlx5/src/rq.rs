@@ -34,7 +34,15 @@ pub struct RecvCursor {
     left: u32,
     /// The published position that it began at.
     begin: u32,
+    /// The queue's, once for all posts: behind a store to the ring the compiler would load them
+    /// anew.
+    start: *mut u8,
+    slots: Slots,
+    stride: u32,
 }
+
+// SAFETY: addresses, which the queue alone reaches that put them there.
+unsafe impl Send for RecvCursor {}
 
 /// The posting side of a receive queue.
 #[repr(C, align(64))]
@@ -193,7 +201,9 @@ impl Rq {
     /// See [`RecvOps::post`]; there is room, and the piece isn't [rare](is_rare).
     #[inline(always)]
     unsafe fn post_with_room(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> u32 {
-        let (slots, stride, to) = (self.slots, self.stride(), self.entry(at.pi));
+        let RecvCursor { start, slots, stride, .. } = *at;
+        let stride = stride as usize;
+        let to = start.wrapping_add((at.pi & slots.mask()) as usize * stride);
         // SAFETY: the WQE is free and has room for a segment.
         unsafe { store(to, short_segment(piece)) };
         at.left = at.left.wrapping_sub(1);
@@ -265,7 +275,8 @@ unsafe impl RecvOps for Rq {
         if self.marked != self.pi {
             self.disown();
         }
-        RecvCursor { pi: self.pi, left: self.left, begin: self.pi }
+        let Self { pi, left, start, slots, stride, .. } = *self;
+        RecvCursor { pi, left, begin: pi, start, slots, stride }
     }
 
     #[inline(always)]

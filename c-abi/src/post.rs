@@ -41,9 +41,6 @@ const LIST: u8 = 2;
 const SMALL: u8 = 3;
 const SMALL_BYTES: u32 = 12;
 
-/// Bytes that a message may have.
-const MESSAGE_MAX: u32 = 1 << 31;
-
 /// `IBV_ACCESS_ZERO_BASED`.
 const ZERO_BASED: u32 = 1 << 5;
 
@@ -71,7 +68,6 @@ pub(crate) unsafe extern "C" fn post_send<S: Sends>(
 #[inline(always)]
 fn choose<S: Sends, const LONE: bool>(kind: u32, opcode: u32, shape: u8) -> Post {
     match (opcode, shape) {
-        (IBV_WR_SEND, ONE) if kind == UD && S::IN_PLACE && !LONE => datagrams::<S>,
         (IBV_WR_SEND, ONE) if kind == UD => kin::<S, IBV_WR_SEND, ONE, true, LONE>(),
         (IBV_WR_SEND, SMALL) if kind == UD => kin::<S, IBV_WR_SEND, SMALL, true, LONE>(),
         (IBV_WR_SEND, INLINE) if kind == UD => kin::<S, IBV_WR_SEND, INLINE, true, LONE>(),
@@ -96,10 +92,10 @@ fn choose<S: Sends, const LONE: bool>(kind: u32, opcode: u32, shape: u8) -> Post
 /// The function for work requests of one kind. Inline data that isn't small is copied by a call.
 #[inline(always)]
 fn kin<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool, const LONE: bool>() -> Post {
-    if LONE && S::IN_PLACE && SHAPE != INLINE {
-        lone::<S, OPCODE, SHAPE, TO>
-    } else {
-        alike::<S, OPCODE, SHAPE, TO, LONE>
+    match (S::IN_PLACE && SHAPE != INLINE, LONE) {
+        (false, _) => alike::<S, OPCODE, SHAPE, TO, LONE>,
+        (true, false) => chain::<S, OPCODE, SHAPE, TO>,
+        (true, true) => lone::<S, OPCODE, SHAPE, TO>,
     }
 }
 
@@ -157,17 +153,17 @@ unsafe fn shape(wr: &ibv_send_wr) -> u8 {
     }
 }
 
-/// Whether a piece has bytes, and no more than a message may have.
+/// Whether a piece has bytes, and fewer than a message may have.
 #[inline(always)]
 fn is_usual(len: u32) -> bool {
-    len.wrapping_sub(1) < MESSAGE_MAX
+    len.cast_signed() > 0
 }
 
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
 /// the first one that is different the rest is [`rest`]'s. Datagrams, for which `TO` is true, have
-/// loops of their own, and a `LONE` one has a function without a loop. Chains of datagrams of one
-/// piece are [`datagrams`]'s, where the provider writes pieces in place.
+/// loops of their own, and a `LONE` one has a function without a loop. Where the provider writes
+/// pieces in place, all but longer inline data is [`chain`]'s and [`lone`]'s.
 ///
 /// # Safety
 ///
@@ -221,8 +217,8 @@ unsafe extern "C" fn alike<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts a lone work request, if nothing about it is rare and the thread owns the lock. There are
-/// no calls, but of what does the rest, so no registers are saved.
+/// Posts a lone work request, the short way if nothing about it is rare and the thread owns the
+/// lock. That way has no calls, so hardly any registers are saved.
 ///
 /// # Safety
 ///
@@ -257,7 +253,7 @@ unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO
         }
     }
     // SAFETY: as above.
-    unsafe { alike::<S, OPCODE, SHAPE, TO, true>(qp, wr, bad) }
+    unsafe { chain::<S, OPCODE, SHAPE, TO>(qp, wr, bad) }
 }
 
 /// What a work request of this shape carries.
@@ -286,14 +282,15 @@ unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
     }
 }
 
-/// Posts a chain of datagrams of one piece, and makes them piece by piece, so that what a work
-/// request says is read just before it is written. All of it at once doesn't fit the registers.
+/// Posts a chain of work requests that are alike, and makes them piece by piece, so that what a
+/// work request says is read just before it is written. All of it at once doesn't fit the
+/// registers.
 ///
 /// # Safety
 ///
 /// C's contract; and the provider writes pieces in place.
 #[inline(never)]
-unsafe extern "C" fn datagrams<S: Sends>(
+unsafe extern "C" fn chain<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
     mut wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -306,38 +303,49 @@ unsafe extern "C" fn datagrams<S: Sends>(
     // SAFETY: C's contract; the place is of the `start` above.
     unsafe {
         while let Some(one) = wr.as_ref() {
-            if one.opcode != IBV_WR_SEND || shape(one) != ONE || !datagram(qp, sq, &mut at, one) {
+            if one.opcode != OPCODE
+                || shape(one) != SHAPE
+                || !link::<S, OPCODE, SHAPE, TO>(qp, sq, &mut at, one)
+            {
                 let at = sq.cursor(&at);
                 return rest(qp, sq, at, wr, bad);
             }
             wr = one.next;
         }
         // A queue pair that is posted to isn't destroyed.
-        sq.finish::<true>(&at);
+        sq.finish::<TO>(&at);
     }
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Makes a datagram of one piece, if nothing about it is rare; otherwise it is [`rest`]'s.
+/// Makes one of a chain, if nothing about it is rare; otherwise it is [`rest`]'s.
 ///
 /// # Safety
 ///
-/// C's contract; it has one piece, and the place is of the queue's last start.
+/// C's contract; it is of this kind, and the place is of the queue's last start.
 #[inline(always)]
-unsafe fn datagram<S: Sends>(qp: &Qp, sq: &mut S, at: &mut S::Place, wr: &ibv_send_wr) -> bool {
+unsafe fn link<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+    qp: &Qp,
+    sq: &mut S,
+    at: &mut S::Place,
+    wr: &ibv_send_wr,
+) -> bool {
     if S::is_full(at) && sq.look(at).is_err() {
         return false;
     }
-    // SAFETY: C's contract.
-    let Ok(to) = (unsafe { destination::<S>(wr) }) else { return false };
     let id = Wr { id: wr.wr_id, flags: flags(wr.send_flags | qp.signal()) };
-    // SAFETY: the caller's promise; it isn't full.
+    // SAFETY: C's contract, and the caller's promise; it isn't full.
     unsafe {
-        if sq.open::<true>(at, id, SendOp::Send).is_err() {
+        if TO {
+            let Ok(to) = destination::<S>(wr) else { return false };
+            if sq.open::<TO>(at, id, plain_op::<OPCODE>(wr)).is_err() {
+                return false;
+            }
+            sq.address(at, to);
+        } else if sq.open::<TO>(at, id, plain_op::<OPCODE>(wr)).is_err() {
             return false;
         }
-        sq.address(at, to);
-        sq.close_at_once::<true>(at, Data::One(*wr.sg_list))
+        sq.close_at_once::<TO>(at, carried::<SHAPE>(wr))
     }
 }
 

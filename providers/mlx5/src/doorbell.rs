@@ -76,9 +76,10 @@ unsafe impl Send for Posted {}
 unsafe impl Sync for Posted {}
 
 impl Doorbell {
-    /// A half takes a WQEBB at least.
+    /// A half takes one WQEBB or more, and whole ones.
     pub(crate) fn blue_flame(register: *mut u8, half_bytes: u32, leave: Arc<AtomicU32>) -> Self {
         debug_assert!(half_bytes as usize >= MLX5_SEND_WQE_BB);
+        debug_assert_eq!(half_bytes as usize % MLX5_SEND_WQE_BB, 0);
         let half = leave.load(Ordering::Relaxed);
         Self::BlueFlame { register, half, half_bytes, flush: true, leave }
     }
@@ -136,7 +137,7 @@ impl Doorbell {
                 record_before_doorbell(DoorbellMemory::WriteCombining);
                 let to: *mut u64 = register.wrapping_add(*half as usize).cast();
                 let blocks = last.units;
-                // One block always fits: see `blue_flame`. A half has whole blocks.
+                // One block always fits: see `blue_flame`.
                 let fits = blocks == 1 || blocks * MLX5_SEND_WQE_BB as u32 <= *half_bytes;
                 // A WQE of a control segment alone is not copied: rdma-core doesn't either.
                 if only && last.ds > 1 && fits {

@@ -205,8 +205,8 @@ impl Sq {
         unsafe { self.publish::<false>(SendCursor { pi, count, left, begin, last }) };
     }
 
-    /// The first half of the control segment of the WQE at `index`, which is written and not
-    /// published.
+    /// The first half of the control segment of the WQE at `index`, which is written and not yet
+    /// told of.
     #[inline(always)]
     pub(crate) fn head_at(&self, index: u32) -> u64 {
         let at = self.ring_memory().unit(index);

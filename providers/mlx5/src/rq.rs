@@ -43,6 +43,8 @@ pub struct RecvCursor {
 
 // SAFETY: addresses, which the queue alone reaches that put them there.
 unsafe impl Send for RecvCursor {}
+// SAFETY: as above.
+unsafe impl Sync for RecvCursor {}
 
 /// The posting side of a receive queue.
 #[repr(C, align(64))]

@@ -50,6 +50,8 @@ pub struct SrqCursor {
 
 // SAFETY: addresses, which the queue alone reaches that put them there.
 unsafe impl Send for SrqCursor {}
+// SAFETY: as above.
+unsafe impl Sync for SrqCursor {}
 
 /// The posting side of a shared receive queue.
 #[repr(C, align(64))]

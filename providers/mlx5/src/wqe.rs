@@ -46,7 +46,7 @@ pub(crate) const XRC_UNITS: u32 = (size_of::<mlx5_wqe_xrc_seg>() / DS_BYTES) as 
 /// The same of a control segment and an address vector.
 pub(crate) const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
 
-/// The same of what stands before a list, unless it is an atomic's or a datagram's.
+/// The most that stands before a list of `post` that is no atomic's.
 pub(crate) const LISTED_HEAD: u32 = 2;
 
 /// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.

@@ -21,7 +21,7 @@ use crate::queues::work::{
 ///
 /// Work requests are written behind the published producer index, at a cursor that the caller
 /// holds. Nothing is visible to the device until [`ring`](Self::ring); a cursor that is dropped
-/// takes its work requests with it.
+/// takes its work requests with it. [`post_lone`](Self::post_lone) does all at once.
 ///
 /// # Safety
 ///
@@ -62,33 +62,6 @@ pub unsafe trait SendOps: Debug + Send {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<u32, PostError>;
-
-    /// Posts one work request and rings, if nothing about it is rare. False if nothing is posted:
-    /// it is refused, or rare; [`post`](Self::post) tells.
-    ///
-    /// # Safety
-    ///
-    /// As for [`post`](Self::post) and [`ring`](Self::ring).
-    #[inline(always)]
-    unsafe fn post_lone(&mut self, _: Wr, _: SendOp, _: Data<'_>) -> bool {
-        false
-    }
-
-    /// The same of [`post_to`](Self::post_to).
-    ///
-    /// # Safety
-    ///
-    /// As for [`post_to`](Self::post_to) and [`ring_datagrams`](Self::ring_datagrams).
-    #[inline(always)]
-    unsafe fn post_lone_to(
-        &mut self,
-        _: Wr,
-        _: SendOp,
-        _: Destination<'_, Self::Ah>,
-        _: Data<'_>,
-    ) -> bool {
-        false
-    }
 
     /// The same with a list of pieces, for programs that post nothing else here: a provider may go
     /// through the list once.
@@ -290,6 +263,34 @@ pub unsafe trait SendOps: Debug + Send {
     unsafe fn ring_datagrams(&mut self, at: Self::Cursor) {
         // SAFETY: the caller's promise.
         unsafe { self.ring(at) };
+    }
+
+    /// Posts one work request and rings, if nothing about it is rare. False if nothing is posted:
+    /// it is refused, or rare; [`post`](Self::post) tells.
+    ///
+    /// # Safety
+    ///
+    /// As for [`post`](Self::post) and [`ring`](Self::ring). Once this is true, no cursor of an
+    /// earlier [`begin`](Self::begin) is used any more.
+    #[inline(always)]
+    unsafe fn post_lone(&mut self, _: Wr, _: SendOp, _: Data<'_>) -> bool {
+        false
+    }
+
+    /// [`post_lone`](Self::post_lone) of a datagram.
+    ///
+    /// # Safety
+    ///
+    /// As there, and for [`post_to`](Self::post_to).
+    #[inline(always)]
+    unsafe fn post_lone_to(
+        &mut self,
+        _: Wr,
+        _: SendOp,
+        _: Destination<'_, Self::Ah>,
+        _: Data<'_>,
+    ) -> bool {
+        false
     }
 
     /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.

@@ -1,5 +1,6 @@
 //! Work requests that are posted alone, and rung at once. What is rare is left to
-//! [`SendOps::post`], so nothing here calls a function, and the caller's saves no registers.
+//! [`SendOps::post`], so hardly anything here calls a function, and the caller's saves few
+//! registers.
 //!
 //! # Safety
 //!
@@ -59,7 +60,8 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// As for [`SendOps::post_lone`]; there is room.
+    /// As for [`SendOps::post_lone`]; there is room, and the data is one usual piece, or bytes that
+    /// are small.
     #[inline(always)]
     unsafe fn lone_segment(&mut self, wr: Wr, op: SendOp, data: &Data<'_>) {
         let (pi, ds) = (self.pi, wqe::head(&op).units + 1);
@@ -76,7 +78,7 @@ impl Sq {
             },
             // SAFETY: as above.
             Data::Inline(bytes) => unsafe { write_small(behind, bytes) },
-            Data::List([]) | Data::InlineList(_) => {}
+            Data::List([]) | Data::InlineList(_) => debug_assert!(false, "one segment: {data:?}"),
         }
         let (end, posted) = (pi.wrapping_add(1), self.count.wrapping_add(1));
         self.keep(end, self.left - 1, posted);

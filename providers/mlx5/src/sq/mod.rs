@@ -67,8 +67,8 @@ pub struct Sq {
     room: Room,
     /// WQEBBs that the ring has for each work request; 1 at least.
     per_request: NonZeroU32,
-    /// Pieces of the longest list that needs no look at its length: a work request with it isn't
-    /// longer than what the queue was made for.
+    /// Pieces of the longest list that needs no look at its length: it is allowed, and a work
+    /// request with it isn't longer than what the queue was made for.
     longest_list: u32,
     /// One past the highest WQEBB that may hold a buffer or a UMR; the producer index unless a
     /// batch was forgotten.

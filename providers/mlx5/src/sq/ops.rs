@@ -23,7 +23,7 @@ use crate::wqe::{self, Vector};
 
 // SAFETY: a post passes the check for room, so its slot is free; buffers stay in the table until
 // the polling side, `disown` or a reset takes them; the device learns of WQEs from the record
-// alone, which `ring` stores.
+// alone, which `ring` and lone posts store.
 unsafe impl SendOps for Sq {
     type Cursor = SendCursor;
     type Ah = Ah;
@@ -34,24 +34,6 @@ unsafe impl SendOps for Sq {
             self.disown();
         }
         self.published()
-    }
-
-    #[inline(always)]
-    unsafe fn post_lone(&mut self, wr: Wr, op: SendOp, data: Data<'_>) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.lone(wr, op, data) }
-    }
-
-    #[inline(always)]
-    unsafe fn post_lone_to(
-        &mut self,
-        wr: Wr,
-        op: SendOp,
-        to: Destination<'_, Ah>,
-        data: Data<'_>,
-    ) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.lone_to(wr, op, to, data) }
     }
 
     #[inline(always)]
@@ -223,6 +205,24 @@ unsafe impl SendOps for Sq {
     unsafe fn ring_datagrams(&mut self, at: SendCursor) {
         // SAFETY: the caller's promise.
         unsafe { self.ring_written::<true>(at) };
+    }
+
+    #[inline(always)]
+    unsafe fn post_lone(&mut self, wr: Wr, op: SendOp, data: Data<'_>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.lone(wr, op, data) }
+    }
+
+    #[inline(always)]
+    unsafe fn post_lone_to(
+        &mut self,
+        wr: Wr,
+        op: SendOp,
+        to: Destination<'_, Ah>,
+        data: Data<'_>,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.lone_to(wr, op, to, data) }
     }
 
     fn refused(&self) -> Option<Errno> {

@@ -229,6 +229,12 @@ impl SendSide {
         self.ring.write(GUARD, &vec![byte; self.units as usize * 64]);
     }
 
+    /// What both halves of the register hold, one over the other.
+    pub(crate) fn rung(&self) -> Vec<u8> {
+        let [first, second] = [0, HALF].map(|at| self.register.read(at, HALF));
+        first.iter().zip(&second).map(|(a, b)| a | b).collect()
+    }
+
     pub(crate) fn send_record(&self) -> u32 {
         u32::from_be_bytes(self.record.read(4, 4).try_into().unwrap())
     }

@@ -311,14 +311,17 @@ fn no_frame_is_lost() {
         own(&mut side, &mut at, id);
     }
     assert_eq!(free(&slab), 5);
-    // SAFETY: no device reads the ring.
-    let lone = unsafe { side.sq.post_lone(Wr::new(9), SendOp::Send, Data::One(SGE)) };
-    assert!(!lone, "it would leave them there");
     let mut at = side.sq.begin();
     assert_eq!(free(&slab), 8);
     own(&mut side, &mut at, 7);
     ring(&mut side, at);
     assert_eq!(free(&slab), 7);
+    let mut at = side.sq.begin();
+    own(&mut side, &mut at, 9);
+    assert!(side.sq.left() != 0);
+    // SAFETY: no device reads the ring.
+    let lone = unsafe { side.sq.post_lone(Wr::new(9), SendOp::Send, Data::One(SGE)) };
+    assert!(!lone, "the forgotten frame would stay there");
     // Published is published: `begin` leaves it alone.
     let mut at = side.sq.begin();
     assert_eq!(free(&slab), 7);

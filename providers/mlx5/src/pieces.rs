@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 use crate::Ah;
 use crate::doorbell::Posted;
 use crate::inline::{is_small, write_small};
-use crate::list::write_counted;
+use crate::list::{is_rare, write_counted};
 use crate::ring::Ring;
 use crate::sq::{SendCursor, Sq};
 use crate::wqe::{self, DS_PER_UNIT, Head, Vector};
@@ -312,7 +312,12 @@ unsafe impl PieceOps for Sq {
         // A datagram's data is in a second WQEBB.
         let units = if TO { 2 } else { 1 };
         match data {
-            Data::One(piece) if is_usual(piece.len, at.head) => {
+            // No atomic, so the head need not be looked at.
+            Data::One(piece) if TO && !is_rare(&piece) => {
+                // SAFETY: this segment is in a WQEBB that is free.
+                unsafe { wqe::store(at.data, wqe::short_segment(&piece)) };
+            }
+            Data::One(piece) if !TO && is_usual(piece.len, at.head) => {
                 // SAFETY: this segment is in a WQEBB that is free.
                 unsafe { wqe::store(at.data, wqe::data_segment(&piece)) };
             }

@@ -82,12 +82,8 @@ impl<T: Stays> Lock<T> {
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let here = thread::here();
         let owner = self.owner.load(Ordering::Relaxed);
-        if owner != here || !self.take_own(here) {
-            if owner == SHARED && self.taken.swap(1, Ordering::Acquire) == 0 {
-                self.holder.store(here, Ordering::Relaxed);
-            } else {
-                self.wait(here);
-            }
+        if (owner != here || !self.take_own(here)) && !self.take_shared(owner, here) {
+            self.wait(here);
         }
         Guard { lock: self }
     }
@@ -98,6 +94,26 @@ impl<T: Stays> Lock<T> {
         let here = thread::here();
         let own = self.owner.load(Ordering::Relaxed) == here && self.take_own(here);
         if own { Some(Guard { lock: self }) } else { None }
+    }
+
+    /// The lock, if there is no need to wait for it, nor for another thread's leave to take it: the
+    /// calling thread owns it, or it is shared; and nobody holds it.
+    #[inline(always)]
+    pub(crate) fn lock_at_once(&self) -> Option<Guard<'_, T>> {
+        let here = thread::here();
+        let owner = self.owner.load(Ordering::Relaxed);
+        let taken = if owner == here { self.take_own(here) } else { self.take_shared(owner, here) };
+        if taken { Some(Guard { lock: self }) } else { None }
+    }
+
+    /// Takes a shared lock that nobody holds.
+    #[inline(always)]
+    fn take_shared(&self, owner: usize, here: usize) -> bool {
+        let taken = owner == SHARED && self.taken.swap(1, Ordering::Acquire) == 0;
+        if taken {
+            self.holder.store(here, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// The owner's part; false if it holds the lock already, or isn't the owner any more.

@@ -217,8 +217,8 @@ unsafe extern "C" fn alike<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts a lone work request, the short way if nothing about it is rare and the thread owns the
-/// lock. That way has no calls, so hardly any registers are saved.
+/// Posts a lone work request, the short way if nothing about it is rare and the lock is free. That
+/// way has no calls, so hardly any registers are saved.
 ///
 /// # Safety
 ///
@@ -229,7 +229,7 @@ unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    if let Some(mut side) = qp.send().lock_own() {
+    if let Some(mut side) = qp.send().lock_at_once() {
         // SAFETY: the table of functions is of the queue's own provider, and C's contract; a queue
         // pair that is posted to isn't destroyed.
         unsafe {

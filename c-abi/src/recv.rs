@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv<R: Receives<AnySrq>>(
     unsafe { post::<_, R>(Srq::of(srq).queue(), wr, bad) }
 }
 
-/// Posts to a queue, own or shared. One receive of one piece, to a queue that one thread uses,
+/// Posts to a queue, own or shared. One receive of one piece, to a queue that nobody else holds,
 /// takes neither a loop nor a call, so that no registers are saved. [`post_any`] does the rest.
 ///
 /// # Safety
@@ -143,7 +143,7 @@ pub(crate) unsafe fn post<L: Stays, R: Receives<L>>(
     if let Some(first) = unsafe { wr.as_ref() }
         && first.next.is_null()
         && first.num_sge == 1
-        && let Some(mut side) = lock.lock_own()
+        && let Some(mut side) = lock.lock_at_once()
         && let Some(rq) = R::of(&mut side)
         // SAFETY: C's contract: there is one piece; a queue that is posted to isn't destroyed.
         && unsafe { rq.post_lone(first.wr_id, &*first.sg_list) }

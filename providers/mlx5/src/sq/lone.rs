@@ -12,7 +12,7 @@ use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::{Data, Destination, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 
-use super::Sq;
+use super::{SendCursor, Sq};
 use crate::Ah;
 use crate::doorbell::Posted;
 use crate::inline::{is_small, write_small};
@@ -32,7 +32,7 @@ impl Sq {
     ///
     /// As for [`SendOps::post_lone`].
     #[inline(always)]
-    pub(crate) unsafe fn lone(&mut self, wr: Wr, op: SendOp, data: Data<'_>) -> bool {
+    pub(super) unsafe fn lone(&mut self, wr: Wr, op: SendOp, data: Data<'_>) -> bool {
         if !self.takes_lone() {
             return false;
         }
@@ -101,9 +101,8 @@ impl Sq {
         // SAFETY: the caller's promise; the cursor is where a `begin` would be.
         let posted = unsafe { self.post_counted(&mut at, wr, op, list) }.is_some();
         if posted {
-            self.keep(at.pi, at.left, at.count);
             // SAFETY: written just now.
-            unsafe { self.announce_last::<false>(at.begin, at.last) };
+            unsafe { self.publish_lone::<false>(at) };
         }
         posted
     }
@@ -114,7 +113,7 @@ impl Sq {
     ///
     /// As for [`SendOps::post_lone_to`].
     #[inline(always)]
-    pub(crate) unsafe fn lone_to(
+    pub(super) unsafe fn lone_to(
         &mut self,
         wr: Wr,
         op: SendOp,
@@ -133,29 +132,29 @@ impl Sq {
         // SAFETY: the caller's promise; the cursor is where a `begin` would be.
         let posted = small && unsafe { self.post_to(&mut at, wr, op, to, data) }.is_ok();
         if posted {
-            self.keep(at.pi, at.left, at.count);
-            // SAFETY: the caller's promise: written just now.
-            unsafe { self.announce_last::<true>(at.begin, at.last) };
+            // SAFETY: written just now.
+            unsafe { self.publish_lone::<true>(at) };
         }
         posted
     }
 
-    /// Tells the device of all up to the last WQE.
+    /// [`publish`](Self::publish), of one that was posted alone.
     ///
     /// # Safety
     ///
-    /// As for [`announce`](Self::announce).
+    /// As there.
     #[inline(always)]
-    pub(crate) unsafe fn announce_last<const TO: bool>(&mut self, begin: u32, last: Posted) {
-        let end = last.first.wrapping_add(last.units);
+    unsafe fn publish_lone<const TO: bool>(&mut self, at: SendCursor) {
+        let SendCursor { pi, begin, last, .. } = at;
+        self.keep(pi, at.left, at.count);
         // With a number that it knows the compiler makes copies to the register without a loop.
         match last.units {
             // SAFETY: the caller's promise.
-            1 => unsafe { self.announce::<TO>(end, begin, last.of::<1>()) },
+            1 => unsafe { self.announce::<TO>(pi, begin, last.of::<1>()) },
             // SAFETY: as above.
-            2 => unsafe { self.announce::<TO>(end, begin, last.of::<2>()) },
+            2 => unsafe { self.announce::<TO>(pi, begin, last.of::<2>()) },
             // SAFETY: as above.
-            _ => unsafe { self.announce::<TO>(end, begin, last) },
+            _ => unsafe { self.announce::<TO>(pi, begin, last) },
         }
     }
 }

@@ -81,8 +81,7 @@ impl<T: Stays> Lock<T> {
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let here = thread::here();
-        let owner = self.owner.load(Ordering::Relaxed);
-        if (owner != here || !self.take_own(here)) && !self.take_shared(owner, here) {
+        if !self.take(here) {
             self.wait(here);
         }
         Guard { lock: self }
@@ -96,19 +95,19 @@ impl<T: Stays> Lock<T> {
         if own { Some(Guard { lock: self }) } else { None }
     }
 
-    /// The lock, if there is no need to wait for it, nor for another thread's leave to take it: the
-    /// calling thread owns it, or it is shared; and nobody holds it.
+    /// The lock, unless another thread owns or holds it, or nobody has owned it yet.
     #[inline(always)]
     pub(crate) fn lock_at_once(&self) -> Option<Guard<'_, T>> {
-        let here = thread::here();
-        let owner = self.owner.load(Ordering::Relaxed);
-        let taken = if owner == here { self.take_own(here) } else { self.take_shared(owner, here) };
-        if taken { Some(Guard { lock: self }) } else { None }
+        if self.take(thread::here()) { Some(Guard { lock: self }) } else { None }
     }
 
-    /// Takes a shared lock that nobody holds.
+    /// Takes the lock if the calling thread owns it, or if it is shared, and nobody holds it.
     #[inline(always)]
-    fn take_shared(&self, owner: usize, here: usize) -> bool {
+    fn take(&self, here: usize) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner == here {
+            return self.take_own(here);
+        }
         let taken = owner == SHARED && self.taken.swap(1, Ordering::Acquire) == 0;
         if taken {
             self.holder.store(here, Ordering::Relaxed);

@@ -193,8 +193,6 @@ unsafe extern "C" fn alike<
             let posted = if TO {
                 destination::<S>(one)
                     .and_then(|to| sq.post_to(&mut at, id, plain_op::<OPCODE>(one), to, data))
-            } else if let Data::List(list) = data {
-                sq.post_list(&mut at, id, plain_op::<OPCODE>(one), list)
             } else {
                 sq.post(&mut at, id, plain_op::<OPCODE>(one), data)
             };
@@ -336,14 +334,17 @@ unsafe fn link<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     let id = Wr { id: wr.wr_id, flags: flags(wr.send_flags | qp.signal()) };
     // SAFETY: C's contract, and the caller's promise; it isn't full.
     unsafe {
-        if TO {
+        let to = if TO {
             let Ok(to) = destination::<S>(wr) else { return false };
-            if sq.open::<TO>(at, id, plain_op::<OPCODE>(wr)).is_err() {
-                return false;
-            }
-            sq.address(at, to);
-        } else if sq.open::<TO>(at, id, plain_op::<OPCODE>(wr)).is_err() {
+            Some(to)
+        } else {
+            None
+        };
+        if sq.open::<TO>(at, id, plain_op::<OPCODE>(wr)).is_err() {
             return false;
+        }
+        if let Some(to) = to {
+            sq.address(at, to);
         }
         sq.close_at_once::<TO>(at, carried::<SHAPE>(wr))
     }

@@ -6,7 +6,7 @@
 //! that are free.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
-use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{SendOp, Sge, Wr};
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::data::DATA_SEG_MAX;
 
@@ -60,7 +60,6 @@ impl Sq {
     }
 
     /// Writes a WQE with a list at the cursor, if that [can be](Self::counted) as it is counted.
-    /// Returns its slot.
     ///
     /// # Safety
     ///
@@ -72,9 +71,9 @@ impl Sq {
         wr: Wr,
         op: SendOp,
         list: &[Sge],
-    ) -> Option<u32> {
+    ) -> bool {
         let (ring, slots, head) = (self.ring_memory(), self.slots(), wqe::head(&op));
-        let units = self.counted(head, at.pi, at.left, list)?;
+        let Some(units) = self.counted(head, at.pi, at.left, list) else { return false };
         let (to, ds) = (ring.unit(at.pi), head.units + list.len() as u32);
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
@@ -83,57 +82,12 @@ impl Sq {
         let behind = unsafe { wqe::write_operation(to.wrapping_add(DS_BYTES), &op) };
         // SAFETY: as above.
         if !unsafe { write_counted(behind, list) } {
-            return None;
+            return false;
         }
         at.left -= 1;
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: the WQEBBs are free; this is the only poster.
-        Some(unsafe { Self::note(slots, at, wr.id, last) })
-    }
-
-    /// Writes a WQE with a list at the cursor.
-    ///
-    /// # Safety
-    ///
-    /// See [`SendOps::post`](uverbs_core::provider::SendOps::post).
-    #[inline(always)]
-    pub(crate) unsafe fn post_listed(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        list: &[Sge],
-    ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
-        if let Some(slot) = unsafe { self.post_counted(at, wr, op, list) } {
-            return Ok(slot);
-        }
-        // SAFETY: as above.
-        let (next, slot) = unsafe { self.post_measured(*at, wr, op, list) }?;
-        *at = next;
-        Ok(slot)
-    }
-
-    /// The same by a look at the list before. By value: a batch stays in registers.
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[cold]
-    #[inline(never)]
-    unsafe fn post_measured(
-        &mut self,
-        mut at: SendCursor,
-        wr: Wr,
-        op: SendOp,
-        list: &[Sge],
-    ) -> Result<(SendCursor, u32), PostError> {
-        let data = Data::List(list);
-        let ds = wqe::measure(&op, &data, self.room())?;
-        let units = wqe::units(ds, &data);
-        self.reserve(&mut at, units)?;
-        // SAFETY: the caller's promise; it was just measured, and there is room.
-        let slot = unsafe { self.write(&mut at, wr, (ds, units, 0), None, op, data) };
-        Ok((at, slot))
+        unsafe { Self::note(slots, at, wr.id, last) };
+        true
     }
 }

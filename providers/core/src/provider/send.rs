@@ -14,7 +14,7 @@ use crate::memory::registered::Held;
 use crate::queues::layout::KeyLayout;
 use crate::queues::placement::PlaceOp;
 use crate::queues::work::{
-    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
+    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
 };
 
 /// Posting sends.
@@ -62,28 +62,6 @@ pub unsafe trait SendOps: Debug + Send {
         op: SendOp,
         data: Data<'_>,
     ) -> Result<u32, PostError>;
-
-    /// The same with a list of pieces, for programs that post nothing else here: a provider may go
-    /// through the list once.
-    ///
-    /// # Safety
-    ///
-    /// As for [`post`](Self::post).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    #[inline(always)]
-    unsafe fn post_list(
-        &mut self,
-        at: &mut Self::Cursor,
-        wr: Wr,
-        op: SendOp,
-        list: &[Sge],
-    ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.post(at, wr, op, Data::List(list)) }
-    }
 
     /// The same to a destination, on a queue pair of datagrams. The queue holds on to the address
     /// handle until the work request is done, where the device asks for that.

@@ -99,7 +99,7 @@ impl Sq {
     unsafe fn lone_list(&mut self, wr: Wr, op: SendOp, list: &[Sge]) -> bool {
         let mut at = self.published();
         // SAFETY: the caller's promise; the cursor is where a `begin` would be.
-        let posted = unsafe { self.post_counted(&mut at, wr, op, list) }.is_some();
+        let posted = unsafe { self.post_counted(&mut at, wr, op, list) };
         if posted {
             // SAFETY: written just now.
             unsafe { self.publish_lone::<false>(at) };

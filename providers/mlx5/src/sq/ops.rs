@@ -10,7 +10,7 @@ use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::layout::KeyLayout;
 use uverbs_core::queues::work::{
-    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Sge, Wr,
+    Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
 };
 use uverbs_mlx5_prm::ctrl::DS_BYTES;
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
@@ -49,18 +49,6 @@ unsafe impl SendOps for Sq {
         self.reserve(at, units)?;
         // SAFETY: the caller's promise; it was just measured, and there is room.
         Ok(unsafe { self.write(at, wr, (ds, units, 0), None, op, data) })
-    }
-
-    #[inline(always)]
-    unsafe fn post_list(
-        &mut self,
-        at: &mut SendCursor,
-        wr: Wr,
-        op: SendOp,
-        list: &[Sge],
-    ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.post_listed(at, wr, op, list) }
     }
 
     #[inline(always)]

@@ -103,8 +103,6 @@ fn whole(
         // SAFETY: no device reads the ring.
         (Some(ah), data) => unsafe { sq.post_to(at, wr, op, ah.to(0xab_cdef, 7), data) },
         // SAFETY: as above.
-        (None, Data::List(list)) => unsafe { sq.post_list(at, wr, op, list) },
-        // SAFETY: as above.
         (None, data) => unsafe { sq.post(at, wr, op, data) },
     });
     slot.map(drop)

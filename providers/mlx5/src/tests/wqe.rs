@@ -34,12 +34,12 @@ fn post(side: &mut SendSide, wr: Wr, op: SendOp, data: Data<'_>) -> Result<u32, 
 
 /// The same of a list that is written as it is counted, where that can be.
 fn post_list(side: &mut SendSide, wr: Wr, op: SendOp, list: &[Sge]) -> Result<u32, PostError> {
-    let mut at = side.sq.begin();
-    // SAFETY: the cursor is new; no device reads the ring.
-    let slot = unsafe { side.sq.post_list(&mut at, wr, op, list) }?;
-    // SAFETY: as above.
-    unsafe { side.sq.ring(at) };
-    Ok(slot)
+    let slot = side.place(side.sq.producer());
+    // SAFETY: no device reads the ring.
+    if unsafe { side.sq.post_lone(wr, op, Data::List(list)) } {
+        return Ok(slot);
+    }
+    post(side, wr, op, Data::List(list))
 }
 
 #[track_caller]

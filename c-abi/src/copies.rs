@@ -16,7 +16,7 @@ use uverbs_mlx5::{CopyCaps, CopyEnd, CopyScratch, allow_copies};
 
 use crate::extended::{Ex, of};
 use crate::pd::Pd;
-use crate::post::flags;
+use crate::request::flags;
 
 /// The scratch memory of a domain's queue pairs, as long as one of them has it: a domain can end
 /// when its queue pairs have.

@@ -16,7 +16,7 @@ use uverbs_mlx5::{Uar, devx};
 
 use crate::answer::{boxed, code, minus_one, null, refuse};
 use crate::context::Context;
-use crate::post::memory;
+use crate::request::memory;
 use crate::sys::ibv_context;
 
 /// The commands of an open ConnectX; `None` of another device.

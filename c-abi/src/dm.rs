@@ -19,7 +19,7 @@ use uverbs_core::provider::ContextOps;
 use crate::answer::{code, kept, minus_one, null, refuse};
 use crate::context::Context;
 use crate::left::Kind;
-use crate::post::memory;
+use crate::request::memory;
 use crate::sys::{ibv_alloc_dm_attr, ibv_context, ibv_dm};
 
 #[repr(C)]

@@ -15,8 +15,8 @@ use uverbs_mlx5::matcher::{self, Count, Destination, RuleActions};
 use crate::answer::{code, given, null, refuse};
 use crate::devx::Object;
 use crate::dr::{Domain, Place};
-use crate::post::memory;
 use crate::qp::RAW_PACKET;
+use crate::request::memory;
 use crate::sys::ibv_qp;
 
 /// `struct mlx5dv_dr_action`. Rules hold it, too.

@@ -91,6 +91,7 @@ mod query_device;
 mod rate;
 mod raw_wqe;
 mod recv;
+mod request;
 mod rsocket;
 mod rss;
 mod send;

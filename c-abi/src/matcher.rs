@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::devx::{Object, uverbs};
 use crate::flow::Flow;
 use crate::left::Kind;
-use crate::post::memory;
+use crate::request::memory;
 use crate::sys::{ibv_context, ibv_flow, ibv_qp};
 
 /// `struct mlx5dv_flow_match_parameters`; the bytes follow.

@@ -22,7 +22,7 @@ use crate::answer::{code, kept, null};
 use crate::extended::{Ex, of};
 use crate::left::Kind;
 use crate::pd::Pd;
-use crate::post::{flags, pieces};
+use crate::request::{flags, pieces};
 use crate::send::Side;
 use crate::sys::{IBV_SEND_INLINE, ibv_pd, ibv_sge};
 

@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::dm::Dm;
 use crate::left::Kind;
 use crate::pd::Pd;
-use crate::post::pieces;
+use crate::request::pieces;
 use crate::sys::{ibv_dm, ibv_mr, ibv_pd, ibv_sge};
 
 /// `IBV_REREG_MR_CHANGE_*`.

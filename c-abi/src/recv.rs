@@ -13,8 +13,8 @@ use uverbs_core::provider::{RecvOps, RqOps};
 use uverbs_core::queues::work::PostError;
 
 use crate::lock::{Lock, Stays};
-use crate::post::{errno, pieces};
 use crate::qp::Qp;
+use crate::request::{errno, pieces};
 use crate::srq::Srq;
 use crate::sys::{ibv_qp, ibv_recv_wr, ibv_srq};
 

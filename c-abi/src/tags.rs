@@ -13,7 +13,7 @@ use uverbs_core::provider::SrqOps;
 use uverbs_core::queues::tag_work::{Tag, TagHandle, TagOp, TagWr};
 use uverbs_core::queues::work::{PostError, Sge};
 
-use crate::post::errno;
+use crate::request::errno;
 use crate::srq::Srq;
 use crate::sys::{
     IBV_OPS_SIGNALED, IBV_OPS_TM_SYNC, IBV_WR_TAG_ADD, IBV_WR_TAG_DEL, IBV_WR_TAG_SYNC, ibv_ops_wr,

@@ -146,7 +146,7 @@ unsafe fn param(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> rdma_uc
         (param.responder_resources, param.initiator_depth) = (state.serves, state.asks);
         if let Some(given) = given {
             let data =
-                crate::post::memory(given.private_data.cast(), given.private_data_len.into());
+                crate::request::memory(given.private_data.cast(), given.private_data_len.into());
             if !given.private_data.is_null() {
                 param.private_data[..data.len()].copy_from_slice(data);
                 param.private_data_len = given.private_data_len;
@@ -279,7 +279,7 @@ unsafe fn refuse(id: *mut rdma_cm_id, reason: u8, data: *const c_void, len: u8) 
     // SAFETY: C's contract.
     done(unsafe {
         let len = if data.is_null() { 0 } else { len };
-        let data = crate::post::memory(data.cast(), len.into());
+        let data = crate::request::memory(data.cast(), len.into());
         ucma(id).reject(Id::of(id).number(), reason, data)
     })
 }

@@ -353,7 +353,7 @@ pub(crate) unsafe extern "C" fn set_option(
 ) -> c_int {
     // SAFETY: C's contract.
     done(unsafe {
-        let value = crate::post::memory(value.cast(), len);
+        let value = crate::request::memory(value.cast(), len);
         ucma(id).set_option(Id::of(id).number, level as u32, name as u32, value)
     })
 }

@@ -14,7 +14,7 @@ use uverbs_core::Errno;
 use super::socket::{Mapped, of};
 use super::{bytes, done, errno};
 use crate::answer::minus_one;
-use crate::post::memory;
+use crate::request::memory;
 
 fn map(
     socket: c_int,

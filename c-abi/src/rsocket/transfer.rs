@@ -17,7 +17,7 @@ use super::connect::rgetpeername;
 use super::socket::{Socket, find, of};
 use super::{address, bytes, datagrams, errno};
 use crate::answer::minus_one;
-use crate::post::memory;
+use crate::request::memory;
 
 /// A peer that went without a word is the end of the stream here, as of C's.
 fn end(error: io::Error) -> Result<usize, Errno> {

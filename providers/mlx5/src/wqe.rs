@@ -150,33 +150,25 @@ pub(crate) fn measure_list(list: &[Sge], max_sge: u32) -> Result<(u32, u64), Pos
     Ok((count, total))
 }
 
-/// Flag bytes by [`SendFlags`], the lowest one that of none. A word and not an array: the compiler
-/// shifts a constant beforehand, and knows nothing of what it would load.
-const FLAG_BYTES: u64 = {
-    let mut bytes = 0;
-    let mut flags = 0;
-    while flags <= SendFlags::all().bits() {
-        let mut byte = 0;
-        if flags & SendFlags::SIGNALED.bits() != 0 {
-            byte |= MLX5_WQE_CTRL_CQ_UPDATE;
-        }
-        if flags & SendFlags::FENCE.bits() != 0 {
-            byte |= MLX5_WQE_CTRL_FENCE;
-        }
-        if flags & SendFlags::SOLICITED.bits() != 0 {
-            byte |= MLX5_WQE_CTRL_SOLICITED;
-        }
-        bytes |= (byte as u64) << (flags * 8);
-        flags += 1;
+/// What flags are multiplied by: the product has each one where the flag byte's word has it, and
+/// no two of its bits fall together, so nothing is carried. No load, and no shift by a variable.
+const SPREAD: u32 = {
+    const fn shift(flag: SendFlags, bit: u8) -> u32 {
+        1 << (FLAG_SHIFT + bit.ilog2() - flag.bits().ilog2())
     }
-    bytes
+    shift(SendFlags::FENCE, MLX5_WQE_CTRL_FENCE)
+        | shift(SendFlags::SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE)
+        | shift(SendFlags::SOLICITED, MLX5_WQE_CTRL_SOLICITED)
 };
-const _: () = assert!(SendFlags::all().bits() == 7);
+/// The bits that [`SPREAD`] is not to leave in the flag byte.
+const FLAG_BITS: u8 = MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_SOLICITED;
+const FLAG_SHIFT: u32 = 24;
 
 /// The flag byte.
 #[inline(always)]
 fn flag_byte(flags: SendFlags) -> FmCeSe {
-    FmCeSe((FLAG_BYTES >> ((flags.bits() & SendFlags::all().bits()) * 8)) as u8)
+    let flags = u32::from(flags.bits() & SendFlags::all().bits());
+    FmCeSe((flags.wrapping_mul(SPREAD) >> FLAG_SHIFT) as u8 & FLAG_BITS)
 }
 
 /// Opcode, and immediate data or the key to be invalidated.
@@ -211,12 +203,12 @@ pub(crate) fn raw_ctrl(
     flags: SendFlags,
     imm: u32,
 ) -> Words {
-    let word0 =
-        OpmodIdxOpcode::ZERO.with_opmod(opmod).with_wqe_index(index as u16).with_opcode(opcode);
+    let word0 = OpmodIdxOpcode::ZERO.with_opmod(opmod).with_opcode(opcode);
     let seg = mlx5_wqe_ctrl_seg::new(word0, QpnDs(qpn_ds), flag_byte(flags), imm);
     let (word0, word1) = (seg.opmod_idx_opcode.get(), seg.qpn_ds.get());
     // Signature and stream, the bytes before the flags, are zero: DC adds its stream.
-    [pair(word0, word1), pair(seg.fm_ce_se.into(), seg.imm.get())]
+    let first = u64::from(word0) << 32 | u64::from(word1) | u64::from(index as u16) << 40;
+    [first.to_be(), pair(seg.fm_ce_se.into(), seg.imm.get())]
 }
 
 /// A stream of DC, where it stands in the second half of a control segment.

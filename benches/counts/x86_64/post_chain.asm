@@ -6,76 +6,72 @@
     push r12
     push rbx
     sub rsp,0x38
-    mov r14,rcx
-    mov [rsp+0x20],rdx
     mov eax,[rdi+0x40]
     cmp eax,[rdi+0x20]
     jne .19
-    test r14,r14
+    test rcx,rcx
     je .17
 .1:
-    mov ecx,[rdi+0x24]
-    mov r11d,[rdi+0x28]
-    mov r8,r14
+    mov r11d,[rdi+0x24]
+    mov ebx,[rdi+0x28]
+    mov r8,rcx
     shl r8,4
-    cmp r14,1
+    cmp rcx,1
     mov [rsp+0x14],eax
     mov [rsp+0x28],r8
     jne .5
     mov r14d,eax
 .2:
-    mov rax,[rsp+0x20]
-    add rax,[rsp+0x28]
-    mov rdx,rax
-    mov r15,[rax-8]
+    add rdx,[rsp+0x28]
+    mov r12,[rdx-8]
     mov eax,5
-    cmp r15d,0x80000000
+    cmp r12d,0x80000000
     ja .18
-    mov r13,[rdx-0x10]
-    cmp r15d,1
-    mov r12d,1
-    sbb r12d,0xFFFFFFFF
-    test ecx,ecx
+    mov r15,[rdx-0x10]
+    cmp r12d,1
+    mov r13d,1
+    sbb r13d,0xFFFFFFFF
+    cmp ebx,r11d
     je .20
-    dec ecx
 .3:
-    or r12d,[rdi+0x2C]
-    mov rdx,[rdi]
+    or r13d,[rdi+0x2C]
+    mov rcx,[rdi]
     movzx eax,r14w
-    shl eax,8
-    or eax,0xA
-    shl rax,0x20
-    or r12,rax
-    bswap r12
+    shl rax,0x28
+    or rax,r13
+    mov r8,0xA00000000
+    or r8,rax
+    bswap r8
     mov r9,[rdi+8]
     mov r10d,[rdi+0x18]
     and r10d,r14d
-    mov r8,r10
-    shl r8,6
-    mov [rdx+r8],r12
-    mov qword [rdx+r8+8],0x8000000
-    test r15d,r15d
+    mov rdx,r10
+    shl rdx,6
+    mov [rcx+rdx],r8
+    mov qword [rcx+rdx+8],0x8000000
+    test r12d,r12d
     je .4
-    bswap r13
+    bswap r15
     mov eax,0xFFFFFFFF
-    mov ebx,r11d
+    mov ebp,r11d
     mov r11,0x7FFFFFFF00000000
     or r11,rax
-    mov rax,r15
+    mov rax,r12
     rol rax,0x20
     and rax,r11
-    mov r11d,ebx
+    mov r11d,ebp
     bswap rax
-    mov [rdx+r8+0x10],rax
-    mov [rdx+r8+0x18],r13
+    mov [rcx+rdx+0x10],rax
+    mov [rcx+rdx+0x18],r15
 .4:
-    inc r11d
+    inc ebx
     lea eax,[r14+1]
     shl r10,4
     mov [r9+r10],rsi
     mov [r9+r10+8],eax
-    mov [r9+r10+0xC],r11d
-    cmp eax,[rsp+0x14]
+    mov [r9+r10+0xC],ebx
+    mov r10d,[rsp+0x14]
+    cmp eax,r10d
     je .17
     cmp dword [rdi+0x48],0
     jne .22
@@ -85,75 +81,67 @@
     mov [rsi+4],r9d
     cmp byte [rdi+0x58],1
     jne .12
-    mov rdx,[rdi+0x60]
-    mov [rdx],r12
+    mov rcx,[rdi+0x60]
+    mov [rcx],r8
     jmp .16
 .5:
-    mov r13,[rsp+0x20]
-    add r8,r13
-    add r8,0xFFFFFFFFFFFFFFF0
-    mov [rsp+0x30],r8
-    mov ebp,eax
-    shl ebp,8
+    lea rcx,[rdx+r8]
+    add rcx,0xFFFFFFFFFFFFFFF0
+    mov [rsp+0x30],rcx
+    mov r12,rdx
     mov r14d,eax
     jmp .7
 .6:
-    inc r11d
+    inc ebx
     inc r14d
-    shl r8,4
-    mov [rax+r8],rsi
-    mov [rax+r8+8],r14d
-    mov [rax+r8+0xC],r11d
-    add r13,0x10
-    add ebp,0x100
-    cmp r13,[rsp+0x30]
+    shl rcx,4
+    mov [rax+rcx],rsi
+    mov [rax+rcx+8],r14d
+    mov [rax+rcx+0xC],ebx
+    add r12,0x10
+    cmp r12,[rsp+0x30]
     je .2
 .7:
-    mov r15,[r13+8]
-    cmp r15d,0x80000000
+    mov r13,[r12+8]
+    cmp r13d,0x80000000
     ja .11
-    mov r12,[r13]
-    cmp r15d,1
-    mov ebx,2
-    sbb ebx,0
-    test ecx,ecx
+    mov r15,[r12]
+    cmp r13d,1
+    mov ebp,2
+    sbb ebp,0
+    cmp ebx,r11d
     je .9
-    dec ecx
 .8:
-    mov r9,[rdi]
+    mov r8,[rdi]
     mov rax,[rdi+8]
-    mov r8d,[rdi+0x18]
-    and r8d,r14d
-    mov r10d,ebp
-    and r10d,0xFFFF00
-    or r10d,0xA
-    shl r10,0x20
-    or ebx,[rdi+0x2C]
-    or rbx,r10
-    bswap rbx
-    mov r10,r8
-    shl r10,6
-    mov [r9+r10],rbx
-    mov qword [r9+r10+8],0
-    test r15d,r15d
+    mov ecx,[rdi+0x18]
+    and ecx,r14d
+    movzx r9d,r14w
+    shl r9,0x28
+    or ebp,[rdi+0x2C]
+    or rbp,r9
+    mov r9,0xA00000000
+    or rbp,r9
+    bswap rbp
+    mov r9,rcx
+    shl r9,6
+    mov [r8+r9],rbp
+    mov qword [r8+r9+8],0
+    test r13d,r13d
     je .6
-    mov ebx,r11d
-    mov r11,r15
-    bswap r12
-    shr r11,0x20
-    shl r15,0x20
-    mov rdx,r14
-    mov r14,r12
-    mov r12,0x7FFFFFFF00000000
-    and r15,r12
-    or r15,r11
-    mov r11d,ebx
+    mov r10,r13
     bswap r15
-    mov [r9+r10+0x10],r15
-    mov [r9+r10+0x18],r14
-    mov r14,rdx
+    shr r10,0x20
+    shl r13,0x20
+    mov rbp,0x7FFFFFFF00000000
+    and r13,rbp
+    or r13,r10
+    bswap r13
+    mov [r8+r9+0x10],r13
+    mov [r8+r9+0x18],r15
     jmp .6
 .9:
+    mov [rsp+0x20],rdx
     mov [rsp+8],rsi
     mov [rsp+0x18],rdi
     mov esi,r14d
@@ -165,18 +153,18 @@
     mov eax,edx
     test cl,1
     je .10
-    xor ecx,ecx
     cmp eax,0x11
     mov rdi,[rsp+0x18]
     mov rsi,[rsp+8]
+    mov rdx,[rsp+0x20]
     mov r11d,[rsp+0x10]
     je .8
     jmp .18
 .10:
-    mov ecx,eax
+    mov r11d,eax
     mov rdi,[rsp+0x18]
     mov rsi,[rsp+8]
-    mov r11d,[rsp+0x10]
+    mov rdx,[rsp+0x20]
     jmp .8
 .11:
     mov eax,5
@@ -185,40 +173,40 @@
     sfence
     mov rsi,[rdi+0x68]
     mov r9d,[rdi+0x5C]
-    cmp r14d,[rsp+0x14]
+    cmp r14d,r10d
     jne .13
-    test r15d,r15d
+    test r12d,r12d
     je .13
-    mov r10,[rdx+r8]
-    mov [rsi+r9],r10
-    mov r10,[rdx+r8+8]
-    mov [rsi+r9+8],r10
-    mov r10,[rdx+r8+0x10]
-    mov [rsi+r9+0x10],r10
-    mov r10,[rdx+r8+0x18]
-    mov [rsi+r9+0x18],r10
-    mov r10,[rdx+r8+0x20]
-    mov [rsi+r9+0x20],r10
-    mov r10,[rdx+r8+0x28]
-    mov [rsi+r9+0x28],r10
-    mov r10,[rdx+r8+0x30]
-    mov [rsi+r9+0x30],r10
-    mov rdx,[rdx+r8+0x38]
-    mov [rsi+r9+0x38],rdx
+    mov r8,[rcx+rdx]
+    mov [rsi+r9],r8
+    mov r8,[rcx+rdx+8]
+    mov [rsi+r9+8],r8
+    mov r8,[rcx+rdx+0x10]
+    mov [rsi+r9+0x10],r8
+    mov r8,[rcx+rdx+0x18]
+    mov [rsi+r9+0x18],r8
+    mov r8,[rcx+rdx+0x20]
+    mov [rsi+r9+0x20],r8
+    mov r8,[rcx+rdx+0x28]
+    mov [rsi+r9+0x28],r8
+    mov r8,[rcx+rdx+0x30]
+    mov [rsi+r9+0x30],r8
+    mov rcx,[rcx+rdx+0x38]
+    mov [rsi+r9+0x38],rcx
     cmp byte [rdi+0x59],0
     jne .14
     jmp .15
 .13:
-    mov [rsi+r9],r12
+    mov [rsi+r9],r8
 .14:
     sfence
 .15:
-    mov edx,[rdi+0x60]
-    xor [rdi+0x5C],edx
+    mov ecx,[rdi+0x60]
+    xor [rdi+0x5C],ecx
 .16:
+    mov [rdi+0x24],r11d
     mov [rdi+0x20],eax
-    mov [rdi+0x24],ecx
-    mov [rdi+0x28],r11d
+    mov [rdi+0x28],ebx
     mov [rdi+0x40],eax
 .17:
     mov eax,0x11
@@ -234,41 +222,43 @@
 .19:
     mov rbx,rdi
     mov r15,rsi
+    mov r12,rdx
+    mov r14,rcx
     call qword [rel uverbs_mlx5::sq::Sq::disown]
+    mov rcx,r14
+    mov rdx,r12
     mov rsi,r15
     mov rdi,rbx
     mov eax,[rbx+0x20]
-    test r14,r14
+    test rcx,rcx
     jne .1
     jmp .17
 .20:
     mov [rsp+8],rsi
     mov rbp,rdi
     mov esi,r14d
-    mov ebx,r11d
-    mov edx,r11d
+    mov edx,ebx
     mov ecx,1
     call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
     je .21
-    xor ecx,ecx
+    mov r11d,ebx
     cmp eax,0x11
     mov rdi,rbp
     mov rsi,[rsp+8]
-    mov r11d,ebx
     je .3
     jmp .18
 .21:
-    mov ecx,eax
+    mov r11d,eax
     mov rdi,rbp
     mov rsi,[rsp+8]
-    mov r11d,ebx
     jmp .3
 .22:
     mov esi,eax
-    mov edx,r11d
+    mov edx,ebx
+    mov ecx,r11d
     mov r8d,r14d
     call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr]
     jmp .17

@@ -14,95 +14,94 @@
     cmp r15d,0x80000000
     ja .10
 .1:
-    mov ecx,[rdi+0x24]
     mov ebx,[rdi+0x28]
-    mov r13,[rdx]
+    mov r12,[rdx]
+    mov ecx,[rdi+0x24]
     cmp r15d,1
-    mov r12d,2
-    sbb r12d,0
-    test ecx,ecx
+    mov r13d,2
+    sbb r13d,0
+    cmp ebx,ecx
     je .12
-    dec ecx
 .2:
-    or r12d,[rdi+0x2C]
+    or r13d,[rdi+0x2C]
     mov rdx,[rdi]
     movzx eax,r14w
-    shl eax,8
-    or eax,0xA
-    shl rax,0x20
-    or r12,rax
-    bswap r12
-    mov r9,[rdi+8]
-    mov r10d,[rdi+0x18]
-    and r10d,r14d
-    mov r8,r10
+    shl rax,0x28
+    or rax,r13
+    mov r9,0xA00000000
+    or r9,rax
+    bswap r9
+    mov r10,[rdi+8]
+    mov r11d,[rdi+0x18]
+    and r11d,r14d
+    mov r8,r11
     shl r8,6
-    mov [rdx+r8],r12
+    mov [rdx+r8],r9
     mov qword [rdx+r8+8],0x8000000
     test r15d,r15d
     je .3
-    bswap r13
+    bswap r12
     mov rax,r15
     rol rax,0x20
-    mov r11,0x7FFFFFFFFFFFFFFF
-    and r11,rax
-    bswap r11
-    mov [rdx+r8+0x10],r11
-    mov [rdx+r8+0x18],r13
+    mov r13,0x7FFFFFFFFFFFFFFF
+    and r13,rax
+    bswap r13
+    mov [rdx+r8+0x10],r13
+    mov [rdx+r8+0x18],r12
 .3:
     inc ebx
     lea eax,[r14+1]
-    shl r10,4
-    mov [r9+r10],rsi
-    mov [r9+r10+8],eax
-    mov [r9+r10+0xC],ebx
+    shl r11,4
+    mov [r10+r11],rsi
+    mov [r10+r11+8],eax
+    mov [r10+r11+0xC],ebx
     cmp dword [rdi+0x48],0
     jne .13
     mov rsi,[rdi+0x50]
-    movzx r9d,ax
-    bswap r9d
-    mov [rsi+4],r9d
+    movzx r10d,ax
+    bswap r10d
+    mov [rsi+4],r10d
     movzx esi,byte [rdi+0x58]
     cmp sil,1
     jne .4
     mov rdx,[rdi+0x60]
-    mov [rdx],r12
+    mov [rdx],r9
     jmp .8
 .4:
     sfence
     mov rsi,[rdi+0x68]
-    mov r9d,[rdi+0x5C]
+    mov r10d,[rdi+0x5C]
     test r15d,r15d
     je .5
-    mov r10,[rdx+r8]
-    mov [rsi+r9],r10
-    mov r10,[rdx+r8+8]
-    mov [rsi+r9+8],r10
-    mov r10,[rdx+r8+0x10]
-    mov [rsi+r9+0x10],r10
-    mov r10,[rdx+r8+0x18]
-    mov [rsi+r9+0x18],r10
-    mov r10,[rdx+r8+0x20]
-    mov [rsi+r9+0x20],r10
-    mov r10,[rdx+r8+0x28]
-    mov [rsi+r9+0x28],r10
-    mov r10,[rdx+r8+0x30]
-    mov [rsi+r9+0x30],r10
+    mov r9,[rdx+r8]
+    mov [rsi+r10],r9
+    mov r9,[rdx+r8+8]
+    mov [rsi+r10+8],r9
+    mov r9,[rdx+r8+0x10]
+    mov [rsi+r10+0x10],r9
+    mov r9,[rdx+r8+0x18]
+    mov [rsi+r10+0x18],r9
+    mov r9,[rdx+r8+0x20]
+    mov [rsi+r10+0x20],r9
+    mov r9,[rdx+r8+0x28]
+    mov [rsi+r10+0x28],r9
+    mov r9,[rdx+r8+0x30]
+    mov [rsi+r10+0x30],r9
     mov rdx,[rdx+r8+0x38]
-    mov [rsi+r9+0x38],rdx
+    mov [rsi+r10+0x38],rdx
     cmp byte [rdi+0x59],0
     jne .6
     jmp .7
 .5:
-    mov [rsi+r9],r12
+    mov [rsi+r10],r9
 .6:
     sfence
 .7:
     mov edx,[rdi+0x60]
     xor [rdi+0x5C],edx
 .8:
-    mov [rdi+0x20],eax
     mov [rdi+0x24],ecx
+    mov [rdi+0x20],eax
     mov [rdi+0x28],ebx
     mov [rdi+0x40],eax
 .9:
@@ -141,7 +140,7 @@
     mov eax,edx
     test cl,1
     je .14
-    xor ecx,ecx
+    mov ecx,ebx
     cmp eax,0x11
     mov rdi,rbp
     mov rsi,[rsp]

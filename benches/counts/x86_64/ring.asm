@@ -114,8 +114,8 @@
     mov eax,[rdi+0x60]
     xor [rdi+0x5C],eax
 .9:
-    mov [rdi+0x20],esi
     mov [rdi+0x24],ecx
+    mov [rdi+0x20],esi
     mov [rdi+0x28],edx
     mov [rdi+0x40],esi
 .10:

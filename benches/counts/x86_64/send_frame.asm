@@ -32,111 +32,112 @@
     mov rax,r14
     shr rax,0x20
     and eax,0xFFFFFFF
-    mov r13d,[r15+0x18]
+    mov ebp,[r15+0x18]
     mov edx,[r15+0x1C]
     mov [rsp+0x18],rdx
-    imul r13,rax
-    add r13,[r15+0x10]
+    imul rbp,rax
+    add rbp,[r15+0x10]
     cmp r14d,1
-    mov ebp,2
-    sbb ebp,0
-    test ecx,ecx
+    mov r13d,2
+    sbb r13d,0
+    cmp r11d,ecx
     je .15
-    dec ecx
 .4:
-    or ebp,[rsi+0x2C]
+    or r13d,[rsi+0x2C]
     mov rdx,[rsi]
     movzx eax,r12w
-    shl eax,8
-    or eax,0xA
-    shl rax,0x20
-    or rbp,rax
-    bswap rbp
-    mov r9,[rsi+8]
-    mov r8d,[rsi+0x18]
-    and r8d,r12d
-    mov rdi,r8
+    shl rax,0x28
+    or rax,r13
+    mov r8,0xA00000000
+    or r8,rax
+    bswap r8
+    mov r10,[rsi+8]
+    mov r9d,[rsi+0x18]
+    and r9d,r12d
+    mov rdi,r9
     shl rdi,6
-    mov [rdx+rdi],rbp
+    mov [rdx+rdi],r8
     mov qword [rdx+rdi+8],0x8000000
     test r14d,r14d
     je .5
-    bswap r13
+    bswap rbp
     mov eax,r14d
     and eax,0x7FFFFFFF
     shl rax,0x20
     add rax,[rsp+0x18]
     bswap rax
     mov [rdx+rdi+0x10],rax
-    mov [rdx+rdi+0x18],r13
+    mov [rdx+rdi+0x18],rbp
 .5:
     inc r11d
     lea eax,[r12+1]
-    shl r8,4
-    mov r10,[rsp+0x20]
-    mov [r9+r8],r10
-    mov [r9+r8+8],eax
-    mov [r9+r8+0xC],r11d
+    shl r9,4
+    mov r13,[rsp+0x20]
+    mov [r10+r9],r13
+    mov [r10+r9+8],eax
+    mov [r10+r9+0xC],r11d
     mov [rsi+0x40],eax
     cmp byte [rsi+0x44],0
     jne .6
     mov byte [rsi+0x44],1
-    mov r9,[rsi+0x78]
-    mov r10d,[r9+0x48]
-    test r10d,r10d
+    mov r10,[rsi+0x78]
+    mov ebp,r11d
+    mov r11d,[r10+0x48]
+    test r11d,r11d
+    mov r11d,ebp
     jne .6
-    mov dword [r9+0x48],1
+    mov dword [r10+0x48],1
 .6:
-    mov r9,[rsi+0x10]
-    mov [r9+r8],r15
-    mov [r9+r8+8],r14
+    mov r10,[rsi+0x10]
+    mov [r10+r9],r15
+    mov [r10+r9+8],r14
     cmp dword [rsi+0x48],0
     jne .16
-    mov r8,[rsi+0x50]
-    movzx r9d,ax
-    bswap r9d
-    mov [r8+4],r9d
-    movzx r8d,byte [rsi+0x58]
-    cmp r8b,1
+    mov r9,[rsi+0x50]
+    movzx r10d,ax
+    bswap r10d
+    mov [r9+4],r10d
+    movzx r9d,byte [rsi+0x58]
+    cmp r9b,1
     jne .7
     mov rdx,[rsi+0x60]
-    mov [rdx],rbp
+    mov [rdx],r8
     jmp .11
 .7:
     sfence
-    mov r8,[rsi+0x68]
-    mov r9d,[rsi+0x5C]
+    mov r9,[rsi+0x68]
+    mov r10d,[rsi+0x5C]
     test r14d,r14d
     je .8
-    mov r10,[rdx+rdi]
-    mov [r8+r9],r10
-    mov r10,[rdx+rdi+8]
-    mov [r8+r9+8],r10
-    mov r10,[rdx+rdi+0x10]
-    mov [r8+r9+0x10],r10
-    mov r10,[rdx+rdi+0x18]
-    mov [r8+r9+0x18],r10
-    mov r10,[rdx+rdi+0x20]
-    mov [r8+r9+0x20],r10
-    mov r10,[rdx+rdi+0x28]
-    mov [r8+r9+0x28],r10
-    mov r10,[rdx+rdi+0x30]
-    mov [r8+r9+0x30],r10
+    mov r8,[rdx+rdi]
+    mov [r9+r10],r8
+    mov r8,[rdx+rdi+8]
+    mov [r9+r10+8],r8
+    mov r8,[rdx+rdi+0x10]
+    mov [r9+r10+0x10],r8
+    mov r8,[rdx+rdi+0x18]
+    mov [r9+r10+0x18],r8
+    mov r8,[rdx+rdi+0x20]
+    mov [r9+r10+0x20],r8
+    mov r8,[rdx+rdi+0x28]
+    mov [r9+r10+0x28],r8
+    mov r8,[rdx+rdi+0x30]
+    mov [r9+r10+0x30],r8
     mov rdx,[rdx+rdi+0x38]
-    mov [r8+r9+0x38],rdx
+    mov [r9+r10+0x38],rdx
     cmp byte [rsi+0x59],0
     jne .9
     jmp .10
 .8:
-    mov [r8+r9],rbp
+    mov [r9+r10],r8
 .9:
     sfence
 .10:
     mov edx,[rsi+0x60]
     xor [rsi+0x5C],edx
 .11:
-    mov [rsi+0x20],eax
     mov [rsi+0x24],ecx
+    mov [rsi+0x20],eax
     mov [rsi+0x28],r11d
     mov [rsi+0x40],eax
 .12:
@@ -171,10 +172,10 @@
     call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
     test al,1
     je .17
-    xor ecx,ecx
+    mov r11d,[rsp+4]
+    mov ecx,r11d
     cmp edx,0x11
     mov rsi,[rsp+8]
-    mov r11d,[rsp+4]
     jne .2
     jmp .4
 .16:

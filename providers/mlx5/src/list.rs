@@ -44,12 +44,12 @@ pub(crate) fn is_rare(piece: &Sge) -> bool {
 }
 
 impl Sq {
-    /// WQEBBs of a work request with this head and list, if it can be written as it is counted:
-    /// there is room for a work request, and the list isn't an atomic's, nor too long for that, nor
-    /// does it wrap.
+    /// WQEBBs of a work request with this head and list, if it can be written as it is counted
+    /// where there is room for a work request: the list isn't an atomic's, nor too long for that,
+    /// nor does it wrap.
     #[inline(always)]
-    pub(crate) fn counted(&self, head: Head, pi: u32, left: u32, list: &[Sge]) -> Option<u32> {
-        if left == 0 || list.len() > self.longest_list() as usize || head.atomic {
+    pub(crate) fn counted(&self, head: Head, pi: u32, list: &[Sge]) -> Option<u32> {
+        if list.len() > self.longest_list() as usize || head.atomic {
             return None;
         }
         let ds = head.units + list.len() as u32;
@@ -73,7 +73,10 @@ impl Sq {
         list: &[Sge],
     ) -> bool {
         let (ring, slots, head) = (self.ring_memory(), self.slots(), wqe::head(&op));
-        let Some(units) = self.counted(head, at.pi, at.left, list) else { return false };
+        if at.count == at.stop {
+            return false;
+        }
+        let Some(units) = self.counted(head, at.pi, list) else { return false };
         let (to, ds) = (ring.unit(at.pi), head.units + list.len() as u32);
         let ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         // SAFETY: as many WQEBBs are free, in one piece; nothing of this is the device's yet.
@@ -84,7 +87,6 @@ impl Sq {
         if !unsafe { write_counted(behind, list) } {
             return false;
         }
-        at.left -= 1;
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: the WQEBBs are free; this is the only poster.
         unsafe { Self::note(slots, at, wr.id, last) };

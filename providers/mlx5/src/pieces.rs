@@ -34,8 +34,8 @@ use crate::wqe::{self, DS_PER_UNIT, Head, Vector};
 pub struct Place {
     /// The next free WQEBB.
     pi: u32,
-    /// Work requests that may follow without a look, besides the one that is begun.
-    left: u32,
+    /// The count at which there must be a look at what is outstanding.
+    stop: u32,
     /// The first WQEBB of the WQE that is begun; null if none is.
     unit: *mut u8,
     /// Where its data goes; null as long as a datagram's address isn't known.
@@ -57,7 +57,7 @@ impl Default for Place {
     fn default() -> Self {
         Self {
             pi: 0,
-            left: 0,
+            stop: 0,
             unit: null_mut(),
             data: null_mut(),
             slot: Named::NONE,
@@ -101,6 +101,13 @@ impl Place {
     #[inline(always)]
     fn forget(&mut self) {
         (self.unit, self.data) = (null_mut(), null_mut());
+    }
+
+    /// Work requests that may follow the one that is begun without a look. Where there are none,
+    /// `look` may have known of no more than the usual room for this one.
+    #[inline(always)]
+    fn more(&self) -> u32 {
+        self.stop.wrapping_sub(self.count.wrapping_add(1))
     }
 
     /// Corrects the control segment, which says that there is one segment of data.
@@ -160,11 +167,12 @@ impl Sq {
     ) -> Result<(), PostError> {
         let Place { pi, count, .. } = *at;
         let (units, head) = (ds.div_ceil(DS_PER_UNIT), unpack(at.head).units);
-        // Of the last one that there was room for, `look` may have known no more than that.
-        let left = if at.left == 0 { None } else { (at.left + 1).checked_sub(self.charge(units)) };
-        at.left = match left {
-            Some(left) => left,
-            None => self.make_room(pi, count, units)?,
+        at.stop = if at.more() == 0 {
+            self.make_room(pi, count, units)?
+        } else if self.is_long(units) {
+            self.make_long_room(pi, (count, at.stop), units)?
+        } else {
+            at.stop
         };
         let ring = self.ring_memory();
         if ring.wraps(pi, units) {
@@ -190,9 +198,10 @@ impl Sq {
     /// As for [`PieceOps::close`].
     #[inline(always)]
     unsafe fn close_counted(&mut self, at: &mut Place, list: &[Sge]) -> bool {
-        let Some(units) = self.counted(unpack(at.head), at.pi, at.left, list) else {
+        if at.more() == 0 {
             return false;
-        };
+        }
+        let Some(units) = self.counted(unpack(at.head), at.pi, list) else { return false };
         // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made
         // for; they are in one piece.
         if !unsafe { write_counted(at.data, list) } {
@@ -214,48 +223,47 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     fn start(&mut self, at: &mut Place) {
-        let SendCursor { pi, count, left, .. } = self.begin();
-        (at.pi, at.count, at.left) = (pi, count, left);
+        let SendCursor { pi, count, stop, .. } = self.begin();
+        (at.pi, at.count, at.stop) = (pi, count, stop);
         at.forget();
     }
 
     fn cursor(&mut self, at: &Place) -> SendCursor {
-        let Place { pi, count, left, first, .. } = *at;
+        let Place { pi, count, stop, first, .. } = *at;
         let (begin, start) = (self.producer(), self.ring_memory().start);
         let last = match pi.wrapping_sub(begin) {
             0 => Posted { head: 0, at: start, first: pi, ds: 0, units: 0 },
             _ => self.last(at, pi.wrapping_sub(first)),
         };
-        SendCursor { pi, count, left, begin, last }
+        SendCursor { pi, count, stop, begin, last }
     }
 
     fn move_to(at: &mut Place, cursor: &SendCursor) {
         (at.pi, at.count) = (cursor.pi, cursor.count);
-        (at.left, at.first) = (cursor.left, cursor.last.first);
+        (at.stop, at.first) = (cursor.stop, cursor.last.first);
         at.forget();
     }
 
     #[inline]
     fn refuse(at: &mut Place) {
-        at.left = 0;
+        at.stop = at.count;
         at.forget();
     }
 
     #[inline(always)]
     fn is_full(at: &Place) -> bool {
-        at.left == 0
+        at.count == at.stop
     }
 
     #[inline(always)]
     fn look(&mut self, at: &mut Place) -> Result<(), PostError> {
         at.forget();
-        // It may become as long as the queue was made for. Where that is too much, none is left
-        // behind it, and `close` looks once more.
-        let left = match self.make_room(at.pi, at.count, self.longest()) {
+        // It may become as long as the queue was made for. Where that is too much, no more may
+        // follow it, and `close` looks once more.
+        at.stop = match self.make_room(at.pi, at.count, self.longest()) {
             Err(PostError::Full) => self.make_room(at.pi, at.count, self.usual())?,
-            left => left?,
+            stop => stop?,
         };
-        at.left = left + 1;
         Ok(())
     }
 
@@ -271,8 +279,6 @@ unsafe impl PieceOps for Sq {
         }
         let head = if TO { DATAGRAM } else { wqe::head(&op) };
         let (pi, unit) = (at.pi, self.ring_memory().unit(at.pi));
-        // Not full, says the caller.
-        at.left = at.left.wrapping_sub(1);
         // SAFETY: the slot is free as the WQEBB is; this is the only poster.
         at.slot = unsafe { self.slots().name(pi, wr.id) };
         // Nearly all have one segment of data; `set_length` is for the others.
@@ -360,17 +366,18 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     unsafe fn finish<const TO: bool>(&mut self, at: &Place) {
-        let Place { pi, count, left, first, .. } = *at;
+        let Place { pi, count, stop, first, .. } = *at;
         let begin = self.producer();
         if pi == begin {
             return;
         }
         if self.umr_end.is_some() {
             // SAFETY: the caller's promise.
-            return unsafe { self.publish_behind_umr(pi, count, left, first) };
+            return unsafe { self.publish_behind_umr(pi, count, stop, first) };
         }
         // Before the doorbell: it would be kept in registers meanwhile.
-        self.keep(pi, left, count);
+        self.stop = stop;
+        self.keep(pi, count);
         // With a number that it knows the compiler makes copies to the register without a loop.
         match pi.wrapping_sub(first) {
             // SAFETY: as above.

@@ -189,7 +189,7 @@ impl Sq {
     /// As for [`publish`](Self::publish).
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn publish_behind_umr(&mut self, pi: u32, count: u32, left: u32, first: u32) {
+    pub(crate) unsafe fn publish_behind_umr(&mut self, pi: u32, count: u32, stop: u32, first: u32) {
         if let Some(index) = self.umr_end.filter(|index| *index != pi) {
             self.fence_at(index);
             self.umr_end = None;
@@ -202,7 +202,7 @@ impl Sq {
         let last = Posted { head, at, first, ds, units: ds.div_ceil(DS_PER_UNIT) };
         let begin = self.producer();
         // SAFETY: the caller's promise.
-        unsafe { self.publish::<false>(SendCursor { pi, count, left, begin, last }) };
+        unsafe { self.publish::<false>(SendCursor { pi, count, stop, begin, last }) };
     }
 
     /// The first half of the control segment of the WQE at `index`, which is written and not yet

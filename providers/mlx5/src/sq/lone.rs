@@ -23,7 +23,7 @@ impl Sq {
     /// Whether there is room, no batch before was forgotten, and no UMR waits for its fence.
     #[inline(always)]
     fn takes_lone(&self) -> bool {
-        self.left != 0 && self.marked == self.pi && self.umr_end.is_none()
+        self.stop != self.count && self.marked == self.pi && self.umr_end.is_none()
     }
 
     /// Posts one work request and rings, if nothing about it is rare. False if nothing is posted.
@@ -81,7 +81,7 @@ impl Sq {
             Data::List([]) | Data::InlineList(_) => debug_assert!(false, "one segment: {data:?}"),
         }
         let (end, posted) = (pi.wrapping_add(1), self.count.wrapping_add(1));
-        self.keep(end, self.left - 1, posted);
+        self.keep(end, posted);
         // SAFETY: the slot is free as the WQEBB is; this is the only poster.
         unsafe { self.slots.put_counted(pi, wr.id, Reach { end, posted }) };
         // SAFETY: written just now.
@@ -132,6 +132,7 @@ impl Sq {
         // SAFETY: the caller's promise; the cursor is where a `begin` would be.
         let posted = small && unsafe { self.post_to(&mut at, wr, op, to, data) }.is_ok();
         if posted {
+            self.stop = at.stop;
             // SAFETY: written just now.
             unsafe { self.publish_lone::<true>(at) };
         }
@@ -146,7 +147,7 @@ impl Sq {
     #[inline(always)]
     unsafe fn publish_lone<const TO: bool>(&mut self, at: SendCursor) {
         let SendCursor { pi, begin, last, .. } = at;
-        self.keep(pi, at.left, at.count);
+        self.keep(pi, at.count);
         // With a number that it knows the compiler makes copies to the register without a loop.
         match last.units {
             // SAFETY: the caller's promise.

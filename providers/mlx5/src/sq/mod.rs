@@ -38,9 +38,8 @@ pub struct SendCursor {
     pub(crate) pi: u32,
     /// Work requests written, with all before; free running.
     pub(crate) count: u32,
-    /// Work requests that may follow without a look at what is outstanding; see
-    /// [`Sq::charge`].
-    pub(crate) left: u32,
+    /// The count at which there must be a look at what is outstanding; see `room.rs`.
+    pub(crate) stop: u32,
     /// The published position that it began at.
     pub(crate) begin: u32,
     /// The last WQE written.
@@ -56,10 +55,10 @@ pub struct Sq {
     slots: Slots,
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
-    /// Work requests that may be posted without a look at what is outstanding: the ring has
-    /// `per_request` WQEBBs for each, which are not fewer than `usual`. 0 while posting isn't
-    /// allowed.
-    left: u32,
+    /// The count at which there must be a look at what is outstanding: up to there the ring has
+    /// `per_request` WQEBBs for each work request, which are not fewer than `usual`. It is `count`
+    /// while posting isn't allowed.
+    pub(crate) stop: u32,
     /// Work requests published; free running.
     count: u32,
     /// The queue's number, where a control segment has it.
@@ -132,7 +131,7 @@ impl Sq {
             start: parts.start,
             slots: parts.shared.send.slots(),
             pi: 0,
-            left: 0,
+            stop: 0,
             count: 0,
             qpn_shifted: parts.qpn << 8,
             room: parts.room,
@@ -186,7 +185,7 @@ impl Sq {
     /// Work requests that may be posted without a look.
     #[cfg(test)]
     pub(crate) fn left(&self) -> u32 {
-        self.left
+        self.stop.wrapping_sub(self.count)
     }
 
     /// The published position.
@@ -195,7 +194,7 @@ impl Sq {
         SendCursor {
             pi: self.pi,
             count: self.count,
-            left: self.left,
+            stop: self.stop,
             begin: self.pi,
             last: Posted { head: 0, at: self.start, first: self.pi, ds: 0, units: 0 },
         }
@@ -242,7 +241,7 @@ impl Sq {
     /// As if so much had been posted and polled before.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn start_at(&mut self, index: u32) {
-        (self.pi, self.left, self.retired, self.marked) = (index, 0, index, index);
+        (self.pi, self.stop, self.retired, self.marked) = (index, self.count, index, index);
         // SAFETY: nothing was posted.
         unsafe { self.shared.send.retire(index) };
     }
@@ -319,7 +318,8 @@ impl Sq {
     pub(crate) unsafe fn publish<const TO: bool>(&mut self, at: SendCursor) {
         // SAFETY: the caller's promise.
         unsafe { self.announce::<TO>(at.pi, at.begin, at.last) };
-        self.keep(at.pi, at.left, at.count);
+        self.stop = at.stop;
+        self.keep(at.pi, at.count);
     }
 
     /// The device's part of [`publish`](Self::publish).
@@ -337,11 +337,10 @@ impl Sq {
         unsafe { self.doorbell.ring::<TO>(last, only, ring) };
     }
 
-    /// The queue's part.
+    /// The queue's part, but for where it must stop, which few work requests change.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, pi: u32, left: u32, count: u32) {
+    pub(crate) fn keep(&mut self, pi: u32, count: u32) {
         self.pi = pi;
-        self.left = left;
         self.count = count;
         self.marked = pi;
     }
@@ -360,9 +359,9 @@ impl Sq {
         if self.umr_end.is_some() {
             // By value, and nothing is needed behind it: so the cursor stays in registers, and none
             // is kept for this.
-            let SendCursor { pi, count, left, last, .. } = at;
+            let SendCursor { pi, count, stop, last, .. } = at;
             // SAFETY: the caller's promise.
-            return unsafe { self.publish_behind_umr(pi, count, left, last.first) };
+            return unsafe { self.publish_behind_umr(pi, count, stop, last.first) };
         }
         // SAFETY: as above.
         unsafe { self.publish::<TO>(at) };

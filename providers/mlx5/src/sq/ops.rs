@@ -220,7 +220,7 @@ unsafe impl SendOps for Sq {
     fn enable(&mut self, on: bool) {
         self.limit = if on { self.units() } else { 0 };
         // The next post looks.
-        self.left = 0;
+        self.stop = self.count;
     }
 
     unsafe fn stay(&mut self) {
@@ -234,8 +234,8 @@ unsafe impl SendOps for Sq {
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.send.reset() };
-        (self.pi, self.left, self.retired, self.marked, self.limit) = (0, 0, 0, 0, 0);
-        (self.count, self.count_limit) = (0, self.max_wr);
+        (self.pi, self.retired, self.marked, self.limit) = (0, 0, 0, 0);
+        (self.count, self.stop, self.count_limit) = (0, 0, self.max_wr);
         (self.umr_end, self.rung_umr_end) = (None, None);
         // SAFETY: as in `ring`.
         unsafe { store_record(self.record, MLX5_SND_DBR, 0) };

@@ -86,6 +86,7 @@ mod pd;
 mod poll;
 mod port;
 mod post;
+mod posts;
 mod qp;
 mod query_device;
 mod rate;

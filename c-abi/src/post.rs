@@ -7,13 +7,16 @@
 
 use std::ffi::c_int;
 use std::hint::assert_unchecked;
+use std::marker::PhantomData;
 use std::ptr::null;
 use std::slice;
 
 use uverbs_core::Errno;
-use uverbs_core::queues::work::{Data, PostError, SendOp, Wr};
+use uverbs_core::provider::Request;
+use uverbs_core::queues::work::{Data, Destination, PostError, SendFlags, SendOp, Wr};
 
 use crate::answer::refuse;
+use crate::posts::{INLINE, ONE, SMALL, SMALL_BYTES, shape};
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::recv::refused;
 use crate::request::{
@@ -26,20 +29,10 @@ use crate::sys::{
     ibv_send_wr_rdma,
 };
 
-/// What a work request carries, as far as loops are made for it.
-const ONE: u8 = 0;
-const INLINE: u8 = 1;
-const LIST: u8 = 2;
-/// Inline data that fits its first segment, which is a case of its own for the processor.
-const SMALL: u8 = 3;
-const SMALL_BYTES: u32 = 12;
-
 /// `IBV_ACCESS_ZERO_BASED`.
 const ZERO_BASED: u32 = 1 << 5;
 
-type Post = unsafe extern "C" fn(&Qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
-
-pub(crate) unsafe extern "C" fn post_send<S: Sends>(
+pub(crate) unsafe extern "C" fn post_send(
     qp: *const ibv_qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -47,49 +40,7 @@ pub(crate) unsafe extern "C" fn post_send<S: Sends>(
     // SAFETY: C's contract: null, or the first one.
     let (qp, Some(first)) = (unsafe { (Qp::of(qp), wr.as_ref()) }) else { return 0 };
     // SAFETY: C's contract.
-    let shape = unsafe { shape(first) };
-    let post = if first.next.is_null() {
-        choose::<S, true>(qp.kind(), first.opcode, shape)
-    } else {
-        choose::<S, false>(qp.kind(), first.opcode, shape)
-    };
-    // SAFETY: C's contract.
-    unsafe { post(qp, wr, bad) }
-}
-
-/// The function for work requests like the first one, or for a `LONE` one.
-#[inline(always)]
-fn choose<S: Sends, const LONE: bool>(kind: u32, opcode: u32, shape: u8) -> Post {
-    match (opcode, shape) {
-        (IBV_WR_SEND, ONE) if kind == UD => kin::<S, IBV_WR_SEND, ONE, true, LONE>(),
-        (IBV_WR_SEND, SMALL) if kind == UD => kin::<S, IBV_WR_SEND, SMALL, true, LONE>(),
-        (IBV_WR_SEND, INLINE) if kind == UD => kin::<S, IBV_WR_SEND, INLINE, true, LONE>(),
-        // Each send names where it goes, or is a whole packet, or it takes none.
-        _ if kind >= UD => any::<S>,
-        (IBV_WR_SEND, ONE) => kin::<S, IBV_WR_SEND, ONE, false, LONE>(),
-        (IBV_WR_SEND, SMALL) => kin::<S, IBV_WR_SEND, SMALL, false, LONE>(),
-        (IBV_WR_SEND, INLINE) => kin::<S, IBV_WR_SEND, INLINE, false, LONE>(),
-        (IBV_WR_SEND, LIST) => kin::<S, IBV_WR_SEND, LIST, false, LONE>(),
-        (IBV_WR_RDMA_WRITE, ONE) => kin::<S, IBV_WR_RDMA_WRITE, ONE, false, LONE>(),
-        (IBV_WR_RDMA_WRITE, SMALL) => kin::<S, IBV_WR_RDMA_WRITE, SMALL, false, LONE>(),
-        (IBV_WR_RDMA_WRITE, INLINE) => kin::<S, IBV_WR_RDMA_WRITE, INLINE, false, LONE>(),
-        (IBV_WR_RDMA_WRITE, LIST) => kin::<S, IBV_WR_RDMA_WRITE, LIST, false, LONE>(),
-        (IBV_WR_RDMA_READ, ONE) => kin::<S, IBV_WR_RDMA_READ, ONE, false, LONE>(),
-        (IBV_WR_ATOMIC_FETCH_AND_ADD, ONE) => {
-            kin::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE, false, LONE>()
-        }
-        _ => any::<S>,
-    }
-}
-
-/// The function for work requests of one kind. Inline data that isn't small is copied by a call.
-#[inline(always)]
-fn kin<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool, const LONE: bool>() -> Post {
-    match (S::IN_PLACE && SHAPE != INLINE, LONE) {
-        (false, _) => alike::<S, OPCODE, SHAPE, TO, LONE>,
-        (true, false) => chain::<S, OPCODE, SHAPE, TO>,
-        (true, true) => lone::<S, OPCODE, SHAPE, TO>,
-    }
+    unsafe { (qp.posts().of(first))(qp, wr, bad) }
 }
 
 /// Binds a window of type 1. What the region and the rights must be is in the header, too.
@@ -129,29 +80,6 @@ pub(crate) unsafe extern "C" fn bind_mw(
     posted
 }
 
-/// # Safety
-///
-/// C's contract.
-#[inline(always)]
-unsafe fn shape(wr: &ibv_send_wr) -> u8 {
-    // Of a list of none there is no piece.
-    // SAFETY: C's contract: there is one.
-    let len = || unsafe { (*wr.sg_list).len };
-    match (wr.send_flags & IBV_SEND_INLINE != 0, wr.num_sge) {
-        (false, 1) if is_usual(len()) => ONE,
-        (true, 1) if len() <= SMALL_BYTES => SMALL,
-        (true, 1) => INLINE,
-        (false, _) => LIST,
-        (true, _) => u8::MAX,
-    }
-}
-
-/// Whether a piece has bytes, and fewer than a message may have.
-#[inline(always)]
-fn is_usual(len: u32) -> bool {
-    len.cast_signed() > 0
-}
-
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
 /// the first one that is different the rest is [`rest`]'s. Datagrams, for which `TO` is true, have
@@ -162,7 +90,7 @@ fn is_usual(len: u32) -> bool {
 ///
 /// C's contract; there is one at least.
 #[inline(never)]
-unsafe extern "C" fn alike<
+pub(crate) unsafe extern "C" fn alike<
     S: Sends,
     const OPCODE: u32,
     const SHAPE: u8,
@@ -215,7 +143,7 @@ unsafe extern "C" fn alike<
 ///
 /// C's contract; its shape is `SHAPE`, and there is one.
 #[inline(never)]
-unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+pub(crate) unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -225,20 +153,7 @@ unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO
         // pair that is posted to isn't destroyed.
         unsafe {
             let Side { sq, .. } = S::side(&mut side).unwrap_unchecked();
-            let one = &*wr;
-            let id = Wr { id: one.wr_id, flags: flags(one.send_flags | qp.signal()) };
-            // A piece is read where it is written, which needs fewer registers.
-            let data = match SHAPE {
-                ONE if !TO => Data::List(slice::from_ref(&*one.sg_list)),
-                _ => carried::<SHAPE>(one),
-            };
-            let op = plain_op::<OPCODE>(one);
-            let posted = if TO {
-                destination::<S>(one).is_ok_and(|to| sq.post_lone_to(id, op, to, data))
-            } else {
-                sq.post_lone(id, op, data)
-            };
-            if posted {
+            if sq.post_alone::<TO>(&Link::<S, OPCODE, SHAPE>::new(qp, &*wr)) {
                 return 0;
             }
         }
@@ -257,11 +172,7 @@ unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
     // SAFETY: C's contract, and the shape says so.
     unsafe {
         match SHAPE {
-            ONE => {
-                let piece = *wr.sg_list;
-                assert_unchecked(is_usual(piece.len));
-                Data::One(piece)
-            }
+            ONE => Data::One(*wr.sg_list),
             INLINE => Data::Inline(bytes(&*wr.sg_list)),
             SMALL => {
                 let bytes = bytes(&*wr.sg_list);
@@ -273,15 +184,13 @@ unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
     }
 }
 
-/// Posts a chain of work requests that are alike, and makes them piece by piece, so that what a
-/// work request says is read just before it is written. All of it at once doesn't fit the
-/// registers.
+/// Posts a chain of work requests that are alike.
 ///
 /// # Safety
 ///
-/// C's contract; and the provider writes pieces in place.
+/// C's contract; and the provider writes in place.
 #[inline(never)]
-unsafe extern "C" fn chain<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+pub(crate) unsafe extern "C" fn chain<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
     mut wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -289,57 +198,78 @@ unsafe extern "C" fn chain<S: Sends, const OPCODE: u32, const SHAPE: u8, const T
     let mut side = qp.send().lock();
     // SAFETY: the table of functions is of the queue's own provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
-    let mut at = S::Place::default();
-    sq.start(&mut at);
-    // SAFETY: C's contract; the place is of the `start` above.
+    let mut run = sq.begin_run::<TO>();
+    // SAFETY: C's contract; the run is of the `begin_run` above.
     unsafe {
-        while let Some(one) = wr.as_ref() {
-            if one.opcode != OPCODE
-                || shape(one) != SHAPE
-                || !link::<S, OPCODE, SHAPE, TO>(qp, sq, &mut at, one)
+        loop {
+            while let Some(one) = wr.as_ref()
+                && one.opcode == OPCODE
+                && shape(one) == SHAPE
+                && S::extend::<TO>(&mut run, &Link::<S, OPCODE, SHAPE>::new(qp, one))
             {
-                let at = sq.cursor(&at);
+                wr = one.next;
+            }
+            if wr.is_null() {
+                // A queue pair that is posted to isn't destroyed.
+                sq.ring_run::<TO>(run);
+                return sq.refused().map_or(0, Errno::raw);
+            }
+            if !sq.widen(&mut run) {
+                let at = sq.cursor_of(run);
                 return rest(qp, sq, at, wr, bad);
             }
-            wr = one.next;
         }
-        // A queue pair that is posted to isn't destroyed.
-        sq.finish::<TO>(&at);
     }
-    sq.refused().map_or(0, Errno::raw)
 }
 
-/// Makes one of a chain, if nothing about it is rare; otherwise it is [`rest`]'s.
-///
-/// # Safety
-///
-/// C's contract; it is of this kind, and the place is of the queue's last start.
-#[inline(always)]
-unsafe fn link<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
-    qp: &Qp,
-    sq: &mut S,
-    at: &mut S::Place,
-    wr: &ibv_send_wr,
-) -> bool {
-    if S::is_full(at) && sq.look(at).is_err() {
-        return false;
+/// A work request of C's that is of this kind.
+struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
+    wr: &'a ibv_send_wr,
+    signal: u32,
+    provider: PhantomData<S>,
+}
+
+impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
+    #[inline(always)]
+    fn new(qp: &Qp, wr: &'a ibv_send_wr) -> Self {
+        Self { wr, signal: qp.signal(), provider: PhantomData }
     }
-    let id = Wr { id: wr.wr_id, flags: flags(wr.send_flags | qp.signal()) };
-    // SAFETY: C's contract, and the caller's promise; it isn't full.
-    unsafe {
-        let to = if TO {
-            let Ok(to) = destination::<S>(wr) else { return false };
-            Some(to)
-        } else {
-            None
-        };
-        if sq.open::<TO>(at, id, plain_op::<OPCODE>(wr)).is_err() {
-            return false;
+}
+
+// SAFETY: the program leaves it alone meanwhile: C's contract.
+unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S, OPCODE, SHAPE> {
+    type Ah = S::Ah;
+
+    #[inline(always)]
+    fn id(&self) -> u64 {
+        self.wr.wr_id
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> SendFlags {
+        flags(self.wr.send_flags | self.signal)
+    }
+
+    #[inline(always)]
+    fn op(&self) -> SendOp {
+        plain_op::<OPCODE>(self.wr)
+    }
+
+    #[inline(always)]
+    fn to(&self) -> Option<Destination<'_, S::Ah>> {
+        // SAFETY: C's contract; asked of datagrams.
+        unsafe { destination::<S>(self.wr) }.ok()
+    }
+
+    #[inline(always)]
+    fn data(&self) -> Data<'_> {
+        // SAFETY: C's contract; its shape is `SHAPE`.
+        unsafe {
+            match SHAPE {
+                ONE => Data::List(slice::from_ref(&*self.wr.sg_list)),
+                _ => carried::<SHAPE>(self.wr),
+            }
         }
-        if let Some(to) = to {
-            sq.address(at, to);
-        }
-        sq.close_at_once::<TO>(at, carried::<SHAPE>(wr))
     }
 }
 
@@ -349,7 +279,7 @@ unsafe fn link<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
 ///
 /// C's contract.
 #[inline(never)]
-unsafe extern "C" fn any<S: Sends>(
+pub(crate) unsafe extern "C" fn any<S: Sends>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,

@@ -27,6 +27,7 @@ use crate::left::Kind;
 use crate::lock::Lock;
 use crate::object::Acks;
 use crate::parent_domain::Parent;
+use crate::posts::Posts;
 use crate::raw_wqe::RawWqes;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
@@ -57,6 +58,8 @@ pub(crate) struct Qp {
     c: UnsafeCell<ibv_qp_ex>,
     /// `IBV_SEND_SIGNALED` if every send is.
     signal: u32,
+    /// The functions that post its sends.
+    posts: &'static Posts,
     send: Lock<SendSide>,
     recv: Lock<RecvSide>,
     core: Core,
@@ -83,6 +86,7 @@ impl Qp {
         extended: bool,
     ) -> Box<Self> {
         Box::new(Self {
+            posts: Posts::new(&send, c.qp_base.qp_type),
             c: UnsafeCell::new(c),
             send: Lock::new(send),
             recv: Lock::new(recv),
@@ -110,6 +114,7 @@ impl Qp {
     fn without_queues(c: ibv_qp_ex, core: Core) -> Box<Self> {
         Box::new(Self {
             c: UnsafeCell::new(c),
+            posts: Posts::none(),
             send: Lock::new(SendSide::None),
             recv: Lock::new(RecvSide::None),
             core,
@@ -222,6 +227,11 @@ impl Qp {
     #[inline(always)]
     pub(crate) fn signal(&self) -> u32 {
         self.signal
+    }
+
+    #[inline(always)]
+    pub(crate) fn posts(&self) -> &'static Posts {
+        self.posts
     }
 
     /// One of `IBV_QPT_*`.

@@ -7,14 +7,14 @@
 
 use uverbs::provider::{AnyAh, AnySq};
 use uverbs_core::Errno;
-use uverbs_core::provider::{PieceOps, SendOps};
+use uverbs_core::provider::{PieceOps, RunOps, SendOps};
 use uverbs_core::queues::work::{Checksums, PostError, SendOp, Sge, Wr};
 
 use crate::lock::Stays;
 use crate::sys::ibv_ah;
 
 /// The send queue of one provider, which knows its own address handles.
-pub(crate) trait Sends: PieceOps {
+pub(crate) trait Sends: PieceOps + RunOps {
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
 
     /// The side that is of this provider.

@@ -33,7 +33,7 @@ where
         _compat_1: [None; 7],
         post_srq_recv: Some(recv::post_srq_recv::<Q>),
         _compat_2: [None; 4],
-        post_send: Some(post::post_send::<S>),
+        post_send: Some(post::post_send),
         post_recv: Some(recv::post_recv::<R>),
         _compat_3: [None; 5],
     }

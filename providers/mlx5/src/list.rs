@@ -53,8 +53,7 @@ impl Sq {
             return None;
         }
         let ds = head.units + list.len() as u32;
-        // Rounded up: `div_ceil` takes two more instructions.
-        let units = (ds + (wqe::DS_PER_UNIT - 1)) >> wqe::DS_PER_UNIT.ilog2();
+        let units = wqe::blocks(ds);
         debug_assert!(!self.is_long(units), "behind a longer head than `longest_list` counts");
         (!self.ring_memory().wraps(pi, units)).then_some(units)
     }

@@ -111,6 +111,12 @@ pub(crate) fn measure_behind(head: Head, data: &Data<'_>, room: Room) -> Result<
     }
 }
 
+/// WQEBBs of so many units of 16 bytes: `div_ceil` takes two more instructions.
+#[inline(always)]
+pub(crate) fn blocks(ds: u32) -> u32 {
+    (ds + (DS_PER_UNIT - 1)) >> DS_PER_UNIT.ilog2()
+}
+
 /// WQEBBs of a connected WQE that [`measure`] found so long. One piece behind at most three
 /// segments never needs more than one, which is worth knowing beforehand.
 #[inline(always)]

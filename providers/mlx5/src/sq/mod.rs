@@ -28,6 +28,7 @@ mod lone;
 mod ops;
 mod parts;
 mod room;
+mod run;
 
 pub(crate) use self::parts::SqParts;
 

@@ -67,7 +67,7 @@ unsafe impl SendOps for Sq {
             self.reserve_usual(at, units)?;
             units
         } else {
-            let units = (ds + (wqe::DS_PER_UNIT - 1)) >> wqe::DS_PER_UNIT.ilog2();
+            let units = wqe::blocks(ds);
             self.reserve(at, units)?;
             units
         };

@@ -1,0 +1,219 @@
+//! Work requests in a row, whose WQEs have one segment of data or a list.
+//!
+//! # Safety
+//!
+//! As in `mod.rs`. What is written before something rare turns up lies in WQEBBs that are free.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use std::hint::assert_unchecked;
+
+use uverbs_core::provider::{Request, RunOps, SendOps};
+use uverbs_core::queues::slot::{Reach, Slots};
+use uverbs_core::queues::work::{Data, SendOp, Sge};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, QpnDs};
+
+use super::{SendCursor, Sq};
+use crate::Ah;
+use crate::doorbell::Posted;
+use crate::inline::{is_small, write_small};
+use crate::list::{is_rare, write_counted};
+use crate::ring::Ring;
+use crate::wqe::{self, Head, Vector};
+
+/// A position in a send queue, and what of the queue writing needs: behind a store to the ring the
+/// compiler would load that anew.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    start: *mut u8,
+    slots: Slots,
+    qpn_shifted: u32,
+    max_inline: u32,
+    longest_list: u32,
+    /// The next free WQEBB.
+    pi: u32,
+    /// Work requests before it.
+    count: u32,
+    /// The count at which there must be a look at what is outstanding.
+    stop: u32,
+    /// WQEBBs of the last one, if there is one.
+    units: u32,
+}
+
+impl Run {
+    #[inline(always)]
+    fn ring(&self) -> Ring {
+        Ring { start: self.start, mask: self.slots.mask() }
+    }
+
+    /// Writes one more work request behind the run, if there is room and nothing about it is rare.
+    ///
+    /// # Safety
+    ///
+    /// As for [`RunOps::extend`].
+    #[inline(always)]
+    unsafe fn write<const TO: bool>(&mut self, request: &impl Request<Ah = Ah>) -> Option<Posted> {
+        if self.count == self.stop {
+            return None;
+        }
+        let op = request.op();
+        let head = if TO { DATAGRAM } else { wqe::head(&op) };
+        let (ring, pi) = (self.ring(), self.pi);
+        let (mut units, mut segments) = (if TO { 2 } else { 1 }, 1);
+        let usual = match request.data() {
+            _ if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) => false,
+            Data::One(piece) => is_usual(&piece, head),
+            Data::List([piece]) => is_usual(piece, head),
+            Data::Inline(bytes) => {
+                is_small(bytes) && bytes.len() <= self.max_inline as usize && !head.answered
+            }
+            Data::List(list) => {
+                segments = list.len() as u32;
+                units = wqe::blocks(head.units + segments);
+                segments <= self.longest_list && !head.atomic && !ring.wraps(pi, units)
+            }
+            Data::InlineList(_) => false,
+        };
+        if !usual {
+            return None;
+        }
+        let at = ring.unit(pi);
+        // SAFETY: there is room, so the slot is free; this is the only poster.
+        let slot = unsafe { self.slots.name(pi, request.id()) };
+        let behind = if TO {
+            let Some(to) = request.to() else { return None };
+            let vector = Vector { template: to.ah.template(), first: to.peer };
+            // SAFETY: the WQEBBs are free as the slot is; it fills the first one.
+            unsafe { vector.store(at.wrapping_add(DS_BYTES)) };
+            ring.unit(pi.wrapping_add(1))
+        } else {
+            // SAFETY: as above.
+            unsafe { wqe::write_operation(at.wrapping_add(DS_BYTES), &request.op()) }
+        };
+        let ds = head.units + segments;
+        let ctrl = wqe::ctrl(&request.op(), pi, self.qpn_shifted | ds, request.flags());
+        // SAFETY: as above.
+        unsafe { wqe::store(at, ctrl) };
+        match request.data() {
+            // SAFETY: as above; one segment fits behind each head.
+            Data::One(piece) => unsafe { wqe::store(behind, wqe::short_segment(&piece)) },
+            // SAFETY: as above.
+            Data::List([piece]) => unsafe { wqe::store(behind, wqe::short_segment(piece)) },
+            Data::Inline(bytes) => {
+                // SAFETY: asked above.
+                unsafe { assert_unchecked(is_small(bytes)) };
+                // SAFETY: as above.
+                unsafe { write_small(behind, bytes) };
+            }
+            Data::List(list) => {
+                // SAFETY: as above; they are in one piece.
+                if !unsafe { write_counted(behind, list) } {
+                    return None;
+                }
+                self.units = units;
+            }
+            Data::InlineList(_) => {}
+        }
+        (self.pi, self.count) = (pi.wrapping_add(units), self.count.wrapping_add(1));
+        // SAFETY: named above.
+        unsafe { slot.end(Reach { end: self.pi, posted: self.count }) };
+        Some(Posted { head: ctrl[0], at, first: pi, ds, units })
+    }
+}
+
+/// Whether a piece isn't [rare](is_rare), and has eight bytes for an atomic.
+#[inline(always)]
+fn is_usual(piece: &Sge, head: Head) -> bool {
+    if head.atomic { piece.len == 8 } else { !is_rare(piece) }
+}
+
+impl Sq {
+    /// A run at the published position.
+    #[inline(always)]
+    fn run<const TO: bool>(&self) -> Run {
+        Run {
+            start: self.start,
+            slots: self.slots,
+            qpn_shifted: self.qpn_shifted,
+            max_inline: self.room.max_inline,
+            longest_list: self.longest_list,
+            pi: self.pi,
+            count: self.count,
+            stop: self.stop,
+            units: if TO { 2 } else { 1 },
+        }
+    }
+}
+
+// SAFETY: what is written passed the same checks as a post, and is noted in its slot as one.
+unsafe impl RunOps for Sq {
+    type Run = Run;
+
+    #[inline(always)]
+    fn begin_run<const TO: bool>(&mut self) -> Run {
+        self.begin();
+        self.run::<TO>()
+    }
+
+    #[inline(always)]
+    fn cursor_of(&self, run: Run) -> SendCursor {
+        let Run { pi, count, stop, units, .. } = run;
+        let first = pi.wrapping_sub(units);
+        let head = self.head_at(first);
+        // In its second word.
+        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
+        let last = Posted { head, at: self.ring_memory().unit(first), first, ds, units };
+        SendCursor { pi, count, stop, begin: self.pi, last }
+    }
+
+    #[inline(always)]
+    fn widen(&mut self, run: &mut Run) -> bool {
+        if run.count != run.stop {
+            return false;
+        }
+        match self.make_room(run.pi, run.count, self.longest()) {
+            Ok(stop) => run.stop = stop,
+            Err(_) => return false,
+        }
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn extend<const TO: bool>(run: &mut Run, request: &impl Request<Ah = Ah>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { run.write::<TO>(request) }.is_some()
+    }
+
+    #[inline(always)]
+    unsafe fn post_alone<const TO: bool>(&mut self, request: &impl Request<Ah = Ah>) -> bool {
+        if self.marked != self.pi || self.umr_end.is_some() {
+            return false;
+        }
+        let begin = self.pi;
+        let mut run = self.run::<TO>();
+        // SAFETY: the caller's promise; the run is where a `begin_run` would be.
+        let Some(last) = (unsafe { run.write::<TO>(request) }) else { return false };
+        self.keep(run.pi, run.count);
+        // With a number that it knows the compiler makes copies to the register without a loop.
+        match last.units {
+            // SAFETY: written just now.
+            1 => unsafe { self.announce::<TO>(run.pi, begin, last.of::<1>()) },
+            // SAFETY: as above.
+            2 => unsafe { self.announce::<TO>(run.pi, begin, last.of::<2>()) },
+            // SAFETY: as above.
+            _ => unsafe { self.announce::<TO>(run.pi, begin, last) },
+        }
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn ring_run<const TO: bool>(&mut self, run: Run) {
+        if run.pi != self.pi {
+            let at = self.cursor_of(run);
+            // SAFETY: the caller's promise.
+            unsafe { self.ring_written::<TO>(at) };
+        }
+    }
+}
+
+/// What stands before the data of a datagram: its first WQEBB.
+const DATAGRAM: Head = Head { units: wqe::DATAGRAM_HEAD, answered: false, atomic: false };

@@ -290,18 +290,6 @@ macro_rules! any {
                 }
             }
 
-            #[inline(always)]
-            unsafe fn ring_datagrams(&mut self, at: AnySqCursor) {
-                match at {
-                    $(AnySqCursor::$variant(at) => {
-                        // SAFETY: the cursor came from this queue, says the caller.
-                        let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
-                        unsafe { sq.ring_datagrams(at) }
-                    })+
-                }
-            }
-
             fn refused(&self) -> Option<Errno> {
                 match self { $(Self::$variant(sq) => sq.refused(),)+ }
             }

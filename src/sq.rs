@@ -11,7 +11,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
-use uverbs_core::attr::QpType;
 use uverbs_core::error::Error;
 use uverbs_core::memory::post::{MOST_PIECES, Source, Target};
 use uverbs_core::objects::qp::QpCore;
@@ -176,12 +175,8 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
         self.queue.unrung.rung();
-        if const { matches!(T::TYPE, QpType::Ud) } {
-            // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue
-            // from then on.
-            return unsafe { self.queue.sq.ring_datagrams(self.at) };
-        }
-        // SAFETY: as above.
+        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from
+        // then on.
         unsafe { self.queue.sq.ring(self.at) };
     }
 

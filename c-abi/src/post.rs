@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn alike<
         }
     }
     // SAFETY: as above; a queue pair that is posted to isn't destroyed.
-    unsafe { if TO { sq.ring_datagrams(at) } else { sq.ring(at) } };
+    unsafe { sq.ring(at) };
     sq.refused().map_or(0, Errno::raw)
 }
 
@@ -143,7 +143,12 @@ pub(crate) unsafe extern "C" fn alike<
 ///
 /// C's contract; its shape is `SHAPE`, and there is one.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+pub(crate) unsafe extern "C" fn lone<
+    S: Sends,
+    const OPCODE: u32,
+    const SHAPE: u8,
+    const TO: bool,
+>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -190,7 +195,12 @@ unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
 ///
 /// C's contract; and the provider writes in place.
 #[inline(never)]
-pub(crate) unsafe extern "C" fn chain<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+pub(crate) unsafe extern "C" fn chain<
+    S: Sends,
+    const OPCODE: u32,
+    const SHAPE: u8,
+    const TO: bool,
+>(
     qp: &Qp,
     mut wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
@@ -211,7 +221,7 @@ pub(crate) unsafe extern "C" fn chain<S: Sends, const OPCODE: u32, const SHAPE: 
             }
             if wr.is_null() {
                 // A queue pair that is posted to isn't destroyed.
-                sq.ring_run::<TO>(run);
+                sq.ring_run(run);
                 return sq.refused().map_or(0, Errno::raw);
             }
             if !sq.widen(&mut run) {
@@ -224,15 +234,15 @@ pub(crate) unsafe extern "C" fn chain<S: Sends, const OPCODE: u32, const SHAPE: 
 
 /// A work request of C's that is of this kind.
 struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
+    qp: &'a Qp,
     wr: &'a ibv_send_wr,
-    signal: u32,
     provider: PhantomData<S>,
 }
 
 impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
     #[inline(always)]
-    fn new(qp: &Qp, wr: &'a ibv_send_wr) -> Self {
-        Self { wr, signal: qp.signal(), provider: PhantomData }
+    fn new(qp: &'a Qp, wr: &'a ibv_send_wr) -> Self {
+        Self { qp, wr, provider: PhantomData }
     }
 }
 
@@ -247,7 +257,7 @@ unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S
 
     #[inline(always)]
     fn flags(&self) -> SendFlags {
-        flags(self.wr.send_flags | self.signal)
+        flags(self.wr.send_flags | self.qp.signal())
     }
 
     #[inline(always)]

@@ -148,25 +148,9 @@ unsafe extern "C" fn complete<S: Sends, const TO: u8>(q: *const ibv_qp_ex) -> c_
         return unsafe { complete_rare::<S, TO>(q) };
     }
     // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
-    unsafe { finish::<S, TO>(sq, build) };
+    unsafe { sq.finish(&build.at) };
     qp.send().release();
     0
-}
-
-/// Tells the device of what is built.
-///
-/// # Safety
-///
-/// As for [`PieceOps::finish`](uverbs_core::provider::PieceOps::finish).
-#[inline(always)]
-unsafe fn finish<S: Sends, const TO: u8>(sq: &mut S, build: &Build<S>) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match TO {
-            DATAGRAMS => sq.finish::<true>(&build.at),
-            _ => sq.finish::<false>(&build.at),
-        }
-    }
 }
 
 #[cold]
@@ -177,7 +161,7 @@ unsafe extern "C" fn complete_rare<S: Sends, const TO: u8>(qp: *const ibv_qp_ex)
     let code = match build.failed {
         None => {
             // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
-            unsafe { finish::<S, TO>(sq, build) };
+            unsafe { sq.finish(&build.at) };
             sq.refused().map_or(0, Errno::raw)
         }
         Some(errno) => {

@@ -21,7 +21,7 @@ use uverbs_mlx5_prm::ctrl::MLX5_SEND_WQE_BB;
 use uverbs_mlx5_prm::doorbell::{CqArm, MLX5_CQ_ARM_DB, WQE_COUNTER_MASK};
 
 use crate::ring::Ring;
-use crate::wqe::{DATAGRAM_HEAD, DS_PER_UNIT};
+use crate::wqe::DS_PER_UNIT;
 
 /// How a send queue rings.
 #[derive(Debug)]
@@ -66,7 +66,8 @@ impl Posted {
     #[inline(always)]
     pub(crate) fn of<const UNITS: u32>(self) -> Self {
         debug_assert_eq!(self.units, UNITS);
-        Self { units: UNITS, ds: self.ds.max((UNITS - 1) * DS_PER_UNIT + 1), ..self }
+        let ds = if UNITS == 1 { self.ds } else { self.ds.max((UNITS - 1) * DS_PER_UNIT + 1) };
+        Self { units: UNITS, ds, ..self }
     }
 }
 
@@ -123,15 +124,14 @@ impl Doorbell {
 
     /// Tells the device of what the record tells of. `last` is the last WQE, and if it is the
     /// `only` new one it goes along (BlueFlame), read from `ring`. rdma-core: `qp.c:post_send_db`,
-    /// whose rule for when to copy this is. `TO`: it begins with an address vector, which was
-    /// stored by sixteen bytes.
+    /// whose rule for when to copy this is.
     ///
     /// # Safety
     ///
     /// The register is mapped, and for BlueFlame no other queue's. `last` lies in the ring, which
     /// is valid to read and which no other thread writes.
     #[inline(always)]
-    pub(crate) unsafe fn ring<const TO: bool>(&mut self, last: Posted, only: bool, ring: Ring) {
+    pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: Ring) {
         match self {
             Self::BlueFlame { register, half, half_bytes, flush, .. } => {
                 record_before_doorbell(DoorbellMemory::WriteCombining);
@@ -146,8 +146,7 @@ impl Doorbell {
                         let next = ring.unit(last.first.wrapping_add(block)).cast_const();
                         let from = if block == 0 { last.at } else { next }.cast();
                         let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
-                        // The vector, or what is behind a piece, wasn't stored word by word.
-                        if TO && (block == 0 || last.ds == DATAGRAM_HEAD + 1) {
+                        if blocks > 1 {
                             // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of
                             // the ring: the WQE's first, or one whose number is masked. Ring and
                             // register begin at a WQEBB's multiple.

@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 use crate::Ah;
 use crate::doorbell::Posted;
 use crate::inline::{is_small, write_small};
-use crate::list::{is_rare, write_counted};
+use crate::list::{counted, is_rare, write_counted};
 use crate::ring::Ring;
 use crate::sq::{SendCursor, Sq};
 use crate::wqe::{self, DS_PER_UNIT, Head, Vector};
@@ -191,7 +191,7 @@ impl Sq {
     }
 
     /// Ends a WQE with a list, which is written as it is counted where that
-    /// [can be](Self::counted). False if it isn't ended; what was written then doesn't count.
+    /// [can be](counted). False if it isn't ended; what was written then doesn't count.
     ///
     /// # Safety
     ///
@@ -201,7 +201,10 @@ impl Sq {
         if at.more() == 0 {
             return false;
         }
-        let Some(units) = self.counted(unpack(at.head), at.pi, list) else { return false };
+        let (ring, head) = (self.ring_memory(), unpack(at.head));
+        let Some(units) = counted(ring, at.pi, head, self.longest_list(), list) else {
+            return false;
+        };
         // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made
         // for; they are in one piece.
         if !unsafe { write_counted(at.data, list) } {
@@ -365,7 +368,7 @@ unsafe impl PieceOps for Sq {
     }
 
     #[inline(always)]
-    unsafe fn finish<const TO: bool>(&mut self, at: &Place) {
+    unsafe fn finish(&mut self, at: &Place) {
         let Place { pi, count, stop, first, .. } = *at;
         let begin = self.producer();
         if pi == begin {
@@ -378,15 +381,8 @@ unsafe impl PieceOps for Sq {
         // Before the doorbell: it would be kept in registers meanwhile.
         self.stop = stop;
         self.keep(pi, count);
-        // With a number that it knows the compiler makes copies to the register without a loop.
-        match pi.wrapping_sub(first) {
-            // SAFETY: as above.
-            1 => unsafe { self.announce::<TO>(pi, begin, self.last(at, 1)) },
-            // SAFETY: as above.
-            2 => unsafe { self.announce::<TO>(pi, begin, self.last(at, 2).of::<2>()) },
-            // SAFETY: as above.
-            units => unsafe { self.announce::<TO>(pi, begin, self.last(at, units)) },
-        }
+        // SAFETY: as above.
+        unsafe { self.announce_short(pi, begin, self.last(at, pi.wrapping_sub(first))) };
     }
 }
 

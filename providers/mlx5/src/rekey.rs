@@ -202,7 +202,7 @@ impl Sq {
         let last = Posted { head, at, first, ds, units: ds.div_ceil(DS_PER_UNIT) };
         let begin = self.producer();
         // SAFETY: the caller's promise.
-        unsafe { self.publish::<false>(SendCursor { pi, count, stop, begin, last }) };
+        unsafe { self.publish(SendCursor { pi, count, stop, begin, last }) };
     }
 
     /// The first half of the control segment of the WQE at `index`, which is written and not yet

@@ -276,10 +276,11 @@ impl Vector<'_> {
     }
 }
 
-/// A queue pair's or a target's number, where an address vector has it.
+/// A queue pair's or a target's number, where an address vector has it. Of a number of more than 24
+/// bits none is taken off, as in rdma-core (`qp.c:set_datagram_seg`).
 #[inline(always)]
 fn peer(number: u32) -> u64 {
-    pair(DqpDct::ZERO.with_ext(true).with_qpn(number).0, 0)
+    pair(DqpDct::ZERO.with_ext(true).0 | number, 0)
 }
 
 /// Writes a WQE to a shared receive queue of the peer's.

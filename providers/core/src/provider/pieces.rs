@@ -111,12 +111,12 @@ pub unsafe trait PieceOps: SendOps {
     /// [refused](SendOps::refused).
     fn is_usual(&self, at: &Self::Place) -> bool;
 
-    /// As [`ring`](SendOps::ring), or with `TO` as [`ring_datagrams`](SendOps::ring_datagrams).
+    /// As [`ring`](SendOps::ring).
     ///
     /// # Safety
     ///
     /// As there.
-    unsafe fn finish<const TO: bool>(&mut self, at: &Self::Place);
+    unsafe fn finish(&mut self, at: &Self::Place);
 }
 
 /// A send queue that writes a work request when all of it is known, and so has [`PieceOps`].
@@ -219,7 +219,7 @@ unsafe impl<Q: PostsWhole> PieceOps for Q {
     }
 
     #[inline]
-    unsafe fn finish<const TO: bool>(&mut self, at: &Self::Place) {
+    unsafe fn finish(&mut self, at: &Self::Place) {
         if let Some(cursor) = at.cursor {
             // SAFETY: the caller's promise.
             unsafe { self.ring(cursor) };

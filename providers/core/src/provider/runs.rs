@@ -77,12 +77,12 @@ pub unsafe trait RunOps: SendOps {
     /// [`begin`](SendOps::begin) and no run is used any more.
     unsafe fn post_alone<const TO: bool>(&mut self, request: &impl Request<Ah = Self::Ah>) -> bool;
 
-    /// As [`ring`](SendOps::ring), or with `TO` as [`ring_datagrams`](SendOps::ring_datagrams).
+    /// As [`ring`](SendOps::ring).
     ///
     /// # Safety
     ///
     /// As there.
-    unsafe fn ring_run<const TO: bool>(&mut self, run: Self::Run);
+    unsafe fn ring_run(&mut self, run: Self::Run);
 }
 
 // SAFETY: nothing is posted by it.
@@ -109,7 +109,7 @@ unsafe impl<Q: PostsWhole> RunOps for Q {
         false
     }
 
-    unsafe fn ring_run<const TO: bool>(&mut self, run: Q::Cursor) {
+    unsafe fn ring_run(&mut self, run: Q::Cursor) {
         // SAFETY: the caller's promise.
         unsafe { self.ring(run) };
     }

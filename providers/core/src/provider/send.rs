@@ -231,46 +231,6 @@ pub unsafe trait SendOps: Debug + Send {
     /// moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
 
-    /// The same of what [`post_to`](Self::post_to) wrote, of which a provider may know more: on
-    /// mlx5 how its words were stored, by which they are copied to the device.
-    ///
-    /// # Safety
-    ///
-    /// As for [`ring`](Self::ring).
-    #[inline(always)]
-    unsafe fn ring_datagrams(&mut self, at: Self::Cursor) {
-        // SAFETY: the caller's promise.
-        unsafe { self.ring(at) };
-    }
-
-    /// Posts one work request and rings, if nothing about it is rare. False if nothing is posted:
-    /// it is refused, or rare; [`post`](Self::post) tells.
-    ///
-    /// # Safety
-    ///
-    /// As for [`post`](Self::post) and [`ring`](Self::ring). Once this is true, no cursor of an
-    /// earlier [`begin`](Self::begin) is used any more.
-    #[inline(always)]
-    unsafe fn post_lone(&mut self, _: Wr, _: SendOp, _: Data<'_>) -> bool {
-        false
-    }
-
-    /// [`post_lone`](Self::post_lone) of a datagram.
-    ///
-    /// # Safety
-    ///
-    /// As there, and for [`post_to`](Self::post_to).
-    #[inline(always)]
-    unsafe fn post_lone_to(
-        &mut self,
-        _: Wr,
-        _: SendOp,
-        _: Destination<'_, Self::Ah>,
-        _: Data<'_>,
-    ) -> bool {
-        false
-    }
-
     /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
     fn refused(&self) -> Option<Errno>;
 

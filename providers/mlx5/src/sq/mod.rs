@@ -24,13 +24,14 @@ use crate::packet::Packets;
 use crate::ring::Ring;
 use crate::wqe::{self, Room, Vector};
 
-mod lone;
 mod ops;
 mod parts;
 mod room;
 mod run;
 
 pub(crate) use self::parts::SqParts;
+#[cfg(test)]
+pub(crate) use self::run::Run;
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
 #[derive(Clone, Copy, Debug)]
@@ -309,16 +310,15 @@ impl Sq {
         unsafe { Self::note(slots, at, wr.id, last) }
     }
 
-    /// Tells the device of all that was written up to the cursor, the last of it `TO` a destination
-    /// by [`post_to`](SendOps::post_to).
+    /// Tells the device of all that was written up to the cursor.
     ///
     /// # Safety
     ///
     /// See [`SendOps::ring`]; and it is not where it began.
     #[inline(always)]
-    pub(crate) unsafe fn publish<const TO: bool>(&mut self, at: SendCursor) {
+    pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
         // SAFETY: the caller's promise.
-        unsafe { self.announce::<TO>(at.pi, at.begin, at.last) };
+        unsafe { self.announce(at.pi, at.begin, at.last) };
         self.stop = at.stop;
         self.keep(at.pi, at.count);
     }
@@ -329,13 +329,31 @@ impl Sq {
     ///
     /// As there.
     #[inline(always)]
-    pub(crate) unsafe fn announce<const TO: bool>(&mut self, pi: u32, begin: u32, last: Posted) {
+    pub(crate) unsafe fn announce(&mut self, pi: u32, begin: u32, last: Posted) {
         // SAFETY: the record is valid while `_memory` lives, and ours to store to.
         unsafe { store_record(self.record, MLX5_SND_DBR, pi) };
         let only = last.first == begin;
         let ring = self.ring_memory();
         // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
-        unsafe { self.doorbell.ring::<TO>(last, only, ring) };
+        unsafe { self.doorbell.ring(last, only, ring) };
+    }
+
+    /// [`announce`](Self::announce) with a case for each short WQE: with a number of WQEBBs that it
+    /// knows the compiler makes copies to the register without a loop.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn announce_short(&mut self, pi: u32, begin: u32, last: Posted) {
+        match last.units {
+            // SAFETY: the caller's promise.
+            1 => unsafe { self.announce(pi, begin, last.of::<1>()) },
+            // SAFETY: as above.
+            2 => unsafe { self.announce(pi, begin, last.of::<2>()) },
+            // SAFETY: as above.
+            _ => unsafe { self.announce(pi, begin, last) },
+        }
     }
 
     /// The queue's part, but for where it must stop, which few work requests change.
@@ -346,13 +364,13 @@ impl Sq {
         self.marked = pi;
     }
 
-    /// [`SendOps::ring`], and of datagrams [`SendOps::ring_datagrams`].
+    /// [`SendOps::ring`].
     ///
     /// # Safety
     ///
     /// As there.
     #[inline(always)]
-    unsafe fn ring_written<const TO: bool>(&mut self, at: SendCursor) {
+    unsafe fn ring_written(&mut self, at: SendCursor) {
         // Its own beginning, which is `self.pi` and which the compiler knows.
         if at.pi == at.begin {
             return;
@@ -365,7 +383,7 @@ impl Sq {
             return unsafe { self.publish_behind_umr(pi, count, stop, last.first) };
         }
         // SAFETY: as above.
-        unsafe { self.publish::<TO>(at) };
+        unsafe { self.publish(at) };
     }
 
     /// Takes back the buffers of a batch that was not rung, and forgets its UMRs.

@@ -186,31 +186,7 @@ unsafe impl SendOps for Sq {
     #[inline(always)]
     unsafe fn ring(&mut self, at: SendCursor) {
         // SAFETY: the caller's promise.
-        unsafe { self.ring_written::<false>(at) };
-    }
-
-    #[inline(always)]
-    unsafe fn ring_datagrams(&mut self, at: SendCursor) {
-        // SAFETY: the caller's promise.
-        unsafe { self.ring_written::<true>(at) };
-    }
-
-    #[inline(always)]
-    unsafe fn post_lone(&mut self, wr: Wr, op: SendOp, data: Data<'_>) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.lone(wr, op, data) }
-    }
-
-    #[inline(always)]
-    unsafe fn post_lone_to(
-        &mut self,
-        wr: Wr,
-        op: SendOp,
-        to: Destination<'_, Ah>,
-        data: Data<'_>,
-    ) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.lone_to(wr, op, to, data) }
+        unsafe { self.ring_written(at) };
     }
 
     fn refused(&self) -> Option<Errno> {

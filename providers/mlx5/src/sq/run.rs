@@ -16,7 +16,7 @@ use super::{SendCursor, Sq};
 use crate::Ah;
 use crate::doorbell::Posted;
 use crate::inline::{is_small, write_small};
-use crate::list::{is_rare, write_counted};
+use crate::list::{counted, is_rare, write_counted};
 use crate::ring::Ring;
 use crate::wqe::{self, Head, Vector};
 
@@ -66,11 +66,13 @@ impl Run {
             Data::Inline(bytes) => {
                 is_small(bytes) && bytes.len() <= self.max_inline as usize && !head.answered
             }
-            Data::List(list) => {
-                segments = list.len() as u32;
-                units = wqe::blocks(head.units + segments);
-                segments <= self.longest_list && !head.atomic && !ring.wraps(pi, units)
-            }
+            Data::List(list) => match counted(ring, pi, head, self.longest_list, list) {
+                Some(all) => {
+                    (units, segments) = (all, list.len() as u32);
+                    true
+                }
+                None => false,
+            },
             Data::InlineList(_) => false,
         };
         if !usual {
@@ -80,7 +82,7 @@ impl Run {
         // SAFETY: there is room, so the slot is free; this is the only poster.
         let slot = unsafe { self.slots.name(pi, request.id()) };
         let behind = if TO {
-            let Some(to) = request.to() else { return None };
+            let to = request.to()?;
             let vector = Vector { template: to.ah.template(), first: to.peer };
             // SAFETY: the WQEBBs are free as the slot is; it fills the first one.
             unsafe { vector.store(at.wrapping_add(DS_BYTES)) };
@@ -109,11 +111,11 @@ impl Run {
                 if !unsafe { write_counted(behind, list) } {
                     return None;
                 }
-                self.units = units;
             }
             Data::InlineList(_) => {}
         }
         (self.pi, self.count) = (pi.wrapping_add(units), self.count.wrapping_add(1));
+        self.units = units;
         // SAFETY: named above.
         unsafe { slot.end(Reach { end: self.pi, posted: self.count }) };
         Some(Posted { head: ctrl[0], at, first: pi, ds, units })
@@ -193,24 +195,17 @@ unsafe impl RunOps for Sq {
         // SAFETY: the caller's promise; the run is where a `begin_run` would be.
         let Some(last) = (unsafe { run.write::<TO>(request) }) else { return false };
         self.keep(run.pi, run.count);
-        // With a number that it knows the compiler makes copies to the register without a loop.
-        match last.units {
-            // SAFETY: written just now.
-            1 => unsafe { self.announce::<TO>(run.pi, begin, last.of::<1>()) },
-            // SAFETY: as above.
-            2 => unsafe { self.announce::<TO>(run.pi, begin, last.of::<2>()) },
-            // SAFETY: as above.
-            _ => unsafe { self.announce::<TO>(run.pi, begin, last) },
-        }
+        // SAFETY: written just now.
+        unsafe { self.announce_short(run.pi, begin, last) };
         true
     }
 
     #[inline(always)]
-    unsafe fn ring_run<const TO: bool>(&mut self, run: Run) {
+    unsafe fn ring_run(&mut self, run: Run) {
         if run.pi != self.pi {
             let at = self.cursor_of(run);
             // SAFETY: the caller's promise.
-            unsafe { self.ring_written::<TO>(at) };
+            unsafe { self.ring_written(at) };
         }
     }
 }

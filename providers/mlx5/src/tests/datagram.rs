@@ -55,7 +55,7 @@ fn post(side: &mut SendSide, ah: &Ah, op: SendOp, data: Data<'_>) -> Result<u32,
     // matters.
     let slot = unsafe { side.sq.post_to(&mut at, Wr::new(1), op, to, data) }?;
     // SAFETY: as above.
-    unsafe { side.sq.ring_datagrams(at) };
+    unsafe { side.sq.ring(at) };
     Ok(slot)
 }
 

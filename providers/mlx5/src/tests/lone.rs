@@ -5,6 +5,7 @@
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::work::{Data, Rekey, Remote, SendOp, Sge, Wr};
 
+use super::asked::{Asked, post_alone};
 use super::fixture::SendSide;
 use crate::wqe::Room;
 
@@ -21,8 +22,7 @@ fn takes(side: &mut SendSide, data: Data<'_>) -> bool {
 #[track_caller]
 fn takes_op(side: &mut SendSide, op: SendOp, data: Data<'_>) -> bool {
     let before = (side.send_record(), side.sq.producer());
-    // SAFETY: no device reads the ring.
-    let posted = unsafe { side.sq.post_lone(Wr::new(5), op, data) };
+    let posted = post_alone(&mut side.sq, &Asked { wr: Wr::new(5), op, data, to: None });
     assert_eq!((side.send_record(), side.sq.producer()) != before, posted);
     side.assert_guards();
     posted

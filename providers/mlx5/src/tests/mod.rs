@@ -4,6 +4,8 @@
 //! Those over heap memory make no system call, so Miri can run them.
 
 #[cfg(test)]
+mod asked;
+#[cfg(test)]
 mod compressed;
 #[cfg(test)]
 mod copy;

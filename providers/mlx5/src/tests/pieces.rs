@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use uverbs_core::provider::{AhOps, PieceOps, SendOps};
 use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge, Wr};
 
+use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
 use crate::pieces::Place;
@@ -101,7 +102,7 @@ fn whole(
 ) -> Result<(), PostError> {
     let slot = with_data(load, |data| match (to, data) {
         // SAFETY: no device reads the ring.
-        (Some(ah), data) => unsafe { sq.post_to(at, wr, op, ah.to(0xab_cdef, 7), data) },
+        (Some(ah), data) => unsafe { sq.post_to(at, wr, op, ah.to(PEER.0, PEER.1), data) },
         // SAFETY: as above.
         (None, data) => unsafe { sq.post(at, wr, op, data) },
     });
@@ -121,7 +122,7 @@ fn by_pieces<const TO: bool>(
     unsafe { sq.open::<TO>(at, wr, op) }?;
     if let Some(ah) = to {
         // SAFETY: as above, and it is begun.
-        unsafe { sq.address(at, ah.to(0xab_cdef, 7)) };
+        unsafe { sq.address(at, ah.to(PEER.0, PEER.1)) };
     }
     with_data(load, |data| {
         // SAFETY: as above, and its address is known.
@@ -140,33 +141,43 @@ fn alone(
     to: Option<&Ah>,
 ) -> Result<(), PostError> {
     let knows_of_room = sq.left() != 0;
-    let taken = with_data(load, |data| match to {
-        // SAFETY: no device reads the ring.
-        Some(ah) => unsafe { sq.post_lone_to(wr, op, ah.to(0xab_cdef, 7), data) },
-        // SAFETY: as above.
-        None => unsafe { sq.post_lone(wr, op, data) },
-    });
+    let taken = with_data(load, |data| post_alone(sq, &Asked { wr, op, data, to }));
     if taken {
         return Ok(());
     }
-    let usual = matches!(load, Load::One(sge) if sge.len.wrapping_sub(1) < (1 << 31) - 1);
-    let atomic = matches!(op, SendOp::FetchAdd { .. });
-    assert!(!(knows_of_room && usual) || atomic, "{op:?} {load:?}");
+    assert!(!(knows_of_room && is_usual(op, load)), "{op:?} {load:?}");
     let mut cursor = sq.begin();
     whole(sq, &mut cursor, (wr, op, load), to)?;
-    match to {
-        // SAFETY: the cursor is of the `begin` above.
-        Some(_) => unsafe { sq.ring_datagrams(cursor) },
-        // SAFETY: as above.
-        None => unsafe { sq.ring(cursor) },
-    }
+    // SAFETY: the cursor is of the `begin` above.
+    unsafe { sq.ring(cursor) };
     Ok(())
 }
 
-/// Queues of this size go through the steps: one that is posted to whole, one by pieces, and one
-/// with a doorbell for each.
+/// Whether a request must be taken alone and in a run, if there is known to be room.
+fn is_usual(op: SendOp, load: &Load) -> bool {
+    let usual = matches!(load, Load::One(sge) if sge.len.wrapping_sub(1) < (1 << 31) - 1);
+    usual && !matches!(op, SendOp::FetchAdd { .. })
+}
+
+/// Posts a request in a row.
+fn in_a_row<const TO: bool>(
+    sq: &mut Sq,
+    row: &mut Row,
+    (wr, op, load): (Wr, SendOp, &Load),
+    to: Option<&Ah>,
+) -> Result<(), PostError> {
+    let mut is_run = matches!(row, Row::Run(_));
+    let taken = with_data(load, |data| row.post::<TO>(sq, &Asked { wr, op, data, to }))?;
+    // Of a ring that is nearly full, a run may see too little room.
+    is_run &= sq.units() >= 16;
+    assert!(taken || !(is_run && is_usual(op, load)) || sq.left() == 0, "{op:?} {load:?}");
+    Ok(())
+}
+
+/// Queues of this size go through the steps: one that is posted to whole, one by pieces, one with a
+/// doorbell for each, and one in runs.
 fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&Ah>) {
-    let mut sides = [0; 3].map(|_| match TO {
+    let mut sides = [0; 4].map(|_| match TO {
         true => SendSide::of_datagrams_with_max_wr(ring, max_wr, ROOM),
         false => SendSide::with_max_wr(ring, max_wr, ROOM),
     });
@@ -187,7 +198,8 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
         sides.iter().for_each(|side| side.stain(0));
         sides.iter().for_each(|side| side.register.write(0, &[0; 2 * HALF]));
         let begin = index + out.iter().sum::<u32>();
-        let [first, second, third] = &mut sides;
+        let [first, second, third, fourth] = &mut sides;
+        let mut row = Row::begin::<TO>(&mut fourth.sq);
         let (mut cursor, mut place) = (first.sq.begin(), Place::default());
         second.sq.start(&mut place);
         for (id, (op, load)) in (u64::from(begin)..).zip(requests) {
@@ -207,22 +219,20 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
                 whole(&mut first.sq, &mut cursor, request, to).is_ok(),
                 by_pieces::<TO>(&mut second.sq, &mut place, request, to).is_ok(),
                 alone(&mut third.sq, request, to).is_ok(),
+                in_a_row::<TO>(&mut fourth.sq, &mut row, request, to).is_ok(),
             ];
-            assert_eq!(answers, [exactly; 3], "{op:?} {load:?}, {out:?} are out");
+            assert_eq!(answers, [exactly; 4], "{op:?} {load:?}, {out:?} are out");
             match takes.filter(|_| exactly) {
                 Some(units) => out.push(units),
                 None => break,
             }
         }
-        match TO {
-            // SAFETY: the cursor is of the last `begin`.
-            true => unsafe { first.sq.ring_datagrams(cursor) },
-            // SAFETY: as above.
-            false => unsafe { first.sq.ring(cursor) },
-        }
+        // SAFETY: the cursor is of the last `begin`.
+        unsafe { first.sq.ring(cursor) };
+        row.ring(&mut fourth.sq);
         if begin % 2 == 0 {
             // SAFETY: the place is of the last `start`.
-            unsafe { second.sq.finish::<TO>(&place) };
+            unsafe { second.sq.finish(&place) };
         } else {
             let cursor = second.sq.cursor(&place);
             // SAFETY: as above.
@@ -232,7 +242,9 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), steps: &[Step], to: Option<&A
         assert_eq!(first.bytes(begin, written), second.bytes(begin, written));
         assert_eq!(first.register.read(0, 512), second.register.read(0, 512));
         assert_eq!(first.bytes(begin, written), third.bytes(begin, written));
-        for side in [&*second, &*third] {
+        assert_eq!(first.bytes(begin, written), fourth.bytes(begin, written));
+        assert_eq!(first.register.read(0, 512), fourth.register.read(0, 512));
+        for side in [&*second, &*third, &*fourth] {
             assert_eq!(first.send_record(), side.send_record());
         }
         // Behind several doorbells the halves that come next differ.

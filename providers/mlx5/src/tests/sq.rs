@@ -7,6 +7,7 @@ use uverbs_core::provider::SendOps;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::opcode::Opcode;
 
+use super::asked::{Asked, post_alone};
 use super::fixture::{HALF, SendSide, free, slab};
 use crate::doorbell::{Step, steps};
 use crate::sq::SendCursor;
@@ -319,9 +320,8 @@ fn no_frame_is_lost() {
     let mut at = side.sq.begin();
     own(&mut side, &mut at, 9);
     assert!(side.sq.left() != 0);
-    // SAFETY: no device reads the ring.
-    let lone = unsafe { side.sq.post_lone(Wr::new(9), SendOp::Send, Data::One(SGE)) };
-    assert!(!lone, "the forgotten frame would stay there");
+    let asked = Asked { wr: Wr::new(9), op: SendOp::Send, data: Data::One(SGE), to: None };
+    assert!(!post_alone(&mut side.sq, &asked), "the forgotten frame would stay there");
     // Published is published: `begin` leaves it alone.
     let mut at = side.sq.begin();
     assert_eq!(free(&slab), 7);

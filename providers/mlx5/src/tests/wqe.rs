@@ -8,6 +8,7 @@ use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 
+use super::asked::{Asked, post_alone};
 use super::fixture::SendSide;
 use crate::wqe::Room;
 
@@ -35,8 +36,7 @@ fn post(side: &mut SendSide, wr: Wr, op: SendOp, data: Data<'_>) -> Result<u32, 
 /// The same of a list that is written as it is counted, where that can be.
 fn post_list(side: &mut SendSide, wr: Wr, op: SendOp, list: &[Sge]) -> Result<u32, PostError> {
     let slot = side.place(side.sq.producer());
-    // SAFETY: no device reads the ring.
-    if unsafe { side.sq.post_lone(wr, op, Data::List(list)) } {
+    if post_alone(&mut side.sq, &Asked { wr, op, data: Data::List(list), to: None }) {
         return Ok(slot);
     }
     post(side, wr, op, Data::List(list))

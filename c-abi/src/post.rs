@@ -24,9 +24,7 @@ use crate::request::{
 };
 use crate::send::{Sends, Side};
 use crate::sys::{
-    BindMw, IBV_SEND_INLINE, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE, IBV_WR_SEND, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr,
-    ibv_send_wr_rdma,
+    BindMw, IBV_WR_BIND_MW, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr, ibv_send_wr_rdma,
 };
 
 /// `IBV_ACCESS_ZERO_BASED`.

@@ -5,7 +5,6 @@ use std::ptr::null_mut;
 use uverbs::provider::{AnyContext, AnySrq};
 
 use crate::recv::{Receives, RecvSide};
-use crate::send::Sends;
 use crate::sys::{Mutex, ibv_context, ibv_context_ops, verbs_context};
 use crate::{
     counters, cq, dm, flow, make_cq, make_qp, mr, mw, parent_domain, poll, port, post,
@@ -16,9 +15,8 @@ use crate::{
 const EXTENDED: usize = usize::MAX;
 
 /// The functions of C's first table, by the queues of a provider.
-fn operations<S, R, Q>() -> ibv_context_ops
+fn operations<R, Q>() -> ibv_context_ops
 where
-    S: Sends,
     R: Receives<RecvSide>,
     Q: Receives<AnySrq>,
 {
@@ -43,10 +41,10 @@ where
 /// slot the inline functions answer `EOPNOTSUPP`.
 pub(crate) fn of(device: &AnyContext) -> verbs_context {
     let ops = match device {
-        AnyContext::Mlx5(_) => operations::<uverbs_mlx5::Sq, uverbs_mlx5::Rq, uverbs_mlx5::Srq>(),
-        AnyContext::Rxe(_) => operations::<uverbs_rxe::Sq, uverbs_rxe::Rq, uverbs_rxe::Srq>(),
+        AnyContext::Mlx5(_) => operations::<uverbs_mlx5::Rq, uverbs_mlx5::Srq>(),
+        AnyContext::Rxe(_) => operations::<uverbs_rxe::Rq, uverbs_rxe::Srq>(),
         #[cfg(feature = "any-siw")]
-        AnyContext::Siw(_) => operations::<uverbs_siw::Sq, uverbs_siw::Rq, uverbs_siw::Srq>(),
+        AnyContext::Siw(_) => operations::<uverbs_siw::Rq, uverbs_siw::Srq>(),
     };
     // Of soft-RoCE C's provider has none of these.
     let of_mlx5 = matches!(device, AnyContext::Mlx5(_));

@@ -23,7 +23,7 @@ use crate::ah::Ah;
 use crate::mw;
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::request::{checksums, flags, memory, pieces};
-use crate::send::{Build, Kept, Peer, Sends, Side, To};
+use crate::send::{Kept, Peer, Sends, Side, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 use crate::waiting::{direct, post_waiting};
 

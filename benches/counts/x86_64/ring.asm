@@ -7,125 +7,126 @@
     mov esi,[rdi+0x28]
     mov ebp,[rdi+0x34]
     cmp esi,ebp
-    je .10
+    je .9
     mov rax,rdi
     mov rdi,[rdi]
     mov r8d,[rax+0x18]
     mov edx,[rax+0x2C]
     mov ecx,[rax+0x30]
     cmp dword [rdi+0x48],0
-    jne .11
+    jne .10
     mov r15,[rax+8]
-    mov r11,[rax+0x10]
+    mov r9,[rax+0x10]
     mov r12d,[rax+0x1C]
     mov eax,[rax+0x20]
-    mov r9,[rdi+0x50]
-    movzx r10d,si
-    bswap r10d
-    mov [r9+4],r10d
-    movzx r9d,byte [rdi+0x58]
-    cmp r9b,1
+    mov r10,[rdi+0x50]
+    movzx r11d,si
+    bswap r11d
+    mov [r10+4],r11d
+    movzx r10d,byte [rdi+0x58]
+    cmp r10b,1
     jne .1
     mov rax,[rdi+0x60]
     mov [rax],r15
-    jmp .9
+    jmp .8
 .1:
-    mov r9,[rdi]
-    mov r10d,[rdi+0x18]
+    mov r10,[rdi]
+    mov r11d,[rdi+0x18]
     sfence
     mov rbx,[rdi+0x68]
     mov r14d,[rdi+0x5C]
     cmp eax,1
     jne .2
     cmp r8d,ebp
-    sete bpl
+    sete al
     cmp r12d,2
-    setae r12b
-    test bpl,r12b
-    jne .3
-    jmp .6
+    setae r8b
+    test al,r8b
+    je .5
+    mov rax,[r9]
+    mov [rbx+r14],rax
+    mov rax,[r9+8]
+    mov [rbx+r14+8],rax
+    mov rax,[r9+0x10]
+    mov [rbx+r14+0x10],rax
+    mov rax,[r9+0x18]
+    mov [rbx+r14+0x18],rax
+    mov rax,[r9+0x20]
+    mov [rbx+r14+0x20],rax
+    mov rax,[r9+0x28]
+    mov [rbx+r14+0x28],rax
+    mov rax,[r9+0x30]
+    mov [rbx+r14+0x30],rax
+    mov rax,[r9+0x38]
+    mov [rbx+r14+0x38],rax
+    jmp .4
 .2:
     cmp r8d,ebp
-    jne .6
+    jne .5
     cmp r12d,2
-    jb .6
+    jb .5
     mov ebp,eax
     shl ebp,6
     cmp ebp,[rdi+0x60]
-    ja .6
+    ja .5
     test rax,rax
-    je .5
-.3:
-    mov r15,[r11]
+    je .4
+    mov r15,[r9]
     mov [rbx+r14],r15
-    mov r15,[r11+8]
+    mov r15,[r9+8]
     mov [rbx+r14+8],r15
-    mov r15,[r11+0x10]
-    mov [rbx+r14+0x10],r15
-    mov r15,[r11+0x18]
-    mov [rbx+r14+0x18],r15
-    mov r15,[r11+0x20]
-    mov [rbx+r14+0x20],r15
-    mov r15,[r11+0x28]
-    mov [rbx+r14+0x28],r15
-    mov r15,[r11+0x30]
-    mov [rbx+r14+0x30],r15
-    mov r11,[r11+0x38]
-    mov [rbx+r14+0x38],r11
-    cmp eax,1
-    je .5
+    movaps xmm0,[r9+0x10]
+    movaps [rbx+r14+0x10],xmm0
+    movaps xmm0,[r9+0x20]
+    movaps [rbx+r14+0x20],xmm0
+    movaps xmm0,[r9+0x30]
+    movaps [rbx+r14+0x30],xmm0
     dec rax
-    lea r11,[r14+rbx]
-    add r11,0x78
+    lea r9,[rbx+r14]
+    add r9,0x70
     inc r8d
-.4:
+.3:
     mov ebx,r8d
-    and ebx,r10d
+    and ebx,r11d
     shl rbx,6
-    mov r14,[r9+rbx]
-    mov [r11-0x38],r14
-    mov r14,[r9+rbx+8]
-    mov [r11-0x30],r14
-    mov r14,[r9+rbx+0x10]
-    mov [r11-0x28],r14
-    mov r14,[r9+rbx+0x18]
-    mov [r11-0x20],r14
-    mov r14,[r9+rbx+0x20]
-    mov [r11-0x18],r14
-    mov r14,[r9+rbx+0x28]
-    mov [r11-0x10],r14
-    mov r14,[r9+rbx+0x30]
-    mov [r11-8],r14
-    mov rbx,[r9+rbx+0x38]
-    mov [r11],rbx
-    add r11,0x40
+    mov r14,[r10+rbx]
+    mov [r9-0x30],r14
+    mov r14,[r10+rbx+8]
+    mov [r9-0x28],r14
+    movaps xmm0,[r10+rbx+0x10]
+    movaps [r9-0x20],xmm0
+    movaps xmm0,[r10+rbx+0x20]
+    movaps [r9-0x10],xmm0
+    movaps xmm0,[r10+rbx+0x30]
+    movaps [r9],xmm0
+    add r9,0x40
     inc r8d
     dec rax
-    jne .4
-.5:
+    jne .3
+.4:
     cmp byte [rdi+0x59],0
-    jne .7
-    jmp .8
-.6:
+    jne .6
+    jmp .7
+.5:
     mov [rbx+r14],r15
-.7:
+.6:
     sfence
-.8:
+.7:
     mov eax,[rdi+0x60]
     xor [rdi+0x5C],eax
-.9:
+.8:
     mov [rdi+0x24],ecx
     mov [rdi+0x20],esi
     mov [rdi+0x28],edx
     mov [rdi+0x40],esi
-.10:
+.9:
     pop rbx
     pop r12
     pop r14
     pop r15
     pop rbp
     ret
-.11:
+.10:
     pop rbx
     pop r12
     pop r14

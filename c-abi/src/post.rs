@@ -37,8 +37,9 @@ pub(crate) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: C's contract: null, or the first one.
     let (qp, Some(first)) = (unsafe { (Qp::of(qp), wr.as_ref()) }) else { return 0 };
-    // SAFETY: C's contract.
-    unsafe { (qp.posts().of(first))(qp, wr, bad) }
+    let post = qp.posts().of(first);
+    // SAFETY: C's contract; it is the queue pair's, by what the first one says.
+    unsafe { post(qp, wr, bad) }
 }
 
 /// Binds a window of type 1. What the region and the rights must be is in the header, too.
@@ -80,9 +81,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
 
 /// Posts work requests that are alike, which is what programs post: one loop for each kind, since
 /// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
-/// the first one that is different the rest is [`rest`]'s. Datagrams, for which `TO` is true, have
-/// loops of their own, and a `LONE` one has a function without a loop. Where the provider writes
-/// pieces in place, all but longer inline data is [`chain`]'s and [`lone`]'s.
+/// the first one that is different the rest is [`rest`]'s. `TO` is true of datagrams. Where the
+/// provider writes in place, [`chain`] and [`alone`] do this.
 ///
 /// # Safety
 ///
@@ -93,7 +93,6 @@ pub(crate) unsafe extern "C" fn alike<
     const OPCODE: u32,
     const SHAPE: u8,
     const TO: bool,
-    const LONE: bool,
 >(
     qp: &Qp,
     mut wr: *const ibv_send_wr,
@@ -118,9 +117,6 @@ pub(crate) unsafe extern "C" fn alike<
             if let Err(error) = posted {
                 return stop(sq, at, wr, error, bad);
             }
-            if LONE {
-                break;
-            }
             wr = one.next;
             match wr.as_ref() {
                 None => break,
@@ -134,35 +130,22 @@ pub(crate) unsafe extern "C" fn alike<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts a lone work request, the short way if nothing about it is rare and the lock is free. That
-/// way has no calls, so hardly any registers are saved.
+/// Posts a lone work request, if nothing about it is rare and the lock is free. False if it isn't
+/// posted. This way has no calls, so hardly any registers are saved.
 ///
 /// # Safety
 ///
-/// C's contract; its shape is `SHAPE`, and there is one.
-#[inline(never)]
-pub(crate) unsafe extern "C" fn lone<
-    S: Sends,
-    const OPCODE: u32,
-    const SHAPE: u8,
-    const TO: bool,
->(
+/// C's contract; it is of this kind.
+#[inline(always)]
+pub(crate) unsafe fn alone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
-    wr: *const ibv_send_wr,
-    bad: *mut *const ibv_send_wr,
-) -> c_int {
-    if let Some(mut side) = qp.send().lock_at_once() {
-        // SAFETY: the table of functions is of the queue's own provider, and C's contract; a queue
-        // pair that is posted to isn't destroyed.
-        unsafe {
-            let Side { sq, .. } = S::side(&mut side).unwrap_unchecked();
-            if sq.post_alone::<TO>(&Link::<S, OPCODE, SHAPE>::new(qp, &*wr)) {
-                return 0;
-            }
-        }
-    }
-    // SAFETY: as above.
-    unsafe { chain::<S, OPCODE, SHAPE, TO>(qp, wr, bad) }
+    wr: &ibv_send_wr,
+) -> bool {
+    let Some(mut side) = qp.send().lock_at_once() else { return false };
+    // SAFETY: the table of functions is of the queue's own provider.
+    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
+    // SAFETY: C's contract; a queue pair that is posted to isn't destroyed.
+    unsafe { sq.post_alone::<TO>(&Link::<S, OPCODE, SHAPE>::new(qp, wr)) }
 }
 
 /// What a work request of this shape carries.

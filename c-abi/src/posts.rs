@@ -8,7 +8,7 @@
 
 use std::ffi::c_int;
 
-use crate::post::{alike, any, chain, lone};
+use crate::post::{alike, alone, any, chain};
 use crate::qp::{Qp, UD};
 use crate::send::{SendSide, Sends};
 use crate::sys::{
@@ -27,7 +27,6 @@ pub(crate) const SMALL: u8 = 3;
 pub(crate) const SMALL_BYTES: u32 = 12;
 /// Inline data in any other number of pieces.
 const OTHER: u8 = 4;
-const SHAPES: usize = 5;
 
 /// More than the highest of `IBV_WR_*` that has a function.
 const OPCODES: usize = 8;
@@ -36,13 +35,15 @@ const _: () = assert!((IBV_WR_ATOMIC_FETCH_AND_ADD as usize) < OPCODES);
 pub(crate) type Post =
     unsafe extern "C" fn(&Qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
 
-type ByShape = [[Post; OPCODES]; SHAPES];
+type ByOpcode = [Post; OPCODES];
 
 /// The functions of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Posts {
-    lone: ByShape,
-    chain: ByShape,
+    /// Of a first work request with pieces.
+    pieces: ByOpcode,
+    /// Of one with inline data.
+    inline: ByOpcode,
     any: Post,
 }
 
@@ -64,59 +65,35 @@ impl Posts {
     }
 
     /// The function for a list of work requests that begins with this one.
-    ///
-    /// # Safety
-    ///
-    /// C's contract.
     #[inline(always)]
-    pub(crate) unsafe fn of(&self, first: &ibv_send_wr) -> Post {
-        let opcode = first.opcode as usize;
-        if opcode >= OPCODES {
-            return self.any;
-        }
-        let by_shape = if first.next.is_null() { &self.lone } else { &self.chain };
-        // SAFETY: C's contract.
-        let shape = unsafe { shape(first) };
-        by_shape[shape as usize][opcode]
+    pub(crate) fn of(&self, first: &ibv_send_wr) -> Post {
+        let is_inline = first.send_flags & IBV_SEND_INLINE != 0;
+        let by_opcode = if is_inline { &self.inline } else { &self.pieces };
+        by_opcode.get(first.opcode as usize).copied().unwrap_or(self.any)
     }
 
     const fn all_of(any: Post) -> Self {
-        let none = [[any; OPCODES]; SHAPES];
-        Self { lone: none, chain: none, any }
+        let all = [any; OPCODES];
+        Self { pieces: all, inline: all, any }
     }
 
     const fn of_connections<S: Sends>() -> Self {
         let mut posts = Self::all_of(any::<S>);
-        posts.add::<S, IBV_WR_SEND, ONE, false>();
-        posts.add::<S, IBV_WR_SEND, SMALL, false>();
-        posts.add::<S, IBV_WR_SEND, INLINE, false>();
-        posts.add::<S, IBV_WR_SEND, LIST, false>();
-        posts.add::<S, IBV_WR_RDMA_WRITE, ONE, false>();
-        posts.add::<S, IBV_WR_RDMA_WRITE, SMALL, false>();
-        posts.add::<S, IBV_WR_RDMA_WRITE, INLINE, false>();
-        posts.add::<S, IBV_WR_RDMA_WRITE, LIST, false>();
-        posts.add::<S, IBV_WR_RDMA_READ, ONE, false>();
-        posts.add::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, ONE, false>();
+        posts.pieces[IBV_WR_SEND as usize] = with_pieces::<S, IBV_WR_SEND, false>;
+        posts.inline[IBV_WR_SEND as usize] = with_bytes::<S, IBV_WR_SEND, false>;
+        posts.pieces[IBV_WR_RDMA_WRITE as usize] = with_pieces::<S, IBV_WR_RDMA_WRITE, false>;
+        posts.inline[IBV_WR_RDMA_WRITE as usize] = with_bytes::<S, IBV_WR_RDMA_WRITE, false>;
+        posts.pieces[IBV_WR_RDMA_READ as usize] = with_pieces::<S, IBV_WR_RDMA_READ, false>;
+        posts.pieces[IBV_WR_ATOMIC_FETCH_AND_ADD as usize] =
+            with_pieces::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, false>;
         posts
     }
 
     const fn of_datagrams<S: Sends>() -> Self {
         let mut posts = Self::all_of(any::<S>);
-        posts.add::<S, IBV_WR_SEND, ONE, true>();
-        posts.add::<S, IBV_WR_SEND, SMALL, true>();
-        posts.add::<S, IBV_WR_SEND, INLINE, true>();
+        posts.pieces[IBV_WR_SEND as usize] = with_pieces::<S, IBV_WR_SEND, true>;
+        posts.inline[IBV_WR_SEND as usize] = with_bytes::<S, IBV_WR_SEND, true>;
         posts
-    }
-
-    /// Adds those of one kind. Inline data that isn't small is copied by a call.
-    const fn add<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(&mut self) {
-        let (one, more): (Post, Post) = if S::IN_PLACE && SHAPE != INLINE {
-            (lone::<S, OPCODE, SHAPE, TO>, chain::<S, OPCODE, SHAPE, TO>)
-        } else {
-            (alike::<S, OPCODE, SHAPE, TO, true>, alike::<S, OPCODE, SHAPE, TO, false>)
-        };
-        self.lone[SHAPE as usize][OPCODE as usize] = one;
-        self.chain[SHAPE as usize][OPCODE as usize] = more;
     }
 }
 
@@ -127,6 +104,85 @@ fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
         UD => const { &Posts::of_datagrams::<S>() },
         // Each send names where it goes, or is a whole packet, or it takes none.
         _ => const { &Posts::all_of(any::<S>) },
+    }
+}
+
+/// Posts a list whose first work request has pieces.
+///
+/// # Safety
+///
+/// C's contract; the first one's opcode is `OPCODE`.
+unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: C's contract; there is one, of this shape.
+    unsafe {
+        if (*wr).num_sge == 1 {
+            one_or_more::<S, OPCODE, ONE, TO>(qp, wr, bad)
+        } else {
+            apart::<S, OPCODE, LIST, TO>(qp, wr, bad)
+        }
+    }
+}
+
+/// The same of inline data.
+///
+/// # Safety
+///
+/// As there.
+unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: C's contract; there is one, of this shape.
+    unsafe {
+        match shape(&*wr) {
+            SMALL => one_or_more::<S, OPCODE, SMALL, TO>(qp, wr, bad),
+            INLINE => apart::<S, OPCODE, INLINE, TO>(qp, wr, bad),
+            _ => any::<S>(qp, wr, bad),
+        }
+    }
+}
+
+/// [`one_or_more`] in a function of its own: its caller would save registers for it.
+///
+/// # Safety
+///
+/// As there.
+#[inline(never)]
+unsafe extern "C" fn apart<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { one_or_more::<S, OPCODE, SHAPE, TO>(qp, wr, bad) }
+}
+
+/// Posts a list, the first work request of which is of this kind.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !S::IN_PLACE {
+            return alike::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
+        }
+        let first = &*wr;
+        if first.next.is_null() && alone::<S, OPCODE, SHAPE, TO>(qp, first) {
+            return 0;
+        }
+        chain::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
     }
 }
 

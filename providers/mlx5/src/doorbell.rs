@@ -146,14 +146,18 @@ impl Doorbell {
                         let next = ring.unit(last.first.wrapping_add(block)).cast_const();
                         let from = if block == 0 { last.at } else { next }.cast();
                         let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
-                        if blocks > 1 {
+                        match last.ds {
                             // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of
                             // the ring: the WQE's first, or one whose number is masked. Ring and
                             // register begin at a WQEBB's multiple.
-                            unsafe { mmio::copy_block_wide(to, from) };
-                        } else {
+                            _ if blocks > 1 => unsafe { mmio::copy_block::<2>(to, from) },
+                            // What is behind the WQE wasn't stored just before.
                             // SAFETY: as above.
-                            unsafe { mmio::copy_blocks(to, from, 1) };
+                            ..=2 => unsafe { mmio::copy_block::<4>(to, from) },
+                            // SAFETY: as above.
+                            3 => unsafe { mmio::copy_block::<6>(to, from) },
+                            // SAFETY: as above.
+                            _ => unsafe { mmio::copy_blocks(to, from, 1) },
                         }
                     }
                     note(Step::Copied { offset: *half, blocks });

@@ -48,6 +48,14 @@ fn inline_header(bytes: &[u8]) -> mlx5_wqe_inline_seg {
     mlx5_wqe_inline_seg::new(bytes.len() as u32)
 }
 
+/// Units of 16 bytes that header and bytes take. There are no more than a queue has room for.
+#[inline(always)]
+pub(crate) fn inline_units(len: usize) -> u32 {
+    // Rounded up, as `inline_bytes` does it; the sum fits, since `max_inline` does.
+    let units = len.wrapping_add(INLINE_HEADER + DS_BYTES - 1) >> DS_BYTES.ilog2();
+    if len == 0 { 0 } else { units as u32 }
+}
+
 /// Whether there are bytes, which fit one segment with their header.
 #[inline(always)]
 pub(crate) fn is_small(bytes: &[u8]) -> bool {

@@ -203,6 +203,9 @@ impl Sq {
         let begin = self.producer();
         // SAFETY: the caller's promise.
         unsafe { self.publish(SendCursor { pi, count, stop, begin, last }) };
+        if self.umr_end.is_some() {
+            self.look_first();
+        }
     }
 
     /// The first half of the control segment of the WQE at `index`, which is written and not yet

@@ -18,12 +18,12 @@ use uverbs_mlx5_prm::ctrl::{
     DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
     MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
 };
-use uverbs_mlx5_prm::data::{DATA_SEG_MAX, INLINE_HEADER, mlx5_wqe_data_seg};
+use uverbs_mlx5_prm::data::{DATA_SEG_MAX, mlx5_wqe_data_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
 use zerocopy::{IntoBytes, transmute};
 
-use crate::inline::{total_inline, write_inline, write_inline_list};
+use crate::inline::{inline_units, total_inline, write_inline, write_inline_list};
 use crate::ring::Ring;
 
 /// Units of 16 bytes in a WQEBB: control, remote address, operands and one piece fit.
@@ -132,9 +132,7 @@ fn inline_segments(len: usize, room: Room) -> Result<u32, PostError> {
     if len > room.max_inline as usize {
         return Err(PostError::InlineTooLong);
     }
-    // Rounded up, as `inline_bytes` does it; the sum fits, since `max_inline` does.
-    let units = (len + (INLINE_HEADER + DS_BYTES - 1)) >> DS_BYTES.ilog2();
-    Ok(if len == 0 { 0 } else { units as u32 })
+    Ok(inline_units(len))
 }
 
 /// Entries of a list that have bytes, and how many bytes in all. Empty ones are not written, as in

@@ -77,17 +77,18 @@ pub unsafe fn copy_blocks(to: *mut u64, from: *const u64, blocks: usize) {
     }
 }
 
-/// Copies a block of 64 bytes as [`copy_blocks`] does, behind its first sixteen bytes by stores of
-/// sixteen where the processor is x86-64. As UCX does (`ib_mlx5.inl`, `uct_ib_mlx5_bf_copy_bb`).
+/// Copies a block of 64 bytes as [`copy_blocks`] does, behind its first `SINGLE` words by stores of
+/// sixteen bytes where the processor is x86-64. As UCX does (`ib_mlx5.inl`,
+/// `uct_ib_mlx5_bf_copy_bb`).
 ///
-/// For blocks of which no more than the first sixteen bytes were stored word by word just before: a
+/// `SINGLE` is even. The words that were stored one by one just before are best among the first: a
 /// load of two words that two stores wrote waits until both are in the cache.
 ///
 /// # Safety
 ///
 /// As for [`copy_blocks`], of one block; and both are aligned to sixteen bytes.
 #[inline(always)]
-pub unsafe fn copy_block_wide(to: *mut u64, from: *const u64) {
+pub unsafe fn copy_block<const SINGLE: usize>(to: *mut u64, from: *const u64) {
     #[cfg(not(all(target_arch = "x86_64", not(feature = "adversary"))))]
     // SAFETY: the caller's promise.
     unsafe {
@@ -95,14 +96,15 @@ pub unsafe fn copy_block_wide(to: *mut u64, from: *const u64) {
     }
     #[cfg(all(target_arch = "x86_64", not(feature = "adversary")))]
     {
-        for word in 0..2 {
+        const { assert!(SINGLE.is_multiple_of(2) && SINGLE <= BLOCK / size_of::<u64>()) };
+        for word in 0..SINGLE {
             // SAFETY: in bounds, aligned and valid, by the caller's promise.
             let value = unsafe { from.wrapping_add(word).read_volatile() };
             // SAFETY: as above.
             unsafe { write64_raw(to.wrapping_add(word), value) };
         }
         let (to, from) = (to.cast::<__m128i>(), from.cast::<__m128i>());
-        for part in 1..BLOCK / size_of::<__m128i>() {
+        for part in SINGLE / 2..BLOCK / size_of::<__m128i>() {
             // SAFETY: in bounds, aligned and valid, by the caller's promise.
             let value = unsafe { from.wrapping_add(part).read_volatile() };
             // SAFETY: as above.
@@ -144,7 +146,7 @@ mod tests {
         struct Lines([u64; 16]);
         let (from, mut to) = (Lines(std::array::from_fn(|i| i as u64 + 1)), Lines([0; 16]));
         // SAFETY: both are aligned, and hold two blocks.
-        unsafe { copy_block_wide(to.0.as_mut_ptr(), from.0.as_ptr()) };
+        unsafe { copy_block::<2>(to.0.as_mut_ptr(), from.0.as_ptr()) };
         assert_eq!(to.0[..8], from.0[..8]);
         assert!(to.0[8..].iter().all(|&word| word == 0));
     }

@@ -195,8 +195,7 @@ unsafe impl SendOps for Sq {
 
     fn enable(&mut self, on: bool) {
         self.limit = if on { self.units() } else { 0 };
-        // The next post looks.
-        self.stop = self.count;
+        self.look_first();
     }
 
     unsafe fn stay(&mut self) {

@@ -25,6 +25,11 @@ impl Sq {
         units > 1 && units > self.per_request.get()
     }
 
+    /// Has the next post look at what is outstanding, so that it isn't posted the short way.
+    pub(crate) fn look_first(&mut self) {
+        self.stop = self.count;
+    }
+
     /// Finds room for a work request of so many WQEBBs at the cursor.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, at: &mut SendCursor, units: u32) -> Result<(), PostError> {

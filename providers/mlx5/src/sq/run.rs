@@ -5,8 +5,6 @@
 //! As in `mod.rs`. What is written before something rare turns up lies in WQEBBs that are free.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
-use std::hint::assert_unchecked;
-
 use uverbs_core::provider::{Request, RunOps, SendOps};
 use uverbs_core::queues::slot::{Reach, Slots};
 use uverbs_core::queues::work::{Data, SendOp, Sge};
@@ -15,7 +13,7 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, QpnDs};
 use super::{SendCursor, Sq};
 use crate::Ah;
 use crate::doorbell::Posted;
-use crate::inline::{is_small, write_small};
+use crate::inline::{inline_units, is_small, write_inline};
 use crate::list::{counted, is_rare, write_counted};
 use crate::ring::Ring;
 use crate::wqe::{self, Head, Vector};
@@ -29,6 +27,7 @@ pub struct Run {
     qpn_shifted: u32,
     max_inline: u32,
     longest_list: u32,
+    per_request: u32,
     /// The next free WQEBB.
     pi: u32,
     /// Work requests before it.
@@ -63,8 +62,14 @@ impl Run {
             _ if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) => false,
             Data::One(piece) => is_usual(&piece, head),
             Data::List([piece]) => is_usual(piece, head),
+            Data::Inline(bytes) if is_small(bytes) => {
+                bytes.len() <= self.max_inline as usize && !head.answered
+            }
             Data::Inline(bytes) => {
-                is_small(bytes) && bytes.len() <= self.max_inline as usize && !head.answered
+                segments = inline_units(bytes.len());
+                units = wqe::blocks(head.units + segments);
+                let fits = bytes.len() <= self.max_inline as usize && units <= self.per_request;
+                fits && segments != 0 && !head.answered && !ring.wraps(pi, units)
             }
             Data::List(list) => match counted(ring, pi, head, self.longest_list, list) {
                 Some(all) => {
@@ -100,12 +105,8 @@ impl Run {
             Data::One(piece) => unsafe { wqe::store(behind, wqe::short_segment(&piece)) },
             // SAFETY: as above.
             Data::List([piece]) => unsafe { wqe::store(behind, wqe::short_segment(piece)) },
-            Data::Inline(bytes) => {
-                // SAFETY: asked above.
-                unsafe { assert_unchecked(is_small(bytes)) };
-                // SAFETY: as above.
-                unsafe { write_small(behind, bytes) };
-            }
+            // SAFETY: as above; they are in one piece, of as many units as were counted.
+            Data::Inline(bytes) => unsafe { write_inline(behind, bytes) },
             Data::List(list) => {
                 // SAFETY: as above; they are in one piece.
                 if !unsafe { write_counted(behind, list) } {
@@ -138,6 +139,7 @@ impl Sq {
             qpn_shifted: self.qpn_shifted,
             max_inline: self.room.max_inline,
             longest_list: self.longest_list,
+            per_request: self.per_request.get(),
             pi: self.pi,
             count: self.count,
             stop: self.stop,
@@ -187,7 +189,8 @@ unsafe impl RunOps for Sq {
 
     #[inline(always)]
     unsafe fn post_alone<const TO: bool>(&mut self, request: &impl Request<Ah = Ah>) -> bool {
-        if self.marked != self.pi || self.umr_end.is_some() {
+        // Behind a UMR that waits for its fence there is a look first: see `publish_behind_umr`.
+        if self.marked != self.pi {
             return false;
         }
         let begin = self.pi;

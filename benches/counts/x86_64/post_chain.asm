@@ -39,16 +39,16 @@
     movzx eax,r14w
     shl rax,0x28
     or rax,r13
-    mov r8,0xA00000000
-    or r8,rax
-    bswap r8
+    mov rdx,0xA00000000
+    or rdx,rax
+    bswap rdx
     mov r9,[rdi+8]
     mov r10d,[rdi+0x18]
     and r10d,r14d
-    mov rdx,r10
-    shl rdx,6
-    mov [rcx+rdx],r8
-    mov qword [rcx+rdx+8],0x8000000
+    mov r8,r10
+    shl r8,6
+    mov [rcx+r8],rdx
+    mov qword [rcx+r8+8],0x8000000
     test r12d,r12d
     je .4
     bswap r15
@@ -61,8 +61,8 @@
     and rax,r11
     mov r11d,ebp
     bswap rax
-    mov [rcx+rdx+0x10],rax
-    mov [rcx+rdx+0x18],r15
+    mov [rcx+r8+0x10],rax
+    mov [rcx+r8+0x18],r15
 .4:
     inc ebx
     lea eax,[r14+1]
@@ -82,7 +82,7 @@
     cmp byte [rdi+0x58],1
     jne .12
     mov rcx,[rdi+0x60]
-    mov [rcx],r8
+    mov [rcx],rdx
     jmp .16
 .5:
     lea rcx,[rdx+r8]
@@ -177,27 +177,23 @@
     jne .13
     test r12d,r12d
     je .13
-    mov r8,[rcx+rdx]
-    mov [rsi+r9],r8
-    mov r8,[rcx+rdx+8]
-    mov [rsi+r9+8],r8
-    mov r8,[rcx+rdx+0x10]
-    mov [rsi+r9+0x10],r8
-    mov r8,[rcx+rdx+0x18]
-    mov [rsi+r9+0x18],r8
-    mov r8,[rcx+rdx+0x20]
-    mov [rsi+r9+0x20],r8
-    mov r8,[rcx+rdx+0x28]
-    mov [rsi+r9+0x28],r8
-    mov r8,[rcx+rdx+0x30]
-    mov [rsi+r9+0x30],r8
-    mov rcx,[rcx+rdx+0x38]
-    mov [rsi+r9+0x38],rcx
+    mov rdx,[rcx+r8]
+    mov [rsi+r9],rdx
+    mov rdx,[rcx+r8+8]
+    mov [rsi+r9+8],rdx
+    mov rdx,[rcx+r8+0x10]
+    mov [rsi+r9+0x10],rdx
+    mov rdx,[rcx+r8+0x18]
+    mov [rsi+r9+0x18],rdx
+    movaps xmm0,[rcx+r8+0x20]
+    movaps [rsi+r9+0x20],xmm0
+    movaps xmm0,[rcx+r8+0x30]
+    movaps [rsi+r9+0x30],xmm0
     cmp byte [rdi+0x59],0
     jne .14
     jmp .15
 .13:
-    mov [rsi+r9],r8
+    mov [rsi+r9],rdx
 .14:
     sfence
 .15:

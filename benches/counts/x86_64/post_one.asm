@@ -28,16 +28,16 @@
     movzx eax,r14w
     shl rax,0x28
     or rax,r13
-    mov r9,0xA00000000
-    or r9,rax
-    bswap r9
+    mov r8,0xA00000000
+    or r8,rax
+    bswap r8
     mov r10,[rdi+8]
     mov r11d,[rdi+0x18]
     and r11d,r14d
-    mov r8,r11
-    shl r8,6
-    mov [rdx+r8],r9
-    mov qword [rdx+r8+8],0x8000000
+    mov r9,r11
+    shl r9,6
+    mov [rdx+r9],r8
+    mov qword [rdx+r9+8],0x8000000
     test r15d,r15d
     je .3
     bswap r12
@@ -46,8 +46,8 @@
     mov r13,0x7FFFFFFFFFFFFFFF
     and r13,rax
     bswap r13
-    mov [rdx+r8+0x10],r13
-    mov [rdx+r8+0x18],r12
+    mov [rdx+r9+0x10],r13
+    mov [rdx+r9+0x18],r12
 .3:
     inc ebx
     lea eax,[r14+1]
@@ -65,7 +65,7 @@
     cmp sil,1
     jne .4
     mov rdx,[rdi+0x60]
-    mov [rdx],r9
+    mov [rdx],r8
     jmp .8
 .4:
     sfence
@@ -73,27 +73,23 @@
     mov r10d,[rdi+0x5C]
     test r15d,r15d
     je .5
-    mov r9,[rdx+r8]
-    mov [rsi+r10],r9
-    mov r9,[rdx+r8+8]
-    mov [rsi+r10+8],r9
-    mov r9,[rdx+r8+0x10]
-    mov [rsi+r10+0x10],r9
-    mov r9,[rdx+r8+0x18]
-    mov [rsi+r10+0x18],r9
-    mov r9,[rdx+r8+0x20]
-    mov [rsi+r10+0x20],r9
-    mov r9,[rdx+r8+0x28]
-    mov [rsi+r10+0x28],r9
-    mov r9,[rdx+r8+0x30]
-    mov [rsi+r10+0x30],r9
-    mov rdx,[rdx+r8+0x38]
-    mov [rsi+r10+0x38],rdx
+    mov r8,[rdx+r9]
+    mov [rsi+r10],r8
+    mov r8,[rdx+r9+8]
+    mov [rsi+r10+8],r8
+    mov r8,[rdx+r9+0x10]
+    mov [rsi+r10+0x10],r8
+    mov r8,[rdx+r9+0x18]
+    mov [rsi+r10+0x18],r8
+    movaps xmm0,[rdx+r9+0x20]
+    movaps [rsi+r10+0x20],xmm0
+    movaps xmm0,[rdx+r9+0x30]
+    movaps [rsi+r10+0x30],xmm0
     cmp byte [rdi+0x59],0
     jne .6
     jmp .7
 .5:
-    mov [rsi+r10],r9
+    mov [rsi+r10],r8
 .6:
     sfence
 .7:

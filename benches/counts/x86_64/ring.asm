@@ -5,19 +5,19 @@
     push r12
     push rbx
     mov esi,[rdi+0x28]
-    mov ebp,[rdi+0x34]
-    cmp esi,ebp
-    je .9
+    mov r12d,[rdi+0x34]
+    cmp esi,r12d
+    je .11
     mov rax,rdi
     mov rdi,[rdi]
     mov r8d,[rax+0x18]
     mov edx,[rax+0x2C]
     mov ecx,[rax+0x30]
     cmp dword [rdi+0x48],0
-    jne .10
+    jne .13
     mov r15,[rax+8]
     mov r9,[rax+0x10]
-    mov r12d,[rax+0x1C]
+    mov ebp,[rax+0x1C]
     mov eax,[rax+0x20]
     mov r10,[rdi+0x50]
     movzx r11d,si
@@ -28,105 +28,119 @@
     jne .1
     mov rax,[rdi+0x60]
     mov [rax],r15
-    jmp .8
+    jmp .10
 .1:
     mov r10,[rdi]
-    mov r11d,[rdi+0x18]
+    mov ebx,[rdi+0x18]
     sfence
-    mov rbx,[rdi+0x68]
+    mov r11,[rdi+0x68]
     mov r14d,[rdi+0x5C]
     cmp eax,1
     jne .2
-    cmp r8d,ebp
+    cmp r8d,r12d
     sete al
-    cmp r12d,2
+    cmp ebp,2
     setae r8b
     test al,r8b
-    je .5
+    je .4
     mov rax,[r9]
-    mov [rbx+r14],rax
+    mov [r11+r14],rax
     mov rax,[r9+8]
-    mov [rbx+r14+8],rax
+    mov [r11+r14+8],rax
     mov rax,[r9+0x10]
-    mov [rbx+r14+0x10],rax
+    mov [r11+r14+0x10],rax
     mov rax,[r9+0x18]
-    mov [rbx+r14+0x18],rax
-    mov rax,[r9+0x20]
-    mov [rbx+r14+0x20],rax
-    mov rax,[r9+0x28]
-    mov [rbx+r14+0x28],rax
-    mov rax,[r9+0x30]
-    mov [rbx+r14+0x30],rax
-    mov rax,[r9+0x38]
-    mov [rbx+r14+0x38],rax
-    jmp .4
+    mov [r11+r14+0x18],rax
+    cmp ebp,3
+    jae .5
+    movaps xmm0,[r9+0x20]
+    movaps [r11+r14+0x20],xmm0
+    jmp .6
 .2:
-    cmp r8d,ebp
-    jne .5
-    cmp r12d,2
-    jb .5
+    cmp r8d,r12d
+    jne .4
+    cmp ebp,2
+    jb .4
     mov ebp,eax
     shl ebp,6
     cmp ebp,[rdi+0x60]
-    ja .5
+    ja .4
     test rax,rax
-    je .4
+    je .7
     mov r15,[r9]
-    mov [rbx+r14],r15
+    mov [r11+r14],r15
     mov r15,[r9+8]
-    mov [rbx+r14+8],r15
+    mov [r11+r14+8],r15
     movaps xmm0,[r9+0x10]
-    movaps [rbx+r14+0x10],xmm0
+    movaps [r11+r14+0x10],xmm0
     movaps xmm0,[r9+0x20]
-    movaps [rbx+r14+0x20],xmm0
+    movaps [r11+r14+0x20],xmm0
     movaps xmm0,[r9+0x30]
-    movaps [rbx+r14+0x30],xmm0
+    movaps [r11+r14+0x30],xmm0
     dec rax
-    lea r9,[rbx+r14]
+    lea r9,[r11+r14]
     add r9,0x70
     inc r8d
 .3:
-    mov ebx,r8d
-    and ebx,r11d
-    shl rbx,6
-    mov r14,[r10+rbx]
+    mov r11d,r8d
+    and r11d,ebx
+    shl r11,6
+    mov r14,[r10+r11]
     mov [r9-0x30],r14
-    mov r14,[r10+rbx+8]
+    mov r14,[r10+r11+8]
     mov [r9-0x28],r14
-    movaps xmm0,[r10+rbx+0x10]
+    movaps xmm0,[r10+r11+0x10]
     movaps [r9-0x20],xmm0
-    movaps xmm0,[r10+rbx+0x20]
+    movaps xmm0,[r10+r11+0x20]
     movaps [r9-0x10],xmm0
-    movaps xmm0,[r10+rbx+0x30]
+    movaps xmm0,[r10+r11+0x30]
     movaps [r9],xmm0
     add r9,0x40
     inc r8d
     dec rax
     jne .3
-.4:
-    cmp byte [rdi+0x59],0
-    jne .6
     jmp .7
+.4:
+    mov [r11+r14],r15
+    jmp .8
 .5:
-    mov [rbx+r14],r15
+    mov rax,[r9+0x20]
+    mov [r11+r14+0x20],rax
+    mov rax,[r9+0x28]
+    mov [r11+r14+0x28],rax
+    jne .12
 .6:
-    sfence
+    movaps xmm0,[r9+0x30]
+    movaps [r11+r14+0x30],xmm0
 .7:
+    cmp byte [rdi+0x59],0
+    je .9
+.8:
+    sfence
+.9:
     mov eax,[rdi+0x60]
     xor [rdi+0x5C],eax
-.8:
+.10:
     mov [rdi+0x24],ecx
     mov [rdi+0x20],esi
     mov [rdi+0x28],edx
     mov [rdi+0x40],esi
-.9:
+.11:
     pop rbx
     pop r12
     pop r14
     pop r15
     pop rbp
     ret
-.10:
+.12:
+    mov rax,[r9+0x30]
+    mov [r11+r14+0x30],rax
+    mov rax,[r9+0x38]
+    mov [r11+r14+0x38],rax
+    cmp byte [rdi+0x59],0
+    jne .8
+    jmp .9
+.13:
     pop rbx
     pop r12
     pop r14

@@ -48,16 +48,16 @@
     movzx eax,r12w
     shl rax,0x28
     or rax,r13
-    mov r8,0xA00000000
-    or r8,rax
-    bswap r8
+    mov rdi,0xA00000000
+    or rdi,rax
+    bswap rdi
     mov r10,[rsi+8]
     mov r9d,[rsi+0x18]
     and r9d,r12d
-    mov rdi,r9
-    shl rdi,6
-    mov [rdx+rdi],r8
-    mov qword [rdx+rdi+8],0x8000000
+    mov r8,r9
+    shl r8,6
+    mov [rdx+r8],rdi
+    mov qword [rdx+r8+8],0x8000000
     test r14d,r14d
     je .5
     bswap rbp
@@ -66,8 +66,8 @@
     shl rax,0x20
     add rax,[rsp+0x18]
     bswap rax
-    mov [rdx+rdi+0x10],rax
-    mov [rdx+rdi+0x18],rbp
+    mov [rdx+r8+0x10],rax
+    mov [rdx+r8+0x18],rbp
 .5:
     inc r11d
     lea eax,[r12+1]
@@ -101,7 +101,7 @@
     cmp r9b,1
     jne .7
     mov rdx,[rsi+0x60]
-    mov [rdx],r8
+    mov [rdx],rdi
     jmp .11
 .7:
     sfence
@@ -109,27 +109,23 @@
     mov r10d,[rsi+0x5C]
     test r14d,r14d
     je .8
-    mov r8,[rdx+rdi]
-    mov [r9+r10],r8
-    mov r8,[rdx+rdi+8]
-    mov [r9+r10+8],r8
-    mov r8,[rdx+rdi+0x10]
-    mov [r9+r10+0x10],r8
-    mov r8,[rdx+rdi+0x18]
-    mov [r9+r10+0x18],r8
-    mov r8,[rdx+rdi+0x20]
-    mov [r9+r10+0x20],r8
-    mov r8,[rdx+rdi+0x28]
-    mov [r9+r10+0x28],r8
-    mov r8,[rdx+rdi+0x30]
-    mov [r9+r10+0x30],r8
-    mov rdx,[rdx+rdi+0x38]
-    mov [r9+r10+0x38],rdx
+    mov rdi,[rdx+r8]
+    mov [r9+r10],rdi
+    mov rdi,[rdx+r8+8]
+    mov [r9+r10+8],rdi
+    mov rdi,[rdx+r8+0x10]
+    mov [r9+r10+0x10],rdi
+    mov rdi,[rdx+r8+0x18]
+    mov [r9+r10+0x18],rdi
+    movaps xmm0,[rdx+r8+0x20]
+    movaps [r9+r10+0x20],xmm0
+    movaps xmm0,[rdx+r8+0x30]
+    movaps [r9+r10+0x30],xmm0
     cmp byte [rsi+0x59],0
     jne .9
     jmp .10
 .8:
-    mov [r9+r10],r8
+    mov [r9+r10],rdi
 .9:
     sfence
 .10:

@@ -466,6 +466,11 @@ static void posts(void)
 	/* The first goes, with a key of nobody. */
 	number("post_send list", ibv_post_send(qp, sends, &bad));
 	printf("bad %d\n", bad == &sends[1]);
+	/* Alone, now that the queue is known to have room. */
+	sends[0].next = NULL;
+	sends[0].opcode = 77;
+	number("post_send opcode, alone", ibv_post_send(qp, sends, &bad));
+	printf("bad %d\n", bad == &sends[0]);
 	for (i = 0; i < 1000000 && count < 5; i++) {
 		result = ibv_poll_cq(cq, 8, wc);
 		for (int j = 0; j < result; j++)

@@ -21,7 +21,7 @@ use crate::queues::work::{
 ///
 /// Work requests are written behind the published producer index, at a cursor that the caller
 /// holds. Nothing is visible to the device until [`ring`](Self::ring); a cursor that is dropped
-/// takes its work requests with it. [`post_lone`](Self::post_lone) does all at once.
+/// takes its work requests with it.
 ///
 /// # Safety
 ///

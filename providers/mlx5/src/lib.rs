@@ -91,7 +91,7 @@ pub use ooo::{OutOfOrderCaps, announce as announce_out_of_order};
 pub use pieces::Place;
 pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw, wqe_len};
 pub use rq::{RecvCursor, Rq};
-pub use sq::{SendCursor, Sq};
+pub use sq::{Run, SendCursor, Sq};
 pub use srq::{Srq, SrqCursor};
 pub use streams::reset_stream;
 pub use uar::Uar;

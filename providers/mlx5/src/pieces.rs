@@ -11,7 +11,7 @@ use uverbs_core::order::device_memory;
 use uverbs_core::provider::{PieceOps, SendOps};
 use uverbs_core::queues::slot::{Named, Reach};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, QpnDs};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX};
 use uverbs_mlx5_prm::data::DATA_SEG_MAX;
 use zerocopy::IntoBytes;
 
@@ -72,10 +72,6 @@ impl Default for Place {
 /// no constant.
 const ATOMIC: u32 = 1 << 31;
 const ANSWERED: u32 = 1 << 30;
-
-/// What stands before the data of a datagram: its first WQEBB.
-const DATAGRAM: Head = Head { units: wqe::DATAGRAM_HEAD, answered: false, atomic: false };
-const _: () = assert!(wqe::DATAGRAM_HEAD == DS_PER_UNIT);
 
 #[inline(always)]
 fn pack(head: Head) -> u32 {
@@ -144,15 +140,6 @@ impl Place {
 }
 
 impl Sq {
-    /// The last WQE before the place, of so many WQEBBs; there is one since the last doorbell.
-    #[inline(always)]
-    fn last(&self, at: &Place, units: u32) -> Posted {
-        let head = self.head_at(at.first);
-        // In its second word.
-        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
-        Posted { head, at: self.ring_memory().unit(at.first), first: at.first, ds, units }
-    }
-
     /// Ends a WQE whose length is known.
     ///
     /// # Safety
@@ -236,7 +223,7 @@ unsafe impl PieceOps for Sq {
         let (begin, start) = (self.producer(), self.ring_memory().start);
         let last = match pi.wrapping_sub(begin) {
             0 => Posted { head: 0, at: start, first: pi, ds: 0, units: 0 },
-            _ => self.last(at, pi.wrapping_sub(first)),
+            _ => self.written_at(first, pi.wrapping_sub(first)),
         };
         SendCursor { pi, count, stop, begin, last }
     }
@@ -280,7 +267,7 @@ unsafe impl PieceOps for Sq {
         if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) {
             return Err(PostError::BadOperation);
         }
-        let head = if TO { DATAGRAM } else { wqe::head(&op) };
+        let head = if TO { wqe::DATAGRAM } else { wqe::head(&op) };
         let (pi, unit) = (at.pi, self.ring_memory().unit(at.pi));
         // SAFETY: the slot is free as the WQEBB is; this is the only poster.
         at.slot = unsafe { self.slots().name(pi, wr.id) };
@@ -382,7 +369,7 @@ unsafe impl PieceOps for Sq {
         self.stop = stop;
         self.keep(pi, count);
         // SAFETY: as above.
-        unsafe { self.announce_short(pi, begin, self.last(at, pi.wrapping_sub(first))) };
+        unsafe { self.announce_short(pi, begin, self.written_at(first, pi.wrapping_sub(first))) };
     }
 }
 

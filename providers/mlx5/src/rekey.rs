@@ -13,7 +13,7 @@
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::order::device_memory;
 use uverbs_core::queues::work::{PostError, Rekey, WINDOW_MAX, WindowKind, Wr};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE, QpnDs};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::umr::{
     AccessFlags as KeyAccess, MLX5_WQE_MKEY_CONTEXT_FREE,
@@ -195,26 +195,13 @@ impl Sq {
             self.umr_end = None;
         }
         self.rung_umr_end = self.umr_end;
-        let head = self.head_at(first);
-        // Its second word.
-        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
-        let at = self.ring_memory().unit(first);
-        let last = Posted { head, at, first, ds, units: ds.div_ceil(DS_PER_UNIT) };
+        let last = self.written_at(first, pi.wrapping_sub(first));
         let begin = self.producer();
         // SAFETY: the caller's promise.
         unsafe { self.publish(SendCursor { pi, count, stop, begin, last }) };
         if self.umr_end.is_some() {
             self.look_first();
         }
-    }
-
-    /// The first half of the control segment of the WQE at `index`, which is written and not yet
-    /// told of.
-    #[inline(always)]
-    pub(crate) fn head_at(&self, index: u32) -> u64 {
-        let at = self.ring_memory().unit(index);
-        // SAFETY: as in `ctrl_at`.
-        unsafe { device_memory::read(at.cast::<u64>()) }
     }
 
     /// The control segment of the WQE at `index`, which is written and not published.

@@ -79,6 +79,10 @@ pub(crate) struct Head {
     pub(crate) atomic: bool,
 }
 
+/// Of a datagram it is the first WQEBB.
+pub(crate) const DATAGRAM: Head = Head { units: DATAGRAM_HEAD, answered: false, atomic: false };
+const _: () = assert!(DATAGRAM_HEAD == DS_PER_UNIT);
+
 #[inline(always)]
 pub(crate) fn head(op: &SendOp) -> Head {
     let (units, answered, atomic) = match op {

@@ -13,9 +13,11 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use uverbs_core::order::device_memory;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slot::{Reach, Slots};
 use uverbs_core::queues::work::{Data, SendOp, Wr};
+use uverbs_mlx5_prm::ctrl::QpnDs;
 use uverbs_mlx5_prm::doorbell::MLX5_SND_DBR;
 use uverbs_mlx5_prm::wqe::Service;
 
@@ -30,8 +32,7 @@ mod room;
 mod run;
 
 pub(crate) use self::parts::SqParts;
-#[cfg(test)]
-pub(crate) use self::run::Run;
+pub use self::run::Run;
 
 /// A tentative position in a send queue. Nothing of it is in the queue before it is rung.
 #[derive(Clone, Copy, Debug)]
@@ -308,6 +309,17 @@ impl Sq {
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
         unsafe { Self::note(slots, at, wr.id, last) }
+    }
+
+    /// The WQE of so many WQEBBs at `first`, as the ring has it.
+    #[inline(always)]
+    pub(crate) fn written_at(&self, first: u32, units: u32) -> Posted {
+        let at = self.ring_memory().unit(first);
+        // SAFETY: aligned, in the ring, where only this queue writes.
+        let head: u64 = unsafe { device_memory::read(at.cast()) };
+        // In its second word.
+        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
+        Posted { head, at, first, ds, units }
     }
 
     /// Tells the device of all that was written up to the cursor.

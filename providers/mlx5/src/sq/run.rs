@@ -8,7 +8,7 @@
 use uverbs_core::provider::{Request, RunOps, SendOps};
 use uverbs_core::queues::slot::{Reach, Slots};
 use uverbs_core::queues::work::{Data, SendOp, Sge};
-use uverbs_mlx5_prm::ctrl::{DS_BYTES, QpnDs};
+use uverbs_mlx5_prm::ctrl::DS_BYTES;
 
 use super::{SendCursor, Sq};
 use crate::Ah;
@@ -39,6 +39,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether it is known to have room.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.count != self.stop
+    }
+
     #[inline(always)]
     fn ring(&self) -> Ring {
         Ring { start: self.start, mask: self.slots.mask() }
@@ -51,11 +57,11 @@ impl Run {
     /// As for [`RunOps::extend`].
     #[inline(always)]
     unsafe fn write<const TO: bool>(&mut self, request: &impl Request<Ah = Ah>) -> Option<Posted> {
-        if self.count == self.stop {
+        if !self.has_room() {
             return None;
         }
         let op = request.op();
-        let head = if TO { DATAGRAM } else { wqe::head(&op) };
+        let head = if TO { wqe::DATAGRAM } else { wqe::head(&op) };
         let (ring, pi) = (self.ring(), self.pi);
         let (mut units, mut segments) = (if TO { 2 } else { 1 }, 1);
         let usual = match request.data() {
@@ -161,17 +167,14 @@ unsafe impl RunOps for Sq {
     #[inline(always)]
     fn cursor_of(&self, run: Run) -> SendCursor {
         let Run { pi, count, stop, units, .. } = run;
-        let first = pi.wrapping_sub(units);
-        let head = self.head_at(first);
-        // In its second word.
-        let ds = u32::from(QpnDs(head.to_be() as u32).ds());
-        let last = Posted { head, at: self.ring_memory().unit(first), first, ds, units };
+        // Of a run with nothing in it this is never looked at.
+        let last = self.written_at(pi.wrapping_sub(units), units);
         SendCursor { pi, count, stop, begin: self.pi, last }
     }
 
     #[inline(always)]
     fn widen(&mut self, run: &mut Run) -> bool {
-        if run.count != run.stop {
+        if run.has_room() {
             return false;
         }
         match self.make_room(run.pi, run.count, self.longest()) {
@@ -212,6 +215,3 @@ unsafe impl RunOps for Sq {
         }
     }
 }
-
-/// What stands before the data of a datagram: its first WQEBB.
-const DATAGRAM: Head = Head { units: wqe::DATAGRAM_HEAD, answered: false, atomic: false };

@@ -66,25 +66,24 @@ impl Row {
         Self::Run(sq.begin_run::<TO>())
     }
 
-    /// Posts one more. Says whether the run took it.
+    /// Posts one more. Says whether the run took it, if it had room.
     pub(crate) fn post<const TO: bool>(
         &mut self,
         sq: &mut Sq,
         asked: &Asked<'_>,
-    ) -> Result<bool, PostError> {
+    ) -> Result<Option<bool>, PostError> {
+        let mut taken = None;
         if let Self::Run(run) = self {
             // SAFETY: no device reads the ring, and the run is of the last `begin_run`.
-            let mut taken = unsafe { Sq::extend::<TO>(run, asked) };
-            if !taken && sq.widen(run) {
-                // SAFETY: as above.
-                taken = unsafe { Sq::extend::<TO>(run, asked) };
+            let at_once = unsafe { Sq::extend::<TO>(run, asked) };
+            // SAFETY: as above.
+            if at_once || sq.widen(run) && unsafe { Sq::extend::<TO>(run, asked) } {
+                return Ok(Some(true));
             }
-            if taken {
-                return Ok(true);
-            }
+            taken = run.has_room().then_some(false);
             *self = Self::Cursor(sq.cursor_of(*run));
         }
-        let Self::Cursor(at) = self else { return Ok(false) };
+        let Self::Cursor(at) = self else { return Ok(None) };
         let Asked { wr, op, data, .. } = *asked;
         let slot = match asked.to() {
             // SAFETY: as above.
@@ -92,7 +91,7 @@ impl Row {
             // SAFETY: as above.
             None => unsafe { sq.post(at, wr, op, data) },
         };
-        slot.map(|_| false)
+        slot.map(|_| taken)
     }
 
     pub(crate) fn ring(self, sq: &mut Sq) {

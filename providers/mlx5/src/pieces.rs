@@ -106,6 +106,13 @@ impl Place {
         self.stop.wrapping_sub(self.count.wrapping_add(1))
     }
 
+    /// Where `count` must stop for others: of the last one that there is room for, `look` may have
+    /// known of no more than the usual, and the one that was begun may have been left.
+    #[inline(always)]
+    fn stop(&self) -> u32 {
+        if self.more() == 0 { self.count } else { self.stop }
+    }
+
     /// Corrects the control segment, which says that there is one segment of data.
     ///
     /// # Safety
@@ -219,13 +226,13 @@ unsafe impl PieceOps for Sq {
     }
 
     fn cursor(&mut self, at: &Place) -> SendCursor {
-        let Place { pi, count, stop, first, .. } = *at;
+        let Place { pi, count, first, .. } = *at;
         let (begin, start) = (self.producer(), self.ring_memory().start);
         let last = match pi.wrapping_sub(begin) {
             0 => Posted { head: 0, at: start, first: pi, ds: 0, units: 0 },
             _ => self.written_at(first, pi.wrapping_sub(first)),
         };
-        SendCursor { pi, count, stop, begin, last }
+        SendCursor { pi, count, stop: at.stop(), begin, last }
     }
 
     fn move_to(at: &mut Place, cursor: &SendCursor) {
@@ -356,7 +363,7 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     unsafe fn finish(&mut self, at: &Place) {
-        let Place { pi, count, stop, first, .. } = *at;
+        let (&Place { pi, count, first, .. }, stop) = (at, at.stop());
         let begin = self.producer();
         if pi == begin {
             return;

@@ -49,10 +49,12 @@ pub unsafe trait RunOps: SendOps {
     /// As [`begin`](SendOps::begin). `TO` is that of all work requests.
     fn begin_run<const TO: bool>(&mut self) -> Self::Run;
 
-    /// The cursor at the end of a run, for posts that are rare.
+    /// The cursor at the end of a run of this queue, for posts that are rare. The run isn't used
+    /// any more then.
     fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
 
-    /// Looks for room, if the run is known to have none. True if some was found.
+    /// Looks for room, if the run, which is of this queue, is known to have none. True if some was
+    /// found.
     fn widen(&mut self, run: &mut Self::Run) -> bool;
 
     /// Posts one more work request, as [`post`](SendOps::post), or if `TO` is true as
@@ -61,7 +63,9 @@ pub unsafe trait RunOps: SendOps {
     ///
     /// # Safety
     ///
-    /// As there. The run comes from the last [`begin_run`](Self::begin_run).
+    /// As there. The queue lives, and the run comes from its last [`begin_run`](Self::begin_run),
+    /// since which nothing was done with the queue but `extend` and [`widen`](Self::widen) of this
+    /// run.
     unsafe fn extend<const TO: bool>(
         run: &mut Self::Run,
         request: &impl Request<Ah = Self::Ah>,
@@ -81,7 +85,7 @@ pub unsafe trait RunOps: SendOps {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As there; and as for [`extend`](Self::extend).
     unsafe fn ring_run(&mut self, run: Self::Run);
 }
 

@@ -68,14 +68,13 @@ impl Run {
             _ if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) => false,
             Data::One(piece) => is_usual(&piece, head),
             Data::List([piece]) => is_usual(piece, head),
-            Data::Inline(bytes) if is_small(bytes) => {
-                bytes.len() <= self.max_inline as usize && !head.answered
-            }
+            Data::Inline(bytes) if bytes.len() > self.max_inline as usize => false,
+            Data::Inline(_) if head.answered => false,
+            Data::Inline(bytes) if is_small(bytes) => true,
             Data::Inline(bytes) => {
                 segments = inline_units(bytes.len());
                 units = wqe::blocks(head.units + segments);
-                let fits = bytes.len() <= self.max_inline as usize && units <= self.per_request;
-                fits && segments != 0 && !head.answered && !ring.wraps(pi, units)
+                segments != 0 && units <= self.per_request && !ring.wraps(pi, units)
             }
             Data::List(list) => match counted(ring, pi, head, self.longest_list, list) {
                 Some(all) => {
@@ -167,7 +166,10 @@ unsafe impl RunOps for Sq {
     #[inline(always)]
     fn cursor_of(&self, run: Run) -> SendCursor {
         let Run { pi, count, stop, units, .. } = run;
-        // Of a run with nothing in it this is never looked at.
+        if pi == self.pi {
+            // There is no WQE, and there may be no ring.
+            return SendCursor { stop, ..self.published() };
+        }
         let last = self.written_at(pi.wrapping_sub(units), units);
         SendCursor { pi, count, stop, begin: self.pi, last }
     }

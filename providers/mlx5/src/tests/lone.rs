@@ -2,7 +2,7 @@
 //! they are the same WQEs as those of batches is shown with `pieces.rs`.
 #![allow(unsafe_code, reason = "posts")]
 
-use uverbs_core::provider::SendOps;
+use uverbs_core::provider::{RunOps, SendOps};
 use uverbs_core::queues::work::{Data, Rekey, Remote, SendOp, Sge, Wr};
 
 use super::asked::{Asked, post_alone};
@@ -142,4 +142,13 @@ fn behind_a_change_of_a_key_none_is_taken() {
     assert!(!takes(&mut side, Data::One(SGE)));
     post(&mut side);
     assert!(takes(&mut side, Data::One(SGE)));
+}
+
+/// A queue pair may have no send queue at all.
+#[test]
+fn a_run_with_nothing_in_it_reads_nothing() {
+    let mut side = looked();
+    side.stain(0xee);
+    let run = side.sq.begin_run::<false>();
+    assert_eq!(side.sq.cursor_of(run).last.head, 0);
 }

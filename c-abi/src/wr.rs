@@ -160,8 +160,9 @@ unsafe extern "C" fn complete_rare<S: Sends, const TO: u8>(qp: *const ibv_qp_ex)
     let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
     let code = match build.failed {
         None => {
+            let at = sq.cursor(&build.at);
             // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
-            unsafe { sq.finish(&build.at) };
+            unsafe { sq.ring(at) };
             sq.refused().map_or(0, Errno::raw)
         }
         Some(errno) => {

@@ -358,24 +358,21 @@ unsafe impl PieceOps for Sq {
 
     #[inline(always)]
     fn is_usual(&self, at: &Place) -> bool {
-        self.umr_end.is_none() && at.pi.wrapping_sub(at.first) <= 2
+        at.unit.is_null() && self.umr_end.is_none() && at.pi.wrapping_sub(at.first) <= 2
     }
 
     #[inline(always)]
     unsafe fn finish(&mut self, at: &Place) {
-        let (&Place { pi, count, first, .. }, stop) = (at, at.stop());
+        debug_assert!(self.is_usual(at));
+        let Place { pi, count, stop, first, .. } = *at;
         let begin = self.producer();
         if pi == begin {
             return;
         }
-        if self.umr_end.is_some() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.publish_behind_umr(pi, count, stop, first) };
-        }
         // Before the doorbell: it would be kept in registers meanwhile.
         self.stop = stop;
         self.keep(pi, count);
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         unsafe { self.announce_short(pi, begin, self.written_at(first, pi.wrapping_sub(first))) };
     }
 }

@@ -107,15 +107,16 @@ pub unsafe trait PieceOps: SendOps {
     /// As of [`post`](SendOps::post). The place is then as before.
     unsafe fn close(&mut self, at: &mut Self::Place, data: Data<'_>) -> Result<(), PostError>;
 
-    /// Whether [`finish`](Self::finish) has nothing to do that is rare, and can't be
-    /// [refused](SendOps::refused).
+    /// Whether all of it can be rung by [`finish`](Self::finish): nothing is begun, nothing about
+    /// it is rare, and it can't be [refused](SendOps::refused). Otherwise its
+    /// [cursor](Self::cursor) can be rung.
     fn is_usual(&self, at: &Self::Place) -> bool;
 
     /// As [`ring`](SendOps::ring).
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As there; and it [is usual](Self::is_usual).
     unsafe fn finish(&mut self, at: &Self::Place);
 }
 

@@ -168,15 +168,33 @@ const SPREAD: u32 = {
         | shift(SendFlags::SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE)
         | shift(SendFlags::SOLICITED, MLX5_WQE_CTRL_SOLICITED)
 };
-/// The bits that [`SPREAD`] is not to leave in the flag byte.
+/// What is kept of the product.
 const FLAG_BITS: u8 = MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_SOLICITED;
 const FLAG_SHIFT: u32 = 24;
+const _: () = {
+    const fn bit(flags: u8, flag: SendFlags, bit: u8) -> u8 {
+        if flags & flag.bits() == 0 { 0 } else { bit }
+    }
+    let mut flags = 0;
+    while flags <= SendFlags::all().bits() {
+        let byte = bit(flags, SendFlags::FENCE, MLX5_WQE_CTRL_FENCE)
+            | bit(flags, SendFlags::SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE)
+            | bit(flags, SendFlags::SOLICITED, MLX5_WQE_CTRL_SOLICITED);
+        assert!(spread(flags) == byte);
+        flags += 1;
+    }
+};
 
 /// The flag byte.
 #[inline(always)]
 fn flag_byte(flags: SendFlags) -> FmCeSe {
-    let flags = u32::from(flags.bits() & SendFlags::all().bits());
-    FmCeSe((flags.wrapping_mul(SPREAD) >> FLAG_SHIFT) as u8 & FLAG_BITS)
+    FmCeSe(spread(flags.bits()))
+}
+
+#[inline(always)]
+const fn spread(flags: u8) -> u8 {
+    let flags = (flags & SendFlags::all().bits()) as u32;
+    (flags.wrapping_mul(SPREAD) >> FLAG_SHIFT) as u8 & FLAG_BITS
 }
 
 /// Opcode, and immediate data or the key to be invalidated.

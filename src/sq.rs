@@ -175,8 +175,8 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(self) {
         self.queue.unrung.rung();
-        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue from
-        // then on.
+        // SAFETY: the cursor is of this queue's last `begin`, since the batch borrows the queue
+        // from then on.
         unsafe { self.queue.sq.ring(self.at) };
     }
 

@@ -16,7 +16,8 @@ use crate::sys::{
     ibv_send_wr,
 };
 
-/// Shapes: what a work request carries, as far as functions are made for it. One piece:
+// Shapes: what a work request carries, as far as functions are made for it.
+/// One piece.
 pub(crate) const ONE: u8 = 0;
 /// Any other number of pieces.
 pub(crate) const LIST: u8 = 1;
@@ -186,6 +187,8 @@ unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bo
     }
 }
 
+/// What a work request carries.
+///
 /// # Safety
 ///
 /// C's contract.

@@ -75,7 +75,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_set_sge: Some(set_sge::<S, TO>),
         wr_set_sge_list: Some(set_sge_list::<S, TO>),
         wr_start: Some(start::<S, TO>),
-        wr_complete: Some(complete::<S, TO>),
+        wr_complete: Some(complete::<S>),
         wr_abort: Some(abort::<S>),
         wr_atomic_write: Some(atomic_write::<S>),
         wr_flush: Some(flush::<S>),
@@ -140,12 +140,12 @@ unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
     }
 }
 
-unsafe extern "C" fn complete<S: Sends, const TO: u8>(q: *const ibv_qp_ex) -> c_int {
+unsafe extern "C" fn complete<S: Sends>(q: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(q) };
     if build.failed.is_some() || !sq.is_usual(&build.at) {
         // SAFETY: as above.
-        return unsafe { complete_rare::<S, TO>(q) };
+        return unsafe { complete_rare::<S>(q) };
     }
     // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
     unsafe { sq.finish(&build.at) };
@@ -155,7 +155,7 @@ unsafe extern "C" fn complete<S: Sends, const TO: u8>(q: *const ibv_qp_ex) -> c_
 
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn complete_rare<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> c_int {
+unsafe extern "C" fn complete_rare<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
     let code = match build.failed {

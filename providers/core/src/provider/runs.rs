@@ -49,8 +49,8 @@ pub unsafe trait RunOps: SendOps {
     /// As [`begin`](SendOps::begin). `TO` is that of all work requests.
     fn begin_run<const TO: bool>(&mut self) -> Self::Run;
 
-    /// The cursor at the end of a run of this queue, for posts that are rare. The run isn't used
-    /// any more then.
+    /// The cursor at the end of a run of this queue, by which it is rung, or posts go on that are
+    /// rare. The run isn't used any more then.
     fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
 
     /// Looks for room, if the run, which is of this queue, is known to have none. True if some was
@@ -80,13 +80,6 @@ pub unsafe trait RunOps: SendOps {
     /// [`ring`](SendOps::ring). Once this is true, no cursor of an earlier
     /// [`begin`](SendOps::begin) and no run is used any more.
     unsafe fn post_alone<const TO: bool>(&mut self, request: &impl Request<Ah = Self::Ah>) -> bool;
-
-    /// As [`ring`](SendOps::ring).
-    ///
-    /// # Safety
-    ///
-    /// As there; and as for [`extend`](Self::extend).
-    unsafe fn ring_run(&mut self, run: Self::Run);
 }
 
 // SAFETY: nothing is posted by it.
@@ -111,10 +104,5 @@ unsafe impl<Q: PostsWhole> RunOps for Q {
 
     unsafe fn post_alone<const TO: bool>(&mut self, _: &impl Request<Ah = Q::Ah>) -> bool {
         false
-    }
-
-    unsafe fn ring_run(&mut self, run: Q::Cursor) {
-        // SAFETY: the caller's promise.
-        unsafe { self.ring(run) };
     }
 }

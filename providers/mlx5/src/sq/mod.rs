@@ -376,28 +376,6 @@ impl Sq {
         self.marked = pi;
     }
 
-    /// [`SendOps::ring`].
-    ///
-    /// # Safety
-    ///
-    /// As there.
-    #[inline(always)]
-    unsafe fn ring_written(&mut self, at: SendCursor) {
-        // Its own beginning, which is `self.pi` and which the compiler knows.
-        if at.pi == at.begin {
-            return;
-        }
-        if self.umr_end.is_some() {
-            // By value, and nothing is needed behind it: so the cursor stays in registers, and none
-            // is kept for this.
-            let SendCursor { pi, count, stop, last, .. } = at;
-            // SAFETY: the caller's promise.
-            return unsafe { self.publish_behind_umr(pi, count, stop, last.first) };
-        }
-        // SAFETY: as above.
-        unsafe { self.publish(at) };
-    }
-
     /// Takes back the buffers of a batch that was not rung, and forgets its UMRs.
     #[cold]
     #[inline(never)]

@@ -185,8 +185,19 @@ unsafe impl SendOps for Sq {
 
     #[inline(always)]
     unsafe fn ring(&mut self, at: SendCursor) {
-        // SAFETY: the caller's promise.
-        unsafe { self.ring_written(at) };
+        // Its own beginning, which is `self.pi` and which the compiler knows.
+        if at.pi == at.begin {
+            return;
+        }
+        if self.umr_end.is_some() {
+            // By value, and nothing is needed behind it: so the cursor stays in registers, and none
+            // is kept for this.
+            let SendCursor { pi, count, stop, last, .. } = at;
+            // SAFETY: the caller's promise.
+            return unsafe { self.publish_behind_umr(pi, count, stop, last.first) };
+        }
+        // SAFETY: as above.
+        unsafe { self.publish(at) };
     }
 
     fn refused(&self) -> Option<Errno> {

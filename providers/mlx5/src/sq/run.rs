@@ -207,13 +207,4 @@ unsafe impl RunOps for Sq {
         unsafe { self.announce_short(run.pi, begin, last) };
         true
     }
-
-    #[inline(always)]
-    unsafe fn ring_run(&mut self, run: Run) {
-        if run.pi != self.pi {
-            let at = self.cursor_of(run);
-            // SAFETY: the caller's promise.
-            unsafe { self.ring_written(at) };
-        }
-    }
 }

@@ -95,11 +95,11 @@ impl Row {
     }
 
     pub(crate) fn ring(self, sq: &mut Sq) {
-        match self {
-            // SAFETY: no device reads the ring; it is of the last `begin_run`.
-            Self::Run(run) => unsafe { sq.ring_run(run) },
-            // SAFETY: as above.
-            Self::Cursor(at) => unsafe { sq.ring(at) },
-        }
+        let at = match self {
+            Self::Run(run) => sq.cursor_of(run),
+            Self::Cursor(at) => at,
+        };
+        // SAFETY: no device reads the ring; it is of the last `begin` or `begin_run`.
+        unsafe { sq.ring(at) };
     }
 }

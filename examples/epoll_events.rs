@@ -65,13 +65,18 @@ fn serve(
         let count = epoll.wait(&mut ready, EpollTimeout::from(PATIENCE))?;
         for file in &ready[..count] {
             if file.data() == EVENTS {
+                let mut any = false;
                 while let Some(event) = context.async_events().try_next()? {
                     let is_of = |server: &End| event.element == Qp(server.qp.event_id());
                     let whose = servers.iter().position(is_of);
                     let whose = whose.map_or("nobody".to_owned(), |of| format!("client {of}"));
                     table.row(&[&"asynchronous events", &format!("{:?}", event.kind), &whose]);
+                    any = true;
                 }
-                break 'sleep;
+                // A readable file may have nothing to give.
+                if any {
+                    break 'sleep;
+                }
             }
             // All that are there: each names a queue, and is given once.
             while let Some(event) = channel.try_next()? {

@@ -110,6 +110,7 @@ pub(crate) unsafe extern "C" fn alike<
             let data = carried::<SHAPE>(one);
             let posted = if TO {
                 destination::<S>(one)
+                    .ok_or(PostError::ForeignAddress)
                     .and_then(|to| sq.post_to(&mut at, id, plain_op::<OPCODE>(one), to, data))
             } else {
                 sq.post(&mut at, id, plain_op::<OPCODE>(one), data)
@@ -145,7 +146,7 @@ pub(crate) unsafe fn alone<S: Sends, const OPCODE: u32, const SHAPE: u8, const T
     // SAFETY: the table of functions is of the queue's own provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     // SAFETY: C's contract; a queue pair that is posted to isn't destroyed.
-    unsafe { sq.post_alone::<TO>(&Link::<S, OPCODE, SHAPE>::new(qp, wr)) }
+    unsafe { sq.post_alone::<TO>(&Link::<S, OPCODE, SHAPE>::new(qp.signal(), wr)) }
 }
 
 /// What a work request of this shape carries.
@@ -191,41 +192,55 @@ pub(crate) unsafe extern "C" fn chain<
     // SAFETY: the table of functions is of the queue's own provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     let mut run = sq.begin_run::<TO>();
+    let signal = qp.signal();
     // SAFETY: C's contract; the run is of the `begin_run` above.
     unsafe {
-        loop {
-            while let Some(one) = wr.as_ref()
-                && one.opcode == OPCODE
-                && shape(one) == SHAPE
-                && S::extend::<TO>(&mut run, &Link::<S, OPCODE, SHAPE>::new(qp, one))
+        while let Some(one) = wr.as_ref() {
+            if one.opcode != OPCODE
+                || shape(one) != SHAPE
+                || !sq.extend::<TO>(&mut run, &Link::<S, OPCODE, SHAPE>::new(signal, one))
             {
-                wr = one.next;
+                return different(qp, sq, run, wr, bad);
             }
-            if wr.is_null() {
-                // A queue pair that is posted to isn't destroyed.
-                let at = sq.cursor_of(run);
-                sq.ring(at);
-                return sq.refused().map_or(0, Errno::raw);
-            }
-            if !sq.widen(&mut run) {
-                let at = sq.cursor_of(run);
-                return rest(qp, sq, at, wr, bad);
-            }
+            wr = one.next;
         }
+        // A queue pair that is posted to isn't destroyed.
+        sq.ring(sq.cursor_of(run));
     }
+    sq.refused().map_or(0, Errno::raw)
+}
+
+/// Posts the rest of a list, whose next work request is of another kind, and rings.
+///
+/// # Safety
+///
+/// C's contract; the run is the queue's, which is locked.
+#[inline(never)]
+unsafe fn different<S: Sends>(
+    qp: &Qp,
+    sq: &mut S,
+    run: S::Run,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    let at = sq.cursor_of(run);
+    // SAFETY: the caller's promise.
+    unsafe { rest(qp, sq, at, wr, bad) }
 }
 
 /// A work request of C's that is of this kind.
 struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
-    qp: &'a Qp,
+    /// [`Qp::signal`].
+    signal: u32,
+    flags: u32,
     wr: &'a ibv_send_wr,
     provider: PhantomData<S>,
 }
 
 impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
     #[inline(always)]
-    fn new(qp: &'a Qp, wr: &'a ibv_send_wr) -> Self {
-        Self { qp, wr, provider: PhantomData }
+    fn new(signal: u32, wr: &'a ibv_send_wr) -> Self {
+        Self { signal, flags: wr.send_flags, wr, provider: PhantomData }
     }
 }
 
@@ -240,7 +255,7 @@ unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S
 
     #[inline(always)]
     fn flags(&self) -> SendFlags {
-        flags(self.wr.send_flags | self.qp.signal())
+        flags(self.flags | self.signal)
     }
 
     #[inline(always)]
@@ -251,7 +266,7 @@ unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S
     #[inline(always)]
     fn to(&self) -> Option<Destination<'_, S::Ah>> {
         // SAFETY: C's contract; asked of datagrams.
-        unsafe { destination::<S>(self.wr) }.ok()
+        unsafe { destination::<S>(self.wr) }
     }
 
     #[inline(always)]
@@ -365,7 +380,7 @@ unsafe fn post_one<S: Sends>(
             }
             _ => return with_data(wr, c_flags, |data| sq.post(at, id, op, data)),
         }
-        let to = destination::<S>(wr)?;
+        let to = destination::<S>(wr).ok_or(PostError::ForeignAddress)?;
         with_data(wr, c_flags, |data| sq.post_to(at, id, op, to, data))
     }
 }

@@ -26,19 +26,17 @@ use crate::sys::{
 /// Pieces of inline data that are gathered at once: more than any device's list has.
 const INLINE_PIECES: usize = 64;
 
-/// Where a datagram goes.
+/// Where a datagram goes; `None` if the handle is another provider's.
 ///
 /// # Safety
 ///
 /// C's contract; the queue pair is of datagrams.
 #[inline(always)]
-pub(crate) unsafe fn destination<'a, S: Sends>(
-    wr: &ibv_send_wr,
-) -> Result<Destination<'a, S::Ah>, PostError> {
+pub(crate) unsafe fn destination<'a, S: Sends>(wr: &ibv_send_wr) -> Option<Destination<'a, S::Ah>> {
     // SAFETY: of a datagram C fills in this member, with a handle of ours.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::of(wr.wr.ud.ah)) };
-    let ah = S::own_ah(ah.any()).ok_or(PostError::ForeignAddress)?;
-    Ok(ah.to(ud.remote_qpn, ud.remote_qkey))
+    let ah = S::own_ah(ah.any())?;
+    Some(ah.to(ud.remote_qpn, ud.remote_qkey))
 }
 
 /// What a work request does to a key of this side, if that is what it is for.

@@ -12,8 +12,8 @@
     test rcx,rcx
     je .17
 .1:
-    mov r11d,[rdi+0x24]
-    mov ebx,[rdi+0x28]
+    mov ebx,[rdi+0x24]
+    mov r11d,[rdi+0x28]
     mov r8,rcx
     shl r8,4
     cmp rcx,1
@@ -200,9 +200,9 @@
     mov ecx,[rdi+0x60]
     xor [rdi+0x5C],ecx
 .16:
-    mov [rdi+0x24],r11d
+    mov [rdi+0x28],r11d
     mov [rdi+0x20],eax
-    mov [rdi+0x28],ebx
+    mov [rdi+0x24],ebx
     mov [rdi+0x40],eax
 .17:
     mov eax,0x11

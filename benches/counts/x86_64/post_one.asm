@@ -14,9 +14,9 @@
     cmp r15d,0x80000000
     ja .10
 .1:
-    mov ebx,[rdi+0x28]
+    mov ebx,[rdi+0x24]
     mov r12,[rdx]
-    mov ecx,[rdi+0x24]
+    mov ecx,[rdi+0x28]
     cmp r15d,1
     mov r13d,2
     sbb r13d,0
@@ -96,9 +96,9 @@
     mov edx,[rdi+0x60]
     xor [rdi+0x5C],edx
 .8:
-    mov [rdi+0x24],ecx
+    mov [rdi+0x28],ecx
     mov [rdi+0x20],eax
-    mov [rdi+0x28],ebx
+    mov [rdi+0x24],ebx
     mov [rdi+0x40],eax
 .9:
     mov eax,0x11

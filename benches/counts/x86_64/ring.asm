@@ -121,9 +121,9 @@
     mov eax,[rdi+0x60]
     xor [rdi+0x5C],eax
 .10:
-    mov [rdi+0x24],ecx
+    mov [rdi+0x28],ecx
     mov [rdi+0x20],esi
-    mov [rdi+0x28],edx
+    mov [rdi+0x24],edx
     mov [rdi+0x40],esi
 .11:
     pop rbx

@@ -27,8 +27,8 @@
     mov [rbx+8],r14
     jmp .13
 .3:
-    mov ecx,[rsi+0x24]
-    mov r11d,[rsi+0x28]
+    mov r11d,[rsi+0x24]
+    mov ecx,[rsi+0x28]
     mov rax,r14
     shr rax,0x20
     and eax,0xFFFFFFF
@@ -132,9 +132,9 @@
     mov edx,[rsi+0x60]
     xor [rsi+0x5C],edx
 .11:
-    mov [rsi+0x24],ecx
+    mov [rsi+0x28],ecx
     mov [rsi+0x20],eax
-    mov [rsi+0x28],r11d
+    mov [rsi+0x24],r11d
     mov [rsi+0x40],eax
 .12:
     mov edx,0x11

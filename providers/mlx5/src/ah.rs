@@ -36,6 +36,8 @@ const RATES: [u8; 23] =
 pub struct Ah {
     /// The vector but for queue pair and key, as it stands in a WQE.
     template: [Words; 3],
+    /// What it has beside the peer where that stands, for posts.
+    half: u64,
     core: Arc<AhCore>,
 }
 
@@ -75,7 +77,14 @@ impl Ah {
         }
         // SAFETY: the kernel just made the handle, and only this destroys it.
         let core = Arc::new(unsafe { AhCore::new(Arc::clone(pd), handle) });
-        Ok(Self { template: transmute!(vector), core })
+        let template = transmute!(vector);
+        Ok(Self { half: wqe::half(&template), template, core })
+    }
+
+    /// See [`wqe::half`].
+    #[inline(always)]
+    pub(crate) fn half(&self) -> u64 {
+        self.half
     }
 
     /// The vector but for queue pair and key.
@@ -94,7 +103,7 @@ unsafe impl AhOps for Ah {
     /// The vector's first segment.
     #[inline(always)]
     fn peer(&self, qpn: u32, qkey: u32) -> Words {
-        wqe::datagram(&self.template, qpn, qkey)
+        wqe::datagram(self.half, qpn, qkey)
     }
 }
 

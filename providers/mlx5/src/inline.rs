@@ -82,13 +82,16 @@ pub(crate) unsafe fn write_small(to: *mut u8, bytes: &[u8]) {
 fn small(bytes: &[u8]) -> (u32, u64) {
     // Bits of the last word that are of the first four bytes.
     let known = |most: usize| most.wrapping_sub(bytes.len()) * 8;
-    match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>(), bytes.last_chunk::<8>()) {
-        (Some(first), _, Some(last)) => {
-            (u32::from_le_bytes(*first), u64::from_le_bytes(*last) >> known(SMALL_INLINE))
-        }
-        (Some(first), Some(last), None) => {
-            (u32::from_le_bytes(*first), u64::from(u32::from_le_bytes(*last)) >> known(8))
-        }
+    // Patterns, not chunks: those the compiler compares with null.
+    match (bytes, bytes) {
+        (&[a, b, c, d, ..], &[.., s, t, u, v, w, x, y, z]) => (
+            u32::from_le_bytes([a, b, c, d]),
+            u64::from_le_bytes([s, t, u, v, w, x, y, z]) >> known(SMALL_INLINE),
+        ),
+        (&[a, b, c, d, ..], &[.., w, x, y, z]) => (
+            u32::from_le_bytes([a, b, c, d]),
+            u64::from(u32::from_le_bytes([w, x, y, z])) >> known(8),
+        ),
         _ => (bytes.iter().rev().fold(0, |all, byte| all << 8 | u32::from(*byte)), 0),
     }
 }

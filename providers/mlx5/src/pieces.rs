@@ -141,7 +141,7 @@ impl Place {
         self.pi = self.pi.wrapping_add(units);
         self.count = self.count.wrapping_add(1);
         // SAFETY: named when it was begun; its slot is free, and this is the only poster.
-        unsafe { self.slot.end(Reach { end: self.pi, posted: self.count }) };
+        unsafe { self.slot.end(Reach::new(self.pi, self.count)) };
         self.forget();
     }
 }

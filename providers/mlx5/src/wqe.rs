@@ -219,6 +219,15 @@ pub(crate) fn ctrl(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Wo
     raw_ctrl(opcode.0, 0, index, qpn_ds, flags, imm)
 }
 
+/// The same, for work requests in a row: the index is swapped by itself, so that the rest of the
+/// first eight bytes stays in a register. Swapped with it, the compiler would count both.
+#[inline(always)]
+pub(crate) fn ctrl_in_row(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Words {
+    let [rest, flags] = ctrl(op, 0, qpn_ds, flags);
+    let index = u64::from((index as u16).swap_bytes()) << 8;
+    [rest | index.to_le(), flags]
+}
+
 /// The control segment of any WQE.
 #[inline(always)]
 pub(crate) fn raw_ctrl(
@@ -255,17 +264,23 @@ fn remote_segment(remote: Remote) -> Words {
     [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
-/// The first segment of a datagram's address vector, by the handle's template.
+/// The first segment of a datagram's address vector, by the handle's [half](half) of it.
 #[inline(always)]
-pub(crate) fn datagram(template: &[Words; 3], qpn: u32, qkey: u32) -> Words {
-    [pair(qkey, 0), template[0][1] | peer(qpn)]
+pub(crate) fn datagram(half: u64, qpn: u32, qkey: u32) -> Words {
+    [pair(qkey, 0), half | peer(qpn)]
 }
 
 /// The same of one to a target of dynamic connections, whose access key stands where a datagram has
 /// Q_Key and reserved word (PRM "Datagram Segment").
 #[inline(always)]
-pub(crate) fn dynamic(template: &[Words; 3], dctn: u32, key: u64) -> Words {
-    [key.to_be(), template[0][1] | peer(dctn)]
+pub(crate) fn dynamic(half: u64, dctn: u32, key: u64) -> Words {
+    [key.to_be(), half | peer(dctn)]
+}
+
+/// What an address vector's first segment has beside a peer: rate, loopback and LID, and that the
+/// vector is a long one.
+pub(crate) fn half(vector: &[Words; 3]) -> u64 {
+    vector[0][1] | pair(DqpDct::ZERO.with_ext(true).0, 0)
 }
 
 /// An address vector (`mlx5_wqe_av`): the handle's, with what is each work request's.
@@ -300,7 +315,7 @@ impl Vector<'_> {
 /// bits none is taken off, as in rdma-core (`qp.c:set_datagram_seg`).
 #[inline(always)]
 fn peer(number: u32) -> u64 {
-    pair(DqpDct::ZERO.with_ext(true).0 | number, 0)
+    pair(number, 0)
 }
 
 /// Writes a WQE to a shared receive queue of the peer's.

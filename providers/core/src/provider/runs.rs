@@ -53,20 +53,16 @@ pub unsafe trait RunOps: SendOps {
     /// rare. The run isn't used any more then.
     fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
 
-    /// Looks for room, if the run, which is of this queue, is known to have none. True if some was
-    /// found.
-    fn widen(&mut self, run: &mut Self::Run) -> bool;
-
     /// Posts one more work request, as [`post`](SendOps::post), or if `TO` is true as
     /// [`post_to`](SendOps::post_to), if there is room and nothing about it is rare. False if
     /// nothing is posted.
     ///
     /// # Safety
     ///
-    /// As there. The queue lives, and the run comes from its last [`begin_run`](Self::begin_run),
-    /// since which nothing was done with the queue but `extend` and [`widen`](Self::widen) of this
-    /// run.
+    /// As there. The run comes from the last [`begin_run`](Self::begin_run) of this queue, since
+    /// which nothing was done with it but this with this run.
     unsafe fn extend<const TO: bool>(
+        &mut self,
         run: &mut Self::Run,
         request: &impl Request<Ah = Self::Ah>,
     ) -> bool;
@@ -94,11 +90,11 @@ unsafe impl<Q: PostsWhole> RunOps for Q {
         run
     }
 
-    fn widen(&mut self, _: &mut Q::Cursor) -> bool {
-        false
-    }
-
-    unsafe fn extend<const TO: bool>(_: &mut Q::Cursor, _: &impl Request<Ah = Q::Ah>) -> bool {
+    unsafe fn extend<const TO: bool>(
+        &mut self,
+        _: &mut Q::Cursor,
+        _: &impl Request<Ah = Q::Ah>,
+    ) -> bool {
         false
     }
 

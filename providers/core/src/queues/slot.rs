@@ -5,38 +5,95 @@
 //! As in `slots.rs`: each method says whose a slot must be.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
-use zerocopy::{FromBytes, IntoBytes};
-
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
 use crate::sync::UnsafeCell;
 
 /// One work request: whose it is and where it ends. Sixteen bytes, four to a cache line: its buffer
 /// is in a list of its own, which queues that own none never touch.
+#[repr(C, align(8))]
 pub(super) struct Slot {
     pub(super) wr_id: u64,
-    pub(super) reach: Reach,
+    /// The halves of its [`Reach`], which most posts have apart. One that has a whole one stores
+    /// both at once, as the compiler sees it.
+    pub(super) end: u32,
+    posted: u32,
 }
 
-/// How far a queue is: read and stored as one word.
-#[repr(C, align(8))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes)]
-pub struct Reach {
-    /// The producer index after a work request, in ring units; free running.
-    pub end: u32,
-    /// How many work requests were posted up to it, if that is [noted](Slots::put_counted).
-    pub posted: u32,
+impl Slot {
+    #[inline(always)]
+    pub(super) fn new(wr_id: u64, reach: Reach) -> Self {
+        Self { wr_id, end: reach.end(), posted: reach.posted() }
+    }
+
+    #[inline(always)]
+    pub(super) fn reach(&self) -> Reach {
+        Reach::new(self.end, self.posted)
+    }
+}
+
+/// How far a queue is: one word, which is read, stored and moved on as a whole.
+///
+/// In its low half is the producer index after a work request, in ring units and free running; in
+/// its high half how many work requests were posted up to it, if that is
+/// [noted](Slots::put_counted).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reach(u64);
+
+impl Reach {
+    /// The producer index, and how many work requests were posted up to it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(end: u32, posted: u32) -> Self {
+        Self((posted as u64) << 32 | end as u64)
+    }
+
+    /// The producer index after the work request.
+    #[inline(always)]
+    #[must_use]
+    pub const fn end(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// How many work requests were posted up to it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn posted(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Behind one more work request, of so many units. The index must not wrap meanwhile: it would
+    /// count as a work request.
+    #[inline(always)]
+    #[must_use]
+    pub const fn after(self, units: u32) -> Self {
+        debug_assert!(self.end().checked_add(units).is_some(), "the index wraps");
+        Self(self.0.wrapping_add(1 << 32 | units as u64))
+    }
+
+    #[inline(always)]
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(super) const fn of(word: u64) -> Self {
+        Self(word)
+    }
 }
 
 impl From<u32> for Reach {
     /// Where nobody counts.
     #[inline(always)]
     fn from(end: u32) -> Self {
-        Self { end, posted: 0 }
+        Self::new(end, 0)
     }
 }
 
-const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = size_of::<Slot>();
+
+const _: () = assert!(SLOT_BYTES == 16 && size_of::<Option<Held>>() == 16);
 
 /// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads
 /// the other's cache lines. Valid while the table lives that it is of.
@@ -84,7 +141,7 @@ impl Slots {
         // at it.
         let slot = unsafe { &mut *self.slot(index) };
         slot.wr_id = wr_id;
-        slot.reach.end = end;
+        slot.end = end;
     }
 
     /// The same, and notes how many work requests were posted in all, for the table's
@@ -97,7 +154,7 @@ impl Slots {
     pub unsafe fn put_counted(self, index: u32, wr_id: u64, reach: Reach) {
         // SAFETY: as in `put`.
         let slot = unsafe { &mut *self.slot(index) };
-        *slot = Slot { wr_id, reach };
+        *slot = Slot::new(wr_id, reach);
     }
 
     /// Notes the number of a work request that starts at ring unit `index`; where it ends is for
@@ -112,6 +169,27 @@ impl Slots {
         // SAFETY: as in `put`.
         unsafe { (*slot).wr_id = wr_id };
         Named(slot)
+    }
+
+    /// Bytes from the table's first slot to that at `index`.
+    #[inline(always)]
+    #[must_use]
+    pub fn offset(self, index: u32) -> usize {
+        const BYTES: u32 = SLOT_BYTES as u32;
+        // Masked behind the product: so the compiler scales it for a ring by an operand in memory.
+        (index.wrapping_mul(BYTES) & (self.mask * BYTES)) as usize
+    }
+
+    /// As [`put_counted`](Self::put_counted), by the slot's [offset](Self::offset).
+    ///
+    /// # Safety
+    ///
+    /// As there, and it is an offset of this table.
+    #[inline(always)]
+    pub unsafe fn put_at(self, offset: usize, wr_id: u64, reach: Reach) {
+        let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
+        // SAFETY: as in `put`.
+        unsafe { *slot = Slot::new(wr_id, reach) };
     }
 
     /// The place in the table of the slot at `index`.
@@ -167,6 +245,7 @@ impl Named {
     #[inline(always)]
     pub unsafe fn end(self, reach: Reach) {
         // SAFETY: the caller's promise.
-        unsafe { (*self.0).reach = reach };
+        let slot = unsafe { &mut *self.0 };
+        (slot.end, slot.posted) = (reach.end(), reach.posted());
     }
 }

@@ -16,8 +16,6 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-use zerocopy::transmute;
-
 use crate::memory::frame::Frame;
 use crate::memory::registered::Held;
 use crate::order::prefetch::prefetch;
@@ -91,7 +89,7 @@ impl SlotTable {
     pub fn new(units: u32) -> Self {
         assert!(units == 0 || units.is_power_of_two());
         let count = units.max(1);
-        let empty = || UnsafeCell::new(Slot { wr_id: 0, reach: Reach::default() });
+        let empty = || UnsafeCell::new(Slot::new(0, Reach::default()));
         let slots: Box<[UnsafeCell<Slot>]> = (0..count).map(|_| empty()).collect();
         let frames: Box<[UnsafeCell<Option<Held>>]> =
             (0..count).map(|_| UnsafeCell::new(None)).collect();
@@ -124,7 +122,7 @@ impl SlotTable {
     #[must_use]
     pub fn none() -> Self {
         let mut table = Self::new(0);
-        table.retired = AtomicU64::new(word(Reach::from(NO_QUEUE)));
+        table.retired = AtomicU64::new(Reach::from(NO_QUEUE).word());
         table.first = NO_QUEUE;
         table
     }
@@ -220,7 +218,8 @@ impl SlotTable {
     #[inline(always)]
     unsafe fn take_at(&self, index: u32, passed: u32) -> Taken {
         // SAFETY: the slot is the polling side's since its completion was seen.
-        let &Slot { wr_id, reach } = unsafe { &*self.slot(index) };
+        let slot = unsafe { &*self.slot(index) };
+        let (wr_id, reach) = (slot.wr_id, slot.reach());
         let holds = self.holds.load(Ordering::Relaxed);
         if holds == NOTHING {
             return Taken { wr_id, reach, frame: None };
@@ -247,7 +246,8 @@ impl SlotTable {
     /// As for [`take`](Self::take).
     pub unsafe fn take_alone(&self, index: u32) -> Taken {
         // SAFETY: the slot is the polling side's since its completion was seen.
-        let &Slot { wr_id, reach } = unsafe { &*self.slot(index) };
+        let slot = unsafe { &*self.slot(index) };
+        let (wr_id, reach) = (slot.wr_id, slot.reach());
         // SAFETY: as above.
         let held = unsafe { self.take_held(index) };
         Taken { wr_id, reach, frame: held.and_then(Held::into_frame) }
@@ -320,7 +320,8 @@ impl SlotTable {
         // SAFETY: the caller's promise.
         let (index, _) = unsafe { self.find_ahead(counter) }?;
         // SAFETY: the slot is the polling side's since its completion was seen.
-        let &Slot { wr_id, reach } = unsafe { &*self.slot(index) };
+        let slot = unsafe { &*self.slot(index) };
+        let (wr_id, reach) = (slot.wr_id, slot.reach());
         Some((wr_id, reach))
     }
 
@@ -338,7 +339,7 @@ impl SlotTable {
         let index = tail.wrapping_add(ahead);
         // SAFETY: a slot of the table, by the mask; the polling side's since its completion was
         // seen.
-        let end = unsafe { (*self.slot(index)).reach.end };
+        let end = unsafe { (*self.slot(index)).end };
         // What is outstanding ends behind its beginning. What is over ended at the consumer index
         // at the latest; and if `index` is a turn of the ring or more ahead, since the counter is
         // of a completion that came before, then whatever stands there ends at or before it.
@@ -401,7 +402,7 @@ impl SlotTable {
             // SAFETY: this slot's work request was published before the completed one.
             let held = unsafe { self.take_held(at) };
             // SAFETY: as above.
-            at = unsafe { (*self.slot(at)).reach.end };
+            at = unsafe { (*self.slot(at)).end };
             drop(held);
         }
         // SAFETY: as above; its place in the table.
@@ -416,7 +417,7 @@ impl SlotTable {
     #[inline]
     #[must_use]
     pub fn tail(&self) -> u32 {
-        reach(self.retired.load(Ordering::Relaxed)).end
+        Reach::of(self.retired.load(Ordering::Relaxed)).end()
     }
 
     /// Brings what [`take`](Self::take) and [`retire`](Self::retire) use into the cache, all but
@@ -438,14 +439,14 @@ impl SlotTable {
     pub unsafe fn retire(&self, reach: impl Into<Reach>) {
         // Release: pairs with the Acquire in `reached`; what the poller read of the slots stays
         // before it.
-        self.retired.store(word(reach.into()), Ordering::Release);
+        self.retired.store(reach.into().word(), Ordering::Release);
     }
 
     /// How far the polling side got. Posting side.
     #[inline]
     #[must_use]
     pub fn retired(&self) -> u32 {
-        self.reached().end
+        self.reached().end()
     }
 
     /// The same, and how many work requests were posted up to there, if each was
@@ -453,7 +454,7 @@ impl SlotTable {
     #[inline]
     #[must_use]
     pub fn reached(&self) -> Reach {
-        reach(self.retired.load(Ordering::Acquire))
+        Reach::of(self.retired.load(Ordering::Acquire))
     }
 
     /// Notes how far the device may look, just before it may: for providers whose polling side
@@ -527,19 +528,8 @@ impl SlotTable {
         drop(unsafe { self.reclaim() });
         self.failed.store(false, Ordering::Relaxed);
         self.published.store(0, Ordering::Release);
-        self.retired.store(word(Reach::from(self.first)), Ordering::Release);
+        self.retired.store(Reach::from(self.first).word(), Ordering::Release);
     }
-}
-
-/// What an atomic holds of it.
-#[inline(always)]
-fn word(reach: Reach) -> u64 {
-    transmute!(reach)
-}
-
-#[inline(always)]
-fn reach(word: u64) -> Reach {
-    transmute!(word)
 }
 
 impl Drop for SlotTable {

@@ -32,7 +32,7 @@ fn a_completion_finds_its_number_and_gives_the_frame_back_once() {
     let table = SlotTable::new(4);
     let end = post(&table, 0, 1, 7, slab.take());
     let taken = complete(&table, 0);
-    assert_eq!((taken.wr_id, taken.reach.end, taken.frame.is_some()), (7, end, true));
+    assert_eq!((taken.wr_id, taken.reach.end(), taken.frame.is_some()), (7, end, true));
     assert!(complete(&table, 0).frame.is_none(), "taken once");
     assert_eq!(table.retired(), 1);
 }
@@ -76,7 +76,7 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
     }
     assert!(slab.take().is_none());
     let taken = complete(&table, last);
-    assert_eq!((taken.wr_id, taken.reach.end), (3, 12));
+    assert_eq!((taken.wr_id, taken.reach.end()), (3, 12));
     let free = [slab.take(), slab.take(), slab.take()];
     assert_eq!(
         free.iter().flatten().count(),
@@ -88,12 +88,12 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
 #[test]
 fn what_was_posted_is_counted_where_it_ended() {
     let table = SlotTable::new(8);
-    assert_eq!(table.reached(), Reach { end: 0, posted: 0 }, "new");
+    assert_eq!(table.reached(), Reach::new(0, 0), "new");
     // Of one unit and of several, around the end of the ring.
     let mut at = 0u32;
     for (posted, units) in (1..).zip([1, 3, 1, 2, 4, 1]) {
         let end = at.wrapping_add(units);
-        let reach = Reach { end, posted };
+        let reach = Reach::new(end, posted);
         // SAFETY: one thread plays both sides, and posts only into free slots.
         unsafe { table.slots().put_counted(at, u64::from(posted) + 70, reach) };
         // SAFETY: one thread plays both sides; what was posted is completed.
@@ -106,7 +106,7 @@ fn what_was_posted_is_counted_where_it_ended() {
     }
     // SAFETY: one thread, alone with the table.
     unsafe { table.reset() };
-    assert_eq!(table.reached(), Reach { end: 0, posted: 0 }, "reset");
+    assert_eq!(table.reached(), Reach::new(0, 0), "reset");
 }
 
 #[test]

@@ -58,12 +58,12 @@ pub struct Sq {
     slots: Slots,
     /// Published producer index in WQEBBs, free running. The device knows its low 16 bits.
     pi: u32,
+    /// Work requests published; free running.
+    count: u32,
     /// The count at which there must be a look at what is outstanding: up to there the ring has
     /// `per_request` WQEBBs for each work request, which are not fewer than `usual`. It is `count`
     /// while posting isn't allowed.
     pub(crate) stop: u32,
-    /// Work requests published; free running.
-    count: u32,
     /// The queue's number, where a control segment has it.
     qpn_shifted: u32,
     room: Room,
@@ -261,7 +261,7 @@ impl Sq {
         let (slot, count) = (at.pi, at.count.wrapping_add(1));
         let end = slot.wrapping_add(last.units);
         // SAFETY: the caller's promise.
-        unsafe { slots.put_counted(slot, wr_id, Reach { end, posted: count }) };
+        unsafe { slots.put_counted(slot, wr_id, Reach::new(end, count)) };
         *at = SendCursor { pi: end, count, last, ..*at };
         slots.place(slot)
     }

@@ -76,14 +76,20 @@ impl Sq {
         self.make_room(pi, count, units)
     }
 
-    /// Where `count` must stop behind a work request that ends before `end`, by what was looked up;
-    /// `None` if that one has no room.
-    fn stop_behind(&self, count: u32, end: u32) -> Option<u32> {
-        let units = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
+    /// Where `count` must stop behind a work request of `units` at the cursor, by what was looked
+    /// up; `None` if that one has no room. No producer index wraps before that: a [`Run`] counts
+    /// WQEBBs and work requests in one word.
+    ///
+    /// [`Run`]: super::Run
+    fn stop_behind(&self, pi: u32, count: u32, units: u32) -> Option<u32> {
+        let (end, wraps) = pi.overflowing_add(units);
+        let room = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
         let count = count.wrapping_add(1);
         let requests = self.count_limit.wrapping_sub(count);
-        // A ring with less than `usual` for each, which `size.rs` never makes: each request looks.
-        let units = if self.per_request.get() < self.usual { 0 } else { units };
+        // Each request looks where the index wraps, unless this one turns out to be shorter, and in
+        // a ring with less than `usual` for each, which `size.rs` never makes.
+        let each = wraps || self.per_request.get() < self.usual;
+        let units = if each { 0 } else { room.min(u32::MAX - end) };
         let more = requests.min(units / self.per_request);
         (requests < self.max_wr).then_some(count.wrapping_add(more))
     }
@@ -96,13 +102,12 @@ impl Sq {
         if self.limit == 0 {
             return Err(PostError::State);
         }
-        let end = pi.wrapping_add(units);
-        if let Some(stop) = self.stop_behind(count, end) {
+        if let Some(stop) = self.stop_behind(pi, count, units) {
             return Ok(stop);
         }
         let reached = self.shared.send.reached();
-        self.retired = reached.end;
-        self.count_limit = reached.posted.wrapping_add(self.max_wr);
-        self.stop_behind(count, end).ok_or(PostError::Full)
+        self.retired = reached.end();
+        self.count_limit = reached.posted().wrapping_add(self.max_wr);
+        self.stop_behind(pi, count, units).ok_or(PostError::Full)
     }
 }

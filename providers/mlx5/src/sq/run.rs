@@ -5,10 +5,12 @@
 //! As in `mod.rs`. What is written before something rare turns up lies in WQEBBs that are free.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
+use std::hint::black_box;
+
 use uverbs_core::provider::{Request, RunOps, SendOps};
-use uverbs_core::queues::slot::{Reach, Slots};
+use uverbs_core::queues::slot::{Reach, SLOT_BYTES, Slots};
 use uverbs_core::queues::work::{Data, SendOp, Sge};
-use uverbs_mlx5_prm::ctrl::DS_BYTES;
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 
 use super::{SendCursor, Sq};
 use crate::Ah;
@@ -28,12 +30,10 @@ pub struct Run {
     max_inline: u32,
     longest_list: u32,
     per_request: u32,
-    /// The next free WQEBB.
-    pi: u32,
-    /// Work requests before it.
-    count: u32,
-    /// The count at which there must be a look at what is outstanding.
-    stop: u32,
+    /// The next free WQEBB, and the work requests before it.
+    reach: Reach,
+    /// Work requests that are known to have room.
+    left: u32,
     /// WQEBBs of the last one, if there is one.
     units: u32,
 }
@@ -42,7 +42,19 @@ impl Run {
     /// Whether it is known to have room.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.count != self.stop
+        self.left != 0
+    }
+
+    /// The next free WQEBB.
+    #[inline(always)]
+    pub(crate) fn pi(&self) -> u32 {
+        self.reach.end()
+    }
+
+    /// Work requests before it.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> u32 {
+        self.reach.posted()
     }
 
     #[inline(always)]
@@ -62,9 +74,10 @@ impl Run {
         }
         let op = request.op();
         let head = if TO { wqe::DATAGRAM } else { wqe::head(&op) };
-        let (ring, pi) = (self.ring(), self.pi);
+        let (ring, pi) = (self.ring(), self.pi());
         let (mut units, mut segments) = (if TO { 2 } else { 1 }, 1);
-        let usual = match request.data() {
+        let (flags, data) = (request.flags(), request.data());
+        let usual = match data {
             _ if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) => false,
             Data::One(piece) => is_usual(&piece, head),
             Data::List([piece]) => is_usual(piece, head),
@@ -88,13 +101,13 @@ impl Run {
         if !usual {
             return None;
         }
-        let at = ring.unit(pi);
-        // SAFETY: there is room, so the slot is free; this is the only poster.
-        let slot = unsafe { self.slots.name(pi, request.id()) };
+        // A WQEBB is four times as far as a slot, which an operand in memory can say.
+        let offset = self.slots.offset(pi);
+        let at = ring.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES));
         let behind = if TO {
             let to = request.to()?;
             let vector = Vector { template: to.ah.template(), first: to.peer };
-            // SAFETY: the WQEBBs are free as the slot is; it fills the first one.
+            // SAFETY: there is room, so the WQEBBs are free; it fills the first one.
             unsafe { vector.store(at.wrapping_add(DS_BYTES)) };
             ring.unit(pi.wrapping_add(1))
         } else {
@@ -102,10 +115,10 @@ impl Run {
             unsafe { wqe::write_operation(at.wrapping_add(DS_BYTES), &request.op()) }
         };
         let ds = head.units + segments;
-        let ctrl = wqe::ctrl(&request.op(), pi, self.qpn_shifted | ds, request.flags());
+        let ctrl = wqe::ctrl_in_row(&request.op(), pi, self.qpn_shifted | ds, flags);
         // SAFETY: as above.
         unsafe { wqe::store(at, ctrl) };
-        match request.data() {
+        match data {
             // SAFETY: as above; one segment fits behind each head.
             Data::One(piece) => unsafe { wqe::store(behind, wqe::short_segment(&piece)) },
             // SAFETY: as above.
@@ -120,10 +133,11 @@ impl Run {
             }
             Data::InlineList(_) => {}
         }
-        (self.pi, self.count) = (pi.wrapping_add(units), self.count.wrapping_add(1));
+        self.reach = self.reach.after(units);
+        self.left -= 1;
         self.units = units;
-        // SAFETY: named above.
-        unsafe { slot.end(Reach { end: self.pi, posted: self.count }) };
+        // SAFETY: the slot is free as the WQEBBs are; this is the only poster.
+        unsafe { self.slots.put_at(offset, request.id(), self.reach) };
         Some(Posted { head: ctrl[0], at, first: pi, ds, units })
     }
 }
@@ -135,6 +149,18 @@ fn is_usual(piece: &Sge, head: Head) -> bool {
 }
 
 impl Sq {
+    /// How many work requests a run has room for behind this position, by a look: none where the
+    /// producer index may wrap, which would count as a work request.
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, at: Reach) -> u32 {
+        let (pi, count, longest) = (at.end(), at.posted(), self.longest());
+        if pi.checked_add(longest).is_none() {
+            return 0;
+        }
+        self.make_room(pi, count, longest).map_or(0, |stop| stop.wrapping_sub(count))
+    }
+
     /// A run at the published position.
     #[inline(always)]
     fn run<const TO: bool>(&self) -> Run {
@@ -145,9 +171,8 @@ impl Sq {
             max_inline: self.room.max_inline,
             longest_list: self.longest_list,
             per_request: self.per_request.get(),
-            pi: self.pi,
-            count: self.count,
-            stop: self.stop,
+            reach: Reach::new(self.pi, self.count),
+            left: self.stop.wrapping_sub(self.count),
             units: if TO { 2 } else { 1 },
         }
     }
@@ -165,7 +190,10 @@ unsafe impl RunOps for Sq {
 
     #[inline(always)]
     fn cursor_of(&self, run: Run) -> SendCursor {
-        let Run { pi, count, stop, units, .. } = run;
+        // The compiler would make each step count for what only the end needs.
+        let reach = black_box(run.reach);
+        let (pi, count, units) = (reach.end(), reach.posted(), run.units);
+        let stop = count.wrapping_add(run.left);
         if pi == self.pi {
             // There is no WQE, and there may be no ring.
             return SendCursor { stop, ..self.published() };
@@ -175,19 +203,14 @@ unsafe impl RunOps for Sq {
     }
 
     #[inline(always)]
-    fn widen(&mut self, run: &mut Run) -> bool {
-        if run.has_room() {
-            return false;
+    unsafe fn extend<const TO: bool>(
+        &mut self,
+        run: &mut Run,
+        request: &impl Request<Ah = Ah>,
+    ) -> bool {
+        if run.left == 0 {
+            run.left = self.look(run.reach);
         }
-        match self.make_room(run.pi, run.count, self.longest()) {
-            Ok(stop) => run.stop = stop,
-            Err(_) => return false,
-        }
-        true
-    }
-
-    #[inline(always)]
-    unsafe fn extend<const TO: bool>(run: &mut Run, request: &impl Request<Ah = Ah>) -> bool {
         // SAFETY: the caller's promise.
         unsafe { run.write::<TO>(request) }.is_some()
     }
@@ -202,9 +225,9 @@ unsafe impl RunOps for Sq {
         let mut run = self.run::<TO>();
         // SAFETY: the caller's promise; the run is where a `begin_run` would be.
         let Some(last) = (unsafe { run.write::<TO>(request) }) else { return false };
-        self.keep(run.pi, run.count);
+        self.keep(run.pi(), run.count());
         // SAFETY: written just now.
-        unsafe { self.announce_short(run.pi, begin, last) };
+        unsafe { self.announce_short(run.pi(), begin, last) };
         true
     }
 }

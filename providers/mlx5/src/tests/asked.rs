@@ -75,9 +75,7 @@ impl Row {
         let mut taken = None;
         if let Self::Run(run) = self {
             // SAFETY: no device reads the ring, and the run is of the last `begin_run`.
-            let at_once = unsafe { Sq::extend::<TO>(run, asked) };
-            // SAFETY: as above.
-            if at_once || sq.widen(run) && unsafe { Sq::extend::<TO>(run, asked) } {
+            if unsafe { sq.extend::<TO>(run, asked) } {
                 return Ok(Some(true));
             }
             taken = run.has_room().then_some(false);

@@ -13,6 +13,7 @@ use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::RqOps;
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::shared::QpShared;
+use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
 use uverbs_core::queues::user_index::UserIndexes;
@@ -242,12 +243,12 @@ impl SendSide {
     /// What the polling side does: everything before `end` is done.
     pub(crate) fn retire(&self, end: u32) {
         let mut reach = self.shared.send.reached();
-        while reach.end != end {
+        while reach.end() != end {
             // SAFETY: the test is poster and poller.
-            let next = unsafe { self.shared.send.take(reach.end) }.reach;
-            if next.end.wrapping_sub(reach.end) > end.wrapping_sub(reach.end) {
+            let next = unsafe { self.shared.send.take(reach.end()) }.reach;
+            if next.end().wrapping_sub(reach.end()) > end.wrapping_sub(reach.end()) {
                 // In the midst of a work request, as no device does it.
-                reach.end = end;
+                reach = Reach::new(end, reach.posted());
                 break;
             }
             reach = next;

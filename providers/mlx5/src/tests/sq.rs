@@ -329,7 +329,7 @@ fn no_frame_is_lost() {
     ring(&mut side, at);
     // SAFETY: the test is poster and poller.
     let taken = unsafe { side.shared.send.take(1) };
-    assert_eq!((taken.wr_id, taken.reach.end), (8, 2));
+    assert_eq!((taken.wr_id, taken.reach.end()), (8, 2));
     assert!(taken.frame.is_some());
     // The unsignaled one before it went back to its slab.
     assert_eq!(free(&slab), 7);

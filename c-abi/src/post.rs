@@ -37,8 +37,28 @@ pub(crate) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: C's contract: null, or the first one.
     let (qp, Some(first)) = (unsafe { (Qp::of(qp), wr.as_ref()) }) else { return 0 };
-    let post = qp.posts().of(first);
-    // SAFETY: C's contract; it is the queue pair's, by what the first one says.
+    match qp.posts().of(first) {
+        // SAFETY: C's contract; it is the queue pair's, by what the first one says.
+        Some(post) => unsafe { post(qp, wr, bad) },
+        // SAFETY: as above.
+        None => unsafe { others(qp, wr, bad) },
+    }
+}
+
+/// Posts a list whose first work request is of an opcode that has no function.
+///
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn others(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    let post = qp.posts().any();
+    // SAFETY: the caller's promise; it is the queue pair's.
     unsafe { post(qp, wr, bad) }
 }
 

@@ -29,22 +29,19 @@ pub(crate) const SMALL_BYTES: u32 = 12;
 /// Inline data in any other number of pieces.
 const OTHER: u8 = 4;
 
-/// More than the highest of `IBV_WR_*` that has a function.
-const OPCODES: usize = 8;
-const _: () = assert!((IBV_WR_ATOMIC_FETCH_AND_ADD as usize) < OPCODES);
+/// More than the highest of `IBV_WR_*` that has a function. Of inline data, whose flag this is, too,
+/// those come behind the others.
+const OPCODES: u32 = 8;
+const _: () = assert!(IBV_WR_ATOMIC_FETCH_AND_ADD < OPCODES && IBV_SEND_INLINE == OPCODES);
 
 pub(crate) type Post =
     unsafe extern "C" fn(&Qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
 
-type ByOpcode = [Post; OPCODES];
-
 /// The functions of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Posts {
-    /// Of a first work request with pieces.
-    pieces: ByOpcode,
-    /// Of one with inline data.
-    inline: ByOpcode,
+    /// By the first work request's opcode, and whether it has inline data.
+    by_kind: [Post; 2 * OPCODES as usize],
     any: Post,
 }
 
@@ -65,36 +62,49 @@ impl Posts {
         const { &Self::all_of(any::<uverbs_mlx5::Sq>) }
     }
 
-    /// The function for a list of work requests that begins with this one.
+    /// The function for a list of work requests that begins with this one, if one is made for its
+    /// opcode: not a choice of two addresses, so that a post needs one load.
     #[inline(always)]
-    pub(crate) fn of(&self, first: &ibv_send_wr) -> Post {
-        let is_inline = first.send_flags & IBV_SEND_INLINE != 0;
-        let by_opcode = if is_inline { &self.inline } else { &self.pieces };
-        by_opcode.get(first.opcode as usize).copied().unwrap_or(self.any)
+    pub(crate) fn of(&self, first: &ibv_send_wr) -> Option<Post> {
+        let in_table = first.opcode < OPCODES;
+        let kind = first.opcode | first.send_flags & IBV_SEND_INLINE;
+        if in_table { self.by_kind.get(kind as usize).copied() } else { None }
+    }
+
+    /// The function for any list.
+    pub(crate) fn any(&self) -> Post {
+        self.any
     }
 
     const fn all_of(any: Post) -> Self {
-        let all = [any; OPCODES];
-        Self { pieces: all, inline: all, any }
+        Self { by_kind: [any; 2 * OPCODES as usize], any }
+    }
+
+    /// The same with functions for one opcode: of pieces, and of inline data.
+    const fn with(mut self, opcode: u32, pieces: Post, inline: Option<Post>) -> Self {
+        self.by_kind[opcode as usize] = pieces;
+        if let Some(inline) = inline {
+            self.by_kind[(opcode | IBV_SEND_INLINE) as usize] = inline;
+        }
+        self
     }
 
     const fn of_connections<S: Sends>() -> Self {
-        let mut posts = Self::all_of(any::<S>);
-        posts.pieces[IBV_WR_SEND as usize] = with_pieces::<S, IBV_WR_SEND, false>;
-        posts.inline[IBV_WR_SEND as usize] = with_bytes::<S, IBV_WR_SEND, false>;
-        posts.pieces[IBV_WR_RDMA_WRITE as usize] = with_pieces::<S, IBV_WR_RDMA_WRITE, false>;
-        posts.inline[IBV_WR_RDMA_WRITE as usize] = with_bytes::<S, IBV_WR_RDMA_WRITE, false>;
-        posts.pieces[IBV_WR_RDMA_READ as usize] = with_pieces::<S, IBV_WR_RDMA_READ, false>;
-        posts.pieces[IBV_WR_ATOMIC_FETCH_AND_ADD as usize] =
-            with_pieces::<S, IBV_WR_ATOMIC_FETCH_AND_ADD, false>;
-        posts
+        const SEND: u32 = IBV_WR_SEND;
+        const WRITE: u32 = IBV_WR_RDMA_WRITE;
+        const READ: u32 = IBV_WR_RDMA_READ;
+        const ADD: u32 = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        Self::all_of(any::<S>)
+            .with(SEND, with_pieces::<S, SEND, false>, Some(with_bytes::<S, SEND, false>))
+            .with(WRITE, with_pieces::<S, WRITE, false>, Some(with_bytes::<S, WRITE, false>))
+            .with(READ, with_pieces::<S, READ, false>, None)
+            .with(ADD, with_pieces::<S, ADD, false>, None)
     }
 
     const fn of_datagrams<S: Sends>() -> Self {
-        let mut posts = Self::all_of(any::<S>);
-        posts.pieces[IBV_WR_SEND as usize] = with_pieces::<S, IBV_WR_SEND, true>;
-        posts.inline[IBV_WR_SEND as usize] = with_bytes::<S, IBV_WR_SEND, true>;
-        posts
+        const SEND: u32 = IBV_WR_SEND;
+        let inline = with_bytes::<S, SEND, true>;
+        Self::all_of(any::<S>).with(SEND, with_pieces::<S, SEND, true>, Some(inline))
     }
 }
 

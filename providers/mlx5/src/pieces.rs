@@ -372,8 +372,9 @@ unsafe impl PieceOps for Sq {
         // Before the doorbell: it would be kept in registers meanwhile.
         self.stop = stop;
         self.keep(pi, count);
+        let (ring, last) = (self.ring_memory(), self.written_at(first, pi.wrapping_sub(first)));
         // SAFETY: the caller's promise.
-        unsafe { self.announce_short(pi, begin, self.written_at(first, pi.wrapping_sub(first))) };
+        unsafe { self.announce(ring, pi, begin, last) };
     }
 }
 

@@ -330,42 +330,46 @@ impl Sq {
     #[inline(always)]
     pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
         // SAFETY: the caller's promise.
-        unsafe { self.announce(at.pi, at.begin, at.last) };
+        unsafe { self.count_in_record(at.pi) };
+        let (only, ring) = (at.last.first == at.begin, self.ring_memory());
+        // SAFETY: the register is valid while `_memory` lives; the last WQE is one that this queue
+        // wrote, says the caller.
+        unsafe { self.doorbell.ring(at.last, only, ring) };
         self.stop = at.stop;
         self.keep(at.pi, at.count);
     }
 
-    /// The device's part of [`publish`](Self::publish).
+    /// The device's part of [`publish`](Self::publish), with a case for each short WQE: with a
+    /// number of WQEBBs that it knows the compiler makes copies to the register without a loop.
+    /// `ring` is this queue's.
     ///
     /// # Safety
     ///
     /// As there.
     #[inline(always)]
-    pub(crate) unsafe fn announce(&mut self, pi: u32, begin: u32, last: Posted) {
-        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
-        unsafe { store_record(self.record, MLX5_SND_DBR, pi) };
+    pub(crate) unsafe fn announce(&mut self, ring: Ring, pi: u32, begin: u32, last: Posted) {
+        // SAFETY: the caller's promise.
+        unsafe { self.count_in_record(pi) };
         let only = last.first == begin;
-        let ring = self.ring_memory();
-        // SAFETY: so is the register; the last WQE is one that this queue wrote, says the caller.
-        unsafe { self.doorbell.ring(last, only, ring) };
+        match last.units {
+            // SAFETY: as in `publish`.
+            1 => unsafe { self.doorbell.ring(last.of::<1>(), only, ring) },
+            // SAFETY: as above.
+            2 => unsafe { self.doorbell.ring(last.of::<2>(), only, ring) },
+            // SAFETY: as above.
+            _ => unsafe { self.doorbell.ring(last, only, ring) },
+        }
     }
 
-    /// [`announce`](Self::announce) with a case for each short WQE: with a number of WQEBBs that it
-    /// knows the compiler makes copies to the register without a loop.
+    /// Stores the producer index in the record.
     ///
     /// # Safety
     ///
-    /// As there.
+    /// What is before it is written.
     #[inline(always)]
-    pub(crate) unsafe fn announce_short(&mut self, pi: u32, begin: u32, last: Posted) {
-        match last.units {
-            // SAFETY: the caller's promise.
-            1 => unsafe { self.announce(pi, begin, last.of::<1>()) },
-            // SAFETY: as above.
-            2 => unsafe { self.announce(pi, begin, last.of::<2>()) },
-            // SAFETY: as above.
-            _ => unsafe { self.announce(pi, begin, last) },
-        }
+    unsafe fn count_in_record(&mut self, pi: u32) {
+        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        unsafe { store_record(self.record, MLX5_SND_DBR, pi) };
     }
 
     /// The queue's part, but for where it must stop, which few work requests change.

@@ -227,7 +227,7 @@ unsafe impl RunOps for Sq {
         let Some(last) = (unsafe { run.write::<TO>(request) }) else { return false };
         self.keep(run.pi(), run.count());
         // SAFETY: written just now.
-        unsafe { self.announce_short(run.pi(), begin, last) };
+        unsafe { self.announce(run.ring(), run.pi(), begin, last) };
         true
     }
 }

@@ -79,11 +79,30 @@
     movzx r9d,ax
     bswap r9d
     mov [rsi+4],r9d
-    cmp byte [rdi+0x58],1
-    jne .12
-    mov rcx,[rdi+0x60]
-    mov [rcx],rdx
-    jmp .16
+    cmp dword [rdi+0x6C],0
+    je .12
+    sfence
+    cmp r14d,r10d
+    jne .13
+    test r12d,r12d
+    je .13
+    mov rdx,[rdi+0x58]
+    mov esi,[rdi+0x68]
+    mov r9,[rcx+r8]
+    mov [rdx+rsi],r9
+    mov r9,[rcx+r8+8]
+    mov [rdx+rsi+8],r9
+    mov r9,[rcx+r8+0x10]
+    mov [rdx+rsi+0x10],r9
+    mov r9,[rcx+r8+0x18]
+    mov [rdx+rsi+0x18],r9
+    movaps xmm0,[rcx+r8+0x20]
+    movaps [rdx+rsi+0x20],xmm0
+    movaps xmm0,[rcx+r8+0x30]
+    movaps [rdx+rsi+0x30],xmm0
+    cmp dword [rdi+0x70],0
+    jne .15
+    jmp .14
 .5:
     lea rcx,[rdx+r8]
     add rcx,0xFFFFFFFFFFFFFFF0
@@ -170,35 +189,19 @@
     mov eax,5
     jmp .18
 .12:
-    sfence
-    mov rsi,[rdi+0x68]
-    mov r9d,[rdi+0x5C]
-    cmp r14d,r10d
-    jne .13
-    test r12d,r12d
-    je .13
-    mov rdx,[rcx+r8]
-    mov [rsi+r9],rdx
-    mov rdx,[rcx+r8+8]
-    mov [rsi+r9+8],rdx
-    mov rdx,[rcx+r8+0x10]
-    mov [rsi+r9+0x10],rdx
-    mov rdx,[rcx+r8+0x18]
-    mov [rsi+r9+0x18],rdx
-    movaps xmm0,[rcx+r8+0x20]
-    movaps [rsi+r9+0x20],xmm0
-    movaps xmm0,[rcx+r8+0x30]
-    movaps [rsi+r9+0x30],xmm0
-    cmp byte [rdi+0x59],0
-    jne .14
-    jmp .15
+    mov rcx,[rdi+0x58]
+    mov esi,[rdi+0x68]
+    mov [rcx+rsi],rdx
+    jmp .16
 .13:
-    mov [rsi+r9],rdx
+    mov rcx,[rdi+0x58]
+    mov esi,[rdi+0x68]
+    mov [rcx+rsi],rdx
 .14:
     sfence
 .15:
-    mov ecx,[rdi+0x60]
-    xor [rdi+0x5C],ecx
+    mov ecx,[rdi+0x6C]
+    xor [rdi+0x68],ecx
 .16:
     mov [rdi+0x28],r11d
     mov [rdi+0x20],eax

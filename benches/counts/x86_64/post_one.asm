@@ -61,40 +61,42 @@
     movzx r10d,ax
     bswap r10d
     mov [rsi+4],r10d
-    movzx esi,byte [rdi+0x58]
-    cmp sil,1
-    jne .4
-    mov rdx,[rdi+0x60]
-    mov [rdx],r8
-    jmp .8
-.4:
+    cmp dword [rdi+0x6C],0
+    je .4
     sfence
-    mov rsi,[rdi+0x68]
-    mov r10d,[rdi+0x5C]
     test r15d,r15d
     je .5
-    mov r8,[rdx+r9]
-    mov [rsi+r10],r8
-    mov r8,[rdx+r9+8]
-    mov [rsi+r10+8],r8
-    mov r8,[rdx+r9+0x10]
-    mov [rsi+r10+0x10],r8
-    mov r8,[rdx+r9+0x18]
-    mov [rsi+r10+0x18],r8
+    mov rsi,[rdi+0x58]
+    mov r8d,[rdi+0x68]
+    mov r10,[rdx+r9]
+    mov [rsi+r8],r10
+    mov r10,[rdx+r9+8]
+    mov [rsi+r8+8],r10
+    mov r10,[rdx+r9+0x10]
+    mov [rsi+r8+0x10],r10
+    mov r10,[rdx+r9+0x18]
+    mov [rsi+r8+0x18],r10
     movaps xmm0,[rdx+r9+0x20]
-    movaps [rsi+r10+0x20],xmm0
+    movaps [rsi+r8+0x20],xmm0
     movaps xmm0,[rdx+r9+0x30]
-    movaps [rsi+r10+0x30],xmm0
-    cmp byte [rdi+0x59],0
-    jne .6
-    jmp .7
+    movaps [rsi+r8+0x30],xmm0
+    cmp dword [rdi+0x70],0
+    jne .7
+    jmp .6
+.4:
+    mov rdx,[rdi+0x58]
+    mov esi,[rdi+0x68]
+    mov [rdx+rsi],r8
+    jmp .8
 .5:
-    mov [rsi+r10],r8
+    mov rdx,[rdi+0x58]
+    mov esi,[rdi+0x68]
+    mov [rdx+rsi],r8
 .6:
     sfence
 .7:
-    mov edx,[rdi+0x60]
-    xor [rdi+0x5C],edx
+    mov edx,[rdi+0x6C]
+    xor [rdi+0x68],edx
 .8:
     mov [rdi+0x28],ecx
     mov [rdi+0x20],eax

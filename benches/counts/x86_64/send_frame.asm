@@ -97,40 +97,42 @@
     movzx r10d,ax
     bswap r10d
     mov [r9+4],r10d
-    movzx r9d,byte [rsi+0x58]
-    cmp r9b,1
-    jne .7
-    mov rdx,[rsi+0x60]
-    mov [rdx],rdi
-    jmp .11
-.7:
+    cmp dword [rsi+0x6C],0
+    je .7
     sfence
-    mov r9,[rsi+0x68]
-    mov r10d,[rsi+0x5C]
     test r14d,r14d
     je .8
-    mov rdi,[rdx+r8]
-    mov [r9+r10],rdi
-    mov rdi,[rdx+r8+8]
-    mov [r9+r10+8],rdi
-    mov rdi,[rdx+r8+0x10]
-    mov [r9+r10+0x10],rdi
-    mov rdi,[rdx+r8+0x18]
-    mov [r9+r10+0x18],rdi
+    mov rdi,[rsi+0x58]
+    mov r9d,[rsi+0x68]
+    mov r10,[rdx+r8]
+    mov [rdi+r9],r10
+    mov r10,[rdx+r8+8]
+    mov [rdi+r9+8],r10
+    mov r10,[rdx+r8+0x10]
+    mov [rdi+r9+0x10],r10
+    mov r10,[rdx+r8+0x18]
+    mov [rdi+r9+0x18],r10
     movaps xmm0,[rdx+r8+0x20]
-    movaps [r9+r10+0x20],xmm0
+    movaps [rdi+r9+0x20],xmm0
     movaps xmm0,[rdx+r8+0x30]
-    movaps [r9+r10+0x30],xmm0
-    cmp byte [rsi+0x59],0
-    jne .9
-    jmp .10
+    movaps [rdi+r9+0x30],xmm0
+    cmp dword [rsi+0x70],0
+    jne .10
+    jmp .9
+.7:
+    mov rdx,[rsi+0x58]
+    mov r8d,[rsi+0x68]
+    mov [rdx+r8],rdi
+    jmp .11
 .8:
-    mov [r9+r10],rdi
+    mov rdx,[rsi+0x58]
+    mov r8d,[rsi+0x68]
+    mov [rdx+r8],rdi
 .9:
     sfence
 .10:
-    mov edx,[rsi+0x60]
-    xor [rsi+0x5C],edx
+    mov edx,[rsi+0x6C]
+    xor [rsi+0x68],edx
 .11:
     mov [rsi+0x28],ecx
     mov [rsi+0x20],eax

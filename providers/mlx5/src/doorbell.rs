@@ -23,27 +23,21 @@ use uverbs_mlx5_prm::doorbell::{CqArm, MLX5_CQ_ARM_DB, WQE_COUNTER_MASK};
 use crate::ring::Ring;
 use crate::wqe::DS_PER_UNIT;
 
-/// How a send queue rings.
+/// How a send queue rings: by a write-combining register of its own (BlueFlame), or by one on a
+/// non-cached page, which it shares with others.
 #[derive(Debug)]
-pub(crate) enum Doorbell {
-    /// A write-combining register of its own.
-    BlueFlame {
-        /// The first half.
-        register: *mut u8,
-        /// Offset of the half that comes next: 0 or `half_bytes`.
-        half: u32,
-        half_bytes: u32,
-        /// Whether a copied WQE is drained at once: a queue may go to another thread, whose fences
-        /// don't drain this processor's buffer.
-        flush: bool,
-        /// Where `half` is left for the register's next owner.
-        leave: Arc<AtomicU32>,
-    },
-    /// A non-cached page, shared with others.
-    NonCached {
-        /// Where the eight bytes go.
-        register: *mut u64,
-    },
+pub(crate) struct Doorbell {
+    /// BlueFlame's first half, or where eight bytes go.
+    register: *mut u8,
+    /// Offset of the half that comes next: 0 or `half_bytes`.
+    half: u32,
+    /// 0 on a non-cached page.
+    half_bytes: u32,
+    /// WQEBBs that are copied to a half and left in the processor's buffer; 0 where that is drained
+    /// at once: a queue may go to another thread, whose fences don't drain this processor's.
+    kept: u32,
+    /// Where `half` is left for the register's next owner, if there will be one.
+    leave: Option<Arc<AtomicU32>>,
 }
 
 /// A WQE in a ring, as BlueFlame needs it.
@@ -82,42 +76,33 @@ impl Doorbell {
         debug_assert!(half_bytes as usize >= MLX5_SEND_WQE_BB);
         debug_assert_eq!(half_bytes as usize % MLX5_SEND_WQE_BB, 0);
         let half = leave.load(Ordering::Relaxed);
-        Self::BlueFlame { register, half, half_bytes, flush: true, leave }
+        Self { register, half, half_bytes, kept: 0, leave: Some(leave) }
     }
 
     pub(crate) fn non_cached(register: *mut u64) -> Self {
-        Self::NonCached { register }
+        Self { register: register.cast(), half: 0, half_bytes: 0, kept: 0, leave: None }
     }
 
     /// Where the next doorbell goes.
+    #[inline(always)]
     pub(crate) fn register(&self) -> *mut u64 {
-        match self {
-            Self::BlueFlame { register, half, .. } => register.wrapping_add(*half as usize).cast(),
-            Self::NonCached { register } => *register,
-        }
+        self.register.wrapping_add(self.half as usize).cast()
     }
 
     /// Its first byte, and how many it has: a half of a BlueFlame register, 0 of another one.
     pub(crate) fn whole(&self) -> (*mut u8, usize) {
-        match self {
-            Self::BlueFlame { register, half_bytes, .. } => (*register, *half_bytes as usize),
-            Self::NonCached { register } => (register.cast(), 0),
-        }
+        (self.register, self.half_bytes as usize)
     }
 
     /// One thread rings from now on: see [`SendOps::stay`](uverbs_core::provider::SendOps::stay).
     pub(crate) fn stay(&mut self) {
-        if let Self::BlueFlame { flush, .. } = self {
-            *flush = false;
-        }
+        self.kept = self.half_bytes / MLX5_SEND_WQE_BB as u32;
     }
 
     /// Any thread may ring: drains what this one left behind.
     pub(crate) fn leave(&mut self) {
-        if let Self::BlueFlame { flush, .. } = self
-            && !*flush
-        {
-            *flush = true;
+        if self.kept != 0 {
+            self.kept = 0;
             doorbell_flush();
         }
     }
@@ -132,56 +117,90 @@ impl Doorbell {
     /// is valid to read and which no other thread writes.
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, last: Posted, only: bool, ring: Ring) {
-        match self {
-            Self::BlueFlame { register, half, half_bytes, flush, .. } => {
-                record_before_doorbell(DoorbellMemory::WriteCombining);
-                let to: *mut u64 = register.wrapping_add(*half as usize).cast();
-                let blocks = last.units;
-                // One block always fits: see `blue_flame`.
-                let fits = blocks == 1 || blocks * MLX5_SEND_WQE_BB as u32 <= *half_bytes;
-                // A WQE of a control segment alone is not copied: rdma-core doesn't either.
-                if only && last.ds > 1 && fits {
-                    for block in 0..blocks {
-                        // Block by block, since the WQE may wrap.
-                        let next = ring.unit(last.first.wrapping_add(block)).cast_const();
-                        let from = if block == 0 { last.at } else { next }.cast();
-                        let to = to.wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
-                        match last.ds {
-                            // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of
-                            // the ring: the WQE's first, or one whose number is masked. Ring and
-                            // register begin at a WQEBB's multiple.
-                            _ if blocks > 1 => unsafe { mmio::copy_block::<2>(to, from) },
-                            // What is behind the WQE wasn't stored just before.
-                            // SAFETY: as above.
-                            ..=2 => unsafe { mmio::copy_block::<4>(to, from) },
-                            // SAFETY: as above.
-                            3 => unsafe { mmio::copy_block::<6>(to, from) },
-                            // SAFETY: as above.
-                            _ => unsafe { mmio::copy_blocks(to, from, 1) },
-                        }
-                    }
-                    note(Step::Copied { offset: *half, blocks });
-                    if *flush {
-                        doorbell_flush();
-                    } else {
-                        copy_flush();
-                    }
-                } else {
-                    // SAFETY: a register is aligned, and valid by the caller's promise.
-                    unsafe { mmio::write64_raw(to, last.head) };
-                    note(Step::Stored { offset: *half, head: last.head });
-                    doorbell_flush();
-                }
-                *half ^= *half_bytes;
+        if self.half_bytes == 0 {
+            record_before_doorbell(DoorbellMemory::NonCached);
+            // SAFETY: a register is aligned, and valid by the caller's promise.
+            unsafe { mmio::write64_raw(self.register(), last.head) };
+            note(Step::Stored { offset: 0, head: last.head });
+            fence::doorbell_flush(DoorbellMemory::NonCached);
+            return;
+        }
+        record_before_doorbell(DoorbellMemory::WriteCombining);
+        // One block always fits: see `blue_flame`.
+        let fits = last.units == 1 || last.units * MLX5_SEND_WQE_BB as u32 <= self.half_bytes;
+        // A WQE of a control segment alone is not copied: rdma-core doesn't either.
+        if only && last.ds > 1 && fits {
+            // SAFETY: the caller's promise; it fits.
+            unsafe { self.copy::<false>(last, ring) };
+            if self.kept == 0 {
+                doorbell_flush();
+            } else {
+                copy_flush();
             }
-            Self::NonCached { register } => {
-                record_before_doorbell(DoorbellMemory::NonCached);
-                // SAFETY: a register is aligned, and valid by the caller's promise.
-                unsafe { mmio::write64_raw(*register, last.head) };
-                note(Step::Stored { offset: 0, head: last.head });
-                fence::doorbell_flush(DoorbellMemory::NonCached);
+        } else {
+            // SAFETY: a register is aligned, and valid by the caller's promise.
+            unsafe { mmio::write64_raw(self.register(), last.head) };
+            note(Step::Stored { offset: self.half, head: last.head });
+            doorbell_flush();
+        }
+        self.half ^= self.half_bytes;
+    }
+
+    /// The same for one that is probably short, alone, and in a queue that one thread rings: of
+    /// these things one question is asked. If it is `WHOLE`, each segment of its first WQEBB was
+    /// stored by one store of sixteen bytes, so that loads of as many need not wait.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn ring_short<const WHOLE: bool>(
+        &mut self,
+        last: Posted,
+        only: bool,
+        ring: Ring,
+    ) {
+        if last.units > self.kept || !only || last.ds <= 1 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.ring(last, only, ring) };
+        }
+        record_before_doorbell(DoorbellMemory::WriteCombining);
+        // SAFETY: as above; no more is kept than a half has.
+        unsafe { self.copy::<WHOLE>(last, ring) };
+        copy_flush();
+        self.half ^= self.half_bytes;
+    }
+
+    /// Copies a WQE, which may be [`WHOLE`](Self::ring_short), to the half that comes next.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ring`](Self::ring), and the half has as many bytes.
+    #[inline(always)]
+    unsafe fn copy<const WHOLE: bool>(&self, last: Posted, ring: Ring) {
+        for block in 0..last.units {
+            // Block by block, since the WQE may wrap.
+            let next = ring.unit(last.first.wrapping_add(block)).cast_const();
+            let from = if block == 0 { last.at } else { next }.cast();
+            let to =
+                self.register().wrapping_add(block as usize * (mmio::BLOCK / size_of::<u64>()));
+            match last.ds {
+                // SAFETY: 64 bytes of the half, since all blocks fit it; 64 bytes of the ring: the
+                // WQE's first, or one whose number is masked. Ring and register begin at a WQEBB's
+                // multiple.
+                _ if WHOLE && block == 0 => unsafe { mmio::copy_block::<0>(to, from) },
+                // SAFETY: as above.
+                _ if last.units > 1 => unsafe { mmio::copy_block::<2>(to, from) },
+                // What is behind the WQE wasn't stored just before.
+                // SAFETY: as above.
+                ..=2 => unsafe { mmio::copy_block::<4>(to, from) },
+                // SAFETY: as above.
+                3 => unsafe { mmio::copy_block::<6>(to, from) },
+                // SAFETY: as above.
+                _ => unsafe { mmio::copy_blocks(to, from, 1) },
             }
         }
+        note(Step::Copied { offset: self.half, blocks: last.units });
     }
 }
 
@@ -189,9 +208,9 @@ impl Drop for Doorbell {
     fn drop(&mut self) {
         // The register's next owner may be another thread.
         Self::leave(self);
-        if let Self::BlueFlame { half, leave, .. } = self {
+        if let Some(leave) = &self.leave {
             // Relaxed: the register goes back under a lock, later.
-            leave.store(*half, Ordering::Relaxed);
+            leave.store(self.half, Ordering::Relaxed);
         }
     }
 }

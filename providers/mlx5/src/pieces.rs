@@ -307,7 +307,7 @@ unsafe impl PieceOps for Sq {
         // The vector fills the first WQEBB.
         at.data = self.ring_memory().unit(at.pi.wrapping_add(1));
         // SAFETY: that one is free.
-        unsafe { vector.store(at.unit.wrapping_add(DS_BYTES)) };
+        unsafe { vector.store::<false>(at.unit.wrapping_add(DS_BYTES)) };
     }
 
     #[inline(always)]
@@ -374,7 +374,7 @@ unsafe impl PieceOps for Sq {
         self.keep(pi, count);
         let (ring, last) = (self.ring_memory(), self.written_at(first, pi.wrapping_sub(first)));
         // SAFETY: the caller's promise.
-        unsafe { self.announce(ring, pi, begin, last) };
+        unsafe { self.announce::<false>(ring, pi, begin, last) };
     }
 }
 

@@ -293,21 +293,21 @@ pub(crate) struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    /// Writes it.
+    /// Writes it, each segment [at once](store_as) or word by word.
     ///
     /// # Safety
     ///
     /// As [`store`], for three segments.
     #[inline(always)]
-    pub(crate) unsafe fn store(self, to: *mut u8) {
+    pub(crate) unsafe fn store<const WHOLE: bool>(self, to: *mut u8) {
         // Word by word: a whole copy would keep the template's address in a register.
         let [_, [a, b], [c, d]] = *self.template;
         // SAFETY: the caller's promise.
-        unsafe { store(to, self.first) };
+        unsafe { store_as::<WHOLE>(to, self.first) };
         // SAFETY: as above.
-        unsafe { store(to.wrapping_add(DS_BYTES), [a, b]) };
+        unsafe { store_as::<WHOLE>(to.wrapping_add(DS_BYTES), [a, b]) };
         // SAFETY: as above.
-        unsafe { store(to.wrapping_add(2 * DS_BYTES), [c, d]) };
+        unsafe { store_as::<WHOLE>(to.wrapping_add(2 * DS_BYTES), [c, d]) };
     }
 }
 
@@ -361,6 +361,22 @@ pub(crate) unsafe fn store(to: *mut u8, words: Words) {
     unsafe { device_memory::write(to.cast::<Words>(), words) };
 }
 
+/// [`store`], at once or word by word.
+///
+/// # Safety
+///
+/// As there.
+#[inline(always)]
+pub(crate) unsafe fn store_as<const WHOLE: bool>(to: *mut u8, words: Words) {
+    if WHOLE {
+        // SAFETY: the caller's promise.
+        unsafe { device_memory::write_whole(to.cast::<Words>(), words) };
+    } else {
+        // SAFETY: as above.
+        unsafe { store(to, words) };
+    }
+}
+
 /// Writes a WQE in one piece.
 ///
 /// # Safety
@@ -381,7 +397,7 @@ pub(crate) unsafe fn write(
     let mut at = to.wrapping_add(DS_BYTES);
     if let Some(vector) = to_peer {
         // SAFETY: `measure_datagram` counted its segments.
-        unsafe { vector.store(at) };
+        unsafe { vector.store::<false>(at) };
         at = at.wrapping_add(VECTOR_UNITS as usize * DS_BYTES);
     }
     // SAFETY: the rest of what was measured.

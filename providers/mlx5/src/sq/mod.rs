@@ -341,23 +341,29 @@ impl Sq {
 
     /// The device's part of [`publish`](Self::publish), with a case for each short WQE: with a
     /// number of WQEBBs that it knows the compiler makes copies to the register without a loop.
-    /// `ring` is this queue's.
+    /// `ring` is this queue's; `WHOLE` is `Doorbell::ring_short`'s.
     ///
     /// # Safety
     ///
     /// As there.
     #[inline(always)]
-    pub(crate) unsafe fn announce(&mut self, ring: Ring, pi: u32, begin: u32, last: Posted) {
+    pub(crate) unsafe fn announce<const WHOLE: bool>(
+        &mut self,
+        ring: Ring,
+        pi: u32,
+        begin: u32,
+        last: Posted,
+    ) {
         // SAFETY: the caller's promise.
         unsafe { self.count_in_record(pi) };
         let only = last.first == begin;
         match last.units {
             // SAFETY: as in `publish`.
-            1 => unsafe { self.doorbell.ring(last.of::<1>(), only, ring) },
+            1 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<1>(), only, ring) },
             // SAFETY: as above.
-            2 => unsafe { self.doorbell.ring(last.of::<2>(), only, ring) },
+            2 => unsafe { self.doorbell.ring_short::<WHOLE>(last.of::<2>(), only, ring) },
             // SAFETY: as above.
-            _ => unsafe { self.doorbell.ring(last, only, ring) },
+            _ => unsafe { self.doorbell.ring_short::<WHOLE>(last, only, ring) },
         }
     }
 

@@ -79,7 +79,7 @@ unsafe impl SendOps for Sq {
         // The device reads the vector out of the WQE: the handle isn't looked at again.
         let vector = Vector { template: to.ah.template(), first: to.peer };
         // SAFETY: as above; it fills the WQEBB.
-        unsafe { vector.store(first.wrapping_add(DS_BYTES)) };
+        unsafe { vector.store::<false>(first.wrapping_add(DS_BYTES)) };
         // So data begins with the next one, wherever that is, and one never goes over the end.
         let next = at.pi.wrapping_add(1);
         if units > 2 && ring.wraps(next, units - 1) {

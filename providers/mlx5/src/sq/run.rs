@@ -62,13 +62,17 @@ impl Run {
         Ring { start: self.start, mask: self.slots.mask() }
     }
 
-    /// Writes one more work request behind the run, if there is room and nothing about it is rare.
+    /// Writes one more work request behind the run, if there is room and nothing about it is rare;
+    /// what it begins with, segment by segment if it is `WHOLE`, or word by word.
     ///
     /// # Safety
     ///
     /// As for [`RunOps::extend`].
     #[inline(always)]
-    unsafe fn write<const TO: bool>(&mut self, request: &impl Request<Ah = Ah>) -> Option<Posted> {
+    unsafe fn write<const TO: bool, const WHOLE: bool>(
+        &mut self,
+        request: &impl Request<Ah = Ah>,
+    ) -> Option<Posted> {
         if !self.has_room() {
             return None;
         }
@@ -108,7 +112,7 @@ impl Run {
             let to = request.to()?;
             let vector = Vector { template: to.ah.template(), first: to.peer };
             // SAFETY: there is room, so the WQEBBs are free; it fills the first one.
-            unsafe { vector.store(at.wrapping_add(DS_BYTES)) };
+            unsafe { vector.store::<WHOLE>(at.wrapping_add(DS_BYTES)) };
             ring.unit(pi.wrapping_add(1))
         } else {
             // SAFETY: as above.
@@ -117,7 +121,7 @@ impl Run {
         let ds = head.units + segments;
         let ctrl = wqe::ctrl_in_row(&request.op(), pi, self.qpn_shifted | ds, flags);
         // SAFETY: as above.
-        unsafe { wqe::store(at, ctrl) };
+        unsafe { wqe::store_as::<WHOLE>(at, ctrl) };
         match data {
             // SAFETY: as above; one segment fits behind each head.
             Data::One(piece) => unsafe { wqe::store(behind, wqe::short_segment(&piece)) },
@@ -212,7 +216,7 @@ unsafe impl RunOps for Sq {
             run.left = self.look(run.reach);
         }
         // SAFETY: the caller's promise.
-        unsafe { run.write::<TO>(request) }.is_some()
+        unsafe { run.write::<TO, false>(request) }.is_some()
     }
 
     #[inline(always)]
@@ -223,11 +227,12 @@ unsafe impl RunOps for Sq {
         }
         let begin = self.pi;
         let mut run = self.run::<TO>();
+        // The first WQEBB of a datagram has segments of both kinds; see `Doorbell::ring_short`.
         // SAFETY: the caller's promise; the run is where a `begin_run` would be.
-        let Some(last) = (unsafe { run.write::<TO>(request) }) else { return false };
+        let Some(last) = (unsafe { run.write::<TO, TO>(request) }) else { return false };
         self.keep(run.pi(), run.count());
         // SAFETY: written just now.
-        unsafe { self.announce(run.ring(), run.pi(), begin, last) };
+        unsafe { self.announce::<TO>(run.ring(), run.pi(), begin, last) };
         true
     }
 }

@@ -2,11 +2,14 @@
 //! they are the same WQEs as those of batches is shown with `pieces.rs`.
 #![allow(unsafe_code, reason = "posts")]
 
-use uverbs_core::provider::{RunOps, SendOps};
+use uverbs_core::order::doorbell_memory::DoorbellMemory;
+use uverbs_core::provider::{AhOps, RunOps, SendOps};
 use uverbs_core::queues::work::{Data, Rekey, Remote, SendOp, Sge, Wr};
 
-use super::asked::{Asked, post_alone};
-use super::fixture::SendSide;
+use super::asked::{Asked, PEER, post_alone};
+use super::datagram::{INFINIBAND, handles, path};
+use super::fixture::{HALF, SendSide};
+use crate::doorbell::{Step, steps};
 use crate::wqe::Room;
 
 const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
@@ -46,6 +49,98 @@ fn in_a_batch(side: &mut SendSide, data: Data<'_>) {
     unsafe { side.sq.post(&mut at, Wr::new(5), SendOp::Write(REMOTE), data) }.unwrap();
     // SAFETY: the cursor is of the `begin` above.
     unsafe { side.sq.ring(at) };
+}
+
+/// What ringing one alone did: it is copied if it fits, and the halves take turns; the copy is
+/// drained at once unless one thread rings.
+#[track_caller]
+fn assert_rung(side: &SendSide, (round, start, units): (usize, u32, u32), stays: bool) {
+    let (offset, bytes) = (round % 2 * HALF, units as usize * 64);
+    let copied = bytes <= HALF;
+    let head = u64::from_ne_bytes(side.bytes(start, 8).try_into().unwrap());
+    let offset_of_step = offset as u32;
+    let told = match copied {
+        true => Step::Copied { offset: offset_of_step, blocks: units },
+        false => Step::Stored { offset: offset_of_step, head },
+    };
+    assert_eq!(
+        steps(),
+        [
+            Step::WqeBeforeRecord,
+            Step::Record { word: 1, value: start + units },
+            Step::RecordBeforeDoorbell(DoorbellMemory::WriteCombining),
+            told,
+            if copied && stays { Step::CopyFlush } else { Step::Flush },
+        ]
+    );
+    let there = if copied { bytes } else { 8 };
+    assert_eq!(side.register.read(offset, there), side.bytes(start, there));
+    let rest = side.register.read(offset + there, HALF - there);
+    let other = side.register.read(offset ^ HALF, HALF);
+    assert!(rest.iter().chain(&other).all(|&byte| byte == 0));
+}
+
+#[test]
+fn the_same_is_copied_where_one_thread_rings() {
+    let room = Room { max_sge: 20, max_inline: 188 };
+    let loads = [
+        (Data::One(SGE), 1),
+        (Data::List(&[SGE; 4]), 2),
+        (Data::Inline(&[7; 12]), 1),
+        (Data::List(&[SGE; 14]), 4),
+        (Data::List(&[SGE; 15]), 5),
+        (Data::Inline(&[7; 150]), 3),
+        (Data::List(&[SGE]), 1),
+    ];
+    for stays in [false, true] {
+        let mut side = SendSide::with_max_wr(128, 16, room);
+        post(&mut side);
+        if stays {
+            // SAFETY: the test has one thread.
+            unsafe { side.sq.stay() };
+        }
+        let mut start = 1;
+        for (round, (data, units)) in (1..).zip(loads) {
+            side.register.write(0, &[0; 2 * HALF]);
+            steps();
+            assert!(takes(&mut side, data), "{data:?}");
+            assert_rung(&side, (round, start, units), stays);
+            start += units;
+        }
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn so_are_datagrams_also_around_the_end() {
+    let (_door, [ah]) = handles(INFINIBAND, [path(None)]);
+    for stays in [false, true] {
+        let mut side = SendSide::of_datagrams_with_max_wr(8, 4, ROOM);
+        side.sq.start_at(2);
+        if stays {
+            // SAFETY: as above.
+            unsafe { side.sq.stay() };
+        }
+        // Some of one WQEBB, so that one of two goes over the end.
+        let loads = [(Data::One(SGE), 2), (Data::List(&[]), 1), (Data::List(&[SGE]), 2)];
+        let mut start = 2;
+        for (round, (data, units)) in loads.iter().cycle().take(9).enumerate() {
+            side.register.write(0, &[0; 2 * HALF]);
+            let asked = Asked { wr: Wr::new(5), op: SendOp::Send, data: *data, to: Some(&ah) };
+            steps();
+            if !post_alone(&mut side.sq, &asked) {
+                let mut at = side.sq.begin();
+                let to = ah.to(PEER.0, PEER.1);
+                // SAFETY: no device reads the ring.
+                unsafe { side.sq.post_to(&mut at, asked.wr, asked.op, to, *data) }.unwrap();
+                // SAFETY: the cursor is of the `begin` above.
+                unsafe { side.sq.ring(at) };
+            }
+            assert_rung(&side, (round, start, *units), stays);
+            start += units;
+            side.retire(start);
+        }
+    }
 }
 
 #[test]

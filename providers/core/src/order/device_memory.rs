@@ -35,12 +35,12 @@ pub unsafe fn write<T: IntoBytes + Immutable>(to: *mut T, value: T) {
     unsafe { to.write(value) };
 }
 
-/// As [`write`], by one store where the processor is x86-64. A load of both words just behind it
+/// As [`write()`], by one store where the processor is x86-64. A load of both words just behind it
 /// need not wait then, as it does behind two stores.
 ///
 /// # Safety
 ///
-/// As for [`write`].
+/// As for [`write()`].
 #[inline(always)]
 pub unsafe fn write_whole(to: *mut [u64; 2], words: [u64; 2]) {
     #[cfg(not(all(target_arch = "x86_64", not(feature = "adversary"))))]

@@ -14,8 +14,8 @@ use crate::sync::UnsafeCell;
 #[repr(C, align(8))]
 pub(super) struct Slot {
     pub(super) wr_id: u64,
-    /// The halves of its [`Reach`], which most posts have apart. One that has a whole one stores
-    /// both at once, as the compiler sees it.
+    /// The halves of its [`Reach`]: most posts have them apart. Where they come from a whole one, the
+    /// compiler makes one store of both.
     pub(super) end: u32,
     posted: u32,
 }
@@ -176,7 +176,8 @@ impl Slots {
     #[must_use]
     pub fn offset(self, index: u32) -> usize {
         const BYTES: u32 = SLOT_BYTES as u32;
-        // Masked behind the product: so the compiler scales it for a ring by an operand in memory.
+        // The product is masked, not the index: so the compiler keeps it, and a ring's address is
+        // an operand that scales it.
         (index.wrapping_mul(BYTES) & (self.mask * BYTES)) as usize
     }
 

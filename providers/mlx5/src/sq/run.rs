@@ -105,7 +105,7 @@ impl Run {
         if !usual {
             return None;
         }
-        // A WQEBB is four times as far as a slot, which an operand in memory can say.
+        // A WQEBB is four times as far as a slot: an operand in memory scales the slot's offset.
         let offset = self.slots.offset(pi);
         let at = ring.start.wrapping_add(offset * (MLX5_SEND_WQE_BB / SLOT_BYTES));
         let behind = if TO {

@@ -100,14 +100,15 @@ impl Place {
     }
 
     /// Work requests that may follow the one that is begun without a look. Where there are none,
-    /// `look` may have known of no more than the usual room for this one.
+    /// `look` may have known of no more than the usual room for this one, and the producer index may
+    /// wrap behind it.
     #[inline(always)]
     fn more(&self) -> u32 {
         self.stop.wrapping_sub(self.count.wrapping_add(1))
     }
 
-    /// Where `count` must stop for others: of the last one that there is room for, `look` may have
-    /// known of no more than the usual, and the one that was begun may have been left.
+    /// Where `count` must stop for others: the last one that there is room for may be left, and what
+    /// is known of it holds for no other.
     #[inline(always)]
     fn stop(&self) -> u32 {
         if self.more() == 0 { self.count } else { self.stop }

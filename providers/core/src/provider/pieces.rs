@@ -44,7 +44,9 @@ pub unsafe trait PieceOps: SendOps {
     /// Whether there must be a [look](Self::look) before a work request begins.
     fn is_full(at: &Self::Place) -> bool;
 
-    /// Looks for room, so that the place isn't full. What was begun is forgotten.
+    /// Looks for room, so that the place isn't full. What was begun is forgotten. If no work request
+    /// is ended behind it, the place is rung by its [cursor](Self::cursor), or
+    /// [refused](Self::refuse).
     ///
     /// # Errors
     ///
@@ -116,7 +118,8 @@ pub unsafe trait PieceOps: SendOps {
     ///
     /// # Safety
     ///
-    /// As there; and it [is usual](Self::is_usual).
+    /// As there; it [is usual](Self::is_usual), and behind the last [look](Self::look) a work
+    /// request was ended: what that found may be room for this one alone.
     unsafe fn finish(&mut self, at: &Self::Place);
 }
 

@@ -10,8 +10,8 @@ use std::fmt::Debug;
 use crate::provider::{PostsWhole, SendOps};
 use crate::queues::work::{Data, Destination, SendFlags, SendOp};
 
-/// A work request that is asked for what it says just before that is written, so that little of it
-/// is kept in registers.
+/// A work request that is asked for what it says when that is needed, and for number, operation and
+/// peer just before they are written, so that little of it is kept in registers.
 ///
 /// # Safety
 ///
@@ -59,8 +59,8 @@ pub unsafe trait RunOps: SendOps {
     ///
     /// # Safety
     ///
-    /// As there. The run comes from the last [`begin_run`](Self::begin_run) of this queue, since
-    /// which nothing was done with it but this with this run.
+    /// As there. The run comes from the last [`begin_run`](Self::begin_run) of this queue, with
+    /// which nothing was done since but `extend` of this run.
     unsafe fn extend<const TO: bool>(
         &mut self,
         run: &mut Self::Run,

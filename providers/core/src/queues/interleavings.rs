@@ -40,7 +40,7 @@ fn slots_go_there_and_back() {
             }
             // SAFETY: the only poller; what is in flight is complete at once.
             let taken = unsafe { table.take(at) };
-            assert_eq!((taken.wr_id, taken.reach.end), (u64::from(at) + 7, at + 1));
+            assert_eq!((taken.wr_id, taken.reach.end()), (u64::from(at) + 7, at + 1));
             // SAFETY: taken.
             unsafe { table.retire(taken.reach) };
         }

@@ -62,8 +62,9 @@ impl Reach {
         (self.0 >> 32) as u32
     }
 
-    /// Behind one more work request, of so many units. The index must not wrap meanwhile: it would
-    /// count as a work request.
+    /// Behind one more work request, of so many units. The index must not wrap meanwhile: that would
+    /// count as a work request, so that the queue is full too early until what is posted now is
+    /// done.
     #[inline(always)]
     #[must_use]
     pub const fn after(self, units: u32) -> Self {
@@ -90,10 +91,10 @@ impl From<u32> for Reach {
     }
 }
 
-/// Bytes of a slot.
-pub const SLOT_BYTES: usize = size_of::<Slot>();
+/// Bytes from a slot to the next one.
+pub const SLOT_BYTES: usize = size_of::<UnsafeCell<Slot>>();
 
-const _: () = assert!(SLOT_BYTES == 16 && size_of::<Option<Held>>() == 16);
+const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Option<Held>>() == 16);
 
 /// Where slots and frames lie: what posting and polling each keep at hand, so that neither reads
 /// the other's cache lines. Valid while the table lives that it is of.
@@ -171,7 +172,7 @@ impl Slots {
         Named(slot)
     }
 
-    /// Bytes from the table's first slot to that at `index`.
+    /// Bytes from the table's first slot to that at `index`, in a table of less than 4 GiB.
     #[inline(always)]
     #[must_use]
     pub fn offset(self, index: u32) -> usize {
@@ -189,7 +190,7 @@ impl Slots {
     #[inline(always)]
     pub unsafe fn put_at(self, offset: usize, wr_id: u64, reach: Reach) {
         let slot = UnsafeCell::raw_get(self.slots.wrapping_byte_add(offset));
-        // SAFETY: as in `put`.
+        // SAFETY: a slot of the table, and ours, says the caller; nobody else looks at it.
         unsafe { *slot = Slot::new(wr_id, reach) };
     }
 

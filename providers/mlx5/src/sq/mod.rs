@@ -61,8 +61,8 @@ pub struct Sq {
     /// Work requests published; free running.
     count: u32,
     /// The count at which there must be a look at what is outstanding: up to there the ring has
-    /// `per_request` WQEBBs for each work request, which are not fewer than `usual`. It is `count`
-    /// while posting isn't allowed.
+    /// `per_request` WQEBBs for each work request, which are not fewer than `usual`, and the
+    /// producer index doesn't wrap. It is `count` while posting isn't allowed.
     pub(crate) stop: u32,
     /// The queue's number, where a control segment has it.
     qpn_shifted: u32,

@@ -140,7 +140,8 @@ impl Run {
         self.reach = self.reach.after(units);
         self.left -= 1;
         self.units = units;
-        // SAFETY: the slot is free as the WQEBBs are; this is the only poster.
+        // SAFETY: the offset is of these slots, and the slot free as the WQEBBs are; this is the
+        // only poster.
         unsafe { self.slots.put_at(offset, request.id(), self.reach) };
         Some(Posted { head: ctrl[0], at, first: pi, ds, units })
     }

@@ -4,13 +4,13 @@
 
 use uverbs_core::order::doorbell_memory::DoorbellMemory;
 use uverbs_core::provider::{AhOps, RunOps, SendOps};
-use uverbs_core::queues::work::{Data, Rekey, Remote, SendOp, Sge, Wr};
+use uverbs_core::queues::work::{Data, Rekey, Remote, SendFlags, SendOp, Sge, Wr};
 
-use super::asked::{Asked, PEER, post_alone};
+use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
 use crate::doorbell::{Step, steps};
-use crate::wqe::Room;
+use crate::wqe::{self, Room};
 
 const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 64, lkey: 0xaabb_ccdd };
@@ -246,4 +246,37 @@ fn a_run_with_nothing_in_it_reads_nothing() {
     side.stain(0xee);
     let run = side.sq.begin_run::<false>();
     assert_eq!(side.sq.cursor_of(run).last.head, 0);
+}
+
+/// What a run writes, and notes of each for the polling side, is what a batch does.
+#[test]
+fn a_run_is_a_batch() {
+    let mut sides = [0; 2].map(|_| looked());
+    let mut row = Row::begin::<false>(&mut sides[0].sq);
+    let mut at = sides[1].sq.begin();
+    for (id, data) in (10..).zip([Data::One(SGE), Data::List(&[SGE; 4]), Data::Inline(&[7; 12])]) {
+        let asked = Asked { wr: Wr::new(id), op: SendOp::Write(REMOTE), data, to: None };
+        assert_eq!(row.post::<false>(&mut sides[0].sq, &asked), Ok(Some(true)));
+        // SAFETY: no device reads the ring.
+        unsafe { sides[1].sq.post(&mut at, asked.wr, asked.op, data) }.unwrap();
+    }
+    row.ring(&mut sides[0].sq);
+    // SAFETY: the cursor is of the `begin` above.
+    unsafe { sides[1].sq.ring(at) };
+    let [run, batch] = sides.map(|side| {
+        // SAFETY: the test is poster and poller.
+        let taken = [1, 2, 4].map(|at| unsafe { side.shared.send.take(at) });
+        (side.bytes(0, 5 * 64), side.send_record(), taken.map(|taken| (taken.wr_id, taken.reach)))
+    });
+    assert_eq!(run, batch);
+}
+
+#[test]
+fn a_control_segment_in_a_row_is_no_other() {
+    let ops = [SendOp::Send, SendOp::SendImm(7), SendOp::Write(REMOTE), SendOp::Read(REMOTE)];
+    for (op, index) in ops.into_iter().zip([0x1234, 0xff, 0xff00, 0x5678_9abc]) {
+        let flags = SendFlags::SIGNALED | SendFlags::FENCE;
+        let one = wqe::ctrl(&op, index, 0xabcd_ef03, flags);
+        assert_eq!(wqe::ctrl_in_row(&op, index, 0xabcd_ef03, flags), one);
+    }
 }

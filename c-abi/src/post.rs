@@ -230,7 +230,7 @@ pub(crate) unsafe extern "C" fn chain<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts the rest of a list, whose next work request is of another kind, and rings.
+/// Posts the rest of a list whose next work request the run can't take, and rings.
 ///
 /// # Safety
 ///

@@ -29,8 +29,9 @@ pub(crate) const SMALL_BYTES: u32 = 12;
 /// Inline data in any other number of pieces.
 const OTHER: u8 = 4;
 
-/// More than the highest of `IBV_WR_*` that has a function. Of inline data, whose flag this is, too,
-/// those come behind the others.
+/// Opcodes of which a table has functions: `IBV_WR_*` below this. The table holds them twice, first
+/// for pieces and then for inline data. Since this number is also the inline flag, opcode and flag
+/// together are the index.
 const OPCODES: u32 = 8;
 const _: () = assert!(IBV_WR_ATOMIC_FETCH_AND_ADD < OPCODES && IBV_SEND_INLINE == OPCODES);
 

@@ -36,8 +36,8 @@ const RATES: [u8; 23] =
 pub struct Ah {
     /// The vector but for queue pair and key, as it stands in a WQE.
     template: [Words; 3],
-    /// What it has beside the peer where that stands, for posts.
-    half: u64,
+    /// [`wqe::second_word`] of it, made once for all posts.
+    second_word: u64,
     core: Arc<AhCore>,
 }
 
@@ -78,13 +78,13 @@ impl Ah {
         // SAFETY: the kernel just made the handle, and only this destroys it.
         let core = Arc::new(unsafe { AhCore::new(Arc::clone(pd), handle) });
         let template = transmute!(vector);
-        Ok(Self { half: wqe::half(&template), template, core })
+        Ok(Self { second_word: wqe::second_word(&template), template, core })
     }
 
-    /// See [`wqe::half`].
+    /// See [`wqe::second_word`].
     #[inline(always)]
-    pub(crate) fn half(&self) -> u64 {
-        self.half
+    pub(crate) fn second_word(&self) -> u64 {
+        self.second_word
     }
 
     /// The vector but for queue pair and key.
@@ -103,7 +103,7 @@ unsafe impl AhOps for Ah {
     /// The vector's first segment.
     #[inline(always)]
     fn peer(&self, qpn: u32, qkey: u32) -> Words {
-        wqe::datagram(self.half, qpn, qkey)
+        wqe::datagram(self.second_word, qpn, qkey)
     }
 }
 

@@ -146,9 +146,9 @@ impl Doorbell {
         self.half ^= self.half_bytes;
     }
 
-    /// The same for one that is probably short, alone, and in a queue that one thread rings: of
-    /// these things one question is asked. If it is `WHOLE`, each segment of its first WQEBB was
-    /// stored by one store of sixteen bytes, so that loads of as many need not wait.
+    /// [`ring`](Self::ring) with a shorter way for a short WQE where one thread rings by BlueFlame:
+    /// `kept` answers what `ring` asks for one by one. `WHOLE` says that each segment of the first
+    /// WQEBB was stored by one store of sixteen bytes; then loads of sixteen bytes needn't wait.
     ///
     /// # Safety
     ///

@@ -82,7 +82,7 @@ pub(crate) unsafe fn write_small(to: *mut u8, bytes: &[u8]) {
 fn small(bytes: &[u8]) -> (u32, u64) {
     // Bits of the last word that are of the first four bytes.
     let known = |most: usize| most.wrapping_sub(bytes.len()) * 8;
-    // Patterns, not chunks: those the compiler compares with null.
+    // By patterns: of `first_chunk` the compiler compares the address with null.
     match (bytes, bytes) {
         (&[a, b, c, d, ..], &[.., s, t, u, v, w, x, y, z]) => (
             u32::from_le_bytes([a, b, c, d]),

@@ -99,16 +99,17 @@ impl Place {
         (self.unit, self.data) = (null_mut(), null_mut());
     }
 
-    /// Work requests that may follow the one that is begun without a look. Where there are none,
-    /// `look` may have known of no more than the usual room for this one, and the producer index may
-    /// wrap behind it.
+    /// Work requests that may follow the one that is begun without a look. If there are none,
+    /// `look` may have known of no more than the usual room for this one, and the producer index
+    /// may wrap behind it.
     #[inline(always)]
     fn more(&self) -> u32 {
         self.stop.wrapping_sub(self.count.wrapping_add(1))
     }
 
-    /// Where `count` must stop for others: the last one that there is room for may be left, and what
-    /// is known of it holds for no other.
+    /// Where `count` must stop for work requests that are posted by other means. The last one that
+    /// `look` found room for doesn't count: if it isn't ended, its room may be too short for
+    /// theirs.
     #[inline(always)]
     fn stop(&self) -> u32 {
         if self.more() == 0 { self.count } else { self.stop }

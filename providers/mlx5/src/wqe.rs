@@ -219,8 +219,9 @@ pub(crate) fn ctrl(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Wo
     raw_ctrl(opcode.0, 0, index, qpn_ds, flags, imm)
 }
 
-/// The same, for work requests in a row: the index is swapped by itself, so that the rest of the
-/// first eight bytes stays in a register. Swapped with it, the compiler would count both.
+/// The same for work requests in a row. The index is swapped by itself, so that a loop keeps the
+/// rest of the first eight bytes in a register. Were all of them swapped at once, the compiler
+/// would keep a second loop counter, which is the index at its place.
 #[inline(always)]
 pub(crate) fn ctrl_in_row(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Words {
     let [rest, flags] = ctrl(op, 0, qpn_ds, flags);
@@ -264,22 +265,23 @@ fn remote_segment(remote: Remote) -> Words {
     [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
 }
 
-/// The first segment of a datagram's address vector, by the handle's [half](half) of it.
+/// The first segment of a datagram's address vector: key and peer, and the handle's
+/// [`second_word`].
 #[inline(always)]
-pub(crate) fn datagram(half: u64, qpn: u32, qkey: u32) -> Words {
-    [pair(qkey, 0), half | peer(qpn)]
+pub(crate) fn datagram(second_word: u64, qpn: u32, qkey: u32) -> Words {
+    [pair(qkey, 0), second_word | peer(qpn)]
 }
 
 /// The same of one to a target of dynamic connections, whose access key stands where a datagram has
 /// Q_Key and reserved word (PRM "Datagram Segment").
 #[inline(always)]
-pub(crate) fn dynamic(half: u64, dctn: u32, key: u64) -> Words {
-    [key.to_be(), half | peer(dctn)]
+pub(crate) fn dynamic(second_word: u64, dctn: u32, key: u64) -> Words {
+    [key.to_be(), second_word | peer(dctn)]
 }
 
-/// What an address vector's first segment has beside a peer: rate, loopback and LID, and that the
-/// vector is a long one.
-pub(crate) fn half(vector: &[Words; 3]) -> u64 {
+/// The second eight bytes of an address vector, without the peer: rate, loopback and LID, and the
+/// bit of a long vector (`MLX5_EXTENDED_UD_AV`).
+pub(crate) fn second_word(vector: &[Words; 3]) -> u64 {
     vector[0][1] | pair(DqpDct::ZERO.with_ext(true).0, 0)
 }
 
@@ -293,14 +295,14 @@ pub(crate) struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    /// Writes it, each segment [at once](store_as) or word by word.
+    /// Writes it, each segment by [`store_as`].
     ///
     /// # Safety
     ///
     /// As [`store`], for three segments.
     #[inline(always)]
     pub(crate) unsafe fn store<const WHOLE: bool>(self, to: *mut u8) {
-        // Word by word: a whole copy would keep the template's address in a register.
+        // Apart: a copy of the whole template would keep its address in a register.
         let [_, [a, b], [c, d]] = *self.template;
         // SAFETY: the caller's promise.
         unsafe { store_as::<WHOLE>(to, self.first) };
@@ -361,7 +363,7 @@ pub(crate) unsafe fn store(to: *mut u8, words: Words) {
     unsafe { device_memory::write(to.cast::<Words>(), words) };
 }
 
-/// [`store`], at once or word by word.
+/// Stores one segment as [`store`], or if it is `WHOLE` by one store of sixteen bytes.
 ///
 /// # Safety
 ///

@@ -44,8 +44,8 @@ pub unsafe trait PieceOps: SendOps {
     /// Whether there must be a [look](Self::look) before a work request begins.
     fn is_full(at: &Self::Place) -> bool;
 
-    /// Looks for room, so that the place isn't full. What was begun is forgotten. If no work request
-    /// is ended behind it, the place is rung by its [cursor](Self::cursor), or
+    /// Looks for room, so that the place isn't full. What was begun is forgotten. If no work
+    /// request is ended behind it, the place is rung by its [cursor](Self::cursor), or
     /// [refused](Self::refuse).
     ///
     /// # Errors

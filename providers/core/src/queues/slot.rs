@@ -14,8 +14,8 @@ use crate::sync::UnsafeCell;
 #[repr(C, align(8))]
 pub(super) struct Slot {
     pub(super) wr_id: u64,
-    /// The halves of its [`Reach`]: most posts have them apart. Where they come from a whole one, the
-    /// compiler makes one store of both.
+    /// The halves of its [`Reach`]. Most posts have them apart; where they come from a whole one,
+    /// the compiler makes one store of both.
     pub(super) end: u32,
     posted: u32,
 }
@@ -62,9 +62,9 @@ impl Reach {
         (self.0 >> 32) as u32
     }
 
-    /// Behind one more work request, of so many units. The index must not wrap meanwhile: that would
-    /// count as a work request, so that the queue is full too early until what is posted now is
-    /// done.
+    /// The reach behind one more work request, of so many units. The index must not wrap: that
+    /// would count as another work request, and the queue would be full too early until what is
+    /// posted now is done.
     #[inline(always)]
     #[must_use]
     pub const fn after(self, units: u32) -> Self {
@@ -177,8 +177,8 @@ impl Slots {
     #[must_use]
     pub fn offset(self, index: u32) -> usize {
         const BYTES: u32 = SLOT_BYTES as u32;
-        // The product is masked, not the index: so the compiler keeps it, and a ring's address is
-        // an operand that scales it.
+        // The product is masked, not the index: so the compiler keeps one offset for slot and
+        // WQEBB, which operands in memory scale.
         (index.wrapping_mul(BYTES) & (self.mask * BYTES)) as usize
     }
 

@@ -321,8 +321,7 @@ impl SlotTable {
         let (index, _) = unsafe { self.find_ahead(counter) }?;
         // SAFETY: the slot is the polling side's since its completion was seen.
         let slot = unsafe { &*self.slot(index) };
-        let (wr_id, reach) = (slot.wr_id, slot.reach());
-        Some((wr_id, reach))
+        Some((slot.wr_id, slot.reach()))
     }
 
     /// Finds the work request whose index ends with `counter`, if one that is outstanding starts

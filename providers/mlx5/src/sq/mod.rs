@@ -339,8 +339,8 @@ impl Sq {
         self.keep(at.pi, at.count);
     }
 
-    /// The device's part of [`publish`](Self::publish), with a case for each short WQE: with a
-    /// number of WQEBBs that it knows the compiler makes copies to the register without a loop.
+    /// The device's part of [`publish`](Self::publish), with a case for one WQEBB and one for two:
+    /// where the compiler knows how many there are, it copies them to the register without a loop.
     /// `ring` is this queue's; `WHOLE` is `Doorbell::ring_short`'s.
     ///
     /// # Safety

@@ -107,7 +107,7 @@ unsafe impl SendOps for Sq {
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(at, units)?;
         let template = to.ah.template();
-        let target = Vector { template, first: wqe::dynamic(to.ah.half(), to.dctn, to.key) };
+        let target = Vector { template, first: wqe::dynamic(to.ah.second_word(), to.dctn, to.key) };
         // SAFETY: as in `post`.
         Ok(unsafe {
             self.write(at, wr, (ds, units, wqe::stream(to.stream)), Some(target), op, data)

@@ -86,8 +86,9 @@ impl Sq {
         let room = self.limit.checked_sub(end.wrapping_sub(self.retired))?;
         let count = count.wrapping_add(1);
         let requests = self.count_limit.wrapping_sub(count);
-        // Each request looks where the index wraps, unless this one turns out to be shorter, and in
-        // a ring with less than `usual` for each, which `size.rs` never makes.
+        // No other one has room without a look: where this one wraps, since it may turn out to be
+        // shorter and leave that to the next; and in a ring with less than `usual` for each, which
+        // `size.rs` never makes.
         let each = wraps || self.per_request.get() < self.usual;
         let units = if each { 0 } else { room.min(u32::MAX - end) };
         let more = requests.min(units / self.per_request);

@@ -47,13 +47,13 @@ impl Run {
 
     /// The next free WQEBB.
     #[inline(always)]
-    pub(crate) fn pi(&self) -> u32 {
+    fn pi(&self) -> u32 {
         self.reach.end()
     }
 
     /// Work requests before it.
     #[inline(always)]
-    pub(crate) fn count(&self) -> u32 {
+    fn count(&self) -> u32 {
         self.reach.posted()
     }
 
@@ -62,8 +62,8 @@ impl Run {
         Ring { start: self.start, mask: self.slots.mask() }
     }
 
-    /// Writes one more work request behind the run, if there is room and nothing about it is rare;
-    /// what it begins with, segment by segment if it is `WHOLE`, or word by word.
+    /// Writes one more work request behind the run, if there is room and nothing about it is rare.
+    /// `WHOLE` is that of [`wqe::store_as`], for control segment and address vector.
     ///
     /// # Safety
     ///
@@ -195,7 +195,7 @@ unsafe impl RunOps for Sq {
 
     #[inline(always)]
     fn cursor_of(&self, run: Run) -> SendCursor {
-        // The compiler would make each step count for what only the end needs.
+        // The compiler would keep loop counters for the differences that are computed here.
         let reach = black_box(run.reach);
         let (pi, count, units) = (reach.end(), reach.posted(), run.units);
         let stop = count.wrapping_add(run.left);
@@ -213,7 +213,7 @@ unsafe impl RunOps for Sq {
         run: &mut Run,
         request: &impl Request<Ah = Ah>,
     ) -> bool {
-        if run.left == 0 {
+        if !run.has_room() {
             run.left = self.look(run.reach);
         }
         // SAFETY: the caller's promise.
@@ -228,7 +228,7 @@ unsafe impl RunOps for Sq {
         }
         let begin = self.pi;
         let mut run = self.run::<TO>();
-        // The first WQEBB of a datagram has segments of both kinds; see `Doorbell::ring_short`.
+        // A datagram's first WQEBB is written and copied by sixteen bytes: `Doorbell::ring_short`.
         // SAFETY: the caller's promise; the run is where a `begin_run` would be.
         let Some(last) = (unsafe { run.write::<TO, TO>(request) }) else { return false };
         self.keep(run.pi(), run.count());

@@ -66,6 +66,7 @@ pub mod fuzzing;
 mod gid;
 mod import;
 mod left;
+mod links;
 mod lock;
 mod make_cq;
 mod make_qp;

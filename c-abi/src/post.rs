@@ -6,25 +6,21 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
-use std::hint::assert_unchecked;
-use std::marker::PhantomData;
 use std::ptr::null;
-use std::slice;
 
 use uverbs_core::Errno;
-use uverbs_core::provider::Request;
-use uverbs_core::queues::work::{Data, Destination, PostError, SendFlags, SendOp, Wr};
+use uverbs_core::queues::work::{PostError, SendOp, Wr};
 
 use crate::answer::refuse;
-use crate::posts::{INLINE, ONE, SMALL, SMALL_BYTES, shape};
+use crate::links::{Chain, Link, carried};
+use crate::posts::shape;
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::recv::refused;
-use crate::request::{
-    bytes, checksums, destination, errno, flags, other_op, pieces, plain_op, rekey, with_data,
-};
+use crate::request::{checksums, destination, errno, flags, other_op, plain_op, rekey, with_data};
 use crate::send::{Sends, Side};
 use crate::sys::{
-    BindMw, IBV_WR_BIND_MW, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr, ibv_send_wr_rdma,
+    BindMw, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr,
+    ibv_send_wr_rdma,
 };
 
 /// `IBV_ACCESS_ZERO_BASED`.
@@ -166,30 +162,40 @@ pub(crate) unsafe fn alone<S: Sends, const OPCODE: u32, const SHAPE: u8, const T
     // SAFETY: the table of functions is of the queue's own provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     // SAFETY: C's contract; a queue pair that is posted to isn't destroyed.
-    unsafe { sq.post_alone::<TO>(&Link::<S, OPCODE, SHAPE>::new(qp.signal(), wr)) }
+    unsafe { sq.post_alone::<TO>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), wr)) }
 }
 
-/// What a work request of this shape carries.
+/// Posts a lone work request that [`alone`] doesn't: it had no room as far as was known, which is
+/// looked up, also for the next ones, or it is rare.
 ///
 /// # Safety
 ///
-/// C's contract.
-#[inline(always)]
-unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
-    // SAFETY: C's contract, and the shape says so.
+/// C's contract; it is of this kind, and the provider writes in place.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn looked_up<
+    S: Sends,
+    const OPCODE: u32,
+    const SHAPE: u8,
+    const TO: bool,
+>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    let mut side = qp.send().lock();
+    // SAFETY: the table of functions is of the queue's own provider.
+    let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
+    let mut run = sq.begin_run::<TO>();
+    // SAFETY: C's contract; the run is of the `begin_run` above, and a queue pair that is posted to
+    // isn't destroyed.
     unsafe {
-        match SHAPE {
-            // By reference: it is read where it is written, which needs fewer registers.
-            ONE => Data::List(slice::from_ref(&*wr.sg_list)),
-            INLINE => Data::Inline(bytes(&*wr.sg_list)),
-            SMALL => {
-                let bytes = bytes(&*wr.sg_list);
-                assert_unchecked(bytes.len() <= SMALL_BYTES as usize);
-                Data::Inline(bytes)
-            }
-            _ => Data::List(pieces(wr.sg_list, wr.num_sge)),
+        let link = Link::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr);
+        if !sq.extend_by_one::<TO>(&mut run, link) {
+            return different(qp, sq, run, wr, bad);
         }
+        sq.ring(sq.cursor_of(run));
     }
+    sq.refused().map_or(0, Errno::raw)
 }
 
 /// Posts a chain of work requests that are alike.
@@ -205,24 +211,21 @@ pub(crate) unsafe extern "C" fn chain<
     const TO: bool,
 >(
     qp: &Qp,
-    mut wr: *const ibv_send_wr,
+    wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let mut side = qp.send().lock();
     // SAFETY: the table of functions is of the queue's own provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     let mut run = sq.begin_run::<TO>();
-    let signal = qp.signal();
+    // Masked once, not with the flags of each.
+    let mut chain = Chain::<S, OPCODE, SHAPE>::new(qp.signal() & IBV_SEND_SIGNALED, wr);
     // SAFETY: C's contract; the run is of the `begin_run` above.
     unsafe {
-        while let Some(one) = wr.as_ref() {
-            if one.opcode != OPCODE
-                || shape(one) != SHAPE
-                || !sq.extend::<TO>(&mut run, &Link::<S, OPCODE, SHAPE>::new(signal, one))
-            {
-                return different(qp, sq, run, wr, bad);
-            }
-            wr = one.next;
+        sq.extend::<TO, _>(&mut run, &mut chain);
+        let left = chain.left();
+        if !left.is_null() {
+            return different(qp, sq, run, left, bad);
         }
         // A queue pair that is posted to isn't destroyed.
         sq.ring(sq.cursor_of(run));
@@ -230,7 +233,9 @@ pub(crate) unsafe extern "C" fn chain<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts the rest of a list whose next work request the run can't take, and rings.
+/// Posts the rest of a list whose next work request the run can't take, and rings. The run comes by
+/// value, and the cursor is made here: else the compiler makes one for both ends of a chain, in
+/// memory, and loads words from it that wait for two stores.
 ///
 /// # Safety
 ///
@@ -246,54 +251,6 @@ unsafe fn different<S: Sends>(
     let at = sq.cursor_of(run);
     // SAFETY: the caller's promise.
     unsafe { rest(qp, sq, at, wr, bad) }
-}
-
-/// A work request of C's that is of this kind.
-struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
-    /// [`Qp::signal`].
-    signal: u32,
-    flags: u32,
-    wr: &'a ibv_send_wr,
-    provider: PhantomData<S>,
-}
-
-impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
-    #[inline(always)]
-    fn new(signal: u32, wr: &'a ibv_send_wr) -> Self {
-        Self { signal, flags: wr.send_flags, wr, provider: PhantomData }
-    }
-}
-
-// SAFETY: the program leaves it alone meanwhile: C's contract.
-unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S, OPCODE, SHAPE> {
-    type Ah = S::Ah;
-
-    #[inline(always)]
-    fn id(&self) -> u64 {
-        self.wr.wr_id
-    }
-
-    #[inline(always)]
-    fn flags(&self) -> SendFlags {
-        flags(self.flags | self.signal)
-    }
-
-    #[inline(always)]
-    fn op(&self) -> SendOp {
-        plain_op::<OPCODE>(self.wr)
-    }
-
-    #[inline(always)]
-    fn to(&self) -> Option<Destination<'_, S::Ah>> {
-        // SAFETY: C's contract; asked of datagrams.
-        unsafe { destination::<S>(self.wr) }
-    }
-
-    #[inline(always)]
-    fn data(&self) -> Data<'_> {
-        // SAFETY: C's contract; its shape is `SHAPE`.
-        unsafe { carried::<SHAPE>(self.wr) }
-    }
 }
 
 /// Posts work requests of any kinds.

@@ -8,7 +8,7 @@
 
 use std::ffi::c_int;
 
-use crate::post::{alike, alone, any, chain};
+use crate::post::{alike, alone, any, chain, looked_up};
 use crate::qp::{Qp, UD};
 use crate::send::{SendSide, Sends};
 use crate::sys::{
@@ -134,7 +134,7 @@ unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
         if (*wr).num_sge == 1 {
             one_or_more::<S, OPCODE, ONE, TO>(qp, wr, bad)
         } else {
-            apart::<S, OPCODE, LIST, TO>(qp, wr, bad)
+            one_or_more::<S, OPCODE, LIST, TO>(qp, wr, bad)
         }
     }
 }
@@ -153,25 +153,10 @@ unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
     unsafe {
         match shape(&*wr) {
             SMALL => one_or_more::<S, OPCODE, SMALL, TO>(qp, wr, bad),
-            INLINE => apart::<S, OPCODE, INLINE, TO>(qp, wr, bad),
+            INLINE => one_or_more::<S, OPCODE, INLINE, TO>(qp, wr, bad),
             _ => any::<S>(qp, wr, bad),
         }
     }
-}
-
-/// [`one_or_more`] in a function of its own: its caller would save registers for it.
-///
-/// # Safety
-///
-/// As there.
-#[inline(never)]
-unsafe extern "C" fn apart<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
-    qp: &Qp,
-    wr: *const ibv_send_wr,
-    bad: *mut *const ibv_send_wr,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { one_or_more::<S, OPCODE, SHAPE, TO>(qp, wr, bad) }
 }
 
 /// Posts a list, the first work request of which is of this kind.
@@ -190,11 +175,31 @@ unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bo
         if !S::IN_PLACE {
             return alike::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
         }
-        let first = &*wr;
-        if first.next.is_null() && alone::<S, OPCODE, SHAPE, TO>(qp, first) {
+        if !(*wr).next.is_null() {
+            return chain::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
+        }
+        lone::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
+    }
+}
+
+/// Posts a lone work request, in a function of its own: its caller would save registers for it, also
+/// where it posts a chain.
+///
+/// # Safety
+///
+/// As there.
+#[inline(never)]
+unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if alone::<S, OPCODE, SHAPE, TO>(qp, &*wr) {
             return 0;
         }
-        chain::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
+        looked_up::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
     }
 }
 

@@ -63,6 +63,7 @@ mod srq;
 mod streams;
 mod tags;
 mod uar;
+mod wide;
 mod work_queue;
 mod wqe;
 

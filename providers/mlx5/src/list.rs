@@ -23,7 +23,7 @@ use crate::wqe::{self, Head};
 pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> bool {
     let mut total = 0;
     for (nth, piece) in list.iter().enumerate() {
-        if is_rare(piece) {
+        if is_rare(piece.len) {
             return false;
         }
         let at = start.wrapping_add(nth * DS_BYTES);
@@ -34,12 +34,12 @@ pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> bool {
     total < u64::from(DATA_SEG_MAX)
 }
 
-/// Whether a piece has no bytes, or as many as a message may have or more, and so no
+/// Whether a piece of this length has no bytes, or as many as a message may have or more, and so no
 /// [`wqe::short_segment`]: one test for all.
 #[inline(always)]
-pub(crate) fn is_rare(piece: &Sge) -> bool {
+pub(crate) fn is_rare(len: u32) -> bool {
     const { assert!(DATA_SEG_MAX == 1 << 31) };
-    piece.len.cast_signed() <= 0
+    len.cast_signed() <= 0
 }
 
 /// WQEBBs of a work request at `pi` with this head and list, if it can be written as it is counted

@@ -318,7 +318,7 @@ unsafe impl PieceOps for Sq {
         let units = if TO { 2 } else { 1 };
         match data {
             // No atomic, so the head need not be looked at.
-            Data::One(piece) if TO && !is_rare(&piece) => {
+            Data::One(piece) if TO && !is_rare(piece.len) => {
                 // SAFETY: this segment is in a WQEBB that is free.
                 unsafe { wqe::store(at.data, wqe::short_segment(&piece)) };
             }

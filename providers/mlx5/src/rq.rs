@@ -189,7 +189,7 @@ impl Rq {
     /// See [`RecvOps::post`].
     #[inline(always)]
     unsafe fn post_usual(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
-        if is_rare(piece) || at.left == 0 {
+        if is_rare(piece.len) || at.left == 0 {
             return None;
         }
         // SAFETY: the caller's promise.
@@ -326,7 +326,7 @@ unsafe impl RecvOps for Rq {
 
     #[inline(always)]
     unsafe fn post_at_once(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> bool {
-        if is_rare(piece) {
+        if is_rare(piece.len) {
             return false;
         }
         if at.left == 0 {

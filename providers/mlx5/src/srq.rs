@@ -171,7 +171,7 @@ impl Srq {
     /// See [`RecvOps::post`].
     #[inline(always)]
     unsafe fn post_usual(&mut self, at: &mut SrqCursor, wr_id: u64, piece: &Sge) -> Option<u32> {
-        if is_rare(piece) {
+        if is_rare(piece.len) {
             return None;
         }
         let SrqCursor { start, slots, stride, head: slot, .. } = *at;

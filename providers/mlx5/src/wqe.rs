@@ -229,6 +229,13 @@ pub(crate) fn ctrl_in_row(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags
     [rest | index.to_le(), flags]
 }
 
+/// The first word of the control segment of the next WQE like this one, so many WQEBBs behind it,
+/// if the indexes differ in their lowest byte alone: where that is, nothing is carried.
+#[inline(always)]
+pub(crate) fn next_ctrl(first: u64, units: u32) -> u64 {
+    first.wrapping_add((u64::from(units) << 40).to_be())
+}
+
 /// The control segment of any WQE.
 #[inline(always)]
 pub(crate) fn raw_ctrl(
@@ -485,6 +492,23 @@ pub(crate) fn data_segment(sge: &Sge) -> Words {
 #[inline(always)]
 pub(crate) fn short_segment(sge: &Sge) -> Words {
     [pair(sge.len, sge.lkey), sge.addr.to_be()]
+}
+
+/// Stores the segment of a piece as [`short_segment`] has it, length and key apart: a chain isn't
+/// copied to the register, and two swaps of four bytes take less than one of eight.
+///
+/// # Safety
+///
+/// As [`store`].
+#[inline(always)]
+pub(crate) unsafe fn store_short(to: *mut u8, len: u32, lkey: u32, addr: u64) {
+    let [first, second] = [len.to_be(), lkey.to_be()];
+    // SAFETY: the caller's promise.
+    unsafe { device_memory::write(to.cast(), first) };
+    // SAFETY: as above.
+    unsafe { device_memory::write(to.wrapping_add(4).cast(), second) };
+    // SAFETY: as above.
+    unsafe { device_memory::write(to.wrapping_add(8).cast(), addr.to_be()) };
 }
 
 /// Writes the entries of a list that have bytes.

@@ -36,7 +36,7 @@ pub use init::{CqInit, CqeSize, QpInit, SrqInit, TagsInit, WqInit};
 pub use pieces::{PieceOps, PostsWhole, Waiting};
 pub use poll::CqOps;
 pub use recv::{RecvOps, RqOps};
-pub use runs::{Request, RunOps};
+pub use runs::{Alike, Request, Requests, RunOps};
 pub use send::SendOps;
 pub use srq::SrqOps;
 pub use usual::{Sink, Usual};

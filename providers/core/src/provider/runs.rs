@@ -10,15 +10,30 @@ use std::fmt::Debug;
 use crate::provider::{PostsWhole, SendOps};
 use crate::queues::work::{Data, Destination, SendFlags, SendOp};
 
+/// What work requests of one type have in common. Providers write a row of those faster that do the
+/// same and are as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alike {
+    /// Nothing.
+    No,
+    /// The operation, though not its addresses and operands; and each carries a list of one piece.
+    Piece,
+    /// The operation, and each carries inline data that fits one segment.
+    Inline,
+}
+
 /// A work request that is asked for what it says when that is needed, and for number, operation and
 /// peer just before they are written, so that little of it is kept in registers.
 ///
 /// # Safety
 ///
 /// Its answers stay the same.
-pub unsafe trait Request {
+pub unsafe trait Request: Copy {
     /// Address handles of the provider.
     type Ah;
+
+    /// What all requests of this type have in common.
+    const ALIKE: Alike;
 
     /// What its completion is known by.
     fn id(&self) -> u64;
@@ -34,6 +49,18 @@ pub unsafe trait Request {
 
     /// What it carries.
     fn data(&self) -> Data<'_>;
+}
+
+/// A row of work requests, all of one type.
+pub trait Requests {
+    /// The type.
+    type One: Request;
+
+    /// The next one, if there is one; it stays the next one.
+    fn first(&self) -> Option<Self::One>;
+
+    /// Goes on to the one behind it, if there was one.
+    fn advance(&mut self);
 }
 
 /// Posting sends in a row, none of which has anything rare. What a row needs fits the processor's
@@ -53,18 +80,29 @@ pub unsafe trait RunOps: SendOps {
     /// rare. The run isn't used any more then.
     fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
 
-    /// Posts one more work request, as [`post`](SendOps::post), or if `TO` is true as
-    /// [`post_to`](SendOps::post_to), if there is room and nothing about it is rare. False if
-    /// nothing is posted.
+    /// Posts work requests, each as [`post`](SendOps::post), or if `TO` is true as
+    /// [`post_to`](SendOps::post_to), as long as there is room and nothing about them is rare. The
+    /// first one that isn't posted, if any, is the row's next one then.
     ///
     /// # Safety
     ///
     /// As there. The run comes from the last [`begin_run`](Self::begin_run) of this queue, with
     /// which nothing was done since but `extend` of this run.
-    unsafe fn extend<const TO: bool>(
+    unsafe fn extend<const TO: bool, R>(&mut self, run: &mut Self::Run, requests: &mut R)
+    where
+        R: Requests<One: Request<Ah = Self::Ah>>;
+
+    /// Posts one, as [`extend`](Self::extend), and looks up how many more have room if none is
+    /// known to. Once the run is rung, [`post_alone`](Self::post_alone) knows it, which doesn't look
+    /// up itself. False if nothing is posted.
+    ///
+    /// # Safety
+    ///
+    /// As for `extend`.
+    unsafe fn extend_by_one<const TO: bool>(
         &mut self,
         run: &mut Self::Run,
-        request: &impl Request<Ah = Self::Ah>,
+        request: impl Request<Ah = Self::Ah>,
     ) -> bool;
 
     /// Posts a work request and rings, if no batch before was forgotten, there is room, and nothing
@@ -75,7 +113,7 @@ pub unsafe trait RunOps: SendOps {
     /// As for [`post`](SendOps::post), or with `TO` for [`post_to`](SendOps::post_to), and
     /// [`ring`](SendOps::ring). Once this is true, no cursor of an earlier
     /// [`begin`](SendOps::begin) and no run is used any more.
-    unsafe fn post_alone<const TO: bool>(&mut self, request: &impl Request<Ah = Self::Ah>) -> bool;
+    unsafe fn post_alone<const TO: bool>(&mut self, request: impl Request<Ah = Self::Ah>) -> bool;
 }
 
 // SAFETY: nothing is posted by it.
@@ -90,15 +128,21 @@ unsafe impl<Q: PostsWhole> RunOps for Q {
         run
     }
 
-    unsafe fn extend<const TO: bool>(
+    unsafe fn extend<const TO: bool, R>(&mut self, _: &mut Q::Cursor, _: &mut R)
+    where
+        R: Requests<One: Request<Ah = Q::Ah>>,
+    {
+    }
+
+    unsafe fn extend_by_one<const TO: bool>(
         &mut self,
         _: &mut Q::Cursor,
-        _: &impl Request<Ah = Q::Ah>,
+        _: impl Request<Ah = Q::Ah>,
     ) -> bool {
         false
     }
 
-    unsafe fn post_alone<const TO: bool>(&mut self, _: &impl Request<Ah = Q::Ah>) -> bool {
+    unsafe fn post_alone<const TO: bool>(&mut self, _: impl Request<Ah = Q::Ah>) -> bool {
         false
     }
 }

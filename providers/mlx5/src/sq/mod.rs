@@ -24,12 +24,14 @@ use uverbs_mlx5_prm::wqe::Service;
 use crate::doorbell::{Doorbell, Posted, store_record};
 use crate::packet::Packets;
 use crate::ring::Ring;
+use crate::wide;
 use crate::wqe::{self, Room, Vector};
 
 mod ops;
 mod parts;
 mod room;
 mod run;
+mod stretch;
 
 pub(crate) use self::parts::SqParts;
 pub use self::run::Run;
@@ -77,6 +79,8 @@ pub struct Sq {
     pub(crate) marked: u32,
     /// Whether the polling side knows that there are buffers.
     owns: bool,
+    /// Whether a row's segments may be [`wide`](crate::wide).
+    wide: bool,
     /// The WQEBB behind the last UMR, while the WQE there has no fence yet (`rekey.rs`).
     pub(crate) umr_end: Option<u32>,
     record: *mut u32,
@@ -142,6 +146,7 @@ impl Sq {
             longest_list: behind.min(parts.room.max_sge),
             marked: 0,
             owns: false,
+            wide: wide::is_here(),
             umr_end: None,
             record: parts.record,
             doorbell: parts.doorbell,

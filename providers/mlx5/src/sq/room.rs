@@ -1,7 +1,9 @@
 //! Room in a send queue: whether a work request may be posted.
 
+use uverbs_core::queues::slot::Reach;
 use uverbs_core::queues::work::PostError;
 
+use super::stretch::STRETCH;
 use super::{SendCursor, Sq};
 
 impl Sq {
@@ -106,9 +108,54 @@ impl Sq {
         if let Some(stop) = self.stop_behind(pi, count, units) {
             return Ok(stop);
         }
+        self.look_up();
+        self.stop_behind(pi, count, units).ok_or(PostError::Full)
+    }
+
+    /// Where `count` must stop behind this position, for a run: right there if nothing has room, and
+    /// where the producer index may wrap, which would count as a work request.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look(&mut self, at: Reach) -> u32 {
+        let (pi, count, longest) = (at.end(), at.posted(), self.longest());
+        if pi.checked_add(longest).is_none() {
+            return count;
+        }
+        self.make_room(pi, count, longest).unwrap_or(count)
+    }
+
+    /// How many work requests of `UNITS` WQEBBs there is a [`Stretch`] for behind this position.
+    /// Looks up how far the polling side got if none is known to have room.
+    ///
+    /// [`Stretch`]: super::stretch::Stretch
+    #[cold]
+    #[inline(never)]
+    pub(super) fn stretch<const UNITS: u32>(&mut self, at: Reach) -> u32 {
+        let mut known = self.known_room::<UNITS>(at);
+        if known == 0 {
+            self.look_up();
+            known = self.known_room::<UNITS>(at);
+        }
+        let end = (at.end() | self.slots.mask().min(STRETCH - 1)).wrapping_add(1);
+        // None where the index wraps: that would count as a work request.
+        known.min(end.saturating_sub(at.end()) / UNITS)
+    }
+
+    /// How many are known to have room behind this position.
+    #[inline(always)]
+    fn known_room<const UNITS: u32>(&self, at: Reach) -> u32 {
+        let requests = self.count_limit.wrapping_sub(at.posted());
+        if requests > self.max_wr {
+            return 0;
+        }
+        requests.min(self.limit.saturating_sub(at.end().wrapping_sub(self.retired)) / UNITS)
+    }
+
+    /// Looks up how far the polling side got.
+    #[inline(always)]
+    fn look_up(&mut self) {
         let reached = self.shared.send.reached();
         self.retired = reached.end();
         self.count_limit = reached.posted().wrapping_add(self.max_wr);
-        self.stop_behind(pi, count, units).ok_or(PostError::Full)
     }
 }

@@ -7,9 +7,9 @@
 
 use std::hint::black_box;
 
-use uverbs_core::provider::{Request, RunOps, SendOps};
-use uverbs_core::queues::slot::{Reach, SLOT_BYTES, Slots};
-use uverbs_core::queues::work::{Data, SendOp, Sge};
+use uverbs_core::provider::{Alike, Request, Requests, RunOps, SendOps};
+use uverbs_core::queues::slot::{Reach, SLOT_BYTES};
+use uverbs_core::queues::work::{Data, SendOp};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 
 use super::{SendCursor, Sq};
@@ -17,23 +17,15 @@ use crate::Ah;
 use crate::doorbell::Posted;
 use crate::inline::{inline_units, is_small, write_inline};
 use crate::list::{counted, is_rare, write_counted};
-use crate::ring::Ring;
 use crate::wqe::{self, Head, Vector};
 
-/// A position in a send queue, and what of the queue writing needs: behind a store to the ring the
-/// compiler would load that anew.
+/// A position in a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    start: *mut u8,
-    slots: Slots,
-    qpn_shifted: u32,
-    max_inline: u32,
-    longest_list: u32,
-    per_request: u32,
     /// The next free WQEBB, and the work requests before it.
-    reach: Reach,
-    /// Work requests that are known to have room.
-    left: u32,
+    pub(super) reach: Reach,
+    /// The count at which there must be a look, as the queue's.
+    stop: u32,
     /// WQEBBs of the last one, if there is one.
     units: u32,
 }
@@ -42,7 +34,7 @@ impl Run {
     /// Whether it is known to have room.
     #[inline(always)]
     pub(crate) fn has_room(&self) -> bool {
-        self.left != 0
+        self.reach.posted() != self.stop
     }
 
     /// The next free WQEBB.
@@ -56,12 +48,15 @@ impl Run {
     fn count(&self) -> u32 {
         self.reach.posted()
     }
+}
 
-    #[inline(always)]
-    fn ring(&self) -> Ring {
-        Ring { start: self.start, mask: self.slots.mask() }
-    }
+/// Whether a piece of this length isn't [rare](is_rare), and has eight bytes for an atomic.
+#[inline(always)]
+pub(super) fn is_usual(len: u32, head: Head) -> bool {
+    if head.atomic { len == 8 } else { !is_rare(len) }
+}
 
+impl Sq {
     /// Writes one more work request behind the run, if there is room and nothing about it is rare.
     /// `WHOLE` is that of [`wqe::store_as`], for control segment and address vector.
     ///
@@ -69,29 +64,30 @@ impl Run {
     ///
     /// As for [`RunOps::extend`].
     #[inline(always)]
-    unsafe fn write<const TO: bool, const WHOLE: bool>(
-        &mut self,
-        request: &impl Request<Ah = Ah>,
+    pub(super) unsafe fn write_in_run<const TO: bool, const WHOLE: bool>(
+        &self,
+        run: &mut Run,
+        request: impl Request<Ah = Ah>,
     ) -> Option<Posted> {
-        if !self.has_room() {
+        if !run.has_room() {
             return None;
         }
         let op = request.op();
         let head = if TO { wqe::DATAGRAM } else { wqe::head(&op) };
-        let (ring, pi) = (self.ring(), self.pi());
+        let (ring, pi) = (self.ring_memory(), run.pi());
         let (mut units, mut segments) = (if TO { 2 } else { 1 }, 1);
         let (flags, data) = (request.flags(), request.data());
         let usual = match data {
             _ if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) => false,
-            Data::One(piece) => is_usual(&piece, head),
-            Data::List([piece]) => is_usual(piece, head),
-            Data::Inline(bytes) if bytes.len() > self.max_inline as usize => false,
+            Data::One(piece) => is_usual(piece.len, head),
+            Data::List([piece]) => is_usual(piece.len, head),
+            Data::Inline(bytes) if bytes.len() > self.room.max_inline as usize => false,
             Data::Inline(_) if head.answered => false,
             Data::Inline(bytes) if is_small(bytes) => true,
             Data::Inline(bytes) => {
                 segments = inline_units(bytes.len());
                 units = wqe::blocks(head.units + segments);
-                segments != 0 && units <= self.per_request && !ring.wraps(pi, units)
+                segments != 0 && units <= self.per_request.get() && !ring.wraps(pi, units)
             }
             Data::List(list) => match counted(ring, pi, head, self.longest_list, list) {
                 Some(all) => {
@@ -119,7 +115,7 @@ impl Run {
             unsafe { wqe::write_operation(at.wrapping_add(DS_BYTES), &request.op()) }
         };
         let ds = head.units + segments;
-        let ctrl = wqe::ctrl_in_row(&request.op(), pi, self.qpn_shifted | ds, flags);
+        let ctrl = wqe::ctrl_in_row(&request.op(), pi, self.qpn_ds(ds), flags);
         // SAFETY: as above.
         unsafe { wqe::store_as::<WHOLE>(at, ctrl) };
         match data {
@@ -137,47 +133,38 @@ impl Run {
             }
             Data::InlineList(_) => {}
         }
-        self.reach = self.reach.after(units);
-        self.left -= 1;
-        self.units = units;
+        run.reach = run.reach.after(units);
+        run.units = units;
         // SAFETY: the offset is of these slots, and the slot free as the WQEBBs are; this is the
         // only poster.
-        unsafe { self.slots.put_at(offset, request.id(), self.reach) };
+        unsafe { self.slots.put_at(offset, request.id(), run.reach) };
         Some(Posted { head: ctrl[0], at, first: pi, ds, units })
     }
-}
 
-/// Whether a piece isn't [rare](is_rare), and has eight bytes for an atomic.
-#[inline(always)]
-fn is_usual(piece: &Sge, head: Head) -> bool {
-    if head.atomic { piece.len == 8 } else { !is_rare(piece) }
-}
-
-impl Sq {
-    /// How many work requests a run has room for behind this position, by a look: none where the
-    /// producer index may wrap, which would count as a work request.
+    /// [`RunOps::extend_by_one`], which gives the longer run by value: it stays in registers.
+    ///
+    /// # Safety
+    ///
+    /// As there.
     #[cold]
     #[inline(never)]
-    fn look(&mut self, at: Reach) -> u32 {
-        let (pi, count, longest) = (at.end(), at.posted(), self.longest());
-        if pi.checked_add(longest).is_none() {
-            return 0;
-        }
-        self.make_room(pi, count, longest).map_or(0, |stop| stop.wrapping_sub(count))
+    unsafe fn look_and_write<const TO: bool>(
+        &mut self,
+        mut run: Run,
+        request: impl Request<Ah = Ah>,
+    ) -> Option<Run> {
+        run.stop = self.look(run.reach);
+        // SAFETY: the caller's promise.
+        unsafe { self.write_in_run::<TO, false>(&mut run, request) }?;
+        Some(run)
     }
 
     /// A run at the published position.
     #[inline(always)]
-    fn run<const TO: bool>(&self) -> Run {
+    pub(super) fn run<const TO: bool>(&self) -> Run {
         Run {
-            start: self.start,
-            slots: self.slots,
-            qpn_shifted: self.qpn_shifted,
-            max_inline: self.room.max_inline,
-            longest_list: self.longest_list,
-            per_request: self.per_request.get(),
             reach: Reach::new(self.pi, self.count),
-            left: self.stop.wrapping_sub(self.count),
+            stop: self.stop,
             units: if TO { 2 } else { 1 },
         }
     }
@@ -198,7 +185,7 @@ unsafe impl RunOps for Sq {
         // The compiler would keep loop counters for the differences that are computed here.
         let reach = black_box(run.reach);
         let (pi, count, units) = (reach.end(), reach.posted(), run.units);
-        let stop = count.wrapping_add(run.left);
+        let stop = run.stop;
         if pi == self.pi {
             // There is no WQE, and there may be no ring.
             return SendCursor { stop, ..self.published() };
@@ -208,32 +195,63 @@ unsafe impl RunOps for Sq {
     }
 
     #[inline(always)]
-    unsafe fn extend<const TO: bool>(
-        &mut self,
-        run: &mut Run,
-        request: &impl Request<Ah = Ah>,
-    ) -> bool {
-        if !run.has_room() {
-            run.left = self.look(run.reach);
+    unsafe fn extend<const TO: bool, R>(&mut self, run: &mut Run, requests: &mut R)
+    where
+        R: Requests<One: Request<Ah = Ah>>,
+    {
+        if R::One::ALIKE != Alike::No {
+            let before = run.reach;
+            // SAFETY: the caller's promise.
+            unsafe { self.extend_alike::<TO, R>(run, requests) };
+            if run.reach != before {
+                run.units = if TO { 2 } else { 1 };
+            }
+            // Stretches may go beyond, by what they looked up: behind them no room is known.
+            let beyond = run.stop.wrapping_sub(run.count()).cast_signed() < 0;
+            run.stop = if beyond { run.count() } else { run.stop };
+            return;
         }
-        // SAFETY: the caller's promise.
-        unsafe { run.write::<TO, false>(request) }.is_some()
+        while let Some(request) = requests.first() {
+            if !run.has_room() {
+                run.stop = self.look(run.reach);
+            }
+            // SAFETY: as above.
+            if unsafe { self.write_in_run::<TO, false>(run, request) }.is_none() {
+                return;
+            }
+            requests.advance();
+        }
     }
 
     #[inline(always)]
-    unsafe fn post_alone<const TO: bool>(&mut self, request: &impl Request<Ah = Ah>) -> bool {
+    unsafe fn extend_by_one<const TO: bool>(
+        &mut self,
+        run: &mut Run,
+        request: impl Request<Ah = Ah>,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        let longer = unsafe { self.look_and_write::<TO>(*run, request) };
+        *run = longer.unwrap_or(*run);
+        longer.is_some()
+    }
+
+    #[inline(always)]
+    unsafe fn post_alone<const TO: bool>(&mut self, request: impl Request<Ah = Ah>) -> bool {
         // Behind a UMR that waits for its fence there is a look first: see `publish_behind_umr`.
         if self.marked != self.pi {
             return false;
         }
-        let begin = self.pi;
+        // Before it is written: behind that the compiler would load it anew.
+        let (begin, ring) = (self.pi, self.ring_memory());
         let mut run = self.run::<TO>();
         // A datagram's first WQEBB is written and copied by sixteen bytes: `Doorbell::ring_short`.
         // SAFETY: the caller's promise; the run is where a `begin_run` would be.
-        let Some(last) = (unsafe { run.write::<TO, TO>(request) }) else { return false };
+        let Some(last) = (unsafe { self.write_in_run::<TO, TO>(&mut run, request) }) else {
+            return false;
+        };
         self.keep(run.pi(), run.count());
         // SAFETY: written just now.
-        unsafe { self.announce::<TO>(run.ring(), run.pi(), begin, last) };
+        unsafe { self.announce::<TO>(ring, run.pi(), begin, last) };
         true
     }
 }

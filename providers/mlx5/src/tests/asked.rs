@@ -1,7 +1,10 @@
 //! Work requests that are asked what they say, and posted alone or in a run.
 #![allow(unsafe_code, reason = "posts")]
 
-use uverbs_core::provider::{AhOps, Request, RunOps, SendOps};
+use std::marker::PhantomData;
+use std::slice;
+
+use uverbs_core::provider::{AhOps, Alike, Request, Requests, RunOps, SendOps};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendFlags, SendOp, Wr};
 
 use crate::Ah;
@@ -22,6 +25,8 @@ pub(crate) struct Asked<'a> {
 // SAFETY: nothing changes.
 unsafe impl Request for Asked<'_> {
     type Ah = Ah;
+
+    const ALIKE: Alike = Alike::No;
 
     fn id(&self) -> u64 {
         self.wr.id
@@ -48,9 +53,79 @@ unsafe impl Request for Asked<'_> {
 pub(crate) fn post_alone(sq: &mut Sq, asked: &Asked<'_>) -> bool {
     match asked.to {
         // SAFETY: no device reads the ring.
-        Some(_) => unsafe { sq.post_alone::<true>(asked) },
+        Some(_) => unsafe { sq.post_alone::<true>(*asked) },
         // SAFETY: as above.
-        None => unsafe { sq.post_alone::<false>(asked) },
+        None => unsafe { sq.post_alone::<false>(*asked) },
+    }
+}
+
+/// Those that are alike, by type: of one operation, and of one piece or of little inline data.
+#[derive(Clone, Copy, Debug)]
+struct OfPieces<'a>(Asked<'a>);
+#[derive(Clone, Copy, Debug)]
+struct OfBytes<'a>(Asked<'a>);
+
+macro_rules! by_type {
+    ($name:ident, $alike:expr) => {
+        // SAFETY: nothing changes.
+        unsafe impl Request for $name<'_> {
+            type Ah = Ah;
+
+            const ALIKE: Alike = $alike;
+
+            fn id(&self) -> u64 {
+                self.0.id()
+            }
+
+            fn flags(&self) -> SendFlags {
+                self.0.flags()
+            }
+
+            fn op(&self) -> SendOp {
+                self.0.op()
+            }
+
+            fn to(&self) -> Option<Destination<'_, Ah>> {
+                self.0.to()
+            }
+
+            fn data(&self) -> Data<'_> {
+                match &self.0.data {
+                    Data::One(piece) => Data::List(slice::from_ref(piece)),
+                    data => *data,
+                }
+            }
+        }
+    };
+}
+by_type!(OfPieces, Alike::Piece);
+by_type!(OfBytes, Alike::Inline);
+
+/// What it may be called as.
+fn alike(asked: &Asked<'_>) -> Alike {
+    match asked.data {
+        Data::One(_) => Alike::Piece,
+        Data::Inline(bytes) if bytes.len() <= 12 => Alike::Inline,
+        _ => Alike::No,
+    }
+}
+
+/// A row of them.
+struct Several<'a, T, F> {
+    left: &'a [Asked<'a>],
+    as_type: F,
+    types: PhantomData<T>,
+}
+
+impl<'a, T: Request, F: Fn(Asked<'a>) -> T> Requests for Several<'a, T, F> {
+    type One = T;
+
+    fn first(&self) -> Option<T> {
+        self.left.first().map(|asked| (self.as_type)(*asked))
+    }
+
+    fn advance(&mut self) {
+        self.left = self.left.get(1..).unwrap_or_default();
     }
 }
 
@@ -74,22 +149,57 @@ impl Row {
     ) -> Result<Option<bool>, PostError> {
         let mut taken = None;
         if let Self::Run(run) = self {
-            // SAFETY: no device reads the ring, and the run is of the last `begin_run`.
-            if unsafe { sq.extend::<TO>(run, asked) } {
+            if extend::<TO, _>(sq, run, slice::from_ref(asked), |asked| asked) == 1 {
                 return Ok(Some(true));
             }
             taken = run.has_room().then_some(false);
-            *self = Self::Cursor(sq.cursor_of(*run));
         }
-        let Self::Cursor(at) = self else { return Ok(None) };
         let Asked { wr, op, data, .. } = *asked;
+        let at = self.cursor(sq);
         let slot = match asked.to() {
-            // SAFETY: as above.
+            // SAFETY: no device reads the ring, and the cursor is of the last `begin_run`.
             Some(to) => unsafe { sq.post_to(at, wr, op, to, data) },
             // SAFETY: as above.
             None => unsafe { sq.post(at, wr, op, data) },
         };
         slot.map(|_| taken)
+    }
+
+    /// Posts those of one operation, as rows that are alike as far as they are. Says how many had
+    /// room.
+    pub(crate) fn post_alike<const TO: bool>(&mut self, sq: &mut Sq, all: &[Asked<'_>]) -> usize {
+        let mut left = all;
+        while let Some(first) = left.first() {
+            let kind = alike(first);
+            let same = left.iter().take_while(|one| alike(one) == kind).count();
+            let mut taken = 0;
+            if let Self::Run(run) = self {
+                taken = match kind {
+                    Alike::No => 0,
+                    Alike::Piece => extend::<TO, _>(sq, run, &left[..same], OfPieces),
+                    Alike::Inline => extend::<TO, _>(sq, run, &left[..same], OfBytes),
+                };
+            }
+            if taken == 0 {
+                if self.post::<TO>(sq, first).is_err() {
+                    break;
+                }
+                taken = 1;
+            }
+            left = &left[taken..];
+        }
+        all.len() - left.len()
+    }
+
+    /// The cursor that it is from now on.
+    fn cursor(&mut self, sq: &mut Sq) -> &mut SendCursor {
+        if let Self::Run(run) = self {
+            *self = Self::Cursor(sq.cursor_of(*run));
+        }
+        match self {
+            Self::Cursor(at) => at,
+            Self::Run(_) => unreachable!("it was made a cursor"),
+        }
     }
 
     pub(crate) fn ring(self, sq: &mut Sq) {
@@ -100,4 +210,17 @@ impl Row {
         // SAFETY: no device reads the ring; it is of the last `begin` or `begin_run`.
         unsafe { sq.ring(at) };
     }
+}
+
+/// Posts as many of them as the run takes, as requests of type `T`. Says how many.
+fn extend<'a, const TO: bool, T: Request<Ah = Ah>>(
+    sq: &mut Sq,
+    run: &mut Run,
+    all: &'a [Asked<'a>],
+    as_type: impl Fn(Asked<'a>) -> T,
+) -> usize {
+    let mut several = Several { left: all, as_type, types: PhantomData };
+    // SAFETY: no device reads the ring, and the run is of the last `begin_run`.
+    unsafe { sq.extend::<TO, _>(run, &mut several) };
+    all.len() - several.left.len()
 }

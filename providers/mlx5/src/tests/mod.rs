@@ -32,6 +32,8 @@ mod pieces;
 #[cfg(test)]
 mod rekey;
 #[cfg(test)]
+mod rows;
+#[cfg(test)]
 mod rq;
 #[cfg(test)]
 mod sq;

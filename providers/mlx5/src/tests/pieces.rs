@@ -2,6 +2,8 @@
 //! both as many as the ring and the queue have room for.
 #![allow(unsafe_code, reason = "posts")]
 
+use std::mem::discriminant;
+
 use proptest::prelude::*;
 use uverbs_core::provider::{AhOps, PieceOps, SendOps};
 use uverbs_core::queues::slot::Reach;
@@ -73,16 +75,25 @@ fn sizes() -> impl Strategy<Value = (u32, u32)> {
     prop::sample::select(vec![(8, 8), (16, 16), (16, 8), (16, 4), (32, 8), (16, 5)])
 }
 
+/// What a request carries, but for a list of inline data.
+fn data(load: &Load) -> Option<Data<'_>> {
+    match load {
+        Load::One(sge) => Some(Data::One(*sge)),
+        Load::List(list) => Some(Data::List(list)),
+        Load::Inline(bytes) => Some(Data::Inline(bytes)),
+        Load::InlineList(_) => None,
+    }
+}
+
 /// Calls `with` with what the pieces are.
 fn with_data<T>(load: &Load, with: impl FnOnce(Data<'_>) -> T) -> T {
-    match load {
-        Load::One(sge) => with(Data::One(*sge)),
-        Load::List(list) => with(Data::List(list)),
-        Load::Inline(bytes) => with(Data::Inline(bytes)),
-        Load::InlineList(bytes) => {
+    match (data(load), load) {
+        (Some(data), _) => with(data),
+        (None, Load::InlineList(bytes)) => {
             let (first, rest) = bytes.split_at(bytes.len() / 3);
             with(Data::InlineList(&[first, rest]))
         }
+        (None, _) => unreachable!("all others are one"),
     }
 }
 
@@ -172,15 +183,38 @@ fn in_a_row<const TO: bool>(
     Ok(())
 }
 
+/// Posts requests in rows that are alike, and rings.
+fn in_rows<const TO: bool>(sq: &mut Sq, requests: &[(Wr, SendOp, &Load)], to: Option<&Ah>) {
+    let mut row = Row::begin::<TO>(sq);
+    for same in requests.chunk_by(|a, b| discriminant(&a.1) == discriminant(&b.1)) {
+        let mut left = same;
+        while let Some(&(wr, op, load)) = left.first() {
+            let all: Vec<Asked<'_>> = left
+                .iter()
+                .map_while(|&(wr, op, load)| Some(Asked { wr, op, data: data(load)?, to }))
+                .collect();
+            let posted = if all.is_empty() {
+                in_a_row::<TO>(sq, &mut row, (wr, op, load), to).unwrap();
+                1
+            } else {
+                assert_eq!(row.post_alike::<TO>(sq, &all), all.len());
+                all.len()
+            };
+            left = &left[posted..];
+        }
+    }
+    row.ring(sq);
+}
+
 /// Where the producer index begins: at 0, or so that it wraps soon.
 fn start() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), (1..40u32).prop_map(|before| 0u32.wrapping_sub(before))]
 }
 
 /// Queues of this size go through the steps: one that is posted to whole, one by pieces, one with a
-/// doorbell for each, and one in runs.
+/// doorbell for each, one in runs, and one in rows that are alike.
 fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], to: Option<&Ah>) {
-    let mut sides = [0; 4].map(|_| match TO {
+    let mut sides = [0; 5].map(|_| match TO {
         true => SendSide::of_datagrams_with_max_wr(ring, max_wr, ROOM),
         false => SendSide::with_max_wr(ring, max_wr, ROOM),
     });
@@ -207,10 +241,11 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         sides.iter().for_each(|side| side.stain(0));
         sides.iter().for_each(|side| side.register.write(0, &[0; 2 * HALF]));
         let begin = index.wrapping_add(out.iter().sum());
-        let [first, second, third, fourth] = &mut sides;
+        let [first, second, third, fourth, fifth] = &mut sides;
         let mut row = Row::begin::<TO>(&mut fourth.sq);
         let (mut cursor, mut place) = (first.sq.begin(), Place::default());
         second.sq.start(&mut place);
+        let mut posted = Vec::new();
         for (id, (op, load)) in (u64::from(begin)..).zip(requests) {
             let used: u32 = out.iter().sum();
             let takes = units(op, load, TO);
@@ -232,13 +267,17 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
             ];
             assert_eq!(answers, [exactly; 4], "{op:?} {load:?}, {out:?} are out");
             match takes.filter(|_| exactly) {
-                Some(units) => out.push(units),
+                Some(units) => {
+                    out.push(units);
+                    posted.push(request);
+                }
                 None => break,
             }
         }
         // SAFETY: the cursor is of the last `begin`.
         unsafe { first.sq.ring(cursor) };
         row.ring(&mut fourth.sq);
+        in_rows::<TO>(&mut fifth.sq, &posted, to);
         if begin % 2 == 0 && second.sq.is_usual(&place) {
             // SAFETY: the place is of the last `start`.
             unsafe { second.sq.finish(&place) };
@@ -254,7 +293,9 @@ fn run<const TO: bool>((ring, max_wr): (u32, u32), start: u32, steps: &[Step], t
         assert_eq!(first.bytes(begin, written), third.bytes(begin, written));
         assert_eq!(first.bytes(begin, written), fourth.bytes(begin, written));
         assert_eq!(first.register.read(0, 512), fourth.register.read(0, 512));
-        for side in [&*second, &*third, &*fourth] {
+        assert_eq!(first.bytes(begin, written), fifth.bytes(begin, written));
+        assert_eq!(first.register.read(0, 512), fifth.register.read(0, 512));
+        for side in [&*second, &*third, &*fourth, &*fifth] {
             assert_eq!(first.send_record(), side.send_record());
         }
         // Behind several doorbells the halves that come next differ.

@@ -1,0 +1,150 @@
+//! Rows of requests that are alike: the same WQEs and slots as those of batches, over the ring's end
+//! and wherever the producer index is.
+#![allow(unsafe_code, reason = "posts")]
+
+use uverbs_core::provider::{AhOps, SendOps};
+use uverbs_core::queues::work::{Data, PostError, Rekey, SendFlags, SendOp, Sge, Wr};
+
+use super::asked::{Asked, PEER, Row, post_alone};
+use super::datagram::{INFINIBAND, handles, path};
+use super::fixture::SendSide;
+use crate::Sq;
+use crate::wqe::Room;
+
+const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
+
+fn piece(nth: u64) -> Sge {
+    Sge { addr: 0x1122_3344_5566_0000 | nth, len: 64, lkey: 0xaabb_ccdd }
+}
+
+/// A long row of those that are alike goes over the ring's end and over indexes whose second byte
+/// changes, and not over the one where the index wraps.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_row_that_is_alike_is_a_batch() {
+    let (_door, [ah]) = handles(INFINIBAND, [path(None)]);
+    for (start, ring) in [(0, 1024), (0xff, 1024), (0x1_feff, 1024), (37, 64), (u32::MAX - 70, 256)]
+    {
+        for inline in [false, true] {
+            for to in [None, Some(&ah)] {
+                let mut sides = [0; 2].map(|_| match to {
+                    Some(_) => SendSide::of_datagrams_with_max_wr(ring, ring / 2, ROOM),
+                    None => SendSide::with_max_wr(ring, ring, ROOM),
+                });
+                sides.iter_mut().for_each(|side| side.sq.start_at(start));
+                let count = u64::from(if to.is_some() { ring / 2 } else { ring }).min(400);
+                let data =
+                    |nth| if inline { Data::Inline(&[7; 12]) } else { Data::One(piece(nth)) };
+                let all: Vec<Asked<'_>> = (0..count)
+                    .map(|nth| {
+                        let flags = SendFlags::from_bits_truncate(nth as u8);
+                        let wr = Wr { id: nth << 40 | 5, flags };
+                        Asked { wr, op: SendOp::Send, data: data(nth), to }
+                    })
+                    .collect();
+                let [rows, batch] = &mut sides;
+                match to {
+                    Some(_) => alike::<true>(&mut rows.sq, &all),
+                    None => alike::<false>(&mut rows.sq, &all),
+                }
+                let mut at = batch.sq.begin();
+                for Asked { wr, op, data, .. } in &all {
+                    match to {
+                        // SAFETY: no device reads the ring.
+                        Some(ah) => unsafe {
+                            batch.sq.post_to(&mut at, *wr, *op, ah.to(PEER.0, PEER.1), *data)
+                        },
+                        // SAFETY: as above.
+                        None => unsafe { batch.sq.post(&mut at, *wr, *op, *data) },
+                    }
+                    .unwrap();
+                }
+                // SAFETY: the cursor is of the `begin` above.
+                unsafe { batch.sq.ring(at) };
+                let units = if to.is_some() { 2 } else { 1 };
+                let [rows, batch] = sides.map(|side| {
+                    let taken: Vec<_> = (0..count as u32)
+                        .map(|nth| start.wrapping_add(nth * units))
+                        // SAFETY: the test is poster and poller.
+                        .map(|at| unsafe { side.shared.send.take(at) })
+                        .map(|taken| (taken.wr_id, taken.reach))
+                        .collect();
+                    let bytes = side.bytes(start, count as usize * units as usize * 64);
+                    (bytes, side.send_record(), side.sq.left(), taken)
+                });
+                assert_eq!(rows.0, batch.0, "{start:#x} of {ring}, {inline}");
+                assert_eq!(rows.1, batch.1);
+                assert_eq!(rows.3, batch.3);
+                // Less may be known, by the rule for those that may be longer.
+                assert!(rows.2 <= batch.2, "{start:#x} of {ring}, {inline}");
+            }
+        }
+    }
+}
+
+/// Posts them all in a row that is alike, without the wait for what is left of it.
+fn alike<const TO: bool>(sq: &mut Sq, all: &[Asked<'_>]) {
+    let mut row = Row::begin::<TO>(sq);
+    assert_eq!(row.post_alike::<TO>(sq, all), all.len());
+    row.ring(sq);
+}
+
+/// What is rare ends the row at its place; a full ring does, too.
+#[test]
+fn a_row_ends_before_what_it_cannot_take() {
+    let mut side = SendSide::with_max_wr(16, 16, ROOM);
+    let ask = |len| {
+        let data = Data::One(Sge { len, ..piece(0) });
+        Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None }
+    };
+    for (lens, posted) in
+        [(vec![64, 64, (1 << 31) + 1, 64], 2), (vec![(1 << 31) + 1], 0), (vec![1; 20], 14)]
+    {
+        let all: Vec<_> = lens.into_iter().map(ask).collect();
+        let mut row = Row::begin::<false>(&mut side.sq);
+        assert_eq!(row.post_alike::<false>(&mut side.sq, &all), posted);
+        row.ring(&mut side.sq);
+    }
+    assert!(!post_alone(&mut side.sq, &ask(64)), "there is no room");
+    side.retire(8);
+    let mut row = Row::begin::<false>(&mut side.sq);
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask(64); 9]), 8);
+    row.ring(&mut side.sq);
+    side.assert_guards();
+}
+
+/// Behind a row that went beyond what was known to have room, no room is known for long ones.
+#[test]
+fn a_row_leaves_no_room_that_is_not_there() {
+    let mut side = SendSide::with_max_wr(16, 4, ROOM);
+    let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data: Data::One(piece(0)), to: None };
+    let mut row = Row::begin::<false>(&mut side.sq);
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 4]), 4);
+    row.ring(&mut side.sq);
+    assert_eq!(side.sq.left(), 0);
+    let mut at = side.sq.begin();
+    let list = [piece(0); 6];
+    // SAFETY: no device reads the ring.
+    let full = unsafe { side.sq.post(&mut at, Wr::new(2), SendOp::Send, Data::List(&list)) };
+    assert_eq!(full, Err(PostError::Full));
+}
+
+/// A row that posts nothing behind a change of a key leaves the fence to the next one.
+#[test]
+fn a_row_with_nothing_in_it_leaves_the_fence() {
+    let mut side = SendSide::with_max_wr(16, 8, ROOM);
+    let mut at = side.sq.begin();
+    let change = Rekey::Invalidate { key: 0x1122_3377 };
+    // SAFETY: no device reads the ring.
+    unsafe { side.sq.rekey(&mut at, Wr::new(6), &change) }.unwrap();
+    // SAFETY: the cursor is of the `begin` above.
+    unsafe { side.sq.ring(at) };
+    let ask = |len| {
+        let data = Data::One(Sge { len, ..piece(0) });
+        Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None }
+    };
+    let mut row = Row::begin::<false>(&mut side.sq);
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask((1 << 31) + 1)]), 0);
+    row.ring(&mut side.sq);
+    assert!(!post_alone(&mut side.sq, &ask(64)), "it gets a fence");
+}

@@ -145,9 +145,7 @@ impl Sq {
     #[inline(always)]
     fn known_room<const UNITS: u32>(&self, at: Reach) -> u32 {
         let requests = self.count_limit.wrapping_sub(at.posted());
-        if requests > self.max_wr {
-            return 0;
-        }
+        debug_assert!(requests <= self.max_wr, "more were posted than there is room for");
         requests.min(self.limit.saturating_sub(at.end().wrapping_sub(self.retired)) / UNITS)
     }
 

@@ -7,7 +7,7 @@ use uverbs_core::queues::work::{Data, PostError, Rekey, SendFlags, SendOp, Sge, 
 
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
-use super::fixture::SendSide;
+use super::fixture::{HALF, SendSide};
 use crate::Sq;
 use crate::wqe::Room;
 
@@ -113,13 +113,14 @@ fn a_row_ends_before_what_it_cannot_take() {
     side.assert_guards();
 }
 
-/// Behind a row that went beyond what was known to have room, no room is known for long ones.
+/// There are as many as the queue was made for, also where the ring has more WQEBBs; and behind a
+/// row that went beyond what was known to have room, no room is known for long ones.
 #[test]
 fn a_row_leaves_no_room_that_is_not_there() {
     let mut side = SendSide::with_max_wr(16, 4, ROOM);
     let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data: Data::One(piece(0)), to: None };
     let mut row = Row::begin::<false>(&mut side.sq);
-    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 4]), 4);
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 5]), 4);
     row.ring(&mut side.sq);
     assert_eq!(side.sq.left(), 0);
     let mut at = side.sq.begin();
@@ -127,6 +128,47 @@ fn a_row_leaves_no_room_that_is_not_there() {
     // SAFETY: no device reads the ring.
     let full = unsafe { side.sq.post(&mut at, Wr::new(2), SendOp::Send, Data::List(&list)) };
     assert_eq!(full, Err(PostError::Full));
+}
+
+/// Where long requests fill the ring, fewer than the queue was made for have room.
+#[test]
+fn a_row_needs_wqebbs_too() {
+    let mut side = SendSide::with_max_wr(16, 8, Room { max_sge: 60, ..ROOM });
+    let mut at = side.sq.begin();
+    let list = [piece(0); 7 * 4 - 1];
+    for id in 0..2 {
+        // SAFETY: no device reads the ring.
+        unsafe { side.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::List(&list)) }.unwrap();
+    }
+    // SAFETY: the cursor is of the `begin` above.
+    unsafe { side.sq.ring(at) };
+    let ask = Asked { wr: Wr::new(3), op: SendOp::Send, data: Data::One(piece(0)), to: None };
+    let mut row = Row::begin::<false>(&mut side.sq);
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 4]), 2, "two of sixteen are free");
+    row.ring(&mut side.sq);
+    side.assert_guards();
+}
+
+/// The last WQE of a run is the one that was written last, of whichever type.
+#[test]
+fn a_row_that_ends_at_once_leaves_the_last_one() {
+    let mut side = SendSide::with_max_wr(16, 8, ROOM);
+    let ask = |data| Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
+    let list = [piece(0); 6];
+    let mut row = Row::begin::<false>(&mut side.sq);
+    assert_eq!(row.post::<false>(&mut side.sq, &ask(Data::List(&list))), Ok(Some(true)));
+    let rare = Data::One(Sge { len: 1 << 31, ..piece(0) });
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask(rare)]), 1);
+    row.ring(&mut side.sq);
+    assert_eq!(side.send_record(), 3, "the list has two WQEBBs, and the rare one has one");
+    let mut row = Row::begin::<false>(&mut side.sq);
+    assert_eq!(row.post::<false>(&mut side.sq, &ask(Data::List(&list))), Ok(Some(true)));
+    let refused = Data::One(Sge { len: (1 << 31) + 1, ..piece(0) });
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask(refused)]), 0);
+    row.ring(&mut side.sq);
+    let doorbell = side.register.read(0, 2 * HALF);
+    let head = &side.bytes(3, 8)[..];
+    assert!(doorbell.chunks(8).any(|word| word == head), "the list's head is rung");
 }
 
 /// A row that posts nothing behind a change of a key leaves the fence to the next one.

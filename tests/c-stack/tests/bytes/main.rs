@@ -26,6 +26,7 @@ mod mutations;
 #[path = "../../src/obliging.rs"]
 mod obliging;
 mod other_memory;
+mod own;
 mod receivers;
 mod record;
 mod script;
@@ -83,25 +84,9 @@ impl Side {
     }
 }
 
+/// What the C program does on libmlx5.
 fn theirs(stack: &common::CStack, program: &Path, cases: &Cases, way: &str) -> Side {
-    let file = |kind: &str| program.with_extension(format!("{}-{way}.{kind}", cases.name));
-    let (script, captures, log) = (file("script"), file("captures"), file("log"));
-    std::fs::write(&script, cases.script(way)).unwrap();
-    let mut command = stack.command(program);
-    command.arg(&script).arg(way).envs(cases.env.iter().cloned());
-    command.env("UVERBS_SOFTHCA_STEPPED", "1").env("UVERBS_SOFTHCA_OBLIGING", "1");
-    if cases.headers {
-        command.env("UVERBS_SOFTHCA_HEADERS", "1");
-    }
-    command.env("UVERBS_SOFTHCA_LINK", if cases.infiniband { "ib" } else { "eth" });
-    command.env("UVERBS_SOFTHCA_CAPTURE", &captures).env("UVERBS_SOFTHCA_LOG", &log);
-    common::run(&mut command).ok();
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
-    let output = Output { captures: read(&captures), commands: read(&log) };
-    for path in [script, captures, log] {
-        std::fs::remove_file(path).unwrap();
-    }
-    Side::new(way, cases, &output)
+    own::by_program(stack.command(program), program, cases, (way, way))
 }
 
 fn ours(cases: &Cases, way: &str) -> Side {
@@ -128,9 +113,11 @@ fn our_bytes_are_libmlx5s_bytes() {
     let mut unexpected = Vec::new();
     let mut allowed = 0;
     let mut sides = Vec::new();
+    let mut of_library = Counts::default();
     for cases in case_files() {
         for way in cases.ways() {
             let (theirs, ours) = (theirs(&stack, &program, &cases, way), ours(&cases, way));
+            of_library += own::is_the_same(&stack, &program, &cases, &theirs);
             let captured = ours.cases.iter().filter(|case| case.name != record::BEFORE).count();
             assert_eq!(captured, cases.len(), "captures");
             let (differences, counts) = compared(&theirs, &ours);
@@ -159,6 +146,7 @@ fn our_bytes_are_libmlx5s_bytes() {
         "{total} compared; differences: {allowed} allowed, {} unexpected",
         unexpected.len()
     );
+    let counted = format!("{counted}; by our libibverbs {of_library}");
     // Past the harness, which shows only what a failing test prints.
     let _ = writeln!(std::io::stderr(), "byte for byte: {counted}");
     if let Some(path) = std::env::var_os("UVERBS_JUDGE_COUNTS") {
@@ -187,4 +175,5 @@ fn our_bytes_are_libmlx5s_bytes() {
     }
     // A change that drops cases must say so here.
     assert!(total.cases >= 19_000, "{total:?}");
+    assert!(of_library.cases >= 19_000, "{of_library:?}");
 }

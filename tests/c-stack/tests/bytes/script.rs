@@ -10,6 +10,7 @@ const RECEIVE: &str = "0x80000:65536";
 const PIECES: usize = 4096;
 
 /// A case file.
+#[derive(Clone)]
 pub(crate) struct Cases {
     pub(crate) name: String,
     /// Environment of libmlx5's process.
@@ -133,7 +134,14 @@ impl Cases {
     /// The ways to post that libmlx5 is compared in: `post`, `wr`.
     pub(crate) fn ways(&self) -> Vec<&str> {
         let names = self.sizes.iter().map(|(who, _)| who.as_str());
-        names.filter(|who| *who != "ours").collect()
+        names.filter(|who| !who.starts_with("our")).collect()
+    }
+
+    /// Whose sizes our libibverbs is asked for: its rings have room for both ways of posting, like
+    /// libmlx5's by `ibv_wr_*`, so some files have numbers for the other way.
+    pub(crate) fn sizes_of_library(&self, way: &str) -> &'static str {
+        let has = self.sizes.iter().any(|(who, _)| who == "our_library");
+        if has && way == "post" { "our_library" } else { "ours" }
     }
 
     /// The script for one party, a statement a line.

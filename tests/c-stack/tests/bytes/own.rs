@@ -1,0 +1,83 @@
+//! The C program on our libibverbs: the same rings, records, doorbells and completions as on
+//! libmlx5. Commands are compared with those of our provider alone.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::compare::{self, Counts};
+use super::driver::Output;
+use super::record::{BEFORE, Case};
+use super::script::Cases;
+use super::{Side, common};
+
+/// Runs the cases on our library, and compares them with libmlx5's.
+pub(crate) fn is_the_same(
+    stack: &common::CStack,
+    program: &Path,
+    cases: &Cases,
+    theirs: &Side,
+) -> Counts {
+    // The key that `mlx5dv_create_mkey` gives has another lowest byte.
+    if cases.name == "keys" {
+        return Counts::default();
+    }
+    let mut own = cases.clone();
+    // The preloaded library doesn't see how ours duplicates descriptors (`fcntl`).
+    own.import = false;
+    let sizes = own.sizes_of_library(&theirs.way);
+    let own = by_program(stack.ours_on_preloaded(program), program, &own, (sizes, &theirs.way));
+    let captured = own.cases.iter().filter(|case| case.name != BEFORE).count();
+    assert_eq!(captured, cases.len(), "captures");
+    let [known, found] = [&theirs.cases, &own.cases].map(|all| comparable(all, cases.plain));
+    let (differences, counts) =
+        compare::captures(&known, &found, theirs.way == "post", theirs.service);
+    let first = differences.first().map(|first| format!("{}: {}", first.key, first.detail));
+    assert!(
+        first.is_none(),
+        "{} {} differ on our library, first {first:?}",
+        cases.name,
+        differences.len()
+    );
+    counts
+}
+
+/// Cases without what our library does otherwise on purpose (`c-abi/README.md`): the opcode of a
+/// completion that invalidated a key; and it uses BlueFlame where libmlx5 is told not to.
+fn comparable(cases: &[Case], plain: bool) -> Vec<Case> {
+    let mut cases = cases.to_vec();
+    for case in &mut cases {
+        if plain {
+            case.registers.clear();
+        }
+        for note in &mut case.notes {
+            *note = note.replace(" opcode 6 ", " opcode 5 ");
+        }
+    }
+    cases
+}
+
+/// What the C program does with this library, with queues of these sizes.
+pub(crate) fn by_program(
+    mut command: Command,
+    program: &Path,
+    cases: &Cases,
+    (sizes, way): (&str, &str),
+) -> Side {
+    let file = |kind: &str| program.with_extension(format!("{}-{way}.{kind}", cases.name));
+    let (script, captures, log) = (file("script"), file("captures"), file("log"));
+    std::fs::write(&script, cases.script(sizes)).unwrap();
+    command.arg(&script).arg(way).envs(cases.env.iter().cloned());
+    command.env("UVERBS_SOFTHCA_STEPPED", "1").env("UVERBS_SOFTHCA_OBLIGING", "1");
+    if cases.headers {
+        command.env("UVERBS_SOFTHCA_HEADERS", "1");
+    }
+    command.env("UVERBS_SOFTHCA_LINK", if cases.infiniband { "ib" } else { "eth" });
+    command.env("UVERBS_SOFTHCA_CAPTURE", &captures).env("UVERBS_SOFTHCA_LOG", &log);
+    common::run(&mut command).ok();
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let output = Output { captures: read(&captures), commands: read(&log) };
+    for path in [script, captures, log] {
+        std::fs::remove_file(path).unwrap();
+    }
+    Side::new(way, cases, &output)
+}

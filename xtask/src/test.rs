@@ -43,6 +43,7 @@ pub(crate) fn all(steps: &mut Steps) {
         ("API".to_owned(), Box::new(|| crate::api::check(false))),
         ("oldest compiler".to_owned(), Box::new(crate::msrv::check)),
         ("minimal versions".to_owned(), Box::new(crate::minimal::check)),
+        ("interleavings".to_owned(), Box::new(crate::interleavings::check)),
         ("fuzz targets compile".to_owned(), Box::new(crate::fuzz::compiles)),
     ]);
     steps.step("fuzz", crate::fuzz::usual);

@@ -19,7 +19,7 @@ use crate::sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_send
 
 /// The work requests of a list, as long as they are of this kind.
 pub(crate) struct Chain<'a, S, const OPCODE: u32, const SHAPE: u8> {
-    /// [`Qp::signal`].
+    /// [`Qp::signal`](crate::qp::Qp::signal).
     signal: u32,
     /// The next one, or null.
     wr: *const ibv_send_wr,
@@ -61,7 +61,7 @@ impl<'a, S: Sends, const OPCODE: u32, const SHAPE: u8> Requests for Chain<'a, S,
 
 /// A work request of C's that is of this kind.
 pub(crate) struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
-    /// [`Qp::signal`].
+    /// [`Qp::signal`](crate::qp::Qp::signal).
     signal: u32,
     flags: u32,
     wr: &'a ibv_send_wr,
@@ -122,7 +122,8 @@ unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S
     }
 }
 
-/// Whether a work request is of this kind, and has no flags that no provider knows.
+/// Whether a work request is of this kind; one piece with other flags than those of connections is
+/// another kind.
 ///
 /// # Safety
 ///

@@ -248,9 +248,11 @@ unsafe fn different<S: Sends>(
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    let at = sq.cursor_of(run);
     // SAFETY: the caller's promise.
-    unsafe { rest(qp, sq, at, wr, bad) }
+    unsafe {
+        let at = sq.cursor_of(run);
+        rest(qp, sq, at, wr, bad)
+    }
 }
 
 /// Posts work requests of any kinds.

@@ -13,7 +13,7 @@ use zerocopy::transmute;
 use crate::wqe;
 
 /// Inline bytes that fit the sixteen bytes of their header.
-const SMALL_INLINE: usize = DS_BYTES - INLINE_HEADER;
+pub(crate) const SMALL_INLINE: usize = DS_BYTES - INLINE_HEADER;
 
 /// Bytes of all pieces.
 #[inline]

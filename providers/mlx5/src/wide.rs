@@ -30,8 +30,9 @@ pub(crate) fn is_here() -> bool {
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {
     use std::arch::asm;
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_setr_epi8, _mm_storeu_si128};
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_setr_epi8};
 
+    use uverbs_core::order::device_memory;
     use uverbs_mlx5_prm::ctrl::DS_BYTES;
 
     // An entry of a list has address, length and key; a segment length, key and address, each of
@@ -47,8 +48,10 @@ pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {
         asm!("pshufb {0}, {1}", inout(xmm_reg) segment, in(xmm_reg) order,
              options(pure, nomem, nostack, preserves_flags));
     }
+    // SAFETY: plain bits, of the same size.
+    let words = unsafe { std::mem::transmute::<__m128i, [u64; 2]>(segment) };
     // SAFETY: the caller's promise.
-    unsafe { _mm_storeu_si128(to.cast(), segment) };
+    unsafe { device_memory::write_whole(to.cast(), words) };
 }
 
 /// Is not called: [`is_here`] says no.

@@ -18,7 +18,7 @@ pub enum Alike {
     No,
     /// The operation, though not its addresses and operands; and each carries a list of one piece.
     Piece,
-    /// The operation, and each carries inline data that fits one segment.
+    /// The operation, and each carries one to twelve bytes of inline data.
     Inline,
 }
 
@@ -27,7 +27,7 @@ pub enum Alike {
 ///
 /// # Safety
 ///
-/// Its answers stay the same.
+/// Its answers stay the same, and what [`ALIKE`](Self::ALIKE) says is true of all values of the type.
 pub unsafe trait Request: Copy {
     /// Address handles of the provider.
     type Ah;
@@ -76,9 +76,13 @@ pub unsafe trait RunOps: SendOps {
     /// As [`begin`](SendOps::begin). `TO` is that of all work requests.
     fn begin_run<const TO: bool>(&mut self) -> Self::Run;
 
-    /// The cursor at the end of a run of this queue, by which it is rung, or posts go on that are
+    /// The cursor at the end of a run, by which it is rung, or posts go on that are
     /// rare. The run isn't used any more then.
-    fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
+    ///
+    /// # Safety
+    ///
+    /// The run comes from the last [`begin_run`](Self::begin_run) of this queue.
+    unsafe fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
 
     /// Posts work requests, each as [`post`](SendOps::post), or if `TO` is true as
     /// [`post_to`](SendOps::post_to), as long as there is room and nothing about them is rare. The
@@ -86,15 +90,15 @@ pub unsafe trait RunOps: SendOps {
     ///
     /// # Safety
     ///
-    /// As there. The run comes from the last [`begin_run`](Self::begin_run) of this queue, with
-    /// which nothing was done since but `extend` of this run.
+    /// As there, for every request that the row gives. The run comes from the last [`begin_run`](Self::begin_run) of this queue, with
+    /// which nothing was done since but `extend` and `extend_by_one` of this run.
     unsafe fn extend<const TO: bool, R>(&mut self, run: &mut Self::Run, requests: &mut R)
     where
         R: Requests<One: Request<Ah = Self::Ah>>;
 
-    /// Posts one, as [`extend`](Self::extend), and looks up how many more have room if none is
-    /// known to. Once the run is rung, [`post_alone`](Self::post_alone) knows it, which doesn't look
-    /// up itself. False if nothing is posted.
+    /// Posts one, as [`extend`](Self::extend), and looks up how many more have room. Once the run is
+    /// rung, [`post_alone`](Self::post_alone) knows it, which doesn't look up itself. False if
+    /// nothing is posted.
     ///
     /// # Safety
     ///
@@ -124,7 +128,7 @@ unsafe impl<Q: PostsWhole> RunOps for Q {
         self.begin()
     }
 
-    fn cursor_of(&self, run: Q::Cursor) -> Q::Cursor {
+    unsafe fn cursor_of(&self, run: Q::Cursor) -> Q::Cursor {
         run
     }
 

@@ -181,7 +181,7 @@ unsafe impl RunOps for Sq {
     }
 
     #[inline(always)]
-    fn cursor_of(&self, run: Run) -> SendCursor {
+    unsafe fn cursor_of(&self, run: Run) -> SendCursor {
         // The compiler would keep loop counters for the differences that are computed here.
         let reach = black_box(run.reach);
         let (pi, count, units) = (reach.end(), reach.posted(), run.units);

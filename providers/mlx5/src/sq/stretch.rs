@@ -14,11 +14,11 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 
 use super::run::is_usual;
 use super::{Run, Sq};
-use crate::inline::{is_small, write_small};
+use crate::inline::{SMALL_INLINE, is_small, write_small};
 use crate::wqe::{self, Head, Vector};
 use crate::{Ah, wide};
 
-/// Indexes whose lowest byte alone differs.
+/// How many indexes in a row differ in their lowest byte alone, if the first one is a multiple.
 pub(super) const STRETCH: u32 = 1 << 8;
 
 /// Free WQEBBs in one piece, whose indexes differ in their lowest byte alone. So the next WQE is
@@ -158,8 +158,8 @@ impl Sq {
         R: Requests<One: Request<Ah = Ah>>,
     {
         while let Some(request) = requests.first() {
-            let Some(mut stretch) = self.stretch_of::<TO>(run, &request.op()) else {
-                // The end of the ring, or no room.
+            let Some(mut stretch) = self.stretch_of::<TO>(run, R::One::ALIKE, &request.op()) else {
+                // The end of the ring or of the indexes, no room, or what the queue may refuse.
                 // SAFETY: the caller's promise.
                 if !unsafe { self.extend_by_one::<TO>(run, request) } {
                     return;
@@ -181,9 +181,15 @@ impl Sq {
         }
     }
 
-    /// A stretch behind the run, for this operation.
+    /// A stretch behind the run, for this operation and data of this kind.
     #[inline(always)]
-    fn stretch_of<const TO: bool>(&mut self, run: &Run, op: &SendOp) -> Option<Stretch> {
+    fn stretch_of<const TO: bool>(&mut self, run: &Run, of: Alike, op: &SendOp) -> Option<Stretch> {
+        // What writing asks for each otherwise.
+        let fits = of != Alike::Inline || self.room.max_inline as usize >= SMALL_INLINE;
+        let known = !TO || matches!(op, SendOp::Send | SendOp::SendImm(_));
+        if !fits || !known {
+            return None;
+        }
         let (reach, units) = (run.reach, units::<TO>());
         let requests = if TO { self.stretch::<2>(reach) } else { self.stretch::<1>(reach) };
         let qpn_ds = self.qpn_ds(head::<TO>(op).units + 1);

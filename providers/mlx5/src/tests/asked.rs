@@ -194,7 +194,8 @@ impl Row {
     /// The cursor that it is from now on.
     fn cursor(&mut self, sq: &mut Sq) -> &mut SendCursor {
         if let Self::Run(run) = self {
-            *self = Self::Cursor(sq.cursor_of(*run));
+            // SAFETY: it is of the last `begin_run`, in `begin`.
+            *self = Self::Cursor(unsafe { sq.cursor_of(*run) });
         }
         match self {
             Self::Cursor(at) => at,
@@ -204,7 +205,8 @@ impl Row {
 
     pub(crate) fn ring(self, sq: &mut Sq) {
         let at = match self {
-            Self::Run(run) => sq.cursor_of(run),
+            // SAFETY: it is of the last `begin_run`, in `begin`.
+            Self::Run(run) => unsafe { sq.cursor_of(run) },
             Self::Cursor(at) => at,
         };
         // SAFETY: no device reads the ring; it is of the last `begin` or `begin_run`.

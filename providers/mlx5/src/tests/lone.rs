@@ -245,7 +245,8 @@ fn a_run_with_nothing_in_it_reads_nothing() {
     let mut side = looked();
     side.stain(0xee);
     let run = side.sq.begin_run::<false>();
-    assert_eq!(side.sq.cursor_of(run).last.head, 0);
+    // SAFETY: the run is of the `begin_run` above.
+    assert_eq!(unsafe { side.sq.cursor_of(run) }.last.head, 0);
 }
 
 /// What a run writes, and notes of each for the polling side, is what a batch does.

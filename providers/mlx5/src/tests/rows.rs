@@ -3,7 +3,8 @@
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::provider::{AhOps, SendOps};
-use uverbs_core::queues::work::{Data, PostError, Rekey, SendFlags, SendOp, Sge, Wr};
+use uverbs_core::queues::slot::Reach;
+use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, Wr};
 
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
@@ -128,6 +129,46 @@ fn a_row_leaves_no_room_that_is_not_there() {
     // SAFETY: no device reads the ring.
     let full = unsafe { side.sq.post(&mut at, Wr::new(2), SendOp::Send, Data::List(&list)) };
     assert_eq!(full, Err(PostError::Full));
+}
+
+/// Inline data that is more than the queue takes isn't taken in a row either.
+#[test]
+fn a_row_of_bytes_keeps_to_the_queues_limit() {
+    for (most, taken) in [(4, 0), (8, 0), (12, 2)] {
+        let mut side = SendSide::with_max_wr(16, 8, Room { max_inline: most, ..ROOM });
+        let data = Data::Inline(&[7; 9]);
+        let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data, to: None };
+        let mut row = Row::begin::<false>(&mut side.sq);
+        assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 2]), taken, "of {most}");
+        row.ring(&mut side.sq);
+    }
+}
+
+/// A device that completes what was not posted makes no room.
+#[test]
+fn a_row_has_no_room_by_a_device_that_lies() {
+    let mut side = SendSide::with_max_wr(16, 8, ROOM);
+    // SAFETY: nothing is posted.
+    unsafe { side.shared.send.retire(Reach::new(20, 20)) };
+    let ask = Asked { wr: Wr::new(1), op: SendOp::Send, data: Data::One(piece(0)), to: None };
+    let mut row = Row::begin::<false>(&mut side.sq);
+    assert_eq!(row.post_alike::<false>(&mut side.sq, &[ask; 20]), 8);
+    row.ring(&mut side.sq);
+    side.assert_guards();
+}
+
+/// A datagram is sent, and nothing else: by the run no WRITE goes anywhere.
+#[test]
+#[cfg_attr(miri, ignore = "maps memory")]
+fn a_row_of_datagrams_takes_no_write() {
+    let (_door, [ah]) = handles(INFINIBAND, [path(None)]);
+    let mut side = SendSide::of_datagrams_with_max_wr(16, 8, ROOM);
+    let op = SendOp::Write(Remote { addr: 0x1000, rkey: 1 });
+    let ask = Asked { wr: Wr::new(1), op, data: Data::One(piece(0)), to: Some(&ah) };
+    let mut row = Row::begin::<true>(&mut side.sq);
+    assert_eq!(row.post_alike::<true>(&mut side.sq, &[ask; 2]), 0);
+    row.ring(&mut side.sq);
+    assert_eq!(side.send_record(), 0);
 }
 
 /// Where long requests fill the ring, fewer than the queue was made for have room.

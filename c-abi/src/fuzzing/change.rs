@@ -10,7 +10,7 @@ use crate::sys::*;
 use crate::{counters, cq, devx, ece, gid, modify, mr, port, qp, query_device, srq, wq};
 
 /// States of queue pairs, and the mask that brings one of RC there.
-const STEPS: [(u32, u32); 5] = [(0, 1), (1, 0x39), (2, 0x12_1181), (3, 0x1_2e01), (6, 1)];
+const STEPS: [(u32, u32); 5] = [(0, 1), (1, 0x39), (2, 0x12_9181), (3, 0x1_2e01), (6, 1)];
 
 pub(super) fn any(world: &mut World, feed: &mut Feed<'_>) {
     // SAFETY: C's contract, as the module has it.
@@ -46,7 +46,7 @@ fn attributes(feed: &mut Feed<'_>, state: u32, to: u32) -> ibv_qp_attr {
         rnr_retry: 1,
         ..Default::default()
     };
-    (attr.ah_attr.dlid, attr.ah_attr.port_num) = (1, 1);
+    (attr.ah_attr.dlid, attr.ah_attr.port_num, attr.ah_attr.is_global) = (1, 1, 1);
     edit(feed, &mut attr);
     attr
 }

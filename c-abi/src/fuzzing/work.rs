@@ -11,7 +11,7 @@ use crate::{poll, qp};
 
 /// Pieces of a list, and work requests of one.
 const PIECES: usize = 4;
-const CHAIN: usize = 3;
+const CHAIN: usize = 5;
 /// `IBV_QPT_UD`.
 const UD: u32 = 4;
 /// `IBV_WR_BIND_MW`.
@@ -58,8 +58,12 @@ unsafe fn sends(world: &mut World, feed: &mut Feed<'_>) {
     }
     let mut lists = [[ibv_sge { addr: 0, len: 0, lkey: 0 }; PIECES]; CHAIN];
     let mut wrs = Vec::with_capacity(CHAIN);
+    let alike = feed.below(2) == 0;
     for (at, list) in lists.iter_mut().enumerate() {
-        let send_flags = odd(feed, 2);
+        // Half of the chains are of one kind.
+        let first = wrs.first().filter(|first: &&ibv_send_wr| alike && first.opcode != BIND_MW);
+        let first = first.map(|first| (first.opcode, first.send_flags, first.num_sge));
+        let send_flags = first.map_or_else(|| odd(feed, 2), |(_, flags, _)| flags);
         for piece in list.iter_mut() {
             let is_inline = send_flags & IBV_SEND_INLINE != 0;
             *piece = if is_inline { inline(world, feed) } else { sge(world, feed) };
@@ -82,8 +86,8 @@ unsafe fn sends(world: &mut World, feed: &mut Feed<'_>) {
             wr_id: at as u64,
             next: null(),
             sg_list: list.as_ptr(),
-            num_sge: i32::from(feed.u8() % 6) - 1,
-            opcode: opcode.unwrap_or(IBV_WR_SEND),
+            num_sge: first.map_or_else(|| i32::from(feed.u8() % 6) - 1, |(.., pieces)| pieces),
+            opcode: first.map_or(opcode.unwrap_or(IBV_WR_SEND), |(opcode, ..)| opcode),
             send_flags,
             imm_data: rkey,
             wr,

@@ -27,7 +27,8 @@ pub enum Alike {
 ///
 /// # Safety
 ///
-/// Its answers stay the same, and what [`ALIKE`](Self::ALIKE) says is true of all values of the type.
+/// Its answers stay the same, and what [`ALIKE`](Self::ALIKE) says is true of all values of the
+/// type.
 pub unsafe trait Request: Copy {
     /// Address handles of the provider.
     type Ah;
@@ -90,14 +91,15 @@ pub unsafe trait RunOps: SendOps {
     ///
     /// # Safety
     ///
-    /// As there, for every request that the row gives. The run comes from the last [`begin_run`](Self::begin_run) of this queue, with
-    /// which nothing was done since but `extend` and `extend_by_one` of this run.
+    /// As there, for every request that the row gives. The run comes from the last
+    /// [`begin_run`](Self::begin_run) of this queue, with which nothing was done since but `extend`
+    /// and `extend_by_one` of this run.
     unsafe fn extend<const TO: bool, R>(&mut self, run: &mut Self::Run, requests: &mut R)
     where
         R: Requests<One: Request<Ah = Self::Ah>>;
 
-    /// Posts one, as [`extend`](Self::extend), and looks up how many more have room. Once the run is
-    /// rung, [`post_alone`](Self::post_alone) knows it, which doesn't look up itself. False if
+    /// Posts one, as [`extend`](Self::extend), and looks up how many more have room. Once the run
+    /// is rung, [`post_alone`](Self::post_alone) knows it, which doesn't look up itself. False if
     /// nothing is posted.
     ///
     /// # Safety

@@ -112,8 +112,8 @@ impl Sq {
         self.stop_behind(pi, count, units).ok_or(PostError::Full)
     }
 
-    /// Where `count` must stop behind this position, for a run: right there if nothing has room, and
-    /// where the producer index may wrap, which would count as a work request.
+    /// Where `count` must stop behind this position, for a run: right there if nothing has room,
+    /// and where the producer index may wrap, which would count as a work request.
     #[cold]
     #[inline(never)]
     pub(super) fn look(&mut self, at: Reach) -> u32 {

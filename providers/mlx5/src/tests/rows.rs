@@ -1,5 +1,5 @@
-//! Rows of requests that are alike: the same WQEs and slots as those of batches, over the ring's end
-//! and wherever the producer index is.
+//! Rows of requests that are alike: the same WQEs and slots as those of batches, over the ring's
+//! end and wherever the producer index is.
 #![allow(unsafe_code, reason = "posts")]
 
 use uverbs_core::provider::{AhOps, SendOps};
@@ -83,7 +83,7 @@ fn a_row_that_is_alike_is_a_batch() {
     }
 }
 
-/// Posts them all in a row that is alike, without the wait for what is left of it.
+/// Posts them all in a row.
 fn alike<const TO: bool>(sq: &mut Sq, all: &[Asked<'_>]) {
     let mut row = Row::begin::<TO>(sq);
     assert_eq!(row.post_alike::<TO>(sq, all), all.len());

@@ -1,4 +1,4 @@
-//! Work requests of a list that are alike, as a provider that writes in place asks for them.
+//! C's work requests of one kind, as a provider that writes in place asks for them.
 //!
 //! # Safety
 //!
@@ -122,8 +122,8 @@ unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S
     }
 }
 
-/// Whether a work request is of this kind; one piece with other flags than those of connections is
-/// another kind.
+/// Whether a work request is of this kind. With another flag than fence, signaled and solicited
+/// (`IBV_SEND_IP_CSUM`), one piece is of no kind, and is posted the general way.
 ///
 /// # Safety
 ///
@@ -133,7 +133,7 @@ unsafe fn is_of<const OPCODE: u32, const SHAPE: u8>(wr: &ibv_send_wr) -> bool {
     const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
     wr.opcode == OPCODE
         && match SHAPE {
-            // Fewer instructions: what is known of the flags needs no mask.
+            // Flags that are known to be no others need no mask: an instruction less.
             ONE => wr.send_flags & !FLAGS == 0 && wr.num_sge == 1,
             // SAFETY: the caller's promise.
             _ => unsafe { shape(wr) == SHAPE },

@@ -165,8 +165,8 @@ pub(crate) unsafe fn alone<S: Sends, const OPCODE: u32, const SHAPE: u8, const T
     unsafe { sq.post_alone::<TO>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), wr)) }
 }
 
-/// Posts a lone work request that [`alone`] doesn't: it had no room as far as was known, which is
-/// looked up, also for the next ones, or it is rare.
+/// Posts a lone work request that [`alone`] didn't, and looks up how many more have room, so that
+/// [`alone`] posts those. What is rare goes the general way.
 ///
 /// # Safety
 ///
@@ -233,9 +233,10 @@ pub(crate) unsafe extern "C" fn chain<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts the rest of a list whose next work request the run can't take, and rings. The run comes by
-/// value, and the cursor is made here: else the compiler makes one for both ends of a chain, in
-/// memory, and loads words from it that wait for two stores.
+/// Posts the rest of a list whose next work request the run can't take, and rings.
+///
+/// The cursor is made here, of a run that comes by value. If both ends of [`chain`] used one
+/// cursor, the compiler would keep it in memory, and load a word of it that waits for two stores.
 ///
 /// # Safety
 ///

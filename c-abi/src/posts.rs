@@ -182,8 +182,8 @@ unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bo
     }
 }
 
-/// Posts a lone work request, in a function of its own: its caller would save registers for it,
-/// also where it posts a chain.
+/// Posts a lone work request. This is a function of its own: inlined, it would have its caller save
+/// registers, also for a chain.
 ///
 /// # Safety
 ///

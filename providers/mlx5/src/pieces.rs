@@ -276,7 +276,7 @@ unsafe impl PieceOps for Sq {
         if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) {
             return Err(PostError::BadOperation);
         }
-        let head = if TO { wqe::DATAGRAM } else { wqe::head(&op) };
+        let head = wqe::head_to::<TO>(&op);
         let (pi, unit) = (at.pi, self.ring_memory().unit(at.pi));
         // SAFETY: the slot is free as the WQEBB is; this is the only poster.
         at.slot = unsafe { self.slots().name(pi, wr.id) };
@@ -315,7 +315,7 @@ unsafe impl PieceOps for Sq {
     #[inline(always)]
     unsafe fn close_at_once<const TO: bool>(&mut self, at: &mut Place, data: Data<'_>) -> bool {
         // A datagram's data is in a second WQEBB.
-        let units = if TO { 2 } else { 1 };
+        let units = wqe::units_of_one::<TO>();
         match data {
             // No atomic, so the head need not be looked at.
             Data::One(piece) if TO && !is_rare(piece.len) => {

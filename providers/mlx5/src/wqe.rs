@@ -94,6 +94,17 @@ pub(crate) fn head(op: &SendOp) -> Head {
     Head { units, answered, atomic }
 }
 
+/// [`head`], or that of a datagram if it goes `TO` a peer.
+#[inline(always)]
+pub(crate) fn head_to<const TO: bool>(op: &SendOp) -> Head {
+    if TO { DATAGRAM } else { head(op) }
+}
+
+/// WQEBBs of a work request with one piece, a datagram's if it goes `TO` a peer.
+pub(crate) const fn units_of_one<const TO: bool>() -> u32 {
+    if TO { 2 } else { 1 }
+}
+
 /// The length of a connected work request's WQE in units of 16 bytes, or why it can't be posted.
 #[inline(always)]
 pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {

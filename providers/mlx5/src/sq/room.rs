@@ -137,7 +137,7 @@ impl Sq {
             known = self.known_room::<UNITS>(at);
         }
         let end = (at.end() | self.slots.mask().min(STRETCH - 1)).wrapping_add(1);
-        // None before the index wraps, which would count as a work request.
+        // The last piece before the index wraps has none: a wrap would count as a work request.
         known.min(end.saturating_sub(at.end()) / UNITS)
     }
 

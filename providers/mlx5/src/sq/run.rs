@@ -64,7 +64,7 @@ impl Sq {
     ///
     /// As for [`RunOps::extend`].
     #[inline(always)]
-    pub(super) unsafe fn write_in_run<const TO: bool, const WHOLE: bool>(
+    unsafe fn write_in_run<const TO: bool, const WHOLE: bool>(
         &self,
         run: &mut Run,
         request: impl Request<Ah = Ah>,
@@ -73,9 +73,9 @@ impl Sq {
             return None;
         }
         let op = request.op();
-        let head = if TO { wqe::DATAGRAM } else { wqe::head(&op) };
+        let head = wqe::head_to::<TO>(&op);
         let (ring, pi) = (self.ring_memory(), run.pi());
-        let (mut units, mut segments) = (if TO { 2 } else { 1 }, 1);
+        let (mut units, mut segments) = (wqe::units_of_one::<TO>(), 1);
         let (flags, data) = (request.flags(), request.data());
         let usual = match data {
             _ if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) => false,
@@ -141,7 +141,7 @@ impl Sq {
         Some(Posted { head: ctrl[0], at, first: pi, ds, units })
     }
 
-    /// [`RunOps::extend_by_one`], which gives the longer run by value: it stays in registers.
+    /// [`RunOps::extend_by_one`], which takes and gives the run by value: it stays in registers.
     ///
     /// # Safety
     ///
@@ -161,11 +161,11 @@ impl Sq {
 
     /// A run at the published position.
     #[inline(always)]
-    pub(super) fn run<const TO: bool>(&self) -> Run {
+    fn run<const TO: bool>(&self) -> Run {
         Run {
             reach: Reach::new(self.pi, self.count),
             stop: self.stop,
-            units: if TO { 2 } else { 1 },
+            units: wqe::units_of_one::<TO>(),
         }
     }
 }
@@ -184,8 +184,8 @@ unsafe impl RunOps for Sq {
     unsafe fn cursor_of(&self, run: Run) -> SendCursor {
         // The compiler would keep loop counters for the differences that are computed here.
         let reach = black_box(run.reach);
-        let (pi, count, units) = (reach.end(), reach.posted(), run.units);
-        let stop = run.stop;
+        let (pi, count) = (reach.end(), reach.posted());
+        let Run { stop, units, .. } = run;
         if pi == self.pi {
             // There is no WQE, and there may be no ring.
             return SendCursor { stop, ..self.published() };
@@ -204,7 +204,7 @@ unsafe impl RunOps for Sq {
             // SAFETY: the caller's promise.
             unsafe { self.extend_alike::<TO, R>(run, requests) };
             if run.reach != before {
-                run.units = if TO { 2 } else { 1 };
+                run.units = wqe::units_of_one::<TO>();
             }
             // Stretches may go beyond, by what they looked up: behind them no room is known.
             let beyond = run.stop.wrapping_sub(run.count()).cast_signed() < 0;
@@ -215,7 +215,7 @@ unsafe impl RunOps for Sq {
             if !run.has_room() {
                 run.stop = self.look(run.reach);
             }
-            // SAFETY: as above.
+            // SAFETY: the caller's promise.
             if unsafe { self.write_in_run::<TO, false>(run, request) }.is_none() {
                 return;
             }

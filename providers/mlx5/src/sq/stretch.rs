@@ -15,10 +15,10 @@ use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_SEND_WQE_BB};
 use super::run::is_usual;
 use super::{Run, Sq};
 use crate::inline::{SMALL_INLINE, is_small, write_small};
-use crate::wqe::{self, Head, Vector};
+use crate::wqe::{self, Vector};
 use crate::{Ah, wide};
 
-/// How many indexes in a row differ in their lowest byte alone, if the first one is a multiple.
+/// Indexes from a multiple of this one to the next differ in their lowest byte alone.
 pub(super) const STRETCH: u32 = 1 << 8;
 
 /// Free WQEBBs in one piece, whose indexes differ in their lowest byte alone. So the next WQE is
@@ -35,17 +35,6 @@ struct Stretch {
     end: usize,
     /// The first word of its control segment.
     first: u64,
-}
-
-/// WQEBBs of one work request.
-const fn units<const TO: bool>() -> u32 {
-    if TO { 2 } else { 1 }
-}
-
-/// What stands before its data.
-#[inline(always)]
-fn head<const TO: bool>(op: &SendOp) -> Head {
-    if TO { wqe::DATAGRAM } else { wqe::head(op) }
 }
 
 impl Stretch {
@@ -65,7 +54,7 @@ impl Stretch {
         &mut self,
         request: impl Request<Ah = Ah>,
     ) -> bool {
-        let head = head::<TO>(&request.op());
+        let head = wqe::head_to::<TO>(&request.op());
         let (flags, data) = (request.flags(), request.data());
         // Once: behind a store to the ring the compiler would load it anew.
         let len = match data {
@@ -100,7 +89,7 @@ impl Stretch {
             Data::Inline(bytes) => unsafe { write_small(behind, bytes) },
             _ => {}
         }
-        let units = units::<TO>();
+        let units = wqe::units_of_one::<TO>();
         self.reach = self.reach.after(units);
         self.offset += units as usize * SLOT_BYTES;
         self.first = wqe::next_ctrl(first, units);
@@ -120,8 +109,8 @@ impl Stretch {
         &mut self,
         requests: &mut impl Requests<One: Request<Ah = Ah>>,
     ) -> bool {
-        // Two in a turn, so that a burst of 32 has sixteen turns: behind some twenty the processor
-        // doesn't foresee the last one.
+        // Two in a turn, so that a burst of 32 has sixteen turns: a loop of twenty takes longer, as
+        // if the processor didn't foresee its end.
         loop {
             let Some(one) = requests.first() else { return false };
             // SAFETY: the caller's promise; it isn't over.
@@ -184,15 +173,15 @@ impl Sq {
     /// A stretch behind the run, for this operation and data of this kind.
     #[inline(always)]
     fn stretch_of<const TO: bool>(&mut self, run: &Run, of: Alike, op: &SendOp) -> Option<Stretch> {
-        // What writing asks for each otherwise.
+        // These are the same for all, so `write` doesn't ask them for each.
         let fits = of != Alike::Inline || self.room.max_inline as usize >= SMALL_INLINE;
         let known = !TO || matches!(op, SendOp::Send | SendOp::SendImm(_));
         if !fits || !known {
             return None;
         }
-        let (reach, units) = (run.reach, units::<TO>());
+        let (reach, units) = (run.reach, wqe::units_of_one::<TO>());
         let requests = if TO { self.stretch::<2>(reach) } else { self.stretch::<1>(reach) };
-        let qpn_ds = self.qpn_ds(head::<TO>(op).units + 1);
+        let qpn_ds = self.qpn_ds(wqe::head_to::<TO>(op).units + 1);
         let [first, _] = wqe::ctrl(op, reach.end(), qpn_ds, SendFlags::empty());
         let (start, slots) = (self.start, self.slots);
         let offset = slots.offset(reach.end());

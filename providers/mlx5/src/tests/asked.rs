@@ -1,13 +1,13 @@
 //! Work requests that are asked what they say, and posted alone or in a run.
 #![allow(unsafe_code, reason = "posts")]
 
-use std::marker::PhantomData;
 use std::slice;
 
 use uverbs_core::provider::{AhOps, Alike, Request, Requests, RunOps, SendOps};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendFlags, SendOp, Wr};
 
 use crate::Ah;
+use crate::inline::is_small;
 use crate::sq::{Run, SendCursor, Sq};
 
 /// The queue pair and the key that datagrams of the tests go to.
@@ -59,65 +59,57 @@ pub(crate) fn post_alone(sq: &mut Sq, asked: &Asked<'_>) -> bool {
     }
 }
 
-/// Those that are alike, by type: of one operation, and of one piece or of little inline data.
+/// One of those that are alike, by type: of one operation, and of little inline data if it is
+/// `INLINE`, or of one piece.
 #[derive(Clone, Copy, Debug)]
-struct OfPieces<'a>(Asked<'a>);
-#[derive(Clone, Copy, Debug)]
-struct OfBytes<'a>(Asked<'a>);
+struct OfKind<'a, const INLINE: bool>(Asked<'a>);
 
-macro_rules! by_type {
-    ($name:ident, $alike:expr) => {
-        // SAFETY: nothing changes.
-        unsafe impl Request for $name<'_> {
-            type Ah = Ah;
+// SAFETY: nothing changes, and `post_alike` makes them of such alone.
+unsafe impl<const INLINE: bool> Request for OfKind<'_, INLINE> {
+    type Ah = Ah;
 
-            const ALIKE: Alike = $alike;
+    const ALIKE: Alike = if INLINE { Alike::Inline } else { Alike::Piece };
 
-            fn id(&self) -> u64 {
-                self.0.id()
-            }
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
 
-            fn flags(&self) -> SendFlags {
-                self.0.flags()
-            }
+    fn flags(&self) -> SendFlags {
+        self.0.flags()
+    }
 
-            fn op(&self) -> SendOp {
-                self.0.op()
-            }
+    fn op(&self) -> SendOp {
+        self.0.op()
+    }
 
-            fn to(&self) -> Option<Destination<'_, Ah>> {
-                self.0.to()
-            }
+    fn to(&self) -> Option<Destination<'_, Ah>> {
+        self.0.to()
+    }
 
-            fn data(&self) -> Data<'_> {
-                match &self.0.data {
-                    Data::One(piece) => Data::List(slice::from_ref(piece)),
-                    data => *data,
-                }
-            }
+    fn data(&self) -> Data<'_> {
+        match &self.0.data {
+            Data::One(piece) => Data::List(slice::from_ref(piece)),
+            data => *data,
         }
-    };
+    }
 }
-by_type!(OfPieces, Alike::Piece);
-by_type!(OfBytes, Alike::Inline);
 
-/// What it may be called as.
+/// As what it may be posted.
 fn alike(asked: &Asked<'_>) -> Alike {
     match asked.data {
         Data::One(_) => Alike::Piece,
-        Data::Inline(bytes) if bytes.len() <= 12 => Alike::Inline,
+        Data::Inline(bytes) if is_small(bytes) => Alike::Inline,
         _ => Alike::No,
     }
 }
 
 /// A row of them.
-struct Several<'a, T, F> {
+struct Several<'a, F> {
     left: &'a [Asked<'a>],
     as_type: F,
-    types: PhantomData<T>,
 }
 
-impl<'a, T: Request, F: Fn(Asked<'a>) -> T> Requests for Several<'a, T, F> {
+impl<'a, T: Request, F: Fn(Asked<'a>) -> T> Requests for Several<'a, F> {
     type One = T;
 
     fn first(&self) -> Option<T> {
@@ -176,8 +168,8 @@ impl Row {
             if let Self::Run(run) = self {
                 taken = match kind {
                     Alike::No => 0,
-                    Alike::Piece => extend::<TO, _>(sq, run, &left[..same], OfPieces),
-                    Alike::Inline => extend::<TO, _>(sq, run, &left[..same], OfBytes),
+                    Alike::Piece => extend::<TO, _>(sq, run, &left[..same], OfKind::<false>),
+                    Alike::Inline => extend::<TO, _>(sq, run, &left[..same], OfKind::<true>),
                 };
             }
             if taken == 0 {
@@ -221,7 +213,7 @@ fn extend<'a, const TO: bool, T: Request<Ah = Ah>>(
     all: &'a [Asked<'a>],
     as_type: impl Fn(Asked<'a>) -> T,
 ) -> usize {
-    let mut several = Several { left: all, as_type, types: PhantomData };
+    let mut several = Several { left: all, as_type };
     // SAFETY: no device reads the ring, and the run is of the last `begin_run`.
     unsafe { sq.extend::<TO, _>(run, &mut several) };
     all.len() - several.left.len()

@@ -35,6 +35,8 @@ pub(crate) fn both(mut server: Command, mut client: Command, port: &str) -> [Run
             std::thread::sleep(Duration::from_millis(5));
         }
         let client = run(&mut client);
-        [client, server.join().unwrap()]
+        // What the client said tells why a server still waits.
+        let server = server.join().unwrap_or_else(|_| panic!("no server for {client:?}"));
+        [client, server]
     })
 }

@@ -1,10 +1,9 @@
-//! `cargo xtask examples`: each example runs, and prints what `examples/README.md` shows.
+//! `cargo xtask examples`: each example runs, and prints what its file in `examples/output` has.
 //!
 //! Numbers with a point are measured, and hexadecimal ones name something: both may differ. All
 //! else, words and whole numbers, must be the same.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,75 +11,70 @@ use crate::debian;
 use crate::step::{Outcome, cargo, output};
 use crate::targets::names;
 
-const README: &str = "examples/README.md";
-/// What a block of the README starts with; the rest of the line is the example's name.
-const START: &str = "```console\n$ cargo run --example ";
-const END: &str = "```\n";
+const EXAMPLES: &str = "examples";
 
 /// Runs all examples, or the one of that name, and compares what they print. With `bless` the
-/// README gets what they print.
+/// files get what they print.
 pub(crate) fn check(only: Option<&str>, bless: bool) -> Outcome {
     try_check(only, bless).unwrap_or_else(|outcome| outcome)
 }
 
 fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
-    let failed = |error: std::io::Error| Outcome::Failed(format!("{README}: {error}"));
-    let mut readme = std::fs::read_to_string(README).map_err(failed)?;
-    let shown = blocks(&readme);
-    if let Some(missing) =
-        names(Path::new("examples")).map_err(failed)?.iter().find(|name| !shown.contains(*name))
-    {
-        return Err(Outcome::Failed(format!("{README} doesn't show what {missing} prints")));
+    let failed = |path: &Path, error: std::io::Error| {
+        Outcome::Failed(format!("{}: {error}", path.display()))
+    };
+    let folder = Path::new(EXAMPLES);
+    let all = names(folder).map_err(|error| failed(folder, error))?;
+    let readme = folder.join("README.md");
+    let page = std::fs::read_to_string(&readme).map_err(|error| failed(&readme, error))?;
+    if let Some(missing) = all.iter().find(|name| !lists(&page, name)) {
+        return Err(Outcome::Failed(format!("{} doesn't list {missing}", readme.display())));
     }
-    // As the workspace's tests are, and so mostly built already. What the README shows is measured
-    // on optimised programs.
-    let (profile, folder) = if bless { ("release", "release") } else { ("dev", "debug") };
+    // As the workspace's tests are, and so mostly built already. Noted figures are those of
+    // optimised programs.
+    let (profile, built) = if bless { ("release", "release") } else { ("dev", "debug") };
     let build = ["build", "--workspace", "--examples", "--profile", profile];
     output(cargo(&build), Duration::from_secs(900))?;
-    let programs = debian::target().join(folder).join("examples");
+    let programs = debian::target().join(built).join("examples");
     let device =
         Path::new("/sys/class/infiniband").read_dir().is_ok_and(|mut it| it.next().is_some());
     let (mut count, mut differ) = (0, Vec::new());
-    for name in shown.iter().filter(|name| only.is_none_or(|only| only == *name)) {
+    for name in all.iter().filter(|name| only.is_none_or(|only| only == *name)) {
         let printed = output(Command::new(programs.join(name)), Duration::from_secs(120))?;
         let printed = format!("{}\n", printed.trim_end());
         println!("$ cargo run --example {name}\n{printed}");
         count += 1;
-        let Some((start, end)) = place(&readme, name) else {
-            return Err(Outcome::Failed(format!("{README}: the block of {name} has no end")));
-        };
+        let noted = noted(name);
         if bless {
-            readme.replace_range(start..end, &printed);
-        } else if !device && plain(&readme[start..end]) != plain(&printed) {
-            differ.push(name.as_str());
+            std::fs::write(&noted, printed).map_err(|error| failed(&noted, error))?;
+        } else {
+            let expected =
+                std::fs::read_to_string(&noted).map_err(|error| failed(&noted, error))?;
+            if !device && plain(&expected) != plain(&printed) {
+                differ.push(name.as_str());
+            }
         }
-    }
-    if bless {
-        std::fs::write(README, readme).map_err(failed)?;
     }
     match (count, differ.as_slice()) {
         (0, _) => Err(Outcome::Failed(format!("no example {}", only.unwrap_or_default()))),
         (_, []) if device => Ok(Outcome::Counted(format!("{count} ran, on this machine's device"))),
         (_, []) => Ok(Outcome::Counted(format!("{count} examples"))),
         (_, differ) => Err(Outcome::Failed(format!(
-            "{README} shows something else for {}; `cargo xtask examples --bless` replaces it",
+            "{EXAMPLES}/output has something else for {}; `cargo xtask examples --bless` replaces \
+             it",
             differ.join(", ")
         ))),
     }
 }
 
-/// The examples whose output the README shows.
-fn blocks(readme: &str) -> BTreeSet<String> {
-    let starts = readme.split(START).skip(1);
-    starts.filter_map(|block| Some(block.lines().next()?.to_owned())).collect()
+/// File with the output that an example is expected to print.
+fn noted(name: &str) -> PathBuf {
+    Path::new(EXAMPLES).join("output").join(format!("{name}.txt"))
 }
 
-/// Where the README shows what an example prints.
-fn place(readme: &str, name: &str) -> Option<(usize, usize)> {
-    let head = format!("{START}{name}\n");
-    let start = readme.find(&head)? + head.len();
-    let end = start + readme[start..].find(END)?;
-    Some((start, end))
+/// Tells if the README's table has a row of this example.
+fn lists(readme: &str, name: &str) -> bool {
+    readme.lines().any(|line| line.starts_with('|') && line.contains(&format!("[{name}](")))
 }
 
 /// The words of a text, with a mark for what may differ.
@@ -104,15 +98,11 @@ fn plain(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# A\n```console\n$ cargo run --example one\nQP 0x40 took 1.25 us\n```\n\
-                        ```console\n$ cargo run --example two\n2\n```\n";
-
     #[test]
-    fn blocks_are_found_by_name() {
-        assert_eq!(blocks(TEXT), ["one".to_owned(), "two".to_owned()].into());
-        let (start, end) = place(TEXT, "two").unwrap();
-        assert_eq!(&TEXT[start..end], "2\n");
-        assert_eq!(place(TEXT, "tw"), None);
+    fn an_example_is_listed_by_a_row_of_its_name() {
+        let page = "see [two](two.rs)\n| [one](one.rs) | sends |\n";
+        assert!(lists(page, "one"));
+        assert!(!lists(page, "on") && !lists(page, "two"));
     }
 
     #[test]

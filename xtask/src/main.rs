@@ -110,12 +110,12 @@ enum Chore {
     ///
     /// Then cargo-deny looks at licences, duplicates and sources of all dependencies (deny.toml).
     Dependencies,
-    /// Run the examples, and compare what they print with what examples/README.md shows.
+    /// Run the examples, and compare what they print with the files in examples/output.
     Examples {
         /// Run this one only.
         #[arg(long)]
         example: Option<String>,
-        /// Replace what the README shows by what they print.
+        /// Replace the files by what they print.
         #[arg(long)]
         bless: bool,
     },

@@ -86,7 +86,7 @@ impl Part {
 struct Measured {
     part: Part,
     figures: Figures,
-    /// What the last run printed.
+    /// Output of the last run, in a file beside the page that isn't committed.
     text: String,
 }
 
@@ -185,6 +185,9 @@ fn write(all: &[Measured], options: &Options, folder: &Path) -> Outcome {
     for measured in all {
         if let Some(drawing) = picture::ratios(measured.part.title(), &measured.figures) {
             files.push((page::picture_of(measured.part), drawing));
+        }
+        if !options.bless {
+            files.push((page::file_of(measured.part, "txt"), measured.text.clone()));
         }
     }
     for (name, text) in &files {

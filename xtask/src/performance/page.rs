@@ -1,4 +1,4 @@
-//! The page: the machine, and a table, a picture and the last run's output of each part.
+//! The page: the machine, and a table and a picture of each part.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -53,8 +53,13 @@ fn said(program: &str, words: &[&str]) -> String {
 
 /// The file of a part's picture of ratios.
 pub(super) fn picture_of(part: Part) -> String {
+    file_of(part, "svg")
+}
+
+/// A part's file.
+pub(super) fn file_of(part: Part, extension: &str) -> String {
     let value = part.to_possible_value();
-    format!("{}.svg", value.as_ref().map_or("part", |value| value.get_name()))
+    format!("{}.{extension}", value.as_ref().map_or("part", |value| value.get_name()))
 }
 
 /// The page as Markdown.
@@ -87,7 +92,7 @@ pub(super) fn text(all: &[Measured], about: &About) -> String {
     page
 }
 
-fn section(page: &mut String, Measured { part, figures, text }: &Measured) {
+fn section(page: &mut String, Measured { part, figures, .. }: &Measured) {
     let _ = writeln!(page, "\n## {}\n", part.title());
     page.push_str(match part {
         Part::DataPath => {
@@ -119,18 +124,32 @@ fn section(page: &mut String, Measured { part, figures, text }: &Measured) {
         }
         _ => {
             let _ = writeln!(page, "\n![{}]({})", part.title(), picture_of(*part));
-            let _ = writeln!(page, "\nWhat the last run printed:\n\n```text\n{}\n```", text.trim());
         }
     }
 }
 
-/// A row for each case, a column for each kind.
+/// Cases in a row where there is one kind.
+const IN_A_ROW: usize = 3;
+
+/// A row for each case and a column for each kind; of one kind, several cases in a row.
 fn table(page: &mut String, figures: &Figures) {
     let kinds = figures.kinds();
+    let cases = figures.cases();
+    let value = |kind, case| figures.spread(kind, case).map_or(String::new(), cell);
+    if let [kind] = kinds[..] {
+        let _ = writeln!(page, "|{}", format!(" case | {kind} |").repeat(IN_A_ROW));
+        let _ = writeln!(page, "|{}", "---|".repeat(2 * IN_A_ROW));
+        for row in cases.chunks(IN_A_ROW) {
+            let cells = row.iter().map(|case| format!("`{case}` | {}", value(kind, case)));
+            let rest = " | |".repeat(IN_A_ROW - row.len());
+            let _ = writeln!(page, "| {} |{rest}", cells.collect::<Vec<_>>().join(" | "));
+        }
+        return;
+    }
     let _ = writeln!(page, "| case | {} |", kinds.join(" | "));
     let _ = writeln!(page, "|---|{}", "---|".repeat(kinds.len()));
-    for case in figures.cases() {
-        let cells = kinds.iter().map(|kind| figures.spread(kind, case).map_or(String::new(), cell));
+    for case in cases {
+        let cells = kinds.iter().map(|kind| value(kind, case));
         let _ = writeln!(page, "| `{case}` | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
 }
@@ -149,7 +168,12 @@ mod tests {
         figures.read("ratio recv_1 3\nratio_st recv_1 2\nratio recv_32 2\n");
         figures.read("ratio recv_1 4\n");
         let part = Part::DataPath;
-        let all = [Measured { part, figures, text: "ratio recv_1 4\n".to_owned() }];
+        let mut single = Figures::default();
+        single.read("figure a 1\nfigure b 2\nfigure c 3\nfigure d 4\n");
+        let all = [
+            Measured { part, figures, text: "ratio recv_1 4\n".to_owned() },
+            Measured { part: Part::Jitter, figures: single, text: String::new() },
+        ];
         let about = About {
             date: "2026-01-02".to_owned(),
             commit: "abc".to_owned(),
@@ -169,6 +193,8 @@ mod tests {
             "| `recv_1` | 3.50 (3.00..4.00) | 2.00 (2.00..2.00) |",
             "| `recv_32` | 2.00 (2.00..2.00) |  |",
             "![Posts and polls](data-path.svg)",
+            "| case | figure | case | figure | case | figure |",
+            "| `d` | 4.00 (4.00..4.00) | | | | |",
         ] {
             assert!(page.lines().any(|of_page| of_page == line), "no {line} in:\n{page}");
         }

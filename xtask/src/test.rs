@@ -99,7 +99,7 @@ pub(crate) fn dependencies(steps: &mut Steps) {
     });
 }
 
-/// What the daily loop runs. README.md and CONTRIBUTING.md say what it leaves out.
+/// What the daily loop runs. CONTRIBUTING.md says what it leaves out.
 pub(crate) fn quick(steps: &mut Steps) {
     steps.step("format", format);
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));

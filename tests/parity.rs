@@ -16,7 +16,8 @@ fn functions() -> Vec<String> {
     text.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// A row: whether it is here, and how or why not.
+/// A row: whether it is here, and how or why not. One row may be of several functions.
+#[derive(Clone)]
 struct Row {
     here: String,
     how: String,
@@ -29,10 +30,12 @@ fn rows() -> BTreeMap<String, Row> {
     let mut rows = BTreeMap::new();
     for line in tables.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [name, here, how] = cells[..] else { panic!("three cells: {line}") };
+        let [names, here, how] = cells[..] else { panic!("three cells: {line}") };
         let row = Row { here: here.to_owned(), how: how.to_owned() };
-        let before = rows.insert(name.trim_matches('`').to_owned(), row);
-        assert!(before.is_none(), "two rows: {line}");
+        for name in names.split('`').skip(1).step_by(2) {
+            let before = rows.insert(name.to_owned(), row.clone());
+            assert!(before.is_none(), "two rows: {line}");
+        }
     }
     rows
 }

@@ -1,7 +1,7 @@
 //! The control path beside the C stack's, as time: one process, one device, in alternation.
 //!
-//! `cargo bench --bench control_path`, with `-- --quick` for a look. `docs/CONTROL-PATH.md` has the
-//! numbers and what they mean; how many calls and how much memory is counted by
+//! `cargo bench --bench control_path`, with `-- --quick` for a look. `docs/performance` has the
+//! ratios, `docs/CONTROL-PATH.md` says what they mean; calls and memory are counted by
 //! `tests/c-stack/tests/control_path`.
 //!
 //! The device is the software HCA that `tests/c-stack` puts in the kernel's place, for both: ours

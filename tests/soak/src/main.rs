@@ -1,7 +1,7 @@
 //! A soak: every transport between processes and in one, for as long as is wanted, while processes
 //! are killed and devices come and go. What processes have is bounded, what they count agrees.
 //!
-//! `cargo xtask soak` builds and runs it; docs/TESTING.md has the last run's figures.
+//! `cargo xtask soak` builds and runs it; docs/TESTING.md says what it checks.
 
 mod bounds;
 mod child;

@@ -98,7 +98,7 @@ fn section(page: &mut String, Measured { part, figures, .. }: &Measured) {
         Part::DataPath => {
             "Time of a call in C over ours, by case and by what is compared: `ratio` is libibverbs \
              and libmlx5\nover raw posts and polls in Rust, `ratio_abi` the same C loop on our \
-             libibverbs, `wr` the calls of\n`ibv_qp_ex`, `ex` those of `ibv_cq_ex`.\n\n"
+             libibverbs, `wr` the calls of\n`ibv_qp_ex`, `ex` the calls of `ibv_cq_ex`.\n\n"
         }
         Part::ControlPath => {
             "Time of a step in C over ours; `ratio_library` is without the device's share.\n\n"

@@ -29,6 +29,7 @@ mod sanitize;
 mod simulate;
 mod soak;
 mod step;
+mod style;
 mod targets;
 mod test;
 mod tree;
@@ -54,13 +55,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Run every check: format, lints, documentation, tests, the C stack, real kernels.
+    /// Run every check: format, style, lints, documentation, tests, the C stack, real kernels.
     ///
     /// A step whose tool is missing is skipped, and says so; so does a test that can't run here.
     /// The last lines count both.
     Test {
-        /// Run what takes under three minutes on two cores when little changed: format, lints, and
-        /// the tests but for softhca's random and faulty input and the command line's own.
+        /// Run what takes under three minutes on two cores when little changed: format, style,
+        /// lints, and the tests except softhca's random and faulty input and the command line's.
         #[arg(long)]
         quick: bool,
     },
@@ -128,6 +129,10 @@ enum Chore {
         #[arg(long)]
         bless: bool,
     },
+    /// Check words, lengths, folders and imports against CONTRIBUTING.md's rules.
+    ///
+    /// Exceptions and what folders may still have are in xtask/style.
+    Style(style::Options),
     /// Run random programs over bad wires between software HCAs, on virtual time.
     ///
     /// A seed decides everything. One that fails is told, with a smaller program that fails, too.
@@ -209,6 +214,7 @@ fn main() -> ExitCode {
             steps.step("examples", || examples::check(example.as_deref(), bless));
         }
         Chore::Book { bless } => book::steps(&mut steps, bless),
+        Chore::Style(options) => steps.step("style", || style::check(&options)),
         Chore::Simulate(options) => {
             steps.step("simulation", || simulate::seeds(&options));
         }

@@ -11,6 +11,7 @@ use crate::judge;
 use crate::layouts;
 use crate::package;
 use crate::step::{Outcome, Steps, build_once, cargo, output, run, run_tests};
+use crate::style;
 use crate::targets;
 use crate::tree;
 use crate::vm;
@@ -25,6 +26,7 @@ pub(crate) const LONG: [&str; 7] =
 pub(crate) fn all(steps: &mut Steps) {
     build_once();
     steps.step("format", format);
+    steps.step("style", || style::check(&style::Options::default()));
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     let kit = OnceLock::new();
@@ -102,6 +104,7 @@ pub(crate) fn dependencies(steps: &mut Steps) {
 /// What the daily loop runs. CONTRIBUTING.md says what it leaves out.
 pub(crate) fn quick(steps: &mut Steps) {
     steps.step("format", format);
+    steps.step("style", || style::check(&style::Options::default()));
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("tests", || {
         let mut test = cargo(&["test", "--workspace", "--lib", "--bins", "--tests"]);

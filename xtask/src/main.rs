@@ -1,38 +1,19 @@
 //! Project chores: `cargo xtask test` is what decides whether a change is good.
 
-mod api;
-mod apt;
-mod assembly;
 mod book;
-mod c_abi;
-mod captures;
+mod c_stack;
 mod compiler;
-mod container;
-mod counts;
-mod deb;
 mod debian;
 mod examples;
-mod fences;
-mod fuzz;
-mod installed;
-mod interleavings;
-mod judge;
-mod layouts;
+mod instructions;
 mod machines;
-mod minimal;
-mod msrv;
-mod package;
 mod performance;
-mod pyverbs;
-mod root;
-mod sanitize;
-mod simulate;
-mod soak;
+mod release;
 mod step;
+mod stress;
 mod style;
 mod targets;
 mod test;
-mod tree;
 mod vm;
 
 use std::path::PathBuf;
@@ -40,7 +21,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use c_stack::{c_abi, captures, judge, layouts, pyverbs};
+use instructions::{counts, fences};
+use release::{api, deb, installed, minimal, msrv, package};
 use step::{Outcome, Steps};
+use stress::{fuzz, interleavings, sanitize, simulate, soak};
 
 /// Project chores.
 ///

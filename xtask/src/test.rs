@@ -4,16 +4,16 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::counts;
+use crate::book;
+use crate::c_stack::{captures, judge, layouts, pyverbs};
 use crate::debian;
 use crate::examples;
-use crate::judge;
-use crate::layouts;
-use crate::package;
+use crate::instructions::{counts, fences};
+use crate::release::{api, dependencies, minimal, msrv, package};
 use crate::step::{Outcome, Steps, build_once, cargo, output, run, run_tests};
+use crate::stress::{fuzz, interleavings, simulate};
 use crate::style;
 use crate::targets;
-use crate::tree;
 use crate::vm;
 
 const MINUTES: Duration = Duration::from_secs(60);
@@ -36,25 +36,25 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.two_at_a_time(vec![
         ("tests".to_owned(), Box::new(tests)),
         ("optimised build".to_owned(), Box::new(optimised)),
-        ("fences".to_owned(), Box::new(crate::fences::order)),
-        ("simulation".to_owned(), Box::new(crate::simulate::usual)),
-        ("fences, aarch64".to_owned(), Box::new(crate::fences::aarch64)),
+        ("fences".to_owned(), Box::new(fences::order)),
+        ("simulation".to_owned(), Box::new(simulate::usual)),
+        ("fences, aarch64".to_owned(), Box::new(fences::aarch64)),
         ("documentation".to_owned(), Box::new(documentation)),
         ("vm, made ready".to_owned(), Box::new(|| vm::make_ready(&kit))),
         ("judge".to_owned(), Box::new(judge::judge)),
-        ("API".to_owned(), Box::new(|| crate::api::check(false))),
-        ("oldest compiler".to_owned(), Box::new(crate::msrv::check)),
-        ("minimal versions".to_owned(), Box::new(crate::minimal::check)),
-        ("interleavings".to_owned(), Box::new(crate::interleavings::check)),
-        ("fuzz targets compile".to_owned(), Box::new(crate::fuzz::compiles)),
+        ("API".to_owned(), Box::new(|| api::check(false))),
+        ("oldest compiler".to_owned(), Box::new(msrv::check)),
+        ("minimal versions".to_owned(), Box::new(minimal::check)),
+        ("interleavings".to_owned(), Box::new(interleavings::check)),
+        ("fuzz targets compile".to_owned(), Box::new(fuzz::compiles)),
     ]);
-    steps.step("fuzz", crate::fuzz::usual);
-    crate::book::steps(steps, false);
+    steps.step("fuzz", fuzz::usual);
+    book::steps(steps, false);
     dependencies(steps);
     steps.step("packages", package::check);
     steps.step("layouts", layouts::check);
-    steps.step("pyverbs", || crate::pyverbs::suite(&crate::pyverbs::Options::default()));
-    steps.step("captures", crate::captures::captures);
+    steps.step("pyverbs", || pyverbs::suite(&pyverbs::Options::default()));
+    steps.step("captures", captures::captures);
     counts::steps(steps, false);
     steps.step("ping-pong", || tool(&["pingpong"], "verified"));
     steps.step("ping-pong, 1 MiB", || {
@@ -92,7 +92,7 @@ pub(crate) fn build_tool() -> Outcome {
 
 /// What the library and the tools depend on.
 pub(crate) fn dependencies(steps: &mut Steps) {
-    steps.step("dependencies", tree::check);
+    steps.step("dependencies", dependencies::check);
     steps.step("dependencies' licences", || {
         // Advisories are left to who has a network: `cargo deny check`.
         let words = ["deny", "--workspace", "check", "licenses", "bans", "sources"];
@@ -118,7 +118,7 @@ pub(crate) fn quick(steps: &mut Steps) {
         test.args(LONG.iter().flat_map(|name| ["--skip", name]));
         run_tests(test, 15 * MINUTES)
     });
-    steps.step("dependencies", tree::check);
+    steps.step("dependencies", dependencies::check);
 }
 
 fn format() -> Outcome {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::toolchain::base;
-use crate::apt::{Apt, Archive, failed, once, unpack};
+use crate::debian::apt::{Apt, Archive, failed, once, unpack};
 use crate::step::Outcome;
 use crate::vm::fetch::BACKPORTS;
 use crate::vm::kernels::{Kernel, keep, packages};

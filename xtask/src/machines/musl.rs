@@ -11,7 +11,7 @@ use std::time::Duration;
 use goblin::elf::Elf;
 
 use super::toolchain::{Toolchain, base};
-use crate::apt::{create, failed};
+use crate::debian::apt::{create, failed};
 use crate::step::{Outcome, output, run};
 
 const TARGET: &str = "x86_64-unknown-linux-musl";

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::apt::{Apt, Archive, create, failed, once, unpack};
+use crate::debian::apt::{Apt, Archive, create, failed, once, unpack};
+use crate::debian::chroot::{Root, has_namespaces, merge_usr};
 use crate::debian::target;
-use crate::root::{Root, has_namespaces, merge_usr};
 use crate::step::{Outcome, output};
 
 /// Compilers, linkers and C libraries, QEMU's user mode, and what the root itself needs.

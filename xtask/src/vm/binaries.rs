@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::apt::{create, failed};
+use crate::debian::apt::{create, failed};
 use crate::step::{Outcome, cargo};
 use crate::targets::of_workspace;
 use crate::vm::fetch::{base, sources};

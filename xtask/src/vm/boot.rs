@@ -6,7 +6,7 @@ use std::process::Command;
 
 use uverbs_vm_init::plan::{PATH, Plan};
 
-use crate::apt::{create, failed};
+use crate::debian::apt::{create, failed};
 use crate::step::Outcome;
 use crate::vm::fetch::{Qemu, base};
 use crate::vm::image::Image;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::apt::{Apt, Archive, once, unpack};
+use crate::debian::apt::{Apt, Archive, once, unpack};
 use crate::debian::target;
 use crate::step::Outcome;
 use crate::vm::board::Board;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::apt::{Apt, create, failed, once, unpack};
+use crate::debian::apt::{Apt, create, failed, once, unpack};
 use crate::step::Outcome;
 use crate::vm::fetch::{BACKPORTS, base, bookworm, trixie};
 use crate::vm::modules::Tree;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::fcntl::{Flock, FlockArg};
 use uverbs_vm_init::plan::Plan;
 
-use crate::apt::{create, failed};
+use crate::debian::apt::{create, failed};
 use crate::step::Outcome;
 use crate::vm::binaries::{build_init, stripped};
 use crate::vm::board::Board;

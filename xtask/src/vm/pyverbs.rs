@@ -8,8 +8,8 @@ use std::time::Duration;
 use uverbs_vm_init::plan::Program;
 use uverbs_vm_init::report::End;
 
-use crate::apt::failed;
-use crate::c_abi;
+use crate::c_stack::c_abi;
+use crate::debian::apt::failed;
 use crate::step::Outcome;
 use crate::vm::Options;
 use crate::vm::binaries::{self, stripped};

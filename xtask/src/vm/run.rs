@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use uverbs_vm_init::plan::{Plan, Program};
 
-use crate::apt::failed;
+use crate::debian::apt::failed;
 use crate::step::Outcome;
 use crate::vm::Options;
 use crate::vm::binaries::{self, Binaries, stripped};

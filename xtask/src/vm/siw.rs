@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::apt::{create, failed, once};
-use crate::root::Root;
+use crate::debian::apt::{create, failed, once};
+use crate::debian::chroot::Root;
 use crate::step::{Outcome, run};
 use crate::vm::fetch::{base, bookworm, trixie};
 use crate::vm::kernels::{self, Kernel};

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::apt::failed;
+use crate::debian::apt::failed;
 use crate::step::Outcome;
 
 /// The outcome of a test that passed (`tests/vm/suite.py`).

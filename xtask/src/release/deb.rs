@@ -10,10 +10,10 @@ use std::time::Duration;
 use clap::Args;
 use goblin::elf::Elf;
 
-use crate::apt::{create, failed, is_there};
-use crate::c_abi;
+use crate::c_stack::c_abi;
+use crate::debian::apt::{create, failed, is_there};
 use crate::debian::target;
-use crate::installed::lay_out_texts;
+use crate::release::installed::lay_out_texts;
 use crate::step::{Outcome, Steps, output, run};
 use crate::targets;
 
@@ -53,8 +53,8 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     if let Some(files) = packed {
         steps.step("lintian", || lintian(&files));
         if options.check {
-            steps.step("Debian packages, installed", || crate::container::install(&files));
-            steps.step("container", || crate::container::replay(&files));
+            steps.step("Debian packages, installed", || crate::release::container::install(&files));
+            steps.step("container", || crate::release::container::replay(&files));
         }
     }
 }

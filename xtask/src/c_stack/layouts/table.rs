@@ -214,12 +214,13 @@ fn is_longer(key: &Key, ours: Value, theirs: Value, age: Age) -> bool {
 mod tests {
     use super::*;
 
-    const LAYOUT: &str = include_str!("../../../kernel-abi/tests/fixtures/layout.tsv");
-    const CONSTANTS: &str = include_str!("../../../kernel-abi/tests/fixtures/constants.tsv");
-    const VERBS: &str = include_str!("../../../kernel-abi/tests/fixtures/constants_verbs.tsv");
-    const LATER: &str = include_str!("../../../kernel-abi/tests/fixtures/constants_later.tsv");
-    const SEGMENTS: &str = include_str!("../../../providers/mlx5-prm/tests/fixtures/layout.tsv");
-    const NUMBERS: &str = include_str!("../../../providers/mlx5-prm/tests/fixtures/constants.tsv");
+    const LAYOUT: &str = include_str!("../../../../kernel-abi/tests/fixtures/layout.tsv");
+    const CONSTANTS: &str = include_str!("../../../../kernel-abi/tests/fixtures/constants.tsv");
+    const VERBS: &str = include_str!("../../../../kernel-abi/tests/fixtures/constants_verbs.tsv");
+    const LATER: &str = include_str!("../../../../kernel-abi/tests/fixtures/constants_later.tsv");
+    const SEGMENTS: &str = include_str!("../../../../providers/mlx5-prm/tests/fixtures/layout.tsv");
+    const NUMBERS: &str =
+        include_str!("../../../../providers/mlx5-prm/tests/fixtures/constants.tsv");
 
     fn table(text: &str) -> Table {
         Table::parse(text).unwrap()

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::apt::{Apt, once, unpack};
 use crate::debian;
+use crate::debian::apt::{Apt, once, unpack};
 use crate::step::{Outcome, run_tests};
 use crate::targets;
 

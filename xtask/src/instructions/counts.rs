@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::assembly;
 use crate::compiler::{compiler, other_compiler};
+use crate::debian::{self, apt};
 use crate::step::{Outcome, Steps, cargo, run};
-use crate::{apt, assembly, debian};
 
 const MINUTES: Duration = Duration::from_secs(60);
 /// What a count may differ by.

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::apt::failed;
 use crate::debian;
+use crate::debian::apt::failed;
 use crate::step::{Outcome, run, run_tests};
 use crate::targets;
 

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::debian;
+use crate::release::dependencies::OURS;
 use crate::step::{Outcome, cargo, output, run_tests};
-use crate::tree::OURS;
 
 /// What a build from nothing and the slowed tests may take.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);

@@ -1,11 +1,14 @@
 //! The C stack as Debian builds it: packages fetched with the machine's own apt, unpacked below the
 //! target folder.
 
+pub(crate) mod apt;
+pub(crate) mod chroot;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::apt::{Apt, once, unpack};
+use crate::debian::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
 /// What is fetched: libibverbs, libmlx5, librdmacm, their programs and headers, perftest, what

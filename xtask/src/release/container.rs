@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::apt::failed;
-use crate::deb::{LIBRARIES, LIBRARY_FOLDER, TOOLS};
+use crate::debian::apt::failed;
+use crate::debian::chroot::Root;
 use crate::debian::target;
-use crate::root::Root;
+use crate::release::deb::{LIBRARIES, LIBRARY_FOLDER, TOOLS};
 use crate::step::{Outcome, output};
 use crate::vm::fetch::bookworm;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::apt::failed;
-use crate::c_abi;
+use crate::c_stack::c_abi;
+use crate::debian::apt::failed;
 use crate::debian::{self, target};
 use crate::step::{Outcome, output};
 use crate::vm::pyverbs::version;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::debian::{self, apt};
 use crate::step::{Outcome, run};
-use crate::{apt, debian};
 use table::{Age, Report, Table, compare};
 
 /// How long one generator may take.

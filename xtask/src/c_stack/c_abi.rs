@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::apt::{create, failed};
+use crate::debian::apt::{create, failed};
 use crate::debian::target;
 use crate::step::{Outcome, cargo, run};
 use crate::targets;

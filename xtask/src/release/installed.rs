@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::apt::{create, failed, is_there};
+use crate::debian::apt::{create, failed, is_there};
 use crate::debian::target;
-use crate::package::{pack, published};
+use crate::release::package::{pack, published};
 use crate::step::{Outcome, cargo, output, run};
 
 const MINUTES: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::apt::{Apt, create, failed, once, unpack};
+use crate::debian::apt::{Apt, create, failed, once, unpack};
 use crate::step::{Outcome, output};
 
 const MINUTES: Duration = Duration::from_secs(60);

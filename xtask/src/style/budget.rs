@@ -1,5 +1,6 @@
 //! Budget: findings that folders may still have, by rule. It may only go down.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -69,17 +70,16 @@ impl Budget {
         for key in keys {
             let of = |budget: &Self| budget.0.get(key).copied().unwrap_or(0);
             let (allowed, actual) = (of(self), of(actual));
-            let (folder, rule) = (&key.0, key.1.name());
+            let todo = match actual.cmp(&allowed) {
+                Ordering::Equal => continue,
+                Ordering::Less => format!("lower it: {BLESS}"),
+                Ordering::Greater => format!("mend it, or, if only files moved, {BLESS}"),
+            };
             if actual > allowed {
                 differences.exceeded.insert(key.clone());
-                differences
-                    .told
-                    .push(format!("{folder}: {rule}: {actual}, budget {allowed}: mend it"));
-            } else if actual < allowed {
-                differences.told.push(format!(
-                    "{folder}: {rule}: {actual}, budget {allowed}: lower it by `{BLESS}`"
-                ));
             }
+            let (folder, rule) = (&key.0, key.1.name());
+            differences.told.push(format!("{folder}: {rule}: {actual}, budget {allowed}: {todo}"));
         }
         differences
     }

@@ -1,10 +1,10 @@
-//! Which compiler this is: what is noted for one holds for no other.
+//! Version of the compiler: tables that are noted for one compiler hold for no other.
 
 use std::process::{Command, Stdio};
 
 use crate::step::Outcome;
 
-/// The compiler, as it names itself.
+/// Version line of the compiler.
 pub(crate) fn compiler() -> String {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     match Command::new(rustc).arg("--version").stdin(Stdio::null()).output() {
@@ -13,7 +13,7 @@ pub(crate) fn compiler() -> String {
     }
 }
 
-/// Says that what is expected is of another compiler; nothing if it is of this one.
+/// Skip, if the expected text names another compiler.
 pub(crate) fn other_compiler(expected: &str) -> Option<Outcome> {
     let compiler = compiler();
     if expected.lines().any(|line| line.trim_start_matches(['#', ';', ' ']) == compiler) {

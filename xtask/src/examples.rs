@@ -1,7 +1,7 @@
 //! `cargo xtask examples`: each example runs, and prints what its file in `examples/output` has.
 //!
-//! Numbers with a point are measured, and hexadecimal ones name something: both may differ. All
-//! else, words and whole numbers, must be the same.
+//! Numbers with a point are measured, and hexadecimal numbers are keys or addresses: both may
+//! differ. Words and whole numbers must be equal.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,8 +13,8 @@ use crate::targets::names;
 
 const EXAMPLES: &str = "examples";
 
-/// Runs all examples, or the one of that name, and compares what they print. With `bless` the
-/// files get what they print.
+/// Runs all examples, or the example `only`, and compares their output with the files. `bless`
+/// replaces the files instead.
 pub(crate) fn check(only: Option<&str>, bless: bool) -> Outcome {
     try_check(only, bless).unwrap_or_else(|outcome| outcome)
 }
@@ -30,8 +30,8 @@ fn try_check(only: Option<&str>, bless: bool) -> Result<Outcome, Outcome> {
     if let Some(missing) = all.iter().find(|name| !lists(&page, name)) {
         return Err(Outcome::Failed(format!("{} doesn't list {missing}", readme.display())));
     }
-    // As the workspace's tests are, and so mostly built already. Noted figures are those of
-    // optimised programs.
+    // The workspace's tests use the dev profile, so most of it is built already. The files have
+    // figures of optimised programs.
     let (profile, built) = if bless { ("release", "release") } else { ("dev", "debug") };
     let build = ["build", "--workspace", "--examples", "--profile", profile];
     output(cargo(&build), Duration::from_secs(900))?;
@@ -72,12 +72,12 @@ fn noted(name: &str) -> PathBuf {
     Path::new(EXAMPLES).join("output").join(format!("{name}.txt"))
 }
 
-/// Tells if the README's table has a row of this example.
+/// Returns true if the README's table has a row of this example.
 fn lists(readme: &str, name: &str) -> bool {
     readme.lines().any(|line| line.starts_with('|') && line.contains(&format!("[{name}](")))
 }
 
-/// The words of a text, with a mark for what may differ.
+/// Words of a text, with a mark for each number that may differ.
 fn plain(text: &str) -> Vec<String> {
     let word = |word: &str| {
         let measured = word.starts_with(|first: char| first.is_ascii_digit())

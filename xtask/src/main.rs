@@ -65,7 +65,7 @@ enum Chore {
         #[arg(long, value_name = "DIR")]
         prefix: Option<PathBuf>,
     },
-    /// Run traffic over a memory that keeps no order but what fences ask for.
+    /// Run traffic over a memory that keeps no order except the fences'.
     ///
     /// Then compares the instructions on aarch64, if the toolchain has that machine's core library.
     Fences,
@@ -83,8 +83,8 @@ enum Chore {
     ///
     /// Sends nothing.
     Packages {
-        /// Build each from its packed files too, then install the command line from them, and look
-        /// at its manual and at what completes it in a shell. Takes minutes.
+        /// Build each from its packed files too, then install the command line from them, and check
+        /// its manual and its shell completions. Takes minutes.
         #[arg(long)]
         build: bool,
     },
@@ -92,7 +92,7 @@ enum Chore {
     ///
     /// Needs dpkg-deb and strip.
     Deb(deb::Options),
-    /// Compare what the library depends on with what it may.
+    /// Compare the library's dependencies with the allowed ones.
     ///
     /// Then cargo-deny looks at licences, duplicates and sources of all dependencies (deny.toml).
     Dependencies,
@@ -120,15 +120,15 @@ enum Chore {
     Style(style::Options),
     /// Run random programs over bad wires between software HCAs, on virtual time.
     ///
-    /// A seed decides everything. One that fails is told, with a smaller program that fails, too.
+    /// A seed decides everything. A failing seed is printed, with a smaller failing program.
     Simulate(simulate::Options),
     /// Run coverage-guided fuzzers on what peers, programs and drivers write.
     ///
-    /// Needs cargo-fuzz. What is found is in fuzz/artifacts.
+    /// Needs cargo-fuzz. Findings are in fuzz/artifacts.
     Fuzz(fuzz::Options),
     /// Run every transport between processes while these and their devices come and go.
     ///
-    /// Memory, open files and threads must stay bounded, counters agree, and nothing be left.
+    /// Memory, open files and threads must stay bounded, counters must agree, and nothing may remain.
     Soak(soak::Options),
     /// Run the tests that are in one process under AddressSanitizer.
     ///
@@ -142,8 +142,8 @@ enum Chore {
     Machines(machines::Options),
     /// Check the library with the oldest dependencies that its manifests allow.
     MinimalVersions,
-    /// Check all but the chores with the oldest compiler that the manifest allows, where it is
-    /// installed.
+    /// Check all crates except the chores with the oldest compiler that the manifest allows, if it
+    /// is installed.
     Msrv,
     /// List the library's public items, and compare them with docs/api.
     Api {
@@ -158,7 +158,7 @@ enum Chore {
     ///
     /// Takes some ten minutes. A machine without other work gives the steadiest figures.
     Performance(performance::Options),
-    /// Compare the data path's instructions, and how many they are, with benches/counts.
+    /// Compare the data path's instructions and their counts with benches/counts.
     ///
     /// Needs valgrind, or apt to fetch it.
     Counts {

@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Tests that said they were skipped, as `TEST: REASON`, in all steps so far.
+/// Skipped tests of all steps so far, as `TEST: REASON`.
 static SKIPPED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// How a step ended.
 #[derive(Clone)]
 pub(crate) enum Outcome {
     Passed,
-    /// Passed, with what it counted.
+    /// Passed, with its counts.
     Counted(String),
     Failed(String),
     Skipped(String),
@@ -81,7 +81,7 @@ impl Steps {
             tests.iter().for_each(|test| println!("  {test}"));
         }
         let count = tests.len();
-        // Whoever sees only the end of the output learns what failed.
+        // The end of the output repeats the failures.
         println!();
         for (name, _, outcome) in &self.done {
             if let Outcome::Failed(why) = outcome {
@@ -95,7 +95,7 @@ impl Steps {
     }
 }
 
-/// Runs a step, and says how long it took.
+/// Runs a step, and measures its time.
 fn timed(name: String, run: impl FnOnce() -> Outcome) -> (String, Duration, Outcome) {
     eprintln!("\n== {name}");
     let started = Instant::now();
@@ -106,10 +106,10 @@ fn timed(name: String, run: impl FnOnce() -> Outcome) -> (String, Duration, Outc
     (name, started.elapsed(), outcome)
 }
 
-/// Set where everything is built once, from nothing.
+/// True if this run builds everything once, from nothing.
 static ONCE: AtomicBool = AtomicBool::new(false);
 
-/// Turns incremental compilation off for all cargo commands: a build from nothing then takes a
+/// Turns incremental compilation off for all cargo commands. A build from nothing then takes a
 /// quarter less processor time.
 pub(crate) fn build_once() {
     ONCE.store(true, Ordering::Relaxed);
@@ -134,7 +134,7 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> Outcome {
     }
 }
 
-/// Runs a command as [`run`] does, and gives what it printed.
+/// Runs a command as [`run`] does, and returns its standard output.
 pub(crate) fn output(mut command: Command, limit: Duration) -> Result<String, Outcome> {
     let shown = format!("{command:?}");
     let failed = |error: io::Error| Outcome::Failed(format!("{shown}: {error}"));
@@ -150,8 +150,8 @@ pub(crate) fn output(mut command: Command, limit: Duration) -> Result<String, Ou
     text.map_err(failed)
 }
 
-/// Runs tests as [`run`] does, and notes those that skip themselves: each says so by a line
-/// `skipped: TEST: REASON` on standard error.
+/// Runs tests as [`run`] does, and notes skipped tests: each prints a line
+/// `skipped: TEST: REASON` to standard error.
 pub(crate) fn run_tests(mut command: Command, limit: Duration) -> Outcome {
     let shown = format!("{command:?}");
     let mut child = match command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn() {
@@ -160,7 +160,7 @@ pub(crate) fn run_tests(mut command: Command, limit: Duration) -> Outcome {
     };
     let reader = child.stderr.take().map(|stderr| thread::spawn(|| skips(stderr, io::stderr())));
     let outcome = wait(child, limit);
-    // What was killed may have left a process that keeps the pipe open.
+    // A killed command may leave a process that keeps the pipe open.
     let reader = reader.filter(|reader| matches!(outcome, Outcome::Passed) || reader.is_finished());
     if let Some(Ok(skips)) = reader.map(thread::JoinHandle::join) {
         SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(skips);
@@ -168,14 +168,14 @@ pub(crate) fn run_tests(mut command: Command, limit: Duration) -> Outcome {
     outcome
 }
 
-/// Notes a test that is left out, as one that skips itself.
+/// Notes a test that is left out like a test that skips itself.
 pub(crate) fn skip_test(test: &str, reason: &str) {
     let line = format!("skipped: {test}: {reason}");
     eprintln!("{line}");
     SKIPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(skip_in(&line));
 }
 
-/// Passes lines on, and gives those that tell of a skipped test.
+/// Forwards lines, and returns the `TEST: REASON` of each skipped test.
 fn skips(from: impl Read, mut to: impl Write) -> Vec<String> {
     let mut lines = BufReader::new(from);
     let (mut line, mut skips) = (Vec::new(), Vec::new());
@@ -222,7 +222,7 @@ mod tests {
         let step = |name: &str| -> Named<'_> {
             let run = || {
                 let mine = begun.fetch_add(1, Ordering::SeqCst);
-                // The first of a pair sees the second begin.
+                // The first step of a pair waits until the second has begun.
                 let limit = Instant::now() + Duration::from_secs(20);
                 while mine.is_multiple_of(2) && begun.load(Ordering::SeqCst) < mine + 2 {
                     assert!(Instant::now() < limit, "no step runs beside this one");

@@ -1,8 +1,8 @@
 //! Cargo's targets by name, built as part of the workspace.
 //!
-//! Cargo builds a dependency with the features that all selected packages ask for. With `--package
-//! A` these are other ones than with `--workspace`, and the dependency is compiled once more. So
-//! chores select the workspace and name the targets.
+//! Cargo builds a dependency with the union of the features of all selected packages. `--package A`
+//! and `--workspace` select different features, so the dependency is compiled twice. Chores
+//! therefore select the workspace and name the targets.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::step::cargo;
 
-/// The targets: files, and folders with a `main.rs`.
+/// Names of the targets in a folder: files, and folders with a `main.rs`.
 pub(crate) fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
     let files = folder.read_dir()?.collect::<Result<Vec<_>, _>>()?;
     let names = files.iter().filter_map(|file| {

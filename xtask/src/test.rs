@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change lands.
+//! `cargo xtask test`: all checks that a change must pass before it lands.
 
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -18,11 +18,11 @@ use crate::vm;
 
 const MINUTES: Duration = Duration::from_secs(60);
 
-/// softhca's tests of random input and faulty wires, which take minutes.
+/// Name parts of softhca's tests of random input and faulty wires, which take minutes.
 pub(crate) const LONG: [&str; 7] =
     ["any_", "dynamic", "hostile", "lossy", "nonsense", "simulation", "threads_share"];
 
-/// Everything.
+/// Runs all steps.
 pub(crate) fn all(steps: &mut Steps) {
     build_once();
     steps.step("format", format);
@@ -30,9 +30,9 @@ pub(crate) fn all(steps: &mut Steps) {
     steps.step("lints", || lints(&["--workspace", "--all-targets", "--all-features"]));
     steps.step("lints, no features", || lints(&["--package", "uverbs", "--no-default-features"]));
     let kit = OnceLock::new();
-    // Tests wait more than they compute; the simulation and the judge are a minute or two on one
-    // thread. What else takes a processor goes beside them. Steps with a target folder of their own
-    // come last, so that none waits for cargo's lock.
+    // Tests wait more than they compute; the simulation and the judge take a minute or two of one
+    // thread. Steps that compute run beside them. Steps with separate target folders come last, so
+    // that no step waits for cargo's lock.
     steps.two_at_a_time(vec![
         ("tests".to_owned(), Box::new(tests)),
         ("optimised build".to_owned(), Box::new(optimised)),
@@ -71,12 +71,12 @@ pub(crate) fn all(steps: &mut Steps) {
 
 fn tests() -> Outcome {
     let mut test = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    // Many wait, for time limits and for each other.
+    // Many tests wait, for time limits and for each other.
     test.env("RUST_TEST_THREADS", "4");
     run_tests(test, 30 * MINUTES)
 }
 
-/// What later steps run: the command line, and the program whose instructions are counted.
+/// Builds programs for later steps: the command line, and the program of `cargo xtask counts`.
 fn optimised() -> Outcome {
     match counts::program() {
         Ok(_) | Err(Outcome::Skipped(_)) => build_tool(),
@@ -84,24 +84,24 @@ fn optimised() -> Outcome {
     }
 }
 
-/// The command line, as it is shipped.
+/// Builds the command line with the release profile.
 pub(crate) fn build_tool() -> Outcome {
     let words = ["build", "--release", "--quiet"];
     run(targets::of_workspace(&words, "--bin", ["uverbs"]), 15 * MINUTES)
 }
 
-/// What the library and the tools depend on.
+/// Checks the dependencies of the library and of the tools.
 pub(crate) fn dependencies(steps: &mut Steps) {
     steps.step("dependencies", dependencies::check);
     steps.step("dependencies' licences", || {
-        // Advisories are left to who has a network: `cargo deny check`.
+        // Advisories need a network: `cargo deny check`.
         let words = ["deny", "--workspace", "check", "licenses", "bans", "sources"];
         let install = "cargo install --locked cargo-deny";
         component("deny", install, || run(cargo(&words), 5 * MINUTES))
     });
 }
 
-/// What the daily loop runs. CONTRIBUTING.md says what it leaves out.
+/// Runs the steps of the daily loop. CONTRIBUTING.md lists the omitted ones.
 pub(crate) fn quick(steps: &mut Steps) {
     steps.step("format", format);
     steps.step("style", || style::check(&style::Options::default()));
@@ -142,13 +142,13 @@ fn component(name: &str, install: &str, step: impl FnOnce() -> Outcome) -> Outco
     }
 }
 
-/// Clippy, whose warnings are errors. Not by RUSTFLAGS: those would have everything built twice.
+/// Runs clippy with warnings as errors. RUSTFLAGS would do so, too, but rebuild everything.
 fn lints(words: &[&str]) -> Outcome {
     component("clippy", "rustup component add clippy", || {
         let mut command = cargo(&["clippy"]);
         command.args(words).args(["--", "-Dwarnings"]);
-        // Nobody needs a C compiler. Whoever compiles C does so in a build script, which runs here
-        // and asks for one of these first; rustc calls `cc` to link.
+        // No crate may need a C compiler. A build script that compiles C asks for one of these
+        // variables first, and fails here. rustc calls `cc` to link.
         for tool in ["CC", "CXX", "AR", "CMAKE", "PKG_CONFIG", "HOST_CC", "TARGET_CC"] {
             command.env(tool, "/bin/false");
         }
@@ -156,7 +156,7 @@ fn lints(words: &[&str]) -> Outcome {
     })
 }
 
-/// Runs the command line as a user does, and looks for `wanted` in what it prints.
+/// Runs the command line as a user does, and looks for `wanted` in its output.
 fn tool(words: &[&str], wanted: &str) -> Outcome {
     match build_tool() {
         Outcome::Passed => {}

@@ -1,8 +1,8 @@
-//! Debian packages without installing any: an apt of our own, below the target folder.
+//! Debian packages, downloaded and unpacked below the target folder by a private apt.
 //!
-//! apt keeps its lists, its cache and its log in a folder of ours, takes proxies, keys and mirrors
-//! from the machine's configuration, and runs none of the hooks that stand there. To it nothing is
-//! installed. It needs no privileges.
+//! This apt keeps its lists, its cache and its log in a folder of the project. It takes proxies,
+//! keys and mirrors from the machine's configuration, and runs no hook of it. Its list of installed
+//! packages is empty. It needs no privileges.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -12,42 +12,42 @@ use std::time::Duration;
 
 use crate::step::{Outcome, run};
 
-/// How long apt may take: a kernel is 160 MB.
+/// Limit of a download: a kernel is 160 MB.
 const FETCH: Duration = Duration::from_secs(900);
-/// How long the unpacking of one package may take.
+/// Limit of unpacking one package.
 const UNPACK: Duration = Duration::from_secs(120);
-/// The keys of Debian's archive. A release's keyring knows the next release's keys in time.
+/// Keyring of Debian's archive. A release's keyring gets the next release's keys in time.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// An apt with a state of its own.
+/// apt with a private configuration, list and cache.
 #[derive(Debug)]
 pub(crate) struct Apt {
     base: PathBuf,
     config: PathBuf,
 }
 
-/// A folder of Debian's archive and the suites that are taken from it.
+/// Folder of Debian's archive, and the suites to read from it.
 pub(crate) struct Archive {
-    /// The last part of its address: `debian` or `debian-security`.
+    /// Last part of its address: `debian` or `debian-security`.
     pub(crate) name: &'static str,
     pub(crate) suites: &'static [&'static str],
 }
 
 impl Apt {
-    /// An apt that reads what the machine's apt reads.
+    /// apt that reads the machine's suites.
     ///
     /// # Errors
     ///
-    /// A skip where there is no apt, a failure where the folder can't be written.
+    /// A skip without apt, a failure if the folder can't be written.
     pub(crate) fn of_the_machine(base: &Path) -> Result<Self, Outcome> {
         Self::new(base, "")
     }
 
-    /// An apt that reads other suites, from the mirrors of the machine's apt.
+    /// apt that reads other suites, from the mirrors of the machine's apt.
     ///
     /// # Errors
     ///
-    /// As above, and a skip where the machine's apt names no mirror of Debian.
+    /// As [`Self::of_the_machine`], and a skip if the machine's apt names no mirror of Debian.
     pub(crate) fn of_suites(base: &Path, archives: &[Archive]) -> Result<Self, Outcome> {
         let sources = sources(&mirrors()?, archives, Path::new(KEYS).exists())?;
         let list = base.join("sources.list");
@@ -65,12 +65,11 @@ impl Apt {
         )
     }
 
-    /// The same, which knows packages of these machines, too, by Debian's names; the first is this
-    /// one's.
+    /// Adds the packages of these architectures, by Debian's names. The first is the machine's.
     ///
     /// # Errors
     ///
-    /// A failure where its configuration can't be written.
+    /// A failure if the configuration can't be written.
     pub(crate) fn of_machines(self, machines: &[&str]) -> Result<Self, Outcome> {
         let failed = |error: std::io::Error| failed(&self.config, &error);
         let mut text = fs::read_to_string(&self.config).map_err(failed)?;
@@ -82,7 +81,7 @@ impl Apt {
         Ok(self)
     }
 
-    /// The configuration is read behind the machine's own.
+    /// Writes the configuration, which apt reads after the machine's configuration.
     fn new(base: &Path, more: &str) -> Result<Self, Outcome> {
         for tool in ["apt-get", "dpkg-deb"] {
             if !is_there(tool) {
@@ -131,16 +130,16 @@ impl Apt {
 
     /// Reads the mirrors' lists.
     pub(crate) fn update(&self) {
-        // One mirror of several that doesn't answer is no reason to stop: the download tells.
+        // One mirror of several may be down. The download reports missing packages.
         let _ = run(self.command("apt-get", &["update"]), FETCH);
     }
 
-    /// Fetches packages into an empty folder `debs`, without what they depend on.
+    /// Downloads packages into an empty folder `debs`, without their dependencies.
     ///
     /// # Errors
     ///
-    /// A skip that says what apt couldn't give. apt compares each package with the signed list's
-    /// hash.
+    /// A skip that names the missing packages. apt compares each package with the hash in the
+    /// signed list.
     pub(crate) fn download(&self, packages: &[&str], debs: &Path) -> Result<(), Outcome> {
         let _ = fs::remove_dir_all(debs);
         create(debs)?;
@@ -149,8 +148,8 @@ impl Apt {
         given(run(command, FETCH), packages)
     }
 
-    /// Fetches packages and all that they depend on, into a folder that it names. `release` is
-    /// preferred to others.
+    /// Downloads packages and their dependencies, and returns the folder. `release` is preferred
+    /// to other releases.
     ///
     /// # Errors
     ///
@@ -169,7 +168,7 @@ impl Apt {
         Ok(debs)
     }
 
-    /// What a package depends on, by name, each alternative; empty where there is no such package.
+    /// Names of a package's dependencies, each alternative; empty for an unknown package.
     pub(crate) fn depends(&self, package: &str, release: Option<&str>) -> Vec<String> {
         let mut command = self.command("apt-cache", &["depends"]);
         command.args(prefer(release)).arg(package).stdin(Stdio::null());
@@ -196,12 +195,11 @@ fn given(outcome: Outcome, packages: &[&str]) -> Result<(), Outcome> {
     }
 }
 
-/// Unpacks every package in `debs` to `root`. It is there as a whole or not at all, whatever
-/// interrupts it.
+/// Unpacks every package in `debs` to `root`. An interruption leaves no `root`.
 ///
 /// # Errors
 ///
-/// A failure that says which package.
+/// A failure that names the package.
 pub(crate) fn unpack(debs: &Path, root: &Path) -> Result<(), Outcome> {
     let partial = beside(root, "partial");
     for old in [&partial, root] {
@@ -216,7 +214,7 @@ pub(crate) fn unpack(debs: &Path, root: &Path) -> Result<(), Outcome> {
         let mut command = Command::new("dpkg-deb");
         command.arg("--extract").arg(&deb).arg(&partial);
         if let Outcome::Failed(why) = run(command, UNPACK) {
-            // No space, most likely: it is given back.
+            // The usual cause is a full disk: give the space back.
             let _ = fs::remove_dir_all(&partial);
             return Err(Outcome::Failed(format!("{}: {why}", deb.display())));
         }
@@ -224,11 +222,11 @@ pub(crate) fn unpack(debs: &Path, root: &Path) -> Result<(), Outcome> {
     fs::rename(&partial, root).map_err(|error| failed(root, &error))
 }
 
-/// Makes a folder unless it is there and was made from the same words.
+/// Makes a folder, unless it exists and was made from the same words.
 ///
 /// # Errors
 ///
-/// What `make` gives, and a failure where the folder can't be written.
+/// Errors of `make`, and a failure if the folder can't be written.
 pub(crate) fn once(
     folder: &Path,
     words: &str,
@@ -243,7 +241,7 @@ pub(crate) fn once(
     fs::write(&stamp, words).map_err(|error| failed(&stamp, &error))
 }
 
-/// `folder.end`. The folder's name may have dots of its own.
+/// Returns `folder.end`. The folder's name may contain dots.
 fn beside(folder: &Path, end: &str) -> PathBuf {
     let mut name = folder.as_os_str().to_owned();
     name.push(".");
@@ -251,7 +249,7 @@ fn beside(folder: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// The addresses that the machine's apt reads packages from.
+/// Addresses of the package lists of the machine's apt.
 fn mirrors() -> Result<Vec<String>, Outcome> {
     let words = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
     let output = match Command::new("apt-get").args(words).stdin(Stdio::null()).output() {
@@ -262,7 +260,7 @@ fn mirrors() -> Result<Vec<String>, Outcome> {
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-/// The lines of a `sources.list`.
+/// Lines of a `sources.list`.
 fn sources(mirrors: &[String], archives: &[Archive], keys: bool) -> Result<String, Outcome> {
     let signed = if keys { format!("[signed-by={KEYS}] ") } else { String::new() };
     let mut lines = String::new();
@@ -280,23 +278,23 @@ fn sources(mirrors: &[String], archives: &[Archive], keys: bool) -> Result<Strin
     Ok(lines)
 }
 
-/// Whether a program can be started.
+/// Returns true if a program can be started.
 pub(crate) fn is_there(tool: &str) -> bool {
     let mut probe = Command::new(tool);
     probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// Makes a folder and those above it.
+/// Makes a folder and its parents.
 ///
 /// # Errors
 ///
-/// A failure that names it.
+/// A failure that names the folder.
 pub(crate) fn create(folder: &Path) -> Result<(), Outcome> {
     fs::create_dir_all(folder).map_err(|error| failed(folder, &error))
 }
 
-/// What a failed access of a file is.
+/// Failure of an access to a file.
 pub(crate) fn failed(path: &Path, error: &dyn std::fmt::Display) -> Outcome {
     Outcome::Failed(format!("{}: {error}", path.display()))
 }
@@ -353,7 +351,7 @@ mod tests {
             });
             (done.is_ok(), made.get())
         };
-        // What failed is made again, though its folder is there.
+        // A failed folder is made again, although it exists.
         assert_eq!(make("a", false), (false, 1));
         assert_eq!(make("a", true), (true, 2));
         assert_eq!(make("a", true), (true, 2));

@@ -1,4 +1,4 @@
-//! A Debian of its own in a folder, in which commands run as in a container.
+//! Debian root in a folder, in which commands run as in a container.
 //!
 //! Needs user namespaces (unshare(1)), and no privileges.
 
@@ -11,7 +11,7 @@ use crate::debian::apt::{Apt, create, failed, once, unpack};
 use crate::step::{Outcome, output};
 
 const MINUTES: Duration = Duration::from_secs(60);
-/// What every root has: shells, dpkg with what it runs, and setpriv(1).
+/// Packages of every root: shells, dpkg and its dependencies, and setpriv(1).
 const BASE: [&str; 9] = [
     "base-files",
     "bash",
@@ -23,22 +23,22 @@ const BASE: [&str; 9] = [
     "libc-bin",
     "util-linux",
 ];
-/// Shows folders of the machine's, `/proc`, `/dev` and `/sys` among them, at the same paths in the
-/// folder, and runs a command there without privileges.
+/// Script that mounts folders of the machine, `/proc`, `/dev` and `/sys` among them, at the same
+/// paths in the root, and runs a command there without privileges.
 const ENTER: &str = "IFS=:; for at in $SHOWN; do \
     mkdir -p \"$0$at\" && mount --rbind \"$at\" \"$0$at\" || exit; done; unset SHOWN IFS; \
     exec chroot \"$0\" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all \"$@\"";
 
-/// Such a folder.
+/// Folder of a Debian root.
 #[derive(Debug)]
 pub(crate) struct Root(PathBuf);
 
 impl Root {
-    /// A release with these packages and all that they depend on; fetched unless it is there.
+    /// Root of a release with these packages and their dependencies. Downloaded unless present.
     ///
     /// # Errors
     ///
-    /// A skip where there is no apt, no network or no user namespace.
+    /// A skip without apt, network or user namespaces.
     pub(crate) fn fetch(
         folder: &Path,
         release: impl FnOnce() -> Result<Apt, Outcome>,
@@ -60,20 +60,20 @@ impl Root {
         Ok(Self(folder.to_owned()))
     }
 
-    /// One that is there.
+    /// Root that exists.
     pub(crate) fn at(folder: PathBuf) -> Self {
         Self(folder)
     }
 
-    /// A command that runs in it.
+    /// Command that runs in the root.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         self.command_with(&[], words)
     }
 
-    /// A command that runs in it, and sees these folders of the machine.
+    /// Command that runs in the root, and sees these folders of the machine.
     pub(crate) fn command_with(&self, folders: &[&Path], words: &[&str]) -> Command {
         let mut command = Command::new("unshare");
-        // Whatever the command leaves running ends with it.
+        // Processes that the command leaves behind end with it.
         command.args(["--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", ENTER]).arg(&self.0).args(words);
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
@@ -83,7 +83,7 @@ impl Root {
         command
     }
 
-    /// Copies a file into its `/tmp`, and gives the path there.
+    /// Copies a file into the root's `/tmp`, and returns the path there.
     pub(crate) fn take(&self, file: &Path) -> Result<String, Outcome> {
         let name = file.file_name().unwrap_or_default();
         let to = self.0.join("tmp").join(name);
@@ -91,17 +91,17 @@ impl Root {
         Ok(format!("/tmp/{}", name.to_string_lossy()))
     }
 
-    /// Where a path of it is on the machine.
+    /// Path on the machine of a path in the root.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.0.join(path.trim_start_matches('/'))
     }
 }
 
-/// Whether anybody may have a namespace of mounts.
+/// Checks that an unprivileged process may have a mount namespace.
 ///
 /// # Errors
 ///
-/// A skip.
+/// A skip without user namespaces.
 pub(crate) fn has_namespaces() -> Result<(), Outcome> {
     let mut probe = Command::new("unshare");
     probe.args(["--map-root-user", "--mount", "true"]);
@@ -112,7 +112,7 @@ pub(crate) fn has_namespaces() -> Result<(), Outcome> {
     }
 }
 
-/// Makes the links that some releases have no package for: `/bin` and its like.
+/// Makes the links `/bin`, `/sbin`, `/lib` and `/lib64`, which no package of some releases has.
 pub(crate) fn merge_usr(root: &Path) -> Result<(), Outcome> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         let link = root.join(name);
@@ -124,7 +124,7 @@ pub(crate) fn merge_usr(root: &Path) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Has dpkg know the packages, so that it checks what others depend on.
+/// Notes the packages as installed, so that dpkg finds the dependencies of other packages.
 fn note_as_installed(debs: &Path, root: &Path) -> Result<(), Outcome> {
     let folder = root.join("var/lib/dpkg");
     for part in ["info", "updates", "triggers"] {

@@ -1,5 +1,4 @@
-//! The C stack as Debian builds it: packages fetched with the machine's own apt, unpacked below the
-//! target folder.
+//! Debian's C stack: packages downloaded with the machine's apt, unpacked below the target folder.
 
 pub(crate) mod apt;
 pub(crate) mod chroot;
@@ -11,9 +10,9 @@ use std::sync::OnceLock;
 use crate::debian::apt::{Apt, once, unpack};
 use crate::step::Outcome;
 
-/// What is fetched: libibverbs, libmlx5, librdmacm, their programs and headers, perftest, what
-/// these link to, rdma-core's own tests, the kernel's headers, and programs of TCP for the
-/// preloaded library.
+/// Packages of the C stack: libibverbs, libmlx5, librdmacm, their programs and headers, perftest,
+/// their libraries, rdma-core's tests, the kernel's headers, and TCP programs for the preloaded
+/// library.
 const PACKAGES: [&str; 18] = [
     "ibverbs-providers",
     "ibverbs-utils",
@@ -35,8 +34,8 @@ const PACKAGES: [&str; 18] = [
     "rdmacm-utils",
 ];
 
-/// Programs over libibverbs and librdmacm that bring a layer of their own: libfabric's, UCX's, and
-/// Open MPI with a benchmark, and what these link to besides.
+/// Frameworks over libibverbs and librdmacm: libfabric, UCX, and Open MPI with a benchmark, and
+/// their libraries.
 const FRAMEWORKS: [&str; 21] = [
     "libatomic1",
     "libevent-core-2.1-7",
@@ -61,7 +60,7 @@ const FRAMEWORKS: [&str; 21] = [
     "ucx-utils",
 ];
 
-/// The workspace's target folder.
+/// Target folder of the workspace.
 pub(crate) fn target() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
@@ -69,19 +68,17 @@ pub(crate) fn target() -> PathBuf {
     fs::canonicalize(&path).unwrap_or(path)
 }
 
-/// The folder into which the packages are unpacked; the first call fetches them, later ones find
-/// them there. What could not be had is not asked for again.
+/// Folder with the unpacked packages. The first call downloads them. A failed call is not repeated.
 ///
 /// # Errors
 ///
-/// A skip where there is no apt or it reaches no mirror, a failure where the packages can't be
-/// unpacked.
+/// A skip without apt or without a mirror, a failure if the packages can't be unpacked.
 pub(crate) fn root() -> Result<PathBuf, Outcome> {
     static ROOT: OnceLock<Result<PathBuf, Outcome>> = OnceLock::new();
     ROOT.get_or_init(|| unpacked(&target().join("debian"), &PACKAGES)).clone()
 }
 
-/// The same of the frameworks, whose packages have other names in other releases of Debian.
+/// Folder with the unpacked frameworks. Other releases of Debian name their packages differently.
 ///
 /// # Errors
 ///
@@ -90,7 +87,7 @@ pub(crate) fn frameworks() -> Result<PathBuf, Outcome> {
     unpacked(&target().join("frameworks"), &FRAMEWORKS)
 }
 
-/// The folder below `base` into which these packages are unpacked.
+/// Folder below `base` with these packages unpacked.
 ///
 /// # Errors
 ///

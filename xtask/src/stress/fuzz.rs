@@ -1,4 +1,4 @@
-//! Coverage-guided fuzzing of what others write (`fuzz/`, docs/TESTING.md).
+//! Coverage-guided fuzzing of input from peers, programs and drivers (`fuzz/`, docs/TESTING.md).
 
 use std::path::Path;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::debian;
 use crate::step::{Outcome, cargo, run};
 
-/// The targets of `fuzz/Cargo.toml`.
+/// Targets of `fuzz/Cargo.toml`.
 const TARGETS: &[&str] = &[
     "packets",
     "work_requests",
@@ -31,24 +31,24 @@ const TARGETS: &[&str] = &[
     "streams",
 ];
 
-/// What a target may take beside the time it is given: the compiler, and what is kept already.
+/// Limit in addition to a target's fuzzing time: the compiler, and the kept corpus.
 const BUILD: Duration = Duration::from_secs(1800);
-/// What the test command gives each target.
+/// Fuzzing time of each target in the test command.
 const SHORT: Duration = Duration::from_secs(10);
 
-/// How long, and which.
+/// Options of `cargo xtask fuzz`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// For all of them together
+    /// Fuzzing time of all targets together
     #[arg(long, value_name = "N", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
-    /// This one alone
+    /// Only this target
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(TARGETS))]
     target: Option<String>,
 }
 
-/// Fuzzes as long as was asked for.
+/// Targets to fuzz, with the time of each.
 pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
     let all = Duration::from_secs(60 * u64::from(options.minutes));
     match &options.target {
@@ -60,11 +60,11 @@ pub(crate) fn targets(options: &Options) -> Vec<(String, Duration)> {
     }
 }
 
-/// Crates with functions for the targets alone.
+/// Crates with functions that only the targets call.
 const HAS_TARGETS: [&str; 6] =
     ["uverbs-c-abi", "uverbs-core", "uverbs-mlx5", "uverbs-rxe", "uverbs-siw", "uverbs-softhca"];
 
-/// Whether what the targets call compiles, also where there is no cargo-fuzz.
+/// Checks that the targets' functions compile. Needs no cargo-fuzz.
 pub(crate) fn compiles() -> Outcome {
     let mut check = cargo(&["check", "--lib", "--all-features", "--target-dir"]);
     check.arg(debian::target().join("fuzz-check"));
@@ -73,7 +73,7 @@ pub(crate) fn compiles() -> Outcome {
     run(check, BUILD)
 }
 
-/// What the test command takes.
+/// Fuzzes each target for [`SHORT`], as a step of the test command.
 pub(crate) fn usual() -> Outcome {
     for target in TARGETS {
         match fuzz(target, SHORT) {
@@ -84,8 +84,8 @@ pub(crate) fn usual() -> Outcome {
     Outcome::Passed
 }
 
-/// One target, for a time. What it finds is in `fuzz/artifacts`, and what reaches new code in the
-/// target folder.
+/// Fuzzes one target for a time. Findings are in `fuzz/artifacts`, inputs that reach new code in
+/// the target folder.
 pub(crate) fn fuzz(target: &str, time: Duration) -> Outcome {
     let mut probe = cargo(&["fuzz", "--version"]);
     match probe.stdout(Stdio::null()).stderr(Stdio::null()).status() {
@@ -109,7 +109,7 @@ pub(crate) fn fuzz(target: &str, time: Duration) -> Outcome {
         "-print_final_stats=1",
     ]);
     command.arg(format!("-max_total_time={}", time.as_secs()));
-    // The sanitizers' flags are unstable ones; that the library leaks on purpose is no finding.
+    // The sanitizers' flags are unstable. The library leaks on purpose, so leaks are no finding.
     command.env("RUSTC_BOOTSTRAP", "1").env("ASAN_OPTIONS", "detect_leaks=0");
     run(command, time + BUILD)
 }

@@ -1,4 +1,4 @@
-//! Every interleaving of small cases of what threads share without a lock, by loom
+//! Every interleaving of small cases of lock-free structures, by loom
 //! (`providers/core/src/queues/interleavings.rs`, `providers/softhca/src/wire/shared`).
 
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::debian;
 use crate::step::{Outcome, cargo, run_tests};
 
-/// Crates that have such tests, among those of the library.
+/// Crates of the library that have such tests.
 const PACKAGES: [&str; 2] = ["uverbs-core", "uverbs-softhca"];
 
-/// Builds these crates' tests with loom's atomics, in a target folder of their own, and runs those
-/// that try interleavings. Optimised: there are many.
+/// Builds these crates' tests with loom's atomics, in a separate target folder, and runs the tests
+/// of interleavings. Optimised, since there are many.
 pub(crate) fn check() -> Outcome {
     let mut test = cargo(&["test", "--release", "--lib"]);
     test.args(PACKAGES.iter().flat_map(|package| ["--package", package]));

@@ -1,7 +1,7 @@
-//! The tests that run in one process, under AddressSanitizer (docs/TESTING.md).
+//! Tests of one process, under AddressSanitizer (docs/TESTING.md).
 //!
-//! The stable toolchain brings the sanitizer's runtime, but not a standard library built for it.
-//! Its inlined and generic code is instrumented in our crates all the same.
+//! The stable toolchain has the sanitizer's runtime, but no standard library built for it. Inlined
+//! and generic code of the standard library is instrumented in the project's crates.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,10 +11,10 @@ use crate::debian;
 use crate::release::dependencies::OURS;
 use crate::step::{Outcome, cargo, output, run_tests};
 
-/// What a build from nothing and the slowed tests may take.
+/// Limit of a build from nothing and of the slowed tests.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const PROBE: Duration = Duration::from_secs(60);
-/// How the runtime's file ends.
+/// End of the file name of the sanitizer's runtime.
 const RUNTIME: &str = "_rt.asan.a";
 
 /// Builds and runs these packages' tests.
@@ -25,14 +25,15 @@ pub(crate) fn address() -> Outcome {
     }
     let mut test = cargo(&["test", "--no-fail-fast", "--lib", "--tests", "--target", &target]);
     test.arg("--target-dir").arg(debian::target().join("sanitize/address"));
-    // The tools' tests run other programs; those of the C stack put the device under a C program.
+    // The tools' tests run other programs, the C stack's tests put the device under a C program.
     test.args(OURS.iter().flat_map(|package| ["--package", package]));
     test.args(["--features", "uverbs-softhca/pci"]);
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     test.env("RUSTFLAGS", format!("{flags} -Zsanitizer=address").trim_start());
-    // `-Z` on the stable toolchain; with `--target` it reaches neither build scripts nor macros.
+    // RUSTC_BOOTSTRAP allows `-Z` on the stable toolchain. With `--target` the flags reach neither
+    // build scripts nor macros.
     test.env("RUSTC_BOOTSTRAP", "1").env("CARGO_INCREMENTAL", "0").env("RUST_TEST_THREADS", "4");
-    // The library leaks on purpose what a device may still write to (docs/UNSAFE.md).
+    // The library leaks memory on purpose while a device may write to it (docs/UNSAFE.md).
     test.env("ASAN_OPTIONS", "detect_leaks=0");
     run_tests(test, LIMIT)
 }

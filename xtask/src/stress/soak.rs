@@ -1,5 +1,5 @@
-//! The soak (`tests/soak`, docs/TESTING.md): every transport between processes, while these and
-//! their devices come and go.
+//! Soak test (`tests/soak`, docs/TESTING.md): every transport between processes, while processes
+//! and devices come and go.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,18 +9,17 @@ use crate::step::{Outcome, run};
 use crate::targets;
 
 const BUILD: Duration = Duration::from_secs(1800);
-/// What the last cycle and the ends of all processes may take beyond the time asked for, on a busy
-/// machine.
+/// Limit beyond the requested time: the last cycle and the end of all processes, on a busy machine.
 const END: Duration = Duration::from_secs(1800);
 
-/// How long, and how it is told.
+/// Options of `cargo xtask soak`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long
+    /// Minutes
     #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
-    /// Where random decisions begin [default: another one each time, which is told]
+    /// Seed of the random decisions [default: a new one each time, which is printed]
     #[arg(long, value_name = "SEED")]
     seed: Option<u64>,
     /// Print one JSON object at the end, and progress on standard error
@@ -28,9 +27,9 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Builds and runs it.
+/// Builds and runs the soak test.
 pub(crate) fn soak(options: &Options) -> Outcome {
-    // With debug assertions and overflow checks, and as the workspace's tests are built.
+    // The dev profile has debug assertions and overflow checks, as the workspace's tests do.
     let build = targets::of_workspace(&["build", "--quiet"], "--bin", ["uverbs-soak"]);
     match run(build, BUILD) {
         Outcome::Passed => {}

@@ -1,4 +1,4 @@
-//! `cargo xtask c-abi`: a folder with our libibverbs, for `LD_LIBRARY_PATH` and `uverbs run`.
+//! `cargo xtask c-abi`: folder with our libibverbs, for `LD_LIBRARY_PATH` and `uverbs run`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,25 @@ use crate::targets;
 
 const MINUTES: Duration = Duration::from_secs(60);
 
-/// The library's name.
+/// Name of the library.
 const LIBRARY: &str = "libibverbs.so.1";
-/// Other names for the same file: the one that a linker looks for, and those of libmlx5 and
-/// librdmacm, whose functions are in it. The loader maps it once.
+/// Links to the library: the linker's name, and the names of libmlx5 and librdmacm, whose functions
+/// it has. The loader maps the file once.
 const LINKS: [&str; 5] = [BUILT, "libmlx5.so", "libmlx5.so.1", "librdmacm.so", "librdmacm.so.1"];
-/// The names by which programs load it.
+/// Names by which programs load the library.
 pub(crate) const SONAMES: [&str; 3] = [LIBRARY, "libmlx5.so.1", "librdmacm.so.1"];
-/// The file that cargo makes.
+/// File that cargo makes.
 pub(crate) const BUILT: &str = "libibverbs.so";
-/// What puts sockets of programs on librdmacm.
+/// Preloaded library that puts a program's sockets on librdmacm.
 const PRELOAD: &str = "librspreload.so";
-/// What answers programs that look for a software HCA's node.
+/// Preloaded library that answers programs that look for a software HCA's device node.
 const NODES: &str = "libuverbs_nodes.so";
 
 /// Builds the library and puts it into `prefix`.
 pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
     let prefix = prefix.map_or_else(|| target().join("c-abi"), Path::to_owned);
     for package in ["uverbs-c-abi", "uverbs-preload", "uverbs-nodes"] {
-        // By `rustc`: as the cdylib alone it is optimised over all crates.
+        // `cargo rustc` builds the cdylib alone, which is optimised over all crates.
         let words = ["rustc", "--release", "--package", package, "--lib"];
         let mut build = cargo(&words);
         build.args(["--crate-type", "cdylib", "--", "-Cstrip=symbols"]);
@@ -51,7 +51,7 @@ pub(crate) fn lay_out(prefix: Option<&Path>) -> Outcome {
     }
 }
 
-/// Builds the library for tests, with checks, and the command line; gives the library's file.
+/// Builds the library with debug assertions, and the command line. Returns the library's file.
 pub(crate) fn build_checked() -> Result<PathBuf, Outcome> {
     let build = targets::of_workspace(&["build", "--lib"], "--bin", ["uverbs"]);
     match run(build, 15 * MINUTES) {
@@ -60,13 +60,13 @@ pub(crate) fn build_checked() -> Result<PathBuf, Outcome> {
     }
 }
 
-/// Puts what answers for nodes below `prefix`, out of a folder of built libraries.
+/// Copies [`NODES`] from a folder of built libraries to `prefix/nodes`.
 pub(crate) fn copy_nodes(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
     copy_preloaded(&built.join(NODES), &prefix.join("nodes"))
 }
 
-/// Puts a library for `LD_PRELOAD` into a folder of its own, as rdma-core does: a linker that looks
-/// for libraries in the folder above doesn't find it.
+/// Copies a library for `LD_PRELOAD` into a separate folder, as rdma-core does: a linker that
+/// searches the folder above does not find it.
 fn copy_preloaded(built: &Path, folder: &Path) -> Result<PathBuf, Outcome> {
     create(folder)?;
     let library = folder.join(built.file_name().unwrap_or_default());
@@ -75,17 +75,17 @@ fn copy_preloaded(built: &Path, folder: &Path) -> Result<PathBuf, Outcome> {
     Ok(library)
 }
 
-/// Another name for a file of the same folder.
+/// Makes a link to a file of the same folder.
 fn link(name: &str, link: &Path) -> Result<(), Outcome> {
     let _ = fs::remove_file(link);
     std::os::unix::fs::symlink(name, link).map_err(|error| failed(link, &error))
 }
 
-/// Puts a built library into `prefix`, under all its names.
+/// Copies a built library into `prefix`, under all its names.
 pub(crate) fn copy(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
     create(prefix)?;
     let library = prefix.join(LIBRARY);
-    // Written over in place it would change under programs that have it mapped.
+    // A write in place would change the file under programs that have it mapped.
     let _ = fs::remove_file(&library);
     fs::copy(built, &library).map_err(|error| failed(built, &error))?;
     for name in LINKS {
@@ -96,7 +96,7 @@ pub(crate) fn copy(built: &Path, prefix: &Path) -> Result<PathBuf, Outcome> {
     Ok(library)
 }
 
-/// Copies a folder's files, and those below it.
+/// Copies a folder with its files and folders.
 fn copy_folder(from: &Path, to: &Path) -> Result<(), Outcome> {
     create(to)?;
     let entries = fs::read_dir(from).map_err(|error| failed(from, &error))?;

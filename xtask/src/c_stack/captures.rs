@@ -1,4 +1,4 @@
-//! `cargo xtask captures`: what `uverbs capture` writes, read by Debian's tshark.
+//! `cargo xtask captures`: Debian's tshark reads the output of `uverbs capture`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::debian::apt::{Apt, once, unpack};
 use crate::step::{Outcome, run_tests};
 use crate::targets;
 
-/// Fetches tshark, and runs the tests that ask it.
+/// Downloads tshark, and runs the tests that use it.
 pub(crate) fn captures() -> Outcome {
     let base = debian::target().join("tshark");
     let root = base.join("root");

@@ -10,8 +10,8 @@ use crate::targets;
 
 const MINUTES: Duration = Duration::from_secs(60);
 
-/// Fetches the C stack, builds what is preloaded and our command line, and runs the tests in
-/// `tests/c-stack`.
+/// Downloads the C stack, builds the preloaded libraries and our command line, and runs the tests
+/// in `tests/c-stack`.
 pub(crate) fn judge() -> Outcome {
     if !cfg!(target_os = "linux") {
         return Outcome::Skipped("the C stack is Linux's".to_owned());
@@ -41,14 +41,14 @@ pub(crate) fn judge() -> Outcome {
         }
         Err(other) => return other,
     }
-    // The test of the bytes leaves its counts here.
+    // The test `bytes` writes its counts here.
     let counts = debian::target().join("judge-counts.txt");
     let _ = std::fs::remove_file(&counts);
     test.env("UVERBS_JUDGE_COUNTS", &counts);
     match run_tests(test, 20 * MINUTES) {
         Outcome::Passed => match std::fs::read_to_string(&counts) {
             Ok(counts) => Outcome::Counted(counts.trim().to_owned()),
-            // No gcc: the test says so.
+            // Without gcc the test skips itself and writes no counts.
             Err(_) => Outcome::Passed,
         },
         other => other,

@@ -1,5 +1,5 @@
-//! `cargo xtask layouts`: the tables of layouts and constants, made again from the C headers of the
-//! day and compared with those that the tests of `kernel-abi` and `mlx5-prm` read.
+//! `cargo xtask layouts`: makes the tables of layouts and constants from today's C headers, and
+//! compares them with the fixtures of `kernel-abi` and `mlx5-prm`.
 
 mod table;
 
@@ -12,10 +12,10 @@ use crate::debian::{self, apt};
 use crate::step::{Outcome, run};
 use table::{Age, Report, Table, compare};
 
-/// How long one generator may take.
+/// Limit of one generator.
 const GENERATE: Duration = Duration::from_secs(60);
 
-/// Where headers come from. The word is the one in `versions.txt`.
+/// Origin of headers. [`Self::word`] names it in `versions.txt`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Linux,
@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// A header that is there if the package is.
+    /// Header that shows that the package is present.
     fn header(self) -> &'static str {
         match self {
             Self::Linux => "rdma/ib_user_ioctl_cmds.h",
@@ -48,8 +48,8 @@ impl Source {
     }
 }
 
-/// A table: the fixture's folder and file, what its headers are, and the file of rows that these
-/// need not have.
+/// Table: folder and file of the fixture, origin of its headers, and the file of rows that the
+/// headers need not have.
 struct Compared {
     package: &'static str,
     file: &'static str,
@@ -108,14 +108,14 @@ const TABLES: [Compared; 7] = [
     },
 ];
 
-/// Headers that were found.
+/// Headers of one origin, with their version.
 struct Headers {
-    /// The folder above `usr`.
+    /// Folder above `usr`.
     root: PathBuf,
     version: String,
 }
 
-/// Makes the tables again and compares.
+/// Makes the tables, and compares them with the fixtures.
 pub(crate) fn check() -> Outcome {
     let made = match generate() {
         Ok(made) => made,
@@ -131,7 +131,7 @@ pub(crate) fn check() -> Outcome {
     }
 }
 
-/// Makes the tables again and has them be the fixtures.
+/// Makes the tables, and replaces the fixtures.
 pub(crate) fn bless() -> Outcome {
     let made = match generate() {
         Ok(made) => made,
@@ -151,7 +151,7 @@ fn fixtures(package: &str) -> PathBuf {
     workspace().join(package).join("tests/fixtures")
 }
 
-/// Where the tables of a package are made.
+/// Folder in which the tables of a package are made.
 fn made_in(package: &str) -> PathBuf {
     debian::target().join("layouts").join(package)
 }
@@ -160,7 +160,7 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Runs the generators. The headers they took are in the order of [`Source::ALL`].
+/// Runs the generators. Returns their headers in the order of [`Source::ALL`].
 fn generate() -> Result<[Headers; 2], Outcome> {
     for tool in ["python3", "gcc", "readelf"] {
         if !apt::is_there(tool) {
@@ -202,7 +202,7 @@ fn generate() -> Result<[Headers; 2], Outcome> {
     Ok([linux, rdma_core])
 }
 
-/// Looks for the headers: in the unpacked Debian packages, then on the machine.
+/// Finds the headers: first in the unpacked Debian packages, then on the machine.
 fn find() -> Result<[Headers; 2], Outcome> {
     let unpacked = match std::env::var_os("UVERBS_DEBIAN_ROOT") {
         Some(root) => Some(PathBuf::from(root)),
@@ -237,15 +237,15 @@ fn find() -> Result<[Headers; 2], Outcome> {
     Ok([one(Source::Linux)?, one(Source::RdmaCore)?])
 }
 
-/// The headers' folder for this machine's architecture, which holds `asm`.
+/// Folder of the headers for this machine's architecture, which has `asm`.
 fn of_this_machine(include: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(include).ok()?;
     let mut folders = entries.flatten().map(|entry| entry.path());
     folders.find(|path| path.join("asm/types.h").is_file())
 }
 
-/// As `6.1.187`. Updates of one series differ, too: Debian's 6.1.192 has attributes that 6.1.187
-/// lacks.
+/// Version such as `6.1.187`. Updates of one series differ, too: Debian's 6.1.192 has attributes
+/// that 6.1.187 lacks.
 fn linux_version(root: &Path) -> Option<String> {
     let text = fs::read_to_string(root.join("usr/include/linux/version.h")).ok()?;
     let number = |name: &str| {
@@ -257,7 +257,7 @@ fn linux_version(root: &Path) -> Option<String> {
     Some(format!("{}.{}.{}", major?, minor?, update?))
 }
 
-/// `44.0` of `Version: 1.14.44.0`: the library's ABI comes first, then the package's version.
+/// Version `44.0` of `Version: 1.14.44.0`: the ABI of the library comes first.
 fn rdma_core_version(root: &Path) -> Option<String> {
     let lib = root.join("usr/lib");
     let folders = fs::read_dir(&lib).ok()?.flatten().map(|entry| entry.path());
@@ -268,7 +268,7 @@ fn rdma_core_version(root: &Path) -> Option<String> {
     line.trim().splitn(3, '.').nth(2).map(str::to_owned)
 }
 
-/// The version in a `versions.txt` that a fixture was made from.
+/// Version of the headers of a fixture, from `versions.txt`.
 fn recorded(text: &str, source: Source) -> Result<&str, String> {
     let line = text.lines().find_map(|line| line.strip_prefix(source.word())?.strip_prefix(' '));
     line.ok_or_else(|| format!("versions.txt names no {}", source.word()))
@@ -283,7 +283,7 @@ fn age(recorded: &str, found: &str) -> Age {
     }
 }
 
-/// Compares all tables, prints what differs, and sums up.
+/// Compares all tables, prints the differences, and sums up.
 fn compare_all(made: &[Headers; 2]) -> Result<Report, String> {
     let mut total = Report::default();
     for compared in &TABLES {
@@ -321,9 +321,9 @@ fn compare_all(made: &[Headers; 2]) -> Result<Report, String> {
     Ok(total)
 }
 
-/// Copies the tables over the fixtures and writes down the versions.
+/// Copies the tables over the fixtures, and notes the versions.
 fn replace_all(made: &[Headers; 2]) -> Result<(), String> {
-    // First whether, then what: a half-way blessing helps no one.
+    // All versions are checked before the first file changes.
     for package in PACKAGES {
         let versions = read(&fixtures(package).join("versions.txt"))?;
         for source in Source::ALL {

@@ -1,6 +1,5 @@
-//! `cargo xtask pyverbs`: rdma-core's own tests over our libibverbs, in one process, without a
-//! kernel's device and without privileges. Compares what each comes to with
-//! `tests/c-stack/pyverbs.tsv`.
+//! `cargo xtask pyverbs`: rdma-core's tests over our libibverbs, in one process, without a kernel's
+//! device and without privileges. Compares the outcome of each with `tests/c-stack/pyverbs.tsv`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,16 +16,16 @@ use crate::vm::pyverbs::version;
 use crate::vm::table::{Table, judged};
 
 const MINUTES: Duration = Duration::from_secs(60);
-/// Debian's Python, for which pyverbs' modules are built.
+/// Debian's Python: pyverbs' modules are built for it.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// The options of `cargo xtask pyverbs`.
+/// Options of `cargo xtask pyverbs`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
-    /// Only tests whose name contains this; may be repeated.
+    /// Run only tests whose name contains this; may be repeated.
     #[arg(long, value_name = "PART")]
     test: Vec<String>,
-    /// Replace the table by what is found.
+    /// Replace the table by the outcomes.
     #[arg(long)]
     bless: bool,
 }
@@ -58,7 +57,7 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
     suite.env("UVERBS_SUITE", root.join("usr/share/doc/rdma-core/tests"));
     suite.env("UVERBS_SUITE_COPY", base.join("tests"));
     let printed = output(suite, 20 * MINUTES)?;
-    // What isn't a pass is told with its trace there.
+    // The log has the trace of each test that did not pass.
     let log = base.join("log.txt");
     fs::write(&log, &printed).map_err(|error| failed(&log, &error))?;
     let found = Table::of_run(&version(&root)?, "none", &printed).map_err(Outcome::Failed)?;
@@ -66,16 +65,16 @@ fn suite_run(options: &Options) -> Result<Outcome, Outcome> {
     Ok(judged(&found, &table, "pyverbs", options.bless, &options.test))
 }
 
-/// One device, in the process that asks for it.
+/// Software HCA in the process of the tests.
 const DEVICE: &str = "softhca0";
 
-/// The distribution's other libraries, which need no installation.
+/// Search path of libraries: ours, then Debian's unpacked ones.
 fn others(root: &Path, libraries: &Path) -> std::ffi::OsString {
     let folders: [PathBuf; 2] = [libraries.to_owned(), root.join("lib/x86_64-linux-gnu")];
     std::env::join_paths(folders).unwrap_or_default()
 }
 
-/// A skip unless this machine's Python is the one that the modules are built for.
+/// Skips unless this machine's Python loads the modules.
 fn loads(packages: &Path, libraries: &Path) -> Result<(), Outcome> {
     let mut probe = Command::new(PYTHON);
     probe.args(["-c", "import pyverbs.base"]);

@@ -1,9 +1,8 @@
-//! The machine code of the data path: what is in it, and whether it changed.
+//! Machine code of the data path: forbidden instructions and calls, and changes.
 //!
-//! Looks at the functions of `benches/counts/hot.rs` in the program as it was built. Two questions.
-//! Whether anything is in there that must not be: this holds for every compiler. And whether they
-//! are the instructions that were looked at last: those stand in `benches/counts/x86_64`, for one
-//! compiler.
+//! Reads the functions of `benches/counts/hot.rs` in the built program. No compiler may put a
+//! forbidden instruction or call into them. For one compiler the instructions must also equal the
+//! reviewed listings in `benches/counts/x86_64`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,60 +19,60 @@ use rustc_demangle::demangle;
 use crate::compiler::{compiler, other_compiler};
 use crate::step::Outcome;
 
-/// Where the functions are that are looked at.
+/// Module of the hot functions.
 const HOT: &str = "counts::hot::";
-/// What the single-owner path may call, each on a branch that is not the common one. They are
-/// looked at, too.
+/// Exits: functions that the single-owner path may call, each on an uncommon branch. Their code is
+/// checked, too.
 const EXITS: [&str; 13] = [
-    // The ring looks full: how far did the polling side get?
+    // The ring looks full: reads the consumer index of the polling side.
     "uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room",
     "uverbs_mlx5::rq::Rq::make_room",
-    // A WQE changed keys: the one behind it gets a fence.
+    // A WQE changed keys: the next WQE gets a fence.
     "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr",
-    // A batch was forgotten: takes its frames back.
+    // A batch was forgotten (`mem::forget`): takes its frames back.
     "uverbs_mlx5::sq::Sq::disown",
     "uverbs_mlx5::rq::Rq::disown",
-    // A WQE of several WQEBBs that goes over the ring's end.
+    // A WQE of several WQEBBs wraps at the ring's end.
     "uverbs_mlx5::wqe::Ring::write_wrapped",
     // A receive filled more than one frame.
     "uverbs_core::memory::registered::Registered::spread",
-    // A failure, or a completion of a queue pair that isn't known.
+    // A failed completion, or a completion of an unknown queue pair.
     "uverbs_mlx5::cq::Cq::next_odd",
     "uverbs_mlx5::cqe::Cqe::failure",
     // A shared receive queue matches tags.
     "uverbs_mlx5::cqe::Cqe::decoded_of_tags",
-    // More than 256 queue pairs: looks ahead.
+    // More than 256 queue pairs: prefetches.
     "uverbs_mlx5::cq::Cq::look_ahead",
-    // A long burst, or messages: reads these, and gives entries back.
+    // A long burst, or messages: handles the messages, and gives CQEs back.
     "uverbs::cq::CompletionQueue<P>::begin",
     "uverbs::cq::CompletionQueue<P>::go_on",
 ];
-/// Where looking ends: what these do is not for a single owner.
+/// Ends of the check: these functions share data between owners, so they may lock.
 const ENDS: [&str; 9] = [
-    // Should `learn` run out of memory, what is held is dropped on the way out. The others don't
-    // panic, which is looked at here, but the compiler doesn't know.
+    // If `learn` runs out of memory, unwinding drops its values. The other functions never panic,
+    // which this file checks, but the compiler does not know.
     "_Unwind_Resume",
-    // Queue pairs came or went: an inbox behind a lock, and a table that grows.
+    // Queue pairs came or went: takes a lock, and grows a table.
     "uverbs_mlx5::cq::known::<impl uverbs_mlx5::cq::Cq>::learn",
     "uverbs_rxe::cq::Cq::learn",
     "uverbs_siw::cq::Cq::learn",
-    // A shared receive queue, whose slots any of its completion queues gives back.
+    // A shared receive queue: any of its completion queues gives slots back.
     "uverbs_mlx5::cq::take_shared",
-    // The same of one that matches tags, and its list.
+    // A tag-matching shared receive queue, and its list of tags.
     "uverbs_mlx5::cq::tags::take",
-    // What a change held that the device refused.
+    // The device rejected a change of the list of tags: gives its buffer back.
     "uverbs_core::queues::tag_table::TagTable::refused",
-    // A frame that nobody wants goes back to its slab, which all threads share; the last one may
-    // free it.
+    // A dropped frame returns to its slab, which all threads share. The last frame may free the
+    // slab.
     "uverbs_core::memory::registered::give_back",
-    // Frames of unsignaled work requests go back to theirs, and so do shared ones.
+    // Frames of unsignaled work requests and shared frames return to their slabs.
     "uverbs_core::queues::slots::SlotTable::pass_over",
 ];
-/// What exits may use beside each other, and hot functions may not.
+/// Functions that exits may call, and hot functions may not.
 const COLD: [&str; 3] = ["memcpy", "memset", "memmove"];
 
-/// Checks the program's hot functions, and compares them with the folder's files, or replaces
-/// these.
+/// Checks the program's hot functions, and compares them with the folder's files. `bless` replaces
+/// the files instead.
 pub(crate) fn check(program: &Path, folder: &Path, bless: bool) -> Outcome {
     let outcome =
         std::fs::read(program).map_err(|error| format!("{}: {error}", program.display())).and_then(
@@ -134,7 +133,7 @@ fn compare(folder: &Path, hot: &BTreeMap<String, String>) -> std::io::Result<Out
     })
 }
 
-/// Prints from the first line that differs on to the last one.
+/// Prints the lines from the first to the last difference.
 fn show(was: &str, is: &str) {
     let (was, is): (Vec<_>, Vec<_>) = (was.lines().collect(), is.lines().collect());
     let same = was.iter().zip(&is).take_while(|(was, is)| was == is).count();
@@ -147,17 +146,17 @@ fn show(was: &str, is: &str) {
     }
 }
 
-/// A function's place, and its name without what changes from build to build.
+/// Range of a function, and its name without the hash, which changes with each build.
 struct Function {
     name: String,
     size: u64,
 }
 
-/// A program's code.
+/// Code of a program.
 struct Code<'a> {
     functions: BTreeMap<u64, Function>,
-    /// What the dynamic linker puts where: calls to other libraries, and some to our own functions,
-    /// go by these places.
+    /// Names in the slots that the dynamic linker fills. Calls to other libraries, and some calls
+    /// to our functions, go through these slots.
     slots: BTreeMap<u64, String>,
     elf: Elf<'a>,
     bytes: &'a [u8],
@@ -190,20 +189,20 @@ impl<'a> Code<'a> {
         Ok(Self { functions, slots, elf, bytes })
     }
 
-    /// Listings of the functions whose names begin so, by the rest of their names.
+    /// Listings of the functions whose names begin with `hot`, by the rest of their names.
     fn listings(&self, hot: &str) -> Result<BTreeMap<String, String>, String> {
         self.called(hot)
             .map(|(at, name)| Ok((name[hot.len()..].to_owned(), self.listing(at)?)))
             .collect()
     }
 
-    /// The functions whose names begin so.
+    /// Functions whose names begin with `hot`.
     fn called(&self, hot: &str) -> impl Iterator<Item = (u64, &str)> {
         let all = self.functions.iter().map(|(at, function)| (*at, function.name.as_str()));
         all.filter(move |(_, name)| name.starts_with(hot))
     }
 
-    /// What is in the hot functions, or in what they call, and must not be.
+    /// Forbidden instructions and calls in the hot functions and in their exits.
     fn faults(&self, hot: &str) -> Result<Vec<String>, String> {
         let mut faults = Vec::new();
         let mut exits = BTreeSet::new();
@@ -221,7 +220,7 @@ impl<'a> Code<'a> {
         if count == 0 {
             return Err(format!("no function of the program is called {hot}*"));
         }
-        // The exits, and what they call in turn.
+        // Exits, and the exits that they call.
         let mut seen = BTreeSet::new();
         while let Some(name) = exits.pop_first() {
             let Some((at, _)) = self.functions.iter().find(|(_, other)| other.name == name) else {
@@ -243,7 +242,7 @@ impl<'a> Code<'a> {
         Ok(faults)
     }
 
-    /// The functions that one calls or jumps to; notes what it must not do itself.
+    /// Functions that a function calls or jumps to. Adds its forbidden instructions to `faults`.
     fn walk(
         &self,
         at: u64,
@@ -279,12 +278,12 @@ impl<'a> Code<'a> {
                         targets.insert(self.name_of(to));
                     }
                 }
-                // A `match` by a table: an offset from it is added to its place.
+                // A `match` by a jump table adds an offset to the table's address.
                 FlowControl::IndirectBranch
                     if before.mnemonic() == Mnemonic::Add
                         && instruction.op0_kind() == OpKind::Register
                         && before.op0_register() == instruction.op0_register() => {}
-                // The address is in a register: what was loaded into that one is a target already.
+                // The register was loaded from a slot, whose name is a target already.
                 FlowControl::IndirectCall
                     if instruction.op0_kind() == OpKind::Register
                         && loaded.contains(&instruction.op0_register()) => {}
@@ -302,7 +301,7 @@ impl<'a> Code<'a> {
     }
 
     fn name_of(&self, at: u64) -> String {
-        // A jump over the procedure linkage table: its slot has the name.
+        // A stub of the procedure linkage table jumps through a slot, which has the name.
         let stub = || {
             let (instructions, _) = self.decode_at(at, 16).ok()?;
             instructions.iter().find_map(|instruction| self.slot(instruction)).map(str::to_owned)
@@ -313,7 +312,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// What the dynamic linker put where this instruction reads.
+    /// Name in the slot that this instruction reads.
     fn slot(&self, instruction: &Instruction) -> Option<&str> {
         if instruction.memory_base() != Register::RIP {
             return None;
@@ -335,7 +334,7 @@ impl<'a> Code<'a> {
         Ok((Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter().collect(), range))
     }
 
-    /// The bytes that are loaded at these addresses.
+    /// Bytes that are loaded at these addresses.
     fn code(&self, range: &std::ops::Range<u64>) -> Option<&'a [u8]> {
         let sections = &self.elf.section_headers;
         let section = sections.iter().find(|section| {
@@ -346,7 +345,7 @@ impl<'a> Code<'a> {
         self.bytes.get(from..from + (range.end - range.start) as usize)
     }
 
-    /// A function's instructions: places in it as labels, functions by name, the rest by section.
+    /// Instructions of a function, with labels, names of functions, and sections for the rest.
     fn listing(&self, at: u64) -> Result<String, String> {
         let (instructions, range) = self.decode(at)?;
         let targets: BTreeSet<u64> = instructions
@@ -384,7 +383,7 @@ impl<'a> Code<'a> {
         options.set_hex_suffix("");
         options.set_show_branch_size(false);
         let mut text = String::new();
-        // What fills the space before an aligned place depends on where the function lies.
+        // Padding before aligned labels depends on the function's address.
         let instructions = instructions.iter().filter(|one| one.mnemonic() != Mnemonic::Nop);
         for instruction in instructions {
             if let Some(label) = labels.get(&instruction.ip()) {
@@ -398,10 +397,10 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Names instead of addresses.
+/// Symbols that replace addresses in a listing.
 struct Names {
     labels: BTreeMap<u64, String>,
-    /// Those that are called.
+    /// Functions that are called.
     functions: BTreeMap<u64, String>,
     slots: BTreeMap<u64, String>,
     sections: Vec<(std::ops::Range<u64>, String)>,
@@ -467,7 +466,7 @@ mod tests {
         }
     }
 
-    /// Looks at this very program.
+    /// Checks the test program itself.
     #[test]
     fn what_must_not_be_there_is_found() {
         assert_eq!(good::adds(&[1, 2, 3, 4], 6), 3);

@@ -1,8 +1,8 @@
-//! `cargo xtask counts`: what the data path costs in instructions, and which instructions they are.
+//! `cargo xtask counts`: number and kind of the data path's instructions.
 //!
-//! Time is noisy, and a count isn't: callgrind's is the same at each run, to the instruction. So an
-//! unwanted branch, a bounds check or a call that comes in shows, however small. Counts hold for
-//! one compiler; with another one the comparison is skipped.
+//! Time is noisy. callgrind's counts are equal in each run, to the instruction, so an unwanted
+//! branch, bounds check or call shows. Counts hold for one compiler; another compiler skips the
+//! comparison.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use crate::debian::{self, apt};
 use crate::step::{Outcome, Steps, cargo, run};
 
 const MINUTES: Duration = Duration::from_secs(60);
-/// What a count may differ by.
+/// Allowed difference of a count, as a share.
 const TOLERANCE: f64 = 0.02;
 
-/// Both steps. With `bless` what is found replaces what is expected.
+/// Runs both steps. `bless` replaces the expected tables.
 pub(crate) fn steps(steps: &mut Steps, bless: bool) {
     let program = program();
     steps.step("machine code", || match &program {
@@ -32,18 +32,18 @@ pub(crate) fn steps(steps: &mut Steps, bless: bool) {
     });
 }
 
-/// Where what is expected stands.
+/// Folder of the expected tables.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/counts")
 }
 
-/// Builds the program, and says where it is.
+/// Builds the program, and returns its path.
 pub(crate) fn program() -> Result<PathBuf, Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err(Outcome::Skipped("nothing is noted for this kind of machine".to_owned()));
     }
     let mut build = cargo(&["bench", "--workspace", "--bench", "counts", "--", "--path"]);
-    // Flags of the caller's, a processor's name say, make another program of it.
+    // Flags of the caller, such as a processor's name, would build another program.
     for flags in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
         build.env_remove(flags);
     }
@@ -56,7 +56,7 @@ pub(crate) fn program() -> Result<PathBuf, Outcome> {
     Ok(PathBuf::from(text.lines().next_back().unwrap_or_default()))
 }
 
-/// Valgrind: the machine's, or else Debian's.
+/// Valgrind: the machine's, else Debian's.
 fn valgrind() -> Result<Command, Outcome> {
     if apt::is_there("valgrind") {
         return Ok(Command::new("valgrind"));
@@ -120,8 +120,8 @@ fn measure(program: &Path) -> Result<Table, Outcome> {
     parse(&text).map_err(Outcome::Failed)
 }
 
-/// Callgrind's file: parts, each with what caused it to be written, which is our name, and the sum
-/// of what was counted.
+/// Parses callgrind's file: each part has its trigger, which is the name of a case, and the sum of
+/// its counts.
 fn parse(text: &str) -> Result<Table, String> {
     let mut table = Table::new();
     let mut name = None;
@@ -145,7 +145,8 @@ fn parse(text: &str) -> Result<Table, String> {
 
 fn print(table: &Table) -> String {
     let mut text = format!(
-        "# Instructions per operation, as callgrind counts them, with the loop around it. `cargo xtask counts --bless` writes this.\n\
+        "# Instructions per operation, as callgrind counts them, with the loop around it. \
+         `cargo xtask counts --bless` writes this.\n\
          # {}\n",
         compiler()
     );
@@ -165,13 +166,13 @@ fn read(text: &str) -> Result<Table, String> {
         .collect()
 }
 
-/// What differs by more than it may, is missing, or is new.
+/// Lines of counts that differ by more than [`TOLERANCE`], are missing, or are new.
 fn compare(expected: &Table, found: &Table) -> Vec<String> {
     let mut lines = Vec::new();
     for (case, &was) in expected {
         match found.get(case) {
             None => lines.push(format!("{case}\t{was:.1} -> not counted")),
-            // The table is rounded to a tenth.
+            // Counts in the table are rounded to a tenth.
             Some(&is) if (is - was).abs() > was * TOLERANCE + 0.05 => {
                 let percent = (is / was - 1.0) * 100.0;
                 lines.push(format!("{case}\t{was:.1} -> {is:.1} ({percent:+.1} %)"));

@@ -1,6 +1,6 @@
-//! The fences: traffic over a memory that keeps no other order, and the instructions on aarch64.
+//! Fences: traffic over a memory that keeps no other order, and their instructions on aarch64.
 //!
-//! For the latter the compiler needs that machine's core library.
+//! The check of instructions needs a compiler with aarch64's core library.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::step::{Outcome, cargo, run};
 const MACHINE: &str = "aarch64-unknown-linux-gnu";
 const TEST: Duration = Duration::from_secs(600);
 
-/// Each one is needed and none is missing; before that, the memory that shows it.
+/// Checks the reordering memory, then that each fence is needed and no fence is missing.
 pub(crate) fn order() -> Outcome {
     let with = |package, more: &[&str]| {
         let words = ["test", "--package", package, "--features", "adversary"];
@@ -24,7 +24,7 @@ pub(crate) fn order() -> Outcome {
     }
 }
 
-/// Compiles them, and compares the instructions with the table of docs/FENCES.md.
+/// Compiles the fences, and compares their instructions with the table of docs/FENCES.md.
 pub(crate) fn aarch64() -> Outcome {
     let compiler = PathBuf::from(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     if !has_library(&compiler) {
@@ -36,7 +36,7 @@ pub(crate) fn aarch64() -> Outcome {
     run(test, TEST)
 }
 
-/// Whether this compiler is there and has the core library.
+/// Returns true if this compiler exists and has aarch64's core library.
 fn has_library(compiler: &PathBuf) -> bool {
     let mut probe = Command::new(compiler);
     probe.args(["--print", "target-libdir", "--target", MACHINE]).env_remove("LD_LIBRARY_PATH");

@@ -1,8 +1,8 @@
-//! The published crates' public items, listed in `docs/api`, so that a review sees what changes.
+//! Public items of the published crates, listed in `docs/api` for reviews.
 //!
-//! rustdoc describes a crate as JSON, and the crate `public-api` lists what that says. The JSON is
-//! an unstable output, so rustdoc runs with `RUSTC_BOOTSTRAP`, in a target folder of its own: what
-//! other commands have built stays as it is.
+//! rustdoc describes a crate as JSON, and the crate `public-api` lists the items. The JSON is an
+//! unstable output, so rustdoc runs with `RUSTC_BOOTSTRAP`. Its separate target folder keeps the
+//! builds of other commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use crate::compiler::{compiler, other_compiler};
 use crate::debian;
 use crate::step::{Outcome, cargo, run};
 
-/// Where the lists are.
+/// Folder of the lists.
 const FOLDER: &str = "docs/api";
-/// The library, from what programs use to what they may use.
+/// Published library crates; first the crate that every program uses.
 const CRATES: [&str; 7] = [
     "uverbs",
     "uverbs-core",
@@ -26,10 +26,10 @@ const CRATES: [&str; 7] = [
     "uverbs-softhca",
     "uverbs-tokio",
 ];
-/// A crate's lines that differ, of which a message shows so many.
+/// Maximum differing lines of a crate in a message.
 const SHOWN: usize = 20;
 
-/// Compares the lists with the crates; with `bless` they are written anew.
+/// Compares the lists with the crates. `bless` writes the lists instead.
 pub(crate) fn check(bless: bool) -> Outcome {
     let noted = fs::read_to_string(place("uverbs")).unwrap_or_default();
     if !bless && let Some(other) = other_compiler(&noted) {
@@ -69,7 +69,7 @@ fn place(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name).with_extension("txt")
 }
 
-/// The public items of a crate, one a line.
+/// Public items of a crate, one a line.
 fn list(name: &str) -> Result<String, Outcome> {
     let target = debian::target().join("api");
     let mut rustdoc = cargo(&["rustdoc", "--package", name, "--lib", "--all-features", "--quiet"]);
@@ -80,18 +80,18 @@ fn list(name: &str) -> Result<String, Outcome> {
         other => return Err(other),
     }
     let json = target.join("doc").join(name.replace('-', "_")).with_extension("json");
-    // What is derived, or follows from the fields, would be three lines of four.
+    // Derived and automatic implementations would be three lines of four.
     let api = Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
         .omit_auto_trait_impls(true)
         .omit_auto_derived_impls(true)
         .build();
-    // Its output changes from compiler to compiler.
+    // The JSON's format changes between compilers.
     let api = api.map_err(|error| Outcome::Skipped(format!("this rustdoc's JSON: {error}")))?;
     Ok(api.items().map(|item| format!("{item}\n")).collect())
 }
 
-/// Lines of one text alone, marked as `diff` does.
+/// Lines that only one text has, marked as `diff` does.
 fn differences(old: &str, new: &str) -> Vec<String> {
     let only = |mark: char, these: &str, those: &str| {
         let those: std::collections::BTreeSet<&str> = those.lines().collect();

@@ -1,5 +1,5 @@
-//! What `packaging/Containerfile` makes, without a container engine: its packages in a Debian of
-//! their own, in which the CI job of `docs/book/src/ci.md` runs.
+//! Image of `packaging/Containerfile`, without a container engine: a Debian root with its packages,
+//! in which the CI job of `docs/book/src/ci.md` runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const RECIPE: &str = "packaging/Containerfile";
 const PAGE: &str = "docs/book/src/ci.md";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Installs the packages, uses them, and removes them again.
+/// Installs the packages, uses them, and purges them.
 pub(crate) fn install(debs: &[PathBuf]) -> Outcome {
     try_install(debs).unwrap_or_else(|outcome| outcome)
 }
@@ -25,7 +25,7 @@ fn try_install(debs: &[PathBuf]) -> Result<Outcome, Outcome> {
     let root = made(debs)?;
     says(&root, &["uverbs", "--version"], concat!("uverbs ", env!("CARGO_PKG_VERSION")))?;
     says(&root, &["uverbs", "pingpong", "-n", "100", "--json"], "\"verified\": true")?;
-    // Debian's program finds our library, which stands in no folder of the loader's.
+    // Debian's program finds our library, which is in no folder of the loader.
     says(&root, &["uverbs", "run", "-d", "softhca", "--", "ibv_devinfo"], "softhca")?;
     let changed = output(root.command(&["dpkg", "--verify", TOOLS, LIBRARIES]), LIMIT)?;
     if !changed.is_empty() {
@@ -44,7 +44,7 @@ fn try_install(debs: &[PathBuf]) -> Result<Outcome, Outcome> {
     Ok(Outcome::Counted(format!("used and removed, with {count} manual pages")))
 }
 
-/// Runs the page's job.
+/// Runs the job of the book's page.
 pub(crate) fn replay(debs: &[PathBuf]) -> Outcome {
     try_replay(debs).unwrap_or_else(|outcome| outcome)
 }
@@ -53,7 +53,7 @@ fn try_replay(debs: &[PathBuf]) -> Result<Outcome, Outcome> {
     let job = job(&read(PAGE)?).ok_or_else(|| Outcome::Failed(format!("{PAGE} has no job")))?;
     let root = made(debs)?;
     print!("{job}");
-    // As runners run it.
+    // CI runners use these options.
     let printed = output(root.command(&["bash", "-e", "-c", &job]), LIMIT)?;
     print!("{printed}");
     for wanted in ["hca_id", "BW average"] {
@@ -64,7 +64,7 @@ fn try_replay(debs: &[PathBuf]) -> Result<Outcome, Outcome> {
     Ok(Outcome::Counted(format!("the {} lines of {PAGE}", job.lines().count())))
 }
 
-/// The recipe's second stage: its packages and ours.
+/// Root of the recipe's second stage: the recipe's packages and ours.
 fn made(debs: &[PathBuf]) -> Result<Root, Outcome> {
     let recipe = read(RECIPE)?;
     let packages = packages(&recipe);
@@ -83,7 +83,7 @@ fn made(debs: &[PathBuf]) -> Result<Root, Outcome> {
     Ok(root)
 }
 
-/// What the last stage of a recipe gives to apt.
+/// Packages that the last stage of a recipe installs with apt.
 fn packages(recipe: &str) -> Vec<String> {
     let stage = recipe.rsplit("\nFROM ").next().unwrap_or_default().replace("\\\n", " ");
     let words = stage.split_whitespace().skip_while(|word| *word != "install").skip(1);
@@ -91,7 +91,7 @@ fn packages(recipe: &str) -> Vec<String> {
     packages.map(str::to_owned).collect()
 }
 
-/// The lines of the page's first `run: |`, up to the block's end.
+/// Lines of the page's first `run: |` block.
 fn job(page: &str) -> Option<String> {
     let (_, block) = page.split_once("- run: |\n")?;
     let (block, _) = block.split_once("```")?;
@@ -99,7 +99,7 @@ fn job(page: &str) -> Option<String> {
     Some(lines.map(|line| format!("{line}\n")).collect())
 }
 
-/// Runs a command in the root, and looks for `wanted` in what it prints.
+/// Runs a command in the root, and looks for `wanted` in its output.
 fn says(root: &Root, words: &[&str], wanted: &str) -> Result<(), Outcome> {
     let printed = output(root.command(words), LIMIT)?;
     match printed.contains(wanted) {

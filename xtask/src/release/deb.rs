@@ -18,28 +18,28 @@ use crate::step::{Outcome, Steps, output, run};
 use crate::targets;
 
 const MINUTES: Duration = Duration::from_secs(60);
-/// The control files, below the workspace's folder.
+/// Folder of the control files, in the workspace.
 const SOURCES: &str = "packaging/debian";
-/// The command line.
+/// Package of the command line.
 pub(crate) const TOOLS: &str = "uverbs-tools";
-/// The libraries for C programs.
+/// Package of the libraries for C programs.
 pub(crate) const LIBRARIES: &str = "uverbs-libibverbs";
-/// Where `uverbs run` of `/usr/bin` looks for them.
+/// Folder in which `/usr/bin/uverbs run` looks for the libraries.
 pub(crate) const LIBRARY_FOLDER: &str = "usr/lib/uverbs";
 
-/// The options of `cargo xtask deb`.
+/// Options of `cargo xtask deb`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Pack what isn't optimised: it is built sooner, for a look.
+    /// Pack the dev profile's build, which takes less time.
     #[arg(long)]
     debug: bool,
-    /// Install them into a Debian of their own afterwards, and run there what
-    /// packaging/Containerfile and docs/book/src/ci.md say.
+    /// Then install the packages into a Debian root, and run the commands of
+    /// packaging/Containerfile and docs/book/src/ci.md there.
     #[arg(long)]
     check: bool,
 }
 
-/// The steps.
+/// Runs the steps.
 pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     let mut packed = None;
     steps.step("Debian packages", || match pack(options.debug) {
@@ -59,7 +59,7 @@ pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     }
 }
 
-/// Builds and packs both.
+/// Builds and packs both packages.
 fn pack(debug: bool) -> Result<[PathBuf; 2], Outcome> {
     let base = target().join("deb");
     let built = built(debug)?;
@@ -85,11 +85,11 @@ fn pack(debug: bool) -> Result<[PathBuf; 2], Outcome> {
     Ok([finish(&tools, TOOLS, &into)?, finish(&libraries, LIBRARIES, &library)?])
 }
 
-/// The folder in which the program and the libraries are.
+/// Builds the program and the libraries, and returns their folder.
 fn built(debug: bool) -> Result<PathBuf, Outcome> {
     let (profile, folder) = if debug { ("dev", "debug") } else { ("release", "release") };
     let mut words = vec!["build", "--quiet", "--profile", profile];
-    // As the workspace's tests build them.
+    // The workspace's tests build the libraries with the same words.
     words.extend(debug.then_some("--lib"));
     let build = targets::of_workspace(&words, "--bin", ["uverbs"]);
     done(run(build, 30 * MINUTES))?;
@@ -99,7 +99,7 @@ fn built(debug: bool) -> Result<PathBuf, Outcome> {
     Ok(target().join(folder))
 }
 
-/// Writes what every package has, and packs the folder.
+/// Writes the files that every package has, and packs the folder.
 fn finish(stage: &Path, name: &str, binary: &Path) -> Result<PathBuf, Outcome> {
     let doc = stage.join("usr/share/doc").join(name);
     create(&doc)?;
@@ -129,7 +129,7 @@ fn finish(stage: &Path, name: &str, binary: &Path) -> Result<PathBuf, Outcome> {
     let deb = stage.with_file_name(format!("{name}_{VERSION}_{}.deb", architecture.trim()));
     let mut build = Command::new("dpkg-deb");
     build.args(["--root-owner-group", "--build"]).arg(stage).arg(&deb);
-    // The same files give the same package.
+    // Equal files give equal packages.
     build.env("SOURCE_DATE_EPOCH", done_text("git", &["log", "-1", "--format=%ct"])?.trim());
     done(run(build, 5 * MINUTES))?;
     Ok(deb)
@@ -137,7 +137,7 @@ fn finish(stage: &Path, name: &str, binary: &Path) -> Result<PathBuf, Outcome> {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What a binary needs: the C library of the newest symbol that it asks for, and libgcc's.
+/// Dependencies of a binary: the C library's version of its newest symbol, and libgcc.
 fn depends(binary: &[u8]) -> Result<String, String> {
     let elf = Elf::parse(binary).map_err(|error| error.to_string())?;
     let needs = elf.verneed.iter().flat_map(|needs| needs.iter());
@@ -151,7 +151,7 @@ fn depends(binary: &[u8]) -> Result<String, String> {
     Ok(depends)
 }
 
-/// `2.34` of `GLIBC_2.2.5` and `GLIBC_2.34`.
+/// Newest version: `2.34` of `GLIBC_2.2.5` and `GLIBC_2.34`.
 fn newest(names: &[&str]) -> Option<String> {
     let numbers =
         |text: &str| text.split('.').map(|it| it.parse().ok()).collect::<Option<Vec<u32>>>();
@@ -167,17 +167,17 @@ fn changelog(name: &str, date: &str) -> String {
     )
 }
 
-/// The last commit's, so that a package doesn't depend on when it is made.
+/// Date of the last commit, so that a package does not depend on the time of its build.
 fn date() -> Result<String, Outcome> {
     Ok(done_text("git", &["log", "-1", "--format=%cD"])?.trim().to_owned())
 }
 
-/// As a field of several lines: each begins with a blank, an empty one is a point.
+/// Field of several lines: each begins with a blank, an empty line is a point.
 fn indented(text: &str) -> String {
     text.lines().map(|line| format!(" {}\n", if line.is_empty() { "." } else { line })).collect()
 }
 
-/// The packages by Debian's own checker.
+/// Checks the packages with lintian.
 fn lintian(debs: &[PathBuf]) -> Outcome {
     if !is_there("lintian") {
         return Outcome::Skipped("no lintian here (apt-get install lintian)".to_owned());
@@ -193,14 +193,14 @@ fn strip(binary: &Path) -> Result<(), Outcome> {
     done(run(strip, 5 * MINUTES))
 }
 
-/// Packed without a time, so that the same file gives the same one.
+/// Compresses a file without its time, so that equal files give equal results.
 fn gzip(file: &Path) -> Result<(), Outcome> {
     let mut gzip = Command::new("gzip");
     gzip.args(["-9", "--no-name", "--force"]).arg(file);
     done(run(gzip, MINUTES))
 }
 
-/// `md5sums`: what dpkg --verify compares with.
+/// Writes `md5sums`, which `dpkg --verify` reads.
 fn sums(stage: &Path, control: &Path) -> Result<(), Outcome> {
     let mut names = Vec::new();
     for file in files(&stage.join("usr"))? {
@@ -213,7 +213,7 @@ fn sums(stage: &Path, control: &Path) -> Result<(), Outcome> {
     write(&control.join("md5sums"), &output(md5sum, MINUTES)?)
 }
 
-/// All files below a folder, by name.
+/// Files below a folder, by name.
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, Outcome> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|error| failed(folder, &error))?.flatten() {
@@ -226,7 +226,7 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, Outcome> {
     Ok(found)
 }
 
-/// Gives all folders the mode of an installation's, whatever the umask.
+/// Sets the mode of all folders to 0755, whatever the umask.
 fn folders(folder: &Path) -> Result<(), Outcome> {
     mode(folder, 0o755)?;
     for entry in fs::read_dir(folder).map_err(|error| failed(folder, &error))?.flatten() {
@@ -274,7 +274,7 @@ fn done(outcome: Outcome) -> Result<(), Outcome> {
     }
 }
 
-/// What a program of the machine prints; a skip where it isn't there.
+/// Output of a program of the machine; a skip without the program.
 fn done_text(program: &str, words: &[&str]) -> Result<String, Outcome> {
     if !is_there(program) {
         return Err(Outcome::Skipped(format!("no {program} here")));

@@ -1,8 +1,8 @@
-//! The library's dependencies are few, and stay few: its users pay for each.
+//! Dependencies of the library: its users pay for each, so the list is short and fixed.
 
 use crate::step::{Outcome, cargo};
 
-/// The library's own packages: the root crate, and what it stands on.
+/// Packages of the library: the root crate, and the crates that it is made of.
 pub(crate) const OURS: [&str; 8] = [
     "uverbs",
     "uverbs-core",
@@ -14,18 +14,18 @@ pub(crate) const OURS: [&str; 8] = [
     "uverbs-softhca",
 ];
 
-/// What the root crate may bring in besides: the five packages it is allowed, and what those bring.
+/// Other packages that the root crate may bring in: five direct dependencies, and theirs.
 const ALLOWED: [&str; 12] = [
-    // The five.
+    // Direct dependencies.
     "bitflags",
     "libc",
     "memmap2",
     "nix",
     "zerocopy",
-    // What nix brings.
+    // Dependencies of nix.
     "cfg-if",
     "memoffset",
-    // What zerocopy's derive brings, for the compiler only.
+    // Dependencies of zerocopy's derive, which run in the compiler.
     "proc-macro2",
     "quote",
     "syn",

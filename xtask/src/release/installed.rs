@@ -1,5 +1,5 @@
-//! `cargo xtask packages --build`: what users of a registry get. Each published crate builds from
-//! its packed files, and the command line installs from them.
+//! `cargo xtask packages --build`: each published crate builds from its packed files, as users of
+//! a registry get it, and the command line installs from them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::step::{Outcome, cargo, output, run};
 
 const MINUTES: Duration = Duration::from_secs(60);
 
-/// Packs and builds each published crate, in the order of dependencies. A crate finds those before
-/// it as a registry would give them: packed.
+/// Packs and builds each published crate, in the order of dependencies. A crate finds its
+/// dependencies packed, as a registry would give them.
 pub(crate) fn build() -> Outcome {
     run(cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"]), 60 * MINUTES)
 }
 
-/// Installs the command line from packed files, and uses it.
+/// Installs the command line from the packed files, and uses it.
 pub(crate) fn install() -> Outcome {
     try_install().unwrap_or_else(|outcome| outcome)
 }
@@ -46,17 +46,17 @@ fn try_install() -> Result<Outcome, Outcome> {
     Ok(Outcome::Counted(format!("{}, {pages} manual pages", program.display())))
 }
 
-/// A package's folder and its file's stem, as cargo names them.
+/// Name of a package's folder and stem of its file, as cargo names them.
 fn folder(name: &str) -> String {
     format!("{name}-{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Unpacks the packages as a workspace of their own, in which they stand for the registry's.
+/// Unpacks the packages into a separate workspace, where they stand for the registry's packages.
 fn unpack(names: &[String], base: &Path) -> Result<(), Outcome> {
     create(base)?;
     for name in names {
         let unpacked = base.join(folder(name));
-        // What an older package had must not be found.
+        // Files of an older package must not remain.
         let _ = fs::remove_dir_all(&unpacked);
         let file = target().join(format!("package/{}.crate", folder(name)));
         let mut tar = Command::new("tar");
@@ -68,7 +68,7 @@ fn unpack(names: &[String], base: &Path) -> Result<(), Outcome> {
     }
     let manifest = base.join("Cargo.toml");
     fs::write(&manifest, workspace(names)).map_err(|error| failed(&manifest, &error))?;
-    // The versions that everything here was tested with.
+    // The lock file has the versions that the tests use.
     let lock = base.join("Cargo.lock");
     fs::copy("Cargo.lock", &lock).map_err(|error| failed(&lock, &error))?;
     Ok(())
@@ -87,7 +87,7 @@ fn workspace(names: &[String]) -> String {
     text
 }
 
-/// Runs the installed program, and looks for `wanted` in what it prints.
+/// Runs the installed program, and looks for `wanted` in its output.
 fn prints(program: &Path, words: &[&str], wanted: &str) -> Result<(), Outcome> {
     let mut command = Command::new(program);
     command.args(words);
@@ -98,15 +98,15 @@ fn prints(program: &Path, words: &[&str], wanted: &str) -> Result<(), Outcome> {
     }
 }
 
-/// Where a shell looks for what completes a command, below `share`, on Debian and most others.
+/// Shells, and the files below `share` in which they look for completions (Debian and most others).
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "bash-completion/completions/uverbs"),
     ("zsh", "zsh/vendor-completions/_uverbs"),
     ("fish", "fish/vendor_completions.d/uverbs.fish"),
 ];
 
-/// Has a program write its manual and its completions to the places below `share` where they
-/// belong. Gives the number of pages.
+/// Runs a program that writes its manual and its completions to their folders below `share`.
+/// Returns the number of pages.
 pub(crate) fn lay_out_texts(program: &Path, share: &Path) -> Result<usize, Outcome> {
     let pages = share.join("man/man1");
     let _ = fs::remove_dir_all(&pages);

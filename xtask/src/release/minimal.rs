@@ -1,9 +1,9 @@
-//! The library with the oldest dependencies that its manifests allow: who has one of these already
-//! gets no other one.
+//! Check of the library with the oldest dependencies that its manifests allow: a program that has
+//! one of them already keeps it.
 //!
-//! A package of its own asks for just these versions, of the library's direct dependencies; what
-//! these need themselves is resolved as always. (Cargo's `-Zdirect-minimal-versions` would take the
-//! oldest of the tools' dependencies, too, which don't go together.)
+//! A separate package asks for exactly these versions of the direct dependencies. Indirect ones are
+//! resolved as always. (Cargo's `-Zdirect-minimal-versions` would take the oldest of the tools'
+//! dependencies, too, which do not fit together.)
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::step::{Outcome, cargo, output, run};
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Resolves and checks it.
+/// Resolves and checks the library.
 pub(crate) fn check() -> Outcome {
     try_check().unwrap_or_else(|outcome| outcome)
 }
@@ -45,8 +45,8 @@ fn try_check() -> Result<Outcome, Outcome> {
     }
 }
 
-/// The oldest version of each dependency of the library's crates. All of them take a dependency's
-/// requirement from the workspace, so there is one.
+/// Oldest version of each dependency of the library's crates. All crates take the requirement from
+/// the workspace, so each dependency has one version.
 fn oldest(metadata: &Value) -> BTreeMap<String, String> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let library = packages.filter(|package| {
@@ -55,7 +55,7 @@ fn oldest(metadata: &Value) -> BTreeMap<String, String> {
     });
     let mut oldest = BTreeMap::new();
     for dependency in library.flat_map(|it| it["dependencies"].as_array().into_iter().flatten()) {
-        // Not of tests, and not the library's own.
+        // Dependencies of tests and the library's crates have no oldest version.
         if !dependency["kind"].is_null() || !dependency["path"].is_null() {
             continue;
         }
@@ -67,13 +67,13 @@ fn oldest(metadata: &Value) -> BTreeMap<String, String> {
     oldest
 }
 
-/// `^0.31` begins with 0.31.0.
+/// First version of a requirement: `^0.31` begins with 0.31.0.
 fn first(needs: &str) -> String {
     let numbers = needs.trim_start_matches(['^', '=', '~', '>', ' ']);
     numbers.split('.').chain(["0", "0"]).take(3).collect::<Vec<_>>().join(".")
 }
 
-/// A package that asks for these, and for the library.
+/// Manifest of a package that depends on these versions and on the library.
 fn manifest(root: &Path, oldest: &BTreeMap<String, String>) -> String {
     let mut text = String::from(
         "[workspace]\n[package]\nname = \"minimal\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\

@@ -1,4 +1,4 @@
-//! Release: what users of the published crates and packages get, and what these depend on.
+//! Release: contents, public items and dependencies of the published crates and packages.
 
 pub(crate) mod api;
 mod container;

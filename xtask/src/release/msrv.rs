@@ -1,6 +1,5 @@
-//! The oldest compiler that `rust-version` in the manifest names: what users have is compiled with
-//! it, where it is installed. (clippy's `incompatible_msrv` knows the standard library's age, and
-//! not the language's.)
+//! Check of the published crates with the oldest compiler, `rust-version` in the manifest, if it is
+//! installed. (clippy's `incompatible_msrv` knows the age of library items, not of the language.)
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +11,7 @@ use crate::step::{Outcome, run};
 
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// Checks all but the chores, with all features.
+/// Checks all crates except the chores, with all features.
 pub(crate) fn check() -> Outcome {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let text = match fs::read_to_string(&manifest) {
@@ -22,7 +21,7 @@ pub(crate) fn check() -> Outcome {
     let Some(oldest) = oldest(&text) else {
         return Outcome::Failed(format!("{} names no rust-version", manifest.display()));
     };
-    // rustup's own cargo: the one that runs this is of another toolchain.
+    // rustup's proxy selects the toolchain. `CARGO` is the cargo of another toolchain.
     let toolchain = format!("+{oldest}");
     let mut probe = Command::new("cargo");
     probe.arg(&toolchain).arg("--version").env("RUSTUP_AUTO_INSTALL", "0");
@@ -33,14 +32,14 @@ pub(crate) fn check() -> Outcome {
     let mut check = Command::new("cargo");
     check.args([&toolchain, "check", "--workspace", "--exclude", "xtask", "--lib", "--bins"]);
     check.args(["--all-features", "--target-dir"]).arg(debian::target().join("msrv"));
-    // Set for what cargo runs, and meant for another toolchain.
+    // Cargo sets these for its children. They name another toolchain.
     for variable in ["RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "CARGO"] {
         check.env_remove(variable);
     }
     run(check, LIMIT)
 }
 
-/// The version of a line `rust-version = "1.2"`, in full.
+/// Version of a line `rust-version = "1.2"`, in full.
 fn oldest(manifest: &str) -> Option<String> {
     let mut lines = manifest.lines();
     let version = lines.find_map(|line| line.strip_prefix("rust-version = \""))?;

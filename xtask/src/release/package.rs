@@ -1,4 +1,4 @@
-//! Packages: each published crate packs, and brings its licences and its README along.
+//! Packages: each published crate packs, and contains its licences and its README.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::step::{Outcome, cargo};
 
-/// What each package must contain besides its code.
+/// Files that each package must contain in addition to its code.
 const MUST_HAVE: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// Packs all published crates, and looks into the packages. Nothing is built or sent.
+/// Packs all published crates, and lists the packages' files. Builds and sends nothing.
 pub(crate) fn check() -> Outcome {
     match published().and_then(|names| {
         pack(&names)?;
@@ -22,7 +22,7 @@ pub(crate) fn check() -> Outcome {
     }
 }
 
-/// The workspace's crates that aren't marked `publish = false`.
+/// Crates of the workspace without `publish = false`.
 pub(crate) fn published() -> Result<Vec<String>, Outcome> {
     let text = output(&["metadata", "--no-deps", "--format-version", "1", "--offline"])?;
     let metadata: Value = serde_json::from_str(&text)
@@ -33,7 +33,7 @@ pub(crate) fn published() -> Result<Vec<String>, Outcome> {
         .flatten()
         .filter_map(|package| Some((package["name"].as_str()?, &package["publish"])))
         .collect();
-    // `null` is any registry, an empty list none.
+    // `null` allows any registry, an empty list allows no registry.
     let published = packages.iter().filter(|(_, registries)| registries.is_null());
     Ok(published.map(|(name, _)| (*name).to_owned()).collect())
 }
@@ -53,7 +53,7 @@ fn complete(name: &str) -> Result<(), Outcome> {
     }
 }
 
-/// What a cargo command prints. A package that is neither here nor to be fetched is a skip.
+/// Output of a cargo command. A package that cannot be downloaded is a skip.
 fn output(words: &[&str]) -> Result<String, Outcome> {
     let output = cargo(words).stdin(Stdio::null()).output();
     let output = output.map_err(|error| Outcome::Failed(error.to_string()))?;

@@ -1,11 +1,11 @@
-//! A table of layouts or of constants, and what two of them differ in.
+//! Table of layouts or of constants, and the differences of two tables.
 
 use std::collections::BTreeMap;
 
-/// Fields, without the rows of whole structures; `_pad` is what `kernel_abi.py` calls a hole.
+/// Names of reserved fields. `_pad` is a hole in `kernel_abi.py`'s tables.
 const RESERVED: [&str; 4] = ["reserved", "_pad", "resv", "rsvd"];
 
-/// Names that count others: a version that adds one has another value.
+/// Constants that count other constants: a version that adds one has another value.
 const COUNTS: [&str; 5] = [
     "RDMA_COUNTER_MODE_MAX",
     "RDMA_NLDEV_ATTR_MAX",
@@ -14,11 +14,10 @@ const COUNTS: [&str; 5] = [
     "RDMA_NL_NUM_GROUPS",
 ];
 
-/// Names that later headers gave up. They were helpers, and nothing that the kernel is sent.
+/// Constants that later headers dropped. They were helpers, and never sent to the kernel.
 const WITHDRAWN: [&str; 2] = ["UVERBS_UDATA_DRIVER_DATA_FLAG", "UVERBS_UDATA_DRIVER_DATA_NS"];
 
-/// Structure and field, with an empty field for the structure as a whole; or a constant, which has
-/// no field.
+/// Structure and field, with an empty field for the whole structure; or a constant without a field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     name: String,
@@ -46,7 +45,7 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// Where a field is and how long, or a structure's size, or a constant's value.
+/// Offset and size of a field, size of a structure, or value of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Span { offset: u64, size: u64 },
@@ -64,17 +63,17 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// The rows of one file.
+/// Rows of one file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table(BTreeMap<Key, Value>);
 
 impl Table {
-    /// Reads a file: `struct field offset size` (the field `-` or empty: the whole) or `name
-    /// value`, with tabs between, and maybe a line of titles.
+    /// Parses a file of lines `struct field offset size` (a field `-` or empty: the whole
+    /// structure) or `name value`, separated by tabs. The first line may have titles.
     ///
     /// # Errors
     ///
-    /// The first line that is neither, or that repeats another.
+    /// The first line that is neither, or that repeats another line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut rows = BTreeMap::new();
         for line in text.lines() {
@@ -110,7 +109,7 @@ impl Table {
     }
 }
 
-/// How old headers are, against those that a fixture was made from.
+/// Age of headers compared with the headers of a fixture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
     Same,
@@ -118,14 +117,14 @@ pub(crate) enum Age {
     Newer,
 }
 
-/// What a comparison shows.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Differences that mean an error, a line each.
+    /// Differences that are errors, a line each.
     pub(crate) wrong: Vec<String>,
     /// Differences that another version explains.
     pub(crate) explained: Vec<String>,
-    /// What the headers have and the fixture lacks, where they are of another version.
+    /// Rows that headers of another version have and the fixture lacks.
     pub(crate) new: Vec<String>,
     /// Structures, fields and constants that are equal on both sides.
     pub(crate) structs: usize,
@@ -133,9 +132,9 @@ pub(crate) struct Report {
     pub(crate) constants: usize,
 }
 
-/// Compares a fixture with what the headers say. `besides` are rows known from elsewhere: headers
-/// need not have them, and if they do, then with these values. `extends`: versions may add to a
-/// structure, at its end or in reserved bytes, as the kernel does with its answers.
+/// Compares a fixture with the headers' table. Headers may lack the rows of `besides`; if they have
+/// them, the values must be equal. `extends`: a later version may add fields to a structure, at its
+/// end or in reserved bytes, as the kernel does.
 pub(crate) fn compare(
     fixture: &Table,
     besides: &Table,
@@ -181,7 +180,7 @@ pub(crate) fn compare(
             None if age == Age::Same => {
                 report.wrong.push(format!("{key}: not in the fixture, {theirs} in the headers"));
             }
-            // One line for a new structure.
+            // A new structure is one line.
             None if key.is_whole() => report.new.push(key.to_string()),
             None => {
                 let whole = Key { name: key.name.clone(), field: Some(String::new()) };
@@ -194,7 +193,7 @@ pub(crate) fn compare(
     report
 }
 
-/// Whether a structure has grown at its end, or a count has, in the direction of time.
+/// Returns true if the newer version has a longer structure or a higher count.
 fn is_longer(key: &Key, ours: Value, theirs: Value, age: Age) -> bool {
     let grown = match (ours, theirs) {
         (Value::Size(ours), Value::Size(theirs)) => theirs > ours,
@@ -230,7 +229,7 @@ mod tests {
         compare(&table(fixture), &Table::default(), &table(headers), age, extends)
     }
 
-    /// A text with one line replaced; with the empty line, it is dropped.
+    /// Text with one line replaced. An empty `by` drops the line.
     fn with(text: &str, line: &str, by: &str) -> String {
         assert!(text.lines().any(|here| here == line), "no such line: {line:?}");
         let lines = text.lines().map(|here| if here == line { by } else { here });
@@ -253,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Each of these is an error whatever the headers' version.
+    /// Each of these is an error for headers of any version.
     #[test]
     fn what_moved_or_changed_is_reported() {
         let cases = [
@@ -288,13 +287,13 @@ mod tests {
         ];
         for (text, line) in cases {
             let cut = with(text, line, "");
-            // The headers lack it: a version that is not older must have it.
+            // The headers lack the row: a version that is not older must have it.
             for (age, wrong) in [(Age::Same, 1), (Age::Newer, 1), (Age::Older, 0)] {
                 let report = compared(text, &cut, age, true);
                 assert_eq!(report.wrong.len(), wrong, "{line} {age:?}: {report:?}");
                 assert_eq!(report.explained.len(), 1 - wrong, "{line} {age:?}: {report:?}");
             }
-            // The fixture lacks it: of the same version it must have it, else it is news.
+            // The fixture lacks the row: an error for the same version, else a new row.
             assert_eq!(compared(&cut, text, Age::Same, true).wrong.len(), 1);
             let report = compared(&cut, text, Age::Newer, true);
             assert!(report.wrong.is_empty() && !report.new.is_empty(), "{line}: {report:?}");
@@ -313,11 +312,11 @@ mod tests {
         let names = ["answer.last (offset 8, size 8)", "answer.more (offset 4, size 4)"];
         assert_eq!(report.new[..2], names, "{report:?}");
         assert_eq!(report.new[2..], ["struct question"], "{report:?}");
-        // Not within a version, not shrinking with time, not in the device's layouts.
+        // Equal versions, older headers, and the device's layouts allow no growth.
         for (age, extends) in [(Age::Same, true), (Age::Older, true), (Age::Newer, false)] {
             assert!(!compared(old, new, age, extends).wrong.is_empty(), "{age:?} {extends}");
         }
-        // Fields don't disappear.
+        // Fields never disappear.
         let without = with(new, "answer\tvalue\t0\t4", "");
         assert_eq!(compared(old, &without, Age::Newer, true).wrong.len(), 1);
     }

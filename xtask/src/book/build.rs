@@ -1,8 +1,8 @@
 //! Builds the book with mdBook.
 //!
-//! A page may lead to any document of the repository. mdBook knows its own folder alone, so the
-//! book is built from a copy in the target folder: there each document that a page leads to is a
-//! page of the last part, and a link to anything else is its words.
+//! A page may link to any document of the repository. mdBook reads one folder, so the book is built
+//! from a copy in the target folder. There each linked document is a page of the last part, and a
+//! link to any other file becomes plain text.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -15,10 +15,10 @@ use super::{PAGES, read};
 use crate::debian;
 use crate::step::{Outcome, run};
 
-/// What is fetched where there is no mdBook: the program in a package of PyPI, told by its hash.
+/// Requirements for pip if the machine has no mdBook: a package of PyPI, fixed by its hash.
 const REQUIREMENTS: &str = "xtask/mdbook.txt";
 const CONFIGURATION: &str = "docs/book/book.toml";
-/// Where the other documents are in the copy.
+/// Folder of the repository's documents in the copy.
 const OTHERS: &str = "repository";
 
 pub(super) fn build() -> Outcome {
@@ -37,7 +37,7 @@ pub(super) fn build() -> Outcome {
     }
 }
 
-/// The machine's mdBook, or one that is fetched to the target folder.
+/// mdBook of the machine, else downloaded to the target folder.
 fn mdbook() -> Option<PathBuf> {
     let works = |program: &Path| {
         let mut probe = Command::new(program);
@@ -52,7 +52,7 @@ fn mdbook() -> Option<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]);
     pip.args(["--only-binary", ":all:", "--target"]).arg(&folder).args(["-r", REQUIREMENTS]);
-    // Whatever goes wrong, it isn't there.
+    // After a failure the program is missing, which the caller sees.
     let _ = pip.stdin(Stdio::null()).stderr(Stdio::null()).status();
     places.into_iter().find(|place| works(place))
 }
@@ -79,13 +79,13 @@ fn lay_out(copy: &Path) -> Result<(), String> {
     fs::write(&to, read(Path::new(CONFIGURATION))?).map_err(|error| failed(&to, error))
 }
 
-/// Which file of the repository is where in the copy.
+/// Files of the repository with their places in the copy.
 struct Book {
     places: BTreeMap<PathBuf, PathBuf>,
 }
 
 impl Book {
-    /// All that can be reached from the summary: the book's own pages and pictures, and documents.
+    /// Collects the files reachable from the summary: pages, pictures and documents.
     fn gather() -> Result<Self, String> {
         let summary = Path::new(PAGES).join("SUMMARY.md");
         let mut todo = VecDeque::from([summary]);
@@ -109,7 +109,7 @@ impl Book {
         Ok(Self { places })
     }
 
-    /// A page as it is in the copy: with what it includes, and links that lead to the copy.
+    /// Text of a page in the copy: includes are expanded, links lead to the copy.
     fn page(&self, file: &Path) -> Result<String, String> {
         let folder = file.parent().unwrap_or(Path::new("."));
         let mut text = read(file)?;
@@ -137,7 +137,7 @@ impl Book {
         Ok(text)
     }
 
-    /// The last part of the summary: the documents that pages lead to, by their titles.
+    /// Last part of the summary: the linked documents, by their titles.
     fn others(&self) -> Result<String, String> {
         let mut part = "\n# The repository's documents\n\n".to_owned();
         for (file, to) in self.places.iter().filter(|(_, to)| to.starts_with(OTHERS)) {
@@ -150,19 +150,19 @@ impl Book {
     }
 }
 
-/// Where a document is in the copy. mdBook has plans of its own for a README.
+/// Place of a document in the copy. A README gets another name, since mdBook makes it an index.
 fn place(file: &Path) -> PathBuf {
     let place = Path::new(OTHERS).join(file);
     if file.ends_with("README.md") { place.with_file_name("about.md") } else { place }
 }
 
-/// The way from a page to another, both from the copy's top.
+/// Relative path from a page to another. Both paths begin at the copy's root.
 fn between(from: &Path, to: &Path) -> String {
     let up = from.components().count().saturating_sub(1);
     format!("{}{}", "../".repeat(up), to.display())
 }
 
-/// A text in which links with this end are their words alone.
+/// Text in which each link that ends with `end` becomes plain text.
 fn unlinked(text: &str, end: &str) -> String {
     let mut rest = text;
     let mut whole = String::new();

@@ -1,5 +1,5 @@
-//! Diagrams of hardware structures, drawn from the layout tables of `uverbs-mlx5-prm` as the manual
-//! prints them: a row is four bytes, its highest bit on the left.
+//! Diagrams of hardware structures, drawn from the layout tables of `uverbs-mlx5-prm` in the
+//! manual's form: a row is four bytes, its highest bit on the left.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,10 +13,10 @@ use uverbs_mlx5_prm::table::Member;
 
 use super::read;
 
-/// A structure's name and fields.
+/// Name and fields of a structure.
 type Part = (&'static str, &'static [Member]);
 
-/// Each picture's file and what is in it, in the order of the bytes.
+/// Files of the pictures, with their structures in the order of the bytes.
 const PICTURES: [(&str, &[Part]); 5] = [
     (
         "wqe-send.svg",
@@ -48,7 +48,7 @@ const PICTURES: [(&str, &[Part]); 5] = [
 
 /// Bytes of a row.
 const ROW: usize = 4;
-/// Of the drawing, in pixels: a bit's width, a row's height, the column of offsets, a letter.
+/// Pixels of the drawing: width of a bit, height of a row, column of offsets, letter.
 const BIT: usize = 24;
 const HEIGHT: usize = 26;
 const LEFT: usize = 52;
@@ -58,7 +58,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(super::PAGES).join("img").join(name)
 }
 
-/// Whether the committed pictures are what would be drawn; gives how many.
+/// Compares the committed pictures with the layouts. Returns their number.
 pub(super) fn check() -> Result<usize, String> {
     for (name, parts) in PICTURES {
         let path = file(name);
@@ -70,7 +70,7 @@ pub(super) fn check() -> Result<usize, String> {
     Ok(PICTURES.len())
 }
 
-/// Draws them.
+/// Draws the pictures.
 pub(super) fn bless() -> Result<String, String> {
     for (name, parts) in PICTURES {
         let path = file(name);
@@ -79,7 +79,7 @@ pub(super) fn bless() -> Result<String, String> {
     Ok(format!("{} diagrams", PICTURES.len()))
 }
 
-/// A box: where it begins, in bytes and bits from the top left, its size, and what is in it.
+/// Box of a diagram: its place, its size, and its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cell {
     row: usize,
@@ -87,11 +87,11 @@ struct Cell {
     /// Bits from the left edge.
     left: usize,
     bits: usize,
-    /// Empty for what has no name.
+    /// Empty for an unnamed box.
     name: &'static str,
 }
 
-/// The boxes of a structure.
+/// Boxes of a structure.
 fn cells(members: &[Member]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for member in members {
@@ -101,8 +101,8 @@ fn cells(members: &[Member]) -> Vec<Cell> {
     cells
 }
 
-/// A number, or bytes: whole rows are one box, what is left of a row is one each. The largest has
-/// the name.
+/// Boxes of a number or of bytes: one for whole rows, one for each partial row. The largest has the
+/// name.
 fn plain(member: &Member) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     let (mut at, end) = (member.offset, member.offset + member.len);
@@ -120,12 +120,12 @@ fn plain(member: &Member) -> Vec<Cell> {
     cells
 }
 
-/// A word of fields, in a row: its highest bit is on the left.
+/// Boxes of a word with bit fields: its highest bit is on the left.
 fn packed(member: &Member) -> Vec<Cell> {
     let (row, left) = (member.offset / ROW, 8 * (member.offset % ROW));
     let width = 8 * member.len;
     let mut cells = Vec::new();
-    // The first bit from the left that has no box yet.
+    // First bit from the left without a box.
     let mut next = 0;
     let mut cell = |from: usize, to: usize, name| {
         if from < to {
@@ -136,7 +136,7 @@ fn packed(member: &Member) -> Vec<Cell> {
         let from = width - 1 - field.high as usize;
         let to = width - field.low as usize;
         cell(next, from, "");
-        // Alone in its word it has the word's name.
+        // A field alone in its word takes the word's name.
         cell(from, to, if member.bits.len() == 1 { member.name } else { field.name });
         next = to;
     }
@@ -144,7 +144,7 @@ fn packed(member: &Member) -> Vec<Cell> {
     cells
 }
 
-/// Structures below each other, and the names that had no room in their boxes.
+/// Picture of structures below each other, and of the names that do not fit their boxes.
 fn picture(parts: &[Part]) -> String {
     let mut notes = Vec::new();
     let (mut body, mut top, mut offset) = (String::new(), HEIGHT, 0);
@@ -193,7 +193,7 @@ fn bit_numbers(body: &mut String) {
     }
 }
 
-/// Names beside their numbers, as many on a line as fit.
+/// Lines of names with their numbers, as many as fit on a line.
 fn legend(notes: &[&str]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for (number, name) in (1..).zip(notes) {
@@ -206,7 +206,7 @@ fn legend(notes: &[&str]) -> Vec<String> {
             _ => lines.push(entry),
         }
     }
-    // A browser makes one space of several.
+    // A browser joins several spaces into one.
     lines.iter().map(|line| line.replace("   ", " \u{a0} ")).collect()
 }
 
@@ -247,7 +247,7 @@ mod tests {
         Member { name: "name", offset, len, bits }
     }
 
-    /// Row, rows, left, bits and name of each.
+    /// Row, rows, left, bits and name of each box.
     fn shape(member: Member) -> Vec<(usize, usize, usize, usize, &'static str)> {
         let cells = cells(&[member]);
         cells.iter().map(|c| (c.row, c.rows, c.left, c.bits, c.name)).collect()

@@ -1,5 +1,5 @@
-//! `cargo xtask book`: the book in docs/book. Its pages lead where they say, its diagrams are those
-//! of the layouts, and mdBook builds it.
+//! `cargo xtask book`: checks the links, names and diagrams of the book in docs/book, and builds it
+//! with mdBook.
 
 mod build;
 mod draw;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use crate::step::{Outcome, Steps};
 
-/// The pages, from the repository's root.
+/// Folder of the pages, from the repository's root.
 const PAGES: &str = "docs/book/src";
 
-/// Checks, then builds. With `bless` the diagrams are drawn anew first.
+/// Checks the book, then builds it. `bless` draws the diagrams first.
 pub(crate) fn steps(steps: &mut Steps, bless: bool) {
     if bless {
         steps.step("book, diagrams blessed", || outcome(draw::bless()));
@@ -38,7 +38,7 @@ fn outcome(result: Result<String, String>) -> Outcome {
     }
 }
 
-/// The files of a folder and of those in it whose names end so.
+/// Files with this extension in a folder and the folders below it.
 fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>, String> {
     let mut found = BTreeSet::new();
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
@@ -53,7 +53,7 @@ fn files(folder: &Path, extension: &str) -> Result<BTreeSet<PathBuf>, String> {
     Ok(found)
 }
 
-/// Reads a file, or says which one couldn't be.
+/// Reads a file. The error names it.
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -1,5 +1,5 @@
-//! Names in the book: every error that programs meet has its row in the page of errors, and what
-//! tables say of other libraries' names is in the source.
+//! Names in the book: every error of the API has a row in the page of errors, and the names in the
+//! tables of migration exist in the source.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 
 use super::{PAGES, files, read};
 
-/// The enums, by the file that declares them.
+/// Enums of errors, with the files that declare them.
 const ENUMS: [(&str, &str); 4] = [
     ("providers/core/src/error.rs", "Error"),
     ("providers/core/src/queues/work.rs", "PostError"),
@@ -16,13 +16,14 @@ const ENUMS: [(&str, &str); 4] = [
     ("providers/core/src/connection.rs", "ConnectionErrorKind"),
 ];
 
-/// Pages whose tables have another library's names in their first column, and ours in the second.
+/// Pages with tables of another library's names in the first column, and ours in the second.
 const MIGRATIONS: [&str; 3] = ["from-c.md", "from-ibverbs.md", "from-sideway.md"];
-/// Where our names are.
+/// Folders of the sources that declare our names.
 const SOURCES: [&str; 4] =
     ["src", "providers/core/src", "providers/mlx5/src", "providers/softhca/src"];
 
-/// How many errors have a row; an error if one has none, or a table names what isn't there.
+/// Returns the number of errors with a row. Fails on an error without a row, and on a name that the
+/// source lacks.
 pub(super) fn check() -> Result<usize, String> {
     let mut source = String::new();
     for folder in SOURCES {
@@ -45,7 +46,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Words of code in the second column of tables that aren't among these.
+/// Words of code in the second column of tables that are not in `words`.
 fn strange<'a>(page: &'a str, words: &HashSet<&str>) -> Vec<&'a str> {
     let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1));
     let code = rows.flat_map(|cell| cell.split('`').skip(1).step_by(2));
@@ -54,7 +55,7 @@ fn strange<'a>(page: &'a str, words: &HashSet<&str>) -> Vec<&'a str> {
     named.filter(|word| !word.starts_with(|first: char| first.is_ascii_digit())).collect()
 }
 
-/// How many errors have a row.
+/// Number of errors with a row.
 fn errors() -> Result<usize, String> {
     let page = read(&Path::new(PAGES).join("errors.md"))?;
     let mut names: Vec<String> =
@@ -78,7 +79,7 @@ fn errors() -> Result<usize, String> {
     }
 }
 
-/// The variants of an enum as rustfmt lays them out: four spaces before each name.
+/// Variants of an enum in rustfmt's layout: four spaces before each name.
 fn variants(source: &str, name: &str) -> Vec<String> {
     let Some((_, body)) = source.split_once(&format!("pub enum {name} {{\n")) else {
         return Vec::new();

@@ -1,15 +1,15 @@
-//! What pages include and where they lead: each file, anchor and heading is there.
+//! Includes and links of pages: each file, anchor and heading must exist.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use super::{files, read};
 
-/// What an include looks like: `{{#include PATH}}`, or `{{#include PATH:ANCHOR}}`.
+/// Start of an include: `{{#include PATH}}`, or `{{#include PATH:ANCHOR}}`.
 const INCLUDE: &str = "{{#include ";
 const END: &str = "}}";
 
-/// Looks at all pages of a folder; gives how many there are.
+/// Checks all pages of a folder. Returns their number.
 pub(super) fn check(folder: &Path) -> Result<usize, String> {
     let summary = folder.join("SUMMARY.md");
     let text = read(&summary)?;
@@ -26,7 +26,7 @@ pub(super) fn check(folder: &Path) -> Result<usize, String> {
     if wrong.is_empty() { Ok(there.len() - 1) } else { Err(wrong.join("; ")) }
 }
 
-/// What is wrong with a page.
+/// Faults of a page.
 fn faults(page: &Path) -> Result<Vec<String>, String> {
     let text = read(page)?;
     let folder = page.parent().unwrap_or(Path::new("."));
@@ -42,7 +42,7 @@ fn faults(page: &Path) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Whether a link leads somewhere.
+/// Checks that the target of a link exists.
 fn follow(link: &Link, page: &Path) -> Result<(), String> {
     if link.is_foreign() {
         return Ok(());
@@ -63,32 +63,32 @@ fn follow(link: &Link, page: &Path) -> Result<(), String> {
     }
 }
 
-/// Where a link leads, as it stands in the text.
+/// Target of a link, as the text has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Link(pub(super) String);
 
 impl Link {
-    /// Of another site.
+    /// Returns true for a link to another site.
     pub(super) fn is_foreign(&self) -> bool {
         self.0.contains("://")
     }
 
-    /// The file; empty for the same page.
+    /// Linked file; empty for the same page.
     pub(super) fn target(&self) -> &str {
         self.0.split_once('#').map_or(self.0.as_str(), |(target, _)| target)
     }
 
-    /// The heading.
+    /// Linked heading.
     pub(super) fn fragment(&self) -> Option<&str> {
         self.0.split_once('#').map(|(_, heading)| heading)
     }
 }
 
-/// The links of a page outside of code.
+/// Links of a page, outside of code.
 pub(super) fn links(text: &str) -> BTreeSet<Link> {
     let mut links = BTreeSet::new();
     for paragraph in prose(text).collect::<Vec<_>>().split(|line| line.trim().is_empty()) {
-        // Code within the text is every second part, and may go on in the next line.
+        // Inline code is every second part, and may continue in the next line.
         let whole = paragraph.join("\n");
         let plain = whole.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for part in plain.split("](").skip(1) {
@@ -100,7 +100,7 @@ pub(super) fn links(text: &str) -> BTreeSet<Link> {
     links
 }
 
-/// The lines of a page that are no code.
+/// Lines of a page outside of code blocks.
 pub(super) fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     text.lines().filter(move |line| {
@@ -110,7 +110,7 @@ pub(super) fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What headings are called in links: small letters, words joined by hyphens.
+/// Names of headings in links: small letters, words joined by hyphens.
 fn headings(text: &str) -> BTreeSet<String> {
     let titles = prose(text).filter_map(|line| {
         let title = line.trim_start_matches('#');
@@ -123,11 +123,11 @@ fn headings(text: &str) -> BTreeSet<String> {
     titles.map(slug).collect()
 }
 
-/// A page with what it includes.
+/// Text of a page with its includes expanded.
 ///
 /// # Errors
 ///
-/// What isn't there.
+/// The missing file or anchor.
 pub(super) fn expand(text: &str, folder: &Path) -> Result<String, String> {
     let mut whole = String::new();
     let mut rest = text;
@@ -148,7 +148,7 @@ pub(super) fn expand(text: &str, folder: &Path) -> Result<String, String> {
     Ok(whole + rest)
 }
 
-/// What stands between `ANCHOR: name` and `ANCHOR_END: name`, or all of a file, without such lines.
+/// Text between `ANCHOR: name` and `ANCHOR_END: name`, or the whole text, without anchor lines.
 fn part(text: &str, anchor: Option<&str>) -> Option<String> {
     let ends_with = |line: &str, word: &str, name: &str| {
         line.split_once(word).is_some_and(|(_, found)| found.trim() == name)
@@ -172,7 +172,7 @@ fn part(text: &str, anchor: Option<&str>) -> Option<String> {
     (ended).then(|| lines.flat_map(|line| [line, "\n"]).collect())
 }
 
-/// A path without `.` and `x/..`.
+/// Path without `.` and `x/..`.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut whole = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,4 @@
-//! Debian's kernel for aarch64 whose pages are of 16 KiB.
+//! Debian's kernel for aarch64 with pages of 16 KiB.
 
 use std::fs;
 
@@ -9,18 +9,18 @@ use crate::vm::fetch::BACKPORTS;
 use crate::vm::kernels::{Kernel, keep, packages};
 use crate::vm::world;
 
-/// The package that names the current one.
+/// Package that depends on the current kernel.
 const META: &str = "linux-image-arm64-16k:arm64";
-/// How packages of the machine are named.
+/// Suffix of the architecture's package names.
 const MACHINE: &str = ":arm64";
 /// Bytes of a page.
 const PAGE: u32 = 16 << 10;
 
-/// Fetches it unless it is there.
+/// Downloads the kernel, unless present.
 ///
 /// # Errors
 ///
-/// A skip where it can't be had.
+/// A skip if the kernel is unavailable.
 pub(super) fn fetch() -> Result<Kernel, Outcome> {
     let folder = base().join("kernel");
     once(&folder, &format!("{META} {}", world::all_modules().join(" ")), || {
@@ -49,7 +49,7 @@ pub(super) fn fetch() -> Result<Kernel, Outcome> {
     }
 }
 
-/// Bytes of a page, by an image's header (Linux, Documentation/arch/arm64/booting.rst).
+/// Bytes of a page, from an image's header (Linux, Documentation/arch/arm64/booting.rst).
 fn page_size(image: &[u8]) -> Option<u32> {
     const MAGIC: &[u8] = b"ARM\x64";
     let flags = image.get(24..32)?;

@@ -1,7 +1,7 @@
-//! Other machines: what is built for them here, and what of it runs (docs/TESTING.md).
+//! Other machines: builds and test runs for them on this machine (docs/TESTING.md).
 //!
-//! aarch64 and s390x, whose bytes are turned round, run under QEMU's user mode; aarch64 with larger
-//! pages on a kernel in QEMU. The compilers are Debian's, in a Debian of their own.
+//! aarch64 and s390x (big-endian) run under QEMU's user mode, aarch64 with larger pages on a kernel
+//! in QEMU. The compilers are Debian's, in a separate Debian root.
 
 mod kernel;
 mod musl;
@@ -17,46 +17,47 @@ use crate::test::LONG;
 use pages::Device;
 use toolchain::Toolchain;
 
-/// What a build from nothing and the tests on an emulated processor may take.
+/// Limit of a build from nothing and of the tests on an emulated processor.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 
-/// Which.
+/// Options of `cargo xtask machines`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// This one alone
+    /// Only this machine
     #[arg(value_enum)]
     machine: Option<Machine>,
 }
 
-/// A machine.
+/// Machine to test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Machine {
     /// Layouts, the queues and their bytes, the software HCA, the library
     Aarch64,
-    /// Layouts where integers begin with their highest byte
+    /// Layouts on a big-endian machine
     S390x,
     /// The command line, linked with musl: a program that needs no other file
     Musl,
     /// aarch64 with pages of 16 KiB: the queues, the software HCA and the library's tests on a
     /// kernel in QEMU
     Pages,
-    /// The same kernel's mlx5 drivers on the software HCA, and the library's tests over them
+    /// aarch64 with pages of 16 KiB: the kernel's mlx5 drivers on the software HCA, and the
+    /// library's tests over them
     PagesMlx5,
 }
 
-/// Packages whose tests compare layouts: with fixtures that are made from C headers.
+/// Packages whose tests compare layouts with fixtures made from C headers.
 const LAYOUTS: [&str; 2] = ["uverbs-kernel-abi", "uverbs-mlx5-prm"];
 /// Packages whose unit tests need no other process.
 const QUEUES: [&str; 2] = ["uverbs-core", "uverbs-mlx5"];
-/// The software HCA.
+/// Package of the software HCA.
 const DEVICE: [&str; 1] = ["uverbs-softhca"];
-/// The library, with the test tree.
+/// Package of the library, with the test tree.
 const LIBRARY: [&str; 1] = ["uverbs"];
-/// Why devices on UDP are left out.
+/// Reason to leave out devices on UDP.
 const NO_OPTION: &str = "an option of UDP sockets is missing";
-/// Why advice to the kernel isn't looked at.
+/// Reason to leave out checks of advice to the kernel.
 const NO_ADVICE: &str = "the kernel doesn't hear of advice";
-/// Tests that QEMU's user mode doesn't run as Linux does, by package, name and reason.
+/// Tests that QEMU's user mode runs differently from Linux: package, name and reason.
 const NOT_EMULATED: [(&str, &str, &str); 23] = [
     ("uverbs-core", "pages_stay_behind_on_fork", "MADV_DONTFORK is refused"),
     ("uverbs-core", "parts_are_distinct_and_zeroed", "it takes minutes"),
@@ -83,7 +84,7 @@ const NOT_EMULATED: [(&str, &str, &str); 23] = [
     ("uverbs", "what_strangers_send_disturbs_no_connection", NO_OPTION),
 ];
 
-/// Builds and runs what was asked for.
+/// Builds and runs the selected machines.
 pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     let wanted = |machine| options.machine.is_none_or(|only| only == machine);
     if wanted(Machine::Aarch64) {
@@ -111,7 +112,7 @@ fn layouts(machine: &str) -> Outcome {
     test(machine, &["--lib", "--tests"], &LAYOUTS, &[])
 }
 
-/// Tests, but for random and faulty input, which takes minutes where nothing is emulated.
+/// Runs tests, except tests of random and faulty input, which take minutes without emulation.
 fn unit(machine: &str, kinds: &[&str], packages: &[&str]) -> Outcome {
     let others = NOT_EMULATED.iter().filter(|(package, ..)| packages.contains(package));
     others.clone().for_each(|(_, test, why)| skip_test(test, &format!("under QEMU {why}")));

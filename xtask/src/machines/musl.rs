@@ -1,7 +1,7 @@
-//! A program that needs no other file: the command line linked with musl.
+//! Static program: the command line linked with musl.
 //!
-//! Debian has no standard library for musl. This builds one from Debian's sources of it, which need
-//! crates that cargo fetches once.
+//! Debian has no standard library for musl. This chore builds it from Debian's sources, which need
+//! crates that cargo downloads once.
 
 use std::fs;
 use std::path::Path;
@@ -15,16 +15,16 @@ use crate::debian::apt::{create, failed};
 use crate::step::{Outcome, output, run};
 
 const TARGET: &str = "x86_64-unknown-linux-musl";
-/// The standard library among them, and the tool.
+/// Limit of building the standard library and the command line.
 const BUILD: Duration = Duration::from_secs(2 * 3600);
 const FETCH: Duration = Duration::from_secs(600);
 const RUN: Duration = Duration::from_secs(60);
-/// Without unwinding: Debian's unwinder asks for `_dl_find_object`, which glibc alone has
-/// (`nounwind.c` takes its place). musl-gcc links no program that may lie anywhere and is static.
+/// Flags without unwinding: Debian's unwinder calls `_dl_find_object`, which only glibc has
+/// (`nounwind.c` replaces it). musl-gcc links no static program that is position-independent.
 const FLAGS: &str = "-Cpanic=abort -Ctarget-feature=+crt-static -Crelocation-model=static \
     -Clink-self-contained=no";
 
-/// Builds it, looks at it, and runs it.
+/// Builds the program, checks that it is static, and runs it.
 pub(super) fn step() -> Outcome {
     match checked() {
         Ok(()) => Outcome::Passed,
@@ -51,7 +51,7 @@ fn built() -> Result<(), Outcome> {
     let mut fetch = Command::new("cargo");
     fetch.args(["fetch", "--locked", "--target", TARGET, "--manifest-path"]);
     fetch.arg(toolchain.std_manifest());
-    // Its manifests use what is unstable, as the build itself does.
+    // The standard library's manifests use unstable features, as the build does.
     fetch.env("RUSTC_BOOTSTRAP", "1");
     match run(fetch, FETCH) {
         Outcome::Passed => {}
@@ -83,7 +83,7 @@ fn built() -> Result<(), Outcome> {
     }
 }
 
-/// Whether a program asks for neither an interpreter nor a library.
+/// Checks that a program names no interpreter and no library.
 fn is_alone(program: &Path) -> Result<(), String> {
     let bytes = fs::read(program).map_err(|error| error.to_string())?;
     let elf = Elf::parse(&bytes).map_err(|error| error.to_string())?;

@@ -1,8 +1,8 @@
-//! Larger pages: boots a kernel whose pages are of 16 KiB, and runs our tests there.
+//! Larger pages: boots a kernel with pages of 16 KiB, and runs the tests there.
 //!
-//! The software HCA maps, pins and counts pages as a kernel does, and the providers map what it
-//! gives; QEMU's user mode has the host's pages. In another boot Linux's own mlx5 drivers drive the
-//! software HCA as a PCI device, whose server runs on this machine.
+//! The software HCA maps, pins and counts pages as a kernel does, and the providers map them.
+//! QEMU's user mode has the host's page size. In another boot Linux's mlx5 drivers drive the
+//! software HCA as a PCI device, which a server on this machine provides.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ use crate::vm::verdict::{Limits, Ran};
 use crate::vm::world::World;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
-/// What all programs may take together, and one of them.
+/// Limits of all programs together, and of one program.
 const TOTAL: Duration = Duration::from_secs(3600);
 const SECONDS: u64 = 900;
 
@@ -39,7 +39,7 @@ const UNITS: [&str; 4] = ["uverbs", "uverbs-core", "uverbs-mlx5", "uverbs-softhc
 /// Test programs that need no more than the software HCA in process.
 const IN_PROCESS: [&str; 9] =
     ["dmabuf", "fork", "huge_pages", "idle", "import", "kernel", "one_copy", "stream", "udp"];
-/// Those that run over the drivers, too.
+/// Test programs that run over the drivers, too.
 const EITHER: [&str; 18] = [
     "async_events",
     "bad_input",
@@ -61,7 +61,7 @@ const EITHER: [&str; 18] = [
     "xrc",
 ];
 
-/// Tests that are left out, and why.
+/// Tests to leave out, with the reason.
 const LEFT_OUT: [(&str, &str); 4] = [
     ("loss_changes_nothing_but_time", "an emulated processor acknowledges too late"),
     ("parts_are_distinct_and_zeroed", MINUTES),
@@ -70,7 +70,7 @@ const LEFT_OUT: [(&str, &str); 4] = [
 ];
 const MINUTES: &str = "it takes minutes";
 
-/// Who has the device.
+/// Owner of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Device {
     /// The test's own process.
@@ -79,7 +79,7 @@ pub(super) enum Device {
     Drivers,
 }
 
-/// Builds the programs, boots the kernel, and runs them.
+/// Builds the programs, boots the kernel, and runs the programs.
 pub(super) fn step(device: Device) -> Outcome {
     match checked(device) {
         Ok(what) => Outcome::Counted(what),
@@ -122,7 +122,7 @@ fn checked(device: Device) -> Result<String, Outcome> {
     }
 }
 
-/// The image with all programs, and the plan that runs them.
+/// Image with all programs, and the plan that runs them.
 fn prepared(toolchain: &Toolchain, device: Device) -> Result<(Image, Plan), Outcome> {
     let (mut image, mut plan) = (Image::default(), Plan::default());
     let mut words = vec!["test", "--no-run", "--lib"];
@@ -154,7 +154,7 @@ fn prepared(toolchain: &Toolchain, device: Device) -> Result<(Image, Plan), Outc
             image.program("init", &file).map_err(Outcome::Failed)?;
         }
     }
-    // What fuzzers kept is looked for where the sources are.
+    // Tests look for the fuzzers' corpus in the sources' folder.
     let corpus = workspace().join("fuzz/corpus");
     let corpus = corpus.strip_prefix("/").unwrap_or(&corpus);
     image.add_tree(Path::new("/"), corpus).map_err(Outcome::Failed)?;
@@ -164,12 +164,12 @@ fn prepared(toolchain: &Toolchain, device: Device) -> Result<(Image, Plan), Outc
     Ok((image, plan))
 }
 
-/// Has a test program leave out tests by name.
+/// Adds options by which a test program leaves out tests.
 fn skip(words: &mut Vec<String>, names: &[&str]) {
     words.extend(names.iter().flat_map(|name| ["--skip", name]).map(str::to_owned));
 }
 
-/// Has the guest load the drivers, and the tests take their device.
+/// Adds the drivers to the guest, and selects their device in the tests.
 fn add_modules(image: &mut Image, plan: &mut Plan, kernel: &Kernel) -> Result<(), Outcome> {
     for module in kernel.modules.closure(World::B.modules()).map_err(Outcome::Failed)? {
         let path = format!("vm/modules/{}.ko", module.name);
@@ -180,7 +180,7 @@ fn add_modules(image: &mut Image, plan: &mut Plan, kernel: &Kernel) -> Result<()
     Ok(())
 }
 
-/// The command that serves the devices, on this machine.
+/// Command that serves the devices on this machine.
 fn server_command() -> Result<Command, Outcome> {
     let artifacts = built(of_workspace(&["build"], "--bin", ["uverbs"]))?;
     let tool = artifacts.into_iter().find(|artifact| artifact.target == "uverbs");
@@ -190,18 +190,18 @@ fn server_command() -> Result<Command, Outcome> {
     Ok(command)
 }
 
-/// Builds programs that need no other file, and are small: the image is the guest's memory.
+/// Builds small static programs: the image is in the guest's memory.
 fn build(toolchain: &Toolchain, words: &[&str]) -> Result<Vec<Artifact>, Outcome> {
     let mut command = toolchain.cargo(&[words, &["--target", TARGET]].concat());
     command.env("CARGO_TARGET_DIR", base().join("pages"));
     command.env("CARGO_PROFILE_DEV_DEBUG", "false").env("CARGO_PROFILE_DEV_STRIP", "true");
-    // The linker says at length that looking up names of hosts isn't static.
+    // The linker warns at length that getaddrinfo needs shared libraries.
     let flags = "-Ctarget-feature=+crt-static -Alinker-messages";
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags);
     built(command)
 }
 
-/// How many tests a program says that it passed.
+/// Number of passed tests in a program's output.
 fn passed(ran: &Ran) -> usize {
     let counts = ran.output.iter().filter_map(|line| {
         line.strip_prefix("test result: ok. ")?.split_once(' ')?.0.parse::<usize>().ok()
@@ -209,7 +209,7 @@ fn passed(ran: &Ran) -> usize {
     counts.sum()
 }
 
-/// Tells of tests that were left out, or skipped themselves.
+/// Notes tests that were left out or skipped themselves.
 fn note_skips(showed: &Showed) {
     for (test, reason) in LEFT_OUT {
         skip_test(test, &format!("{reason} (pages of 16 KiB)"));

@@ -1,5 +1,5 @@
-//! Debian's compilers for other machines, in a Debian of their own: the next release's, where those
-//! for all machines are of one version.
+//! Debian's compilers for other machines, in a separate Debian root of the next release, which has
+//! one compiler version for all machines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::debian::chroot::{Root, has_namespaces, merge_usr};
 use crate::debian::target;
 use crate::step::{Outcome, output};
 
-/// Compilers, linkers and C libraries, QEMU's user mode, and what the root itself needs.
+/// Compilers, linkers and C libraries, QEMU's user mode, and the root's packages.
 const PACKAGES: [&str; 15] = [
     "base-files",
     "bash",
@@ -29,12 +29,12 @@ const PACKAGES: [&str; 15] = [
     "rustc",
     "util-linux",
 ];
-/// The standard library of each machine, without what its dynamic one depends on.
+/// Standard library of each machine, without the dependencies of the dynamic one.
 const LIBRARIES: [&str; 2] = ["libstd-rust-dev:arm64", "libstd-rust-dev:s390x"];
-/// Their machines, as Rust names them.
+/// Rust's names of these machines.
 const MACHINES: [&str; 2] = ["aarch64", "s390x"];
 
-/// What the compiler of a small file may take.
+/// Limit of compiling a small file.
 const COMPILE: Duration = Duration::from_secs(120);
 
 /// See the [module](self).
@@ -44,11 +44,11 @@ pub(super) struct Toolchain {
 }
 
 impl Toolchain {
-    /// Fetches it unless it is there.
+    /// Downloads the compilers, unless present.
     ///
     /// # Errors
     ///
-    /// A skip where there is no apt, no network, no user namespace, or another processor.
+    /// A skip without apt, network or user namespaces, or on another processor.
     pub(super) fn fetch() -> Result<Self, Outcome> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(Outcome::Skipped("the compilers are fetched for x86-64".to_owned()));
@@ -69,7 +69,7 @@ impl Toolchain {
             let _ = fs::remove_dir_all(debs);
             complete(&folder)
         })?;
-        // What is registered and downloaded is cargo's own here: nothing is fetched there.
+        // Cargo's registry and downloads are the machine's: the root downloads nothing.
         let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = || std::env::home_dir().map(|home| home.join(".cargo"));
         let cargo_home = cargo_home.or_else(home);
@@ -81,12 +81,12 @@ impl Toolchain {
         Ok(toolchain)
     }
 
-    /// The manifest of the standard library's sources.
+    /// Manifest of the standard library's sources.
     pub(super) fn std_manifest(&self) -> PathBuf {
         self.root.path("/usr/lib/rustlib/src/rust/library/sysroot/Cargo.toml")
     }
 
-    /// Compiles what QEMU's user mode lacks, which is preloaded there.
+    /// Compiles the preloaded library, which has the calls that QEMU's user mode lacks.
     fn compile_preload(&self, machine: &str) -> Result<(), Outcome> {
         let (workspace, target, to) = (workspace(), target(), preload(machine));
         let source = workspace.join("xtask/src/machines/preload.c");
@@ -96,13 +96,13 @@ impl Toolchain {
         output(self.root.command_with(&[&workspace, &target], &words), COMPILE).map(drop)
     }
 
-    /// Compiles one of this folder's files for this machine, and makes an archive of it.
+    /// Compiles a file of this folder for this machine into an archive.
     pub(super) fn archive(&self, source: &str, archive: &Path) -> Result<(), Outcome> {
         let (workspace, target, object) = (workspace(), target(), archive.with_extension("o"));
         let source = workspace.join("xtask/src/machines").join(source);
         let [from, object, to] =
             [&source, &object, archive].map(|path: &Path| path.to_string_lossy());
-        // An older one's members stay otherwise.
+        // ar would keep the members of an older archive.
         let _ = fs::remove_file(archive);
         let compile = ["gcc", "-c", "-O1", "-fno-stack-protector", "-o", &object, &from];
         for words in [&compile[..], &["ar", "rcs", &to, &object]] {
@@ -111,23 +111,23 @@ impl Toolchain {
         Ok(())
     }
 
-    /// What runs a machine's programs.
+    /// Command that runs a machine's programs.
     fn runner(machine: &str) -> String {
         let libraries = format!("-L /usr/{machine}-linux-gnu");
         format!("qemu-{machine} {libraries} -E LD_PRELOAD={}", preload(machine).display())
     }
 
-    /// Runs a machine's tests: a cargo command with these words.
+    /// Cargo command with these words, which runs a machine's tests.
     pub(super) fn test(&self, machine: &str, words: &[&str]) -> Command {
         let mut command = self.cargo(words);
-        // For tests that start themselves once more.
+        // Tests start a copy of their program through this runner.
         command.env("UVERBS_TEST_RUNNER", Self::runner(machine));
-        // As in emulated guests: of each object some, and fewer of the rarer ones.
+        // Fewer objects, as in emulated guests.
         command.env("UVERBS_TEST_OBJECTS", "500,50");
         command
     }
 
-    /// A cargo command in the workspace, for which all packages are there.
+    /// Cargo command in the workspace, offline.
     pub(super) fn cargo(&self, words: &[&str]) -> Command {
         let workspace = workspace();
         let folder = workspace.to_string_lossy();
@@ -148,17 +148,17 @@ impl Toolchain {
     }
 }
 
-/// What is preloaded under QEMU's user mode.
+/// Library that is preloaded under QEMU's user mode.
 fn preload(machine: &str) -> PathBuf {
     base().join(format!("preload-{machine}.so"))
 }
 
-/// The folder for everything of this chore.
+/// Folder of this chore's files.
 pub(super) fn base() -> PathBuf {
     target().join("machines")
 }
 
-/// The workspace's folder.
+/// Folder of the workspace.
 pub(super) fn workspace() -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     fs::canonicalize(&path).unwrap_or(path)
@@ -172,7 +172,7 @@ fn move_all(from: &Path, to: &Path) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// What a package's scripts would do.
+/// Does the work of the packages' scripts.
 fn complete(root: &Path) -> Result<(), Outcome> {
     for at in ["proc", "dev", "sys", "tmp"] {
         create(&root.join(at))?;

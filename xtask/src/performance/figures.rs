@@ -1,16 +1,16 @@
-//! What benches print for machines: lines `KIND CASE VALUE`, KIND being `ratio`, something that
-//! begins with `ratio_`, or `figure`.
+//! Machine-readable output of benches: lines `KIND CASE VALUE`. KIND is `ratio`, `figure`, or
+//! begins with `ratio_`.
 
 use std::collections::BTreeMap;
 
-/// Values of each figure, one a round, by kind and case in the order they were printed first.
+/// Values of each figure, one a round, by kind and case in the order of the first round.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     order: Vec<(String, String)>,
     values: BTreeMap<(String, String), Vec<f64>>,
 }
 
-/// A figure over all rounds.
+/// Figure over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) lowest: f64,
@@ -19,7 +19,7 @@ pub(super) struct Spread {
 }
 
 impl Figures {
-    /// Adds a round.
+    /// Adds the output of a round.
     pub(super) fn read(&mut self, text: &str) {
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
@@ -39,12 +39,12 @@ impl Figures {
         }
     }
 
-    /// Kind and case of each.
+    /// Kind and case of each figure.
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.order.iter().map(|(kind, case)| (kind.as_str(), case.as_str()))
     }
 
-    /// Kinds, and cases, each once.
+    /// Kinds, each once.
     pub(super) fn kinds(&self) -> Vec<&str> {
         once(self.names().map(|(kind, _)| kind))
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask performance`: the benches and the command line's own measurement, and a page of
-//! tables and pictures from them.
+//! `cargo xtask performance`: runs the benches and `uverbs perf`, and writes a page of tables and
+//! pictures.
 
 mod figures;
 mod page;
@@ -20,10 +20,10 @@ use crate::test::build_tool;
 use figures::Figures;
 
 const MINUTES: Duration = Duration::from_secs(60);
-/// Where the committed page is.
+/// Folder of the committed page.
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/performance");
 
-/// What is measured, and where the page goes.
+/// Options of `cargo xtask performance`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Measure this alone; may be repeated
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Fewer and shorter samples in each run
     #[arg(long)]
     quick: bool,
-    /// The folder of the page and its pictures [default: performance in the target folder]
+    /// Folder of the page and its pictures [default: performance in the target folder]
     #[arg(long, value_name = "DIR", conflicts_with = "bless")]
     out: Option<PathBuf>,
     /// Replace the page in docs/performance, if all of it could be measured
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     bless: bool,
 }
 
-/// A part of the page.
+/// Part of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Posts and polls beside libibverbs and libmlx5, in Rust and in C
@@ -70,7 +70,7 @@ impl Part {
         }
     }
 
-    /// The benchmark's name, where it is one.
+    /// Name of the bench, if the part is one.
     fn bench(self) -> Option<&'static str> {
         match self {
             Self::DataPath => Some("side_by_side"),
@@ -82,15 +82,15 @@ impl Part {
     }
 }
 
-/// A part as it was measured.
+/// Measured part.
 struct Measured {
     part: Part,
     figures: Figures,
-    /// Output of the last run, in a file beside the page that isn't committed.
+    /// Output of the last run, for a file beside the page, which is not committed.
     text: String,
 }
 
-/// Measures each part, then writes the page of what could be measured.
+/// Measures each part, then writes the page of the measured parts.
 pub(crate) fn steps(steps: &mut Steps, options: &Options) {
     let folder = match (&options.out, options.bless) {
         (_, true) => PathBuf::from(COMMITTED),
@@ -144,10 +144,10 @@ fn bench_command(bench: &str, quick: bool) -> Result<Command, Outcome> {
 
 /// Ways to wait for a completion, as options of `uverbs perf`.
 const WAITS: [(&str, &[&str]); 2] = [("polling", &[]), ("asleep", &["--events"])];
-/// What is printed of the samples.
+/// Statistics of the samples.
 const SPREAD: [&str; 6] = ["min", "p50", "p99", "p99_9", "p99_99", "max"];
 
-/// Half round trips between two software HCAs, as `figure` lines. The pictures are the tool's own.
+/// Half round trips between two software HCAs, as `figure` lines. `uverbs perf` draws the pictures.
 fn jitter(quick: bool, folder: &Path) -> Result<String, Outcome> {
     match build_tool() {
         Outcome::Passed => {}

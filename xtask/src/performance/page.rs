@@ -1,4 +1,4 @@
-//! The page: the machine, and a table and a picture of each part.
+//! Page: the machine, and a table and a picture of each part.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use super::figures::{Figures, Spread};
 use super::{Measured, Options, Part, WAITS};
 use crate::compiler::compiler;
 
-/// Where and when it was measured.
+/// Machine and date of the measurement.
 #[derive(Debug)]
 pub(super) struct About {
     date: String,
@@ -24,7 +24,7 @@ pub(super) struct About {
 }
 
 impl About {
-    /// This machine, now.
+    /// This machine, today.
     pub(super) fn here(options: &Options) -> Self {
         let file = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = file("/proc/cpuinfo");
@@ -44,25 +44,25 @@ impl About {
     }
 }
 
-/// A command's first line, or nothing.
+/// First line of a command's output; empty if it fails.
 fn said(program: &str, words: &[&str]) -> String {
     let output = Command::new(program).args(words).output().map(|output| output.stdout);
     let text = String::from_utf8(output.unwrap_or_default()).unwrap_or_default();
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The file of a part's picture of ratios.
+/// File of a part's picture of ratios.
 pub(super) fn picture_of(part: Part) -> String {
     file_of(part, "svg")
 }
 
-/// A part's file.
+/// File of a part.
 pub(super) fn file_of(part: Part, extension: &str) -> String {
     let value = part.to_possible_value();
     format!("{}.{extension}", value.as_ref().map_or("part", |value| value.get_name()))
 }
 
-/// The page as Markdown.
+/// Text of the page, in Markdown.
 pub(super) fn text(all: &[Measured], about: &About) -> String {
     let mut page = String::from(
         "# Performance, as one command measured it\n\n\
@@ -128,10 +128,10 @@ fn section(page: &mut String, Measured { part, figures, .. }: &Measured) {
     }
 }
 
-/// Cases in a row where there is one kind.
+/// Cases in a row of a table with one kind.
 const IN_A_ROW: usize = 3;
 
-/// A row for each case and a column for each kind; of one kind, several cases in a row.
+/// Adds a table: a row for each case, a column for each kind. With one kind a row has several cases.
 fn table(page: &mut String, figures: &Figures) {
     let kinds = figures.kinds();
     let cases = figures.cases();

@@ -1,34 +1,34 @@
-//! A bar for each ratio, on a logarithmic axis: to the right of 1 is better.
+//! Picture of bars, one for each ratio, on a logarithmic axis: to the right of 1 is better.
 
 use std::fmt::Write as _;
 
 use super::figures::Figures;
 
-/// Pixels: a bar's row, the column of names, and the axis.
+/// Pixels: row of a bar, column of names, axis.
 const ROW: usize = 18;
 const NAMES: usize = 330;
 const AXIS: usize = 520;
 const TOP: usize = 48;
 const RIGHT: usize = 70;
-/// Better and worse, told apart also by those who see no red or no green (Okabe and Ito).
+/// Colours of better and worse, which colour-blind readers can distinguish (Okabe and Ito).
 const BETTER: &str = "#0072b2";
 const WORSE: &str = "#d55e00";
 
-/// The picture of all ratios; nothing where there is none.
+/// Picture of all ratios; `None` without ratios.
 pub(super) fn ratios(title: &str, figures: &Figures) -> Option<String> {
     let bars: Vec<(String, f64)> = figures
         .names()
         .filter(|(kind, _)| kind.starts_with("ratio"))
         .filter_map(|(kind, case)| {
             let median = figures.spread(kind, case)?.median;
-            // No logarithm of nothing.
+            // Zero has no logarithm.
             (median > 0.0).then(|| (format!("{case} {}", short(kind)), median))
         })
         .collect();
     if bars.is_empty() {
         return None;
     }
-    // Whole powers of two, and 1 among them.
+    // Whole powers of two, including 1.
     let exponents = || bars.iter().map(|(_, value)| value.log2());
     let from = exponents().fold(-1.0, f64::min).floor();
     let to = exponents().fold(1.0, f64::max).ceil();
@@ -73,7 +73,7 @@ pub(super) fn ratios(title: &str, figures: &Figures) -> Option<String> {
     Some(text)
 }
 
-/// What stands behind a case's name: nothing for a plain `ratio`.
+/// Suffix of a case's name; empty for a plain `ratio`.
 fn short(kind: &str) -> String {
     match kind.strip_prefix("ratio_") {
         Some(rest) => format!("({rest})"),
@@ -90,7 +90,7 @@ mod tests {
         let mut figures = Figures::default();
         figures.read("ratio fast 4\nratio_st slow 0.5\nfigure none 3\nratio nothing 0\n");
         let text = ratios("T", &figures).unwrap();
-        // The axis goes from 1/2 to 4, so that 1 is a third of it behind its beginning.
+        // The axis goes from 1/2 to 4, so 1 is at a third of it.
         let one = NAMES as f64 + AXIS as f64 / 3.0;
         let fast = format!("<rect x=\"{one:.1}\"");
         assert!(text.contains(&format!("{fast} y=\"51\" width=\"346.7\"")), "{text}");

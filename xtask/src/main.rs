@@ -128,7 +128,8 @@ enum Chore {
     Fuzz(fuzz::Options),
     /// Run every transport between processes while these and their devices come and go.
     ///
-    /// Memory, open files and threads must stay bounded, counters must agree, and nothing may remain.
+    /// Memory, open files and threads must stay bounded, counters must agree, and no process, file
+    /// or device may remain.
     Soak(soak::Options),
     /// Run the tests that are in one process under AddressSanitizer.
     ///

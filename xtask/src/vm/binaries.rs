@@ -1,4 +1,4 @@
-//! Our own programs for the guest: tests, the command line, the first process.
+//! Programs that are built for the guest: tests, the command line, the first process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,36 +15,36 @@ use crate::vm::fetch::{base, sources};
 use crate::vm::libraries::FOLDER;
 use crate::vm::programs::Need;
 
-/// What was built, and where it is.
+/// Built programs, with their files.
 pub(crate) struct Binaries {
     /// Tests by package and target: `uverbs/rc_data`.
     tests: BTreeMap<String, PathBuf>,
-    /// Examples, as the tests.
+    /// Examples by package and target.
     examples: BTreeMap<String, PathBuf>,
-    /// Optimised programs, as the tests.
+    /// Optimised programs by package and target.
     bins: BTreeMap<String, PathBuf>,
-    /// Benchmarks, as the tests.
+    /// Benches by package and target.
     benches: BTreeMap<String, PathBuf>,
-    /// Our command line, by name.
+    /// Command line and first process, by name.
     programs: BTreeMap<String, PathBuf>,
-    /// C programs by name; without a compiler none.
+    /// C programs by name; empty without a C compiler.
     c: BTreeMap<String, PathBuf>,
     /// Shared libraries by package.
     libraries: BTreeMap<String, PathBuf>,
 }
 
 impl Binaries {
-    /// A program by its name.
+    /// Program of this name.
     ///
     /// # Errors
     ///
-    /// A failure where there is no such program.
+    /// A failure if no program has the name.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf, Outcome> {
         let found = self.programs.get(name).cloned();
         found.ok_or_else(|| Outcome::Failed(format!("cargo builds no program {name}")))
     }
 
-    /// What a row needs, if it was built.
+    /// File of a row's program, if it was built.
     pub(crate) fn get(&self, need: Need<'_>) -> Option<&Path> {
         let found = match need {
             Need::Test(name) => self.tests.get(name),
@@ -58,12 +58,12 @@ impl Binaries {
     }
 }
 
-/// Builds the command line and what rows need, with these features (cargo's words). `guest` is
-/// where the C stack is unpacked.
+/// Builds the command line and the rows' programs, with these features (cargo's words). `guest` is
+/// the folder of the unpacked C stack.
 ///
 /// # Errors
 ///
-/// A failure where it can't be built.
+/// A failure if a build fails.
 pub(crate) fn build(
     needs: &BTreeSet<Need<'_>>,
     guest: &Path,
@@ -108,7 +108,7 @@ pub(crate) fn build(
     Ok(Binaries { tests, examples, bins, benches, programs, c, libraries })
 }
 
-/// What cargo built of `PACKAGE/TARGET`s of a kind.
+/// Builds `PACKAGE/TARGET`s of a kind with cargo.
 fn targets(words: &[&str], kind: &str, names: &[&str]) -> Result<Vec<Artifact>, Outcome> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -127,7 +127,7 @@ fn compiled(name: &str, guest: &Path) -> Result<Option<PathBuf>, Outcome> {
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(guest.join("usr/include"));
     gcc.arg(&source).arg("-o").arg(&to);
-    // The guest has the libraries that this one needs.
+    // The guest has the indirect libraries.
     gcc.arg("-L").arg(guest.join(FOLDER));
     gcc.args(["-Wl,--as-needed", "-l:libibverbs.so.1", "-l:librdmacm.so.1"]);
     gcc.arg("-Wl,--allow-shlib-undefined").stdin(Stdio::null());
@@ -139,28 +139,29 @@ fn compiled(name: &str, guest: &Path) -> Result<Option<PathBuf>, Outcome> {
     }
 }
 
-/// Builds the first process and what the self-test runs, linked statically.
+/// Builds the first process and the self-test's program, linked statically.
 ///
 /// # Errors
 ///
-/// A failure where they can't be built.
+/// A failure if the build fails.
 pub(crate) fn build_init() -> Result<BTreeMap<String, PathBuf>, Outcome> {
     let host = host()?;
     let mut command = cargo(&["build", "--package", "uverbs-vm-init", "--bins", "--target", &host]);
     command.arg("--target-dir").arg(base().join("build"));
     let flags = format!("target.{host}.rustflags=[\"-Ctarget-feature=+crt-static\"]");
     command.arg("--config").arg(flags);
-    // These would win over the configuration.
+    // These variables would override the configuration.
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     let artifacts = built(command)?;
     Ok(artifacts.into_iter().map(|artifact| (artifact.target, artifact.file)).collect())
 }
 
-/// A copy without debug information, which is most of a program; a whole copy without `strip`.
+/// Copy of a program without debug information, which is most of its size. Without `strip` a full
+/// copy.
 ///
 /// # Errors
 ///
-/// A failure where the copy can't be written.
+/// A failure if the copy can't be written.
 pub(crate) fn stripped(program: &Path) -> Result<PathBuf, Outcome> {
     let folder = base().join("stripped");
     create(&folder)?;
@@ -179,7 +180,7 @@ pub(crate) fn stripped(program: &Path) -> Result<PathBuf, Outcome> {
     Ok(to)
 }
 
-/// A program or library that cargo built.
+/// Program or library that cargo built.
 pub(crate) struct Artifact {
     pub(crate) package: String,
     pub(crate) target: String,
@@ -187,11 +188,11 @@ pub(crate) struct Artifact {
     pub(crate) file: PathBuf,
 }
 
-/// Runs a cargo command and collects the executables and shared libraries that it built.
+/// Runs a cargo command, and collects the executables and shared libraries that it built.
 ///
 /// # Errors
 ///
-/// A failure where it can't be built.
+/// A failure if the build fails.
 pub(crate) fn built(mut command: Command) -> Result<Vec<Artifact>, Outcome> {
     command.args(["--quiet", "--message-format", "json-render-diagnostics"]);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -216,7 +217,7 @@ fn artifact(line: &str) -> Option<Artifact> {
     })
 }
 
-/// The package's name in cargo's identifier, the folder's if it has none: `uverbs-tools` of
+/// Name of the package in cargo's identifier, else of its folder: `uverbs-tools` of
 /// `path+file:///home/me/uverbs/tools#uverbs-tools@0.1.0`.
 fn package(id: &str) -> Option<&str> {
     let (path, rest) = id.rsplit_once('#')?;
@@ -226,7 +227,7 @@ fn package(id: &str) -> Option<&str> {
     }
 }
 
-/// The platform that the compiler runs on.
+/// Platform of the compiler.
 fn host() -> Result<String, Outcome> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").stdin(Stdio::null()).output();

@@ -1,8 +1,8 @@
-//! What QEMU emulates: a machine of one processor's kind, with the ports that a run reads.
+//! Board: the machine that QEMU emulates, with the serial ports that a run reads.
 
 use crate::vm::machine::LOGS;
 
-/// A kind of machine.
+/// Kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Board {
     /// x86-64.
@@ -12,7 +12,7 @@ pub(crate) enum Board {
 }
 
 impl Board {
-    /// Debian's package of it.
+    /// Debian's package of its QEMU.
     pub(crate) fn package(self) -> &'static str {
         match self {
             Self::Q35 => "qemu-system-x86",
@@ -27,7 +27,7 @@ impl Board {
         }
     }
 
-    /// The folder that the package is unpacked to.
+    /// Folder of the unpacked package.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Q35 => "qemu",
@@ -35,7 +35,7 @@ impl Board {
         }
     }
 
-    /// The first version that will do: of the first kind, that which has `vfio-user-pci`.
+    /// Oldest version of QEMU. On x86-64 it must have `vfio-user-pci`.
     pub(crate) fn oldest(self) -> (u32, u32) {
         match self {
             Self::Q35 => (10, 1),
@@ -52,28 +52,27 @@ impl Board {
 
     pub(crate) fn processor(self) -> &'static str {
         match self {
-            // With five levels of page tables mlx5_ib makes a key of all memory out of a GiB of
+            // With five levels of page tables mlx5_ib's memory key of all memory takes a GiB of
             // entries.
             Self::Q35 => "max,la57=off",
-            // Signing of pointers as the architecture has it takes half of an emulated
+            // The architecture's algorithm of pointer authentication takes half of an emulated
             // processor's time.
             Self::Virt => "max,pauth-impdef=on",
         }
     }
 
-    /// The kernel's parameters besides those of every guest.
+    /// Kernel parameters of this board, in addition to every guest's.
     pub(crate) fn parameters(self) -> &'static str {
         match self {
-            // Beside other work a virtual processor may stand still for seconds. So the kernel
-            // doesn't count the timer's ticks at boot (`io_apic.c:timer_irq_works` panics if there
-            // are few).
+            // On a busy host a virtual processor may stop for seconds, so the kernel must not count
+            // timer ticks at boot (`io_apic.c:timer_irq_works` panics if they are few).
             Self::Q35 => "console=ttyS0 iomem=relaxed no_timer_check",
             Self::Virt => "console=ttyAMA0",
         }
     }
 
-    /// QEMU's words for the port of the results, which the guest knows as
-    /// `uverbs_vm_init::report::PORT`. That of the kernel's log stands before it.
+    /// QEMU's words for the port of the results, which is `uverbs_vm_init::report::PORT` in the
+    /// guest. The port of the kernel's log comes first.
     pub(crate) fn results(self) -> Vec<String> {
         let file = LOGS[1];
         match self {

@@ -1,4 +1,4 @@
-//! One boot: writes the image, starts the device's server, and watches the machine.
+//! Boot: writes the image, starts the device's server, and watches the machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::vm::machine::{Accel, Machine, Showed};
 use crate::vm::server::Server;
 use crate::vm::verdict::{Limits, Ran};
 
-/// A boot.
+/// Boot of one image.
 pub(crate) struct Boot<'a> {
     pub(crate) qemu: &'a Qemu,
     pub(crate) accel: Accel,
     pub(crate) processors: u8,
     pub(crate) kernel: &'a Path,
-    /// The run's folder has this name.
+    /// Name of the run's folder.
     pub(crate) name: String,
     pub(crate) image: Image,
     pub(crate) plan: Plan,
@@ -29,7 +29,7 @@ pub(crate) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    /// The folder of the run's image and logs.
+    /// Folder of the run's image and logs.
     pub(crate) fn folder(&self) -> PathBuf {
         base().join("runs").join(&self.name)
     }
@@ -38,7 +38,7 @@ impl Boot<'_> {
     ///
     /// # Errors
     ///
-    /// A failure where the image can't be written.
+    /// A failure if the image can't be written.
     pub(crate) fn run(mut self, ended: impl FnMut(&Ran)) -> Result<Showed, Outcome> {
         let folder = self.folder();
         let _ = fs::remove_dir_all(&folder);

@@ -1,4 +1,4 @@
-//! The initial file system's format: cpio's "newc" (Linux,
+//! Format of the initial file system: cpio's "newc" (Linux,
 //! Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use std::io::{Result, Write};
@@ -7,7 +7,7 @@ const REGULAR: u32 = 0o100_000;
 const FOLDER: u32 = 0o040_000;
 const LINK: u32 = 0o120_000;
 
-/// Writes an archive. Whoever names a file has named the folders above it.
+/// Archive to write. A file's folders must be written before it.
 pub(crate) struct Archive<W> {
     out: W,
     count: u32,
@@ -30,7 +30,7 @@ impl<W: Write> Archive<W> {
         self.entry(path, LINK | 0o777, to.as_bytes())
     }
 
-    /// Writes the end.
+    /// Writes the trailer.
     pub(crate) fn finish(mut self) -> Result<W> {
         self.entry("TRAILER!!!", 0, &[])?;
         self.out.flush()?;
@@ -57,7 +57,7 @@ impl<W: Write> Archive<W> {
         self.pad(bytes.len())
     }
 
-    /// Header with name, and data, end at multiples of four.
+    /// Pads to a multiple of four bytes: the header with its name, and the data.
     fn pad(&mut self, written: usize) -> Result<()> {
         self.out.write_all(&[0; 3][..written.next_multiple_of(4) - written])
     }

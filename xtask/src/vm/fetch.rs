@@ -1,4 +1,4 @@
-//! What a run needs from Debian besides a kernel: QEMU and the guest's programs.
+//! Debian's packages of a run, except kernels: QEMU and the guest's programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use crate::debian::target;
 use crate::step::Outcome;
 use crate::vm::board::Board;
 
-/// The guest's programs, which bring their libraries, and headers to compile programs for it.
+/// Packages of the guest's programs with their libraries, and headers to compile programs for it.
 const GUEST: [&str; 11] = [
     "busybox-static",
     "ethtool",
@@ -23,16 +23,16 @@ const GUEST: [&str; 11] = [
     "rdmacm-utils",
 ];
 
-/// rdma-core's own test suite, which is in Python, and scapy, with which it builds and reads
-/// frames.
+/// Packages of rdma-core's test suite, which is in Python, and of scapy, which builds and parses
+/// its frames.
 const SUITE: [&str; 2] = ["python3-pyverbs", "python3-scapy"];
 
-/// The folder for everything of this chore.
+/// Folder of this chore's files.
 pub(crate) fn base() -> PathBuf {
     target().join("vm")
 }
 
-/// Debian 12: the guest's programs, the older kernel.
+/// apt of Debian 12: the guest's programs, the older kernel.
 pub(crate) fn bookworm() -> Result<Apt, Outcome> {
     let archives = [
         Archive { name: "debian", suites: &["bookworm"] },
@@ -41,7 +41,7 @@ pub(crate) fn bookworm() -> Result<Apt, Outcome> {
     Apt::of_suites(&base().join("apt/bookworm"), &archives)
 }
 
-/// Debian 13 with backports: QEMU, the newer kernels.
+/// apt of Debian 13 with backports: QEMU, the newer kernels.
 pub(crate) fn trixie() -> Result<Apt, Outcome> {
     let archives = [
         Archive { name: "debian", suites: &["trixie", "trixie-backports"] },
@@ -50,16 +50,16 @@ pub(crate) fn trixie() -> Result<Apt, Outcome> {
     Apt::of_suites(&base().join("apt/trixie"), &archives)
 }
 
-/// Debian's unstable release: the newest rdma-core.
+/// apt of Debian's unstable release: the newest rdma-core.
 fn sid() -> Result<Apt, Outcome> {
     let archives = [Archive { name: "debian", suites: &["sid"] }];
     Apt::of_suites(&base().join("apt/sid"), &archives)
 }
 
-/// Debian 13's suite with newer packages.
+/// Suite of Debian 13 with newer packages.
 pub(crate) const BACKPORTS: &str = "trixie-backports";
 
-/// QEMU, which runs from the folder it was unpacked to, with its own loader and libraries.
+/// QEMU, unpacked into a folder, where it runs with its loader and libraries.
 pub(crate) struct Qemu {
     root: PathBuf,
     board: Board,
@@ -67,7 +67,7 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Fetches QEMU unless it is there.
+    /// Downloads QEMU, unless present.
     pub(crate) fn fetch(board: Board) -> Result<Self, Outcome> {
         let root = base().join(board.folder());
         let wanted = board.package();
@@ -95,17 +95,17 @@ impl Qemu {
         Ok(qemu)
     }
 
-    /// What it emulates.
+    /// Board that it emulates.
     pub(crate) fn board(&self) -> Board {
         self.board
     }
 
-    /// Whether it has the option to end with its parent.
+    /// Returns true if it has the option to end with its parent.
     pub(crate) fn exits_with_parent(&self) -> bool {
         self.version >= (10, 2)
     }
 
-    /// A command that runs QEMU, without arguments.
+    /// Command that runs QEMU, without arguments.
     pub(crate) fn command(&self) -> Command {
         let libraries = self.root.join("usr/lib/x86_64-linux-gnu");
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
@@ -118,19 +118,19 @@ impl Qemu {
     }
 }
 
-/// `(11, 1)` of `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)`.
+/// Version `(11, 1)` of `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)`.
 fn version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.strip_prefix("QEMU emulator version ")?.split(['.', ' ']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The folder into which the guest's programs are unpacked; fetches them unless they are there.
+/// Folder of the guest's unpacked programs. Downloads them, unless present.
 pub(crate) fn guest() -> Result<PathBuf, Outcome> {
     unpacked("guest", &GUEST, bookworm)
 }
 
-/// The folder into which rdma-core's test suite and guest programs of the same release are
-/// unpacked; fetches them unless they are there.
+/// Folder of rdma-core's unpacked test suite and of guest programs of the same release. Downloads
+/// them, unless present.
 pub(crate) fn suite() -> Result<PathBuf, Outcome> {
     unpacked("pyverbs", &[&GUEST[..], &SUITE].concat(), sid)
 }
@@ -153,7 +153,7 @@ fn unpacked(
     Ok(root)
 }
 
-/// The folder of the project's scripts and tables for guests.
+/// Folder of the project's scripts and tables for guests.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vm")
 }

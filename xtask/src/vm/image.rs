@@ -1,4 +1,4 @@
-//! The guest's initial file system: first process, plan, modules, programs and their libraries.
+//! Initial file system of the guest: first process, plan, modules, programs and their libraries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::vm::cpio::Archive;
 use crate::vm::libraries::{FOLDER, Libraries};
 
-/// Folders of Debian's programs, and how the names of those begin that the guest gets.
+/// Folders of Debian's programs. [`PROGRAMS`] are the beginnings of the names that the guest gets.
 const PROGRAM_FOLDERS: [&str; 4] = ["bin", "sbin", "usr/bin", "usr/sbin"];
 const PROGRAMS: [&str; 17] = [
     "busybox",
@@ -30,9 +30,9 @@ const PROGRAMS: [&str; 17] = [
     "udaddy",
 ];
 
-/// libibverbs loads a provider for each file in the first folder, from the second.
+/// Folders of libibverbs' providers: the first has a file for each, the second the libraries.
 const PROVIDERS: [&str; 2] = ["etc/libibverbs.d", "usr/lib/x86_64-linux-gnu/libibverbs"];
-/// The providers of devices that a guest can have.
+/// Providers of devices that a guest can have.
 const WANTED: [&str; 3] = ["mlx5", "rxe", "siw"];
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ enum Entry {
     Link(String),
 }
 
-/// Collects what goes into the image.
+/// Contents of the image.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     entries: BTreeMap<String, Entry>,
@@ -56,7 +56,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// The library that a program lacks.
+    /// The missing library of a program.
     pub(crate) fn add_debian(&mut self, root: &Path) -> std::result::Result<(), String> {
         self.libraries = Libraries::new(root);
         for folder in PROGRAM_FOLDERS {
@@ -78,7 +78,7 @@ impl Image {
         Ok(())
     }
 
-    /// Adds the files of a folder whose names are wanted. A folder that isn't there has none.
+    /// Adds the wanted files of a folder. A missing folder counts as empty.
     fn add_folder(
         &mut self,
         from: &Path,
@@ -90,7 +90,7 @@ impl Image {
         paths.sort();
         for path in paths {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // A link may lead out of the unpacked packages; a relative one stays in its folder.
+            // An absolute link leads out of the unpacked packages, a relative link stays in them.
             let absolute = fs::read_link(&path).is_ok_and(|to| to.is_absolute());
             if wanted(&name) && path.is_file() && !absolute {
                 self.program(&format!("{at}/{name}"), &path)?;
@@ -99,11 +99,11 @@ impl Image {
         Ok(())
     }
 
-    /// Adds a folder and what is below it. Libraries in it are added with those that they need.
+    /// Adds a folder with its files and folders, and the libraries that its libraries need.
     ///
     /// # Errors
     ///
-    /// The library that one lacks.
+    /// The missing library.
     pub(crate) fn add_tree(&mut self, root: &Path, at: &Path) -> std::result::Result<(), String> {
         let name = at.display().to_string();
         self.add_folder(&root.join(at), &name, |name| name.ends_with(".so"))?;
@@ -124,19 +124,19 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// The library that it lacks.
+    /// The missing library.
     pub(crate) fn program(&mut self, at: &str, from: &Path) -> std::result::Result<(), String> {
         self.libraries.add(from, &mut self.found)?;
         self.entries.insert(at.to_owned(), Entry::Program(from.to_owned()));
         Ok(())
     }
 
-    /// Puts one library in the place of those of these names, of which it has each: the loader maps
-    /// a file once, whatever its names. Nothing is to be added afterwards that needs them.
+    /// Replaces the libraries of these names by one library that serves all of them: the loader
+    /// maps a file once, whatever its names. Programs that need them must be added before.
     ///
     /// # Errors
     ///
-    /// The library that it lacks.
+    /// The library's missing library.
     pub(crate) fn substitute(
         &mut self,
         names: &[&str],
@@ -165,13 +165,13 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// What can't be read or written.
+    /// The file that can't be read or written.
     pub(crate) fn write(mut self, path: &Path) -> Result<()> {
         for (name, from) in std::mem::take(&mut self.found) {
             if name.starts_with("ld-linux") {
                 self.link(&format!("lib64/{name}"), &format!("/{FOLDER}/{name}"));
             }
-            // The loader is executed.
+            // The loader needs the mode of a program.
             self.entries.insert(format!("{FOLDER}/{name}"), Entry::Program(from));
         }
         let mut archive = Archive::new(BufWriter::new(File::create(path)?));

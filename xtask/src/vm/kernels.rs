@@ -1,5 +1,5 @@
-//! Debian's kernels: asks the archive for the current one of a series, and unpacks it with the
-//! modules that are used.
+//! Debian's kernels: finds the current kernel of a series in the archive, and unpacks it with the
+//! modules of the worlds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,29 +10,29 @@ use crate::vm::fetch::{BACKPORTS, base, bookworm, trixie};
 use crate::vm::modules::Tree;
 use crate::vm::world;
 
-/// The kernels of a run that names none: the oldest that is tested, Debian 13's, and the newest.
+/// Default kernels: the oldest tested kernel, Debian 13's, and the newest.
 pub(crate) const USUAL: [&str; 3] = ["6.1", "6.12", "newest"];
 
-/// The kernel of chores that need one.
+/// Kernel of chores that need one kernel.
 pub(crate) const ONE_KERNEL: &str = "6.12";
 
-/// The package that names the current kernel of a release.
+/// Package that depends on the current kernel of a release.
 const META: &str = "linux-image-amd64";
 
-/// A kernel that can be booted.
+/// Kernel that can be booted.
 pub(crate) struct Kernel {
-    /// As the packages are named: `6.12.117+deb13-amd64`.
+    /// Version in the packages' names: `6.12.117+deb13-amd64`.
     pub(crate) version: String,
     pub(crate) image: PathBuf,
     pub(crate) modules: Tree,
 }
 
 impl Kernel {
-    /// Fetches a kernel unless it is there. `name` is one of [`USUAL`] or a package's version.
+    /// Downloads a kernel, unless present. `name` is one of [`USUAL`] or a package's version.
     ///
     /// # Errors
     ///
-    /// A skip where it can't be had.
+    /// A skip if the kernel is unavailable.
     pub(crate) fn fetch(name: &str) -> Result<Self, Outcome> {
         let name = &*named(name).map_err(Outcome::Failed)?;
         let folder = base().join("kernels").join(name);
@@ -40,11 +40,11 @@ impl Kernel {
         Self::at(&folder)
     }
 
-    /// What [`keep`] left in a folder.
+    /// Kernel in a folder of [`keep`].
     ///
     /// # Errors
     ///
-    /// A failure where it can't be read.
+    /// A failure if a file can't be read.
     pub(crate) fn at(folder: &Path) -> Result<Self, Outcome> {
         let version = folder.join("version");
         Ok(Self {
@@ -54,42 +54,43 @@ impl Kernel {
         })
     }
 
-    /// `(6, 12)` of `6.12.117+deb13-amd64`.
+    /// Series `(6, 12)` of `6.12.117+deb13-amd64`.
     pub(crate) fn series(&self) -> (u32, u32) {
         series(&self.version).unwrap_or_default()
     }
 }
 
-/// The name of a kernel.
+/// Checks the name of a kernel.
 ///
 /// # Errors
 ///
-/// What a name is.
+/// A text that lists valid names.
 pub(crate) fn named(name: &str) -> Result<String, String> {
     let names = "6.1, 6.12, newest, or as Debian's packages, 6.12.117+deb13-amd64";
     is_name(name).then(|| name.to_owned()).ok_or_else(|| format!("a kernel is {names}"))
 }
 
-/// Whether a kernel can have this name. A version must be complete: apt takes a part of a package's
-/// name for a pattern, and would fetch every package of the series, debug information included.
+/// Returns true for the name of a kernel. A version must be complete: apt takes a part of a
+/// package's name for a pattern, and would download every package of the series, including debug
+/// information.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_~".contains(&byte);
     USUAL.contains(&name) || name.ends_with("-amd64") && name.bytes().all(is_plain)
 }
 
-/// Which kernels a row of a table is about.
+/// Kernels of a table's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernels {
     /// `all`.
     All,
-    /// `6.12`: those of a series.
+    /// `6.12`: kernels of a series.
     Of((u32, u32)),
-    /// `6.12+`: those of a series and later ones.
+    /// `6.12+`: kernels of a series, and later kernels.
     Since((u32, u32)),
 }
 
 impl Kernels {
-    /// Reads a table's word.
+    /// Parses a word of a table.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         match word.strip_suffix('+') {
             Some(version) => Some(Self::Since(series(version)?)),
@@ -98,7 +99,7 @@ impl Kernels {
         }
     }
 
-    /// Whether a kernel is among them.
+    /// Returns true if they include a kernel.
     pub(crate) fn has(self, kernel: &Kernel) -> bool {
         match self {
             Self::All => true,
@@ -108,13 +109,13 @@ impl Kernels {
     }
 }
 
-/// The first two numbers.
+/// First two numbers of a version.
 fn series(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Finds the release that has a kernel, and the kernel's version.
+/// Finds the release of a kernel, and the kernel's version.
 fn find(name: &str) -> Result<(Apt, String), Outcome> {
     println!("vm: fetching kernel {name}");
     let updated = |apt: Apt| {
@@ -143,8 +144,8 @@ fn find(name: &str) -> Result<(Apt, String), Outcome> {
     }
 }
 
-/// The packages of a kernel. From Linux 7 on Debian splits it: the image package is empty and
-/// depends on the others.
+/// Packages of a kernel. Since Linux 7 Debian splits them: the image package is empty, and depends
+/// on the others.
 pub(crate) fn packages(apt: &Apt, version: &str) -> Vec<String> {
     let mut packages = vec![format!("linux-image-{version}")];
     let depends = apt.depends(&packages[0], None);
@@ -154,7 +155,7 @@ pub(crate) fn packages(apt: &Apt, version: &str) -> Vec<String> {
     packages
 }
 
-/// Fetches a kernel's packages and keeps the files that are used.
+/// Downloads a kernel's packages, and keeps the files that guests need.
 fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
     let (apt, version) = find(name)?;
     let packages = packages(&apt, &version);
@@ -169,7 +170,7 @@ fn fetch(name: &str, folder: &Path) -> Result<(), Outcome> {
     kept
 }
 
-/// The folder of a kernel's modules, below that of its packages.
+/// Folder of a kernel's modules in its unpacked packages.
 pub(crate) fn modules(unpacked: &Path, version: &str) -> Result<PathBuf, Outcome> {
     there(unpacked, ["usr/lib/modules", "lib/modules"].map(|at| format!("{at}/{version}")))
 }
@@ -183,7 +184,7 @@ fn there(unpacked: &Path, choices: [String; 2]) -> Result<PathBuf, Outcome> {
 ///
 /// # Errors
 ///
-/// A failure that names what can't be read, or isn't there.
+/// A failure that names the unreadable or missing file.
 pub(crate) fn keep(unpacked: &Path, version: &str, folder: &Path) -> Result<(), Outcome> {
     let modules = modules(unpacked, version)?;
     let images = [format!("boot/vmlinuz-{version}"), format!("usr/lib/modules/{version}/vmlinuz")];

@@ -1,5 +1,4 @@
-//! What every boot needs, prepared once: QEMU, the guest's programs and first process, the
-//! accelerator.
+//! Kit of every boot, prepared once: QEMU, the guest's programs and first process, the accelerator.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,36 +20,37 @@ use crate::vm::kernels::Kernel;
 use crate::vm::machine::Accel;
 use crate::vm::verdict::Limits;
 
-/// How long the machine that tries KVM may take to start.
+/// Limit of the boot that tries KVM.
 const KVM_BEGINS: Duration = Duration::from_secs(20);
 
-/// A boot alone on two cores under TCG takes 3 s; beside other work, several times as long.
+/// Limits of a run. A boot alone on two cores under TCG takes 3 s, on a busy host several times as
+/// long.
 pub(crate) const LIMITS: Limits = Limits {
     boot: Duration::from_secs(180),
     silence: Duration::from_secs(40),
     total: Duration::from_secs(300),
-    // The driver destroys the 6000 keys that it keeps for each device one by one.
+    // The driver destroys the 6000 memory keys of each device's cache one by one.
     stop: Duration::from_secs(120),
 };
 
-/// See the module.
+/// See the [module](self).
 pub(crate) struct Kit {
     pub(crate) qemu: Qemu,
     pub(crate) guest: PathBuf,
     pub(crate) init: BTreeMap<String, PathBuf>,
     pub(crate) accel: Accel,
-    /// Held by whoever builds or strips programs, of two guests that run at once.
+    /// Held while building or stripping programs, since two guests may run at once.
     pub(crate) preparing: Mutex<()>,
-    /// Keeps other runs away, which would overwrite these files.
+    /// Excludes other runs, which would overwrite these files.
     _lock: Flock<File>,
 }
 
 impl Kit {
-    /// Fetches and builds what is missing. `kernel` is the one that KVM is tried with.
+    /// Downloads and builds the missing parts. `kernel` is the kernel that tries KVM.
     ///
     /// # Errors
     ///
-    /// A skip where something can't be had.
+    /// A skip if a part is unavailable.
     pub(crate) fn new(kernel: &str) -> Result<Self, Outcome> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(Outcome::Skipped("the machine is run on x86-64 Linux only".to_owned()));
@@ -69,7 +69,7 @@ impl Kit {
         Ok(kit)
     }
 
-    /// An image with the first process and `misbehave` only.
+    /// Image with only the first process and `misbehave`.
     pub(crate) fn bare(&self) -> Result<Image, Outcome> {
         let mut image = Image::default();
         image.program("init", &self.init["init"]).map_err(Outcome::Failed)?;
@@ -77,9 +77,8 @@ impl Kit {
         Ok(image)
     }
 
-    /// KVM if a guest really boots under it, else TCG. Opening `/dev/kvm` may succeed in a machine
-    /// where no guest runs, so this boots one; the answer is kept until this machine is booted
-    /// again.
+    /// KVM if a guest boots under it, else TCG. A machine may open `/dev/kvm` and run no guest, so
+    /// this boots one. The answer is kept until the next boot of this machine.
     fn accel(&self, kernel: &str) -> Result<Accel, Outcome> {
         if OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(Accel::Tcg);

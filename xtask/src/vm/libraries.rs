@@ -1,4 +1,4 @@
-//! The shared libraries that a program needs, found in the unpacked packages.
+//! Shared libraries that a program needs, found in the unpacked packages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 
-/// Where libraries are in a Debian system of this architecture, and in the image.
+/// Folder of libraries in a Debian system of this architecture, and in the image.
 pub(crate) const FOLDER: &str = "usr/lib/x86_64-linux-gnu";
 
-/// What a program needs of the C library is in these, which belong together.
+/// Files of the C library, which must be of one version.
 const C_LIBRARY: [&str; 9] = [
     "ld-linux-x86-64.so.2",
     "libc.so.6",
@@ -22,17 +22,17 @@ const C_LIBRARY: [&str; 9] = [
     "librt.so.1",
 ];
 
-/// Folders to look into: none, or those of Debian's packages.
+/// Folders of libraries: empty, or the folders of Debian's packages.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
     folders: Vec<PathBuf>,
-    /// Where the C library comes from.
+    /// Folders of the C library.
     c_library: Vec<PathBuf>,
 }
 
 impl Libraries {
-    /// The guest gets Debian's libraries. If this machine's C library is later, it gets that one:
-    /// programs built here may need it, and Debian's programs run with it, too.
+    /// Debian's libraries. If this machine's C library is later, the guest gets it: programs built
+    /// here may need it, and Debian's programs run with it, too.
     pub(crate) fn new(root: &Path) -> Self {
         let below = |root: &Path| -> Vec<PathBuf> {
             ["lib/x86_64-linux-gnu", FOLDER, "lib64", "usr/lib64", "lib", "usr/lib"]
@@ -44,11 +44,11 @@ impl Libraries {
         Self { c_library: if later { machine } else { debian.clone() }, folders: debian }
     }
 
-    /// Adds to `found` all that a program needs, the loader too, by file name.
+    /// Adds the libraries that a program needs to `found` by file name, including the loader.
     ///
     /// # Errors
     ///
-    /// The library that is missing.
+    /// The missing library.
     pub(crate) fn add(
         &self,
         program: &Path,
@@ -72,7 +72,7 @@ impl Libraries {
     }
 }
 
-/// Leaves out links to absolute paths: they lead out of the unpacked packages.
+/// Finds a file in the folders, except absolute links: they lead out of the unpacked packages.
 fn find(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
     let mut paths = folders.iter().map(|folder| folder.join(name));
     paths.find(|path| {
@@ -92,8 +92,8 @@ fn needed(file: &Path) -> Result<Vec<String>, String> {
     Ok(elf.libraries.iter().copied().chain(loader).map(str::to_owned).collect())
 }
 
-/// The version in glibc's text: `GNU C Library (Debian GLIBC 2.36-9+deb12u13) stable release
-/// version 2.36.`
+/// Version in glibc's text: `GNU C Library (Debian GLIBC 2.36-9+deb12u13) stable release version
+/// 2.36.`
 fn version(folders: &[PathBuf]) -> Option<(u32, u32)> {
     let bytes = fs::read(find(folders, "libc.so.6")?).ok()?;
     let words = b"stable release version ";

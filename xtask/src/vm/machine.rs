@@ -1,4 +1,4 @@
-//! The machine: starts QEMU, reads its ports, stops it, and forms the verdict.
+//! Machine: starts QEMU, reads its ports, stops it, and forms the verdict.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,38 +11,38 @@ use crate::vm::fetch::Qemu;
 use crate::vm::server::Server;
 use crate::vm::verdict::{Failure, Limits, Ran, Verdict};
 
-/// How often the ports are looked at.
+/// Interval of reading the ports.
 const STEP: Duration = Duration::from_millis(20);
-/// How long to read on after a complaint of the kernel: registers and the trace follow it.
+/// Time to read on after a complaint of the kernel: registers and the trace follow it.
 const AFTERMATH: Duration = Duration::from_secs(2);
-/// The guest's memory.
+/// Memory of the guest.
 const MEMORY: &str = "1024M";
 
-/// How QEMU executes the guest.
+/// Accelerator of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accel {
     Kvm,
     Tcg,
 }
 
-/// A machine to boot.
+/// Machine to boot.
 pub(crate) struct Machine<'a> {
     pub(crate) qemu: &'a Qemu,
     pub(crate) accel: Accel,
     pub(crate) processors: u8,
     pub(crate) kernel: &'a Path,
     pub(crate) image: &'a Path,
-    /// Logs go here.
+    /// Folder of the logs.
     pub(crate) folder: &'a Path,
     pub(crate) server: Option<Server>,
     pub(crate) limits: Limits,
-    /// The first serial port is this terminal.
+    /// True if the first serial port is this terminal.
     pub(crate) shell: bool,
-    /// Whether the first program in the reports is the set-up.
+    /// True if the first program in the reports is the set-up.
     pub(crate) has_setup: bool,
 }
 
-/// What a boot showed.
+/// Result of a boot.
 pub(crate) struct Showed {
     pub(crate) ran: Vec<Ran>,
     pub(crate) failure: Option<Failure>,
@@ -50,16 +50,16 @@ pub(crate) struct Showed {
 }
 
 impl Showed {
-    /// How many programs the plan has, of those that began.
+    /// Number of programs that began, without the set-up.
     pub(crate) fn programs(&self) -> usize {
         self.ran.len() - usize::from(self.has_setup)
     }
 }
 
-/// Files of a run: the kernel's log, the results, QEMU's own messages.
+/// Files of a run: the kernel's log, the results, QEMU's messages.
 pub(crate) const LOGS: [&str; 3] = ["dmesg.log", "results.log", "qemu.log"];
 
-/// A process that is killed on drop.
+/// Process that is killed on drop.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -106,9 +106,8 @@ impl Machine<'_> {
         };
         // The memory is shared, so that a device's server can map it.
         let memory = format!("memory-backend-memfd,id=memory,size={MEMORY},share=on");
-        // A panic or an oops ends the machine at once: its first message is the one that counts.
-        // Beside other work a virtual processor may stand still for seconds. So stalls and lockups
-        // have longer limits.
+        // A panic or an oops ends the machine at once: its first message counts. On a busy host a
+        // virtual processor may stop for seconds, so stalls and lockups have longer limits.
         let board = self.qemu.board();
         let append = format!(
             "{} panic=-1 oops=panic mitigations=off rcupdate.rcu_cpu_stall_timeout=60 \
@@ -135,7 +134,7 @@ impl Machine<'_> {
             command.args(["-run-with", "exit-with-parent=on"]);
         }
         command.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.image);
-        // The log is in the folder that QEMU runs in.
+        // QEMU runs in the folder of the logs.
         let console = if self.shell { "stdio".to_owned() } else { format!("file:{}", LOGS[0]) };
         command.args(["-serial", &console]).args(board.results());
         if let Some(server) = &self.server {
@@ -153,7 +152,7 @@ impl Machine<'_> {
         let mut said = None;
         let mut lost: Option<Instant> = None;
         loop {
-            // Before the logs are read, so that what it wrote last is read below.
+            // The status comes first, so that QEMU's last output is read below.
             let status = qemu.try_wait();
             let [log, results, own] = &mut tails;
             for line in log.lines() {
@@ -180,7 +179,7 @@ impl Machine<'_> {
                 }
                 Err(error) => return verdict.fail(Failure::Qemu(error.to_string())),
             }
-            // The server ends with QEMU, so its end is a failure only before the verdict.
+            // The server ends with QEMU. Its end is a failure only before the verdict.
             if !verdict.is_said()
                 && let Some(why) = self.server.as_mut().and_then(Server::ended)
             {
@@ -204,11 +203,11 @@ impl Machine<'_> {
     }
 }
 
-/// Reads a file that grows.
+/// Reader of a growing file.
 struct Tail {
     path: PathBuf,
     file: Option<File>,
-    /// The beginning of a line.
+    /// Incomplete last line.
     pending: Vec<u8>,
 }
 
@@ -217,7 +216,7 @@ impl Tail {
         Self { path, file: None, pending: Vec::new() }
     }
 
-    /// The lines that were completed since the last call.
+    /// Lines that were completed since the last call.
     fn lines(&mut self) -> Vec<String> {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();

@@ -1,4 +1,4 @@
-//! `cargo xtask vm`: runs our tests and the C stack's programs on real kernels in QEMU
+//! `cargo xtask vm`: runs the tests and the C stack's programs on real kernels in QEMU
 //! (`tests/vm/README.md`).
 
 pub(crate) mod binaries;
@@ -49,49 +49,49 @@ Examples:
 tests/vm/README.md tells how it works, and how to add a program.
 ";
 
-/// The options of `cargo xtask vm`.
+/// Options of `cargo xtask vm`.
 #[derive(Debug, Args)]
 #[command(about = "Run tests in virtual machines with real kernels", after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The machine's devices; may be repeated. Every world in turn if not given.
+    /// Devices of the machine; may be repeated [default: every world in turn].
     #[arg(long, value_enum)]
     world: Vec<World>,
-    /// 6.1, 6.12, newest, or the VERSION of a package linux-image-VERSION; may be repeated. The
-    /// first three if not given.
+    /// 6.1, 6.12, newest, or the VERSION of a package linux-image-VERSION; may be repeated
+    /// [default: 6.1, 6.12 and newest].
     #[arg(long, value_parser = kernels::named)]
     kernel: Vec<String>,
-    /// Only programs of tests/vm/programs.txt (with --pyverbs, tests) whose name contains this; may
-    /// be repeated.
+    /// Run only programs of tests/vm/programs.txt (with --pyverbs, tests) whose name contains this;
+    /// may be repeated.
     #[arg(long, value_name = "NAME")]
     test: Vec<String>,
-    /// How many processors the machine has.
+    /// Processors of the machine.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     processors: u8,
     /// List the programs, and run nothing.
     #[arg(long)]
     list: bool,
-    /// Keep the image and the logs (target/vm/runs) of a run that passed, and the device's log of
-    /// commands. A failed run's logs are always kept.
+    /// Keep the image and the logs (target/vm/runs) of a passed run, and the device's log of
+    /// commands. The logs of a failed run are always kept.
     #[arg(long)]
     keep: bool,
-    /// A shell in the guest after the programs, on this terminal. `exit` ends it.
+    /// Start a shell in the guest after the programs, on this terminal. `exit` ends it.
     #[arg(long)]
     shell: bool,
-    /// Test the harness instead: boot guests that misbehave, each of which it must notice.
+    /// Test the harness instead: boot guests that misbehave. The harness must notice each.
     #[arg(long)]
     self_test: bool,
-    /// Run rdma-core's own test suite instead, and compare with tests/vm/pyverbs. World E on 6.12
-    /// if not given.
+    /// Run rdma-core's test suite instead, and compare with tests/vm/pyverbs [default: world E on
+    /// 6.12].
     #[arg(long, conflicts_with_all = ["self_test", "shell", "list"])]
     pyverbs: bool,
-    /// With our libibverbs, libmlx5 and librdmacm in the place of Debian's. The tables are in
+    /// Replace Debian's libibverbs, libmlx5 and librdmacm by ours. The tables are in
     /// tests/vm/pyverbs/ours.
     #[arg(long, requires = "pyverbs")]
     ours: bool,
     /// Write the suite's outcomes to tests/vm/pyverbs instead of comparing them.
     #[arg(long, requires = "pyverbs", conflicts_with = "test")]
     bless: bool,
-    /// Whether another guest runs at the same time.
+    /// True if another guest runs at the same time.
     #[arg(skip)]
     beside: bool,
     /// More arguments for each program.
@@ -99,7 +99,7 @@ pub(crate) struct Options {
     words: Vec<String>,
 }
 
-/// The chore.
+/// Runs the chore.
 pub(crate) fn chore(options: Options) -> ExitCode {
     if options.list {
         return list(&options);
@@ -134,7 +134,7 @@ fn list(options: &Options) -> ExitCode {
 }
 
 impl Options {
-    /// As the test command runs it.
+    /// Options of the test command's runs.
     fn usual(world: World, processors: u8) -> Self {
         Self {
             world: vec![world],
@@ -161,21 +161,21 @@ impl Options {
         }
     }
 
-    /// Whether `--test` names a row, or doesn't have to.
+    /// Returns true if `--test` selects the row.
     fn wants(&self, row: &Row) -> bool {
         self.test.is_empty() && (!row.on_demand || self.list)
             || self.test.iter().any(|part| row.name.contains(part))
     }
 }
 
-/// The part of it that `cargo xtask test` runs: the self-test, world C on every kernel, worlds B
-/// and E on one, since those take longer. Two guests at a time.
+/// Adds the steps of `cargo xtask test`: the self-test, world C on every kernel, and worlds B and
+/// E, which take longer, on one kernel. Two guests run at a time.
 ///
-/// World B has two processors, world E one. A virtual processor spins while it waits for another of
-/// its guest. Four of them on the host's two kept each other from running, and both guests took
-/// three times as long as one after the other.
+/// World B has two processors, world E one. A virtual processor spins while it waits for another
+/// processor of its guest. Four virtual processors on two cores keep each other from running: both
+/// guests take three times as long as one after the other.
 ///
-/// Does nothing without what [`make_ready`] gives.
+/// Adds no step without the kit of [`make_ready`].
 pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
     let Some(kit) = kit else { return };
     let job = |world: World, kernel: &'static str, processors: u8| -> Named<'_> {
@@ -183,21 +183,21 @@ pub(crate) fn add_usual(steps: &mut Steps, kit: Option<&Kit>) {
         (step_name(world, kernel), Box::new(move || run::world(kit, kernel, world, &options).0))
     };
     let mut jobs: Vec<Named<'_>> = vec![job(World::B, ONE_KERNEL, 2), job(World::E, ONE_KERNEL, 1)];
-    // Since 6.5 soft-RoCE acknowledges in a thread. On one processor a client could get its message
-    // and end before that, and the server waited for an acknowledgement.
+    // Since 6.5 soft-RoCE acknowledges in a thread. On one processor a client may get its message
+    // and exit before the acknowledgement, for which the server then waits.
     jobs.extend(USUAL.map(|kernel| job(World::C, kernel, if kernel == USUAL[0] { 1 } else { 2 })));
     let self_test = move || self_test::run(kit, ONE_KERNEL);
     jobs.push((self_test_name(ONE_KERNEL), Box::new(self_test)));
     steps.two_at_a_time(jobs);
 }
 
-/// What [`add_usual`] needs. It leaves a processor idle for most of a minute, so it goes beside
-/// other steps.
+/// Prepares the kit of [`add_usual`]. A processor is idle for most of a minute, so other steps may
+/// run beside it.
 pub(crate) fn make_ready(kit: &OnceLock<Kit>) -> Outcome {
     ready(kit, ONE_KERNEL, &[World::B, World::E])
 }
 
-/// Fetches and builds what every guest needs, and the programs of these worlds.
+/// Downloads and builds the kit, and the programs of these worlds.
 fn ready(kit: &OnceLock<Kit>, kernel: &str, worlds: &[World]) -> Outcome {
     let made = Kit::new(kernel).and_then(|made| {
         for &world in worlds {

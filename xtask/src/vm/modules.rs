@@ -1,5 +1,5 @@
-//! Kernel modules: which exist, what each depends on, in which order they load. Does what depmod
-//! and modprobe do, as far as it is needed here.
+//! Kernel modules: their files, their dependencies and the order of loading, as depmod and modprobe
+//! find them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use goblin::elf::Elf;
 
-/// A module's file, decompressed.
+/// File of a module, decompressed.
 pub(crate) struct Module {
     pub(crate) name: String,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A kernel's modules.
+/// Modules of a kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
     files: BTreeMap<String, PathBuf>,
@@ -22,11 +22,11 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Lists the modules below a folder, and those that `modules.builtin` names.
+    /// Lists the modules below a folder, and the modules in `modules.builtin`.
     ///
     /// # Errors
     ///
-    /// What can't be read.
+    /// The file that can't be read.
     pub(crate) fn read(folder: &Path) -> Result<Self, String> {
         let mut tree = Self::default();
         let mut folders = vec![folder.to_owned()];
@@ -49,19 +49,19 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Takes in another folder's modules. Those that are there stay.
+    /// Adds the modules of another folder. Modules of the same name stay.
     pub(crate) fn add(&mut self, other: Self) {
         for (name, path) in other.files {
             self.files.entry(name).or_insert(path);
         }
     }
 
-    /// The modules and their dependencies, in the order of loading. One whose name ends in `?` is
+    /// Modules and their dependencies, in the order of loading. A name that ends in `?` is
     /// optional.
     ///
     /// # Errors
     ///
-    /// The module that is missing or can't be read.
+    /// The missing or unreadable module.
     pub(crate) fn closure(&self, wanted: &[&str]) -> Result<Vec<Module>, String> {
         let mut order = Vec::new();
         let mut seen = BTreeSet::new();
@@ -85,7 +85,7 @@ impl Tree {
         seen: &mut BTreeSet<String>,
         order: &mut Vec<Module>,
     ) -> Result<(), String> {
-        // Marked before its dependencies are followed, so that a circle of dependencies ends here.
+        // The mark comes before the dependencies, so that a circle of dependencies ends here.
         if self.builtin.contains(name) || !seen.insert(name.to_owned()) {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl Tree {
     }
 }
 
-/// A module's name from its file's. To the kernel - is _.
+/// Name of a module, from its file's name. The kernel writes _ for -.
 fn module(file: &str) -> Option<String> {
     let name = file.strip_suffix(".ko").or_else(|| file.strip_suffix(".ko.xz"))?;
     Some(name.replace('-', "_"))
@@ -117,7 +117,7 @@ fn decompressed(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a module's `depends=` (`MODULE_INFO`, written by modpost).
+/// Names in a module's `depends=` (`MODULE_INFO`, written by modpost).
 fn depends(module: &[u8]) -> Result<Vec<String>, String> {
     let elf = Elf::parse(module).map_err(|error| error.to_string())?;
     let info = elf

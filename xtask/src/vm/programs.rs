@@ -1,4 +1,4 @@
-//! The programs that run in the guest: the rows of `tests/vm/programs.txt`.
+//! Programs that run in the guest: the rows of `tests/vm/programs.txt`.
 
 use std::fs;
 
@@ -6,12 +6,12 @@ use crate::vm::fetch::sources;
 use crate::vm::kernels::{Kernel, Kernels};
 use crate::vm::world::{World, are_worlds};
 
-/// A row.
+/// Row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     worlds: String,
     kernels: Kernels,
-    /// It runs where its name is asked for, and not with all others.
+    /// True if it runs only by its name.
     pub(crate) on_demand: bool,
     pub(crate) seconds: u64,
     pub(crate) name: String,
@@ -19,41 +19,41 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether it runs in a world, on some kernel.
+    /// Returns true if it runs in a world, on some kernel.
     pub(crate) fn is_of(&self, world: World) -> bool {
         self.worlds.contains(world.letter())
     }
 
-    /// Whether it runs in a world on a kernel.
+    /// Returns true if it runs in a world on a kernel.
     pub(crate) fn is_for(&self, world: World, kernel: &Kernel) -> bool {
         self.is_of(world) && self.kernels.has(kernel)
     }
 
-    /// What must be built for it.
+    /// Programs and libraries to build for it.
     pub(crate) fn needs(&self) -> impl Iterator<Item = Need<'_>> {
         self.words.iter().filter_map(|word| Need::of(word))
     }
 }
 
-/// A program that is built for the guest because a row names it.
+/// Program or library that a row names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need<'a> {
-    /// `test:PACKAGE/TARGET`: a test of cargo's.
+    /// `test:PACKAGE/TARGET`: a test.
     Test(&'a str),
     /// `example:PACKAGE/TARGET`: an example.
     Example(&'a str),
-    /// `bin:PACKAGE/TARGET`: a program of cargo's, optimised, since it measures.
+    /// `bin:PACKAGE/TARGET`: a program, optimised, since it measures.
     Bin(&'a str),
-    /// `bench:PACKAGE/TARGET`: a benchmark.
+    /// `bench:PACKAGE/TARGET`: a bench.
     Bench(&'a str),
     /// `c:NAME`: `tests/c-stack/c/NAME.c`, against the guest's C stack.
     C(&'a str),
-    /// `lib:PACKAGE`: a shared library of cargo's.
+    /// `lib:PACKAGE`: a shared library.
     Library(&'a str),
 }
 
 impl<'a> Need<'a> {
-    /// What a word of a row asks for.
+    /// Program or library in a word of a row.
     pub(crate) fn of(word: &'a str) -> Option<Self> {
         let (kind, name) = word.split_once(':')?;
         match kind {
@@ -67,7 +67,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Where it is in the image.
+    /// Path in the image.
     pub(crate) fn path(self) -> String {
         match self {
             Self::Test(name) => format!("vm/tests/{name}"),
@@ -89,22 +89,22 @@ impl<'a> Need<'a> {
     }
 }
 
-/// The project's table.
+/// Reads the project's table.
 ///
 /// # Errors
 ///
-/// What can't be read.
+/// The file or line that can't be read.
 pub(crate) fn read() -> Result<Vec<Row>, String> {
     let path = sources().join("programs.txt");
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     parse(&text)
 }
 
-/// Reads a table.
+/// Parses a table.
 ///
 /// # Errors
 ///
-/// The line that can't be read.
+/// The malformed line.
 pub(crate) fn parse(text: &str) -> Result<Vec<Row>, String> {
     let lines = text.lines().map(str::trim);
     let rows = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));

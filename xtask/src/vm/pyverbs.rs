@@ -1,5 +1,5 @@
-//! rdma-core's own test suite in the guest (`cargo xtask vm --pyverbs`): runs it test by test, and
-//! compares the outcomes with the noted ones. With `--ours` it runs on our own C libraries.
+//! rdma-core's test suite in the guest (`cargo xtask vm --pyverbs`): runs it test by test, and
+//! compares the outcomes with the noted ones. `--ours` runs it on our C libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ use crate::vm::table::{Table, beside, judged};
 use crate::vm::verdict::Limits;
 use crate::vm::world::World;
 
-/// The whole suite alone takes two minutes; beside other work, much longer.
+/// Limit of the suite, which takes two minutes on an idle host.
 const LIMIT: Duration = Duration::from_secs(2400);
 const NAME: &str = "pyverbs";
 
-/// What the guest's Python needs: its own library, and Debian's packages for it.
+/// Folders of the guest's Python: its library, Debian's packages for it, and the tests.
 const PYTHON: [&str; 3] = ["usr/lib/python3", "usr/lib/python3.", "usr/share/doc/rdma-core/tests"];
 
 /// Runs the suite in a world on a kernel.
@@ -79,7 +79,7 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
     let suite = showed.ran.iter().find(|ran| ran.name == NAME);
     let output = suite.map(|ran| ran.output.join("\n")).unwrap_or_default();
     if !suite.is_some_and(|ran| ran.end.is_some_and(|(end, _)| end == End::Exit(0))) {
-        // The suite's last lines tell why.
+        // The last lines have the reason.
         for line in output.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev() {
             println!("    {line}");
         }
@@ -99,7 +99,7 @@ fn suite_run(kit: &Kit, name: &str, world: World, options: &Options) -> Result<O
     Ok(outcome)
 }
 
-/// rdma-core's version, from its library's name: `libibverbs.so.1.16.65.0` is of 65.0.
+/// Version of rdma-core, from its library's name: `libibverbs.so.1.16.65.0` is of 65.0.
 pub(crate) fn version(root: &Path) -> Result<String, Outcome> {
     let folder = root.join("usr/lib/x86_64-linux-gnu");
     let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
@@ -111,7 +111,7 @@ pub(crate) fn version(root: &Path) -> Result<String, Outcome> {
     version.max().ok_or_else(|| failed(&folder, &"no libibverbs"))
 }
 
-/// The folders of [`PYTHON`], whatever Python's version is.
+/// Folders of [`PYTHON`], for any version of Python.
 fn python(root: &Path) -> Result<Vec<PathBuf>, Outcome> {
     let mut folders = Vec::new();
     for start in PYTHON {

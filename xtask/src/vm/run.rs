@@ -1,4 +1,4 @@
-//! A world on a kernel: builds the image, boots it, and judges the run.
+//! Run of a world on a kernel: builds the image, boots it, and judges the result.
 
 use std::fs;
 use std::process::Command;
@@ -61,7 +61,7 @@ fn run(
         image,
         plan,
         server: server(world, &binaries, options)?,
-        // Every program ends at its limit; the rest is for cleaning up behind programs.
+        // Every program ends at its limit. The rest is for cleaning up after programs.
         limits: Limits { total: LIMITS.total + Duration::from_secs(seconds), ..LIMITS },
     };
     let folder = boot.folder();
@@ -94,7 +94,7 @@ fn run(
     Ok((outcome, showed))
 }
 
-/// Fetches the kernel and builds what the table's rows need.
+/// Downloads the kernel, and builds the programs of the table's rows.
 pub(crate) fn build(
     kit: &Kit,
     name: &str,
@@ -111,14 +111,14 @@ pub(crate) fn build(
     Ok((kernel, rows, binaries))
 }
 
-/// The table's rows that run.
+/// Rows of the table that run.
 fn rows(kernel: &Kernel, world: World, options: &Options) -> Result<Vec<Row>, Outcome> {
     let mut rows = programs::read().map_err(Outcome::Failed)?;
     rows.retain(|row| row.is_for(world, kernel) && options.wants(row));
     if rows.is_empty() && !options.shell {
         let why =
             format!("no program's name contains {} (--list names them)", options.test.join(" or "));
-        // With several worlds, another one may have the program.
+        // With several worlds, another world may have the program.
         let one = options.world.len() == 1;
         return Err(if one { Outcome::Failed(why) } else { Outcome::Skipped(why) });
     }
@@ -128,7 +128,7 @@ fn rows(kernel: &Kernel, world: World, options: &Options) -> Result<Vec<Row>, Ou
     Ok(rows)
 }
 
-/// Adds the scripts beside the table, as /vm/NAME.
+/// Adds the scripts of the table's folder as /vm/NAME.
 pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     let folder = sources();
     let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, &error))?;
@@ -141,15 +141,15 @@ pub(crate) fn scripts(image: &mut Image) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// How many of each object `tests/life.rs` makes in a guest, and of the rarer ones: a guest makes
-/// some two hundred in a second. The variable here says otherwise.
+/// Number of each object that `tests/life.rs` makes in a guest, and of the rarer ones: a guest
+/// makes some two hundred in a second. The variable of this name overrides it.
 const OBJECTS: (&str, &str) = ("UVERBS_TEST_OBJECTS", "2000,200");
-/// How long the long messages of `tests/interop.rs` are, if not as they say.
+/// Variable with the length of the long messages of `tests/interop.rs`.
 const BYTES: &str = "UVERBS_TEST_BYTES";
-/// Seconds that each program has then, at least.
+/// Least seconds of each program if the variable is set.
 const LONG: u64 = 7200;
 
-/// Makes the guest's plan, and adds the files that it needs to the image.
+/// Makes the guest's plan, and adds its files to the image.
 pub(crate) fn plan(
     image: &mut Image,
     rows: &[Row],
@@ -210,10 +210,10 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// The device's log of commands, in the run's folder.
+/// Log of the device's commands, in the run's folder.
 const DEVICE_LOG: &str = "device.log";
 
-/// The command that serves the world's devices, if it needs one.
+/// Command that serves the world's devices, if it needs one.
 pub(crate) fn server(
     world: World,
     binaries: &Binaries,
@@ -230,8 +230,8 @@ pub(crate) fn server(
     Ok(Some(command))
 }
 
-/// Prints a line for a program that ended, its output if it failed, and the tests that it skipped.
-/// The label tells two guests apart that run at once.
+/// Prints a line for a program that ended, its output if it failed, and its skipped tests. The
+/// label distinguishes two guests that run at once.
 pub(crate) fn tell(label: &str, ran: &Ran) {
     let Some((end, ms)) = ran.end else {
         return;
@@ -251,7 +251,7 @@ pub(crate) fn tell(label: &str, ran: &Ran) {
     }
 }
 
-/// What made a run fail, as a whole or of its programs.
+/// Reason of a failed run: the whole run's, or its programs'.
 pub(crate) fn fault(showed: &Showed) -> Option<String> {
     if let Some(failure) = &showed.failure {
         let running = showed.ran.iter().rfind(|ran| ran.end.is_none());
@@ -272,7 +272,7 @@ pub(crate) fn fault(showed: &Showed) -> Option<String> {
         .then(|| format!("{} of {count} programs: {}", failed.len(), failed.join(", ")))
 }
 
-/// The outcome of a run, in a line. `noted` are the expected skips.
+/// Outcome of a run, in a line. `noted` are the expected skips.
 pub(crate) fn judge(showed: &Showed, noted: &Noted) -> Outcome {
     if let Some(why) = fault(showed) {
         return Outcome::Failed(why);

@@ -1,4 +1,4 @@
-//! Tests the harness: boots guests that misbehave, and checks what it says of each.
+//! Self-test of the harness: boots guests that misbehave, and checks each outcome.
 
 use std::fs;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::vm::run::judge;
 use crate::vm::skips::Noted;
 use crate::vm::verdict::Limits;
 
-/// A guest that runs `misbehave` with each word, and how the run's last line must begin; `None` if
-/// it must pass.
+/// Guest that runs `misbehave` with each word, and the expected beginning of the run's last line;
+/// `None` if the run must pass.
 struct Case {
     words: &'static [&'static str],
     last: Option<&'static str>,
@@ -86,7 +86,7 @@ fn boot<'a>(kit: &'a Kit, kernel: &'a Kernel, case: &Case) -> Result<Boot<'a>, O
     let mut plan = Plan::default();
     for &word in case.words {
         let words = vec!["/vm/misbehave".to_owned(), word.to_owned()];
-        // `hang` reaches its limit. Others end sooner, or end the run.
+        // `hang` reaches its limit. The others end sooner, or end the run.
         let seconds = if word == "hang" { 2 } else { 30 };
         plan.programs.push(Program { name: word.to_owned(), seconds, words });
     }

@@ -1,4 +1,4 @@
-//! The process that serves the guest's devices over vfio-user.
+//! Server of the guest's devices: a process that speaks vfio-user.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,26 +6,26 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to listen.
+/// Limit until a server listens.
 const LISTEN: Duration = Duration::from_secs(10);
-/// The sockets, one for each device, in the run's folder. QEMU and the server run in that folder,
-/// since a whole path may be too long for a socket's address.
+/// Sockets in the run's folder, one for each device. QEMU and the server run in that folder, since
+/// a full path may be too long for a socket's address.
 const SOCKETS: [&str; 2] = ["0.sock", "1.sock"];
-/// The server's output, in the run's folder.
+/// Output of the server, in the run's folder.
 pub(crate) const LOG: &str = "server.log";
 
-/// A running server, which is killed on drop.
+/// Running server, which is killed on drop.
 pub(crate) struct Server {
     child: Child,
 }
 
 impl Server {
     /// Starts a server with the sockets' paths as its last words, and waits until it listens on
-    /// all.
+    /// all of them.
     ///
     /// # Errors
     ///
-    /// Why it doesn't.
+    /// The reason why it does not listen.
     pub(crate) fn start(mut command: Command, folder: &Path) -> Result<Self, String> {
         let named = |error: std::io::Error| format!("{command:?}: {error}");
         let log = File::create(folder.join(LOG)).map_err(named)?;
@@ -51,7 +51,7 @@ impl Server {
         Ok(server)
     }
 
-    /// How it ended, if it did.
+    /// Exit status, if the server ended.
     pub(crate) fn ended(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(None) => None,
@@ -60,11 +60,12 @@ impl Server {
         }
     }
 
-    /// QEMU's words for each device (a socket's address can only be given as JSON).
+    /// QEMU's words for each device (QEMU takes a socket's address only as JSON).
     pub(crate) fn devices(&self) -> impl Iterator<Item = String> {
         SOCKETS.iter().map(|socket| {
             format!(
-                "{{\"driver\":\"vfio-user-pci\",\"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}}}}"
+                "{{\"driver\":\"vfio-user-pci\",\
+                 \"socket\":{{\"type\":\"unix\",\"path\":\"{socket}\"}}}}"
             )
         })
     }

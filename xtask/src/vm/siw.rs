@@ -1,5 +1,5 @@
-//! The module of Linux's software iWARP, which Debian's kernels are built without: it is made of
-//! the kernel's source package against its headers package, in a Debian of the kernel's release.
+//! Module of Linux's software iWARP, which Debian's kernels lack: built from the kernel's source
+//! package against its headers package, in a Debian root of the kernel's release.
 
 use std::fs;
 use std::path::Path;
@@ -12,20 +12,20 @@ use crate::vm::fetch::{base, bookworm, trixie};
 use crate::vm::kernels::{self, Kernel};
 use crate::vm::modules::Tree;
 
-/// How long one step may take: the longest unpacks the kernel's source, and takes half a minute.
+/// Limit of one step. The longest unpacks the kernel's source, which takes half a minute.
 const STEP: Duration = Duration::from_secs(300);
-/// What is taken along of the kernel: the checksum of iWARP's frames.
+/// Modules to keep: siw, and the kernel's checksum of iWARP's frames.
 const WANTED: [&str; 2] = ["crc32c_generic?", "siw"];
-/// What builds it, beside the compiler that the headers depend on.
+/// Packages that build the module, in addition to the compiler, on which the headers depend.
 const TOOLS: [&str; 5] = ["make", "mawk", "sed", "tar", "xz-utils"];
-/// Debian 12's kernels; later ones are of Debian 13.
+/// Series of Debian 12's kernel. Later kernels are of Debian 13.
 const OLDER: (u32, u32) = (6, 1);
 
-/// The module and what it needs of the kernel's own; makes them unless they are there.
+/// Tree of the module and its dependencies. Builds them, unless present.
 ///
 /// # Errors
 ///
-/// A skip where packages or user namespaces can't be had, or where the module doesn't build.
+/// A skip without the packages or user namespaces, or if the module does not build.
 pub(crate) fn modules(kernel: &Kernel) -> Result<Tree, Outcome> {
     let folder = base().join("siw").join(&kernel.version);
     once(&folder, &WANTED.join(" "), || make(kernel, &folder))?;
@@ -40,7 +40,7 @@ fn make(kernel: &Kernel, folder: &Path) -> Result<(), Outcome> {
     built
 }
 
-/// The kernel with its headers and source in a Debian of its release.
+/// Debian root of the kernel's release, with the kernel, its headers and its source.
 fn root(kernel: &Kernel, place: &Path) -> Result<Root, Outcome> {
     let (version, (major, minor)) = (&kernel.version, kernel.series());
     let release = if kernel.series() == OLDER { bookworm } else { trixie };
@@ -51,7 +51,7 @@ fn root(kernel: &Kernel, place: &Path) -> Result<Root, Outcome> {
     Root::fetch(place, release, &packages.collect::<Vec<_>>())
 }
 
-/// Builds the module, and keeps it with those of the kernel's own that it needs.
+/// Builds the module, and keeps it with its dependencies.
 fn build(kernel: &Kernel, root: &Root, folder: &Path) -> Result<(), Outcome> {
     let (version, (major, minor)) = (&kernel.version, kernel.series());
     let source = format!("linux-source-{major}.{minor}");
@@ -61,7 +61,7 @@ fn build(kernel: &Kernel, root: &Root, folder: &Path) -> Result<(), Outcome> {
     skip(run(root.command(&unpack), STEP), "its source can't be unpacked")?;
     let headers = format!("/usr/src/linux-headers-{version}");
     let module = format!("M=/tmp/{part}");
-    // No package's script has run there, so that nothing has the name `awk`.
+    // No package's script has run in the root, so the link `awk` is missing.
     let make = ["make", "-C", &headers, &module, "CONFIG_RDMA_SIW=m", "AWK=mawk", "-s", "-j2"];
     skip(run(root.command(&[&make[..], &["modules"]].concat()), STEP), "it doesn't build")?;
 
@@ -80,7 +80,7 @@ fn build(kernel: &Kernel, root: &Root, folder: &Path) -> Result<(), Outcome> {
 
 fn skip(outcome: Outcome, what: &str) -> Result<(), Outcome> {
     match outcome {
-        // A busy machine is no reason to leave the world out.
+        // A busy machine is a failure, not a reason to skip the world.
         Outcome::Failed(why) if why.starts_with("not done") => Err(Outcome::Failed(why)),
         Outcome::Failed(why) => Err(Outcome::Skipped(format!("siw's module: {what} ({why})"))),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Skipped tests: reads the lines that tests print (docs/TESTING.md), and compares them with
+//! Skipped tests: parses the lines that tests print (docs/TESTING.md), and compares them with
 //! `tests/vm/skips.txt`.
 
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use crate::vm::kernels::{Kernel, Kernels};
 use crate::vm::verdict::Ran;
 use crate::vm::world::{World, are_worlds};
 
-/// How the line of a skipped test begins.
+/// Beginning of the line of a skipped test.
 const START: &str = "skipped: ";
 
-/// A test that a program skipped, or a part of one, and why.
+/// Test, or part of a test, that a program skipped, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Skip {
     program: String,
@@ -32,7 +32,7 @@ pub(crate) fn parse(line: &str) -> Option<(&str, &str)> {
     line.strip_prefix(START)?.split_once(": ")
 }
 
-/// What the programs of a run skipped.
+/// Skips of a run's programs.
 pub(crate) fn of_run(ran: &[Ran]) -> BTreeSet<Skip> {
     let of_program = |ran: &Ran| -> Vec<Skip> {
         let skips = ran.output.iter().filter_map(|line| parse(line));
@@ -46,16 +46,16 @@ pub(crate) fn of_run(ran: &[Ran]) -> BTreeSet<Skip> {
     ran.iter().flat_map(of_program).collect()
 }
 
-/// The skips that are expected of a run.
+/// Expected skips of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Noted(BTreeSet<Skip>);
 
 impl Noted {
-    /// Those of the project's table for a world on a kernel.
+    /// Reads the expected skips of a world on a kernel from the project's table.
     ///
     /// # Errors
     ///
-    /// The line that can't be read.
+    /// The malformed line.
     pub(crate) fn read(world: World, kernel: &Kernel) -> Result<Self, String> {
         let path = sources().join("skips.txt");
         let text = fs::read_to_string(&path);
@@ -70,11 +70,11 @@ impl Noted {
         Ok(Self(noted))
     }
 
-    /// Prints skips that are noted and didn't happen in programs that ran to their end.
+    /// Prints expected skips that are missing from programs that ran to their end.
     ///
     /// # Errors
     ///
-    /// Skips that aren't noted.
+    /// Unexpected skips.
     pub(crate) fn compare(&self, ran: &[Ran]) -> Result<(), String> {
         let found = of_run(ran);
         let has_run = |name: &str| ran.iter().any(|ran| ran.name == name && ran.is_success());
@@ -92,7 +92,7 @@ impl Noted {
     }
 }
 
-/// A row of the table: where a skip is expected.
+/// Row of the table: an expected skip.
 struct Row {
     worlds: String,
     kernels: Kernels,

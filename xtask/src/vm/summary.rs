@@ -1,5 +1,5 @@
-//! The tables at a run's end: programs that passed and tests that were skipped, by world and
-//! kernel, and the slowest programs.
+//! Tables at a run's end: passed programs and skipped tests by world and kernel, and the slowest
+//! programs.
 
 use std::fmt::Write as _;
 
@@ -7,14 +7,14 @@ use crate::vm::machine::Showed;
 use crate::vm::skips;
 use crate::vm::world::World;
 
-/// How many of the slowest programs are named.
+/// Number of slowest programs to name.
 const SLOWEST: usize = 5;
 
-/// The counts of a world on a kernel.
+/// Counts of a world on a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     world: World,
-    /// As it was asked for: `6.12`, `newest`.
+    /// Name from the command line: `6.12`, `newest`.
     kernel: String,
     result: Result<Counts, &'static str>,
 }
@@ -24,16 +24,16 @@ pub(crate) struct Tally {
 struct Counts {
     passed: usize,
     all: usize,
-    /// Of tests, inside programs.
+    /// Skipped tests, inside programs.
     skipped: usize,
-    /// Whether the run as a whole failed, whatever its programs did.
+    /// True if the whole run failed, whatever its programs did.
     is_failure: bool,
-    /// Programs and their milliseconds.
+    /// Programs with their milliseconds.
     took: Vec<(String, u64)>,
 }
 
 impl Tally {
-    /// Counts what a machine showed; `word` stands for one that never ran.
+    /// Counts of a boot's result; `word` is for a machine that never ran.
     pub(crate) fn new(
         world: World,
         kernel: &str,
@@ -54,7 +54,7 @@ impl Tally {
         Self { world, kernel: kernel.to_owned(), result }
     }
 
-    /// Programs that passed.
+    /// Number of passed programs, for the table.
     fn passed(&self) -> String {
         match &self.result {
             Err(word) => (*word).to_owned(),
@@ -65,13 +65,13 @@ impl Tally {
         }
     }
 
-    /// Tests that were skipped.
+    /// Number of skipped tests, for the table.
     fn skipped(&self) -> String {
         self.result.as_ref().map_or_else(|_| String::new(), |counts| counts.skipped.to_string())
     }
 }
 
-/// Worlds by kernels, the sum, and the slowest programs; nothing where nothing ran.
+/// Tables of worlds by kernels, the sum, and the slowest programs; empty without runs.
 pub(crate) fn table(tallies: &[Tally]) -> String {
     if tallies.is_empty() {
         return String::new();
@@ -87,7 +87,7 @@ pub(crate) fn table(tallies: &[Tally]) -> String {
     text
 }
 
-/// Worlds by kernels, under a title.
+/// Table of worlds by kernels, under a title.
 fn grid(title: &str, tallies: &[Tally], cell: fn(&Tally) -> String) -> String {
     let mut kernels: Vec<&str> = Vec::new();
     for tally in tallies {
@@ -116,7 +116,7 @@ fn grid(title: &str, tallies: &[Tally], cell: fn(&Tally) -> String) -> String {
     lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
-/// The sum, and the slowest programs.
+/// Sum of the times, and the slowest programs.
 fn times(tallies: &[Tally]) -> String {
     let ran: Vec<(&Tally, &Counts)> =
         tallies.iter().filter_map(|tally| Some((tally, tally.result.as_ref().ok()?))).collect();
@@ -134,7 +134,8 @@ fn times(tallies: &[Tally]) -> String {
         slowest.map(|(ms, name)| format!("{name} {:.0} s", *ms as f64 / 1000.0)).collect();
     let seconds = took.iter().map(|(ms, _)| ms).sum::<u64>() / 1000;
     format!(
-        "{passed} of {all} programs passed, {skipped} tests skipped, {seconds} s in all; the slowest: {}",
+        "{passed} of {all} programs passed, {skipped} tests skipped, {seconds} s in all; \
+         the slowest: {}",
         slowest.join(", ")
     )
 }

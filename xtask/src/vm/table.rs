@@ -1,5 +1,5 @@
-//! Outcomes of rdma-core's suite: the tables `tests/vm/pyverbs/*.tsv` and
-//! `tests/c-stack/pyverbs.tsv`, and a run's lines.
+//! Outcomes of rdma-core's suite: tables `tests/vm/pyverbs/*.tsv` and `tests/c-stack/pyverbs.tsv`,
+//! and the lines of a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,31 +9,31 @@ use std::path::Path;
 use crate::debian::apt::failed;
 use crate::step::Outcome;
 
-/// The outcome of a test that passed (`tests/vm/suite.py`).
+/// Outcome of a passed test (`tests/vm/suite.py`).
 const PASS: &str = "pass";
 
-/// A test's outcome, and the reason if it isn't a pass.
+/// Outcome of a test, with the reason if it did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     outcome: String,
     reason: String,
 }
 
-/// The outcomes of a run.
+/// Outcomes of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// rdma-core's.
+    /// Version of rdma-core.
     version: String,
     kernel: String,
     tests: BTreeMap<String, Entry>,
 }
 
 impl Table {
-    /// Takes what the suite printed.
+    /// Parses the suite's output.
     ///
     /// # Errors
     ///
-    /// The line that can't be read, or that tests are missing.
+    /// The malformed line, or missing tests.
     pub(crate) fn of_run(version: &str, kernel: &str, output: &str) -> Result<Self, String> {
         let mut table =
             Self { version: version.to_owned(), kernel: kernel.to_owned(), tests: BTreeMap::new() };
@@ -61,11 +61,11 @@ impl Table {
         }
     }
 
-    /// Reads the file.
+    /// Parses the file.
     ///
     /// # Errors
     ///
-    /// The line that can't be read.
+    /// The malformed line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut table = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -84,7 +84,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The file, which `chore` writes.
+    /// Text of the file, which `chore` writes.
     pub(crate) fn to_text(&self, chore: &str) -> String {
         let mut text = format!(
             "# What each test of rdma-core's suite comes to: cargo xtask {chore} --bless\n# {}\n\
@@ -104,7 +104,7 @@ impl Table {
         self.tests.get(name).is_some_and(|entry| entry.outcome == PASS)
     }
 
-    /// `389 tests: 208 pass, 170 skip`.
+    /// Counts such as `389 tests: 208 pass, 170 skip`.
     pub(crate) fn counts(&self) -> String {
         let mut counts = BTreeMap::<&str, usize>::new();
         for entry in self.tests.values() {
@@ -118,8 +118,8 @@ impl Table {
     }
 }
 
-/// Compares a run with the table at `path`, or, with `bless`, makes it the table. Only tests whose
-/// name contains one of `parts` ran, or all if there are none.
+/// Compares a run with the table at `path`. `bless` replaces the table instead. Tests whose name
+/// contains one of `parts` ran; all tests if `parts` is empty.
 pub(crate) fn judged(
     found: &Table,
     path: &Path,
@@ -148,12 +148,12 @@ pub(crate) fn judged(
     compared(&noted, found, parts)
 }
 
-/// Prints what the C stack's own libraries come to on the same device, by the table at `path`, and
-/// which tests pass there and not in this run. Of a run of some tests (`parts`), those alone.
+/// Prints the outcomes of the C stack's libraries on the same device, from the table at `path`, and
+/// the tests that pass only there. Leaves out tests that `parts` excludes from the run.
 ///
 /// # Errors
 ///
-/// What can't be read.
+/// The file or line that can't be read.
 pub(crate) fn beside(found: &Table, path: &Path, parts: &[String]) -> Result<(), String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -174,7 +174,7 @@ pub(crate) fn beside(found: &Table, path: &Path, parts: &[String]) -> Result<(),
     Ok(())
 }
 
-/// The tests that pass in `of_c` and not in `found`, and what becomes of them there.
+/// Tests that pass in `of_c` and not in `found`, with their outcome in `found`.
 fn behind(of_c: &Table, found: &Table) -> Vec<String> {
     let names = of_c.tests.keys().filter(|name| of_c.passes(name) && !found.passes(name));
     let told = names.map(|name| match found.tests.get(name) {
@@ -184,13 +184,13 @@ fn behind(of_c: &Table, found: &Table) -> Vec<String> {
     told.collect()
 }
 
-/// Whether a run of these parts has a test.
+/// Returns true if a run of these parts has the test.
 fn runs(name: &str, parts: &[String]) -> bool {
     parts.is_empty() || parts.iter().any(|part| name.contains(part))
 }
 
-/// A reason without addresses and times, which differ from run to run. Numbers with more than five
-/// digits are taken for such.
+/// Reason without addresses and times, which differ between runs. Numbers with more than five
+/// digits count as such.
 fn plain(reason: &str) -> String {
     let varies = |word: &str| {
         word.starts_with("0x7f") || word.bytes().filter(u8::is_ascii_digit).count() > 5
@@ -199,15 +199,15 @@ fn plain(reason: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Compares a run with the table: fails if a test is noted as passed and didn't pass, and names
-/// those that pass now.
+/// Compares a run with the table. Fails if a test that is noted as passed did not pass. Prints the
+/// tests that pass newly.
 fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
     let mut lost = Vec::new();
     for name in noted.tests.keys().filter(|name| runs(name, parts) && noted.passes(name)) {
         match found.tests.get(name) {
             Some(entry) if entry.outcome == PASS => {}
             Some(Entry { outcome, reason }) => lost.push(format!("{name}: {outcome}: {reason}")),
-            // Another version of the suite may do without it.
+            // Another version of the suite may lack the test.
             None if noted.version != found.version => println!("    gone     {name}"),
             None => lost.push(format!("{name}: gone")),
         }
@@ -246,7 +246,8 @@ fn compared(noted: &Table, found: &Table, parts: &[String]) -> Outcome {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = "count 3\ntest a.B.one\tpass\t12\t\nnoise\ntest a.B.two\tskip\t1\tno such\n\
+    const OUTPUT: &str = "count 3\ntest a.B.one\tpass\t12\t\nnoise\n\
+        test a.B.two\tskip\t1\tno such\n\
         test a.B.three\terror\t30\tValueError: at 0x7fff12\n| a line of its trace";
 
     fn of(output: &str) -> Table {
@@ -289,7 +290,7 @@ mod tests {
         for other in ["skip", "fail", "error", "timeout", "crash"] {
             assert!(outcome(&OUTPUT.replace("pass", other), "65.0", ""), "{other}");
         }
-        // Not run, by a run of all tests or of some; not there in another version.
+        // A test that did not run, in a run of all tests and of some, and in another version.
         let rest = "count 1\ntest a.B.two\tskip\t1\tno such";
         assert!(outcome(rest, "65.0", ""));
         assert!(!outcome(rest, "65.0", "two"));

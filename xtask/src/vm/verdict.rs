@@ -1,6 +1,6 @@
-//! Judges a run of the machine. It passes with exactly one verdict, which agrees with how the
-//! programs ended, within the limits of time, and without a complaint of the kernel. Anything else
-//! is a failure with its reason.
+//! Verdict on a run of the machine. A run passes with exactly one verdict of the guest that agrees
+//! with the programs' ends, within the limits of time, and without a complaint of the kernel. Any
+//! other run is a failure with its reason.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,35 +14,35 @@ pub(crate) struct Limits {
     pub(crate) boot: Duration,
     /// Without a line from the guest.
     pub(crate) silence: Duration,
-    /// Of the whole.
+    /// From the start to the end.
     pub(crate) total: Duration,
     /// From the verdict to the power-off.
     pub(crate) stop: Duration,
 }
 
-/// Why a run failed as a whole.
+/// Reason why a whole run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The kernel complained; its line.
+    /// Complaint of the kernel: its line.
     Kernel(String),
     NoVerdict,
     TwoVerdicts,
-    /// The verdict's counts differ from those of the programs that ended.
+    /// Counts of the verdict that differ from the programs that ended.
     Disagreement {
         said: (usize, usize),
         seen: (usize, usize),
     },
-    /// The guest gave up, for this reason.
+    /// Reason why the guest gave up.
     Trouble(String),
-    /// A malformed line on the results port.
+    /// Malformed line on the results port.
     Noise(String),
     NoBoot(Duration),
     Silence(Duration),
     TooLong(Duration),
     NoStop(Duration),
-    /// QEMU ended otherwise than by the guest's power-off.
+    /// End of QEMU other than by the guest's power-off.
     Qemu(String),
-    /// The device's server ended, or never started.
+    /// End or failed start of the device's server.
     Server(String),
 }
 
@@ -71,16 +71,16 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A program that ended, or that was running when all ended.
+/// Program that ended, or that was running at the run's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     pub(crate) name: String,
     pub(crate) output: Vec<String>,
-    /// How it ended, and after how many milliseconds.
+    /// End of the program, and its milliseconds.
     pub(crate) end: Option<(End, u64)>,
 }
 
-/// What is known of a run so far.
+/// State of a run so far.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) ran: Vec<Ran>,
@@ -134,22 +134,22 @@ impl Verdict {
         self.failure.get_or_insert(failure);
     }
 
-    /// Whether the run has failed already.
+    /// Returns true if the run has failed already.
     pub(crate) fn is_lost(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Whether the kernel complained.
+    /// Returns true if the kernel complained.
     pub(crate) fn has_complaint(&self) -> bool {
         self.kernel.is_some()
     }
 
-    /// Whether the guest gave a verdict.
+    /// Returns true if the guest gave a verdict.
     pub(crate) fn is_said(&self) -> bool {
         self.said.is_some()
     }
 
-    /// Checks the limits. All durations are of now.
+    /// Checks the limits against the current durations.
     pub(crate) fn time(
         &mut self,
         limits: &Limits,
@@ -170,9 +170,9 @@ impl Verdict {
         }
     }
 
-    /// Ends the run: returns why it failed as a whole, if it did. Failed programs are no such
-    /// failure; a verdict that doesn't count them is. The first `besides` programs are the set-up,
-    /// which the verdict doesn't count.
+    /// Ends the run, and returns its failure. Failed programs are no failure of the run; a verdict
+    /// that does not count them is. The verdict leaves out the first `besides` programs, the
+    /// set-up.
     pub(crate) fn close(&mut self, besides: usize) -> Option<Failure> {
         // A complaint of the kernel explains the other failures.
         if let Some(line) = self.kernel.take() {
@@ -217,7 +217,7 @@ const COMPLAINTS: [&str; 16] = [
     "INFO: task ",
 ];
 
-/// Whether a line of the kernel's log is a complaint.
+/// Returns true if a line of the kernel's log is a complaint.
 fn is_complaint(line: &str) -> bool {
     let message = message(line);
     COMPLAINTS.iter().any(|start| message.starts_with(start))
@@ -227,7 +227,8 @@ fn is_complaint(line: &str) -> bool {
         || message.contains("self-detected stall")
 }
 
-/// A line without its time `[    1.234567] `, its caller `[   T12] ` and the prefix of lockups.
+/// Text of a line without its time `[    1.234567] `, its caller `[   T12] ` and the prefix of
+/// lockups.
 fn message(line: &str) -> &str {
     let mut rest = line.trim();
     while let Some((_, after)) = rest.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
@@ -278,7 +279,7 @@ mod tests {
             let disagreement = Failure::Disagreement { said: counts, seen: (1, 0) };
             assert_eq!(run(&lines, &[]), Some(disagreement));
         }
-        // One that never ended is not one that passed.
+        // A program that never ended did not pass.
         let lines = ["hello", "start a", "verdict 1 passed 0 failed"];
         let disagreement = Failure::Disagreement { said: (1, 0), seen: (0, 1) };
         assert_eq!(run(&lines, &[]), Some(disagreement));

@@ -1,16 +1,15 @@
-//! The worlds: each with its modules, the script that makes its devices, and the server that they
-//! need.
+//! Worlds: each with its modules, the script that makes its devices, and the devices' server.
 
 use clap::ValueEnum;
 
-/// A world of `docs/TESTING.md`.
+/// World of `docs/TESTING.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum World {
-    /// The software HCA as a PCI device, under Linux's own mlx5 drivers.
+    /// Software HCA as a PCI device, under Linux's mlx5 drivers.
     B,
     /// Linux's software RoCE, rxe.
     C,
-    /// As B, with an Ethernet port: mlx5e's network device, RoCE, and what needs IP addresses.
+    /// World B with an Ethernet port: mlx5e's network device, RoCE, and IP addresses.
     E,
     /// Linux's software iWARP, siw.
     S,
@@ -19,7 +18,7 @@ pub(crate) enum World {
 impl World {
     pub(crate) const ALL: [Self; 4] = [Self::B, Self::C, Self::E, Self::S];
 
-    /// As in `tests/vm/programs.txt`.
+    /// Letter in `tests/vm/programs.txt`.
     pub(crate) fn letter(self) -> char {
         match self {
             Self::B => 'b',
@@ -29,7 +28,7 @@ impl World {
         }
     }
 
-    /// Driver and link, for people.
+    /// Driver and link, for tables.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::B => "mlx5, InfiniBand",
@@ -39,13 +38,12 @@ impl World {
         }
     }
 
-    /// The modules to load, without their dependencies. One whose name ends in `?` is not in every
-    /// kernel.
+    /// Modules to load, without their dependencies. A name that ends in `?` is not in every kernel.
     pub(crate) fn modules(self) -> &'static [&'static str] {
         match self {
             Self::B | Self::E => &["mlx5_ib", "ib_uverbs", "rdma_ucm"],
-            // Up to Linux 6.15 rxe asks the crypto layer for crc32 by name, which is no dependency
-            // of the module.
+            // Up to Linux 6.15 rxe asks the crypto layer for crc32 by name, so its module names no
+            // dependency.
             Self::C => {
                 &["veth", "sch_netem", "crc32_generic?", "ib_uverbs", "rdma_ucm", "rdma_rxe"]
             }
@@ -54,7 +52,7 @@ impl World {
         }
     }
 
-    /// The device that `UVERBS_TEST_DEVICE` names.
+    /// Value of `UVERBS_TEST_DEVICE`.
     pub(crate) fn device(self) -> &'static str {
         match self {
             Self::B | Self::E => "mlx5_0",
@@ -63,7 +61,7 @@ impl World {
         }
     }
 
-    /// The words by which cargo builds what `Any` needs there.
+    /// Cargo's words for the features that `Any` needs in this world.
     pub(crate) fn features(self) -> &'static [&'static str] {
         match self {
             Self::B | Self::C | Self::E => &[],
@@ -71,7 +69,7 @@ impl World {
         }
     }
 
-    /// The IP address of that device, where its GIDs don't tell it.
+    /// IP address of the device, unless its GIDs have it.
     pub(crate) fn address(self) -> Option<&'static str> {
         match self {
             Self::B | Self::C | Self::E => None,
@@ -79,7 +77,7 @@ impl World {
         }
     }
 
-    /// The script in `tests/vm` that makes the devices, and how many seconds it may take.
+    /// Script in `tests/vm` that makes the devices, and its limit in seconds.
     pub(crate) fn setup(self) -> (&'static str, u64) {
         match self {
             Self::B | Self::E => ("setup-b.sh", 60),
@@ -88,7 +86,7 @@ impl World {
         }
     }
 
-    /// The words of our command line that serve the devices, without their sockets.
+    /// Words of our command line that serve the devices, without the sockets.
     pub(crate) fn server(self) -> Option<&'static [&'static str]> {
         match self {
             Self::B => Some(&["softhca", "serve"]),
@@ -98,13 +96,13 @@ impl World {
     }
 }
 
-/// Whether each letter of a table's word is a world's.
+/// Returns true if each letter of a table's word names a world.
 pub(crate) fn are_worlds(word: &str) -> bool {
     word.chars().all(|letter| World::ALL.iter().any(|world| world.letter() == letter))
 }
 
-/// The modules of all worlds that the kernels' packages have. World S's other one, and what that
-/// needs, are [made](super::siw) when it is asked for.
+/// Modules of all worlds in the kernels' packages. World S's module, siw, and its dependencies are
+/// [built](super::siw) on demand.
 pub(crate) fn all_modules() -> Vec<&'static str> {
     [World::B, World::C, World::E].iter().flat_map(|world| world.modules()).copied().collect()
 }

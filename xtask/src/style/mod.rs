@@ -153,3 +153,57 @@ fn findings(files: &[File]) -> Vec<Finding> {
     found.sort();
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::files::file;
+    use super::*;
+
+    fn rules(files: &[File]) -> Vec<Rule> {
+        let mut rules: Vec<_> = findings(files).iter().map(|one| one.rule).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        rules
+    }
+
+    #[test]
+    fn every_rule_about_files_is_checked() {
+        let lines = "\n".repeat(601);
+        let mut broken = vec![
+            file("README.md", "Nobody, see /work/x.\n"),
+            file("a/src/lib.rs", "mod a; mod b; mod c; mod d;\n#[path = \"../e.rs\"]\nmod e;\n"),
+            file("a/src/a.rs", &format!("//! What it is.\nuse crate::b;\nfn f() {{{lines}}}\n")),
+            file("a/src/b.rs", &format!("use crate::c; // {}\n", "x".repeat(100))),
+            file("a/src/c.rs", "use crate::d;\n"),
+            file("a/src/d.rs", "use crate::a;\n"),
+        ];
+        broken.extend((0..26).map(|n| file(&format!("a/row/{n}.rs"), "")));
+        let wanted: Vec<_> = Rule::ALL.into_iter().filter(|&rule| rule != Rule::Subject).collect();
+        assert_eq!(rules(&broken), wanted);
+        let mended = [
+            file("README.md", "No reader, see docs/x.\n"),
+            file("a/src/lib.rs", "mod a; mod b; mod c; mod d;\n"),
+            file("a/src/a.rs", "//! Kind of letter.\nuse crate::b;\nfn f() {}\n"),
+            file("a/src/b.rs", "use crate::c;\n"),
+            file("a/src/c.rs", "use crate::d;\n"),
+            file("a/src/d.rs", "use std::fmt;\n"),
+        ];
+        assert_eq!(rules(&mended), []);
+    }
+
+    #[test]
+    fn a_test_file_may_have_long_functions() {
+        let long = format!("fn f() {{{}}}\n", "\n".repeat(90));
+        let of = |path: &str, root: &str| rules(&[file("a/src/lib.rs", root), file(path, &long)]);
+        assert_eq!(of("a/src/b.rs", "mod b;\n"), [Rule::FunctionLines]);
+        assert_eq!(of("a/src/b.rs", "#[cfg(test)]\nmod b;\n"), []);
+        assert_eq!(of("a/tests/b.rs", ""), []);
+    }
+
+    #[test]
+    fn paths_select_files_and_folders() {
+        assert!(is_in("a/b/c.rs", "a/b") && is_in("a/b/c.rs", "./a/b/") && is_in("a/b", "a/b"));
+        assert!(is_in("a/b/c.rs", ".") && is_in("a/b/c.rs", "a/b/c.rs"));
+        assert!(!is_in("a/bc/d.rs", "a/b"));
+    }
+}

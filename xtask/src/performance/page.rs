@@ -131,7 +131,8 @@ fn section(page: &mut String, Measured { part, figures, .. }: &Measured) {
 /// Cases in a row of a table with one kind.
 const IN_A_ROW: usize = 3;
 
-/// Adds a table: a row for each case, a column for each kind. With one kind a row has several cases.
+/// Adds a table: a row for each case, a column for each kind. With one kind a row has several
+/// cases.
 fn table(page: &mut String, figures: &Figures) {
     let kinds = figures.kinds();
     let cases = figures.cases();

@@ -130,7 +130,21 @@ fn documentation() -> Outcome {
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
     let flags = std::env::var("RUSTDOCFLAGS").unwrap_or_default();
     doc.env("RUSTDOCFLAGS", format!("{flags} -Dwarnings").trim_start());
-    run(doc, 10 * MINUTES)
+    match run(doc, 10 * MINUTES) {
+        Outcome::Passed => has_pages_of_the_library(),
+        other => other,
+    }
+}
+
+/// Looks for the library's pages, which those of a program with the same name would replace.
+fn has_pages_of_the_library() -> Outcome {
+    let pages = debian::target().join("doc/uverbs");
+    for page in ["struct.QueuePair.html", "c_names/index.html"] {
+        if !pages.join(page).is_file() {
+            return Outcome::Failed(format!("cargo doc wrote no {}", pages.join(page).display()));
+        }
+    }
+    Outcome::Passed
 }
 
 /// Skips a step whose cargo subcommand isn't installed.

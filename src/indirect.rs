@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::error::Error;
-use uverbs_core::memory::exposed::{ExposedMemory, ExposedPart};
-use uverbs_core::memory::indirect::{ExposedBlocks, IndirectKey};
-use uverbs_core::memory::registered::Held;
+use uverbs_core::memory::exposed::ExposedPart;
+use uverbs_core::memory::indirect::{ExposedBlocks, IndirectKey, KeyChange};
 use uverbs_core::provider::{ContextOps, SendOps};
-use uverbs_core::queues::layout::{Block, KeyLayout, MOST_PARTS};
+use uverbs_core::queues::layout::{Block, MOST_PARTS};
 use uverbs_core::queues::work::{PostError, Sge, Wr};
 
 use crate::provider::Provider;
@@ -45,7 +44,8 @@ impl<P: Provider> Context<P> {
             });
         }
         let (core, room) = self.provider().alloc_indirect(pd.core(), max_parts)?;
-        Ok(IndirectKey::new(core, room))
+        // SAFETY: just answered by the provider.
+        Ok(unsafe { IndirectKey::new(core, room) })
     }
 }
 
@@ -112,9 +112,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         access: AccessFlags,
     ) -> Result<u32, PostError> {
         let mut room = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PARTS];
-        let (op, held) = key.list(self.queue.domain, parts, access, &mut room)?;
-        lay_out(self, wr.into(), &op, held)?;
-        Ok(noted(key, &op, parts.iter().map(ExposedPart::memory)))
+        lay_out(self, wr.into(), key.list(self.queue.domain, parts, access, &mut room)?)?;
+        Ok(key.rkey())
     }
 
     /// The same over a block of each memory in turn, as often as there are blocks: rows, columns,
@@ -134,9 +133,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         access: AccessFlags,
     ) -> Result<u32, PostError> {
         let mut room = [Block { addr: 0, lkey: 0, len: 0, stride: 0 }; MOST_PARTS];
-        let (op, held) = key.interleaved(self.queue.domain, blocks, access, &mut room)?;
-        lay_out(self, wr.into(), &op, held)?;
-        Ok(noted(key, &op, blocks.iter().map(ExposedBlocks::memory)))
+        lay_out(self, wr.into(), key.interleaved(self.queue.domain, blocks, access, &mut room)?)?;
+        Ok(key.rkey())
     }
 
     /// Takes a key's layout away: who uses the key then is refused, until it is laid out anew.
@@ -161,29 +159,18 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     }
 }
 
-/// Posts a layout. `held` keeps the key, which keeps its memory.
+/// Posts a layout.
 fn lay_out<P: Provider, T: Connected>(
     batch: &mut Batch<'_, P, T>,
     wr: Wr,
-    op: &KeyLayout<'_>,
-    held: Held,
+    change: KeyChange<'_>,
 ) -> Result<(), PostError> {
     // SAFETY: it names exposed memory, which is the device's to use at any time; the key keeps it
-    // registered (`noted`, before the batch is rung), and is kept itself until this is over. Then
+    // registered (`posted`, before the batch is rung), and is kept itself until this is over. Then
     // it is deallocated before its memory is.
-    let slot = unsafe { batch.queue.sq.lay_out(&mut batch.at, wr, op) }?;
+    let slot = unsafe { batch.queue.sq.lay_out(&mut batch.at, wr, change.op()) }?;
     // SAFETY: the slot of the post just made.
-    unsafe { batch.queue.sq.own(&batch.at, slot, held) };
+    unsafe { batch.queue.sq.own(&batch.at, slot, change.posted()) };
     batch.queue.unrung.note();
     Ok(())
-}
-
-/// Notes a layout that was posted; gives the new key.
-fn noted<'m>(
-    key: &mut IndirectKey,
-    op: &KeyLayout<'_>,
-    memory: impl Iterator<Item = &'m ExposedMemory>,
-) -> u32 {
-    key.laid_out(op, memory);
-    key.rkey()
 }

@@ -259,7 +259,8 @@ impl ProtectionDomain {
         }
         let len = bounded("length", len, isize::MAX as u64)?;
         let (memory, region) = self.allocate(len, access | AccessFlags::LOCAL_WRITE)?;
-        Ok(ExposedMemory::new(memory, region, len as usize))
+        // SAFETY: just registered, at its own address; what has it from here on accesses it so.
+        Ok(unsafe { ExposedMemory::new(memory, region, len as usize) })
     }
 
     /// Registers `len` bytes at `addr`.

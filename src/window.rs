@@ -9,9 +9,7 @@
 use uverbs_core::attr::AccessFlags;
 use uverbs_core::error::Error;
 use uverbs_core::memory::exposed::ExposedPart;
-use uverbs_core::memory::registered::Held;
-use uverbs_core::memory::window::MemoryWindow;
-use uverbs_core::objects::mw::MwCore;
+use uverbs_core::memory::window::{MemoryWindow, WindowChange};
 use uverbs_core::provider::SendOps;
 use uverbs_core::queues::work::{PostError, Rekey, WindowKind, Wr};
 
@@ -27,7 +25,7 @@ impl ProtectionDomain {
     /// The kernel's refusal: `EOPNOTSUPP` from a device without windows.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_window(&self, kind: WindowKind) -> Result<MemoryWindow, Error> {
-        MwCore::alloc(self.core().clone(), kind).map(MemoryWindow::new)
+        MemoryWindow::alloc(self.core().clone(), kind)
     }
 }
 
@@ -85,9 +83,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         part: &ExposedPart,
         access: AccessFlags,
     ) -> Result<u32, PostError> {
-        let (op, held) = window.bind(self.queue.domain, part, access)?;
-        rekey(self, wr.into(), &op, held)?;
-        window.posted(&op, Some(part));
+        change(self, wr.into(), window.bind(self.queue.domain, part, access)?)?;
         Ok(window.rkey())
     }
 
@@ -102,10 +98,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         wr: impl Into<Wr>,
         window: &mut MemoryWindow,
     ) -> Result<(), PostError> {
-        let (op, held) = window.unbind(self.queue.domain)?;
-        rekey(self, wr.into(), &op, held)?;
-        window.posted(&op, None);
-        Ok(())
+        change(self, wr.into(), window.unbind(self.queue.domain)?)
     }
 
     /// Takes away a key of this side that work requests may change: a window's of type 2. Another
@@ -123,19 +116,18 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     }
 }
 
-/// Posts what changes a window. `held` keeps the window, which keeps its memory.
-fn rekey<P: Provider, T: Transport>(
+/// Posts what changes a window.
+fn change<P: Provider, T: Transport>(
     batch: &mut Batch<'_, P, T>,
     wr: Wr,
-    op: &Rekey,
-    held: Held,
+    change: WindowChange<'_>,
 ) -> Result<(), PostError> {
     // SAFETY: the window is one over exposed memory, which is the device's to use at any time; it
-    // keeps that memory registered, and is kept itself until this is over. Then it is deallocated
-    // before its memory is.
-    let slot = unsafe { batch.queue.sq.rekey(&mut batch.at, wr, op) }?;
+    // keeps that memory registered (`posted`, before the batch is rung), and is kept itself until
+    // this is over. Then it is deallocated before its memory is.
+    let slot = unsafe { batch.queue.sq.rekey(&mut batch.at, wr, change.op()) }?;
     // SAFETY: the slot of the post just made.
-    unsafe { batch.queue.sq.own(&batch.at, slot, held) };
+    unsafe { batch.queue.sq.own(&batch.at, slot, change.posted()) };
     batch.queue.unrung.note();
     Ok(())
 }

@@ -232,7 +232,7 @@ fn type_2_is_bound_once_and_undo_gives_the_key_back() {
     batch.bind(1, &mut window, &memory.part(0, 8).unwrap(), BOTH).unwrap();
     batch.bind(2, &mut window, &memory.part(8, 8).unwrap(), BOTH).unwrap();
     drop(batch);
-    window.undo(first);
+    window.undo(first).unwrap();
     assert_eq!(window.rkey(), first);
     bind(&mut server, &mut window, &memory, (0, 64), BOTH).result.unwrap();
     write(&mut client, &[4; 8], window.remote(&memory, 0)).result.unwrap();
@@ -246,7 +246,7 @@ fn type_2_is_bound_once_and_undo_gives_the_key_back() {
     } else {
         assert_eq!(status(&done), Some(Status::MemoryWindowBind));
     }
-    window.undo(key);
+    window.undo(key).unwrap();
     assert_eq!(window.rkey(), key);
 }
 

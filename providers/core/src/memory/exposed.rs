@@ -75,11 +75,16 @@ impl ExposedPart {
 impl ExposedMemory {
     /// `len` bytes of `memory`, registered as `region`.
     ///
+    /// # Safety
+    ///
+    /// `region` covers this memory at its virtual address, and no other. Nothing reads or writes
+    /// the memory but by atomic accesses.
+    ///
     /// # Panics
     ///
     /// When the memory is shorter than `len`: the caller allocated it.
     #[must_use]
-    pub fn new(memory: Mapping, region: MrCore, len: usize) -> Self {
+    pub unsafe fn new(memory: Mapping, region: MrCore, len: usize) -> Self {
         assert!(len <= memory.len());
         Self { memory: Registered::new(memory, region, 0, 0), len }
     }
@@ -282,7 +287,8 @@ mod tests {
         let (_, pd) = testing::domain();
         // SAFETY: behind the test's door there is no region.
         let region = unsafe { MrCore::new(pd, 1, 0x100, 0x101) };
-        ExposedMemory::new(Mapping::new(len).unwrap(), region, len)
+        // SAFETY: as above.
+        unsafe { ExposedMemory::new(Mapping::new(len).unwrap(), region, len) }
     }
 
     #[test]

@@ -1,4 +1,9 @@
 //! Keys made of parts of exposed memory.
+//!
+//! # Safety
+//!
+//! The file declares an unsafe constructor and calls nothing unsafe.
+#![allow(unsafe_code, reason = "what a key is made of is the caller's promise")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -108,8 +113,14 @@ impl IndirectPart {
 
 impl IndirectKey {
     /// Wraps the kernel's object, which has room for so many entries.
+    ///
+    /// # Safety
+    ///
+    /// Both are one answer of [`alloc_indirect`](crate::provider::ContextOps::alloc_indirect), and
+    /// the object was not deallocated since: a device writes as many entries as it is told, and a
+    /// dead object's key may be another's.
     #[must_use]
-    pub fn new(core: MwCore, room: u32) -> Self {
+    pub unsafe fn new(core: MwCore, room: u32) -> Self {
         let (handle, key) = (core.handle(), core.rkey());
         Self { node: Registered::window(core), handle, room, key, len: 0 }
     }
@@ -159,8 +170,7 @@ impl IndirectKey {
         self.handle
     }
 
-    /// The work request that lays it out over parts one after the other, and what that holds.
-    /// `room` is written.
+    /// The work request that lays it out over parts one after the other. `room` is written.
     ///
     /// # Errors
     ///
@@ -169,12 +179,12 @@ impl IndirectKey {
     /// no bytes, and for rights that there aren't; [`PostError::MessageTooLong`] for a part of more
     /// than 2 GiB.
     pub fn list<'a>(
-        &self,
+        &'a mut self,
         domain: u64,
-        parts: &[ExposedPart],
+        parts: &'a [ExposedPart],
         access: AccessFlags,
         room: &'a mut [Sge; MOST_PARTS],
-    ) -> Result<(KeyLayout<'a>, Held), PostError> {
+    ) -> Result<KeyChange<'a>, PostError> {
         let list = room.get_mut(..parts.len()).ok_or(PostError::TooManySges)?;
         let mut count = 0;
         for part in parts {
@@ -191,22 +201,22 @@ impl IndirectKey {
                 count += 1;
             }
         }
-        self.layout(domain, KeyParts::List(&list[..count]), access)
+        let op = self.layout(domain, KeyParts::List(&list[..count]), access)?;
+        Ok(KeyChange { key: self, op, over: Over::Parts(parts) })
     }
 
-    /// The work request that lays it out over blocks of each memory in turn, and what that holds.
-    /// `room` is written.
+    /// The work request that lays it out over blocks of each memory in turn. `room` is written.
     ///
     /// # Errors
     ///
     /// As for [`list`](Self::list), and [`PostError::BadData`] for unequal numbers of blocks.
     pub fn interleaved<'a>(
-        &self,
+        &'a mut self,
         domain: u64,
-        given: &[ExposedBlocks],
+        given: &'a [ExposedBlocks],
         access: AccessFlags,
         room: &'a mut [Block; MOST_PARTS],
-    ) -> Result<(KeyLayout<'a>, Held), PostError> {
+    ) -> Result<KeyChange<'a>, PostError> {
         let rounds = given.first().ok_or(PostError::BadData)?.count;
         let blocks = room.get_mut(..given.len()).ok_or(PostError::TooManySges)?;
         for (entry, given) in blocks.iter_mut().zip(given) {
@@ -218,7 +228,8 @@ impl IndirectKey {
             }
             *entry = given.block();
         }
-        self.layout(domain, KeyParts::Interleaved { rounds, blocks }, access)
+        let op = self.layout(domain, KeyParts::Interleaved { rounds, blocks }, access)?;
+        Ok(KeyChange { key: self, op, over: Over::Blocks(given) })
     }
 
     fn layout<'a>(
@@ -226,7 +237,7 @@ impl IndirectKey {
         domain: u64,
         parts: KeyParts<'a>,
         access: AccessFlags,
-    ) -> Result<(KeyLayout<'a>, Held), PostError> {
+    ) -> Result<KeyLayout<'a>, PostError> {
         if self.node.domain != domain {
             return Err(PostError::ForeignBuffer);
         }
@@ -238,18 +249,7 @@ impl IndirectKey {
         }
         let (old, new) = (self.key, next_key(self.key));
         let access = access | AccessFlags::LOCAL_WRITE;
-        Ok((KeyLayout { old, new, access, parts }, self.held()))
-    }
-
-    /// Notes that the work request was posted, and keeps the memory that it names until the key is
-    /// no more. Before the device may see it.
-    pub fn laid_out<'m>(
-        &mut self,
-        op: &KeyLayout<'_>,
-        memory: impl Iterator<Item = &'m ExposedMemory>,
-    ) {
-        memory.for_each(|memory| self.node.keep(memory.registered()));
-        (self.key, self.len) = (op.new, op.parts.bytes());
+        Ok(KeyLayout { old, new, access, parts })
     }
 
     /// The work request that takes it away, and what that holds.
@@ -266,6 +266,45 @@ impl IndirectKey {
 
     fn held(&self) -> Held {
         Held::exposed(Arc::clone(&self.node))
+    }
+}
+
+/// A work request that lays a key out, from the key itself to its post: no other one is noted
+/// there.
+#[derive(Debug)]
+pub struct KeyChange<'a> {
+    key: &'a mut IndirectKey,
+    op: KeyLayout<'a>,
+    over: Over<'a>,
+}
+
+/// Memory that a layout names.
+#[derive(Debug)]
+enum Over<'a> {
+    Parts(&'a [ExposedPart]),
+    Blocks(&'a [ExposedBlocks]),
+}
+
+impl KeyChange<'_> {
+    /// The work request, to be posted.
+    #[must_use]
+    pub fn op(&self) -> &KeyLayout<'_> {
+        &self.op
+    }
+
+    /// Notes that the work request was posted. The key keeps the memory until it is dropped, and
+    /// has the new layout. To be called before the device may see the work request, whose slot
+    /// holds what this returns: the key is deallocated when that is dropped.
+    pub fn posted(self) -> Held {
+        let Self { key, op, over } = self;
+        match over {
+            Over::Parts(parts) => parts.iter().for_each(|part| key.node.keep(part.registered())),
+            Over::Blocks(blocks) => {
+                blocks.iter().for_each(|given| key.node.keep(given.memory.registered()));
+            }
+        }
+        (key.key, key.len) = (op.new, op.parts.bytes());
+        key.held()
     }
 }
 

@@ -4,20 +4,25 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::attr::AccessFlags;
+use crate::error::Error;
 use crate::memory::exposed::{ExposedMemory, ExposedPart};
 use crate::memory::registered::{Held, Registered};
 use crate::objects::mw::MwCore;
+use crate::objects::pd::PdCore;
 use crate::queues::work::{PostError, Rekey, Remote, Sge, WINDOW_MAX, WindowKind};
 
 /// The rights that a window can grant.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
+/// The bits of a key that say whose it is. The others are a variant.
+const INDEX: u32 = !0xff;
+
 /// The key that follows: its index and the next of its 256 variants.
 #[must_use]
 #[doc(alias = "ibv_inc_rkey")]
 pub const fn next_key(key: u32) -> u32 {
-    key & !0xff | key.wrapping_add(1) & 0xff
+    key & INDEX | key.wrapping_add(1) & !INDEX
 }
 
 /// A key to part of [exposed memory](ExposedMemory) that is given and taken away by work requests,
@@ -33,11 +38,15 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    /// Wraps the kernel's object.
-    #[must_use]
-    pub fn new(core: MwCore) -> Self {
-        let (kind, handle, rkey) = (core.kind(), core.handle(), core.rkey());
-        Self { node: Registered::window(core), kind, handle, rkey }
+    /// Allocates one in `pd`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn alloc(pd: Arc<PdCore>, kind: WindowKind) -> Result<Self, Error> {
+        let core = MwCore::alloc(pd, kind)?;
+        let (handle, rkey) = (core.handle(), core.rkey());
+        Ok(Self { node: Registered::window(core), kind, handle, rkey })
     }
 
     /// Its kind.
@@ -68,23 +77,37 @@ impl MemoryWindow {
     /// Makes its key the one it had before binds that did not happen: their batch was dropped, or
     /// their completions told of a failure. `rkey` is what [`rkey`](Self::rkey) said before the
     /// first of them. A bind fails on a window whose key isn't the one that the device has.
-    pub fn undo(&mut self, rkey: u32) {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for the key of something else. A bind by that key would bind what it is
+    /// of, and this window would keep the memory.
+    pub fn undo(&mut self, rkey: u32) -> Result<(), Error> {
+        if (self.rkey ^ rkey) & INDEX != 0 {
+            return Err(Error::Invalid {
+                verb: "bind_mw",
+                what: "key",
+                value: format!("{rkey:#x}"),
+                why: "a window has 256 keys, which differ in the lowest eight bits",
+            });
+        }
         self.rkey = rkey;
+        Ok(())
     }
 
-    /// The work request that binds it to a part of exposed memory, and what that holds.
+    /// The work request that binds it to a part of exposed memory.
     ///
     /// # Errors
     ///
     /// [`PostError::ForeignBuffer`] for memory of another domain than this window or `domain`;
     /// [`PostError::BadData`] for no bytes, or rights that aren't remote ones;
     /// [`PostError::MessageTooLong`] for more than 2 GiB.
-    pub fn bind(
-        &self,
+    pub fn bind<'w>(
+        &'w mut self,
         domain: u64,
-        part: &ExposedPart,
+        part: &'w ExposedPart,
         access: AccessFlags,
-    ) -> Result<(Rekey, Held), PostError> {
+    ) -> Result<WindowChange<'w>, PostError> {
         if self.node.domain != domain || part.domain() != domain {
             return Err(PostError::ForeignBuffer);
         }
@@ -98,15 +121,15 @@ impl MemoryWindow {
         }
         let (old, new) = (self.rkey, next_key(self.rkey));
         let op = Rekey::Bind { kind: self.kind, old, new, lkey, addr, len, access };
-        Ok((op, self.held()))
+        Ok(WindowChange { window: self, op, part: Some(part) })
     }
 
-    /// The work request that takes it away from peers, and what that holds.
+    /// The work request that takes it away from peers.
     ///
     /// # Errors
     ///
     /// [`PostError::ForeignBuffer`] for a queue pair of another domain.
-    pub fn unbind(&self, domain: u64) -> Result<(Rekey, Held), PostError> {
+    pub fn unbind(&mut self, domain: u64) -> Result<WindowChange<'_>, PostError> {
         if self.node.domain != domain {
             return Err(PostError::ForeignBuffer);
         }
@@ -122,23 +145,39 @@ impl MemoryWindow {
             },
             WindowKind::Type2 => Rekey::Invalidate { key: self.rkey },
         };
-        Ok((op, self.held()))
+        Ok(WindowChange { window: self, op, part: None })
+    }
+}
+
+/// A work request that changes a window, from the window itself to its post: no other one is noted
+/// there.
+#[derive(Debug)]
+pub struct WindowChange<'w> {
+    window: &'w mut MemoryWindow,
+    op: Rekey,
+    /// Memory that it binds to.
+    part: Option<&'w ExposedPart>,
+}
+
+impl WindowChange<'_> {
+    /// The work request, to be posted.
+    #[must_use]
+    pub fn op(&self) -> &Rekey {
+        &self.op
     }
 
-    /// Notes that the work request was posted, and keeps the memory it binds to until the window is
-    /// no more. Before the device may see it.
-    pub fn posted(&mut self, op: &Rekey, part: Option<&ExposedPart>) {
+    /// Notes that the work request was posted. The window keeps the memory until it is dropped,
+    /// and has the new key. To be called before the device may see the work request, whose slot
+    /// holds what this returns: the window is deallocated when that is dropped.
+    pub fn posted(self) -> Held {
+        let Self { window, op, part } = self;
         if let Some(part) = part {
-            self.node.keep(part.registered());
+            window.node.keep(part.registered());
         }
         if let Rekey::Bind { new, .. } = op {
-            self.rkey = *new;
+            window.rkey = new;
         }
-    }
-
-    /// A work request names the window: it is deallocated when that is over.
-    fn held(&self) -> Held {
-        Held::exposed(Arc::clone(&self.node))
+        Held::exposed(Arc::clone(&window.node))
     }
 }
 

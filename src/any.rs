@@ -290,6 +290,10 @@ macro_rules! any {
                 }
             }
 
+            fn copies_headers(&self) -> bool {
+                match self { $(Self::$variant(sq) => sq.copies_headers(),)+ }
+            }
+
             fn refused(&self) -> Option<Errno> {
                 match self { $(Self::$variant(sq) => sq.refused(),)+ }
             }

@@ -60,7 +60,8 @@ impl<P: Provider> Batch<'_, P, RawPacket> {
     ///
     /// [`Rejected`] with what was to be posted: [`PostError::ShortPacket`] under 14 bytes, or under
     /// 18 where the device wants so many in the work request; [`PostError::BadOperation`] if the
-    /// device doesn't fill in checksums.
+    /// device doesn't fill in checksums, and for a part of an [indirect key](crate::IndirectKey)
+    /// where it wants the first bytes, which have no address here.
     #[doc(alias = "IBV_WR_SEND")]
     pub fn send_packet<D: Source>(
         &mut self,
@@ -71,12 +72,15 @@ impl<P: Provider> Batch<'_, P, RawPacket> {
         if data.domain() != self.queue.domain {
             return Err(Rejected { error: PostError::ForeignBuffer, data });
         }
+        if !D::MAPPED && self.queue.sq.copies_headers() {
+            return Err(Rejected { error: PostError::BadOperation, data });
+        }
         let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PIECES];
         let sq = &mut self.queue.sq;
         let posted = data.pieces(&mut list).and_then(|list| {
             // SAFETY: the memory is registered for as long as what holds it lives, which moves into
-            // the slot of this work request and stays until completion or destruction. Its bytes
-            // are at their addresses, and read by atomic loads.
+            // the slot of this work request and stays until completion or destruction. Where the
+            // queue copies headers, its bytes are at their addresses, and read by atomic loads.
             unsafe { sq.post_packet(&mut self.at, wr.into(), checksums, Data::List(list)) }
         });
         // SAFETY: of the post just made.
@@ -106,8 +110,8 @@ impl<P: Provider> RawBatch<'_, '_, P, RawPacket> {
     /// # Safety
     ///
     /// The contract of [`RawBatch`]; and the pieces are at their addresses in this process, where
-    /// the first 18 bytes of the packet may be read now by atomic loads. Memory that is registered
-    /// with an address of its own isn't.
+    /// the first 18 bytes of the packet may be read now by atomic loads, if the device wants them
+    /// in the work request. Memory that is registered with an address of its own isn't.
     ///
     /// # Errors
     ///

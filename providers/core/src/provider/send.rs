@@ -130,9 +130,10 @@ pub unsafe trait SendOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post); and each piece that `data` names by key is at its address in
-    /// this process, where the first bytes of the packet may be read during the call: of memory
-    /// that others write meanwhile, each byte is one that it had.
+    /// As for [`post`](Self::post). Where the queue [copies headers](Self::copies_headers), each
+    /// piece that `data` names by key is at its address in this process, where the first bytes of
+    /// the packet may be read during the call: of memory that others write meanwhile, each byte is
+    /// one that it had.
     ///
     /// # Errors
     ///
@@ -148,6 +149,11 @@ pub unsafe trait SendOps: Debug + Send {
     ) -> Result<u32, PostError> {
         let _ = (at, wr, checksums, data);
         Err(PostError::BadOperation)
+    }
+
+    /// Whether [`post_packet`](Self::post_packet) reads the packet's first bytes at their addresses.
+    fn copies_headers(&self) -> bool {
+        false
     }
 
     /// Writes a work request that changes a key of this side. The next one begins only when it is

@@ -148,6 +148,10 @@ unsafe impl SendOps for Sq {
         Ok(slot)
     }
 
+    fn copies_headers(&self) -> bool {
+        self.packets().is_some_and(|packets| packets.wants_header)
+    }
+
     #[inline(always)]
     unsafe fn lay_out(
         &mut self,

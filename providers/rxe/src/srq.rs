@@ -196,6 +196,7 @@ unsafe impl RecvOps for Srq {
 // SAFETY: as above.
 unsafe impl SrqOps for Srq {
     fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
+        core.check_side(&self.shared)?;
         // The kernel insists on its driver's request, and looks at it for a size alone.
         core.set_limit(limit, rxe_modify_srq_cmd::default().as_bytes())
     }
@@ -204,6 +205,7 @@ unsafe impl SrqOps for Srq {
     /// from its beginning, and says where to map that (kernel `rxe_queue.c:rxe_queue_resize`). If
     /// it fails on the way it has no ring any more (`rxe_srq.c:rxe_srq_from_attr`).
     fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error> {
+        core.check_side(&self.shared)?;
         let least = self.waiting().max(1);
         if max_wr < least {
             let (value, limit) = (max_wr.into(), least.into());
@@ -220,7 +222,7 @@ unsafe impl SrqOps for Srq {
             srq_limit: 0,
         };
         let uverbs = core.pd().context().uverbs();
-        // SAFETY: the queue is this one's own; `info` is a local, and long enough; what is posted
+        // SAFETY: the queue is this one's own, as just checked; `info` is a local, and long enough; what is posted
         // from here on goes to the new ring.
         let changed = unsafe { uverbs.modify_srq(&attr, request.as_bytes()) };
         // A refusal of the values leaves the ring as it is.
@@ -232,7 +234,8 @@ unsafe impl SrqOps for Srq {
         (self.ring, self._memory) = (mapped.ring, mapped.memory);
         self.pi = self.ring.produced();
         self.limit = self.pi;
-        self.shared.grow(self.ring.mask() + 1);
+        // SAFETY: this is the posting side, whose new ring has so many elements.
+        unsafe { self.shared.grow(self.ring.mask() + 1) };
         Ok(self.ring.mask())
     }
 }

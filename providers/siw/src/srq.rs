@@ -168,6 +168,7 @@ unsafe impl RecvOps for Srq {
 // SAFETY: as above.
 unsafe impl SrqOps for Srq {
     fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error> {
+        core.check_side(&self.shared)?;
         core.set_limit(limit, &[])
     }
 

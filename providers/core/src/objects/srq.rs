@@ -134,6 +134,23 @@ impl SrqCore {
         &self.parts.shared
     }
 
+    /// Refuses a posting side of another queue, which has other slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`].
+    pub fn check_side(&self, shared: &Arc<SrqShared>) -> Result<(), Error> {
+        if Arc::ptr_eq(&self.parts.shared, shared) {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            verb: "modify_srq",
+            what: "shared receive queue",
+            value: "another one".to_owned(),
+            why: "a posting side changes the queue that it was made with",
+        })
+    }
+
     /// Sets the limit: when fewer receives than this are left, an event says so, once. 0 disarms.
     /// `uhw_in` is what the driver wants to be told with it.
     ///

@@ -19,19 +19,20 @@ use crate::queues::work::PostError;
 ///
 /// As for [`SendOps`](super::SendOps).
 pub unsafe trait SrqOps: RecvOps {
-    /// Sets the limit, 0 for none; it isn't over the queue's size. `core` is its own.
+    /// Sets the limit, 0 for none; it isn't over the queue's size.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal.
+    /// [`Error::Invalid`] for another queue's core ([`SrqCore::check_side`]); the kernel's refusal.
     fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error>;
 
-    /// Room for another number of receives; answers how many it is then. `core` is its own.
+    /// Room for another number of receives; answers how many it is then.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the device can't; [`Error::Limit`]; the kernel's refusal, also
-    /// for fewer than are outstanding.
+    /// [`Error::Invalid`] for another queue's core ([`SrqCore::check_side`]), whose ring the kernel
+    /// would replace; [`Error::Unsupported`] where the device can't; [`Error::Limit`]; the kernel's
+    /// refusal, also for fewer than are outstanding.
     fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error>;
 
     /// Of a queue that matches tags: takes back the changes of its list that were written and never

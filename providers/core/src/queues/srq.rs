@@ -190,7 +190,12 @@ impl SrqShared {
 
     /// At least so many slots from now on, 2^31 at most: new ones join the end of the list. Posting
     /// side.
-    pub fn grow(&self, slots: u32) {
+    ///
+    /// # Safety
+    ///
+    /// The caller is the only poster, whose ring has room for as many receives, and who keeps no
+    /// [`fixed`](Self::fixed) slots: those are the first ones alone.
+    pub unsafe fn grow(&self, slots: u32) {
         let there = self.slots();
         let Some(place) = self.more.iter().find(|part| part.get().is_none()) else { return };
         if slots <= there || slots > 1 << 31 {
@@ -396,7 +401,8 @@ mod tests {
         let shared = SrqShared::new(4, None);
         let (mut head, mut posted) = (0, 0);
         for room in [3, 7, 8, 19] {
-            shared.grow(room + 1);
+            // SAFETY: the tests have one poster, without a ring.
+            unsafe { shared.grow(room + 1) };
             while posted < room && shared.behind(head).is_some() {
                 head = post(&shared, head, posted.into(), slab.take());
                 posted += 1;

@@ -303,7 +303,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// many READs this side may have outstanding.
     pub(crate) fn connected(&mut self, initiator_depth: u8) -> Result<(), Error> {
         self.whole()?;
-        self.core().note(QpState::ReadyToSend);
+        // SAFETY: the kernel told that the connection is there, for which it brings it to RTS.
+        unsafe { self.core().note(QpState::ReadyToSend) };
         self.send.enable(true);
         if initiator_depth == 0 {
             self.send.forbid_reads();

@@ -296,12 +296,15 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     // `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     if context.ece {
-        core.knows_ece(&ece::DRIVER, answer.ece_options);
+        // SAFETY: mlx5_ib's request, which has numbers alone.
+        unsafe { core.knows_ece(&ece::DRIVER, answer.ece_options) };
     }
     if init.out_of_order {
-        ooo::announce(&core);
+        // SAFETY: its table takes receives in any order.
+        unsafe { ooo::announce(&core) };
     }
-    core.check_overrun()?;
+    // SAFETY: just made, and with an error nobody gets it.
+    unsafe { core.check_overrun() }?;
     let sq = SqParts {
         start: memory.send(),
         units: send.units,

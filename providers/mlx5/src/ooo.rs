@@ -114,7 +114,12 @@ impl Context {
 }
 
 /// Has the device be told, when the queue pair comes to INIT (rdma-core `verbs.c:mlx5_modify_qp`).
-pub fn announce(qp: &QpObject) {
+///
+/// # Safety
+///
+/// Its receives complete in any order then, and whoever polls them doesn't take one for all before
+/// it: the queue pair was made so ([`QpInit::out_of_order`]), or has no receives of its own.
+pub unsafe fn announce(qp: &QpObject) {
     let comp_mask = MLX5_IB_MODIFY_QP_OOO_DP;
     let request = mlx5_ib_modify_qp { comp_mask, ..Default::default() };
     // SAFETY: mlx5_ib's part of MODIFY_QP, which has numbers alone.

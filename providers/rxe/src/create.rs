@@ -303,7 +303,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Rxe>, 
     // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
     // `shared` is new.
     let core = unsafe { QpCore::new(parts) };
-    core.check_overrun()?;
+    // SAFETY: just made, and with an error nobody gets it.
+    unsafe { core.check_overrun() }?;
     let sq = SqParts {
         ring: send_ring,
         max_wr: cap.max_send_wr,

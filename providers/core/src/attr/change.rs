@@ -5,6 +5,7 @@
 
 use uverbs_kernel_abi::qp as abi;
 
+use super::transition::sealed;
 use super::{AccessFlags, AckTimeout, Path, PathMigration, QpState, RnrTimer, Transition};
 use crate::error::Error;
 
@@ -196,6 +197,8 @@ const WORKING: &[QpState] = &[QpState::ReadyToSend, QpState::SendQueueDrained];
 /// SQE: the device goes there by itself, so it was last brought to RTS.
 const FAILED: &[QpState] = &[QpState::ReadyToSend, QpState::SendQueueError];
 
+impl sealed::Sealed for RcChange {}
+
 impl Transition for RcChange {
     const TO: QpState = QpState::ReadyToSend;
     const FROM: &'static [QpState] = WORKING;
@@ -209,6 +212,8 @@ impl Transition for RcChange {
         request.alternate(self.alternate).migration(self.migration).0
     }
 }
+
+impl sealed::Sealed for UcChange {}
 
 impl Transition for UcChange {
     const TO: QpState = QpState::ReadyToSend;
@@ -224,6 +229,8 @@ impl Transition for UcChange {
     }
 }
 
+impl sealed::Sealed for UdChange {}
+
 impl Transition for UdChange {
     const TO: QpState = QpState::ReadyToSend;
     const FROM: &'static [QpState] = WORKING;
@@ -232,6 +239,8 @@ impl Transition for UdChange {
         Request::new().qkey(self.qkey).0
     }
 }
+
+impl sealed::Sealed for DrainAttr {}
 
 impl Transition for DrainAttr {
     const TO: QpState = QpState::SendQueueDrained;
@@ -243,6 +252,8 @@ impl Transition for DrainAttr {
         Request::new().with(notify, bit, |qp, on| qp.en_sqd_async_notify = on).0
     }
 }
+
+impl sealed::Sealed for RcDrainedChange {}
 
 impl Transition for RcDrainedChange {
     const TO: QpState = QpState::SendQueueDrained;
@@ -277,6 +288,8 @@ impl Transition for RcDrainedChange {
     }
 }
 
+impl sealed::Sealed for UcDrainedChange {}
+
 impl Transition for UcDrainedChange {
     const TO: QpState = QpState::SendQueueDrained;
     const FROM: &'static [QpState] = &[QpState::SendQueueDrained];
@@ -291,6 +304,8 @@ impl Transition for UcDrainedChange {
     }
 }
 
+impl sealed::Sealed for UdDrainedChange {}
+
 impl Transition for UdDrainedChange {
     const TO: QpState = QpState::SendQueueDrained;
     const FROM: &'static [QpState] = &[QpState::SendQueueDrained];
@@ -300,6 +315,8 @@ impl Transition for UdDrainedChange {
     }
 }
 
+impl sealed::Sealed for UcRecovery {}
+
 impl Transition for UcRecovery {
     const TO: QpState = QpState::ReadyToSend;
     const FROM: &'static [QpState] = FAILED;
@@ -308,6 +325,8 @@ impl Transition for UcRecovery {
         Request::new().access(self.access).out_of_sqe().0
     }
 }
+
+impl sealed::Sealed for UdRecovery {}
 
 impl Transition for UdRecovery {
     const TO: QpState = QpState::ReadyToSend;

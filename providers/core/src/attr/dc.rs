@@ -4,6 +4,7 @@
 use uverbs_kernel_abi::qp as abi;
 
 use super::change::Request;
+use super::transition::sealed;
 use super::{AccessFlags, InitAttr, Mtu, Path, QpState, RnrTimer, Transition};
 use crate::error::Error;
 
@@ -29,6 +30,8 @@ pub struct DciInitAttr {
     pub pkey_index: u16,
 }
 
+impl sealed::Sealed for DciInitAttr {}
+
 impl Transition for DciInitAttr {
     const TO: QpState = QpState::Init;
     const FROM: &'static [QpState] = &[QpState::Reset, QpState::Init];
@@ -50,6 +53,8 @@ pub struct DciRtrAttr {
     pub path_mtu: Mtu,
 }
 
+impl sealed::Sealed for DciRtrAttr {}
+
 impl Transition for DciRtrAttr {
     const TO: QpState = QpState::ReadyToReceive;
     const FROM: &'static [QpState] = &[QpState::Init];
@@ -70,6 +75,8 @@ pub struct DciChange {
     pub min_rnr_timer: Option<RnrTimer>,
 }
 
+impl sealed::Sealed for DciChange {}
+
 impl Transition for DciChange {
     const TO: QpState = QpState::ReadyToSend;
     const FROM: &'static [QpState] = &[QpState::ReadyToSend];
@@ -89,6 +96,8 @@ pub struct DctInitAttr {
     /// What initiators may do.
     pub access: AccessFlags,
 }
+
+impl sealed::Sealed for DctInitAttr {}
 
 impl Transition for DctInitAttr {
     const TO: QpState = QpState::Init;
@@ -111,6 +120,8 @@ pub struct DctRtrAttr {
     /// How long initiators shall wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
 }
+
+impl sealed::Sealed for DctRtrAttr {}
 
 impl Transition for DctRtrAttr {
     const TO: QpState = QpState::ReadyToReceive;

@@ -4,6 +4,7 @@
 use uverbs_kernel_abi::qp as abi;
 
 use super::change::Request;
+use super::transition::sealed;
 use super::{QpState, Transition};
 
 /// RESET to INIT, of a raw packet queue pair.
@@ -12,6 +13,8 @@ pub struct RawPacketInitAttr {
     /// Port, from 1: an Ethernet one.
     pub port: u8,
 }
+
+impl sealed::Sealed for RawPacketInitAttr {}
 
 impl Transition for RawPacketInitAttr {
     const TO: QpState = QpState::Init;
@@ -30,6 +33,8 @@ impl Transition for RawPacketInitAttr {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RawPacketRtrAttr;
 
+impl sealed::Sealed for RawPacketRtrAttr {}
+
 impl Transition for RawPacketRtrAttr {
     const TO: QpState = QpState::ReadyToReceive;
     const FROM: &'static [QpState] = &[QpState::Init];
@@ -42,6 +47,8 @@ impl Transition for RawPacketRtrAttr {
 /// RTR to RTS, of a raw packet queue pair: packets have no numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RawPacketRtsAttr;
+
+impl sealed::Sealed for RawPacketRtsAttr {}
 
 impl Transition for RawPacketRtsAttr {
     const TO: QpState = QpState::ReadyToSend;
@@ -58,6 +65,8 @@ pub struct RawPacketChange {
     /// How fast it may send, in kilobits per second; 0 for as fast as it can. Linux 4.10.
     pub rate_limit: Option<u32>,
 }
+
+impl sealed::Sealed for RawPacketChange {}
 
 impl Transition for RawPacketChange {
     const TO: QpState = QpState::ReadyToSend;

@@ -12,8 +12,29 @@ const MODIFY_QP: &str = "modify_qp";
 /// PSNs and queue pair numbers have 24 bits.
 const BITS_24: u32 = 0xff_ffff;
 
-/// A change of state: where it leads, from where, and what goes into the command.
-pub trait Transition {
+pub(in crate::attr) mod sealed {
+    /// Of the attributes in this crate alone.
+    pub trait Sealed {}
+}
+
+/// A change of state: where it leads, from where, and what goes into the command. Sealed, since
+/// rings are left as they are: none leads to RESET, from where a device would carry out anew what
+/// stands in a ring.
+///
+/// ```compile_fail,E0277
+/// # use uverbs_core::attr::{QpState, Transition};
+/// # use uverbs_kernel_abi::qp::ib_uverbs_modify_qp;
+/// struct Reset;
+///
+/// impl Transition for Reset {
+///     const TO: QpState = QpState::Unknown(0x100); // the command has eight bits for it
+///     const FROM: &'static [QpState] = &[];
+///     fn command(&self, _: u8) -> ib_uverbs_modify_qp {
+///         ib_uverbs_modify_qp::default()
+///     }
+/// }
+/// ```
+pub trait Transition: sealed::Sealed {
     /// The state it leads to.
     const TO: QpState;
     /// The states that it starts from; the first is the usual one.
@@ -50,6 +71,8 @@ pub struct InitAttr {
     pub access: AccessFlags,
 }
 
+impl sealed::Sealed for InitAttr {}
+
 impl Transition for InitAttr {
     const TO: QpState = QpState::Init;
     const FROM: &'static [QpState] = &[QpState::Reset, QpState::Init];
@@ -78,6 +101,8 @@ pub struct UdInitAttr {
     /// The Q_Key that a datagram must carry to be received.
     pub qkey: u32,
 }
+
+impl sealed::Sealed for UdInitAttr {}
 
 impl Transition for UdInitAttr {
     const TO: QpState = QpState::Init;
@@ -110,6 +135,8 @@ pub struct RtrAttr {
     /// How long the peer shall wait when no receive is posted.
     pub min_rnr_timer: RnrTimer,
 }
+
+impl sealed::Sealed for RtrAttr {}
 
 impl Transition for RtrAttr {
     const TO: QpState = QpState::ReadyToReceive;
@@ -146,6 +173,8 @@ pub struct UcRtrAttr {
     pub path: Path,
 }
 
+impl sealed::Sealed for UcRtrAttr {}
+
 impl Transition for UcRtrAttr {
     const TO: QpState = QpState::ReadyToReceive;
     const FROM: &'static [QpState] = &[QpState::Init];
@@ -170,6 +199,8 @@ impl Transition for UcRtrAttr {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdRtrAttr;
 
+impl sealed::Sealed for UdRtrAttr {}
+
 impl Transition for UdRtrAttr {
     const TO: QpState = QpState::ReadyToReceive;
     const FROM: &'static [QpState] = &[QpState::Init];
@@ -193,6 +224,8 @@ pub struct RtsAttr {
     /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
     pub rnr_retry: u8,
 }
+
+impl sealed::Sealed for RtsAttr {}
 
 impl Transition for RtsAttr {
     const TO: QpState = QpState::ReadyToSend;
@@ -229,6 +262,8 @@ pub struct UnreliableRtsAttr {
     /// First PSN sent; of UC the peer's `rq_psn`. 24 bits.
     pub sq_psn: u32,
 }
+
+impl sealed::Sealed for UnreliableRtsAttr {}
 
 impl Transition for UnreliableRtsAttr {
     const TO: QpState = QpState::ReadyToSend;

@@ -4,6 +4,7 @@
 
 use uverbs_kernel_abi::qp as abi;
 
+use super::transition::sealed;
 use super::{AckTimeout, QpState, Transition};
 use crate::error::Error;
 
@@ -37,6 +38,8 @@ pub struct XrcTargetRtsAttr {
     /// How long to wait for an acknowledgement.
     pub timeout: AckTimeout,
 }
+
+impl sealed::Sealed for XrcTargetRtsAttr {}
 
 impl Transition for XrcTargetRtsAttr {
     const TO: QpState = QpState::ReadyToSend;

@@ -46,6 +46,12 @@ struct Life {
     destroyed: bool,
 }
 
+/// Compiles for changes of state that leave the rings as they are.
+const fn leaves_rings<A: Transition>() {
+    let resets = matches!(A::TO, QpState::Reset | QpState::Unknown(_));
+    assert!(!resets, "a reset must reset the rings, too");
+}
+
 /// Enhanced connection establishment.
 struct EceState {
     driver: &'static EceDriver,
@@ -143,9 +149,7 @@ impl QpObject {
     ///
     /// As [`bring`](Self::bring).
     pub fn bring_answered<A: Transition>(&self, attr: &A, answer: &mut [u8]) -> Result<(), Error> {
-        const {
-            assert!(!matches!(A::TO, QpState::Reset), "a reset must reset the rings, too");
-        }
+        const { leaves_rings::<A>() }
         attr.check()?;
         let command = attr.command(self.own_life(MODIFY)?.port);
         match attr.rate_limit() {
@@ -164,6 +168,7 @@ impl QpObject {
     ///
     /// As [`bring`](Self::bring).
     pub fn bring_from_any<A: Transition>(&self, attr: &A) -> Result<(), Error> {
+        const { leaves_rings::<A>() }
         attr.check()?;
         let command = attr.command(self.own_life(MODIFY)?.port);
         self.modify(A::TO, &[], command, &mut []).map_err(|refused| {
@@ -186,7 +191,11 @@ impl QpObject {
 
     /// Notes a state that the kernel brings it to by itself: RTS, when the connection manager
     /// connects it (iWARP).
-    pub fn note(&self, state: QpState) {
+    ///
+    /// # Safety
+    ///
+    /// The kernel did. By the state a change is allowed, and so are posts behind it.
+    pub unsafe fn note(&self, state: QpState) {
         self.life().state = state;
     }
 
@@ -314,7 +323,7 @@ impl QpObject {
         let mut answer = vec![0; ece.driver.answer];
         let request = (ece.driver.request)(ece.asked);
         let uverbs = self.context.uverbs();
-        // SAFETY: as in `modify`; options are a number.
+        // SAFETY: as in `modify`; the request names no memory, says `knows_ece`.
         unsafe { uverbs.modify_qp_ex_answered(&extended, &request, &mut answer) }?;
         (ece.asked, ece.granted) = (0, (ece.driver.granted)(&answer));
         let len = answered.len().min(answer.len());
@@ -332,7 +341,12 @@ impl QpObject {
     }
 
     /// The device knows ECE, and said these options when it made the queue pair. For providers.
-    pub fn knows_ece(&self, driver: &'static EceDriver, granted: u32) {
+    ///
+    /// # Safety
+    ///
+    /// The driver is the one of this device. Its request is the driver's part of MODIFY_QP, and
+    /// names no memory of the process.
+    pub unsafe fn knows_ece(&self, driver: &'static EceDriver, granted: u32) {
         self.life().ece = Some(EceState { driver, granted, asked: 0 });
     }
 

@@ -158,6 +158,6 @@ impl<P: Provider> QueuePair<P, RawPacket> {
         counters: Option<Arc<CountersCore>>,
     ) -> Result<Flow, Error> {
         self.whole()?;
-        Flow::make(&self.recv.home.context, Arc::clone(self.core()) as _, rule, counters)
+        Flow::make(&self.recv.home.context, Steered::Qp(Arc::clone(self.core())), rule, counters)
     }
 }

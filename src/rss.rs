@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use uverbs_core::attr::RssHash;
 use uverbs_core::error::Error;
+use uverbs_core::objects::flow::Steered;
 use uverbs_core::objects::rss::{IndTableCore, RssCore};
 use uverbs_core::provider::ContextOps;
 
@@ -68,7 +69,7 @@ impl<P: Provider> RssQueuePair<P> {
     /// The kernel's handle, for commands of your own.
     #[must_use]
     pub fn handle(&self) -> u32 {
-        (*self.core).as_ref().handle()
+        self.core.object().handle()
     }
 
     /// The table.
@@ -85,7 +86,7 @@ impl<P: Provider> RssQueuePair<P> {
     /// As [`QueuePair::steer`](crate::QueuePair::steer).
     #[doc(alias = "ibv_create_flow")]
     pub fn steer(&self, rule: &FlowRule) -> Result<Flow, Error> {
-        Flow::make(&self.context, Arc::clone(&self.core) as _, rule, None)
+        Flow::make(&self.context, Steered::Rss(Arc::clone(&self.core)), rule, None)
     }
 
     /// The same, and counts them.
@@ -95,7 +96,7 @@ impl<P: Provider> RssQueuePair<P> {
     /// As [`steer`](Self::steer); [`Error::Invalid`] for counters of another open device.
     #[doc(alias = "ibv_attach_counters_point_flow")]
     pub fn steer_counted(&self, rule: &FlowRule, counters: &FlowCounters) -> Result<Flow, Error> {
-        let to = Arc::clone(&self.core) as _;
+        let to = Steered::Rss(Arc::clone(&self.core));
         Flow::make(&self.context, to, rule, Some(Arc::clone(counters.core())))
     }
 

@@ -246,7 +246,7 @@ impl Qp {
         match &self.core {
             Core::Queues(core) => core,
             Core::Target(target) => &target.object,
-            Core::Spread(core) => (**core).as_ref(),
+            Core::Spread(core) => core.object(),
         }
     }
 

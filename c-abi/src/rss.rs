@@ -13,7 +13,6 @@ use std::sync::Arc;
 use uverbs_core::Errno;
 use uverbs_core::attr::{HashFields, RssHash};
 use uverbs_core::error::Error;
-use uverbs_core::objects::qp_object::QpObject;
 use uverbs_core::objects::rss::IndTableCore;
 use uverbs_core::provider::ContextOps;
 use uverbs_kernel_abi::mlx5::MLX5_RX_HASH_FUNC_TOEPLITZ;
@@ -125,7 +124,7 @@ pub(crate) unsafe fn create_qp(attr: &ibv_qp_init_attr_ex) -> Result<*mut ibv_qp
     // SAFETY: as above.
     let hash = unsafe { hash(&attr.rx_hash_conf) }?;
     let core = of.context().ops().create_rss_qp(of.core(), &table.core, &hash)?;
-    let object: &QpObject = (*core).as_ref();
+    let object = core.object();
     let base = ibv_qp {
         context: of.context_ptr(),
         qp_context: attr.qp_context,

@@ -13,6 +13,7 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::counters::CountersCore;
 use uverbs_core::objects::flow::{FlowCore, Steered};
+use uverbs_core::objects::qp_object::QpObject;
 use uverbs_kernel_abi::flow::{IB_COUNTER_BYTES, IB_COUNTER_PACKETS};
 use uverbs_kernel_abi::mlx5::{
     mlx5_ib_create_flow, mlx5_ib_flow_counters_data, mlx5_ib_flow_counters_desc,
@@ -49,7 +50,7 @@ pub(crate) fn create(
         Some(_) => [head.as_bytes(), data.as_bytes()].concat(),
         None => head.as_bytes().to_vec(),
     };
-    FlowCore::create(to, rule, counters, |object, rule| {
+    let make = |object: &QpObject, rule: &[u8]| {
         if !Arc::ptr_eq(object.context(), core) {
             return Err(Error::Invalid {
                 verb: "create_flow",
@@ -60,5 +61,7 @@ pub(crate) fn create(
         }
         // SAFETY: the queue pair is alive, since `to` keeps it; `places` lives until the end.
         unsafe { core.uverbs().create_flow(rule, &request) }
-    })
+    };
+    // SAFETY: just made in the queue pair's context, and nobody else has its handle.
+    unsafe { FlowCore::create(to, rule, counters, make) }
 }

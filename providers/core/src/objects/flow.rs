@@ -1,4 +1,9 @@
 //! Flow rules: the kernel's object.
+//!
+//! # Safety
+//!
+//! A rule is ended by its handle, once.
+#![allow(unsafe_code, reason = "which handle a rule has is the caller's promise")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +11,27 @@ use std::sync::Arc;
 use crate::attr::FlowRule;
 use crate::error::Error;
 use crate::objects::counters::CountersCore;
+use crate::objects::qp::QpCore;
 use crate::objects::qp_object::QpObject;
+use crate::objects::rss::RssCore;
 
 /// What a rule steers to: it keeps the queue pair.
-pub type Steered = Arc<dyn AsRef<QpObject> + Send + Sync>;
+#[derive(Clone, Debug)]
+pub enum Steered {
+    /// A queue pair for whole packets.
+    Qp(Arc<QpCore>),
+    /// One that spreads them over work queues.
+    Rss(Arc<RssCore>),
+}
+
+impl Steered {
+    fn object(&self) -> &QpObject {
+        match self {
+            Self::Qp(core) => core,
+            Self::Rss(core) => core.object(),
+        }
+    }
+}
 
 /// A rule that steers packets to a queue pair, until it is dropped.
 pub struct FlowCore {
@@ -26,14 +48,19 @@ impl FlowCore {
     ///
     /// [`Error::Limit`] and [`Error::Invalid`] for a rule that makes no sense, that the queue pair
     /// has already, or with counters of another device; the kernel's refusal.
-    pub fn create(
+    ///
+    /// # Safety
+    ///
+    /// The handle that `make` gives is of a rule that it has the kernel make in the queue pair's
+    /// context, and that nobody else ends: dropping this does.
+    pub unsafe fn create(
         to: Steered,
         rule: &FlowRule,
         counters: Option<Arc<CountersCore>>,
         make: impl FnOnce(&QpObject, &[u8]) -> Result<u32, Error>,
     ) -> Result<Self, Error> {
         rule.check()?;
-        let object = (*to).as_ref();
+        let object = to.object();
         if let Some(counters) = &counters
             && !Arc::ptr_eq(counters.context(), object.context())
         {
@@ -57,7 +84,7 @@ impl FlowCore {
     /// The queue pair.
     #[must_use]
     pub fn queue_pair(&self) -> &QpObject {
-        (*self.to).as_ref()
+        self.to.object()
     }
 
     /// What counts its packets.
@@ -73,7 +100,7 @@ impl FlowCore {
     /// The kernel's refusal; the rule then goes on.
     pub fn destroy(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else { return Ok(()) };
-        (*self.to).as_ref().unsteer(handle)?;
+        self.to.object().unsteer(handle)?;
         self.handle = None;
         if let Some(counters) = self.counters.take() {
             counters.remove_rule();

@@ -67,12 +67,6 @@ impl Deref for QpCore {
     }
 }
 
-impl AsRef<QpObject> for QpCore {
-    fn as_ref(&self) -> &QpObject {
-        &self.object
-    }
-}
-
 impl QpCore {
     /// Wraps a queue pair that the kernel just made, and tells its completion queues.
     ///
@@ -114,8 +108,12 @@ impl QpCore {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`].
-    pub fn check_overrun(&self) -> Result<(), Error> {
+    /// [`Error::Limit`]: the completion queues count on no completion of it from then on.
+    ///
+    /// # Safety
+    ///
+    /// Nothing was posted to it, and after an error nothing will be.
+    pub unsafe fn check_overrun(&self) -> Result<(), Error> {
         let queues = [&self.parts.send_cq, &self.parts.recv_cq];
         let checked = queues.iter().try_for_each(|cq| cq.check_overrun("create_qp"));
         if checked.is_err() {

@@ -182,6 +182,12 @@ impl RssCore {
         Ok(Arc::new(Self { object, table: Arc::clone(table), _pd: Arc::clone(pd) }))
     }
 
+    /// The kernel's object.
+    #[must_use]
+    pub fn object(&self) -> &QpObject {
+        &self.object
+    }
+
     /// The table.
     #[must_use]
     pub fn table(&self) -> &Arc<IndTableCore> {
@@ -196,12 +202,6 @@ impl RssCore {
     pub fn destroy(&self) -> Result<(), Error> {
         // SAFETY: it has no queues that anything could be posted to.
         unsafe { self.object.destroy() }.map(drop)
-    }
-}
-
-impl AsRef<QpObject> for RssCore {
-    fn as_ref(&self) -> &QpObject {
-        &self.object
     }
 }
 

@@ -65,7 +65,8 @@ pub(crate) fn alloc(
     let start = u64::from_ne_bytes(start) as usize % page;
     // SAFETY: just made and mapped, and nobody else has its number.
     let made = unsafe { DmCore::new(Arc::clone(core), handle, len, start, map) };
-    made.map(|made| made.mapped_at(offset))
+    // SAFETY: just mapped there.
+    made.map(|made| unsafe { made.mapped_at(offset) })
 }
 
 /// Maps the memory that another allocated, by its handle (rdma-core `verbs.c`, `mlx5_import_dm`).
@@ -94,7 +95,8 @@ pub(crate) unsafe fn import(core: &Arc<ContextCore>, handle: u32) -> Result<DmCo
     let start = u64::from_ne_bytes(start) as usize % page;
     // SAFETY: just mapped; the rest is the caller's promise.
     let found = unsafe { DmCore::imported(Arc::clone(core), handle, len, start, map) };
-    found.map(|found| found.mapped_at(offset))
+    // SAFETY: just mapped there.
+    found.map(|found| unsafe { found.mapped_at(offset) })
 }
 
 /// Gives device memory the addresses of an operation. Since Linux 5.14.

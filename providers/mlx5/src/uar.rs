@@ -8,8 +8,9 @@
 //!
 //! # Safety
 //!
-//! One command is sent, and it carries no address.
-#![allow(unsafe_code, reason = "an ioctl; the block says why its payload carries no address")]
+//! The commands that are sent carry no address. What devices do to an exported page is the
+//! caller's to answer for.
+#![allow(unsafe_code, reason = "ioctls; the blocks say why their payload carries no address")]
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -162,11 +163,17 @@ impl Uar {
     /// # Errors
     ///
     /// As [`Uverbs::export_dmabuf`].
+    ///
+    /// # Safety
+    ///
+    /// As there: what rings on this page are queues of the caller's, who answers for what a device
+    /// writes into its registers.
     #[doc(alias = "mlx5dv_devx_uar_export_dmabuf_fd")]
-    pub fn export_dmabuf(&self) -> Result<OwnedFd, Error> {
+    pub unsafe fn export_dmabuf(&self) -> Result<OwnedFd, Error> {
         let (uverbs, _) =
             self.0.give_back.as_ref().ok_or_else(|| Error::kernel(ALLOC, Errno::EBADF))?;
-        uverbs.export_dmabuf(self.0.offset)
+        // SAFETY: the caller's promise.
+        unsafe { uverbs.export_dmabuf(self.0.offset) }
     }
 
     /// Where the device's file maps it.

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The input is a number.
+//! The input is a number. What is mapped there is the caller's to answer for.
 #![allow(unsafe_code, reason = "sends a command")]
 
 use std::os::fd::OwnedFd;
@@ -23,8 +23,13 @@ impl Uverbs {
     ///
     /// [`Error::Kernel`]: `EPROTONOSUPPORT` before, `EOPNOTSUPP` from a driver without, `EINVAL`
     /// for an offset at which nothing is mapped.
+    ///
+    /// # Safety
+    ///
+    /// Whoever gets the file may have any device write there. Of doorbells: no queue of the library
+    /// rings there, since a WQE that a peer writes into a BlueFlame register is carried out.
     #[doc(alias = "ibv_dm_export_dmabuf_fd")]
-    pub fn export_dmabuf(&self, offset: u64) -> Result<OwnedFd, Error> {
+    pub unsafe fn export_dmabuf(&self, offset: u64) -> Result<OwnedFd, Error> {
         let command = self
             .command(UVERBS_OBJECT_DMABUF, UVERBS_METHOD_DMABUF_ALLOC)
             .fd_new(UVERBS_ATTR_ALLOC_DMABUF_HANDLE)

@@ -94,8 +94,12 @@ impl DmCore {
     }
 
     /// The same, which the device's file maps at `offset`.
+    ///
+    /// # Safety
+    ///
+    /// It does: what is there may be exported for other devices to write.
     #[must_use]
-    pub fn mapped_at(mut self, offset: u64) -> Self {
+    pub unsafe fn mapped_at(mut self, offset: u64) -> Self {
         self.offset = Some(offset);
         self
     }
@@ -112,7 +116,9 @@ impl DmCore {
             let what = "device memory as a dma-buf".to_owned();
             return Err(Error::Unsupported { verb: "dm_export_dmabuf_fd", what });
         };
-        self.context.uverbs().export_dmabuf(offset)
+        self.check_there("dm_export_dmabuf_fd")?;
+        // SAFETY: this memory, says `mapped_at`, which devices may write at any time.
+        unsafe { self.context.uverbs().export_dmabuf(offset) }
     }
 
     /// The open device.
@@ -186,6 +192,15 @@ impl DmCore {
         Ok(())
     }
 
+    /// Refuses memory that was freed: what is mapped there may be another's.
+    fn check_there(&self, verb: &'static str) -> Result<(), Error> {
+        if !self.freed {
+            return Ok(());
+        }
+        let why = "its place may be another's by now";
+        Err(Error::Invalid { verb, what: "device memory", value: "freed".to_owned(), why })
+    }
+
     /// The words of a range.
     fn words(
         &self,
@@ -193,6 +208,7 @@ impl DmCore {
         offset: usize,
         len: usize,
     ) -> Result<impl Iterator<Item = &AtomicU32>, Error> {
+        self.check_there(verb)?;
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(OutOfRange { offset, wanted: len, len: self.len }.into());
         }

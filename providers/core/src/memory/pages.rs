@@ -86,7 +86,11 @@ impl Pages {
         mut self,
         kept: impl Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
     ) -> Self {
-        *self.kept = Some(Box::new(kept));
+        // Beside what it kept before, by which nothing else has the addresses.
+        *self.kept = match self.kept.take() {
+            Some(before) => Some(Box::new((kept, before))),
+            None => Some(Box::new(kept)),
+        };
         self
     }
 

@@ -134,7 +134,8 @@ impl TagQueue {
         let NewQp { core, mut sq, .. } = create_qp(context, &made)?;
         connect(&core, lid)?;
         sq.enable(true);
-        table.commanded_by(Arc::clone(core.shared()));
+        // SAFETY: a queue pair of the list's own, to which `change` alone posts.
+        unsafe { table.commanded_by(Arc::clone(core.shared())) };
         let (at, places) = (sq.begin(), table.tags() as usize + 1);
         let [removed, dropped] = [(); 2].map(|()| Vec::with_capacity(sq.units() as usize));
         Ok(Box::new(Self {
@@ -158,7 +159,10 @@ impl TagQueue {
         if self.at.pi != self.sq.producer() {
             // SAFETY: written behind what is rung, so they are the list's front: ours.
             unsafe { self.table.disown(self.rung_head, self.added) };
-            self.removed.drain(..).for_each(|place| self.table.wont_remove(place));
+            for place in self.removed.drain(..) {
+                // SAFETY: it said so when this was written, which was never rung.
+                unsafe { self.table.wont_remove(place) };
+            }
             self.dropped.clear();
             self.table.tell(self.rung_told);
             self.keep();
@@ -235,7 +239,8 @@ impl TagQueue {
         }
         self.sq.reserve(&mut self.at, 1)?;
         let waits = match wr.signaled {
-            true => self.table.will_remove(place),
+            // SAFETY: the change completes, or `begin` takes it back.
+            true => unsafe { self.table.will_remove(place) },
             false => self.table.is_waiting(place),
         };
         if !waits {
@@ -305,7 +310,8 @@ impl TagQueue {
     ///
     /// As there.
     pub(crate) unsafe fn ring(&mut self) {
-        self.table.changes().ring(self.at.pi);
+        // SAFETY: `write` noted each.
+        unsafe { self.table.changes().ring(self.at.pi) };
         // SAFETY: the queue pair lives, says the caller, and the cursor is of its last `begin`.
         unsafe { self.sq.ring(self.at) };
         (self.rung_head, self.rung_told) = (self.head, self.told);

@@ -96,8 +96,12 @@ impl TagChanges {
 
     /// Changes before this index were rung; to be called before the device hears of them. Posting
     /// side.
+    ///
+    /// # Safety
+    ///
+    /// Each of them was [noted](Self::note). The caller is the only poster.
     #[inline]
-    pub fn ring(&self, end: u32) {
+    pub unsafe fn ring(&self, end: u32) {
         // Release: pairs with the Acquire in `next` and in `refused`.
         self.rung.store(end, Ordering::Release);
     }
@@ -134,8 +138,12 @@ impl TagChanges {
 
     /// A change that the device refused: what was to come of it, once, whatever the device repeats;
     /// nothing of one that isn't under way. Polling side.
+    ///
+    /// # Safety
+    ///
+    /// The device refused it. The caller is the only poller.
     #[must_use]
-    pub fn refused(&self, at: u32) -> Option<Changed> {
+    pub unsafe fn refused(&self, at: u32) -> Option<Changed> {
         if !self.is_under_way(at) {
             return None;
         }
@@ -179,7 +187,8 @@ mod tests {
                 unsafe { changes.note(change) };
             }
             assert_eq!(next(), None);
-            changes.ring(at + 4);
+            // SAFETY: as above.
+            unsafe { changes.ring(at + 4) };
             assert_eq!([next(), next()], [0, 2].map(|n: usize| Some(round[n])));
             assert_eq!(next(), None);
         }

@@ -98,7 +98,11 @@ impl TagTable {
     }
 
     /// Names the queue pair of the changes, once and before the first one.
-    pub fn commanded_by(&self, commands: Arc<QpShared>) {
+    ///
+    /// # Safety
+    ///
+    /// Changes of this list are posted there, and nothing else: each completion is of one.
+    pub unsafe fn commanded_by(&self, commands: Arc<QpShared>) {
         // A second one is nobody's: the first stays.
         drop(self.commands.set(commands));
     }
@@ -173,8 +177,13 @@ impl TagTable {
 
     /// Whether the message of a place is still to come; one more completion is then to come of it,
     /// of the change that removes it. Posting side.
+    ///
+    /// # Safety
+    ///
+    /// If it says so, that completion comes once, or [`wont_remove`](Self::wont_remove) takes it
+    /// back.
     #[must_use]
-    pub fn will_remove(&self, place: u32) -> bool {
+    pub unsafe fn will_remove(&self, place: u32) -> bool {
         let more = |waits: u32| (waits & MESSAGE != 0).then_some(waits + 1);
         self.places.get(place as usize).is_some_and(|place| {
             place.waits.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
@@ -190,7 +199,11 @@ impl TagTable {
     }
 
     /// Takes that back, of a change that was never rung. Posting side.
-    pub fn wont_remove(&self, place: u32) {
+    ///
+    /// # Safety
+    ///
+    /// [`will_remove`](Self::will_remove) said so of this place, and this is called once.
+    pub unsafe fn wont_remove(&self, place: u32) {
         self.one_less(place);
     }
 
@@ -209,7 +222,8 @@ impl TagTable {
     /// it takes in the queue isn't free yet. The caller is the only poller.
     #[must_use]
     pub unsafe fn refused(&self, at: u32) -> Option<Taken> {
-        let Changed { place, adds, signaled, .. } = self.changes.refused(at)?;
+        // SAFETY: the caller's promise.
+        let Changed { place, adds, signaled, .. } = unsafe { self.changes.refused(at) }?;
         let place = place?;
         let taken = match adds {
             // SAFETY: the tag isn't in the list, says the caller, and never was.
@@ -223,7 +237,11 @@ impl TagTable {
     }
 
     /// A change of a place completed, other than one that took a tag out. Polling side.
-    pub fn changed(&self, place: u32) {
+    ///
+    /// # Safety
+    ///
+    /// It did, for the only time. A place of which nothing more is to come is free.
+    pub unsafe fn changed(&self, place: u32) {
         self.one_less(place);
     }
 
@@ -361,6 +379,21 @@ mod tests {
         unsafe { table.take(place) }.map(|taken| taken.wr_id)
     }
 
+    fn changed(table: &TagTable, place: u32) {
+        // SAFETY: the tests play the device, too.
+        unsafe { table.changed(place) }
+    }
+
+    fn will_remove(table: &TagTable, place: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { table.will_remove(place) }
+    }
+
+    fn ring(table: &TagTable, end: u32) {
+        // SAFETY: what is rung was noted.
+        unsafe { table.changes().ring(end) }
+    }
+
     #[test]
     fn a_place_is_free_when_nothing_more_is_to_come_of_it() {
         let table = TagTable::new(3, 4);
@@ -375,15 +408,15 @@ mod tests {
             (Some(10), Some(10), None)
         );
         assert_eq!(order(&table, head), [3]);
-        table.changed(0);
+        changed(&table, 0);
         assert_eq!(take(&table, 1), Some(11));
-        table.changed(2);
+        changed(&table, 2);
         assert_eq!(order(&table, head), [3, 0, 1]);
         assert_eq!(take(&table, 2), Some(12));
         assert_eq!(order(&table, head), [3, 0, 1, 2]);
         // More of it than there was is nothing; nor is a place that isn't there.
-        table.changed(2);
-        table.changed(9);
+        changed(&table, 2);
+        changed(&table, 9);
         assert_eq!((order(&table, head), take(&table, 9)), (vec![3, 0, 1, 2], None));
     }
 
@@ -396,21 +429,22 @@ mod tests {
         for id in 0..2 {
             head = add(&table, head, id, slab.take(), false);
         }
-        assert!(table.will_remove(0) && table.will_remove(1));
+        assert!(will_remove(&table, 0) && will_remove(&table, 1));
         // SAFETY: the device took it out.
         let taken = unsafe { table.removed(0) }.expect("it was there");
         assert_eq!((taken.wr_id, taken.frame.is_some()), (0, true));
         // SAFETY: a message came.
         assert!(unsafe { table.take(1) }.is_some());
         assert_eq!(order(&table, head), [2, 0], "the removal is still to complete");
-        table.changed(1);
+        changed(&table, 1);
         assert_eq!(order(&table, head), [2, 0, 1]);
-        assert!(!table.will_remove(1), "nothing is there");
-        assert!(!table.will_remove(7));
+        assert!(!will_remove(&table, 1), "nothing is there");
+        assert!(!will_remove(&table, 7));
         // One that is taken back leaves no trace.
         head = add(&table, head, 5, None, false);
-        assert!(table.will_remove(2));
-        table.wont_remove(2);
+        assert!(will_remove(&table, 2));
+        // SAFETY: it was said above.
+        unsafe { table.wont_remove(2) };
         assert_eq!((take(&table, 2), order(&table, head)), (Some(5), vec![0, 1, 2]));
     }
 
@@ -424,7 +458,7 @@ mod tests {
         for (id, signaled) in [(10, true), (11, false), (12, false)] {
             head = add(&table, head, id, slab.take(), signaled);
         }
-        assert!(table.will_remove(2));
+        assert!(will_remove(&table, 2));
         let note = |at, place, adds, signaled| {
             // SAFETY: one thread plays all sides.
             unsafe { table.changes().note(Changed { at, place, adds, signaled }) };
@@ -433,7 +467,7 @@ mod tests {
         note(1, Some(1), true, false);
         note(2, Some(2), false, true);
         note(3, None, false, true);
-        table.changes().ring(4);
+        ring(&table, 4);
         assert_eq!(order(&table, head), [3]);
         // SAFETY: as above.
         let refused = |at| unsafe { table.refused(at) }.map(|taken| taken.wr_id);
@@ -461,7 +495,7 @@ mod tests {
         // SAFETY: as above.
         let refused = |at| unsafe { table.refused(at) }.is_some();
         assert!(!refused(0), "not rung");
-        table.changes().ring(1);
+        ring(&table, 1);
         // SAFETY: as above.
         assert_eq!(unsafe { table.changes().next() }, Some(added));
         assert!(!refused(0) && !refused(1) && !refused(0xffff), "it completed");
@@ -531,9 +565,9 @@ mod tests {
                     let place = (0..5).find(|place| table.expected(*place) == Some(at));
                     sum += take(&table, place.expect("it waits")).expect("it waits");
                     // SAFETY: the one thread that polls.
-                    let changed = unsafe { table.changes().next() }.expect("it was rung");
-                    assert_eq!((changed.at, changed.place), (at as u32, place));
-                    table.changed(changed.place.expect("a place"));
+                    let done = unsafe { table.changes().next() }.expect("it was rung");
+                    assert_eq!((done.at, done.place), (at as u32, place));
+                    changed(&table, done.place.expect("a place"));
                     at += 1;
                 }
                 assert_eq!(sum, ROUNDS * (ROUNDS - 1) / 2);
@@ -547,7 +581,7 @@ mod tests {
                 head = add(&table, head, id, None, true);
                 // SAFETY: the one thread that posts.
                 unsafe { table.changes().note(noted(id as u32, place)) };
-                table.changes().ring(id as u32 + 1);
+                ring(&table, id as u32 + 1);
                 rung.store(id + 1, Ordering::Release);
             }
         });

@@ -149,7 +149,8 @@ unsafe fn change(tags: &TagTable, entry: Entry) -> Option<Told> {
         // SAFETY: the device took it out, says the entry.
         told.taken.frame = unsafe { tags.removed(place) }.and_then(|taken| taken.frame);
     } else {
-        tags.changed(place);
+        // SAFETY: the device completed it, and `next` gives each once.
+        unsafe { tags.changed(place) };
     }
     Some(told)
 }

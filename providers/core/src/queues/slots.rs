@@ -168,7 +168,8 @@ impl SlotTable {
         // Relaxed: read by the polling side only after a completion of a slot that was written
         // behind this.
         if self.holds.load(Ordering::Relaxed) == NOTHING {
-            self.holds.store(FRAMES, Ordering::Relaxed);
+            // Raised only, whoever else calls meanwhile.
+            self.holds.fetch_max(FRAMES, Ordering::Relaxed);
         }
     }
 
@@ -178,7 +179,7 @@ impl SlotTable {
     pub fn will_lend(&self) {
         // Relaxed: as above. Not again for each: the cache line is the polling side's.
         if self.holds.load(Ordering::Relaxed) != LENT {
-            self.holds.store(LENT, Ordering::Relaxed);
+            self.holds.fetch_max(LENT, Ordering::Relaxed);
         }
     }
 

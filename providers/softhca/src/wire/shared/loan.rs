@@ -38,9 +38,9 @@ use crate::wire::counts::add;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// First address.
-    pub addr: u64,
+    pub(crate) addr: u64,
     /// How many.
-    pub len: u64,
+    pub(crate) len: u64,
 }
 
 /// Pieces that a payload may be in.

@@ -71,8 +71,18 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal of its memory, or to register it.
+    /// [`Error::Invalid`] for a domain of another open device; the kernel's refusal of its memory,
+    /// or to register it.
     pub fn copy_scratch(&self, pd: &Arc<PdCore>) -> Result<CopyScratch, Error> {
+        // Its region would be registered on this one, and be deregistered by its number there.
+        if !Arc::ptr_eq(pd.context(), &self.core) {
+            return Err(Error::Invalid {
+                verb: "reg_mr",
+                what: "protection domain",
+                value: "of another context".to_owned(),
+                why: "a queue pair and its scratch memory are of one open device",
+            });
+        }
         let memory = self.memory.alloc(SCRATCH)?;
         let (addr, uverbs) = (memory.addr(), self.core.uverbs());
         let (len, access) = (SCRATCH as u64, AccessFlags::LOCAL_WRITE);

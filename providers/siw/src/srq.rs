@@ -173,7 +173,8 @@ unsafe impl SrqOps for Srq {
     }
 
     /// The kernel can't (`siw_verbs.c:siw_modify_srq`).
-    fn resize(&mut self, _: &SrqCore, _: u32) -> Result<u32, Error> {
+    fn resize(&mut self, core: &SrqCore, _: u32) -> Result<u32, Error> {
+        core.check_side(&self.shared)?;
         let what = "another size of a shared receive queue, with the siw driver,".to_owned();
         Err(Error::Unsupported { verb: "modify_srq", what })
     }

@@ -119,6 +119,13 @@ impl IndirectKey {
     /// Both are one answer of [`alloc_indirect`](crate::provider::ContextOps::alloc_indirect), and
     /// the object was not deallocated since: a device writes as many entries as it is told, and a
     /// dead object's key may be another's.
+    ///
+    /// ```compile_fail,E0133
+    /// # use uverbs_core::memory::indirect::IndirectKey;
+    /// # fn f(window: uverbs_core::objects::mw::MwCore) {
+    /// IndirectKey::new(window, 52);
+    /// # }
+    /// ```
     #[must_use]
     pub unsafe fn new(core: MwCore, room: u32) -> Self {
         let (handle, key) = (core.handle(), core.rkey());
@@ -271,6 +278,14 @@ impl IndirectKey {
 
 /// A work request that lays a key out, from the key itself to its post: no other one is noted
 /// there.
+///
+/// ```compile_fail,E0560
+/// # use uverbs_core::memory::indirect::{IndirectKey, KeyChange};
+/// # use uverbs_core::queues::layout::KeyLayout;
+/// # fn f(key: &mut IndirectKey, op: KeyLayout<'_>) {
+/// KeyChange { key, op, memory: [] }.posted(); // a slab's key, of whatever length
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct KeyChange<'a> {
     key: &'a mut IndirectKey,

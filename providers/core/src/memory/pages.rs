@@ -162,3 +162,20 @@ pub fn page_size() -> usize {
     });
     *SIZE
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_pages_keep_is_kept_when_more_is() {
+        let (first, second) = (Arc::new(()), Arc::new(()));
+        let pages = Pages::anonymous(page_size()).unwrap().keeping(Arc::clone(&first));
+        let pages = pages.keeping(Arc::clone(&second));
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (2, 2));
+        drop(pages);
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
+    }
+}

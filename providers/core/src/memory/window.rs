@@ -151,6 +151,14 @@ impl MemoryWindow {
 
 /// A work request that changes a window, from the window itself to its post: no other one is noted
 /// there.
+///
+/// ```compile_fail,E0451
+/// # use uverbs_core::memory::window::{MemoryWindow, WindowChange};
+/// # use uverbs_core::queues::work::Rekey;
+/// # fn f(window: &mut MemoryWindow, op: Rekey) {
+/// WindowChange { window, op, part: None }.posted(); // another window's
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct WindowChange<'w> {
     window: &'w mut MemoryWindow,

@@ -48,10 +48,10 @@ impl CountersCore {
         &self.context
     }
 
-    /// The kernel's handle.
+    /// The kernel's handle; of ended counters one that nothing has.
     #[must_use]
     pub fn handle(&self) -> u32 {
-        self.handle
+        if self.gone { u32::MAX } else { self.handle }
     }
 
     /// Rules that count with them now.

@@ -127,10 +127,10 @@ impl DmCore {
         &self.context
     }
 
-    /// The kernel's handle.
+    /// The kernel's handle; of freed memory one that nothing has.
     #[must_use]
     pub fn handle(&self) -> u32 {
-        self.handle
+        if self.freed { u32::MAX } else { self.handle }
     }
 
     /// Bytes.

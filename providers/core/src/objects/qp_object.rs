@@ -195,6 +195,13 @@ impl QpObject {
     /// # Safety
     ///
     /// The kernel did. By the state a change is allowed, and so are posts behind it.
+    ///
+    /// ```compile_fail,E0133
+    /// # use uverbs_core::attr::QpState;
+    /// # fn f(object: &uverbs_core::objects::qp_object::QpObject) {
+    /// object.note(QpState::ReadyToSend);
+    /// # }
+    /// ```
     pub unsafe fn note(&self, state: QpState) {
         self.life().state = state;
     }

@@ -195,6 +195,12 @@ impl SrqShared {
     ///
     /// The caller is the only poster, whose ring has room for as many receives, and who keeps no
     /// [`fixed`](Self::fixed) slots: those are the first ones alone.
+    ///
+    /// ```compile_fail,E0133
+    /// # fn f(core: &uverbs_core::objects::srq::SrqCore) {
+    /// core.shared().grow(1 << 20);
+    /// # }
+    /// ```
     pub unsafe fn grow(&self, slots: u32) {
         let there = self.slots();
         let Some(place) = self.more.iter().find(|part| part.get().is_none()) else { return };

@@ -179,6 +179,17 @@ fn another_size_keeps_what_is_posted() {
     }
 }
 
+/// Another queue's ring would be this one's, too.
+#[test]
+fn another_queues_core_changes_nothing() {
+    let (mut rig, other) = (shared(), shared());
+    for told in [rig.srq.resize(&other.core, 20).map(drop), rig.srq.set_limit(&other.core, 1)] {
+        assert!(matches!(told, Err(Error::Invalid { verb: "modify_srq", .. })), "{told:?}");
+    }
+    assert_eq!(other.kernel.state().limits, []);
+    assert_eq!(rig.srq.resize(&rig.core, 20).unwrap(), 31);
+}
+
 #[test]
 fn a_ring_that_the_kernel_lost_takes_no_posts() {
     let mut rig = shared();

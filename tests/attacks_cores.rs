@@ -1,0 +1,251 @@
+//! Safe programs that tell lies to what keeps the library's bookkeeping: keys, windows, cores, and
+//! the sides that a provider makes.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::{LIMIT, Side, local, not_on_rxe, only_on_softhca, pair_with, pattern, soft};
+use uverbs::provider::AnyContext;
+use uverbs::softhca::SoftHca;
+use uverbs::transport::{RawPacket, Rc};
+use uverbs::{
+    AccessFlags, Block, Checksums, Completed, Device, Error, ExposedMemory, IndirectKey,
+    MemoryWindow, PostError, QueuePairBuilder, Remote, SendOpSet, Sge, WindowKind,
+};
+use uverbs_core::memory::post::Source;
+use uverbs_core::provider::{ContextOps, NewSrq, SrqInit, SrqOps};
+use uverbs_core::queues::layout::MOST_PARTS;
+
+const NOTHING: AccessFlags = AccessFlags::empty();
+const BOTH: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+const NO_KEYS: &str = "its kernel has no indirect keys";
+const NO_SGE: Sge = Sge { addr: 0, len: 0, lkey: 0 };
+const NO_BLOCK: Block = Block { addr: 0, lkey: 0, len: 0, stride: 0 };
+
+fn with_keys(builder: QueuePairBuilder) -> QueuePairBuilder {
+    builder.max_send_wr(32).send_ops(SendOpSet::of(uverbs::QpType::Rc) | SendOpSet::REKEY)
+}
+
+fn pair() -> (Side, Side) {
+    pair_with(&local(), with_keys)
+}
+
+fn closed(side: &Side, len: usize) -> ExposedMemory {
+    side.pd.expose(len, AccessFlags::MW_BIND).expect("expose")
+}
+
+fn bytes(memory: &ExposedMemory) -> Vec<u8> {
+    let mut all = vec![0; memory.len()];
+    memory.read(0, &mut all).unwrap();
+    all
+}
+
+fn bind(side: &mut Side, window: &mut MemoryWindow, memory: &ExposedMemory) -> bool {
+    let part = memory.part(0, memory.len()).unwrap();
+    let mut batch = side.qp.batch();
+    batch.bind(50, window, &part, BOTH).unwrap();
+    batch.ring();
+    side.wait().result == Ok(Completed::Rekey)
+}
+
+/// A window that is told another key leaves that key as it is, and keeps its own.
+#[test]
+fn a_window_takes_no_other_key_over() {
+    let (mut client, mut server) = pair();
+    let mut window = server.pd.alloc_window(WindowKind::Type2).unwrap();
+    let other = server.pd.alloc_window(WindowKind::Type2).unwrap();
+    let memory = closed(&server, 4096);
+    let indirect = server.context.alloc_indirect_key(&server.pd, 4).ok();
+    let mine = window.rkey();
+    let foreign = [other.rkey(), memory.rkey(), 0, u32::MAX].into_iter();
+    for key in foreign.chain(indirect.as_ref().map(IndirectKey::rkey)) {
+        match window.undo(key) {
+            Err(Error::Invalid { verb: "bind_mw", what: "key", .. }) => {}
+            told => panic!("{key:#x}: {told:?}"),
+        }
+        assert_eq!(window.rkey(), mine);
+    }
+    assert!(bind(&mut server, &mut window, &memory));
+    // The peer reaches the memory by the window's key, and by no variant of the other's.
+    let to = Remote { rkey: window.rkey(), addr: memory.addr() };
+    client.qp.post_write_inline(1, &[7; 8], to).unwrap();
+    client.wait().result.unwrap();
+    let next = other.rkey() & !0xff | (other.rkey() + 1) & 0xff;
+    client.qp.post_write_inline(2, &[8; 8], Remote { rkey: next, ..to }).unwrap();
+    assert!(client.wait().result.is_err());
+    assert_eq!(memory.load(0), Ok(u64::from_ne_bytes([7; 8])));
+}
+
+/// A bind that is noted and never posted is one that failed: the device still has the old key.
+#[test]
+fn a_bind_that_was_only_noted_opens_nothing() {
+    let (mut client, mut server) = pair();
+    let mut window = server.pd.alloc_window(WindowKind::Type2).unwrap();
+    let memory = closed(&server, 4096);
+    let part = memory.part(0, 4096).unwrap();
+    drop(window.bind(part.domain(), &part, BOTH).unwrap().posted());
+    let to = window.remote(&memory, 0);
+    client.qp.post_write_inline(1, &[7; 8], to).unwrap();
+    assert!(client.wait().result.is_err());
+    assert_eq!(memory.load(0), Ok(0));
+    assert!(!bind(&mut server, &mut window, &memory), "the device has the key before");
+}
+
+/// A layout that is noted and never posted names what the device has: nothing, or the one before.
+#[test]
+fn a_layout_that_was_only_noted_reaches_nothing() {
+    if not_on_rxe(NO_KEYS) {
+        return;
+    }
+    for interleaved in [false, true] {
+        let (mut client, server) = pair();
+        let slab = client.slab(64, 1);
+        let mut frame = slab.take().unwrap();
+        frame.copy_from_slice(&pattern(64, 3));
+        let before = frame.to_vec();
+        let memory = client.pd.expose(1 << 16, NOTHING).unwrap();
+        let there = server.pd.expose(64, BOTH).unwrap();
+        there.write(0, &[9; 64]).unwrap();
+        let mut key = client.context.alloc_indirect_key(&client.pd, 4).unwrap();
+        let domain = frame.domain();
+        if interleaved {
+            // As long as all memory: any address of this process is within.
+            let blocks = [memory.blocks(0, u16::MAX, 0, u32::MAX).unwrap()];
+            let mut room = [NO_BLOCK; MOST_PARTS];
+            drop(key.interleaved(domain, &blocks, BOTH, &mut room).unwrap().posted());
+        } else {
+            let parts = [memory.part(0, 64).unwrap()];
+            let mut room = [NO_SGE; MOST_PARTS];
+            drop(key.list(domain, &parts, BOTH, &mut room).unwrap().posted());
+        }
+        let at = if interleaved { frame.as_ptr().addr() as u64 } else { 0 };
+        let Ok(part) = key.part(at, 64) else { panic!("{} bytes", key.len()) };
+        let mut batch = client.qp.batch();
+        batch.read(1, part, there.remote(0)).unwrap();
+        batch.ring();
+        assert!(client.wait().result.is_err());
+        assert_eq!(*frame, before);
+        assert_eq!(bytes(&memory), [0; 1 << 16]);
+    }
+}
+
+/// A raw packet queue and a connection that lays keys out, in one domain.
+fn packets(device: &Device) -> (Side, uverbs::RawPacketQueuePair) {
+    let mut side = Side::new(device, &local(), with_keys);
+    let endpoint = side.endpoint;
+    side.qp.connect(&endpoint).unwrap();
+    let qp = side.context.queue_pair(&side.pd, &side.cq).max_send_wr(16).raw_packet();
+    let mut qp = qp.build().unwrap();
+    qp.bring_up(1).unwrap();
+    (side, qp)
+}
+
+/// Posts what an indirect key has at the number that is a private address, and one that is none.
+fn packet_of(
+    side: &mut Side,
+    qp: &mut uverbs::QueuePair<uverbs::Any, RawPacket>,
+) -> [Option<PostError>; 2] {
+    let memory = side.pd.expose(1 << 16, NOTHING).unwrap();
+    let blocks = [memory.blocks(0, u16::MAX, 0, u32::MAX).unwrap()];
+    let mut key = side.context.alloc_indirect_key(&side.pd, 4).unwrap();
+    let mut batch: uverbs::Batch<'_, uverbs::Any, Rc> = side.qp.batch();
+    batch.map_interleaved(1, &mut key, &blocks, NOTHING).unwrap();
+    batch.ring();
+    side.cq.wait(LIMIT).unwrap().result.unwrap();
+    let private = Box::new([0x5e_u8; 64]);
+    let places = [private.as_ptr().addr() as u64, 64 << 10];
+    places.map(|at| {
+        let part = key.part(at, 64).unwrap();
+        let mut batch = qp.batch();
+        // Never rung: what would be in the work request is the question.
+        batch.send_packet(2, part, Checksums::AsTheyAre).err().map(|rejected| rejected.error)
+    })
+}
+
+#[test]
+fn a_packet_of_an_indirect_key_is_not_read_at_its_offset() {
+    if only_on_softhca("it takes a device before ConnectX-5, and another one") {
+        let hca = SoftHca::builder().wants_headers().build().expect("a software HCA");
+        let (mut side, mut qp) = packets(&soft(&hca));
+        assert_eq!(packet_of(&mut side, &mut qp), [Some(PostError::BadOperation); 2]);
+        let hca = SoftHca::builder().build().expect("a software HCA");
+        let (mut side, mut qp) = packets(&soft(&hca));
+        assert_eq!(packet_of(&mut side, &mut qp), [None; 2], "the device reads it by the key");
+    }
+}
+
+/// The posting side of a shared receive queue changes no other one.
+#[test]
+fn a_shared_queue_is_changed_by_its_own_core_only() {
+    let context = common::device().open().unwrap();
+    let pd = context.provider().alloc_pd().unwrap();
+    let make = || context.provider().create_srq(&SrqInit::new(pd.clone())).unwrap();
+    let (NewSrq { core, mut srq }, NewSrq { core: other, srq: _kept }) = (make(), make());
+    for told in [srq.set_limit(&other, 1), srq.resize(&other, 64).map(drop)] {
+        match told {
+            Err(Error::Invalid { verb: "modify_srq", what: "shared receive queue", .. }) => {}
+            told => panic!("{told:?}"),
+        }
+    }
+    srq.set_limit(&core, 1).unwrap();
+    assert_eq!(other.query().unwrap().limit, 0);
+}
+
+/// Freed device memory is reached no more, though its pages may still be mapped here.
+#[test]
+fn freed_device_memory_is_not_read() {
+    if not_on_rxe("soft-RoCE has no device memory") {
+        return;
+    }
+    let context = common::device().open().unwrap();
+    let mut freed = context.provider().alloc_dm(4096, 0).unwrap();
+    freed.free().unwrap();
+    let other = context.alloc_device_memory(4096, 0).unwrap();
+    other.write(0, &[7; 64]).unwrap();
+    let mut read = [0; 64];
+    for told in [freed.read(0, &mut read), freed.write(0, &[9; 64])] {
+        match told {
+            Err(Error::Invalid { what: "device memory", .. }) => {}
+            told => panic!("{told:?}"),
+        }
+    }
+    let pd = context.alloc_pd().unwrap();
+    assert_eq!(freed.handle(), u32::MAX, "by the number other memory could be registered");
+    pd.register_device_memory(&other, 0, 4096, AccessFlags::REMOTE_READ).unwrap();
+    other.read(0, &mut read).unwrap();
+    assert_eq!(read, [7; 64]);
+}
+
+/// What one open device registers is not deregistered by its number on another one.
+#[test]
+fn scratch_memory_is_of_one_open_device() {
+    let (one, another) = (common::device().open().unwrap(), common::device().open().unwrap());
+    let AnyContext::Mlx5(mlx5) = one.provider() else { return };
+    match mlx5.copy_scratch(&another.provider().alloc_pd().unwrap()) {
+        Err(Error::Invalid { verb: "reg_mr", what: "protection domain", .. }) => {}
+        told => panic!("{told:?}"),
+    }
+    mlx5.copy_scratch(&one.provider().alloc_pd().unwrap()).unwrap();
+}
+
+/// A key of this side that no work request may change is not taken away: the queue pair fails.
+#[test]
+fn a_key_of_a_slab_is_not_invalidated() {
+    let (_client, mut server) = pair();
+    let slab = server.slab(64, 2);
+    let frame = slab.take().unwrap();
+    let mut batch = server.qp.batch();
+    batch.local_invalidate(1, slab.lkey()).unwrap();
+    batch.ring();
+    assert!(server.wait().result.is_err());
+    // Nor by the peer.
+    let (mut other, mut third) = pair();
+    let slab = third.slab(64, 2);
+    third.qp.post_recv(1, slab.take().unwrap()).unwrap();
+    let mut batch = other.qp.batch();
+    batch.send_invalidate_inline(2, b"x", slab.lkey()).unwrap();
+    batch.ring();
+    let failed = other.wait().result.is_err();
+    assert!(failed || third.wait().result.is_err());
+    assert_eq!(frame.len(), 64);
+}

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::Barrier;
+
 use common::{LIMIT, Side, local, not_on_rxe, only_on_softhca, pair_with, pattern, soft};
 use uverbs::provider::AnyContext;
 use uverbs::softhca::SoftHca;
@@ -248,4 +250,37 @@ fn a_key_of_a_slab_is_not_invalidated() {
     let failed = other.wait().result.is_err();
     assert!(failed || third.wait().result.is_err());
     assert_eq!(frame.len(), 64);
+}
+
+/// A queue pair that is built while its completion queue shrinks has room there, or is refused, or
+/// the new size is: a queue that ignores overruns would write over completions that are polled.
+#[test]
+fn a_queue_shrinks_below_no_queue_pair_that_is_being_built() {
+    if not_on_rxe("its completion queues refuse what has no room") {
+        return;
+    }
+    let context = common::device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mut cq = context.completion_queue(400).ignore_overrun().build().unwrap();
+    let start = Barrier::new(2);
+    for round in 0..300 {
+        let builder = context.queue_pair(&pd, &cq).max_send_wr(100).max_recv_wr(100);
+        let (built, shrunk) = std::thread::scope(|scope| {
+            let start = &start;
+            let built = scope.spawn(move || {
+                start.wait();
+                builder.build()
+            });
+            start.wait();
+            (0..round % 30 * 50).for_each(|_| std::hint::spin_loop());
+            let shrunk = cq.resize(30);
+            (built.join().unwrap(), shrunk)
+        });
+        let most = built.as_ref().map_or(0, |qp| qp.cap().max_send_wr + qp.cap().max_recv_wr);
+        assert!(most <= cq.capacity(), "{most} of {}, round {round}: {shrunk:?}", cq.capacity());
+        drop(built);
+        // Hears that it is gone.
+        assert!(cq.poll(1).next().is_none());
+        cq.resize(400).unwrap();
+    }
 }

@@ -261,11 +261,23 @@ impl CqCore {
         self.compressed
     }
 
+    /// The room that it has.
+    #[must_use]
+    pub fn room(&self) -> CqRoom {
+        CqRoom {
+            capacity: self.capacity(),
+            lag: self.lag(),
+            ignores_overrun: self.ignores_overrun,
+            compressed: self.compressed,
+        }
+    }
+
     /// Notes another size of the ring.
     ///
     /// # Safety
     ///
-    /// The caller is the polling side, and the kernel's queue has that size now.
+    /// The caller is the polling side, and the kernel's queue has that size now, or a larger one
+    /// and the caller doesn't poll before it has.
     pub unsafe fn set_room(&self, room: CqRoom) {
         self.capacity.store(room.capacity, Ordering::Relaxed);
         self.inbox.set_lag(room.lag);

@@ -51,12 +51,27 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
     };
     let size = cq_entries(VERB, entries, resizing.limit)?;
     let mut room = cq.core().room_of(entries, size)?;
+    let before = cq.core().room();
+    if room.capacity() < before.capacity() {
+        // A queue pair that is just being made looks for room after it was counted. Either it
+        // finds this one, or it was counted by the second look here.
+        // SAFETY: this is the polling side, which polls on with the new ring or with what was.
+        unsafe { cq.core().set_room(room) };
+        cq.core().room_of(entries, size).inspect_err(|_| {
+            // SAFETY: as it was.
+            unsafe { cq.core().set_room(before) };
+        })?;
+    }
     if size != cq.entries() {
         // The entry that ends the old ring goes back with the next ones, as rdma-core does it.
         room = room.with_one_kept();
         // As far as a burst that was forgotten got, too: the device counts what is in the ring.
         cq.publish();
-        if !move_ring(cq, &resizing, size)? {
+        let moved = move_ring(cq, &resizing, size).inspect_err(|_| {
+            // SAFETY: the ring is as it was.
+            unsafe { cq.core().set_room(before) };
+        });
+        if !moved? {
             // SAFETY: this is the polling side, and the ring is that large.
             unsafe { cq.core().set_room(room) };
             let what = "a device that doesn't end the ring that it leaves".to_owned();

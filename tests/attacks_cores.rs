@@ -142,7 +142,7 @@ fn packets(device: &Device) -> (Side, uverbs::RawPacketQueuePair) {
     (side, qp)
 }
 
-/// Posts what an indirect key has at the number that is a private address, and one that is none.
+/// Posts parts of an indirect key whose offsets are a private address, and no address at all.
 fn packet_of(
     side: &mut Side,
     qp: &mut uverbs::QueuePair<uverbs::Any, RawPacket>,
@@ -218,7 +218,7 @@ fn freed_device_memory_is_not_read() {
     assert_eq!(read, [7; 64]);
 }
 
-/// What one open device registers is not deregistered by its number on another one.
+/// A region of one open device is not deregistered by its number on another one.
 #[test]
 fn scratch_memory_is_of_one_open_device() {
     let (one, another) = (common::device().open().unwrap(), common::device().open().unwrap());

@@ -73,7 +73,7 @@ fn function(line: &str, visibility: &str) -> Option<String> {
 fn of_source(path: &Path, into: &mut Functions) {
     let text = fs::read_to_string(path).expect("a source");
     let file = path.file_name().and_then(|name| name.to_str()).expect("a name");
-    // What is compiled for tests stands at the end.
+    // Unit tests stand at the end.
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let (mut owner, mut within) = (None, "");
     for line in text.lines() {
@@ -91,8 +91,7 @@ fn of_source(path: &Path, into: &mut Functions) {
     }
 }
 
-/// What the document lists: in the first column of the section's table, owners with their
-/// functions.
+/// Owners with their functions, which the first column of the section's table lists.
 fn listed(document: &str) -> Functions {
     let section = document.split(HEADING).nth(1).expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
@@ -124,7 +123,7 @@ fn each_safe_function_that_keeps_bookkeeping_was_looked_at() {
     let new: Vec<_> = there.difference(&listed).collect();
     assert!(
         new.is_empty(),
-        "ask what a lie to these does, and list them in docs/UNSAFE.md, or make them unsafe: {new:?}"
+        "ask what a lie to these does; list them in docs/UNSAFE.md, or make them unsafe: {new:?}"
     );
     let gone: Vec<_> = listed.difference(&there).collect();
     assert!(gone.is_empty(), "docs/UNSAFE.md lists what is no more: {gone:?}");

@@ -256,8 +256,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         event_fd: context.core.event_file(),
     };
     let uverbs = context.core.uverbs();
-    // SAFETY: rings and record are kept by the core object made next; both are reached by raw
-    // pointers only.
+    // SAFETY: the core object made next keeps rings and record, which raw pointers alone reach.
     let created = unsafe { uverbs.create_qp(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.len() as u64))?;
     let shared = Arc::new(QpShared {
@@ -292,8 +291,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
-    // `shared` is new.
+    // SAFETY: the kernel just made it from these, all of `context`; `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     if context.ece {
         // SAFETY: mlx5_ib's request, which has numbers alone.
@@ -303,7 +301,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         // SAFETY: its table takes receives in any order.
         unsafe { ooo::announce(&core) };
     }
-    // SAFETY: just made, and with an error nobody gets it.
+    // SAFETY: just made; after an error it is dropped here.
     unsafe { core.check_overrun() }?;
     let sq = SqParts {
         start: memory.send(),
@@ -339,9 +337,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         shared,
         memory,
     };
-    // SAFETY: the rings are laid out as the sizes say, in a mapping, which is aligned to a page;
-    // the receive queue in front has a multiple of 64 bytes. `memory` keeps all. The tables have as
-    // many slots, and this poster is the first.
+    // SAFETY: the rings lie as the sizes say, in a page-aligned mapping, receives in front by
+    // multiples of 64 bytes. `memory` keeps all. The tables have as many slots, without a poster.
     let sq = unsafe { Sq::new(sq) };
     // SAFETY: as above.
     let rq = unsafe { Rq::new(rq) };

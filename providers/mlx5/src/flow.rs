@@ -62,6 +62,6 @@ pub(crate) fn create(
         // SAFETY: the queue pair is alive, since `to` keeps it; `places` lives until the end.
         unsafe { core.uverbs().create_flow(rule, &request) }
     };
-    // SAFETY: just made in the queue pair's context, and nobody else has its handle.
+    // SAFETY: just made in the queue pair's context; its handle goes nowhere else.
     unsafe { FlowCore::create(to, rule, counters, make) }
 }

@@ -118,7 +118,7 @@ impl Context {
 /// # Safety
 ///
 /// Its receives complete in any order then, and whoever polls them doesn't take one for all before
-/// it: the queue pair was made so ([`QpInit::out_of_order`]), or has no receives of its own.
+/// it: the queue pair was made so ([`QpInit::out_of_order`]), or has no receive queue.
 pub unsafe fn announce(qp: &QpObject) {
     let comp_mask = MLX5_IB_MODIFY_QP_OOO_DP;
     let request = mlx5_ib_modify_qp { comp_mask, ..Default::default() };

@@ -222,8 +222,8 @@ unsafe impl SrqOps for Srq {
             srq_limit: 0,
         };
         let uverbs = core.pd().context().uverbs();
-        // SAFETY: the queue is this one's own, as just checked; `info` is a local, and long enough; what is posted
-        // from here on goes to the new ring.
+        // SAFETY: the queue is this one's own, as just checked; `info` is a local, and long enough;
+        // what is posted from here on goes to the new ring.
         let changed = unsafe { uverbs.modify_srq(&attr, request.as_bytes()) };
         // A refusal of the values leaves the ring as it is.
         self.is_lost = matches!(&changed, Err(error) if error.errno() != Some(Errno::EINVAL));

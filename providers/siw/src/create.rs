@@ -279,10 +279,9 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Siw>, 
         shared: Arc::clone(&shared),
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
-    // `shared` is new.
+    // SAFETY: the kernel just made it from these, all of `context`; `shared` is new.
     let core = unsafe { QpCore::new(parts) };
-    // SAFETY: just made, and with an error nobody gets it.
+    // SAFETY: just made; after an error it is dropped here.
     unsafe { core.check_overrun() }?;
     let sq = SqParts {
         ring: send.ring,

@@ -13,7 +13,7 @@ const MODIFY_QP: &str = "modify_qp";
 const BITS_24: u32 = 0xff_ffff;
 
 pub(in crate::attr) mod sealed {
-    /// Of the attributes in this crate alone.
+    /// Implemented by the attributes in this crate alone.
     pub trait Sealed {}
 }
 

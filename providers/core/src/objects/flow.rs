@@ -52,7 +52,7 @@ impl FlowCore {
     /// # Safety
     ///
     /// The handle that `make` gives is of a rule that it has the kernel make in the queue pair's
-    /// context, and that nobody else ends: dropping this does.
+    /// context, and that dropping this alone ends.
     pub unsafe fn create(
         to: Steered,
         rule: &FlowRule,

@@ -151,7 +151,7 @@ pub unsafe trait SendOps: Debug + Send {
         Err(PostError::BadOperation)
     }
 
-    /// Whether [`post_packet`](Self::post_packet) reads the packet's first bytes at their addresses.
+    /// True if [`post_packet`](Self::post_packet) reads a packet's first bytes at their addresses.
     fn copies_headers(&self) -> bool {
         false
     }

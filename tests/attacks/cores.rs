@@ -1,12 +1,11 @@
 //! Safe programs that tell lies to what keeps the library's bookkeeping: keys, windows, cores, and
 //! the sides that a provider makes.
-#![forbid(unsafe_code)]
-
-mod common;
 
 use std::sync::Barrier;
 
-use common::{LIMIT, Side, local, not_on_rxe, only_on_softhca, pair_with, pattern, soft};
+use crate::common::{
+    self, LIMIT, Side, local, not_on_rxe, only_on_softhca, pair_with, pattern, soft,
+};
 use uverbs::provider::AnyContext;
 use uverbs::softhca::SoftHca;
 use uverbs::transport::{RawPacket, Rc};

@@ -2,7 +2,10 @@
 //! frames from coming back.
 #![forbid(unsafe_code)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod cores;
+mod safe_functions;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

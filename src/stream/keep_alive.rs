@@ -2,9 +2,11 @@
 //! is there. One thread sends those of all streams that were made with the same options, as one
 //! thread of rsocket's does for the process.
 
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use std::{io, thread};
+
+use uverbs_core::thread;
 
 use super::engine::Engine;
 use super::waiting::{Limit, Waiting};
@@ -60,7 +62,7 @@ impl KeepAlives {
         if !streams.run {
             let all = Arc::clone(self);
             let name = format!("keep-alive {}", self.every.as_secs());
-            thread::Builder::new().name(name).spawn(move || all.run())?;
+            thread::start(&name, move || all.run())?;
             streams.run = true;
         }
         streams.list.push((Arc::downgrade(stream), Instant::now() + self.every));

@@ -5,15 +5,15 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::{io, thread};
 
 use libc::{O_NONBLOCK, POLLERR, POLLHUP, POLLIN, POLLOUT, SOCK_DGRAM, pollfd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use uverbs::stream::{RdmaDatagram, RdmaListener, RdmaStream, Ready, StreamOptions};
-use uverbs_core::Errno;
+use uverbs_core::{Errno, thread};
 
 use super::errno;
 use super::options::Options;
@@ -170,15 +170,14 @@ impl Socket {
             return self.connected(options.connect(to), own, false);
         }
         let socket = Arc::clone(self);
-        let thread = thread::Builder::new().name("rconnect".to_owned());
-        let begun = thread.spawn(move || {
+        let begun = thread::start("rconnect", move || {
             // What comes of it is told by `SO_ERROR`.
             let _ = socket.connected(options.connect(to), own, true);
             // Nobody counts: full or not, it is readable.
             let _ = socket.file.write(1);
         });
         match begun {
-            Ok(_) => Err(Errno::EINPROGRESS),
+            Ok(()) => Err(Errno::EINPROGRESS),
             Err(error) => self.connected(Err(error), own, false),
         }
     }

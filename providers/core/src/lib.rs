@@ -12,6 +12,7 @@
 //! | [`queues`] | work requests, completions, and the slots between them |
 //! | [`order`] | fences, and accesses that a device sees |
 //! | [`provider`] | what a provider implements |
+//! | [`thread`] | threads of the library, which take no signals |
 //! | [`trace`] | what a process does, in a file, where somebody asked for it |
 
 pub mod attr;
@@ -32,6 +33,7 @@ pub mod queues;
 mod sync;
 #[cfg(test)]
 mod testing;
+pub mod thread;
 pub mod trace;
 
 pub use errno::Errno;

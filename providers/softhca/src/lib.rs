@@ -51,7 +51,6 @@ mod memory;
 pub mod pci;
 mod per_process;
 mod run;
-mod settled;
 #[cfg(test)]
 #[path = "../../../tests/common/skip.rs"]
 mod skip;

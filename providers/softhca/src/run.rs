@@ -25,9 +25,7 @@ use crate::guard::Guard;
 use crate::hca::WATCHDOG;
 use crate::idle::Idle;
 use crate::kernel::Kernel;
-use crate::settled;
 use crate::sleep::Sleeper;
-use nix::sys::signal::SigSet;
 
 /// Slices between two looks at whether anybody still holds the device.
 const BURST: usize = 256;
@@ -262,8 +260,7 @@ impl Drop for Shared {
 ///
 /// What the system says when there are no more threads.
 pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
-    // A thread's name can't hold a NUL.
-    settled::start(format!("softhca-{name}").replace('\0', "?"), move || thread.run())
+    uverbs_core::thread::start(&format!("softhca-{name}"), move || thread.run())
 }
 
 /// How long the thread leaves the work to clients that wait, before it looks whether they still do:
@@ -317,8 +314,6 @@ impl Drop for Release {
 
 impl Thread {
     fn run(self) {
-        // A handler of the program's that stores a doorbell here would wait for this thread.
-        let _ = SigSet::all().thread_block();
         let _release = Release(Weak::clone(&self.device));
         // Refused, timers are 50 microseconds late.
         let _ = nix::sys::prctl::set_timerslack(SLACK_NS);

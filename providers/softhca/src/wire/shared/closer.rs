@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use crate::settled;
+use uverbs_core::thread;
 
 /// Descriptors that wait to be closed. What is more stays open until the process ends: a peer that
 /// sends so many uses up descriptors, and not time.
@@ -23,14 +23,14 @@ impl Closer {
     pub(super) fn new() -> Self {
         let (sender, receiver) = sync_channel::<OwnedFd>(WAITING);
         let run = move || receiver.into_iter().for_each(drop);
-        let started = settled::start("softhca-close".to_owned(), run);
+        let started = thread::start("softhca-close", run);
         Self { thread: started.ok().map(|()| sender) }
     }
 
     pub(super) fn close(&mut self, fd: impl Into<OwnedFd>) {
         let fd = fd.into();
         let left = match &self.thread {
-            Some(thread) => thread.try_send(fd).err().map(|error| match error {
+            Some(closer) => closer.try_send(fd).err().map(|error| match error {
                 std::sync::mpsc::TrySendError::Full(fd)
                 | std::sync::mpsc::TrySendError::Disconnected(fd) => fd,
             }),

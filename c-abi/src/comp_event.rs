@@ -15,7 +15,7 @@ use crate::file::read_event;
 use crate::object::Named;
 use crate::sys::{ibv_comp_channel, ibv_cq};
 
-pub(crate) unsafe extern "C" fn get_cq_event(
+pub(crate) unsafe extern "C-unwind" fn get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
@@ -23,7 +23,9 @@ pub(crate) unsafe extern "C" fn get_cq_event(
     // SAFETY: C's contract.
     let (context, file) = unsafe { (Context::of((*channel).context), (*channel).fd) };
     loop {
-        let Some(event) = read_event::<ib_uverbs_comp_event_desc>(file) else { return -1 };
+        // SAFETY: there are references alone.
+        let event = unsafe { read_event::<ib_uverbs_comp_event_desc>(file) };
+        let Some(event) = event else { return -1 };
         let found = context.names().with(event.cq_handle, |named| match named {
             Named::Cq(at) => {
                 let found: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(at);

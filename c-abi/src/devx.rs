@@ -402,13 +402,13 @@ pub(crate) unsafe extern "C" fn destroy_cmd_comp(answers: *mut Answers) {
 }
 
 /// An answer, behind the number of its question.
-pub(crate) unsafe extern "C" fn get_async_cmd_comp(
+pub(crate) unsafe extern "C-unwind" fn get_async_cmd_comp(
     answers: *const Answers,
     to: *mut c_void,
     room_for: usize,
 ) -> c_int {
     // SAFETY: C's contract: so many bytes.
-    match unsafe { libc::read((*answers).fd, to, room_for) } {
+    match unsafe { crate::cancel::read((*answers).fd, to, room_for) } {
         bytes if bytes < 0 => nix::errno::Errno::last_raw(),
         bytes if bytes < 8 => refuse(Errno::EINVAL),
         _ => 0,

@@ -13,6 +13,7 @@ use uverbs_core::Errno;
 use uverbs_mlx5::devx::{self, Told};
 
 use crate::answer::{boxed, code, minus_one, null};
+use crate::cancel;
 use crate::context::Context;
 use crate::devx::{Object, close, uverbs};
 use crate::sys::ibv_context;
@@ -93,13 +94,13 @@ pub(crate) unsafe extern "C" fn subscribe_devx_event_fd(
 }
 
 /// An event, behind the number that was subscribed with: how many bytes.
-pub(crate) unsafe extern "C" fn get_event(
+pub(crate) unsafe extern "C-unwind" fn get_event(
     channel: *const Channel,
     to: *mut c_void,
     room_for: usize,
 ) -> isize {
     // SAFETY: C's contract: so many bytes.
-    match unsafe { libc::read((*channel).fd, to, room_for) } {
+    match unsafe { cancel::read((*channel).fd, to, room_for) } {
         bytes if bytes < 0 => -1,
         bytes if bytes < 8 => minus_one(Errno::EINVAL) as isize,
         bytes => bytes,

@@ -54,14 +54,16 @@ fn element(context: &Context, element: AsyncElement) -> Option<u64> {
     }
 }
 
-pub(crate) unsafe extern "C" fn get_async_event(
+pub(crate) unsafe extern "C-unwind" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: C's contract.
     let (of, file) = unsafe { (Context::of(context), (*context).async_fd) };
     loop {
-        let Some(desc) = read_event::<ib_uverbs_async_event_desc>(file) else { return -1 };
+        // SAFETY: there are references alone.
+        let desc = unsafe { read_event::<ib_uverbs_async_event_desc>(file) };
+        let Some(desc) = desc else { return -1 };
         let found = AsyncEvent::from_abi(&desc);
         // One of an object that was destroyed since it was read is nobody's.
         if let Some(element) = element(of, found.element) {

@@ -11,6 +11,7 @@ use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
 use crate::answer::set_errno;
+use crate::cancel;
 
 /// Makes reads of a file wait, as those of the files that the kernel gives do.
 pub(crate) fn make_blocking(file: RawFd) -> Result<(), Error> {
@@ -27,12 +28,16 @@ fn last_errno() -> Errno {
     Errno::of(&std::io::Error::last_os_error())
 }
 
-/// Reads one event. `None` with `errno` if the read says so.
-pub(crate) fn read_event<E: Default>(file: RawFd) -> Option<E> {
+/// Reads one event. `None` with `errno` if the read says so. The thread may be cancelled here.
+///
+/// # Safety
+///
+/// As [`cancel::read`]: no caller holds a lock, or has something to drop.
+pub(crate) unsafe fn read_event<E: Default + Copy>(file: RawFd) -> Option<E> {
     let mut event = E::default();
     let len = size_of::<E>();
-    // SAFETY: the room is as long, and an event is numbers.
-    let read = unsafe { libc::read(file, (&raw mut event).cast(), len) };
+    // SAFETY: the room is as long, and an event is numbers; the caller's promise.
+    let read = unsafe { cancel::read(file, (&raw mut event).cast(), len) };
     if read >= 0 && read as usize != len {
         // The end of the file: C gives the same -1, with whatever errno there was.
         set_errno(Errno::EIO);

@@ -30,6 +30,7 @@ mod ah;
 mod answer;
 mod barrier;
 mod buf;
+mod cancel;
 mod channel;
 mod cm;
 mod comp_event;

@@ -13,7 +13,7 @@ use uverbs_core::error::Error;
 
 use super::sys::rdma_event_channel;
 use crate::answer::boxed;
-use crate::environment;
+use crate::{cancel, environment};
 
 /// A channel. Programs have a file of its own, which is readable while an event is there, and
 /// decide by its flags whether reading an event waits.
@@ -64,12 +64,16 @@ impl Channel {
         &self.ucma
     }
 
-    /// Waits until an event may be there.
+    /// Waits until an event may be there. The thread may be cancelled here.
     ///
     /// # Errors
     ///
     /// `EAGAIN` where the program's file doesn't wait; `EINTR`.
-    pub(crate) fn wait(&self) -> Result<(), Errno> {
+    ///
+    /// # Safety
+    ///
+    /// As [`cancel::poll`]: no caller holds a lock, or has something to drop.
+    pub(crate) unsafe fn wait(&self) -> Result<(), Errno> {
         let last = || Errno::of(&std::io::Error::last_os_error());
         let file = self.file.as_raw_fd();
         // SAFETY: flags of a file that is open.
@@ -78,8 +82,8 @@ impl Channel {
             return Err(Errno::EAGAIN);
         }
         let mut poll = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which lives for the call.
-        if unsafe { libc::poll(&raw mut poll, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
+        // SAFETY: one entry, which lives for the call; the caller's promise.
+        if unsafe { cancel::poll(&raw mut poll, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
     }
 }
 

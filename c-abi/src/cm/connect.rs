@@ -176,7 +176,7 @@ fn check(device: &device::Opened, given: Option<&rdma_conn_param>) -> Result<(),
     }
 }
 
-pub(crate) unsafe extern "C" fn connect(
+pub(crate) unsafe extern "C-unwind" fn connect(
     id: *mut rdma_cm_id,
     given: *const rdma_conn_param,
 ) -> c_int {
@@ -215,7 +215,7 @@ pub(crate) unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c
     })
 }
 
-pub(crate) unsafe extern "C" fn accept(
+pub(crate) unsafe extern "C-unwind" fn accept(
     id: *mut rdma_cm_id,
     given: *const rdma_conn_param,
 ) -> c_int {
@@ -303,7 +303,7 @@ pub(crate) unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: u32) -> c_int
     done(unsafe { ucma(id).notify(Id::of(id).number(), event) })
 }
 
-pub(crate) unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: C's contract.
     done(unsafe {
         fail(id);

@@ -23,11 +23,11 @@ const PASSIVE: c_int = 1;
 const PATIENCE: c_int = 2000;
 
 /// Waits for the event of a call, if the id's calls wait. What the last one waited for is
-/// acknowledged, this one stays in the id.
+/// acknowledged, this one stays in the id. The thread may be cancelled here.
 ///
 /// # Safety
 ///
-/// C's contract.
+/// C's contract. No caller holds a lock, or has something to drop.
 pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
     // SAFETY: C's contract.
     let waits = unsafe { Id::of(id) }.state().waits;
@@ -62,7 +62,7 @@ unsafe fn drop_event(id: *mut rdma_cm_id) {
     }
 }
 
-pub(crate) unsafe extern "C" fn get_request(
+pub(crate) unsafe extern "C-unwind" fn get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
@@ -113,7 +113,7 @@ unsafe fn request(listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Error> {
     }
 }
 
-pub(crate) unsafe extern "C" fn create_ep(
+pub(crate) unsafe extern "C-unwind" fn create_ep(
     id: *mut *mut rdma_cm_id,
     info: *mut rdma_addrinfo,
     pd: *mut ibv_pd,

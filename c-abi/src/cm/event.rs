@@ -14,13 +14,12 @@ use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
 use super::channel::Channel;
 use super::connect::{fail, ready};
-use super::done;
 use super::id::{self, Id, UD, deliver, give, migrate, refresh, unique_key};
 use super::sys::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
 };
-use super::{ece, multicast, resolve};
-use crate::convert;
+use super::{done, ece, invalid, multicast, resolve};
+use crate::{cancel, convert};
 
 /// `RDMA_CM_EVENT_*`.
 pub(crate) const ADDR_RESOLVED: u32 = 0;
@@ -128,25 +127,32 @@ impl Event {
     }
 }
 
-pub(crate) unsafe extern "C" fn get_cm_event(
+pub(crate) unsafe extern "C-unwind" fn get_cm_event(
     channel: *mut rdma_event_channel,
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
+    if event.is_null() {
+        return done(Err(invalid("rdma_get_cm_event")));
+    }
     // SAFETY: C's contract.
     done(unsafe { next(channel) }.map(|found| unsafe { *event = Box::into_raw(found).cast() }))
 }
 
-/// The next event that is news to the program.
+/// The next event that is news to the program. The thread may be cancelled here.
 ///
 /// # Safety
 ///
-/// C's contract.
+/// C's contract. No caller holds a lock, or has something to drop.
 pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>, Error> {
     // SAFETY: C's contract.
     let of = unsafe { Channel::of(channel) };
     loop {
+        // SAFETY: the caller's promise. Reading is such a point in C's library, events or none.
+        unsafe { cancel::point() };
         let Some(raw) = of.ucma().next_event()? else {
-            of.wait().map_err(|errno| Error::kernel("rdma_get_cm_event", errno))?;
+            // SAFETY: as above.
+            let waited = unsafe { of.wait() };
+            waited.map_err(|errno| Error::kernel("rdma_get_cm_event", errno))?;
             continue;
         };
         if matches!(raw.event, MULTICAST_JOIN | MULTICAST_ERROR)

@@ -248,13 +248,18 @@ pub(crate) unsafe fn migrate(
 
 /// An address of C's as the commands have it: as long as its family says.
 ///
+/// # Errors
+///
+/// `EINVAL` for null, as C's library refuses an address without a length (`ucma_addrlen`), and for
+/// families that it doesn't know.
+///
 /// # Safety
 ///
 /// C's contract; it may be null.
 pub(crate) unsafe fn address(addr: *const sockaddr) -> Result<SockAddr, Error> {
     // SAFETY: C's contract.
     let Some(family) = (unsafe { addr.as_ref() }).map(|addr| c_int::from(addr.sa_family)) else {
-        return Ok(SockAddr::NONE);
+        return Err(invalid("rdma_bind_addr"));
     };
     let len = length(family).ok_or_else(|| invalid("rdma_bind_addr"))?;
     // SAFETY: C's contract: an address of this family.
@@ -317,14 +322,19 @@ pub(crate) unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut sockad
     }))
 }
 
-pub(crate) unsafe extern "C" fn resolve_addr(
+pub(crate) unsafe extern "C-unwind" fn resolve_addr(
     id: *mut rdma_cm_id,
     from: *mut sockaddr,
     to: *mut sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: C's contract.
-    let begun = unsafe { address(from).and_then(|from| Ok((from, address(to)?))) };
+    let from = match from.is_null() {
+        true => Ok(SockAddr::NONE),
+        // SAFETY: C's contract.
+        false => unsafe { address(from) },
+    };
+    // SAFETY: as above.
+    let begun = from.and_then(|from| Ok((from, unsafe { address(to) }?)));
     let begun = begun.and_then(|(from, to)| {
         // SAFETY: as above.
         unsafe {
@@ -336,7 +346,10 @@ pub(crate) unsafe extern "C" fn resolve_addr(
     done(begun)
 }
 
-pub(crate) unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn resolve_route(
+    id: *mut rdma_cm_id,
+    timeout_ms: c_int,
+) -> c_int {
     // SAFETY: C's contract.
     done(unsafe {
         let begun = ucma(id).resolve_route(Id::of(id).number, timeout_ms as u32);

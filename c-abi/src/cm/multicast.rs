@@ -66,7 +66,8 @@ unsafe fn join(
     let key = unique_key();
     // SAFETY: C's contract.
     unsafe {
-        let (of, addr) = (Id::of(id), id::address(addr)?);
+        let addr = id::address(addr)?;
+        let of = Id::of(id);
         let mut state = of.state();
         groups(|known| known.insert(key, id.expose_provenance()));
         let number = ucma(id).join_multicast(of.number(), key, &addr, flags);
@@ -100,7 +101,7 @@ pub(crate) fn joined(raw: &rdma_ucm_event_resp) -> Option<Box<Event>> {
     }
 }
 
-pub(crate) unsafe extern "C" fn join_multicast(
+pub(crate) unsafe extern "C-unwind" fn join_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
     context: *mut c_void,
@@ -109,7 +110,7 @@ pub(crate) unsafe extern "C" fn join_multicast(
     done(unsafe { join(id, addr, 0, context) })
 }
 
-pub(crate) unsafe extern "C" fn join_multicast_ex(
+pub(crate) unsafe extern "C-unwind" fn join_multicast_ex(
     id: *mut rdma_cm_id,
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,

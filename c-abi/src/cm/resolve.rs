@@ -51,7 +51,7 @@ impl Drop for Found {
     }
 }
 
-pub(crate) unsafe extern "C" fn resolve_addrinfo(
+pub(crate) unsafe extern "C-unwind" fn resolve_addrinfo(
     id: *mut rdma_cm_id,
     node: *const c_char,
     service: *const c_char,

@@ -10,14 +10,14 @@ use std::net::Shutdown;
 use std::sync::Arc;
 
 use libc::{
-    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, O_NONBLOCK, SHUT_RD, SHUT_RDWR, SHUT_WR,
+    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, O_NONBLOCK, POLLIN, SHUT_RD, SHUT_RDWR, SHUT_WR,
     SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_STREAM, sockaddr, socklen_t,
 };
 use uverbs_core::Errno;
 
 use super::options::Options;
 use super::socket::{Phase, Socket, any, of, remove};
-use super::{address, done, errno};
+use super::{address, done, errno, poll};
 use crate::answer::minus_one;
 
 pub(crate) unsafe extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -86,11 +86,13 @@ pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int 
     }))
 }
 
-pub(crate) unsafe extern "C" fn raccept(
+pub(crate) unsafe extern "C-unwind" fn raccept(
     socket: c_int,
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLIN, 0) };
     let accepted = of(socket).and_then(|socket| {
         let Phase::Listening(listener) = socket.phase() else { return Err(Errno::EBADF) };
         // Those of now: they may have been changed since it listens.

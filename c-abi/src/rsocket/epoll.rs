@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -81,32 +82,24 @@ impl Set {
         let _ = self.changed.write(1);
     }
 
-    /// What is there, up to `most`; empty after `limit`.
-    fn wait(&self, most: usize, limit: Option<Duration>) -> Result<Vec<epoll_event>, Errno> {
-        let start = Instant::now();
-        loop {
-            let own = self.changed.as_fd().as_raw_fd();
-            let mut files = vec![pollfd { fd: own, events: POLLIN, revents: 0 }];
-            for (&fd, member) in self.members().iter().filter(|(_, member)| !member.is_spent) {
-                files.push(pollfd { fd, events: (member.events & WAITED) as i16, revents: 0 });
-            }
-            let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
-            poll(&mut files, left)?;
-            if files[0].revents != 0 {
-                let _ = self.changed.read();
-            }
-            let found = self.found(&files[1..], most);
-            if !found.is_empty() || left.is_some_and(|left| left.is_zero()) {
-                return Ok(found);
-            }
+    /// Files that a wait watches: the set's, and its members'.
+    fn files(&self) -> Vec<pollfd> {
+        let own = self.changed.as_fd().as_raw_fd();
+        let mut files = vec![pollfd { fd: own, events: POLLIN, revents: 0 }];
+        for (&fd, member) in self.members().iter().filter(|(_, member)| !member.is_spent) {
+            files.push(pollfd { fd, events: (member.events & WAITED) as i16, revents: 0 });
         }
+        files
     }
 
     /// What was seen of members that are still there, and still ask for it.
     fn found(&self, files: &[pollfd], most: usize) -> Vec<epoll_event> {
+        if files[0].revents != 0 {
+            let _ = self.changed.read();
+        }
         let mut members = self.members();
         let mut found = Vec::new();
-        for file in files.iter().filter(|file| file.revents != 0) {
+        for file in files[1..].iter().filter(|file| file.revents != 0) {
             if file.revents & CLOSED != 0 {
                 // A closed file leaves its set (epoll(7)).
                 members.remove(&file.fd);
@@ -122,6 +115,33 @@ impl Set {
             found.push(epoll_event { events: file.revents as u16 as u32, u64: member.data });
         }
         found
+    }
+}
+
+/// Waits for events of the set, up to `most`; empty after `limit`. The thread may be cancelled here.
+///
+/// # Safety
+///
+/// No caller holds a lock, or has something to drop.
+unsafe fn wait(
+    number: c_int,
+    most: usize,
+    limit: Option<Duration>,
+) -> Result<Vec<epoll_event>, Errno> {
+    let start = Instant::now();
+    loop {
+        // Neither the set nor the list is held where the thread ends: a set that is closed
+        // meanwhile tells by its file.
+        let mut files = ManuallyDrop::new(set_of(number)?.files());
+        let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
+        // SAFETY: the caller's promise.
+        let seen = unsafe { poll(&mut files, left) };
+        let files = ManuallyDrop::into_inner(files);
+        seen?;
+        let found = set_of(number)?.found(&files, most);
+        if !found.is_empty() || left.is_some_and(|left| left.is_zero()) {
+            return Ok(found);
+        }
     }
 }
 
@@ -180,7 +200,7 @@ pub(crate) unsafe extern "C" fn repoll_ctl(
     done(control(number, what, fd, event))
 }
 
-pub(crate) unsafe extern "C" fn repoll_wait(
+pub(crate) unsafe extern "C-unwind" fn repoll_wait(
     number: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -190,7 +210,8 @@ pub(crate) unsafe extern "C" fn repoll_wait(
     let Some(most) = usize::try_from(most).ok().filter(|most| *most > 0) else {
         return minus_one(Errno::EINVAL);
     };
-    match set_of(number).and_then(|set| set.wait(most, limit)) {
+    // SAFETY: there are numbers alone.
+    match unsafe { wait(number, most, limit) } {
         Ok(found) => {
             // SAFETY: C's contract: room for `most` events.
             unsafe { events.copy_from_nonoverlapping(found.as_ptr(), found.len()) };

@@ -6,6 +6,7 @@
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, fd_set, nfds_t, pollfd, timeval};
@@ -13,6 +14,7 @@ use uverbs_core::Errno;
 
 use super::socket::find;
 use crate::answer::minus_one;
+use crate::cancel;
 
 /// Looked at for so long before the thread sleeps (`polling_time`).
 const SPIN: Duration = Duration::from_micros(10);
@@ -20,16 +22,46 @@ const SPIN: Duration = Duration::from_micros(10);
 /// event.
 const DOZE: Duration = Duration::from_millis(500);
 
-/// Waits for files, so many milliseconds; answers how many are ready, or -1.
-pub(super) fn sleep(files: &mut [pollfd], milliseconds: c_int) -> c_int {
+/// Looks at files; answers how many are ready, or -1.
+pub(super) fn glance(files: &mut [pollfd]) -> c_int {
     // SAFETY: so many entries, which live for the call.
-    unsafe { libc::poll(files.as_mut_ptr(), files.len() as nfds_t, milliseconds) }
+    unsafe { libc::poll(files.as_mut_ptr(), files.len() as nfds_t, 0) }
 }
 
-pub(super) fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
+/// Waits for sockets and files. The thread may be cancelled here.
+///
+/// # Safety
+///
+/// No caller holds a lock, or has something to drop.
+pub(super) unsafe fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
+    // Not dropped where the thread ends in the middle.
+    let mut lists = ManuallyDrop::new(Lists::default());
+    // SAFETY: the caller's promise.
+    let answer = unsafe { poll_with(&mut lists, files, limit) };
+    drop(ManuallyDrop::into_inner(lists));
+    answer
+}
+
+/// Lists of one call of `poll`.
+#[derive(Default)]
+struct Lists {
+    /// The file behind each of the program's.
+    watched: Vec<pollfd>,
+    is_socket: Vec<bool>,
+}
+
+/// # Safety
+///
+/// As [`poll`].
+unsafe fn poll_with(
+    Lists { watched, is_socket }: &mut Lists,
+    files: &mut [pollfd],
+    limit: Option<Duration>,
+) -> Result<c_int, Errno> {
     let start = Instant::now();
-    let mut watched = Vec::with_capacity(files.len());
-    let mut is_socket = Vec::with_capacity(files.len());
+    // As of poll(2), whether there is something to wait for or not.
+    // SAFETY: the caller's promise.
+    unsafe { cancel::point() };
     loop {
         watched.clear();
         is_socket.clear();
@@ -55,11 +87,16 @@ pub(super) fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_in
             return Ok(count);
         }
         let spins = !now && spent < SPIN;
-        let doze = if now || spins { 0 } else { left.as_micros().div_ceil(1000) as c_int };
-        if sleep(&mut watched, doze) < 0 {
+        let doze = left.as_micros().div_ceil(1000) as c_int;
+        let seen = match now || spins {
+            true => glance(watched),
+            // SAFETY: so many entries; the caller's promise.
+            false => unsafe { cancel::poll(watched.as_mut_ptr(), watched.len(), doze) },
+        };
+        if seen < 0 {
             return Err(Errno::of(&std::io::Error::last_os_error()));
         }
-        for ((file, is_socket), seen) in files.iter_mut().zip(&is_socket).zip(&watched) {
+        for ((file, is_socket), seen) in files.iter_mut().zip(&*is_socket).zip(&*watched) {
             if !is_socket {
                 file.revents = seen.revents;
                 count += c_int::from(seen.revents != 0);
@@ -74,14 +111,34 @@ pub(super) fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_in
     }
 }
 
-pub(crate) unsafe extern "C" fn rpoll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+/// Waits until a call of a socket has something to do, since the call can't be cancelled. The call
+/// then returns at once, unless another thread was faster or not all of it fits.
+///
+/// # Safety
+///
+/// As [`poll`].
+pub(super) unsafe fn before(number: c_int, events: i16, flags: c_int) {
+    if find(number).is_some_and(|socket| socket.may_wait(flags)) {
+        let mut file = pollfd { fd: number, events, revents: 0 };
+        // A signal ends no wait of a stream's; all else the call itself says.
+        // SAFETY: the caller's promise.
+        while unsafe { poll(std::slice::from_mut(&mut file), None) } == Err(Errno::EINTR) {}
+    }
+}
+
+pub(crate) unsafe extern "C-unwind" fn rpoll(
+    files: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+) -> c_int {
     let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
     let files: &mut [pollfd] = match count {
         0 => &mut [],
         // SAFETY: C's contract: so many entries.
         _ => unsafe { std::slice::from_raw_parts_mut(files, count as usize) },
     };
-    poll(files, limit).unwrap_or_else(minus_one)
+    // SAFETY: there is a slice alone.
+    unsafe { poll(files, limit) }.unwrap_or_else(minus_one)
 }
 
 /// A set of C's, and what its members wait for; null is none.
@@ -95,7 +152,7 @@ unsafe fn has((set, _): Set, number: c_int) -> bool {
     !set.is_null() && unsafe { libc::FD_ISSET(number, set) }
 }
 
-pub(crate) unsafe extern "C" fn rselect(
+pub(crate) unsafe extern "C-unwind" fn rselect(
     most: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -106,7 +163,8 @@ pub(crate) unsafe extern "C" fn rselect(
         return minus_one(Errno::EINVAL);
     }
     let sets = [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)];
-    let mut files = Vec::new();
+    // Not dropped where the thread ends in the middle.
+    let mut files = ManuallyDrop::new(Vec::new());
     for fd in 0..most {
         // SAFETY: C's contract.
         let wanted = sets.iter().filter(|set| unsafe { has(**set, fd) });
@@ -120,7 +178,10 @@ pub(crate) unsafe extern "C" fn rselect(
         let seconds = Duration::from_secs(time.tv_sec.max(0) as u64);
         seconds + Duration::from_micros(time.tv_usec.max(0) as u64)
     });
-    if let Err(errno) = poll(&mut files, limit) {
+    // SAFETY: there is nothing to drop.
+    let seen = unsafe { poll(&mut files, limit) };
+    let files = ManuallyDrop::into_inner(files);
+    if let Err(errno) = seen {
         return minus_one(errno);
     }
     let mut count = 0;

@@ -106,6 +106,13 @@ impl Socket {
         flags & libc::MSG_DONTWAIT != 0 || self.state().status & O_NONBLOCK != 0
     }
 
+    /// Returns true if a call with these flags waits for the peer.
+    pub(super) fn may_wait(&self, flags: c_int) -> bool {
+        let is_begun =
+            matches!(self.phase(), Phase::Listening(_) | Phase::Connected(_) | Phase::Datagrams(_));
+        is_begun && !self.is_nonblocking(flags)
+    }
+
     /// Its stream.
     ///
     /// # Errors
@@ -226,7 +233,7 @@ impl Socket {
             Phase::Listening(listener) => {
                 let file = watched(listener.as_fd().as_raw_fd(), events & POLLIN);
                 let mut seen = file;
-                super::poll::sleep(std::slice::from_mut(&mut seen), 0);
+                super::poll::glance(std::slice::from_mut(&mut seen));
                 (seen.revents, file)
             }
             Phase::Datagrams(datagrams) => {

@@ -9,13 +9,15 @@ use std::ffi::{c_int, c_void};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, iovec, msghdr, sockaddr, socklen_t};
+use libc::{
+    MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, POLLIN, POLLOUT, iovec, msghdr, sockaddr, socklen_t,
+};
 use uverbs::stream::{RdmaStream, StreamError};
 use uverbs_core::Errno;
 
 use super::connect::rgetpeername;
 use super::socket::{Socket, find, of};
-use super::{address, bytes, datagrams, errno};
+use super::{address, bytes, datagrams, errno, poll};
 use crate::answer::minus_one;
 use crate::request::memory;
 
@@ -89,22 +91,24 @@ unsafe fn room<'a>(to: *mut c_void, len: usize) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(to.cast(), len) }
 }
 
-pub(crate) unsafe extern "C" fn rrecv(
+pub(crate) unsafe extern "C-unwind" fn rrecv(
     socket: c_int,
     to: *mut c_void,
     len: usize,
     flags: c_int,
 ) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLIN, flags) };
     // SAFETY: C's contract.
     bytes(of(socket).and_then(|socket| socket.receive(unsafe { room(to, len) }, flags)))
 }
 
-pub(crate) unsafe extern "C" fn rread(socket: c_int, to: *mut c_void, len: usize) -> isize {
+pub(crate) unsafe extern "C-unwind" fn rread(socket: c_int, to: *mut c_void, len: usize) -> isize {
     // SAFETY: C's contract.
     unsafe { rrecv(socket, to, len, 0) }
 }
 
-pub(crate) unsafe extern "C" fn rrecvfrom(
+pub(crate) unsafe extern "C-unwind" fn rrecvfrom(
     socket: c_int,
     to: *mut c_void,
     len: usize,
@@ -112,6 +116,8 @@ pub(crate) unsafe extern "C" fn rrecvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLIN, flags) };
     if let Some(socket) = find(socket).filter(|socket| socket.is_of_datagrams()) {
         // SAFETY: C's contract.
         let received = datagrams::receive(&socket, unsafe { room(to, len) }, flags);
@@ -132,22 +138,28 @@ pub(crate) unsafe extern "C" fn rrecvfrom(
     }
 }
 
-pub(crate) unsafe extern "C" fn rsend(
+pub(crate) unsafe extern "C-unwind" fn rsend(
     socket: c_int,
     from: *const c_void,
     len: usize,
     flags: c_int,
 ) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLOUT, flags) };
     // SAFETY: C's contract.
     bytes(of(socket).and_then(|socket| socket.send(unsafe { memory(from.cast(), len) }, flags)))
 }
 
-pub(crate) unsafe extern "C" fn rwrite(socket: c_int, from: *const c_void, len: usize) -> isize {
+pub(crate) unsafe extern "C-unwind" fn rwrite(
+    socket: c_int,
+    from: *const c_void,
+    len: usize,
+) -> isize {
     // SAFETY: C's contract.
     unsafe { rsend(socket, from, len, 0) }
 }
 
-pub(crate) unsafe extern "C" fn rsendto(
+pub(crate) unsafe extern "C-unwind" fn rsendto(
     socket: c_int,
     from: *const c_void,
     len: usize,
@@ -155,6 +167,8 @@ pub(crate) unsafe extern "C" fn rsendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLOUT, flags) };
     if !addr.is_null() || addr_len != 0 {
         return bytes(of(socket).and_then(|socket| {
             if !socket.is_of_datagrams() {
@@ -282,18 +296,36 @@ unsafe fn pieces<'a>(first: *const iovec, count: usize) -> &'a [iovec] {
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
-pub(crate) unsafe extern "C" fn rreadv(socket: c_int, first: *const iovec, count: c_int) -> isize {
+pub(crate) unsafe extern "C-unwind" fn rreadv(
+    socket: c_int,
+    first: *const iovec,
+    count: c_int,
+) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLIN, 0) };
     // SAFETY: C's contract.
     unsafe { receive_all(socket, pieces(first, count.max(0) as usize), 0) }
 }
 
-pub(crate) unsafe extern "C" fn rwritev(socket: c_int, first: *const iovec, count: c_int) -> isize {
+pub(crate) unsafe extern "C-unwind" fn rwritev(
+    socket: c_int,
+    first: *const iovec,
+    count: c_int,
+) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLOUT, 0) };
     // SAFETY: C's contract.
     unsafe { send_all(socket, pieces(first, count.max(0) as usize), 0) }
 }
 
 /// Ancillary data there are none.
-pub(crate) unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+pub(crate) unsafe extern "C-unwind" fn rrecvmsg(
+    socket: c_int,
+    msg: *mut msghdr,
+    flags: c_int,
+) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLIN, flags) };
     // SAFETY: C's contract.
     unsafe {
         if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {
@@ -311,7 +343,13 @@ pub(crate) unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags:
     }
 }
 
-pub(crate) unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
+pub(crate) unsafe extern "C-unwind" fn rsendmsg(
+    socket: c_int,
+    msg: *const msghdr,
+    flags: c_int,
+) -> isize {
+    // SAFETY: there is nothing to drop.
+    unsafe { poll::before(socket, POLLOUT, flags) };
     // SAFETY: C's contract.
     unsafe {
         if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {

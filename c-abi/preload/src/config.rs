@@ -22,6 +22,7 @@ use libc::{
 };
 
 use crate::rdma::inside;
+use crate::real::uncancelled;
 
 /// `RS_CONF_DIR`
 const FILE: &str = "/etc/rdma/rsocket/preload_config";
@@ -101,7 +102,7 @@ fn read() -> Config {
 
 pub(crate) fn config() -> &'static Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
-    CONFIG.get_or_init(|| inside(read))
+    CONFIG.get_or_init(|| uncancelled(|| inside(read)))
 }
 
 /// A socket's type without the flags that may come with it.

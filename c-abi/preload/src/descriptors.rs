@@ -24,7 +24,7 @@ pub(crate) fn end(entry: Entry) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn close(fd: c_int) -> c_int {
+unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     let removed = table::remove(fd);
     // SAFETY: the caller's own argument.
     let closed = unsafe { real::close(fd) };
@@ -48,14 +48,14 @@ fn copy(from: Option<Entry>, to: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dup(fd: c_int) -> c_int {
+unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     let entry = settle(fd);
     // SAFETY: the caller's own argument.
     copy(entry, unsafe { real::fcntl(fd, F_DUPFD, 0) })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dup2(from: c_int, to: c_int) -> c_int {
+unsafe extern "C-unwind" fn dup2(from: c_int, to: c_int) -> c_int {
     let entry = settle(from);
     // SAFETY: the caller's own arguments.
     unsafe {
@@ -95,7 +95,7 @@ unsafe fn control(real: Real, fd: c_int, command: c_int, argument: c_long) -> c_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
     if fd < 0 {
         return real::fail(EBADF);
     }
@@ -104,7 +104,7 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
     if fd < 0 {
         return real::fail(EBADF);
     }

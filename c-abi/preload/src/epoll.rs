@@ -27,13 +27,13 @@ fn systems() -> u64 {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the caller's own argument.
     unsafe { real::epoll_create(size) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the caller's own argument.
     unsafe { real::epoll_create1(flags) }
 }
@@ -64,7 +64,7 @@ fn beside(epoll: c_int) -> Option<c_int> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_ctl(
+unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
     what: c_int,
     fd: c_int,
@@ -125,7 +125,7 @@ unsafe fn wait_for_both(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(
+unsafe extern "C-unwind" fn epoll_wait(
     epoll: c_int,
     events: *mut epoll_event,
     most: c_int,

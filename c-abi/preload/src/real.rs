@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! Each has the signature that libc's headers give it; a caller keeps libc's contract.
+//! Each has the signature that libc's headers give it; a caller keeps libc's contract. Many are
+//! cancellation points (pthreads(7)), where a thread may end: so they are `C-unwind`, as are this
+//! library's functions, which have nothing to drop when they call one.
 #![allow(unsafe_code, reason = "calls C functions that are found by name")]
 
 use std::ffi::{CStr, c_void};
@@ -25,6 +27,22 @@ pub(crate) fn fail(errno: c_int) -> c_int {
 pub(crate) fn errno() -> c_int {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Runs something in which the thread can't be cancelled (`PTHREAD_CANCEL_DISABLE`): it has things
+/// to drop, or other threads wait for it.
+pub(crate) fn uncancelled<T>(run: impl FnOnce() -> T) -> T {
+    let (mut before, mut disabled) = (0, 0);
+    // SAFETY: this thread's own state, and room for what it was.
+    unsafe { pthread_setcancelstate(1, &raw mut before) };
+    let answer = run();
+    // SAFETY: as above.
+    unsafe { pthread_setcancelstate(before, &raw mut disabled) };
+    answer
 }
 
 /// Where the next library has this function; looked up once.
@@ -53,7 +71,7 @@ macro_rules! functions {
             // SAFETY: the function of this name has this signature, and the caller keeps its
             // contract.
             unsafe {
-                let function: unsafe extern "C" fn($($type),*) -> $answer =
+                let function: unsafe extern "C-unwind" fn($($type),*) -> $answer =
                     std::mem::transmute(at);
                 function($($arg),*)
             }

@@ -15,6 +15,7 @@ use libc::{
 
 use crate::config::{bare, config};
 use crate::rdma::{inside, is_inside};
+use crate::real::uncancelled;
 use crate::switch::{set, set_sizes};
 use crate::table::{self, Entry, Kind};
 use crate::{descriptors, rdma, real};
@@ -26,7 +27,8 @@ fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
     }
     let close_on_exec = if flags & SOCK_CLOEXEC == 0 { 0 } else { O_CLOEXEC };
     // SAFETY: a C string; it makes a file.
-    let fd = unsafe { libc::open(c"/dev/null".as_ptr(), O_RDONLY | close_on_exec) };
+    let open = || unsafe { libc::open(c"/dev/null".as_ptr(), O_RDONLY | close_on_exec) };
+    let fd = uncancelled(open);
     let entry = Entry::new(kind, inner);
     let errno = match (fd >= 0).then(|| table::insert(fd, entry)) {
         Some(Ok(())) => return fd,
@@ -56,7 +58,7 @@ fn make(family: c_int, kind: c_int, protocol: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+unsafe extern "C-unwind" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     let is_taken = !is_inside() && config().takes(family, kind, protocol) && rdma::is_there();
     if is_taken {
         let is_tcp = [AF_INET, AF_INET6].contains(&family)
@@ -80,7 +82,7 @@ unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_in
 macro_rules! either {
     ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(fd: c_int, $($arg: $type),*) -> $answer {
+        unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $type),*) -> $answer {
             // SAFETY: the caller's own arguments.
             unsafe {
                 match table::get(fd) {
@@ -109,7 +111,7 @@ either! {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(entry) = table::get(fd) else {
         // SAFETY: the caller's own arguments.
         return unsafe { real::listen(fd, backlog) };
@@ -152,13 +154,13 @@ unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
+unsafe extern "C-unwind" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller's own arguments.
     unsafe { take(fd, addr, len, 0) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept4(
+unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     addr: *mut sockaddr,
     len: *mut socklen_t,
@@ -169,7 +171,7 @@ unsafe extern "C" fn accept4(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's own arguments.
     unsafe {
         let Some(entry) = table::get(fd) else { return real::connect(fd, addr, len) };

@@ -25,6 +25,7 @@ use libc::{
 };
 
 use crate::rdma::inside;
+use crate::real::uncancelled;
 use crate::table::{self, Entry, Kind};
 use crate::{config, rdma, real};
 
@@ -148,6 +149,14 @@ fn active(tcp: c_int) -> Option<c_int> {
 
 /// What is behind a descriptor whose bytes are about to move.
 pub(crate) fn settle(fd: c_int) -> Option<Entry> {
+    let entry = table::get(fd)?;
+    match entry.kind {
+        Kind::Active | Kind::Passive | Kind::Switching => uncancelled(|| change(fd)),
+        _ => Some(entry),
+    }
+}
+
+fn change(fd: c_int) -> Option<Entry> {
     loop {
         let entry = table::get(fd)?;
         match entry.kind {

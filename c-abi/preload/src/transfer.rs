@@ -10,6 +10,7 @@ use std::ffi::c_void;
 use libc::{c_int, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::rdma::inside;
+use crate::real::uncancelled;
 use crate::switch::settle;
 use crate::table::{Entry, Kind};
 use crate::{rdma, real};
@@ -18,7 +19,7 @@ use crate::{rdma, real};
 macro_rules! moves {
     ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(fd: c_int, $($arg: $type),*) -> ssize_t {
+        unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $type),*) -> ssize_t {
             // SAFETY: the caller's own arguments.
             unsafe {
                 match settle(fd) {
@@ -94,11 +95,18 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut off_t>, len: usize) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    len: size_t,
+) -> ssize_t {
     // SAFETY: the caller's own arguments; the offset may be null.
     unsafe {
         match settle(to) {
-            Some(Entry { kind: Kind::Rdma, inner }) => send_file(inner, from, offset.as_mut(), len),
+            Some(Entry { kind: Kind::Rdma, inner }) => {
+                uncancelled(|| send_file(inner, from, offset.as_mut(), len))
+            }
             Some(Entry { inner, .. }) => real::sendfile(inner, from, offset, len),
             None => real::sendfile(to, from, offset, len),
         }
@@ -106,7 +114,7 @@ unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, len: s
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile64(
+unsafe extern "C-unwind" fn sendfile64(
     to: c_int,
     from: c_int,
     offset: *mut off_t,

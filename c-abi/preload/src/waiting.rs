@@ -5,6 +5,8 @@
 //! As libc's functions of these names.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
+use std::mem::ManuallyDrop;
+
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, fd_set, nfds_t, pollfd, timeval};
 
 use crate::rdma::inside;
@@ -13,7 +15,8 @@ use crate::{rdma, real};
 
 /// Waits for descriptors, of which some are ours: for what is behind them.
 fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
-    let mut behind = Vec::with_capacity(files.len());
+    // Not dropped where the thread is cancelled in the middle.
+    let mut behind = ManuallyDrop::new(Vec::with_capacity(files.len()));
     let mut is_rdma = false;
     for file in files.iter() {
         let fd = match table::get(file.fd) {
@@ -34,6 +37,7 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
             real::poll(at, count, timeout)
         }
     };
+    let behind = ManuallyDrop::into_inner(behind);
     for (file, seen) in files.iter_mut().zip(&behind) {
         file.revents = seen.revents;
     }
@@ -41,7 +45,7 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+unsafe extern "C-unwind" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     let ours = match count {
         0 => &mut [],
         // SAFETY: the caller's promise, which is libc's: so many entries.
@@ -60,7 +64,7 @@ const EVENTS: [(i16, i16); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn select(
+unsafe extern "C-unwind" fn select(
     most: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -68,7 +72,7 @@ unsafe extern "C" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = [read, write, except];
-    let mut files = Vec::new();
+    let mut files = ManuallyDrop::new(Vec::new());
     let range = 0..most.min(libc::FD_SETSIZE as c_int);
     for fd in range {
         let mut events = 0;
@@ -83,6 +87,7 @@ unsafe extern "C" fn select(
         }
     }
     if !files.iter().any(|file| table::get(file.fd).is_some()) {
+        drop(ManuallyDrop::into_inner(files));
         // SAFETY: the caller's own arguments.
         return unsafe { real::select(most, read, write, except, timeout) };
     }
@@ -92,6 +97,7 @@ unsafe extern "C" fn select(
         spent.clamp(0, c_int::MAX.into()) as c_int
     });
     let answer = wait(&mut files, milliseconds);
+    let files = ManuallyDrop::into_inner(files);
     if answer < 0 {
         return answer;
     }

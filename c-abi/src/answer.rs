@@ -19,6 +19,16 @@ pub(crate) fn set_errno(errno: Errno) {
     unsafe { *libc::__errno_location() = errno.raw() };
 }
 
+/// Runs work that a call does beside its purpose, such as the device's. `errno` stays as it was:
+/// the program learns of its own call alone.
+pub(crate) fn aside(run: impl FnOnce()) {
+    // SAFETY: the address is this thread's, and valid while it runs.
+    let before = unsafe { *libc::__errno_location() };
+    run();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = before };
+}
+
 /// 0, or the positive number of the error, which is in `errno`, too.
 pub(crate) fn code(result: Result<(), Error>) -> c_int {
     match result {

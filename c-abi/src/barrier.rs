@@ -9,6 +9,8 @@ use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::answer::aside;
+
 /// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the command that must be called once before (Linux 4.14).
 const EXPEDITED: c_int = 1 << 3;
 const REGISTER_EXPEDITED: c_int = 1 << 4;
@@ -31,8 +33,10 @@ pub(crate) fn is_there() -> bool {
 /// Each thread of the process passes a full fence, and drains its processor's write-combining
 /// buffers: by an interrupt, or because it was switched out.
 pub(crate) fn everywhere() {
-    if !membarrier(EXPEDITED) {
-        // A sandbox that was closed since forbids the call.
-        std::thread::sleep(STORES_ARE_OUT);
-    }
+    aside(|| {
+        if !membarrier(EXPEDITED) {
+            // A sandbox that was closed since forbids the call.
+            std::thread::sleep(STORES_ARE_OUT);
+        }
+    });
 }

@@ -14,7 +14,7 @@ use uverbs_core::Errno;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{Armer, CqOps, Notify};
 
-use crate::answer::{code, refuse};
+use crate::answer::{aside, code, refuse};
 use crate::channel::Channel;
 use crate::context::Context;
 use crate::left::Kind;
@@ -148,9 +148,11 @@ impl Cq {
 
     #[inline(never)]
     fn help(&self) {
-        if !self.core.context().uverbs().door().progress() {
-            std::thread::yield_now();
-        }
+        aside(|| {
+            if !self.core.context().uverbs().door().progress() {
+                std::thread::yield_now();
+            }
+        });
     }
 
     /// Nothing is to be done before a poll, and no send is a WQE of the program's own.

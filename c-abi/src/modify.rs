@@ -28,8 +28,10 @@ pub(crate) unsafe extern "C" fn modify_qp(
     attr: *const ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
+    // Null where nothing is changed, which C's library doesn't look at.
+    let nothing = ibv_qp_attr::default();
     // SAFETY: C's contract.
-    let (of, attr) = unsafe { (Qp::of(qp), &*attr) };
+    let (of, attr) = unsafe { (Qp::of(qp), attr.as_ref().unwrap_or(&nothing)) };
     if of.is_spread() {
         return refuse(Errno::EOPNOTSUPP);
     }

@@ -55,6 +55,9 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
+    if dir.is_null() || file.is_null() {
+        return minus_one(Errno::ENOENT);
+    }
     // SAFETY: C's contract.
     let [dir, file] = unsafe { [CStr::from_ptr(dir), CStr::from_ptr(file)] };
     let path =

@@ -101,6 +101,9 @@ pub(crate) unsafe extern "C" fn get_devices(count: *mut c_int) -> *mut *mut ibv_
 }
 
 pub(crate) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
+    if list.is_null() {
+        return;
+    }
     let mut len = 0;
     // SAFETY: C's contract: a list of ours, which ends with null.
     while !unsafe { *list.add(len) }.is_null() {

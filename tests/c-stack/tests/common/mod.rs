@@ -168,7 +168,7 @@ impl CStack {
         self.compile_with(name, &["-shared", "-fPIC", "-fno-builtin"])
     }
 
-    fn compile_with(&self, name: &str, args: &[&str]) -> Option<PathBuf> {
+    pub(crate) fn compile_with(&self, name: &str, args: &[&str]) -> Option<PathBuf> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
         let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
             "{name}-{}-{:?}",

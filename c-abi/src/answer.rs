@@ -20,7 +20,7 @@ pub(crate) fn set_errno(errno: Errno) {
 }
 
 /// Runs work that a call does beside its purpose, such as the device's. `errno` stays as it was:
-/// the program learns of its own call alone.
+/// the program is told of its call alone.
 pub(crate) fn aside(run: impl FnOnce()) {
     // SAFETY: the address is this thread's, and valid while it runs.
     let before = unsafe { *libc::__errno_location() };

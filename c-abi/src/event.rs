@@ -1,15 +1,15 @@
-//! Asynchronous events.
+//! Asynchronous events and completion events.
 //!
 //! # Safety
 //!
 //! C's contract.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::with_exposed_provenance;
 
 use uverbs_core::objects::event::{AsyncElement, AsyncEvent};
-use uverbs_kernel_abi::event::ib_uverbs_async_event_desc;
+use uverbs_kernel_abi::event::{ib_uverbs_async_event_desc, ib_uverbs_comp_event_desc};
 
 use crate::context::Context;
 use crate::cq::Cq;
@@ -17,7 +17,7 @@ use crate::file::read_event;
 use crate::object::{Acks, Named};
 use crate::qp::Qp;
 use crate::srq::Srq;
-use crate::sys::{ibv_async_event, ibv_context};
+use crate::sys::{ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq};
 use crate::wq::Wq;
 
 /// # Safety
@@ -91,4 +91,41 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *const ibv_async_event) {
     };
     // SAFETY: its destruction waits for this.
     unsafe { acks(named) }.1.acknowledge(1);
+}
+
+pub(crate) unsafe extern "C-unwind" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: C's contract.
+    let (context, file) = unsafe { (Context::of((*channel).context), (*channel).fd) };
+    loop {
+        // SAFETY: there are references alone.
+        let event = unsafe { read_event::<ib_uverbs_comp_event_desc>(file) };
+        let Some(event) = event else { return -1 };
+        let found = context.names().with(event.cq_handle, |named| match named {
+            Named::Cq(at) => {
+                let found: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(at);
+                // SAFETY: it is there while it has its name.
+                let heard = unsafe { Cq::of(found) };
+                heard.core().heard();
+                heard.comp_acks().deliver();
+                // SAFETY: as above.
+                Some((found, unsafe { (*found).cq_context }))
+            }
+            _ => None,
+        });
+        // Events of a queue that was destroyed since the read are dropped.
+        if let Some(Some((found, given))) = found {
+            // SAFETY: C's contract.
+            unsafe { (*cq, *cq_context) = (found, given) };
+            return 0;
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, events: u32) {
+    // SAFETY: C's contract.
+    unsafe { Cq::of(cq) }.comp_acks().acknowledge(events);
 }

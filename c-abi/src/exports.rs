@@ -10,8 +10,8 @@
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::{
-    ah, buf, channel, comp_event, cq, device, dm, ece, event, fork, gid, import, make_cq, make_qp,
-    modify, mr, mr_ex, names, open, pd, port, qp, query_device, rate, srq, stubs, sysfs,
+    ah, buf, channel, cq, device, dm, ece, event, fork, gid, import, make_cq, make_qp, modify, mr,
+    mr_ex, names, open, pd, port, qp, query_device, rate, srq, stubs, sysfs,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -71,7 +71,7 @@ node! { "IBVERBS_1.0":
 
 node! { "IBVERBS_1.1":
     ibv_ack_async_event = event::ack_async_event;
-    ibv_ack_cq_events = comp_event::ack_cq_events;
+    ibv_ack_cq_events = event::ack_cq_events;
     ibv_alloc_pd = pd::alloc_pd;
     ibv_attach_mcast = qp::attach_mcast;
     ibv_close_device = open::close_device;
@@ -94,7 +94,7 @@ node! { "IBVERBS_1.1":
     ibv_fork_init = fork::fork_init;
     ibv_free_device_list = device::free_device_list;
     ibv_get_async_event = event::get_async_event;
-    ibv_get_cq_event = comp_event::get_cq_event;
+    ibv_get_cq_event = event::get_cq_event;
     ibv_get_device_guid = device::get_device_guid;
     ibv_get_device_list = device::get_device_list;
     ibv_get_device_name = device::get_device_name;

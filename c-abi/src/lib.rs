@@ -33,7 +33,6 @@ mod buf;
 mod cancel;
 mod channel;
 mod cm;
-mod comp_event;
 mod completion;
 mod context;
 mod convert;

@@ -118,7 +118,7 @@ impl Set {
     }
 }
 
-/// Waits for events of the set, up to `most`; empty after `limit`. The thread may be cancelled here.
+/// Waits for up to `most` events of the set; empty after `limit`. The thread may be cancelled here.
 ///
 /// # Safety
 ///

@@ -1,15 +1,13 @@
 //! Effects of the library on the process that uses it (docs/PROCESS.md).
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use common::{LIMIT, pair, pattern};
-
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(20);
 /// Lines of proc(5)'s `status` that no library may change: masks of signals that are blocked,
 /// ignored and caught, the mask of new files, locked memory, the thread's name.
 const KEPT: [&str; 6] = ["SigBlk", "SigIgn", "SigCgt", "Umask", "VmLck", "Name"];
@@ -61,12 +59,14 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[test]
 fn a_process_stays_as_it_was() {
     let _alone = ALONE.lock();
-    if !common::only_on_softhca("what a device of the kernel opens is the kernel's") {
-        return;
-    }
     let (before, (files, threads)) = (kept(), found());
     assert!(threads.is_empty(), "{threads:?}");
-    let (mut client, mut server) = pair();
+    let context = uverbs::device("softhca0").unwrap().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mut cq = context.create_cq(256).unwrap();
+    let mut qp = context.queue_pair(&pd, &cq).build().unwrap();
+    let endpoint = qp.prepare(&Default::default()).unwrap();
+    qp.connect(&endpoint).unwrap();
     assert_eq!(kept(), before, "opened");
     let (more, threads) = found();
     assert!(!threads.is_empty());
@@ -84,17 +84,17 @@ fn a_process_stays_as_it_was() {
         let flags = i32::from_str_radix(octal.trim(), 8).unwrap();
         assert_ne!(flags & libc::O_CLOEXEC, 0, "descriptor {fd}");
     }
-    for round in 0..100 {
-        server.expect(1, 64);
-        let frame = client.filled(64, round);
-        let mut batch = client.qp.batch();
-        batch.send(2, frame).unwrap();
-        batch.ring();
-        assert_eq!(*server.done().frame.unwrap(), pattern(64, round)[..]);
-        assert_eq!(client.done().id, 2);
+    let slab = pd.slab(64, 1).unwrap();
+    for _ in 0..100 {
+        qp.post_recv(1, slab.take().unwrap()).unwrap();
+        qp.post_send_inline(2, b"to itself").unwrap();
+        for _ in 0..2 {
+            let done = cq.wait(LIMIT).unwrap();
+            assert!(done.result.is_ok());
+        }
     }
     assert_eq!(kept(), before, "sent");
-    drop((client, server));
+    drop((qp, cq, slab, pd, context));
     let start = Instant::now();
     while !found().1.is_empty() && start.elapsed() < LIMIT {
         std::thread::yield_now();
@@ -109,7 +109,7 @@ fn a_process_stays_as_it_was() {
 const LIBRARIES: [&str; 4] = ["src", "providers", "c-abi", "adapters"];
 /// The function by which all threads are made, which blocks signals first.
 const MAKER: &str = "providers/core/src/thread.rs";
-/// Calls that make threads by themselves.
+/// Calls that make a thread.
 const MAKERS: [&str; 4] = ["thread::spawn(", "thread::Builder", "thread::scope(", "pthread_create"];
 
 /// Source files below a folder, without tests and fuzzers.

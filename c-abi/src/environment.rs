@@ -1,20 +1,34 @@
-//! What the environment asks for: which devices, and what C's provider would take from there.
+//! Devices that the environment names, and settings of C's provider there.
+//!
+//! # Safety
+//!
+//! The loader calls each function of `.init_array` once, with arguments that C functions may ignore.
+#![allow(unsafe_code, reason = "places a function where the loader calls it")]
 
 use std::sync::Arc;
 
 use uverbs::Device;
 use uverbs_core::doors::cm::{CmDoor, KernelCmDoor};
+use uverbs_core::environment::{self, Variable};
 use uverbs_core::error::Error;
 
 use crate::device;
 
-/// Names of devices, separated by commas: `softhca@loopback`, `mlx5_0`. Unset or empty: the
-/// kernel's.
-pub(crate) const DEVICE: &str = "UVERBS_DEVICE";
+/// Reads the environment when the library is loaded: nginx empties its own later.
+#[cfg(not(any(test, fuzzing)))]
+#[used]
+// SAFETY: a pointer to a function, as the section has.
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
 
-/// What [`DEVICE`] says, if anything.
+#[cfg(not(any(test, fuzzing)))]
+extern "C" fn loaded() {
+    environment::remember();
+}
+
+/// Names of devices, separated by commas. `None`: all of the kernel's.
 fn named() -> Option<String> {
-    std::env::var(DEVICE).ok().filter(|names| !names.is_empty())
+    Variable::Device.text().filter(|names| !names.is_empty())
 }
 
 /// The devices that programs are shown.
@@ -40,6 +54,6 @@ pub(crate) fn connection_manager() -> Result<Arc<dyn CmDoor>, Error> {
 /// Bytes of a completion queue's entries, where the program doesn't say; as C's provider reads them
 /// (`verbs.c:get_cqe_size`): no number is 0.
 pub(crate) fn cqe_size() -> Option<u16> {
-    let text = std::env::var("MLX5_CQE_SIZE").ok()?;
+    let text = Variable::CqeSize.text()?;
     Some(text.trim().parse().unwrap_or(0))
 }

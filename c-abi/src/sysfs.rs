@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use uverbs_core::Errno;
+use uverbs_core::environment::Variable;
 
 use crate::answer::minus_one;
 
@@ -19,7 +20,7 @@ use crate::answer::minus_one;
 pub(crate) fn mount() -> &'static str {
     static MOUNT: OnceLock<String> = OnceLock::new();
     MOUNT.get_or_init(|| {
-        let path = std::env::var("SYSFS_PATH").ok().filter(|path| !path.is_empty());
+        let path = Variable::SysfsPath.text().filter(|path| !path.is_empty());
         path.map_or("/sys".to_owned(), |path| path.trim_end_matches('/').to_owned())
     })
 }

@@ -11,9 +11,8 @@
 //!
 //! Without the file, or a line in it that can be read, all sockets are taken.
 
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libc::{
@@ -21,13 +20,13 @@ use libc::{
     SOCK_STREAM, c_int,
 };
 
+use uverbs_core::environment::Variable;
+
 use crate::rdma::inside;
 use crate::real::uncancelled;
 
 /// `RS_CONF_DIR`
 const FILE: &str = "/etc/rdma/rsocket/preload_config";
-/// Names another file, for tests and for users who can't write that one.
-const OTHER_FILE: &str = "RS_PRELOAD_CONFIG";
 /// `AF_IB` (`rdma/rdma_cma.h`).
 const AF_IB: c_int = 27;
 
@@ -80,23 +79,25 @@ pub(crate) struct Config {
 }
 
 /// A number of the environment, as `atoi` reads it.
-fn number(name: &str) -> c_int {
-    let text = std::env::var(name).unwrap_or_default();
+fn number(variable: Variable) -> c_int {
+    let text = variable.text().unwrap_or_default();
     let digits = text.trim_start().bytes().take_while(u8::is_ascii_digit).count();
     text.trim_start()[..digits].parse().unwrap_or(0)
 }
 
 fn read() -> Config {
-    let file = std::env::var_os(OTHER_FILE).unwrap_or_else(|| OsString::from(FILE));
+    // Another file, for tests and for users who can't write that one.
+    let file = Variable::PreloadConfig.path().unwrap_or_else(|| PathBuf::from(FILE));
     let text = std::fs::read_to_string(file).unwrap_or_default();
     // What the program was called by, as `program_invocation_short_name` is.
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().map(|name| name.as_bytes().to_ascii_lowercase());
+    let sizes = [Variable::SocketSqSize, Variable::SocketRqSize, Variable::SocketInline];
     Config {
         lines: text.lines().filter_map(line).collect(),
         program: program.unwrap_or_default(),
-        forks: number("RDMAV_FORK_SAFE") != 0,
-        sizes: ["RS_SQ_SIZE", "RS_RQ_SIZE", "RS_INLINE"].map(number),
+        forks: number(Variable::ForkSafe) != 0,
+        sizes: sizes.map(number),
     }
 }
 

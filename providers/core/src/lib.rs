@@ -13,6 +13,8 @@
 //! | [`order`] | fences, and accesses that a device sees |
 //! | [`provider`] | what a provider implements |
 //! | [`thread`] | threads of the library, which take no signals |
+//! | [`environment`] | environment variables |
+//! | [`private_file`] | files that the library writes for its user alone |
 //! | [`trace`] | what a process does, in a file, where somebody asked for it |
 
 pub mod attr;
@@ -20,6 +22,7 @@ pub mod commands;
 pub mod connection;
 pub mod discovery;
 pub mod doors;
+pub mod environment;
 pub mod errno;
 pub mod error;
 #[cfg(any(test, fuzzing))]
@@ -28,6 +31,7 @@ pub mod fuzzing;
 pub mod memory;
 pub mod objects;
 pub mod order;
+pub mod private_file;
 pub mod provider;
 pub mod queues;
 mod sync;

@@ -4,25 +4,16 @@
 //! Each event is a line: nanoseconds since 1970, the process's number, the device's name and the
 //! kind of event, then `name=value` for each field, all of it separated by tabs; bytes are
 //! hexadecimal. Processes of one trace append to one file, a line at a time.
-#![allow(unsafe_code, reason = "asks for the program's privileges")]
 
-use std::ffi::OsString;
 use std::fmt::{self, Write as _};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Names the file. One that can't be opened is as none.
-const VARIABLE: &str = "UVERBS_TRACE";
-
-/// Whether the program has rights that whoever started it may not have (`secure_getenv`): then the
-/// environment names no file to write to.
-fn is_privileged() -> bool {
-    // SAFETY: has no obligation; reads what the kernel told when the program was started.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
+use crate::environment::Variable;
+use crate::private_file;
 
 /// An open trace.
 #[derive(Debug)]
@@ -31,22 +22,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// This process's, if the environment asked for one when the first device was opened.
+    /// The trace of this process, into the file of `UVERBS_TRACE`. `None`: unset when the first
+    /// device was opened, or the file can't be had.
     #[must_use]
     pub fn of_environment() -> Option<&'static Self> {
         static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
-        let named =
-            || std::env::var_os(VARIABLE).filter(|path| !path.is_empty() && !is_privileged());
-        TRACE.get_or_init(|| named().and_then(Self::open)).as_ref()
+        let open = || Self::open(&Variable::Trace.path()?);
+        TRACE.get_or_init(open).as_ref()
     }
 
-    pub(crate) fn open(path: OsString) -> Option<Self> {
-        let mut options = OpenOptions::new();
-        // What is in it is the user's alone; and opening a pipe waits for nobody.
-        options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
-        let file = options.open(path).ok()?;
-        // A pipe may be full, and its reader gone.
-        file.metadata().ok()?.is_file().then_some(Self { file })
+    pub(crate) fn open(path: &Path) -> Option<Self> {
+        Some(Self { file: private_file::append(path).ok()? })
     }
 
     /// The time of a line, in nanoseconds since 1970.
@@ -86,7 +72,7 @@ mod tests {
     #[test]
     fn lines_are_appended_whole() {
         let path = std::env::temp_dir().join(format!("uverbs-trace-{}", std::process::id()));
-        let [one, other] = [0, 1].map(|_| Trace::open(path.clone().into()).unwrap());
+        let [one, other] = [0, 1].map(|_| Trace::open(&path).unwrap());
         one.line("softhca0", "wqe", format_args!("bytes={}", Hex(&[0, 0xa5])));
         other.line("softhca1", "cqe", format_args!("cqn=1"));
         let text = std::fs::read_to_string(&path).unwrap();
@@ -96,6 +82,6 @@ mod tests {
         assert_eq!(lines[0][1..], [&pid, "softhca0", "wqe", "bytes=00a5"]);
         assert_eq!(lines[1][1..], [&pid, "softhca1", "cqe", "cqn=1"]);
         assert!(lines[0][0].parse::<u128>().unwrap() <= lines[1][0].parse().unwrap());
-        assert!(Trace::open("/nonexistent/file".into()).is_none());
+        assert!(Trace::open(Path::new("/nonexistent/file")).is_none());
     }
 }

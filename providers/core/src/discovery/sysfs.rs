@@ -2,7 +2,6 @@
 //!
 //! Files: kernel `Documentation/ABI/stable/sysfs-class-infiniband`.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -15,17 +14,16 @@ use uverbs_kernel_abi::driver_id::{
 use super::Found;
 use crate::Errno;
 use crate::doors::DeviceRecord;
+use crate::environment::Variable;
 
-/// Where sysfs is: `SYSFS_PATH`, or `/sys`. The variable counts only where the process has no
-/// rights that its user lacks (uid equal to euid), as in rdma-core's `ibv_get_sysfs_path`.
+/// Mount point of sysfs: `SYSFS_PATH`, or `/sys`.
 #[must_use]
 pub fn root() -> PathBuf {
-    let trusted = nix::unistd::getuid() == nix::unistd::geteuid();
-    root_from(std::env::var_os("SYSFS_PATH").filter(|_| trusted))
+    root_from(Variable::SysfsPath.path())
 }
 
-fn root_from(variable: Option<OsString>) -> PathBuf {
-    variable.filter(|path| !path.is_empty()).map_or_else(|| PathBuf::from("/sys"), PathBuf::from)
+fn root_from(variable: Option<PathBuf>) -> PathBuf {
+    variable.unwrap_or_else(|| PathBuf::from("/sys"))
 }
 
 /// The folder of a device.
@@ -251,7 +249,6 @@ pub(super) mod tests {
     #[test]
     fn the_variable_names_the_root() {
         assert_eq!(root_from(None), Path::new("/sys"));
-        assert_eq!(root_from(Some("".into())), Path::new("/sys"));
         assert_eq!(root_from(Some("/tmp/x/".into())), Path::new("/tmp/x"));
     }
 

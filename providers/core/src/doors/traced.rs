@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn each_command_and_mapping_is_a_line_with_its_outcome() {
         let path = std::env::temp_dir().join(format!("uverbs-traced-{}", std::process::id()));
-        let trace: &'static Trace = Box::leak(Box::new(Trace::open(path.clone().into()).unwrap()));
+        let trace: &'static Trace = Box::leak(Box::new(Trace::open(&path).unwrap()));
         let below = Arc::new(YesDoor::default());
         let door = Traced::new(trace, "mlx5_0", below.clone());
         for refuse in [false, true] {

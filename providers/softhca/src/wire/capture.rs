@@ -11,17 +11,17 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use uverbs_core::environment::Variable;
+use uverbs_core::private_file;
+
 use super::udp::{PORT, reseal};
 use super::{Address, Frame, Wire, WireFull};
 use crate::per_process::PerProcess;
-
-/// Names the file into which all software HCAs of a process capture what passes their wires.
-const VARIABLE: &str = "UVERBS_CAPTURE";
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -63,13 +63,13 @@ struct Output {
 }
 
 impl Capture {
-    /// A new file.
+    /// Creates a file, for its user alone.
     ///
     /// # Errors
     ///
     /// What the system says; `AlreadyExists` where there is a file of that name.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let mut file = BufWriter::new(File::create_new(path)?);
+        let mut file = BufWriter::new(private_file::create(path)?);
         // Version 1.0, a section of any length.
         let words = [BYTE_ORDER, 1, u32::MAX, u32::MAX];
         file.write_all(&block(SECTION, &words, &[], &[]))?;
@@ -81,21 +81,20 @@ impl Capture {
     /// one has made, takes the name with its number behind.
     pub(crate) fn of_environment() -> io::Result<Option<Self>> {
         static CAPTURE: PerProcess<Option<Capture>> = PerProcess::new();
-        let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
-            return Ok(None);
-        };
+        let Some(path) = Variable::Capture.path() else { return Ok(None) };
         let mut capture = CAPTURE.lock();
         if capture.is_none() {
-            let mut own = path.clone();
+            let mut own = path.clone().into_os_string();
             own.push(format!(".{}", std::process::id()));
-            let made = match Self::create(&PathBuf::from(&path)) {
+            let made = match Self::create(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    Self::create(&PathBuf::from(own))
+                    Self::create(Path::new(&own))
                 }
                 made => made,
             };
             let words = |error: io::Error| {
-                io::Error::new(error.kind(), format!("{VARIABLE}={}: {error}", path.display()))
+                let name = Variable::Capture.name();
+                io::Error::new(error.kind(), format!("{name}={}: {error}", path.display()))
             };
             *capture = Some(made.map_err(words)?);
         }
@@ -345,6 +344,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("uverbs-capture-{}", std::process::id()));
         let capture = Capture::create(&folder).unwrap();
         assert!(Capture::create(&folder).is_err(), "what is there stays");
+        let mode = std::os::unix::fs::MetadataExt::mode(&folder.metadata().unwrap());
+        assert_eq!(mode & 0o777, 0o600);
         let fabric = Fabric::new();
         let [one, other] = [mapped(1), mapped(2)].map(|gid| Address { gid, lid: 0 });
         let mut ours = capture.tap("ours", Box::new(fabric.attach(&[one])));

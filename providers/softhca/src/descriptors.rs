@@ -10,6 +10,7 @@ use std::io::IoSliceMut;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::closer::{Closer, Foreign};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recvmsg};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -32,12 +33,12 @@ struct Control {
 impl Control {
     /// Takes the descriptors that `recvmsg` put here. The length says how many there are, also
     /// after MSG_CTRUNC (as when this process may open no more).
-    fn take(self) -> Vec<OwnedFd> {
+    fn take(self, closer: &Closer) -> Vec<Foreign> {
         if (self.level, self.kind) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             return Vec::new();
         }
         let count = self.len.saturating_sub(offset_of!(Self, fds)) / size_of::<RawFd>();
-        self.fds.into_iter().take(count).map(own).collect()
+        self.fds.into_iter().take(count).map(|fd| closer.own(own(fd))).collect()
     }
 }
 
@@ -46,24 +47,28 @@ pub(crate) struct Received {
     /// Bytes that it put into the buffer.
     pub(crate) bytes: usize,
     /// What came with them, opened close-on-exec.
-    pub(crate) fds: Vec<OwnedFd>,
+    pub(crate) fds: Vec<Foreign>,
     /// There were more that this process may not open.
     pub(crate) cut: bool,
 }
 
-/// Receives bytes, and the descriptors that come with them.
+/// Receives bytes, and the descriptors that come with them, which `closer` will close.
 ///
 /// # Errors
 ///
 /// What `recvmsg` says.
-pub(crate) fn receive(socket: impl AsFd, buf: &mut [u8]) -> Result<Received, Errno> {
+pub(crate) fn receive(
+    socket: impl AsFd,
+    buf: &mut [u8],
+    closer: &Closer,
+) -> Result<Received, Errno> {
     let mut control = Control::new_zeroed();
     let mut parts = [IoSliceMut::new(buf)];
     let raw = socket.as_fd().as_raw_fd();
     let space = Some(control.as_mut_bytes());
     let message = recvmsg::<()>(raw, &mut parts, space, MsgFlags::MSG_CMSG_CLOEXEC)?;
     let (bytes, cut) = (message.bytes, message.flags.contains(MsgFlags::MSG_CTRUNC));
-    Ok(Received { bytes, fds: control.take(), cut })
+    Ok(Received { bytes, fds: control.take(closer), cut })
 }
 
 /// Takes a descriptor that the kernel has just made for us.

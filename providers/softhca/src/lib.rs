@@ -28,6 +28,7 @@
 
 mod board;
 mod builder;
+mod closer;
 mod cm;
 mod cm_door;
 mod copy;

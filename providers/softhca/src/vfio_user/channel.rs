@@ -1,7 +1,8 @@
-//! The socket to the client: messages, and the descriptors that come with them.
+//! The socket to the client: messages, and the descriptors that come with them. The client chooses
+//! these, so all of them are closed by a [`Closer`], and so is the socket, in which more may lie.
 
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::message::Header;
+use crate::closer::{Closer, Connection, Foreign};
 use crate::descriptors;
 
 /// Time limit for a message from its first byte to its last, and for the client to take an answer.
 const MESSAGE: Duration = Duration::from_secs(10);
+/// Time limit for the client's descriptors to close, where many wait.
+const CLOSING: Duration = Duration::from_millis(100);
 /// Descriptors that a message may bring (QEMU's own limit is 16).
 const MAX_FDS: usize = 16;
 
@@ -21,12 +25,13 @@ const MAX_FDS: usize = 16;
 pub(super) struct Message {
     pub(super) header: Header,
     pub(super) body: Vec<u8>,
-    pub(super) fds: Vec<OwnedFd>,
+    pub(super) fds: Vec<Foreign>,
 }
 
 /// A client's socket.
 pub(super) struct Channel {
-    socket: UnixStream,
+    socket: Connection,
+    closer: Closer,
     limit: Duration,
 }
 
@@ -37,30 +42,30 @@ impl AsFd for Channel {
 }
 
 impl Channel {
-    pub(super) fn new(socket: UnixStream) -> io::Result<Self> {
-        Self::with_limit(socket, MESSAGE)
+    pub(super) fn new(socket: UnixStream, closer: &Closer) -> io::Result<Self> {
+        Self::with_limit(socket, closer, MESSAGE)
     }
 
-    fn with_limit(socket: UnixStream, limit: Duration) -> io::Result<Self> {
+    fn with_limit(socket: UnixStream, closer: &Closer, limit: Duration) -> io::Result<Self> {
+        let (socket, closer) = (closer.connection(socket), closer.clone());
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, limit })
+        Ok(Self { socket, closer, limit })
     }
 
     /// Takes a message, which has begun; None when the client has left.
     pub(super) fn receive(&self) -> io::Result<Option<Message>> {
         let until = Instant::now() + self.limit;
-        let mut header = Header::new_zeroed();
-        let Some(fds) = self.start(header.as_mut_bytes(), until)? else { return Ok(None) };
-        let mut body = vec![0; header.body().ok_or_else(|| broken("not a vfio-user message"))?];
-        let mut rest = &mut body[..];
-        while !rest.is_empty() {
-            match (&self.socket).read(rest) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(bytes) => rest = &mut rest[bytes..],
-                Err(error) => self.wait(error, PollFlags::POLLIN, until)?,
-            }
+        let (mut header, mut fds) = (Header::new_zeroed(), Vec::new());
+        match self.fill(header.as_mut_bytes(), &mut fds, until)? {
+            0 => return Ok(None),
+            bytes if bytes < size_of::<Header>() => return Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => {}
         }
-        Ok(Some(Message { header, body, fds }))
+        let mut body = vec![0; header.body().ok_or_else(|| broken("not a vfio-user message"))?];
+        match self.fill(&mut body, &mut fds, until)? {
+            bytes if bytes < body.len() => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(Some(Message { header, body, fds })),
+        }
     }
 
     /// Sends all of `bytes`.
@@ -68,7 +73,7 @@ impl Channel {
         let until = Instant::now() + self.limit;
         let mut rest = bytes;
         while !rest.is_empty() {
-            match (&self.socket).write(rest) {
+            match (&*self.socket).write(rest) {
                 Ok(bytes) => rest = &rest[bytes..],
                 Err(error) => self.wait(error, PollFlags::POLLOUT, until)?,
             }
@@ -94,13 +99,17 @@ impl Channel {
         }
     }
 
-    /// Fills `buf` with the start of a message, and takes the descriptors that come with it. None
-    /// at the end.
-    fn start(&self, buf: &mut [u8], until: Instant) -> io::Result<Option<Vec<OwnedFd>>> {
-        let mut fds = Vec::new();
+    /// Fills `buf` with a part of a message, and adds the descriptors that come with it to `fds`.
+    /// Fewer bytes than `buf` has: the client has left.
+    fn fill(&self, buf: &mut [u8], fds: &mut Vec<Foreign>, until: Instant) -> io::Result<usize> {
         let mut done = 0;
         while done < buf.len() {
-            let received = match descriptors::receive(&self.socket, &mut buf[done..]) {
+            // They close at once, unless the client chose others.
+            if self.closer.is_crowded() && !self.closer.settle(CLOSING) {
+                return Err(broken("descriptors that take too long to close"));
+            }
+            let rest = &mut buf[done..];
+            let received = match descriptors::receive(&self.socket, rest, &self.closer) {
                 Err(error) => {
                     self.wait(error.into(), PollFlags::POLLIN, until)?;
                     continue;
@@ -115,12 +124,11 @@ impl Channel {
                 return Err(broken("descriptors that could not be taken"));
             }
             match received.bytes {
-                0 if done == 0 => return Ok(None),
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                0 => break,
                 bytes => done += bytes,
             }
         }
-        Ok(Some(fds))
+        Ok(done)
     }
 }
 
@@ -130,6 +138,8 @@ fn broken(what: &'static str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
     use crate::vfio_user::message::MAX_MESSAGE;
 
@@ -153,7 +163,7 @@ mod tests {
                 })
             });
             let start = Instant::now();
-            let channel = Channel::with_limit(here, LIMIT).unwrap();
+            let channel = Channel::with_limit(here, &Closer::new().unwrap(), LIMIT).unwrap();
             let error = channel.receive().err().map(|error| error.kind());
             assert_eq!(error, Some(io::ErrorKind::TimedOut));
             assert!(start.elapsed() >= LIMIT && start.elapsed() < 10 * LIMIT);
@@ -173,7 +183,7 @@ mod tests {
                 std::thread::sleep(DRIP);
             }
         });
-        let channel = Channel::with_limit(here, LIMIT).unwrap();
+        let channel = Channel::with_limit(here, &Closer::new().unwrap(), LIMIT).unwrap();
         let start = Instant::now();
         let error = channel.send(&vec![0; MAX_MESSAGE]).err().map(|error| error.kind());
         assert_eq!(error, Some(io::ErrorKind::TimedOut));

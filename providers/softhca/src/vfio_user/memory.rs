@@ -5,13 +5,13 @@
 //! can't shrink: touching what lies behind the end of a file is a signal, not an error, and its
 //! owner could cut it at any time.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::stat::fstat;
 use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 
 use crate::hca::{Dma, DmaFault};
@@ -48,12 +48,11 @@ impl Mapping {
 impl GuestMemory {
     /// Maps `len` bytes of `file` from `offset` on at guest address `iova`. What was there goes; on
     /// an error it stays.
-    pub(super) fn map(&self, iova: u64, len: u64, file: OwnedFd, offset: u64) -> io::Result<()> {
+    pub(super) fn map(&self, iova: u64, len: u64, file: impl AsFd, offset: u64) -> io::Result<()> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let size = usize::try_from(len).ok().filter(|size| *size != 0);
         let size = size.ok_or(invalid("an empty range"))?;
         iova.checked_add(len).ok_or(invalid("a range beyond the end"))?;
-        let file = File::from(file);
         // Checked before the length. A file without seals (on a file system) makes fcntl fail.
         let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS)?);
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
@@ -66,10 +65,10 @@ impl GuestMemory {
             return Err(invalid("a file of huge pages"));
         }
         let end = offset.checked_add(len).ok_or(invalid("a range beyond the end"))?;
-        if file.metadata()?.len() < end {
+        if u64::try_from(fstat(&file)?.st_size).is_ok_and(|size| size < end) {
             return Err(invalid("a file shorter than its range"));
         }
-        let map = MmapOptions::new().offset(offset).len(size).map_raw(&file)?;
+        let map = MmapOptions::new().offset(offset).len(size).map_raw(file.as_fd().as_raw_fd())?;
         let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
         let mut kept = Self::without(&mappings, iova, len);
         let at = kept.partition_point(|mapping| mapping.iova < iova);
@@ -227,6 +226,9 @@ impl Dma for GuestMemory {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+
     use nix::fcntl::{FallocateFlags, fallocate};
     use nix::sys::memfd::{MFdFlags, memfd_create};
     use proptest::prelude::*;
@@ -321,7 +323,7 @@ mod tests {
         let other = growing(1);
         fcntl(&other, FcntlArg::F_ADD_SEALS(seals)).unwrap();
         for file in [growing(1), other, tempfile()] {
-            assert!(memory.map(0, PAGE, file.into(), 0).is_err());
+            assert!(memory.map(0, PAGE, file, 0).is_err());
         }
         memory.map(0, PAGE, file(1), 0).unwrap();
     }
@@ -360,7 +362,7 @@ mod tests {
         };
         file.set_len(1 << 30).unwrap();
         fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).unwrap();
-        let refused = GuestMemory::default().map(0, PAGE, file.into(), 0).unwrap_err();
+        let refused = GuestMemory::default().map(0, PAGE, file, 0).unwrap_err();
         assert_eq!(refused.to_string(), "a file of huge pages");
     }
 

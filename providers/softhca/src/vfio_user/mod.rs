@@ -20,10 +20,11 @@ pub use self::memory::GuestMemory;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::bell::Bell;
 use self::session::Session;
+use crate::closer::Closer;
 use crate::pci::{PciHca, PciOptions, Sink};
 use crate::wire::{Fabric, LinkControl};
 
@@ -36,16 +37,24 @@ pub struct Server {
     cable: LinkControl,
     /// Rings when a frame comes.
     bell: Arc<Bell>,
+    /// Closes what the client sent, and those for clients that have gone, while they have to.
+    closer: Closer,
+    stuck: Vec<Closer>,
     /// The device's clock goes on from client to client.
     start: Instant,
 }
+
+/// How long the end of a client waits until its descriptors are closed.
+const FAREWELL: Duration = Duration::from_millis(100);
+/// Clients that have gone whose descriptors may still wait to be closed.
+const STUCK: usize = 8;
 
 impl Server {
     /// A function as `options` describe it, alone on its wire.
     ///
     /// # Errors
     ///
-    /// The system's error when no descriptor is left.
+    /// The system's error when no descriptor or thread is left.
     pub fn new(options: &PciOptions) -> io::Result<Self> {
         Self::on(&Fabric::default(), options)
     }
@@ -63,7 +72,9 @@ impl Server {
         let bell = Arc::new(Bell::new()?);
         port.set_waker(Arc::clone(&bell).into());
         let hca = PciHca::new(options, memory.clone(), Some(Box::new(port)));
-        Ok(Self { hca, memory, cable, bell, start: Instant::now() })
+        let closer = Closer::new()?;
+        let (stuck, start) = (Vec::new(), Instant::now());
+        Ok(Self { hca, memory, cable, bell, closer, stuck, start })
     }
 
     /// Writes a line for every command, doorbell and interrupt.
@@ -91,5 +102,12 @@ impl Server {
         self.cable.unplug();
         self.hca.reset();
         self.memory.clear();
+        self.stuck.retain(|closer| closer.waiting() != 0);
+        if !self.closer.settle(FAREWELL) && self.stuck.len() < STUCK {
+            // The next client's descriptors don't wait for this one's.
+            if let Ok(new) = Closer::new() {
+                self.stuck.push(std::mem::replace(&mut self.closer, new));
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! One client, from connect to disconnect.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use super::message::{
     DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, MAX_TRANSFER, Region, RegionInfo,
     UNMAP_ALL, Version, command, flag, split,
 };
+use crate::closer::Foreign;
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
 /// Longest sleep: receives posted to a queue pair in error ring no doorbell, so the device looks
@@ -51,14 +52,14 @@ pub(super) struct Session<'a> {
     hca: &'a mut PciHca,
     memory: &'a GuestMemory,
     channel: Channel,
-    vectors: Vec<Option<OwnedFd>>,
+    vectors: Vec<Option<Foreign>>,
     bell: &'a Bell,
     start: Instant,
 }
 
 impl<'a> Session<'a> {
     pub(super) fn new(server: &'a mut Server, socket: UnixStream) -> io::Result<Self> {
-        let channel = Channel::new(socket)?;
+        let channel = Channel::new(socket, &server.closer)?;
         let vectors = (0..VECTORS).map(|_| None).collect();
         let Server { hca, memory, bell, start, .. } = server;
         Ok(Self { hca, memory, channel, vectors, bell, start: *start })
@@ -140,7 +141,7 @@ impl<'a> Session<'a> {
         &mut self,
         number: u16,
         body: &[u8],
-        fds: &mut Vec<OwnedFd>,
+        fds: &mut Vec<Foreign>,
     ) -> Result<Vec<u8>, Errno> {
         match number {
             command::VERSION => {
@@ -183,17 +184,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn dma_map(&mut self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Vec<u8>, Errno> {
+    fn dma_map(&mut self, body: &[u8], fds: &mut Vec<Foreign>) -> Result<Vec<u8>, Errno> {
         let (map, _) = parse::<DmaMap>(body)?;
         // A range without a descriptor is memory of other devices; this one doesn't reach it.
         if let Some(file) = fds.pop() {
-            let mapped = self.memory.map(map.address, map.size, file, map.offset);
+            let mapped = self.memory.map(map.address, map.size, &file, map.offset);
             mapped.map_err(|_| Errno::EINVAL)?;
         }
         Ok(Vec::new())
     }
 
-    fn set_irqs(&mut self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Vec<u8>, Errno> {
+    fn set_irqs(&mut self, body: &[u8], fds: &mut Vec<Foreign>) -> Result<Vec<u8>, Errno> {
         let (set, _) = parse::<IrqSet>(body)?;
         if set.index != index::MSIX {
             // Only MSI-X has vectors here.
@@ -254,13 +255,13 @@ impl<'a> Session<'a> {
 
 /// Makes writes to a descriptor of the client's fail where they would wait: one thread serves
 /// everything.
-fn never_blocks(fd: &OwnedFd) -> Result<(), Errno> {
+fn never_blocks(fd: &Foreign) -> Result<(), Errno> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
 }
 
 /// Signals an event. A full counter is signalled already.
-fn raise(event: &OwnedFd) {
+fn raise(event: &Foreign) {
     // The client shares the flag and may have cleared it.
     let mut fds = [PollFd::new(event.as_fd(), PollFlags::POLLOUT)];
     let room = poll(&mut fds, PollTimeout::ZERO).is_ok()

@@ -84,6 +84,7 @@ impl Host {
         });
         let socket = UnixStream::connect(&path).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.set_write_timeout(Some(LIMIT)).unwrap();
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let memory = File::from(memfd_create("guest", flags).unwrap());
         memory.set_len(MEMORY).unwrap();
@@ -235,6 +236,18 @@ impl Host {
             Some(server) => server.join().expect("the server does not panic").1,
             None => Ok(()),
         }
+    }
+
+    /// Leaves, or was thrown out; the function, for the next.
+    pub(crate) fn left(mut self) -> Server {
+        drop(self.socket.take());
+        let server = self.server.take().expect("nobody has taken it");
+        let start = Instant::now();
+        while !server.is_finished() {
+            assert!(start.elapsed() < LIMIT, "the server hangs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        server.join().expect("the server does not panic").0
     }
 
     /// Leaves; the function, for the next.

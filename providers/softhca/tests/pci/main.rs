@@ -7,6 +7,7 @@ mod data;
 mod driver;
 mod dynamic;
 mod ethernet;
+mod files;
 mod frames;
 mod general;
 mod host;

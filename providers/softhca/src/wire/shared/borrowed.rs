@@ -23,7 +23,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use uverbs_core::memory::pages::Pages;
 
 use super::area::{LONGEST, MOST, Place, SEALS};
-use super::closer::Closer;
+use crate::closer::{Closer, Foreign};
 
 /// Bytes that are mapped at a time, of all processes: what is freed elsewhere may stay for so much,
 /// and the smallest address space of 64-bit processors has eight times as many.
@@ -69,6 +69,7 @@ impl Drop for Mapped {
 pub(super) struct Borrowed {
     /// The process, also after its number was given to another one.
     process: Option<OwnedFd>,
+    closer: Closer,
     known: Mutex<Known>,
 }
 
@@ -81,7 +82,6 @@ struct Known {
     /// Whether any was asked for since this side slept last, and when it slept after it was.
     used: bool,
     since: Duration,
-    closer: Closer,
 }
 
 impl Borrowed {
@@ -90,8 +90,8 @@ impl Borrowed {
         // SAFETY: takes numbers alone.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         let (used, since) = (false, Duration::ZERO);
-        let known = Known { files: Vec::new(), next: 0, used, since, closer };
-        Borrowed { process: own(fd), known: Mutex::new(known) }
+        let known = Known { files: Vec::new(), next: 0, used, since };
+        Borrowed { process: own(fd), closer, known: Mutex::new(known) }
     }
 
     /// The file of `len` bytes at a place, mapped for reading, if it can be.
@@ -101,7 +101,7 @@ impl Borrowed {
         let mapped = match known.files.iter().find(|(file, _)| *file == place.file) {
             Some((_, mapped)) => mapped.clone(),
             None => {
-                let mapped = self.map(place, &mut known.closer).map(Arc::new);
+                let mapped = self.map(place).map(Arc::new);
                 known.note(place.file, mapped.clone());
                 mapped
             }
@@ -126,17 +126,13 @@ impl Borrowed {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).files.len()
     }
 
-    fn map(&self, place: Place, closer: &mut Closer) -> Option<Mapped> {
+    fn map(&self, place: Place) -> Option<Mapped> {
         let process = self.process.as_ref()?.as_raw_fd();
         // SAFETY: takes numbers alone.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, place.descriptor, 0) };
-        let file = own(fd)?;
-        let Some(len) = check(&file, place.file) else {
-            // What it is, is the other process's choice.
-            closer.close(file);
-            return None;
-        };
-        Mapped::new(&file, len)
+        // Any file that the other process chose.
+        let file: Foreign = self.closer.own(own(fd)?);
+        Mapped::new(&file, check(&file, place.file)?)
     }
 }
 

@@ -27,10 +27,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::borrowed::{Borrowed, Mapped};
-use super::closer::Closer;
 use super::lease::{Lease, Move, Piece};
 use super::memory::Memory;
 use super::stats::Shared;
+use crate::closer::Closer;
 use crate::copy;
 use crate::wire::counts::add;
 

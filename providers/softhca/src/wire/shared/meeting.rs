@@ -22,10 +22,10 @@ use nix::sys::socket::{
 };
 use nix::unistd::geteuid;
 
-use super::closer::Closer;
 use super::loan::Identity;
 use super::memory::Memory;
 use super::ring::Writer;
+use crate::closer::{Closer, Connection, Foreign};
 use crate::descriptors::{self, Received};
 
 /// Addresses of one device that its packets may be from.
@@ -56,18 +56,19 @@ fn is_ours(socket: impl AsFd) -> bool {
 ///
 /// # Errors
 /// `EADDRINUSE` where somebody has the name.
-pub(super) fn listen(address: SocketAddr) -> io::Result<UnixListener> {
+pub(super) fn listen(address: SocketAddr, closer: &Closer) -> io::Result<Foreign<UnixListener>> {
     let listener = UnixListener::bind_addr(&Name::from_abstract_name(name(address))?)?;
     listener.set_nonblocking(true)?;
-    Ok(listener)
+    Ok(closer.own(listener))
 }
 
 /// The next one that connected; an error that is not `WouldBlock` for one who is refused.
 ///
 /// # Errors
 /// `WouldBlock` where nobody waits; `PermissionDenied` for another user; what the system says.
-pub(super) fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
-    let (socket, _) = listener.accept()?;
+pub(super) fn accept(listener: &UnixListener, closer: &Closer) -> io::Result<Connection> {
+    // Another user's may have files in it.
+    let socket = closer.connection(listener.accept()?.0);
     if !is_ours(&socket) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -83,9 +84,11 @@ pub(super) fn meet(
     address: SocketAddr,
     sources: &[[u8; 16]],
     identity: Identity,
-) -> Result<(UnixStream, Writer), Errno> {
+    closer: &Closer,
+) -> Result<(Connection, Writer), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let socket = UnixStream::from(socket(AddressFamily::Unix, SockType::Stream, flags, None)?);
+    let socket = closer.connection(socket);
     connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name(address).as_bytes())?)?;
     if !is_ours(&socket) {
         return Err(Errno::EPERM);
@@ -97,7 +100,7 @@ pub(super) fn meet(
     let flags = MsgFlags::MSG_NOSIGNAL;
     let parts = [IoSlice::new(&bytes)];
     match sendmsg::<()>(socket.as_raw_fd(), &parts, &rights, flags, None)? {
-        MESSAGE => Ok((socket.into(), Writer::new(memory))),
+        MESSAGE => Ok((socket, Writer::new(memory))),
         _ => Err(Errno::EMSGSIZE),
     }
 }
@@ -131,15 +134,13 @@ pub(super) struct Greeting {
 ///
 /// # Errors
 /// `EPROTO` for any other message; what the system says.
-pub(super) fn hear(socket: &UnixStream, closer: &mut Closer) -> Result<Option<Greeting>, Errno> {
+pub(super) fn hear(socket: &UnixStream, closer: &Closer) -> Result<Option<Greeting>, Errno> {
     let mut bytes = [0; MESSAGE];
-    let mut received = match descriptors::receive(socket, &mut bytes) {
+    let received = match descriptors::receive(socket, &mut bytes, closer) {
         Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
         received => received?,
     };
-    let greeting = understand(&bytes, &received);
-    received.fds.drain(..).for_each(|fd| closer.close(fd));
-    greeting.map(Some)
+    understand(&bytes, &received).map(Some)
 }
 
 /// The message, if it is one.
@@ -167,15 +168,12 @@ pub(super) fn ring(socket: BorrowedFd<'_>) {
     let _ = send(socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
 }
 
-/// Takes the bytes that woke us, those of one call, and descriptors that nobody asked for. False if
-/// the other end has gone.
-pub(super) fn drain(socket: &UnixStream, closer: &mut Closer) -> bool {
+/// Takes the bytes that woke us, those of one call. False if the other end has gone, or sent
+/// descriptors, which it has no reason to.
+pub(super) fn drain(socket: &UnixStream, closer: &Closer) -> bool {
     let mut bytes = [0; 256];
-    match descriptors::receive(socket, &mut bytes) {
-        Ok(mut received) => {
-            received.fds.drain(..).for_each(|fd| closer.close(fd));
-            received.bytes != 0
-        }
+    match descriptors::receive(socket, &mut bytes, closer) {
+        Ok(received) => received.bytes != 0 && received.fds.is_empty(),
         Err(errno) => matches!(errno, Errno::EAGAIN | Errno::EINTR),
     }
 }

@@ -1,6 +1,6 @@
 //! Packets through memory that processes share: the way between devices of one user on one host.
 //!
-//! - `meeting`: how two devices find each other; `closer` closes what peers send;
+//! - `meeting`: how two devices find each other;
 //! - `ring`: packets in shared memory, one ring for each direction, made by the one who writes;
 //!   `memory` is its mapping;
 //! - `loan`: payload that stays in the sender's memory until the receiver reads it there; `area`:
@@ -16,14 +16,13 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use self::closer::Closer;
 use self::lease::Piece;
 use self::loan::{Lender, Name};
 use self::meeting::Greeting;
@@ -33,10 +32,10 @@ use super::counts::{add, add_alone};
 use super::spare::Spare;
 use super::udp::{LONGEST, sixteen};
 use super::{Address, Frame};
+use crate::closer::{Closer, Connection, Foreign};
 
 pub(crate) mod area;
 mod borrowed;
-mod closer;
 #[cfg(all(test, uverbs_loom))]
 mod interleavings;
 mod lease;
@@ -57,8 +56,12 @@ pub use self::stats::{SharedControl, SharedStats};
 const PEERS: usize = 256;
 /// How long an address is not asked again that no device of ours answered for.
 const ABSENT: Duration = Duration::from_secs(1);
+/// How long nobody is let in at a time, where many descriptors wait to be closed.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How long one who connected may wait with its message.
 const SILENT: Duration = Duration::from_secs(1);
+/// How long the end of a wire waits until its sockets are closed.
+const FAREWELL: Duration = Duration::from_millis(100);
 /// Sockets that are looked at in one call, and connections taken in one.
 const EVENTS: usize = 32;
 /// Packets that are lost in one look while the cable is pulled: a peer may write without end.
@@ -90,6 +93,8 @@ pub(crate) struct SharedWire {
     takes_loans: bool,
     /// Closes what peers sent and what they may have sent.
     closer: Closer,
+    /// Nobody is let in until fewer descriptors wait to be closed.
+    paused: bool,
     /// A look ended before all was read.
     unread: bool,
     now: Duration,
@@ -99,12 +104,12 @@ struct Endpoint {
     address: SocketAddr,
     /// `None` where its name or a descriptor couldn't be had: nobody finds this end, which still
     /// finds others.
-    listener: Option<UnixListener>,
+    listener: Option<Foreign<UnixListener>>,
 }
 
 struct Outgoing {
     token: u64,
-    socket: UnixStream,
+    socket: Connection,
     ring: Writer,
     /// Written to since the last flush.
     written: bool,
@@ -126,7 +131,7 @@ impl Outgoing {
 
 struct Incoming {
     token: u64,
-    socket: UnixStream,
+    socket: Connection,
     to: Address,
     state: State,
 }
@@ -168,9 +173,10 @@ impl SharedWire {
     /// What the system says when there are no more descriptors. That a name is taken is no error.
     pub(crate) fn bind(addresses: &[SocketAddr]) -> io::Result<SharedWire> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let closer = Closer::new()?;
         let mut endpoints = Vec::new();
         for (token, &address) in addresses.iter().take(meeting::SOURCES).enumerate() {
-            let listener = meeting::listen(address).ok();
+            let listener = meeting::listen(address, &closer).ok();
             if let Some(listener) = &listener {
                 epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, token as u64))?;
             }
@@ -189,7 +195,8 @@ impl SharedWire {
             shared: Arc::default(),
             name: Name::default(),
             takes_loans: false,
-            closer: Closer::new(),
+            closer,
+            paused: false,
             unread: false,
             now: Duration::ZERO,
         })
@@ -310,7 +317,7 @@ impl SharedWire {
         let met = match (ip, own.ip()) {
             (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => {
                 let (at, identity) = (SocketAddr::new(ip, own.port()), self.name.identity());
-                meeting::meet(at, &self.sources, identity).ok()
+                meeting::meet(at, &self.sources, identity, &self.closer).ok()
             }
             _ => None,
         };
@@ -337,7 +344,6 @@ impl SharedWire {
     fn forget(&mut self, to: [u8; 16]) {
         if let Some(peer) = self.outgoing.remove(&number(to)) {
             let _ = self.epoll.delete(&peer.socket);
-            self.closer.close(peer.socket);
             add(&self.shared.counters.left, 1);
             self.is_absent(to);
         }
@@ -433,7 +439,7 @@ impl SharedWire {
 
     /// See [`Wire::next_event`](super::Wire::next_event).
     pub(crate) fn next_event(&self) -> Option<Duration> {
-        self.unread.then_some(self.now)
+        self.unread.then_some(self.now).or(self.paused.then_some(self.now + PAUSE))
     }
 
     /// Takes what the sockets tell: who connected, who left, who woke us.
@@ -446,6 +452,9 @@ impl SharedWire {
                 token => self.heard(token),
             }
         }
+        if self.paused != self.closer.is_crowded() {
+            self.pause();
+        }
         let now = self.now;
         let is_over = |peer: &mut Incoming| match peer.state {
             State::Over => true,
@@ -455,20 +464,36 @@ impl SharedWire {
         for peer in self.incoming.extract_if(.., is_over) {
             // A forked child may hold the socket open.
             let _ = self.epoll.delete(&peer.socket);
-            self.closer.close(peer.socket);
             add(&self.shared.counters.left, 1);
+        }
+    }
+
+    /// Begins to let nobody in, or ends that.
+    #[cold]
+    fn pause(&mut self) {
+        self.paused = !self.paused;
+        for (token, at) in self.endpoints.iter().enumerate() {
+            let Some(listener) = &at.listener else { continue };
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, token as u64);
+            let _ = match self.paused {
+                true => self.epoll.delete(listener),
+                false => self.epoll.add(listener, event),
+            };
         }
     }
 
     fn accept(&mut self, at: usize) {
         for _ in 0..EVENTS {
+            if self.closer.is_crowded() {
+                return;
+            }
             let Some(Endpoint { listener: Some(listener), address }) = self.endpoints.get(at)
             else {
                 return;
             };
             let to = Address { gid: sixteen(address.ip()), lid: 0 };
             let counters = &self.shared.counters;
-            match meeting::accept(listener) {
+            match meeting::accept(listener, &self.closer) {
                 Ok(socket) if self.incoming.len() < PEERS => {
                     let token = self.token();
                     let event = EpollEvent::new(EpollFlags::EPOLLIN, token);
@@ -499,7 +524,7 @@ impl SharedWire {
         let counters = &self.shared.counters;
         if let Some(peer) = self.incoming.iter_mut().find(|peer| peer.token == token) {
             match std::mem::replace(&mut peer.state, State::Over) {
-                State::Silent(since) => match meeting::hear(&peer.socket, &mut self.closer) {
+                State::Silent(since) => match meeting::hear(&peer.socket, &self.closer) {
                     Ok(None) => peer.state = State::Silent(since),
                     Ok(Some(Greeting { sources, memory, identity })) => {
                         add(&counters.joined, 1);
@@ -515,7 +540,7 @@ impl SharedWire {
                     Err(_) => add(&counters.refused, 1),
                 },
                 State::Writes { sources, ring, lender }
-                    if meeting::drain(&peer.socket, &mut self.closer) =>
+                    if meeting::drain(&peer.socket, &self.closer) =>
                 {
                     peer.state = State::Writes { sources, ring, lender };
                 }
@@ -529,7 +554,7 @@ impl SharedWire {
         }
         let left = self.outgoing.iter().find(|(_, peer)| peer.token == token);
         let Some((&to, peer)) = left else { return };
-        if !meeting::drain(&peer.socket, &mut self.closer) {
+        if !meeting::drain(&peer.socket, &self.closer) {
             self.forget(to.to_ne_bytes());
         }
     }
@@ -569,6 +594,16 @@ impl SharedWire {
         let Some(peer) = self.outgoing.get(&number(to.gid)) else { return true };
         let past = peer.ring.dealt_with().map_or(true, |begin| begin >= mark);
         past || mark > peer.ring.end()
+    }
+}
+
+impl Drop for SharedWire {
+    fn drop(&mut self) {
+        self.endpoints.clear();
+        self.incoming.clear();
+        self.outgoing.clear();
+        // Whoever binds the address next finds its name free, unless a peer's file holds it up.
+        self.closer.settle(FAREWELL);
     }
 }
 

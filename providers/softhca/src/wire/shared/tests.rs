@@ -1,23 +1,24 @@
 //! Ends in one process, and peers that do what none of this kind does.
-#![allow(unsafe_code, reason = "the tests touch what they mapped")]
 
 use std::io::IoSlice;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr as Name;
+use std::os::unix::net::{SocketAddr as Name, UnixStream};
 use std::time::Instant;
 
-use nix::fcntl::{FcntlArg, SealFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use proptest::prelude::*;
-use uverbs_core::memory::pages::Pages;
 
 use super::loan::Identity;
 use super::memory::Memory;
 use super::*;
+use crate::closer::tests::slow_to_close;
 use crate::wire::Route;
+
+#[path = "loan_tests.rs"]
+mod loan_tests;
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// A name that no memory has.
@@ -215,20 +216,6 @@ fn what_is_lost_in_one_look_is_bounded() {
     assert_eq!(theirs.next_event(), None);
 }
 
-/// A socket whose last close waits for its data to be taken, which nobody does.
-fn lingering() -> (OwnedFd, std::net::TcpStream) {
-    use std::io::Write;
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (theirs, _) = listener.accept().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    while ours.write(&[0; 1 << 16]).is_ok() {}
-    ours.set_nonblocking(false).unwrap();
-    let linger = libc::linger { l_onoff: 1, l_linger: 3 };
-    nix::sys::socket::setsockopt(&ours, nix::sys::socket::sockopt::Linger, &linger).unwrap();
-    (ours.into(), theirs)
-}
-
 #[test]
 fn a_peer_s_descriptors_are_closed_while_nobody_waits() {
     let (mut ours, here) = wire();
@@ -237,13 +224,13 @@ fn a_peer_s_descriptors_are_closed_while_nobody_waits() {
     let honest = stranger(here, &good, &[file]);
     until(&mut ours, |stats| stats.joined == 1);
     let start = Instant::now();
-    let (fd, _first) = lingering();
+    let (fd, _first) = slow_to_close();
     drop(stranger(here, b"none", &[fd]));
     until(&mut ours, |stats| stats.refused == 1);
     // With a byte that wakes, and with one that is there when the peer goes.
     let mut theirs = Vec::new();
     for byte in 1..3 {
-        let (fd, end) = lingering();
+        let (fd, end) = slow_to_close();
         theirs.push(end);
         let (fds, message) = ([fd.as_raw_fd()], [byte]);
         let (rights, parts) = ([ControlMessage::ScmRights(&fds)], [IoSlice::new(&message)]);
@@ -257,6 +244,43 @@ fn a_peer_s_descriptors_are_closed_while_nobody_waits() {
     drop(honest);
     until(&mut ours, |stats| stats.left == 2);
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+/// Files that lie unread when a wire ends, with somebody who was let in, and one who wasn't yet.
+#[test]
+fn a_wire_s_end_does_not_wait_for_a_peer_s_descriptors() {
+    let (mut ours, here) = wire();
+    let honest =
+        stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[Memory::create().unwrap().1]);
+    until(&mut ours, |stats| stats.joined == 1);
+    let [(one, _first), (other, _second)] = [slow_to_close(), slow_to_close()];
+    let (fds, parts) = ([one.as_raw_fd()], [IoSlice::new(&[1])]);
+    let rights = [ControlMessage::ScmRights(&fds)];
+    sendmsg::<()>(honest.as_raw_fd(), &parts, &rights, MsgFlags::MSG_NOSIGNAL, None).unwrap();
+    drop((one, honest, stranger(here, b"none", &[other])));
+    let start = Instant::now();
+    drop(ours);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+/// Nobody is let in while many descriptors wait to be closed, and later those who waited are.
+#[test]
+fn peers_wait_while_many_descriptors_do() {
+    let (mut ours, here) = wire();
+    let (slow, there) = slow_to_close();
+    let pipes = (0..100).map(|_| OwnedFd::from(io::pipe().unwrap().0));
+    drop(stranger(here, b"none", &[slow].into_iter().chain(pipes).collect::<Vec<_>>()));
+    until(&mut ours, |stats| stats.refused == 1);
+    let file = Memory::create().unwrap().1;
+    let _honest = stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[file]);
+    for _ in 0..100 {
+        assert_eq!(step(&mut ours), None);
+    }
+    assert_eq!(ours.control().stats().joined, 0);
+    assert!(ours.next_event().is_some(), "it looks again, though nobody wakes it");
+    drop(there);
+    until(&mut ours, |stats| stats.joined == 1);
+    assert_eq!(ours.next_event(), None);
 }
 
 #[test]
@@ -294,8 +318,10 @@ fn strangers_with_wrong_messages_are_refused() {
     }
     // One who says nothing is not kept.
     let silent = stranger(here, &[], &[]);
-    until(&mut ours, |_| true);
-    assert_eq!(step(&mut ours), None);
+    assert!(ours.closer.settle(LIMIT), "it would be let in later");
+    for _ in 0..2 {
+        assert_eq!(step(&mut ours), None);
+    }
     assert_eq!(ours.incoming.len(), 2);
     ours.advance(ours.now + SILENT);
     assert_eq!(step(&mut ours), None);
@@ -344,268 +370,4 @@ proptest! {
         }
         prop_assert!(ours.incoming.len() <= 2);
     }
-}
-
-/// Two ends that take loans and have met, the first one's bytes, and where the second one is.
-fn lending() -> (SharedWire, SharedWire, Frame) {
-    let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
-    ours.take_loans();
-    theirs.take_loans();
-    let hello = frame(here, there, 1, 64);
-    assert!(!ours.lends(there), "nobody there said so");
-    send(&mut ours, hello.clone());
-    assert_eq!(step(&mut theirs).as_ref(), Some(&hello));
-    assert!(ours.lends(there));
-    (ours, theirs, hello)
-}
-
-fn spans<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Span> {
-    let span = |piece: &[u8]| Span {
-        addr: piece.as_ptr().expose_provenance() as u64,
-        len: piece.len() as u64,
-    };
-    pieces.into_iter().map(span).collect()
-}
-
-#[test]
-fn payload_is_read_where_it_lies() {
-    let (mut ours, mut theirs, hello) = lending();
-    let memory = (0..20_000_u32).map(|n| (n * 7 / 3) as u8).collect::<Vec<_>>();
-    let pieces = [&memory[1..7], &memory[100..9000], &memory[10_000..10_001]];
-    let whole = pieces.concat();
-    // Many laps of the ring.
-    for lap in 0..10_000_u64 {
-        let lent = ours.lend(hello.clone(), &spans(pieces), 9).unwrap();
-        let got = step(&mut theirs).unwrap();
-        assert_eq!((&got.bytes, got.packets()), (&hello.bytes, 9));
-        let loan = got.loan.unwrap();
-        assert_eq!(loan.len(), whole.len());
-        let (from, len) = ((lap * 13) as usize % 8000, 800);
-        let mut bytes = vec![0; len];
-        assert!(loan.copy(from as u64, &mut bytes) && bytes == whole[from..][..len]);
-        assert!(loan.settle() && !loan.settle(), "it is taken once");
-        drop(lent);
-    }
-    // Beyond its end there is nothing, whatever is asked for.
-    let _lent = ours.lend(hello, &spans(pieces), 9).unwrap();
-    let loan = step(&mut theirs).unwrap().loan.unwrap();
-    assert!(!loan.copy(whole.len() as u64 - 1, &mut [0; 2]));
-    let (one, other) = (ours.control().stats(), theirs.control().stats());
-    assert_eq!((one.lent, other.taken, other.recalled), (10_001, 10_000, 10_000));
-}
-
-#[test]
-fn what_is_recalled_counts_for_nothing() {
-    let (mut ours, mut theirs, hello) = lending();
-    let memory = [7; 9000];
-    let lent = ours.lend(hello.clone(), &spans([&memory[..]]), 3).unwrap();
-    // Amid a step: when it is over, what it took is dealt with.
-    let loan = theirs.receive(&mut Spare::default()).unwrap().loan.unwrap();
-    assert!(loan.copy(0, &mut [0; 9000]));
-    drop(lent);
-    assert!(loan.is_lost() && !loan.settle());
-    assert_eq!(theirs.control().stats().recalled, 1);
-    // What lies in its place later is none of its business.
-    let lent = ours.lend(hello.clone(), &spans([&memory[..]]), 3).unwrap();
-    let loan = step(&mut theirs).unwrap().loan.unwrap();
-    assert!(loan.settle());
-    step(&mut theirs);
-    for seed in 0..100 {
-        send(&mut ours, frame(hello.src, hello.dst, seed, 4096));
-        assert!(step(&mut theirs).is_some());
-        step(&mut theirs);
-    }
-    drop(lent);
-    send(&mut ours, hello.clone());
-    assert_eq!(step(&mut theirs), Some(hello));
-}
-
-#[test]
-fn memory_that_is_not_there_ends_the_lending() {
-    let (mut ours, mut theirs, hello) = lending();
-    let nowhere = [Span { addr: 4096, len: 9000 }];
-    let lent = ours.lend(hello.clone(), &nowhere, 3).unwrap();
-    let loan = step(&mut theirs).unwrap().loan.unwrap();
-    assert!(!loan.copy(0, &mut [0; 9000]) && loan.is_lost() && lent.is_refused());
-    assert_eq!(theirs.control().stats().unread, 1);
-    assert!(!ours.lends(hello.dst));
-    send(&mut ours, hello.clone());
-    assert_eq!(step(&mut theirs), Some(hello), "packets go on");
-}
-
-/// An area of so many bytes, all of them the same.
-fn area(len: usize, byte: u8) -> Pages {
-    let pages = area::allocate(len).unwrap();
-    // SAFETY: new, and as long as asked for.
-    unsafe { pages.as_mut_ptr().write_bytes(byte, len) };
-    pages
-}
-
-fn within(pages: &Pages, from: usize, len: usize) -> Span {
-    Span { addr: pages.as_ptr().expose_provenance() as u64 + from as u64, len: len as u64 }
-}
-
-#[test]
-fn memory_of_the_library_is_read_by_a_mapping() {
-    let (mut ours, mut theirs, hello) = lending();
-    let mut read = |spans: &[Span], from: usize| {
-        let _lent = ours.lend(hello.clone(), spans, 9).unwrap();
-        let loan = step(&mut theirs).unwrap().loan.unwrap();
-        let before = theirs.control().stats().mapped;
-        let mut bytes = vec![0; loan.len() - from];
-        assert!(loan.copy(from as u64, &mut bytes) && loan.settle());
-        (bytes, theirs.control().stats().mapped != before)
-    };
-    let (one, two) = (area(100_000, 1), area(70_000, 2));
-    let both = [within(&one, 77, 9000), within(&two, 69_999, 1), within(&one, 99_990, 10)];
-    let want = [vec![1; 9000], vec![2; 1], vec![1; 10]].concat();
-    assert_eq!(read(&both, 0), (want, true));
-    // A part of it, from amid one piece into the next.
-    for at in 0..10 {
-        // SAFETY: within the area.
-        unsafe { one.as_mut_ptr().wrapping_add(77 + 8990 + at).write_volatile(at as u8) };
-    }
-    let end = [&[1, 2, 3, 4, 5, 6, 7, 8, 9, 2][..], &[1; 10]].concat();
-    assert_eq!(read(&both, 8991), (end, true));
-    // One piece elsewhere: the kernel copies all.
-    let own = [3; 20];
-    let mixed = [within(&one, 0, 10), spans([&own[..]])[0]];
-    assert_eq!(read(&mixed, 0), ([vec![1; 10], vec![3; 20]].concat(), false));
-    // Over the end of an area, where another mapping may follow.
-    assert!(area::place(within(&one, one.len() - 1, 2)).is_none());
-    assert!(area::place(within(&one, one.len() - 1, 1)).is_some());
-    // Other memory at the same address later: as many as are known to a reader, and more.
-    drop(one);
-    for byte in 4..100 {
-        let next = area(100_000, byte);
-        assert_eq!(read(&[within(&next, 5, 50_000)], 0), (vec![byte; 50_000], true));
-    }
-    drop(two);
-    // What is short, or one too many, is no area.
-    assert!(area::allocate(4096).is_none() && area::allocate(area::LONGEST + 1).is_none());
-    let many = (0..1000).map_while(|_| area::allocate(1 << 16)).collect::<Vec<_>>();
-    assert!(many.len() < 100);
-}
-
-/// Files that others own: a number that is another file's by now, one that can shrink, one that is
-/// too short or too long, and none.
-#[test]
-fn a_place_that_is_none_is_not_mapped() {
-    let closer = Closer::new();
-    let borrowed = || borrowed::Borrowed::new(std::process::id() as i32, closer.clone());
-    let pages = area(100_000, 1);
-    let good = area::place(within(&pages, 4096, 100)).unwrap();
-    let find = |place, len| borrowed().find(place, len).is_some();
-    let size = pages.len() as u64;
-    assert!(find(good, 100) && find(good, size - 4096));
-    assert!(!find(good, size - 4095) && !find(good, u64::MAX));
-    assert!(!find(area::Place { file: good.file + 1, ..good }, 100));
-    assert!(!find(area::Place { descriptor: u32::MAX, ..good }, 100));
-    // Files of so many bytes of data, of a length, and with seals.
-    let file = |data: usize, len: usize, seals| {
-        let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
-        let file = nix::sys::memfd::memfd_create(c"file", flags).unwrap();
-        nix::sys::uio::pwrite(&file, &vec![1; data], 0).unwrap();
-        nix::unistd::ftruncate(&file, len as i64).unwrap();
-        let seals = SealFlag::from_bits_retain(seals);
-        nix::fcntl::fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
-        file
-    };
-    let found = |file: OwnedFd| {
-        let inode = nix::sys::stat::fstat(&file).unwrap().st_ino;
-        let place = area::Place { file: inode, descriptor: file.as_raw_fd() as u32, offset: 0 };
-        find(place, 100)
-    };
-    let (len, sealed) = (1 << 20, area::SEALS);
-    assert!(found(file(len, len, sealed)));
-    for seal in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE] {
-        assert!(!found(file(len, len, sealed & !seal)), "without {seal:#x}");
-    }
-    // Holes: a look into one takes memory.
-    assert!(!found(file(len / 2, len, sealed)));
-    assert!(!found(file(0, area::LONGEST + 4096, sealed)));
-    assert!(!found(std::fs::File::open("/proc/self/exe").unwrap().into()));
-    // Nor from a process that is none.
-    assert!(borrowed::Borrowed::new(-1, closer.clone()).find(good, 100).is_none());
-    // Mapped once, it is there until it is given up, also when its owner has freed it.
-    let known = borrowed();
-    let mapped = known.find(good, 100).unwrap();
-    drop(pages);
-    // SAFETY: mapped for reading.
-    assert_eq!(unsafe { mapped.as_ptr().wrapping_add(4096).read_volatile() }, 1);
-    assert!(known.find(good, 100).is_some());
-    known.rest(Duration::from_secs(1));
-    assert!(known.find(good, 100).is_some(), "it is in use");
-    known.rest(Duration::from_secs(2));
-    known.rest(Duration::from_millis(2200));
-    assert_eq!(known.count(), 1);
-    known.rest(Duration::from_millis(2300));
-    assert!(known.find(good, 100).is_none());
-}
-
-#[test]
-fn others_only_read_the_library_s_memory() {
-    let pages = area(100_000, 1);
-    let place = area::place(within(&pages, 0, 1)).unwrap();
-    let path = format!("/proc/self/fd/{}", place.descriptor);
-    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
-    assert!(Pages::shared(file.as_fd(), 4096, 0).is_err());
-    assert!(nix::sys::uio::pwrite(&file, &[2], 0).is_err());
-    assert!(file.set_len(0).is_err());
-}
-
-/// A reader that sleeps holds nothing of others for long.
-#[test]
-fn what_is_mapped_is_given_up_for_a_sleep() {
-    let (mut ours, mut theirs, hello) = lending();
-    let pages = area(100_000, 1);
-    let _lent = ours.lend(hello, &[within(&pages, 0, 9000)], 9).unwrap();
-    let loan = step(&mut theirs).unwrap().loan.unwrap();
-    assert!(loan.copy(0, &mut [0; 9000]) && loan.settle());
-    let known = |wire: &SharedWire| match &wire.incoming[0].state {
-        State::Writes { lender: Some(lender), .. } => lender.known(),
-        _ => panic!("it has gone"),
-    };
-    theirs.arm();
-    assert_eq!(known(&theirs), 1);
-    theirs.advance(Duration::from_secs(1));
-    assert_eq!(known(&theirs), 1);
-    theirs.arm();
-    assert_eq!(known(&theirs), 0);
-}
-
-/// Where the kernel forbids it, or the process isn't who it says: what was read is no good.
-#[test]
-fn who_cannot_be_read_is_not_asked_to_lend() {
-    let ((mut ours, here), shared) = (wire(), Arc::default());
-    ours.take_loans();
-    let identity = ours.name.identity();
-    let other = Identity { name: [identity.name[0], 3], ..identity };
-    let own = std::process::id() as i32;
-    let find = |pid, identity| Lender::find(pid, identity, &shared, &ours.closer);
-    assert!(find(own, identity).is_some());
-    assert!(find(own, other).is_none());
-    assert!(find(own, NOBODY).is_none());
-    assert!(find(0, identity).is_none());
-    // Another process by that number, and none any more.
-    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-    assert!(find(child.id() as i32, identity).is_none());
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(find(child.id() as i32, identity).is_none());
-    // One who lends all the same ends its connection; whom nobody asked to, too.
-    let (memory, file) = Memory::create().unwrap();
-    let _stranger = stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[file]);
-    until(&mut ours, |stats| stats.joined == 1);
-    let mut writer = Writer::new(memory);
-    assert!(!writer.is_lent_to());
-    let nowhere = Piece { span: Span { addr: 4096, len: 1 }, place: None };
-    let payload = (&[nowhere][..], 1);
-    writer.lend(0, &Route::default(), &[0; 16], payload).unwrap();
-    until(&mut ours, |stats| stats.broken == 1);
-    // And an end whose owner looks into frames is lent nothing.
-    let ((mut one, here), (mut plain, there)) = (wire(), wire());
-    send(&mut one, frame(here, there, 1, 64));
-    assert!(step(&mut plain).is_some());
-    assert!(!one.lends(there));
 }

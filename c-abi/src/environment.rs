@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The loader calls each function of `.init_array` once, with arguments that C functions may ignore.
+//! The loader calls each function of `.init_array` once. C functions may ignore its arguments.
 #![allow(unsafe_code, reason = "places a function where the loader calls it")]
 
 use std::sync::Arc;

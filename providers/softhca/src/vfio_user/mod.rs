@@ -14,6 +14,7 @@ pub(crate) mod fuzz;
 mod memory;
 mod message;
 mod session;
+mod signals;
 
 pub use self::memory::GuestMemory;
 
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use self::bell::Bell;
 use self::session::Session;
+use self::signals::Signals;
 use crate::closer::Closer;
 use crate::pci::{PciHca, PciOptions, Sink};
 use crate::wire::{Fabric, LinkControl};
@@ -37,6 +39,7 @@ pub struct Server {
     cable: LinkControl,
     /// Rings when a frame comes.
     bell: Arc<Bell>,
+    signals: Signals,
     /// Closes what the client sent, and those for clients that have gone, while they have to.
     closer: Closer,
     stuck: Vec<Closer>,
@@ -54,7 +57,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The system's error when no descriptor or thread is left.
+    /// The system's error when no descriptor or thread is left, or the kernel has no asynchronous
+    /// I/O (`io_setup`).
     pub fn new(options: &PciOptions) -> io::Result<Self> {
         Self::on(&Fabric::default(), options)
     }
@@ -72,9 +76,9 @@ impl Server {
         let bell = Arc::new(Bell::new()?);
         port.set_waker(Arc::clone(&bell).into());
         let hca = PciHca::new(options, memory.clone(), Some(Box::new(port)));
-        let closer = Closer::new()?;
+        let (signals, closer) = (Signals::new()?, Closer::new()?);
         let (stuck, start) = (Vec::new(), Instant::now());
-        Ok(Self { hca, memory, cable, bell, closer, stuck, start })
+        Ok(Self { hca, memory, cable, bell, signals, closer, stuck, start })
     }
 
     /// Writes a line for every command, doorbell and interrupt.

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use zerocopy::IntoBytes;
 
@@ -18,6 +17,7 @@ use super::message::{
     DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, MAX_TRANSFER, Region, RegionInfo,
     UNMAP_ALL, Version, command, flag, split,
 };
+use super::signals::Signals;
 use crate::closer::Foreign;
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
@@ -54,6 +54,7 @@ pub(super) struct Session<'a> {
     channel: Channel,
     vectors: Vec<Option<Foreign>>,
     bell: &'a Bell,
+    signals: &'a Signals,
     start: Instant,
 }
 
@@ -61,8 +62,8 @@ impl<'a> Session<'a> {
     pub(super) fn new(server: &'a mut Server, socket: UnixStream) -> io::Result<Self> {
         let channel = Channel::new(socket, &server.closer)?;
         let vectors = (0..VECTORS).map(|_| None).collect();
-        let Server { hca, memory, bell, start, .. } = server;
-        Ok(Self { hca, memory, channel, vectors, bell, start: *start })
+        let Server { hca, memory, bell, signals, start, .. } = server;
+        Ok(Self { hca, memory, channel, vectors, bell, signals, start: *start })
     }
 
     /// Serves until the client leaves.
@@ -87,7 +88,7 @@ impl<'a> Session<'a> {
         }
         for vector in self.hca.take_interrupts() {
             if let Some(Some(event)) = self.vectors.get(usize::from(vector)) {
-                raise(event);
+                self.signals.raise(event);
             }
         }
         busy
@@ -211,7 +212,7 @@ impl<'a> Session<'a> {
         if set.flags & DATA_EVENTFD != 0 {
             // A vector without a descriptor is switched off; QEMU's first message has none at all.
             for fd in &*fds {
-                never_blocks(fd)?;
+                self.signals.check(fd)?;
             }
             let mut given = std::mem::take(fds).into_iter();
             for vector in &mut self.vectors[range] {
@@ -250,24 +251,6 @@ impl<'a> Session<'a> {
             _ => self.hca.config_write(region.offset, data),
         }
         Ok(region.as_bytes().to_vec())
-    }
-}
-
-/// Makes writes to a descriptor of the client's fail where they would wait: one thread serves
-/// everything.
-fn never_blocks(fd: &Foreign) -> Result<(), Errno> {
-    let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
-    fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK)).map(drop)
-}
-
-/// Signals an event. A full counter is signalled already.
-fn raise(event: &Foreign) {
-    // The client shares the flag and may have cleared it.
-    let mut fds = [PollFd::new(event.as_fd(), PollFlags::POLLOUT)];
-    let room = poll(&mut fds, PollTimeout::ZERO).is_ok()
-        && fds[0].revents().is_some_and(|ready| ready.contains(PollFlags::POLLOUT));
-    if room {
-        let _ = nix::unistd::write(event, &1u64.to_ne_bytes());
     }
 }
 

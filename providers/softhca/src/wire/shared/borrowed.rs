@@ -20,6 +20,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::{Whence, lseek};
 use uverbs_core::memory::pages::Pages;
 
 use super::area::{LONGEST, MOST, Place, SEALS};
@@ -157,7 +158,10 @@ fn check(file: &OwnedFd, inode: u64) -> Option<usize> {
     }
     let stat = fstat(file).ok()?;
     let len = usize::try_from(stat.st_size).ok().filter(|len| (1..=LONGEST).contains(len))?;
-    let whole = stat.st_blocks >= (stat.st_size + 511) / 512;
+    // Blocks also count pages behind the end. The first hole is the end where there is no other
+    // (lseek(2)). Pages that were allocated and never written are holes, too (kernel
+    // `mm/filemap.c`, `folio_seek_hole_data`).
+    let whole = lseek(file, 0, Whence::SeekHole).ok()? == stat.st_size;
     (whole && stat.st_ino == inode).then_some(len)
 }
 

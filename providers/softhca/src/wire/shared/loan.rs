@@ -16,9 +16,10 @@
 //! for nothing.
 //!
 //! The kernel says which process made the connection, and checks that we may read there. The number
-//! may be another process's by the time we use it. So each read by the kernel ends with a name that
-//! the lender made up and keeps in its memory; the kernel looks the process up once for each call,
-//! so all of what one call read is of the process with that name.
+//! may be another process's by the time we use it. So the lender keeps a name that it made up in its
+//! memory. The name is read and compared before anything is copied: a process that has the number
+//! by now loses nothing to us. Each copy ends with the name, too: the kernel looks the process up
+//! once for each call, so all that one call read is of the process with that name.
 #![allow(unsafe_code, reason = "process_vm_readv and copies write to addresses")]
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -109,9 +110,7 @@ impl Lender {
         // In this order: what has the number now and the name below is what was opened.
         let borrowed = Borrowed::new(pid, closer.clone());
         let lender = Lender { pid, identity, borrowed, shared: Arc::clone(shared) };
-        // SAFETY: no bytes are asked for, so nothing is written.
-        let found = pid > 0 && unsafe { lender.read(&[], 0, 0, 0) };
-        found.then(|| Arc::new(lender))
+        (pid > 0 && lender.is_there()).then(|| Arc::new(lender))
     }
 
     /// See [`Borrowed::rest`].
@@ -125,6 +124,12 @@ impl Lender {
         self.borrowed.count()
     }
 
+    /// Whether the process by this number has the lender's name in its memory.
+    fn is_there(&self) -> bool {
+        // SAFETY: no bytes are asked for, so nothing is written to the address.
+        unsafe { self.read_named(&[], 0, 0, 0) }
+    }
+
     /// Copies `len` bytes, `from` bytes into the spans, to an address of ours, which may be
     /// unmapped: the kernel looks. False unless all of it was copied, and from this lender.
     ///
@@ -132,6 +137,16 @@ impl Lender {
     /// If the bytes at `to` are mapped, they may be written to, at any time until this returns, by
     /// the terms of whoever owns them.
     unsafe fn read(&self, pieces: &[Piece], from: u64, to: u64, len: u64) -> bool {
+        // SAFETY: the caller's promise.
+        self.is_there() && unsafe { self.read_named(pieces, from, to, len) }
+    }
+
+    /// Copies bytes, and then the name, in one call. False unless all of it was copied and the name
+    /// is the lender's.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn read_named(&self, pieces: &[Piece], from: u64, to: u64, len: u64) -> bool {
         let part = |addr: u64, len: u64| libc::iovec {
             iov_base: std::ptr::with_exposed_provenance_mut(addr as usize),
             iov_len: len as usize,

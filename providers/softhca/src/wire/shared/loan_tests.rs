@@ -1,7 +1,7 @@
 //! Loans between two ends of one process, and memory that is not what its lender says.
 #![allow(unsafe_code, reason = "the tests touch what they mapped")]
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use uverbs_core::memory::pages::Pages;
 
 use super::super::loan::Identity;
@@ -96,6 +96,18 @@ fn memory_that_is_not_there_ends_the_lending() {
     assert_eq!(step(&mut theirs), Some(hello), "packets go on");
 }
 
+/// Memory of a process that is another one by now is not copied, and then found to be its.
+#[test]
+fn memory_of_another_process_is_not_copied() {
+    let (mut ours, mut theirs, hello) = lending();
+    let lent = ours.lend(hello, &spans([&[7; 9000][..]]), 3).unwrap();
+    let loan = step(&mut theirs).unwrap().loan.unwrap();
+    ours.forget_name();
+    let mut bytes = [0; 9000];
+    assert!(!loan.copy(0, &mut bytes) && loan.is_lost() && lent.is_refused());
+    assert_eq!(bytes, [0; 9000]);
+}
+
 /// An area of so many bytes, all of them the same.
 fn area(len: usize, byte: u8) -> Pages {
     let pages = area::allocate(len).unwrap();
@@ -184,8 +196,14 @@ fn a_place_that_is_none_is_not_mapped() {
     for seal in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE] {
         assert!(!found(file(len, len, sealed & !seal)), "without {seal:#x}");
     }
-    // Holes: a look into one takes memory.
+    // Holes: a look into one takes memory. Pages behind the end fill none.
     assert!(!found(file(len / 2, len, sealed)));
+    let behind = file(len / 2, len, 0);
+    let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    fallocate(&behind, flags, len as i64, len as i64).unwrap();
+    assert!(nix::sys::stat::fstat(&behind).unwrap().st_blocks * 512 >= len as i64);
+    fcntl(&behind, FcntlArg::F_ADD_SEALS(SealFlag::from_bits_retain(sealed))).unwrap();
+    assert!(!found(behind));
     assert!(!found(file(0, area::LONGEST + 4096, sealed)));
     assert!(!found(std::fs::File::open("/proc/self/exe").unwrap().into()));
     // Nor from a process that is none.

@@ -19,6 +19,7 @@ mod manual;
 mod meet;
 mod multicast;
 mod output;
+mod peer_text;
 mod perf;
 mod pingpong;
 mod progress;

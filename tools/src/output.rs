@@ -8,6 +8,7 @@ use terminal_size::{Width, terminal_size_of};
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::peer_text::shown;
 
 /// Columns of stdout: the terminal's, or those that `COLUMNS` names. Without either a line may have
 /// any length.
@@ -70,10 +71,10 @@ pub(crate) fn json(report: &impl Serialize) -> Result<(), Error> {
     write(&(text + "\n"))
 }
 
-/// Writes one line to stderr, headed by the program's name. If stderr is closed, nobody wants to
-/// know.
+/// Writes one line to stderr, headed by the program's name; what a terminal doesn't show is escaped.
+/// If stderr is closed, nobody wants to know.
 pub(crate) fn complain(what: &impl Display) {
-    let line = what.to_string().replace('\n', " ");
+    let line = shown(what.to_string().replace('\n', " ").as_bytes());
     let _ = writeln!(io::stderr().lock(), "uverbs: {line}");
 }
 

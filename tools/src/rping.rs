@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::meet::MeetArgs;
 use crate::output;
+use crate::peer_text::shown;
 use crate::units::parse_size;
 
 /// `rping`'s port.
@@ -104,6 +105,11 @@ fn ping(number: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
+/// A ping as a line: a C string, of which the other side may have made anything.
+fn line(data: &[u8]) -> String {
+    shown(data.split(|byte| *byte == 0).next().unwrap_or(&[])) + "\n"
+}
+
 fn client(args: &Args, host: &str, size: usize, pings: u64) -> Result<u64, Error> {
     let route = args.meet.by().route(host, PORT)?;
     let (made, mut qp) = Made::on(&route.device()?, size, args.meet.by().timeout)?;
@@ -125,7 +131,7 @@ fn client(args: &Args, host: &str, size: usize, pings: u64) -> Result<u64, Error
             return Err(Error::Unexpected { iteration: number, what });
         }
         if args.text {
-            output::print(&format!("{}\n", String::from_utf8_lossy(&back[..size - 1])))?;
+            output::print(&line(&back))?;
         }
     }
     end.link.part()?;
@@ -156,8 +162,7 @@ fn serve(args: &Args, most: usize) -> Result<u64, Error> {
         let mut data = vec![0; size];
         end.sink.read(0, &mut data)?;
         if args.text {
-            let text = data.split(|byte| *byte == 0).next().unwrap_or(&[]);
-            output::print(&format!("{}\n", String::from_utf8_lossy(text)))?;
+            output::print(&line(&data))?;
         }
         end.send(&end.sink.clone(), 0)?;
         let Some((to, room)) = end.told(pings)? else { return Err(gone(pings)) };
@@ -335,5 +340,12 @@ mod tests {
             assert!(bytes.starts_with(b"rdma-ping-4294967295: "));
         }
         assert_eq!(&ping(1, 26)[..18], b"rdma-ping-1: BCDEF");
+    }
+
+    #[test]
+    fn a_ping_is_shown_in_one_line_and_moves_no_cursor() {
+        assert_eq!(line(&ping(1, 26)), "rdma-ping-1: BCDEFGHIJKLM\n");
+        assert_eq!(line(b"one\x1b]0;title\x07\n\0two\0"), "one\\u{1b}]0;title\\u{7}\\n\n");
+        assert_eq!(line("\u{202e}gpj".as_bytes()), "\\u{202e}gpj\n");
     }
 }

@@ -232,6 +232,8 @@ fn bad_arguments_are_told_by_name() {
     let file = path.to_str().unwrap();
     for (args, says) in [
         (&["send-file", file, "127.0.0.1", "--name", "../x"][..], "--name ../x"),
+        (&["send-file", file, "127.0.0.1", "--name", ".x"], "--name .x"),
+        (&["send-file", file, "127.0.0.1", "--name", "\u{202e}x"], "--name \\u{202e}x"),
         (&["send-file", "/nonexistent", "127.0.0.1"], "/nonexistent"),
         (&["recv-file", "--out", "/nonexistent"], "--out /nonexistent"),
         (&["recv-file", "--piece", "1G"], "--piece"),

@@ -1,11 +1,10 @@
 //! What sender and receiver of a file tell each other. All numbers are big-endian.
 
 use crate::error::Error;
+use crate::peer_text::{is_name, shown};
 
 /// Longest message.
 pub(super) const MOST: usize = 512;
-/// Longest name of a file, as Linux has it.
-const NAME: usize = 255;
 /// Bytes of a SHA-256.
 pub(super) const HASH: usize = 32;
 
@@ -88,8 +87,7 @@ impl Message {
 
 fn parse(bytes: &[u8]) -> Option<Message> {
     let (kind, rest) = bytes.split_first()?;
-    // It is shown to a user, whose terminal it must not reach as it is.
-    let text = || String::from_utf8_lossy(rest).replace(char::is_control, "\u{fffd}");
+    let text = || shown(rest);
     Some(match *kind {
         ANNOUNCE => {
             let rest = rest.strip_prefix(MAGIC)?;
@@ -118,13 +116,6 @@ fn parse(bytes: &[u8]) -> Option<Message> {
     })
 }
 
-/// Whether it names a file in a directory, and nothing elsewhere.
-pub(super) fn is_name(name: &str) -> bool {
-    !matches!(name, "" | "." | "..")
-        && name.len() <= NAME
-        && !name.contains(|c: char| c == '/' || c.is_control())
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -133,12 +124,8 @@ mod tests {
 
     fn message() -> impl Strategy<Value = Message> {
         prop_oneof![
-            (any::<u64>(), any::<[u8; HASH]>(), "[a-z.]{3,40}")
-                .prop_map(|(len, hash, name)| Message::Announce { len, hash, name })
-                .prop_filter("a name", |message| match message {
-                    Message::Announce { name, .. } => is_name(name),
-                    _ => true,
-                }),
+            (any::<u64>(), any::<[u8; HASH]>(), "[a-z][a-z.]{2,39}")
+                .prop_map(|(len, hash, name)| Message::Announce { len, hash, name }),
             any::<(u64, u32, u32, u32)>().prop_map(|(addr, rkey, piece, pieces)| Message::Offer {
                 addr,
                 rkey,
@@ -169,12 +156,12 @@ mod tests {
     #[test]
     fn what_is_shown_moves_no_cursor() {
         for kind in [VERDICT, ABORT] {
-            let said = [&[kind][..], b"no\x1b[2J room\r\nat all"].concat();
+            let said = [&[kind][..], b"no\x1b[2J room\r\n", "\u{202e}at all".as_bytes()].concat();
             let shown = match parse(&said) {
                 Some(Message::Verdict { trouble: text } | Message::Abort { why: text }) => text,
                 other => panic!("{other:?}"),
             };
-            assert_eq!(shown, "no\u{fffd}[2J room\u{fffd}\u{fffd}at all");
+            assert_eq!(shown, "no\\u{1b}[2J room\\r\\n\\u{202e}at all");
         }
     }
 
@@ -185,8 +172,7 @@ mod tests {
             parse(&message.to_bytes())
         };
         assert!(announce("data.bin").is_some());
-        for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\0b", "a\nb", &"x".repeat(256)]
-        {
+        for name in ["", "..", "../x", "/etc/passwd", "a\nb", ".bashrc", "gpj.\u{202e}exe"] {
             assert_eq!(announce(name), None, "{name:?}");
         }
     }

@@ -8,10 +8,11 @@ use sha2::{Digest, Sha256};
 use uverbs::cm::Param;
 use uverbs::{Frame, Refused, Remote};
 
-use super::message::{HASH, Message, is_name};
+use super::message::{HASH, Message};
 use super::{Happened, PIECE_MOST, PORT, RECEIVES, SendArgs, Side, expect, made, out_of_turn};
 use crate::error::Error;
 use crate::output;
+use crate::peer_text::{NAME_RULE, is_name};
 use crate::progress::{Length, Progress};
 
 /// The receiver flushes the file to its disk before it answers.
@@ -71,8 +72,7 @@ fn name(args: &SendArgs) -> Result<String, Error> {
     if is_name(&name) {
         return Ok(name);
     }
-    let why = "a name has 1 to 255 bytes, no slash and no control characters".to_owned();
-    Err(Error::Argument { option: "--name", value: name, why })
+    Err(Error::Argument { option: "--name", value: name, why: NAME_RULE.to_owned() })
 }
 
 /// Where it broke: at the file, or on the way.

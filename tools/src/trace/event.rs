@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::explain::hex;
+use crate::peer_text::shown;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -102,7 +103,7 @@ fn event(line: &str) -> Option<Event> {
     let mut words = line.split('\t');
     let at = words.next()?.parse().ok()?;
     let pid = words.next()?.parse().ok()?;
-    let device = words.next()?.to_owned();
+    let device = shown(words.next()?.as_bytes());
     let name = words.next()?;
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name)?;
     let mut fields = BTreeMap::new();

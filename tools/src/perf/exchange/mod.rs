@@ -19,6 +19,7 @@ use message::{Hello, LINE, Message, Qp};
 use super::shape::Shape;
 use super::side::Hand;
 use crate::error::Error;
+use crate::peer_text::beginning;
 use crate::tcp::{Stream, TcpError, check};
 use crate::verify::Who;
 
@@ -261,8 +262,8 @@ impl Control {
 
     #[cold]
     fn nonsense(&self, line: &[u8]) -> Error {
-        let line = quoted(String::from_utf8_lossy(line).trim_end_matches('\n'));
-        Error::Peer(format!("the {} doesn't speak as `uverbs perf` does: {line}", self.peer))
+        let line = beginning(line.strip_suffix(b"\n").unwrap_or(line), 40);
+        Error::Peer(format!("the {} doesn't speak as `uverbs perf` does: \"{line}\"", self.peer))
     }
 }
 
@@ -298,14 +299,7 @@ fn differences(own: &[(String, String)], theirs: &[(String, String)]) -> Vec<Str
     differs
 }
 
-/// What a stranger sent, so that it can be shown: short, and nothing that moves a cursor.
+/// A word of the peer's, short.
 fn plain(text: &str) -> String {
-    let short: String = text.chars().take(200).collect();
-    short.escape_debug().to_string()
-}
-
-fn quoted(text: &str) -> String {
-    let short: String = text.chars().take(40).collect();
-    let dots = if short.len() < text.len() { "..." } else { "" };
-    format!("{short:?}{dots}")
+    beginning(text.as_bytes(), 200)
 }

@@ -7,6 +7,8 @@ use std::fmt;
 
 use uverbs::Gid;
 
+use crate::peer_text::shown;
+
 /// Bytes of a message, the NUL among them.
 pub(crate) const LEN: usize = 52;
 
@@ -33,7 +35,7 @@ pub(crate) struct AddressError {
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { part, found } = self;
-        write!(f, "its {part} can't be `{}`", found.escape_ascii())
+        write!(f, "its {part} can't be `{}`", shown(found))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::address::{Address, AddressError, LEN};
 use crate::error::Error;
+use crate::peer_text::shown;
 use crate::tcp::{Stream, TcpError};
 
 /// What the client ends with: a C string.
@@ -69,12 +70,12 @@ impl fmt::Display for ExchangeError {
             Self::NoWay { found } => write!(
                 f,
                 "the peer isn't `uverbs pingpong -c XRC`: `{}` in place of its target and queue",
-                found.escape_ascii()
+                shown(found)
             ),
             Self::NotDone { found } => write!(
                 f,
                 "the peer doesn't speak as ibv_rc_pingpong does: `{}` in place of `done`",
-                found.escape_ascii()
+                shown(found)
             ),
             Self::Tcp(error) => error.fmt(f),
         }

@@ -197,7 +197,7 @@ fn a_client_that_makes_no_sense_ends_the_server() {
         "{error}"
     );
     let error = server_against(&[], |stream| answered(stream, b"dune\0"));
-    assert!(error.contains("`dune\\x00` in place of `done`"), "{error}");
+    assert!(error.contains("`dune\\0` in place of `done`"), "{error}");
     let error = server_against(short, |stream| {
         answered(stream, b"");
         std::thread::sleep(Duration::from_secs(4));

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use common::{End, Outcome, Table, connect, open_to_all};
+use common::{End, Outcome, Table, connect, open_to_all, shown};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use uverbs::{AsyncElement::Qp, CompletionChannel, Context, Frame, Local, Notify, Remote};
 
@@ -92,7 +92,7 @@ fn serve(
                     arrived.extend(done.take_frame().filter(|_| done.result().is_ok()));
                 });
                 for frame in arrived {
-                    let text = String::from_utf8_lossy(&frame).into_owned();
+                    let text = shown(&frame);
                     table.row(&[&"completion channel", &format!("queue of client {of}"), &text]);
                     qp.post_recv(0, frame)?;
                     read.send(())?;

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{End, Outcome, PATIENCE, Table, connect, ending, open_to_all};
+use common::{End, Outcome, PATIENCE, Table, connect, ending, open_to_all, shown};
 use uverbs::{AsyncElement, CompletionQueue, Context, QueuePair, SharedReceiveQueue};
 
 const CLIENTS: usize = 4;
@@ -87,7 +87,7 @@ fn main() -> Outcome {
                 arrived[from] += 1;
                 count += 1;
                 if shares {
-                    let text = String::from_utf8_lossy(&frame).into_owned();
+                    let text = shown(&frame);
                     order.row(&[&count, &format!("client {from}"), &text]);
                 }
             }

@@ -8,7 +8,7 @@ mod common;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use common::{Outcome, PATIENCE, Table};
+use common::{Outcome, PATIENCE, Table, shown};
 use uverbs::{Any, CompletionQueue, Context, Destination, GRH_LEN, LinkLayer, Local};
 use uverbs::{MulticastGroup, ProtectionDomain, QueuePair, Ud};
 
@@ -44,7 +44,7 @@ impl Node {
         done.result?;
         self.expect()?;
         let frame = done.frame.ok_or("a receive gives its frame back")?;
-        Ok(String::from_utf8_lossy(&frame[GRH_LEN..]).into_owned())
+        Ok(shown(&frame[GRH_LEN..]))
     }
 }
 

@@ -7,7 +7,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Outcome, Table, connected, ending, open_to_all};
+use common::{Outcome, Table, connected, ending, open_to_all, shown};
 use uverbs::{Frame, PostError, QueuePair, Remote};
 
 /// What the client's frame, the server's receive and the server's memory hold before.
@@ -99,9 +99,5 @@ fn main() -> Outcome {
 }
 
 fn text(bytes: &[u8]) -> String {
-    if bytes.is_empty() {
-        "(empty)".to_owned()
-    } else {
-        String::from_utf8_lossy(bytes).into_owned()
-    }
+    if bytes.is_empty() { "(empty)".to_owned() } else { shown(bytes) }
 }

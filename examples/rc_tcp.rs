@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use common::{End, Outcome, PATIENCE, Table, open_to_all};
+use common::{End, Outcome, PATIENCE, Table, open_to_all, shown};
 use uverbs::{Context, Endpoint, ExposedMemory, Remote};
 
 const LEN: usize = 20;
@@ -52,7 +52,7 @@ fn server(context: &Context, stream: TcpStream) -> Outcome<Vec<Seen>> {
     side.hear("written")?;
     let mut bytes = [0; LEN];
     side.memory.read(0, &mut bytes)?;
-    Ok(vec![sent, (4, "server", "none".to_owned(), String::from_utf8_lossy(&bytes).into_owned())])
+    Ok(vec![sent, (4, "server", "none".to_owned(), shown(&bytes))])
 }
 
 fn client(context: &Context, stream: TcpStream) -> Outcome<Vec<Seen>> {
@@ -114,6 +114,6 @@ impl Side {
     fn done(&mut self, step: u32, side: &'static str) -> Outcome<Seen> {
         let done = self.end.done()?;
         let bytes = done.frame.ok_or("each was posted with a frame")?.to_vec();
-        Ok((step, side, format!("{:?}", done.result?), String::from_utf8_lossy(&bytes).into()))
+        Ok((step, side, format!("{:?}", done.result?), shown(&bytes)))
     }
 }

@@ -9,7 +9,7 @@ mod common;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use common::{Outcome, PATIENCE, Table};
+use common::{Outcome, PATIENCE, Table, shown};
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{
@@ -56,7 +56,7 @@ impl End {
         let len = packet.get(HEADERS - 4..HEADERS - 2).ok_or("a short packet")?;
         let end = HEADERS - 8 + usize::from(u16::from_be_bytes([len[0], len[1]]));
         let data = packet.get(HEADERS..end).ok_or("a short packet")?;
-        Ok(Some((String::from_utf8_lossy(data).into_owned(), done.qpn)))
+        Ok(Some((shown(data), done.qpn)))
     }
 }
 

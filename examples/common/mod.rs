@@ -11,6 +11,16 @@ use uverbs::{ProtectionDomain, QueuePair, RnrTimer, WorkCompletion};
 /// No wait is longer.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bytes of a peer's as text. What would move a terminal's cursor is escaped.
+pub fn shown(bytes: &[u8]) -> String {
+    let plain = |char| matches!(char, '\'' | '"' | '\\');
+    let shown = |char: char| match plain(char) {
+        true => char.to_string(),
+        false => char.escape_debug().to_string(),
+    };
+    String::from_utf8_lossy(bytes).chars().map(shown).collect()
+}
+
 /// What a program, or a part of one, ends with.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -20,7 +20,6 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 use std::time::Duration;
 
 use uverbs_core::memory::process::Process;
-
 use uverbs_core::thread;
 
 /// Descriptors that may wait to be closed while more are taken.

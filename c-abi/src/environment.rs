@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use uverbs::Device;
 use uverbs_core::doors::cm::{CmDoor, KernelCmDoor};
-use uverbs_core::environment::{self, Variable};
+use uverbs_core::environment::Variable;
 use uverbs_core::error::Error;
 
 use crate::device;
@@ -17,13 +17,13 @@ use crate::device;
 /// Reads the environment when the library is loaded: nginx empties its own later.
 #[cfg(not(any(test, fuzzing)))]
 #[used]
-// SAFETY: a pointer to a function, as the section has.
+// A pointer to a function, as the section has.
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
 
 #[cfg(not(any(test, fuzzing)))]
 extern "C" fn loaded() {
-    environment::remember();
+    uverbs_core::environment::remember();
 }
 
 /// Names of devices, separated by commas. `None`: all of the kernel's.

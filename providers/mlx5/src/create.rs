@@ -12,14 +12,13 @@ use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::{DciStreams, QpCap, QpType, SendOpSet};
 use uverbs_core::commands::cq::CreateCq;
-use uverbs_core::commands::qp::CreateQp;
 use uverbs_core::error::Error;
 use uverbs_core::memory::allocator::QueueMemory;
 use uverbs_core::memory::dbrec::Dbrec;
 use uverbs_core::memory::mapping::Mapping;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
-use uverbs_core::objects::qp::{QpCore, QpParts};
+use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{CqInit, CqeSize, NewQp, QpInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
@@ -30,7 +29,6 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_QP_FLAG_TYPE_DCT, MLX5_QP_FLAG_UAR_PAGE_INDEX, mlx5_ib_create_cq, mlx5_ib_create_cq_resp,
     mlx5_ib_create_qp, mlx5_ib_create_qp_dci_streams, mlx5_ib_create_qp_resp,
 };
-use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 use uverbs_mlx5_prm::wqe::Service;
 use zerocopy::IntoBytes;
 
@@ -237,24 +235,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let request = qp_request(init, &memory, (&send, &recv), numbers);
     let mut answer = mlx5_ib_create_qp_resp::default();
     let scatters = request.flags & MLX5_QP_FLAG_SCATTER_CQE != 0;
-    let attr = CreateQp {
-        pd: init.pd.handle(),
-        send_cq: init.send_cq.handle(),
-        recv_cq: (init.qp_type != QpType::XrcIni).then(|| init.recv_cq.handle()),
-        srq: init.srq.as_ref().map(|srq| srq.handle()),
-        user_handle: unique_id(),
-        qp_type: init.qp_type.raw(),
-        // As asked for: what the rounding gave is between the rings and the caller.
-        cap: ib_uverbs_qp_cap {
-            max_send_wr: init.cap.max_send_wr,
-            max_recv_wr: if init.srq.is_some() { 0 } else { init.cap.max_recv_wr },
-            max_send_sge: init.cap.max_send_sge,
-            max_recv_sge: if init.srq.is_some() { 0 } else { init.cap.max_recv_sge },
-            max_inline_data: init.cap.max_inline_data,
-        },
-        create_flags: init.create_flags,
-        event_fd: context.core.event_file(),
-    };
+    // Sizes as asked for: those that the rounding gave are between the rings and the caller.
+    let attr = init.request(&init.cap, &context.core);
     let uverbs = context.core.uverbs();
     // SAFETY: the core object made next keeps rings and record, which raw pointers alone reach.
     let created = unsafe { uverbs.create_qp(&attr, request.as_bytes(), answer.as_mut_bytes()) }
@@ -278,19 +260,8 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         max_recv_sge: recv.max_sge,
         max_inline_data: send.max_inline,
     };
-    let parts = QpParts {
-        overcommit: init.overcommit,
-        handle: created.handle,
-        qpn: created.qpn,
-        event_id: attr.user_handle,
-        cap,
-        pd: Arc::clone(&init.pd),
-        send_cq: Arc::clone(&init.send_cq),
-        recv_cq: Arc::clone(&init.recv_cq),
-        srq: init.srq.clone(),
-        shared: Arc::clone(&shared),
-        memory: Box::new(Arc::clone(&memory)),
-    };
+    let kept = Box::new(Arc::clone(&memory));
+    let parts = init.parts(&created, attr.user_handle, cap, &shared, kept);
     // SAFETY: the kernel just made it from these, all of `context`; `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     if context.ece {

@@ -1,18 +1,23 @@
 //! What objects are made from.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use uverbs_kernel_abi::cq::IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+use uverbs_kernel_abi::qp::ib_uverbs_qp_cap;
 
 use crate::attr::{DciStreams, DoorbellMode, QpCap, QpType, SendOpSet};
+use crate::commands::qp::{CreateQp, QpCreated};
 use crate::error::Error;
 use crate::memory::allocator::QueueAllocator;
 use crate::objects::channel::Channel;
-use crate::objects::context::ContextCore;
+use crate::objects::context::{ContextCore, unique_id};
 use crate::objects::cq::CqCore;
 use crate::objects::pd::PdCore;
+use crate::objects::qp::QpParts;
 use crate::objects::srq::SrqCore;
 use crate::objects::xrcd::XrcdCore;
+use crate::queues::shared::QpShared;
 
 /// Bytes of a completion queue's entries, where the program may choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -187,6 +192,57 @@ impl QpInit {
             }
         }
         Ok(())
+    }
+
+    /// Request for a queue pair of the size `cap`, in `context`. With a shared receive queue the
+    /// kernel is asked for no receives.
+    #[must_use]
+    pub fn request<'a>(&self, cap: &QpCap, context: &'a ContextCore) -> CreateQp<'a> {
+        let has_recv = self.srq.is_none();
+        CreateQp {
+            pd: self.pd.handle(),
+            send_cq: self.send_cq.handle(),
+            recv_cq: (self.qp_type != QpType::XrcIni).then(|| self.recv_cq.handle()),
+            srq: self.srq.as_ref().map(|srq| srq.handle()),
+            user_handle: unique_id(),
+            qp_type: self.qp_type.raw(),
+            cap: ib_uverbs_qp_cap {
+                max_send_wr: cap.max_send_wr,
+                max_recv_wr: if has_recv { cap.max_recv_wr } else { 0 },
+                max_send_sge: cap.max_send_sge,
+                max_recv_sge: if has_recv { cap.max_recv_sge } else { 0 },
+                max_inline_data: cap.max_inline_data,
+            },
+            create_flags: self.create_flags,
+            event_fd: context.event_file(),
+        }
+    }
+
+    /// Parts of the queue pair that the kernel made. `event_id` is the request's user handle,
+    /// `cap` the size that the rings have, `memory` is kept until the kernel confirms the
+    /// destruction.
+    #[must_use]
+    pub fn parts(
+        &self,
+        created: &QpCreated,
+        event_id: u64,
+        cap: QpCap,
+        shared: &Arc<QpShared>,
+        memory: Box<dyn Any + Send + Sync>,
+    ) -> QpParts {
+        QpParts {
+            overcommit: self.overcommit,
+            handle: created.handle,
+            qpn: created.qpn,
+            event_id,
+            cap,
+            pd: Arc::clone(&self.pd),
+            send_cq: Arc::clone(&self.send_cq),
+            recv_cq: Arc::clone(&self.recv_cq),
+            srq: self.srq.clone(),
+            shared: Arc::clone(shared),
+            memory,
+        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! Address handles: the kernel keeps the address, and a work request names it by number.
+//! Address handles: the kernel keeps the address, and a work request has the handle's number.
 //!
 //! # Safety
 //!
-//! The kernel's handle goes to the core object that alone destroys it.
+//! The core object alone destroys the kernel's handle.
 #![allow(unsafe_code, reason = "wraps a handle that the kernel just made")]
 
 use std::sync::Arc;
@@ -10,16 +10,15 @@ use std::sync::Arc;
 use uverbs_core::attr::AhAttr;
 use uverbs_core::error::Error;
 use uverbs_core::objects::ah::AhCore;
+use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::AhOps;
 use uverbs_kernel_abi::rxe::rxe_create_ah_resp;
 use zerocopy::IntoBytes;
 
-use crate::Context;
-
 const CREATE_AH: &str = "create_ah";
 
-/// An address handle. Cloning shares it.
+/// Address handle. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Ah {
     number: u32,
@@ -27,17 +26,17 @@ pub struct Ah {
 }
 
 impl Ah {
-    /// rdma-core `rxe.c:rxe_create_ah`.
+    /// Creates an address handle (rdma-core `rxe.c:rxe_create_ah`).
     pub(crate) fn create(
-        context: &Context,
+        context: &Arc<ContextCore>,
         pd: &Arc<PdCore>,
         attr: &AhAttr,
     ) -> Result<Self, Error> {
-        AhCore::check_domain(&context.core, pd)?;
+        AhCore::check_domain(context, pd)?;
         attr.check_route(true)?;
         let mut answer = rxe_create_ah_resp::default();
-        let handle = context.core.uverbs().create_ah(pd.handle(), attr, answer.as_mut_bytes())?;
-        // SAFETY: the kernel just made the handle, and only this destroys it.
+        let handle = context.uverbs().create_ah(pd.handle(), attr, answer.as_mut_bytes())?;
+        // SAFETY: the kernel just made the handle.
         let core = Arc::new(unsafe { AhCore::new(Arc::clone(pd), Some(handle)) });
         if answer.ah_num == 0 {
             let what = "a kernel whose address handles have no number (before Linux 5.15)";
@@ -46,13 +45,13 @@ impl Ah {
         Ok(Self { number: answer.ah_num, core })
     }
 
-    /// What work requests name it by.
+    /// Number of the handle in work requests.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 }
 
-// SAFETY: `core` was made with the domain that the handle is of.
+// SAFETY: `core` has the domain that the handle was made in.
 unsafe impl AhOps for Ah {
     fn core(&self) -> &AhCore {
         &self.core

@@ -1,40 +1,36 @@
 //! The uverbs provider for Linux's soft-RoCE, `rdma_rxe`: RDMA over any Ethernet interface.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `context` | opening, and the limits that the driver answers |
+//! | `driver` | where the kernel's answers say that rings are |
+//! | `ring` | a mapped ring: two indexes, and elements of one size |
+//! | `send_ring`, `recv_ring`, `wqe` | work requests as the kernel reads them |
+//! | `cq_ring`, `wc` | completions as the kernel writes them |
 //! | `ah` | address handles, which the kernel keeps |
-//! | `create` | the driver's part of making completion queues and queue pairs |
-//! | `ring` | a queue that is mapped from the kernel: two indexes, and elements of one size |
-//! | `wqe`, `sq`, `rq`, `srq` | a work request as the kernel reads it, and the queues of them |
-//! | `kick` | the doorbell, which is a system call |
-//! | `wc`, `cq` | a completion, and the queue of them |
 //!
-//! Layouts are the kernel's `rdma_user_rxe.h`; what an index means and who stores it with which
-//! order is said by the kernel's `drivers/infiniband/sw/rxe/rxe_queue.h`, and the calls are those
-//! of rdma-core's `providers/rxe`.
+//! The queues are those of `uverbs-kernel-rings`.
 //!
-//! # What is different from hardware
+//! Layouts are those of the kernel's `rdma_user_rxe.h`. The kernel's
+//! `drivers/infiniband/sw/rxe/rxe_queue.h` states the indexes and their memory order. The commands
+//! are those of rdma-core's `providers/rxe`.
 //!
-//! The device is a piece of the kernel, and has no doorbell register. Ringing a send queue stores
-//! the producer index and then makes **one system call** for the whole batch (`POST_SEND` with no
-//! work requests in it), by which the kernel looks. Posting receives and polling are loads and
-//! stores alone. So batches pay here even more than on a ConnectX.
+//! # Differences from hardware
 //!
-//! A queue pair that failed looks at its receive queue no more. Receives that are posted after that
-//! come back flushed only when a completion had already told of the failure; else when the queue
-//! pair is destroyed, as with rdma-core's provider.
+//! The device is a part of the kernel, and has no doorbell register. Ringing a send queue stores
+//! the producer index and makes **one system call** for the whole batch: a POST_SEND without work
+//! requests, which makes the kernel look at the ring. Posting receives and polling are loads and
+//! stores. So batches pay here even more than on a ConnectX.
+//!
+//! The kernel no longer looks at the receive queue of a queue pair that failed. Receives that are
+//! posted later come back flushed if a completion told of the failure before; otherwise they come
+//! back when the queue pair is destroyed, as with rdma-core's provider.
 
 mod ah;
-mod context;
-mod cq;
-mod create;
-mod kick;
-mod limits;
+mod cq_ring;
+mod driver;
+mod recv_ring;
 mod ring;
-mod rq;
-mod sq;
-mod srq;
+mod send_ring;
 mod wc;
 mod wqe;
 
@@ -52,20 +48,27 @@ use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
 pub use ah::Ah;
-pub use context::Context;
-pub use cq::Cq;
-pub use rq::{RecvCursor, Rq};
-pub use sq::{SendCursor, Sq};
-pub use srq::{Srq, SrqCursor};
+pub use uverbs_kernel_rings::{RecvCursor, SendCursor, SrqCursor};
 pub use wc::Wc;
 
-/// The provider.
+/// An open soft-RoCE device.
+pub type Context = uverbs_kernel_rings::Context<Rxe>;
+/// Polling side of a completion queue.
+pub type Cq = uverbs_kernel_rings::Cq<Rxe>;
+/// Posting side of a send queue.
+pub type Sq = uverbs_kernel_rings::Sq<Rxe>;
+/// Posting side of a receive queue.
+pub type Rq = uverbs_kernel_rings::Rq<Rxe>;
+/// Posting side of a shared receive queue.
+pub type Srq = uverbs_kernel_rings::Srq<Rxe>;
+
+/// Provider for soft-RoCE devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Rxe;
 
 #[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
-// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the
-// queues argue their own contracts.
+// SAFETY: `uverbs-kernel-rings` makes both sides of an object from one answer of the kernel; the
+// files of the rings argue their own contracts.
 unsafe impl Provider for Rxe {
     type Context = Context;
     type Cq = Cq;

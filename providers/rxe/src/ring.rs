@@ -1,16 +1,16 @@
-//! A queue that program and kernel share: a page of indexes, and elements of one size behind it.
+//! Rings that program and kernel share: a page of indexes, and elements of one size behind it.
 //!
 //! Each index has one writer. The program produces into send and receive queues and consumes
 //! completion queues; the kernel does the other half. An index is kept within the ring, and a ring
-//! that has one element less than slots is full (kernel `rxe_queue.h`). The kernel stores its index
-//! with release and loads the other with acquire, and so does this, so that an element is whole
-//! when the index covers it, and free when the index passed it.
+//! with one empty element is full (kernel `rxe_queue.h`). Program and kernel store their index with
+//! release and load the other with acquire, so that an element is whole when the index covers it,
+//! and free when the index passed it.
 //!
 //! # Safety
 //!
-//! Sizes are read once, checked against the mapping, and kept here: what stands in the mapping
-//! later leads nowhere outside. Indexes are masked whenever they are read. No reference into the
-//! mapping is made but to the two indexes, which are accessed atomically.
+//! Sizes are read once, checked against the mapping, and kept here: later stores to the mapping
+//! lead nowhere outside it. Indexes are masked whenever they are read. The only references into the
+//! mapping are those to the two indexes, which are accessed atomically.
 #![allow(unsafe_code, reason = "loads and stores in memory that the kernel shares")]
 
 use std::mem::offset_of;
@@ -18,37 +18,40 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use uverbs_kernel_abi::rxe::rxe_queue_buf;
 
-/// Bytes before the first element.
+/// Offset of the first element.
 pub(crate) const HEAD: usize = size_of::<rxe_queue_buf>();
 
-/// Where a shared queue lies. Whoever has it keeps the mapping.
+/// Address and layout of a shared ring. Its owner keeps the mapping.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
     start: *mut u8,
-    /// Slots less one.
+    /// Elements less one.
     mask: u32,
     /// Log2 of an element's bytes.
     shift: u32,
 }
 
-/// Why a mapping is no queue.
+/// Error of a mapping that is no ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     /// The mapping has no room for the head.
     Short,
-    /// Slots less one is no mask.
+    /// The mask does not belong to a power of two.
     Mask(u32),
-    /// Elements too small for what they shall hold, or absurdly large.
+    /// Elements are too small for the work requests, or larger than 1 MiB.
     Element(u32),
-    /// The elements don't fit the mapping.
+    /// The elements do not fit the mapping.
     Long,
 }
 
+// SAFETY: the memory may be accessed from any thread; the owner is the only one on its side.
+unsafe impl Send for Ring {}
+
 impl Ring {
-    /// No ring: nothing is looked at through it.
+    /// The ring of a queue pair without receives; never accessed.
     pub(crate) const NONE: Self = Self { start: std::ptr::null_mut(), mask: 0, shift: 0 };
 
-    /// The queue in a mapping of `len` bytes at `start`, of elements of at least `element` bytes.
+    /// Ring in a mapping of `len` bytes at `start`, with elements of at least `element` bytes.
     ///
     /// # Safety
     ///
@@ -67,7 +70,7 @@ impl Ring {
         // SAFETY: in the head, which the mapping has, and aligned.
         let shift = unsafe { shift.read_volatile() };
         let mask = word(offset_of!(rxe_queue_buf, index_mask));
-        // SAFETY: as above.
+        // SAFETY: in the head, too.
         let mask = unsafe { mask.read_volatile() };
         let slots = mask.checked_add(1).filter(|slots| slots.is_power_of_two());
         let slots = slots.ok_or(Malformed::Mask(mask))?;
@@ -82,7 +85,7 @@ impl Ring {
         Ok(Self { start, mask, shift })
     }
 
-    /// Slots less one: also what the queue can hold.
+    /// Elements less one: also the number of elements that the ring can hold.
     #[inline(always)]
     pub(crate) fn mask(&self) -> u32 {
         self.mask
@@ -93,7 +96,7 @@ impl Ring {
         1 << self.shift
     }
 
-    /// The element at a free-running index, aligned to eight bytes.
+    /// Element at a free-running index, aligned to eight bytes.
     #[inline(always)]
     pub(crate) fn element(&self, index: u32) -> *mut u8 {
         self.start.wrapping_add(HEAD + (((index & self.mask) as usize) << self.shift))
@@ -122,22 +125,23 @@ impl Ring {
         self.producer_index().load(Ordering::Acquire) & self.mask
     }
 
-    /// The kernel's consumer index. Acquire: what is before it, the kernel has left (its partner is
-    /// `queue_advance_consumer`).
+    /// Elements that the kernel has left, behind the program's producer index. Acquire: the kernel
+    /// has read them (its partner is `queue_advance_consumer`).
     #[inline(always)]
-    pub(crate) fn consumed(&self) -> u32 {
-        self.consumer_index().load(Ordering::Acquire) & self.mask
+    pub(crate) fn free(&self, pi: u32) -> u32 {
+        let consumed = self.consumer_index().load(Ordering::Acquire);
+        self.mask - (pi.wrapping_sub(consumed) & self.mask)
     }
 
-    /// Publishes the elements before a free-running index. Release: they are written before (its
-    /// partner is `queue_get_producer`).
+    /// Publishes the elements before a free-running index. Release: they were written (its partner
+    /// is `queue_get_producer`).
     #[inline(always)]
     pub(crate) fn produce(&self, end: u32) {
         self.producer_index().store(end & self.mask, Ordering::Release);
     }
 
-    /// Gives the elements before a free-running index back. Release: they are read before (its
-    /// partner is `queue_full`).
+    /// Gives the elements before a free-running index back. Release: they were read (its partner is
+    /// `queue_full`).
     #[inline(always)]
     pub(crate) fn consume(&self, end: u32) {
         self.consumer_index().store(end & self.mask, Ordering::Release);

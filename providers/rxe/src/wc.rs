@@ -1,10 +1,10 @@
-//! A completion, decoded in place.
+//! Completions, decoded in place.
 //!
 //! # Safety
 //!
-//! An element is read through a raw pointer, by volatile loads: it is the program's from the moment
-//! the kernel's producer index passed it until the consumer index is published, which the view's
-//! lifetime keeps from happening meanwhile.
+//! An entry is read through a raw pointer, by volatile loads. It is the program's from the moment
+//! the kernel's producer index passed it until the consumer index is published, which comes after
+//! the view's lifetime.
 #![allow(unsafe_code, reason = "reads completions that the kernel wrote, by raw address")]
 
 use std::fmt;
@@ -17,18 +17,18 @@ use uverbs_kernel_abi::wc as abi;
 use uverbs_kernel_abi::wc::ib_uverbs_wc;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Set in the opcode of a receive (kernel `ib_verbs.h`, `enum ib_wc_opcode`).
+/// Bit in the opcode of a receive (kernel `ib_verbs.h`, `enum ib_wc_opcode`).
 const IB_WC_RECV: u32 = 1 << 7;
 const IB_WC_RECV_RDMA_WITH_IMM: u32 = IB_WC_RECV + 1;
 /// Linux 6.2, `enum ib_uverbs_wc_opcode`.
 const IB_WC_FLUSH: u32 = 8;
 const IB_WC_ATOMIC_WRITE: u32 = 9;
-/// A key was invalidated (kernel `ib_verbs.h`, `enum ib_wc_flags`).
+/// Flag of a completion that invalidated a key (kernel `ib_verbs.h`, `enum ib_wc_flags`).
 const IB_WC_WITH_INVALIDATE: u32 = 1 << 2;
 
-/// An element of a completion queue's ring.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
+/// Entry of a completion queue's ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
     at: *const u8,
 }
 
@@ -48,7 +48,7 @@ impl Entry {
         unsafe { self.at.wrapping_add(offset).cast::<u32>().read_volatile() }
     }
 
-    /// See [`crate::token`].
+    /// Token of the work request.
     #[inline(always)]
     pub(crate) fn wr_id(self) -> u64 {
         let at = self.at.wrapping_add(offset_of!(ib_uverbs_wc, wr_id));
@@ -71,13 +71,13 @@ impl Entry {
         self.word(offset_of!(ib_uverbs_wc, byte_len))
     }
 
-    /// The local queue pair's number.
+    /// Number of the local queue pair.
     #[inline(always)]
     pub(crate) fn qpn(self) -> u32 {
         self.word(offset_of!(ib_uverbs_wc, qp_num))
     }
 
-    /// A copy of all of it, for printing.
+    /// Copy of the entry, for printing.
     fn copy(self) -> ib_uverbs_wc {
         let mut wc = ib_uverbs_wc::new_zeroed();
         for (offset, byte) in wc.as_mut_bytes().iter_mut().enumerate() {
@@ -88,7 +88,8 @@ impl Entry {
     }
 }
 
-/// Whether a successful receive took a SEND, not a WRITE with immediate data, which went elsewhere.
+/// Whether a successful receive took a SEND. The bytes of a WRITE with immediate data went
+/// elsewhere.
 pub(crate) fn took_send(opcode: u32) -> bool {
     opcode == IB_WC_RECV
 }
@@ -110,7 +111,7 @@ impl Wc<'_> {
         Self { entry, is_recv, _queue: PhantomData }
     }
 
-    /// The entry's fields as the header has them. `wr_id` is the provider's own.
+    /// Fields of the entry as the header has them. `wr_id` is the provider's token.
     #[must_use]
     pub fn abi(&self) -> ib_uverbs_wc {
         self.entry.copy()
@@ -132,8 +133,8 @@ impl Wc<'_> {
     }
 }
 
-/// `enum ib_wc_status`. What rxe can't give (datagram domains, end-to-end contexts) is general, as
-/// is what has no name.
+/// Name of an `enum ib_wc_status`. Statuses that rxe never gives (datagram domains, end-to-end
+/// contexts) are general, and so are unknown ones.
 fn status_of(status: u32) -> Status {
     match status {
         abi::IB_WC_LOC_LEN_ERR => Status::LocalLength,
@@ -180,7 +181,8 @@ impl View for Wc<'_> {
         self.is_recv
     }
 
-    /// The kernel tells the length of sends and writes as well; the program knows it.
+    /// Length of receives, READs and atomics: the program knows that of sends and writes, although
+    /// the kernel tells it.
     #[inline]
     fn byte_len(&self) -> u32 {
         if !self.is_success() {
@@ -200,7 +202,7 @@ impl View for Wc<'_> {
         has_one.then(|| u32::from_be(self.entry.word(offset_of!(ib_uverbs_wc, ex))))
     }
 
-    /// Soft-RoCE has no clock.
+    /// `None`: soft-RoCE has no clock.
     #[inline]
     fn timestamp(&self) -> Option<u64> {
         None
@@ -218,7 +220,7 @@ impl View for Wc<'_> {
         self.entry.qpn()
     }
 
-    /// RoCE has no LID, and the kernel tells no priority.
+    /// Sender without LID, which RoCE lacks, and service level, which the kernel does not tell.
     #[inline]
     fn sender(&self) -> Sender {
         let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));
@@ -227,7 +229,7 @@ impl View for Wc<'_> {
     }
 }
 
-/// Every field of the entry.
+/// Prints every field of the entry.
 impl fmt::Debug for Wc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.abi(), f)

@@ -1,53 +1,36 @@
-//! Work requests as the kernel reads them: a head, then the scatter list or the inline data, which
-//! share the space (`rdma_user_rxe.h`; rdma-core `rxe.c:init_send_wqe`).
+//! Work requests as the kernel reads them: a head, then SGEs or inline data, which share the room
+//! (`rdma_user_rxe.h`; rdma-core `rxe.c:init_send_wqe`).
 //!
 //! The kernel keeps its progress in the element itself, so an element is written whole each time,
-//! and is never looked at while the kernel has it.
+//! and never read while the kernel has it.
 //!
 //! # Safety
 //!
-//! Writers take an element of the ring that is the program's, and write no more than `check`
-//! allowed.
+//! Writers take a free element, aligned to eight bytes, and write no more than a check allowed.
 #![allow(unsafe_code, reason = "writes work requests into a ring by raw address")]
 
 use uverbs_core::queues::placement::PlaceOp;
 use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge};
 use uverbs_kernel_abi::rxe::{
     rxe_dma_info, rxe_recv_wqe, rxe_send_wqe, rxe_send_wr, rxe_send_wr_atomic, rxe_send_wr_mw,
-    rxe_send_wr_rdma, rxe_send_wr_ud, rxe_sge,
+    rxe_send_wr_rdma, rxe_send_wr_ud,
 };
 use uverbs_kernel_abi::wc as abi;
+use uverbs_kernel_rings::elements::{
+    MAX_MESSAGE, Room, Size, check_data, is_inline, write_bytes, write_data, write_list,
+};
 
-/// The longest message, in bytes: one less than IBTA's (vol 1, 9.7.7), since the kernel keeps
-/// lengths in an `int` (kernel `rxe_req.c:rxe_requester`). It checks its own users' messages only.
-const MAX_MESSAGE: u64 = (1 << 31) - 1;
 /// Linux 6.2, `enum ib_uverbs_wr_opcode`.
 const IB_WR_FLUSH: u32 = 14;
 const IB_WR_ATOMIC_WRITE: u32 = 15;
 /// Bytes of an ATOMIC WRITE.
 const ATOMIC_WRITE: usize = 8;
-/// Where a send's list or inline data begins.
+/// Offset of a send's SGEs or inline data.
 pub(crate) const SEND_HEAD: usize = size_of::<rxe_send_wqe>();
-/// Where a receive's list begins.
+/// Offset of a receive's SGEs.
 pub(crate) const RECV_HEAD: usize = size_of::<rxe_recv_wqe>();
-pub(crate) const SGE: usize = size_of::<rxe_sge>();
 
-/// What a send queue's elements have room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
-    pub(crate) max_sge: u32,
-    pub(crate) max_inline: u32,
-}
-
-/// Bytes and list entries of a work request that passed the checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size {
-    pub(crate) bytes: u32,
-    /// Entries that have bytes; empty ones are not written.
-    pub(crate) entries: u32,
-}
-
-/// Whether a datagram can be posted, and its size.
+/// Checks a datagram.
 pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
     match op {
         SendOp::Send | SendOp::SendImm(_) => check(op, data, room),
@@ -55,7 +38,7 @@ pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result
     }
 }
 
-/// Whether a send can be posted, and its size.
+/// Checks a send. The kernel checks the messages of its own users alone.
 #[inline]
 pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
     let (answered, atomic) = match op {
@@ -67,48 +50,17 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, Po
         SendOp::Read(_) => (true, false),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (true, true),
     };
-    let size = match data {
-        Data::Inline(_) | Data::InlineList(_) if answered => return Err(PostError::BadData),
-        Data::Inline(bytes) => inline_size(bytes.len(), room)?,
-        Data::InlineList(pieces) => {
-            let total =
-                pieces.iter().fold(0usize, |total, piece| total.saturating_add(piece.len()));
-            inline_size(total, room)?
-        }
-        Data::One(sge) => check_list(std::slice::from_ref(sge), room.max_sge)?,
-        Data::List(list) => check_list(list, room.max_sge)?,
-    };
+    if answered && is_inline(data) {
+        return Err(PostError::BadData);
+    }
+    let size = check_data(data, room)?;
     if atomic && size != (Size { bytes: 8, entries: 1 }) {
         return Err(PostError::BadData);
     }
     Ok(size)
 }
 
-fn inline_size(bytes: usize, room: Room) -> Result<Size, PostError> {
-    if bytes > room.max_inline as usize {
-        return Err(PostError::InlineTooLong);
-    }
-    Ok(Size { bytes: bytes as u32, entries: 0 })
-}
-
-/// Whether a list fits, and its size.
-#[inline]
-pub(crate) fn check_list(list: &[Sge], max_sge: u32) -> Result<Size, PostError> {
-    if list.len() > max_sge as usize {
-        return Err(PostError::TooManySges);
-    }
-    let (mut bytes, mut entries) = (0u64, 0);
-    for sge in list {
-        bytes += u64::from(sge.len);
-        entries += u32::from(sge.len != 0);
-    }
-    if bytes > MAX_MESSAGE {
-        return Err(PostError::MessageTooLong);
-    }
-    Ok(Size { bytes: bytes as u32, entries })
-}
-
-/// The kernel's flags.
+/// Flags of the kernel.
 fn flags(flags: SendFlags, is_inline: bool) -> u32 {
     let bit = |flag, bit| if flags.contains(flag) { bit } else { 0 };
     bit(SendFlags::SIGNALED, abi::IB_SEND_SIGNALED)
@@ -126,7 +78,7 @@ fn dma(size: Size) -> rxe_dma_info {
     }
 }
 
-/// A send's head.
+/// Head of a send.
 pub(crate) fn send_head(
     token: u64,
     flag: SendFlags,
@@ -143,7 +95,7 @@ pub(crate) fn send_head(
     let (opcode, imm, iova) = match *op {
         SendOp::Send => (abi::IB_UVERBS_WR_SEND, 0, 0),
         SendOp::SendImm(imm) => (abi::IB_UVERBS_WR_SEND_WITH_IMM, imm, 0),
-        // Keys are in the host's order.
+        // Keys are in the byte order of the host.
         SendOp::SendInvalidate(key) => (abi::IB_UVERBS_WR_SEND_WITH_INV, key.to_be(), 0),
         SendOp::Write(to) => (abi::IB_UVERBS_WR_RDMA_WRITE, 0, set_remote(&mut wr, to)),
         SendOp::WriteImm(to, imm) => {
@@ -161,8 +113,8 @@ pub(crate) fn send_head(
     rxe_send_wqe { wr, iova, dma: dma(size), ..Default::default() }
 }
 
-/// The element of a work request that changes a key (kernel `rxe_req.c:rxe_do_local_ops`). It has
-/// no data.
+/// Element of a work request that changes a key (kernel `rxe_req.c:rxe_do_local_ops`), without
+/// data.
 pub(crate) fn rekey_head(token: u64, flag: SendFlags, op: &Rekey) -> rxe_send_wqe {
     let mut wr = rxe_send_wr { wr_id: token, send_flags: flags(flag, false), ..Default::default() };
     match *op {
@@ -184,9 +136,9 @@ pub(crate) fn rekey_head(token: u64, flag: SendFlags, op: &Rekey) -> rxe_send_wq
     rxe_send_wqe { wr, ..Default::default() }
 }
 
-/// The element of a FLUSH, or of an ATOMIC WRITE, whose bytes stand where a list would
-/// (`rdma_user_rxe.h`, `flush` and `atomic_wr`; rdma-core `rxe.c`, `wr_flush` and
-/// `wr_atomic_write`, which leaves the length beside the FLUSH's key 0).
+/// Head of a FLUSH, or of an ATOMIC WRITE, whose bytes are in the place of SGEs (`rdma_user_rxe.h`,
+/// `flush` and `atomic_wr`; rdma-core `rxe.c`, `wr_flush` and `wr_atomic_write`, which leaves the
+/// length beside the FLUSH's key 0).
 pub(crate) fn place_head(token: u64, flag: SendFlags, op: &PlaceOp) -> rxe_send_wqe {
     let mut wr = rxe_send_wr { wr_id: token, send_flags: flags(flag, false), ..Default::default() };
     let (iova, bytes) = match *op {
@@ -206,7 +158,7 @@ pub(crate) fn place_head(token: u64, flag: SendFlags, op: &PlaceOp) -> rxe_send_
     rxe_send_wqe { wr, iova, dma, ..Default::default() }
 }
 
-/// Whether one can be posted to elements with this room.
+/// Checks a FLUSH or an ATOMIC WRITE.
 pub(crate) fn check_place(op: &PlaceOp, room: Room) -> Result<(), PostError> {
     match *op {
         PlaceOp::Flush { types, .. } if types.is_empty() => Err(PostError::BadData),
@@ -229,8 +181,7 @@ pub(crate) fn check_place(op: &PlaceOp, room: Room) -> Result<(), PostError> {
 ///
 /// # Safety
 ///
-/// `to` is an element of a ring that the program may write, aligned to eight bytes, of a queue with
-/// the room that [`check_place`] saw.
+/// `to` is a free element with the room that [`check_place`] saw.
 pub(crate) unsafe fn write_place(to: *mut u8, token: u64, flag: SendFlags, op: &PlaceOp) {
     let head = place_head(token, flag, op);
     // SAFETY: an element has room for a head, and is aligned as it needs.
@@ -257,8 +208,7 @@ fn set_atomic(wr: &mut rxe_send_wr, remote: Remote, compare_add: u64, swap: u64)
 ///
 /// # Safety
 ///
-/// `to` is an element of a ring that the program may write, aligned to eight bytes, of a queue with
-/// this `size`'s room.
+/// `to` is a free element, and [`check`] allowed the work request.
 pub(crate) unsafe fn write_send(
     to: *mut u8,
     token: u64,
@@ -268,27 +218,12 @@ pub(crate) unsafe fn write_send(
     data: &Data<'_>,
     size: Size,
 ) {
-    let is_inline = matches!(data, Data::Inline(_) | Data::InlineList(_));
-    let head = send_head(token, flag, op, peer, is_inline, size);
+    let head = send_head(token, flag, op, peer, is_inline(data), size);
     // SAFETY: an element has room for a head, and is aligned as it needs.
     unsafe { to.cast::<rxe_send_wqe>().write(head) };
     let at = to.wrapping_add(SEND_HEAD);
-    match data {
-        // SAFETY: as many bytes as `check` allowed.
-        Data::Inline(bytes) => unsafe { write_bytes(at, bytes) },
-        Data::InlineList(pieces) => {
-            let mut at = at;
-            for piece in *pieces {
-                // SAFETY: as many bytes in all as `check` allowed.
-                unsafe { write_bytes(at, piece) };
-                at = at.wrapping_add(piece.len());
-            }
-        }
-        // SAFETY: as many entries as `check` allowed.
-        Data::One(sge) => unsafe { write_list(at, std::slice::from_ref(sge)) },
-        // SAFETY: as many entries as `check` allowed.
-        Data::List(list) => unsafe { write_list(at, list) },
-    }
+    // SAFETY: as much as `check` allowed; SGEs and inline data share the room.
+    unsafe { write_data(at, at, data) };
 }
 
 /// Writes a receive.
@@ -302,25 +237,4 @@ pub(crate) unsafe fn write_recv(to: *mut u8, token: u64, list: &[Sge], size: Siz
     unsafe { to.cast::<rxe_recv_wqe>().write(head) };
     // SAFETY: as many entries as `check_list` allowed.
     unsafe { write_list(to.wrapping_add(RECV_HEAD), list) };
-}
-
-/// # Safety
-///
-/// `at` is valid to write as many bytes.
-unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) {
-    // SAFETY: the caller's promise; the source is the program's own memory, and no ring.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
-}
-
-/// # Safety
-///
-/// `at` is aligned to eight bytes, and valid to write as many entries as have bytes.
-unsafe fn write_list(at: *mut u8, list: &[Sge]) {
-    let mut at = at.cast::<rxe_sge>();
-    for sge in list.iter().filter(|sge| sge.len != 0) {
-        let entry = rxe_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey };
-        // SAFETY: the caller's promise.
-        unsafe { at.write(entry) };
-        at = at.wrapping_add(1);
-    }
 }

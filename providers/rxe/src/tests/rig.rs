@@ -62,7 +62,7 @@ impl Rig {
     pub(crate) fn start_at(&mut self, index: u32) {
         self.sq.start_at(index);
         self.rq.start_at(index);
-        self.cq.start_at(index);
+        self.cq.ring_mut().start_at(index);
         for queue in [&self.completions, &self.sends, &self.recvs] {
             queue.lock().unwrap().start_at(index);
         }

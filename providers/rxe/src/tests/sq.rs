@@ -10,9 +10,10 @@ use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 use uverbs_core::queues::work::{
     Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WINDOW_MAX, WindowKind, Wr,
 };
+use uverbs_kernel_rings::elements::Room;
 
 use super::rig::{CAP, Rig, free};
-use crate::wqe::{self, Room};
+use crate::wqe;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..][..4].try_into().unwrap())

@@ -1,5 +1,4 @@
-//! Receive queues. The kernel looks at the producer index when a packet comes, so publishing is a
-//! store.
+//! Receive queues. The kernel looks at the ring when a message comes, so publishing is a store.
 //!
 //! # Safety
 //!
@@ -16,63 +15,59 @@ use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::token::{Queue, Token, is_before};
 use uverbs_core::queues::work::{PostError, Sge};
 
-use crate::kick::Kick;
-use crate::ring::Ring;
-use crate::sq::limit;
-use crate::wqe;
+use crate::doorbell::Doorbell;
+use crate::driver::Driver;
+use crate::elements::check_list;
+use crate::rings::RecvRing;
+use crate::sq::room;
 
-/// A tentative position in a receive queue.
+/// Tentative position in a receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvCursor {
-    /// The next free element, free running.
+    /// Index of the next free element, free running.
     pi: u32,
 }
 
-/// The posting side of a receive queue.
-pub struct Rq {
-    ring: Ring,
+/// Posting side of a receive queue.
+pub struct Rq<D: Driver> {
+    ring: D::RecvRing,
     /// Published producer index, free running.
     pi: u32,
-    /// Where writing must stop, by what was looked up: free running. The published index while
-    /// posting isn't allowed.
+    /// Index where posts need a new check for room, free running. The published index while posts
+    /// are refused.
     limit: u32,
     enabled: bool,
     max_sge: u32,
     max_wr: u32,
-    /// One past the highest element that may hold a buffer; the producer index unless a batch was
+    /// One past the last element that may hold a buffer; the producer index unless a batch was
     /// forgotten.
     marked: u32,
     shared: Arc<QpShared>,
-    kick: Kick,
-    qpn: u32,
+    doorbell: Doorbell,
     /// Keeps the ring mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the ring is memory that `_memory` keeps, and this is the only one to produce into it.
-unsafe impl Send for Rq {}
-
-/// What a receive queue is made from.
-pub(crate) struct RqParts {
-    pub(crate) ring: Ring,
-    /// Work requests outstanding at most; fewer than slots.
+/// Parts of a receive queue.
+pub(crate) struct RqParts<D: Driver> {
+    pub(crate) ring: D::RecvRing,
+    /// Maximum of outstanding receives: no more than the kernel can hold.
     pub(crate) max_wr: u32,
     pub(crate) max_sge: u32,
     pub(crate) shared: Arc<QpShared>,
-    pub(crate) kick: Kick,
-    pub(crate) qpn: u32,
+    pub(crate) doorbell: Doorbell,
     pub(crate) memory: Arc<dyn Any + Send + Sync>,
 }
 
-impl Rq {
+impl<D: Driver> Rq<D> {
     /// A queue that refuses posts until it is enabled.
     ///
     /// # Safety
     ///
-    /// The ring is valid while `memory` lives, or [none](Ring::NONE) with a shared receive queue;
-    /// its elements have room for `max_sge` entries, and nobody else produces into it. The table of
-    /// receives has as many slots.
-    pub(crate) unsafe fn new(parts: RqParts) -> Self {
+    /// The ring is valid while `memory` lives, or [none](RecvRing::none) with `max_wr` 0. Its
+    /// elements have room for `max_sge` SGEs, and it has no other producer. The table of receives
+    /// has its slots.
+    pub(crate) unsafe fn new(parts: RqParts<D>) -> Self {
         Self {
             ring: parts.ring,
             pi: 0,
@@ -82,8 +77,7 @@ impl Rq {
             max_wr: parts.max_wr,
             marked: 0,
             shared: parts.shared,
-            kick: parts.kick,
-            qpn: parts.qpn,
+            doorbell: parts.doorbell,
             _memory: parts.memory,
         }
     }
@@ -94,10 +88,11 @@ impl Rq {
         if self.shared.srq.is_some() {
             return Err(PostError::SharedReceives);
         }
-        if !self.enabled {
+        if !self.enabled || (!D::FLUSHES_LATE_WORK && self.shared.recv.has_failed()) {
             return Err(PostError::State);
         }
-        self.limit = limit(&self.ring, &self.shared.recv, self.pi, self.max_wr);
+        let left = self.ring.free(self.pi);
+        self.limit = self.pi.wrapping_add(room(left, &self.shared.recv, self.pi, self.max_wr));
         if is_before(at, self.limit) { Ok(()) } else { Err(PostError::Full) }
     }
 
@@ -105,44 +100,44 @@ impl Rq {
     ///
     /// # Safety
     ///
-    /// See [`RecvOps::post`]; `slot` is the cursor's.
+    /// See [`RecvOps::post`]; `index` is the cursor's.
     #[inline(never)]
-    unsafe fn write(&mut self, slot: u32, wr_id: u64, list: &[Sge]) -> Result<u32, PostError> {
-        let size = wqe::check_list(list, self.max_sge)?;
-        if !is_before(slot, self.limit) {
-            self.make_room(slot)?;
+    unsafe fn write(&mut self, index: u32, wr_id: u64, list: &[Sge]) -> Result<u32, PostError> {
+        let size = check_list(list, self.max_sge)?;
+        if !is_before(index, self.limit) {
+            self.make_room(index)?;
         }
         let user_index = self.shared.user_index.value();
-        let token = Token { user_index, queue: Queue::Recv, index: slot }.pack();
-        // SAFETY: behind the published index and before the limit: the element is ours, and
-        // `check_list` saw that it has room.
-        unsafe { wqe::write_recv(self.ring.element(slot), token, list, size) };
-        // SAFETY: the slot is of an element that is free; this is the only poster.
-        unsafe { self.shared.recv.slots().put(slot, wr_id, slot.wrapping_add(1)) };
-        Ok(slot)
+        let token = Token { user_index, queue: Queue::Recv, index }.pack();
+        // SAFETY: behind the published index and before the limit: the element is free.
+        unsafe { self.ring.write(index, token, list, size) };
+        // SAFETY: the slot of a free element; this is the only poster.
+        unsafe { self.shared.recv.slots().put(index, wr_id, index.wrapping_add(1)) };
+        Ok(index)
     }
 
     /// Takes back the buffers of a batch that was not rung.
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        // SAFETY: behind the published index, and what is written there passed the check for room:
-        // the slots are ours.
+        // SAFETY: behind the published index, and the elements there passed the check for room: the
+        // slots are the poster's.
         unsafe { self.shared.recv.disown(self.pi, self.marked) };
         self.marked = self.pi;
     }
+}
 
-    /// Where the ring is mapped.
-    #[cfg(test)]
-    pub(crate) fn address(&self) -> usize {
-        self.ring.element(0).addr()
+#[cfg(feature = "testing")]
+impl<D: Driver> Rq<D> {
+    /// The ring.
+    pub fn ring_mut(&mut self) -> &mut D::RecvRing {
+        &mut self.ring
     }
 
-    /// As if so much had been posted and completed before.
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn start_at(&mut self, index: u32) {
+    /// Begins at `index`, as if receives before it were posted and completed.
+    pub fn start_at(&mut self, index: u32) {
         (self.pi, self.limit, self.marked) = (index, index, index);
-        // SAFETY: nothing was posted.
+        // SAFETY: no receive is posted.
         unsafe { self.shared.recv.publish(index) };
         // SAFETY: as above.
         unsafe { self.shared.recv.retire(index) };
@@ -150,13 +145,16 @@ impl Rq {
 }
 
 // SAFETY: as for the send queue.
-unsafe impl RecvOps for Rq {
+unsafe impl<D: Driver> RecvOps for Rq<D> {
     type Cursor = RecvCursor;
 
     #[inline]
     fn begin(&mut self) -> RecvCursor {
         if self.marked != self.pi {
             self.disown();
+        }
+        if !D::FLUSHES_LATE_WORK && self.shared.recv.has_failed() {
+            self.limit = self.pi;
         }
         RecvCursor { pi: self.pi }
     }
@@ -168,7 +166,7 @@ unsafe impl RecvOps for Rq {
         wr_id: u64,
         list: &[Sge],
     ) -> Result<u32, PostError> {
-        // As for sends: the program's list isn't handed on.
+        // The program's list then needs no address where the compiler sees it.
         let copy;
         let list = match *list {
             [one] => {
@@ -190,8 +188,8 @@ unsafe impl RecvOps for Rq {
             self.shared.recv.will_lend();
         }
         self.shared.recv.will_own();
-        // SAFETY: the slot of an element just written, says the caller: ours, and `begin` left no
-        // buffer in it.
+        // SAFETY: the slot of an element just written, says the caller: the poster's, and `begin`
+        // left no buffer in it.
         unsafe { self.shared.recv.slots().own(slot, held) };
     }
 
@@ -200,26 +198,27 @@ unsafe impl RecvOps for Rq {
         if at.pi == self.pi {
             return;
         }
+        let first = self.pi;
         (self.pi, self.marked) = (at.pi, at.pi);
-        // SAFETY: what is before the cursor was posted, and this is the only poster.
+        // SAFETY: receives before the cursor were posted, and this is the only poster.
         unsafe { self.shared.recv.publish(at.pi) };
-        self.ring.produce(at.pi);
-        if self.shared.recv.has_failed() {
-            // No packet will make the kernel look any more. A refusal means that nothing ever will:
-            // the buffers come back when the queue pair is destroyed.
-            let _ = self.kick.flush();
+        self.ring.publish(first, at.pi);
+        if D::FLUSHES_LATE_WORK && self.shared.recv.has_failed() {
+            // No message makes the kernel look any more. After a refusal the buffers come back when
+            // the queue pair is destroyed.
+            let _ = self.doorbell.flush();
         }
     }
 }
 
 // SAFETY: as for the send queue.
-unsafe impl RqOps for Rq {
+unsafe impl<D: Driver> RqOps for Rq<D> {
     fn enable(&mut self, on: bool) {
         self.enabled = on;
         self.limit = self.pi;
     }
 
-    /// See the send queue's.
+    /// Goes on where the ring stands, as the send queue does.
     unsafe fn reset(&mut self) {
         // SAFETY: the caller's promise: device and polling side are done with the queue.
         unsafe { self.shared.recv.reset() };
@@ -231,11 +230,11 @@ unsafe impl RqOps for Rq {
     }
 }
 
-impl fmt::Debug for Rq {
+impl<D: Driver> fmt::Debug for Rq<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rq")
-            .field("qpn", &format_args!("{:#x}", self.qpn))
-            .field("slots", &(self.ring.mask() + 1))
+            .field("qpn", &format_args!("{:#x}", self.shared.qpn))
+            .field("slots", &self.ring.slots())
             .field("producer", &self.pi)
             .field("enabled", &self.enabled)
             .finish_non_exhaustive()

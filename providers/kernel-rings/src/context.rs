@@ -2,10 +2,11 @@
 //!
 //! # Safety
 //!
-//! A domain is wrapped as the kernel answers it. What a provider promises is said in
-//! `uverbs_core::provider`.
+//! A protection domain is wrapped as the kernel answers it. `uverbs_core::provider` states a
+//! provider's promises.
 #![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use uverbs_core::attr::{AhAttr, DeviceAttr, PortAttr};
@@ -15,48 +16,71 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
-use uverbs_kernel_abi::driver_id::RDMA_DRIVER_RXE;
+use zerocopy::IntoBytes;
 
+use crate::Cq;
 use crate::create::{create_cq, create_qp, create_srq};
-use crate::limits::Limits;
-use crate::{Ah, Cq, Rxe};
+use crate::driver::Driver;
 
-/// An open soft-RoCE device.
+/// Limits of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Work requests of a queue pair's queue.
+    pub qp_wr: u32,
+    /// SGEs of a work request.
+    pub sge: u32,
+    /// Receives of a shared queue.
+    pub srq_wr: u32,
+    /// SGEs of a shared queue's receive.
+    pub srq_sge: u32,
+    /// Entries of a completion queue.
+    pub cqe: u32,
+    /// Completion vectors.
+    pub vectors: u32,
+}
+
+/// An open device.
 #[derive(Debug)]
-pub struct Context {
+pub struct Context<D> {
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
     pub(crate) device: DeviceAttr,
     pub(crate) core: Arc<ContextCore>,
+    driver: PhantomData<fn() -> D>,
 }
 
-impl Context {
-    /// `GET_CONTEXT`, to which the driver has nothing to add, and the device's limits. Nothing in
-    /// that shakes hands, so another driver's device is told by its number.
-    pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
+impl<D: Driver> Context<D> {
+    /// Opens a device: GET_CONTEXT and QUERY_DEVICE. No handshake tells another driver's device, so
+    /// the RDMA driver id does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for a device of another driver, or the kernel's refusal.
+    pub fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
         let driver = core.uverbs().driver_id();
-        if driver != RDMA_DRIVER_RXE {
+        if driver != D::ID {
             let what =
-                format!("a device of another driver than rdma_rxe (RDMA driver id {driver})");
+                format!("a device of another driver than {} (RDMA driver id {driver})", D::MODULE);
             return Err(Error::Unsupported { verb: "open_device", what });
         }
-        let info = core.uverbs().get_context(&[], &mut [])?;
+        let mut answer = D::ContextAnswer::default();
+        let info = core.uverbs().get_context(&[], answer.as_mut_bytes())?;
         let device = core.uverbs().query_device_ex(&mut [])?;
         let limits = Limits {
             qp_wr: device.max_qp_wr,
-            sge: device.max_sge,
+            sge: device.max_sge.min(D::MAX_SGE),
             srq_wr: device.max_srq_wr,
-            srq_sge: device.max_srq_sge,
+            srq_sge: device.max_srq_sge.min(D::MAX_SGE),
             cqe: device.max_cqe,
             vectors: info.num_comp_vectors,
         };
-        Ok(Self { indexes: UserIndexes::default(), limits, device, core })
+        Ok(Self { indexes: UserIndexes::default(), limits, device, core, driver: PhantomData })
     }
 }
 
 // SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
 // memory that the core keeps.
-unsafe impl ContextOps<Rxe> for Context {
+unsafe impl<D: Driver> ContextOps<D> for Context<D> {
     fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
@@ -79,23 +103,23 @@ unsafe impl ContextOps<Rxe> for Context {
 
     fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
         let handle = self.core.uverbs().alloc_pd(&mut [])?;
-        // SAFETY: the kernel just made it, and nobody else has its number.
+        // SAFETY: the kernel just made it, and no other owner has its number.
         Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
     }
 
-    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
+    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq<D>), Error> {
         create_cq(self, init)
     }
 
-    fn create_qp(&self, init: &QpInit) -> Result<NewQp<Rxe>, Error> {
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<D>, Error> {
         create_qp(self, init)
     }
 
-    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Rxe>, Error> {
+    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<D>, Error> {
         create_srq(self, init)
     }
 
-    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
-        Ah::create(self, pd, attr)
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<D::Ah, Error> {
+        D::create_ah(&self.core, pd, attr)
     }
 }

@@ -1,0 +1,222 @@
+//! Completion queues.
+//!
+//! # Safety
+//!
+//! A [`Cq`] is the only consumer of its ring, and `core` keeps the mapping. A completion takes a
+//! slot only as `uverbs_core::queues::known` allows: its token must name a work request that is in
+//! flight.
+#![allow(unsafe_code, reason = "takes buffers by the entries that the kernel writes")]
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uverbs_core::error::Error;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::cq::{CqCore, CqRoom, Message};
+use uverbs_core::provider::{Armer, CqOps, Notify, Polled};
+use uverbs_core::queues::known::{Ended, Known};
+use uverbs_core::queues::slots::Taken;
+use uverbs_core::queues::token::{Queue, Token};
+
+use crate::driver::Driver;
+use crate::rings::{Arm, CqRing};
+
+const RESIZE_CQ: &str = "resize_cq";
+
+/// Polling side of a completion queue.
+pub struct Cq<D: Driver> {
+    ring: D::CqRing,
+    known: Known,
+    strays: u64,
+    core: Arc<CqCore>,
+    /// Mapping of the ring, which `core` keeps: another one with each size.
+    memory: Arc<Mutex<Pages>>,
+    /// Maximum size of the device's queues.
+    most: u32,
+}
+
+type Entry<D> = <<D as Driver>::CqRing as CqRing>::Entry;
+type View<'a, D> = <<D as Driver>::CqRing as CqRing>::View<'a>;
+
+impl<D: Driver> Cq<D> {
+    /// An empty queue.
+    ///
+    /// # Safety
+    ///
+    /// The ring is valid while `core` keeps `memory`, and has no other consumer.
+    pub(crate) unsafe fn new(
+        ring: D::CqRing,
+        core: Arc<CqCore>,
+        memory: Arc<Mutex<Pages>>,
+        most: u32,
+    ) -> Self {
+        Self { ring, known: Known::default(), strays: 0, core, memory, most }
+    }
+
+    /// Number of completions that were skipped: they name no work request in flight on a known
+    /// queue pair. Anything but 0 means that the kernel, or another writer of the ring, did
+    /// something unexpected.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// The ring.
+    #[cfg(feature = "testing")]
+    pub fn ring_mut(&mut self) -> &mut D::CqRing {
+        &mut self.ring
+    }
+
+    /// Reads the messages that came.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self) {
+        if !self.core.has_messages() {
+            return;
+        }
+        // SAFETY: this is the polling side.
+        for message in unsafe { self.core.messages() } {
+            match message {
+                Message::Attach(shared, roles) => self.known.attach(shared, roles),
+                Message::Detach(shared) => {
+                    self.sweep(shared.user_index.value());
+                    self.known.detach(&shared);
+                }
+            }
+        }
+    }
+
+    /// Takes and retires the work request of an entry, if it is in flight.
+    #[inline]
+    fn take(&mut self, token: Token, entry: Entry<D>) -> Option<Taken> {
+        let ended = || D::CqRing::ended(entry);
+        match token.queue {
+            Queue::Send if !D::SENDS_COMPLETE_IN_ORDER => {
+                // SAFETY: this is the polling side, and the kernel completed the work request.
+                unsafe { self.known.take_send(token, ended() == Ended::Failed) }
+            }
+            // SAFETY: as above.
+            _ => unsafe { self.known.take(token, ended) },
+        }
+    }
+}
+
+// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
+// after that; see the file's head.
+unsafe impl<D: Driver> CqOps for Cq<D> {
+    type View<'a> = View<'a, D>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Polled<View<'_, D>>> {
+        let mut skipped = false;
+        // Bounded whatever the ring holds: as many entries as it has, and one that is looked at
+        // again.
+        for _ in 0..=self.ring.capacity().saturating_add(1) {
+            let Some(entry) = self.ring.front() else {
+                if self.core.has_messages() {
+                    self.learn();
+                }
+                break;
+            };
+            let Some(token) = D::CqRing::token(entry) else {
+                self.ring.advance();
+                skipped = true;
+                continue;
+            };
+            if !self.known.has(token.user_index) && self.core.has_messages() {
+                // Learning may sweep, which moves entries and the consumer index: look anew.
+                self.learn();
+                continue;
+            }
+            let taken = self.take(token, entry);
+            self.ring.advance();
+            match taken {
+                // A quiet failure is told, too.
+                Some(Taken { wr_id, frame, .. }) if !D::CqRing::is_quiet(entry) => {
+                    // SAFETY: the entry is given back by the next call or `publish`, when the
+                    // caller's view is over.
+                    let view = unsafe { D::CqRing::view(entry, token.queue == Queue::Recv) };
+                    return Some(Polled { view, wr_id, frame });
+                }
+                // The buffer goes back to its slab.
+                Some(_) => {}
+                None => self.strays += 1,
+            }
+            skipped = true;
+        }
+        if skipped {
+            self.publish();
+        }
+        None
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.ring.publish();
+    }
+
+    fn settle(&mut self) {
+        self.learn();
+    }
+
+    fn sweep(&mut self, user_index: u32) {
+        self.ring.sweep(&self.known, user_index);
+    }
+
+    #[cold]
+    fn resize(&mut self, entries: u32) -> Result<(), Error> {
+        if !D::RESIZES {
+            let what = format!("another size of a completion queue ({})", D::MODULE);
+            return Err(Error::Unsupported { verb: RESIZE_CQ, what });
+        }
+        if entries == 0 {
+            return Err(Error::Limit { verb: RESIZE_CQ, what: "entries", value: 0, limit: 1 });
+        }
+        Error::limit(RESIZE_CQ, "entries", entries, self.most.saturating_sub(1))?;
+        self.core.room_of(entries, entries + 1)?;
+        self.publish();
+        // If the mapping fails, the queue is as it was, and no completion comes to it any more.
+        let memory = self.ring.resize(&self.core, entries + 1)?;
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+        // Not checked again: the kernel's queue has this size now.
+        let room = CqRoom::new(entries, self.ring.capacity());
+        // SAFETY: this is the polling side, and the ring is that large.
+        unsafe { self.core.set_room(room) };
+        Ok(())
+    }
+
+    #[cold]
+    fn arm(&mut self, notify: Notify) -> Result<(), Error> {
+        arm(&self.core, self.ring.arms(), notify)
+    }
+
+    fn armer(&self) -> Armer {
+        let (core, by) = (Arc::clone(&self.core), self.ring.arms());
+        Box::new(move |notify| arm(&core, by, notify))
+    }
+}
+
+fn arm(core: &CqCore, by: impl Arm, notify: Notify) -> Result<(), Error> {
+    core.events_to_arm()?;
+    by.arm(core, notify)
+}
+
+impl<D: Driver> Drop for Cq<D> {
+    fn drop(&mut self) {
+        // Later messages are dropped, so that buffers go back to their slabs.
+        // SAFETY: this is the one polling side, and it ends here.
+        unsafe { self.core.close() };
+    }
+}
+
+impl<D: Driver> fmt::Debug for Cq<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cq")
+            .field("handle", &self.core.handle())
+            .field("capacity", &self.ring.capacity())
+            .field("consumer", &self.ring.consumer())
+            .field("queue_pairs", &self.known.len())
+            .field("strays", &self.strays)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! Driver of a kernel that owns the rings, as a provider states it.
+//!
+//! # Safety
+//!
+//! The file declares an unsafe trait and calls nothing.
+#![allow(unsafe_code, reason = "declares an unsafe trait, and calls none of its methods")]
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use uverbs_core::attr::{AhAttr, DeviceAttr, QpCap, QpType};
+use uverbs_core::commands::Uverbs;
+use uverbs_core::commands::cq::CqCreated;
+use uverbs_core::commands::qp::QpCreated;
+use uverbs_core::commands::srq::SrqCreated;
+use uverbs_core::error::Error;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::srq::SrqCore;
+use uverbs_core::provider::{CqInit, Provider, QpInit, SrqInit};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::context::Context;
+use crate::create::Mapped;
+use crate::rings::{CqRing, RecvRing, SendRing};
+use crate::{Cq, Rq, Sq, Srq};
+
+/// Driver part of a command's answer.
+pub trait Answer: Default + FromBytes + IntoBytes {}
+
+impl<T: Default + FromBytes + IntoBytes> Answer for T {}
+
+/// A completion queue as the kernel made it.
+#[derive(Debug)]
+pub struct CqMade<'a, D: Driver> {
+    /// Commands of the open device.
+    pub uverbs: &'a Uverbs,
+    /// Request of the program.
+    pub init: &'a CqInit,
+    /// Entries that the kernel was asked for.
+    pub entries: u32,
+    /// Answer of the kernel.
+    pub created: CqCreated,
+    /// Driver part of it.
+    pub answer: D::CqAnswer,
+}
+
+/// A queue pair as the kernel made it.
+#[derive(Debug)]
+pub struct QpMade<'a, D: Driver> {
+    /// Commands of the open device.
+    pub uverbs: &'a Uverbs,
+    /// Capabilities of the device.
+    pub device: &'a DeviceAttr,
+    /// Request of the program.
+    pub init: &'a QpInit,
+    /// Sizes that the kernel was asked for.
+    pub asked: QpCap,
+    /// Answer of the kernel.
+    pub created: QpCreated,
+    /// Driver part of it.
+    pub answer: D::QpAnswer,
+}
+
+/// A shared receive queue as the kernel made it.
+#[derive(Debug)]
+pub struct SrqMade<'a, D: Driver> {
+    /// Commands of the open device.
+    pub uverbs: &'a Uverbs,
+    /// Request of the program.
+    pub init: &'a SrqInit,
+    /// Answer of the kernel.
+    pub created: SrqCreated,
+    /// Driver part of it.
+    pub answer: D::SrqAnswer,
+}
+
+/// Rings of a queue pair.
+#[derive(Debug)]
+pub struct QpRings<D: Driver> {
+    /// Ring of sends.
+    pub send: D::SendRing,
+    /// Ring of receives; [none](RecvRing::none) with a shared receive queue.
+    pub recv: D::RecvRing,
+    /// Sizes that the rings have.
+    pub cap: QpCap,
+    /// Everything that the kernel reads and writes until it confirmed the destruction.
+    pub memory: Arc<dyn Any + Send + Sync>,
+}
+
+/// Ring of a shared receive queue.
+#[derive(Debug)]
+pub struct SrqRing<D: Driver> {
+    /// Ring of receives.
+    pub ring: D::RecvRing,
+    /// Its mapping.
+    pub memory: Pages,
+    /// Receives that it holds.
+    pub max_wr: u32,
+    /// SGEs that its elements have room for.
+    pub max_sge: u32,
+    /// Producer index: 0 of a new ring, the receives in it after a resize.
+    pub producer: u32,
+}
+
+/// Error of a resize.
+#[derive(Debug)]
+pub enum Resize {
+    /// The queue is as it was.
+    Unchanged(Error),
+    /// The queue has no ring any more.
+    Lost(Error),
+}
+
+impl Resize {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Unchanged(error) | Self::Lost(error) => error,
+        }
+    }
+}
+
+/// A kernel driver whose queues are rings that it maps, and the provider for it.
+///
+/// # Safety
+///
+/// - [`cq_ring`](Self::cq_ring), [`qp_rings`](Self::qp_rings), [`srq_ring`](Self::srq_ring) and
+///   [`resize_srq`](Self::resize_srq) give rings of the kernel's object, checked against the
+///   mapping that they return with them, and each once.
+/// - The elements of these rings have room for the sizes that are returned, or asked for.
+/// - With [`SENDS_COMPLETE_IN_ORDER`](Self::SENDS_COMPLETE_IN_ORDER) a completion of a send says
+///   that all sends before it are over.
+pub unsafe trait Driver:
+    Provider<Context = Context<Self>, Cq = Cq<Self>, Sq = Sq<Self>, Rq = Rq<Self>, Srq = Srq<Self>>
+{
+    /// RDMA driver id of the kernel (`enum rdma_driver_id`).
+    const ID: u32;
+    /// Name of the kernel module, for messages.
+    const MODULE: &'static str;
+    /// Transports of the device.
+    const TRANSPORTS: &'static [QpType];
+    /// Transports of the device as a clause, for messages.
+    const HAS_TRANSPORTS: &'static str;
+    /// Fewest sends that the kernel makes a send queue for.
+    const MIN_SENDS: u32;
+    /// Most SGEs that an element has room for.
+    const MAX_SGE: u32;
+    /// Most bytes of inline data.
+    const MAX_INLINE: u32;
+    /// Whether completion queues can ignore overruns.
+    const IGNORES_OVERRUN: bool;
+    /// Whether completion queues and shared receive queues can change their size.
+    const RESIZES: bool;
+    /// Whether a completion of a send says that all sends before it are over. Otherwise each send
+    /// completes for itself, in any order.
+    const SENDS_COMPLETE_IN_ORDER: bool;
+    /// Whether the kernel flushes work that is posted after the queue pair failed, when the queue
+    /// pair is brought to ERR once more. Otherwise such posts are refused, since they would never
+    /// complete.
+    const FLUSHES_LATE_WORK: bool;
+
+    /// Ring of sends.
+    type SendRing: SendRing<Ah = <Self as Provider>::Ah>;
+    /// Ring of receives.
+    type RecvRing: RecvRing;
+    /// Ring of completions.
+    type CqRing: CqRing;
+
+    /// Driver part of GET_CONTEXT's answer.
+    type ContextAnswer: Answer;
+    /// Driver part of CREATE_CQ's answer.
+    type CqAnswer: Answer + Debug;
+    /// Driver part of CREATE_QP's answer.
+    type QpAnswer: Answer + Debug;
+    /// Driver part of CREATE_SRQ's answer.
+    type SrqAnswer: Answer + Debug;
+
+    /// Maps the ring of a completion queue. Returns the queue's number with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for an answer that does not fit, [`Error::System`] of the mapping.
+    fn cq_ring(made: &CqMade<'_, Self>) -> Result<(Mapped<Self::CqRing>, u32), Error>;
+
+    /// Maps the rings of a queue pair.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cq_ring`](Self::cq_ring).
+    fn qp_rings(made: &QpMade<'_, Self>) -> Result<QpRings<Self>, Error>;
+
+    /// Maps the ring of a shared receive queue. Returns the queue's number with it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cq_ring`](Self::cq_ring).
+    fn srq_ring(made: &SrqMade<'_, Self>) -> Result<(SrqRing<Self>, u32), Error>;
+
+    /// Receives that a shared receive queue holds if it is asked for `max_wr`.
+    fn srq_capacity(max_wr: u32) -> u32 {
+        max_wr
+    }
+
+    /// Sets the limit of a shared receive queue.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn set_srq_limit(core: &SrqCore, limit: u32) -> Result<(), Error> {
+        core.set_limit(limit, &[])
+    }
+
+    /// Makes the kernel move a shared receive queue into a ring for `max_wr` receives of `max_sge`
+    /// SGEs. Called only with [`RESIZES`](Self::RESIZES).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, or as for [`cq_ring`](Self::cq_ring).
+    fn resize_srq(core: &SrqCore, max_wr: u32, max_sge: u32) -> Result<SrqRing<Self>, Resize> {
+        let _ = (core, max_wr, max_sge);
+        let what = format!("another size of a shared receive queue ({})", Self::MODULE);
+        Err(Resize::Unchanged(Error::Unsupported { verb: "modify_srq", what }))
+    }
+
+    /// Creates an address handle.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ContextOps::create_ah`](uverbs_core::provider::ContextOps::create_ah).
+    fn create_ah(
+        core: &Arc<ContextCore>,
+        pd: &Arc<PdCore>,
+        attr: &AhAttr,
+    ) -> Result<Self::Ah, Error>;
+}

@@ -1,0 +1,43 @@
+//! Queues of providers whose device is a part of the kernel: the kernel makes the rings, a program
+//! maps them, and ringing a send queue is a system call.
+//!
+//! | file | content |
+//! |---|---|
+//! | [`driver`](Driver) | everything that a provider states of its kernel driver |
+//! | [`rings`](SendRing) | layouts: how elements are written, published and taken |
+//! | `context`, `create` | opening a device; CREATE_CQ, CREATE_QP and CREATE_SRQ |
+//! | `sq`, `rq`, `srq` | the posting sides of the queues |
+//! | `cq` | the polling side of a completion queue |
+//! | [`elements`] | SGEs and inline data of a work request |
+//! | `doorbell` | the system calls that make the kernel look at a ring |
+//! | `testing` | for tests: the kernel's part of a command |
+//!
+//! A provider is a [`Driver`] and three rings: [`SendRing`], [`RecvRing`], [`CqRing`]. The queues
+//! here are generic over it, and are compiled for each provider.
+//!
+//! The work request number that the kernel sees is a token ([`uverbs_core::queues::token`]): it
+//! names the slot that keeps the program's own number and buffer.
+
+mod context;
+mod cq;
+mod create;
+mod doorbell;
+mod driver;
+pub mod elements;
+mod rings;
+mod rq;
+mod sq;
+mod srq;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
+
+pub use context::{Context, Limits};
+pub use cq::Cq;
+pub use create::{Mapped, map};
+pub use doorbell::Doorbell;
+pub use driver::{CqMade, Driver, QpMade, QpRings, Resize, SrqMade, SrqRing};
+pub use rings::{Arm, ArmByCommand, CqRing, Post, RecvRing, SendRing, Special};
+pub use rq::{RecvCursor, Rq};
+pub use sq::{SendCursor, Sq};
+pub use srq::{Srq, SrqCursor};

@@ -1,0 +1,237 @@
+//! Rings as a provider lays them out.
+//!
+//! Indexes are free running: 32 bits that wrap around. A ring reduces them to its elements.
+//!
+//! # Safety
+//!
+//! The file declares unsafe traits and calls nothing: safe posts and polls lean on what a ring
+//! answers.
+#![allow(unsafe_code, reason = "declares unsafe traits, and calls none")]
+
+use std::fmt::Debug;
+
+use uverbs_core::error::Error;
+use uverbs_core::memory::pages::Pages;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::provider::{AhOps, Notify, View};
+use uverbs_core::queues::known::{Ended, Known};
+use uverbs_core::queues::placement::PlaceOp;
+use uverbs_core::queues::token::Token;
+use uverbs_core::queues::work::{Data, Destination, PostError, Rekey, SendFlags, SendOp, Sge, Wr};
+
+use crate::elements::Size;
+
+/// A send work request.
+#[derive(Debug)]
+pub struct Post<'a, A> {
+    /// Index of its element, free running.
+    pub index: u32,
+    /// The program's number, and the flags.
+    pub wr: Wr,
+    /// Operation.
+    pub op: SendOp,
+    /// UD destination; `None` on a connected queue pair.
+    pub to: Option<Destination<'a, A>>,
+    /// SGEs or inline data.
+    pub data: Data<'a>,
+}
+
+/// A work request without SGEs and inline data.
+#[derive(Clone, Copy, Debug)]
+pub enum Special {
+    /// Binds a memory window, or invalidates a key.
+    Rekey(Rekey),
+    /// FLUSH or ATOMIC WRITE.
+    Place(PlaceOp),
+}
+
+/// Ring of a send queue.
+///
+/// # Safety
+///
+/// - [`free`](Self::free) counts no element that the kernel may still read.
+/// - [`write`](Self::write) and [`write_special`](Self::write_special) write the element of their
+///   index alone, and name no memory to the device except what the work request names.
+/// - The kernel reads no element before [`publish`](Self::publish).
+pub unsafe trait SendRing: Debug + Send {
+    /// Address handle of a UD destination.
+    type Ah: AhOps;
+    /// Part of the element that [`check`](Self::check) computes.
+    type Checked: Copy;
+
+    /// Slots of the queue's table: a power of two, as many as elements or more.
+    fn slots(&self) -> u32;
+
+    /// Elements that the kernel has left, behind the published producer index `pi`;
+    /// [`slots`](Self::slots) if an element is free once its completion is polled.
+    fn free(&self, pi: u32) -> u32;
+
+    /// Checks a work request against the device and the element's room.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SendOps::post`](uverbs_core::provider::SendOps::post).
+    fn check(&self, post: &Post<'_, Self::Ah>) -> Result<Self::Checked, PostError>;
+
+    /// Writes the element of a work request, with `token` as its number.
+    ///
+    /// # Safety
+    ///
+    /// The element is free, and `checked` is what [`check`](Self::check) answered for this work
+    /// request.
+    unsafe fn write(&mut self, post: &Post<'_, Self::Ah>, token: u64, checked: Self::Checked);
+
+    /// Checks a work request without data. By default the device has none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SendOps::rekey`](uverbs_core::provider::SendOps::rekey) and
+    /// [`SendOps::place`](uverbs_core::provider::SendOps::place).
+    fn check_special(&self, op: &Special) -> Result<(), PostError> {
+        match op {
+            Special::Rekey(_) => Err(PostError::BadOperation),
+            Special::Place(_) => Err(PostError::NotOnDevice),
+        }
+    }
+
+    /// Writes the element of a work request without data.
+    ///
+    /// # Safety
+    ///
+    /// The element is free, and [`check_special`](Self::check_special) allowed the work request.
+    unsafe fn write_special(&mut self, index: u32, token: u64, flags: SendFlags, op: &Special) {
+        let _ = (index, token, flags, op);
+    }
+
+    /// Hands the elements from `from` up to `to` to the kernel. Returns true if a doorbell must
+    /// follow, false if the kernel is at work on the ring and finds them.
+    ///
+    /// Stores with release: elements are written before.
+    fn publish(&mut self, from: u32, to: u32) -> bool;
+
+    /// Refuses READs from now on.
+    fn forbid_reads(&mut self) {}
+
+    /// Forgets what elements keep, after a reset.
+    fn reset(&mut self) {}
+}
+
+/// Ring of a receive queue, or of a shared one.
+///
+/// # Safety
+///
+/// As for [`SendRing`].
+pub unsafe trait RecvRing: Debug + Send {
+    /// Whether the kernel tells how many elements it took. Otherwise an element is free once its
+    /// completion is polled, and the slot table alone limits posts.
+    const TELLS_CONSUMER: bool;
+
+    /// The ring of a queue pair without receives; no element of it is accessed.
+    fn none() -> Self;
+
+    /// Slots of the queue's table: a power of two, as many as elements or more.
+    fn slots(&self) -> u32;
+
+    /// Elements that the kernel has left, behind the published producer index `pi`;
+    /// [`slots`](Self::slots) without [`TELLS_CONSUMER`](Self::TELLS_CONSUMER).
+    fn free(&self, pi: u32) -> u32;
+
+    /// Writes the element at `index`, with `token` as the work request's number.
+    ///
+    /// # Safety
+    ///
+    /// The element is free, and `size` is that of `list`, which is no longer than the ring was made
+    /// for.
+    unsafe fn write(&mut self, index: u32, token: u64, list: &[Sge], size: Size);
+
+    /// Hands the elements from `from` up to `to` to the kernel. Stores with release.
+    fn publish(&mut self, from: u32, to: u32);
+}
+
+/// Ring of a completion queue.
+///
+/// # Safety
+///
+/// - [`front`](Self::front) gives an entry that the kernel has filled, and which it leaves alone
+///   until [`publish`](Self::publish).
+/// - [`ended`](Self::ended) says success only of a work request that is over.
+pub unsafe trait CqRing: Debug + Send {
+    /// Address of an entry.
+    type Entry: Copy;
+    /// Decoded entry.
+    type View<'a>: View;
+    /// Arms the queue.
+    type Arm: Arm;
+
+    /// Completions that the ring holds.
+    fn capacity(&self) -> u32;
+
+    /// Consumer index, for printing.
+    fn consumer(&self) -> u32;
+
+    /// The oldest entry, if one is filled. Loads with acquire: the entry is whole.
+    fn front(&mut self) -> Option<Self::Entry>;
+
+    /// Passes over the entry that [`front`](Self::front) gave.
+    fn advance(&mut self);
+
+    /// Token of an entry; `None` for an entry that was swept.
+    fn token(entry: Self::Entry) -> Option<Token>;
+
+    /// Result of an entry's work request, as far as its slot is concerned.
+    fn ended(entry: Self::Entry) -> Ended;
+
+    /// Whether the program asked for no completion of the work request.
+    #[inline(always)]
+    fn is_quiet(entry: Self::Entry) -> bool {
+        let _ = entry;
+        false
+    }
+
+    /// View of an entry, of a receive if `is_recv`.
+    ///
+    /// # Safety
+    ///
+    /// The entry stays the program's for the view's lifetime.
+    unsafe fn view<'a>(entry: Self::Entry, is_recv: bool) -> Self::View<'a>;
+
+    /// Gives the entries that were passed over back to the kernel. Stores with release.
+    fn publish(&mut self);
+
+    /// Drops the entries of a queue pair that was reset or is gone.
+    fn sweep(&mut self, known: &Known, user_index: u32);
+
+    /// The address, or nothing, by which the queue is armed.
+    fn arms(&self) -> Self::Arm;
+
+    /// Makes the kernel move what is in the ring into one of `entries`. Returns its mapping. Called
+    /// only if the driver has [`RESIZES`](crate::Driver::RESIZES).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, or a ring that does not fit its mapping.
+    fn resize(&mut self, core: &CqCore, entries: u32) -> Result<Pages, Error> {
+        let _ = (core, entries);
+        Err(Error::Unsupported { verb: "resize_cq", what: "another size".to_owned() })
+    }
+}
+
+/// Arms a completion queue.
+pub trait Arm: Copy + Send + Sync + 'static {
+    /// Asks for an event of the next completion. The caller polls once more before it sleeps.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn arm(self, core: &CqCore, notify: Notify) -> Result<(), Error>;
+}
+
+/// Arms by REQ_NOTIFY_CQ. The kernel does not look for entries that are in the ring already.
+#[derive(Clone, Copy, Debug)]
+pub struct ArmByCommand;
+
+impl Arm for ArmByCommand {
+    fn arm(self, core: &CqCore, notify: Notify) -> Result<(), Error> {
+        core.context().uverbs().req_notify_cq(core.handle(), notify == Notify::Solicited)
+    }
+}

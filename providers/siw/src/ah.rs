@@ -1,10 +1,10 @@
-//! Address handles: iWARP has no datagrams, so there is none.
-#![allow(unsafe_code, reason = "keeps a promise of which nobody can hold anything")]
+//! Address handles: iWARP has no datagrams, so none can be created.
+#![allow(unsafe_code, reason = "keeps a promise about values that do not exist")]
 
 use uverbs_core::objects::ah::AhCore;
 use uverbs_core::provider::AhOps;
 
-/// An address handle. None can be made.
+/// Address handle, without values.
 #[derive(Clone, Debug)]
 pub enum Ah {}
 

@@ -1,53 +1,53 @@
 //! The uverbs provider for Linux's software iWARP, `siw`: RDMA over TCP (RFC 5040, 5041, 5044), on
 //! any network interface.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `context` | opening, and the limits that the driver answers |
-//! | `create` | the driver's part of making completion queues and queue pairs |
-//! | `ring` | a queue that is mapped from the kernel: elements that say by a flag whose they are |
-//! | `wqe`, `sq`, `rq`, `srq` | a work request as the kernel reads it, and the queues of them |
-//! | `wc`, `cq` | a completion, and the queue of them |
+//! | `driver` | where the kernel's answers say that rings are |
+//! | `ring` | a mapped ring: elements with a flag that tells their owner |
+//! | `send_ring`, `recv_ring`, `wqe` | work requests as the kernel reads them |
+//! | `cq_ring`, `wc` | completions as the kernel writes them |
 //! | `ah` | address handles, of which there are none |
 //!
-//! Layouts are the kernel's `siw-abi.h`; what the kernel does with them is said by its
-//! `drivers/infiniband/sw/siw`, and the calls are those of rdma-core's `providers/siw`.
+//! The queues are those of `uverbs-kernel-rings`.
+//!
+//! Layouts are those of the kernel's `siw-abi.h`, whose use `drivers/infiniband/sw/siw` shows. The
+//! commands are those of rdma-core's `providers/siw`.
 //!
 //! `uverbs::Any` opens such devices only where uverbs has the feature `any-siw`.
 //!
-//! # What is different from InfiniBand
+//! # Differences from InfiniBand
 //!
-//! - Queue pairs are connected by the connection manager alone (`uverbs::cm`): the kernel brings
-//!   them to RTS. There are reliable connections only, and of operations SEND, with or without an
-//!   invalidation, WRITE and READ: no immediate data, no atomics, no windows.
-//! - A READ has one piece of memory, and isn't fenced.
-//! - A peer that has no receive posted ends the connection: nothing waits for one.
-//! - What is posted after the queue pair failed doesn't come back flushed. Posts are refused as
-//!   soon as a completion told of the failure, of a queue pair with shared receives a send's; what
-//!   was posted in between comes back when the queue pair is destroyed.
-//! - The first message of the side that connects may be overlooked until another one comes, or for
-//!   good if none does: the kernel answers the peer before it looks at what the peer sends (kernel
+//! - The connection manager alone connects queue pairs (`uverbs::cm`): the kernel brings them to
+//!   RTS. The only transport is RC, with SEND, SEND with invalidate, WRITE and READ: no immediate
+//!   data, no atomics, no memory windows.
+//! - A READ has one SGE, and no fence.
+//! - A message for a peer without a posted receive ends the connection.
+//! - Work that is posted after the queue pair failed is not flushed. Posts are refused once a
+//!   completion told of the failure (with shared receives, the completion of a send). Work that was
+//!   posted in between comes back when the queue pair is destroyed.
+//! - The first message of the connecting side may be overlooked until another one comes, or for
+//!   good if none does: the kernel answers the peer before it looks at the peer's messages (kernel
 //!   `siw_cm.c:siw_accept`).
-//! - Every work request completes into the queue, signaled or not: one that has room for the
-//!   signaled ones alone overruns, and the send queue then stays full. READs need a depth that both
-//!   sides agreed on; without, the kernel refuses every later doorbell, too.
-//! - There is no way back to RESET, and none into SQD: the kernel would close the connection. The
-//!   kernel doesn't tell a queue pair's state.
-//! - A deregistered region's memory may still be written for as long as the kernel takes to copy
-//!   the packet at hand (kernel `siw_mem.c:siw_mr_drop_mem`).
+//! - Every work request has an entry in the completion queue, signaled or not. A queue with room
+//!   for the signaled ones alone overruns, and the send queue then stays full.
+//! - READs need a depth that both sides agreed on. Without it the kernel rejects every later
+//!   doorbell, too.
+//! - A queue pair goes neither back to RESET nor to SQD: the kernel would close the connection. The
+//!   kernel does not tell a queue pair's state.
+//! - The kernel may still write to the memory of a deregistered region while it copies the packet
+//!   at hand (kernel `siw_mem.c:siw_mr_drop_mem`).
 //!
-//! The device is a piece of the kernel, and has no doorbell register: ringing a send queue is one
+//! The device is a part of the kernel, and has no doorbell register. Ringing a send queue is one
 //! system call for the whole batch, and none while the kernel is at work on the queue. Posting
-//! receives, polling and arming are loads and stores alone.
+//! receives, polling and arming are loads and stores.
 
 mod ah;
-mod context;
-mod cq;
-mod create;
+mod cq_ring;
+mod driver;
+mod recv_ring;
 mod ring;
-mod rq;
-mod sq;
-mod srq;
+mod send_ring;
 mod wc;
 mod wqe;
 
@@ -65,20 +65,27 @@ use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
 pub use ah::Ah;
-pub use context::Context;
-pub use cq::Cq;
-pub use rq::{RecvCursor, Rq};
-pub use sq::{SendCursor, Sq};
-pub use srq::{Srq, SrqCursor};
+pub use uverbs_kernel_rings::{RecvCursor, SendCursor, SrqCursor};
 pub use wc::Wc;
 
-/// The provider.
+/// An open device of software iWARP.
+pub type Context = uverbs_kernel_rings::Context<Siw>;
+/// Polling side of a completion queue.
+pub type Cq = uverbs_kernel_rings::Cq<Siw>;
+/// Posting side of a send queue.
+pub type Sq = uverbs_kernel_rings::Sq<Siw>;
+/// Posting side of a receive queue.
+pub type Rq = uverbs_kernel_rings::Rq<Siw>;
+/// Posting side of a shared receive queue.
+pub type Srq = uverbs_kernel_rings::Srq<Siw>;
+
+/// Provider for devices of software iWARP.
 #[derive(Clone, Copy, Debug)]
 pub struct Siw;
 
 #[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
-// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the
-// queues argue their own contracts.
+// SAFETY: `uverbs-kernel-rings` makes both sides of an object from one answer of the kernel; the
+// files of the rings argue their own contracts.
 unsafe impl Provider for Siw {
     type Context = Context;
     type Cq = Cq;

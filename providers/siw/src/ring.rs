@@ -1,16 +1,14 @@
-//! A queue that program and kernel share: elements of one size, each with a flag that says whose it
-//! is.
+//! Rings that program and kernel share: elements of one size, each with a flag that tells its owner.
 //!
 //! The program fills an element of a send or receive queue and sets the flag; the kernel copies the
 //! element and clears it (kernel `siw_qp.c:siw_activate_tx`, `siw_qp_rx.c:siw_rqe_get`). In a
-//! completion queue it is the other way round. There are no indexes in the mapping: each side
+//! completion queue the kernel fills and the program clears. The mapping has no indexes: each side
 //! counts for itself, modulo the number of elements, which is a power of two.
 //!
 //! # Safety
 //!
-//! The number of elements was checked against the mapping when it was made; what stands in the
-//! mapping leads nowhere outside. No reference into it is made but to flags, which are accessed
-//! atomically.
+//! The number of elements was checked against the mapping: later stores to the mapping lead nowhere
+//! outside it. The only references into it are those to flags, which are accessed atomically.
 #![allow(unsafe_code, reason = "loads and stores in memory that the kernel shares")]
 
 use std::marker::PhantomData;
@@ -18,9 +16,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use uverbs_kernel_abi::siw::{SIW_WQE_VALID, siw_cqe, siw_rqe, siw_sqe};
 
-/// What a queue consists of.
+/// Element of a ring.
 pub(crate) trait Element {
-    /// Where its flags are. Their lowest byte has all that the program looks at.
+    /// Offset of its flags. Their lowest byte has the flags that the program reads.
     const FLAGS: usize;
 }
 
@@ -36,7 +34,7 @@ impl Element for siw_cqe {
     const FLAGS: usize = std::mem::offset_of!(siw_cqe, flags);
 }
 
-/// Where a shared queue of `E` lies. Whoever has it keeps the mapping.
+/// Address of a shared ring of `E`. Its owner keeps the mapping.
 #[derive(Debug)]
 pub(crate) struct Ring<E> {
     start: *mut E,
@@ -55,11 +53,14 @@ impl<E> Copy for Ring<E> {}
 
 const VALID: u16 = SIW_WQE_VALID as u16;
 
+// SAFETY: the memory may be accessed from any thread; the owner is the only one on its side.
+unsafe impl<E> Send for Ring<E> {}
+
 impl<E: Element> Ring<E> {
-    /// No ring: nothing is looked at through it.
+    /// The ring of a queue pair without receives; never accessed.
     pub(crate) const NONE: Self = Self { start: std::ptr::null_mut(), mask: 0, of: PhantomData };
 
-    /// The queue of `elements`, a power of two, at `start`.
+    /// Ring of `elements`, a power of two, at `start`.
     ///
     /// # Safety
     ///
@@ -75,13 +76,13 @@ impl<E: Element> Ring<E> {
         self.mask
     }
 
-    /// The element at a free-running index.
+    /// Element at a free-running index.
     #[inline(always)]
     pub(crate) fn element(&self, index: u32) -> *mut E {
         self.start.wrapping_add((index & self.mask) as usize)
     }
 
-    /// What is behind the last element.
+    /// Address behind the last element.
     pub(crate) fn behind(&self) -> *mut u8 {
         self.start.wrapping_add(self.mask as usize + 1).cast()
     }
@@ -91,7 +92,7 @@ impl<E: Element> Ring<E> {
         self.element(index).cast::<u8>().wrapping_add(E::FLAGS)
     }
 
-    /// The flags of a work request.
+    /// Flags of a work request.
     #[inline(always)]
     fn flags(&self, index: u32) -> &AtomicU16 {
         // SAFETY: in an element of the mapping, aligned by the layout, and shared by atomic
@@ -99,16 +100,16 @@ impl<E: Element> Ring<E> {
         unsafe { AtomicU16::from_ptr(self.at_flags(index).cast()) }
     }
 
-    /// Hands the work request at `index` over to the kernel, with `flags` beside the one that says
-    /// so. Release: the element is written before (its partner is the kernel's `sq_get_next`, or
-    /// `siw_rqe_get`).
+    /// Hands the work request at `index` over to the kernel, with `flags` in addition to the flag
+    /// that says so. Release: the element was written (its partner is the kernel's `sq_get_next`,
+    /// or `siw_rqe_get`).
     #[inline(always)]
     pub(crate) fn hand_over(&self, index: u32, flags: u16) {
         self.flags(index).store(flags | VALID, Ordering::Release);
     }
 
-    /// Whether the kernel has yet to take the work request at `index`. Ordered behind all stores
-    /// before: the kernel clears the flag, and then looks for the next element (`smp_store_mb`).
+    /// Whether the kernel has yet to take the work request at `index`. Ordered after all earlier
+    /// stores: the kernel clears the flag, and then looks for the next element (`smp_store_mb`).
     #[inline]
     pub(crate) fn is_waiting(&self, index: u32) -> bool {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -130,7 +131,7 @@ impl Ring<siw_cqe> {
         self.cqe_flags(index).load(Ordering::Acquire) & SIW_WQE_VALID as u8 != 0
     }
 
-    /// Gives the entry at `index` back. Release: it was read before.
+    /// Gives the entry at `index` back. Release: it was read.
     #[inline(always)]
     pub(crate) fn give_back(&self, index: u32) {
         self.cqe_flags(index).store(0, Ordering::Release);

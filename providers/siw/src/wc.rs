@@ -1,10 +1,9 @@
-//! A completion, decoded in place.
+//! Completions, decoded in place.
 //!
 //! # Safety
 //!
-//! An entry is read through a raw pointer, by volatile loads: it is the program's from the moment
-//! the kernel set its flag until it is given back, which the view's lifetime keeps from happening
-//! meanwhile.
+//! An entry is read through a raw pointer, by volatile loads. It is the program's from the moment
+//! the kernel set its flag until it is given back, which comes after the view's lifetime.
 #![allow(unsafe_code, reason = "reads completions that the kernel wrote, by raw address")]
 
 use std::fmt;
@@ -16,9 +15,9 @@ use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_kernel_abi::siw as abi;
 use uverbs_kernel_abi::siw::siw_cqe;
 
-/// An entry of a completion queue's ring.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
+/// Entry of a completion queue's ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
     at: *const siw_cqe,
 }
 
@@ -36,7 +35,7 @@ impl Entry {
         self.at.cast::<u8>().wrapping_add(offset).cast()
     }
 
-    /// The work request's number, as the provider made it.
+    /// Number of the work request: its token, with a bit for quiet ones.
     #[inline(always)]
     pub(crate) fn id(self) -> u64 {
         // SAFETY: a field; see `new`.
@@ -61,7 +60,7 @@ impl Entry {
         unsafe { self.field::<u32>(offset_of!(siw_cqe, bytes)).read_volatile() }
     }
 
-    /// The local queue pair's number.
+    /// Number of the local queue pair.
     #[inline(always)]
     pub(crate) fn qpn(self) -> u32 {
         // SAFETY: as above.
@@ -86,7 +85,7 @@ impl Wc<'_> {
         Self { entry, is_recv, _queue: PhantomData }
     }
 
-    /// The entry's fields as the header has them. `id` is the provider's own.
+    /// Fields of the entry as the header has them. `id` is the provider's token.
     #[must_use]
     pub fn abi(&self) -> siw_cqe {
         // SAFETY: see `Entry::new`.
@@ -94,7 +93,7 @@ impl Wc<'_> {
     }
 }
 
-/// `enum siw_wc_status`. What has no name is general.
+/// Name of an `enum siw_wc_status`. Unknown statuses are general.
 fn status_of(status: u32) -> Status {
     match status {
         abi::SIW_WC_LOC_LEN_ERR => Status::LocalLength,
@@ -131,26 +130,27 @@ impl View for Wc<'_> {
         self.is_recv
     }
 
-    /// The kernel tells the length of sends and writes as well; the program knows it.
+    /// Length of receives and READs: the program knows that of sends and writes, although the
+    /// kernel tells it.
     #[inline]
     fn byte_len(&self) -> u32 {
         let told = self.is_recv || self.entry.opcode() == abi::SIW_OP_READ;
         if told && self.entry.status() == abi::SIW_WC_SUCCESS { self.entry.bytes() } else { 0 }
     }
 
-    /// iWARP has none.
+    /// `None`: iWARP has no immediate data.
     #[inline]
     fn immediate(&self) -> Option<u32> {
         None
     }
 
-    /// There is no clock.
+    /// `None`: siw has no clock.
     #[inline]
     fn timestamp(&self) -> Option<u64> {
         None
     }
 
-    /// The kernel tells its own users alone (`siw_qp.c:siw_rqe_complete`).
+    /// `None`: the kernel tells only its own users (`siw_qp.c:siw_rqe_complete`).
     #[inline]
     fn invalidated(&self) -> Option<u32> {
         None
@@ -161,14 +161,14 @@ impl View for Wc<'_> {
         self.entry.qpn()
     }
 
-    /// There are no datagrams.
+    /// Default sender: iWARP has no datagrams.
     #[inline]
     fn sender(&self) -> Sender {
         Sender::default()
     }
 }
 
-/// Every field of the entry.
+/// Prints every field of the entry.
 impl fmt::Debug for Wc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.abi(), f)

@@ -1,13 +1,8 @@
-//! What fuzzers call (`fuzz/`, docs/TESTING.md): rings whose other side, the kernel's, goes on as
-//! it should, nearly, or stores anything. Any bytes will do; a broken promise panics.
-#![allow(unsafe_code, reason = "posts, which is unsafe, to rings that no device reads")]
+//! Targets of fuzzers (`fuzz/`, docs/TESTING.md): rings whose kernel does its part, nearly does it,
+//! or stores anything. Any bytes will do; a broken promise panics.
 
-use std::collections::BTreeSet;
-
-use uverbs_core::memory::frame::{Frame, Slab};
-use uverbs_core::memory::post::Source;
-use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
-use uverbs_core::queues::work::{Data, SendOp, Wr};
+use uverbs_core::provider::CqOps;
+use uverbs_kernel_rings::testing::Ledger;
 
 use crate::tests::rig::Rig;
 
@@ -20,133 +15,70 @@ mod sends;
 pub use answers::rxe_answers;
 pub use sends::rxe_sends;
 
-/// Frames there are, and entries of the completion queue.
+/// Number of frames, and entries of the completion queue.
 const FRAMES: u32 = 24;
 const ENTRIES: u32 = 15;
 
-struct World {
-    rig: Rig,
-    slab: Slab,
-    /// Numbers of work requests that nobody has seen complete: of receives, of sends.
-    posted: [BTreeSet<u64>; 2],
-    next: u64,
-}
-
-impl World {
-    /// Posts a send, or a receive, of a frame, where there is one and room for it.
-    fn post(&mut self, recv: bool) {
-        let Some(frame) = self.slab.take() else { return };
-        let (id, data, rig) = (self.next, frame.sge(), &mut self.rig);
-        self.next += 1;
-        if recv {
-            let mut at = rig.rq.begin();
-            // SAFETY: no device writes it.
-            let Ok(slot) = (unsafe { rig.rq.post(&mut at, id, &[data]) }) else { return };
-            // SAFETY: the slot of the post just made.
-            unsafe { rig.rq.own(&at, slot, frame.hold()) };
-            // SAFETY: of the last `begin`.
-            unsafe { rig.rq.ring(at) };
-        } else {
-            let mut at = rig.sq.begin();
-            // SAFETY: no device reads it.
-            let posted =
-                unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::One(data)) };
-            let Ok(slot) = posted else { return };
-            // SAFETY: the slot of the post just made.
-            unsafe { rig.sq.own(&at, slot, frame.hold()) };
-            // SAFETY: of the last `begin`.
-            unsafe { rig.sq.ring(at) };
-        }
-        assert!(self.posted[usize::from(!recv)].insert(id));
-    }
-
-    /// Polls once. Each work request completes at most once.
-    fn poll(&mut self) -> bool {
-        let Some(Polled { view, wr_id, frame, .. }) = self.rig.cq.next() else { return false };
-        let all = view.decode();
-        assert_eq!((all.result, all.is_recv), (view.result(), view.is_recv()));
-        let of = &mut self.posted[usize::from(!all.is_recv)];
-        assert!(of.remove(&wr_id), "{wr_id} completed, and was not outstanding");
-        of.retain(|other| all.is_recv || *other > wr_id);
-        drop(frame);
-        true
-    }
-
-    fn drain(&mut self) {
-        for _ in 0..=2 * ENTRIES + 1 {
-            if !self.poll() {
-                return;
+/// Stores an index, valid or any, or bytes of an element, as no kernel would.
+fn lie(rig: &Rig, mut next: impl FnMut() -> u8) {
+    let queue = [&rig.completions, &rig.sends, &rig.recvs][usize::from(next() % 3)];
+    let queue = queue.lock().expect("nobody panics with it");
+    let index = match next() % 3 {
+        // Of an element that there is.
+        0 | 1 => u32::from(next()) % queue.slots(),
+        _ => u32::from_ne_bytes([next(), next(), next(), next()]),
+    };
+    match next() % 3 {
+        0 => queue.poke_producer(index),
+        1 => queue.poke_consumer(index),
+        _ => {
+            let mut bytes = queue.read(index);
+            for _ in 0..1 + next() % 4 {
+                // A completion has 48 bytes, a work request begins with its number.
+                bytes[usize::from(next() % 48)] = next();
             }
-        }
-        panic!("more completions than entries");
-    }
-
-    /// The kernel stores what it never would: an index, valid or any, or bytes of an element.
-    fn lie(&self, mut next: impl FnMut() -> u8) {
-        let rig = &self.rig;
-        let queue = [&rig.completions, &rig.sends, &rig.recvs][usize::from(next() % 3)];
-        let queue = queue.lock().expect("nobody panics with it");
-        let index = match next() % 3 {
-            // Of an element that there is.
-            0 | 1 => u32::from(next()) % queue.slots(),
-            _ => u32::from_ne_bytes([next(), next(), next(), next()]),
-        };
-        match next() % 3 {
-            0 => queue.poke_producer(index),
-            1 => queue.poke_consumer(index),
-            _ => {
-                let mut bytes = queue.read(index);
-                for _ in 0..1 + next() % 4 {
-                    // A completion has 48 bytes, a work request begins with its number.
-                    bytes[usize::from(next() % 48)] = next();
-                }
-                queue.write(index, &bytes);
-            }
+            queue.write(index, &bytes);
         }
     }
 }
 
-/// Posts, and a kernel that completes them, with any status and opcode, or that lies.
+/// Posts, and plays a kernel that completes them, with any status and opcode, or that lies.
 pub fn rxe_rings(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut rig = Rig::new(ENTRIES);
     rig.start_at(bytes.next().unwrap_or(0).into());
-    let slab = rig.slab(64, FRAMES);
-    let mut world = World { rig, slab, posted: Default::default(), next: 1 };
+    let mut ledger = Ledger::new(rig.slab(64, FRAMES), true);
     while let Some(op) = bytes.next() {
         let mut next = || bytes.next().unwrap_or(0);
         match op % 8 {
-            0 => world.post(false),
-            1 => world.post(true),
+            0 => ledger.send(&mut rig.sq),
+            1 => ledger.recv(&mut rig.rq),
             2 => {
-                world.rig.complete_send(0, u32::from(op >> 3));
+                rig.complete_send(0, u32::from(op >> 3));
             }
             3 => {
-                world.rig.complete_recv(0, 128 + u32::from(op >> 3 & 1), 40, None);
+                rig.complete_recv(0, 128 + u32::from(op >> 3 & 1), 40, None);
             }
             4 => {
                 let (status, opcode) = (u32::from(next()), u32::from(next()));
                 if op & 8 == 0 {
-                    world.rig.complete_send(status, opcode);
+                    rig.complete_send(status, opcode);
                 } else {
                     let length = u32::from_ne_bytes([next(), next(), next(), next()]);
-                    world.rig.complete_recv(status, opcode, length, Some(7));
+                    rig.complete_recv(status, opcode, length, Some(7));
                 }
             }
-            5 => world.lie(next),
-            6 => world.rig.cq.publish(),
-            _ if op & 8 != 0 => world.drain(),
+            5 => lie(&rig, next),
+            6 => rig.cq.publish(),
+            _ if op & 8 != 0 => ledger.drain(&mut rig.cq, 2 * ENTRIES + 1),
             _ => {
-                world.poll();
+                ledger.poll(&mut rig.cq);
             }
         }
     }
-    world.drain();
-    let World { rig, slab, .. } = world;
+    ledger.drain(&mut rig.cq, 2 * ENTRIES + 1);
     drop(rig);
-    let frames = std::iter::from_fn(|| slab.take()).collect::<Vec<Frame>>();
-    let places = frames.iter().map(|frame| frame.sge().addr).collect::<BTreeSet<_>>();
-    assert_eq!(places.len(), frames.len(), "a frame is there twice");
+    ledger.end();
 }
 
 #[cfg(test)]

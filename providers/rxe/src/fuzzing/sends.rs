@@ -10,10 +10,11 @@ use uverbs_core::memory::frame::Slab;
 use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{CqOps, Polled, SendOps};
 use uverbs_core::queues::work::{Data, PostError, SendFlags, Wr};
+use uverbs_kernel_rings::testing::free;
 
 use super::request::{Feed, Granted, Op, Request};
 use crate::SendCursor;
-use crate::tests::rig::{CAP, Rig, free, wc};
+use crate::tests::rig::{CAP, Rig, wc};
 
 /// Frames there are, and entries of the completion queue.
 const FRAMES: u32 = 24;

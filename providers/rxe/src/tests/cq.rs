@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use uverbs_core::memory::frame::{Frame, Slab};
-use uverbs_core::memory::post::Source;
 use uverbs_core::objects::cq::{Message, Roles};
 use uverbs_core::provider::{
     ContextOps, CqInit, CqOps, NewQp, Provider, QpInit, RecvOps, RqOps, SendOps, View,
@@ -17,36 +16,25 @@ use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_core::queues::work::{Data, SendOp, Wr};
 
+use uverbs_kernel_rings::testing::{self, free};
+
 use super::kernel::Kernel;
-use super::rig::{CAP, Rig, free, wc};
+use super::rig::{CAP, Rig, wc};
 use crate::Rxe;
 
 /// Posts a send or a receive that owns a frame. False for a full queue.
 fn post(rig: &mut Rig, id: u64, recv: bool, slab: &Slab) -> bool {
     let Some(frame) = slab.take() else { return false };
-    let data = frame.sge();
-    if recv {
-        let mut at = rig.rq.begin();
-        // SAFETY: no device writes it.
-        let Ok(slot) = (unsafe { rig.rq.post(&mut at, id, &[data]) }) else { return false };
-        // SAFETY: the slot of the post just made.
-        unsafe { rig.rq.own(&at, slot, frame.hold()) };
-        // SAFETY: of the last `begin`.
-        unsafe { rig.rq.ring(at) };
+    let sge = frame.sge();
+    let posted = if recv {
+        testing::post_recv(&mut rig.rq, id, &[sge], Some(frame))
     } else {
-        let mut at = rig.sq.begin();
-        // SAFETY: no device reads it.
-        let posted = unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::One(data)) };
-        let Ok(slot) = posted else { return false };
-        // SAFETY: the slot of the post just made.
-        unsafe { rig.sq.own(&at, slot, frame.hold()) };
-        // SAFETY: of the last `begin`.
-        unsafe { rig.sq.ring(at) };
-    }
-    true
+        testing::post_send(&mut rig.sq, Wr::new(id), SendOp::Send, Data::One(sge), Some(frame))
+    };
+    posted.is_ok()
 }
 
-/// What a poll gave: number, whether of a receive, frame.
+/// Result of a poll: number, whether of a receive, frame.
 fn poll(rig: &mut Rig) -> Option<(u64, bool, Option<Frame>)> {
     let polled = rig.cq.next()?;
     Some((polled.wr_id, polled.view.is_recv(), polled.frame))

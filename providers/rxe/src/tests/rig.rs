@@ -1,16 +1,14 @@
 //! A completion queue and a queue pair in RTS, and the kernel's side of them.
-#![allow(unsafe_code, reason = "makes slabs that no device knows of")]
 
 use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::{QpCap, QpType, SendOpSet};
 use uverbs_core::memory::frame::Slab;
-use uverbs_core::memory::mapping::Mapping;
-use uverbs_core::objects::mr::MrCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::qp::QpCore;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, Provider, QpInit, RecvOps, RqOps, SendOps};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, Provider, QpInit, RqOps, SendOps};
 use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
+use uverbs_kernel_rings::testing;
 
 use super::kernel::{Kernel, Queue};
 use crate::{Cq, Rq, Rxe, Sq};
@@ -69,11 +67,7 @@ impl Rig {
     }
 
     pub(crate) fn slab(&self, frame_len: u32, count: u32) -> Slab {
-        // SAFETY: behind the test's door nothing is deregistered.
-        let region = unsafe { MrCore::new(Arc::clone(&self.pd), 1, 0x1100, 0x1100) };
-        let memory = Mapping::new(frame_len as usize * count as usize).unwrap();
-        // SAFETY: new and zeroed, and no device knows of it.
-        unsafe { Slab::new(memory, region, frame_len, count) }
+        testing::slab(&self.pd, frame_len, count)
     }
 
     pub(crate) fn kicks(&self) -> u32 {
@@ -82,22 +76,12 @@ impl Rig {
 
     /// Posts one send and rings.
     pub(crate) fn send(&mut self, wr: Wr, op: SendOp, data: Data<'_>) -> Result<u32, PostError> {
-        let mut at = self.sq.begin();
-        // SAFETY: no device reads what is named.
-        let slot = unsafe { self.sq.post(&mut at, wr, op, data) }?;
-        // SAFETY: of the last `begin`.
-        unsafe { self.sq.ring(at) };
-        Ok(slot)
+        testing::post_send(&mut self.sq, wr, op, data, None)
     }
 
     /// Posts one receive and rings.
     pub(crate) fn recv(&mut self, id: u64, list: &[Sge]) -> Result<u32, PostError> {
-        let mut at = self.rq.begin();
-        // SAFETY: no device writes what is named.
-        let slot = unsafe { self.rq.post(&mut at, id, list) }?;
-        // SAFETY: of the last `begin`.
-        unsafe { self.rq.ring(at) };
-        Ok(slot)
+        testing::post_recv(&mut self.rq, id, list, None)
     }
 
     /// Takes the oldest send, and completes it (kernel `do_complete`: the index moves first).
@@ -142,9 +126,4 @@ pub(crate) fn wc(wr_id: &[u8], status: u32, opcode: u32, length: u32, imm: Optio
         }
     }
     bytes
-}
-
-/// Frames that can be taken now.
-pub(crate) fn free(slab: &Slab) -> usize {
-    std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len()
 }

@@ -11,8 +11,9 @@ use uverbs_core::queues::work::{
     Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WINDOW_MAX, WindowKind, Wr,
 };
 use uverbs_kernel_rings::elements::Room;
+use uverbs_kernel_rings::testing::free;
 
-use super::rig::{CAP, Rig, free};
+use super::rig::{CAP, Rig};
 use crate::wqe;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -11,12 +11,13 @@ use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{
     ContextOps, CqInit, CqOps, NewSrq, Provider, QpInit, RecvOps, RqOps, SrqInit, SrqOps,
 };
+use uverbs_core::queues::token::{self, Token};
 use uverbs_core::queues::work::{PostError, Sge};
+use uverbs_kernel_rings::testing::{self, free};
 
 use super::kernel::{Kernel, Queue};
-use super::rig::{free, wc};
+use super::rig::wc;
 use crate::{Cq, Rq, Rxe, Srq};
-use uverbs_core::queues::token::{self, Token};
 
 /// A shared receive queue of seven, and two queue pairs that take from it.
 struct Shared {
@@ -53,14 +54,7 @@ fn shared() -> Shared {
 impl Shared {
     fn post(&mut self, id: u64) -> Result<u32, PostError> {
         let frame = self.slab.take().expect("free");
-        let mut at = self.srq.begin();
-        // SAFETY: no device writes what is named.
-        let slot = unsafe { self.srq.post(&mut at, id, &[frame.first()]) }?;
-        // SAFETY: the slot of the post just made.
-        unsafe { self.srq.own(&at, slot, frame.hold()) };
-        // SAFETY: of the last `begin`.
-        unsafe { self.srq.ring(at) };
-        Ok(slot)
+        testing::post_recv(&mut self.srq, id, &[frame.first()], Some(frame))
     }
 
     /// Takes the oldest receive.

@@ -6,8 +6,9 @@ use uverbs_core::error::Error;
 use uverbs_core::provider::{ContextOps, CqInit, CqOps, Notify, QpInit, SendOps};
 use uverbs_core::queues::completion::Completed;
 use uverbs_core::queues::work::{Data, PostError, Remote, SendOp, Sge, Wr};
+use uverbs_kernel_rings::testing::free;
 
-use super::rig::{CAP, Rig, Told, free};
+use super::rig::{CAP, Rig, Told};
 
 const TO: Remote = Remote { addr: 0x1234_5678_9abc, rkey: 0x4200 };
 const PIECE: Sge = Sge { addr: 0xdead_0000, len: 100, lkey: 0x1100 };
@@ -36,35 +37,35 @@ fn sends_stand_in_the_ring_as_the_kernel_reads_them() {
     let second = Sge { addr: 0xbeef, len: 7, lkey: 0x2200 };
     let list = [PIECE, empty, second];
     rig.send(Wr::new(1).fenced().solicited(), SendOp::Send, Data::List(&list), None).unwrap();
-    let sent = rig.kernel.take_send().unwrap();
+    let sent = rig.kernel.state().take_send().unwrap();
     assert_eq!(sent.0[8..12], [VALID | SIGNALLED | SOLICITED | FENCE, 0, 2, SEND]);
     assert_eq!((sent.long(24), sent.word(32), sent.word(36)), (0xdead_0000, 100, 0x1100));
     assert_eq!((sent.long(40), sent.word(48), sent.word(52)), (0xbeef, 7, 0x2200));
 
     rig.send(2, SendOp::Write(TO), Data::InlineList(&[b"in two ", b"pieces"]), None).unwrap();
-    let sent = rig.kernel.take_send().unwrap();
+    let sent = rig.kernel.state().take_send().unwrap();
     assert_eq!(sent.0[8..12], [VALID | SIGNALLED | INLINE, 0, 1, WRITE]);
     assert_eq!((sent.word(12), sent.long(16)), (TO.rkey, TO.addr));
     assert_eq!((sent.word(32), &sent.0[40..53]), (13, &b"in two pieces"[..]));
 
     rig.send(3, SendOp::Read(TO), Data::One(PIECE), None).unwrap();
-    let sent = rig.kernel.take_send().unwrap();
+    let sent = rig.kernel.state().take_send().unwrap();
     assert_eq!(sent.0[8..12], [VALID | SIGNALLED, 0, 1, READ]);
     assert_eq!((sent.word(12), sent.long(16), sent.word(32)), (TO.rkey, TO.addr, 100));
     // The kernel looks at an entry, whether there is one or not.
     rig.send(4, SendOp::Read(TO), Data::List(&[]), None).unwrap();
-    let sent = rig.kernel.take_send().unwrap();
+    let sent = rig.kernel.state().take_send().unwrap();
     assert_eq!((sent.0[10], sent.long(24), sent.word(32), sent.word(36)), (1, 0, 0, 0));
 
     rig.send(5, SendOp::SendInvalidate(0x7700), Data::List(&[]), None).unwrap();
-    let sent = rig.kernel.take_send().unwrap();
+    let sent = rig.kernel.state().take_send().unwrap();
     assert_eq!((&sent.0[8..12], sent.word(12)), (&[VALID | SIGNALLED, 0, 0, SEND_INV][..], 0x7700));
     // No inline bytes are no entry.
     rig.send(6, SendOp::Send, Data::Inline(&[]), None).unwrap();
-    assert_eq!(rig.kernel.take_send().unwrap().0[8..12], [VALID | SIGNALLED, 0, 0, SEND]);
+    assert_eq!(rig.kernel.state().take_send().unwrap().0[8..12], [VALID | SIGNALLED, 0, 0, SEND]);
 
     rig.recv(7, &[PIECE, second], None).unwrap();
-    let receive = rig.kernel.take_recv().unwrap();
+    let receive = rig.kernel.state().take_recv().unwrap();
     assert_eq!(receive.0[8..11], [VALID, 0, 2]);
     assert_eq!((receive.long(16), receive.word(24), receive.word(28)), (0xdead_0000, 100, 0x1100));
 }
@@ -92,7 +93,7 @@ fn what_iwarp_has_not_is_refused() {
     ] {
         assert_eq!(rig.send(wr, op, data, None), Err(why), "{op:?}");
     }
-    assert!(rig.kernel.take_send().is_none());
+    assert!(rig.kernel.state().take_send().is_none());
 
     for qp_type in [QpType::Ud, QpType::Uc, QpType::XrcIni] {
         let (cq, _poller) = rig.context.create_cq(&CqInit::new(16)).unwrap();
@@ -106,7 +107,7 @@ fn what_iwarp_has_not_is_refused() {
     // SAFETY: it is refused.
     let error = unsafe { rig.qp.reset() }.unwrap_err();
     assert!(matches!(error, Error::Unsupported { verb: "modify_qp", .. }), "{error}");
-    assert_eq!((rig.kernel.state().modified, rig.qp.state()), (0, QpState::Reset));
+    assert_eq!((rig.kernel.state().states.len(), rig.qp.state()), (0, QpState::Reset));
     assert!(matches!(rig.cq.resize(32), Err(Error::Unsupported { verb: "resize_cq", .. })));
 }
 
@@ -121,7 +122,7 @@ fn a_batch_is_rung_by_one_call_at_most() {
         // SAFETY: no memory is named.
         unsafe { rig.sq.post(&mut at, Wr::new(id), SendOp::Send, Data::List(&[])) }.unwrap();
     }
-    assert!(rig.kernel.take_send().is_none());
+    assert!(rig.kernel.state().take_send().is_none());
     #[allow(unsafe_code, reason = "rings")]
     // SAFETY: of the last `begin`.
     unsafe {
@@ -131,7 +132,7 @@ fn a_batch_is_rung_by_one_call_at_most() {
     // It has yet to take the third one.
     rig.send(4, SendOp::Send, Data::List(&[]), None).unwrap();
     assert_eq!(rig.kernel.state().kicks, 1);
-    let taken = std::iter::from_fn(|| rig.kernel.take_send()).count();
+    let taken = std::iter::from_fn(|| rig.kernel.state().take_send()).count();
     assert_eq!(taken, 4);
     rig.send(5, SendOp::Send, Data::List(&[]), None).unwrap();
     assert_eq!(rig.kernel.state().kicks, 2);
@@ -171,17 +172,17 @@ fn a_completion_takes_its_own_buffer_alone() {
     let last = slab.take();
     rig.send(3, SendOp::Send, Data::One(PIECE), last).unwrap();
     let ids: Vec<_> =
-        std::iter::from_fn(|| rig.kernel.take_send()).map(|taken| taken.id()).collect();
-    rig.kernel.complete(ids[1], SEND, 0, 100);
-    rig.kernel.complete(ids[2], SEND, 0, 100);
+        std::iter::from_fn(|| rig.kernel.state().take_send()).map(|taken| taken.id()).collect();
+    rig.kernel.state().complete(ids[1], SEND, 0, 100);
+    rig.kernel.state().complete(ids[2], SEND, 0, 100);
     assert_eq!(rig.poll(), done(3, Completed::Send, 0, true));
     assert_eq!(rig.poll(), None);
     // The READ's is still the kernel's.
     assert_eq!(free(&slab), 2);
-    rig.kernel.complete(ids[0], READ, 0, 100);
+    rig.kernel.state().complete(ids[0], READ, 0, 100);
     assert_eq!((rig.poll(), free(&slab)), (None, 3));
     // Each once, whatever the kernel says.
-    rig.kernel.complete(ids[1], SEND, 0, 100);
+    rig.kernel.state().complete(ids[1], SEND, 0, 100);
     assert_eq!((rig.poll(), rig.cq.strays()), (None, 1));
 }
 
@@ -194,10 +195,10 @@ fn the_ring_comes_round_and_is_full_in_between() {
         }
         assert_eq!(rig.send(0, SendOp::Send, Data::List(&[]), None), Err(PostError::Full));
         let ids: Vec<_> =
-            std::iter::from_fn(|| rig.kernel.take_send()).map(|taken| taken.id()).collect();
+            std::iter::from_fn(|| rig.kernel.state().take_send()).map(|taken| taken.id()).collect();
         // In any order: the first last.
         for id in ids.iter().rev() {
-            assert!(rig.kernel.complete(*id, SEND, 0, 1));
+            assert!(rig.kernel.state().complete(*id, SEND, 0, 1));
         }
         for id in (0..8).rev() {
             assert_eq!(rig.poll(), done(round * 8 + id, Completed::Send, 0, false));
@@ -214,8 +215,8 @@ fn receives_bring_their_bytes() {
     let slab = rig.slab(64, 1);
     let frame = slab.take();
     rig.recv(9, &[PIECE], frame).unwrap();
-    let taken = rig.kernel.take_recv().unwrap();
-    rig.kernel.complete(taken.id(), RECEIVE, 0, 17);
+    let taken = rig.kernel.state().take_recv().unwrap();
+    rig.kernel.state().complete(taken.id(), RECEIVE, 0, 17);
     assert_eq!(rig.poll(), done(9, Completed::Recv, 17, true));
 }
 
@@ -228,14 +229,14 @@ fn behind_a_failure_nothing_is_posted() {
     rig.send(Wr::new(1).unsignaled(), SendOp::Read(TO), Data::One(PIECE), frames.0).unwrap();
     rig.send(2, SendOp::Send, Data::One(PIECE), frames.1).unwrap();
     let ids: Vec<_> =
-        std::iter::from_fn(|| rig.kernel.take_send()).map(|taken| taken.id()).collect();
-    rig.kernel.complete(ids[1], SEND, 3, 0);
+        std::iter::from_fn(|| rig.kernel.state().take_send()).map(|taken| taken.id()).collect();
+    rig.kernel.state().complete(ids[1], SEND, 3, 0);
     let failed = |id, status| Some(Told { id, result: Err(status), byte_len: 0, has_frame: true });
     assert_eq!((rig.poll(), free(&slab)), (failed(2, 3), 1));
     assert_eq!(rig.send(3, SendOp::Send, Data::List(&[]), None), Err(PostError::State));
     assert_eq!(rig.recv(3, &[], None), Err(PostError::State));
     // A failure is told of what was to complete in silence, too.
-    rig.kernel.complete(ids[0], READ, FLUSHED, 0);
+    rig.kernel.state().complete(ids[0], READ, FLUSHED, 0);
     assert_eq!((rig.poll(), free(&slab)), (failed(1, 4), 2));
 }
 
@@ -245,7 +246,7 @@ fn a_queue_without_a_channel_is_not_armed() {
     let Err(Error::Invalid { what: "completion queue", .. }) = rig.cq.arm(Notify::Any) else {
         panic!("it has no channel");
     };
-    assert_eq!(rig.kernel.armed(), 0);
+    assert_eq!(rig.kernel.state().armed(), 0);
 }
 
 #[test]

@@ -1,20 +1,17 @@
 //! A completion queue and a queue pair that is connected, and the kernel's side of them.
-#![allow(unsafe_code, reason = "makes slabs that no device knows of")]
 
 use std::sync::Arc;
 
 use uverbs_core::attr::QpCap;
 use uverbs_core::memory::frame::{Frame, Slab};
-use uverbs_core::memory::mapping::Mapping;
-use uverbs_core::memory::post::Source;
-use uverbs_core::objects::mr::MrCore;
 use uverbs_core::objects::pd::PdCore;
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::provider::{
-    ContextOps, CqInit, CqOps, NewQp, Polled, Provider, QpInit, RecvOps, RqOps, SendOps, View,
+    ContextOps, CqInit, CqOps, NewQp, Polled, Provider, QpInit, RqOps, SendOps, View,
 };
 use uverbs_core::queues::completion::Completed;
 use uverbs_core::queues::work::{Data, PostError, SendOp, Sge, Wr};
+use uverbs_kernel_rings::testing;
 
 use super::kernel::Kernel;
 use crate::{Context, Cq, Rq, Siw, Sq};
@@ -56,11 +53,7 @@ impl Rig {
     }
 
     pub(crate) fn slab(&self, frame_len: u32, count: u32) -> Slab {
-        // SAFETY: behind the test's door nothing is deregistered.
-        let region = unsafe { MrCore::new(Arc::clone(&self.pd), 1, 0x1100, 0x1100) };
-        let memory = Mapping::new(frame_len as usize * count as usize).unwrap();
-        // SAFETY: new and zeroed, and no device knows of it.
-        unsafe { Slab::new(memory, region, frame_len, count) }
+        testing::slab(&self.pd, frame_len, count)
     }
 
     /// Posts one send and rings.
@@ -71,16 +64,7 @@ impl Rig {
         data: Data<'_>,
         frame: Option<Frame>,
     ) -> Result<(), PostError> {
-        let mut at = self.sq.begin();
-        // SAFETY: no device reads what is named.
-        let slot = unsafe { self.sq.post(&mut at, wr.into(), op, data) }?;
-        if let Some(frame) = frame {
-            // SAFETY: just posted.
-            unsafe { self.sq.own(&at, slot, frame.hold()) };
-        }
-        // SAFETY: of the last `begin`.
-        unsafe { self.sq.ring(at) };
-        Ok(())
+        testing::post_send(&mut self.sq, wr.into(), op, data, frame).map(drop)
     }
 
     /// Posts one receive and rings.
@@ -90,16 +74,7 @@ impl Rig {
         list: &[Sge],
         frame: Option<Frame>,
     ) -> Result<(), PostError> {
-        let mut at = self.rq.begin();
-        // SAFETY: no device writes what is named.
-        let slot = unsafe { self.rq.post(&mut at, id, list) }?;
-        if let Some(frame) = frame {
-            // SAFETY: just posted.
-            unsafe { self.rq.own(&at, slot, frame.hold()) };
-        }
-        // SAFETY: of the last `begin`.
-        unsafe { self.rq.ring(at) };
-        Ok(())
+        testing::post_recv(&mut self.rq, id, list, frame).map(drop)
     }
 
     pub(crate) fn poll(&mut self) -> Option<Told> {
@@ -108,9 +83,4 @@ impl Rig {
         let (byte_len, has_frame) = (view.byte_len(), frame.is_some());
         Some(Told { id: wr_id, result, byte_len, has_frame })
     }
-}
-
-/// Frames that can be taken now.
-pub(crate) fn free(slab: &Slab) -> usize {
-    std::iter::from_fn(|| slab.take()).collect::<Vec<_>>().len()
 }

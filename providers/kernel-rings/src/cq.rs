@@ -111,7 +111,7 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
         let mut skipped = false;
         // Bounded whatever the ring holds: as many entries as it has, and one that is looked at
         // again.
-        for _ in 0..=self.ring.capacity().saturating_add(1) {
+        for _ in 0..self.ring.capacity().saturating_add(2) {
             let Some(entry) = self.ring.front() else {
                 if self.core.has_messages() {
                     self.learn();

@@ -89,16 +89,19 @@ pub fn is_inline(data: &Data<'_>) -> bool {
     matches!(data, Data::Inline(_) | Data::InlineList(_))
 }
 
-/// Writes SGEs to `list`, or inline data to `inline`.
+/// Writes SGEs to `list`, or inline data to `inline`. Returns the number of SGEs.
 ///
 /// # Safety
 ///
 /// `list` is aligned to eight bytes. Both are valid to write as much as [`check_data`] allowed.
 #[inline]
-pub unsafe fn write_data(list: *mut u8, inline: *mut u8, data: &Data<'_>) {
+pub unsafe fn write_data(list: *mut u8, inline: *mut u8, data: &Data<'_>) -> u8 {
     match data {
-        // SAFETY: as many bytes as were checked.
-        Data::Inline(bytes) => unsafe { write_bytes(inline, bytes) },
+        Data::Inline(bytes) => {
+            // SAFETY: as many bytes as were checked.
+            unsafe { write_bytes(inline, bytes) };
+            0
+        }
         Data::InlineList(pieces) => {
             let mut at = inline;
             for piece in *pieces {
@@ -106,6 +109,7 @@ pub unsafe fn write_data(list: *mut u8, inline: *mut u8, data: &Data<'_>) {
                 unsafe { write_bytes(at, piece) };
                 at = at.wrapping_add(piece.len());
             }
+            0
         }
         // SAFETY: as many SGEs as were checked.
         Data::One(sge) => unsafe { write_list(list, std::slice::from_ref(sge)) },
@@ -125,18 +129,22 @@ pub unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
 }
 
-/// Writes the SGEs that have bytes.
+/// Writes the SGEs that have bytes. Returns their number, which wraps around: only a driver with
+/// fewer SGEs than 256 uses it.
 ///
 /// # Safety
 ///
 /// `at` is aligned to eight bytes, and valid to write as many SGEs.
 #[inline]
-pub unsafe fn write_list(at: *mut u8, list: &[Sge]) {
+pub unsafe fn write_list(at: *mut u8, list: &[Sge]) -> u8 {
     let mut at = at.cast::<ib_uverbs_sge>();
+    let mut written = 0u8;
     for sge in list.iter().filter(|sge| sge.len != 0) {
         let entry = ib_uverbs_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey };
         // SAFETY: the caller's promise.
         unsafe { at.write(entry) };
         at = at.wrapping_add(1);
+        written = written.wrapping_add(1);
     }
+    written
 }

@@ -223,7 +223,7 @@ pub(crate) unsafe fn write_send(
     unsafe { to.cast::<rxe_send_wqe>().write(head) };
     let at = to.wrapping_add(SEND_HEAD);
     // SAFETY: as much as `check` allowed; SGEs and inline data share the room.
-    unsafe { write_data(at, at, data) };
+    let _ = unsafe { write_data(at, at, data) };
 }
 
 /// Writes a receive.
@@ -236,5 +236,5 @@ pub(crate) unsafe fn write_recv(to: *mut u8, token: u64, list: &[Sge], size: Siz
     // SAFETY: an element has room for a head, and is aligned as it needs.
     unsafe { to.cast::<rxe_recv_wqe>().write(head) };
     // SAFETY: as many entries as `check_list` allowed.
-    unsafe { write_list(to.wrapping_add(RECV_HEAD), list) };
+    let _ = unsafe { write_list(to.wrapping_add(RECV_HEAD), list) };
 }

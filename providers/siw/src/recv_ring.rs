@@ -34,9 +34,9 @@ unsafe impl uverbs_kernel_rings::RecvRing for RecvRing {
     }
 
     #[inline(always)]
-    unsafe fn write(&mut self, index: u32, token: u64, list: &[Sge], size: Size) {
+    unsafe fn write(&mut self, index: u32, token: u64, list: &[Sge], _: Size) {
         // SAFETY: the caller's promise.
-        unsafe { wqe::write_recv(self.0.element(index), token, list, size) };
+        unsafe { wqe::write_recv(self.0.element(index), token, list) };
     }
 
     #[inline(always)]

@@ -21,7 +21,8 @@ pub struct Checked {
     opcode: u8,
     rkey: u32,
     raddr: u64,
-    size: Size,
+    /// Bytes in all.
+    bytes: u32,
     pub(crate) is_read: bool,
 }
 
@@ -47,9 +48,9 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Checked,
         return Err(PostError::BadData);
     }
     let max_sge = if is_read { 1 } else { room.max_sge };
-    let size = check_data(data, Room { max_sge, ..room })?;
+    let Size { bytes, .. } = check_data(data, Room { max_sge, ..room })?;
     let Remote { addr: raddr, rkey } = remote;
-    Ok(Checked { opcode: opcode as u8, rkey, raddr, size, is_read })
+    Ok(Checked { opcode: opcode as u8, rkey, raddr, bytes, is_read })
 }
 
 /// Flags of the kernel. Each work request is signaled, whatever the program asked for:
@@ -61,7 +62,7 @@ pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Checked,
 ///   again after later completions (`siw_qp_tx.c:siw_tx_hdt`, `use_sendpage`). It copies a signaled
 ///   one.
 pub(crate) fn flags(checked: &Checked, flags: SendFlags, data: &Data<'_>) -> u16 {
-    let is_inline = is_inline(data) && checked.size.bytes != 0;
+    let is_inline = is_inline(data) && checked.bytes != 0;
     let bit = |set: bool, bit: u32| if set { bit } else { 0 };
     let all = SIW_WQE_SIGNALLED
         | bit(flags.contains(SendFlags::SOLICITED), SIW_WQE_SOLICITED)
@@ -83,19 +84,19 @@ pub(crate) unsafe fn write_send(
     flags: u16,
     data: &Data<'_>,
 ) {
-    let Checked { opcode, rkey, raddr, size, is_read } = checked;
+    let Checked { opcode, rkey, raddr, bytes, is_read } = checked;
     let list = field::<siw_sge>(to.cast(), offset_of!(siw_sqe, sge));
     // Inline data takes the place of the entries behind the first, which has its length.
     // SAFETY: as much as `check` allowed.
-    unsafe { write_data(list.cast(), list.wrapping_add(1).cast(), data) };
+    let entries = unsafe { write_data(list.cast(), list.wrapping_add(1).cast(), data) };
     let has_inline = u32::from(flags) & SIW_WQE_INLINE != 0;
     // The kernel reads a READ's first entry, also of an empty list.
-    if has_inline || (is_read && size.entries == 0) {
-        let first = siw_sge { laddr: 0, length: size.bytes, lkey: 0 };
+    if has_inline || (is_read && entries == 0) {
+        let first = siw_sge { laddr: 0, length: bytes, lkey: 0 };
         // SAFETY: an element has room for an entry.
         unsafe { list.write(first) };
     }
-    let num_sge = if has_inline || is_read { 1 } else { size.entries as u8 };
+    let num_sge = if has_inline || is_read { 1 } else { entries };
     // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u64>(to.cast(), offset_of!(siw_sqe, id)).write(id) };
     // SAFETY: as above.
@@ -112,16 +113,15 @@ pub(crate) unsafe fn write_send(
 ///
 /// # Safety
 ///
-/// `to` is a free element of a receive ring, and `size` is that of `list`, which has no more than
-/// `SIW_MAX_SGE` entries.
-pub(crate) unsafe fn write_recv(to: *mut siw_rqe, id: u64, list: &[Sge], size: Size) {
+/// `to` is a free element of a receive ring, and `list` has no more than `SIW_MAX_SGE` entries.
+pub(crate) unsafe fn write_recv(to: *mut siw_rqe, id: u64, list: &[Sge]) {
     let at = field::<u8>(to.cast(), offset_of!(siw_rqe, sge));
     // SAFETY: an element has room for so many entries.
-    unsafe { write_list(at, list) };
+    let entries = unsafe { write_list(at, list) };
     // SAFETY: the element's fields; the flags are not among them.
     unsafe { field::<u64>(to.cast(), offset_of!(siw_rqe, id)).write(id) };
     // SAFETY: as above.
-    unsafe { field::<u8>(to.cast(), offset_of!(siw_rqe, num_sge)).write(size.entries as u8) };
+    unsafe { field::<u8>(to.cast(), offset_of!(siw_rqe, num_sge)).write(entries) };
 }
 
 /// Address of an element's field.

@@ -17,9 +17,10 @@ use crate::step::{Outcome, cargo, run};
 /// Folder of the lists.
 const FOLDER: &str = "docs/api";
 /// Published library crates; first the crate that every program uses.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "uverbs",
     "uverbs-core",
+    "uverbs-kernel-rings",
     "uverbs-mlx5",
     "uverbs-rxe",
     "uverbs-siw",

@@ -3,10 +3,11 @@
 use crate::step::{Outcome, cargo};
 
 /// Packages of the library: the root crate, and the crates that it is made of.
-pub(crate) const OURS: [&str; 8] = [
+pub(crate) const OURS: [&str; 9] = [
     "uverbs",
     "uverbs-core",
     "uverbs-kernel-abi",
+    "uverbs-kernel-rings",
     "uverbs-mlx5",
     "uverbs-mlx5-prm",
     "uverbs-rxe",

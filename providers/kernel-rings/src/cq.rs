@@ -62,7 +62,7 @@ impl<D: Driver> Cq<D> {
     }
 
     /// The ring.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub fn ring_mut(&mut self) -> &mut D::CqRing {
         &mut self.ring
     }

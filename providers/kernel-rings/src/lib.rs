@@ -28,9 +28,11 @@ mod rings;
 mod rq;
 mod sq;
 mod srq;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use context::{Context, Limits};
 pub use cq::Cq;

@@ -127,7 +127,7 @@ impl<D: Driver> Rq<D> {
     }
 }
 
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 impl<D: Driver> Rq<D> {
     /// The ring.
     pub fn ring_mut(&mut self) -> &mut D::RecvRing {

@@ -171,7 +171,7 @@ impl<D: Driver> Sq<D> {
     }
 }
 
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 impl<D: Driver> Sq<D> {
     /// The ring.
     pub fn ring_mut(&mut self) -> &mut D::SendRing {

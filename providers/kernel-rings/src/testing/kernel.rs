@@ -51,6 +51,15 @@ pub trait Model: Debug + Default + Send + 'static {
     /// The kernel's refusal.
     fn create_srq(&mut self, call: &Call, max_wr: u32, max_sge: u32) -> Result<(), Errno>;
 
+    /// Makes another ring of a completion queue, and answers where it is.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    fn resize_cq(&mut self, call: &Call, entries: u32) -> Result<(), Errno> {
+        panic!("RESIZE_CQ to {entries} entries of {call:?}");
+    }
+
     /// Changes a shared receive queue by the fields of `struct ib_uverbs_modify_srq`.
     ///
     /// # Errors
@@ -136,6 +145,10 @@ impl<M: Model> State<M> {
                 self.registered.push((u64::from_ne_bytes(start), uhw_in, uhw_out));
                 // Handle and keys.
                 call.answer(UVERBS_ATTR_CORE_OUT, [7u32, 0x1100, 0x1100].as_bytes());
+            }
+            19 => {
+                let [_, _, _, entries] = call.words(UVERBS_ATTR_CORE_IN);
+                self.model.resize_cq(call, entries)?;
             }
             26 => {
                 let state = std::mem::offset_of!(ib_uverbs_modify_qp, qp_state);

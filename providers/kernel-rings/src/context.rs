@@ -14,13 +14,13 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::objects::pd::PdCore;
-use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, QpInit, SrqInit};
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, Provider, QpInit, SrqInit};
 use uverbs_core::queues::user_index::UserIndexes;
 use zerocopy::IntoBytes;
 
-use crate::Cq;
 use crate::create::{create_cq, create_qp, create_srq};
 use crate::driver::Driver;
+use crate::{Cq, Rq, Sq, Srq};
 
 /// Limits of a device.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,10 @@ impl<D: Driver> Context<D> {
 
 // SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
 // memory that the core keeps.
-unsafe impl<D: Driver> ContextOps<D> for Context<D> {
+unsafe impl<D> ContextOps<D> for Context<D>
+where
+    D: Driver + Provider<Cq = Cq<D>, Sq = Sq<D>, Rq = Rq<D>, Srq = Srq<D>>,
+{
     fn core(&self) -> &Arc<ContextCore> {
         &self.core
     }
@@ -112,11 +115,11 @@ unsafe impl<D: Driver> ContextOps<D> for Context<D> {
     }
 
     fn create_qp(&self, init: &QpInit) -> Result<NewQp<D>, Error> {
-        create_qp(self, init)
+        create_qp(self, init).map(|(core, sq, rq)| NewQp { core, sq, rq })
     }
 
     fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<D>, Error> {
-        create_srq(self, init)
+        create_srq(self, init).map(|(core, srq)| NewSrq { core, srq })
     }
 
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<D::Ah, Error> {

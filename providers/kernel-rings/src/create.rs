@@ -11,16 +11,14 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 
 use uverbs_core::attr::QpCap;
-use uverbs_core::commands::Uverbs;
 use uverbs_core::commands::cq::CreateCq;
 use uverbs_core::commands::srq::{CreateSrq, SrqKind};
 use uverbs_core::error::Error;
-use uverbs_core::memory::pages::Pages;
 use uverbs_core::objects::context::unique_id;
 use uverbs_core::objects::cq::{CqCore, CqRoom};
 use uverbs_core::objects::qp::QpCore;
 use uverbs_core::objects::srq::{SrqCore, SrqParts};
-use uverbs_core::provider::{CqInit, NewQp, NewSrq, QpInit, SrqInit};
+use uverbs_core::provider::{CqInit, QpInit, SrqInit};
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slots::SlotTable;
 use uverbs_core::queues::srq::SrqShared;
@@ -28,7 +26,7 @@ use zerocopy::IntoBytes;
 
 use crate::context::{Context, Limits};
 use crate::doorbell::Doorbell;
-use crate::driver::{CqMade, Driver, QpMade, QpRings, SrqMade};
+use crate::driver::{CqMade, Driver, Mapped, QpMade, QpRings, SrqMade};
 use crate::rings::{CqRing, RecvRing, SendRing};
 use crate::rq::RqParts;
 use crate::{Cq, Rq, Sq, Srq};
@@ -36,24 +34,6 @@ use crate::{Cq, Rq, Sq, Srq};
 const CREATE_CQ: &str = "create_cq";
 const CREATE_QP: &str = "create_qp";
 const CREATE_SRQ: &str = "create_srq";
-
-/// A ring and its mapping.
-#[derive(Debug)]
-pub struct Mapped<R> {
-    /// Ring.
-    pub ring: R,
-    /// Its mapping.
-    pub memory: Pages,
-}
-
-/// Maps `len` bytes of the kernel's at `offset`. The mapping starts at a page.
-///
-/// # Errors
-///
-/// [`Error::System`].
-pub fn map(uverbs: &Uverbs, len: usize, offset: u64) -> Result<Pages, Error> {
-    uverbs.door().mmap(len, offset).map_err(|errno| Error::System { what: "mmap", errno })
-}
 
 fn unsupported<T>(verb: &'static str, what: String) -> Result<T, Error> {
     Err(Error::Unsupported { verb, what })
@@ -78,8 +58,8 @@ pub(crate) fn create_cq<D: Driver>(
     if init.entries == 0 {
         return Err(Error::Limit { verb: CREATE_CQ, what: "entries", value: 0, limit: 1 });
     }
-    // One entry more than asked for is that of the completion at hand. The largest queue has none,
-    // for programs that see to the room themselves.
+    // The completion at hand has an entry, too: one more than asked for. The largest queue has none
+    // to spare, for programs that see to the room themselves.
     let most = if init.unchecked { cqe } else { cqe.saturating_sub(1) };
     Error::limit(CREATE_CQ, "entries", init.entries, most)?;
     Error::limit(CREATE_CQ, "comp_vector", init.comp_vector, vectors.saturating_sub(1))?;
@@ -116,7 +96,7 @@ pub(crate) fn create_cq<D: Driver>(
 pub(crate) fn create_srq<D: Driver>(
     context: &Context<D>,
     init: &SrqInit,
-) -> Result<NewSrq<D>, Error> {
+) -> Result<(Arc<SrqCore>, Srq<D>), Error> {
     init.check_context(&context.core)?;
     if init.xrc.is_some() {
         return unsupported(CREATE_SRQ, format!("a queue for XRC ({})", D::HAS_TRANSPORTS));
@@ -169,7 +149,7 @@ pub(crate) fn create_srq<D: Driver>(
     let core = unsafe { SrqCore::new(parts) };
     // SAFETY: its ring, as large as the driver says; this poster is the first.
     let srq = unsafe { Srq::new(ring, shared, srq_wr) };
-    Ok(NewSrq { core, srq })
+    Ok((core, srq))
 }
 
 /// Sizes that the kernel is asked for.
@@ -188,7 +168,10 @@ fn asked<D: Driver>(init: &QpInit, limits: &Limits) -> Result<QpCap, Error> {
 }
 
 /// Creates a queue pair (rdma-core `rxe.c:rxe_create_qp`, `siw.c:siw_create_qp`).
-pub(crate) fn create_qp<D: Driver>(context: &Context<D>, init: &QpInit) -> Result<NewQp<D>, Error> {
+pub(crate) fn create_qp<D: Driver>(
+    context: &Context<D>,
+    init: &QpInit,
+) -> Result<(Arc<QpCore>, Sq<D>, Rq<D>), Error> {
     init.check_context(&context.core)?;
     if !D::TRANSPORTS.contains(&init.qp_type) {
         return unsupported(CREATE_QP, format!("{} ({})", init.qp_type, D::HAS_TRANSPORTS));
@@ -233,5 +216,5 @@ pub(crate) fn create_qp<D: Driver>(context: &Context<D>, init: &QpInit) -> Resul
     let rq = unsafe { Rq::new(rq) };
     // SAFETY: as above.
     let sq = unsafe { Sq::new(send, cap.max_send_wr, shared, doorbell, memory) };
-    Ok(NewQp { core, sq, rq })
+    Ok((core, sq, rq))
 }

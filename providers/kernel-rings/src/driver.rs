@@ -22,10 +22,25 @@ use uverbs_core::objects::srq::SrqCore;
 use uverbs_core::provider::{CqInit, Provider, QpInit, SrqInit};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::context::Context;
-use crate::create::Mapped;
 use crate::rings::{CqRing, RecvRing, SendRing};
-use crate::{Cq, Rq, Sq, Srq};
+
+/// A ring and its mapping.
+#[derive(Debug)]
+pub struct Mapped<R> {
+    /// Ring.
+    pub ring: R,
+    /// Its mapping.
+    pub memory: Pages,
+}
+
+/// Maps `len` bytes of the kernel's at `offset`. The mapping starts at a page.
+///
+/// # Errors
+///
+/// [`Error::System`].
+pub fn map(uverbs: &Uverbs, len: usize, offset: u64) -> Result<Pages, Error> {
+    uverbs.door().mmap(len, offset).map_err(|errno| Error::System { what: "mmap", errno })
+}
 
 /// Driver part of a command's answer.
 pub trait Answer: Default + FromBytes + IntoBytes {}
@@ -122,7 +137,8 @@ impl Resize {
     }
 }
 
-/// A kernel driver whose queues are rings that it maps, and the provider for it.
+/// A kernel driver whose queues are rings that it maps, and the provider for it. The provider's
+/// context and queues come from this crate.
 ///
 /// # Safety
 ///
@@ -132,9 +148,7 @@ impl Resize {
 /// - The elements of these rings have room for the sizes that are returned, or asked for.
 /// - With [`SENDS_COMPLETE_IN_ORDER`](Self::SENDS_COMPLETE_IN_ORDER) a completion of a send says
 ///   that all sends before it are over.
-pub unsafe trait Driver:
-    Provider<Context = Context<Self>, Cq = Cq<Self>, Sq = Sq<Self>, Rq = Rq<Self>, Srq = Srq<Self>>
-{
+pub unsafe trait Driver: Provider {
     /// RDMA driver id of the kernel (`enum rdma_driver_id`).
     const ID: u32;
     /// Name of the kernel module, for messages.
@@ -149,16 +163,15 @@ pub unsafe trait Driver:
     const MAX_SGE: u32;
     /// Most bytes of inline data.
     const MAX_INLINE: u32;
-    /// Whether completion queues can ignore overruns.
+    /// Completion queues can ignore overruns.
     const IGNORES_OVERRUN: bool;
-    /// Whether completion queues and shared receive queues can change their size.
+    /// Completion queues and shared receive queues can change their size.
     const RESIZES: bool;
-    /// Whether a completion of a send says that all sends before it are over. Otherwise each send
-    /// completes for itself, in any order.
+    /// A completion of a send says that all sends before it are over. If false, each send completes
+    /// for itself, in any order.
     const SENDS_COMPLETE_IN_ORDER: bool;
-    /// Whether the kernel flushes work that is posted after the queue pair failed, when the queue
-    /// pair is brought to ERR once more. Otherwise such posts are refused, since they would never
-    /// complete.
+    /// The kernel flushes work that is posted after the queue pair failed, when the queue pair is
+    /// brought to ERR once more. If false, such posts are refused: they would never complete.
     const FLUSHES_LATE_WORK: bool;
 
     /// Ring of sends.

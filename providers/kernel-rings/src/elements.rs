@@ -82,7 +82,7 @@ pub fn check_list(list: &[Sge], max_sge: u32) -> Result<Size, PostError> {
     Ok(Size { bytes: bytes as u32, entries })
 }
 
-/// Whether data goes into the element itself.
+/// Returns true if the data goes into the element itself.
 #[inline(always)]
 #[must_use]
 pub fn is_inline(data: &Data<'_>) -> bool {
@@ -137,14 +137,12 @@ pub unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) {
 /// `at` is aligned to eight bytes, and valid to write as many SGEs.
 #[inline]
 pub unsafe fn write_list(at: *mut u8, list: &[Sge]) -> u8 {
-    let mut at = at.cast::<ib_uverbs_sge>();
-    let mut written = 0u8;
+    let mut end = at.cast::<ib_uverbs_sge>();
     for sge in list.iter().filter(|sge| sge.len != 0) {
         let entry = ib_uverbs_sge { addr: sge.addr, length: sge.len, lkey: sge.lkey };
         // SAFETY: the caller's promise.
-        unsafe { at.write(entry) };
-        at = at.wrapping_add(1);
-        written = written.wrapping_add(1);
+        unsafe { end.write(entry) };
+        end = end.wrapping_add(1);
     }
-    written
+    ((end.addr() - at.addr()) / SGE) as u8
 }

@@ -36,9 +36,8 @@ mod tests;
 
 pub use context::{Context, Limits};
 pub use cq::Cq;
-pub use create::{Mapped, map};
 pub use doorbell::Doorbell;
-pub use driver::{CqMade, Driver, QpMade, QpRings, Resize, SrqMade, SrqRing};
+pub use driver::{Answer, CqMade, Driver, Mapped, QpMade, QpRings, Resize, SrqMade, SrqRing, map};
 pub use rings::{Arm, ArmByCommand, CqRing, Post, RecvRing, SendRing, Special};
 pub use rq::{RecvCursor, Rq};
 pub use sq::{SendCursor, Sq};

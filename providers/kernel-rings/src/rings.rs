@@ -122,8 +122,8 @@ pub unsafe trait SendRing: Debug + Send {
 ///
 /// As for [`SendRing`].
 pub unsafe trait RecvRing: Debug + Send {
-    /// Whether the kernel tells how many elements it took. Otherwise an element is free once its
-    /// completion is polled, and the slot table alone limits posts.
+    /// The kernel tells how many elements it took. If false, an element is free once its completion
+    /// is polled, and the slot table alone limits posts.
     const TELLS_CONSUMER: bool;
 
     /// The ring of a queue pair without receives; no element of it is accessed.
@@ -140,8 +140,8 @@ pub unsafe trait RecvRing: Debug + Send {
     ///
     /// # Safety
     ///
-    /// The element is free, and `size` is that of `list`, which is no longer than the ring was made
-    /// for.
+    /// The element is free, and `size` is the size of `list`, which is no longer than the ring was
+    /// made for.
     unsafe fn write(&mut self, index: u32, token: u64, list: &[Sge], size: Size);
 
     /// Hands the elements from `from` up to `to` to the kernel. Stores with release.
@@ -181,7 +181,7 @@ pub unsafe trait CqRing: Debug + Send {
     /// Result of an entry's work request, as far as its slot is concerned.
     fn ended(entry: Self::Entry) -> Ended;
 
-    /// Whether the program asked for no completion of the work request.
+    /// Returns true if the program asked for no completion of the work request.
     #[inline(always)]
     fn is_quiet(entry: Self::Entry) -> bool {
         let _ = entry;

@@ -196,7 +196,7 @@ unsafe impl<D: Driver> SrqOps for Srq<D> {
             let what = format!("another size of a shared receive queue ({})", D::MODULE);
             return Err(Error::Unsupported { verb: MODIFY_SRQ, what });
         }
-        // Receives that the kernel has not taken move into the new ring.
+        // Receives that the kernel has yet to take move into the new ring.
         let least = self.max_wr.saturating_sub(self.ring.free(self.pi)).max(1);
         if max_wr < least {
             let (value, limit) = (max_wr.into(), least.into());

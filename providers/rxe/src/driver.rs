@@ -61,9 +61,9 @@ fn recv_element(sges: u32) -> usize {
     RECV_HEAD.saturating_add((sges as usize).saturating_mul(SGE))
 }
 
-// SAFETY: `map` checks a ring against its mapping and the size of its elements; each answer is that
-// of one object. A send queue's kernel works on one request after the other, and completes them in
-// turn (kernel `rxe_comp.c:rxe_completer`).
+// SAFETY: `map` checks a ring against its mapping and the size of its elements; each answer belongs
+// to one object. The kernel works on the sends of a queue one after the other, and completes them
+// in turn (kernel `rxe_comp.c:rxe_completer`).
 unsafe impl Driver for Rxe {
     const ID: u32 = RDMA_DRIVER_RXE;
     const MODULE: &'static str = "rdma_rxe";
@@ -142,8 +142,8 @@ unsafe impl Driver for Rxe {
         core.set_limit(limit, rxe_modify_srq_cmd::default().as_bytes())
     }
 
-    /// rdma-core `rxe.c:rxe_modify_srq`. The kernel moves the receives that it has not taken to the
-    /// beginning of a new ring, and tells where to map it (kernel
+    /// Resizes by MODIFY_SRQ (rdma-core `rxe.c:rxe_modify_srq`). The kernel moves the receives that
+    /// it has yet to take to the beginning of a new ring, and tells where to map it (kernel
     /// `rxe_queue.c:rxe_queue_resize`). If it fails on the way, the queue has no ring any more
     /// (`rxe_srq.c:rxe_srq_from_attr`).
     fn resize_srq(core: &SrqCore, max_wr: u32, max_sge: u32) -> Result<SrqRing<Self>, Resize> {

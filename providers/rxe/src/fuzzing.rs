@@ -24,7 +24,7 @@ fn lie(rig: &Rig, mut next: impl FnMut() -> u8) {
     let queue = [&rig.completions, &rig.sends, &rig.recvs][usize::from(next() % 3)];
     let queue = queue.lock().expect("nobody panics with it");
     let index = match next() % 3 {
-        // Of an element that there is.
+        // An index of an element.
         0 | 1 => u32::from(next()) % queue.slots(),
         _ => u32::from_ne_bytes([next(), next(), next(), next()]),
     };

@@ -8,11 +8,11 @@
 //! | `cq_ring`, `wc` | completions as the kernel writes them |
 //! | `ah` | address handles, which the kernel keeps |
 //!
-//! The queues are those of `uverbs-kernel-rings`.
+//! The queues come from `uverbs-kernel-rings`.
 //!
-//! Layouts are those of the kernel's `rdma_user_rxe.h`. The kernel's
+//! The kernel's `rdma_user_rxe.h` has the layouts. Its
 //! `drivers/infiniband/sw/rxe/rxe_queue.h` states the indexes and their memory order. The commands
-//! are those of rdma-core's `providers/rxe`.
+//! are as in rdma-core's `providers/rxe`.
 //!
 //! # Differences from hardware
 //!

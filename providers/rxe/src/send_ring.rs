@@ -29,7 +29,7 @@ pub(crate) type Attic = Arc<Mutex<Handles>>;
 pub struct SendRing {
     ring: Ring,
     room: Room,
-    /// Whether the queue was made for work requests that change keys.
+    /// The queue was made for work requests that change keys.
     rekeys: bool,
     /// Capabilities for FLUSH and ATOMIC WRITE; `None` of a transport without.
     places: Option<DeviceCaps>,

@@ -44,7 +44,7 @@ impl Entry {
 
     #[inline(always)]
     fn word(self, offset: usize) -> u32 {
-        // SAFETY: `offset` is that of a field of this size, aligned by the layout; see `new`.
+        // SAFETY: a field of this size is at `offset`, aligned by the layout; see `new`.
         unsafe { self.at.wrapping_add(offset).cast::<u32>().read_volatile() }
     }
 
@@ -88,7 +88,7 @@ impl Entry {
     }
 }
 
-/// Whether a successful receive took a SEND. The bytes of a WRITE with immediate data went
+/// Returns true if a successful receive took a SEND. The bytes of a WRITE with immediate data went
 /// elsewhere.
 pub(crate) fn took_send(opcode: u32) -> bool {
     opcode == IB_WC_RECV
@@ -181,8 +181,8 @@ impl View for Wc<'_> {
         self.is_recv
     }
 
-    /// Length of receives, READs and atomics: the program knows that of sends and writes, although
-    /// the kernel tells it.
+    /// Length of receives, READs and atomics. The kernel tells the length of sends and writes, too,
+    /// but the program knows it.
     #[inline]
     fn byte_len(&self) -> u32 {
         if !self.is_success() {

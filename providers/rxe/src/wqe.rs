@@ -38,7 +38,7 @@ pub(crate) fn check_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result
     }
 }
 
-/// Checks a send. The kernel checks the messages of its own users alone.
+/// Checks a send. The kernel checks the messages of kernel users alone.
 #[inline]
 pub(crate) fn check(op: &SendOp, data: &Data<'_>, room: Room) -> Result<Size, PostError> {
     let (answered, atomic) = match op {

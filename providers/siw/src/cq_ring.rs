@@ -33,7 +33,7 @@ pub struct CqRing {
     ring: Ring<siw_cqe>,
     /// Index of the next entry to take, free running.
     ci: u32,
-    /// Whether the entry before it is not given back.
+    /// The entry before it is still to be given back.
     holds: bool,
 }
 

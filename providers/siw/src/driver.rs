@@ -50,7 +50,7 @@ fn map<E: Element>(
     Ok(Mapped { ring, memory })
 }
 
-// SAFETY: `map` maps as many bytes as the elements have; each answer is that of one object. The
+// SAFETY: `map` maps as many bytes as the elements have; each answer belongs to one object. The
 // elements have room for `MAX_SGE` SGEs, or `MAX_INLINE` bytes.
 unsafe impl Driver for Siw {
     const ID: u32 = RDMA_DRIVER_SIW;

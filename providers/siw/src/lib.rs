@@ -7,12 +7,12 @@
 //! | `ring` | a mapped ring: elements with a flag that tells their owner |
 //! | `send_ring`, `recv_ring`, `wqe` | work requests as the kernel reads them |
 //! | `cq_ring`, `wc` | completions as the kernel writes them |
-//! | `ah` | address handles, of which there are none |
+//! | `ah` | address handles, which iWARP lacks |
 //!
-//! The queues are those of `uverbs-kernel-rings`.
+//! The queues come from `uverbs-kernel-rings`.
 //!
-//! Layouts are those of the kernel's `siw-abi.h`, whose use `drivers/infiniband/sw/siw` shows. The
-//! commands are those of rdma-core's `providers/siw`.
+//! The kernel's `siw-abi.h` has the layouts, and its `drivers/infiniband/sw/siw` their use. The
+//! commands are as in rdma-core's `providers/siw`.
 //!
 //! `uverbs::Any` opens such devices only where uverbs has the feature `any-siw`.
 //!

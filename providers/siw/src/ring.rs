@@ -1,4 +1,5 @@
-//! Rings that program and kernel share: elements of one size, each with a flag that tells its owner.
+//! Rings that program and kernel share: elements of one size, each with a flag that tells who owns
+//! it.
 //!
 //! The program fills an element of a send or receive queue and sets the flag; the kernel copies the
 //! element and clears it (kernel `siw_qp.c:siw_activate_tx`, `siw_qp_rx.c:siw_rqe_get`). In a
@@ -108,8 +109,9 @@ impl<E: Element> Ring<E> {
         self.flags(index).store(flags | VALID, Ordering::Release);
     }
 
-    /// Whether the kernel has yet to take the work request at `index`. Ordered after all earlier
-    /// stores: the kernel clears the flag, and then looks for the next element (`smp_store_mb`).
+    /// Returns true if the kernel has yet to take the work request at `index`. Ordered after all
+    /// earlier stores: the kernel clears the flag, and then looks for the next element
+    /// (`smp_store_mb`).
     #[inline]
     pub(crate) fn is_waiting(&self, index: u32) -> bool {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -124,8 +126,8 @@ impl Ring<siw_cqe> {
         unsafe { AtomicU8::from_ptr(self.at_flags(index)) }
     }
 
-    /// Whether the kernel has filled the entry at `index`. Acquire: it is whole then (its partner
-    /// is `siw_sqe_complete`, or `siw_rqe_complete`).
+    /// Returns true if the kernel has filled the entry at `index`. Acquire: it is whole then (its
+    /// partner is `siw_sqe_complete`, or `siw_rqe_complete`).
     #[inline(always)]
     pub(crate) fn is_filled(&self, index: u32) -> bool {
         self.cqe_flags(index).load(Ordering::Acquire) & SIW_WQE_VALID as u8 != 0

@@ -24,7 +24,7 @@ pub struct SendRing {
     room: Room,
     /// Flags that each element gets when it is handed over.
     flags: Box<[u16]>,
-    /// Whether the connection has room for READs of this side.
+    /// The connection has room for READs of this side.
     reads: bool,
 }
 

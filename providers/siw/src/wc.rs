@@ -130,7 +130,7 @@ impl View for Wc<'_> {
         self.is_recv
     }
 
-    /// Length of receives and READs: the program knows that of sends and writes, although the
+    /// Length of receives and READs: the program knows the length of sends and writes, although the
     /// kernel tells it.
     #[inline]
     fn byte_len(&self) -> u32 {

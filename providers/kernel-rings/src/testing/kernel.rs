@@ -90,7 +90,7 @@ pub struct State<M> {
     pub destroyed: Vec<(u16, u64)>,
     /// Registered memory: address, bytes of the driver's request and of room for its answer.
     pub registered: Vec<(u64, usize, usize)>,
-    /// Whether mappings are refused.
+    /// Mappings are refused.
     pub refuse_mmap: bool,
     handles: u64,
     model: M,

@@ -8,13 +8,13 @@ use uverbs_core::queues::work::{Data, SendOp, Wr};
 
 use super::{post_recv, post_send};
 
-/// Outstanding work requests, each with a frame of its own.
+/// Outstanding work requests, each with a frame.
 #[derive(Debug)]
 pub struct Ledger {
     slab: Slab,
     /// Numbers of outstanding work requests: of receives, of sends.
     posted: [BTreeSet<u64>; 2],
-    /// Whether a completion of a send says that all sends before it are over.
+    /// A completion of a send says that all sends before it are over.
     in_order: bool,
     next: u64,
 }

@@ -372,7 +372,7 @@ fn shared(mapped: Mapped<Ring>, max_sge: u32) -> SrqRing<Lab> {
     SrqRing { ring: Recvs(Some(ring)), memory, max_wr, max_sge, producer }
 }
 
-// SAFETY: each answer is that of one object, whose ring has as many elements as were asked for.
+// SAFETY: each answer belongs to one object, whose ring has as many elements as were asked for.
 unsafe impl Driver for Lab {
     const ID: u32 = ID;
     const MODULE: &'static str = "lab";

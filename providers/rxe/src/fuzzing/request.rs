@@ -6,7 +6,7 @@ use uverbs_core::attr::AccessFlags;
 use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 use uverbs_core::queues::work::{PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind};
 
-/// What a queue was granted.
+/// Sizes that a queue was granted.
 pub(super) struct Granted {
     pub(super) sges: usize,
     pub(super) inline: usize,

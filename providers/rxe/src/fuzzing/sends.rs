@@ -124,7 +124,7 @@ impl Sends {
         self.end = self.rung;
     }
 
-    /// What the kernel will answer to a doorbell: it hears one of a failed queue pair otherwise.
+    /// Answer of the kernel to the next doorbell. A failed queue pair rings by another command.
     fn answer(&self) -> Option<Errno> {
         let state = self.rig.kernel.state();
         state.kick_answers.first().copied().filter(|_| !self.failed)

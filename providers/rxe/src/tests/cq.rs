@@ -153,7 +153,7 @@ fn completions_of_a_queue_pair_that_went_are_swept_out_of_the_middle() {
     for id in 0..4 {
         assert!(post(&mut rig, id, true, &slab));
         rig.complete_recv(0, 128, 1, None);
-        // Of a queue pair of which nothing was ever heard.
+        // A completion of an unknown queue pair.
         let other = (7u64 << 33).to_ne_bytes();
         assert!(rig.completions.lock().unwrap().post(&wc(&other, 0, 0, 0, None)));
     }
@@ -201,7 +201,7 @@ fn what_is_not_in_flight_is_skipped_and_counted() {
         1u64 << 33,          // a queue pair that isn't there
         u64::MAX,            // and one that can't be
         1,                   // a send that is not posted
-        (1 << 32) | 5,       // a receive likewise
+        (1 << 32) | 5,       // the same of a receive
         u64::from(u32::MAX), // a send long ago
     ];
     for token in tokens {
@@ -211,13 +211,13 @@ fn what_is_not_in_flight_is_skipped_and_counted() {
     assert!(rig.complete_send(0, 0).unwrap());
     assert_eq!(poll(&mut rig).map(|(id, ..)| id), Some(1));
     assert_eq!(rig.cq.strays(), tokens.len() as u64);
-    // The same again is nobody's.
+    // A repetition is a stray.
     assert!(rig.completions.lock().unwrap().post(&wc(&[0; 8], 0, 0, 0, None)));
     assert!(poll(&mut rig).is_none());
     assert_eq!((rig.cq.strays(), free(&slab)), (tokens.len() as u64 + 1, 4));
 }
 
-/// Nothing was given, so nobody publishes but the poll itself.
+/// The poll publishes, since it gave no completion.
 #[test]
 fn a_ring_full_of_strays_comes_free() {
     let mut rig = Rig::new(15);
@@ -297,7 +297,7 @@ fn frames_come_back_when_the_queue_pair_goes() {
     assert_eq!(free(&slab), 4);
 }
 
-/// What the test does next.
+/// Next step of the test.
 #[derive(Clone, Debug)]
 enum Step {
     Post { recv: bool },

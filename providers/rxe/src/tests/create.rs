@@ -62,7 +62,7 @@ fn objects_of_another_context_are_refused() {
     assert_eq!(kernel.state().made.len(), 1, "no queue pair was asked for");
 }
 
-/// Whether the mapping around an address is left behind by a fork (`dc`, proc(5)).
+/// Returns true if a fork leaves the mapping around an address behind (`dc`, proc(5)).
 fn stays_behind(address: usize) -> bool {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut lines = smaps.lines().skip_while(|line| {

@@ -1,5 +1,5 @@
-//! The provider against a kernel's part of its own, which is written after `drivers/infiniband/sw/
-//! siw` with numbers and not the provider's types.
+//! The provider against a model of the kernel's part, written after `drivers/infiniband/sw/siw`,
+//! with numbers and not the provider's types.
 
 pub(crate) mod kernel;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What stands in the rings, and what comes of what the kernel answers.
+//! Contents of the rings, and the provider's reactions to the kernel's answers.
 
 use uverbs_core::Errno;
 use uverbs_core::attr::{AccessFlags, QpState, QpType};

@@ -69,6 +69,14 @@ fn a_program_that_sees_to_the_room_gets_the_largest_queue() {
 }
 
 #[test]
+fn a_send_queue_has_the_driver_s_least_size() {
+    let Rig { context, pd, cq_core, .. } = Rig::new(20);
+    let mut init = QpInit::new(pd, cq_core.clone(), cq_core);
+    init.cap = QpCap { max_send_wr: 0, ..CAP };
+    assert_eq!(context.create_qp(&init).unwrap().core.cap().max_send_wr, 1);
+}
+
+#[test]
 fn what_the_driver_lacks_is_refused_by_name() {
     let Rig { kernel, context, pd, cq_core, .. } = Rig::new(20);
     let made = kernel.state().made.len();

@@ -127,9 +127,13 @@ fn posts_are_checked() {
 #[test]
 fn a_rejected_doorbell_is_rung_again() {
     let mut rig = Rig::new(20);
-    rig.kernel.state().kick_answers = vec![Errno::ENOMEM, Errno::EPERM, Errno::EPERM];
+    rig.kernel.state().kick_answers = vec![Errno::ENOMEM, Errno::EPERM, Errno::EPERM, Errno::EPERM];
     rig.send(1, None).unwrap();
     assert_eq!((rig.kernel.state().kicks, rig.sq.refused()), (2, Some(Errno::EPERM)));
+    let at = rig.sq.begin();
+    // SAFETY: of the last `begin`.
+    unsafe { rig.sq.ring(at) };
+    assert_eq!(rig.kernel.state().kicks, 3, "an empty batch rings again");
     assert_eq!(rig.send(2, None), Err(PostError::Refused));
     assert_eq!(rig.send(2, None), Ok(1));
     assert_eq!(rig.sq.refused(), None);

@@ -40,6 +40,20 @@ fn the_kernels_rounding_is_given_to_the_caller() {
     assert_eq!((granted.max_send_wr, granted.max_recv_wr), (0, 0));
 }
 
+#[test]
+fn queues_that_may_overrun_a_completion_queue_are_refused() {
+    let (kernel, context) = open();
+    let mut init = CqInit::new(4);
+    init.ignore_overrun = true;
+    let (cq, _poller) = context.create_cq(&init).unwrap();
+    let mut init = QpInit::new(context.alloc_pd().unwrap(), Arc::clone(&cq), cq);
+    init.cap = CAP;
+    let error = context.create_qp(&init).unwrap_err();
+    assert!(matches!(error, Error::Limit { verb: "create_qp", .. }), "{error}");
+    let destroyed = kernel.state().destroyed.clone();
+    assert_eq!(destroyed.iter().map(|(object, _)| *object).collect::<Vec<_>>(), [UVERBS_OBJECT_QP]);
+}
+
 /// User indexes are counted per context: the first of one would take the place of the first of
 /// another.
 #[test]

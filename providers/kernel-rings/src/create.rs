@@ -167,11 +167,14 @@ fn asked<D: Driver>(init: &QpInit, limits: &Limits) -> Result<QpCap, Error> {
     Ok(cap)
 }
 
+/// A queue pair: the kernel's object, and the posting sides.
+type QpSides<D> = (Arc<QpCore>, Sq<D>, Rq<D>);
+
 /// Creates a queue pair (rdma-core `rxe.c:rxe_create_qp`, `siw.c:siw_create_qp`).
 pub(crate) fn create_qp<D: Driver>(
     context: &Context<D>,
     init: &QpInit,
-) -> Result<(Arc<QpCore>, Sq<D>, Rq<D>), Error> {
+) -> Result<QpSides<D>, Error> {
     init.check_context(&context.core)?;
     if !D::TRANSPORTS.contains(&init.qp_type) {
         return unsupported(CREATE_QP, format!("{} ({})", init.qp_type, D::HAS_TRANSPORTS));

@@ -4,6 +4,7 @@
 //!
 //! Functions of the library are called by the signatures of `infiniband/verbs.h`.
 #![allow(unsafe_code, reason = "loads a library, and calls C functions that are found by name")]
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a place in an array is read")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::process::Command;
@@ -42,7 +43,7 @@ fn child() {
         let devices = unsafe { list(&raw mut count) };
         let names = (0..count as usize).map(|at| {
             // SAFETY: so many devices are in the list.
-            let device = unsafe { *devices.add(at) };
+            let device = unsafe { devices.add(at).read() };
             // SAFETY: a device of a list that isn't freed.
             let name = unsafe { name(device) };
             // SAFETY: a C string that stays as long as the device.

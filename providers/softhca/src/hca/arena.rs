@@ -1,4 +1,4 @@
-//! Memory of a made-up host, for tests and fuzzers.
+//! Memory of a simulated host, for tests and fuzzers.
 #![cfg_attr(fuzzing, allow(dead_code, reason = "fuzzers use some of it"))]
 
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Dma, DmaFault};
 
-/// Host memory: words at made-up bus addresses.
+/// Host memory: words at simulated bus addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Arena {
     words: Arc<[AtomicU64]>,
-    /// Bytes that are missing now: from, to.
+    /// Range of missing addresses: start, end.
     hole: Arc<[AtomicU64; 2]>,
-    /// Stores so far, and times that what was missing was asked for.
+    /// Number of stores, and of accesses to missing addresses.
     counts: Arc<[AtomicU64; 2]>,
 }
 
@@ -25,7 +25,7 @@ impl Arena {
         Arena { words, hole: Arc::default(), counts: Arc::default() }
     }
 
-    /// Takes bytes away; gives those that were missing before.
+    /// Sets the range of missing addresses. Returns the previous range.
     pub(crate) fn set_hole(&self, bytes: [u64; 2]) -> [u64; 2] {
         [0, 1].map(|at| self.hole[at].swap(bytes[at], Ordering::Relaxed))
     }
@@ -67,7 +67,7 @@ impl Arena {
         self.words.get(at as usize).ok_or(fault)
     }
 
-    /// Replaces `len` bytes (within one word) by those of `value`.
+    /// Replaces `data.len()` bytes of one word by `data`.
     fn splice(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
         let word = self.word(addr & !7, 8)?;
         let at = (addr & 7) as usize;

@@ -1,8 +1,8 @@
-//! Limits of one device, and the kind of its port.
+//! Limits and options of one device.
 
 pub use super::context::{LinkLayer, Mtu};
 
-/// How much the device complains about what silicon lets pass.
+/// Reaction to driver errors that silicon ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Strictness {
     /// As silicon: doubtful doorbells are counted in the statistics and otherwise ignored.
@@ -12,7 +12,7 @@ pub enum Strictness {
     Pedantic,
 }
 
-/// Limits of one device. Everything that a guest can make grow has a bound here.
+/// Limits and options of one device. Everything that a guest can make grow has a limit here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HcaConfig {
     /// QPs that may exist at once.
@@ -28,56 +28,56 @@ pub struct HcaConfig {
     /// Log2 of the largest send queue, in WQEBBs of 64 bytes. At most 15: the index is 16 bits
     /// and a full ring must differ from an empty one.
     pub log_max_wqebbs: u8,
-    /// Log2 of the largest receive queue, in WQEs. At most 15, as above.
+    /// Log2 of the largest receive queue, in WQEs. At most 15, for the same reason.
     pub log_max_rq_entries: u8,
     /// Log2 of the largest CQ, in CQEs. At most 22: the consumer index is 24 bits.
     pub log_max_cqes: u8,
     /// Longest message in bytes. At most 2^30: PSN comparison needs less than 2^23 packets
     /// outstanding, also at an MTU of 256.
     pub max_msg_size: u32,
-    /// Longest copy of memory to memory in bytes, a power of two. It is done at once.
+    /// Longest memory-to-memory copy in bytes, a power of two. It is done in one step.
     pub max_copy: u32,
     /// RDMA READs and atomics that a QP may have outstanding as requester.
     pub max_rd_atomic: u8,
     /// RDMA READs and atomics that a QP takes as responder.
     pub max_dest_rd_atomic: u8,
-    /// Log2 of the most streams that an initiator of dynamic connections may have, and of those
-    /// that may stop before it fails.
+    /// Log2 of the maximum streams of a DC initiator, and of the maximum streams that may stop
+    /// before it fails.
     pub log_max_dci_streams: u8,
-    /// Log2 of the longest list of tags. At most 15: a place is a number of 16 bits.
+    /// Log2 of the longest tag list. At most 15: an index has 16 bits.
     pub log_max_tags: u8,
     /// Request packets that a QP may have on the wire unacknowledged.
     pub packet_window: u32,
-    /// Packets of READ answers that a QP may have asked for and not got. A longer READ is asked for
-    /// in parts: the peer sends all of an answer at once, and a wire without flow control loses
-    /// what its receiver has no room for. Silicon asks for all of it.
+    /// READ response packets that a QP may have requested and not yet received. A longer READ is
+    /// requested in parts: the peer sends a response without pause, and a wire without flow control
+    /// drops packets that its receiver has no room for. Silicon requests all of it at once.
     pub read_window: u32,
-    /// Whether reliable connections slow down where the network is congested, and tell peers that
-    /// do so of congestion.
+    /// Congestion control: reliable connections slow down on a congested network, and notify peers
+    /// that do the same.
     pub congestion: bool,
-    /// Whether peers may FLUSH and ATOMIC WRITE (IBTA vol 1, annex A19), which no ConnectX has.
+    /// Peers may FLUSH and ATOMIC WRITE (IBTA vol 1, annex A19). No ConnectX has these operations.
     pub placement: bool,
-    /// Shortest ACK timeout code that is honoured; shorter ones count as this (IBTA 9.7.6.1.3 lets
-    /// the real timeout be up to four times longer, silicon has such a floor, too). A host under
-    /// load may stall a software device for milliseconds, and that is not loss.
+    /// Shortest ACK timeout code; a shorter one counts as this. IBTA 9.7.6.1.3 lets the real
+    /// timeout be up to four times longer, and silicon has such a minimum, too. A loaded host may
+    /// stall a software device for milliseconds without loss of a packet.
     pub min_ack_timeout: u8,
     /// Kind of port.
     pub link: LinkLayer,
-    /// MTU of the port; a path MTU above it is refused.
+    /// MTU of the port; a larger path MTU is rejected.
     pub active_mtu: Mtu,
     /// The P_Key table of the port.
     pub pkeys: Vec<u16>,
-    /// Bytes of each raw packet that must stand in its WQE: 18 of devices before ConnectX-5.
+    /// Bytes of each raw packet that must be inline in its WQE: 18 for devices before ConnectX-5.
     pub min_inline_header: u16,
-    /// What the device says of enhanced connection establishment (ECE): its version in the highest
-    /// four bits, and its options. 0 of a device that doesn't know it.
+    /// Enhanced connection establishment (ECE) that the device reports: version in the highest four
+    /// bits, and options. 0 for a device without ECE.
     pub ece: u32,
-    /// What happens on doubtful behaviour.
+    /// Reaction to driver errors that silicon ignores.
     pub strict: Strictness,
 }
 
 impl HcaConfig {
-    /// What both sides have, when a driver asks for these options: none in another version.
+    /// ECE options that both sides have, out of the requested ones. 0 if the versions differ.
     #[must_use]
     pub fn agree(&self, asked: u32) -> u32 {
         const VERSION: u32 = 0xf << 28;

@@ -1,4 +1,4 @@
-//! What a front hands the HCA when it creates or changes an object.
+//! Parameters with which a front creates or changes an object.
 //!
 //! The names follow the PRM contexts (mkc, cqc, qpc); the values are already decoded.
 
@@ -10,7 +10,7 @@ use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 use crate::wire::{Address, Feth, Psn, Route, Transport};
 
 bitflags::bitflags! {
-    /// Rights of a memory key, or of a QP as responder. Local read is always granted.
+    /// Access rights of a memory key, or of a QP as responder. Local read is always granted.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Access: u32 {
         /// The device may write for its own QPs: receives, READ and atomic results.
@@ -21,9 +21,9 @@ bitflags::bitflags! {
         const REMOTE_READ = 1 << 2;
         /// A peer may use atomics (qpc.rae).
         const REMOTE_ATOMIC = 1 << 3;
-        /// A peer may FLUSH to where all of the host sees it (annex A19).
+        /// A peer may FLUSH to global visibility (annex A19).
         const FLUSH_GLOBAL = 1 << 4;
-        /// A peer may FLUSH to where it outlives a loss of power (annex A19).
+        /// A peer may FLUSH to persistent memory (annex A19).
         const FLUSH_PERSISTENT = 1 << 5;
     }
 }
@@ -32,7 +32,7 @@ bitflags::bitflags! {
 /// [`Hca::place`](super::Hca::place).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Completes when all that this queue pair wrote before is placed.
+    /// Completes when all earlier writes of this queue pair are placed.
     Flush {
         /// Start of the range at the peer.
         va: u64,
@@ -43,24 +43,24 @@ pub enum Placement {
         /// Placement types and selectivity level.
         header: Feth,
     },
-    /// Stores eight bytes at the peer at once.
+    /// Stores eight bytes at the peer in one access.
     AtomicWrite {
-        /// Where, a multiple of 8.
+        /// Address at the peer, a multiple of 8.
         va: u64,
         /// Key of the memory.
         rkey: Key,
-        /// The bytes as they lie in memory.
+        /// The bytes in memory order.
         data: [u8; 8],
     },
 }
 
-/// Kind of port.
+/// Link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum LinkLayer {
-    /// RoCE: peers are found by GID.
+    /// RoCE: peers are addressed by GID.
     #[default]
     Ethernet,
-    /// InfiniBand: peers are found by LID, and by GID across subnets.
+    /// InfiniBand: peers are addressed by LID, and by GID across subnets.
     InfiniBand,
 }
 
@@ -86,7 +86,7 @@ impl Mtu {
         128 << self as u32
     }
 
-    /// From the IBTA encoding, 1 to 5.
+    /// Decodes the IBTA encoding, 1 to 5.
     pub const fn from_code(code: u8) -> Option<Mtu> {
         match code {
             1 => Some(Mtu::B256),
@@ -110,22 +110,22 @@ pub enum Service {
     /// Unreliable datagram: each WQE names its destination, a message is one packet.
     Ud,
     /// Extended reliable connection: each WQE names the SRQ at the peer. An initiator has a send
-    /// ring, a target none.
+    /// ring, a target has none.
     Xrc,
-    /// Changes of memory keys and nothing else: the driver's own queue, which may change what users
+    /// A driver's queue for changes of memory keys only. It may change attributes that user queues
     /// may not.
     Umr,
-    /// Initiator of dynamic connections: reliable, and each WQE names its target.
+    /// Initiator of dynamic connections: reliable; each WQE names its target.
     Dci,
-    /// Target of dynamic connections; made from a [`DctContext`], not as a queue pair.
+    /// Target of dynamic connections, created from a [`DctContext`] instead of a [`QpContext`].
     Dct,
-    /// Whole Ethernet frames: a queue that sends them, or one that receives what the flow tables
-    /// send there.
+    /// Whole Ethernet frames: a queue that sends them, or one to which the flow tables direct
+    /// frames.
     Raw,
 }
 
 impl Service {
-    /// Transport of its packets.
+    /// Transport of the service's packets.
     pub const fn transport(self) -> Transport {
         match self {
             Service::Rc => Transport::Rc,
@@ -133,46 +133,47 @@ impl Service {
             Service::Ud => Transport::Ud,
             Service::Xrc => Transport::Xrc,
             Service::Dci | Service::Dct => Transport::Dc,
-            // They send and receive no InfiniBand packets.
+            // These queues exchange no InfiniBand packets.
             Service::Umr | Service::Raw => Transport::Cnp,
         }
     }
 
-    /// Whether the peer acknowledges, so that what is lost is sent again.
+    /// True if the peer acknowledges, so that lost packets are sent again.
     pub const fn is_reliable(self) -> bool {
         matches!(self, Service::Rc | Service::Xrc | Service::Dci | Service::Dct)
     }
 }
 
-/// mkc.qpn of a key that every queue pair may use.
+/// `mkc.qpn` of a key that every queue pair may use.
 pub const ANY_QPN: u32 = 0x00ff_ffff;
 
-/// A memory key: which bytes, for whom, with which rights.
+/// A memory key: its memory, owner and rights.
 #[derive(Clone, Debug, Default)]
 pub struct MkeyContext {
     /// Protection domain.
     pub pd: Pdn,
     /// Address that WQEs and packets use for the first byte (0 for zero based).
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Rights.
+    /// Access rights.
     pub access: Access,
-    /// mkc.en_rinval: a peer may invalidate the key (SEND with invalidate). Not set by the
-    /// kernel for plain registrations, so such a request ends in a remote access error.
+    /// A peer may invalidate the key (SEND with invalidate; mkc.en_rinval). The kernel leaves it
+    /// unset for plain registrations, so such a request ends in a remote access error.
     pub remote_invalidate: bool,
-    /// Where the bytes are. Offset 0 of the region is `iova`; at least `len` bytes.
+    /// Memory of the key, at least `len` bytes. Its offset 0 is the address `iova`.
     pub region: Region,
     /// Parts of other keys, in place of `region`.
     pub indirect: Option<Indirect>,
-    /// Free: unusable until a WQE binds it (mkc.free).
+    /// The key is free: unusable until a WQE binds it (mkc.free).
     pub free: bool,
-    /// The one queue pair that may use the key, a window of type 2B; None is any (mkc.qpn).
+    /// Only this queue pair may use the key, as for a window of type 2B; None: any queue pair
+    /// (mkc.qpn).
     pub qpn: Option<Qpn>,
-    /// WQEs may change it (mkc.umr_en).
+    /// WQEs may change the key (mkc.umr_en).
     pub umr: bool,
-    /// Octowords of 16 bytes that WQEs may make the translation of: two addresses of pages each, or
-    /// one part (mkc.translations_octword_size).
+    /// Size of the translation that WQEs may write, in octowords of 16 bytes: two page addresses
+    /// each, or one part (mkc.translations_octword_size).
     pub octowords: u32,
 }
 
@@ -183,29 +184,30 @@ pub struct CqContext {
     pub region: Region,
     /// Log2 of the number of CQEs.
     pub log_entries: u8,
-    /// 64 or 128 bytes. In a 128-byte slot the CQE is the second half (mlx5dv.h, `mlx5_cqe64`).
+    /// Bytes of a CQE slot, 64 or 128. In a 128-byte slot the CQE is the second half (mlx5dv.h,
+    /// `mlx5_cqe64`).
     pub cqe_size: u32,
     /// Bus address of 8 bytes: big-endian words SET_CI and ARM.
     pub doorbell_record: u64,
     /// UAR page whose offset 0x20 arms this CQ.
     pub uar: UarNumber,
-    /// cqc.oi: write over unconsumed CQEs instead of failing.
+    /// Overwrite unconsumed CQEs instead of failing (cqc.oi).
     pub overrun_ignore: bool,
-    /// An entry of 128 bytes is written whole: zeros before its 64 bytes.
+    /// A slot of 128 bytes is written whole: 64 zeros before the CQE.
     pub padded: bool,
     /// CQEs of 64 bytes may be compressed (cqc.cqe_comp_en).
     pub compressed: bool,
 }
 
-/// How completions are bundled: an event after `count` completions or after `period`, whichever is
-/// first. If both are 0, every completion raises an event.
+/// Event moderation: an event after `count` completions or after `period`, whichever comes first.
+/// If both are 0, every completion raises an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
     /// 0 disables the period (cqc.cq_period).
     pub period: Duration,
     /// 0 disables the count (cqc.cq_max_count).
     pub count: u16,
-    /// The period begins with the last completion, not with the last event (cqc.cq_period_mode).
+    /// The period restarts with each completion, instead of with each event (cqc.cq_period_mode).
     pub from_completion: bool,
     /// Solicited completions and errors raise an event at once (cqc.scqe_break_moderation_en).
     pub solicited_breaks: bool,
@@ -247,38 +249,38 @@ pub struct SrqContext {
     pub stride_shift: u8,
     /// Bus address of 4 bytes: big-endian counter of WQEs posted.
     pub doorbell_record: u64,
-    /// Fewer WQEs than this left: [`HcaEvent::SrqLimit`](super::HcaEvent::SrqLimit), once. 0:
-    /// never.
+    /// Limit: [`HcaEvent::SrqLimit`](super::HcaEvent::SrqLimit) is raised once when fewer WQEs are
+    /// left. 0 disarms it.
     pub limit: u16,
-    /// For XRC.
+    /// Additional attributes for XRC.
     pub xrc: Option<XrcSrq>,
-    /// For tag matching.
+    /// Additional attributes for tag matching.
     pub tags: Option<TagSrq>,
 }
 
-/// Additions of an SRQ that matches tags: messages of reliable connections begin with a header,
-/// whose tag finds a buffer in a list (rdma-core `Documentation/tag_matching.md`).
+/// Additional attributes of a tag-matching SRQ: messages of reliable connections begin with a
+/// header, whose tag finds a buffer in a list (rdma-core `Documentation/tag_matching.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagSrq {
-    /// CQN for what lands here, and for changes of the list.
+    /// CQN for received messages, and for changes of the tag list.
     pub cq: Cqn,
     /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
     pub user_index: u32,
     /// 0 or 1.
     pub cqe_version: u8,
-    /// Log2 of the list's places, one of which stays free
+    /// Log2 of the tag list's entries, one of which stays free
     /// (tag_matching_topology_context.log_matching_list_sz).
     pub log_tags: u8,
-    /// The device fetches what a rendezvous message announces (xrqc.offload).
+    /// The device fetches the data that a rendezvous message announces (xrqc.offload).
     pub rendezvous: bool,
 }
 
-/// Additions of an SRQ for XRC.
+/// Additional attributes of an SRQ for XRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcSrq {
-    /// XRC domain: only target QPs of the same one may use the SRQ.
+    /// XRC domain: only target QPs of this domain may use the SRQ.
     pub xrcd: u32,
-    /// CQN for what lands here.
+    /// CQN for received messages.
     pub cq: Cqn,
     /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
     pub user_index: u32,
@@ -286,13 +288,13 @@ pub struct XrcSrq {
     pub cqe_version: u8,
 }
 
-/// Bytes up to which a payload is put into its CQE, in place of the list of its WQE: 0, 32 or 64.
-/// 64 take CQEs of 128 bytes; in smaller ones none is.
+/// Longest payload that is put into the CQE instead of the WQE's buffers: 0, 32 or 64 bytes. 64
+/// needs CQE slots of 128 bytes; in smaller slots no payload is put into the CQE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqeScatter {
-    /// Of READs and atomics (qpc.cs_req).
+    /// Limit for READ and atomic responses (qpc.cs_req).
     pub requester: u8,
-    /// Of messages that arrive (qpc.cs_res).
+    /// Limit for received messages (qpc.cs_res).
     pub responder: u8,
 }
 
@@ -309,7 +311,7 @@ pub struct QpContext {
     pub recv_cq: Cqn,
     /// Send ring; a QP without one sends nothing.
     pub sq: Option<SqContext>,
-    /// Receive ring; a QP with neither this nor `srq` answers RNR to everything that needs a
+    /// Receive ring. A QP with neither this nor `srq` answers RNR to every request that needs a
     /// receive.
     pub rq: Option<RqContext>,
     /// SRQN to receive from, in place of `rq`.
@@ -318,44 +320,44 @@ pub struct QpContext {
     pub xrcd: u32,
     /// Bus address of 8 bytes: big-endian words RCV and SND.
     pub doorbell_record: u64,
-    /// UAR page that rings this QP.
+    /// UAR page whose doorbells serve this QP.
     pub uar: UarNumber,
     /// Written to `srqn_uidx` of each CQE when `cqe_version` is 1.
     pub user_index: u32,
     /// 0 or 1 (mlx5-abi.h, `cqe_version`).
     pub cqe_version: u8,
-    /// Short payloads go into the CQE.
+    /// Limits of payload in CQEs.
     pub scatter: CqeScatter,
-    /// Every send makes a CQE whatever its control segment asks.
+    /// Every send makes a CQE, also an unsignaled one.
     pub sq_sig_all: bool,
-    /// Receives what is addressed to this special QPN of the port, 0 or 1 (qpc.st of QP0, QP1). One
-    /// QP each.
+    /// Special QPN of the port, 0 or 1, whose packets this QP receives (qpc.st of QP0, QP1). At
+    /// most one QP for each.
     pub special: Option<u32>,
-    /// Source QPN in the datagrams that it sends, in place of its own (qpc.deth_sqpn).
+    /// Source QPN in sent datagrams, if it is not the QP's number (qpc.deth_sqpn).
     pub deth_sqpn: Option<Qpn>,
-    /// A driver's queue: its WQEs may give keys pages, and change what users' WQEs may not
-    /// (qpc.fre).
+    /// A driver's queue: its WQEs may map pages to keys, and change attributes that user queues may
+    /// not (qpc.fre).
     pub privileged: bool,
-    /// Set of counters that it is of (qpc.counter_set_id).
+    /// Counter set of the queue pair (qpc.counter_set_id).
     pub counter_set: u8,
-    /// Streams of an initiator of dynamic connections; None without.
+    /// Streams of a DC initiator.
     pub streams: Option<DciStreams>,
 }
 
-/// Streams of an initiator of dynamic connections: work requests that name the same one are done in
-/// order, and an error stops the stream that it happened on.
+/// Streams of a DC initiator: work requests of one stream are done in order, and an error stops its
+/// own stream only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DciStreams {
-    /// Log2 of the streams that go on at once (qpc.log_num_dci_stream_channels). Names of streams
-    /// have 16 bits and aren't bounded by it.
+    /// Log2 of the streams that progress at once (qpc.log_num_dci_stream_channels). Stream numbers
+    /// have 16 bits, independent of it.
     pub log_channels: u8,
-    /// Log2 of the stopped streams that bring the initiator to ERR
+    /// Log2 of the number of stopped streams that moves the initiator to ERR
     /// (qpc.log_num_dci_errored_streams).
     pub log_errored: u8,
 }
 
 impl QpContext {
-    /// A queue pair without rings, doorbells and options, whose CQEs are of version 1.
+    /// A queue pair without rings, doorbells and options, with CQEs of version 1.
     pub fn bare(service: Service, pd: Pdn, cq: Cqn) -> Self {
         Self {
             service,
@@ -381,13 +383,13 @@ impl QpContext {
     }
 }
 
-/// A target of dynamic connections: any number of initiators may send to it, each on a connection
-/// that comes and goes.
+/// A target of dynamic connections: any number of initiators may send to it, each on a temporary
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DctContext {
-    /// Protection domain of what is written and read; receives are the SRQ's.
+    /// Protection domain for RDMA; receives use the SRQ's.
     pub pd: Pdn,
-    /// CQN for what arrives.
+    /// CQN for received messages.
     pub cq: Cqn,
     /// SRQN to receive from.
     pub srq: Srqn,
@@ -397,36 +399,36 @@ pub struct DctContext {
     pub user_index: u32,
     /// 0 or 1.
     pub cqe_version: u8,
-    /// Rights of the peers: dctc.rre, rwe, rae.
+    /// Access rights of the peers: dctc.rre, rwe, rae.
     pub access: Access,
     /// Index into the P_Key table.
     pub pkey_index: u16,
-    /// Path MTU, also of the initiators.
+    /// Path MTU; initiators must have the same.
     pub path_mtu: Mtu,
-    /// RNR NAK timer code (0..=31) that is asked of the peers.
+    /// RNR NAK timer code (0..=31) sent to the peers.
     pub min_rnr_timer: u8,
-    /// Set of counters that its connections are of (dctc.counter_set_id).
+    /// Counter set of its connections (dctc.counter_set_id).
     pub counter_set: u8,
 }
 
 /// State of a target (`MLX5_DCTC_STATE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum DctState {
-    /// It takes messages.
+    /// Takes messages.
     #[default]
     Active = 0,
-    /// It takes no more messages; answers are still to be sent.
+    /// Takes no more messages; answers are still to be sent.
     Draining = 1,
-    /// All answers are sent; it may be destroyed.
+    /// All answers are sent; the target may be destroyed.
     Drained = 2,
 }
 
-/// How packets reach the peer.
+/// Path to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AddressVector {
-    /// Our own address: what the GID at `sgid_index` (or our LID) says.
+    /// Local address: the GID at `sgid_index`, or the local LID.
     pub src: Address,
-    /// The peer.
+    /// Address of the peer.
     pub dst: Address,
     /// Index of `src.gid` in the port's table; kept for queries only.
     pub sgid_index: u8,
@@ -449,7 +451,7 @@ pub struct AddressVector {
 }
 
 impl AddressVector {
-    /// What its packets' headers say beside the addresses.
+    /// Header fields of packets on this path, except the addresses.
     pub(crate) const fn route(&self) -> Route {
         Route::new(self.traffic_class, self.flow_label, self.hop_limit)
     }
@@ -457,17 +459,17 @@ impl AddressVector {
 
 /// Attributes that a modify changes and a query reports.
 ///
-/// A modify takes the whole set: start from [`Hca::query_qp`](super::Hca::query_qp) and change
-/// what the caller's mask names. Which of them a transition looks at is said per field.
+/// A modify takes the whole set: start from [`Hca::query_qp`](super::Hca::query_qp) and change the
+/// attributes of the caller's mask. Each field names the transitions that use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QpAttrs {
-    /// Q_Key: datagrams with another one are dropped.
+    /// Q_Key. Datagrams with another Q_Key are dropped.
     pub qkey: u32,
     /// Index into the P_Key table.
     pub pkey_index: u16,
     /// Port number, from 1 (kept only).
     pub port: u8,
-    /// Rights of the peer: qpc.rre, rwe, rae.
+    /// Access rights of the peer: qpc.rre, rwe, rae.
     pub access: Access,
     /// QPN of the peer. From INIT2RTR on.
     pub dest_qpn: Qpn,
@@ -483,17 +485,17 @@ pub struct QpAttrs {
     pub max_rd_atomic: u8,
     /// READs and atomics taken as responder. INIT2RTR.
     pub max_dest_rd_atomic: u8,
-    /// RNR NAK timer code (0..=31) that we ask of the peer.
+    /// RNR NAK timer code (0..=31) sent to the peer.
     pub min_rnr_timer: u8,
-    /// ACK timeout code (0..=31): 4.096 us * 2^n, 0 = never.
+    /// ACK timeout code (0..=31): 4.096 us * 2^n; 0: no timeout.
     pub timeout: u8,
     /// Retries after a timeout or a sequence NAK (0..=7).
     pub retry_cnt: u8,
-    /// Retries after an RNR NAK (0..=6; 7 = without end).
+    /// Retries after an RNR NAK (0..=6; 7: unlimited).
     pub rnr_retry: u8,
-    /// SQD: a query says that the send queue is still draining.
+    /// SQD: the send queue is still draining (query only).
     pub sq_draining: bool,
-    /// RTS2SQD: ask for the SqDrained event.
+    /// RTS2SQD: request the SqDrained event.
     pub en_sqd_async_notify: bool,
 }
 

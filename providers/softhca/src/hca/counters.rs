@@ -1,7 +1,7 @@
-//! Counters that a driver can query: of sets of queue pairs (PRM "Q counters"), and of the port.
+//! Counters that a driver can query: for sets of queue pairs (PRM "Q counters"), and for the port.
 
-/// Counts of one set of queue pairs. The names are those of QUERY_Q_COUNTER; NVIDIA's
-/// "Understanding mlx5 Linux Counters" explains each.
+/// Counts of one set of queue pairs. The names are QUERY_Q_COUNTER's; NVIDIA's "Understanding mlx5
+/// Linux Counters" explains each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QCounters {
     /// RDMA WRITE requests received.
@@ -34,9 +34,9 @@ pub struct QCounters {
     pub req_cqe_error: u64,
     /// Requests that the peer found invalid.
     pub req_remote_invalid_request: u64,
-    /// Requests that the peer refused for want of rights.
+    /// Requests that the peer refused for missing access rights.
     pub req_remote_access_errors: u64,
-    /// Requests that were refused here for want of rights.
+    /// Requests that were refused here for missing access rights.
     pub resp_remote_access_errors: u64,
     /// ACK timeouts and sequence NAKs with no retries left.
     pub req_transport_retries_exceeded: u64,
@@ -46,10 +46,10 @@ pub struct QCounters {
     pub req_cqe_flush_error: u64,
 }
 
-/// Number of sets; set 0 is that of queue pairs without one.
+/// Number of sets. Set 0 counts queue pairs without a set.
 const SETS: usize = 256;
 
-/// All sets.
+/// All counter sets.
 #[derive(Debug)]
 pub(super) struct Sets(Box<[QCounters; SETS]>);
 
@@ -69,7 +69,7 @@ impl Sets {
     }
 }
 
-/// Packets and their bytes.
+/// Number of packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Packets.

@@ -1,4 +1,4 @@
-//! One software HCA: what it is made of, and what touches all of its parts.
+//! [`Hca`], one software HCA: its parts, and operations on all of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,20 +33,20 @@ pub struct Hca {
     pub(super) common: Common,
     pub(super) qps: BTreeMap<Qpn, Qp>,
     pub(super) targets: Targets,
-    /// The QPs that receive for QPN 0 and 1.
+    /// QPs that receive packets for QPN 0 and 1.
     pub(super) special: [Option<Qpn>; 2],
     pub(super) groups: Groups,
     pub(super) next_qpn: u32,
     /// QPNs by UAR page.
     pub(super) by_uar: BTreeMap<UarNumber, Vec<Qpn>>,
     pub(super) schedule: Schedule,
-    /// Which queues Ethernet frames get to.
+    /// Flow tables and receive queues of Ethernet frames.
     pub(super) steering: Steering,
 }
 
 impl Hca {
-    /// A device with nothing created. `wire` is its port. Limits that the formats cannot hold
-    /// are brought down.
+    /// Creates a device without objects. `wire` is its port. Limits beyond what the hardware
+    /// formats hold are reduced.
     pub fn new(mut config: HcaConfig, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Hca {
         config.log_max_wqebbs = config.log_max_wqebbs.min(15);
         config.log_max_rq_entries = config.log_max_rq_entries.min(15);
@@ -91,28 +91,28 @@ impl Hca {
         &self.common.config
     }
 
-    /// From here on tells a trace what it does.
+    /// Traces the data path to `tap` from now on.
     pub(crate) fn set_tap(&mut self, tap: &Tap) {
         self.common.tap = tap.clone();
         self.common.port.tap = tap.clone();
     }
 
-    /// Whether to slow down where the network is congested, from here on.
+    /// Turns congestion control on or off, from now on.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn ask_for_notifications(&mut self, asks: bool) {
         self.common.config.congestion = asks;
     }
 
     /// Derives the number of the next queue pair from `random`. Peers in other processes may still
-    /// send to queue pairs of an earlier device at this address. A new one by the same number would
-    /// get these packets, and its connection request be refused as stale (IBTA table 110, reason
-    /// 10).
+    /// send to queue pairs of an earlier device at this address. A new queue pair with the old
+    /// number would receive these packets, and its connection request would be rejected as stale
+    /// (IBTA table 110, reason 10).
     pub(crate) fn number_from(&mut self, random: u64) {
         self.next_qpn = FIRST_QPN + (random % u64::from(LAST_QPN - FIRST_QPN + 1)) as u32;
     }
 
-    /// Destroys every object; addresses, counters and the clock stay. What has arrived or waits to
-    /// be sent is dropped: the numbers of the objects are used again.
+    /// Destroys every object; addresses, counters and the clock stay. Received and unsent packets
+    /// are dropped, since object numbers are used again.
     pub fn reset(&mut self) {
         self.common.stats.dropped += self.common.port.reset();
         self.qps.clear();
@@ -135,8 +135,8 @@ impl Hca {
         self.common.faults = Faults::default();
     }
 
-    /// The port's own addresses: one for each GID, all with this LID; the LID alone if
-    /// there is no GID. The wire learns them.
+    /// Sets the port's addresses and tells the wire: one for each GID, all with this LID; the LID
+    /// alone if there is no GID.
     pub fn set_addresses(&mut self, gids: &[[u8; 16]], lid: u16) {
         let mut addresses: Vec<_> = gids.iter().map(|&gid| Address { gid, lid }).collect();
         if addresses.is_empty() && lid != 0 {
@@ -145,32 +145,32 @@ impl Hca {
         self.common.port.set_addresses(addresses);
     }
 
-    /// The oldest async event not yet taken.
+    /// Takes the oldest async event.
     pub fn next_event(&mut self) -> Option<HcaEvent> {
         self.common.events.pop()
     }
 
-    /// The counters.
+    /// Statistics of the device.
     pub fn stats(&self) -> &HcaStats {
         &self.common.stats
     }
 
-    /// The counts of a set of queue pairs.
+    /// Counters of a set of queue pairs.
     pub fn q_counters(&self, set: u8) -> &QCounters {
         self.common.counters.get(set)
     }
 
-    /// Starts them anew, as when the number of the set is used again.
+    /// Resets the counters of a set, for example when its number is used again.
     pub fn clear_q_counters(&mut self, set: u8) {
         *self.common.counters.of(set) = QCounters::default();
     }
 
-    /// Traffic through the port since the device was made.
+    /// Traffic through the port since the device was created.
     pub fn port_counters(&self) -> &PortCounters {
         self.common.port.counters()
     }
 
-    /// Queues, tables and what leads to them.
+    /// Flow tables and receive queues of Ethernet frames.
     pub(crate) fn steering(&mut self) -> &mut Steering {
         &mut self.steering
     }
@@ -184,15 +184,15 @@ impl Hca {
         }
     }
 
-    /// Brings the schedule in line with a queue pair after something happened to it.
+    /// Updates the schedule after a change of a queue pair.
     pub(super) fn settle(&mut self, qpn: Qpn) {
         if let Some(qp) = self.qps.get_mut(&qpn) {
             self.schedule.settle(qp);
         }
     }
 
-    /// Local work queue catastrophic error (IBTA 11.6.3.2). `mute`: nothing that the rings say can
-    /// be believed any more, so nothing is flushed from them either.
+    /// Local work queue catastrophic error (IBTA 11.6.3.2). `mute`: the rings' content is invalid,
+    /// so no WQE is flushed from them.
     pub(super) fn fatal(&mut self, qpn: Qpn, mute: bool) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         if matches!(qp.state, QpState::Reset | QpState::Err) {

@@ -1,9 +1,9 @@
-//! How the device reaches host memory.
+//! Access to host memory.
 //!
-//! The HCA never holds a pointer. It names memory by bus addresses, and a [`Dma`] turns them
-//! into loads and stores: in process a bus address is a virtual address, behind a PCI front it is
-//! guest physical. Other threads write the same memory at any time, so implementations copy with
-//! volatile or atomic accesses and never make references.
+//! The HCA never holds a pointer. It names memory by bus addresses, which a [`Dma`] turns into
+//! loads and stores: in process a bus address is a virtual address, behind a PCI front it is guest
+//! physical. Other threads write the same memory at any time, so implementations copy with volatile
+//! or atomic accesses and never make references.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::wire::Loan;
 pub struct DmaFault {
     /// First bus address of the access.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -30,17 +30,17 @@ impl std::error::Error for DmaFault {}
 
 /// Access to host memory.
 pub trait Dma: Send + fmt::Debug {
-    /// Copies `buf.len()` bytes from `addr`. No order among the bytes.
+    /// Copies `buf.len()` bytes from `addr`, in any order.
     fn read(&self, addr: u64, buf: &mut [u8]) -> Result<(), DmaFault>;
-    /// Copies `data` to `addr`. No order among the bytes.
+    /// Copies `data` to `addr`, in any order.
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault>;
     /// Atomic acquire load of an aligned word, in native bytes.
     fn load_u32(&self, addr: u64) -> Result<u32, DmaFault>;
     /// Atomic release store of an aligned word, in native bytes.
     fn store_u32(&self, addr: u64, value: u32) -> Result<(), DmaFault>;
-    /// Atomic release store of a byte: the owner byte of a CQE, last.
+    /// Atomic release store of a byte: the owner byte of a CQE, which is written last.
     fn store_u8(&self, addr: u64, value: u8) -> Result<(), DmaFault>;
-    /// Stores eight bytes, the last one after all others, by an atomic release store: the end of a
+    /// Stores eight bytes, the last byte after the others by an atomic release store: the end of a
     /// CQE.
     fn store_last(&self, addr: u64, bytes: [u8; 8]) -> Result<(), DmaFault> {
         self.write(addr, &bytes[..7])?;
@@ -48,14 +48,14 @@ pub trait Dma: Send + fmt::Debug {
     }
     /// Atomic acquire load of an aligned 64-bit word, in native bytes.
     fn load_u64(&self, addr: u64) -> Result<u64, DmaFault>;
-    /// Atomic read-modify-write of an aligned 64-bit word; gives the old value. The closure may
+    /// Atomic read-modify-write of an aligned 64-bit word. Returns the old value. The closure may
     /// run more than once.
     fn fetch_update_u64(
         &self,
         addr: u64,
         update: &mut dyn FnMut(u64) -> u64,
     ) -> Result<u64, DmaFault>;
-    /// Copies `len` bytes of a loan, from an offset on, to `addr`.
+    /// Copies `len` bytes of a loan, from offset `from`, to `addr`.
     fn take(&self, addr: u64, loan: &Loan, from: u64, len: usize) -> Result<(), DmaFault> {
         let mut bytes = [0; 4096];
         for done in (0..len).step_by(bytes.len()) {
@@ -67,13 +67,13 @@ pub trait Dma: Send + fmt::Debug {
         }
         Ok(())
     }
-    /// Where bytes lie in this process, if another process may read them there.
+    /// Address of the bytes in this process, if another process may read them there.
     fn in_process(&self, addr: u64, len: u64) -> Option<u64> {
         let _ = (addr, len);
         None
     }
-    /// Has the host make `len` bytes from `addr` accessible, to be written if `write`: what an
-    /// access to memory that isn't pinned begins with.
+    /// Makes the host bring in `len` bytes from `addr`, writable if `write`. Called before each
+    /// access to unpinned memory.
     fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {
         let _ = write;
         Err(DmaFault { addr, len })
@@ -120,42 +120,42 @@ impl<T: Dma + Sync + ?Sized> Dma for Arc<T> {
     }
 }
 
-/// A piece of memory as the device sees it.
+/// A range of memory as the device sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Region {
     /// Contiguous on the bus.
     Flat {
         /// First bus address.
         addr: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// Contiguous, and not pinned: each access begins with a page fault.
+    /// Contiguous and unpinned: each access begins with a page fault.
     OnDemand {
         /// First bus address.
         addr: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// A page list, as a translation table (MTT) holds it.
     Pages {
         /// Log2 of the page size.
         page_shift: u8,
-        /// Where the region starts in the first page.
+        /// Offset of the region in the first page.
         offset: u64,
-        /// Bus address of each page, perhaps [`READ_ONLY`], or [`ABSENT`].
+        /// Bus address of each page; may have [`READ_ONLY`] set, or be [`ABSENT`].
         pages: Vec<u64>,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// No memory at all: reads as zeros, and what is written is gone.
+    /// No memory: reads as zeros, and writes are discarded.
     Void,
 }
 
-/// Stands for a page that is not there; no page has this address.
+/// Address of a page that is missing; no real page has it.
 pub const ABSENT: u64 = u64::MAX;
-/// In a page's address: it may be read and not written. No page begins at an odd address, so one
-/// look tells these and [`ABSENT`] from all others.
+/// Flag in a page's address: the page may be read only. No page begins at an odd address, so one
+/// test separates these pages and [`ABSENT`] from all others.
 pub const READ_ONLY: u64 = 1;
 
 impl Default for Region {
@@ -165,7 +165,7 @@ impl Default for Region {
 }
 
 impl Region {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Region::Flat { len, .. } | Region::OnDemand { len, .. } | Region::Pages { len, .. } => {
@@ -175,12 +175,12 @@ impl Region {
         }
     }
 
-    /// Whether it holds no byte.
+    /// True if the region has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether every byte has an address: checked once when an object is created.
+    /// True if every byte has an address. Checked once when an object is created.
     pub fn is_sound(&self) -> bool {
         match self {
             Region::Flat { addr, len } | Region::OnDemand { addr, len } => {
@@ -197,7 +197,7 @@ impl Region {
         }
     }
 
-    /// The `len` bytes from `offset` on, if it has them.
+    /// Subregion of `len` bytes from `offset`. None beyond the end.
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
         if offset.checked_add(len)? > self.len() {
             return None;
@@ -219,8 +219,8 @@ impl Region {
         })
     }
 
-    /// Bus address of `offset`, to be written if `write`, and how many bytes follow it contiguously
-    /// (at most `len`).
+    /// Bus address of `offset`, and the number of bytes that follow it contiguously, at most `len`.
+    /// `write` also requires a writable page.
     fn span(&self, offset: u64, len: u64, write: bool) -> Result<(u64, u64), DmaFault> {
         let fault = DmaFault { addr: offset, len };
         if offset.checked_add(len).is_none_or(|end| end > self.len()) {
@@ -245,15 +245,15 @@ impl Region {
         }
     }
 
-    /// Bus address of a piece that is to be written and must be contiguous: an atomic's operand, an
-    /// owner byte.
+    /// Bus address of a range that must be writable and contiguous: an atomic's operand, an owner
+    /// byte.
     pub fn addr_of(&self, offset: u64, len: u64) -> Result<u64, DmaFault> {
         let (addr, run) = self.span(offset, len, true)?;
         if run < len { Err(DmaFault { addr, len }) } else { Ok(addr) }
     }
 
-    /// Bus address of a piece of memory that is contiguous as a whole, and pinned; of no bytes
-    /// `None`.
+    /// Bus address of a range in pinned memory that is contiguous as a whole. None if the range is
+    /// empty.
     #[inline]
     pub(crate) fn flat(&self, offset: u64, len: u64) -> Option<u64> {
         match self {
@@ -264,11 +264,11 @@ impl Region {
         }
     }
 
-    /// Makes `len` bytes from `offset` on accessible, where they aren't pinned.
+    /// Brings in `len` bytes from `offset`, if the memory is unpinned.
     ///
     /// # Errors
     ///
-    /// The host's refusal, or bytes that the region hasn't.
+    /// The host refused, or the range is beyond the region.
     pub fn fault_in(
         &self,
         dma: &dyn Dma,
@@ -283,7 +283,7 @@ impl Region {
         Ok(())
     }
 
-    /// Whether a refused access needed a page that isn't there, or may not be written.
+    /// True if an access was refused because a page is missing or not writable.
     pub(crate) fn lacks(&self, offset: u64, len: u64, write: bool) -> bool {
         let Region::Pages { page_shift, offset: first, pages, .. } = self else { return false };
         let Some(at) = first.checked_add(offset) else { return false };
@@ -351,7 +351,7 @@ impl Region {
     }
 }
 
-/// Whether a page of the list may be read, or written.
+/// True if a page of the list is present and, with `write`, writable.
 fn may(page: u64, write: bool) -> bool {
     page != ABSENT && !(write && page & READ_ONLY != 0)
 }
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(arena.bytes(base + 0x1000, 32), data[16..]);
         assert!(region.read(&arena, 40, &mut back[..9]).is_err());
         assert!(region.read(&arena, u64::MAX, &mut back[..2]).is_err());
-        // Contiguous only within a page.
+        // Contiguous within a page only.
         assert_eq!(region.addr_of(0, 16), Ok(base + 0x2ff0));
         assert!(region.addr_of(12, 8).is_err());
         assert_eq!(region.addr_of(16, 32), Ok(base + 0x1000));

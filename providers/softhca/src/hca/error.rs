@@ -7,7 +7,7 @@ use uverbs_mlx5_prm::eqe::PageFaultType;
 use super::context::{DctState, QpState, QpTransition};
 use crate::hca::number::{Cqn, Key, Qpn, Srqn};
 
-/// Which kind of object a number was meant to name.
+/// Kind of object that a number names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Noun {
     /// Memory key.
@@ -20,11 +20,11 @@ pub enum Noun {
     Srq,
     /// Target of dynamic connections.
     Dct,
-    /// Page fault that is not answered.
+    /// Page fault that is not answered yet.
     PageFault,
 }
 
-/// Why a control verb was refused. Nothing changed.
+/// Reason why a control verb was refused. It had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HcaError {
@@ -35,37 +35,37 @@ pub enum HcaError {
         /// The number given.
         number: u32,
     },
-    /// Others still use the object.
+    /// Other objects still use the object.
     Busy {
         /// Kind of the object.
         noun: Noun,
-        /// Its number.
+        /// Number of the object.
         number: u32,
-        /// How many use it.
+        /// Number of users.
         users: u32,
     },
     /// The QP is not in the state that this transition starts from.
     BadState {
-        /// Where the QP is.
+        /// State of the QP.
         state: QpState,
-        /// The transition that was asked for.
+        /// Requested transition.
         transition: QpTransition,
     },
-    /// The target is not in the state that this needs.
+    /// The target is not in the state that the verb needs.
     DctState {
-        /// Where it is.
+        /// State of the target.
         state: DctState,
     },
     /// A limit of the device is exceeded.
     Limit {
-        /// Which limit, in [`HcaConfig`](super::HcaConfig)'s spelling.
+        /// Name of the limit, as in [`HcaConfig`](super::HcaConfig).
         what: &'static str,
         /// The limit.
         limit: u64,
     },
     /// An invalid value.
     BadParam {
-        /// The field, in the context's spelling.
+        /// Name of the field, as in the context.
         what: &'static str,
         /// The value given.
         value: u64,
@@ -91,11 +91,11 @@ impl fmt::Display for HcaError {
 
 impl std::error::Error for HcaError {}
 
-/// Async events, as an event queue would carry them.
+/// Async events, as an event queue carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HcaEvent {
-    /// An armed CQ got a CQE. Once for each arm.
+    /// An armed CQ got a CQE. Raised once for each arm.
     CqCompletion {
         /// The CQ.
         cqn: Cqn,
@@ -125,12 +125,12 @@ pub enum HcaEvent {
         /// The QP.
         qpn: Qpn,
     },
-    /// The send queue is drained (asked for by RTS2SQD).
+    /// The send queue is drained (requested by RTS2SQD).
     SqDrained {
         /// The QP.
         qpn: Qpn,
     },
-    /// Fewer WQEs are left in an SRQ than its limit. Once for each time the limit is set.
+    /// Fewer WQEs are left in an SRQ than its limit. Raised once each time the limit is set.
     SrqLimit {
         /// The SRQ.
         srqn: Srqn,
@@ -140,7 +140,7 @@ pub enum HcaEvent {
         /// The SRQ.
         srqn: Srqn,
     },
-    /// A QP in error took its last WQE from its SRQ, and completed it (IBTA 11.6.3.1).
+    /// A QP in error completed its last WQE from its SRQ (IBTA 11.6.3.1).
     LastWqeReached {
         /// The QP.
         qpn: Qpn,
@@ -150,29 +150,28 @@ pub enum HcaEvent {
         /// The target.
         dctn: Qpn,
     },
-    /// A packet carried another key than the target's. Told once for each arm.
+    /// A packet carried a wrong DC key. Raised once for each arm.
     DctKeyViolation {
         /// The target.
         dctn: Qpn,
     },
-    /// A page that isn't there stopped a queue, which waits for
-    /// [`Hca::resume`](super::Hca::resume).
+    /// A missing page stopped a queue, which waits for [`Hca::resume`](super::Hca::resume).
     PageFault {
         /// The QP or target.
         qpn: Qpn,
-        /// What it needs.
+        /// The missing memory.
         fault: PageFault,
     },
 }
 
-/// What memory a queue needs.
+/// Memory that a queue waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageFault {
-    /// That of a work request.
+    /// Memory of a work request.
     Wqe {
-        /// Whose work request.
+        /// Queue and operation of the work request.
         kind: PageFaultType,
-        /// For the answer, 24 bits.
+        /// Token for [`Hca::resume`](super::Hca::resume), 24 bits.
         token: u32,
         /// Number of the queue pair, or of the shared receive queue.
         queue: u32,
@@ -181,11 +180,11 @@ pub enum PageFault {
         /// Bytes of the packet that arrived for a receive.
         packet: u16,
     },
-    /// That which a peer's request names.
+    /// Memory that a peer's request names.
     Rdma {
-        /// It is to be written.
+        /// True: the memory is to be written.
         write: bool,
-        /// For the answer, 24 bits.
+        /// Token for [`Hca::resume`](super::Hca::resume), 24 bits.
         token: u32,
         /// The key.
         rkey: Key,
@@ -193,13 +192,13 @@ pub enum PageFault {
         va: u64,
         /// Bytes that the request still needs.
         len: u32,
-        /// Bytes of them that its next packet needs.
+        /// Bytes that the request's next packet needs.
         packet: u16,
     },
 }
 
 impl HcaEvent {
-    /// The QP it is about, if it is about one.
+    /// Number of the QP that the event concerns, if any.
     pub fn qpn(&self) -> Option<u32> {
         match *self {
             HcaEvent::CqCompletion { .. }

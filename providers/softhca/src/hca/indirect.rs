@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::hca::number::Key;
 
-/// What such a key is made of.
+/// Translation of an indirect key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Indirect {
     /// Parts of any length.
     List(List),
-    /// Parts that are equally long.
+    /// Parts of equal length.
     Blocks(Blocks),
 }
 
@@ -26,7 +26,7 @@ impl Indirect {
         Indirect::List(List::new(parts, rounds))
     }
 
-    /// Where the byte at `offset` is: key, address there, and bytes up to the part's end.
+    /// Position of the byte at `offset`: key, address, and bytes up to the part's end.
     #[must_use]
     pub fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
         match self {
@@ -35,7 +35,7 @@ impl Indirect {
         }
     }
 
-    /// Parts that are kept.
+    /// Number of parts in memory.
     pub(crate) fn kept(&self) -> usize {
         match self {
             Indirect::List(list) => list.parts.len(),
@@ -44,25 +44,25 @@ impl Indirect {
     }
 }
 
-/// Blocks of memory that are equally long, each a part of another key or of none: a driver makes
-/// all of a process's memory one key so, and most of its blocks are [`Key::NULL`].
+/// Memory blocks of equal length, each a part of another key or missing. A driver makes one key for
+/// all of a process's memory; most of its blocks are [`Key::NULL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// Log2 of a block's bytes.
     pub(crate) shift: u8,
     count: u64,
-    /// Those that aren't null: key, and the block's address there.
+    /// Blocks that are not null: key, and address of the block in that key.
     keys: BTreeMap<u64, (Key, u64)>,
 }
 
 impl Blocks {
-    /// None yet.
+    /// Creates an empty list of blocks.
     #[must_use]
     pub fn new(shift: u8) -> Blocks {
         Blocks { shift, count: 0, keys: BTreeMap::new() }
     }
 
-    /// Gives the blocks from the `first` on other keys.
+    /// Replaces the keys of blocks from `first` on.
     pub(crate) fn put(&mut self, first: u64, new: impl Iterator<Item = (Key, u64)>) {
         let mut at = first;
         for (key, addr) in new {
@@ -87,11 +87,12 @@ impl Blocks {
     }
 }
 
-/// The parts, found by offset without a walk: a guest may make a list of thousands.
+/// Parts with an index by offset, so that a lookup needs no walk: a guest may make a list of
+/// thousands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List {
     parts: Vec<Part>,
-    /// Where each part ends within a round.
+    /// End offset of each part within a round.
     ends: Vec<u64>,
     rounds: u64,
 }
@@ -101,17 +102,17 @@ pub struct List {
 pub struct Part {
     /// Bytes.
     pub len: u32,
-    /// The key.
+    /// Key of the part.
     pub key: Key,
-    /// Address in that key's numbering, in the first round.
+    /// Address under that key, in the first round.
     pub addr: u64,
-    /// Bytes from one round to the next.
+    /// Distance of the part's addresses from one round to the next, in bytes.
     pub stride: u16,
 }
 
 impl List {
-    /// All parts in turn, `rounds` times, each moved on by its stride every time. A plain list is
-    /// one round.
+    /// All parts in turn, `rounds` times; each round adds the stride to a part's address. A plain
+    /// list has one round.
     #[must_use]
     pub fn new(parts: Vec<Part>, rounds: u32) -> List {
         let mut end = 0;
@@ -126,13 +127,13 @@ impl List {
         self.ends.last().copied().unwrap_or_default()
     }
 
-    /// Bytes of all parts together.
+    /// Length of all rounds in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.round().saturating_mul(self.rounds)
     }
 
-    /// Whether there is no byte in it.
+    /// True if the list has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -144,7 +145,7 @@ impl List {
         &self.parts
     }
 
-    /// Where the byte at `offset` is: key, address there, and bytes up to the part's end.
+    /// Position of the byte at `offset`: key, address, and bytes up to the part's end.
     #[must_use]
     pub fn locate(&self, offset: u64) -> Option<(Key, u64, u64)> {
         let turn = offset.checked_div(self.round())?;
@@ -185,7 +186,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// Every byte is where a walk over all parts of all rounds finds it, and none lies beyond.
+        /// Finds every byte where a walk over all parts of all rounds finds it, and none beyond the
+        /// end.
         #[test]
         fn finds_what_a_walk_finds(
             lens in proptest::collection::vec(0u32..9, 0..6),

@@ -1,27 +1,27 @@
 //! The HCA side: queue pairs, completion queues, keys, transport.
 //!
-//! It reads the WQEs and doorbell records that a driver left in memory, moves data in packets over
-//! a [`Wire`](crate::wire::Wire), and writes CQEs. It knows no ioctl and no process address: memory
-//! is reached through [`Dma`] only, so the same code stands behind the in-process kernel side and
-//! behind a PCI command interface.
+//! It reads the WQEs and doorbell records that a driver wrote to memory, moves data in packets over
+//! a [`Wire`](crate::wire::Wire), and writes CQEs. It knows no ioctl and no process address. It
+//! accesses memory through [`Dma`] only, so the same code serves the in-process kernel side and the
+//! PCI command interface.
 //!
 //! It is single threaded, [`Send`], and deterministic: time comes from [`Hca::step`] only.
 //!
 //! | place | what |
 //! |---|---|
-//! | `control` | what a front asks for: create, modify, query, destroy, one noun each |
-//! | `engine` | what the device does: doorbells, WQEs, packets, completions |
+//! | `control` | control verbs: create, modify, query, destroy, a file for each kind of object |
+//! | `engine` | the data path: doorbells, WQEs, packets, completions |
 //! | `device` | [`Hca`]: the parts put together |
-//! | `state` | what a queue pair, a key table, a completion queue is |
+//! | `state` | state of a queue pair, a key table, a completion queue |
 //! | `ethernet` | frames: headers, checksums, flow tables, receive side scaling |
-//! | `config`, `context`, `error`, `dma`, `indirect`, `number` | what the front sees |
+//! | `config`, `context`, `error`, `dma`, `indirect`, `number` | types that the front sees |
 //! | `stats`, `counters` | counts, for the front to read |
 //! | `failure` | syndromes of failed work |
-//! | `pending` | copies of what drivers posted, for tests and tools |
-//! | `tap` | tells a trace of doorbells, WQEs, packets and CQEs |
+//! | `pending` | copies of posted work, for tests and tools |
+//! | `tap` | traces doorbells, WQEs, packets and CQEs |
 //!
-//! `control` and `engine` use `device`, that uses `state`, and all of them what the front sees;
-//! never the other way round.
+//! `control` and `engine` use `device`; `device` uses `state`; all of them use the front's types.
+//! No module uses one in the opposite direction.
 
 pub mod config;
 pub mod context;

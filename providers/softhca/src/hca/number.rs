@@ -1,4 +1,4 @@
-//! Numbers that name objects, each a type of its own: one can't be given where another is meant.
+//! Object numbers, with a type for each kind of object so that they cannot be confused.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ macro_rules! number {
 }
 
 number! {
-    /// A queue pair, a queue of frames, or a target of dynamic connections: packets are addressed
+    /// A queue pair, a raw packet queue, or a target of dynamic connections. Packets are addressed
     /// to any of them. 24 bits.
     Qpn
 }
@@ -38,31 +38,31 @@ number! {
     UarNumber
 }
 number! {
-    /// A memory key, local or remote: the index of its context, and a variant byte that tells one
-    /// use of it from the next.
+    /// A memory key, local or remote: the index of its context, and a variant byte that separates
+    /// successive uses of the index.
     Key
 }
 
 impl Key {
-    /// The device's own key of no memory: receives by it are discarded, sends by it are zeros (PRM
-    /// "QUERY_SPECIAL_CONTEXTS", dump_fill_mkey). Below the keys that are given out.
+    /// Reserved key without memory: receives through it are discarded, sends through it are zeros
+    /// (PRM "QUERY_SPECIAL_CONTEXTS", dump_fill_mkey). Below all numbers that the device allocates.
     pub const DUMP_FILL: Key = Key::new(3, 0);
 
-    /// The device's own key of pages that aren't there: a block of another key by it is a page
-    /// fault (PRM "QUERY_SPECIAL_CONTEXTS", null_mkey).
+    /// Reserved key of missing pages: access to a block under it is a page fault (PRM
+    /// "QUERY_SPECIAL_CONTEXTS", null_mkey).
     pub const NULL: Key = Key::new(4, 0);
 
-    /// The key of a context.
+    /// Makes a key from a context index and a variant.
     pub const fn new(index: u32, variant: u8) -> Key {
         Key(index << 8 | variant as u32)
     }
 
-    /// Number of the context, 24 bits.
+    /// Index of the context, 24 bits.
     pub const fn index(self) -> u32 {
         self.0 >> 8
     }
 
-    /// The low byte.
+    /// Variant, the low byte.
     pub const fn variant(self) -> u8 {
         self.0 as u8
     }

@@ -1,14 +1,14 @@
-//! Bytes that arrived, on their way into memory: here, or still in their sender's memory.
+//! Received payload on its way into memory: copied into this process, or lent by its sender.
 
 use crate::hca::dma::{Dma, DmaFault};
 use crate::wire::Loan;
 
-/// Bytes that arrived.
+/// Received payload bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// In a buffer of ours.
+    /// Bytes in a local buffer.
     Bytes(&'a [u8]),
-    /// Lent: so many, from an offset on.
+    /// Part of a loan: offset and length.
     Loan(&'a Loan, u64, usize),
 }
 
@@ -31,7 +31,7 @@ impl<'a> From<&'a Loan> for Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// How many.
+    /// Number of bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
@@ -41,7 +41,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Those from `start` to `end`, which is no more than there are.
+    /// The bytes from `start` to `end`, which must not exceed the length.
     #[must_use]
     pub fn part(&self, start: usize, end: usize) -> Payload<'a> {
         match *self {
@@ -50,7 +50,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Those that are here already; none if they were lent.
+    /// Bytes in a local buffer; empty for a loan.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         match *self {
@@ -59,8 +59,8 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Whether they were lent, and what was written of them isn't all, or not what was sent. Asked
-    /// once, after they were written.
+    /// True if a loan's bytes were not written whole, or not as sent. Must be called once, after
+    /// the write.
     pub(crate) fn is_lost<E>(&self, written: Result<(), E>) -> bool {
         match self {
             Payload::Bytes(_) => false,
@@ -71,10 +71,10 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Copies all of them to a bus address.
+    /// Copies all bytes to a bus address.
     ///
     /// # Errors
-    /// The host's refusal; of a loan also that it is lost, which [`Loan`] knows.
+    /// The host refused the access, or the loan is lost; [`Loan`] knows which.
     pub fn write(&self, dma: &dyn Dma, addr: u64) -> Result<(), DmaFault> {
         match *self {
             Payload::Bytes(bytes) => dma.write(addr, bytes),

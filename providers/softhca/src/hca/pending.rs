@@ -1,14 +1,14 @@
-//! Copies of what drivers have posted and the device has not fetched yet.
+//! Copies of work that drivers have posted and the device is yet to fetch.
 
 use super::device::Hca;
 use super::dma::{Dma, Region};
 
-/// A queue pair's rings and record.
+/// Rings and doorbell record of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingQp {
-    /// Its number.
+    /// QPN.
     pub qpn: u32,
-    /// The doorbell record as it stands in memory: RCV, then SND, big-endian.
+    /// The doorbell record as it is in memory: RCV, then SND, big-endian.
     pub record: [u8; 8],
     /// The send ring, in WQEBBs.
     pub send: Option<PendingRing>,
@@ -16,44 +16,44 @@ pub struct PendingQp {
     pub recv: Option<PendingRing>,
 }
 
-/// A ring, and the entries that the record published and the device has not fetched.
+/// A ring, and its entries that the record has published and the device will fetch next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingRing {
-    /// Entries of the ring.
+    /// Number of entries of the ring.
     pub entries: u32,
-    /// Bytes of one.
+    /// Bytes of one entry.
     pub entry_bytes: u32,
-    /// Counter of the first pending entry: how many came before it, modulo 2^16.
+    /// Counter of the first pending entry: number of entries before it, modulo 2^16.
     pub first: u16,
-    /// The pending entries in a row, however they lie around the end of the ring. Empty where the
-    /// record runs further ahead than the ring is long, or memory can't be read.
+    /// The pending entries in a row, also across the end of the ring. Empty if the record is
+    /// further ahead than the ring is long, or memory can't be read.
     pub bytes: Vec<u8>,
 }
 
-/// A shared receive queue's record, and what is pending in its list.
+/// Doorbell record and pending WQEs of a shared receive queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingSrq {
-    /// Its number.
+    /// SRQN.
     pub srqn: u32,
-    /// The doorbell record as it stands in memory: RCV, big-endian.
+    /// The doorbell record as it is in memory: RCV, big-endian.
     pub record: [u8; 4],
-    /// The slot of the first pending WQE.
+    /// Slot of the first pending WQE.
     pub slot: u16,
-    /// Its WQEs, the pending ones in the order of the list, each with its link.
+    /// The pending WQEs in the order of the list, each with its link.
     pub ring: PendingRing,
 }
 
-/// A completion queue's record.
+/// Doorbell record of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingCq {
-    /// Its number.
+    /// CQN.
     pub cqn: u32,
-    /// The doorbell record as it stands in memory: SET_CI, then ARM, big-endian.
+    /// The doorbell record as it is in memory: SET_CI, then ARM, big-endian.
     pub record: [u8; 8],
 }
 
 impl Hca {
-    /// The queue pairs, by number.
+    /// Rings and records of all queue pairs, by number.
     pub fn pending_qps(&self) -> Vec<PendingQp> {
         let dma = &*self.common.dma;
         let all = self.qps.values().map(|qp| {
@@ -75,7 +75,7 @@ impl Hca {
         all.collect()
     }
 
-    /// The shared receive queues, by number.
+    /// Rings and records of all shared receive queues, by number.
     pub fn pending_srqs(&self) -> Vec<PendingSrq> {
         let dma = &*self.common.dma;
         let all = self.common.srqs.iter().map(|(srqn, srq)| {
@@ -89,7 +89,7 @@ impl Hca {
         all.collect()
     }
 
-    /// The completion queues, by number.
+    /// Records of all completion queues, by number.
     pub fn pending_cqs(&self) -> Vec<PendingCq> {
         let all = self.common.cqs.cqs.iter().map(|(&cqn, cq)| PendingCq {
             cqn: cqn.0,
@@ -99,7 +99,7 @@ impl Hca {
     }
 }
 
-/// The record; zeros if it can't be read.
+/// Reads a doorbell record; zeros if it can't be read.
 fn record(dma: &dyn Dma, addr: u64) -> [u8; 8] {
     // Word by word, as the driver stores it.
     let word = |addr| dma.load_u32(addr).unwrap_or_default().to_ne_bytes();
@@ -130,7 +130,7 @@ fn ring(
     PendingRing { entries, entry_bytes, first, bytes }
 }
 
-/// As [`ring`], of WQEs that name the next one (`struct mlx5_wqe_srq_next_seg`).
+/// As [`ring`], for WQEs linked into a list (`struct mlx5_wqe_srq_next_seg`).
 fn list(
     dma: &dyn Dma,
     region: &Region,

@@ -1,19 +1,19 @@
-//! Counters: what the device did, and doubtful behaviour that it saw.
+//! Statistics of the device, and of driver errors that silicon ignores.
 
-/// Counters since the device was made. None wraps in practice.
+/// Counters since the device was created. They never wrap in practice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HcaStats {
     /// Doorbells that the front passed on.
     pub doorbells: u64,
     /// CQ arms taken.
     pub arms: u64,
-    /// CQ arms ignored: with the sequence number of an event that was raised already.
+    /// CQ arms ignored because their sequence number belongs to an event raised earlier.
     pub stale_arms: u64,
     /// Send WQEs fetched.
     pub send_wqes: u64,
     /// Receive WQEs taken.
     pub recv_wqes: u64,
-    /// Completions told in CQEs.
+    /// Completions written as CQEs, compressed ones included.
     pub cqes: u64,
     /// Bytes of CQEs written.
     pub cqe_bytes: u64,
@@ -27,9 +27,9 @@ pub struct HcaStats {
     pub rx_packets: u64,
     /// Ethernet frames that left.
     pub tx_frames: u64,
-    /// Ethernet frames that arrived in a receive; one that went to several counts for each.
+    /// Ethernet frames written to a receive; a frame for several queues counts once for each.
     pub rx_frames: u64,
-    /// Ethernet frames for a queue that had no receive.
+    /// Ethernet frames for a queue without a posted receive.
     pub out_of_buffer: u64,
     /// Request packets sent again.
     pub retransmits: u64,
@@ -41,43 +41,43 @@ pub struct HcaStats {
     pub naks_received: u64,
     /// RNR NAKs sent.
     pub rnr_naks_sent: u64,
-    /// Request packets that came twice.
+    /// Request packets received twice.
     pub duplicates: u64,
-    /// Request packets that came too early.
+    /// Request packets received ahead of the expected PSN.
     pub out_of_sequence: u64,
-    /// Packets that arrived with ECN's mark of congestion, of peers that take notifications.
+    /// Packets with an ECN congestion mark, from peers that accept notifications.
     pub congested: u64,
     /// Congestion notifications sent.
     pub cnps_sent: u64,
-    /// Congestion notifications received, and obeyed.
+    /// Congestion notifications received that narrowed a window.
     pub cnps_received: u64,
-    /// Packets dropped for any reason: those of the next four, and those for a QP in the wrong
+    /// Packets dropped for any reason: the next four counters, and packets for a QP in the wrong
     /// state or of another service.
     pub dropped: u64,
-    /// Packets dropped that can't be read: length, opcode, headers, ICRC.
+    /// Packets dropped as malformed: length, opcode, headers, ICRC.
     pub malformed: u64,
-    /// Packets dropped whose QP isn't there.
+    /// Packets dropped for an unknown QP.
     pub unknown_qps: u64,
-    /// Packets dropped of another connection's addresses.
+    /// Packets dropped because their addresses are not the connection's.
     pub foreign_paths: u64,
     /// Packets dropped for their P_Key.
     pub bad_pkeys: u64,
     /// Datagrams dropped for their Q_Key.
     pub bad_qkeys: u64,
-    /// Requests dropped for the key of their dynamic connection.
+    /// Requests dropped for their DC key.
     pub bad_dc_keys: u64,
-    /// WQEs refused.
+    /// WQEs that failed their checks.
     pub bad_wqes: u64,
     /// CQs lost to overrun.
     pub cq_overruns: u64,
     /// Async events queued.
     pub events: u64,
-    /// Doubtful behaviour, by kind.
+    /// Driver errors that silicon ignores, by kind.
     pub complaints: Complaints,
 }
 
 impl HcaStats {
-    /// What of it is about packets, by name, for printing.
+    /// Packet statistics by name, for printing.
     #[must_use]
     pub fn transport(&self) -> Vec<(&'static str, u64)> {
         vec![
@@ -104,7 +104,7 @@ impl HcaStats {
     }
 }
 
-/// Behaviour that silicon lets pass or punishes without a word.
+/// Driver errors that silicon ignores, or punishes silently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Complaints {
     /// A doorbell for a QPN or CQN that does not exist, or of another UAR.
@@ -115,7 +115,7 @@ pub struct Complaints {
     pub record_overrun: u64,
     /// A doorbell whose ds field is 0.
     pub bad_ds: u64,
-    /// A doorbell at an offset that has no register.
+    /// A doorbell at an offset without register.
     pub unknown_offset: u64,
     /// A doorbell record that could not be read.
     pub record_fault: u64,
@@ -124,7 +124,7 @@ pub struct Complaints {
 }
 
 impl Complaints {
-    /// All of them together.
+    /// Total of all kinds.
     pub fn total(&self) -> u64 {
         self.unknown_number
             + self.doorbell_ahead

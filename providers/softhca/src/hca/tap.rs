@@ -1,6 +1,7 @@
-//! Tells the process's trace of doorbells, WQEs, packets and CQEs, where there is one.
+//! Writes doorbells, WQEs, packets and CQEs to the process's trace, if there is one.
 //!
-//! `own` in each line is the device's time in nanoseconds: real, or a stepped device's virtual one.
+//! `own` in each line is the device's time in nanoseconds: real, or a stepped device's virtual
+//! time.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -12,7 +13,7 @@ use uverbs_core::trace::{Hex, Trace};
 use crate::hca::number::{Cqn, Qpn, UarNumber};
 use crate::wire::{Address, Frame};
 
-/// A device's way to the trace, or none.
+/// A device's connection to the trace, if there is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tap {
     to: Option<(&'static Trace, Arc<str>)>,
@@ -37,11 +38,12 @@ impl Tap {
         }
     }
 
-    /// A store into a doorbell page, as the device found it.
+    /// A store into a doorbell page, as the device saw it.
     pub(crate) fn doorbell(&self, now: Duration, uar: UarNumber, offset: u32, value: u64) {
         if self.is_on() {
             let uar = uar.0;
-            // Not in a variable: it may not outlive its statement in the oldest compiler.
+            // Inline: `format_args!` may not outlive its statement in the oldest supported
+            // compiler.
             self.line(
                 now,
                 "doorbell",
@@ -50,7 +52,7 @@ impl Tap {
         }
     }
 
-    /// A send WQE, fetched; `service` is its layout's.
+    /// A fetched send WQE; `service` names its layout.
     #[inline]
     pub(crate) fn wqe(&self, now: Duration, qpn: Qpn, service: fmt::Arguments<'_>, bytes: &[u8]) {
         if self.is_on() {
@@ -59,7 +61,7 @@ impl Tap {
         }
     }
 
-    /// A receive WQE, taken for a message; `of` is its index, and whether it is a shared queue's.
+    /// A receive WQE taken for a message; `of` is its index, and true for an SRQ.
     #[inline]
     pub(crate) fn receive(&self, now: Duration, qpn: Qpn, of: (u16, bool), bytes: &[u8]) {
         if self.is_on() {
@@ -72,7 +74,7 @@ impl Tap {
         }
     }
 
-    /// A packet that the wire gave.
+    /// A packet received from the wire.
     #[inline]
     pub(crate) fn received(&self, now: Duration, frame: &Frame) {
         if self.is_on() {
@@ -80,14 +82,14 @@ impl Tap {
         }
     }
 
-    /// A packet that the wire may take. Its copy and its time, for [`sent`](Self::sent): whoever
-    /// gets it may be faster than we write this down.
+    /// Copies a packet before it is sent, and takes the time, for [`sent`](Self::sent): the
+    /// receiver may act before this device writes its line.
     #[inline]
     pub(crate) fn offer(&self, frame: &Frame) -> Option<(u128, Frame)> {
         self.is_on().then(|| (Trace::now(), frame.clone()))
     }
 
-    /// The wire took it.
+    /// The wire took the packet.
     pub(crate) fn sent(&self, now: Duration, (at, frame): &(u128, Frame)) {
         self.packet((*at, now), "sent", frame);
     }
@@ -98,7 +100,7 @@ impl Tap {
         self.line_of(at, now, kind, format_args!("from={from}\tto={to}\tbytes={bytes}"));
     }
 
-    /// A CQE, as it is before its owner bit is set.
+    /// A CQE before its owner bit is set.
     #[inline]
     pub(crate) fn cqe(&self, now: Duration, cqn: Cqn, bytes: &[u8]) {
         if self.is_on() {
@@ -108,7 +110,7 @@ impl Tap {
     }
 }
 
-/// An address in words: an IP address, or a LID.
+/// Formats an address: an IP address, or a LID.
 fn name(address: &Address) -> String {
     match address.lid {
         0 => Ipv6Addr::from(address.gid).to_canonical().to_string(),

@@ -1,5 +1,5 @@
-//! A rig for unit tests: hosts with memory, queue pairs driven by hand-written WQEs, and a clock
-//! that moves only when asked.
+//! A rig for unit tests: hosts with memory, queue pairs with hand-written WQEs, and a clock that
+//! moves only when asked.
 #![cfg_attr(fuzzing, allow(dead_code, reason = "fuzzers use some of it"))]
 
 use std::time::Duration;
@@ -17,9 +17,9 @@ use super::*;
 use crate::hca::number::{Cqn, Key, Pdn, Qpn, Srqn, UarNumber};
 use crate::wire::{Address, Fabric, Faults, Faulty, LinkControl, Psn, Wire};
 
-/// Bytes of the registered buffer of each host, and the address that keys give its first byte.
+/// Bytes of each host's registered buffer, and the address of its first byte under the keys.
 ///
-/// Less where a fuzzer makes new ones all the time.
+/// Smaller for fuzzers, which create hosts all the time.
 pub(crate) const BUF_LEN: u64 = if cfg!(fuzzing) { 0x9000 } else { 6 << 20 };
 pub(crate) const IOVA: u64 = 0x7f12_3456_7000;
 pub(crate) const PD: Pdn = Pdn(5);
@@ -72,7 +72,7 @@ impl Host {
             wire,
         );
         hca.set_addresses(&[address.gid], 0);
-        // Pages in reverse order: a translation that ignores the list shows.
+        // Pages in reverse order, so that a translation that ignores the list shows.
         let pages = (0..BUF_LEN >> 12).rev().map(|page| BASE + (page << 12)).collect();
         let buf = Region::Pages { page_shift: 12, offset: 0, pages, len: BUF_LEN };
         let next = BASE + BUF_LEN;
@@ -130,7 +130,7 @@ impl Host {
     }
 }
 
-/// A CQ as a driver sees it.
+/// A CQ as a driver keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct TestCq {
     pub(crate) cqn: Cqn,
@@ -141,7 +141,7 @@ pub(crate) struct TestCq {
     pub(crate) size: u64,
 }
 
-/// A QP as a driver sees it.
+/// A QP as a driver keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
@@ -157,8 +157,7 @@ pub(crate) struct End {
     pub(crate) record: u64,
 }
 
-/// An SRQ as a driver sees it: a list of free slots, taken from the head and given back at the
-/// tail.
+/// An SRQ as a driver keeps it: a list of free slots, taken from the head and returned at the tail.
 #[derive(Clone, Debug)]
 pub(crate) struct TestSrq {
     pub(crate) host: usize,
@@ -176,7 +175,7 @@ const SRQ_STRIDE: u64 = 64;
 /// Data segments in a receive WQE.
 pub(crate) const RECV_SEGS: usize = 4;
 
-/// A CQE, decoded by the test's own reading of it.
+/// A CQE, decoded by test code independent of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) kind: u8,
@@ -200,14 +199,14 @@ pub(crate) struct Wr {
     pub(crate) opcode: Opcode,
     pub(crate) flags: FmCeSe,
     pub(crate) imm: u32,
-    /// Of a DC initiator.
+    /// Stream of a DC initiator.
     pub(crate) stream: u16,
     pub(crate) remote: Option<(u64, u32)>,
     pub(crate) atomic: Option<(u64, u64)>,
-    /// (offset in the buffer, bytes, key)
+    /// SGEs: offset in the buffer, bytes, key.
     pub(crate) list: Vec<(u64, u32, Key)>,
     pub(crate) inline: Option<Vec<u8>>,
-    /// What the service wants behind the control segment.
+    /// Address segment of the service, behind the control segment.
     pub(crate) address: Vec<u8>,
 }
 
@@ -291,11 +290,11 @@ pub(crate) struct Rig {
     pub(crate) hosts: Vec<Host>,
     pub(crate) fabric: Fabric,
     pub(crate) now: Duration,
-    /// Whether completion queues are made to write entries whole.
+    /// Completion queues write slots whole (`CqContext::padded`).
     pub(crate) padded: bool,
 }
 
-/// How a test wants its QPs.
+/// Parameters of a test's QPs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) attrs: QpAttrs,
@@ -308,7 +307,7 @@ pub(crate) struct Setup {
     pub(crate) xrcd: u32,
     pub(crate) pd: Pdn,
     pub(crate) special: Option<u32>,
-    /// Bytes of payloads in CQEs.
+    /// Limit of payloads in CQEs, in bytes.
     pub(crate) scatter: u8,
     pub(crate) streams: Option<DciStreams>,
 }
@@ -371,8 +370,8 @@ impl Rig {
                 let address = Address { gid, lid: 0 };
                 let port = fabric.attach(&[address]);
                 let link = port.link_control();
-                // The faulty wire has a queue of its own; without faults the port's are what fills
-                // up.
+                // The faulty wire has a queue inside; without faults the port's queue is the one
+                // that fills up.
                 let wire: Box<dyn Wire> = match faults == Faults::default() {
                     true => Box::new(port),
                     false => Box::new(Faulty::new(port, seed + n as u64, faults)),
@@ -408,7 +407,7 @@ impl Rig {
         TestCq { cqn, addr, log, record, ci: 0, size }
     }
 
-    /// A QP in RESET.
+    /// Creates a QP in RESET.
     pub(crate) fn end(&mut self, host: usize, setup: &Setup) -> End {
         let send_cq = self.cq(host, setup.cq_log, setup.cqe_size);
         let recv_cq = self.cq(host, setup.cq_log, setup.cqe_size);
@@ -452,7 +451,7 @@ impl Rig {
         End { host, qpn, send_cq, recv_cq, sq, sq_log, posted: 0, rq, rq_log, received: 0, record }
     }
 
-    /// Takes a QP from RESET to RTS.
+    /// Moves a QP from RESET to RTS.
     pub(crate) fn connect(&mut self, end: &End, peer: (usize, u32), attrs: &QpAttrs) {
         let (src, dst) = (self.hosts[end.host].address, self.hosts[peer.0].address);
         let path = AddressVector { src, dst, ..attrs.path };
@@ -463,7 +462,7 @@ impl Rig {
         }
     }
 
-    /// Two connected QPs, on the first and on the last host.
+    /// Creates two connected QPs, on the first and on the last host.
     pub(crate) fn pair(&mut self, setup: &Setup) -> (End, End) {
         let last = self.hosts.len() - 1;
         let (a, b) = (self.end(0, setup), self.end(last, setup));
@@ -472,7 +471,7 @@ impl Rig {
         (a, b)
     }
 
-    /// Writes a WQE into the ring, without telling the device.
+    /// Writes a WQE into the ring, without a doorbell.
     pub(crate) fn write_wqe(&mut self, end: &mut End, bytes: &[u8]) -> u16 {
         let ring = 64u64 << end.sq_log;
         let start = u64::from(end.posted) * 64;
@@ -490,7 +489,7 @@ impl Rig {
         self.write_wqe(end, &bytes)
     }
 
-    /// Doorbell record, then doorbell, for everything written.
+    /// Publishes all written WQEs: doorbell record, then doorbell.
     pub(crate) fn ring(&mut self, end: &End) {
         let host = &mut self.hosts[end.host];
         host.store(end.record + 4, end.posted.into());
@@ -505,13 +504,13 @@ impl Rig {
         index
     }
 
-    /// Posts an operation that no WQE has.
+    /// Posts an operation that has no WQE.
     pub(crate) fn place(&mut self, end: &mut End, srqn: u32, op: Placement, wr: &Wr) -> u16 {
         self.hosts[end.host].hca.place(end.qpn, end.posted, Srqn(srqn), op).unwrap();
         self.post(end, wr)
     }
 
-    /// Posts a receive of at most RECV_SEGS pieces (offset, bytes, key).
+    /// Posts a receive of at most RECV_SEGS SGEs (offset, bytes, key).
     pub(crate) fn receive(&mut self, end: &mut End, list: &[(u64, u32, Key)]) {
         let mut bytes = Vec::new();
         for &(offset, len, key) in list {
@@ -565,7 +564,7 @@ impl Rig {
         TestSrq { host, srqn, ring, record, posted: 0, head: 0, tail: slots - 1 }
     }
 
-    /// Posts a receive; gives its slot.
+    /// Posts a receive. Returns its slot.
     pub(crate) fn receive_shared(&mut self, srq: &mut TestSrq, list: &[(u64, u32, Key)]) -> u16 {
         let at = srq.ring + u64::from(srq.head) * SRQ_STRIDE;
         let mut bytes = Vec::new();
@@ -586,20 +585,20 @@ impl Rig {
         slot
     }
 
-    /// Makes slot `slot` point anywhere.
+    /// Sets the link of slot `slot` to `next`.
     pub(crate) fn break_link(&mut self, srq: &TestSrq, slot: u16, next: u16) {
         let at = srq.ring + u64::from(slot) * SRQ_STRIDE + 2;
         self.hosts[srq.host].arena.write(at, &next.to_be_bytes()).unwrap();
     }
 
-    /// Gives a slot back that completed.
+    /// Returns a completed slot to the list.
     pub(crate) fn free_shared(&mut self, srq: &mut TestSrq, slot: u16) {
         let at = srq.ring + u64::from(srq.tail) * SRQ_STRIDE;
         self.hosts[srq.host].arena.write(at + 2, &slot.to_be_bytes()).unwrap();
         srq.tail = slot;
     }
 
-    /// Steps all devices until none does anything and no timer is due before `until`.
+    /// Steps all devices until none has work and no timer is due before `until`.
     pub(crate) fn run_until(&mut self, until: Duration) {
         for _ in 0..2_000_000u32 {
             let mut busy = false;
@@ -617,12 +616,12 @@ impl Rig {
         panic!("the devices do not come to rest");
     }
 
-    /// Ten minutes of the rig's time: longer than any retry takes.
+    /// Runs ten minutes of the rig's time: longer than any retry takes.
     pub(crate) fn run(&mut self) {
         self.run_until(self.now + Duration::from_secs(600));
     }
 
-    /// The next entry, as it is.
+    /// Returns the next CQE undecoded.
     pub(crate) fn entry(&mut self, host: usize, cq: &mut TestCq) -> Option<mlx5_cqe64> {
         let host = &self.hosts[host];
         let slot = u64::from(cq.ci) & ((1 << cq.log) - 1);

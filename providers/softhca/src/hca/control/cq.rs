@@ -9,7 +9,7 @@ use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
 
 impl Hca {
-    /// Makes a CQ; gives the CQN, from 1.
+    /// Creates a CQ. Returns the CQN, from 1.
     ///
     /// # Errors
     /// [`HcaError::Limit`] over `max_cq` or `log_max_cqes`; [`HcaError::BadParam`] for a ring
@@ -19,12 +19,12 @@ impl Hca {
         cqs.create(&**dma, ctx, config.max_cq, config.log_max_cqes)
     }
 
-    /// Moves a CQ to another ring. The last CQE in the old one is a RESIZE_CQ; the counters go
-    /// on in the new one (rdma-core cq.c, `mlx5_cq_resize_copy_cqes`).
+    /// Moves a CQ to another ring. The last CQE in the old ring is a RESIZE_CQ; the counters
+    /// continue in the new ring (rdma-core cq.c, `mlx5_cq_resize_copy_cqes`).
     ///
     /// # Errors
-    /// As [`Hca::create_cq`], and [`HcaError::BadHandle`]; [`HcaError::Limit`] if the CQEs not yet
-    /// consumed and the mark do not fit the old ring or the new one.
+    /// As [`Hca::create_cq`], and [`HcaError::BadHandle`]; [`HcaError::Limit`] if the unconsumed
+    /// CQEs and the RESIZE_CQ do not fit the old ring or the new one.
     pub fn resize_cq(
         &mut self,
         cqn: Cqn,
@@ -41,7 +41,7 @@ impl Hca {
         Ok(())
     }
 
-    /// Bytes of a CQE's slot: 64 or 128.
+    /// Bytes of a CQE slot: 64 or 128.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
@@ -49,7 +49,7 @@ impl Hca {
         Ok(self.common.cqs.get(cqn)?.ctx.cqe_size)
     }
 
-    /// Says how a CQ bundles completions for its events.
+    /// Sets the event moderation of a CQ.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].

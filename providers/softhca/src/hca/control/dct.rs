@@ -6,11 +6,12 @@ use crate::hca::error::HcaError;
 use crate::hca::number::Qpn;
 
 impl Hca {
-    /// Makes a target of dynamic connections, which takes messages at once; gives the DCTN, a QPN.
+    /// Creates a target of dynamic connections, which takes messages at once. Returns the DCTN, a
+    /// QPN.
     ///
     /// # Errors
     /// [`HcaError::Limit`] over `max_qp`; [`HcaError::BadHandle`] for a CQ or SRQ that does not
-    /// exist; [`HcaError::BadParam`] for what the port has not.
+    /// exist; [`HcaError::BadParam`] for a P_Key index or MTU that the port lacks.
     pub fn create_dct(&mut self, ctx: DctContext) -> Result<Qpn, HcaError> {
         self.check_room()?;
         let dctn = self.free_qpn();
@@ -19,10 +20,11 @@ impl Hca {
     }
 
     /// Stops a target: it takes no more messages (DRAIN_DCT).
-    /// [`HcaEvent::DctDrained`](crate::hca::HcaEvent::DctDrained) tells when all answers are sent.
+    /// [`HcaEvent::DctDrained`](crate::hca::HcaEvent::DctDrained) reports that all answers are
+    /// sent.
     ///
     /// # Errors
-    /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if it was asked before.
+    /// [`HcaError::BadHandle`]; [`HcaError::DctState`] if the target was drained before.
     pub fn drain_dct(&mut self, dctn: Qpn) -> Result<(), HcaError> {
         self.targets.drain(dctn, &mut self.common)?;
         self.enqueue(dctn);
@@ -39,8 +41,7 @@ impl Hca {
         Ok(())
     }
 
-    /// Stops and destroys a target at once: its connections end, and answers that wait are not
-    /// sent.
+    /// Stops and destroys a target at once: its connections end, and waiting answers are dropped.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
@@ -55,7 +56,7 @@ impl Hca {
         self.destroy_dct(dctn)
     }
 
-    /// State of a target, and how often another key than its own was used.
+    /// State of a target, and the number of packets with a wrong DC key.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
@@ -63,7 +64,7 @@ impl Hca {
         self.targets.query(dctn)
     }
 
-    /// Asks for one [`HcaEvent::DctKeyViolation`](crate::hca::HcaEvent::DctKeyViolation)
+    /// Requests one [`HcaEvent::DctKeyViolation`](crate::hca::HcaEvent::DctKeyViolation)
     /// (ARM_DCT_FOR_KEY_VIOLATION).
     ///
     /// # Errors

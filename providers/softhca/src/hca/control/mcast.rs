@@ -8,11 +8,11 @@ use crate::hca::number::Qpn;
 use crate::wire::Address;
 
 impl Hca {
-    /// Joins a datagram QP to a multicast group; a QP that is in it already stays (ATTACH_TO_MCG).
+    /// Joins a datagram QP to a multicast group (ATTACH_TO_MCG). No effect if the QP is a member.
     ///
     /// # Errors
-    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID of no group, or a QP of another
-    /// service; [`HcaError::Limit`] over `max_mcast_qp`.
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a GID that is not multicast, or a QP of
+    /// another service; [`HcaError::Limit`] over `max_mcast_qp`.
     pub fn attach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         let qp = self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         if qp.ctx.service != Service::Ud {
@@ -28,10 +28,10 @@ impl Hca {
         Ok(())
     }
 
-    /// Takes a QP out of a multicast group (DETACH_FROM_MCG).
+    /// Removes a QP from a multicast group (DETACH_FROM_MCG).
     ///
     /// # Errors
-    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] if the QP is not in it.
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] if the QP is not a member.
     pub fn detach_mcast(&mut self, qpn: Qpn, gid: [u8; 16]) -> Result<(), HcaError> {
         self.qps.get(&qpn).ok_or(no_qp(qpn))?;
         if !self.groups.leave(qpn, gid) {

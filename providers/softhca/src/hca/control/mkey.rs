@@ -6,7 +6,7 @@ use crate::hca::error::{HcaError, Noun};
 use crate::hca::number::Key;
 
 impl Hca {
-    /// Makes a key; lkey and rkey are the same number, `index << 8 | variant`.
+    /// Creates a key. lkey and rkey are the same number, `index << 8 | variant`.
     ///
     /// # Errors
     /// [`HcaError::Limit`] over `max_mkey`; [`HcaError::BadParam`] for a region shorter than
@@ -16,8 +16,8 @@ impl Hca {
         self.common.keys.create(ctx, None, max)
     }
 
-    /// The same with a variant of the caller's: with the command interface the driver chooses it
-    /// (mkc.mkey_7_0).
+    /// Creates a key with the caller's variant byte: with the command interface the driver chooses
+    /// it (mkc.mkey_7_0).
     ///
     /// # Errors
     /// As [`Hca::create_mkey`].
@@ -36,7 +36,7 @@ impl Hca {
         Ok(())
     }
 
-    /// A key as it is now: work requests may have changed it.
+    /// Current context of a key, which work requests may have changed.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
@@ -45,7 +45,7 @@ impl Hca {
         self.common.keys.key_at(key).map_err(|_| missing)
     }
 
-    /// Destroys a key. Work under way that uses it ends with an error.
+    /// Destroys a key. Work in flight that uses it ends with an error.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].

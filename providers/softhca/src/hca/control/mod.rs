@@ -1,4 +1,4 @@
-//! What a front asks for: the objects of the device, one noun each.
+//! Control verbs, called by a front. Each file is for one kind of object.
 
 mod cq;
 mod dct;

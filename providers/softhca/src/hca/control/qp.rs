@@ -7,12 +7,12 @@ use crate::hca::number::Qpn;
 use crate::hca::state::qp::{FIRST_QPN, LAST_QPN, Qp, check_context};
 
 impl Hca {
-    /// Makes a QP in RESET; gives the QPN, from 0x40.
+    /// Creates a QP in RESET. Returns the QPN, from 0x40.
     ///
     /// # Errors
     /// [`HcaError::Limit`] over `max_qp` or a ring limit; [`HcaError::BadHandle`] for a CQ that
     /// does not exist; [`HcaError::BadParam`] for rings that do not fit their regions and for
-    /// what the device lacks.
+    /// features that the device lacks.
     pub fn create_qp(&mut self, ctx: QpContext) -> Result<Qpn, HcaError> {
         check_context(&ctx, &self.common.config)?;
         self.check_room()?;
@@ -47,7 +47,7 @@ impl Hca {
         Ok(qpn)
     }
 
-    /// Whether there may be one more QP or target.
+    /// Checks `max_qp`, which counts QPs and targets.
     pub(super) fn check_room(&self) -> Result<(), HcaError> {
         let max = self.common.config.max_qp.min(LAST_QPN - FIRST_QPN);
         match (self.qps.len() + self.targets.len()) as u64 >= max.into() {
@@ -56,7 +56,8 @@ impl Hca {
         }
     }
 
-    /// A number of neither a QP nor a target: packets are addressed to both.
+    /// Returns an unused number. QPs and targets share the numbers, since packets are addressed to
+    /// both.
     pub(super) fn free_qpn(&mut self) -> Qpn {
         // Terminates: there are more numbers than QPs and targets.
         loop {
@@ -100,12 +101,12 @@ impl Hca {
         Ok(())
     }
 
-    /// Moves a QP along one edge of the state machine. `attrs` is the whole set; the fields of
-    /// [`QpAttrs`] say which transitions look at them.
+    /// Moves a QP along one edge of the state machine. `attrs` is the whole set; each field of
+    /// [`QpAttrs`] names the transitions that use it.
     ///
     /// # Errors
-    /// [`HcaError::BadState`] if the edge does not start where the QP is;
-    /// [`HcaError::BadParam`] naming the attribute; [`HcaError::BadHandle`].
+    /// [`HcaError::BadState`] if the QP is not in the edge's start state; [`HcaError::BadParam`]
+    /// naming the attribute; [`HcaError::BadHandle`].
     pub fn modify_qp(
         &mut self,
         qpn: Qpn,
@@ -114,13 +115,13 @@ impl Hca {
     ) -> Result<(), HcaError> {
         let qp = self.qps.get_mut(&qpn).ok_or(no_qp(qpn))?;
         qp.modify(to, attrs, &self.common.config)?;
-        // Also with nothing posted: a drain that is done at once has to be told.
+        // Also with an empty queue: a drain that is done at once still raises its event.
         self.enqueue(qpn);
         self.settle(qpn);
         Ok(())
     }
 
-    /// State and attributes; the PSNs are the next ones.
+    /// State and attributes. The PSNs are the next ones expected and sent.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
@@ -129,7 +130,7 @@ impl Hca {
         Ok((qp.state, qp.snapshot()))
     }
 
-    /// Makes a queue pair one of that set, from now on.
+    /// Moves a queue pair to the counter set `set`.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].

@@ -8,7 +8,7 @@ use crate::hca::state::common::Common;
 use crate::hca::state::receive::Source;
 
 impl Hca {
-    /// Makes an SRQ; gives the SRQN, from 1.
+    /// Creates an SRQ. Returns the SRQN, from 1.
     ///
     /// # Errors
     /// [`HcaError::Limit`] over `max_srq` or `log_max_rq_entries`; [`HcaError::BadHandle`] for an
@@ -32,7 +32,7 @@ impl Hca {
         Ok(())
     }
 
-    /// The limit of an SRQ; 0 where it is not armed.
+    /// Limit of an SRQ; 0 if it is not armed.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
@@ -40,8 +40,8 @@ impl Hca {
         Ok(self.common.srqs.get(srqn)?.ctx.limit)
     }
 
-    /// Of an SRQ that matches tags: the place of the next tag, and how many messages found none, by
-    /// software's count and by the device's. Zeros of another SRQ.
+    /// State of a tag-matching SRQ: index of the next tag, and the counts of unexpected messages by
+    /// software and by the device. Zeros for another SRQ.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`].
@@ -50,8 +50,8 @@ impl Hca {
         Ok(tags.as_ref().map_or((0, 0, 0), |tags| tags.counters()))
     }
 
-    /// Destroys an SRQ. A message of XRC that is under way into one of its receives has nowhere to
-    /// go on: the rest of it is refused as one that begins in the middle.
+    /// Destroys an SRQ. The rest of an XRC message in progress into one of its receives is refused,
+    /// as a message without start.
     ///
     /// # Errors
     /// [`HcaError::Busy`] while a QP uses it; [`HcaError::BadHandle`].

@@ -1,4 +1,4 @@
-//! Answers of a responder leave in order, as the port has room. A long READ is read from memory
+//! Sends a responder's answers in order, as the port has room. A long READ is read from memory
 //! packet by packet.
 
 use crate::hca::context::{Access, QpState};
@@ -26,9 +26,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
             continue;
         }
         if matches!(answer, Answer::Read { left, .. } if left != 0) {
-            // The bytes of this answer are read now. Those of lent answers ahead of it would be
-            // read later, out of order: these are taken back, and the requester asks for them
-            // again.
+            // This answer reads its bytes now; a loan ahead of it would be read later, out of
+            // order. The loans are taken back, and the requester asks for them again.
             qp.responder.lent.clear();
         }
         match emit(qp, common, answer) {
@@ -42,7 +41,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
             Err(NotSent::Key(KeyFault::Absent))
                 if qp.responder.stop.is_some() && qp.state != QpState::Err =>
             {
-                // Another page is on its way; this one is asked for then.
+                // Another missing page stopped the responder already. The requester asks for this
+                // answer again after that page fault, and this page is asked for then.
                 return turn;
             }
             Err(NotSent::Key(KeyFault::Absent)) if page_faults::stop_answer(qp, common, answer) => {
@@ -55,7 +55,7 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, budget: u32) -> Turn {
     turn
 }
 
-/// Why an answer was not built.
+/// Reason why an answer was not built.
 enum NotSent {
     Key(KeyFault),
     Emit,
@@ -67,7 +67,7 @@ impl From<EmitError> for NotSent {
     }
 }
 
-/// Replaces an answer that cannot be given, and all behind it, by a NAK for it.
+/// Replaces an answer that cannot be built, and all answers behind it, by a NAK.
 fn fail_answer(qp: &mut Qp, common: &mut Common, answer: Answer, not: NotSent) {
     let (Answer::Ack { psn, .. }
     | Answer::Nak { psn, .. }
@@ -85,7 +85,7 @@ fn fail_answer(qp: &mut Qp, common: &mut Common, answer: Answer, not: NotSent) {
     refuse_at(qp, common, psn, code);
 }
 
-/// How an answer is refused whose memory refuses to be read.
+/// NAK code for memory that an answer could not read.
 pub(super) fn code(fault: KeyFault) -> NakCode {
     match fault {
         KeyFault::Dma(_) | KeyFault::Absent => NakCode::REMOTE_OPERATIONAL,
@@ -93,13 +93,13 @@ pub(super) fn code(fault: KeyFault) -> NakCode {
     }
 }
 
-/// Puts a NAK in the place of the answer with that PSN, and of all behind it.
+/// Replaces the answer with that PSN, and all answers behind it, by a NAK.
 pub(super) fn refuse_at(qp: &mut Qp, common: &mut Common, psn: Psn, code: NakCode) {
     qp.responder.answers.clear();
     if qp.state != QpState::Err {
         report(qp, common, code);
     }
-    // Also in ERR: the NAK that made it so was behind this answer and went with it.
+    // Also in ERR: the NAK that moved the QP to ERR was behind this answer and is gone with it.
     refuse(qp, common, code);
     if let Some(Answer::Nak { psn: at, .. }) = qp.responder.answers.back_mut() {
         *at = psn;
@@ -113,8 +113,8 @@ fn headers(qp: &Qp, common: &Common, opcode: Opcode, psn: Psn) -> PacketBuilder 
     builder.pkey(pkey.unwrap_or(0xffff)).icrc(common.port.needs_icrc())
 }
 
-/// The headers of an answer to a READ, of a packet or a run of packets that may be its first ones
-/// and its last ones (IBTA 9.2.1).
+/// Headers of a READ response. It is one packet or a run of packets, and may start or end the
+/// response (IBTA 9.2.1).
 pub(super) fn read_headers(
     qp: &Qp,
     common: &Common,
@@ -131,7 +131,7 @@ pub(super) fn read_headers(
     if begins || ends { builder.aeth(Syndrome::ACK, msn) } else { builder }
 }
 
-/// Builds one packet of an answer; gives its bytes, and how many are a READ's.
+/// Builds one packet of an answer. Returns its bytes and the number of READ bytes in it.
 fn emit(qp: &Qp, common: &mut Common, answer: Answer) -> Result<(Vec<u8>, u32), NotSent> {
     let mut bytes = common.port.spare();
     match answer {

@@ -17,7 +17,7 @@ use crate::hca::state::cq::{CQE_LEN, Cqe};
 use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::{Found, Landing, Receive};
 
-/// Bytes of a message's tag header, and of what is told in its place.
+/// Bytes of a tag header at the start of a message, and of the result that a CQE has there.
 pub(super) const TAG_HEADER: usize = size_of::<ibv_tmh>();
 
 /// A message that arrived.
@@ -28,7 +28,7 @@ pub(super) struct Arrival {
     /// Immediate data or invalidated key, 0 without.
     pub(super) imm: u32,
     pub(super) solicited: bool,
-    /// Who sent it.
+    /// Source QPN and L3 header kind, for the CQE.
     pub(super) from: FlagsRqpn,
     /// LID of the sender; 0 on Ethernet.
     pub(super) slid: u16,
@@ -51,9 +51,10 @@ pub(super) fn send_done(
     push_with(common, qp.ctx.send_cq, cqe, data, false);
 }
 
-/// Writes a CQE with data: half of it, or what is before it in a slot of 128 bytes (mlx5dv.h,
-/// `MLX5_INLINE_SCATTER_*`; rdma-core `cq.c`, `mlx5_copy_to_recv_wqe` and its callers). The caller
-/// asked how much there may be (`CqTable::room_for_data`).
+/// Writes a CQE that carries data. In a slot of 64 bytes the data is half of the CQE, in one of 128
+/// bytes it lies before the CQE (mlx5dv.h, `MLX5_INLINE_SCATTER_*`; rdma-core `cq.c`,
+/// `mlx5_copy_to_recv_wqe` and its callers). The caller limited the data to
+/// `CqTable::room_for_data`.
 fn push_with(common: &mut Common, cqn: Cqn, mut cqe: mlx5_cqe64, data: &[u8], wakes: bool) {
     if data.is_empty() {
         return push(common, cqn, plain(&cqe), wakes);
@@ -69,7 +70,7 @@ fn push_with(common: &mut Common, cqn: Cqn, mut cqe: mlx5_cqe64, data: &[u8], wa
     push(common, cqn, Cqe { lead: Some(&lead), ..plain(&cqe) }, wakes);
 }
 
-/// A CQE as it is.
+/// A CQE without data.
 pub(super) fn plain(cqe: &mlx5_cqe64) -> Cqe<'_> {
     let bytes: &[u8; CQE_LEN] = transmute_ref!(cqe);
     bytes.into()
@@ -89,7 +90,7 @@ pub(super) fn send_failed(qp: &Qp, common: &mut Common, index: u16, opcode: Opco
     failed(common, (qp.ctx.send_cq.0, user_index(qp)), (CqeOpcode::REQ_ERR, sop, index), why);
 }
 
-/// A receive WQE that took a message; `data` is what of it goes into the CQE.
+/// A receive WQE that took a message. `data` is the part of the message that goes into the CQE.
 pub(super) fn receive_done(
     qp: &Qp,
     common: &mut Common,
@@ -129,7 +130,8 @@ pub(super) fn receive_failed(qp: &Qp, common: &mut Common, receive: &Receive, wh
     failed(common, (cqn.0, uidx), (CqeOpcode::RESP_ERR, sop, receive.index), why);
 }
 
-/// A completion that no receive of the SRQ has: `result` are its first bytes.
+/// A completion of a tag-matching SRQ that belongs to no receive of its ring. Its first bytes are
+/// `result`.
 pub(super) fn tag(
     qp: &Qp,
     common: &mut Common,
@@ -149,12 +151,12 @@ pub(super) fn tag(
     push(common, landing.cqn, plain(&cqe), false);
 }
 
-/// Puts a header, or a result, to the beginning of a CQE.
+/// Writes a tag header or a result to the start of a CQE.
 fn lead(cqe: &mut mlx5_cqe64, bytes: &[u8; TAG_HEADER]) {
     cqe.as_mut_bytes()[..TAG_HEADER].copy_from_slice(bytes);
 }
 
-/// What the CQE of a message says of tags.
+/// Sets the tag-matching fields of a message's CQE.
 fn mark(cqe: &mut mlx5_cqe64, found: Found) {
     cqe.app = MLX5_CQE_APP_TAG_MATCHING;
     match found {
@@ -172,13 +174,13 @@ fn mark(cqe: &mut mlx5_cqe64, found: Found) {
     }
 }
 
-/// The data of a message that took a tag won't come.
+/// Completes a tag whose message ended before its data was in the buffer.
 pub(super) fn tag_canceled(qp: &Qp, common: &mut Common, place: u16, landing: Landing) {
     let which = (CqeOpcode::RESP_SEND, TmAppOp::MSG_COMPLETION_CANCELED);
     tag(qp, common, landing, which, (place, 0), &[0; TAG_HEADER]);
 }
 
-/// RESIZE_CQ, the last CQE in the old ring of a CQ.
+/// The RESIZE_CQ completion: last CQE in the old ring of a CQ.
 pub(crate) fn resized(common: &mut Common, cqn: Cqn) {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.op_own = OpOwn::ZERO.with_opcode(CqeOpcode::RESIZE_CQ.0).0;
@@ -205,7 +207,8 @@ fn failed(
 pub(super) fn blank(uidx: u32, common: &Common) -> mlx5_cqe64 {
     let mut cqe = mlx5_cqe64::new_zeroed();
     cqe.srqn_uidx.set(uidx);
-    // The same clock as the internal timer's, with which a driver turns it into time of day.
+    // A driver converts the timestamp into time of day by the internal timer, so both use one
+    // clock.
     cqe.timestamp.set(common.now.as_nanos() as u64);
     cqe
 }

@@ -1,11 +1,12 @@
 //! Congestion notifications of RoCEv2 (IBTA annex A17.9.3) between devices that both asked for them
 //! (`HcaConfig::congestion`).
 //!
-//! Whoever asked says so in each request packet of a reliable connection, in a bit of the BTH that
-//! is reserved ([`Bth::NOTIFIABLE`]), and marks it as capable of ECN. A device that asked, too, and
-//! finds such a packet marked by a switch answers with a CNP, one in [`QUIET`] for each queue pair.
-//! Nobody else is sent one: an unpatched `rdma_rxe` doesn't survive the opcode. Who gets a CNP
-//! narrows its window ([`Congestion`](crate::hca::state::congestion::Congestion)).
+//! A device with the option sets a bit of the BTH that IBTA reserves ([`Bth::NOTIFIABLE`]) in each
+//! request packet of a reliable connection, and marks the packet as ECN capable. A device with the
+//! option that receives such a packet with a switch's congestion mark answers with a CNP, at most
+//! one in [`QUIET`] for each queue pair. Other peers never get a CNP: an unpatched `rdma_rxe`
+//! doesn't survive the opcode. A device that receives a CNP narrows the queue pair's window
+//! ([`Congestion`](crate::hca::state::congestion::Congestion)).
 
 use std::time::Duration;
 
@@ -17,13 +18,13 @@ use crate::wire::{Bth, Frame, Opcode, Packet, PacketBuilder, Psn};
 /// Shortest time between two notifications of one queue pair.
 const QUIET: Duration = Duration::from_micros(50);
 
-/// Whether packets of a queue pair say that it takes notifications.
+/// True if packets of a queue pair announce that it accepts notifications.
 #[inline]
 pub(super) fn is_asked_for(qp: &Qp, common: &Common) -> bool {
     common.config.congestion && matches!(qp.ctx.service, Service::Rc | Service::Xrc)
 }
 
-/// Tells the peer, if this packet met with congestion and the peer wants to know.
+/// Sends a CNP if this packet met with congestion and its sender accepts notifications.
 #[inline]
 pub(super) fn notice(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame) {
     let wanted = packet.bth().congestion & Bth::NOTIFIABLE != 0;
@@ -51,7 +52,7 @@ pub(super) fn notice(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, fram
     }
 }
 
-/// A notification of the peer. False if nobody asked for it.
+/// Takes a CNP from the peer. False if the queue pair accepts no notifications.
 pub(super) fn obey(qp: &mut Qp, common: &mut Common) -> bool {
     if !is_asked_for(qp, common) {
         return false;

@@ -21,7 +21,7 @@ pub(super) const GRH_BYTES: usize = 40;
 /// A17).
 const NEXT_IBA: u8 = 0x1b;
 const NEXT_UDP: u8 = 17;
-/// UDP and InfiniBand headers between an IP header and what we count as the packet.
+/// UDP and InfiniBand headers between the IP header and the bytes that a frame holds.
 const UDP_BYTES: usize = 8;
 /// Kind of L3 header in bits 25:24 of `flags_rqpn`, on Ethernet (Linux
 /// drivers/infiniband/hw/mlx5/mlx5_ib.h, `MLX5_CQE_ROCE_L3_HEADER_TYPE_*`).
@@ -105,7 +105,7 @@ pub(super) fn receive(
     true
 }
 
-/// The 40 bytes, and what the CQE says about them.
+/// The 40 bytes in front of a message, and the CQE's `flags_rqpn`.
 fn route(frame: &Frame, link: LinkLayer) -> ([u8; GRH_BYTES], FlagsRqpn) {
     let Frame { src, dst, route, .. } = *frame;
     match link {
@@ -128,13 +128,13 @@ fn route(frame: &Frame, link: LinkLayer) -> ([u8; GRH_BYTES], FlagsRqpn) {
     }
 }
 
-/// The address in an IPv4-mapped GID.
+/// IPv4 address of an IPv4-mapped GID.
 fn ipv4(address: Address) -> Option<[u8; 4]> {
     let (prefix, last) = address.gid.split_last_chunk::<4>()?;
     (prefix == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]).then_some(*last)
 }
 
-/// GRH, and at the same time IPv6 header (IBTA 8.3).
+/// The GRH, which has the layout of an IPv6 header (IBTA 8.3).
 fn global_header(
     src: Address,
     dst: Address,
@@ -172,7 +172,7 @@ fn ipv4_header(src: [u8; 4], dst: [u8; 4], route: Route, packet: usize) -> [u8; 
     header
 }
 
-/// RFC 1071.
+/// Internet checksum (RFC 1071).
 fn checksum(bytes: &[u8]) -> u16 {
     let (words, _) = bytes.as_chunks::<2>();
     let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();

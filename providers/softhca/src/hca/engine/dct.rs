@@ -1,16 +1,16 @@
-//! Targets of dynamic connections (DC). The service is Mellanox's and not IBTA's, and how it looks
-//! on their wire is not public, so the packets are this device's own; what they do is what a
-//! reliable connection does (IBTA vol 1, 9.7).
+//! Targets of dynamic connections (DC). The service is Mellanox's and not IBTA's, and its wire
+//! format is not public. The packets are this device's own; they behave as a reliable connection's
+//! (IBTA vol 1, 9.7).
 //!
-//! An initiator opens a connection when it has something to send and nothing under way, or turns to
-//! another target: its first packet says so, and each one has the key, the initiator, and the
-//! connection's number, which grows. A target keeps one connection for each initiator, which is a
-//! responder like any other. Of two numbers the later one counts; the first packet of the same one
-//! again is a repetition, which does no harm.
+//! An initiator opens a connection when it has a message to send and none outstanding, or when it
+//! turns to another target. Its first packet says so, and each packet carries the DC key, the
+//! initiator's number and the connection's number, which grows. A target keeps one connection for
+//! each initiator, with a responder like any other. A packet with a later number replaces the
+//! connection; the first packet with a known number is a harmless repetition.
 //!
-//! A wrong key is met with silence, as a wrong Q_Key is (IBTA 9.8.3), so that an initiator sees
-//! what it sees when there is no target: retries exceeded. An error ends the connection on which it
-//! happened; the target goes on for all others.
+//! A wrong DC key is dropped silently, as a wrong Q_Key is (IBTA 9.8.3), so an initiator sees
+//! retries exceeded, as without a target. An error ends the connection on which it happened; the
+//! target goes on for all others.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ use crate::hca::state::common::Common;
 use crate::hca::state::dct::{Connection, Targets};
 use crate::wire::{DcEth, Frame, Packet};
 
-/// Connections that all targets keep together. One more, and the one that was quiet for longest is
-/// forgotten.
+/// Connections that all targets keep together. One more replaces the connection that was quiet
+/// longest.
 const MAX_CONNECTIONS: usize = 1 << 12;
 /// Connections served in one turn.
 const CONNECTIONS_PER_TURN: usize = 32;
-/// A packet of an earlier connection is not older than this, unless the initiator's device began to
-/// count anew.
+/// Time after which a packet with an older connection number starts a connection: the initiator's
+/// device began to count anew. Within it the packet is late, and dropped.
 const GHOST: Duration = Duration::from_secs(1);
 
 impl Targets {
@@ -67,7 +67,7 @@ impl Targets {
         Ok(())
     }
 
-    /// A packet for a target. False if it is dropped.
+    /// Takes a packet for a target. False if it is dropped.
     pub(super) fn receive(
         &mut self,
         dctn: Qpn,
@@ -120,7 +120,7 @@ impl Targets {
         true
     }
 
-    /// A connection goes on that waits for a page with this token, or its request fails.
+    /// Resumes the connection that waits for the page fault `token`, or fails its request.
     pub(super) fn resume(&mut self, dctn: Qpn, token: u32, failed: bool, common: &mut Common) {
         let Some(dct) = self.dcts.get_mut(&dctn) else { return };
         let waits = |it: &Connection| it.qp.responder.stop.as_ref().map(|stop| stop.token);
@@ -134,7 +134,7 @@ impl Targets {
         }
     }
 
-    /// Forgets the connection that was quiet longest if there are too many.
+    /// Forgets the connection that was quiet longest, if there are too many.
     fn forget_one(&mut self, common: &mut Common) {
         if self.connections() <= MAX_CONNECTIONS {
             return;
@@ -151,7 +151,7 @@ impl Targets {
         }
     }
 
-    /// One turn of a target: answers leave.
+    /// One turn of a target: sends answers.
     pub(super) fn serve(&mut self, dctn: Qpn, common: &mut Common) -> Turn {
         let mut turn = Turn::default();
         let Some(dct) = self.dcts.get_mut(&dctn) else { return turn };
@@ -186,7 +186,7 @@ impl Connection {
         self.flush(common);
     }
 
-    /// After an error: the receive of a message under way.
+    /// After an error: flushes the receive of a message under way.
     fn flush(&mut self, common: &mut Common) {
         // Terminates: a responder holds one receive at most, and there are no rings.
         while flush::run(&mut self.qp, common).more {}

@@ -1,4 +1,4 @@
-//! A packet from the wire: to which queue pair or target it goes.
+//! Finds the queue pair or target of a packet from the wire.
 
 use crate::hca::context::Service;
 use crate::hca::device::Hca;
@@ -13,7 +13,8 @@ use crate::wire::{Address, Frame, Operation, Packet};
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
 
 impl Hca {
-    /// Hands a packet to its QP. What is not for us is dropped without an answer (IBTA 9.6).
+    /// Hands a packet to its QP. A packet for another port or an unknown QP is dropped without an
+    /// answer (IBTA 9.6).
     pub(super) fn deliver(&mut self, frame: &Frame) {
         let Ok(packet) = Packet::parse(&frame.bytes) else {
             self.common.stats.dropped += 1;
@@ -57,7 +58,7 @@ impl Hca {
         }
     }
 
-    /// Whether a packet is one whose payload its sender may have lent.
+    /// True if the sender may have lent the packet's payload.
     fn takes_loan(&self, packet: &Packet<'_>) -> bool {
         let layout = packet.layout();
         let qp = self.qps.get(&Qpn(packet.bth().dest_qp()));
@@ -69,7 +70,7 @@ impl Hca {
             && packet.payload().is_empty()
     }
 
-    /// A copy for each member (IBTA 10.5.2).
+    /// Delivers a copy to each member (IBTA 10.5.2).
     fn deliver_to_group(&mut self, packet: &Packet<'_>, frame: &Frame) {
         let mut taken = false;
         for qpn in self.groups.members(&frame.dst.gid).into_iter().flatten() {
@@ -87,7 +88,7 @@ impl Hca {
     }
 }
 
-/// A packet for a queue pair. False if that doesn't take it.
+/// Takes a packet for a queue pair. False if it is dropped.
 fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame) -> bool {
     if !has_pkey(qp.attrs.pkey_index, packet, &common.config) {
         common.stats.bad_pkeys += 1;
@@ -106,15 +107,15 @@ fn receive(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, frame: &Frame)
     let loan = frame.loan.as_deref();
     match packet.layout().is_request() {
         _ if packet.layout().operation == Operation::Congestion => congestion::obey(qp, common),
-        // An initiator has no other half.
+        // A DC initiator has no responder.
         true if qp.ctx.service == Service::Dci => false,
         true => responder::receive(qp, common, packet, loan),
         false => replies::receive(qp, common, packet, loan),
     }
 }
 
-/// IBTA 9.6.1.2: a connection takes packets of its own path only
-/// (drivers/infiniband/sw/rxe/rxe_recv.c, `check_addr`).
+/// True if a packet arrived on the path of its connection (IBTA 9.6.1.2;
+/// drivers/infiniband/sw/rxe/rxe_recv.c, `check_addr`).
 fn is_of_path(qp: &Qp, frame: &Frame) -> bool {
     let same =
         |a: Address, b: Address| if a.lid | b.lid != 0 { a.lid == b.lid } else { a.gid == b.gid };

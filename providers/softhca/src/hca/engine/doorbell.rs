@@ -1,4 +1,4 @@
-//! Stores into UAR pages, and the doorbell records that say how far the rings are filled.
+//! Stores into UAR pages, and the doorbell records with the producer indexes of the rings.
 
 use uverbs_mlx5_prm::ctrl::{OpmodIdxOpcode, QpnDs};
 use uverbs_mlx5_prm::doorbell::{
@@ -38,8 +38,8 @@ impl Hca {
         }
     }
 
-    /// Stores into one register coalesce, so each one is a reason to look at the records of all
-    /// QPs of the page, and none is needed for each WQE.
+    /// Reads the doorbell records of all QPs of the page: stores into one register coalesce, so a
+    /// store may stand for the doorbells of several QPs.
     fn ring_send(&mut self, uar: UarNumber, word0: OpmodIdxOpcode, word1: QpnDs) {
         let named = Qpn(word1.qpn());
         let Some(of_page) = self.by_uar.get_mut(&uar).map(std::mem::take) else {

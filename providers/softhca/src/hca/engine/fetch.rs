@@ -1,4 +1,4 @@
-//! Work requests: fetched from the ring, decoded, and checked.
+//! Fetches work requests from the ring, decodes and checks them.
 
 use uverbs_mlx5_prm::address::{DqpDct, GrhGidFl};
 use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, mlx5_wqe_ctrl_seg};
@@ -23,26 +23,27 @@ use crate::wire::{Address, Route};
 
 /// Bytes of the longest send WQE.
 const WQE_MAX: usize = DS_MAX as usize * DS_BYTES;
-/// Bytes of a usual one: an address, and inline data or a few pieces.
+/// Bytes of most send WQEs: an address, and inline data or a few SGEs.
 const SHORT: usize = 2 * MLX5_SEND_WQE_BB;
 /// Bytes of an atomic's operand and result.
 pub(super) const ATOMIC_LEN: u32 = 8;
 
-/// A send WQE that did not pass.
+/// A send WQE that failed the checks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BadWqe {
     pub(super) index: u16,
     pub(super) opcode: Opcode,
-    /// None if the ring is in disorder, which is no stream's error.
+    /// DC stream; None if the ring itself is inconsistent, which stops the queue pair and no single
+    /// stream.
     pub(super) stream: Option<u16>,
     pub(super) why: Failure,
 }
 
-/// Fetches the WQE at `qp.sq_fetched`; the caller made sure that one is published. Advances the
-/// counter by what the WQE occupies, by one WQEBB at least: a WQE that lies about its length
-/// cannot stop the ring. It is written into `wqe`, which has been cleared.
+/// Fetches the WQE at `qp.sq_fetched` into `wqe`, which must be cleared. The caller made sure that
+/// a WQE is published. Advances the counter by the WQE's length, by one WQEBB at least: a WQE that
+/// lies about its length cannot stop the ring.
 pub(super) fn fetch(qp: &mut Qp, common: &mut Common, wqe: &mut Wqe) -> Result<(), BadWqe> {
-    // Most are short, and clearing room for the longest takes longer than reading them.
+    // Most WQEs are short, and clearing room for the longest takes longer than reading them.
     let mut short = [0; SHORT];
     let (ctrl, len, have) = step(qp, common, &mut short)?;
     let mut long = None;
@@ -66,8 +67,8 @@ fn stream(qp: &Qp, ctrl: &mlx5_wqe_ctrl_seg) -> u16 {
     if qp.ctx.streams.is_some() { ctrl.dci_stream_channel_id.get() } else { 0 }
 }
 
-/// Steps over the WQE and checks that it is what the ring has there; gives its control segment,
-/// its length in bytes, and how many of these are in `short` already.
+/// Steps over the WQE and checks that its index is the ring's. Returns its control segment, its
+/// length in bytes, and how many of these are in `short` already.
 fn step(
     qp: &mut Qp,
     common: &mut Common,
@@ -82,14 +83,14 @@ fn step(
     let Some(sq) = &qp.ctx.sq else {
         return Err(bad(Opcode::NOP, Vendor::UNREADABLE));
     };
-    // As many bytes as most WQEs have, if so many are published: one access instead of two.
+    // Reads as many bytes as most WQEs have, if so many are published: one access instead of two.
     let published = SHORT.min(usize::from(pending) * MLX5_SEND_WQE_BB);
     let have = match read_ring(sq, common, index, &mut short[..published]) {
         Ok(()) => published,
         Err(_) => 0,
     };
     let ctrl = match have {
-        // Perhaps only what lies behind this WQE can't be read.
+        // Perhaps only the bytes behind this WQE can't be read.
         0 => read_ctrl(sq, common, index).ok(),
         _ => mlx5_wqe_ctrl_seg::read_from_prefix(short).ok().map(|(ctrl, _)| ctrl),
     };
@@ -113,8 +114,7 @@ fn step(
     Ok((ctrl, usize::from(ctrl.word1().ds()) * DS_BYTES, have))
 }
 
-/// Reads what isn't there of the WQE yet, decodes it, and checks that the queue pair may ask for
-/// this.
+/// Reads the rest of the WQE, decodes it, and checks that the queue pair may post it.
 fn decode(
     qp: &Qp,
     common: &Common,
@@ -166,13 +166,13 @@ fn decode(
     (wqe.opcode, wqe.op) = (opcode, op);
     wqe.signaled = qp.ctx.sq_sig_all || flags.ce() >= FmCeSe::CE_CQE;
     wqe.solicited = flags.se();
-    // Smaller modes order local operations only, of which there are none.
+    // Smaller fence modes order local operations only, which this device always executes in order.
     wqe.fence = flags.fm() >= FmCeSe::FENCE_READ_ATOMIC;
     wqe.stream = stream(qp, ctrl);
     Ok(())
 }
 
-/// How the WQEs of a service are laid out.
+/// WQE layout of a service.
 fn layout(service: Service) -> PrmService {
     match service {
         Service::Rc => PrmService::Rc,
@@ -180,13 +180,13 @@ fn layout(service: Service) -> PrmService {
         Service::Ud => PrmService::Ud,
         Service::Xrc => PrmService::Xrc,
         Service::Dci | Service::Dct => PrmService::Dc,
-        // Nothing leaves the host: no address, as with a connection.
+        // A UMR queue sends nothing: no address segment, as in a connection.
         Service::Umr => PrmService::Rc,
         Service::Raw => PrmService::Raw,
     }
 }
 
-/// Bytes that the message has, if it is neither too long nor too short.
+/// Length of the message. Fails if it is too long or too short.
 #[inline]
 fn check_length(qp: &Qp, common: &Common, op: Op, total: u64) -> Result<u32, Failure> {
     let atomic = matches!(op, Op::CompareSwap { .. } | Op::FetchAdd { .. });
@@ -198,14 +198,15 @@ fn check_length(qp: &Qp, common: &Common, op: Op, total: u64) -> Result<u32, Fai
         Service::Raw => frame_send::MAX_PAYLOAD,
         _ => common.config.max_msg_size,
     };
-    // No length stands for 2 GiB there (rdma-core qp.c, `mlx5_wr_memcpy`), which is too long here.
+    // A length field of 0 stands for 2 GiB in a copy (rdma-core qp.c, `mlx5_wr_memcpy`), more than
+    // this device's limit.
     if total > longest.into() || (is_copy && total == 0) || (atomic && total < ATOMIC_LEN.into()) {
         return Err(Failure::new(Syndrome::LOCAL_LENGTH_ERR, Vendor::LENGTH));
     }
     Ok(if atomic { ATOMIC_LEN } else { total as u32 })
 }
 
-/// Whether the keys of the pieces allow what is to be done with them.
+/// Checks that the SGEs' keys allow the operation.
 #[inline]
 fn check_pieces(qp: &Qp, common: &Common, op: Op, pieces: &[Piece]) -> Result<(), Failure> {
     for (at, piece) in pieces.iter().enumerate() {
@@ -219,8 +220,8 @@ fn check_pieces(qp: &Qp, common: &Common, op: Op, pieces: &[Piece]) -> Result<()
     Ok(())
 }
 
-/// Index and opcode of the next WQE to flush, and steps over it. None of the fetch's checks: the
-/// WQE is not executed, only named.
+/// Steps over the next WQE to flush and returns its index and opcode. The WQE is not executed, so
+/// it is not checked.
 pub(super) fn skip(qp: &mut Qp, common: &mut Common) -> (u16, Opcode) {
     let index = qp.sq_fetched;
     let pending = qp.sq_pending();
@@ -243,8 +244,8 @@ fn read_ctrl(sq: &SqContext, common: &Common, index: u16) -> Result<mlx5_wqe_ctr
     Ok(ctrl)
 }
 
-/// Reads `buf` from the ring, starting at WQEBB `index` and going on at the start where the ring
-/// ends: a WQE may wrap between any two of its segments, and within inline data.
+/// Reads `buf` from the ring, starting at WQEBB `index` and wrapping at the end: a WQE may wrap
+/// between any two of its segments, and within inline data.
 #[inline]
 fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Result<(), DmaFault> {
     let ring = (MLX5_SEND_WQE_BB as u64) << sq.log_wqebbs;
@@ -253,7 +254,7 @@ fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Res
         return sq.region.read(&*common.dma, start, buf);
     }
     let mut done = 0;
-    // A small ring may be passed more than once; each turn reads at least one byte.
+    // `buf` may be longer than the ring; each round reads at least one byte.
     while done < buf.len() {
         let at = (start + done as u64) & (ring - 1);
         let run = (ring - at).min((buf.len() - done) as u64) as usize;
@@ -263,7 +264,7 @@ fn read_ring(sq: &SqContext, common: &Common, index: u16, buf: &mut [u8]) -> Res
     Ok(())
 }
 
-/// The operations this device has. Others, known or not to the PRM, are errors of the QP.
+/// Operation of a WQE. None: an opcode that this device lacks, which is an error of the QP.
 #[inline]
 fn operation(view: &WqeView<'_>, parts: &Parts<'_, '_>) -> Option<Op> {
     let imm = view.ctrl().imm.get();
@@ -272,7 +273,7 @@ fn operation(view: &WqeView<'_>, parts: &Parts<'_, '_>) -> Option<Op> {
         (Opcode::UMR, ..) => Some(Op::Umr),
         (Opcode::TAG_MATCHING, ..) => Some(Op::Tags),
         (Opcode::MMO, ..) if view.ctrl().word0().opmod() == MLX5_OPC_MOD_MMO_DMA => Some(Op::Copy),
-        // A large frame in segments is a frame for raw queues, and nothing for the others.
+        // TSO is for raw packet queues only.
         (Opcode::SEND, ..) => Some(Op::Send),
         (Opcode::TSO, ..) if view.service() == PrmService::Raw => Some(Op::Send),
         (Opcode::SEND_IMM, ..) => Some(Op::SendImm(imm)),
@@ -292,7 +293,7 @@ fn operation(view: &WqeView<'_>, parts: &Parts<'_, '_>) -> Option<Op> {
     }
 }
 
-/// Whether a service has an operation (IBTA vol 1, table 33 "Operations by transport service").
+/// True if a service has an operation (IBTA vol 1, table 33 "Operations by transport service").
 #[inline]
 fn has_operation(service: Service, op: Op) -> bool {
     match service {
@@ -307,14 +308,14 @@ fn has_operation(service: Service, op: Op) -> bool {
     }
 }
 
-/// Destination of a datagram or a dynamic connection, and number of the peer's SRQ; nothing for a
-/// connection.
+/// Destination of a datagram or a dynamic connection, and number of the peer's SRQ. A connection
+/// has neither in its WQE.
 fn address(first: Option<Seg<'_>>, qp: &Qp, common: &Common) -> (Option<Destination>, u32) {
     match first {
         Some(Seg::Av(av)) => {
             let grh = GrhGidFl(av.grh_gid_fl.get());
-            // Without a GRH the GID says nothing; Ethernet has no LID, and there is the UDP port
-            // there.
+            // Without a GRH the GID means nothing. Ethernet has no LID: the field holds the UDP
+            // port.
             let ethernet = common.config.link == LinkLayer::Ethernet;
             let gid = if ethernet || grh.grh() { av.rgid } else { [0; 16] };
             let dst = Address { gid, lid: if ethernet { 0 } else { av.rlid.get() } };

@@ -1,4 +1,4 @@
-//! Requests that are answered with data, READs and atomics, and requests that come again (IBTA vol
+//! Executes READs and atomics, whose responses carry data, and answers duplicate requests (IBTA vol
 //! 1, 9.7.5.1.5).
 
 use crate::hca::context::Access;
@@ -20,7 +20,7 @@ pub(super) fn read(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> Res
     Ok(packets)
 }
 
-/// The answer to a READ, and the PSNs that it takes.
+/// The response to a READ, and the PSNs that it takes.
 fn read_answer(
     qp: &Qp,
     common: &Common,
@@ -31,9 +31,9 @@ fn read_answer(
         return Err(INVALID);
     };
     let (va, rkey, left) = (reth.va.get(), Key(reth.rkey.get()), reth.dma_length.get());
-    // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs: older could no
-    // longer be told from newer (9.7.2). The port announces less (`max_msg_sz`; Linux
-    // `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a request for more is invalid (9.7.4.1.6).
+    // IBTA 9.4.3 lets RETH say 2^31, which at an MTU of 256 takes half of all PSNs, so that older
+    // and newer PSNs could not be told apart (9.7.2). The port announces less (`max_msg_sz`; Linux
+    // `hw/mlx5/qp.c` sets qpc.log_msg_max to it), and a longer request is invalid (9.7.4.1.6).
     if !qp.attrs.access.contains(Access::REMOTE_READ) || left > common.config.max_msg_size {
         return Err(INVALID);
     }
@@ -78,14 +78,15 @@ pub(super) fn atomic(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> R
     Ok(())
 }
 
-/// A request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): acknowledged again,
-/// read again, or answered from memory. It never does harm: what cannot be answered is dropped.
+/// Answers a request that was executed before (IBTA 9.7.5.1.5, "duplicate request"): by another
+/// acknowledgement, another read, or a stored atomic result. A duplicate that cannot be answered is
+/// dropped.
 pub(super) fn repeat(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) {
     match packet.layout().operation {
         Operation::Send | Operation::Write => qp.responder.push_ack(),
         Operation::ReadRequest => {
             if let Ok((answer, packets)) = read_answer(qp, common, packet, true) {
-                // A part of what was asked before, and nothing beyond.
+                // A duplicate READ may ask for a part of the original, and for nothing beyond.
                 if !(packet.psn() + packets).is_after(qp.responder.expected) {
                     qp.responder.answers.push_back(answer);
                 }

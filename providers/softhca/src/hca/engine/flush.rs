@@ -1,5 +1,5 @@
-//! Flushing after an error: everything outstanding completes as flushed (IBTA vol 1, 10.3.1,
-//! "Error state").
+//! Flushes a queue pair after an error: each outstanding WQE completes as flushed (IBTA vol 1,
+//! 10.3.1, "Error state").
 
 use crate::hca::context::QpState;
 use crate::hca::engine::records::posted_receives;
@@ -14,13 +14,13 @@ use crate::hca::state::receive::Source;
 /// WQEs flushed in one turn.
 const WQES_PER_TURN: usize = 64;
 
-/// Whether receives wait to be flushed.
+/// True if receives wait to be flushed.
 pub(super) fn has_receives(qp: &Qp, common: &mut Common) -> bool {
     !qp.mute && posted_receives(qp, common) != 0
 }
 
-/// Completes WQEs of a QP in ERR, oldest first, the ones under way before the ones still in the
-/// rings. Each gets a CQE, signaled or not.
+/// Completes WQEs of a QP in ERR, oldest first: WQEs in flight, then WQEs in the rings. Each gets a
+/// CQE, signaled or not.
 pub(super) fn run(qp: &mut Qp, common: &mut Common) -> Turn {
     let mut turn = Turn::default();
     if !matches!(qp.state, QpState::Err | QpState::Sqe) {
@@ -41,7 +41,7 @@ pub(super) fn run(qp: &mut Qp, common: &mut Common) -> Turn {
             let (index, opcode) = fetch::skip(qp, common);
             complete::send_failed(qp, common, index, opcode, Failure::FLUSHED);
         } else if receives && posted_receives(qp, common) != 0 {
-            // Those of an SRQ are not this QP's to flush.
+            // Receives of an SRQ stay posted for its other QPs.
             let receive = receives::consume(qp, common, Source::Own);
             complete::receive_failed(qp, common, &receive, Failure::FLUSHED);
         } else {

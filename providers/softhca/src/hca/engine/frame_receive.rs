@@ -1,4 +1,4 @@
-//! A frame into a receive WQE, and its CQE.
+//! Writes a frame into a receive WQE, and its CQE.
 
 use uverbs_mlx5_prm::cqe::{
     CqeOpcode, HdsIpExt, L4HdrType, MLX5_CQE_L3_HDR_TYPE_IPV4, MLX5_CQE_L3_HDR_TYPE_IPV6,
@@ -25,10 +25,10 @@ mod l4 {
     pub(super) const TCP_ACK_NO_DATA: u8 = 3;
     pub(super) const TCP_ACK_AND_DATA: u8 = 4;
 }
-/// TCP's.
+/// The ACK flag of TCP.
 const ACK: u16 = 0x10;
 
-/// Puts a frame into the next receive, or drops it if there is none.
+/// Puts a frame into the next receive, or drops it if no receive is posted.
 pub(super) fn receive(
     qp: &mut Qp,
     common: &mut Common,
@@ -97,7 +97,7 @@ pub(super) fn receive(
         cqe.vlan_info.set(tag.tci);
     }
     if let Some(ip) = &headers.ip {
-        // `check_sum`: of the IP header and all it carries, padding not counted (Linux en_rx.c,
+        // `check_sum`: of the IP header and its payload, without padding (Linux en_rx.c,
         // `mlx5e_handle_csum`).
         let sum = checksum::sum(frame.get(ip.at..ip.end).unwrap_or_default());
         cqe.rsvd20[2..].copy_from_slice(&sum.to_be_bytes());

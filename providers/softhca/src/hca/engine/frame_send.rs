@@ -1,4 +1,4 @@
-//! A WQE of a frame queue becomes frames.
+//! Turns a WQE of a raw packet queue into frames.
 
 use uverbs_mlx5_prm::syndrome::Syndrome;
 
@@ -9,14 +9,14 @@ use crate::hca::state::frame::Outgoing;
 use crate::hca::state::qp::Qp;
 use crate::hca::state::wqe::Wqe;
 
-/// Bytes that one WQE may send: `max_lso_cap` is 2^16, and the header comes on top.
+/// Payload bytes that one WQE may send: `max_lso_cap` is 2^16, and the header is not counted.
 pub(crate) const MAX_PAYLOAD: u32 = 1 << 16;
-/// Frames that wait to be delivered, after which no more WQEs are executed.
+/// Undelivered frames after which no more WQEs are executed.
 pub(crate) const MAX_WAITING: usize = 64;
-/// Type of the tag that the device inserts.
+/// TPID of the VLAN tag that the device inserts.
 const CVLAN: u16 = 0x8100;
 
-/// Puts the frames of a WQE where `frames` takes them from.
+/// Appends the frames of a WQE to `Common::frames`, which `frames` delivers.
 pub(crate) fn execute(qp: &Qp, wqe: &Wqe, common: &mut Common) -> Result<(), Failure> {
     let Some(send) = &wqe.ethernet else { return Ok(()) };
     if send.header.len() < common.config.min_inline_header.into() {

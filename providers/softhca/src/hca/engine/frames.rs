@@ -1,5 +1,5 @@
-//! Ethernet frames on their way: out of the send queues, through the flow tables for what leaves to
-//! the wire, and through those for what arrives into receive queues.
+//! Ethernet frames on their way: from send queues through the egress flow tables to the wire, and
+//! from the wire through the ingress flow tables into receive queues.
 
 use crate::hca::Hca;
 use crate::hca::engine::frame_receive;
@@ -8,8 +8,8 @@ use crate::hca::ethernet::{HEADER, SHORTEST};
 use crate::hca::number::Qpn;
 
 impl Hca {
-    /// Delivers the frames that left their queues: to the wire, and to this device's own receive
-    /// queues.
+    /// Delivers the frames that left their send queues: to the wire, and to this device's own
+    /// receive queues.
     pub(super) fn exchange(&mut self) {
         for frame in std::mem::take(&mut self.common.frames) {
             match self.steering.leave(&frame.bytes) {
@@ -46,8 +46,8 @@ impl Hca {
         true
     }
 
-    /// Routes a frame through the flow tables. `sqn` is the queue that sent it, if it is one of
-    /// this device.
+    /// Routes a frame through the flow tables. `sqn`: this device's queue that sent it; None for a
+    /// frame from the wire.
     fn arrive(&mut self, frame: &[u8], sqn: Option<Qpn>) {
         if !(HEADER..=self.steering.frame_limit()).contains(&frame.len()) {
             self.common.stats.dropped += 1;

@@ -1,9 +1,9 @@
-//! Answers to READs that are lent instead of sent, as requests are in `loans`.
+//! Lends READ responses instead of sending them, as `loans` does for requests.
 //!
-//! Nothing acknowledges an answer. So its loans are kept until the requester has taken them, or has
-//! passed their records. If a key takes one back and no longer grants the READ, the answer is
-//! refused, as one whose packets hadn't left. The requester asks for the others again, and is
-//! answered with bytes.
+//! A response is never acknowledged. So its loans are kept until the requester has taken them, or
+//! has skipped their ring records. If a changed key takes a loan back and no longer grants the
+//! READ, the responder sends a NAK, as for a response that was not sent yet. For a loan taken back
+//! otherwise the requester asks again, and is answered with bytes.
 
 use crate::hca::context::{Access, Service};
 use crate::hca::engine::answers::{code, read_headers, refuse_at};
@@ -14,17 +14,17 @@ use crate::hca::state::responder::{Answer, LentAnswer};
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 use crate::wire::{EmitError, Frame, Span};
 
-/// Loans that may be open: more than a ring has room for.
+/// Open loans at most: more than a ring has room for.
 const MOST: usize = 1 << 13;
 
-/// Lends what an answer to a READ sends next, one or more packets of it. False if nothing was lent.
+/// Lends the next one or more packets of a READ response. False if none was lent.
 pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     let Answer::Read { psn, who, va, rkey, left, msn, begun, again: false } = answer else {
         return false;
     };
     let (src, dst) = (qp.attrs.path.src, qp.attrs.path.dst);
-    // What stands behind an open loan is lent, too: READs are carried out in order (IBTA vol 1,
-    // table 79), so no byte of this one may be read before those.
+    // A response behind an open loan is lent too: READs are carried out in order (IBTA vol 1, table
+    // 79), so its bytes may not be read before the loan's.
     let behind = qp.responder.lent.back().is_some_and(|part| part.lent.is_open());
     let least = if behind { 1 } else { SHORTEST_LOAN };
     if left < least || qp.ctx.service != Service::Rc || !common.port.lends(dst) {
@@ -50,7 +50,7 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
         responder.lent.pop_front();
     }
     if responder.lent.len() >= MOST {
-        // The requester left them in a ring that is gone.
+        // The requester's ring is gone, and with it the records of these loans.
         responder.lent.pop_front();
     }
     responder.lent.push_back(LentAnswer { psn, who, segment, lent });
@@ -58,11 +58,11 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     true
 }
 
-/// Where a part of an answer to a READ lies in this process's memory; None if another process can't
-/// read it there.
+/// Addresses of a part of a READ response in this process. None if another process can't read it
+/// there.
 fn read_spans(common: &Common, who: Who, segment: Segment) -> Option<Vec<Span>> {
-    // The completion of a work request that changes or invalidates a key is there before its loans
-    // are taken back. So keys that work requests can change lend nothing.
+    // A work request that changes or invalidates a key completes before the key's loans are taken
+    // back. So memory under keys that work requests can change is not lent.
     if common.keys.key_at(segment.key).is_ok_and(|key| key.umr || key.remote_invalidate) {
         return None;
     }
@@ -71,8 +71,8 @@ fn read_spans(common: &Common, who: Who, segment: Segment) -> Option<Vec<Span>> 
     Some(spans)
 }
 
-/// Keys were changed: takes back each part that no longer lies where it was lent from. True if one
-/// is refused now. One that may still be read, and lies elsewhere, is asked for again.
+/// Takes back loans whose memory is no longer at the lent address, after keys were changed. A part
+/// that the key still grants is asked for again. True if a part is refused now.
 pub(super) fn recall(qp: &mut Qp, common: &mut Common) -> bool {
     let mut refused = None;
     qp.responder.lent.retain(|part| {

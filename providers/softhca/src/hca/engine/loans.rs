@@ -1,10 +1,10 @@
-//! Payload that is lent instead of sent: a receiver of this host copies it out of the program's
+//! Lends payload instead of sending it: a receiver on this host copies it out of the program's
 //! memory ([`Wire::lend`](crate::wire::Wire::lend)).
 //!
-//! What a request lends is the device's until the request completes, as on any wire (IBTA
-//! 10.7.2.3): the program leaves it alone. Whatever ends a request drops its loans, and so recalls
-//! them. A key that is changed or destroyed recalls what was lent by it. What goes out a second
-//! time goes as bytes.
+//! The payload of a request belongs to the device until the request completes, as on any wire (IBTA
+//! 10.7.2.3), so the program does not change it. The end of a request, by success or error, drops
+//! its loans and so recalls them. A key that is changed or destroyed recalls the loans made under
+//! it. A retransmission sends bytes.
 //!
 //! `lent_answers` lends answers to READs.
 
@@ -19,8 +19,7 @@ use crate::hca::state::wqe::Op;
 use crate::wire::shared::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 use crate::wire::{EmitError, Frame};
 
-/// Lends what the request at the cursor sends next, one or more packets of it. False if nothing was
-/// lent.
+/// Lends the next one or more packets of the request at the cursor. False if none was lent.
 pub(super) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     let at = qp.requester.cursor;
     let Some(Entry::Live(request)) = qp.requester.queue.get(at) else { return false };
@@ -65,8 +64,8 @@ pub(super) fn send(qp: &mut Qp, common: &mut Common) -> bool {
     true
 }
 
-/// Whether the peer refused to read a loan. If so, this recalls all that the peer hasn't taken: it
-/// is sent again as bytes.
+/// True if the peer refused to read a loan. Then this recalls all loans that the peer did not take
+/// yet; their payload is sent again as bytes.
 pub(super) fn are_refused(qp: &mut Qp) -> bool {
     let live = |entry: &Entry| match entry {
         Entry::Live(request) => request.lent.iter().any(|(_, lent)| lent.is_refused()),
@@ -84,8 +83,7 @@ pub(super) fn are_refused(qp: &mut Qp) -> bool {
 }
 
 impl Hca {
-    /// If keys were changed, recalls each loan whose address is no longer where the memory was lent
-    /// from.
+    /// Recalls the loans whose memory is no longer at the lent address, if keys were changed.
     pub(in crate::hca) fn recall(&mut self) {
         if !self.common.keys.were_changed() {
             return;

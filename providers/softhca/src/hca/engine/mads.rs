@@ -1,17 +1,19 @@
-//! Queue pair 1, where the device itself uses it: management datagrams (IBTA vol 1, 13.5.1).
+//! Queue pair 1 when no program has created it: management datagrams of the device itself (IBTA vol
+//! 1, 13.5.1).
 
 use crate::hca::device::Hca;
 use crate::hca::state::common::Common;
 use crate::hca::state::mads::Mad;
 use crate::wire::{Address, Frame, Opcode, Packet, PacketBuilder, Psn, Route};
 
-/// The number of the queue pair.
+/// Number of the general services queue pair (GSI).
 const QPN: u32 = 1;
 /// Its Q_Key (IBTA 10.2.5, "well-known").
 const QKEY: u32 = 0x8001_0000;
 
 impl Hca {
-    /// Takes a datagram for queue pair 1 that no client has made. False if it is none.
+    /// Takes a packet for queue pair 1, which no client has created. False if it is no management
+    /// datagram.
     pub(super) fn take_mad(&mut self, packet: &Packet<'_>, frame: &Frame) -> bool {
         let is_mad = packet.bth().opcode() == Opcode::UD_SEND_ONLY
             && packet.deth().is_some_and(|deth| deth.qkey.get() == QKEY);
@@ -19,7 +21,7 @@ impl Hca {
         is_mad && self.common.mads.arrive(Mad { from, to, bytes: packet.payload().to_vec() })
     }
 
-    /// The next management datagram that came.
+    /// Returns the next management datagram that arrived.
     pub(crate) fn next_mad(&mut self) -> Option<Mad> {
         self.common.mads.next_arrived()
     }
@@ -43,7 +45,7 @@ impl Hca {
         }
     }
 
-    /// Whether some that were sent here still wait for the wire.
+    /// True if a management datagram of this device still waits for the wire.
     pub(crate) fn holds_mads(&self) -> bool {
         let is_mad = |frame: &Frame| {
             Packet::parse(&frame.bytes).is_ok_and(|packet| packet.bth().dest_qp() == QPN)
@@ -51,12 +53,12 @@ impl Hca {
         self.common.mads.leaves() || self.common.port.holds(is_mad)
     }
 
-    /// Has the wire send what it gathered.
+    /// Makes the wire send the packets it has batched.
     pub(crate) fn flush_mads(&mut self) {
         self.common.port.flush();
     }
 
-    /// Sends what waits, as far as the wire takes it. True if anything went.
+    /// Sends waiting management datagrams, as far as the wire takes them. True if any was sent.
     pub(super) fn transmit_mads(&mut self) -> bool {
         let mut any = false;
         let Common { mads, port, stats, .. } = &mut self.common;

@@ -1,11 +1,11 @@
-//! Page faults: an access to a page that isn't there stops its queue, tells the driver, and is made
-//! again when the driver has brought the page (`resume`; PRM "Page Fault Event"; Linux
+//! Page faults: an access to a missing page stops its queue and tells the driver. The queue repeats
+//! the access when the driver has brought the page (`resume`; PRM "Page Fault Event"; Linux
 //! `hw/mlx5/odp.c`).
 //!
-//! A requester keeps its place. A responder answers "not ready" (IBTA 9.7.5.2.8), so that the
-//! request comes again; what comes meanwhile is dropped. Datagrams don't come again, and are kept.
-//! If the driver can't bring the page, the work fails as with memory that doesn't answer. What a
-//! queue that matches tags receives or fetches doesn't wait, and fails so at once.
+//! A requester keeps its position. A responder answers "not ready" (IBTA 9.7.5.2.8), so that the
+//! request comes again; it drops later packets meanwhile. Datagrams are sent once only, so they are
+//! kept. If the driver can't bring the page, the work fails as an access to unreadable memory does.
+//! A tag-matching queue never waits: its receives and rendezvous fail so at once.
 
 use uverbs_mlx5_prm::eqe::PageFaultType;
 
@@ -22,12 +22,12 @@ use crate::wire::{Frame, Packet, Psn, Syndrome};
 /// Datagrams kept for one queue pair.
 const MAX_HELD: usize = 16;
 
-/// What a responder waits for.
+/// Memory that a responder waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wanted {
-    /// Memory of a receive, for a packet of so many bytes.
+    /// Memory of a receive, for a packet of `packet` bytes.
     Receive { index: u16, from: Source, packet: u16 },
-    /// Memory that a request names, of which a packet has so many bytes.
+    /// Memory that a request names; `packet` bytes are for the current packet.
     Memory { write: bool, rkey: Key, va: u64, len: u32, packet: u16 },
 }
 
@@ -57,8 +57,8 @@ fn tell(common: &mut Common, qpn: Qpn, fault: PageFault) {
     events.push(HcaEvent::PageFault { qpn, fault }, stats);
 }
 
-/// Stops a requester at the WQE of that index, whose data can't be read or, if it is `fetching`,
-/// whose answer can't be written. False if nobody would bring the page.
+/// Stops a requester at the WQE `index`. With `fetching` its answer can't be written; otherwise its
+/// data can't be read. False if no driver takes page faults.
 pub(super) fn halt(qp: &mut Qp, common: &mut Common, index: u16, fetching: bool) -> bool {
     if let Some(halt) = &mut qp.requester.halt {
         halt.again |= fetching;
@@ -66,7 +66,7 @@ pub(super) fn halt(qp: &mut Qp, common: &mut Common, index: u16, fetching: bool)
     }
     let Some(token) = common.faults.open(qp.qpn) else { return false };
     qp.requester.halt = Some(Halt { token, index, again: fetching });
-    // The wait is this side's: no retry is spent on it.
+    // The wait is on this side: it costs no retry.
     qp.requester.ack_timer = None;
     let kind = match fetching {
         true => PageFaultType::REQ_READ_OR_ATOMIC,
@@ -77,7 +77,7 @@ pub(super) fn halt(qp: &mut Qp, common: &mut Common, index: u16, fetching: bool)
     true
 }
 
-/// Stops a responder at the request of that number. False if nobody would bring the page.
+/// Stops a responder at the request `psn`. False if no driver takes page faults.
 pub(super) fn stop(qp: &mut Qp, common: &mut Common, psn: Psn, wanted: Wanted) -> bool {
     let Some(token) = common.faults.open(qp.qpn) else { return false };
     let receive = matches!(wanted, Wanted::Receive { .. });
@@ -90,7 +90,7 @@ pub(super) fn stop(qp: &mut Qp, common: &mut Common, psn: Psn, wanted: Wanted) -
     true
 }
 
-/// The request comes again.
+/// Sends an RNR NAK; the requester repeats the request.
 fn not_ready(qp: &mut Qp, common: &mut Common, psn: Psn) {
     common.stats.rnr_naks_sent += 1;
     qp.responder.nak_sent |= psn == qp.responder.expected;
@@ -98,12 +98,12 @@ fn not_ready(qp: &mut Qp, common: &mut Common, psn: Psn) {
     qp.responder.answers.push_back(Answer::Nak { psn, syndrome, msn });
 }
 
-/// A request to a responder that waits. False if it is lost.
+/// Takes a request to a responder that waits. False if it is lost.
 pub(super) fn wait(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
     let Some(stop) = &qp.responder.stop else { return false };
     let psn = stop.psn;
     let reliable = qp.ctx.service.is_reliable();
-    // All others come behind it again.
+    // Packets behind the stopped request need no NAK: they come again with it.
     if reliable && packet.psn() == psn {
         not_ready(qp, common, psn);
     }
@@ -120,8 +120,8 @@ pub(super) fn hold(qp: &mut Qp, frame: &Frame) -> bool {
     true
 }
 
-/// The memory of an answer to a READ isn't there. The requester asks for it again, and for all
-/// behind it, which is answered as before. False if nobody would bring the page.
+/// Stops a responder whose memory for a READ response is missing. The requester asks again for it
+/// and for all answers behind it. False if no driver takes page faults.
 pub(super) fn stop_answer(qp: &mut Qp, common: &mut Common, answer: Answer) -> bool {
     let Answer::Read { psn, va, rkey, left, .. } = answer else { return false };
     if qp.state == QpState::Err {

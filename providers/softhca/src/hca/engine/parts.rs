@@ -1,4 +1,4 @@
-//! A WQE's segments, sorted by what they are for, in one walk.
+//! Sorts a WQE's segments by purpose, in one walk.
 
 use uverbs_mlx5_prm::eth::mlx5_wqe_eth_seg_min;
 use uverbs_mlx5_prm::wqe::{Segment as Seg, Service, WqeError, WqeView};
@@ -9,25 +9,25 @@ use crate::hca::state::wqe::{Op, Pieces};
 
 #[derive(Debug)]
 pub(super) struct Parts<'a, 'p> {
-    /// Behind the control segment: the address, where there is one.
+    /// Segment behind the control segment: the address, if there is one.
     pub(super) first: Option<Seg<'a>>,
     /// Remote address and key.
     pub(super) raddr: Option<(u64, Key)>,
-    /// What is swapped in or added, and what is compared.
+    /// Operand (swap or add) and compare value.
     pub(super) atomic: Option<(u64, u64)>,
-    /// The segment and the start of the frame.
+    /// Ethernet segment, and the inline start of the frame.
     pub(super) ethernet: Option<(&'a mlx5_wqe_eth_seg_min, &'a [u8])>,
-    /// Data, in order, and its bytes.
+    /// SGEs and inline data in order, and their total length.
     pieces: &'p mut Pieces,
     total: u64,
-    /// Some of it is in the WQE.
+    /// Some data is inline in the WQE.
     has_inline: bool,
-    /// There are segments that belong to no message.
+    /// Segments are present that belong to no message.
     has_others: bool,
 }
 
 impl<'a, 'p> Parts<'a, 'p> {
-    /// Finds them; `pieces` is empty and takes those of the payload.
+    /// Parses the WQE. `pieces` must be empty and receives the payload's SGEs and inline data.
     #[inline]
     pub(super) fn find(
         bytes: &'a [u8],
@@ -59,11 +59,11 @@ impl<'a, 'p> Parts<'a, 'p> {
             Seg::Atomic(atomic) => {
                 self.atomic.get_or_insert((atomic.swap_add.get(), atomic.compare.get()));
             }
-            // The start of a frame, not of the payload.
+            // The inline header is no payload.
             Seg::Eth(segment, header) => {
                 self.ethernet.get_or_insert((segment, header));
             }
-            // Where an engine that computes tells its result; a copy has none.
+            // Result address of an engine that computes. A copy has no result.
             Seg::MmoMetadata(_) => {}
             Seg::Data(data) => {
                 let segment = Segment::from(data);
@@ -79,14 +79,14 @@ impl<'a, 'p> Parts<'a, 'p> {
         }
     }
 
-    /// The payload's bytes, those of the pieces together; None if a segment does not belong there.
+    /// Length of the payload, the sum of all pieces. None if a segment does not fit the operation.
     #[inline]
     pub(super) fn payload(self, op: Op) -> Option<u64> {
         if matches!(op, Op::Nop | Op::Umr | Op::Tags) {
             self.pieces.clear();
             return Some(0);
         }
-        // An answer cannot go into the WQE, nor can a copy come from there.
+        // An answer cannot be written into the WQE, and a copy cannot read from it.
         let is_copy = matches!(op, Op::Copy);
         let may_be_inline = !is_copy && !op.is_fetching();
         if self.has_others || (self.has_inline && !may_be_inline) {

@@ -1,21 +1,21 @@
-//! Timers that wait for a peer without processor time.
+//! Defers timers for a peer without processor time.
 //!
-//! An acknowledgement that is late need not be lost: on a busy machine the peer's thread may not
-//! have run, and the packet lies unread before it. Retries that are spent meanwhile end connections
-//! that nothing is wrong with. So a timer that is due counts only when the peer has dealt with all
-//! that lay before it then, and this device has read once more.
+//! A late acknowledgement need not be lost: on a busy machine the peer's thread may not have run,
+//! and the packet lies unread in its queue. Retries spent meanwhile would end a healthy connection.
+//! So a timer that is due counts only when the peer has read all packets that were queued for it at
+//! that time, and this device has read once more.
 
 use std::time::Duration;
 
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::{Overdue, Qp};
 
-/// Longest wait for a peer that doesn't run.
+/// Longest wait for a peer that does not run.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Shortest and longest time until the next look.
+/// Shortest and longest time until the next check.
 const LOOK: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
-/// When to look again at a queue pair whose timer is due; `None` if it counts now.
+/// Time of the next check of a queue pair whose timer is due. None: the timer counts now.
 pub(super) fn later(qp: &mut Qp, common: &Common) -> Option<Duration> {
     let now = common.now;
     let due = qp.ack_deadline().filter(|due| *due <= now)?;
@@ -27,7 +27,7 @@ pub(super) fn later(qp: &mut Qp, common: &Common) -> Option<Duration> {
     let mark = match known {
         None => Some(common.port.mark(peer)?),
         Some(Overdue { mark: Some(mark), .. }) if !common.port.is_past(peer, mark) => Some(mark),
-        // Its answers, if any, came before the next step reads.
+        // The peer's answers, if any, arrived before the next step reads.
         Some(Overdue { mark: Some(_), .. }) => None,
         Some(Overdue { mark: None, .. }) => return None,
     };

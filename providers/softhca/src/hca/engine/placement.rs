@@ -1,8 +1,9 @@
 //! IBTA's memory placement extensions (vol 1, annex A19; Linux `rxe_resp.c`, `process_flush` and
-//! `atomic_write_reply`): FLUSH says that what was written before is placed, ATOMIC WRITE stores
-//! eight bytes at once. A responder answers each as a READ of no bytes, in the order of requests.
-//!
-//! mlx5 has no WQE of either, so no driver posts them: [`Hca::place`] does, in the place of a NOP.
+//! `atomic_write_reply`). FLUSH confirms that earlier writes are placed; ATOMIC WRITE stores eight
+//! bytes at once. A responder answers both as it answers a READ of no bytes, in the order of
+//! requests.
+//! mlx5 has no WQE for them, so no driver posts them: [`Hca::place`] puts one in the place of a
+//! NOP.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -21,17 +22,16 @@ use crate::wire::{Feth, Packet};
 
 /// Bytes of an ATOMIC WRITE.
 const LEN: u32 = 8;
-/// Bytes of the longest range of a FLUSH: what RETH may say (IBTA 9.7.4.1.6, C9-94).
+/// Bytes of the longest range of a FLUSH, the maximum of RETH (IBTA 9.7.4.1.6, C9-94).
 const MAX_RANGE: u32 = 1 << 31;
 
 impl Hca {
-    /// Has the NOP that stands, or will stand, at that WQEBB of a send ring be this operation
-    /// instead. Its completion is the NOP's. To be called before the NOP's doorbell. `srqn` is the
-    /// SRQ at the peer that a request of XRC names; RC has none.
+    /// Replaces the NOP at a WQEBB of a send ring by this operation. The NOP's CQE completes it.
+    /// Must be called before the NOP's doorbell. `srqn`: the peer's SRQ for XRC; ignored for RC.
     ///
     /// # Errors
-    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a service without these operations: IBTA
-    /// has them for RC and XRC.
+    /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a service other than RC and XRC, to
+    /// which IBTA limits these operations.
     pub fn place(
         &mut self,
         qpn: Qpn,
@@ -50,7 +50,7 @@ impl Hca {
     }
 }
 
-/// A WQE that was fetched; if it is a NOP in whose place something else was asked for, that.
+/// Turns a fetched NOP into the operation that `Hca::place` asked for there, if any.
 pub(super) fn instead(qp: &mut Qp, wqe: &mut Wqe) {
     if wqe.op != Op::Nop {
         return;
@@ -69,8 +69,8 @@ pub(super) fn instead(qp: &mut Qp, wqe: &mut Wqe) {
     }
 }
 
-/// Executes a FLUSH. What the queue pair wrote before is in memory by now, since requests are
-/// executed in order; it is visible to all processors behind a fence.
+/// Executes a FLUSH. The queue pair's earlier writes are in memory by now, since requests are
+/// executed in order; the fence makes them visible to all processors.
 pub(super) fn flush(
     qp: &mut Qp,
     common: &mut Common,
@@ -87,18 +87,19 @@ pub(super) fn flush(
     let key = Key(reth.rkey.get());
     let (addr, len) = match feth.level() {
         Feth::RANGE => (reth.va.get(), reth.dma_length.get().into()),
-        // The address says nothing then; any of the key's will do.
+        // A FLUSH of a region ignores the address; any address of the key passes the check.
         Feth::REGION => (common.keys.key_at(key).map_err(refusal_of)?.iova, 0),
         _ => return Err(INVALID),
     };
     common.keys.check(who, Segment { key, addr, len }, need).map_err(refusal_of)?;
-    // Partner: whatever a processor of this host does once it knows that the FLUSH was answered.
+    // Pairs with any access on this host by a thread that knows of the FLUSH's answer.
     fence(Ordering::SeqCst);
     push(qp, packet);
     Ok(())
 }
 
-/// The rights that the placement types of a FLUSH need; none if it asks for none, or for others.
+/// Access rights that the placement types of a FLUSH need. None if it has no type, or an unknown
+/// one.
 fn rights(feth: &Feth) -> Option<Access> {
     let types = feth.placement();
     let mut need = Access::empty();
@@ -108,7 +109,7 @@ fn rights(feth: &Feth) -> Option<Access> {
     (known && !need.is_empty()).then_some(need)
 }
 
-/// Executes an ATOMIC WRITE: eight bytes, aligned, by one store.
+/// Executes an ATOMIC WRITE: one store of eight aligned bytes.
 pub(super) fn store(
     qp: &mut Qp,
     common: &mut Common,
@@ -139,14 +140,14 @@ pub(super) fn store(
     Ok(())
 }
 
-/// A request that was executed before is answered again, and not executed again (oA19-14, oA19-15):
-/// an older ATOMIC WRITE would undo a later one.
+/// Answers a duplicate without executing it (oA19-14, oA19-15): an older ATOMIC WRITE would undo a
+/// later one.
 pub(super) fn repeat(qp: &mut Qp, packet: &Packet<'_>) {
     push(qp, packet);
 }
 
-/// They don't count among the READs and atomics that a requester may have outstanding: Linux's
-/// sends any number of FLUSHes (`rxe_req.c`, `rxe_requester`).
+/// Queues the answer. It does not count among the READs and atomics that a requester may have
+/// outstanding: Linux's sends any number of FLUSHes (`rxe_req.c`, `rxe_requester`).
 fn push(qp: &mut Qp, packet: &Packet<'_>) {
     let (psn, msn) = (packet.psn(), qp.responder.msn);
     qp.responder.answers.push_back(Answer::Placed { psn, msn });

@@ -1,4 +1,4 @@
-//! Receive WQEs: taken from a QP's own ring, or from a shared one.
+//! Takes receive WQEs from a QP's own ring, or from an SRQ.
 
 use uverbs_mlx5_prm::data::MLX5_INVALID_LKEY;
 use uverbs_mlx5_prm::syndrome::Syndrome;
@@ -16,11 +16,11 @@ use crate::wire::Packet;
 
 /// Bytes of the longest receive WQE (qp.rs limits the stride).
 const RECV_MAX: usize = 1 << 10;
-/// Bytes of a usual one.
+/// Bytes of most receive WQEs.
 const SHORT: usize = 128;
 
-/// The ring for this packet; None if it names an SRQ that the QP may not use (IBTA annex A14: same
-/// XRC domain).
+/// Source of the receive for this packet. None if the packet names an SRQ that the QP may not use
+/// (IBTA annex A14 requires one XRC domain for both).
 #[inline]
 pub(super) fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Option<Source> {
     if qp.ctx.service != Service::Xrc {
@@ -35,8 +35,7 @@ fn own(qp: &Qp) -> Source {
     qp.ctx.srq.map_or(Source::Own, Source::Shared)
 }
 
-/// Protection domain, CQ and user index for what is received. An XRC target QP takes them from the
-/// SRQ.
+/// Protection domain, CQ and user index of a receive. An XRC target QP takes them from the SRQ.
 #[inline]
 pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
     let mine = Landing { pd: qp.ctx.pd, cqn: qp.ctx.recv_cq, uidx: 0 };
@@ -61,7 +60,7 @@ pub(super) fn landing(qp: &Qp, common: &Common, from: Source) -> Landing {
     }
 }
 
-/// Receives posted and not taken.
+/// Number of receives posted and not taken.
 #[inline]
 pub(super) fn posted(qp: &Qp, common: &mut Common, from: Source) -> u16 {
     match from {
@@ -74,7 +73,7 @@ pub(super) fn posted(qp: &Qp, common: &mut Common, from: Source) -> u16 {
 }
 
 /// Takes the next receive WQE; the caller checked that one is posted. An error carries the WQE,
-/// which is used up either way.
+/// which is consumed in either case.
 #[inline]
 pub(super) fn take(
     qp: &mut Qp,
@@ -85,7 +84,7 @@ pub(super) fn take(
     let who = Who { pd: landing.pd, qpn: qp.qpn };
     let mut list = common.spare_lists.take();
     list.clear();
-    // Most are short, and clearing room for the longest takes longer than reading them.
+    // Most WQEs are short, and clearing room for the longest takes longer than reading them.
     let (mut short, mut long) = ([0; SHORT], None);
     let bytes = match stride(qp, common, from) {
         0..=SHORT => &mut short[..],
@@ -99,8 +98,8 @@ pub(super) fn take(
     let (stride, kind) = read.ok_or_else(|| fail(Vendor::UNREADABLE))?;
     common.tap.receive(common.now, qp.qpn, (index, kind == RecvKind::Srq), stride);
     let view = RecvView::parse(stride, kind).map_err(|_| fail(Vendor::SEGMENTS))?;
-    // The list ends at the first invalid key, or with the stride (rdma-core qp.c,
-    // `mlx5_post_recv`: the terminator is written only where there is room).
+    // The list ends at the first invalid key, or with the stride (rdma-core qp.c, `mlx5_post_recv`,
+    // writes the terminator only if there is room).
     list.extend(
         (view.data().map(Segment::from))
             .take_while(|segment| segment.key != Key(MLX5_INVALID_LKEY)),
@@ -114,19 +113,19 @@ pub(super) fn take(
     Ok(Receive { index, list, room, landing, from, found: None })
 }
 
-/// Uses up the next receive WQE without its list: for RDMA WRITE with immediate (IBTA 9.7.5.1.1),
+/// Consumes the next receive WQE without its list: for RDMA WRITE with immediate (IBTA 9.7.5.1.1),
 /// or a flush.
 pub(super) fn consume(qp: &mut Qp, common: &mut Common, from: Source) -> Receive {
     let landing = landing(qp, common, from);
     let index = match from {
-        // A linked ring has to be read to know what follows.
+        // A linked list has to be read to find the next WQE.
         Source::Shared(_) => fetch(qp, common, from, &mut [0; RECV_MAX]).0,
         Source::Own => step(qp, common),
     };
     Receive { index, list: Vec::new(), room: 0, landing, from, found: None }
 }
 
-/// Bytes of a receive WQE in a ring; 0 if it is none.
+/// Bytes of a receive WQE in a ring; 0 without a ring.
 #[inline]
 fn stride(qp: &Qp, common: &Common, from: Source) -> usize {
     let shift = match from {
@@ -143,7 +142,7 @@ fn step(qp: &mut Qp, common: &mut Common) -> u16 {
     index
 }
 
-/// The WQE's index, and its bytes if they could be read.
+/// Index of the WQE, and its bytes if they could be read.
 #[inline]
 fn fetch<'a>(
     qp: &mut Qp,

@@ -1,10 +1,10 @@
-//! Doorbell records: how far the rings of a queue pair are filled.
+//! Doorbell records: producer indexes of a queue pair's rings.
 
 use crate::hca::context::QpState;
 use crate::hca::state::common::Common;
 use crate::hca::state::qp::Qp;
 
-/// Reads the SND record. False if it cannot be: unreadable, or further ahead than the ring is long.
+/// Reads the SND record. False if it is unreadable, or further ahead than the ring is long.
 pub(crate) fn take_record(qp: &mut Qp, common: &mut Common) -> bool {
     let Some(sq) = &qp.ctx.sq else { return true };
     if qp.state == QpState::Reset {
@@ -24,8 +24,8 @@ pub(crate) fn take_record(qp: &mut Qp, common: &mut Common) -> bool {
     true
 }
 
-/// Receive WQEs posted to a QP's own ring and not taken, as the RCV record says now; 0 if the
-/// record runs further ahead than the ring is long: which of them are good cannot be known.
+/// Number of receive WQEs posted to a QP's own ring and not taken, by the RCV record's current
+/// value. 0 if the record is further ahead than the ring is long: the valid WQEs are unknown then.
 #[inline]
 pub(super) fn posted_receives(qp: &Qp, common: &mut Common) -> u16 {
     let Some(rq) = &qp.ctx.rq else { return 0 };

@@ -1,5 +1,4 @@
-//! Why a responder executes no request, and what each request is checked for: its domain, its key
-//! and its range.
+//! Checks of each request (domain, key, range), and the reasons to refuse it.
 
 use crate::hca::context::{Access, Service};
 use crate::hca::engine::page_faults::Wanted;
@@ -11,18 +10,18 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::receive::Source;
 use crate::wire::{NakCode, Packet};
 
-/// Why a request was not executed.
+/// Reason why a request was not executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Refusal {
-    /// No receive is posted; ask again later.
+    /// No receive is posted: answered with an RNR NAK.
     NotReady,
-    /// Class C and its like (IBTA 9.9.3): NAK, and the QP goes to error.
+    /// Class C and comparable errors (IBTA 9.9.3): NAK, and the QP goes to error.
     Fatal(NakCode),
-    /// Likewise, but a receive completed with the error: no async event tells it again.
+    /// NAK and error state as `Fatal`, without the async event: a receive completed with the error.
     Told(NakCode),
-    /// A page isn't there; ask again when it is.
+    /// A page is missing: the requester asks again when the driver has brought it.
     Absent(Wanted),
-    /// The payload was lent, and can't be had.
+    /// The payload was lent, and could not be read.
     Lost,
 }
 
@@ -30,7 +29,7 @@ pub(super) const INVALID: Refusal = Refusal::Fatal(NakCode::INVALID_REQUEST);
 pub(super) const ACCESS: Refusal = Refusal::Fatal(NakCode::REMOTE_ACCESS);
 pub(super) const OPERATIONAL: Refusal = Refusal::Fatal(NakCode::REMOTE_OPERATIONAL);
 
-/// A DMA fault is the responder's own trouble; all else is the requester's.
+/// Refusal for a key fault. A DMA fault is the responder's error, all others are the requester's.
 pub(super) fn refusal_of(fault: KeyFault) -> Refusal {
     match fault {
         KeyFault::Dma(_) | KeyFault::Absent => OPERATIONAL,
@@ -38,7 +37,7 @@ pub(super) fn refusal_of(fault: KeyFault) -> Refusal {
     }
 }
 
-/// The same, where a page may be missing that a driver brings.
+/// Refusal for a key fault, where a missing page (`wanted`) may be brought by a driver.
 pub(super) fn refusal_or(wanted: Wanted) -> impl FnOnce(KeyFault) -> Refusal {
     move |fault| match fault {
         KeyFault::Absent => Refusal::Absent(wanted),
@@ -50,17 +49,19 @@ pub(super) fn source(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<So
     receives::source(qp, common, packet).ok_or(INVALID)
 }
 
-/// The protection domain and queue pair whose keys a request may use.
+/// The protection domain and queue pair for key checks of a request.
 pub(super) fn owner(qp: &Qp, common: &Common, packet: &Packet<'_>) -> Result<Who, Refusal> {
     let pd = match qp.ctx.service {
-        // An XRC target is the kernel's; the SRQ belongs to who receives (IBTA annex A14).
+        // An XRC target QP's domain is the kernel's; the SRQ has the receiving program's (IBTA
+        // annex A14).
         Service::Xrc => receives::landing(qp, common, source(qp, common, packet)?).pd,
         _ => qp.ctx.pd,
     };
     Ok(Who { pd, qpn: qp.qpn })
 }
 
-/// Key, domain, right and range; a request of no bytes names nothing (IBTA 9.7.4.1.4, 9.7.4.1.5).
+/// Checks key, domain, right and range. A request of no bytes needs no valid key (IBTA 9.7.4.1.4,
+/// 9.7.4.1.5).
 pub(super) fn check(
     common: &Common,
     who: Who,

@@ -1,4 +1,4 @@
-//! Responses of the peer: acknowledgements, data for READs and atomics, NAKs (IBTA vol 1, 9.7.5).
+//! Takes the peer's responses: acknowledgements, READ and atomic data, NAKs (IBTA vol 1, 9.7.5).
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
@@ -15,10 +15,10 @@ use crate::hca::state::wqe::Op;
 use crate::wire::timers::rnr_delay;
 use crate::wire::{Loan, NakCode, Operation, Packet, Position, Psn, Syndrome};
 
-/// Code of "retry without end" (IBTA 9.7.5.2.8).
+/// Retry count that means "unlimited" (IBTA 9.7.5.2.8).
 const RNR_FOREVER: u8 = 7;
 
-/// A response from the peer. False if it is not for this queue pair.
+/// Takes a response from the peer. False if it is not for this queue pair.
 pub(super) fn receive(
     qp: &mut Qp,
     common: &mut Common,
@@ -29,13 +29,13 @@ pub(super) fn receive(
         return false;
     }
     if qp.requester.halt.is_some_and(|halt| halt.again) {
-        // All of this is asked for again.
+        // The requester asks for this again after the page fault.
         return true;
     }
     let psn = packet.psn();
     let sent = qp.requester.high.diff(qp.requester.oldest).max(0) as u32;
     if !psn.is_within(qp.requester.oldest, sent) {
-        // Late: acknowledged already. Or a ghost of an earlier connection (IBTA 9.7.5.1.2).
+        // Acknowledged already, or a ghost of an earlier connection (IBTA 9.7.5.1.2).
         return true;
     }
     let before = qp.requester.oldest;
@@ -62,7 +62,7 @@ pub(super) fn receive(
             }
         }
         (Operation::ReadResponse | Operation::AtomicAcknowledge, _) => {
-            // An answer acknowledges all before it (IBTA 9.7.5.1.2).
+            // A response acknowledges all requests before it (IBTA 9.7.5.1.2).
             if acknowledge(qp, common, psn) {
                 answer(qp, common, packet, loan);
             } else {
@@ -75,7 +75,7 @@ pub(super) fn receive(
     if oldest != before {
         qp.requester.gap_at.take_if(|at| *at != oldest);
         if qp.requester.cursor_psn().is_before(qp.requester.oldest) {
-            // Went back too far: less was lost.
+            // Went back too far: fewer packets were lost than sent again.
             qp.requester.seek(oldest);
         }
         qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
@@ -84,8 +84,8 @@ pub(super) fn receive(
     true
 }
 
-/// Everything before `psn` arrived. False if a READ or an atomic among it has not been answered:
-/// then its answer was lost (IBTA 9.7.5.1.3, implied NAK).
+/// Acknowledges all packets before `psn`. False if one of them is a READ or an atomic without
+/// response: its response was lost (IBTA 9.7.5.1.3, implied NAK).
 fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
     loop {
         if !psn.is_after(qp.requester.oldest) {
@@ -102,8 +102,8 @@ fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
             return false;
         }
         let end = request.end();
-        // Progress, also that told by a NAK, starts new counts; before what the NAK asks takes from
-        // them.
+        // Progress restarts the retry counts, also progress reported by a NAK; the NAK's own retry
+        // is counted after this.
         qp.requester.reset_retries(&qp.attrs);
         if psn.is_before(end) {
             qp.requester.oldest = psn;
@@ -114,7 +114,7 @@ fn acknowledge(qp: &mut Qp, common: &mut Common, psn: Psn) -> bool {
     }
 }
 
-/// Data for the READ or atomic that `oldest` belongs to. The packet's PSN is `oldest`.
+/// Takes data for the READ or atomic that `oldest` belongs to. The packet's PSN is `oldest`.
 fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, loan: Option<&Loan>) {
     while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
         complete_front(qp, common);
@@ -132,7 +132,7 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, loan: Option<&L
             false => bad_response(qp, common),
         };
     }
-    // No WQE that a driver could look at says where a rendezvous is fetched to.
+    // A rendezvous fetch has no WQE, so a driver could not find the address that it faulted on.
     let waits = request.wqe.tags.is_none();
     let index = request.wqe.index;
     let done = qp.requester.oldest.diff(request.first).max(0) as u32;
@@ -157,13 +157,13 @@ fn answer(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>, loan: Option<&L
         _ => return bad_response(qp, common),
     };
     let most = common.cqs.room_for_data(qp.ctx.send_cq, qp.ctx.scatter.requester);
-    // What makes no CQE has no other place than its list.
+    // Only a signaled request has a CQE that can hold the data.
     let in_cqe = request.wqe.signaled
         && request.packets == 1
         && data.len() <= most
         && matches!(data, Payload::Bytes(_));
     let who = match request.wqe.tags.as_deref() {
-        // The tag's buffer is of the domain of its queue.
+        // A tag's buffer belongs to the domain of its SRQ.
         Some(TagWork::Fetch { landing, .. }) => Who { pd: landing.pd, qpn: qp.qpn },
         _ => qp.who(),
     };
@@ -196,8 +196,8 @@ fn answered(qp: &mut Qp, packets: u32) {
     qp.requester.reset_retries(&qp.attrs);
 }
 
-/// What was lent couldn't be had: asks once more, and is answered with bytes. Nothing got lost on
-/// the way, so it costs no retry. The rest of the burst shows a gap there.
+/// Asks again for a response whose loan could not be read; the peer answers with bytes. No packet
+/// was lost, so it costs no retry. The rest of the burst counts as the gap that this closed.
 fn ask_again(qp: &mut Qp) {
     let oldest = qp.requester.oldest;
     if qp.requester.gap_at.replace(oldest) != Some(oldest) {
@@ -209,7 +209,7 @@ fn bad_response(qp: &mut Qp, common: &mut Common) {
     fail(qp, common, Failure::new(CqeSyndrome::BAD_RESP_ERR, Vendor::RESPONSE));
 }
 
-/// Responses are missing: goes back once for each gap.
+/// Goes back to a missing response, once for each gap.
 fn gap(qp: &mut Qp, common: &mut Common) {
     let oldest = qp.requester.oldest;
     if qp.requester.gap_at != Some(oldest) {
@@ -220,7 +220,8 @@ fn gap(qp: &mut Qp, common: &mut Common) {
     }
 }
 
-/// RNR NAK: waits as long as the responder asks, then sends again from there (IBTA 9.7.5.2.8).
+/// Takes an RNR NAK: waits as long as the responder asks, then sends again from there (IBTA
+/// 9.7.5.2.8).
 fn not_ready(qp: &mut Qp, common: &mut Common, timer: u8) {
     let requester = &mut qp.requester;
     if qp.attrs.rnr_retry != RNR_FOREVER {
@@ -241,11 +242,11 @@ fn not_ready(qp: &mut Qp, common: &mut Common, timer: u8) {
     requester.seek(oldest);
 }
 
-/// A NAK for the request at `oldest`.
+/// Takes a NAK for the request at `oldest`.
 fn refused(qp: &mut Qp, common: &mut Common, code: NakCode) {
     let syndrome = match code {
-        // soft-RoCE refuses each packet behind one that it wasn't ready for. It says nothing new:
-        // all of them are sent again, when the peer's time is over.
+        // soft-RoCE also sends a sequence NAK for each packet behind an RNR NAK. It is redundant:
+        // all of them are sent again when the RNR timer ends.
         NakCode::PSN_SEQUENCE if qp.requester.rnr_timer.is_some() => return,
         NakCode::PSN_SEQUENCE if loans::are_refused(qp) => {
             let oldest = qp.requester.oldest;
@@ -253,7 +254,7 @@ fn refused(qp: &mut Qp, common: &mut Common, code: NakCode) {
             return;
         }
         NakCode::PSN_SEQUENCE => {
-            // The peer says it once for each gap, so progress just made starts a new count.
+            // The peer sends one NAK for each gap, so progress just made starts a new count.
             if go_back(qp, common, Vendor::SEQUENCE) {
                 qp.counts(&mut common.counters).packet_seq_err += 1;
             }

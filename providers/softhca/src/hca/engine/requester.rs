@@ -1,8 +1,8 @@
-//! The requester (IBTA vol 1, 9.7.3 to 9.7.6): WQEs become request packets, answers become
-//! completions, and what is lost is sent again. An unreliable service (9.8) is the same without the
-//! answers: what is sent counts as acknowledged.
+//! The requester (IBTA vol 1, 9.7.3 to 9.7.6): turns WQEs into request packets and responses into
+//! completions, and repeats lost packets. An unreliable service (9.8) has no responses: a packet
+//! counts as acknowledged when it is sent.
 //!
-//! `requests` builds the packets, `replies` takes the answers.
+//! `requests` builds the packets, `replies` takes the responses.
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
@@ -40,7 +40,7 @@ pub(super) fn expire(qp: &mut Qp, common: &mut Common) {
     }
 }
 
-/// Sends what may be sent now, up to `budget` packets.
+/// Sends the packets that may be sent now, up to `budget`.
 pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Turn {
     let mut turn = Turn::default();
     if !qp.sends() {
@@ -50,8 +50,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
     let most = common.config.packet_window;
     let window = qp.requester.congestion.window(most, common.now);
     let mut fetches = MAX_REQUESTS;
-    // Each turn sends a packet, moves the cursor, fetches, or leaves, and each of these has a
-    // bound.
+    // Each round sends a packet, moves the cursor, fetches, or leaves the loop. Each of these is
+    // bounded.
     loop {
         if qp.requester.is_front_over() {
             turn.done |= retire(qp, common);
@@ -88,8 +88,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
             turn.done = true;
             continue;
         }
-        // What was sent before the window became narrow may have asked for no answer; one more
-        // packet then does.
+        // Packets sent before the window became narrow may not have asked for an acknowledgement;
+        // one more packet may be sent that does.
         if in_flight >= most || in_flight >= window && qp.requester.unasked == 0 {
             break;
         }
@@ -108,8 +108,8 @@ pub(super) fn transmit(qp: &mut Qp, common: &mut Common, mut budget: u32) -> Tur
     turn
 }
 
-/// Fence and the limits on READs and atomics, before the first packet of a request and each part of
-/// a READ.
+/// Checks the fence and the limits on READs and atomics, before the first packet of a request and
+/// each part of a READ.
 fn is_allowed(qp: &Qp, request: &Request, common: &Common) -> bool {
     let (fetches, packet) = (request.wqe.op.is_fetching(), qp.requester.packet);
     let has_room = || match qp.requester.fetching() {
@@ -138,8 +138,8 @@ fn may_fetch(qp: &Qp) -> bool {
     qp.state == QpState::Rts && qp.sq_pending() != 0 && qp.requester.has_room()
 }
 
-/// Moves the next WQE from the ring into the queue. The cursor is behind the last entry and so
-/// comes to point at it.
+/// Moves the next WQE from the ring into the queue. The cursor is behind the last entry, and then
+/// points at the new one.
 fn fetch(qp: &mut Qp, common: &mut Common) {
     // The cursor is behind the last entry.
     qp.requester.packet = 0;
@@ -155,7 +155,7 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
             (Unfinished::of(wqe), Failure::FLUSHED)
         }
         Ok(()) => {
-            // Of others no part is asked for.
+            // Only a READ is asked for in parts.
             let reads = matches!(wqe.op, Op::Read { .. });
             let window = if reads { common.read_window(qp.attrs.path.dst) } else { u32::MAX };
             return qp.enqueue(request, window);
@@ -177,8 +177,8 @@ fn fetch(qp: &mut Qp, common: &mut Common) {
     qp.requester.queue.push_back(Entry::Failed(failed, why));
 }
 
-/// Completes the requests at the head of the queue that are acknowledged; a failure that got there
-/// fails.
+/// Completes the acknowledged requests at the head of the queue. A failed request that is at the
+/// head takes effect.
 pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
     let mut done = false;
     while qp.sends() {
@@ -188,7 +188,9 @@ pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
                     if qp.requester.halt.is_some() {
                         break;
                     }
-                    // Not passed yet; all before it is complete, so no fence holds it.
+                    // The cursor is still before this request; all requests before it are complete,
+                    // so no fence holds it.
+                    // so no fence holds it.
                     if !execute(qp, common, 0) {
                         continue;
                     }
@@ -210,7 +212,7 @@ pub(super) fn retire(qp: &mut Qp, common: &mut Common) -> bool {
     done
 }
 
-/// Runs the local part of a request (UMR, copy, frame), once. False if that failed, or waits for a
+/// Runs the local part of a request (UMR, copy, frame), once. False if it failed, or waits for a
 /// page.
 fn execute(qp: &mut Qp, common: &mut Common, at: usize) -> bool {
     let who = qp.who();
@@ -265,8 +267,8 @@ pub(super) fn complete_front(qp: &mut Qp, common: &mut Common) {
     qp.requester.drop_front(&mut common.spare);
 }
 
-/// Again from `oldest`, if there is a retry left (IBTA 9.7.6.1: timeouts and sequence NAKs share
-/// the counter). False if there is none, and the request failed.
+/// Sends again from `oldest` and spends a retry (IBTA 9.7.6.1: timeouts and sequence NAKs share the
+/// counter). False if no retry is left, and the request failed.
 pub(super) fn go_back(qp: &mut Qp, common: &mut Common, reason: Vendor) -> bool {
     match qp.requester.retries.checked_sub(1) {
         Some(left) => {
@@ -283,7 +285,7 @@ pub(super) fn go_back(qp: &mut Qp, common: &mut Common, reason: Vendor) -> bool 
     }
 }
 
-/// The oldest request fails; all before it are complete.
+/// Fails the oldest request; all requests before it are complete.
 pub(super) fn fail(qp: &mut Qp, common: &mut Common, why: Failure) {
     while matches!(qp.requester.queue.front(), Some(Entry::Live(r)) if r.packets == 0) {
         complete_front(qp, common);
@@ -293,7 +295,7 @@ pub(super) fn fail(qp: &mut Qp, common: &mut Common, why: Failure) {
     }
 }
 
-/// The completion of a request that failed.
+/// Completes a request that failed.
 pub(super) fn unfinished(qp: &Qp, common: &mut Common, failed: &Unfinished, why: Failure) {
     match failed.tags.as_deref() {
         Some(TagWork::Fetch { place, landing }) => {
@@ -315,12 +317,13 @@ fn fail_as(qp: &mut Qp, common: &mut Common, failed: Unfinished, why: Failure) {
         qp.state = QpState::Err;
         qp.responder.silence();
     } else {
-        // The send queue alone fails (IBTA 10.3.1, "SQEr").
+        // Only the send queue fails (IBTA 10.3.1, "SQEr").
         qp.state = QpState::Sqe;
     }
 }
 
-/// SQD: everything sent is acknowledged (IBTA 10.3.1, "SQD state").
+/// Reports an SQD queue as drained when all packets sent are acknowledged (IBTA 10.3.1, "SQD
+/// state").
 fn note_drained(qp: &mut Qp, common: &mut Common) -> bool {
     if !qp.is_draining() || !qp.requester.queue.is_empty() {
         return false;

@@ -1,5 +1,4 @@
-//! Request packets: the packet at a requester's cursor is built from its WQE and leaves (IBTA vol
-//! 1, 9.7.3).
+//! Builds and sends the request packet at a requester's cursor (IBTA vol 1, 9.7.3).
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
@@ -13,8 +12,7 @@ use crate::hca::state::requester::{DcConnection, Entry, Request, Requester};
 use crate::hca::state::wqe::Op;
 use crate::wire::{Bth, DcEth, EmitError, Frame, Opcode, PacketBuilder, Psn, U24};
 
-/// Sends the packet at the cursor. False if that failed, and with it the request, or waits for a
-/// page.
+/// Sends the packet at the cursor. False if the request failed, or waits for a page.
 pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> bool {
     if loans::send(qp, common) {
         return true;
@@ -24,7 +22,7 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
         return false;
     };
     let place = Place::new(qp, request, 1);
-    // An ACK now and then keeps the window moving in long messages.
+    // Regular ACKs keep the window moving in long messages.
     let reliable = qp.ctx.service.is_reliable();
     let unasked = qp.requester.unasked + 1;
     let ask = reliable && (place.ends || window_ends || unasked >= ack_interval(common));
@@ -70,8 +68,8 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     }
     qp.requester.note_sent(&place, end, ask);
     if !reliable {
-        // Sent is done (IBTA 9.8.2.3, 9.8.3.2); a first or middle packet is not to be sent again
-        // either.
+        // A packet is done when it is sent (IBTA 9.8.2.3, 9.8.3.2), first and middle packets too:
+        // none is sent again.
         qp.requester.oldest = end;
     } else if qp.requester.ack_timer.is_none() {
         qp.requester.rearm(&qp.attrs, common.config.min_ack_timeout, common.now);
@@ -79,25 +77,25 @@ pub(super) fn send_next(qp: &mut Qp, common: &mut Common, window_ends: bool) -> 
     true
 }
 
-/// Which part of its request a packet, or a run of packets, is.
+/// The part of a request that a packet, or a run of packets, carries.
 pub(super) struct Place {
     pub(super) psn: Psn,
     first: bool,
     last: bool,
-    /// It waits for an answer of its own: the last one, or each part of a READ.
+    /// True if the packet must be answered: the last one of a request, or each part of a READ.
     ends: bool,
-    /// The packet that follows it.
+    /// Number of the next packet of the request.
     pub(super) next: u32,
-    /// Where its payload starts in the message, and bytes of the message from there on, of a READ
-    /// those that it asks for.
+    /// Offset of the payload in the message, and bytes from there to the end of the message, or of
+    /// the part that a READ asks for.
     pub(super) offset: u64,
     left: u32,
-    /// Bytes of its payload.
+    /// Bytes of the payload.
     pub(super) len: u32,
 }
 
 impl Place {
-    /// The part at the cursor: of a request that carries payload up to `run` packets, ending at a
+    /// The part at the cursor. A request with payload gets up to `run` packets, ending at a
     /// multiple of `run`.
     pub(super) fn new(qp: &Qp, request: &Request, run: u32) -> Place {
         let wqe = &request.wqe;
@@ -106,13 +104,13 @@ impl Place {
         let fetching = wqe.op.is_fetching();
         let next = match fetching {
             true => request.part_end(packet),
-            // To divide takes longer than to ask.
+            // A division takes longer than this comparison.
             false if run == 1 => packet + 1,
             false => ((packet / run + 1) * run).min(request.packets),
         };
         let end = if fetching && next < request.packets { next * mtu } else { wqe.len };
         let left = end.saturating_sub(packet * mtu);
-        // The port's MTU bounds a datagram, not a path's.
+        // A datagram is limited by the port's MTU, not by a path's.
         let most = if qp.ctx.service == Service::Ud { wqe.len } else { (next - packet) * mtu };
         Place {
             psn: request.first + packet,
@@ -132,7 +130,8 @@ impl Place {
 }
 
 impl Requester {
-    /// Moves the cursor behind the packet that was sent; `end` is the PSN behind what it asks for.
+    /// Moves the cursor behind the packet that was sent. `end` is the PSN behind the last response
+    /// that the packet asks for.
     pub(super) fn note_sent(&mut self, place: &Place, end: Psn, ask: bool) {
         if end.is_after(self.high) {
             self.high = end;
@@ -155,7 +154,7 @@ fn connection(
     place: &Place,
 ) -> Option<DcConnection> {
     let to = request.wqe.to.filter(|_| qp.ctx.service == Service::Dci)?;
-    // Idle, and this was never sent: open a new connection, even to the same target.
+    // Idle, and sent for the first time: opens a new connection, even to the same target.
     let idle = qp.requester.cursor == 0 && place.first && place.psn == qp.requester.high;
     match qp.requester.connection {
         Some(connection) if !idle => Some(connection),
@@ -166,7 +165,7 @@ fn connection(
     }
 }
 
-/// The headers of a packet, which may ask for an acknowledgement.
+/// Headers of a packet. `ask` requests an acknowledgement.
 #[inline(always)]
 pub(super) fn headers(
     qp: &Qp,
@@ -206,7 +205,7 @@ pub(super) fn headers(
         builder = builder.solicited(wqe.solicited && notifies);
     }
     builder = match wqe.op {
-        // A READ that is asked for again starts where its answers stopped (IBTA 9.7.5.1.5).
+        // A READ that is asked for again starts at its first missing byte (IBTA 9.7.5.1.5).
         Op::Read { va, rkey } => builder.reth(va.wrapping_add(place.offset), rkey.0, place.left),
         Op::Write { va, rkey, .. } if place.first => builder.reth(va, rkey.0, wqe.len),
         Op::CompareSwap { va, rkey, swap, compare } => {
@@ -224,7 +223,7 @@ pub(super) fn headers(
     }
 }
 
-/// Why a packet was not built.
+/// Reason why a packet was not built.
 enum NotSent {
     Key(KeyFault),
     Emit(
@@ -255,7 +254,7 @@ fn opcode(op: Op, first: bool, last: bool) -> Opcode {
     let send = |last_of, only| pick(O::RC_SEND_FIRST, O::RC_SEND_MIDDLE, last_of, only);
     let write = |last_of, only| pick(O::RC_WRITE_FIRST, O::RC_WRITE_MIDDLE, last_of, only);
     match op {
-        // Those without packets never get here; a SEND is what they would be.
+        // All operations except SEND have no packets and never get here.
         Op::Send | Op::Nop | Op::Umr | Op::Copy | Op::Tags => {
             send(O::RC_SEND_LAST, O::RC_SEND_ONLY)
         }

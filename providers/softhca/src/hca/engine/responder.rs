@@ -1,8 +1,8 @@
-//! The responder of a connection (IBTA vol 1, 9.7.4 and 9.7.5): request packets in order are
-//! executed, the others get the answer that lets the requester recover. An unreliable connection
-//! (9.8.2.2) executes the same, and drops instead of answering.
+//! The responder of a connection (IBTA vol 1, 9.7.4 and 9.7.5): executes request packets that
+//! arrive in order, and answers the others so that the requester recovers. An unreliable connection
+//! (9.8.2.2) executes the same requests, and drops instead of answering.
 //!
-//! Executing and answering are apart: `receive` changes memory and notes answers, `transmit`
+//! Execution and answers are separate: `receive` changes memory and queues answers, `transmit`
 //! sends them in order as the port has room. A long READ is read from memory packet by packet as
 //! its answer leaves.
 
@@ -27,10 +27,10 @@ use crate::hca::state::receive::{Found, Source};
 use crate::hca::state::responder::{Answer, Message};
 use crate::wire::{Loan, NakCode, Operation, Packet, Syndrome};
 
-/// Answers waiting, apart from those of READs and atomics, after which requests are dropped.
+/// Queued answers, READs and atomics not counted, from which on requests are dropped.
 const SPARE_ANSWERS: usize = 32;
 
-/// A request from the peer. False if it is dropped.
+/// Takes a request from the peer. False if it is dropped.
 pub(super) fn receive(
     qp: &mut Qp,
     common: &mut Common,
@@ -42,7 +42,7 @@ pub(super) fn receive(
     }
     let room = SPARE_ANSWERS + 2 * usize::from(qp.attrs.max_dest_rd_atomic);
     if qp.responder.answers.len() >= room {
-        // The wire takes no answers: drop the request, which the requester sees as loss.
+        // The wire takes no answers: drop the request, so that the requester sees a loss.
         return false;
     }
     if qp.responder.stop.is_some() {
@@ -58,7 +58,7 @@ pub(super) fn receive(
     }
     let ahead = packet.psn().diff(qp.responder.expected);
     if ahead > 0 {
-        // IBTA 9.7.5.2.3: a sequence error is told once.
+        // IBTA 9.7.5.2.3: one NAK for each sequence error.
         common.stats.out_of_sequence += 1;
         qp.counts(&mut common.counters).out_of_sequence += 1;
         if !qp.responder.nak_sent {
@@ -108,9 +108,8 @@ pub(super) fn receive(
     true
 }
 
-/// A packet of an unreliable connection (IBTA 9.8.2.2): what is lost is lost, and the rest of its
-/// message with it. What is wrong with a request is dropped without a word; what is wrong with a
-/// receive ends the connection.
+/// Takes a packet of an unreliable connection (IBTA 9.8.2.2). A lost packet loses the rest of its
+/// message. A wrong request is dropped silently; an error of a receive ends the connection.
 fn receive_unreliable(qp: &mut Qp, common: &mut Common, packet: &Packet<'_>) -> bool {
     let starts = packet.layout().position.starts();
     let lost = packet.psn() != qp.responder.expected;
@@ -160,12 +159,12 @@ pub(super) fn refuse(qp: &mut Qp, common: &mut Common, code: NakCode) {
     qp.state = QpState::Err;
 }
 
-/// The async event (IBTA 11.6.3.2): where no receive has taken the error, nothing else tells the
-/// program.
+/// Reports the async event (IBTA 11.6.3.2): without a receive that completed with the error, the
+/// program would not learn of it.
 pub(super) fn report(qp: &Qp, common: &mut Common, code: NakCode) {
     if qp.ctx.service == Service::Dct {
-        // One of many connections is over; no event of the driver's is about that (Linux
-        // `hw/mlx5/qpc.c`, `dct_allowed_event_types`).
+        // A target's connection failed; the driver takes no event for one of many connections
+        // (Linux `hw/mlx5/qpc.c`, `dct_allowed_event_types`).
         return;
     }
     let Common { events, stats, .. } = common;
@@ -173,13 +172,13 @@ pub(super) fn report(qp: &Qp, common: &mut Common, code: NakCode) {
     match code {
         NakCode::REMOTE_ACCESS => events.push(HcaEvent::QpAccessError { qpn }, stats),
         NakCode::INVALID_REQUEST => events.push(HcaEvent::QpRequestError { qpn }, stats),
-        // The receive's own CQE tells.
+        // The receive's own CQE reports it.
         _ => {}
     }
 }
 
-/// READs, atomics and their like have their answers already; the others are acknowledged when
-/// asked.
+/// Queues an acknowledgement if the packet asks for one. READs, atomics, FLUSH and ATOMIC WRITE
+/// have their answer queued already.
 #[inline]
 fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
     let fetching = matches!(
@@ -191,7 +190,7 @@ fn note_answer(qp: &mut Qp, packet: &Packet<'_>) {
             | Operation::AtomicWrite
     );
     if fetching {
-        // The message count includes the message answered.
+        // The message sequence number includes the message answered.
         let msn = qp.responder.msn;
         if let Some(
             Answer::Read { msn: at, .. }
@@ -219,7 +218,7 @@ fn count(qp: &Qp, common: &mut Common, packet: &Packet<'_>) {
     }
 }
 
-/// Executes the request that is due; gives the PSNs that it takes.
+/// Executes the expected request. Returns the number of PSNs that it takes.
 fn execute(
     qp: &mut Qp,
     common: &mut Common,
@@ -228,8 +227,8 @@ fn execute(
 ) -> Result<u32, Refusal> {
     let layout = packet.layout();
     let starts = layout.position.starts();
-    // Opcode sequence (IBTA 9.7.4.1.2): a message starts when none is under way, and goes on
-    // with its own kind.
+    // Opcode sequence (IBTA 9.7.4.1.2): a message starts when none is under way, and goes on with
+    // its own kind.
     let fits = match &qp.responder.message {
         None => starts,
         Some(Message::Send { .. }) => !starts && layout.operation == Operation::Send,
@@ -242,7 +241,7 @@ fn execute(
     }
     match layout.operation {
         Operation::Send if qp.tags => match loan {
-            // The message says where it goes, so it has to be here.
+            // The receive depends on the tag header, so the bytes have to be copied first.
             Some(loan) => {
                 let bytes = loan.bytes().ok_or(Refusal::Lost)?;
                 send(qp, common, &packet.carrying(&bytes), Payload::Bytes(&bytes)).map(|()| packets)
@@ -267,8 +266,8 @@ fn execute(
     }
 }
 
-/// First and middle packets are full, a last one is not empty (IBTA 9.7.4.1.6). So are those that
-/// one stands for.
+/// First and middle packets are full, a last one is not empty (IBTA 9.7.4.1.6). A packet that
+/// stands for a run of packets has the length of the run.
 #[inline]
 fn has_legal_length(qp: &Qp, packet: &Packet<'_>, len: usize, packets: u32) -> bool {
     let (mtu, packets) = (qp.mtu() as usize, packets as usize);
@@ -315,7 +314,7 @@ fn send(
     }
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
     let most = common.cqs.room_for_data(receive.landing.cqn, qp.ctx.scatter.responder);
-    // Its list was checked when it was taken.
+    // The receive's list was checked when it was taken.
     let in_cqe = !qp.tags
         && offset == 0
         && packet.layout().position.ends()
@@ -333,7 +332,7 @@ fn send(
         return Err(Refusal::Lost);
     }
     if let Err(fault) = scattered {
-        // A message with a tag that came again would look for it again, and not for this receive.
+        // A repeated message with a tag would be matched again, and would not find this receive.
         if fault == KeyFault::Absent && common.faults.are_told && !qp.tags {
             let wanted = Wanted::receive(&receive, data.len());
             match offset {
@@ -358,7 +357,7 @@ fn send(
     if let Some(ieth) = packet.ieth()
         && common.keys.invalidate(who, Key(ieth.rkey.get())).is_err()
     {
-        // The message is in memory, but not announced: the receive flushes (IBTA 9.9.6.3).
+        // The message is in memory, but not completed: the receive flushes (IBTA 9.9.6.3).
         qp.responder.message = Some(Message::Send { receive, offset: end });
         return Err(ACCESS);
     }
@@ -381,8 +380,8 @@ pub(super) fn arrival(
     Arrival { kind, bytes, imm, solicited, from, slid: path.dst.lid }
 }
 
-/// The ring that a message which starts takes its receive from, if no other one left it a spare;
-/// not ready if there is neither.
+/// Source of the receive for a message that starts, if no earlier message left a spare one.
+/// `NotReady` without either.
 #[inline]
 pub(super) fn ready(qp: &Qp, common: &mut Common, packet: &Packet<'_>) -> Result<Source, Refusal> {
     let from = source(qp, common, packet)?;
@@ -417,7 +416,7 @@ fn write(
     if end > len.into() || ends != (end == len.into()) {
         return Err(INVALID);
     }
-    // Before anything is written: what isn't ready comes again whole.
+    // Checked before a write: a request that is not ready is repeated as a whole.
     let notice = match packet.immdt() {
         Some(imm) => Some((imm.imm.get(), ready(qp, common, packet)?)),
         None => None,
@@ -438,7 +437,7 @@ fn write(
     let offset = offset + data.len() as u32;
     qp.responder.message = (!ends).then_some(Message::Write { va, rkey, len, offset });
     if let Some((imm, from)) = notice {
-        // Only the WQE is used up, its list is not (IBTA 9.7.5.1.1).
+        // Only the WQE is consumed, its list is unused (IBTA 9.7.5.1.1).
         let spare = qp.responder.spare.take();
         let receive = spare.unwrap_or_else(|| receives::consume(qp, common, from));
         let arrival = arrival(qp, packet, CqeOpcode::RESP_WR_IMM, len, imm);

@@ -1,4 +1,4 @@
-//! A page fault is over: the queue goes on that waited (`page_faults`), or its work fails.
+//! Resumes a queue after a page fault (`page_faults`), or fails its work.
 
 use uverbs_mlx5_prm::syndrome::Syndrome as CqeSyndrome;
 
@@ -18,7 +18,7 @@ use crate::wire::{Frame, NakCode, Packet};
 
 const FAILED: Failure = Failure::new(CqeSyndrome::LOCAL_PROT_ERR, Vendor::PAGE_FAULT);
 
-/// A queue pair goes on that waits with this token, or its work fails. Gives the datagrams that
+/// Resumes the queue pair that waits for `token`, or fails its work. Returns the datagrams that
 /// were kept for it.
 pub(super) fn go_on(qp: &mut Qp, common: &mut Common, token: u32, failed: bool) -> Vec<Frame> {
     if let Some(halt) = qp.requester.halt.take_if(|halt| halt.token == token) {
@@ -39,7 +39,7 @@ fn send_on(qp: &mut Qp, common: &mut Common, halt: Halt, failed: bool) {
         return;
     }
     if failed {
-        // What a rendezvous added has the index of no WQE.
+        // The fetch of a rendezvous has no WQE, so its index means nothing.
         let is_it = |entry: &Entry| match entry {
             Entry::Live(r) => r.wqe.index == halt.index && r.wqe.tags.is_none(),
             Entry::Failed(..) => false,
@@ -76,21 +76,21 @@ fn refuse(qp: &mut Qp, common: &mut Common, stop: &Stop) {
 }
 
 impl Hca {
-    /// Whether somebody takes page faults (`HcaEvent::PageFault`) and answers each by
-    /// [`Hca::resume`]. Without, a page that isn't there is memory that doesn't answer, also for
-    /// those that wait.
+    /// Sets if a driver takes page faults (`HcaEvent::PageFault`) and answers each by
+    /// [`Hca::resume`]. Without one, access to a missing page fails as unreadable memory, also for
+    /// queues that already wait.
     pub fn tell_page_faults(&mut self, are_told: bool) {
         self.common.faults.are_told = are_told;
         if !are_told {
-            // Terminates: nobody may wait anew.
+            // Terminates: no queue can start to wait while `are_told` is false.
             while let Some((token, qpn)) = self.common.faults.close_any() {
                 self.go_on(qpn, token, true);
             }
         }
     }
 
-    /// The driver has brought the page of a page fault, or could not. A queue pair that is gone, in
-    /// error or reset by now doesn't mind.
+    /// Reports that the driver has brought the page of a page fault, or has `failed` to. Ignored by
+    /// a queue pair that was destroyed, reset or moved to error meanwhile.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`] if no page fault of this token is open.

@@ -1,4 +1,4 @@
-//! The device's work, slice by slice: frames from the wire, timers, turns of queue pairs.
+//! Runs the device's work, slice by slice: frames from the wire, timers, turns of queue pairs.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::hca::state::common::Common;
 
 /// Frames taken from the wire in one step.
 const FRAMES_PER_STEP: usize = 64;
-/// Steps in a row that may leave the timers alone because frames lie unread.
+/// Consecutive steps that may defer the timers because frames are unread.
 const LATE_STEPS: u32 = 15;
 /// QPs served in one step.
 const QPS_PER_STEP: usize = 64;
-/// How soon to look again at a wire that was full.
+/// Time until the next attempt to send on a full wire.
 const FULL_WIRE_RETRY: Duration = Duration::from_micros(10);
 
 impl Hca {
-    /// One bounded slice of work: packets, timers, doorbelled queues. `now` is monotonic time
-    /// since the start. True if anything was done, so that another call may do more.
+    /// Runs one bounded slice of work: packets, timers, queues with doorbells. `now` is monotonic
+    /// time since the start. True if anything was done, so that another call may do more.
     ///
-    /// Receives posted to a QP in ERR ring no doorbell, so a front calls this now and then even
-    /// when nothing seems to happen.
+    /// Receives posted to a QP in ERR ring no doorbell, so a front calls this from time to time
+    /// even when it sees no activity.
     pub fn step(&mut self, now: Duration) -> bool {
         self.common.now = self.common.now.max(now);
         self.common.port.advance(self.common.now);
@@ -43,7 +43,8 @@ impl Hca {
             self.common.port.recycle(frame);
         }
         done |= self.listen(FRAMES_PER_STEP);
-        // Unread frames may hold the awaited ACK, so timers are deferred, LATE_STEPS times at most.
+        // Unread frames may hold the awaited ACK, so timers are deferred, `LATE_STEPS` times at
+        // most.
         if unread && self.schedule.late < LATE_STEPS {
             self.schedule.late += 1;
         } else {
@@ -70,13 +71,13 @@ impl Hca {
         done
     }
 
-    /// Whoever steps is about to sleep on the wire's descriptor. One more step finds what arrived
-    /// before this ([`Wire::arm`](crate::wire::Wire::arm)).
+    /// Prepares the wire for a thread that will sleep on its descriptor. The caller steps once more
+    /// to find packets that arrived before ([`Wire::arm`](crate::wire::Wire::arm)).
     pub fn arm(&mut self) {
         self.common.port.arm();
     }
 
-    /// When [`Hca::step`] may have work although no doorbell and no packet comes; None when idle.
+    /// Time at which [`Hca::step`] may have work without a doorbell or packet; None when idle.
     pub fn next_deadline(&self) -> Option<Duration> {
         if self.common.port.is_full() {
             return Some(self.common.now + FULL_WIRE_RETRY);
@@ -90,7 +91,7 @@ impl Hca {
         timer.into_iter().chain(wire).chain(late).min()
     }
 
-    /// Whether memory has to be looked at for which no doorbell rings: receives posted to a QP in
+    /// True if memory has to be polled because no doorbell rings: for receives posted to a QP in
     /// ERR.
     pub(crate) fn needs_looks(&self) -> bool {
         !self.schedule.flushing.is_empty()
@@ -99,8 +100,8 @@ impl Hca {
     /// Runs the timers that are due.
     fn expire(&mut self) -> bool {
         let mut done = false;
-        // Each turn removes an entry, and a timer set anew or put off lies in the future; none is
-        // 0 long.
+        // Each round removes an entry, and a timer that is set anew lies in the future, since none
+        // has length 0.
         while let Some(qpn) = self.schedule.due(self.common.now) {
             if let Some(qp) = self.qps.get_mut(&qpn) {
                 qp.timer = None;
@@ -116,7 +117,7 @@ impl Hca {
         done
     }
 
-    /// One turn of a QP.
+    /// Runs one turn of a QP.
     fn serve(&mut self, qpn: Qpn) -> bool {
         let Some(qp) = self.qps.get_mut(&qpn) else {
             let turn = self.targets.serve(qpn, &mut self.common);
@@ -143,9 +144,9 @@ impl Hca {
         answers.done || requests.done || flushed.done
     }
 
-    /// QPs of a CQ that died cannot complete anything: they go to error without a CQE
-    /// (IBTA 11.6.3.2, CQ error; the affiliated QPs get a catastrophic error). So do targets of XRC
-    /// as soon as one of their messages is for a queue of that CQ.
+    /// Moves QPs of a dead CQ to error without a CQE (IBTA 11.6.3.2, CQ error; the affiliated QPs
+    /// get a catastrophic error). An XRC target follows when one of its messages is for an SRQ of
+    /// that CQ.
     fn bury(&mut self) {
         for cqn in std::mem::take(&mut self.common.cqs.died) {
             let users: Vec<Qpn> = (self.qps.values())

@@ -1,7 +1,7 @@
 //! Streams of a DC initiator (rdma-core `man/mlx5dv_dci_stream_id_reset.3.md`): an error stops its
-//! own stream alone. Work requests of a stopped stream are flushed, each in its turn, until the
-//! driver resets the stream. Those of the other streams go on. They take a new connection, since
-//! the error ended the old one. The initiator fails when as many streams have stopped as it was
+//! own stream only. Work requests of a stopped stream are flushed in turn until the driver resets
+//! the stream. The other streams go on, over a new connection since the error ended the old one.
+//! The initiator fails when as many streams have stopped as it was created for.
 //! made for.
 
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -16,7 +16,7 @@ use crate::hca::state::qp::Qp;
 use crate::hca::state::requester::{Entry, Requester};
 
 impl Hca {
-    /// Lets a stopped stream go on; one that isn't stopped is left as it is.
+    /// Resets a stopped stream, so that it goes on. A running stream is unchanged.
     ///
     /// # Errors
     /// [`HcaError::BadHandle`]; [`HcaError::BadParam`] for a QP without streams, or one that isn't
@@ -36,11 +36,11 @@ impl Hca {
 }
 
 /// Stops the stream of a failed work request. False if the queue pair fails instead: it has no
-/// streams, too many of them stopped, or the ring is in disorder.
+/// streams, too many of them stopped, or the ring is inconsistent.
 pub(super) fn stop(qp: &mut Qp, (stream, opcode): (Option<u16>, Opcode), why: Failure) -> bool {
     let (Some(streams), Some(stream)) = (qp.ctx.streams, stream) else { return false };
     if why.syndrome == Syndrome::WR_FLUSH_ERR {
-        // One of a stream that stopped before.
+        // The stream stopped before.
         return true;
     }
     if why.syndrome == Syndrome::LOCAL_QP_OP_ERR {
@@ -55,11 +55,11 @@ pub(super) fn stop(qp: &mut Qp, (stream, opcode): (Option<u16>, Opcode), why: Fa
     true
 }
 
-/// Starts anew behind a failed request, with PSNs that no packet had.
+/// Continues behind a failed request, with PSNs that no packet had.
 fn restart(requester: &mut Requester, opcode: Opcode, why: Failure) {
-    // A NAK says that nothing behind it was executed, unless it is a READ's, whose answer may fail
-    // when those behind it are done. Otherwise the target may have executed what was sent already,
-    // and it shares the fate: sent again it could be executed twice.
+    // A NAK confirms that the target executed no later request. A READ is an exception: its
+    // response may fail after later requests were executed. Without that certainty, requests
+    // already sent fail too: sent again, they could be executed twice.
     let known = matches!(why.vendor, Vendor::PEER | Vendor::RNR) && opcode != Opcode::RDMA_READ;
     let (high, start) = (requester.high, requester.next_psn);
     let mut next = start;

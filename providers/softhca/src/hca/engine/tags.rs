@@ -1,10 +1,9 @@
 //! Tag matching (rdma-core `Documentation/tag_matching.md`): messages of reliable connections find
 //! their buffers in their SRQ's list, by the header that they begin with.
 //!
-//! A message that finds a tag goes to the tag's buffer, without the header. A rendezvous message
-//! is a header alone: the device fetches the data by a READ on the same connection, and then sends
-//! the peer a message that says so. All other messages take a receive of the SRQ and go there
-//! whole.
+//! A message that matches a tag goes to the tag's buffer, without the header. A rendezvous message
+//! is a header alone: the device fetches the data by a READ on the connection, and then sends the
+//! peer a completion message. All other messages take a receive of the SRQ and go there whole.
 
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_TMC_SUCCESS};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -33,7 +32,7 @@ fn list<'a>(qp: &Qp, common: &'a mut Common) -> Option<&'a mut TagList> {
     common.srqs.get_mut(qp.ctx.srq?).ok()?.tags.as_deref_mut()
 }
 
-/// Carries a change out, and tells of it if that is asked for.
+/// Changes the tag list by a WQE, and completes it if that was requested.
 pub(super) fn change(qp: &Qp, common: &mut Common, wqe: &Wqe) -> Result<(), Failure> {
     let wrong = Failure::new(Syndrome::LOCAL_QP_OP_ERR, Vendor::TAGS);
     let Some(TagWork::Change(asked)) = wqe.tags.as_deref() else { return Err(wrong) };
@@ -66,7 +65,7 @@ fn own(qp: &Qp) -> Source {
     qp.ctx.srq.map_or(Source::Own, Source::Shared)
 }
 
-/// Work of the SRQ's own is done.
+/// Completes work that the device itself added for an SRQ.
 pub(super) fn worked(qp: &Qp, common: &mut Common, work: &TagWork, bytes: u32) {
     if let TagWork::Fetch { place, landing } = *work {
         let which = (CqeOpcode::RESP_SEND, TmAppOp::EXPECTED);
@@ -74,7 +73,7 @@ pub(super) fn worked(qp: &Qp, common: &mut Common, work: &TagWork, bytes: u32) {
     }
 }
 
-/// A message begins: gives the buffer or the receive that it has, None if it is over.
+/// Begins a message: returns its buffer or receive. None: the message is complete.
 pub(super) fn arrive(
     qp: &mut Qp,
     common: &mut Common,
@@ -100,7 +99,7 @@ pub(super) fn arrive(
     }
 }
 
-/// A receive of the SRQ, to which the message goes whole.
+/// Takes a receive of the SRQ for the whole message.
 fn untagged(
     qp: &mut Qp,
     common: &mut Common,
@@ -117,7 +116,7 @@ fn untagged(
     }
 }
 
-/// The buffer of a tag, if it may be written, and how many bytes it has.
+/// Buffer of a tag and its length, if it may be written.
 fn buffer(
     qp: &Qp,
     common: &Common,
@@ -133,7 +132,8 @@ fn buffer(
     Ok((list, room))
 }
 
-/// An eager message takes a tag. One of several packets says so at once, and again when it is over.
+/// An eager message takes a tag. A message of several packets completes twice: when it takes the
+/// tag, and when its data is in the buffer.
 fn expected(
     qp: &mut Qp,
     common: &mut Common,
@@ -143,7 +143,7 @@ fn expected(
 ) -> Result<Receive, Refusal> {
     let landing = receives::landing(qp, common, own(qp));
     let (list, room) = buffer(qp, common, &entry, landing)?;
-    // Too long for it: the queue pair fails before the tag is used up.
+    // Too long for the buffer: the queue pair fails before the tag is consumed.
     if (packet.payload().len() - TAG_HEADER) as u64 > room {
         return Err(INVALID);
     }
@@ -168,7 +168,7 @@ fn header_bytes(header: &ibv_tmh) -> [u8; TAG_HEADER] {
     zerocopy::transmute!(*header)
 }
 
-/// A packet of a message that took a tag: the header stays out of its buffer.
+/// Writes a packet of a message that took a tag. The tag header is not written.
 pub(super) fn land(
     qp: &mut Qp,
     common: &mut Common,
@@ -178,7 +178,7 @@ pub(super) fn land(
 ) -> Result<(), Refusal> {
     let skip = if offset == 0 { TAG_HEADER } else { 0 };
     let data = packet.payload().get(skip..).unwrap_or_default();
-    // Bytes of the buffer before these.
+    // Bytes of the buffer before this packet's.
     let at = offset.saturating_sub(TAG_HEADER as u64);
     let end = at + data.len() as u64;
     let who = Who { pd: receive.landing.pd, qpn: qp.qpn };
@@ -210,8 +210,8 @@ pub(super) fn land(
     Ok(())
 }
 
-/// A rendezvous message takes a tag. If the device can't fetch what it announces, software is told
-/// to, and finds the message in the buffer.
+/// A rendezvous message takes a tag. If the device can't fetch the announced data, the CQE asks
+/// software to do so, and the message itself is in the buffer.
 fn rendezvous(
     qp: &mut Qp,
     common: &mut Common,
@@ -219,7 +219,7 @@ fn rendezvous(
     entry: Tagged,
 ) -> Result<(), Refusal> {
     let message = packet.payload();
-    // Both headers are in one packet: the smallest MTU has room for far more.
+    // Both headers must be in one packet: the smallest MTU has ample room.
     let starts = packet.layout().position.starts() && packet.layout().position.ends();
     let (Some(both), true) = (message.first_chunk::<{ 2 * TAG_HEADER }>(), starts) else {
         return Err(INVALID);
@@ -268,7 +268,7 @@ fn rendezvous(
     Ok(())
 }
 
-/// A request that no WQE asked for. It waits for READs before it.
+/// A request without a WQE. It waits for READs before it.
 fn own_request(op: Op, len: u32, pieces: Pieces, work: TagWork) -> Box<Request> {
     let wqe = Wqe {
         opcode: if op == Op::Send { Opcode::SEND } else { Opcode::RDMA_READ },

@@ -1,18 +1,18 @@
-//! The Internet checksum (RFC 1071) of headers and segments: verified in what arrives, computed in
-//! what leaves if the WQE asks.
+//! The Internet checksum (RFC 1071) of headers and segments: verified on receive, computed on send
+//! if the WQE asks.
 
 use super::headers::{Headers, Ip, TCP, UDP};
 
-/// Where the field is: in an IPv4 header, in TCP's, in UDP's.
+/// Offsets of the checksum fields in IPv4, TCP and UDP headers.
 const IPV4_FIELD: usize = 10;
 const TCP_FIELD: usize = 16;
 const UDP_FIELD: usize = 6;
 
-/// Sum of 16-bit words in one's complement; a last odd byte is the high one of a word.
+/// One's complement sum of 16-bit words. A last odd byte is the high byte of a word.
 pub(crate) fn sum(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<2>();
     let tail = rest.first().map_or(0, |&last| u64::from(last) << 8);
-    // 2^48 words fit.
+    // Cannot overflow: there is room for 2^48 words.
     let total: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
     fold(total + tail)
 }
@@ -36,12 +36,12 @@ fn segment_sum(frame: &[u8], ip: &Ip) -> u16 {
     fold(pseudo(ip) + u64::from(sum(segment)))
 }
 
-/// Which checksums are right.
+/// Result of checksum verification: true means correct.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// IPv4's; IPv6 has none that could be wrong.
+    /// IPv4 header checksum; always true for IPv6, which has none.
     pub(crate) l3: bool,
-    /// TCP's or UDP's.
+    /// TCP or UDP checksum.
     pub(crate) l4: bool,
 }
 
@@ -51,20 +51,20 @@ pub(crate) fn verify(frame: &[u8], headers: &Headers) -> Verdict {
     let header = frame.get(ip.at..ip.payload).unwrap_or_default();
     let l3 = ip.v6 || sum(header) == 0xffff;
     let l4 = ip.l4.is_some_and(|l4| {
-        // IPv6 doesn't allow it (RFC 8200).
+        // IPv6 forbids an absent UDP checksum (RFC 8200).
         let absent = !l4.tcp && !ip.v6 && is_absent(frame, ip);
         absent || !ip.cut && segment_sum(frame, ip) == 0xffff
     });
     Verdict { l3, l4 }
 }
 
-/// Whether the sender of a UDP datagram computed no checksum (RFC 768).
+/// True if the sender of a UDP datagram computed no checksum (RFC 768).
 pub(crate) fn is_absent(frame: &[u8], ip: &Ip) -> bool {
     let field = frame.get(ip.payload + UDP_FIELD..).and_then(|bytes| bytes.first_chunk());
     ip.protocol == UDP && field == Some(&[0, 0])
 }
 
-/// Computes the checksums and writes them over whatever is there.
+/// Computes the checksums and overwrites the fields.
 pub(crate) fn fill(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(ip) = Headers::parse(frame).ip else { return };
     if l3 && !ip.v6 {
@@ -76,7 +76,7 @@ pub(crate) fn fill(frame: &mut [u8], l3: bool, l4: bool) {
         let at = ip.payload + if ip.protocol == TCP { TCP_FIELD } else { UDP_FIELD };
         put(frame, at, 0);
         let value = match !segment_sum(frame, &ip) {
-            // 0 would mean "none" (RFC 768).
+            // The value 0 means "no checksum" (RFC 768).
             0 if ip.protocol != TCP => 0xffff,
             value => value,
         };
@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(sum(&[0xff, 0xff, 0x80]), 0x8000);
     }
 
-    /// A header with a checksum known from elsewhere: RFC 1071's errata and most textbooks have 45
-    /// 00 00 73 ... b8 61.
+    /// A header with a known checksum, which RFC 1071's errata and most textbooks have: 45 00 00 73
+    /// ... b8 61.
     #[test]
     fn a_header_that_is_known() {
         let mut header = vec![

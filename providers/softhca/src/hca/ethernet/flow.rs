@@ -1,38 +1,38 @@
-//! Flow tables. A table has groups, each a range of entries that look at the same bits; the entry
-//! with the lowest number that matches decides, and what none matches goes where the table says
-//! (PRM "Flow Table").
+//! Flow tables. A table has groups; a group is a range of entries that match on the same bits. The
+//! matching entry with the lowest index applies. A frame without match goes where the table's miss
+//! action says (PRM "Flow Table").
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::matching::{Mask, Param};
 use super::wrong::Wrong;
 
-/// Log2 of the entries of a table.
+/// Log2 of the maximum entries of a table.
 pub(crate) const LOG_MAX_SIZE: u8 = 20;
-/// The highest level of a table: the field has no room for more, and Linux goes beyond 64.
+/// Highest level of a table: the field has eight bits, and Linux uses more than 64 levels.
 pub(crate) const MAX_LEVEL: u8 = u8::MAX;
-/// Destinations, and counters, of an entry.
+/// Maximum destinations and counters of an entry.
 pub(crate) const MAX_DESTINATIONS: usize = 1 << 8;
 
-/// Which frames a table is for.
+/// Direction of the frames that pass a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Direction {
-    /// Those that arrive.
+    /// Frames that arrive.
     Receive,
-    /// Those that send queues send.
+    /// Frames sent by this device's send queues.
     Transmit,
 }
 
-/// What happens to a frame that no entry matches.
+/// Action for a frame that no entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Miss {
-    /// What arrives is dropped, what is sent leaves.
+    /// Default action: a received frame is dropped, a sent frame leaves.
     #[default]
     Usual,
     Table(u32),
 }
 
-/// CREATE_FLOW_TABLE.
+/// Context of CREATE_FLOW_TABLE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableContext {
     pub(crate) direction: Direction,
@@ -41,7 +41,7 @@ pub(crate) struct TableContext {
     pub(crate) miss: Miss,
 }
 
-/// CREATE_FLOW_GROUP.
+/// Context of CREATE_FLOW_GROUP.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupContext<'a> {
     pub(crate) first: u32,
@@ -50,23 +50,23 @@ pub(crate) struct GroupContext<'a> {
     pub(crate) criteria: &'a Param,
 }
 
-/// Where an entry sends a frame.
+/// Destination of a frame in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowDestination {
     Table(u32),
     Tir(u32),
-    /// It leaves.
+    /// The wire.
     Wire,
 }
 
-/// How an entry changes a frame.
+/// Changes that an entry makes to a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edits {
-    /// The frame in a tunnel of frames is taken out of it.
+    /// Decapsulate: take the inner frame out of an L2 tunnel.
     pub(crate) unwrap: bool,
-    /// Headers are put on or taken off, by number.
+    /// Number of a packet reformat context: headers to add or remove.
     pub(crate) reformat: Option<u32>,
-    /// Changes of headers' fields, by number.
+    /// Number of a modify header context: fields to change.
     pub(crate) rewrites: Option<u32>,
 }
 
@@ -74,7 +74,8 @@ impl Edits {
     pub(crate) const NONE: Self = Self { unwrap: false, reformat: None, rewrites: None };
 }
 
-/// SET_FLOW_TABLE_ENTRY: what happens to a frame that matches. No destination: it is dropped.
+/// Context of SET_FLOW_TABLE_ENTRY: actions for a matching frame. Without destination it is
+/// dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EntryContext {
     pub(crate) tag: u32,
@@ -84,7 +85,7 @@ pub(crate) struct EntryContext {
 }
 
 impl EntryContext {
-    /// Destinations and counters.
+    /// Number of destinations and counters.
     pub(crate) fn listed(&self) -> usize {
         self.destinations.len() + self.counters.len()
     }
@@ -105,7 +106,7 @@ impl EntryContext {
     }
 }
 
-/// What a change of an entry replaces (`modify_enable_mask`).
+/// Parts of an entry that a change replaces (`modify_enable_mask`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) tag: bool,
@@ -117,7 +118,7 @@ pub(crate) struct Change {
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) context: TableContext,
-    /// By first entry.
+    /// Groups by index of their first entry.
     groups: BTreeMap<u32, Group>,
 }
 
@@ -127,7 +128,7 @@ struct Group {
     last: u32,
     mask: Mask,
     entries: BTreeMap<u32, Entry>,
-    /// Numbers of entries by the value that they match.
+    /// Indexes of entries by match value.
     by_value: BTreeMap<Box<[u8]>, BTreeSet<u32>>,
 }
 
@@ -207,7 +208,7 @@ impl Table {
         Ok(())
     }
 
-    /// What an entry does.
+    /// Actions of an entry.
     pub(crate) fn entry(&mut self, index: u32) -> Result<&mut EntryContext, Wrong> {
         let entry = self.group_of(index)?.entries.get_mut(&index);
         Ok(&mut entry.ok_or(Wrong::Missing("no such flow entry"))?.context)
@@ -225,7 +226,7 @@ impl Table {
         Ok(entry.context)
     }
 
-    /// The matching entry with the lowest number.
+    /// Returns the matching entry with the lowest index.
     pub(crate) fn find(&self, param: &Param) -> Option<&EntryContext> {
         self.groups.values().find_map(|group| {
             let index = group.by_value.get(&group.mask.of(param))?.first()?;

@@ -1,15 +1,15 @@
-//! Where the headers of a frame are, and what they say. The sender wrote every length, so each is
-//! checked; a packet that says it is longer than its frame has its headers all the same.
+//! Parses the headers of a frame. The sender wrote every length, so each is checked. The headers of
+//! a packet whose length exceeds its frame are parsed all the same.
 
 use super::HEADER;
 use super::tunnel::Tunnel;
 
-/// Types (IEEE 802.1Q, RFC 894, RFC 2464).
+/// EtherTypes (IEEE 802.1Q, RFC 894, RFC 2464).
 const CVLAN: u16 = 0x8100;
 const SVLAN: u16 = 0x88a8;
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
-/// Protocols (IANA).
+/// IP protocol numbers (IANA).
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 const ESP: u8 = 50;
@@ -21,29 +21,28 @@ pub(crate) const TCP_LEN: usize = 20;
 pub(crate) const UDP_LEN: usize = 8;
 /// Bytes of a VLAN tag.
 pub(crate) const TAG: usize = 4;
-/// Extension headers of IPv6 that are stepped over: hop by hop, routing, destination options (RFC
-/// 8200).
+/// IPv6 extension headers that are skipped: hop by hop, routing, destination options (RFC 8200).
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
-/// Most extension headers that are stepped over.
+/// Maximum extension headers to skip.
 const MAX_EXTENSIONS: usize = 8;
 
 /// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
-    /// A service provider's tag; else a customer's.
+    /// True: a service tag; false: a customer tag.
     pub(crate) service: bool,
     /// Priority, CFI and VLAN.
     pub(crate) tci: u16,
 }
 
-/// An Ethernet header with up to two tags, and what follows it.
+/// An Ethernet header with up to two tags, and the headers behind it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Headers {
     pub(crate) dmac: [u8; 6],
     pub(crate) smac: [u8; 6],
     pub(crate) tags: [Option<Tag>; 2],
-    /// Type of what follows the tags.
+    /// EtherType behind the tags.
     pub(crate) ethertype: u16,
     pub(crate) ip: Option<Ip>,
     pub(crate) tunnel: Option<Tunnel>,
@@ -53,34 +52,34 @@ pub(crate) struct Headers {
 #[derive(Clone, Debug)]
 pub(crate) struct Ip {
     pub(crate) v6: bool,
-    /// Where it starts, where what it carries starts, and where that ends.
+    /// Offsets in the frame: start of the header, start of the payload, end of the payload.
     pub(crate) at: usize,
     pub(crate) payload: usize,
     pub(crate) end: usize,
-    /// It says that it is longer than its frame.
+    /// The header's length exceeds the frame.
     pub(crate) cut: bool,
-    /// An IPv4 address is the last four bytes.
+    /// Addresses. An IPv4 address is in the last four bytes.
     pub(crate) src: [u8; 16],
     pub(crate) dst: [u8; 16],
-    /// DSCP and ECN.
+    /// Traffic class: DSCP and ECN.
     pub(crate) class: u8,
     pub(crate) flow_label: u32,
     pub(crate) ttl: u8,
     pub(crate) protocol: u8,
     pub(crate) fragment: bool,
     pub(crate) l4: Option<L4>,
-    /// Index of an IPsec association (RFC 4302, RFC 4303).
+    /// Security parameters index of IPsec (RFC 4302, RFC 4303).
     pub(crate) spi: Option<u32>,
 }
 
-/// Ports.
+/// Transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct L4 {
-    /// TCP; else UDP.
+    /// True: TCP; false: UDP.
     pub(crate) tcp: bool,
     pub(crate) src: u16,
     pub(crate) dst: u16,
-    /// Flags of TCP: nine bits.
+    /// TCP flags, nine bits.
     pub(crate) flags: u16,
     /// Bytes of the header.
     pub(crate) len: usize,
@@ -118,7 +117,7 @@ impl Headers {
         headers
     }
 
-    /// Whether it goes to one station.
+    /// True if the destination is a unicast address.
     pub(crate) fn is_unicast(&self) -> bool {
         self.dmac[0] & 1 == 0
     }
@@ -137,7 +136,7 @@ impl Ip {
             address[12..].copy_from_slice(&header[from..from + 4]);
             address
         };
-        // More fragments, or not the first one.
+        // A fragment: more fragments follow, or the offset is not 0.
         let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
         let mut ip = Ip {
             v6: false,
@@ -219,7 +218,7 @@ impl Ip {
         (!self.fragment).then_some(u32::from_be_bytes(*bytes))
     }
 
-    /// TCP and UDP headers, of an unfragmented datagram.
+    /// Parses a TCP or UDP header of an unfragmented datagram.
     fn ports(&self, frame: &[u8]) -> Option<L4> {
         let bytes = frame.get(self.payload..self.end)?;
         if self.fragment {

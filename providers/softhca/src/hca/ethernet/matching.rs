@@ -1,4 +1,4 @@
-//! What an entry is compared with: a frame in the form of `fte_match_param`, and masks over it.
+//! Matching of frames: a frame in the form of `fte_match_param`, and masks over it.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ pub(crate) const MATCH_LEN: usize = fte_match_param::SIZE;
 /// A frame's fields, or a mask over them.
 pub(crate) type Param = [u8; MATCH_LEN];
 
-/// The bits that this device compares.
+/// Mask of the bits that this device compares.
 static KNOWN: LazyLock<Param> = LazyLock::new(|| {
     let mut known = [0; MATCH_LEN];
     {
@@ -66,7 +66,7 @@ static KNOWN: LazyLock<Param> = LazyLock::new(|| {
     known
 });
 
-/// Splits a tag's number into priority, CFI and VLAN.
+/// Stores a tag's priority, CFI and VLAN in their fields.
 fn tci(bytes: &mut [u8], fields: [Field; 3], tag: Tag) {
     let [prio, cfi, vid] = fields;
     prio.set(bytes, u64::from(tag.tci >> 13));
@@ -74,14 +74,14 @@ fn tci(bytes: &mut [u8], fields: [Field; 3], tag: Tag) {
     vid.set(bytes, u64::from(tag.tci));
 }
 
-/// The six bytes of an address in its two fields.
+/// Stores a MAC address in its two fields.
 fn mac(bytes: &mut [u8], [high, low]: [Field; 2], mac: [u8; 6]) {
     let [a, b, c, d, e, f] = mac;
     high.set(bytes, u32::from_be_bytes([a, b, c, d]).into());
     low.set(bytes, u16::from_be_bytes([e, f]).into());
 }
 
-/// A frame as the tables see it. Fields that it lacks are 0.
+/// Match fields of a frame. Fields that the frame lacks are 0.
 pub(crate) fn param(headers: &Headers) -> Param {
     let mut param = [0; MATCH_LEN];
     {
@@ -135,16 +135,15 @@ pub(crate) fn param(headers: &Headers) -> Param {
     param
 }
 
-/// The bytes of a frame that a group compares, so that what it keeps of an entry is short.
+/// The bytes of a frame that a group compares. Keeps the match value of an entry short.
 #[derive(Clone, Debug)]
 pub(crate) struct Mask {
     bytes: Vec<(usize, u8)>,
 }
 
 impl Mask {
-    /// `criteria` as the group gives them, `enable` for the parts of them that count
-    /// (`match_criteria_enable`, a bit for each 64 bytes). None if one is about what this device
-    /// doesn't compare.
+    /// Mask of a group's `criteria`. `enable` selects their parts (`match_criteria_enable`, a bit
+    /// for each 64 bytes). None if the criteria contain a bit that this device does not compare.
     pub(crate) fn new(criteria: &Param, enable: u8) -> Option<Mask> {
         let part = fte_match_param::OUTER_HEADERS.len();
         let counts =
@@ -154,7 +153,7 @@ impl Mask {
         bytes.iter().all(|&(at, bits)| bits & !KNOWN[at] == 0).then_some(Mask { bytes })
     }
 
-    /// `param` under the mask.
+    /// The bytes of `param` under the mask.
     pub(crate) fn of(&self, param: &Param) -> Box<[u8]> {
         self.bytes.iter().map(|&(at, bits)| param[at] & bits).collect()
     }

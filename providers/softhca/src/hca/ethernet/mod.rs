@@ -1,22 +1,22 @@
-//! Whole Ethernet frames: from a send queue, by flow tables, to receive queues (PRM "Ethernet",
-//! "Flow Tables").
+//! Whole Ethernet frames: from a send queue, through flow tables, to receive queues (PRM
+//! "Ethernet", "Flow Tables").
 //!
-//! What a queue sends passes the tables for frames that leave, if there are any. The switch floods:
-//! whatever leaves comes to all other ports on the wire and to the port's own receive side, and
-//! there the tables that the driver made say which queues get it. What a transport domain sent it
-//! doesn't hear itself, unless the TIR says so.
+//! A sent frame passes the egress flow tables, if there are any. The switch floods: each frame that
+//! leaves comes to all other ports on the wire and to the port's own receive side, where the
+//! driver's ingress flow tables select the queues. A transport domain does not receive its own
+//! frames, unless the TIR allows it.
 //!
-//! Nothing here knows queue pairs; `engine::frames` brings the frames.
+//! The module does not know queue pairs; `engine::frames` brings the frames.
 //!
 //! | file | what |
 //! |---|---|
 //! | `headers`, `tunnel`, `checksum` | headers of a frame, and their checksums |
 //! | `segment` | one large send as many frames |
-//! | `flow`, `matching` | tables, groups, entries; what an entry is compared with |
-//! | `rewrite`, `reformat` | how an entry changes a frame |
-//! | `tir`, `rss` | which of several queues |
+//! | `flow`, `matching` | flow tables, groups, entries; match criteria |
+//! | `rewrite`, `reformat` | changes of a frame by an entry |
+//! | `tir`, `rss` | selection of the receive queue |
 //! | `steering`, `route` | all of these, and the way of a frame through them |
-//! | `wrong` | why a change of them is refused |
+//! | `wrong` | errors of control commands |
 
 pub(crate) mod checksum;
 pub(crate) mod flow;
@@ -47,10 +47,9 @@ pub(crate) use steering::{MAX_ENTRIES, MAX_SPREAD, QueueOptions, Steering};
 pub(crate) use tir::{Spread, TirContext};
 pub(crate) use wrong::Wrong;
 
-/// Bytes of the shortest frame, without its check sequence (IEEE 802.3, 4A.4.2); shorter ones are
-/// padded.
+/// Bytes of the shortest frame without FCS (IEEE 802.3, 4A.4.2); shorter frames are padded.
 pub(crate) const SHORTEST: usize = 60;
-/// Bytes of addresses and type.
+/// Bytes of the Ethernet header: addresses and EtherType.
 pub(crate) const HEADER: usize = 14;
-/// Bytes of the addresses, behind which a tag goes.
+/// Bytes of the addresses; a VLAN tag follows them.
 pub(crate) const ADDRESSES: usize = 12;

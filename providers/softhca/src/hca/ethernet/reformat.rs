@@ -1,32 +1,31 @@
-//! Headers that are put on frames that leave, and taken off frames that arrive (PRM "Packet
-//! Reformat"; Linux `mlx5_ifc.h`, `MLX5_REFORMAT_TYPE_*`).
+//! Headers added to frames that leave, and removed from frames that arrive (PRM "Packet Reformat";
+//! Linux `mlx5_ifc.h`, `MLX5_REFORMAT_TYPE_*`).
 
 use super::headers::{Headers, IPV4, IPV6, TAG, UDP};
 use super::tunnel::FRAME;
 use super::{HEADER, checksum, segment};
 
-/// Where the length is in UDP's header.
+/// Offset of the length in a UDP header.
 const UDP_LENGTH: usize = 4;
 
-/// ALLOC_PACKET_REFORMAT_CONTEXT: what is put in front of a frame, or in place of what is taken
-/// off.
+/// Context of ALLOC_PACKET_REFORMAT_CONTEXT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reformat {
-    /// These headers come before the whole frame.
+    /// L2 to L2 tunnel: put these headers before the whole frame.
     WrapFrame(Vec<u8>),
-    /// These headers take the place of the frame's own addresses, tags and type.
+    /// L2 to L3 tunnel: replace the frame's Ethernet header by these headers.
     WrapPacket(Vec<u8>),
-    /// The tunnel is taken off a packet, and this Ethernet header put in front of it.
+    /// L3 tunnel to L2: remove the tunnel's headers and put this Ethernet header before the packet.
     UnwrapPacket(Vec<u8>),
 }
 
 impl Reformat {
-    /// Whether it is for frames that leave.
+    /// True for frames that leave.
     pub(crate) fn wraps(&self) -> bool {
         !matches!(self, Self::UnwrapPacket(_))
     }
 
-    /// The frame with it done. None if the frame has no such tunnel.
+    /// Returns the reformatted frame. None if the frame has no tunnel to remove.
     pub(crate) fn apply(&self, frame: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::WrapFrame(outer) => Some(wrapped(outer, frame)),
@@ -42,20 +41,20 @@ impl Reformat {
     }
 }
 
-/// The frame in a tunnel of frames. None if there is none.
+/// Returns the inner frame of an L2 tunnel. None without one.
 pub(crate) fn unwrapped(frame: &[u8]) -> Option<Vec<u8>> {
     inside(frame, &[FRAME]).map(<[u8]>::to_vec)
 }
 
-/// What is in the frame's tunnel, if it is of one of these types. Padding isn't.
+/// Payload of the frame's tunnel without padding, if its protocol is in `protocols`.
 fn inside<'a>(frame: &'a [u8], protocols: &[u16]) -> Option<&'a [u8]> {
     let headers = Headers::parse(frame);
     let (ip, tunnel) = (headers.ip?, headers.tunnel?);
     protocols.contains(&tunnel.protocol).then(|| frame.get(tunnel.inner..ip.end))?
 }
 
-/// `outer` and then `inner`. The outer lengths and IPv4's checksum are set right, and UDP's if the
-/// header has one.
+/// Puts `outer` before `inner`, and sets the outer lengths, IPv4's checksum, and UDP's checksum if
+/// the header has one.
 fn wrapped(outer: &[u8], inner: &[u8]) -> Vec<u8> {
     let mut frame = [outer, inner].concat();
     let headers = Headers::parse(&frame);

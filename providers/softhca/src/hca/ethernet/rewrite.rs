@@ -1,5 +1,5 @@
-//! Changes of a frame's headers on its way (PRM "Modify Header"; Linux `mlx5_ifc.h`,
-//! `MLX5_ACTION_IN_FIELD_*`). Checksums that were right stay right.
+//! Changes of a frame's header fields (PRM "Modify Header"; Linux `mlx5_ifc.h`,
+//! `MLX5_ACTION_IN_FIELD_*`). A correct checksum stays correct.
 
 use uverbs_mlx5_prm::cmd::Field;
 
@@ -8,7 +8,7 @@ use super::headers::{Headers, TAG};
 use super::wrong::Wrong;
 use super::{ADDRESSES, HEADER};
 
-/// Changes that one entry may make.
+/// Maximum changes of one entry.
 pub(crate) const MAX_REWRITES: usize = 16;
 
 /// A field of the outer headers that can be changed.
@@ -18,26 +18,26 @@ pub(crate) struct HeaderField {
     width: u32,
 }
 
-/// Where a field is; numbers are bits from the start of its header.
+/// Position of a field, in bits from the start of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Ethernet(u32),
-    /// The type, behind the tags.
+    /// EtherType behind the tags.
     Type,
-    /// The first tag's VLAN.
+    /// VLAN of the first tag.
     Vlan,
-    /// In an IPv4 header, and in an IPv6 header.
+    /// Position in an IPv4 header, and in an IPv6 header.
     Ip(Option<u32>, Option<u32>),
     Tcp(u32),
     Udp(u32),
 }
 
 impl HeaderField {
-    /// By its number.
+    /// Finds a field by its number.
     ///
     /// # Errors
     ///
-    /// Registers of metadata, and all that this device doesn't change.
+    /// Metadata registers, and fields that this device cannot change.
     pub(crate) fn new(number: u64) -> Result<Self, Wrong> {
         use Place::{Ethernet, Ip, Tcp, Type, Udp, Vlan};
         let word = |first: u64| 32 * (number - first) as u32;
@@ -68,7 +68,7 @@ impl HeaderField {
         Ok(Self { place, width })
     }
 
-    /// Where it is in a frame that has it.
+    /// Position of the field in a frame. None if the frame lacks it.
     fn find(self, headers: &Headers) -> Option<Field> {
         let tags = headers.tags.iter().flatten().count();
         let at = |byte: usize, bit: u32| Some(8 * byte as u32 + bit);
@@ -92,7 +92,7 @@ impl HeaderField {
     }
 }
 
-/// Some bits of a field: the first counts from its lowest.
+/// A range of bits in a field, counted from its lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bits {
     field: HeaderField,
@@ -101,11 +101,11 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// `len` 0 is 32.
+    /// Selects `len` bits from `offset`; `len` 0 means 32.
     ///
     /// # Errors
     ///
-    /// They must lie in the field.
+    /// Bits outside of the field.
     pub(crate) fn new(field: u64, offset: u32, len: u32) -> Result<Self, Wrong> {
         let field = HeaderField::new(field)?;
         let len = if len == 0 { 32 } else { len };
@@ -132,11 +132,11 @@ impl Bits {
     }
 }
 
-/// One change. A frame that lacks the field stays as it is.
+/// One change. A frame that lacks the field is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rewrite {
     Set(Bits, u32),
-    /// Wraps.
+    /// Adds, with wrapping.
     Add(HeaderField, u32),
     Copy {
         from: Bits,
@@ -144,7 +144,7 @@ pub(crate) enum Rewrite {
     },
 }
 
-/// Makes the changes, one after the other.
+/// Makes the changes, in order.
 pub(crate) fn apply(rewrites: &[Rewrite], frame: &mut [u8]) {
     let headers = Headers::parse(frame);
     let before = checksum::verify(frame, &headers);

@@ -1,4 +1,4 @@
-//! The way of a frame through the tables: to receive queues, or out to the wire.
+//! Path of a frame through the flow tables: to receive queues, or out to the wire.
 
 use std::rc::Rc;
 
@@ -10,11 +10,11 @@ use super::steering::Steering;
 use super::tir::Spread;
 use super::{reformat, rewrite};
 
-/// Tables that a frame is looked up in, copies counted, and copies of it that arrive. An entry may
-/// send a frame to several tables, and these to more, so without a bound there would be none.
+/// Maximum table lookups for a frame and its copies, and maximum copies that arrive. An entry may
+/// send a frame to several tables, and these to more, so without a limit the number would explode.
 const MAX_LOOKUPS: usize = 1 << 10;
-/// Groups of those tables: as many as all tables together may have, so that only what is looked up
-/// repeatedly has less.
+/// Maximum groups searched in those lookups: as many as all tables together may have, so the limit
+/// is reached only when tables are looked up repeatedly.
 const MAX_GROUPS: usize = 1 << 16;
 const MAX_COPIES: usize = 1 << 10;
 
@@ -24,7 +24,7 @@ pub(crate) struct Delivery {
     pub(crate) rqn: u32,
     pub(crate) tag: u32,
     pub(crate) hash: Hash,
-    /// What entries made of the frame, if any changed it.
+    /// The frame after changes by entries; None if unchanged.
     pub(crate) edited: Option<Rc<Edited>>,
 }
 
@@ -44,14 +44,14 @@ impl Edited {
     }
 }
 
-/// Where a way through the tables ends.
+/// End of a path through the tables.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Tir(u32),
     Wire,
 }
 
-/// One way's end.
+/// One path's end, with the frame's tag and changes.
 struct Exit {
     end: End,
     tag: u32,
@@ -59,8 +59,8 @@ struct Exit {
 }
 
 impl Steering {
-    /// The receive queues that get a frame, which came from send queue `sqn` of this device or by
-    /// the wire. A destroyed table or queue takes nothing.
+    /// Returns the receive queues for a frame. `sqn` is the sending queue of this device; None for
+    /// a frame from the wire. A destroyed table or queue takes no frame.
     pub(crate) fn route(
         &mut self,
         frame: &[u8],
@@ -79,8 +79,8 @@ impl Steering {
         copies.collect()
     }
 
-    /// What leaves of a frame that a send queue sent. None: all of it, since no table is in its
-    /// way.
+    /// Returns the frames to send for a frame of a send queue. None: the frame itself, since there
+    /// is no egress table.
     pub(crate) fn leave(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
         let root = self.root(Direction::Transmit)?;
         let exits = self.walk(root, frame, &Headers::parse(frame));
@@ -121,11 +121,11 @@ impl Steering {
                 Edits::NONE => edited,
                 edits => match self.edit(edits, bytes) {
                     Some(bytes) => Some(Rc::new(Edited::new(bytes))),
-                    // It hasn't what is to be taken off, or became too long.
+                    // The frame lacks the tunnel to remove, or became too long.
                     None => continue,
                 },
             };
-            // A tag stays until there is another.
+            // A flow tag stays until an entry sets another.
             let tag = if entry.tag == 0 { tag } else { entry.tag };
             for destination in &entry.destinations {
                 let edited = edited.clone();
@@ -147,7 +147,7 @@ impl Steering {
         exits
     }
 
-    /// A frame with an entry's changes: a tunnel is taken off first, and put on last.
+    /// Applies an entry's changes: decapsulation first, encapsulation last.
     fn edit(&self, edits: Edits, frame: &[u8]) -> Option<Vec<u8>> {
         let reformat = match edits.reformat {
             Some(number) => Some(self.reformats.get(&number)?),
@@ -173,7 +173,7 @@ impl Steering {
         (frame.len() <= self.frame_limit()).then_some(frame)
     }
 
-    /// The queue that a TIR leads a frame to.
+    /// Selects the receive queue of a TIR for a frame.
     fn reaches(&self, tir: u32, headers: &Headers, domain: Option<u32>) -> Option<(u32, Hash)> {
         let tir = self.tirs.get(&tir).filter(|tir| tir.hears(domain, headers))?;
         let hash = tir.hash(headers);
@@ -181,7 +181,7 @@ impl Steering {
             Spread::Queue(rqn) => rqn,
             Spread::Table(number) => {
                 let queues = self.spreads.get(&number)?;
-                // Never empty.
+                // Never divides by 0: tables of queues are never empty.
                 *queues.get(hash.value as usize % queues.len())?
             }
         };

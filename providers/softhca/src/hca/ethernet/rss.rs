@@ -1,4 +1,4 @@
-//! Receive side scaling: a number from a packet's addresses and ports.
+//! Receive side scaling: a hash of a packet's addresses and ports.
 
 use super::headers::{Headers, Ip};
 
@@ -19,17 +19,17 @@ pub(crate) const FIELDS: u32 = SRC_IP | DST_IP | SRC_PORT | DST_PORT | IPSEC_SPI
 /// The hash function (`rx_hash_fn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum HashFunction {
-    /// Always 0.
+    /// Hash 0 for every packet.
     #[default]
     None,
-    /// All bytes of the fields by exclusive or, the bits of the result in reverse order: Linux
-    /// looks entries up with the bits of their place reversed (`en/rqt.c`, `mlx5e_bits_invert`).
+    /// Exclusive or of all bytes of the fields, with the bits of the result reversed: Linux looks
+    /// entries up with the bits of their index reversed (`en/rqt.c`, `mlx5e_bits_invert`).
     InvertedXor8,
-    /// Microsoft's "Verifying the RSS Hash Calculation".
+    /// Toeplitz, by Microsoft's "Verifying the RSS Hash Calculation".
     Toeplitz,
 }
 
-/// Which fields, of packets of which kind (`rx_hash_field_select`).
+/// Fields to hash, and the kind of packets that have them (`rx_hash_field_select`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Selector {
     pub(crate) ipv6: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Selector {
     pub(crate) fields: u32,
 }
 
-/// How a TIR hashes.
+/// Hash parameters of a TIR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HashContext {
     pub(crate) function: HashFunction,
@@ -46,8 +46,7 @@ pub(crate) struct HashContext {
     pub(crate) selector: Selector,
 }
 
-/// Number of a packet, and what of it went in, for `rss_hash_result` and `rss_hash_type` of its
-/// completion.
+/// Hash of a packet and the fields in it, for `rss_hash_result` and `rss_hash_type` of its CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Hash {
     pub(crate) value: u32,
@@ -74,8 +73,8 @@ impl HashContext {
         Hash { value, kind }
     }
 
-    /// The fields in the order of Microsoft's definition, and the type: in pairs of bits what was
-    /// selected of source address, destination address, source port, destination port (device.h,
+    /// The selected fields in the order of Microsoft's definition, and the type. The type has pairs
+    /// of bits for source address, destination address, source port, destination port (device.h,
     /// `CQE_RSS_HTYPE_IP`, `CQE_RSS_HTYPE_L4`).
     fn input(&self, ip: &Ip) -> (Vec<u8>, u8) {
         let has = |field: u32| self.selector.fields & field != 0;
@@ -100,9 +99,9 @@ impl HashContext {
     }
 }
 
-/// Source and destination, as far as they are selected. If both are, symmetry puts their or and
-/// their exclusive or in their places (Linux uapi `ethtool.h`, `RXH_XFRM_SYM_OR_XOR`, which is what
-/// mlx5e offers).
+/// Appends the selected ones of source and destination. A symmetric hash of both replaces them by
+/// their or and their exclusive or (Linux uapi `ethtool.h`, `RXH_XFRM_SYM_OR_XOR`, which mlx5e
+/// offers).
 fn pair(input: &mut Vec<u8>, (src, dst): (&[u8], &[u8]), selected: (bool, bool), symmetric: bool) {
     match selected {
         (true, true) if symmetric => {
@@ -116,13 +115,13 @@ fn pair(input: &mut Vec<u8>, (src, dst): (&[u8], &[u8]), selected: (bool, bool),
     }
 }
 
-/// For each bit of the input that is set: the 32 bits of the key that start there.
+/// Toeplitz hash: exclusive or of the key's 32 bits at each set bit of the input.
 fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
     let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
     let mut next = key[4..].iter();
     let mut hash = 0;
     for byte in input {
-        // Addresses and ports are 36 bytes at most, so the key lasts.
+        // Never runs out of key: addresses and ports are 36 bytes at most.
         let coming = next.next().copied().unwrap_or_default();
         for bit in (0..8).rev() {
             if byte >> bit & 1 != 0 {
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// Microsoft, "Verifying the RSS Hash Calculation": the key of its examples.
+    /// Key of the examples in Microsoft's "Verifying the RSS Hash Calculation".
     const KEY: [u8; 40] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f,
         0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
@@ -161,7 +160,7 @@ mod tests {
         context.of(&Headers::parse(&packet.bytes()))
     }
 
-    /// The same page: destination, source, hash of addresses, hash with ports.
+    /// Examples of that page: destination, source, hash of addresses, hash with ports.
     #[test]
     fn microsofts_examples_for_ipv4() {
         let examples = [
@@ -213,7 +212,7 @@ mod tests {
     fn packets_of_another_kind_have_none() {
         let v4 = Packet::tcp().v4([1, 2, 3, 4], [5, 6, 7, 8]);
         assert_eq!(hash(&context(true, FIELDS), &v4), Hash::default());
-        // The ports of UDP are not those of TCP; the addresses are.
+        // UDP and TCP have different ports selected, and the same addresses.
         let udp = Packet::udp().v4([1, 2, 3, 4], [5, 6, 7, 8]);
         let of_udp = hash(&context(false, FIELDS), &udp);
         assert_eq!(of_udp, hash(&context(false, SRC_IP | DST_IP), &v4));
@@ -223,12 +222,12 @@ mod tests {
     #[test]
     fn an_association_of_ipsec_is_hashed() {
         let context = context(false, SRC_IP | DST_IP | IPSEC_SPI);
-        // The index is where ports would be, so this is the first of Microsoft's examples.
+        // The SPI is in the place of the ports, so this equals Microsoft's first example.
         let dst: Ipv4Addr = "161.142.100.80".parse().unwrap();
         let src: Ipv4Addr = "66.9.149.187".parse().unwrap();
         let packet = Packet::tcp().v4(src.octets(), dst.octets()).ports(2794, 1766).protocol(50);
         assert_eq!(hash(&context, &packet), Hash { value: 0x51cc_c178, kind: 0b1100_0101 });
-        // Of an authentication header it is the second word.
+        // The SPI is the second word of an authentication header.
         let packet = packet.ports(9, 9).seq(2794 << 16 | 1766).protocol(51);
         assert_eq!(hash(&context, &packet), Hash { value: 0x51cc_c178, kind: 0b1100_0101 });
     }
@@ -249,7 +248,7 @@ mod tests {
         let mut context = context(false, FIELDS);
         context.function = HashFunction::InvertedXor8;
         let packet = Packet::tcp().v4([1, 0, 0, 0], [2, 0, 0, 0]).ports(0x0400, 0x0008);
-        // 1 ^ 2 ^ 4 ^ 8, read from the other end.
+        // 1 ^ 2 ^ 4 ^ 8, with the bits reversed.
         assert_eq!(hash(&context, &packet).value, 0b1111_0000);
     }
 }

@@ -1,11 +1,11 @@
-//! Any frame, its headers and its number: what a fuzzer calls.
+//! Fuzz target: headers and hash of an arbitrary frame.
 
 use super::*;
 use crate::fuzzing::feed::Feed;
 use crate::hca::ethernet::headers::L4;
 
-/// Headers of any frame lie within it, and its number is that of the definition, for both
-/// directions where it is symmetric.
+/// Headers of any frame lie within it. Its hash equals the definition's, in both directions if it
+/// is symmetric.
 pub(crate) fn ethernet(data: &[u8]) {
     let mut feed = Feed::new(data);
     let bits = feed.u8();
@@ -40,7 +40,7 @@ pub(crate) fn ethernet(data: &[u8]) {
     }
 }
 
-/// The number of a packet, each bit by itself.
+/// Hash of a packet by the definition, bit by bit.
 fn number(context: &HashContext, ip: &Ip) -> u32 {
     let Selector { ipv6, udp, fields } = context.selector;
     if ip.v6 != ipv6 {

@@ -1,14 +1,14 @@
-//! One large send as many frames (PRM "Large Send Offload").
+//! Splits one large send into frames (PRM "Large Send Offload").
 
 use super::headers::{Headers, TCP, UDP};
 
-/// Frames of one WQE.
+/// Maximum frames of one WQE.
 pub(crate) const MAX_FRAMES: usize = 1 << 10;
-/// Flags of TCP that the last frame alone carries, and those of the first alone (RFC 9293, RFC
-/// 3168).
+/// TCP flags that only the last frame carries (FIN, PSH), and that only the first one carries (CWR;
+/// RFC 9293, RFC 3168).
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
-/// Where things are in their headers.
+/// Offsets of fields in their headers.
 const IPV4_LEN: usize = 2;
 const IPV4_ID: usize = 4;
 const IPV6_LEN: usize = 4;
@@ -17,8 +17,9 @@ const TCP_SEQ: usize = 4;
 const TCP_FLAGS: usize = 13;
 const UDP_LEN: usize = 4;
 
-/// Each `mss` bytes of `payload` behind a copy of `header`, in which lengths, numbers and flags are
-/// set right. None if there is no TCP or UDP header whole in it, or if it comes to too many.
+/// Splits `payload` into parts of `mss` bytes, each behind a copy of `header` with its lengths,
+/// sequence numbers and flags set. None if `header` has no complete TCP or UDP header, or if there
+/// are too many frames.
 pub(crate) fn segments(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<Vec<u8>>> {
     if mss == 0 || payload.is_empty() || payload.len().div_ceil(mss) > MAX_FRAMES {
         return None;
@@ -33,7 +34,7 @@ pub(crate) fn segments(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<
     Some(payload.chunks(mss).enumerate().map(frame).collect())
 }
 
-/// Where the headers are in a header whose lengths say nothing yet.
+/// Positions of the headers in a frame whose lengths are not set yet.
 struct Place {
     ip: usize,
     l4: usize,
@@ -43,7 +44,7 @@ struct Place {
 
 impl Place {
     fn find(header: &[u8]) -> Option<Place> {
-        // The header with its lengths set as if nothing followed is a frame that can be parsed.
+        // Sets the lengths as if the payload were empty, so that the header can be parsed.
         let mut whole = header.to_vec();
         let tags = Headers::parse(header).tags.iter().flatten().count();
         let ip = super::HEADER + tags * super::headers::TAG;
@@ -60,7 +61,7 @@ impl Place {
             UDP => false,
             _ => return None,
         };
-        // All of it is header.
+        // The header must end with the TCP or UDP header.
         let l4 = parsed.l4?;
         (parsed.payload + l4.len == len).then_some(Place { ip, l4: parsed.payload, v6, tcp })
     }
@@ -88,7 +89,8 @@ impl Place {
     }
 }
 
-/// Sets the length in the IP header at `ip` of a frame that ends at `end`. None if it doesn't fit.
+/// Sets the length in the IP header at `ip` of a frame that ends at `end`. None if it does not fit
+/// the field.
 pub(super) fn set_length(frame: &mut [u8], ip: usize, v6: bool, end: usize) -> Option<()> {
     let (at, from) = if v6 { (ip + IPV6_LEN, ip + IPV6_HEADER) } else { (ip + IPV4_LEN, ip) };
     let len = u16::try_from(end.checked_sub(from)?).ok()?;
@@ -150,7 +152,7 @@ mod tests {
         let mut options_beyond = tcp.clone();
         options_beyond[14 + 20 + 12] = 0xf0;
         assert!(segments(&options_beyond, &[0; 100], 50).is_none());
-        // Payload in the header: how far it goes is not known.
+        // Payload in the header: the end of the header is unknown.
         assert!(segments(&Packet::tcp().payload(&[1]).bytes(), &[0; 100], 50).is_none());
     }
 }

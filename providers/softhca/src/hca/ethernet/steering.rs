@@ -1,4 +1,4 @@
-//! Steering: flow tables, what they do to frames, TIRs, queues; `route` leads frames through them.
+//! Steering: flow tables, changes of frames, TIRs, queues. `route` leads frames through them.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::rewrite::{MAX_REWRITES, Rewrite};
 use super::tir::{Spread, TirContext};
 use super::wrong::Wrong;
 
-/// Entries of all tables together.
+/// Maximum entries of all tables together.
 pub(crate) const MAX_ENTRIES: usize = 1 << 16;
-/// Destinations and counters of all entries, and places of all tables of queues.
+/// Maximum total of all entries' destinations and counters and all RQ tables' queues.
 const MAX_LISTED: usize = 1 << 20;
-/// Places in a table of queues.
+/// Maximum queues in an RQ table.
 pub(crate) const MAX_SPREAD: usize = 1 << 11;
-/// Bytes of the longest frame before a driver sets a size.
+/// Longest frame in bytes, before a driver sets a size.
 const FRAME_LIMIT: usize = 10 << 10;
 const NO_TABLE: &str = "no such flow table";
 const NO_REFORMAT: &str = "no such packet reformat";
@@ -27,11 +27,11 @@ const NO_REWRITES: &str = "no such change of headers";
 /// Options of a receive queue beyond its ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueOptions {
-    /// The outer VLAN tag goes into the completion in place of the buffer.
+    /// The outer VLAN tag goes into the CQE instead of the buffer.
     pub(crate) strips_vlan: bool,
 }
 
-/// Count of a flow counter.
+/// Value of a flow counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlowCount {
     pub(crate) packets: u64,
@@ -42,25 +42,25 @@ pub(crate) struct FlowCount {
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     pub(super) tables: BTreeMap<u32, Table>,
-    /// The table in which a frame is looked up first.
+    /// The first table that a frame is looked up in, for each direction.
     roots: BTreeMap<Direction, u32>,
     entries: usize,
-    /// Destinations and counters of entries, and places in tables of queues.
+    /// Number of all entries' destinations and counters, and of all RQ tables' queues.
     listed: usize,
     pub(super) counters: BTreeMap<u32, FlowCount>,
     pub(super) reformats: BTreeMap<u32, Reformat>,
     pub(super) rewrites: BTreeMap<u32, (Direction, Vec<Rewrite>)>,
     pub(super) tirs: BTreeMap<u32, TirContext>,
-    /// Tables of queues.
+    /// RQ tables: the queues among which RSS selects.
     pub(super) spreads: BTreeMap<u32, Vec<u32>>,
     pub(super) queues: BTreeMap<u32, QueueOptions>,
-    /// Transport domains of send queues.
+    /// Transport domain of each send queue.
     domains: BTreeMap<u32, u32>,
     frame_limit: Option<usize>,
 }
 
 impl Steering {
-    /// Bytes of the longest frame that passes the port.
+    /// Sets the longest frame that passes the port.
     pub(crate) fn set_frame_limit(&mut self, bytes: usize) {
         self.frame_limit = Some(bytes);
     }
@@ -69,7 +69,7 @@ impl Steering {
         self.frame_limit.unwrap_or(FRAME_LIMIT)
     }
 
-    /// A send queue and its transport domain.
+    /// Registers a send queue and its transport domain.
     pub(crate) fn add_sender(&mut self, sqn: u32, domain: u32) {
         self.domains.insert(sqn, domain);
     }
@@ -82,7 +82,7 @@ impl Steering {
         self.domains.get(&sqn).copied()
     }
 
-    /// A receive queue, new or changed.
+    /// Adds or changes a receive queue.
     pub(crate) fn set_queue(&mut self, rqn: u32, options: QueueOptions) {
         self.queues.insert(rqn, options);
     }
@@ -95,7 +95,7 @@ impl Steering {
         self.queues.get(&rqn).is_some_and(|options| options.strips_vlan)
     }
 
-    /// A table of queues, new or changed.
+    /// Adds or changes an RQ table.
     pub(crate) fn set_spread(&mut self, number: u32, queues: Vec<u32>) -> Result<(), Wrong> {
         if queues.is_empty() || queues.len() > MAX_SPREAD {
             return Err(Wrong::Param("size of a table of receive queues"));
@@ -120,7 +120,7 @@ impl Steering {
         Ok(())
     }
 
-    /// A TIR, new or changed.
+    /// Adds or changes a TIR.
     pub(crate) fn set_tir(&mut self, number: u32, context: TirContext) -> Result<(), Wrong> {
         context.check()?;
         match context.spread {
@@ -159,7 +159,7 @@ impl Steering {
         Ok(())
     }
 
-    /// An entry that has it drops its frames from now on.
+    /// Removes a packet reformat. Entries that use it drop their frames from now on.
     pub(crate) fn remove_reformat(&mut self, number: u32) -> Result<(), Wrong> {
         self.reformats.remove(&number).map(|_| ()).ok_or(Wrong::Missing(NO_REFORMAT))
     }
@@ -177,7 +177,7 @@ impl Steering {
         Ok(())
     }
 
-    /// The same.
+    /// Removes a modify header context. Entries that use it drop their frames from now on.
     pub(crate) fn remove_rewrites(&mut self, number: u32) -> Result<(), Wrong> {
         self.rewrites.remove(&number).map(|_| ()).ok_or(Wrong::Missing(NO_REWRITES))
     }
@@ -202,7 +202,7 @@ impl Steering {
         }
     }
 
-    /// Frames go to tables of higher levels only, so that they come to an end.
+    /// Checks the next table: frames go to tables of higher levels only, so that their way ends.
     fn check_next(&self, from: TableContext, next: u32) -> Result<(), Wrong> {
         self.check_direction(next, from.direction)?;
         match self.table(next)?.context.level > from.level {
@@ -211,7 +211,7 @@ impl Steering {
         }
     }
 
-    /// Refuses a table that is for other frames.
+    /// Refuses a table of another direction.
     pub(crate) fn check_direction(&self, number: u32, direction: Direction) -> Result<(), Wrong> {
         match self.table(number)?.context.direction == direction {
             true => Ok(()),
@@ -219,7 +219,7 @@ impl Steering {
         }
     }
 
-    /// The table that comes first, for frames of its kind.
+    /// Sets the first table for frames of its direction.
     pub(crate) fn set_root(
         &mut self,
         direction: Direction,
@@ -246,8 +246,8 @@ impl Steering {
             return Err(Wrong::Busy("the flow table has groups"));
         }
         self.tables.remove(&number);
-        // Linux takes the last table away without naming another root (`core/fs_core.c`,
-        // `update_root_ft_destroy`): then there is none.
+        // Linux destroys the last table without naming another root (`core/fs_core.c`,
+        // `update_root_ft_destroy`); afterwards there is no root.
         self.roots.retain(|_, root| *root != number);
         Ok(())
     }
@@ -312,7 +312,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Counts what a list has grown by.
+    /// Replaces `before` by `after` in the total of listed destinations, counters and queues.
     fn list(&mut self, before: usize, after: usize) -> Result<(), Wrong> {
         let listed = self.listed - before + after;
         if listed > MAX_LISTED {
@@ -341,7 +341,8 @@ impl Steering {
         }
     }
 
-    /// What arrives is unwrapped, what leaves is wrapped.
+    /// Checks the changes of an entry: only received frames are decapsulated, only sent frames are
+    /// encapsulated.
     fn check_edits(&self, direction: Direction, edits: Edits) -> Result<(), Wrong> {
         let leaves = direction == Direction::Transmit;
         let wraps = match edits.reformat {

@@ -6,45 +6,45 @@ use super::headers::{Ip, UDP_LEN};
 /// UDP ports (IANA).
 const VXLAN_PORT: u16 = 4789;
 const GENEVE_PORT: u16 = 6081;
-/// Protocol (IANA).
+/// IP protocol number (IANA).
 const GRE: u8 = 47;
-/// Type of a whole frame inside (RFC 1701, "Transparent Ethernet Bridging").
+/// Protocol of an inner Ethernet frame (RFC 1701, "Transparent Ethernet Bridging").
 pub(super) const FRAME: u16 = 0x6558;
 /// Bytes of the fixed part of each header.
 const VXLAN_LEN: usize = 8;
 const GENEVE_LEN: usize = 8;
 const GRE_LEN: usize = 4;
-/// Flags of GRE: a checksum, a key, a number, each of which takes four more bytes.
+/// Flags of GRE for a checksum, a key and a sequence number. Each takes four more bytes.
 const GRE_PARTS: [u8; 3] = [0x80, 0x20, 0x10];
-/// Flag of GRE's version 1, four bytes too: an acknowledgment.
+/// Flag of GRE version 1 for an acknowledgment number, four bytes too.
 const GRE_ACK: u8 = 0x80;
-/// VXLAN's flag that there is a number of the network.
+/// VXLAN's flag for a valid VNI.
 const HAS_VNI: u8 = 0x08;
-/// Geneve's flag of control packets.
+/// Geneve's flag for control packets.
 const OAM: u8 = 0x80;
 
-/// What a packet carries another one in.
+/// A packet's tunnel header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tunnel {
-    /// Where the inner frame or packet starts.
+    /// Offset of the inner frame or packet.
     pub(super) inner: usize,
-    /// Type of what is inside.
+    /// EtherType of the inner packet, or `FRAME`.
     pub(super) protocol: u16,
     pub(crate) geneve: Option<Geneve>,
 }
 
-/// Geneve's header.
+/// Geneve header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geneve {
     pub(crate) vni: u32,
     pub(crate) oam: bool,
-    /// Length of its options, in units of four bytes.
+    /// Length of the options, in units of four bytes.
     pub(crate) options: u8,
     pub(crate) protocol: u16,
 }
 
 impl Tunnel {
-    /// The tunnel whose header a packet carries.
+    /// Finds the tunnel header of a packet.
     pub(crate) fn find(frame: &[u8], ip: &Ip) -> Option<Tunnel> {
         let tunnel = match ip.l4 {
             Some(l4) if !l4.tcp => {
@@ -81,7 +81,7 @@ fn geneve(header: &[u8], at: usize) -> Option<Tunnel> {
     (version == 0).then_some(Tunnel { inner, protocol, geneve: Some(geneve) })
 }
 
-/// GRE of version 0, or of 1 (RFC 2637 section 4.1), which rdma-core's tests have devices take off.
+/// Parses GRE of version 0, or of 1 (RFC 2637 section 4.1), which rdma-core's tests decapsulate.
 fn gre(header: &[u8], at: usize) -> Option<Tunnel> {
     let &[flags, version, a, b] = header.first_chunk::<GRE_LEN>()?;
     let acknowledges = match version & 7 {

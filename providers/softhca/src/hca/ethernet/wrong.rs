@@ -1,12 +1,12 @@
-//! Why a change of the flow tables is refused.
+//! Errors of commands that change the flow tables.
 
-/// Why something was refused.
+/// Reason why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// There is no such thing.
+    /// The object does not exist.
     Missing(&'static str),
     Param(&'static str),
-    /// Something else hangs on it.
+    /// Other objects use the object.
     Busy(&'static str),
     Limit(&'static str),
 }

@@ -1,4 +1,4 @@
-//! Moving bytes through memory keys: each piece is checked, and keys made of parts are followed.
+//! Copies bytes through memory keys. Each range is checked, and indirect keys are followed.
 
 use crate::hca::context::Access;
 use crate::hca::dma::{Dma, DmaFault, Region};
@@ -8,19 +8,19 @@ use crate::hca::payload::Payload;
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 use crate::wire::Span;
 
-/// Keys within keys that are followed: windows on regions, lists of windows.
+/// Longest chain of keys that is followed: windows on regions, lists of windows.
 pub(crate) const DEPTH: u32 = 4;
 
-/// Called for each piece of memory: region, offset in it, offset in the whole access, bytes.
+/// Callback for each contiguous range: region, offset in it, offset in the whole access, length.
 type Visitor<'a> = dyn FnMut(&Region, u64, u64, u64) -> Result<(), KeyFault> + 'a;
 
 impl KeyTable {
-    /// Checks without touching memory.
+    /// Checks an access without touching memory.
     pub(crate) fn check(&self, who: Who, segment: Segment, need: Access) -> Result<(), KeyFault> {
         self.find(who, segment, need).map(|_| ())
     }
 
-    /// Calls `each` for the pieces of memory behind a segment, in order.
+    /// Calls `each` for the memory ranges of a segment, in order.
     #[inline]
     fn visit(
         &self,
@@ -37,7 +37,7 @@ impl KeyTable {
         }
     }
 
-    /// The same for a key that is made of parts of others.
+    /// Calls `each` for the memory ranges of a segment of an indirect key.
     fn visit_parts(
         &self,
         who: Who,
@@ -47,12 +47,12 @@ impl KeyTable {
         depth: u32,
         each: &mut Visitor<'_>,
     ) -> Result<(), KeyFault> {
-        // Remote rights were checked on the whole; the part only has to be writable.
+        // Remote rights were checked for the whole key; its parts only have to be writable.
         let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let need = if need.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
         let depth = depth.checked_sub(1).ok_or(KeyFault::Range)?;
         let mut done = 0;
-        // Each turn moves on by a byte at least.
+        // Each round advances by a byte at least.
         while done < segment.len {
             let (key, addr, run) = indirect.locate(offset + done).ok_or(KeyFault::Range)?;
             if key == Key::NULL {
@@ -84,13 +84,13 @@ impl KeyTable {
         }
         let segment = Segment { key, addr, len: buf.len() as u64 };
         self.visit(who, segment, need, DEPTH, |region, offset, done, len| {
-            // In range: the pieces together are the segment, which is as long as the buffer.
+            // In range: all parts together are the segment, which has the buffer's length.
             let part = &mut buf[done as usize..(done + len) as usize];
             region.read(dma, offset, part).map_err(|fault| cause(region, offset, len, fault, false))
         })
     }
 
-    /// Adds the places of a segment's bytes in this process's memory.
+    /// Appends the addresses of a segment's bytes in this process.
     pub(crate) fn spans(
         &self,
         dma: &dyn Dma,
@@ -105,7 +105,7 @@ impl KeyTable {
                 spans.push(Span { addr: addr.ok_or(KeyFault::Range)?, len });
                 Ok(())
             }
-            // Pieces of a page each are too many.
+            // A span for each page would be too many.
             Region::Pages { .. } | Region::Void => Err(KeyFault::Range),
         };
         self.visit(who, segment, need, DEPTH, place).ok()
@@ -166,8 +166,8 @@ impl KeyTable {
         })
     }
 
-    /// Atomic read-modify-write of the 8 bytes at `addr`, as the responder of an atomic, or of an
-    /// ATOMIC WRITE, which needs another right.
+    /// Atomic read-modify-write of the 8 bytes at `addr`, as the responder of an atomic or of an
+    /// ATOMIC WRITE. The two need different rights (`need`).
     ///
     /// The word is in host order: ConnectX reports atomics of host endianness
     /// (`atomic_req_8B_endianness_mode`), so CPU and device see the same number.
@@ -182,7 +182,7 @@ impl KeyTable {
         let segment = Segment { key, addr, len: 8 };
         let mut original = None;
         self.visit(who, segment, need, DEPTH, |region, offset, _, len| {
-            // The word is in one piece: half an atomic would be none.
+            // The word must be contiguous, or the access would not be atomic.
             let bus =
                 region.addr_of(offset, if len == 8 { 8 } else { return Err(KeyFault::Range) });
             region.fault_in(dma, offset, 8, true).map_err(KeyFault::Dma)?;
@@ -195,14 +195,14 @@ impl KeyTable {
     }
 }
 
-/// Why memory refused an access.
+/// Reason why memory refused an access: a missing page, or a host error.
 #[cold]
 fn cause(region: &Region, offset: u64, len: u64, fault: DmaFault, write: bool) -> KeyFault {
     if region.lacks(offset, len, write) { KeyFault::Absent } else { KeyFault::Dma(fault) }
 }
 
-/// Calls `each(key, addr, len)` for the pieces of `list` that cover `len` bytes from `offset`.
-/// A list that is too short is a range fault.
+/// Calls `each(key, addr, len)` for the segments of `list` that cover `len` bytes from `offset`. A
+/// list that is too short is a range fault.
 fn walk(
     list: &[Segment],
     mut offset: u64,

@@ -1,5 +1,5 @@
-//! Blocks of compressed CQEs: completions of one queue pair that differ in no more than short CQEs
-//! say are written as one whole CQE, the title, and arrays of eight short ones (PRM "CQE
+//! Blocks of compressed CQEs. Completions of one queue pair that differ only in the fields of a
+//! mini CQE are written as one whole CQE, the title, and arrays of eight mini CQEs (PRM "CQE
 //! compression"; read by Linux `en_rx.c:mlx5e_decompress_cqes_start`).
 
 use uverbs_mlx5_prm::cqe::{
@@ -9,20 +9,20 @@ use zerocopy::{FromZeros, IntoBytes, transmute, transmute_ref};
 
 use crate::hca::state::cq::CQE_LEN;
 
-/// Completions in a block at most (`cqe_compression_max_num`).
+/// Maximum completions in a block (`cqe_compression_max_num`).
 pub(crate) const MAX_BLOCK: usize = 64;
 
-/// The checksum of a packet, in a CQE of a response.
+/// Field of a responder CQE with the packet's checksum.
 const CHECKSUM: std::ops::Range<usize> = 20..22;
 
-/// CQEs that wait to be a block.
+/// CQEs that wait to be compressed.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     waiting: Vec<[u8; CQE_LEN]>,
 }
 
 impl Block {
-    /// Whether a CQE could be the next one.
+    /// True if a CQE can follow the waiting ones in a block.
     pub(super) fn fits(&self, next: &[u8; CQE_LEN]) -> bool {
         let (Some(title), Some(last)) = (self.waiting.first(), self.waiting.last()) else {
             return true;
@@ -32,7 +32,7 @@ impl Block {
         self.waiting.len() < MAX_BLOCK && follows && common(title) == common(next)
     }
 
-    /// Whether nothing waits.
+    /// True if no CQE waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -54,16 +54,16 @@ fn is_send(bytes: &[u8; CQE_LEN]) -> bool {
     view(bytes).opcode() == CqeOpcode::REQ
 }
 
-/// Whether a CQE tells of nothing that a short one can't: no immediate data, no data of its own, no
-/// solicited event.
+/// True if a mini CQE can carry all that a CQE reports: it has no immediate data, no inline payload
+/// and no solicited event.
 pub(super) fn is_plain(bytes: &[u8; CQE_LEN]) -> bool {
     let op_own = OpOwn(view(bytes).op_own);
     let opcode = CqeOpcode(op_own.opcode());
     matches!(opcode, CqeOpcode::REQ | CqeOpcode::RESP_SEND) && op_own.format() == 0 && !op_own.se()
 }
 
-/// What all CQEs of a block have in common: all but what the short ones say, and the time, which is
-/// the title's.
+/// Fields that all CQEs of a block share: all fields that mini CQEs lack, except the timestamp,
+/// which is the title's.
 fn common(bytes: &[u8; CQE_LEN]) -> [u8; CQE_LEN] {
     let mut cqe = *view(bytes);
     cqe.byte_cnt.set(0);
@@ -79,7 +79,7 @@ fn common(bytes: &[u8; CQE_LEN]) -> [u8; CQE_LEN] {
     rest
 }
 
-/// The title of a block, without its ownership bit, and its arrays.
+/// Builds the title of a block, without its owner bit, and its arrays.
 pub(super) fn compress(all: &[[u8; CQE_LEN]]) -> ([u8; CQE_LEN], Vec<[u8; CQE_LEN]>) {
     let short = |bytes: &[u8; CQE_LEN]| {
         let cqe = view(bytes);
@@ -123,7 +123,7 @@ mod tests {
         transmute!(cqe)
     }
 
-    /// Byte by byte, as Linux reads them (`struct mlx5_mini_cqe8`).
+    /// Checks byte by byte, as Linux reads them (`struct mlx5_mini_cqe8`).
     #[test]
     fn a_block_is_a_title_and_arrays() {
         let all: Vec<_> = (0..9)
@@ -154,7 +154,7 @@ mod tests {
         let mut other = receive(8);
         other[59] ^= 1;
         assert!(!block.fits(&other), "another queue pair's");
-        // Bytes 40 to 43 tell of tags, and a header may be in the first 16.
+        // Bytes 40 to 43 are tag-matching fields, and the first 16 may hold a tag header.
         for at in [0, 15, 40, 41, 42, 43] {
             let mut other = receive(8);
             other[at] ^= 1;

@@ -19,7 +19,7 @@ use crate::hca::tap::Tap;
 use crate::wire::Address;
 use crate::wire::spare::Spare;
 
-/// One field each, so that a queue pair and any of these can be borrowed at the same time.
+/// Separate fields, so that a queue pair and any of these can be borrowed at the same time.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) config: HcaConfig,
@@ -30,24 +30,24 @@ pub(crate) struct Common {
     pub(crate) port: Port,
     pub(crate) events: Events,
     pub(crate) faults: Faults,
-    /// Ethernet frames that left their queues and wait to be delivered, in the same turn.
+    /// Ethernet frames that left their queues and are delivered in the same turn.
     pub(crate) frames: Vec<Outgoing>,
-    /// Of queue pair 1, where the device itself uses it.
+    /// Management datagrams of queue pair 1, when the device itself uses it.
     pub(crate) mads: Mads,
     pub(crate) stats: HcaStats,
     pub(crate) counters: Sets,
     pub(crate) now: Duration,
     pub(crate) tap: Tap,
     pub(crate) spare: SpareRequests,
-    /// Lists of receives that are over, for the next ones.
+    /// Lists of completed receives, for reuse.
     pub(crate) spare_lists: Spare<Vec<Segment>>,
-    /// Dynamic connections begun. It never starts anew: a target knows by it which of two is the
-    /// later one.
+    /// Number of dynamic connections opened. It is never reset: a target compares these numbers to
+    /// find the later connection.
     pub(crate) connections: u32,
 }
 
 impl Common {
-    /// Packets of READ answers that may be on their way from an end with this address.
+    /// Maximum READ response packets to request from a peer at a time.
     pub(crate) fn read_window(&self, from: Address) -> u32 {
         match self.config.read_window {
             u32::MAX => u32::MAX,

@@ -1,23 +1,24 @@
-//! How many packets a queue pair has on the way where the network is congested.
+//! Window of packets in flight on a congested network.
 
 use std::time::Duration;
 
-/// A window that was narrowed gets one packet wider so often.
+/// Time in which a narrowed window grows by one packet.
 const RECOVERY: Duration = Duration::from_micros(100);
 
-/// Each notification halves the window, down to one packet; then it widens again by one packet in
-/// each [`RECOVERY`], until it is whole. The time is the device's, so a simulation's is virtual.
+/// A window that congestion notifications narrow. Each notification halves it, down to one packet;
+/// then it grows by one packet in each [`RECOVERY`], until it is whole. The time is the device's,
+/// so a simulation's is virtual.
 ///
-/// A window bounds the rate to itself in each round trip. What has no window, unreliable services
-/// and answers to READs, isn't slowed.
+/// A window limits the rate to its size in each round trip. Unreliable services and READ responses
+/// have no window, so they are not slowed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Congestion {
-    /// As it was at a time; `None` for the whole window.
+    /// Size at a time; `None` for the whole window.
     narrow: Option<(u32, Duration)>,
 }
 
 impl Congestion {
-    /// The window now, of `whole` packets at most.
+    /// Current window, of `whole` packets at most.
     pub(crate) fn window(&mut self, whole: u32, now: Duration) -> u32 {
         let Some((then, since)) = self.narrow else { return whole };
         let steps = now.saturating_sub(since).as_nanos() / RECOVERY.as_nanos();
@@ -31,7 +32,7 @@ impl Congestion {
         }
     }
 
-    /// The network is congested.
+    /// Halves the window.
     pub(crate) fn cut(&mut self, whole: u32, now: Duration) {
         let half = self.window(whole, now) / 2;
         self.narrow = Some((half.max(1), now));
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(window.window(64, at(3)), 1);
         assert_eq!(window.window(64, at(65)), 63);
         assert_eq!(window.window(64, at(66)), 64);
-        // Whole again, whatever time does.
+        // The window is whole again, even if time goes backwards.
         assert_eq!(window.window(64, at(4)), 64);
         window.cut(64, at(4));
         assert_eq!(window.window(64, Duration::MAX), 64);

@@ -15,22 +15,22 @@ use crate::hca::state::block::{self, Block};
 use crate::hca::state::events::Events;
 use crate::hca::stats::HcaStats;
 
-/// Bytes of a CQE proper; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
+/// Bytes of a CQE; a 128-byte slot has it at the end (mlx5dv.h, `mlx5_cqe64`).
 pub(crate) const CQE_LEN: usize = 64;
 
-/// The last word of a CQE, whose last byte has the owner bit.
+/// Offset of the last word of a CQE, whose last byte has the owner bit.
 const LAST_WORD: usize = CQE_LEN - 8;
 
-/// What is written into a slot. The owner bit of its last byte doesn't count.
+/// Content of a slot. The owner bit in the last byte is ignored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cqe<'a> {
     pub(crate) bytes: &'a [u8; CQE_LEN],
-    /// What stands before it in a slot of 128 bytes, if anything is to be written there.
+    /// First half of a 128-byte slot, if it is to be written.
     pub(crate) lead: Option<&'a [u8; CQE_LEN]>,
 }
 
 impl Cqe<'_> {
-    /// Whether it may be one of a block.
+    /// True if the CQE may be compressed.
     fn is_plain(&self) -> bool {
         self.lead.is_none() && block::is_plain(self.bytes)
     }
@@ -42,15 +42,15 @@ impl<'a> From<&'a [u8; CQE_LEN]> for Cqe<'a> {
     }
 }
 
-/// Consumer and producer index as records and arms carry them.
+/// Mask of consumer and producer index in records and arms.
 const INDEX_MASK: u32 = 0x00ff_ffff;
 
-/// What stands in an ARM record until the first arm: a word that none has (its reserved bits are
-/// set). Silicon writes nothing there; it sees each doorbell, where stores into a page of memory
-/// coalesce, and the first arm's word may be the 0 that the driver left in the record.
+/// Value of an ARM record until the first arm. No driver stores it, since its reserved bits are
+/// set. Silicon leaves the record alone because it sees each doorbell. Here stores into a page of
+/// memory coalesce, and the first arm's word may equal the 0 that the driver left in the record.
 const NEVER_ARMED: u32 = u32::MAX;
 
-/// Which completions an arm waits for.
+/// Completions that an arm waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Armed {
     Any,
@@ -61,54 +61,54 @@ enum Armed {
 pub(crate) struct Cq {
     pub(crate) ctx: CqContext,
     cqn: Cqn,
-    /// CQEs written, modulo 2^32.
+    /// Producer index: CQEs written, modulo 2^32.
     producer: u32,
-    /// SET_CI as last read; read again only when the ring looks full.
+    /// SET_CI as last read. It is read again only when the ring looks full.
     consumer: u32,
-    /// Producer index just behind the last CQE that a solicited arm wants.
+    /// Producer index just behind the last CQE that a solicited arm waits for.
     solicited: Option<u32>,
     armed: Option<Armed>,
-    /// Sequence number of the last arm taken, and of the one that the last event answered.
+    /// Sequence number of the last arm taken, and of the arm that the last event answered.
     sn: u8,
     told_sn: Option<u8>,
     moderation: Moderation,
     /// Completions since the last event, and the time of that event.
     untold: u32,
     told: Duration,
-    /// When the period ends and they are told.
+    /// End of the moderation period, when an event is due.
     deadline: Option<Duration>,
-    /// ARM record as last acted on.
+    /// ARM record as last processed.
     arm_seen: u32,
-    /// QPs that use it; one QP with both roles counts twice.
+    /// QPs that use the CQ; a QP that uses it for both send and receive counts twice.
     pub(crate) users: u32,
     dead: bool,
     /// Completions that wait to be compressed.
     block: Block,
 }
 
-/// The QP that a CQE is of; an error's has it at the same place.
+/// QP of a CQE. An error CQE has the field at the same offset.
 fn owner(cqe: &[u8; CQE_LEN]) -> Qpn {
     let cqe: &mlx5_cqe64 = transmute_ref!(cqe);
     Qpn(SopDropQpn(cqe.sop_drop_qpn.get()).qpn())
 }
 
-/// All CQs, and which of them died since the device last looked.
+/// All CQs, and the CQs that died since the device last looked.
 #[derive(Debug, Default)]
 pub(crate) struct CqTable {
     pub(crate) cqs: BTreeMap<Cqn, Cq>,
     next: u32,
-    /// Queues whose period runs.
+    /// CQs with a running moderation period.
     timers: BTreeSet<(Duration, Cqn)>,
     pub(crate) now: Duration,
     pub(crate) died: Vec<Cqn>,
-    /// Queues with completions that wait to be compressed.
+    /// CQs with completions that wait to be compressed.
     blocks: BTreeSet<Cqn>,
-    /// Whose completions had no place, since their CQ died: by its own CQs a QP would be found,
-    /// but a target of XRC completes to the CQ of whatever queue its packets name.
+    /// QPs whose completion was lost because its CQ had died. For most QPs their own CQs tell, but
+    /// an XRC target completes to the CQ of the SRQ that a packet names.
     pub(crate) bereft: Vec<Qpn>,
 }
 
-/// What a completion changes beside its queue.
+/// State that a completion changes outside of its CQ.
 struct Around<'a> {
     timers: &'a mut BTreeSet<(Duration, Cqn)>,
     now: Duration,
@@ -141,7 +141,7 @@ impl CqTable {
                 break Cqn(self.next);
             }
         };
-        // Where the record can't be reached, nothing of the queue can be, and that shows soon.
+        // If the record is unreachable, so is the rest of the queue, which soon shows as an error.
         let _ = dma.store_u32(ctx.doorbell_record + 4, NEVER_ARMED.to_be());
         self.cqs.insert(cqn, Cq::new(cqn, ctx));
         Ok(cqn)
@@ -176,21 +176,21 @@ impl CqTable {
         log_max: u8,
     ) -> Result<(), HcaError> {
         check_ring(to, log_max)?;
-        // One that overran, or whose ring is gone, takes no mark any more.
+        // A CQ in error cannot take the RESIZE_CQ.
         if self.get(cqn)?.dead {
             return Err(HcaError::BadParam { what: "cq in error", value: cqn.0.into() });
         }
         let entries = 1u32 << self.get(cqn)?.ctx.log_entries;
         let held = self.get(cqn)?.held_now(dma);
-        // One more for the mark that ends the old ring; and all of them have to find room.
+        // One more for the RESIZE_CQ that ends the old ring. All of them must fit the new ring.
         if held >= entries || held + 1 > 1 << to.log_entries {
             return Err(HcaError::Limit { what: "free CQEs", limit: entries.into() });
         }
         Ok(())
     }
 
-    /// Bytes of data that a CQE can hold for a queue pair that asks for `most`: half of a small
-    /// one, and in a large one what stands before the CQE proper.
+    /// Bytes of data that a CQE can hold, if the queue pair allows `most`: half of a 64-byte slot,
+    /// or the first half of a 128-byte slot.
     #[inline]
     pub(crate) fn room_for_data(&self, cqn: Cqn, most: u8) -> usize {
         match (most, self.cqs.get(&cqn)) {
@@ -200,8 +200,8 @@ impl CqTable {
         }
     }
 
-    /// Writes one CQE; `cqe[63]` carries opcode and solicited bit, the owner bit is filled in.
-    /// `wakes`: solicited or in error, what a solicited arm waits for (PRM, "CQ arm").
+    /// Writes one CQE. `cqe[63]` carries opcode and solicited bit; the owner bit is filled in.
+    /// `wakes`: solicited or in error, so that it fires a solicited arm (PRM, "CQ arm").
     pub(crate) fn push(
         &mut self,
         dma: &dyn Dma,
@@ -230,7 +230,8 @@ impl CqTable {
         cq.put(dma, cqe, wakes, &mut around);
     }
 
-    /// Writes what waits to be compressed. After each step, so that nothing waits between them.
+    /// Writes the completions that wait to be compressed. Called after each step, so that none
+    /// waits between steps.
     pub(crate) fn end_blocks(&mut self, dma: &dyn Dma, events: &mut Events, stats: &mut HcaStats) {
         let Self { cqs, timers, now, died, blocks, bereft, .. } = self;
         while let Some(cqn) = blocks.pop_first() {
@@ -240,9 +241,9 @@ impl CqTable {
         }
     }
 
-    /// A store to the CQ doorbell of `uar`: `high` = sn << 28 | cmd << 24 | ci, as the ARM
-    /// record (rdma-core cq.c, `mlx5_arm_cq`). Stores can coalesce into one, so all other CQs of
-    /// the page are looked at, too. False if `cqn` is no CQ of this page.
+    /// A store to the CQ doorbell of `uar`: `high` = sn << 28 | cmd << 24 | ci, as in the ARM
+    /// record (rdma-core cq.c, `mlx5_arm_cq`). Stores can coalesce into one, so the records of all
+    /// other CQs of the page are checked, too. False if `cqn` is no CQ of this page.
     pub(crate) fn arm(
         &mut self,
         dma: &dyn Dma,
@@ -277,15 +278,15 @@ impl CqTable {
         Ok(())
     }
 
-    /// When the next period ends.
+    /// End of the next moderation period.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.timers.first().map(|(when, _)| *when)
     }
 
-    /// Raises the events whose period has ended.
+    /// Raises the events whose moderation period has ended.
     pub(crate) fn expire(&mut self, events: &mut Events, stats: &mut HcaStats) -> bool {
         let mut done = false;
-        // Terminates: each turn removes a timer, and none is set.
+        // Terminates: each round removes a timer and sets none.
         while let Some(&(when, cqn)) = self.timers.first()
             && when <= self.now
         {
@@ -334,7 +335,7 @@ impl Cq {
         }
     }
 
-    /// Whether a CQE waits for others, to be one of a block.
+    /// True if a CQE waits for more CQEs, to be compressed with them.
     fn compresses(&self, cqe: &Cqe<'_>) -> bool {
         let may = self.ctx.compressed && self.ctx.cqe_size == CQE_LEN as u32 && !self.dead;
         may && cqe.is_plain()
@@ -360,7 +361,7 @@ impl Cq {
         }
     }
 
-    /// Writes one CQE whole.
+    /// Writes one uncompressed CQE.
     fn put(&mut self, dma: &dyn Dma, cqe: Cqe<'_>, wakes: bool, around: &mut Around<'_>) {
         if self.dead {
             around.bereft.push(owner(cqe.bytes));
@@ -378,8 +379,8 @@ impl Cq {
                 self.after_push(wakes, around.now, around.events, around.stats);
                 set_timer(around.timers, self.cqn, old, self.deadline);
             }
-            // Full, or its memory is gone: the CQ is in error for good (IBTA 10.10.2.3
-            // "CQ overrun"); the QPs that use it follow.
+            // The ring is full or its memory is gone: the CQ is in error for good (IBTA 10.10.2.3
+            // "CQ overrun"), and the QPs that use it follow.
             Ok(false) | Err(_) => {
                 self.dead = true;
                 around.stats.cq_overruns += 1;
@@ -390,7 +391,7 @@ impl Cq {
         }
     }
 
-    /// Whether there was room, and the CQE is visible.
+    /// Writes a CQE and makes it visible. False if the ring is full.
     fn write(&mut self, dma: &dyn Dma, cqe: &Cqe<'_>) -> Result<bool, DmaFault> {
         let entries = 1u32 << self.ctx.log_entries;
         if self.held() >= entries && !self.ctx.overrun_ignore {
@@ -407,7 +408,7 @@ impl Cq {
             self.ctx.region.write(dma, slot, &lead[..(at - slot) as usize])?;
         }
         let (first, last) = (&cqe.bytes[..LAST_WORD], at + LAST_WORD as u64);
-        // Nearly all rings are in one piece.
+        // Nearly all rings are contiguous.
         let last = match self.ctx.region.flat(at, CQE_LEN as u64) {
             Some(bus) => {
                 dma.write(bus, first)?;
@@ -418,8 +419,8 @@ impl Cq {
                 self.ctx.region.addr_of(last, 8)?
             }
         };
-        // The owner bit flips with each lap, 0 on the first. Its release store publishes all that
-        // is before it; the partner is the driver's load of op_own followed by a read barrier
+        // The owner bit flips with each lap, 0 on the first. Its release store publishes all bytes
+        // before it. It pairs with the driver's load of op_own followed by a read barrier
         // (rdma-core cq.c, `get_sw_cqe` and `udma_from_device_barrier`).
         let owner = (self.producer >> self.ctx.log_entries) as u8 & 1;
         let mut word = [0; CQE_LEN - LAST_WORD];
@@ -430,7 +431,7 @@ impl Cq {
         Ok(true)
     }
 
-    /// Whether there was room, and all of them are visible, as a title and arrays of short ones.
+    /// Writes CQEs as a title and arrays of mini CQEs. False if the ring is full.
     fn write_block(&mut self, dma: &dyn Dma, all: &[[u8; CQE_LEN]]) -> Result<bool, DmaFault> {
         let entries = 1u32 << self.ctx.log_entries;
         if self.held() + all.len() as u32 > entries {
@@ -447,7 +448,7 @@ impl Cq {
         }
         let (at, last) = (place(self.producer), CQE_LEN - 1);
         self.ctx.region.write(dma, at, &title[..last])?;
-        // As in `write`; the arrays are visible before it, too.
+        // The owner bit's release store publishes the title, as in `write`, and the arrays.
         let owner = (self.producer >> self.ctx.log_entries) as u8 & 1;
         let bus = self.ctx.region.addr_of(at + last as u64, 1)?;
         dma.store_u8(bus, title[last] & !1 | owner)?;
@@ -460,7 +461,7 @@ impl Cq {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
 
-    /// CQEs not consumed, by the record as it is now.
+    /// CQEs not consumed, by the doorbell record's current value.
     fn held_now(&self, dma: &dyn Dma) -> u32 {
         let word = dma.load_u32(self.ctx.doorbell_record).map_or(self.consumer, u32::from_be);
         self.producer.wrapping_sub(word) & INDEX_MASK
@@ -488,13 +489,12 @@ impl Cq {
         }
     }
 
-    /// Whether one of the last `count` CQEs is what a solicited arm waits for.
+    /// True if a solicited arm waits for one of the last `count` CQEs.
     fn solicited_within(&self, count: u32) -> bool {
         self.solicited.is_some_and(|at| self.producer.wrapping_sub(at) & INDEX_MASK < count)
     }
 
-    /// A completion that the arm waits for: raises the event now, or when count or period is
-    /// reached.
+    /// Raises the event of a completion that the arm waits for, or starts the moderation period.
     fn bundle(
         &mut self,
         solicited: bool,
@@ -525,20 +525,22 @@ impl Cq {
 
     fn arm(&mut self, word: u32, now: Duration, events: &mut Events, stats: &mut HcaStats) {
         let word = CqArm(word);
-        // Software counts up with each event that it heard (PRM, "CQ arm", cmd_sn; rdma-core cq.c,
-        // `mlx5_cq_event`; Linux drivers/net/ethernet/mellanox/mlx5/core/eq.c,
-        // `mlx5_eq_comp_int`). With the number of the last event's arm it hasn't yet: that event
-        // is on its way, and answers this arm, too.
+        // Software increments the sequence number with each event that it takes (PRM, "CQ arm",
+        // cmd_sn; rdma-core cq.c, `mlx5_cq_event`; Linux
+        // drivers/net/ethernet/mellanox/mlx5/core/eq.c, `mlx5_eq_comp_int`). The number of the last
+        // event's arm means that software did not take that event yet, so the event answers this
+        // arm, too.
         if self.armed.is_none() && self.told_sn == Some(word.sn()) {
             stats.stale_arms += 1;
             return;
         }
         stats.arms += 1;
         self.sn = word.sn();
-        // mlx5dv.h, MLX5_CQ_DB_REQ_NOT_SOL.
+        // Solicited: mlx5dv.h, `MLX5_CQ_DB_REQ_NOT_SOL`.
         let kind = if word.solicited() { Armed::Solicited } else { Armed::Any };
-        // What came between the driver's last poll and this arm fires at once; else it would be
-        // slept through (PRM, "CQ arm"; IBTA 11.4.2.2 leaves it to the consumer to poll again).
+        // CQEs written between the driver's last poll and this arm fire at once; otherwise the
+        // driver would sleep on them (PRM, "CQ arm"; IBTA 11.4.2.2 leaves it to the consumer to
+        // poll again).
         let beyond = self.producer.wrapping_sub(word.ci()) & INDEX_MASK;
         let entries = 1u32 << self.ctx.log_entries;
         let pending = beyond != 0 && beyond <= entries;
@@ -547,7 +549,7 @@ impl Cq {
                 Armed::Any => true,
                 Armed::Solicited => self.solicited_within(beyond),
             };
-        // Another arm asks anew, for what was not consumed.
+        // Another arm restarts the count at the unconsumed CQEs.
         self.untold = if pending { beyond } else { 0 };
         self.deadline = None;
         self.armed = Some(kind);

@@ -1,5 +1,5 @@
-//! Targets of dynamic connections and the connections that each keeps; `engine::dct` says how they
-//! work.
+//! Targets of dynamic connections, and the connections of each target. `engine::dct` describes
+//! them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,9 +20,9 @@ pub(crate) type Peer = (u16, [u8; 16], Qpn);
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) number: u32,
-    /// When a packet came last.
+    /// Time of the last packet.
     pub(crate) seen: Duration,
-    /// The responder and its context; it has no rings.
+    /// Responder and context of the connection; it has no rings.
     pub(crate) qp: Qp,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct Dct {
     pub(crate) connections: BTreeMap<Peer, Connection>,
     /// Connections with answers to send, in the order of their turns, each once.
     pub(crate) ready: VecDeque<Peer>,
-    /// In the device's list of those with work.
+    /// In the device's list of queues with work.
     pub(crate) queued: bool,
-    /// Its CQ died: nothing is taken any more.
+    /// The CQ died: no packet is taken any more.
     pub(crate) dead: bool,
     pub(crate) violations: u32,
     pub(crate) armed: bool,
@@ -105,12 +105,13 @@ impl Targets {
         Ok(())
     }
 
-    /// Marks it as queued. True if it was not, and has to be put into the list of those with work.
+    /// Marks a target as queued. True if it was not, and must be added to the list of queues with
+    /// work.
     pub(crate) fn queue(&mut self, dctn: Qpn) -> bool {
         self.dcts.get_mut(&dctn).is_some_and(|dct| !std::mem::replace(&mut dct.queued, true))
     }
 
-    /// Stops the targets of a CQ that died: they can complete nothing.
+    /// Stops the targets of a CQ that died, since they cannot complete messages.
     pub(crate) fn bury(&mut self, cqn: Cqn) {
         for dct in self.dcts.values_mut().filter(|dct| dct.ctx.cq == cqn) {
             dct.dead = true;
@@ -123,7 +124,7 @@ impl Targets {
         self.dcts.get_mut(&dctn).ok_or(no_dct(dctn))
     }
 
-    /// Connections of all targets.
+    /// Number of connections of all targets.
     pub(crate) fn connections(&self) -> usize {
         self.dcts.values().map(|dct| dct.connections.len()).sum()
     }

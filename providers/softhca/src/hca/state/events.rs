@@ -1,11 +1,12 @@
-//! Async events that the front has not taken yet.
+//! Queue of async events for the front.
 
 use std::collections::{HashSet, VecDeque};
 
 use crate::hca::error::HcaEvent;
 use crate::hca::stats::HcaStats;
 
-/// Async events not yet taken. Each is queued once, so their number is bounded by the objects.
+/// Async events that the front has yet to take. Each is queued once, so the objects limit their
+/// number.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     queue: VecDeque<HcaEvent>,
@@ -26,7 +27,7 @@ impl Events {
         Some(event)
     }
 
-    /// Forgets the events of an object that is gone.
+    /// Removes the events of a destroyed object.
     pub(crate) fn forget(&mut self, of: impl Fn(&HcaEvent) -> bool) {
         self.queue.retain(|event| !of(event));
         self.waiting.retain(|event| !of(event));

@@ -1,27 +1,27 @@
-//! Page faults that a driver was told of and has not answered. There are some only where a driver
-//! brings pages: else a page that isn't there is memory that doesn't answer.
+//! Open page faults: a driver was told of them and is to bring the page. Without such a driver a
+//! missing page is unreadable memory, and no page fault opens.
 
 use std::collections::BTreeMap;
 
 use crate::hca::number::Qpn;
 use crate::wire::{Frame, Psn};
 
-/// Page faults that may be open at once. One more, and its access fails.
+/// Maximum open page faults. Beyond it an access fails at once.
 const MAX_OPEN: usize = 1 << 16;
 /// Tokens have 24 bits (`mlx5_ifc_trans_page_fault_info_bits`).
 const TOKEN_MASK: u32 = 0x00ff_ffff;
 
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    /// Somebody takes the events.
+    /// A driver takes the events.
     pub(crate) are_told: bool,
     last: u32,
-    /// Queue pairs and targets that wait, by token.
+    /// Waiting queue pairs and targets, by token.
     open: BTreeMap<u32, Qpn>,
 }
 
 impl Faults {
-    /// A token for a queue pair that is to wait; None if nobody would end the wait.
+    /// Allocates a token for a queue pair that is to wait. None if no driver would end the wait.
     pub(crate) fn open(&mut self, qpn: Qpn) -> Option<u32> {
         if !self.are_told || self.open.len() >= MAX_OPEN {
             return None;
@@ -36,47 +36,47 @@ impl Faults {
         }
     }
 
-    /// Who waited with that token.
+    /// Closes a token, and returns the number that waited.
     pub(crate) fn close(&mut self, token: u32) -> Option<Qpn> {
         self.open.remove(&token)
     }
 
-    /// A token that is open, and who waited with it: closes it.
+    /// Closes any open token, and returns it with the number that waited.
     pub(crate) fn close_any(&mut self) -> Option<(u32, Qpn)> {
         self.open.pop_first()
     }
 
-    /// Forgets a queue pair or target that is destroyed.
+    /// Removes the page faults of a destroyed queue pair or target.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         self.open.retain(|_, other| *other != qpn);
     }
 
-    /// Page faults that are open.
+    /// Number of open page faults.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.open.len()
     }
 }
 
-/// A requester that waits for a page of one of its WQEs.
+/// A requester's wait for a page of one of its WQEs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Halt {
     pub(crate) token: u32,
-    /// Which WQE.
+    /// Index of the WQE.
     pub(crate) index: u16,
-    /// An answer was lost to it: what is outstanding has to be asked for again.
+    /// A response was lost meanwhile: all outstanding requests must be sent again.
     pub(crate) again: bool,
 }
 
-/// A responder that waits for a page.
+/// A responder's wait for a page.
 #[derive(Debug)]
 pub(crate) struct Stop {
     pub(crate) token: u32,
-    /// The request that needs it, and comes again.
+    /// PSN of the request that needs the page, and is sent again.
     pub(crate) psn: Psn,
-    /// It is for the receive of a message.
+    /// The page belongs to the receive of a message.
     pub(crate) receive: bool,
-    /// Datagrams, which don't come again.
+    /// Datagrams that arrived meanwhile: their senders do not repeat them.
     pub(crate) held: Vec<Frame>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Stop {
 mod tests {
     use super::*;
 
-    /// Tokens are short, and never the same for two.
+    /// Tokens wrap around, and no two open faults have an equal token.
     #[test]
     fn tokens_go_round_and_have_an_end() {
         let mut faults = Faults::default();

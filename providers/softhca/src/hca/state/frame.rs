@@ -1,4 +1,4 @@
-//! Whole Ethernet frames: what a send WQE asks for, and frames that left their queue.
+//! Whole Ethernet frames: the Ethernet segment of a send WQE, and frames that left their queue.
 
 use uverbs_mlx5_prm::eth::{CsFlags, InlineHdrSz, mlx5_wqe_eth_seg_min};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -15,12 +15,12 @@ pub(crate) struct Outgoing {
 /// The Ethernet segment of a send WQE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EthernetSend {
-    /// The start of the frame.
+    /// Inline start of the frame.
     pub(crate) header: Vec<u8>,
     pub(crate) checksums: CsFlags,
-    /// Tag to insert.
+    /// VLAN tag to insert.
     pub(crate) tag: Option<u16>,
-    /// Bytes of payload in each frame of a large send.
+    /// Payload bytes in each frame of a large send.
     pub(crate) mss: Option<u16>,
 }
 

@@ -1,4 +1,4 @@
-//! Multicast groups: which datagram queue pairs are members (IBTA vol 1, 10.5).
+//! Multicast groups and their members, datagram queue pairs (IBTA vol 1, 10.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use crate::hca::number::Qpn;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     members: BTreeMap<[u8; 16], BTreeSet<Qpn>>,
-    /// Memberships of all groups together.
+    /// Number of memberships of all groups together.
     memberships: u32,
 }
 
 impl Groups {
-    /// Makes a queue pair a member; one that is stays. True if the group is new.
+    /// Adds a queue pair to a group; no effect on a member. True if the group is new.
     ///
     /// # Errors
     /// [`HcaError::Limit`] over `limit` memberships.
@@ -31,7 +31,7 @@ impl Groups {
         Ok(members.len() == 1)
     }
 
-    /// Takes a queue pair out of a group. False if it was not in it.
+    /// Removes a queue pair from a group. False if it was no member.
     pub(crate) fn leave(&mut self, qpn: Qpn, gid: [u8; 16]) -> bool {
         let Some(members) = self.members.get_mut(&gid) else { return false };
         let was_in = members.remove(&qpn);
@@ -42,7 +42,7 @@ impl Groups {
         was_in
     }
 
-    /// Takes a queue pair out of all groups.
+    /// Removes a queue pair from all groups.
     pub(crate) fn leave_all(&mut self, qpn: Qpn) {
         self.members.retain(|_, members| {
             self.memberships -= u32::from(members.remove(&qpn));
@@ -60,7 +60,7 @@ impl Groups {
         self.members.keys().copied()
     }
 
-    /// How many groups have members.
+    /// Number of groups with members.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.members.len()

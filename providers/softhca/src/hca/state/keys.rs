@@ -1,4 +1,4 @@
-//! Memory keys: the table and the access check; `access` moves bytes through them.
+//! Memory keys: the table and the access check. `access` copies bytes through them.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,18 @@ use crate::hca::failure::Vendor;
 use crate::hca::indirect::Indirect;
 use crate::hca::number::{Key, Pdn, Qpn};
 
-/// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive
-/// list (mlx5dv.h, `MLX5_INVALID_LKEY`); a few low ones are kept back as silicon does for its own.
+/// First index handed out. Index 1 with variant 0 would be 0x100, the lkey that ends a receive list
+/// (mlx5dv.h, `MLX5_INVALID_LKEY`). Silicon reserves the low indexes, too.
 const FIRST_INDEX: u32 = 0x10;
 
-/// Addresses of pages that all keys together may hold, a part of another key counting as
-/// [`PART_WEIGHT`]: 64 GiB in pages of 4 KiB. Each of the many keys alone may have a list of
-/// megabytes, and the lists are memory of this process.
+/// Maximum page addresses of all keys together, where a part of another key counts as
+/// [`PART_WEIGHT`]: 64 GiB in pages of 4 KiB. The lists are memory of this process, and each of
+/// many keys may have a list of megabytes.
 const MAX_ENTRIES: u64 = 1 << 24;
-/// A part of a key takes as much as this many addresses.
+/// Number of page addresses that take as much memory as a part of a key.
 const PART_WEIGHT: u64 = 4;
 
-/// The context of [`Key::DUMP_FILL`]: of every domain, for own work requests alone.
+/// Context of [`Key::DUMP_FILL`]: valid in every domain, for local accesses only.
 static DUMP_FILL: MkeyContext = MkeyContext {
     pd: Pdn(0),
     iova: 0,
@@ -37,29 +37,29 @@ static DUMP_FILL: MkeyContext = MkeyContext {
     octowords: 0,
 };
 
-/// Why an access by key was refused.
+/// Reason why an access by key was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyFault {
-    /// No such key.
+    /// The key does not exist.
     NoKey,
-    /// The key is of another protection domain.
+    /// The key belongs to another protection domain.
     WrongPd,
-    /// Outside of the key's range.
+    /// The access is outside of the key's range.
     Range,
     /// The key does not grant the right.
     Right,
     /// The key is bound to another queue pair.
     WrongQp,
-    /// The translations of all keys together are too many.
+    /// The translations of all keys together exceed the limit.
     Room,
-    /// The memory behind the key does not answer.
+    /// The host refused access to the memory behind the key.
     Dma(DmaFault),
-    /// A page isn't there, or may not be written: a driver may bring it.
+    /// A page is missing or not writable; a driver may bring it.
     Absent,
 }
 
 impl KeyFault {
-    /// The vendor syndrome that says which check it was.
+    /// Vendor syndrome of the check.
     pub(crate) const fn vendor(self) -> Vendor {
         match self {
             KeyFault::NoKey => Vendor::NO_KEY,
@@ -82,14 +82,14 @@ pub(crate) struct Who {
     pub(crate) qpn: Qpn,
 }
 
-/// One piece of a scatter or gather list.
+/// One element of a scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// lkey or rkey.
     pub(crate) key: Key,
-    /// Address in the key's own numbering.
+    /// Address under the key.
     pub(crate) addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u64,
 }
 
@@ -102,7 +102,7 @@ impl From<&mlx5_wqe_data_seg> for Segment {
 #[derive(Debug, Default)]
 struct Slot {
     variant: u8,
-    /// Free, or invalidated: it can be bound anew or destroyed, and nothing else.
+    /// Free or invalidated: the key can only be bound again or destroyed.
     dead: bool,
     key: Option<MkeyContext>,
 }
@@ -113,14 +113,15 @@ pub(crate) struct KeyTable {
     slots: Vec<Slot>,
     free: VecDeque<u32>,
     live: u32,
-    /// Entries that the live keys hold, of [`MAX_ENTRIES`].
+    /// Entries that the live keys hold, at most [`MAX_ENTRIES`].
     entries: u64,
-    /// Memory may lie elsewhere than before, or be nobody's.
+    /// Memory of a key may have moved, or the key may be gone.
     changed: bool,
 }
 
 impl KeyTable {
-    /// `variant` is the driver's where the driver chooses it.
+    /// Creates a key. `variant`: the driver's choice, if the command interface leaves it to the
+    /// driver.
     pub(crate) fn create(
         &mut self,
         ctx: MkeyContext,
@@ -132,7 +133,8 @@ impl KeyTable {
             return Err(HcaError::Limit { what: "max_mkey", limit: max.into() });
         }
         self.entries = self.room(0, entries(&ctx)).map_err(|_| TOO_MANY)?;
-        // The slot that is free longest: a stale key should match nothing for as long as can be.
+        // Takes the slot that is free longest, so that a stale key matches no live one for as long
+        // as possible.
         let slot = match self.free.pop_front() {
             Some(slot) => slot,
             None => {
@@ -159,8 +161,7 @@ impl KeyTable {
         Ok(())
     }
 
-    /// Goes by the index alone, as DESTROY_MKEY does: a window's owner may have changed the
-    /// variant.
+    /// Ignores the variant, as DESTROY_MKEY does: a window's owner may have changed it.
     pub(crate) fn destroy(&mut self, key: Key) -> Result<(), HcaError> {
         let slot = self.index(key).ok_or(bad_handle(key))?;
         self.entries -= self.slots[slot].key.take().as_ref().map_or(0, entries);
@@ -170,7 +171,7 @@ impl KeyTable {
         Ok(())
     }
 
-    /// Whether a key was changed, destroyed or invalidated since this was asked last.
+    /// True if a key was changed, destroyed or invalidated since the last call.
     pub(crate) fn were_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
@@ -182,13 +183,13 @@ impl KeyTable {
         (entry.key.is_some() && entry.variant == key.variant()).then_some(slot)
     }
 
-    /// Index of the live slot of that number, whatever the variant.
+    /// Index of the live slot that `key` names; the variant is ignored.
     fn index(&self, key: Key) -> Option<usize> {
         let slot = key.index().checked_sub(FIRST_INDEX)? as usize;
         self.slots.get(slot)?.key.is_some().then_some(slot)
     }
 
-    /// The key of that number, whatever the variant, free or not.
+    /// The key of an index, free or bound; the variant is ignored.
     pub(crate) fn key_at(&self, key: Key) -> Result<&MkeyContext, KeyFault> {
         let slot = self.index(key).ok_or(KeyFault::NoKey)?;
         self.slots[slot].key.as_ref().ok_or(KeyFault::NoKey)
@@ -198,14 +199,14 @@ impl KeyTable {
         self.index(key).is_some_and(|slot| self.slots[slot].dead)
     }
 
-    /// Entries of all keys after `old` ones are replaced by `new` ones.
+    /// Entries of all keys after replacement of `old` by `new` ones.
     fn room(&self, old: u64, new: u64) -> Result<u64, KeyFault> {
         let entries = self.entries - old + new;
         // Shrinking is never refused.
         if new > old && entries > MAX_ENTRIES { Err(KeyFault::Room) } else { Ok(entries) }
     }
 
-    /// Gives a key other parts. Nothing changes on an error.
+    /// Replaces a key's parts. An error has no effect.
     pub(crate) fn set_parts(&mut self, key: Key, parts: Indirect) -> Result<(), KeyFault> {
         let slot = self.index(key).ok_or(KeyFault::NoKey)?;
         let old = self.slots[slot].key.as_ref().and_then(|ctx| ctx.indirect.as_ref());
@@ -217,7 +218,7 @@ impl KeyTable {
         Ok(())
     }
 
-    /// Gives blocks of a key, from the `first` on, other keys. Nothing changes on an error.
+    /// Replaces the keys of a key's blocks from `first` on. An error has no effect.
     pub(crate) fn set_blocks(
         &mut self,
         key: Key,
@@ -240,18 +241,18 @@ impl KeyTable {
         Ok(())
     }
 
-    /// Puts addresses of pages into a key's list, from the `first` on. Nothing changes on an error.
+    /// Writes page addresses into a key's list, from `first` on. An error has no effect.
     pub(crate) fn set_pages(&mut self, key: Key, first: u64, new: &[u64]) -> Result<(), KeyFault> {
         self.stretch(key, first + new.len() as u64)?;
         if let Some(pages) = self.pages(key) {
-            // In range: the list was stretched to hold them.
+            // In range: the list was extended to hold them.
             pages[first as usize..][..new.len()].copy_from_slice(new);
         }
         Ok(())
     }
 
-    /// Makes a key's list of pages at least as long, with pages that aren't there. Nothing changes
-    /// on an error.
+    /// Extends a key's page list to at least `count` pages, with absent ones. An error has no
+    /// effect.
     pub(crate) fn stretch(&mut self, key: Key, count: u64) -> Result<(), KeyFault> {
         let old = self.pages(key).ok_or(KeyFault::Right)?.len() as u64;
         let entries = self.room(old, count.max(old))?;
@@ -270,8 +271,8 @@ impl KeyTable {
         }
     }
 
-    /// Changes a key in place, its variant and whether it is free. The caller checked what it
-    /// becomes; its translation stays.
+    /// Changes a key's attributes, its variant and its free flag; its translation stays. The caller
+    /// checked the new attributes.
     pub(crate) fn change(
         &mut self,
         key: Key,
@@ -288,7 +289,7 @@ impl KeyTable {
         }
     }
 
-    /// SEND with invalidate (IBTA 10.6.3.3): the key must allow it.
+    /// Invalidates a key by SEND with invalidate, if it allows that (IBTA 10.6.3.3).
     pub(crate) fn invalidate(&mut self, who: Who, key: Key) -> Result<(), KeyFault> {
         let allowed = self.find(who, Segment { key, addr: 0, len: 0 }, Access::empty());
         match (self.slot(key), allowed) {
@@ -296,7 +297,7 @@ impl KeyTable {
             (_, Err(fault @ (KeyFault::NoKey | KeyFault::WrongPd | KeyFault::WrongQp))) => {
                 Err(fault)
             }
-            // The range does not matter here.
+            // Invalidation ignores the range.
             (Some(slot), _) => {
                 let entry = &mut self.slots[slot];
                 if !entry.key.as_ref().is_some_and(|key| key.remote_invalidate) {
@@ -309,7 +310,7 @@ impl KeyTable {
         }
     }
 
-    /// The key and the offset of `segment` in its region, if everything allows the access.
+    /// Checks an access. Returns the key and the offset of `segment` in its region.
     pub(crate) fn find(
         &self,
         who: Who,
@@ -326,7 +327,7 @@ impl KeyTable {
         if key.pd != who.pd {
             return Err(KeyFault::WrongPd);
         }
-        // IBTA 10.6.7.2.4: a window of type 2B is the queue pair's that bound it.
+        // IBTA 10.6.7.2.4: only the queue pair that bound a window of type 2B may use it.
         if key.qpn.is_some_and(|qpn| qpn != who.qpn) {
             return Err(KeyFault::WrongQp);
         }
@@ -343,14 +344,14 @@ impl KeyTable {
 
 fn check_context(ctx: &MkeyContext) -> Result<(), HcaError> {
     if ctx.indirect.is_some() || ctx.free {
-        // It is checked when it is bound; what a list of parts grants is theirs to allow.
+        // A free key is checked when it is bound; an indirect key's rights depend on its parts.
         return Ok(());
     }
     if !ctx.region.is_sound() || ctx.region.len() < ctx.len {
         return Err(HcaError::BadParam { what: "region", value: ctx.region.len() });
     }
-    // Remote write and atomics change memory for the owner, too (IBTA 10.6.3.1; uverbs refuses
-    // the pair in ib_check_mr_access).
+    // Remote write and atomics change the owner's memory, so they need local write (IBTA 10.6.3.1;
+    // uverbs refuses the combination in `ib_check_mr_access`).
     let remote = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     if ctx.access.intersects(remote) && !ctx.access.contains(Access::LOCAL_WRITE) {
         return Err(HcaError::BadParam { what: "access", value: ctx.access.bits().into() });
@@ -411,7 +412,7 @@ mod tests {
         let at = |key| Segment { key, addr: 0, len: 1 };
         assert_eq!(table.check(who(Pdn(1)), at(first), Access::empty()), Err(KeyFault::NoKey));
         assert_eq!(table.check(who(Pdn(1)), at(second), Access::empty()), Ok(()));
-        // Destroying goes by the index alone.
+        // Destruction ignores the variant.
         table.destroy(first).unwrap();
         assert!(table.destroy(second).is_err());
     }
@@ -436,14 +437,14 @@ mod tests {
         let list = MkeyContext { indirect: Some(Indirect::default()), free: true, ..flat.clone() };
         let list = table.create(list, None, 9).unwrap();
         table.set_parts(list, parts(QUARTER / PART_WEIGHT)).unwrap();
-        // Not one more, in any way.
+        // Any further entry exceeds the limit.
         let limit = Err(HcaError::Limit { what: "mkey translations", limit: MAX_ENTRIES });
         assert_eq!(table.create(pages(1), None, 9), limit);
         assert_eq!(table.modify(full[0], pages(QUARTER + 1)).map(|()| Key(0)), limit);
         let more = parts(QUARTER / PART_WEIGHT + 1);
         assert_eq!(table.set_parts(list, more.clone()), Err(KeyFault::Room));
         table.create(flat.clone(), None, 9).unwrap();
-        // What is removed makes room for as much.
+        // Removal makes room for as many entries.
         table.modify(full[0], pages(QUARTER - PART_WEIGHT)).unwrap();
         table.set_parts(list, more).unwrap();
         assert_eq!(table.create(pages(1), None, 9), limit);

@@ -1,14 +1,14 @@
-//! Datagrams of queue pair 1 that no client's queue pair takes: those of the device's own
+//! Management datagrams of queue pair 1 without a client's queue pair: the messages of the device's
 //! connection manager.
 
 use std::collections::VecDeque;
 
 use crate::wire::{Address, Frame};
 
-/// Datagrams that wait; more are dropped, and their senders send again.
+/// Maximum waiting datagrams; more are dropped, and their senders repeat them.
 const ROOM: usize = 1024;
 
-/// A datagram that came to queue pair 1.
+/// A datagram that arrived at queue pair 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Mad {
     pub(crate) from: Address,
@@ -16,7 +16,7 @@ pub(crate) struct Mad {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Both ways.
+/// Datagrams of both directions.
 #[derive(Debug, Default)]
 pub(crate) struct Mads {
     came: VecDeque<Mad>,
@@ -24,7 +24,7 @@ pub(crate) struct Mads {
 }
 
 impl Mads {
-    /// Keeps what came. False without room.
+    /// Queues a received datagram. False if the queue is full.
     pub(crate) fn arrive(&mut self, mad: Mad) -> bool {
         let fits = self.came.len() < ROOM;
         if fits {
@@ -37,7 +37,7 @@ impl Mads {
         self.came.pop_front()
     }
 
-    /// Keeps what goes. False without room.
+    /// Queues a datagram to send. False if the queue is full.
     pub(crate) fn leave(&mut self, frame: Frame) -> bool {
         let fits = self.goes.len() < ROOM;
         if fits {
@@ -46,12 +46,12 @@ impl Mads {
         fits
     }
 
-    /// Whether any waits.
+    /// True if a datagram waits to be sent.
     pub(crate) fn leaves(&self) -> bool {
         !self.goes.is_empty()
     }
 
-    /// The oldest whose destination takes it now.
+    /// Takes the oldest datagram whose destination accepts one now.
     pub(crate) fn next_leaving(&mut self, takes: impl Fn(Address) -> bool) -> Option<Frame> {
         let at = self.goes.iter().position(|frame| takes(frame.dst))?;
         self.goes.remove(at)

@@ -1,16 +1,18 @@
-//! What the device keeps: objects, tables, lists. Nothing here looks at a ring or a packet by
-//! itself; the engine does.
+//! State of the device: objects, tables, lists. The modules here do not read rings or packets; the
+//! engine does.
 //!
 //! | file | what |
 //! |---|---|
-//! | `common` | what all queue pairs use in common: tables, port, events, counters |
+//! | `common` | parts that all queue pairs use: tables, port, events, counters |
 //! | `qp`, `requester`, `responder` | a queue pair, its state machine, and its two halves |
-//! | `wqe`, `frame`, `receive` | a send WQE on its way, a frame, a receive that was taken |
+//! | `wqe`, `frame`, `receive` | a send WQE in flight, an Ethernet frame, a receive in use |
 //! | `keys`, `access`, `umr` | key table; scatter and gather; the WQE that changes a key |
-//! | `cq`, `srq`, `tags` | CQEs, arming, overrun; shared receive queues; lists of tags |
+//! | `cq`, `block`, `srq`, `tags` | CQEs, arming, overrun; compressed CQEs; SRQs; tag lists |
 //! | `dct`, `groups` | targets of dynamic connections; multicast groups |
-//! | `schedule`, `events`, `port` | who has work; events to be told; the wire, with back-pressure |
-//! | `faults` | page faults that wait for an answer |
+//! | `schedule`, `events`, `port` | queues with work; async events; the wire, with back-pressure |
+//! | `mads` | management datagrams of queue pair 1 |
+//! | `congestion` | the window of a congested connection |
+//! | `faults` | open page faults |
 
 pub(crate) mod access;
 pub(crate) mod block;

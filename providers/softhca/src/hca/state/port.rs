@@ -9,13 +9,13 @@ use crate::hca::tap::Tap;
 use crate::wire::packet::{BTH_LEN, ICRC_LEN};
 use crate::wire::{Address, Aeth, Frame, Lent, Opcode, Span, Wire, WireFull};
 
-/// Frames dropped when everything is reset, more than a wire holds.
+/// Maximum frames dropped by a reset, more than a wire holds.
 const FRAMES_PER_RESET: usize = 1 << 16;
-/// Frames that wait, each for another destination; while there are so many nothing is sent.
+/// Maximum frames that wait, each for another destination. At this number the port sends nothing.
 const MOST_HELD: usize = 64;
-/// How long a frame waits for room, as a switch's PFC watchdog waits by default
-/// (Juniper's and SONiC's: 200 ms). A receiver's thread that waits for a busy processor takes tens
-/// of milliseconds, and what an unreliable queue pair sends to it is to wait, not to be lost.
+/// Time that a frame waits for room, the default of a switch's PFC watchdog (Juniper's and SONiC's:
+/// 200 ms). A receiver's thread may wait tens of milliseconds for a busy processor, and an
+/// unreliable packet to it should wait, not be lost.
 pub(crate) const WATCHDOG: Duration = Duration::from_millis(200);
 /// Bytes of local and global route header (IBTA 7.7, 8.3).
 const LRH: u64 = 8;
@@ -24,17 +24,17 @@ const GRH: u64 = 40;
 #[derive(Debug)]
 pub(crate) struct Port {
     wire: Box<dyn Wire>,
-    /// Frames that the wire refused, and since when they wait. While one does nothing else is sent
-    /// to its destination, so frames keep their order and memory stays bounded.
+    /// Frames that the wire refused, and the time since when they wait. Further frames to the same
+    /// destination wait behind them, so frames keep their order and memory stays bounded.
     held: Vec<(Frame, Duration)>,
-    /// Ports that took nothing for [`WATCHDOG`]: what they refuse is lost until they take
-    /// something.
+    /// Ports that took no frame for [`WATCHDOG`]. A frame that they refuse is lost, until they take
+    /// one.
     stuck: HashSet<Address>,
     now: Duration,
     counters: PortCounters,
-    /// Our own addresses; empty until the front says.
+    /// Local addresses; empty until the front sets them.
     pub(crate) addresses: Vec<Address>,
-    /// Groups joined.
+    /// Multicast groups joined.
     groups: Vec<Address>,
     pub(crate) tap: Tap,
 }
@@ -69,7 +69,7 @@ impl Port {
         self.wire.set_addresses(&[&self.addresses[..], &self.groups].concat());
     }
 
-    /// Forgets what waits, and drops what has arrived; gives how many frames that were.
+    /// Drops waiting and received frames. Returns their number.
     pub(crate) fn reset(&mut self) -> u64 {
         self.held.clear();
         self.stuck.clear();
@@ -87,24 +87,24 @@ impl Port {
         self.wire.needs_icrc()
     }
 
-    /// Whether a frame to `to` would be taken now. Ask before building one.
+    /// True if a frame to `to` would be accepted now. To be checked before a frame is built.
     pub(crate) fn is_ready(&self, to: Address) -> bool {
-        // Most of the time none waits.
+        // Usually no frame waits.
         self.held.is_empty()
             || self.held.len() < MOST_HELD && self.held.iter().all(|(frame, _)| frame.dst != to)
     }
 
-    /// Whether frames wait for room.
+    /// True if frames wait for room.
     pub(crate) fn is_full(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether one that waits is such a frame.
+    /// True if a waiting frame satisfies `is_it`.
     pub(crate) fn holds(&self, is_it: impl Fn(&Frame) -> bool) -> bool {
         self.held.iter().any(|(frame, _)| is_it(frame))
     }
 
-    /// Offers the held frames again; true if one went.
+    /// Offers the waiting frames again. True if one was sent.
     pub(crate) fn retry(&mut self) -> bool {
         let held = std::mem::take(&mut self.held);
         let before = held.len();
@@ -138,7 +138,7 @@ impl Port {
         self.wire.is_patient(from)
     }
 
-    /// Sends a frame whose payload, of so many packets, stays where it is. None if it can't.
+    /// Sends a frame whose payload of `packets` packets is lent. None if the wire can't.
     pub(crate) fn lend(
         &mut self,
         frame: Frame,
@@ -179,8 +179,8 @@ impl Port {
             Ok(()) => {
                 self.stuck.remove(&to);
             }
-            // As the PFC watchdog of a switch: one port that stands still must not stop all others
-            // for ever.
+            // As a switch's PFC watchdog: a port that stands still must not stop all others for
+            // ever.
             Err(WireFull(_)) if self.stuck.contains(&to) => {}
             Err(WireFull(_)) if self.now.saturating_sub(since) >= WATCHDOG => {
                 self.stuck.insert(to);
@@ -217,15 +217,15 @@ impl Port {
         &self.counters
     }
 
-    /// Bytes that a frame has on a link of InfiniBand: its route headers are not in it here.
+    /// Bytes that a frame has on an InfiniBand link. Frames here have no route headers.
     fn octets(&self, frame: &Frame) -> u64 {
         let len = frame.loan.as_ref().map_or(0, |loan| loan.len() as u64);
         self.octets_of(&frame.bytes, frame.dst, frame.packets(), len)
     }
 
-    /// The same of one with such headers, and of the packets it stands for: all of them have a base
-    /// header and an ICRC, and the last one a pad. Of an answer to a READ both the first and the
-    /// last have an AETH.
+    /// Bytes on an InfiniBand link of the packets that a frame with these headers stands for. All
+    /// packets have a BTH and an ICRC, and the last one padding. The first and last packets of a
+    /// READ response have an AETH.
     #[inline]
     fn octets_of(&self, headers: &[u8], to: Address, packets: u64, lent: u64) -> u64 {
         let global = if to.lid == 0 { GRH } else { 0 };
@@ -235,12 +235,12 @@ impl Port {
         headers.len() as u64 + more + lent.next_multiple_of(4) + packets * (LRH + global)
     }
 
-    /// Sends an Ethernet frame to all others on the wire. Nobody waits for it.
+    /// Sends an Ethernet frame to all other ports on the wire, without flow control.
     pub(crate) fn flood(&mut self, frame: &[u8]) {
         self.wire.flood(frame);
     }
 
-    /// The next Ethernet frame that came.
+    /// Returns the next Ethernet frame that arrived.
     pub(crate) fn hear(&mut self) -> Option<Vec<u8>> {
         self.wire.hear()
     }

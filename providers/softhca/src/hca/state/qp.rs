@@ -1,4 +1,4 @@
-//! Queue pairs: context, rings' counters, and the state machine (IBTA vol 1, 10.3.1).
+//! Queue pairs: context, ring counters, and the state machine (IBTA vol 1, 10.3.1).
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::wire::Psn;
 pub(crate) const FIRST_QPN: u32 = 0x40;
 /// QPNs are 24 bits.
 pub(crate) const LAST_QPN: u32 = RESERVED_QPNS.start - 1;
-/// For whoever asks for numbers that no queue pair has. 0xffffff is multicast.
+/// Numbers for callers that need one without queue pair. Below the multicast number 0xffffff.
 pub(crate) const RESERVED_QPNS: Range<u32> = 0x00f0_0000..0x00ff_0000;
 
-/// An acknowledgement timer that is due and waits.
+/// A due acknowledgement timer that waits for the peer's thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overdue {
-    /// Which timer.
+    /// Time at which the timer was due.
     pub(crate) due: Duration,
-    /// What the peer has to get past; `None` once it has.
+    /// Position that the peer's reading must pass; `None` once it has.
     pub(crate) mark: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Overdue {
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     pub(crate) ctx: QpContext,
-    /// Its SRQ matches tags.
+    /// The QP's SRQ does tag matching.
     pub(crate) tags: bool,
     pub(crate) state: QpState,
     pub(crate) attrs: QpAttrs,
@@ -48,25 +48,25 @@ pub(crate) struct Qp {
     pub(crate) responder: Responder,
     /// In the device's list of QPs with work.
     pub(crate) queued: bool,
-    /// Its time in the device's timer list.
+    /// The QP's time in the device's timer list.
     pub(crate) timer: Option<Duration>,
-    /// A timer that waits for the peer.
+    /// A timer that waits for the peer's thread.
     pub(crate) overdue: Option<Overdue>,
-    /// A CQ of it died, or the rings are unusable: no CQE is written any more.
+    /// A CQ of the QP died, or the rings are unusable: no CQE is written any more.
     pub(crate) mute: bool,
-    /// In ERR: the event about the last WQE is out.
+    /// In ERR: the last-WQE event was raised.
     pub(crate) last_wqe_told: bool,
-    /// When the peer was last told of congestion.
+    /// Time of the last congestion notification to the peer.
     pub(crate) noticed: Option<Duration>,
 }
 
 impl Qp {
-    /// The counts of its set.
+    /// Counters of the QP's set.
     pub(crate) fn counts<'a>(&self, sets: &'a mut Sets) -> &'a mut QCounters {
         sets.of(self.ctx.counter_set)
     }
 
-    /// The identity with which it accesses local memory.
+    /// Identity for access to local memory.
     pub(crate) fn who(&self) -> Who {
         Who { pd: self.ctx.pd, qpn: self.qpn }
     }
@@ -97,17 +97,17 @@ impl Qp {
         self.attrs.path_mtu.bytes()
     }
 
-    /// Whether packets of the peer are looked at (IBTA 10.3.1: RTR and on, but not ERR).
+    /// True if packets of the peer are processed (IBTA 10.3.1: in RTR and later, except ERR).
     pub(crate) fn receives(&self) -> bool {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     }
 
-    /// Whether the send side may have packets under way.
+    /// True if the send side may have packets in flight.
     pub(crate) fn sends(&self) -> bool {
         matches!(self.state, QpState::Rts | QpState::Sqd)
     }
 
-    /// Whether the send queue waits to be drained.
+    /// True if the send queue is draining.
     pub(crate) fn is_draining(&self) -> bool {
         self.state == QpState::Sqd && self.attrs.sq_draining
     }
@@ -117,18 +117,18 @@ impl Qp {
         self.sq_published.wrapping_sub(self.sq_fetched)
     }
 
-    /// When an acknowledgement is late.
+    /// Time at which an acknowledgement is late.
     pub(crate) fn ack_deadline(&self) -> Option<Duration> {
         self.requester.ack_timer.filter(|_| self.sends())
     }
 
-    /// When its requester has to be looked at next.
+    /// Time of the requester's next timer.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         if self.sends() { self.requester.deadline() } else { None }
     }
 
-    /// Puts a request behind all others. A READ asks for so much at once that as many parts as the
-    /// peer takes requests, four at most, fill the window of `read_window` PSNs.
+    /// Appends a request to the queue. A READ is split into parts, so that `max_rd_atomic` parts,
+    /// four at most, fill the window of `read_window` PSNs.
     #[inline]
     pub(crate) fn enqueue(&mut self, mut request: Box<Request>, read_window: u32) {
         let wqe = &request.wqe;
@@ -136,7 +136,7 @@ impl Qp {
             Op::Nop | Op::Umr | Op::Copy | Op::Tags => 0,
             _ if self.ctx.service == Service::Raw => 0,
             _ if self.ctx.service == Service::Ud => 1,
-            // Most are short, and to divide takes longer than to ask.
+            // Most messages are short, and a division takes longer than this comparison.
             _ if wqe.len <= self.mtu() => 1,
             _ => wqe.len.div_ceil(self.mtu()),
         };
@@ -161,8 +161,8 @@ impl Qp {
         attrs
     }
 
-    /// Moves along one edge. Work that has to be dropped is dropped here; completions for it are
-    /// the flush's business.
+    /// Moves along one edge. Drops the work that the edge ends, without completions: the flush
+    /// writes those.
     pub(crate) fn modify(
         &mut self,
         to: QpTransition,
@@ -212,7 +212,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Whether an edge starts where the queue pair is.
+    /// True if the queue pair is in the edge's start state.
     fn may_go(&self, to: QpTransition) -> bool {
         match to {
             QpTransition::RstToInit => self.state == QpState::Reset,
@@ -228,7 +228,7 @@ impl Qp {
     }
 
     fn start_sending(&mut self, attrs: &QpAttrs) {
-        // RTR2RTS can't change what INIT2RTR set.
+        // RTR2RTS can't change the attributes of INIT2RTR.
         self.attrs = QpAttrs {
             path: self.attrs.path,
             path_mtu: self.attrs.path_mtu,
@@ -250,7 +250,7 @@ impl Qp {
         self.requester.reset_retries(&self.attrs);
     }
 
-    /// As it was made.
+    /// Resets the queue pair to its state after creation.
     fn clear(&mut self) {
         self.attrs = QpAttrs::default();
         self.sq_published = 0;
@@ -263,7 +263,7 @@ impl Qp {
     }
 }
 
-/// The checks of CREATE_QP.
+/// Checks the parameters of CREATE_QP.
 pub(crate) fn check_context(ctx: &QpContext, config: &HcaConfig) -> Result<(), HcaError> {
     let bad = |what, value| Err(HcaError::BadParam { what, value });
     for bytes in [ctx.scatter.requester, ctx.scatter.responder] {

@@ -1,43 +1,43 @@
-//! A receive WQE that was taken, and where it came from.
+//! A receive WQE that was taken, and its source.
 
 use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::state::keys::Segment;
 
-/// The ring that a message takes its receive from.
+/// Ring that a message takes its receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Own,
     Shared(Srqn),
 }
 
-/// Who owns the memory that a message goes to, and where its completion is told.
+/// Owner of a receive's memory, and CQ of its completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
     pub(crate) pd: Pdn,
     pub(crate) cqn: Cqn,
-    /// For `srqn_uidx` of the CQE: the SRQ number in version 0, a user index in version 1.
+    /// Value of `srqn_uidx` in the CQE: the SRQ number in version 0, a user index in version 1.
     pub(crate) uidx: u32,
 }
 
 /// A receive WQE taken from its ring.
 #[derive(Debug)]
 pub(crate) struct Receive {
-    /// Its counter modulo 2^16, or its slot in a shared ring: what `wqe_counter` says.
+    /// The WQE's counter modulo 2^16, or its slot in an SRQ: `wqe_counter` of the CQE.
     pub(crate) index: u16,
     pub(crate) list: Vec<Segment>,
-    /// Bytes that the list has room for.
+    /// Bytes of the list.
     pub(crate) room: u64,
     pub(crate) landing: Landing,
-    /// The ring that it was taken from.
+    /// Source of the WQE.
     pub(crate) from: Source,
-    /// Of an SRQ that matches tags: what the message means to it.
+    /// Result of tag matching, for a tag-matching SRQ.
     pub(crate) found: Option<Found>,
 }
 
-/// What a message that began means to an SRQ that matches tags.
+/// Result of tag matching for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It has this place of the list; `told` once a completion said so.
+    /// The message took the list entry `place`; `told` once a completion reported that.
     Tag {
         place: u16,
         header: [u8; 16],

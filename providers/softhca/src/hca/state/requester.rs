@@ -1,8 +1,8 @@
-//! What a requester keeps: WQEs on their way, PSNs, timers (IBTA vol 1, 9.7.3 to 9.7.6).
+//! State of a requester: WQEs in flight, PSNs, timers (IBTA vol 1, 9.7.3 to 9.7.6).
 //!
-//! Requests wait in a queue in the order of the ring. `oldest` is the first PSN not acknowledged,
-//! `high` the first never sent; between them a cursor says what goes out next. Going back (timeout,
-//! sequence NAK, RNR) only moves the cursor: everything from there is sent again.
+//! Requests wait in a queue in the order of the ring. `oldest` is the first unacknowledged PSN,
+//! `high` the first unsent PSN. Between them the cursor is the next packet to send. Going back
+//! (timeout, sequence NAK, RNR) only moves the cursor: everything from there is sent again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,39 +20,39 @@ use crate::wire::spare::Spare;
 use crate::wire::timers::ack_timeout;
 use crate::wire::{Address, Lent, Psn};
 
-/// Requests fetched and not completed, at most.
+/// Maximum requests fetched and not completed.
 pub(crate) const MAX_REQUESTS: usize = 128;
-/// PSNs outstanding after which nothing is fetched. With the longest message (2^22 packets) on
-/// top it stays below 2^23, where PSNs could no longer be compared (IBTA 9.7.2).
+/// Outstanding PSNs beyond which no WQE is fetched. One more message (at most 2^22 packets) stays
+/// below 2^23, where PSNs could no longer be compared (IBTA 9.7.2).
 const PSN_SPAN: i32 = (1 << 22) - 1;
 
-/// Requests that are over, for the next ones: they are long, so none is moved or made anew.
+/// Completed requests for reuse. They are large, so they are not moved or created again.
 pub(crate) type SpareRequests = Spare<Box<Request>, MAX_REQUESTS>;
 
-/// A WQE on its way.
+/// A WQE in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) wqe: Wqe,
     pub(crate) first: Psn,
-    /// PSNs it takes: request packets, or the answers of a READ; 0 if it sends nothing.
+    /// Number of PSNs: request packets, or the response packets of a READ; 0 if nothing is sent.
     pub(crate) packets: u32,
-    /// PSNs that one request packet stands for, at most: what a READ is asked for at once.
+    /// Maximum PSNs of one request packet: the part of a READ that is requested at once.
     pub(crate) part: u32,
-    /// Its local part (UMR, copy, frame) has run; true if it has none.
+    /// The local part (UMR, copy, frame) has run; also true without a local part.
     pub(crate) executed: bool,
-    /// The answer, if it goes into the CQE.
+    /// Response data, if it goes into the CQE.
     pub(crate) answer: Vec<u8>,
-    /// Parts of its payload that are lent, and where in it they begin.
+    /// Loans of the payload, each with its offset.
     pub(crate) lent: Vec<(u64, Lent)>,
 }
 
 impl Request {
-    /// Drops what it holds, for the next WQE. What each WQE sets is left as it is.
+    /// Drops what the request holds, for the next WQE. Fields that each WQE sets are left.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.wqe.clear();
         self.answer.clear();
-        // Few have any, and that of a long message is a long list.
+        // Few requests have loans, and the list of a long message is long.
         self.lent = Vec::new();
     }
 
@@ -60,21 +60,21 @@ impl Request {
         self.first + self.packets
     }
 
-    /// The packet behind the part that a packet belongs to. Parts begin at multiples of their
-    /// length, also where a part is asked for again from its middle on.
+    /// The packet behind the part that `packet` belongs to. Parts begin at multiples of their
+    /// length, even if a part is requested again from its middle.
     pub(crate) fn part_end(&self, packet: u32) -> u32 {
         (packet / self.part + 1).saturating_mul(self.part).min(self.packets)
     }
 }
 
-/// The connection of a DC initiator: one target at a time. It turns to the next one when everything
-/// sent is acknowledged. PSNs go on, so that late packets of an earlier target are recognised as
-/// such.
+/// The connection of a DC initiator, to one target at a time. The initiator turns to the next
+/// target when all requests sent are acknowledged. PSNs continue, so late packets of an earlier
+/// target are recognised.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DcConnection {
     pub(crate) to: Destination,
     pub(crate) number: u32,
-    /// PSN of its first packet, which opens it, also when sent again.
+    /// PSN of the first packet, which opens the connection, also when it is sent again.
     pub(crate) first: Psn,
 }
 
@@ -82,12 +82,12 @@ pub(crate) struct DcConnection {
 #[derive(Debug)]
 pub(crate) enum Entry {
     Live(Box<Request>),
-    /// Fails when everything before it is complete.
+    /// A failure that takes effect when all requests before it are complete.
     Failed(Unfinished, Failure),
 }
 
 impl Entry {
-    /// Turns it into a failure, unless it is one.
+    /// Turns the entry into a failure, unless it is one.
     pub(crate) fn fail(&mut self, why: Failure) {
         if let Entry::Live(request) = self {
             *self = Entry::Failed(Unfinished::of(&mut request.wqe), why);
@@ -95,12 +95,12 @@ impl Entry {
     }
 }
 
-/// A WQE taken back unfinished.
+/// A WQE that is taken back before its completion.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     pub(crate) index: u16,
     pub(crate) opcode: Opcode,
-    /// None if the ring is in disorder.
+    /// DC stream; None if the ring is inconsistent.
     pub(crate) stream: Option<u16>,
     pub(crate) tags: Option<Box<TagWork>>,
 }
@@ -114,32 +114,33 @@ impl Unfinished {
 
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    /// For the next WQE.
+    /// First PSN of the next WQE.
     pub(crate) next_psn: Psn,
     pub(crate) oldest: Psn,
     pub(crate) high: Psn,
     pub(crate) queue: VecDeque<Entry>,
-    /// A READ or its like may be among them: one was since the queue was last empty.
+    /// A READ, an atomic or a placement operation may be in the queue: one was queued since it was
+    /// last empty.
     may_fetch: bool,
-    /// Entry that sends next, and its packet.
+    /// Entry that sends next, and its next packet.
     pub(crate) cursor: usize,
     pub(crate) packet: u32,
-    /// Packets sent since one asked for an ACK.
+    /// Packets sent since the last one that requested an ACK.
     pub(crate) unasked: u32,
     pub(crate) retries: u8,
     pub(crate) rnr_retries: u8,
     pub(crate) ack_timer: Option<Duration>,
     pub(crate) rnr_timer: Option<Duration>,
-    /// It waits for a page.
+    /// Wait for a page.
     pub(crate) halt: Option<Halt>,
     pub(crate) connection: Option<DcConnection>,
     /// Streams of a DC initiator that an error stopped.
     pub(crate) stopped: BTreeSet<u16>,
-    /// `oldest` when a gap in the answers last made us go back; the rest of the same burst shows
-    /// the same gap and must not count again.
+    /// `oldest` at the last gap in the responses that made the requester go back. The rest of the
+    /// same burst shows the same gap and must not count again.
     pub(crate) gap_at: Option<Psn>,
     pub(crate) congestion: Congestion,
-    /// What is in the place of a NOP, by index of its WQE, and the SRQ that it names.
+    /// Placement operations that replace NOPs, by WQE index, each with the peer's SRQN.
     pub(crate) placements: BTreeMap<u16, (Srqn, Placement)>,
 }
 
@@ -156,12 +157,12 @@ impl Requester {
         self.rnr_retries = attrs.rnr_retry;
     }
 
-    /// Whether one more request may be queued.
+    /// True if one more request may be queued.
     pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < MAX_REQUESTS && self.next_psn.diff(self.oldest) < PSN_SPAN
     }
 
-    /// Puts a request behind all others.
+    /// Appends a request to the queue.
     #[inline]
     pub(crate) fn push(&mut self, request: Box<Request>) {
         let fetches = request.wqe.op.is_fetching();
@@ -169,7 +170,7 @@ impl Requester {
         self.queue.push_back(Entry::Live(request));
     }
 
-    /// Whether the oldest request is complete, or failed.
+    /// True if the oldest request is complete or failed.
     pub(crate) fn is_front_over(&self) -> bool {
         match self.queue.front() {
             Some(Entry::Live(request)) => !request.end().is_after(self.oldest),
@@ -191,17 +192,17 @@ impl Requester {
         self.queue.clear();
     }
 
-    /// The addresses of the dynamic connection.
+    /// Addresses of the dynamic connection.
     pub(crate) fn path(&self) -> Option<(Address, Address)> {
         self.connection.map(|connection| (connection.to.src, connection.to.dst))
     }
 
-    /// When it has to be looked at next.
+    /// Time of the next timer.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.ack_timer.into_iter().chain(self.rnr_timer).min()
     }
 
-    /// PSN that goes out next.
+    /// PSN of the next packet to send.
     pub(crate) fn cursor_psn(&self) -> Psn {
         match self.queue.get(self.cursor) {
             Some(Entry::Live(request)) => request.first + self.packet,
@@ -209,7 +210,7 @@ impl Requester {
         }
     }
 
-    /// Puts the cursor on `psn`, or behind everything.
+    /// Moves the cursor to `psn`, or behind the last entry.
     pub(crate) fn seek(&mut self, psn: Psn) {
         for (at, entry) in self.queue.iter().enumerate() {
             match entry {
@@ -230,7 +231,7 @@ impl Requester {
         self.packet = 0;
     }
 
-    /// Drops the oldest entry, which is complete; the cursor stays where it points.
+    /// Drops the oldest entry, which is complete. The cursor keeps its entry.
     #[inline]
     pub(crate) fn drop_front(&mut self, spare: &mut SpareRequests) {
         if let Some(Entry::Live(mut request)) = self.queue.pop_front() {
@@ -240,7 +241,7 @@ impl Requester {
         self.step_back();
     }
 
-    /// The oldest entry was taken out; the cursor stays where it points.
+    /// Adjusts the cursor after removal of the oldest entry, so that it keeps its entry.
     pub(crate) fn step_back(&mut self) {
         match self.cursor.checked_sub(1) {
             Some(cursor) => self.cursor = cursor,
@@ -248,13 +249,13 @@ impl Requester {
         }
     }
 
-    /// Request packets on the wire and not acknowledged. A READ counts once however long its
-    /// answer is: the answers are the responder's business.
+    /// Number of request packets in flight. A READ counts once for any length: its responses are
+    /// the responder's packets.
     pub(crate) fn in_flight(&self) -> u32 {
         if self.may_fetch || matches!(self.queue.get(self.cursor), Some(Entry::Failed(..))) {
             return self.count_in_flight();
         }
-        // Without READs all packets up to the cursor.
+        // Without READs: all packets up to the cursor.
         let packets = self.cursor_psn().diff(self.oldest).max(0) as u32;
         debug_assert_eq!(packets, self.count_in_flight());
         packets
@@ -272,7 +273,7 @@ impl Requester {
         sum
     }
 
-    /// READ and atomic requests sent and not answered, and the packets that answer them.
+    /// Numbers of READs and atomics in flight, and of their response packets.
     pub(crate) fn fetching(&self) -> (u32, u32) {
         let mut sum = (0, 0);
         for (at, entry) in self.queue.iter().enumerate().take(self.cursor + 1) {
@@ -287,8 +288,8 @@ impl Requester {
         sum
     }
 
-    /// Starts the ACK timer anew, or stops it when nothing is outstanding (IBTA 9.7.6.1.3).
-    /// `min` is the shortest timeout code the device honours.
+    /// Restarts the ACK timer, or stops it if no request is outstanding (IBTA 9.7.6.1.3). `min` is
+    /// the shortest timeout code that the device uses.
     pub(crate) fn rearm(&mut self, attrs: &QpAttrs, min: u8, now: Duration) {
         let runs = self.rnr_timer.is_none() && self.halt.is_none();
         let waits = self.high.is_after(self.oldest) && runs;

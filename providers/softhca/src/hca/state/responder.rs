@@ -1,5 +1,5 @@
-//! What a responder keeps: the PSN that is due, the message under way, answers that wait (IBTA vol
-//! 1, 9.7.4, 9.7.5).
+//! State of a responder: the expected PSN, the current message, waiting answers (IBTA vol 1, 9.7.4,
+//! 9.7.5).
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::hca::state::keys::{Segment, Who};
 use crate::hca::state::receive::{Receive, Source};
 use crate::wire::{Lent, Psn, Syndrome};
 
-/// A message of several packets, under way.
+/// A message of several packets, in progress.
 #[derive(Debug)]
 pub(crate) enum Message {
     Send { receive: Receive, offset: u64 },
@@ -34,12 +34,12 @@ pub(crate) enum Answer {
         msn: u32,
         again: bool,
     },
-    /// Of FLUSH and ATOMIC WRITE.
+    /// Answer to FLUSH and ATOMIC WRITE.
     Placed {
         psn: Psn,
         msn: u32,
     },
-    /// `left` bytes from `va`; `begun` after the first packet.
+    /// READ response: `left` bytes from `va` remain; `begun` after the first packet.
     Read {
         psn: Psn,
         who: Who,
@@ -52,35 +52,35 @@ pub(crate) enum Answer {
     },
 }
 
-/// A part of an answer to a READ that was lent.
+/// A lent part of a READ response.
 #[derive(Debug)]
 pub(crate) struct LentAnswer {
     pub(crate) psn: Psn,
     pub(crate) who: Who,
-    /// What was asked for, by its remote key.
+    /// Requested memory, by remote key.
     pub(crate) segment: Segment,
     pub(crate) lent: Lent,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
-    /// The PSN that is due.
+    /// Expected PSN.
     pub(crate) expected: Psn,
-    /// Messages completed, 24 bits (IBTA 9.7.5.2.1).
+    /// Message sequence number: messages completed, 24 bits (IBTA 9.7.5.2.1).
     pub(crate) msn: u32,
-    /// A NAK for `expected` is out; another one must not follow until it is answered.
+    /// A NAK for `expected` was sent; no other may follow until it is answered.
     pub(crate) nak_sent: bool,
     pub(crate) message: Option<Message>,
-    /// The receive of a message whose rest was lost: the next one gets it. Unreliable connections,
-    /// and messages that come again when there is a page for them.
+    /// Receive of a message whose rest was lost: the next message gets it. For unreliable
+    /// connections, and for messages that are sent again after a page fault.
     pub(crate) spare: Option<Receive>,
     pub(crate) answers: VecDeque<Answer>,
-    /// What answers have lent, in their order; some of it may be taken by now.
+    /// Loans of READ responses, in order; the requester may have taken some.
     pub(crate) lent: VecDeque<LentAnswer>,
-    /// Results of atomics, to be given again: executing twice would be wrong (IBTA 9.7.5.1.5).
+    /// Results of atomics for duplicates: an atomic must not execute twice (IBTA 9.7.5.1.5).
     pub(crate) atomics: VecDeque<(Psn, u64)>,
     pub(crate) established: bool,
-    /// It waits for a page.
+    /// Wait for a page.
     pub(crate) stop: Option<Box<Stop>>,
 }
 
@@ -89,13 +89,13 @@ impl Responder {
         Responder { expected: psn, ..Responder::default() }
     }
 
-    /// Drops all answers, and takes back what is lent of them.
+    /// Drops all answers, and takes their loans back.
     pub(crate) fn silence(&mut self) {
         self.answers.clear();
         self.lent.clear();
     }
 
-    /// Takes back the receive of a message under way, or the spare one.
+    /// Takes back the receive of the current message, or the spare one.
     pub(crate) fn abandon(&mut self) -> Option<Receive> {
         match self.message.take() {
             Some(Message::Send { receive, .. }) => Some(receive),
@@ -103,8 +103,8 @@ impl Responder {
         }
     }
 
-    /// Drops the receive of a message under way, or the spare one, if it is of this ring, whose
-    /// owner has it back.
+    /// Drops the receive of the current message, or the spare one, if it is from the ring `of`,
+    /// which was destroyed or reset.
     pub(crate) fn forget_receive(&mut self, of: Source) {
         if let Some(Message::Send { receive, .. }) = &self.message
             && receive.from == of
@@ -117,7 +117,7 @@ impl Responder {
     pub(crate) fn push_ack(&mut self) {
         let ack = Answer::Ack { psn: self.expected.offset(-1), msn: self.msn };
         match self.answers.back_mut() {
-            // A later ACK says all that an earlier one would (IBTA 9.7.5.1.2).
+            // A later ACK includes an earlier one (IBTA 9.7.5.1.2).
             Some(last @ Answer::Ack { .. }) => *last = ack,
             _ => self.answers.push_back(ack),
         }
@@ -129,7 +129,7 @@ impl Responder {
         self.answers.push_back(nak);
     }
 
-    /// So many packets of the first answer are sent, of a READ with so many bytes.
+    /// Advances the first answer by `packets` sent; for a READ also by `len` bytes.
     pub(crate) fn pass(&mut self, packets: u32, len: u32) {
         match self.answers.front_mut() {
             Some(Answer::Read { psn, va, left, begun, .. }) if len < *left => {
@@ -146,7 +146,7 @@ impl Responder {
         self.msn = (self.msn + 1) & Psn::MASK;
     }
 
-    /// READs and atomics that the requester waits for.
+    /// Number of READs and atomics that the requester waits for.
     pub(crate) fn fetching(&self) -> usize {
         let waiting = |answer: &&Answer| {
             matches!(

@@ -1,4 +1,4 @@
-//! Which queue pairs have work, and which wait for a time.
+//! Queue pairs with work, and timers.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -7,16 +7,17 @@ use crate::hca::context::QpState;
 use crate::hca::number::Qpn;
 use crate::hca::state::qp::Qp;
 
-/// Turns and timers. Numbers are those of queue pairs, and in the list of those with work also of
-/// targets of dynamic connections.
+/// Turns and timers. Timers are of queue pairs; turns are of queue pairs and of targets of dynamic
+/// connections.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    /// Those with work, in the order of their turns.
+    /// Queue pairs and targets with work, in the order of their turns.
     pub(crate) runnable: VecDeque<Qpn>,
     timers: BTreeSet<(Duration, Qpn)>,
-    /// QPs in ERR with a receive ring: receives posted later flush, too, and ring no doorbell.
+    /// QPs in ERR with a receive ring: receives posted later are flushed, too, and ring no
+    /// doorbell.
     pub(crate) flushing: BTreeSet<Qpn>,
-    /// Steps since the timers were looked at.
+    /// Steps since the timers were last checked.
     pub(crate) late: u32,
 }
 
@@ -29,7 +30,7 @@ impl Schedule {
         }
     }
 
-    /// Brings the lists in line with a queue pair after something happened to it.
+    /// Updates the lists after a change of a queue pair.
     pub(crate) fn settle(&mut self, qp: &mut Qp) {
         let when = qp.deadline();
         if qp.timer != when {
@@ -48,25 +49,25 @@ impl Schedule {
         }
     }
 
-    /// The first timer that is due, taken out of the list.
+    /// Takes the first timer that is due.
     pub(crate) fn due(&mut self, now: Duration) -> Option<Qpn> {
         let &(when, qpn) = self.timers.first().filter(|(when, _)| *when <= now)?;
         self.timers.remove(&(when, qpn));
         Some(qpn)
     }
 
-    /// Puts a timer off that is due and waits for the peer.
+    /// Defers a due timer that waits for the peer.
     pub(crate) fn put_off(&mut self, qp: &mut Qp, later: Duration) {
         self.timers.insert((later, qp.qpn));
         qp.timer = Some(later);
     }
 
-    /// When the next timer is due.
+    /// Time of the next timer.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.timers.first().map(|&(when, _)| when)
     }
 
-    /// Forgets a queue pair or target that is destroyed.
+    /// Removes a destroyed queue pair or target.
     pub(crate) fn forget(&mut self, number: Qpn, timer: Option<Duration>) {
         if let Some(when) = timer {
             self.timers.remove(&(when, number));

@@ -1,5 +1,5 @@
-//! Shared receive queues: a ring of WQEs linked into a list by the driver, taken by any QP that
-//! names it (IBTA vol 1, 10.2.9; PRM, "Shared Receive Queue").
+//! Shared receive queues: a ring of WQEs that the driver links into a list. Any QP of the SRQ takes
+//! from it (IBTA vol 1, 10.2.9; PRM, "Shared Receive Queue").
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use crate::hca::state::events::Events;
 use crate::hca::state::tags::TagList;
 use crate::hca::stats::HcaStats;
 
-/// Numbers are 24 bits.
+/// SRQNs have 24 bits.
 const NUMBER_MASK: u32 = 0x00ff_ffff;
 
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) ctx: SrqContext,
-    /// Of one that matches tags.
+    /// Tag list of a tag-matching SRQ.
     pub(crate) tags: Option<Box<TagList>>,
     srqn: Srqn,
     /// WQEs taken, modulo 2^16.
     taken: u16,
-    /// Slot of the WQE that is taken next. The driver's list starts at slot 0 (rdma-core srq.c,
+    /// Slot of the next WQE to take. The driver's list starts at slot 0 (rdma-core srq.c,
     /// `mlx5_alloc_srq_buf`).
     next: u16,
-    /// QPs that name it.
+    /// Number of QPs of the SRQ.
     pub(crate) users: u32,
-    /// Its ring could not be read; nothing is taken any more.
+    /// The ring could not be read; no WQE is taken any more.
     dead: bool,
 }
 
@@ -98,12 +98,12 @@ impl SrqTable {
 }
 
 impl Srq {
-    /// How many WQEs were taken, modulo 2^16, and the slot of the next.
+    /// Number of WQEs taken, modulo 2^16, and the slot of the next one.
     pub(crate) fn next(&self) -> (u16, u16) {
         (self.taken, self.next)
     }
 
-    /// WQEs posted and not taken; 0 if the record runs further ahead than the ring is long.
+    /// Number of WQEs posted and not taken; 0 if the record is further ahead than the ring is long.
     pub(crate) fn posted(&self, dma: &dyn Dma, stats: &mut HcaStats) -> u16 {
         if self.dead {
             return 0;
@@ -122,9 +122,9 @@ impl Srq {
         posted
     }
 
-    /// Takes the WQE at the head of the list: its slot, and its bytes in `stride`. The caller made
-    /// sure that one is posted. The link to the next WQE is read only now: the driver may change it
-    /// until it posts.
+    /// Takes the WQE at the head of the list: returns its slot, and its bytes in `stride`. The
+    /// caller made sure that one is posted. The link to the next WQE is read only now, since the
+    /// driver may change it until it posts.
     pub(crate) fn take(
         &mut self,
         dma: &dyn Dma,
@@ -146,8 +146,8 @@ impl Srq {
             self.next = next.next_wqe_index.get();
         }
         let left = self.posted(dma, stats);
-        // Told once for each time it is set (IBTA 10.2.9.4; the kernel arms it anew with every
-        // modify).
+        // Raised once each time the limit is set (IBTA 10.2.9.4; the kernel arms it again with
+        // every modify).
         if self.ctx.limit != 0 && left < self.ctx.limit {
             self.ctx.limit = 0;
             events.push(HcaEvent::SrqLimit { srqn: self.srqn }, stats);
@@ -156,19 +156,19 @@ impl Srq {
     }
 }
 
-/// The CQ of its own that a kind has.
+/// CQ of an XRC or tag-matching SRQ.
 fn own_cq(ctx: &SrqContext) -> Option<Cqn> {
     ctx.xrc.map(|xrc| xrc.cq).or(ctx.tags.map(|tags| tags.cq))
 }
 
-/// The checks of CREATE_RMP, CREATE_XRC_SRQ and CREATE_XRQ.
+/// Checks the parameters of CREATE_RMP, CREATE_XRC_SRQ and CREATE_XRQ.
 fn check(ctx: &SrqContext, config: &HcaConfig) -> Result<(), HcaError> {
     let bad = |what, value| Err(HcaError::BadParam { what, value });
     if ctx.log_entries > config.log_max_rq_entries {
         let limit = config.log_max_rq_entries.into();
         return Err(HcaError::Limit { what: "log_max_rq_entries", limit });
     }
-    // One segment links, so there are two at least.
+    // A stride has at least two segments, the link and one SGE.
     if !STRIDE_SHIFTS.contains(&ctx.stride_shift) || ctx.stride_shift < 5 {
         return bad("srq.stride_shift", ctx.stride_shift.into());
     }

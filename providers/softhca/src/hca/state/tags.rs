@@ -1,8 +1,8 @@
-//! The list of an SRQ that matches tags, and what its work requests and messages carry (rdma-core
+//! Tag list of a tag-matching SRQ, and its work requests and messages (rdma-core
 //! `Documentation/tag_matching.md`; `qp.c`, `mlx5_post_srq_ops`).
 //!
-//! Software and device count the messages that found no tag. Tags that are added while their counts
-//! differ wait until software's has come up: such a message may be for one of them.
+//! Software and device both count unexpected messages. A tag that is added while the counts differ
+//! waits until software's count has caught up: an unexpected message may match it.
 
 use std::collections::VecDeque;
 
@@ -13,23 +13,24 @@ use uverbs_mlx5_prm::wqe::{Segment as Seg, WqeView};
 use crate::hca::state::keys::Segment;
 use crate::hca::state::receive::Landing;
 
-/// One entry of the list.
+/// An entry of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tagged {
-    /// Its place, by which software knows it.
+    /// Index of the entry, by which software knows it.
     pub(crate) place: u16,
     pub(crate) tag: u64,
     /// Bits of the tag that are compared.
     pub(crate) mask: u64,
-    /// Where a message goes; None of an empty one.
+    /// Destination of a message; None for an empty buffer.
     pub(crate) buffer: Option<Segment>,
     waits: bool,
 }
 
-/// What a work request does to the list.
+/// Operation of a work request on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// Adds a tag, at the place that the change before it named; `next` is that of the next one.
+    /// Adds a tag at the index that the previous change announced; `next` is the index of the next
+    /// tag.
     Append {
         next: u16,
         tag: u64,
@@ -45,30 +46,30 @@ pub(crate) enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TagChange {
     pub(crate) change: Change,
-    /// Software's count, if it says one.
+    /// Software's count of unexpected messages, if the WQE has one.
     pub(crate) count: Option<u16>,
-    /// It completes with a CQE.
+    /// A CQE completes the change.
     pub(crate) signaled: bool,
 }
 
-/// Why a change is an error of its queue pair.
+/// Reason why a change is an error of its queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TagFault {
     Full,
-    /// A place that the list doesn't have, or that is taken.
+    /// An index that is outside of the list, or in use.
     Place,
 }
 
-/// Work that the SRQ gives to a queue pair of its own accord, or gets from one.
+/// Work of a tag-matching SRQ on a queue pair: from a WQE, or added by the device.
 #[derive(Debug)]
 pub(crate) enum TagWork {
     Change(TagChange),
-    /// Fetches what a message announced.
+    /// Fetches the data that a message announced.
     Fetch {
         place: u16,
         landing: Landing,
     },
-    /// Tells the peer that it is fetched.
+    /// Tells the peer that the data is fetched.
     Fin,
 }
 
@@ -76,9 +77,9 @@ pub(crate) enum TagWork {
 pub(crate) struct TagList {
     log_places: u8,
     entries: VecDeque<Tagged>,
-    /// Place of the tag that is added next.
+    /// Index of the next tag to add.
     next: u16,
-    /// Messages that found no tag, modulo 2^16: those that came, and those of which software knows.
+    /// Number of unexpected messages, modulo 2^16, by the device's count and by software's.
     came: u16,
     known: u16,
 }
@@ -89,7 +90,7 @@ impl TagList {
         TagList { log_places, entries, next: 0, came: 0, known: 0 }
     }
 
-    /// Whether it was done: a tag that is no longer there isn't removed, which is no error.
+    /// Applies a change. False if the tag to remove is gone already, which is no error.
     pub(crate) fn apply(&mut self, asked: &TagChange) -> Result<bool, TagFault> {
         let places = 1usize << self.log_places;
         if let Change::Append { next, .. } = asked.change {
@@ -123,30 +124,30 @@ impl TagList {
         }
     }
 
-    /// The first tag that this one matches (ibv_post_srq_ops(3): `TMH.tag & entry.mask ==
+    /// First entry that matches a message's tag (ibv_post_srq_ops(3): `TMH.tag & entry.mask ==
     /// entry.tag`).
     pub(crate) fn find(&self, tag: u64) -> Option<Tagged> {
         let matches = |entry: &&Tagged| !entry.waits && tag & entry.mask == entry.tag;
         self.entries.iter().find(matches).copied()
     }
 
-    /// A message takes a tag.
+    /// Removes the entry that a message took.
     pub(crate) fn take(&mut self, place: u16) {
         self.entries.retain(|entry| entry.place != place);
     }
 
-    /// A message found none.
+    /// Counts an unexpected message.
     pub(crate) fn miss(&mut self) {
         self.came = self.came.wrapping_add(1);
     }
 
-    /// Place of the next tag, software's count, the device's.
+    /// Index of the next tag, software's count, the device's count.
     pub(crate) fn counters(&self) -> (u16, u16, u16) {
         (self.next, self.known, self.came)
     }
 }
 
-/// The change that a WQE asks for; None if its segments don't say one.
+/// Decodes the change of a WQE. None if its segments do not fit.
 pub(crate) fn parse(view: &WqeView<'_>) -> Option<TagWork> {
     let mut segments = view.segments();
     let Some(Seg::TagMatching(tm)) = segments.next() else { return None };

@@ -1,6 +1,5 @@
-//! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). Memory windows,
-//! local invalidation, keys made of parts of other keys, and the pages that a driver gives a key
-//! are all this one operation.
+//! User-mode memory registration: a WQE that changes a memory key (PRM, "UMR"). It binds memory
+//! windows, invalidates keys locally, defines indirect keys, and gives a key pages.
 
 use uverbs_mlx5_prm::umr::{
     AccessFlags, FlagsPd, MLX5_WQE_MKEY_CONTEXT_FREE,
@@ -24,28 +23,28 @@ use crate::hca::indirect::{Indirect, List as PartList, Part};
 use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::state::keys::{KeyFault, KeyTable, Segment, Who};
 
-/// Bytes of an octoword: one part of a list, or the addresses of two pages.
+/// Bytes of an octoword: one part of an indirect key, or two page addresses.
 const OCTOWORD: usize = 16;
 const PER_OCTOWORD: u64 = 2;
-/// Translations are kept in units of so many octowords (Linux hw/mlx5/umr.h,
+/// Octowords in which translations are allocated (Linux hw/mlx5/umr.h,
 /// `MLX5_IB_UMR_XLT_ALIGNMENT`).
 const UNIT: u64 = 4;
-/// Low bits of a page's entry: the device may read it, and write it (Linux
+/// Low bits of a page entry: the device may read it, and write it (Linux
 /// include/linux/mlx5/device.h, `MLX5_EN_RD`, `MLX5_EN_WR`).
 const READABLE: u64 = 0b01;
 const WRITABLE: u64 = 0b10;
-/// Low bits that are no address.
+/// Low bits of a page entry that do not belong to the address.
 const FLAGS: u64 = (1 << 12) - 1;
-/// Log2 of pages that a key may have.
+/// Log2 of the allowed page sizes.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u8> = 12..=40;
-/// Fields that any user's queue may change; others only the driver's.
+/// Fields that a user's queue may change; other fields are for a driver's queue.
 const USERS: u64 =
     LEN | START_ADDR | MKEY | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ATOMIC | FREE | QPN;
 
-/// A change, taken out of its WQE.
+/// A decoded change.
 #[derive(Debug)]
 pub(crate) struct Umr {
-    /// Number of the key; the variant does not matter.
+    /// The key; its variant is ignored.
     key: Key,
     flags: UmrFlags,
     mask: u64,
@@ -58,22 +57,22 @@ pub(crate) struct Umr {
     start_addr: u64,
     len: u64,
     page_shift: u8,
-    /// Octoword of the translation that the list begins at.
+    /// First octoword of the translation to replace.
     offset: u64,
     octowords: usize,
     list: List,
 }
 
-/// The new translation, as bytes; the key says whether they are parts or pages.
+/// New translation as raw bytes; the key's kind tells if they are parts or pages.
 #[derive(Debug)]
 enum List {
     None,
     Inline(Vec<u8>),
-    /// Elsewhere in memory.
+    /// The list is in memory.
     At(Segment),
 }
 
-/// Takes the change out of a WQE; None if it has not the segments of one.
+/// Decodes the change of a WQE. None if segments are missing.
 pub(crate) fn parse(view: &WqeView<'_>) -> Option<Umr> {
     let mut segments = view.segments();
     let Some(Seg::UmrCtrl(ctrl)) = segments.next() else { return None };
@@ -101,7 +100,7 @@ pub(crate) fn parse(view: &WqeView<'_>) -> Option<Umr> {
         qpn: (owner.qpn() != ANY_QPN).then_some(Qpn(owner.qpn())),
         pd: Pdn(flags_pd.pd()),
         start_addr: mkey.start_addr.get(),
-        // All addresses there are.
+        // The whole address space.
         len: if flags_pd.length64() { u64::MAX } else { mkey.len.get() },
         page_shift: mkey.log_page_size & 0x3f,
         offset: if flags.translation_offset() { ctrl.translation_offset_48() } else { 0 },
@@ -125,7 +124,7 @@ fn inline<'a>(segments: impl Iterator<Item = Seg<'a>>, octowords: usize) -> Opti
     Some(list)
 }
 
-/// A list of parts.
+/// Decodes a list of parts.
 fn parts_of(bytes: &[u8]) -> Option<PartList> {
     if let Ok((head, rest)) = mlx5_wqe_umr_repeat_block_seg::ref_from_prefix(bytes)
         && head.op.get() == UMR_REPEAT_OP
@@ -140,13 +139,13 @@ fn parts_of(bytes: &[u8]) -> Option<PartList> {
     Some(PartList::new(list.iter().map(part_of).collect(), 1))
 }
 
-/// A list of pages.
+/// Decodes a list of pages.
 fn pages_of(bytes: &[u8]) -> Vec<u64> {
     let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word));
     words.map(page_of).collect()
 }
 
-/// A page of a list, by its entry. What may not even be read isn't there.
+/// Converts a page entry. A page without the right to read is absent.
 pub(crate) fn page_of(entry: u64) -> u64 {
     match entry & (READABLE | WRITABLE) {
         READABLE => entry & !FLAGS | READ_ONLY,
@@ -179,7 +178,7 @@ fn access_of(flags: AccessFlags) -> Access {
 }
 
 impl KeyTable {
-    /// Carries a change out for a queue. Nothing changes on an error.
+    /// Applies a change for a queue. An error has no effect.
     pub(crate) fn apply(
         &mut self,
         umr: &Umr,
@@ -192,7 +191,7 @@ impl KeyTable {
         }
         let bytes = list(umr, who, queue, self, dma)?;
         let old = self.key_at(umr.key)?;
-        // Linux gives its UMR queue no protection domain: it changes keys of all.
+        // Linux's UMR queue has no protection domain: it changes keys of all domains.
         if queue.service != Service::Umr && old.pd != who.pd {
             return Err(KeyFault::WrongPd);
         }
@@ -214,8 +213,8 @@ impl KeyTable {
             Some(Indirect::List(_)) => {
                 give_parts(umr, bytes.as_deref(), &new, Who { pd: new.pd, ..who }, queue, self)?;
             }
-            // A registration of memory is as the driver made it; a user's queue changes windows and
-            // lists.
+            // Only the driver changes a registration of memory; a user's queue changes windows and
+            // indirect keys.
             _ if !queue.privileged => return Err(KeyFault::Right),
             _ if !PAGE_SHIFTS.contains(&new.page_shift) => return Err(KeyFault::Range),
             Some(Indirect::Blocks(_)) => give_blocks(umr, bytes.as_deref(), &new, self)?,
@@ -227,7 +226,7 @@ impl KeyTable {
     }
 }
 
-/// The bytes of the new list, if there is one.
+/// Bytes of the new list, if the WQE has one.
 fn list(
     umr: &Umr,
     who: Who,
@@ -247,7 +246,7 @@ fn list(
     Ok(Some(bytes))
 }
 
-/// The fields of a key after the change, apart from its translation.
+/// Attributes of a key after the change. The translation is separate.
 struct Changed {
     pd: Pdn,
     iova: u64,
@@ -293,7 +292,7 @@ impl Changed {
         }
     }
 
-    /// Where the key begins in its first page.
+    /// Offset of the key in its first page.
     fn in_page(&self) -> u64 {
         self.iova & ((1 << self.page_shift) - 1)
     }
@@ -307,8 +306,8 @@ impl Changed {
     }
 }
 
-/// Gives an indirect key new parts, if the WQE has some; kept ones are checked against the other
-/// changes.
+/// Replaces an indirect key's parts, if the WQE has new ones. Kept parts are checked against the
+/// changed attributes.
 fn give_parts(
     umr: &Umr,
     bytes: Option<&[u8]>,
@@ -318,7 +317,7 @@ fn give_parts(
     keys: &mut KeyTable,
 ) -> Result<(), KeyFault> {
     let given = match bytes {
-        // Parts are changed as a whole.
+        // Parts are replaced as a whole.
         Some(_) if umr.offset != 0 => return Err(KeyFault::Range),
         Some(bytes) => Some(parts_of(bytes).ok_or(KeyFault::Range)?),
         None => None,
@@ -332,7 +331,7 @@ fn give_parts(
     if parts.is_some_and(|parts| parts.parts().len() as u64 > room(old)) {
         return Err(KeyFault::Range);
     }
-    // The driver moves keys to domains where their parts follow; each access looks at the parts
+    // The driver may move a key to another domain before its parts; each access checks the parts
     // anyway.
     let moves = queue.service == Service::Umr && given.is_none();
     let frees = umr.mask & FREE != 0 && umr.free;
@@ -346,7 +345,7 @@ fn give_parts(
     }
 }
 
-/// Gives a key blocks. What is behind them, each access finds out.
+/// Replaces the keys of blocks. Each access checks them.
 fn give_blocks(
     umr: &Umr,
     bytes: Option<&[u8]>,
@@ -363,7 +362,7 @@ fn give_blocks(
     keys.set_blocks(umr.key, (new.page_shift, umr.offset), &blocks)
 }
 
-/// Gives a key pages. A page that no WQE gave is absent, and an access to it is a fault.
+/// Replaces a key's pages. A page that no WQE set is absent, and an access to it is a page fault.
 fn give_pages(
     umr: &Umr,
     bytes: Option<&[u8]>,
@@ -372,7 +371,7 @@ fn give_pages(
 ) -> Result<(), KeyFault> {
     let room = room(keys.key_at(umr.key)?) * PER_OCTOWORD;
     let need = match new.len {
-        // A block of a key of all memory has no end of its own: it ends with its pages
+        // A key for all memory has blocks of unlimited length, each of which ends with its pages
         // (`hw/mlx5/odp.c`, `implicit_get_child_mr`).
         _ if new.free => 0,
         u64::MAX if new.in_page() == 0 => 0,
@@ -387,7 +386,7 @@ fn give_pages(
     if need.max(last) > room {
         return Err(KeyFault::Range);
     }
-    // All the room is taken at once, so that nothing changes if there is too little.
+    // Extends the list before writing, so that an error has no effect.
     keys.stretch(umr.key, need.max(last))?;
     match pages.is_empty() {
         true => Ok(()),
@@ -395,13 +394,13 @@ fn give_pages(
     }
 }
 
-/// Octowords that a key's translation may have.
+/// Maximum octowords of a key's translation.
 fn room(key: &MkeyContext) -> u64 {
     u64::from(key.octowords).next_multiple_of(UNIT)
 }
 
-/// Every part must be a key of the same domain, and one that may be written where the whole may be
-/// (IBTA 10.6.7.2.3: a window grants no more than its region).
+/// Checks that every part is a key of the same domain, and writable if the whole key is (IBTA
+/// 10.6.7.2.3: a window grants no more than its region).
 fn check_parts(
     keys: &KeyTable,
     parts: &PartList,
@@ -413,7 +412,7 @@ fn check_parts(
     }
     let writes = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     let need = if access.intersects(writes) { Access::LOCAL_WRITE } else { Access::empty() };
-    // Each part once: a repetition is the same key further on.
+    // Each part once: a further round uses the same key at a higher address.
     parts.parts().iter().filter(|part| part.len != 0).try_for_each(|part| {
         keys.check(who, Segment { key: part.key, addr: part.addr, len: part.len.into() }, need)
     })

@@ -1,4 +1,4 @@
-//! A send WQE as the engine executes it: decoded, checked, and with its payload wherever it lies.
+//! A send WQE ready for execution: decoded, checked, its payload inline or in memory.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
@@ -12,18 +12,18 @@ use crate::hca::state::tags::TagWork;
 use crate::hca::state::umr::Umr;
 use crate::wire::{Address, Feth, Route, Span};
 
-/// Bytes that are copied at once.
+/// Bytes that are copied in one step.
 const COPY_STEP: usize = 1 << 16;
 
 /// Operation of a send WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Nop,
-    /// Memory of this host to memory of this host: the first piece to the second.
+    /// Copies memory to memory on this host: the first piece to the second.
     Copy,
-    /// A change of a memory key; what it is stands in [`Wqe::umr`].
+    /// Changes a memory key by [`Wqe::umr`].
     Umr,
-    /// A change of a list of tags, which stands in [`Wqe::tags`].
+    /// Changes a tag list by [`Wqe::tags`].
     Tags,
     Send,
     SendImm(u32),
@@ -54,7 +54,7 @@ pub(crate) enum Op {
         len: u32,
         header: Feth,
     },
-    /// Of the eight bytes of its payload.
+    /// Writes the eight bytes of the payload.
     AtomicWrite {
         va: u64,
         rkey: Key,
@@ -62,28 +62,28 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// READ, atomics, FLUSH and ATOMIC WRITE: limited in number, waited for by a fence, answered by
-    /// more than an acknowledgement.
+    /// True for READ, atomics, FLUSH and ATOMIC WRITE: limited in number, waited for by a fence,
+    /// answered by more than an acknowledgement.
     pub(crate) fn is_fetching(self) -> bool {
         matches!(self, Op::Read { .. } | Op::CompareSwap { .. } | Op::FetchAdd { .. })
             || self.is_placing()
     }
 
-    /// FLUSH and ATOMIC WRITE: the answer has no data.
+    /// True for FLUSH and ATOMIC WRITE: their answer has no data.
     pub(crate) fn is_placing(self) -> bool {
         matches!(self, Op::Flush { .. } | Op::AtomicWrite { .. })
     }
 }
 
-/// Part of a payload: elsewhere in memory, or in the WQE itself.
+/// Part of a payload: an SGE, or inline data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
     Memory(Segment),
-    /// The place of its bytes in [`Pieces`], and how many they are.
+    /// Offset in the bytes of [`Pieces`], and length.
     Inline(u16, u16),
 }
 
-/// A payload's pieces, in order, and the bytes of those that stood in the WQE.
+/// A payload's SGEs and inline data in order, and the inline bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     list: Vec<Piece>,
@@ -95,7 +95,7 @@ impl Pieces {
         self.list.push(Piece::Memory(segment));
     }
 
-    /// Adds bytes of a WQE: no more than that has, of all calls together.
+    /// Appends inline data. All calls together may not exceed one WQE's bytes.
     pub(crate) fn push_inline(&mut self, data: &[u8]) {
         self.list.push(Piece::Inline(self.bytes.len() as u16, data.len() as u16));
         self.bytes.extend_from_slice(data);
@@ -118,28 +118,29 @@ impl From<Vec<Segment>> for Pieces {
     }
 }
 
-/// A send WQE that passed its checks. Bounded: a WQE has at most 63 segments and 1008 bytes.
+/// A send WQE that passed its checks. Its size is limited: a WQE has at most 63 segments and 1008
+/// bytes.
 #[derive(Debug)]
 pub(crate) struct Wqe {
-    /// Counter of its first WQEBB.
+    /// Index of the first WQEBB.
     pub(crate) index: u16,
     pub(crate) opcode: Opcode,
     pub(crate) op: Op,
-    /// A CQE on success.
+    /// Completes with a CQE on success.
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
-    /// Bytes of payload, or of the answer.
+    /// Bytes of the payload, or of the response.
     pub(crate) len: u32,
     pub(crate) umr: Option<Box<Umr>>,
     pub(crate) ethernet: Option<Box<EthernetSend>>,
-    /// Of a queue pair whose SRQ matches tags.
+    /// Work of a tag-matching SRQ.
     pub(crate) tags: Option<Box<TagWork>>,
-    /// UD and DC: the destination.
+    /// Destination, for UD and DC.
     pub(crate) to: Option<Destination>,
-    /// XRC: the SRQ at the peer.
+    /// SRQ at the peer, for XRC.
     pub(crate) xrc_srqn: u32,
-    /// DC: the stream that it is of; 0 without.
+    /// Stream, for DC; 0 without streams.
     pub(crate) stream: u16,
     pub(crate) pieces: Pieces,
 }
@@ -179,14 +180,14 @@ impl Default for Wqe {
 }
 
 impl Wqe {
-    /// Drops what it holds. The rest is set by whoever fetches the next one.
+    /// Drops lists and boxes. The next fetch sets the other fields.
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.umr, self.ethernet, self.tags) = (None, None, None);
         self.pieces.clear();
     }
 
-    /// Reads payload, `offset` bytes into it.
+    /// Reads `buf.len()` bytes of the payload, from `offset`.
     #[inline]
     pub(crate) fn gather(
         &self,
@@ -198,7 +199,7 @@ impl Wqe {
         if let ([Piece::Inline(at, len)], 0) = (&self.pieces.list[..], offset)
             && usize::from(*len) == buf.len()
         {
-            // In range: all of it.
+            // In range: the buffer has the length of the piece.
             buf.copy_from_slice(&self.pieces.bytes[usize::from(*at)..][..buf.len()]);
             return Ok(());
         }
@@ -230,8 +231,8 @@ impl Wqe {
         if done == buf.len() { Ok(()) } else { Err(KeyFault::Range) }
     }
 
-    /// Where `len` bytes of payload lie in this process's memory, `offset` bytes into it; None if
-    /// another process can't read them there.
+    /// Addresses of `len` bytes of the payload from `offset` in this process. None if another
+    /// process can't read them there.
     pub(crate) fn spans(
         &self,
         common: &Common,
@@ -255,7 +256,7 @@ impl Wqe {
         (left == 0).then_some(spans)
     }
 
-    /// Writes a part of the answer, `offset` bytes into it.
+    /// Writes a part of the response, from `offset`.
     pub(crate) fn scatter(
         &self,
         common: &Common,
@@ -282,7 +283,7 @@ impl Wqe {
         if done == data.len() { Ok(()) } else { Err(KeyFault::Range) }
     }
 
-    /// Whether an answer could be written, without writing one.
+    /// Checks that a response could be written, without writing.
     pub(crate) fn check(&self, common: &Common, who: Who) -> Result<(), KeyFault> {
         self.pieces.list.iter().try_for_each(|piece| match piece {
             Piece::Memory(segment) => common.keys.check(who, *segment, Access::LOCAL_WRITE),

@@ -1,4 +1,4 @@
-//! Congestion marks, notifications, and who heeds them.
+//! Congestion marks, congestion notifications, and the devices that obey them.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
@@ -8,7 +8,7 @@ use crate::wire::Faults;
 
 const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
-/// "Congestion experienced" (RFC 3168), as a switch would mark each packet.
+/// ECN value "congestion experienced" (RFC 3168), as a switch sets it in each packet.
 const MARKED: u8 = 3;
 const LONG: usize = 200_000;
 
@@ -34,7 +34,7 @@ fn write_long(rig: &mut Rig, a: &mut End) {
     assert_eq!(rig.hosts[1].get(DST, LONG), data);
 }
 
-/// Marks seen by the second host, notifications that it sent, and that the first one got.
+/// Marks seen by the second host, CNPs that it sent, and CNPs that the first host received.
 fn counts(rig: &Rig) -> [u64; 3] {
     let [near, far] = [0, 1].map(|host: usize| rig.hosts[host].hca.stats());
     assert_eq!((near.cnps_sent, far.cnps_received), (0, 0), "nothing came back marked");
@@ -50,7 +50,7 @@ fn who_asked_is_told_of_congestion_and_slows_down() {
     assert!(sent >= 1 && sent < marks / 2 && received == sent, "{sent} of {marks}");
     let near = rig.hosts[0].hca.stats();
     assert_eq!((near.retransmits, near.timeouts), (0, 0), "slower, and nothing else");
-    // As many packets leave as half the window has, and no more without an answer.
+    // Half of the window leaves without an answer, and no more.
     let before = near.tx_packets;
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
     let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, far).seg(SRC, LONG as u32, near);

@@ -1,4 +1,4 @@
-//! Memory copied within a host, completions written whole, and their time.
+//! Copies within a host, and CQEs that are written whole with a timestamp.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ const SEGMENTS: u8 = 0x64;
 const OPCODE: u8 = 0x65;
 const LENGTH: u8 = 0x66;
 
-/// Offset, bytes, key.
+/// SGE: offset, bytes, key.
 type Piece = (u64, u32, Key);
 
-/// Posts a copy from the first piece to the second.
+/// Posts a copy from the first SGE to the second.
 pub(super) fn post(rig: &mut Rig, end: &mut End, pieces: &[Piece], opmod: u8) {
     let mut wr = Wr::new(Opcode::MMO);
-    // Where an engine tells its result; nothing looks there.
+    // Result address of an engine that computes; a copy ignores it.
     wr.address = vec![0; 16];
     wr.list = pieces.to_vec();
     let mut bytes = wr.bytes(end.qpn, end.posted);
@@ -57,7 +57,7 @@ fn a_copy_waits_for_what_was_posted_before_it() {
     let (key, theirs) = (rig.hosts[0].key, rig.hosts[1].key);
     rig.hosts[1].put(SRC, &[7; 64]);
     rig.hosts[0].put(DST, &[1; 128]);
-    // Fenced: the READ's answer is what is copied.
+    // Fenced, so that the copy takes the READ's response.
     rig.write_wr(&mut a, &Wr::new(Opcode::RDMA_READ).remote(SRC, theirs).seg(DST, 64, key));
     let mut wr = Wr::new(Opcode::MMO)
         .flags(FmCeSe::ZERO.with_ce(FmCeSe::CE_CQE).with_fm(FmCeSe::FENCE_READ_ATOMIC));
@@ -75,7 +75,7 @@ fn a_copy_waits_for_what_was_posted_before_it() {
 
 #[test]
 fn copies_that_are_refused() {
-    // Of 4 KiB at most.
+    // A limit of 4 KiB.
     let config = HcaConfig { max_copy: 4096, ..HcaConfig::default() };
     let wrong = |make: &dyn Fn(&mut Rig) -> (Vec<Piece>, u8)| {
         let mut rig = Rig::with(1, config.clone(), Faults::default(), 1);
@@ -92,7 +92,7 @@ fn copies_that_are_refused() {
     };
     let key = |rig: &mut Rig| rig.hosts[0].key;
     let pair = |key, from, to| vec![(SRC, from, key), (DST, to, key)];
-    // 1: local length, 2: local QP operation, 4: local protection.
+    // Syndromes: 1: local length, 2: local QP operation, 4: local protection.
     assert_eq!(wrong(&|rig| (pair(key(rig), 4097, 4097), 1)), (1, LENGTH));
     assert_eq!(wrong(&|rig| (pair(key(rig), 0, 0), 1)), (1, LENGTH));
     assert_eq!(wrong(&|rig| (pair(key(rig), 64, 63), 1)), (2, SEGMENTS));
@@ -100,7 +100,7 @@ fn copies_that_are_refused() {
     let three = |rig: &mut Rig| [pair(key(rig), 8, 8), pair(key(rig), 8, 8)].concat();
     assert_eq!(wrong(&|rig| (three(rig), 1)), (2, SEGMENTS));
     assert_eq!(wrong(&|rig| (pair(key(rig), 64, 64), 2)), (2, OPCODE));
-    // The target may not be written; it is of another domain; either key is nobody's.
+    // A target that may not be written; one of another domain; an unknown key on either side.
     let other = |pd: Pdn, access| {
         move |rig: &mut Rig| {
             let other = rig.hosts[0].key(pd, 1 << 22, access);

@@ -1,4 +1,4 @@
-//! Counts that a driver asks for are of what happened.
+//! Counters that a driver queries match the events that happened.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
@@ -11,7 +11,7 @@ const SRC: u64 = 0x1000;
 const DST: u64 = 0x30_0000;
 const SET: u8 = 3;
 
-/// A pair whose queue pairs are both of set 3, each on its device.
+/// Connected queue pairs, both in counter set 3 of their devices.
 fn counted(rig: &mut Rig, setup: &Setup) -> (End, End) {
     let (a, b) = rig.pair(setup);
     rig.hosts[0].hca.count_in(a.qpn, SET).unwrap();
@@ -29,7 +29,7 @@ fn requests_are_counted_once_each_at_the_responder_and_for_their_set() {
     let (mut a, mut b) = counted(&mut rig, &Setup::default());
     let (mut other, _) = rig.pair(&Setup::default());
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    // Three packets are one request.
+    // Each WRITE is three packets and one request.
     for _ in 0..5 {
         rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, far).seg(SRC, 3000, near));
         rig.post(&mut other, &Wr::new(Opcode::RDMA_WRITE).remote(DST, far).seg(SRC, 8, near));
@@ -97,7 +97,8 @@ fn requests_that_are_refused_and_what_they_leave_behind() {
         ..QCounters::default()
     };
     assert_eq!(counts(&rig, 1), expected);
-    // Longer than the receive: the one's length, the other's invalid request.
+    // A message longer than its receive: a length error at the receiver, an invalid request at the
+    // sender.
     let mut rig = Rig::new(2);
     let (mut a, mut b) = counted(&mut rig, &Setup::default());
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
@@ -128,12 +129,12 @@ fn what_a_wire_that_loses_does() {
     let stats = [0, 1].map(|host| rig.hosts[host].hca.stats().clone());
     assert_eq!(far.out_of_sequence, stats[1].out_of_sequence);
     assert_eq!(far.duplicate_request, stats[1].duplicates);
-    // A NAK that shows that an answer was lost, too, counts as that.
+    // A NAK that also reveals a lost response counts as an implied NAK.
     assert!(near.packet_seq_err <= stats[0].naks_received);
     assert_eq!(near.local_ack_timeout_err, stats[0].timeouts);
     assert!(far.out_of_sequence > 0 && near.packet_seq_err > 0 && near.implied_nak_seq_err > 0);
     assert_eq!((far.rx_write_requests, far.rx_read_requests), (20, 10), "once each");
-    // Nobody answers: so many timeouts as there are retries, and the end of them.
+    // A peer that never answers: a timeout for each retry, and one retry-exceeded error.
     let mut rig = Rig::new(2);
     let mut setup = Setup::default();
     setup.attrs.retry_cnt = 2;
@@ -158,15 +159,15 @@ fn packets_and_bytes_of_the_port() {
     rig.receive(&mut b, &[(DST, 4096, Key(rig.hosts[1].key.0))]);
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 1500, near));
     rig.run();
-    // Two packets of a SEND: 12 bytes of BTH and 4 of CRC each, route headers of 8 and 40; and an
-    // ACK with 4 of AETH.
+    // A SEND of two packets, each with 12 bytes of BTH, 4 of CRC, and route headers of 8 and 40;
+    // and an ACK with 4 more bytes of AETH.
     let request = Traffic { packets: 2, octets: 1500 + 2 * (8 + 40 + 12 + 4) };
     let ack = Traffic { packets: 1, octets: 8 + 40 + 12 + 4 + 4 };
     let expected = PortCounters { tx_unicast: request, rx_unicast: ack, ..PortCounters::default() };
     assert_eq!(*rig.hosts[0].hca.port_counters(), expected);
     let expected = PortCounters { tx_unicast: ack, rx_unicast: request, ..PortCounters::default() };
     assert_eq!(*rig.hosts[1].hca.port_counters(), expected);
-    // A reset of the objects is none of the port's.
+    // A reset of the objects leaves the port's counters.
     rig.hosts[1].hca.reset();
     assert_eq!(*rig.hosts[1].hca.port_counters(), expected);
 }

@@ -1,4 +1,4 @@
-//! Every operation moves the right bytes, whatever their number and however they lie.
+//! Every operation moves the right bytes, for any number of bytes and any position of the SGEs.
 
 use uverbs_mlx5_prm::ctrl::FmCeSe;
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -25,7 +25,7 @@ fn everywhere(each: impl Fn(&mut Rig, &mut End, &mut End, usize)) {
     }
 }
 
-/// A gather list over `size` bytes of `data` at SRC, in three uneven pieces that lie apart.
+/// A gather list over `size` bytes of `data` at SRC, in three uneven SGEs with gaps.
 fn gather(rig: &Rig, wr: Wr, data: &[u8]) -> Wr {
     let host = &rig.hosts[0];
     let cuts = [0, data.len() / 7, data.len() / 2 + data.len() % 2, data.len()];
@@ -156,7 +156,7 @@ fn atomics() {
 #[test]
 fn inline_data_and_ring_wrap() {
     let mut rig = Rig::new(2);
-    // 8 WQEBBs: WQEs of three each start everywhere and wrap in every place.
+    // A ring of 8 WQEBBs: WQEs of three start at every index and wrap at every segment.
     let (mut a, b) = rig.pair(&Setup { sq_log: 3, ..Setup::default() });
     let remote = rig.hosts[1].key;
     for n in 0..40u64 {
@@ -174,7 +174,7 @@ fn the_longest_wqe_wraps() {
     let mut rig = Rig::new(2);
     let (mut a, _b) = rig.pair(&Setup { sq_log: 5, ..Setup::default() });
     let remote = rig.hosts[1].key;
-    // ds 63: control, remote address, 61 units of inline data.
+    // The longest WQE, ds 63: control, remote address, 61 units of inline data.
     let data = pattern(61 * 16 - 4, 4);
     for round in 0..5 {
         rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, remote).inline(&data));
@@ -214,7 +214,7 @@ fn one_doorbell_serves_all_queues_of_the_page() {
     let remote = rig.hosts[1].key;
     rig.write_wr(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, remote).inline(b"one"));
     rig.write_wr(&mut c, &Wr::new(Opcode::RDMA_WRITE).remote(DST + 8, remote).inline(b"two"));
-    // The store for `a` coalesced into that for `c`.
+    // The doorbell of `a` coalesced into the doorbell of `c`.
     rig.hosts[0].store(a.record + 4, a.posted.into());
     rig.ring(&c);
     rig.run();
@@ -248,7 +248,7 @@ fn a_fence_waits_for_reads() {
         rig.hosts[1].put(DST, b"far!");
         rig.hosts[0].put(SRC, b"near");
         rig.write_wr(&mut a, &Wr::new(Opcode::RDMA_READ).remote(DST, remote).seg(SRC, 4, key));
-        // Sends what the READ brings.
+        // Sends the bytes that the READ brings.
         let fm = if fenced { FmCeSe::FENCE_SMALL_AND_FENCE } else { FmCeSe::FENCE_NONE };
         let flags = FmCeSe::ZERO.with_ce(FmCeSe::CE_CQE).with_fm(fm);
         let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST + 64, remote).seg(SRC, 4, key);
@@ -283,7 +283,7 @@ fn outstanding_reads_are_limited() {
     assert!(sent.iter().all(|c| c.kind == 0));
 }
 
-/// The peer's answers wait in a receiver's buffers: no more of them than the window, ever.
+/// The peer's responses wait in a receiver's buffers, never more than the window.
 #[test]
 fn a_long_read_is_asked_for_in_parts() {
     for (window, rd_atomic, part) in [(8, 4, 2), (8, 1, 8), (1, 4, 1), (7, 2, 3), (u32::MAX, 4, 33)]
@@ -305,7 +305,7 @@ fn a_long_read_is_asked_for_in_parts() {
         let mut before = 0;
         while rig.hosts[0].hca.step(rig.now) {
             while rig.hosts[1].hca.step(rig.now) {}
-            // The 34th acknowledges the WRITE.
+            // The 34th packet acknowledges the WRITE.
             let answers = rig.hosts[1].hca.stats().tx_packets.min(33);
             assert!(answers - before <= u64::from(window), "{answers} behind {before}");
             before = answers;
@@ -329,7 +329,7 @@ fn send_with_invalidate() {
     assert_eq!(rig.sent(&mut a)[0].kind, 0);
     let got = rig.got(&mut b);
     assert_eq!((got[0].kind, got[0].imm, got[0].bytes), (4, window, 3));
-    // The key is of no use any more, and can still be destroyed.
+    // The key is invalid now, and can still be destroyed.
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(0, Key(window)).inline(b"x"));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].syndrome, 0x13);
@@ -342,7 +342,7 @@ fn all_mtus_and_psn_wrap() {
         let mut rig = Rig::new(2);
         let mut setup = Setup::default();
         setup.attrs.path_mtu = mtu;
-        // The numbers wrap within the message.
+        // The PSNs wrap within the message.
         setup.attrs.sq_psn = Psn::new(0xff_fffd);
         setup.attrs.rq_psn = Psn::new(0xff_fffd);
         let (mut a, b) = rig.pair(&setup);
@@ -382,8 +382,8 @@ fn cqes_of_128_bytes() {
     }
 }
 
-/// The bytes of small messages and answers are in their CQEs, and not in the buffers; what is
-/// longer, and what makes no CQE, is in the buffers.
+/// Short messages and responses are in their CQEs, and not in the buffers. Longer ones, and
+/// unsignaled ones, are in the buffers.
 #[test]
 fn payloads_in_cqes() {
     for (cqe_size, room) in [(64, 32), (128, 64)] {

@@ -1,4 +1,4 @@
-//! Dynamic connections: initiators, targets, and what goes wrong between them.
+//! Dynamic connections: initiators, targets, and errors between them.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Target {
         Target { host, dctn, key: KEY, cq, srq }
     }
 
-    /// Gives slot.
+    /// Posts a receive. Returns its slot.
     pub(super) fn receive(&mut self, rig: &mut Rig, offset: u64, len: u32) -> u16 {
         let key = rig.hosts[self.host].key;
         rig.receive_shared(&mut self.srq, &[(offset, len, key)])
@@ -76,7 +76,7 @@ impl Target {
         std::iter::from_fn(|| rig.poll(self.host, &mut self.cq)).collect()
     }
 
-    /// Addresses a work request to it.
+    /// Addresses a work request to the target.
     pub(super) fn to(&self, rig: &Rig, mut wr: Wr) -> Wr {
         let mut av = mlx5_wqe_av::default();
         av.set_dc_key(self.key);
@@ -107,7 +107,7 @@ pub(super) fn initiator_with(rig: &mut Rig, host: usize, change: impl FnOnce(&mu
     end
 }
 
-/// Brings a queue pair without a peer to RTS.
+/// Moves a queue pair without a peer to RTS.
 pub(super) fn open(rig: &mut Rig, end: &End, setup: &Setup) {
     let hca = &mut rig.hosts[end.host].hca;
     for to in [QpTransition::RstToInit, QpTransition::InitToRtr, QpTransition::RtrToRts] {
@@ -115,7 +115,7 @@ pub(super) fn open(rig: &mut Rig, end: &End, setup: &Setup) {
     }
 }
 
-/// Posts, and gives the one completion.
+/// Posts a work request, and returns its completion.
 fn run_one(rig: &mut Rig, end: &mut End, wr: &Wr) -> Got {
     rig.post(end, wr);
     rig.run();
@@ -178,7 +178,8 @@ fn every_operation_reaches_a_target() {
     assert_eq!((stats.retransmits, stats.timeouts), (0, 0));
 }
 
-/// Without waiting in between: an initiator turns to the next when it is done with the one before.
+/// Posts to several targets without waiting: the initiator turns to the next target when it is done
+/// with the previous one.
 #[test]
 fn one_initiator_many_targets() {
     let mut rig = Rig::new(3);
@@ -194,7 +195,7 @@ fn one_initiator_many_targets() {
         }
     }
     for n in 0..32u64 {
-        // Two in a row to each.
+        // Two messages in a row to each target.
         let target = &targets[n as usize / 2 % 4];
         let send = Wr::new(Opcode::SEND_IMM).imm(n as u32).seg(SRC + n * 4096, 3000, key);
         let wr = target.to(&rig, send);
@@ -278,7 +279,7 @@ fn a_wrong_key_and_a_target_that_is_gone_answer_nothing() {
     assert_eq!(run_one(&mut rig, &mut dci, &wr).kind, 0);
     assert_eq!(rig.hosts[1].get(DST, 5), b"hello");
 
-    // Another target's number, and none's.
+    // A drained target, and an unknown number.
     target.drain(&mut rig).unwrap();
     rig.run();
     assert_eq!(run_one(&mut rig, &mut dci, &wr).syndrome, syndrome::RETRIES, "drained");
@@ -287,7 +288,7 @@ fn a_wrong_key_and_a_target_that_is_gone_answer_nothing() {
     assert_eq!(run_one(&mut rig, &mut dci, &wr).syndrome, syndrome::RETRIES, "destroyed");
 }
 
-/// Posts one more, and gives the first completion; the second is flushed.
+/// Posts one more work request, and returns the first completion; the second one is flushed.
 fn run_one_then_flush(rig: &mut Rig, dci: &mut End, wr: &Wr) -> Got {
     rig.post(dci, wr);
     rig.run();
@@ -333,12 +334,12 @@ fn an_error_ends_one_connection_and_no_other() {
     let key = rig.hosts[0].key;
     let local = rig.hosts[1].key(PD, BUF_LEN, Access::LOCAL_WRITE);
     let [bad, good] = &mut dcis;
-    // No right to write there.
+    // A key without the right to write.
     let wr = target.to(&rig, Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(local)).seg(SRC, 64, key));
     rig.write_wr(bad, &wr);
     assert_eq!(run_one_then_flush(&mut rig, bad, &wr).syndrome, syndrome::REMOTE_ACCESS);
     reset(&mut rig, bad, &setup);
-    // Longer than the receive.
+    // A message longer than its receive.
     target.receive(&mut rig, DST, 100);
     let wr = target.to(&rig, Wr::new(Opcode::SEND).seg(SRC, 5000, key));
     assert_eq!(run_one(&mut rig, bad, &wr).syndrome, syndrome::REMOTE_INVALID);
@@ -347,7 +348,7 @@ fn an_error_ends_one_connection_and_no_other() {
     assert_eq!(target.state(&rig), DctState::Active);
     let about_us = |event: &HcaEvent| event.qpn() == Some(target.dctn.0);
     assert!(!rig.hosts[1].events().iter().any(about_us), "the driver knows no such event");
-    // The other one goes on, and so does this one after a reset.
+    // The other initiator goes on, and so does this one after a reset.
     reset(&mut rig, bad, &setup);
     for dci in [good, bad] {
         target.receive(&mut rig, DST, 100);
@@ -362,14 +363,14 @@ fn a_work_request_names_its_target_and_what_the_service_has() {
     let mut rig = Rig::new(2);
     let target = Target::new(&mut rig, 1);
     let mut dci = initiator(&mut rig, 0);
-    // Control and data only: what should be the address is not one.
+    // Control and data segments only: the address segment is missing.
     let key = rig.hosts[0].key;
     let failed = run_one(&mut rig, &mut dci, &Wr::new(Opcode::SEND).seg(SRC, 8, key));
     assert_eq!((failed.kind, rig.state(&dci)), (13, QpState::Err));
     let mut dci = initiator(&mut rig, 0);
     let wr = target.to(&rig, Wr::new(Opcode::TSO).inline(b"frame"));
     assert_eq!(run_one(&mut rig, &mut dci, &wr).syndrome, 0x02, "local QP operation");
-    // A NOP goes nowhere, and needs no address.
+    // A NOP sends nothing, and needs no address.
     let mut dci = initiator(&mut rig, 0);
     assert_eq!(run_one(&mut rig, &mut dci, &Wr::new(Opcode::NOP)).kind, 0);
 }
@@ -431,7 +432,7 @@ fn what_a_target_cannot_have() {
         assert!(matches!(hca.create_dct(bad), Err(HcaError::BadHandle { .. })), "{bad:?}");
     }
     assert_eq!(hca.destroy_srq(srq.srqn), Ok(()), "nothing was kept of what was refused");
-    // A number is a queue pair's or a target's.
+    // A number belongs to a queue pair or to a target, never to both.
     let mut target = Target::new(&mut rig, 0);
     let dci = initiator(&mut rig, 0);
     let hca = &mut rig.hosts[0].hca;
@@ -446,8 +447,7 @@ fn what_a_target_cannot_have() {
     assert_eq!(again, Err(HcaError::Limit { what: "max_qp", limit: 1 }));
 }
 
-/// Loss, repetition and disorder: each message and each atomic happens once, whichever target it is
-/// for.
+/// Loss, duplication and reordering: each message and each atomic happens once, for each target.
 #[test]
 fn a_bad_wire_costs_time_alone() {
     let mut resent = 0;
@@ -496,7 +496,7 @@ fn a_bad_wire_costs_time_alone() {
     assert!(resent > 100, "the wire did lose: {resent}");
 }
 
-/// A port that somebody else plays.
+/// A port played by the test.
 struct Stranger {
     port: crate::wire::FabricPort,
     address: Address,
@@ -508,7 +508,7 @@ impl Stranger {
         Stranger { port: rig.fabric.attach(&[address]), address }
     }
 
-    /// A message of one packet, and whether it is answered.
+    /// Sends a message of one packet. True if it is answered.
     fn send(&mut self, rig: &mut Rig, target: &Target, header: DcEth, psn: u32) -> bool {
         let builder = PacketBuilder::new(PacketOpcode::DC_SEND_ONLY, target.dctn.0, Psn::new(psn));
         let mut bytes = Vec::new();
@@ -554,9 +554,9 @@ fn a_connection_is_known_by_its_number() {
     assert_eq!(arrives(&mut rig, follows(7), 101), (true, 1));
     assert_eq!(arrives(&mut rig, header(9, 5), 500), (true, 1));
     assert_eq!(arrives(&mut rig, header(7, 5), 100), (false, 0), "late");
-    // Another initiator's numbers have nothing to do with these, nor with how far they are.
+    // The connection numbers of another initiator are independent.
     assert_eq!(arrives(&mut rig, header(1, 6), 0), (true, 1));
-    // A device that counts anew is heard after a while.
+    // A device that counts anew is accepted after a while.
     rig.now += Duration::from_secs(2);
     assert_eq!(arrives(&mut rig, header(2, 5), 0), (true, 1));
     assert_eq!(rig.hosts[0].hca.connections(), 2);
@@ -568,21 +568,21 @@ fn connections_are_limited() {
     let target = Target::new(&mut rig, 0);
     let mut stranger = Stranger::new(&rig);
     for n in 0..5000 {
-        // No receive: each is asked to wait, and is remembered.
+        // Without a receive each gets an RNR NAK, and is remembered.
         assert!(stranger.send(&mut rig, &target, header(1, n), 0));
         rig.now += Duration::from_nanos(1);
     }
     assert_eq!(rig.hosts[0].hca.connections(), 4096);
 }
 
-/// An initiator takes answers of whom it talks to, and no requests.
+/// An initiator takes responses from its current target, and no requests.
 #[test]
 fn an_initiator_has_no_other_half() {
     let mut rig = Rig::new(2);
     let mut target = Target::new(&mut rig, 1);
     let mut dci = initiator(&mut rig, 0);
     let key = rig.hosts[0].key;
-    // No receive yet: something is under way.
+    // Without a receive the message stays in flight.
     let wr = target.to(&rig, Wr::new(Opcode::SEND).inline(b"wait"));
     rig.post(&mut dci, &wr);
     rig.run_until(rig.now);
@@ -624,7 +624,7 @@ fn a_target_whose_completion_queue_died_is_silent_and_drains() {
     for _ in 0..2 {
         assert_eq!(run_one(&mut rig, &mut dci, &wr).kind, 0);
     }
-    // One too many for who reads nothing.
+    // One message too many for a CQ that is never polled.
     run_one(&mut rig, &mut dci, &wr);
     assert!(rig.hosts[1].events().contains(&HcaEvent::CqError { cqn: target.cq.cqn }));
     let mut dci = initiator(&mut rig, 0);
@@ -637,7 +637,7 @@ fn a_target_whose_completion_queue_died_is_silent_and_drains() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever comes for a target or an initiator: nobody else is harmed.
+    /// Arbitrary packets to a target or an initiator harm no other queue pair.
     #[test]
     fn any_packets(
         packets in prop::collection::vec(
@@ -649,7 +649,7 @@ proptest! {
         let mut target = Target::new(&mut rig, 1);
         let mut dci = initiator(&mut rig, 0);
         let (key, remote) = (rig.hosts[0].key, rig.hosts[1].key);
-        // Something under way, from an address that the packets pretend to have.
+        // A READ in flight, to the address that the packets pretend to come from.
         let read = Wr::new(Opcode::RDMA_READ).remote(DST, remote).seg(SRC, 5000, key);
         let wr = target.to(&rig, read);
         rig.post(&mut dci, &wr);
@@ -689,7 +689,7 @@ proptest! {
             port.transmit(Frame { src, dst, route, bytes, loan: None }).unwrap();
         }
         rig.run();
-        // A later initiator finds the target at work.
+        // The target still serves an initiator created later.
         let mut dci = initiator(&mut rig, 0);
         target.got(&mut rig);
         target.receive(&mut rig, DST, 64);

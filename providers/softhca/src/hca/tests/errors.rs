@@ -1,4 +1,4 @@
-//! Each way to fail has its syndrome, on the side where it belongs; the rest flushes.
+//! Each failure has its syndrome, on the side that it concerns; later work flushes.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ const REM_OP: u8 = 0x14;
 const RETRY: u8 = 0x15;
 const RNR: u8 = 0x16;
 
-/// Posts one WQE that must fail with `syndrome`, between one that must not and one that flushes.
+/// Posts one WQE that must fail with `syndrome`, after one that succeeds and before one that
+/// flushes.
 fn fails_with(rig: &mut Rig, a: &mut End, bytes: &[u8], syndrome: u8) {
     let remote = rig.hosts[1].key;
     let good = Wr::new(Opcode::RDMA_WRITE).remote(DST + 0x1000, remote).inline(b"good");
@@ -38,7 +39,7 @@ fn fails_with(rig: &mut Rig, a: &mut End, bytes: &[u8], syndrome: u8) {
     assert_eq!(seen, [(REQ_ERR, syndrome, bad), (REQ_ERR, FLUSH, later)], "{sent:?}");
     assert_eq!(sent[0].user_index, 0xabc);
     assert_eq!(rig.state(a), QpState::Err);
-    // Posted afterwards: flushed as well.
+    // A WQE posted afterwards is flushed, too.
     let after = rig.post(a, &good);
     rig.run();
     let sent = rig.sent(a);
@@ -52,7 +53,7 @@ fn pair() -> (Rig, End, End) {
     (rig, a, b)
 }
 
-/// The position at which `fails_with` puts the WQE.
+/// Bytes of a WQE at the index at which `fails_with` posts it.
 fn wqe(a: &End, wr: &Wr) -> Vec<u8> {
     wr.bytes(a.qpn, a.posted + 1)
 }
@@ -70,7 +71,7 @@ fn local_protection() {
     for (name, spoil) in spoilers {
         let (mut rig, mut a, _b) = pair();
         let (offset, len, key) = spoil(&mut rig);
-        // The offset may lie before IOVA, so the segment is made by hand.
+        // The offset may lie before IOVA, so the segment is built by hand.
         let mut wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, rig.hosts[1].key);
         wr.list.push((offset, len, key));
         if offset > BUF_LEN {
@@ -80,7 +81,7 @@ fn local_protection() {
             bytes[at..].copy_from_slice(&(IOVA - 8).to_be_bytes());
             fails_with(&mut rig, &mut a, &bytes, PROT);
         } else if len == 0 {
-            // Longer than a message may be, before the key is looked at.
+            // Longer than the longest message; the length is checked before the key.
             let bytes = wqe(&a, &wr);
             fails_with(&mut rig, &mut a, &bytes, LOCAL_LENGTH);
         } else {
@@ -103,7 +104,7 @@ fn a_read_needs_local_write() {
 
 #[test]
 fn memory_that_does_not_answer() {
-    // The key is fine; the memory behind it is gone.
+    // The key is valid; the memory behind it is gone.
     let (mut rig, mut a, _b) = pair();
     let region = Region::Flat { addr: 0x1000, len: 4096 };
     let ctx = MkeyContext {
@@ -151,7 +152,7 @@ fn remote_access() {
             let offset_key = spoil(&mut rig);
             let mut offset = offset_key.0;
             if opcode == Opcode::ATOMIC_FA {
-                // The buffer's address is page aligned, so the operand is.
+                // The buffer's address is page aligned, so the operand is 8-byte aligned.
                 offset = offset.next_multiple_of(8);
             }
             let mut wr = Wr::new(opcode).remote(offset, Key(offset_key.1)).seg(SRC, 8, key);
@@ -182,7 +183,7 @@ fn the_qp_itself_must_allow_it() {
         let mut setup = Setup::default();
         setup.attrs.access = access;
         let (mut a, b) = rig.pair(&setup);
-        // For the WQE that goes before.
+        // The WQE before the failing one needs the right to write.
         if opcode == Opcode::RDMA_WRITE {
             let (_, attrs) = rig.hosts[1].hca.query_qp(b.qpn).unwrap();
             assert!(!attrs.access.contains(Access::REMOTE_WRITE));
@@ -219,7 +220,7 @@ fn malformed_wqes() {
         let mut bytes = good.clone();
         bytes[at] = value;
         if at == 7 && value == 63 {
-            // It swallows the WQE behind it, so there is one completion less.
+            // The WQE includes the one behind it, so there is one completion less.
             let nop = wqe_nop(&a);
             rig.write_wqe(&mut a, &nop);
             let bad = rig.write_wqe(&mut a, &bytes);
@@ -233,7 +234,7 @@ fn malformed_wqes() {
         assert_eq!(rig.hosts[1].get(DST, 4), [0; 4], "{name}");
         assert_eq!(rig.hosts[0].hca.stats().bad_wqes, 1, "{name}");
     }
-    // Inline data that claims more than the WQE has.
+    // Inline data that exceeds the WQE.
     let (mut rig, mut a, _b) = pair();
     let mut bytes = good;
     bytes[35] = 200;
@@ -275,7 +276,7 @@ fn a_receive_too_small() {
         let got = rig.got(&mut b);
         let seen: Vec<_> = got.iter().map(|c| (c.kind, c.syndrome, c.counter)).collect();
         assert_eq!(seen, [(RESP_ERR, LOCAL_LENGTH, 0), (RESP_ERR, FLUSH, 1)]);
-        // The completion tells; an async event would tell it twice.
+        // The CQE reports the error; an async event would report it twice.
         assert_eq!(rig.hosts[1].events().iter().find(|event| is_request_error(event)), None);
     }
 }
@@ -304,7 +305,7 @@ fn not_ready_until_a_receive_comes() {
             wr = wr.remote(DST, remote);
         }
         rig.post(&mut a, &wr);
-        // Retries without end, so nothing comes of it.
+        // Unlimited retries, so the work never completes.
         rig.run_until(Duration::from_millis(5));
         assert!(rig.sent(&mut a).is_empty());
         assert!(rig.hosts[1].hca.stats().rnr_naks_sent > 8);
@@ -369,7 +370,7 @@ fn a_destroyed_peer() {
     rig.hosts[1].hca.destroy_qp(b.qpn).unwrap();
     let remote = rig.hosts[1].key;
     let bytes = wqe(&a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, remote).inline(b"x"));
-    // The one before it fails already, so both are looked at here.
+    // The WQE before it fails already, so both completions are checked here.
     let nop = wqe_nop(&a);
     rig.write_wqe(&mut a, &nop);
     rig.write_wqe(&mut a, &bytes);
@@ -386,7 +387,7 @@ fn memory_gone_in_the_middle_of_a_read() {
     let window = rig.hosts[1].key(PD, BUF_LEN, Access::all());
     let key = rig.hosts[0].key;
     rig.post(&mut a, &Wr::new(Opcode::RDMA_READ).remote(0, Key(window)).seg(SRC, 1 << 20, key));
-    // The request, and the first answers.
+    // Sends the request and the first responses.
     rig.hosts[0].hca.step(rig.now);
     rig.hosts[1].hca.step(rig.now);
     rig.hosts[1].hca.destroy_mkey(Key(window)).unwrap();
@@ -444,7 +445,7 @@ fn modify_to_error_flushes_everything() {
     let got = rig.got(&mut a);
     assert_eq!(got.iter().map(|c| c.counter).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
     assert!(sent.iter().chain(&got).all(|c| c.syndrome == FLUSH));
-    // Receives posted later ring no doorbell and flush all the same.
+    // Receives posted later ring no doorbell and are flushed all the same.
     rig.receive(&mut a, &[(SRC, 8, key)]);
     rig.run();
     assert_eq!(rig.got(&mut a).len(), 1);

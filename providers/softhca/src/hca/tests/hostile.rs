@@ -1,4 +1,5 @@
-//! Whatever a driver writes and a peer sends: no panic, no hang, and nobody else is harmed.
+//! Arbitrary input from drivers and peers causes no panic and no hang, and harms no other queue
+//! pair.
 
 use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -15,7 +16,7 @@ use crate::wire::{
 const DST: u64 = 0x30_0000;
 const SAFE: u64 = 0x50_0000;
 
-/// Two pairs: one to be attacked, one that must not notice.
+/// Two connections: one is attacked, the other must work throughout.
 struct Scene {
     rig: Rig,
     victim: (End, End),
@@ -31,7 +32,7 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    /// The other pair works in both directions.
+    /// Checks that the other connection works in both directions.
     fn check_other(&mut self) {
         let (a, b) = &mut self.other;
         for turned in [false, true] {
@@ -48,7 +49,7 @@ impl Scene {
         }
     }
 
-    /// The victim works again after a reset.
+    /// Checks that the attacked connection works again after a reset.
     fn revive(&mut self) {
         let attrs = Setup::default().attrs;
         let (a, b) = &mut self.victim;
@@ -79,7 +80,7 @@ fn dceth(words: [u32; 4]) -> DcEth {
     }
 }
 
-/// A WQE that is well-formed but for a few bytes, or nothing but noise.
+/// A well-formed WQE with a few bytes changed, or pure noise.
 fn wqes() -> impl Strategy<Value = (u8, Vec<(usize, u8)>, Vec<u8>)> {
     let edits = prop::collection::vec((0usize..112, any::<u8>()), 0..4);
     (0u8..9, edits, prop::collection::vec(any::<u8>(), 16..1024))
@@ -167,7 +168,7 @@ proptest! {
         let mut scene = scene();
         let (key, remote) = (scene.rig.hosts[0].key, scene.rig.hosts[1].key);
         if busy {
-            // Something under way that the packets may pretend to answer.
+            // Requests in flight that the packets may pretend to answer.
             let read = Wr::new(Opcode::RDMA_READ).remote(DST, remote).seg(0x1000, 5000, key);
             scene.rig.write_wr(&mut scene.victim.0, &read);
             let faa = Wr::new(Opcode::ATOMIC_FA).remote(DST, remote).atomic(1, 0);
@@ -186,7 +187,7 @@ proptest! {
             let opcode = PacketOpcode::ALL[opcode.index(PacketOpcode::ALL.len())];
             let (host, qpn) = ends[usize::from(bits & 1)];
             let layout = opcode.layout().unwrap();
-            // Three times of four the request names memory that is there.
+            // Three in four requests name existing memory.
             let aimed = bits & 6 != 0;
             let key = if aimed { [key, remote][host] } else { Key(words[0]) };
             let va = if aimed { IOVA + DST } else { u64::from(words[1]) << 17 };
@@ -235,7 +236,7 @@ proptest! {
             scene.rig.hosts[end.host].store(end.record + 4, words[1] % 200);
         }
         for (uar, offset, value, bits) in stores {
-            // Most of them at places that mean something, for numbers that exist.
+            // Most stores are at offsets with a register, for existing numbers.
             let offset = match bits & 3 {
                 0 => u32::from(offset),
                 1 => 0x20,
@@ -254,8 +255,8 @@ proptest! {
         scene.revive();
     }
 
-    /// Any order of transitions, with traffic in between: each is done or refused, and the
-    /// device comes to rest.
+    /// Any sequence of transitions, with traffic in between: each is done or refused, and the
+    /// device becomes idle.
     #[test]
     fn any_transitions(steps in prop::collection::vec((0usize..10, 0u8..4), 1..40)) {
         use QpTransition::*;

@@ -1,4 +1,4 @@
-//! Answers to READs that stay in the responder's memory until the requester takes them there.
+//! READ responses that stay in the responder's memory until the requester copies them.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::syndrome::Syndrome;
@@ -13,7 +13,7 @@ use crate::hca::{
 use crate::wire::{Feth, Opcode as Packet, PacketBuilder, Span, Syndrome as Answer};
 
 impl Scene {
-    /// Posts a READ of bytes that the second device's memory has from now on, into two pieces.
+    /// Fills the second device's memory, and posts a READ of it into two SGEs.
     fn read(&mut self, data: &[u8]) {
         self.fill_of(1, data);
         let (key, third) = (self.rig.hosts[0].key, data.len() / 3);
@@ -23,13 +23,13 @@ impl Scene {
         self.rig.post(&mut self.a, &wr);
     }
 
-    /// The request arrives, and is answered with loans that nobody has looked at.
+    /// Delivers the request, which is answered with loans. The requester does not read them yet.
     fn answer(&mut self) {
         self.rig.hosts[0].hca.step(self.rig.now);
         self.lend_of(1);
     }
 
-    /// How the only request ended: kind of completion, and its syndrome.
+    /// CQE kind and syndrome of the only request.
     fn outcome(&mut self) -> (u8, u8) {
         let sent = self.rig.sent(&mut self.a);
         assert_eq!(sent.len(), 1, "{sent:?}");
@@ -57,7 +57,8 @@ fn reads_are_taken_where_they_lie() {
             assert_eq!(host.get(DST + len as u64, 8), [0xee; 8], "nothing beyond");
         }
         let [one, other] = [0, 1].map(|at: usize| scene.wires[at].stats());
-        // 64 KiB at once; less than 8 KiB as bytes, but behind a loan of the same answer.
+        // A loan has at most 64 KiB. Less than 8 KiB goes as bytes, except behind a loan of the
+        // same response.
         assert_eq!((other.lent, one.taken), (1 + 1 + 1 + 2 + 16, other.lent));
         assert_eq!((one.unread, one.recalled, one.broken, one.lent), (0, 0, 0, 0));
         let stats = scene.rig.hosts[0].hca.stats();
@@ -65,7 +66,7 @@ fn reads_are_taken_where_they_lie() {
     }
 }
 
-/// Counters tell what a network would have carried.
+/// Counters show the packets that a network would have carried.
 #[test]
 fn packets_are_counted_as_if_they_were_sent() {
     let traffic = |rig: &Rig| -> [Traffic; 4] {
@@ -76,7 +77,7 @@ fn packets_are_counted_as_if_they_were_sent() {
     let mut plain = Rig::new(2);
     let (mut a, _b) = plain.pair(&Setup::default());
     let far = flat(&mut plain, 1);
-    // As the scene began.
+    // Repeats the first WRITE of `Scene`.
     let hello = Wr::new(Opcode::RDMA_WRITE).remote(DST, plain.hosts[1].key);
     let key = plain.hosts[0].key;
     plain.post(&mut a, &hello.seg(SRC, 8, key));
@@ -97,7 +98,7 @@ fn packets_are_counted_as_if_they_were_sent() {
     assert_eq!(packets(&scene.rig), packets(&plain));
 }
 
-/// A requester whose socket's buffer is short asks for all at once where packets wait for room.
+/// A requester whose receive buffer is short requests a READ at once if packets wait for room.
 #[test]
 fn a_read_through_memory_is_asked_for_at_once() {
     let config = HcaConfig { read_window: 8, ..HcaConfig::default() };
@@ -112,7 +113,7 @@ fn a_read_through_memory_is_asked_for_at_once() {
     assert_eq!(scene.wires[1].stats().lent, 5);
 }
 
-/// As of an answer whose packets hadn't left: the region goes, or the right to read it.
+/// Taking the region or its read right away has the effect that it has on unsent packets: a NAK.
 #[test]
 fn a_region_that_goes_refuses_what_it_lent() {
     for goes in [true, false] {
@@ -142,7 +143,7 @@ fn a_region_that_goes_refuses_what_it_lent() {
     }
 }
 
-/// What was taken before its region went has arrived.
+/// Bytes taken before their region went away have arrived.
 #[test]
 fn what_was_taken_stays_taken() {
     let mut scene = Scene::new(&Setup::default());
@@ -157,7 +158,7 @@ fn what_was_taken_stays_taken() {
     assert_eq!(scene.rig.state(&scene.b), QpState::Rts);
 }
 
-/// A key that work requests may change is void as soon as their completion is there.
+/// A key that work requests may change is invalid as soon as their completion is visible.
 #[test]
 fn a_key_that_can_be_invalidated_lends_nothing() {
     for (remote_invalidate, umr) in [(true, false), (false, true), (false, false)] {
@@ -188,7 +189,7 @@ fn a_read_behind_a_loan_is_lent_too() {
         scene.rig.post(&mut scene.a, &wr.seg(DST + at, len, key));
     }
     scene.answer();
-    // The owner writes what is read first, and then what tells of that.
+    // The owner writes the data first, and then the flag for it.
     scene.fill_of(1, &[2; 65_544]);
     scene.rig.run();
     assert_eq!(scene.rig.sent(&mut scene.a).len(), 2);
@@ -196,7 +197,7 @@ fn a_read_behind_a_loan_is_lent_too() {
     assert_eq!(scene.wires[1].stats().lent, 2);
 }
 
-/// A region that lies elsewhere now is read there: the program's READ gets what the key names.
+/// After a region moved, the program's READ gets the bytes at the new place.
 #[test]
 fn a_region_that_moves_is_read_again() {
     let mut scene = Scene::new(&setup(Mtu::B1024, 0));
@@ -216,7 +217,7 @@ fn a_region_that_moves_is_read_again() {
     assert_eq!(scene.wires[0].stats().taken, 0);
 }
 
-/// Other regions that come and go change nothing.
+/// Creation and destruction of other regions change nothing.
 #[test]
 fn other_regions_go_without_a_trace() {
     let mut scene = Scene::new(&setup(Mtu::B1024, 0));
@@ -247,7 +248,7 @@ fn a_queue_pair_that_goes_takes_its_loans_along() {
     }
 }
 
-/// Even where no packet may be lost, and with a WRITE before it: nothing was.
+/// Bytes replace a loan that can't be read, without loss, even behind a WRITE.
 #[test]
 fn what_cannot_be_read_comes_as_bytes() {
     let mut scene = Scene::new(&setup(Mtu::B1024, 0));
@@ -264,7 +265,7 @@ fn what_cannot_be_read_comes_as_bytes() {
     let stats = scene.wires[0].stats();
     assert_eq!((stats.taken, stats.unread), (0, 1), "{stats:?}");
     assert_eq!(scene.rig.hosts[0].hca.stats().timeouts, 0);
-    // Nothing is lent from now on.
+    // Lending has stopped.
     let lent = scene.wires[1].stats().lent;
     scene.read(&data);
     scene.rig.run();
@@ -272,13 +273,13 @@ fn what_cannot_be_read_comes_as_bytes() {
     assert_eq!(scene.wires[1].stats().lent, lent);
 }
 
-/// A responder that lends, and recalls each time, holds a requester no longer than a dead one.
+/// A responder that lends and recalls again and again stops a requester no longer than a dead one.
 #[test]
 fn a_requester_does_not_ask_for_ever() {
     let mut scene = Scene::new(&setup(Mtu::B1024, 2));
     let host = scene.rig.hosts[0].key;
     let (b, qpn) = (scene.b.qpn, scene.a.qpn.0);
-    // Nobody else answers.
+    // The real peer stays silent.
     let attrs = Setup::default().attrs;
     scene.rig.hosts[1].hca.modify_qp(b, QpTransition::ToRst, &attrs).unwrap();
     let wr = Wr::new(Opcode::RDMA_READ).remote(SRC, scene.far).seg(DST, 9000, host);
@@ -301,7 +302,7 @@ fn a_requester_does_not_ask_for_ever() {
     assert_eq!(scene.outcome(), (13, Syndrome::TRANSPORT_RETRY_EXC_ERR.0), "{asked} asked");
 }
 
-/// Answers with loans of a shape that no responder lends end the connection, and are not taken.
+/// Responses with loans of an impossible shape end the connection, and are not taken.
 #[test]
 fn answers_of_any_shape_harm_nobody() {
     let memory = vec![5_u8; 70_000];
@@ -343,7 +344,7 @@ fn answers_of_any_shape_harm_nobody() {
         assert_eq!(scene.rig.hosts[0].get(DST, 9000), [0; 9000], "case {at}");
         drop(lent);
     }
-    // The honest one is taken, so it was the wrong ones that weren't.
+    // A correct loan is taken, so the wrong ones were refused for their shape.
     let mut scene = Scene::new(&Setup::default());
     opens(&mut scene);
     let headers = build(&scene, only);
@@ -353,7 +354,7 @@ fn answers_of_any_shape_harm_nobody() {
     assert_eq!(scene.rig.hosts[0].get(DST, 9000), [5; 9000]);
 }
 
-/// The answer to a FLUSH has no data, lent or not.
+/// The answer to a FLUSH has no data, lent or sent.
 #[test]
 fn the_answer_to_a_flush_lends_nothing() {
     for lends in [true, false] {

@@ -1,4 +1,4 @@
-//! Payload that stays in its sender's memory: devices on a shared-memory wire, stepped by hand.
+//! Payload that stays in its sender's memory: devices on a shared-memory wire, stepped by the test.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use crate::wire::{
 pub(super) const SRC: u64 = 0x1003;
 pub(super) const DST: u64 = 0x30_0005;
 
-/// A shared-memory wire that a test holds on to.
+/// A shared-memory wire that the test shares with the device.
 #[derive(Clone, Debug)]
 pub(super) struct Held(Arc<Mutex<SharedWire>>);
 
@@ -73,18 +73,18 @@ impl Wire for Held {
     }
 }
 
-/// Two devices that have met, a queue pair on each, and a key over the memory of each, as it lies.
+/// Two devices that know each other, a queue pair on each, and a key over each one's flat memory.
 pub(super) struct Scene {
     pub(super) rig: Rig,
     pub(super) wires: [Held; 2],
     pub(super) a: End,
     pub(super) b: End,
     pub(super) flat: Key,
-    /// Of the second device.
+    /// Key of the second device.
     pub(super) far: Key,
 }
 
-/// An address that no other test uses now, as the tests of the wire itself find one.
+/// An address unused by other tests, found as in the tests of the wire.
 fn end() -> (Held, Address) {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     for last in 1..=255 {
@@ -115,7 +115,7 @@ impl Scene {
         let (a, b) = rig.pair(setup);
         let [flat, far] = [0, 1].map(|host| flat(&mut rig, host));
         let mut scene = Scene { rig, wires: ends.map(|(wire, _)| wire), a, b, flat, far };
-        // Who has met nobody yet can't know that loans are taken.
+        // Before its first packet a device does not know that the peer takes loans.
         let hello = Wr::new(Opcode::RDMA_WRITE).remote(DST, scene.rig.hosts[1].key);
         let hello = hello.seg(SRC, 8, scene.flat);
         scene.rig.post(&mut scene.a, &hello);
@@ -127,14 +127,14 @@ impl Scene {
         scene
     }
 
-    /// Posts a WRITE or a SEND of bytes that the first device's memory has from now on.
+    /// Fills the first device's memory, and posts a WRITE or a SEND of it.
     fn post(&mut self, opcode: Opcode, data: &[u8]) {
         let key = self.rig.hosts[1].key;
         if opcode == Opcode::SEND {
             self.rig.receive(&mut self.b, &[(DST, data.len() as u32, key)]);
         }
         self.fill(data);
-        // In two pieces.
+        // In two SGEs.
         let half = data.len() / 3;
         let mut wr = Wr::new(opcode).seg(SRC, half as u32, self.flat);
         wr = wr.seg(SRC + half as u64, (data.len() - half) as u32, self.flat);
@@ -144,7 +144,7 @@ impl Scene {
         self.rig.post(&mut self.a, &wr);
     }
 
-    /// A frame of a device's wire, which the device itself knows nothing about.
+    /// Sends a frame on a device's wire, bypassing the device.
     pub(super) fn send(
         &mut self,
         from: usize,
@@ -174,7 +174,7 @@ impl Scene {
         self.fill_of(0, data);
     }
 
-    /// Memory of a device, as it lies.
+    /// Fills a device's flat memory.
     pub(super) fn fill_of(&self, host: usize, data: &[u8]) {
         let arena = &self.rig.hosts[host].arena;
         arena.write(arena.base() + SRC, data).unwrap();
@@ -184,7 +184,7 @@ impl Scene {
         self.lend_of(0);
     }
 
-    /// One device alone has its turn: what it lends isn't read.
+    /// Steps one device only: its loans aren't read.
     pub(super) fn lend_of(&mut self, host: usize) {
         let before = self.wires[host].stats().lent;
         self.rig.hosts[host].hca.step(self.rig.now);
@@ -192,7 +192,7 @@ impl Scene {
     }
 }
 
-/// A key over a device's memory as it lies, not page by page.
+/// Creates a key over a device's flat memory.
 pub(super) fn flat(rig: &mut Rig, host: usize) -> Key {
     let host = &mut rig.hosts[host];
     let region = Region::Flat { addr: host.arena.base(), len: BUF_LEN };
@@ -232,13 +232,13 @@ fn messages_are_read_where_they_lie() {
             }
         }
         let [one, other] = [0, 1].map(|at: usize| scene.wires[at].stats());
-        // 64 KiB at once, and what is shorter than two packets as bytes.
+        // A loan has at most 64 KiB, and less than two packets go as bytes.
         assert_eq!((one.lent, other.taken), (2 * (1 + 1 + 1 + 1 + 16), one.lent));
         assert_eq!((other.unread, other.recalled, other.broken), (0, 0, 0));
     }
 }
 
-/// Counters tell what a network would have carried.
+/// Counters show the packets that a network would have carried.
 #[test]
 fn packets_are_counted_as_if_they_were_sent() {
     let traffic = |rig: &Rig| -> [Traffic; 2] {
@@ -284,7 +284,7 @@ fn a_region_that_goes_takes_its_loans_along() {
     }
 }
 
-/// Another region's end, and its own that lies elsewhere and back, change nothing.
+/// Destruction of another region, and moving this region away and back, change nothing.
 #[test]
 fn other_regions_go_without_a_trace() {
     let mut scene = Scene::new(&setup(Mtu::B1024, 0));
@@ -314,7 +314,7 @@ fn a_queue_pair_that_goes_takes_its_loans_along() {
     assert_eq!(scene.rig.state(&scene.b), QpState::Rts);
 }
 
-/// Even where no packet may be lost: nothing was.
+/// Bytes replace a loan that can't be read, without loss.
 #[test]
 fn what_cannot_be_read_goes_as_bytes() {
     for opcode in [Opcode::RDMA_WRITE, Opcode::SEND] {
@@ -329,7 +329,7 @@ fn what_cannot_be_read_goes_as_bytes() {
         assert!(scene.rig.hosts[1].get(DST, data.len()) == data);
         let stats = scene.wires[1].stats();
         assert_eq!((stats.taken, stats.unread), (0, 1), "{stats:?}");
-        // Nothing is lent from now on.
+        // Lending has stopped.
         let lent = scene.wires[0].stats().lent;
         scene.post(opcode, &data);
         scene.rig.run();
@@ -338,7 +338,7 @@ fn what_cannot_be_read_goes_as_bytes() {
     }
 }
 
-/// Frames with loans that none of this kind sends.
+/// Frames with loans of a shape that no device sends.
 #[test]
 fn loans_of_any_shape_harm_nobody() {
     let mut scene = Scene::new(&Setup::default());
@@ -370,15 +370,15 @@ fn loans_of_any_shape_harm_nobody() {
         assert_eq!(scene.rig.hosts[1].get(DST, 9000), [0; 9000], "case {at}");
         drop(lent);
     }
-    // The honest one is taken, so it was the wrong ones that weren't.
+    // A correct loan is taken, so the wrong ones were refused for their shape.
     let _lent = scene.send(0, &write(9000), Span { addr, len: 9000 }, 9);
     scene.rig.run();
     assert_eq!(scene.wires[1].stats().taken, 1);
     assert_eq!(scene.rig.hosts[1].get(DST, 9000).iter().filter(|byte| **byte == 5).count(), 1125);
 }
 
-/// Only some packets of a reliable connection may have their payload elsewhere. Others are dropped:
-/// without the payload that they say they have they would be other messages.
+/// Only some packets of a reliable connection may be lent. Others are dropped: without the
+/// announced payload they would be other messages.
 #[test]
 fn loans_that_no_packet_has_are_dropped() {
     let others = [Service::Ud, Service::Uc].map(|service| Setup { service, ..Setup::default() });
@@ -413,7 +413,7 @@ fn loans_that_no_packet_has_are_dropped() {
         }
         assert_eq!(scene.wires[1].stats().taken, 0, "case {at}");
     }
-    // Without loans the first two are messages.
+    // Without loans the first two are valid messages.
     for (headers, end) in [
         (to(Packet::UD_SEND_ONLY, datagrams.qpn.0).deth(0, 2), &mut datagrams),
         (PacketBuilder::new(uc, unreliable.qpn.0, Setup::default().attrs.rq_psn), &mut unreliable),

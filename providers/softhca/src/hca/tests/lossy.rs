@@ -1,4 +1,4 @@
-//! A wire that loses, repeats, reorders and corrupts changes nothing but the time it takes.
+//! A wire that loses, duplicates, reorders and corrupts packets costs only time.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
@@ -53,7 +53,7 @@ fn survives(faults: Faults, seed: u64) -> u64 {
             }
             _ => {
                 olds.push((near, sum));
-                // Matches if everything before it was done exactly once.
+                // Matches if everything before it was executed exactly once.
                 let wr = Wr::new(Opcode::ATOMIC_CS).remote(COUNTER, remote);
                 let wr = wr.atomic(sum + 1000, sum).seg(near, 8, key);
                 sum += 1000;
@@ -165,7 +165,7 @@ fn an_outage_shorter_than_the_retries() {
     assert!(rig.hosts[0].hca.stats().timeouts > 0);
 }
 
-/// A full wire is not loss: both sides wait for room, and neither for the other for ever.
+/// A full wire is not loss: both sides wait for room, without deadlock.
 #[test]
 fn a_wire_with_room_for_two() {
     for depth in [1, 2] {

@@ -1,4 +1,4 @@
-//! Completions that are told in bundles.
+//! Event moderation of completion queues.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn rig(moderation: Moderation) -> (Rig, End) {
     let mut rig = Rig::new(1);
     let (mut a, _) = rig.pair(&Setup::default());
     let cqn = a.send_cq.cqn;
-    // An event, so that the last one isn't long ago.
+    // Raises an event, so that the last event is recent.
     pass(&mut rig, Duration::from_secs(1));
     arm(&mut rig, &a.send_cq, 0, false);
     post(&mut rig, &mut a, 1);
@@ -26,7 +26,7 @@ fn rig(moderation: Moderation) -> (Rig, End) {
     (rig, a)
 }
 
-/// Posts so many writes and lets the device work, without letting time pass.
+/// Posts `count` WRITEs and lets the device work, without letting time pass.
 fn post(rig: &mut Rig, a: &mut End, count: u32) {
     let wr = write(rig);
     for _ in 0..count {
@@ -35,7 +35,7 @@ fn post(rig: &mut Rig, a: &mut End, count: u32) {
     pass(rig, Duration::ZERO);
 }
 
-/// Lets time pass, and the device do what it then can.
+/// Advances the clock, and steps the device.
 fn pass(rig: &mut Rig, time: Duration) {
     let now = rig.now + time;
     rig.now = now;
@@ -44,7 +44,7 @@ fn pass(rig: &mut Rig, time: Duration) {
     }
 }
 
-/// Events of the send CQ.
+/// Number of events of the send CQ.
 fn told(rig: &mut Rig, a: &End) -> usize {
     let event = HcaEvent::CqCompletion { cqn: a.send_cq.cqn };
     rig.hosts[0].events().iter().filter(|told| **told == event).count()
@@ -59,7 +59,7 @@ fn an_event_comes_with_so_many() {
     assert_eq!(rig.hosts[0].hca.next_deadline(), None);
     post(&mut rig, &mut a, 1);
     assert_eq!(told(&mut rig, &a), 1);
-    // What was there before the arm counts, and what was consumed doesn't.
+    // Unconsumed CQEs from before the arm count; consumed ones do not.
     post(&mut rig, &mut a, 2);
     arm(&mut rig, &a.send_cq, 2, false);
     assert_eq!(told(&mut rig, &a), 1, "five are not consumed");
@@ -81,13 +81,13 @@ fn an_event_comes_after_so_long() {
     assert_eq!(rig.hosts[0].hca.next_deadline(), Some(rig.now + micros(1)));
     pass(&mut rig, micros(1));
     assert_eq!(told(&mut rig, &a), 1);
-    // The last event is long ago: at once.
+    // The last event is long ago, so the next one comes at once.
     rig.sent(&mut a);
     arm(&mut rig, &a.send_cq, 2, false);
     pass(&mut rig, micros(100));
     post(&mut rig, &mut a, 1);
     assert_eq!(told(&mut rig, &a), 1);
-    // What is destroyed tells nothing.
+    // A destroyed CQ raises no event.
     rig.sent(&mut a);
     arm(&mut rig, &a.send_cq, 3, false);
     post(&mut rig, &mut a, 1);
@@ -114,7 +114,7 @@ fn whatever_is_first_and_from_the_last_completion() {
     post(&mut rig, &mut a, 4);
     assert_eq!(told(&mut rig, &a), 1, "four");
     assert_eq!(rig.hosts[0].hca.next_deadline(), None, "and nobody waits");
-    // An error that breaks the bundle; and the driver's change of mind.
+    // An error ends the period at once, and the driver changes the moderation.
     let breaks = Moderation { solicited_breaks: true, ..both };
     rig.sent(&mut a);
     rig.hosts[0].hca.moderate_cq(a.send_cq.cqn, breaks).unwrap();

@@ -1,4 +1,4 @@
-//! One QP against a peer made of nothing but packets: what exactly goes over the wire, and when.
+//! One QP against a peer made of packets: the exact packets on the wire, and their time.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) struct Peer {
     port: Box<dyn Wire>,
 }
 
-/// What came: opcode, PSN relative to the first, syndrome, MSN, payload bytes.
+/// A received packet: opcode, PSN relative to the first, syndrome, MSN, payload bytes.
 pub(super) type Seen = (O, i32, Option<(Syndrome, u32)>, usize);
 
 pub(super) fn peer() -> Peer {
@@ -61,7 +61,7 @@ impl Peer {
             .unwrap();
     }
 
-    /// Steps the device without letting time pass, and takes what it sent.
+    /// Steps the device without letting time pass, and returns the packets that it sent.
     pub(super) fn seen(&mut self) -> Vec<Seen> {
         while self.rig.hosts[0].hca.step(self.rig.now) {}
         let frames = std::iter::from_fn(|| self.port.receive());
@@ -118,7 +118,7 @@ fn duplicates_are_acknowledged_again_and_not_executed() {
         assert_eq!(peer.seen(), [acked(0, 1)]);
     }
     assert_eq!(peer.rig.got(&mut peer.end).len(), 1);
-    // A write that is repeated late must not undo what came after it.
+    // A late duplicate of a WRITE must not undo later writes.
     peer.rig.hosts[0].put(DST, b"new!");
     let write = peer.packet(O::RC_WRITE_ONLY, 0).reth(IOVA + DST, key.0, 4);
     peer.send(write, b"old!");
@@ -142,7 +142,7 @@ fn atomics_are_replayed() {
         assert_eq!(answer.atomic_ack().unwrap().original.get(), 40 + psn as u64);
     }
     assert_eq!(peer.rig.hosts[0].get_u64(DST), 42);
-    // Only as many as may be outstanding are remembered.
+    // Results of as many atomics are kept as may be outstanding.
     for psn in 2..6 {
         let add = peer.packet(O::RC_FETCH_ADD, psn).atomic_eth(IOVA + DST, key.0, 1, 0);
         peer.send(add, &[]);
@@ -167,14 +167,14 @@ fn reads_are_answered_in_packets_and_in_order() {
     let middle = (O::RC_READ_RESPONSE_MIDDLE, 1, None, 1024);
     let last = (O::RC_READ_RESPONSE_LAST, 2, aeth, 452);
     assert_eq!(peer.seen(), [first, middle, last, acked(3, 2)]);
-    // Again from the middle, as after a loss.
+    // Requested again from the middle, as after a loss.
     let read = peer.packet(O::RC_READ_REQUEST, 1).reth(IOVA + DST + 1024, key.0, 1476);
     peer.send(read, &[]);
     let seen = peer.seen();
     let kinds: Vec<_> = seen.iter().map(|s| (s.0, s.1, s.3)).collect();
     let again = [(O::RC_READ_RESPONSE_FIRST, 1, 1024), (O::RC_READ_RESPONSE_LAST, 2, 452)];
     assert_eq!(kinds, again);
-    // A repeat that asks for more than there was is none.
+    // A duplicate that asks for more than the original is dropped.
     let read = peer.packet(O::RC_READ_REQUEST, 2).reth(IOVA + DST, key.0, 4096);
     peer.send(read, &[]);
     assert_eq!(peer.seen(), []);
@@ -255,7 +255,7 @@ fn an_rnr_nak_is_waited_out() {
     assert_eq!(peer.seen(), [request]);
     peer.ack(Syndrome::RnrNak { timer: 20 }, 0);
     assert_eq!(peer.seen(), []);
-    // Code 20 is 10.24 ms; the ACK timer, which is shorter, must not run meanwhile.
+    // Code 20 is 10.24 ms; the shorter ACK timer must not run meanwhile.
     peer.rig.now = Duration::from_micros(10_239);
     assert_eq!(peer.seen(), []);
     peer.rig.now = Duration::from_micros(10_240);
@@ -265,8 +265,8 @@ fn an_rnr_nak_is_waited_out() {
     assert_eq!(peer.rig.sent(&mut peer.end)[0].kind, 0);
 }
 
-/// soft-RoCE answers so to each packet behind the one that found no receive (rxe_resp.c,
-/// `check_psn`), however often that is.
+/// soft-RoCE sends a sequence NAK for each packet behind an RNR NAK (rxe_resp.c, `check_psn`),
+/// however many there are.
 #[test]
 fn a_sequence_nak_behind_an_rnr_nak_takes_no_retry() {
     let mut peer = peer_with(|setup| setup.attrs.retry_cnt = 1);
@@ -298,7 +298,7 @@ fn an_ack_beyond_a_read_means_its_answer_was_lost() {
     peer.ack(ACK, 2);
     peer.ack(ACK, 2);
     assert_eq!(peer.seen(), both, "once for the gap, however often it shows");
-    // Half of the answer, then the same again: from the middle.
+    // Half of the response arrives, then the same NAK: sends again from the middle.
     let first = peer.packet(O::RC_READ_RESPONSE_FIRST, 0).aeth(ACK, 1);
     peer.send(first, &[1; 1024]);
     peer.ack(ACK, 2);
@@ -322,11 +322,11 @@ fn a_sequence_nak_goes_back_exactly() {
     assert_eq!(psns(peer.seen()), [0, 1, 2, 3]);
     peer.ack(SEQUENCE, 2);
     assert_eq!(psns(peer.seen()), [2, 3]);
-    // What turns out to have arrived is not sent again.
+    // A packet acknowledged meanwhile is not sent again.
     peer.ack(SEQUENCE, 2);
     peer.ack(ACK, 2);
     assert_eq!(psns(peer.seen()), [3]);
-    // Late ones, ghosts and nonsense change nothing.
+    // Late ACKs, ghosts and nonsense change nothing.
     peer.ack(ACK, 1);
     peer.ack(ACK, 4);
     peer.ack(ACK, -1);
@@ -385,17 +385,18 @@ fn progress_told_by_a_nak_renews_the_retries() {
         peer.rig.post(&mut peer.end, &wr);
     }
     assert_eq!(peer.seen().len(), 4);
-    // All are lost: the one retry is taken.
+    // All packets are lost: the only retry is used.
     peer.rig.now += Duration::from_millis(2);
     assert_eq!(peer.seen().len(), 4);
     assert_eq!(peer.rig.hosts[0].hca.stats().timeouts, 1);
-    // Each NAK acknowledges one more (IBTA 9.7.5.1.2), so there is a retry for what it asks.
+    // Each NAK acknowledges one more packet (IBTA 9.7.5.1.2), which restores the retry that it
+    // needs.
     for psn in 1..4 {
         peer.ack(SEQUENCE, psn);
         assert_eq!(peer.seen().len(), 4 - psn as usize);
         assert_eq!(peer.rig.state(&peer.end), QpState::Rts);
     }
-    // The same place again is no progress.
+    // Without progress the retry is not restored.
     peer.rig.now += Duration::from_millis(2);
     peer.seen();
     assert_eq!(peer.rig.state(&peer.end), QpState::Err);
@@ -409,7 +410,7 @@ fn the_next_message_has_rnr_retries_of_its_own() {
         peer.rig.post(&mut peer.end, &Wr::new(Opcode::SEND).seg(n * 8, 8, key));
     }
     assert_eq!(peer.seen().len(), 4);
-    // Each finds a receive at its second try; the RNR NAK of the next one is what tells.
+    // Each message finds a receive at its second try; the RNR NAK of the next one acknowledges it.
     for psn in 0..4 {
         peer.ack(Syndrome::RnrNak { timer: 1 }, psn);
         assert_eq!(peer.seen(), [], "message {psn}");
@@ -421,7 +422,7 @@ fn the_next_message_has_rnr_retries_of_its_own() {
     assert_eq!(peer.rig.state(&peer.end), QpState::Err);
 }
 
-/// A READ of a megabyte of memory under a key of its own, which the caller may destroy.
+/// Requests a READ of a megabyte under a separate key, which the caller may destroy.
 fn long_read(peer: &mut Peer) -> u32 {
     let key = peer.rig.hosts[0].key(PD, BUF_LEN, Access::all());
     let read = peer.packet(O::RC_READ_REQUEST, 0).reth(IOVA, key, 1 << 20);
@@ -442,7 +443,7 @@ fn a_duplicate_read_of_memory_that_is_gone_does_no_harm() {
     assert!(!seen.is_empty() && seen.len() < 1024, "it was cut off");
     assert!(seen.iter().all(|s| !matches!(s.2, Some((Syndrome::Nak(_), _)))), "{seen:?}");
     assert_eq!(peer.rig.state(&peer.end), QpState::Rts);
-    // The connection goes on.
+    // The connection still works.
     let key = peer.rig.hosts[0].key;
     let write = peer.packet(O::RC_WRITE_ONLY, 1024).reth(IOVA + DST, key.0, 1);
     peer.send(write, b"x");
@@ -502,14 +503,14 @@ fn packets_of_strangers_are_dropped() {
     assert_eq!(peer.seen(), []);
     assert_eq!(peer.rig.hosts[0].get(DST, 8), [0; 8]);
     assert_eq!(peer.rig.hosts[0].hca.stats().dropped, 1);
-    // The very same packet from the peer.
+    // An identical packet from the peer's address.
     peer.port.transmit(Frame { src: PEER, dst: ours, route, bytes, loan: None }).unwrap();
     assert_eq!(peer.seen(), [acked(0, 1)]);
     assert_eq!(peer.rig.hosts[0].get(DST, 8), b"intruder");
 }
 
-/// Posts a write and lets its ACK come behind `noise` frames; gives the timeouts that `steps` steps
-/// see after it is due.
+/// Posts a WRITE and puts its ACK behind `noise` frames. Returns the timeouts after `steps` steps
+/// beyond its due time.
 fn timeouts_behind(noise: usize, steps: usize) -> u64 {
     let mut peer = peer();
     let key = peer.rig.hosts[0].key;
@@ -521,7 +522,7 @@ fn timeouts_behind(noise: usize, steps: usize) -> u64 {
     if noise < QUEUE_DEPTH {
         peer.ack(ACK, 0);
     }
-    // The device's thread did not run meanwhile: the ACK timer is long over.
+    // The device's thread did not run meanwhile: the ACK timer is long due.
     peer.rig.now += Duration::from_millis(100);
     for _ in 0..steps {
         peer.rig.hosts[0].hca.step(peer.rig.now);
@@ -541,8 +542,8 @@ fn an_ack_that_lies_unread_is_not_lost() {
 
 #[test]
 fn traffic_does_not_stop_the_timers() {
-    // 64 frames a step: with 1024 of them, the 16th step reads the last and looks at the timers all
-    // the same.
+    // 64 frames a step: of 1024 frames, the 16th step reads the last and checks the timers all the
+    // same.
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 15), 0);
     assert_eq!(timeouts_behind(QUEUE_DEPTH, 16), 1);
 }
@@ -578,8 +579,8 @@ fn a_read_never_spans_half_of_the_psns() {
     }
 }
 
-/// A write before a peer that has promised to read and hasn't, a while after the acknowledgement
-/// was due.
+/// A WRITE to a peer that promised to read packets and did not yet, a while after the
+/// acknowledgement was due.
 fn unread() -> Peer {
     let mut peer = peer();
     assert!(peer.port.set_waker(Waker::noop().clone()));
@@ -593,7 +594,7 @@ fn unread() -> Peer {
     peer
 }
 
-/// Steps, some milliseconds long, and gives the timeouts so far.
+/// Runs steps of a millisecond each, `millis` of them. Returns the timeouts so far.
 fn timeouts_after(peer: &mut Peer, millis: u64) -> u64 {
     for _ in 0..millis {
         peer.rig.now += Duration::from_millis(1);
@@ -606,7 +607,7 @@ fn timeouts_after(peer: &mut Peer, millis: u64) -> u64 {
 fn a_peer_without_processor_time_costs_no_retry() {
     let mut peer = unread();
     assert_eq!(peer.port.receive().map(|frame| frame.dst), Some(PEER));
-    // Read, but the peer's step isn't over.
+    // The packet is read, but the peer's step isn't finished.
     assert_eq!(timeouts_after(&mut peer, 100), 0);
     peer.port.advance(Duration::ZERO);
     peer.ack(ACK, 0);

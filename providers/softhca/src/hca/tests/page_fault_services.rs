@@ -50,12 +50,12 @@ fn datagrams_wait_for_the_pages_of_a_receive() {
     let PageFault::Wqe { queue, index, .. } = far.told[0] else { unreachable!() };
     assert_eq!((queue, index), (srq.srqn.0, 0));
     rig.run();
-    // In their order; two more than are kept were lost.
+    // In order; the two datagrams beyond the limit were lost.
     assert_eq!(rig.got(&mut b).len(), 16);
     for n in 0..16 {
         assert_eq!(rig.hosts[1].get(DST + n * 128 + 40, 8), [n as u8; 8]);
     }
-    // What can't come ends the queue, and gives the receive back.
+    // A page that never comes ends the queue, and the receive is flushed.
     far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
     let mut wr = Wr::new(Opcode::SEND).seg(SRC, 8, key);
     wr.address = av.as_bytes().to_vec();
@@ -110,7 +110,7 @@ fn a_target_of_dynamic_connections_waits() {
         assert_eq!(rig.hosts[1].get(DST, 3000), data);
     }
     assert_eq!(target.got(&mut rig).len(), 2);
-    // One connection fails, and no other.
+    // Only one connection fails.
     far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
     let wr = target.to(&rig, request(Opcode::RDMA_WRITE, 64, rig.hosts[0].key, far.key));
     rig.post(&mut ends[0], &wr);
@@ -121,7 +121,7 @@ fn a_target_of_dynamic_connections_waits() {
     rig.post(&mut ends[1], &wr);
     run(&mut rig, &mut [&mut far]);
     assert_eq!(rig.sent(&mut ends[1])[0].kind, 0);
-    // A target that is destroyed meanwhile leaves nothing open.
+    // A target destroyed meanwhile leaves no page fault open.
     far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
     rig.post(&mut ends[1], &wr);
     soon(&mut rig);
@@ -153,7 +153,7 @@ fn a_copy_waits_for_its_pages() {
     }
 }
 
-/// Until the page comes nothing is copied again, whatever else makes the queue pair look.
+/// A copy waits for its page, whatever else makes the queue pair run.
 #[test]
 fn a_copy_that_waits_is_left_alone() {
     let mut rig = Rig::new(2);

@@ -1,4 +1,4 @@
-//! Pages that aren't there: a driver is told, brings them or not, and takes them away again.
+//! Missing pages: a driver is told, brings them or fails to, and takes them away again.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::wire::Faults;
 const PAGE: u64 = 4096;
 pub(super) const SRC: u64 = 0x1f00;
 pub(super) const DST: u64 = 0x30_0080;
-/// Vendor syndrome of a page that did not come (mlx5dv.h).
+/// Vendor syndrome of a page that the driver could not bring (mlx5dv.h).
 pub(super) const NO_PAGE: u8 = 0x93;
 
-/// The driver of a host: a key over the buffer none of whose pages is there, and the pages.
+/// The driver of a host: a key over the buffer with all pages missing at first, and the pages.
 pub(super) struct Pager {
     host: usize,
     pub(super) key: Key,
@@ -40,7 +40,7 @@ impl Pager {
         pager
     }
 
-    /// Changes the entries of the pages of these bytes.
+    /// Changes the page entries of a byte range.
     pub(super) fn set(
         &self,
         rig: &mut Rig,
@@ -53,7 +53,7 @@ impl Pager {
         keys.set_pages(self.key, first, &new.collect::<Vec<_>>()).unwrap();
     }
 
-    /// The page faults since the last look.
+    /// Page faults since the last call.
     pub(super) fn faults(&self, rig: &mut Rig) -> Vec<PageFault> {
         let events = rig.hosts[self.host].events().into_iter();
         events
@@ -64,7 +64,8 @@ impl Pager {
             .collect()
     }
 
-    /// Answers all: of a work request each page comes, of a request those of its next packet.
+    /// Answers all page faults: for a work request with all pages, for a request with the pages of
+    /// its next packet.
     pub(super) fn answer(&mut self, rig: &mut Rig, failed: bool) {
         for fault in self.faults(rig) {
             let bytes = match fault {
@@ -101,12 +102,12 @@ pub(super) fn kinds(faults: &[PageFault]) -> Vec<PageFaultType> {
     faults.iter().map(kind).collect()
 }
 
-/// A while in which a queue that waits for a page asks for it a few times.
+/// Runs for a while, in which a waiting queue asks for its page several times.
 pub(super) fn soon(rig: &mut Rig) {
     rig.run_until(rig.now + Duration::from_millis(1));
 }
 
-/// Until nothing waits.
+/// Runs until no queue waits.
 pub(super) fn run(rig: &mut Rig, pagers: &mut [&mut Pager]) {
     for _ in 0..10_000 {
         soon(rig);
@@ -134,7 +135,7 @@ fn operations() -> [(Opcode, Vec<PageFaultType>, Vec<PageFaultType>); 6] {
     ]
 }
 
-/// A work request of `len` bytes with memory of either key.
+/// A work request of `len` bytes, with local memory of `near` and remote memory of `far`.
 pub(super) fn request(opcode: Opcode, len: u32, near: Key, far: Key) -> Wr {
     let wr = Wr::new(opcode).seg(SRC, len, near).remote(DST, far);
     match opcode {
@@ -149,8 +150,8 @@ fn is_atomic(opcode: Opcode) -> bool {
     matches!(opcode, Opcode::ATOMIC_CS | Opcode::ATOMIC_FA)
 }
 
-/// Takes all pages away, gives memory its content, posts the work request and its receive, and
-/// runs; then both have completed well and memory is right.
+/// Takes all pages away, fills the memory, posts the work request and its receive, and runs. Checks
+/// that both completed with success and the memory is right.
 fn carry_out(
     rig: &mut Rig,
     (a, b): (&mut End, &mut End),
@@ -171,7 +172,7 @@ fn carry_out(
     let receives = matches!(opcode, Opcode::SEND | Opcode::RDMA_WRITE_IMM);
     assert_eq!(rig.got(b).len(), usize::from(receives), "{opcode}");
     if !receives {
-        // Nobody took it.
+        // The receive was not consumed.
         b.received -= 1;
         rig.hosts[1].store(b.record, b.received.into());
     }
@@ -208,7 +209,7 @@ fn long_messages_wait_for_page_after_page() {
     for opcode in [Opcode::SEND, Opcode::RDMA_WRITE, Opcode::RDMA_READ] {
         far.told = Vec::new();
         carry_out(&mut rig, (&mut a, &mut b), (&mut near, &mut far), (opcode, 20 * 4096));
-        // Each packet brings the pages that it needs; a receive's come all at once.
+        // Each packet brings the pages that it needs; the pages of a receive come all at once.
         let expected = if opcode == Opcode::SEND { 1 } else { 21 };
         assert_eq!(far.told.len(), expected, "{opcode}");
     }
@@ -220,7 +221,7 @@ fn an_event_says_what_is_needed() {
     let (mut a, mut b) = rig.pair(&Setup::default());
     let (near, far) = (Pager::new(&mut rig, 0), Pager::new(&mut rig, 1));
     let plain = rig.hosts[0].key;
-    // Two that need no page before them: the WQE's index counts blocks.
+    // Two NOPs, which need no page: the WQE's index counts WQEBBs.
     rig.post(&mut a, &Wr::new(Opcode::NOP));
     rig.post(&mut a, &Wr::new(Opcode::NOP));
     rig.post(&mut a, &request(Opcode::RDMA_WRITE, 100, near.key, far.key));
@@ -248,7 +249,7 @@ fn an_event_says_what_is_needed() {
     rig.hosts[1].hca.resume(fault_token, false).unwrap();
     rig.run();
     assert_eq!(rig.sent(&mut a).len(), 3);
-    // A receive, the second one of its ring; what has arrived of a message stays.
+    // The second receive of its ring; the part of the message that arrived stays.
     far.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
     let open = rig.hosts[1].key;
     rig.receive(&mut b, &[(DST, 8, open)]);
@@ -286,7 +287,7 @@ fn a_page_that_does_not_come_is_an_error() {
             rig.run();
             let sent = rig.sent(&mut a);
             let outcome = sent.iter().map(|got| (got.kind, got.syndrome)).collect::<Vec<_>>();
-            // Local protection, or remote operation; and what came behind.
+            // Local protection or remote operation error, and the flushed WQE behind it.
             let first = if side == 0 { 4 } else { 0x14 };
             assert_eq!(outcome, [(13, first), (13, 5)], "{opcode} {side}");
             assert_eq!(rig.state(&a), QpState::Err);
@@ -347,7 +348,7 @@ fn a_page_to_read_is_none_to_write() {
     assert_eq!(rig.sent(&mut a).len(), 2);
 }
 
-/// All of memory as one key: blocks that begin null, and get keys.
+/// A key for all memory: its blocks are null at first, and get keys.
 #[test]
 fn a_null_block_is_a_page_fault() {
     let mut rig = Rig::new(2);
@@ -365,7 +366,7 @@ fn a_null_block_is_a_page_fault() {
         ..MkeyContext::default()
     };
     let whole = rig.hosts[1].hca.create_mkey(whole).unwrap();
-    // The last bytes of the second block, and the first ones of the third.
+    // The last bytes of the second block, and the first bytes of the third.
     let at = (2u64 << 21) - 100;
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).seg(SRC, 200, near.key).remote(at, whole));
     let bring = |rig: &mut Rig, block: u64| {
@@ -384,7 +385,7 @@ fn a_null_block_is_a_page_fault() {
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].kind, 0);
     assert_eq!(rig.hosts[1].get(at, 200), rig.hosts[0].get(SRC, 200));
-    // Named by itself it is no key.
+    // The null key itself is no valid lkey.
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 8, Key::NULL));
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].syndrome, 4);
@@ -396,7 +397,7 @@ fn queues_that_end_meanwhile() {
     let (near, far) = (Pager::new(&mut rig, 0), Pager::new(&mut rig, 1));
     let missing = |token| Err(HcaError::BadHandle { noun: Noun::PageFault, number: token });
     assert_eq!(rig.hosts[0].hca.resume(5, false), missing(5), "never was");
-    // To the error state: the work is flushed, and the answer changes nothing.
+    // Error state: the work is flushed, and the answer has no effect.
     let (mut a, mut b) = rig.pair(&Setup::default());
     rig.receive(&mut b, &[(DST, 64, far.key)]);
     rig.post(&mut a, &request(Opcode::SEND, 64, near.key, far.key));
@@ -410,7 +411,7 @@ fn queues_that_end_meanwhile() {
     assert_eq!(rig.hosts[0].hca.resume(token(fault), true), missing(token(fault)), "twice");
     soon(&mut rig);
     assert_eq!(rig.sent(&mut a), []);
-    // Reset, and used anew: the old answer isn't the new fault's.
+    // Reset and used again: the old answer does not end the new page fault.
     let (mut a, mut b) = rig.pair(&Setup::default());
     rig.post(&mut a, &request(Opcode::SEND, 64, near.key, far.key));
     soon(&mut rig);
@@ -433,7 +434,7 @@ fn queues_that_end_meanwhile() {
     rig.hosts[0].hca.resume(token(new), false).unwrap();
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].kind, 0);
-    // Destroyed; then the device as a whole.
+    // A destroyed queue pair; then a reset of the device.
     near.set(&mut rig, 0..BUF_LEN, |_| ABSENT);
     rig.post(&mut a, &request(Opcode::SEND, 64, near.key, far.key));
     soon(&mut rig);
@@ -475,8 +476,8 @@ fn a_key_that_is_destroyed_meanwhile_is_an_error() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Pages come and go at any time, on a wire that loses, repeats and reorders: every message
-    /// arrives, once and whole.
+    /// Pages come and go at any time, on a wire that loses, duplicates and reorders: every message
+    /// arrives once and whole.
     #[test]
     fn pages_come_and_go(
         seed: u64,
@@ -488,7 +489,7 @@ proptest! {
         let mut rig = Rig::with(2, HcaConfig::default(), faults, seed);
         let mut setup = Setup::default();
         setup.attrs.timeout = 6;
-        // Each time that it asks for a page it may lose a packet, which takes a retry.
+        // Each page fault may lose a packet, which takes a retry.
         setup.attrs.min_rnr_timer = 8;
         let (mut a, mut b) = rig.pair(&setup);
         let (mut near, mut far) = (Pager::new(&mut rig, 0), Pager::new(&mut rig, 1));

@@ -1,5 +1,5 @@
-//! Pages that a driver's WQEs give a key, and change: what mlx5_ib does to register memory, and to
-//! register it anew (Linux `hw/mlx5/umr.c`).
+//! Pages that a driver's WQEs map to a key and change, as mlx5_ib does to register and reregister
+//! memory (Linux `hw/mlx5/umr.c`).
 
 use proptest::prelude::*;
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -10,14 +10,14 @@ use crate::hca::testing::*;
 use crate::hca::{Access, MkeyContext, Region, Service};
 
 const PAGE: u64 = 4096;
-/// Octowords of the keys here: 16 pages.
+/// Octowords of the test keys: 16 pages.
 const ROOM: u32 = 8;
-/// Where the driver puts its lists.
+/// Address of the driver's page lists.
 const LIST: u64 = 0x10_0000;
-/// Readable and writable.
+/// Page entry flags: readable and writable.
 const PRESENT: u64 = 3;
-/// A key's variant and free state; its domain and rights; its length, page size and start
-/// (`get_umr_enable_mr_mask` and those behind it).
+/// Mask bits: variant and free state; domain and rights; length, page size and start
+/// (`get_umr_enable_mr_mask` and the functions after it).
 const ENABLE: u64 = 1 << 13 | 1 << 29;
 const RIGHTS: u64 = 1 << 7 | 0x1f << 17;
 const PLACE: u64 = 1 | 1 << 1 | 1 << 6;
@@ -30,8 +30,7 @@ const INLINE: u8 = 1 << 7;
 const BIND_ERROR: u8 = 0x06;
 const START: u64 = 0x7000_0100;
 
-/// A key as mlx5_ib keeps them in its cache: free, of the driver's own domain, with room and no
-/// pages.
+/// A key as in mlx5_ib's cache: free, in the driver's domain, with room for pages and none mapped.
 fn cached(rig: &mut Rig, host: usize) -> u32 {
     with_umr(rig, host, true)
 }
@@ -49,7 +48,7 @@ fn with_umr(rig: &mut Rig, host: usize, umr: bool) -> u32 {
     rig.hosts[host].hca.create_mkey(ctx).unwrap().0
 }
 
-/// The list of the pages at these places of a host's buffer, put into its memory.
+/// Writes a list of pages of a host's buffer into its memory.
 fn list(rig: &mut Rig, host: usize, places: &[u64]) -> Vec<u8> {
     let bus = |at| rig.hosts[host].buf.addr_of(at, 1).unwrap();
     let entry = |&at: &u64| bus(at) | PRESENT;
@@ -59,7 +58,7 @@ fn list(rig: &mut Rig, host: usize, places: &[u64]) -> Vec<u8> {
     list
 }
 
-/// What mlx5_ib sends with the last piece of a list when it registers.
+/// The last part of a page list, as mlx5_ib sends it to register memory.
 fn register(rig: &mut Rig, host: usize, places: &[u64]) -> Change {
     let lkey = rig.hosts[host].key;
     let entries = list(rig, host, places);
@@ -76,7 +75,7 @@ fn register(rig: &mut Rig, host: usize, places: &[u64]) -> Change {
     }
 }
 
-/// Two hosts, a connection between them, and the second's driver with a queue for changes.
+/// Two hosts, a connection between them, and a UMR queue of the second host's driver.
 fn rig() -> (Rig, End, End) {
     let mut rig = Rig::new(2);
     let (a, _) = rig.pair(&Setup::default());
@@ -91,7 +90,7 @@ fn pages_come_in_pieces_and_are_of_use_when_all_are_there() {
     let (mut rig, mut a, mut driver) = rig();
     let key = cached(&mut rig, 1);
     let rkey = key & !0xff | VARIANT;
-    // Twelve pages, backwards: eight in the first piece, four in the second.
+    // Twelve pages in reverse order: eight in the first part, four in the second.
     let places = (0..12).map(|page| DST + PAGE * (11 - page)).collect::<Vec<_>>();
     let first = register(&mut rig, 1, &places[..8]);
     assert_eq!(apply(&mut rig, &mut driver, Key(key), &Change { mask: 0, ..first }), 0);
@@ -108,7 +107,7 @@ fn pages_come_in_pieces_and_are_of_use_when_all_are_there() {
         let want = &data[begin + skip - 0x100..begin + 4096 - 0x100];
         assert_eq!(rig.hosts[1].get(at + skip as u64, want.len()), want, "page {page}");
     }
-    // It isn't free any more.
+    // The key is in use now.
     assert_eq!(apply(&mut rig, &mut driver, Key(key), &last), BIND_ERROR);
 }
 
@@ -116,7 +115,7 @@ fn pages_come_in_pieces_and_are_of_use_when_all_are_there() {
 fn larger_pages_and_lists_in_the_wqe() {
     let (mut rig, mut a, mut driver) = rig();
     let key = cached(&mut rig, 1);
-    // Pages of 16 KiB, the later one first, from the middle on.
+    // Pages of 16 KiB, the later one first, starting in the middle of a page.
     let at = rig.hosts[1].alloc(0x8000, 0x4000);
     let pages = [(at + 0x4000) | PRESENT, at | PRESENT, 0, 0, 0, 0, 0, 0];
     let change = Change {
@@ -144,7 +143,7 @@ fn registered_anew() {
     let change = register(&mut rig, 1, &[DST]);
     assert_eq!(apply(&mut rig, &mut driver, Key(key), &change), 0);
     assert_eq!(write(&mut rig, &mut a, START, Key(rkey), 8), 0);
-    // Another page, elsewhere; then fewer rights; then another domain; then none.
+    // Another page elsewhere; then fewer rights; then another domain; then no right.
     let moved = Change {
         flags: MUST_NOT_BE_FREE,
         mask: PLACE,
@@ -191,7 +190,7 @@ fn a_page_that_is_not_there_is_a_fault() {
     let (mut rig, mut a, mut driver) = rig();
     let key = cached(&mut rig, 1);
     let mut change = register(&mut rig, 1, &[DST, DST + 2 * PAGE, DST + PAGE]);
-    // An address, but not present.
+    // An address without the present flags.
     change.entries[15] &= !3;
     rig.hosts[1].put(LIST, &change.entries);
     assert_eq!(apply(&mut rig, &mut driver, Key(key), &change), 0);
@@ -201,7 +200,7 @@ fn a_page_that_is_not_there_is_a_fault() {
     assert_eq!(write(&mut rig, &mut a, START + PAGE, Key(rkey), 8), 0x14, "remote operation");
 }
 
-/// Each ends in a bind error, and leaves the key as it was.
+/// Each ends in a bind error, and leaves the key unchanged.
 #[test]
 fn changes_that_are_refused() {
     let refused = |what: &str, change: &dyn Fn(Change) -> Change| {
@@ -214,7 +213,7 @@ fn changes_that_are_refused() {
             "{what}"
         );
         assert_eq!(write(&mut rig, &mut a, START, Key(key & !0xff | VARIANT), 8), 0x13, "{what}");
-        // The good one still goes, from another queue.
+        // The correct change still succeeds, from another queue.
         let (_, mut driver) = rig.pair(&Setup { service: Service::Umr, ..Setup::default() });
         assert_eq!(apply(&mut rig, &mut driver, Key(key), &good), 0, "{what}");
     };
@@ -239,7 +238,7 @@ fn changes_that_are_refused() {
 
 #[test]
 fn whose_keys_they_are() {
-    // A user's queue gives no pages: they could be anywhere.
+    // A user's queue may not map pages, since they could belong to any process.
     let (mut rig, mut a, mut driver) = rig();
     let (_, mut user) = rig.pair(&Setup { pd: Pdn(PD.0 + 9), ..Setup::default() });
     let key = cached(&mut rig, 1);
@@ -247,7 +246,7 @@ fn whose_keys_they_are() {
     change.mask = 1 | 1 << 6 | ENABLE | 0xf << 18;
     change.at = Some((rig.hosts[1].key(Pdn(PD.0 + 9), BUF_LEN, Access::all()), IOVA + LIST));
     assert_eq!(apply(&mut rig, &mut user, Key(key), &change), BIND_ERROR);
-    // Nor does the driver to a key that isn't made for it.
+    // The driver may not map pages to a key that is not created for UMR.
     let region = rig.hosts[1].key;
     let change = Change { flags: 0, ..register(&mut rig, 1, &[DST]) };
     assert_eq!(apply(&mut rig, &mut driver, region, &change), BIND_ERROR);
@@ -288,7 +287,7 @@ fn change() -> impl Strategy<Value = Change> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the changes are: each completes, and what the key then says is carried out or
+    /// Arbitrary changes: each completes, and accesses by the resulting key are executed or
     /// refused.
     #[test]
     fn nonsense_ends(changes in proptest::collection::vec(change(), 1..8), parts in any::<bool>()) {

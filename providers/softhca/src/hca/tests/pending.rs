@@ -1,4 +1,4 @@
-//! What is posted and not yet taken, as `Hca::pending_qps` copies it out.
+//! Posted and unfetched work, as `Hca::pending_qps` copies it.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
@@ -19,7 +19,7 @@ fn a_ring_shows_what_its_record_published_until_it_is_taken() {
     let key = rig.hosts[1].key;
     let empty = |first| Some(PendingRing { entries: 4, entry_bytes: 64, first, bytes: Vec::new() });
     for lap in 0..7u16 {
-        // Three WQEBBs of a ring of four: most of them lie around its end.
+        // Three WQEBBs in a ring of four: most of them wrap around its end.
         let wr = Wr::new(Opcode::RDMA_WRITE).remote(DST, key).inline(&pattern(140, lap.into()));
         let mut bytes = wr.bytes(a.qpn, a.posted);
         assert_eq!(of(&rig, a.qpn).send, empty(3 * lap));
@@ -30,7 +30,7 @@ fn a_ring_shows_what_its_record_published_until_it_is_taken() {
         assert_eq!(seen.record[4..], u32::from(3 * lap + 3).to_be_bytes());
         let ring = seen.send.unwrap();
         assert_eq!((ring.first, ring.bytes.len()), (3 * lap, 192));
-        // The rest of the last WQEBB is the lap before's.
+        // The rest of the last WQEBB is from the previous lap.
         bytes.truncate(180);
         assert_eq!(ring.bytes[..bytes.len()], bytes);
         rig.run();

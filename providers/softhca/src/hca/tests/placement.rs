@@ -23,7 +23,7 @@ fn nop() -> Wr {
     Wr::new(Opcode::NOP)
 }
 
-/// What one operation completes with, and where it leaves the queue pairs.
+/// Runs one operation. Returns its syndrome and the state of the queue pair.
 fn outcome(setup: &Setup, op: impl FnOnce(&mut Rig) -> Placement) -> (u8, QpState) {
     let mut rig = Rig::new(2);
     let op = op(&mut rig);
@@ -51,7 +51,7 @@ fn what_was_written_before_a_flush_is_there_when_it_completes() {
     let write = Wr::new(Opcode::RDMA_WRITE).remote(DST, remote).inline(&data);
     rig.write_wr(&mut a, &write.unsignaled());
     rig.place(&mut a, 0, flush(remote, 600, global()), &nop());
-    // Step by step: at the first completion the bytes are there.
+    // Step by step, so that the bytes are checked at the first completion.
     let sent = loop {
         for host in &mut rig.hosts {
             host.hca.step(rig.now);
@@ -95,7 +95,7 @@ fn a_flush_needs_its_rights() {
         (Access::FLUSH_PERSISTENT, Feth::GLOBAL, ACCESS),
         (Access::FLUSH_GLOBAL, both, ACCESS),
         (Access::REMOTE_WRITE, Feth::GLOBAL, ACCESS),
-        // No type, and one that is reserved.
+        // No placement type, and a reserved one.
         (Access::all(), 0, INVALID),
         (Access::all(), 4 | Feth::GLOBAL, INVALID),
     ] {
@@ -105,7 +105,7 @@ fn a_flush_needs_its_rights() {
             assert_eq!(got, expected, "{access:?} {header:?}");
         }
     }
-    // The queue pair's own rights.
+    // Access rights of the queue pair.
     for (access, types, expected) in [
         (Access::FLUSH_GLOBAL, Feth::GLOBAL, DONE),
         (Access::FLUSH_GLOBAL, Feth::PERSISTENT, INVALID),
@@ -137,7 +137,7 @@ fn a_flush_of_a_range_stays_in_it_and_one_of_a_region_has_none() {
     let gone = |header| move |_: &mut Rig| flush(Key(0xbad00), 8, header);
     assert_eq!(outcome(&setup, gone(range)), ACCESS);
     assert_eq!(outcome(&setup, gone(region)), ACCESS);
-    // Another variant of a key that is there.
+    // A wrong variant of an existing key.
     let stale = |rig: &mut Rig| flush(Key(rig.hosts[1].key.0 ^ 1), 8, region);
     assert_eq!(outcome(&setup, stale), ACCESS);
 }
@@ -160,7 +160,7 @@ fn an_atomic_write_needs_its_right_and_alignment() {
     let mut setup = Setup::default();
     setup.attrs.max_dest_rd_atomic = 0;
     assert_eq!(outcome(&setup, word(8)), INVALID);
-    // The key has all rights but the one.
+    // The key has all rights except the one needed.
     let setup = Setup::default();
     let got = outcome(&setup, |rig| {
         let access = Access::all() - Access::REMOTE_WRITE;
@@ -196,7 +196,7 @@ fn services_without_them_say_so() {
     }
 }
 
-/// As many outstanding as READs may be, though the peer would take more.
+/// The READ limit bounds them, though the peer would take more.
 #[test]
 fn they_count_among_reads() {
     let mut rig = Rig::new(2);
@@ -269,7 +269,7 @@ fn each_is_answered_as_a_read_of_nothing_in_its_turn() {
     peer.send(write, b"x");
     send_flush(&mut peer, 1);
     send_word(&mut peer, 2, 7);
-    // More than READs may be outstanding: Linux doesn't count FLUSHes.
+    // More than the READ limit: Linux doesn't count FLUSHes.
     (3..9).for_each(|psn| send_flush(&mut peer, psn));
     let read = peer.packet(O::RC_READ_REQUEST, 9).reth(IOVA + DST, key.0, 8);
     peer.send(read, &[]);
@@ -306,7 +306,7 @@ fn an_atomic_write_has_eight_bytes() {
     }
 }
 
-/// A requester asks again until that answer comes, and takes nothing else for it.
+/// A requester repeats a FLUSH until its answer comes, and takes no other packet for it.
 #[test]
 fn only_its_answer_completes_a_flush() {
     let mut peer = peer();
@@ -321,7 +321,7 @@ fn only_its_answer_completes_a_flush() {
     peer.send(answer, &[]);
     assert_eq!(peer.seen(), []);
     assert_eq!(peer.rig.sent(&mut peer.end)[0].kind, 0);
-    // An answer with data is none.
+    // An answer with data is invalid.
     peer.rig.place(&mut peer.end, 0, request, &nop());
     peer.seen();
     let answer = peer.packet(O::RC_READ_RESPONSE_ONLY, 1).aeth(Syndrome::ACK, 2);

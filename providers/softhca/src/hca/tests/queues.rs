@@ -1,4 +1,4 @@
-//! CQs, doorbells, arms and states, apart from any data.
+//! CQs, doorbells, arms and states, without data.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn an_arm_fires_once() {
     rig.post(&mut a, &wr);
     rig.run();
     assert!(rig.hosts[0].events().iter().all(|e| !completion.contains(e)), "not armed");
-    // There is a CQE that the driver has not polled: at once.
+    // The driver has yet to poll one CQE, so the event comes at once.
     arm(&mut rig, &a.send_cq, 0, false);
     assert_eq!(rig.hosts[0].events(), completion);
     assert_eq!(rig.sent(&mut a).len(), 1);
@@ -86,15 +86,15 @@ fn an_arm_of_before_the_event_is_ignored() {
     let (mut a, _b) = rig.pair(&Setup::default());
     let wr = write(&rig);
     let completion = HcaEvent::CqCompletion { cqn: a.send_cq.cqn };
-    // Numbers as a driver counts the events that it heard; they wrap behind 3.
+    // Sequence numbers count the events that a driver took; they wrap behind 3.
     for sn in [0, 1, 2, 3, 0] {
         arm(&mut rig, &a.send_cq, sn, false);
-        // Nothing was raised for this number yet, so another arm with it counts.
+        // No event was raised for this number yet, so another arm with it counts.
         arm(&mut rig, &a.send_cq, sn, false);
         rig.post(&mut a, &wr);
         rig.run();
         assert_eq!(rig.hosts[0].events(), [completion], "number {sn}");
-        // The driver has not heard of it. What it arms would be told twice.
+        // The driver did not take the event yet: an event for this arm would be a second one.
         arm(&mut rig, &a.send_cq, sn, false);
         rig.post(&mut a, &wr);
         rig.run();
@@ -125,8 +125,8 @@ fn a_solicited_arm_waits_for_se_or_an_error() {
     assert!(rig.hosts[0].events().contains(&completion));
     let got = rig.got(&mut b);
     assert_eq!(got.iter().map(|c| c.solicited).collect::<Vec<_>>(), [false, true]);
-    // A solicited CQE before the arm's index does not fire it, and a plain one behind it neither;
-    // an error does.
+    // A solicited CQE before the arm's index does not fire it, and neither does a plain one behind
+    // it; an error does.
     rig.post(&mut a, &plain);
     rig.run();
     arm(&mut rig, &b.recv_cq.clone(), 1, true);
@@ -142,7 +142,7 @@ fn arms_of_one_page_coalesce() {
     let mut rig = Rig::new(1);
     let (mut a, _b) = rig.pair(&Setup::default());
     let (mut c, _d) = rig.pair(&Setup::default());
-    // Only the record of `a` is written; the store to the register was that for `c`.
+    // Only the record of `a` is written; the register store was for `c`.
     rig.hosts[0].store(a.send_cq.record + 4, 1 << 28);
     arm(&mut rig, &c.send_cq, 0, false);
     let wr = write(&rig);
@@ -159,8 +159,8 @@ fn an_arm_behind_the_one_that_rang_is_not_lost() {
     let mut rig = Rig::new(1);
     let (mut a, _b) = rig.pair(&Setup::default());
     let (c, _d) = rig.pair(&Setup::default());
-    // The device takes the store of a solicited arm when the record tells of the next arm already,
-    // for all; the store of that becomes one with the store for `c`.
+    // The record already has the next arm, for all completions, when the device takes the store of
+    // a solicited arm. The next arm's store coalesces with the store for `c`.
     rig.hosts[0].store(a.send_cq.record + 4, 1 << 28);
     let old = u64::from(1u32 << 24) << 32 | u64::from(a.send_cq.cqn.0);
     rig.hosts[0].hca.doorbell(UAR, 0x20, old);

@@ -1,4 +1,4 @@
-//! Rendezvous: messages that announce data, which the device fetches, or software.
+//! Rendezvous: messages that announce data, which the device or software fetches.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 use uverbs_mlx5_prm::tag::{TmAppOp, TmhOp, ibv_rvh, ibv_tmh};
@@ -32,7 +32,7 @@ fn the_device_fetches_what_a_rendezvous_announces() {
         scene.rig.hosts[0].put(SRC + 0x4000, &data);
         scene.rig.receive(&mut scene.sender, &[(SRC + 0x9000, 64, near)]);
         let rvh = rvh(IOVA + SRC + 0x4000, far, len);
-        // Behind the headers is what only software reads.
+        // Software's own data follows the headers.
         scene.send(TmhOp::RNDV.0, tag, &[&rvh[..], b"more"].concat());
         let expected = [
             (NO_PACKET, TmAppOp::CONSUMED, place, 0, tag),
@@ -40,7 +40,7 @@ fn the_device_fetches_what_a_rendezvous_announces() {
         ];
         assert_eq!(scene.told(), expected);
         assert_eq!(scene.rig.hosts[1].get(DST + tag * 0x1000, len as usize), data);
-        // The peer hears of it: the same headers, with another opcode.
+        // The peer receives the same headers, with another opcode.
         let got = scene.rig.got(&mut scene.sender);
         assert_eq!((got.len(), got[0].bytes), (1, 2 * HEADER));
         let fin = scene.rig.hosts[0].get(SRC + 0x9000, 32);
@@ -91,8 +91,8 @@ fn a_rendezvous_that_fails_is_canceled() {
     assert!(scene.rig.sent(&mut scene.receiver).is_empty(), "no work request failed");
 }
 
-/// A header that is cut off; headers that are in several packets; headers that software is to read,
-/// and for which the buffer is too short.
+/// A truncated header; headers in several packets; a header with extra bytes for software that
+/// exceed the buffer.
 #[test]
 fn a_rendezvous_that_is_none_is_refused() {
     let long = [rvh(IOVA + SRC, Key(0), 1), pattern(3000, 1)].concat();
@@ -105,18 +105,18 @@ fn a_rendezvous_that_is_none_is_refused() {
     }
 }
 
-/// What a queue pair can't ask for, or not now, is for software to fetch.
+/// Software must fetch if the queue pair can't request the data, or not now.
 #[test]
 fn queue_pairs_that_cannot_ask() {
     let by_software = [(SEND, TmAppOp::CONSUMED_MSG_SW_RDNV, 0, 2 * HEADER, 3)];
-    // Longer than a message may be.
+    // Data longer than the longest message.
     let config = HcaConfig { max_msg_size: 4096, ..HcaConfig::default() };
     let rig = Rig::with(2, config, Faults::default(), 1);
     let mut scene = Scene::on(rig, |_| {}, |_| {});
     scene.append_all(&[(1, 3, 8192)]);
     scene.send(TmhOp::RNDV.0, 3, &rvh(IOVA + SRC, scene.rig.hosts[0].key, 4097));
     assert_eq!(scene.told(), by_software);
-    // It may receive, and not send yet.
+    // A queue pair that may receive, and not send yet.
     let mut scene = Scene::new();
     scene.append_all(&[(1, 3, 64)]);
     let setup = Setup { srq: Some(scene.srq.srqn), ..Setup::default() };
@@ -130,7 +130,7 @@ fn queue_pairs_that_cannot_ask() {
     scene.sender = sender;
     scene.send(TmhOp::RNDV.0, 3, &rvh(IOVA + SRC, scene.rig.hosts[0].key, 64));
     assert_eq!(scene.told(), by_software);
-    // As many requests as it may have wait behind one that isn't acknowledged.
+    // A full queue of requests waits behind one that isn't acknowledged.
     let mut scene = Scene::with(|_| {}, |setup| setup.sq_log = 8);
     scene.append_all(&[(1, 3, 64)]);
     scene.rig.write_wr(&mut scene.receiver, &Wr::new(Opcode::SEND).unsignaled());
@@ -148,7 +148,7 @@ fn queue_pairs_that_cannot_ask() {
     assert_eq!(scene.told(), by_software);
 }
 
-/// The peer may take its data away when it hears that they were fetched, so it hears that last.
+/// The peer may free its data after the completion message, so that message comes last.
 #[test]
 fn the_peer_hears_of_it_when_the_data_is_there() {
     let mut scene = Scene::new();
@@ -157,7 +157,7 @@ fn the_peer_hears_of_it_when_the_data_is_there() {
     scene.rig.receive(&mut scene.sender, &[(SRC + 0x9000, 64, key)]);
     scene.post_message(TmhOp::RNDV.0, 3, &rvh(IOVA + SRC, key, 64));
     let now = scene.rig.now;
-    // The message, the READ, its answer.
+    // The message, the READ, its response.
     for host in [0, 1, 0] {
         scene.rig.hosts[host].hca.step(now);
     }
@@ -166,8 +166,7 @@ fn the_peer_hears_of_it_when_the_data_is_there() {
     assert_eq!(scene.rig.got(&mut scene.sender).len(), 1);
 }
 
-/// What the device asks for of its own has no index. A page that a work request waits for, and
-/// that doesn't come, fails that one.
+/// A rendezvous fetch has no WQE index. A missing page fails only the work request that needs it.
 #[test]
 fn a_work_request_behind_a_fetch_fails_alone() {
     let mut scene = Scene::new();
@@ -184,7 +183,7 @@ fn a_work_request_behind_a_fetch_fails_alone() {
     }
     let wr = Wr::new(Opcode::SEND).seg(SRC, 64, pager.key);
     assert_eq!(scene.rig.post(&mut scene.receiver, &wr), 0, "its index");
-    // The peer hears that it is fetched, and hasn't answered yet.
+    // The completion message is sent, and the peer did not acknowledge it yet.
     scene.rig.hosts[1].hca.step(now);
     let faults = pager.faults(&mut scene.rig);
     assert_eq!(faults.len(), 1);
@@ -195,7 +194,7 @@ fn a_work_request_behind_a_fetch_fails_alone() {
     assert_eq!(scene.rig.got(&mut scene.sender).len(), 1);
 }
 
-/// The key of a buffer is of the domain of the queue, which needn't be the queue pair's.
+/// The buffer's key belongs to the SRQ's domain, which may differ from the queue pair's.
 #[test]
 fn what_is_fetched_is_of_the_queues_domain() {
     const OTHER: Pdn = Pdn(9);
@@ -227,8 +226,8 @@ fn nothing_that_is_fetched_waits_for_a_page() {
     assert_eq!(scene.rig.state(&scene.receiver), QpState::Err);
 }
 
-/// A message that its sender lends is read before it is known where it goes. What is lent at once
-/// is told of at once.
+/// A lent message is read before it is matched. A message that is lent as a whole completes as a
+/// whole.
 #[test]
 fn a_lent_message_goes_where_its_tag_says() {
     let matched = (NO_PACKET, TmAppOp::CONSUMED, 0, 0, 7);

@@ -86,7 +86,7 @@ fn uc_without_a_receive_drops_and_with_a_short_one_fails() {
     rig.post(&mut a, &Wr::new(Opcode::SEND).seg(SRC, 5000, near));
     rig.run();
     assert_eq!((rig.sent(&mut a).len(), rig.got(&mut b).len()), (1, 0));
-    // A write where there is no right is dropped without a word.
+    // A WRITE without the right to write is dropped silently.
     let key = rig.hosts[1].key(PD, BUF_LEN, crate::hca::Access::LOCAL_WRITE);
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, Key(key)).seg(SRC, 64, near));
     rig.run();
@@ -112,7 +112,7 @@ fn uc_has_no_read() {
     let sent = rig.sent(&mut a);
     assert_eq!((sent[0].kind, sent[0].syndrome), (13, 0x02), "local QP operation");
     assert_eq!((sent[1].kind, sent[1].syndrome), (13, 0x05), "flushed");
-    // The send queue alone failed, and goes on after a modify.
+    // Only the send queue failed, and it goes on after a modify.
     assert!(rig.got(&mut a).is_empty(), "a receive was flushed");
     assert_eq!((rig.state(&a), rig.state(&b)), (QpState::Sqe, QpState::Rts));
     let attrs = rig.hosts[0].hca.query_qp(a.qpn).unwrap().1;
@@ -127,7 +127,7 @@ fn from_src(wr: Wr, size: usize, key: Key) -> Wr {
     if size == 0 { wr } else { wr.seg(SRC, size as u32, key) }
 }
 
-/// A datagram to `qpn` at `host`.
+/// Addresses a datagram to `qpn` at `host`.
 fn to(rig: &Rig, host: usize, qpn: Qpn, qkey: u32, mut wr: Wr) -> Wr {
     let address = rig.hosts[host].address;
     let mut av = mlx5_wqe_av::default();
@@ -140,7 +140,7 @@ fn to(rig: &Rig, host: usize, qpn: Qpn, qkey: u32, mut wr: Wr) -> Wr {
     wr
 }
 
-/// One QP on each host, none connected.
+/// One QP on each host, unconnected.
 fn datagrams(rig: &mut Rig) -> (End, End) {
     let setup = setup(Service::Ud);
     let last = rig.hosts.len() - 1;
@@ -200,7 +200,7 @@ fn ud_over_ipv4_has_an_ip_header() {
     let header = rig.hosts[0].get(DST + 20, 20);
     assert_eq!((header[0], header[9]), (0x45, 17));
     assert_eq!(header[12..], [10, 0, 0, 1, 10, 0, 0, 1]);
-    // RFC 1071: the sum over all words with the checksum is all ones.
+    // RFC 1071: the sum over all words, checksum included, is all ones.
     let sum: u32 = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
     assert_eq!((sum >> 16) + (sum & 0xffff), 0xffff);
 }
@@ -244,7 +244,7 @@ fn ud_drops_what_nobody_waits_for() {
     assert!(rig.got(&mut b).is_empty());
     assert_eq!(rig.hosts[1].hca.stats().bad_qkeys, 1);
     assert_eq!(rig.hosts[1].hca.q_counters(0).out_of_buffer, 1);
-    // A key with the top bit set stands for the sender's own.
+    // A Q_Key with the top bit set stands for the sender's own.
     let own_key = to(&rig, 1, b.qpn, 0x8000_0000, wr);
     rig.post(&mut a, &own_key);
     rig.run();
@@ -330,7 +330,7 @@ fn special_qps_receive_and_send_under_their_number() {
     rig.run();
     let got = rig.got(&mut b);
     assert_eq!((got[0].qpn, got[0].rqpn), (b.qpn, Qpn(1)));
-    // One of each, and no others.
+    // At most one QP for each special number.
     let hca = &mut rig.hosts[1].hca;
     let ctx = |special| hca_context(&b, special);
     assert!(matches!(hca.create_qp(ctx(1)), Err(HcaError::Limit { .. })));

@@ -1,5 +1,5 @@
-//! Shared receive queues: the driver's list is followed, limits are told, XRC lands where the
-//! packet says.
+//! Shared receive queues: the driver's list is followed, limits are reported, and XRC messages go
+//! to the SRQ that the packet names.
 
 use uverbs_mlx5_prm::address::mlx5_wqe_xrc_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -25,8 +25,8 @@ fn several_qps_take_from_one_list() {
     let setup = Setup { srq: Some(srq.srqn), ..Setup::default() };
     let mut ends: Vec<_> = (0..3).map(|_| pair_on(&mut rig, &setup)).collect();
     let key = rig.hosts[1].key;
-    // Longer than the ring, and slots come back in another order than they went: only the links say
-    // what is next.
+    // More receives than the ring is long, and slots return in another order: only the links tell
+    // the next slot.
     let mut free = Vec::new();
     for n in 0..40u64 {
         if free.len() > 3 {
@@ -51,8 +51,7 @@ fn several_qps_take_from_one_list() {
     }
 }
 
-/// A QP without anything of its own to receive with on the last host, connected to one on the
-/// first.
+/// A QP on the last host that receives by SRQ only, connected to one on the first host.
 fn pair_on(rig: &mut Rig, setup: &Setup) -> (End, End) {
     let sender = Setup { srq: None, ..setup.clone() };
     let (a, b) = (rig.end(0, &sender), rig.end(1, setup));
@@ -103,7 +102,7 @@ fn an_empty_one_is_not_ready_and_a_used_one_stays() {
     rig.post(&mut a, &wr);
     rig.run();
     assert_eq!(rig.sent(&mut a)[0].syndrome, 0x16, "RNR retries exceeded");
-    // What is posted stays when a QP dies: it is not its own.
+    // Receives stay posted when a QP dies, since they belong to the SRQ.
     let key = rig.hosts[1].key;
     rig.receive_shared(&mut srq, &[(DST, 8, key)]);
     rig.hosts[1].events();
@@ -136,7 +135,7 @@ fn a_link_out_of_range_wraps() {
         rig.run();
     }
     let got = rig.got(&mut b);
-    // Slot 0xfffe of four is slot 2, whatever lies there; no read beyond the ring, no panic.
+    // Slot 0xfffe of four is slot 2, whatever it contains; no read beyond the ring, no panic.
     assert_eq!(got.first().map(|got| got.counter), Some(0));
     assert_eq!(got.get(1).map(|got| got.counter), Some(2));
 }
@@ -145,13 +144,13 @@ fn xrc_pair(rig: &mut Rig, cqe_version: u8) -> (End, End, TestSrq, TestCq) {
     xrc_pair_with(rig, cqe_version, 6)
 }
 
-/// With so many CQEs, as a power of two, for what the queue receives.
+/// An XRC pair. The SRQ's CQ has `1 << cq_log` CQEs.
 fn xrc_pair_with(rig: &mut Rig, cqe_version: u8, cq_log: u8) -> (End, End, TestSrq, TestCq) {
     let cq = rig.cq(1, cq_log, 64);
     let xrc = XrcSrq { xrcd: 7, cq: cq.cqn, user_index: 0xdef, cqe_version };
     let srq = rig.srq(1, 3, 0, Some(xrc));
     let setup = Setup { service: Service::Xrc, xrcd: 7, ..Setup::default() };
-    // A target QP is the kernel's, in the kernel's domain (Linux hw/mlx5/qp.c,
+    // A target QP belongs to the kernel, in the kernel's domain (Linux hw/mlx5/qp.c,
     // `create_xrc_tgt_qp`).
     let target = Setup { pd: Pdn(PD.0 + 1), ..setup.clone() };
     let (a, b) = (rig.end(0, &setup), rig.end(1, &target));
@@ -215,7 +214,7 @@ fn xrc_of_another_domain_is_refused() {
     assert!(matches!(busy, Err(HcaError::Busy { users: 2, .. })), "{busy:?}");
 }
 
-/// By its own CQs nobody would find the target.
+/// The target does not use the dead CQ itself, so its own CQs would not tell.
 #[test]
 fn an_overrun_of_an_xrc_queues_cq_kills_the_targets_that_complete_there() {
     let mut rig = Rig::new(2);
@@ -238,13 +237,13 @@ fn an_overrun_of_an_xrc_queues_cq_kills_the_targets_that_complete_there() {
     rig.run();
     assert_eq!(rig.sent(&mut a).len(), 2);
     assert!(rig.hosts[1].events().is_empty());
-    // No room for the third.
+    // The CQ has no room for the third.
     rig.post(&mut a, &send(srq.srqn));
     rig.run();
     let dead = HcaEvent::CqError { cqn: cq.cqn };
     assert_eq!(rig.hosts[1].events(), [dead, HcaEvent::QpFatal { qpn: b.qpn }]);
     assert_eq!([&b, &d, &f].map(|end| rig.state(end)), [QpState::Err, QpState::Rts, QpState::Rts]);
-    // Another target notices at its first message there, and one that sends elsewhere does not.
+    // Another target fails at its first message there; one that receives elsewhere does not.
     rig.post(&mut c, &send(srq.srqn));
     rig.post(&mut e, &send(other.srqn));
     rig.run();

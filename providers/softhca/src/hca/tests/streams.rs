@@ -1,4 +1,4 @@
-//! Streams of DC initiators: an error stops one and no other, up to as many as the initiator bears.
+//! Streams of DC initiators: an error stops only its stream, up to the initiator's limit.
 
 use uverbs_mlx5_prm::opcode::Opcode;
 
@@ -26,7 +26,7 @@ fn initiator(rig: &mut Rig, log_errored: u8) -> End {
     initiator_with(rig, 0, |setup| setup.streams = Some(streams(3, log_errored)))
 }
 
-/// A SEND of `len` bytes of the stream.
+/// A SEND of `len` bytes on the stream.
 fn send(rig: &Rig, target: &Target, stream: u16, len: u32) -> Wr {
     let key = rig.hosts[0].key;
     target.to(rig, Wr::new(Opcode::SEND_IMM).imm(stream.into()).stream(stream).seg(SRC, len, key))
@@ -42,7 +42,7 @@ fn reset(rig: &mut Rig, end: &End, stream: u16) -> Result<(), HcaError> {
     rig.hosts[0].hca.reset_stream(end.qpn, stream)
 }
 
-/// Runs, and gives the syndromes of the completions, 0 for success, in their order.
+/// Runs, and returns the syndromes of the completions in order, 0 for success.
 fn outcomes(rig: &mut Rig, end: &mut End) -> Vec<u8> {
     rig.run();
     rig.sent(end).iter().map(|got| got.syndrome).collect()
@@ -57,7 +57,7 @@ fn an_error_stops_its_stream_alone() {
     for n in 0..6 {
         target.receive(&mut rig, DST + n * 8192, 8192);
     }
-    // All at once, long ones among them, so that packets behind the failed request are under way.
+    // All at once, with long ones, so that packets behind the failed request are in flight.
     let wrs = [
         send(&rig, &target, 1, 5000),
         bad_write(&rig, &target, 7, 3000),
@@ -77,7 +77,7 @@ fn an_error_stops_its_stream_alone() {
     assert_eq!(got, [(1, 5000), (2, 5000), (3, 1), (1, 5000)], "each once, and in turn");
     assert_eq!(rig.hosts[1].get(DST + 8192, 5000), pattern(5000, 1));
     assert_eq!(rig.state(&dci), QpState::Rts);
-    // What is posted to it later flushes, too, until it is reset.
+    // Later work of the stream flushes, too, until the stream is reset.
     rig.post(&mut dci, &send(&rig, &target, 7, 10));
     assert_eq!(outcomes(&mut rig, &mut dci), [FLUSHED]);
     assert_eq!(reset(&mut rig, &dci, 7), Ok(()));
@@ -91,13 +91,13 @@ fn too_many_stopped_streams_are_an_error() {
     let mut rig = Rig::new(2);
     let target = Target::new(&mut rig, 1);
     let mut dci = initiator(&mut rig, 2);
-    // Names of streams aren't bounded by their number.
+    // Stream numbers may exceed the number of streams.
     for stream in [1, 100, 0xffff] {
         rig.post(&mut dci, &bad_write(&rig, &target, stream, 8));
         assert_eq!(outcomes(&mut rig, &mut dci), [REMOTE_ACCESS]);
         assert_eq!(rig.state(&dci), QpState::Rts);
     }
-    // The same one counts once, and a reset one no more.
+    // A stream that stops twice counts once, and a reset stream no longer counts.
     reset(&mut rig, &dci, 100).unwrap();
     reset(&mut rig, &dci, 1).unwrap();
     reset(&mut rig, &dci, 1).unwrap();
@@ -115,7 +115,7 @@ fn too_many_stopped_streams_are_an_error() {
     assert_eq!(rig.state(&dci), QpState::Err);
     let refused = HcaError::BadParam { what: "state", value: QpState::Err as u64 };
     assert_eq!(reset(&mut rig, &dci, 9), Err(refused));
-    // A reset of the queue pair forgets all of it.
+    // A reset of the queue pair resets all streams.
     let setup = Setup { service: Service::Dci, ..Setup::default() };
     let edges = [
         QpTransition::ToRst,
@@ -132,7 +132,7 @@ fn too_many_stopped_streams_are_an_error() {
     assert_eq!(rig.state(&dci), QpState::Rts);
 }
 
-/// What was sent behind a request that nobody answered isn't sent again: it may have been executed.
+/// Requests in flight behind an unanswered one are not repeated: they may have been executed.
 #[test]
 fn silence_ends_what_was_sent_with_it() {
     let mut rig = Rig::new(2);
@@ -159,7 +159,7 @@ fn silence_ends_what_was_sent_with_it() {
     assert_eq!(rig.state(&dci), QpState::Rts);
 }
 
-/// An atomic whose answer can't be stored was executed, and so may be the one behind it.
+/// An atomic whose response can't be stored was executed, and so may be the one behind it.
 #[test]
 fn nothing_is_executed_twice() {
     let mut rig = Rig::new(2);
@@ -171,7 +171,7 @@ fn nothing_is_executed_twice() {
         let wr = Wr::new(Opcode::ATOMIC_FA).stream(stream).remote(COUNTER, far).atomic(1, 0);
         target.to(rig, wr.seg(SRC, 8, key))
     };
-    // The key goes between the check of the work request and the answer.
+    // The key is destroyed between the check of the work request and the response.
     let gone = Key(rig.hosts[0].key(PD, BUF_LEN, Access::LOCAL_WRITE));
     let wrs = [add(&rig, 1, gone), add(&rig, 2, near), add(&rig, 3, near)];
     for wr in &wrs {
@@ -185,14 +185,14 @@ fn nothing_is_executed_twice() {
     assert_eq!(rig.state(&dci), QpState::Rts);
 }
 
-/// The answer to a READ is read when it leaves; what came behind the READ was executed before.
+/// A READ response is read when it leaves; requests behind the READ were executed before.
 #[test]
 fn nothing_behind_a_read_is_executed_twice() {
     let mut rig = Rig::new(2);
     let target = Target::new(&mut rig, 1);
     let mut dci = initiator(&mut rig, 3);
     let (near, far) = (rig.hosts[0].key, rig.hosts[1].key);
-    // Nobody brings its pages.
+    // No driver brings its pages.
     let absent = Pager::new(&mut rig, 1).key;
     rig.hosts[1].hca.tell_page_faults(false);
     rig.hosts[1].put_u64(COUNTER, 10);
@@ -233,7 +233,7 @@ fn streams_that_are_refused() {
     assert_eq!(hca.reset_stream(crate::hca::Qpn(plain.0 + 1), 3), Err(none));
 }
 
-/// It is no stream's error, and not one of stream 0, which is stopped.
+/// An inconsistent ring fails the queue pair, although stream 0 is stopped.
 #[test]
 fn disorder_in_the_ring_fails_the_whole() {
     let mut rig = Rig::new(2);
@@ -251,7 +251,7 @@ fn disorder_in_the_ring_fails_the_whole() {
     assert_eq!(rig.state(&dci), QpState::Err);
 }
 
-/// Without streams the field of the control segment means nothing.
+/// Without streams the field of the control segment is ignored.
 #[test]
 fn an_initiator_without_streams_fails_whole() {
     let mut rig = Rig::new(2);

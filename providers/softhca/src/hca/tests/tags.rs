@@ -1,4 +1,4 @@
-//! Tag matching: which message goes where, what is told of it, and what may go wrong.
+//! Tag matching: destinations of messages, their completions, and errors.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use crate::hca::{
 
 pub(super) const SRC: u64 = 0x1000;
 pub(super) const DST: u64 = 0x30_0000;
-/// Where receives of the SRQ are.
+/// Offset of the SRQ's receives.
 pub(super) const SPARE: u64 = 0x50_0000;
 const USER_INDEX: u32 = 0x7a6;
 pub(super) const EAGER: u8 = TmhOp::EAGER.0;
 pub(super) const HEADER: u32 = 16;
 
-/// Kinds of entries.
+/// CQE kinds.
 pub(super) const SEND: u8 = 2;
 pub(super) const NO_PACKET: u8 = 6;
 const FAILED: u8 = 13;
@@ -36,8 +36,8 @@ pub(super) const REMOTE_INVALID: u8 = 0x12;
 const REMOTE_ACCESS: u8 = 0x13;
 const REMOTE_OPERATION: u8 = 0x14;
 
-/// A queue that matches tags on the last host, which gets its tags by one queue pair, and messages
-/// from the first host by another.
+/// A tag-matching SRQ on the last host. One queue pair changes its tags, another takes messages
+/// from the first host.
 pub(super) struct Scene {
     pub(super) rig: Rig,
     pub(super) srq: TestSrq,
@@ -47,7 +47,7 @@ pub(super) struct Scene {
     pub(super) receiver: End,
 }
 
-/// Of an entry: kind, operation, place, bytes, tag.
+/// A CQE: kind, operation, tag index, bytes, tag.
 pub(super) type Told = (u8, TmAppOp, u16, u32, u64);
 
 fn tags(cq: &TestCq, log_tags: u8) -> TagSrq {
@@ -89,7 +89,7 @@ impl Scene {
         Scene { rig, srq, cq, commands, sender, receiver }
     }
 
-    /// Posts a change of the list.
+    /// Posts a change of the tag list.
     fn post(&mut self, tm: mlx5_wqe_tm_seg, buffer: Option<mlx5_wqe_data_seg>) {
         let ds = 3 + u8::from(buffer.is_some());
         let index = self.commands.posted;
@@ -136,13 +136,13 @@ impl Scene {
         self.post(self.segment(TmOpcode::NOP, 0, Some(count)), None);
     }
 
-    /// A receive for what finds no tag; gives its slot.
+    /// Posts a receive for unexpected messages. Returns its slot.
     pub(super) fn receive(&mut self, at: u64, len: u32) -> u16 {
         let key = self.rig.hosts[1].key;
         self.rig.receive_shared(&mut self.srq, &[(SPARE + at, len, key)])
     }
 
-    /// Sends a message that begins with a header.
+    /// Sends a message that begins with a tag header.
     pub(super) fn send(&mut self, op: u8, tag: u64, body: &[u8]) {
         self.post_message(op, tag, body);
         self.rig.run();
@@ -169,7 +169,7 @@ impl Scene {
         self.rig.post(&mut self.sender, &wr);
     }
 
-    /// The entries of its completion queue.
+    /// The CQEs of the SRQ's completion queue.
     fn entries(&mut self) -> Vec<uverbs_mlx5_prm::cqe::mlx5_cqe64> {
         std::iter::from_fn(|| self.rig.entry(1, &mut self.cq)).collect()
     }
@@ -184,7 +184,7 @@ impl Scene {
         told.collect()
     }
 
-    /// Adds tags, and takes what is told of it.
+    /// Adds tags, and takes their completions.
     pub(super) fn append_all(&mut self, tags: &[(u16, u64, u32)]) {
         for &(next, tag, len) in tags {
             self.append(next, tag, len);
@@ -211,14 +211,14 @@ fn eager_messages_go_where_their_tags_say() {
         assert_eq!(cqe.tm_cqe().hw_phase_cnt.get(), 0);
     }
     assert_eq!(added.len(), 3);
-    // One packet: matched and there at once.
+    // One packet: matched and received at once.
     let body = pattern(900, 1);
     scene.send(EAGER, 8, &body);
     assert_eq!(scene.told(), [(SEND, TmAppOp::CONSUMED_MSG, 1, 900, 8)]);
     assert_eq!(scene.rig.hosts[1].get(DST + 0x8000, 900), body, "without the header");
     scene.send(EAGER, 9, &[]);
     assert_eq!(scene.told(), [(SEND, TmAppOp::CONSUMED_MSG, 2, 0, 9)]);
-    // Several: matched first, then there.
+    // Several packets: matched first, then received.
     let body = pattern(4000, 2);
     scene.send(EAGER, 7, &body);
     let expected = [(NO_PACKET, TmAppOp::CONSUMED, 0, 0, 7), (SEND, TmAppOp::EXPECTED, 0, 4000, 0)];
@@ -258,12 +258,12 @@ fn others_go_whole_to_receives_of_the_queue() {
     let whole = scene.rig.hosts[1].get(SPARE, 3016);
     assert_eq!((whole[0], &whole[16..]), (EAGER, &pattern(3000, 1)[..]));
     assert_eq!(scene.rig.hosts[1].get(SPARE + 3 * 0x2000, 5), b"short");
-    // None is left: the sender waits, and goes on when there is.
+    // No receive is left: the sender waits until one is posted.
     scene.rig.post(&mut scene.sender, &Wr::new(Opcode::NOP));
     assert_eq!(scene.rig.sent(&mut scene.sender).len(), 5);
 }
 
-/// One message that found no tag may be for one that software adds before it knows of it.
+/// An unexpected message may match a tag that software adds before it knows of the message.
 #[test]
 fn tags_wait_until_software_has_counted_the_unexpected() {
     let mut scene = Scene::new();
@@ -285,7 +285,7 @@ fn tags_wait_until_software_has_counted_the_unexpected() {
     let told = scene.told();
     assert_eq!((told[0].1, told[1].1), (TmAppOp::NOOP, TmAppOp::CONSUMED_MSG));
     assert_eq!(scene.rig.hosts[1].get(DST + 0x5000, 6), b"fourth");
-    // A change that says no count leaves it.
+    // A change without a count leaves software's count.
     scene.append_all(&[(2, 6, 64)]);
     scene.send(EAGER, 6, b"fifth");
     assert_eq!(scene.told()[0].1, TmAppOp::CONSUMED_MSG);
@@ -293,7 +293,7 @@ fn tags_wait_until_software_has_counted_the_unexpected() {
 
 #[test]
 fn a_message_that_is_too_long_fails_its_connection() {
-    // One packet, before the tag is used up; several, after that.
+    // One packet fails before the tag is consumed; several packets fail after that.
     for (len, expected) in [
         (65, vec![]),
         (
@@ -313,13 +313,13 @@ fn a_message_that_is_too_long_fails_its_connection() {
         assert_eq!(scene.rig.sent(&mut scene.sender)[0].syndrome, REMOTE_INVALID);
         let events = scene.rig.hosts[1].events();
         assert!(events.contains(&HcaEvent::QpRequestError { qpn: scene.receiver.qpn }));
-        // The others go on.
+        // Other queue pairs go on.
         scene.sync(0);
         assert_eq!(scene.told()[0].1, TmAppOp::NOOP);
     }
 }
 
-/// A connection that ends in the middle of a message gives its tag back as canceled.
+/// A connection that ends in the middle of a message completes its tag as canceled.
 #[test]
 fn a_message_under_way_is_canceled_with_its_connection() {
     const LEN: u32 = 0x4_0000;
@@ -364,7 +364,7 @@ fn changes_that_are_refused() {
         let failed = scene.rig.sent(&mut scene.commands);
         assert_eq!((failed.len(), failed[0].kind, failed[0].syndrome), (1, FAILED, 2), "{n}");
         assert_eq!(scene.rig.state(&scene.commands), QpState::Err);
-        // The list is as it was, and the connection works.
+        // The list is unchanged, and the connection works.
         scene.receive(0, 64);
         scene.send(EAGER, 99, &[1]);
         assert_eq!(scene.told()[0].1, TmAppOp::UNEXPECTED, "{n}");
@@ -421,7 +421,7 @@ fn queues_that_are_refused() {
     assert_eq!(hca.create_srq(both), Err(HcaError::BadParam { what: "srq.xrc", value: 1 }));
     let busy = hca.destroy_srq(srqn).unwrap_err();
     assert!(matches!(busy, HcaError::Busy { users: 2, .. }), "{busy:?}");
-    // A work request for tags where there are none.
+    // A tag work request on a queue pair without tag matching.
     let plain = Setup::default();
     let (mut a, _b) = scene.rig.pair(&plain);
     std::mem::swap(&mut scene.commands, &mut a);
@@ -431,7 +431,7 @@ fn queues_that_are_refused() {
     assert_eq!((failed[0].kind, failed[0].syndrome), (FAILED, 2));
 }
 
-/// A page that a driver could bring fails the message, as one that nobody brings does.
+/// A missing page fails the message, even if a driver could bring it.
 #[test]
 fn nothing_of_such_a_queue_waits_for_a_page() {
     let mut scene = Scene::new();
@@ -441,7 +441,7 @@ fn nothing_of_such_a_queue_waits_for_a_page() {
     assert_eq!(pager.faults(&mut scene.rig), []);
     let kinds: Vec<_> = scene.entries().iter().map(|cqe| cqe.op_own >> 4).collect();
     assert_eq!((kinds, scene.states()), (vec![0xe], (QpState::Err, QpState::Err)));
-    // A tag's is canceled.
+    // The tag of a matched message is canceled.
     let mut scene = Scene::new();
     let pager = Pager::new(&mut scene.rig, 1);
     scene.append_by(pager.key, 1, 3, 64);
@@ -475,7 +475,7 @@ fn a_tag_with_a_wrong_key_stays_in_the_list() {
     assert_eq!(scene.entries()[0].tm_cqe().success.get(), MLX5_TMC_SUCCESS);
 }
 
-/// What is sent again for want of a receive is counted once.
+/// A message repeated after an RNR NAK is counted once.
 #[test]
 fn a_message_that_waits_for_a_receive_is_unexpected_once() {
     let mut scene = Scene::new();
@@ -520,7 +520,7 @@ fn a_message_with_a_tag_invalidates_a_key_and_is_solicited() {
     }
 }
 
-/// Domain, completion queue and number are the queue's own, not those of the queue pair.
+/// Domain, completion queue and number are the SRQ's, not the queue pair's.
 #[test]
 fn what_comes_is_of_the_queue() {
     const OTHER: Pdn = Pdn(9);
@@ -539,7 +539,7 @@ fn what_comes_is_of_the_queue() {
     let srqn = scene.srq.srqn.0;
     let ops = [TmAppOp::APPEND, TmAppOp::CONSUMED_MSG, TmAppOp::NO_TAG];
     assert_eq!(told, ops.map(|op| (op.0, srqn)));
-    // Its entries have no room for data, which is where the header is.
+    // The CQEs hold no payload, since the tag header is there.
     assert_eq!(scene.rig.hosts[1].get(DST + 0x3000, 5), b"found");
     assert_eq!(scene.rig.hosts[1].get(SPARE, 5), b"short");
 }

@@ -1,4 +1,4 @@
-//! Keys that a WQE changes: windows, lists of parts, interleaved parts, and what is refused.
+//! Keys that a WQE changes: windows, lists of parts, interleaved parts, and refused changes.
 
 use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
@@ -15,8 +15,7 @@ use crate::hca::{Access, Indirect, MkeyContext, QpState, Service};
 
 pub(super) const SRC: u64 = 0x1000;
 pub(super) const DST: u64 = 0x30_0000;
-/// Bits of the mask, as Linux's include/linux/mlx5/qp.h numbers them: length, start, variant, QPN,
-/// rights, free.
+/// Mask bits by Linux's include/linux/mlx5/qp.h: length, start, variant, QPN, rights, free.
 const BIND: u64 = 1 | 1 << 6 | 1 << 13 | 1 << 14 | 0xf << 18 | 1 << 29;
 const PD_BIT: u64 = 1 << 7;
 /// Access flags of a WQE's key context: local read, local write, remote read, remote write.
@@ -24,7 +23,7 @@ pub(super) const LW: u8 = 1 << 3;
 pub(super) const RR: u8 = 1 << 4;
 pub(super) const RW: u8 = 1 << 5;
 
-/// A change of a key, as bytes of a WQE.
+/// A change of a key, encoded as a WQE by `bytes`.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) flags: u8,
@@ -37,10 +36,10 @@ pub(super) struct Change {
     pub(super) start: u64,
     pub(super) len: u64,
     pub(super) page_shift: u8,
-    /// Octoword that the list begins at.
+    /// First octoword of the list.
     pub(super) offset: u64,
     pub(super) entries: Vec<u8>,
-    /// Where the entries lie, if they aren't in the WQE.
+    /// Key and address of the list, if it is not inline in the WQE.
     pub(super) at: Option<(u32, u64)>,
 }
 
@@ -48,7 +47,7 @@ impl Change {
     pub(super) fn bind(start: u64, access: u8, parts: &[(u32, Key, u64)]) -> Change {
         let len = parts.iter().map(|part| u64::from(part.0)).sum();
         let entries = parts.iter().flat_map(|&(len, key, addr)| klm(len, key, addr)).collect();
-        // Inline, and the key must be free.
+        // Flags: inline, and the key must be free.
         Change {
             flags: 0xa0,
             mask: BIND,
@@ -92,7 +91,7 @@ impl Change {
             log_page_size: self.page_shift,
             ..Default::default()
         };
-        // Inline entries fill up to 64 bytes.
+        // Inline lists are padded to a multiple of 64 bytes.
         let mut entries = self.entries.clone();
         if let Some((lkey, addr)) = self.at {
             entries = klm(entries.len() as u32, Key(lkey), addr);
@@ -117,7 +116,7 @@ pub(super) fn klm(len: u32, key: Key, addr: u64) -> Vec<u8> {
     klm.as_bytes().to_vec()
 }
 
-/// A key without memory, as the kernel makes for a window.
+/// A key without memory, as the kernel creates it for a window.
 pub(super) fn window(rig: &mut Rig, host: usize) -> u32 {
     let ctx = MkeyContext {
         pd: PD,
@@ -131,7 +130,7 @@ pub(super) fn window(rig: &mut Rig, host: usize) -> u32 {
     rig.hosts[host].hca.create_mkey(ctx).unwrap().0
 }
 
-/// Posts the change; gives the syndrome of its completion, 0 if it went well.
+/// Posts the change. Returns the syndrome of its completion, 0 for success.
 pub(super) fn apply(rig: &mut Rig, end: &mut End, key: Key, change: &Change) -> u8 {
     let bytes = change.bytes(end, key);
     rig.write_wqe(end, &bytes);
@@ -168,12 +167,12 @@ fn a_window_grants_what_it_names_until_it_is_invalidated() {
     assert_eq!(write(&mut rig, &mut a, 0x5000 + 10, Key(rkey), 90), 0);
     assert_eq!(rig.hosts[1].get(DST + 10, 90), pattern(100, 1)[..90]);
     assert_eq!(rig.hosts[1].get(DST + 100, 20), [0xee; 20]);
-    // A bound window can't be bound over, where the WQE says so.
+    // A bound window can't be bound again if the WQE checks that.
     let again = Change::bind(0, RW, &[(8, base, IOVA)]);
     let (mut c, mut d) = rig.pair(&Setup::default());
     assert_eq!(apply(&mut rig, &mut d, Key(key), &again), 0x06, "window bind error");
     assert_eq!(rig.state(&d), QpState::Err);
-    // It is nobody's, so that to ask whose it is refuses nobody.
+    // A window bound to no queue pair passes the check of its owner.
     let asking = Change { flags: 0x80 | 1 << 3, ..Change::invalidate() };
     assert_eq!(apply(&mut rig, &mut b, Key(key), &asking), 0);
     assert_eq!(write(&mut rig, &mut c, 0x5000, Key(rkey), 8), 0x15, "its peer is in error");
@@ -217,7 +216,7 @@ fn a_window_ends_by_a_send_with_invalidate() {
     rig.post(&mut a, &Wr::new(Opcode::SEND_INVAL).imm(rkey));
     rig.run();
     assert_eq!(rig.got(&mut b)[0].imm, rkey);
-    // Free again: another bind takes it.
+    // The window is free again, and can be bound.
     assert_eq!(apply(&mut rig, &mut b, Key(key), &bind), 0);
     assert_eq!(rig.sent(&mut a).len(), 1);
     assert_eq!(write(&mut rig, &mut a, 0, Key(rkey), 8), 0);
@@ -232,8 +231,8 @@ fn binds_that_reach_too_far() {
         let change = make(&mut rig);
         assert_eq!(apply(&mut rig, &mut b, Key(key), &change), 0x06);
     };
-    // Beyond the region; a key of nobody; another domain; a region that may not be written; longer
-    // than its parts.
+    // A range beyond the region; an unknown key; another domain; a read-only region; a length
+    // beyond the parts.
     refused(&|rig| Change::bind(0, RW, &[(101, Key(rig.hosts[0].key.0), IOVA + BUF_LEN - 100)]));
     refused(&|_| Change::bind(0, RW, &[(8, Key(0xdead_be00), IOVA)]));
     refused(&|rig| {
@@ -243,7 +242,7 @@ fn binds_that_reach_too_far() {
         Change::bind(0, RW, &[(8, Key(rig.hosts[0].key(PD, 64, Access::REMOTE_READ)), IOVA)])
     });
     refused(&|rig| Change { len: 9, ..Change::bind(0, RW, &[(8, Key(rig.hosts[0].key.0), IOVA)]) });
-    // A window of another domain, though its parts are of that one, too.
+    // The window, in another domain than the queue, has parts in the window's domain.
     let mut rig = Rig::new(1);
     let (_, mut b) = rig.pair(&Setup { pd: Pdn(PD.0 + 1), ..Setup::default() });
     let (key, foreign) = (window(&mut rig, 0), rig.hosts[0].key);
@@ -281,7 +280,7 @@ fn a_key_of_many_parts_gathers_and_scatters() {
         assert_eq!(rig.hosts[1].get(at, len as usize), data[from..from + len as usize]);
         from += len as usize;
     }
-    // And back, over the packets' borders; then as the local side of a SEND.
+    // And back, across packet boundaries; then as the local side of a SEND.
     let near = rig.hosts[0].key;
     let mut wr = Wr::new(Opcode::RDMA_READ).seg(SRC + 0x8000, 4990, near);
     wr.remote = Some((7, rkey));
@@ -308,7 +307,7 @@ fn interleaved_parts_take_turns() {
     let (mut a, mut b) = rig.pair(&Setup::default());
     let key = window(&mut rig, 1);
     let base = rig.hosts[1].key;
-    // Ten times: 8 bytes of every 64 here, 4 bytes of every 16 there.
+    // Ten rounds: 8 bytes of every 64 in one part, 4 bytes of every 16 in the other.
     let head = mlx5_wqe_umr_repeat_block_seg {
         byte_count: U32::new(12),
         op: U32::new(UMR_REPEAT_OP),
@@ -359,7 +358,7 @@ fn a_list_may_lie_in_memory_and_the_driver_may_change_the_domain() {
     let moved = Change { mask: PD_BIT, pd: Pdn(PD.0 + 1), flags: 0, ..Change::bind(0, 0, &[]) };
     assert_eq!(apply(&mut rig, &mut driver, Key(key), &moved), 0);
     assert_eq!(write(&mut rig, &mut a, 0, Key(rkey), 100), 0x13, "another domain now");
-    // It sends nothing.
+    // A UMR queue sends nothing.
     rig.post(&mut driver, &Wr::new(Opcode::SEND).seg(SRC, 8, base));
     rig.run();
     assert_eq!(rig.sent(&mut driver)[0].syndrome, 0x02);
@@ -388,7 +387,7 @@ fn a_change_behind_what_is_sent_again_happens_once() {
     let key = window(&mut rig, 0);
     rig.hosts[1].link.unplug();
     rig.post(&mut a, &Wr::new(Opcode::RDMA_WRITE).remote(DST, far).seg(SRC, 8, near));
-    // Binding what is bound would fail.
+    // Binding a bound window would fail.
     let bytes = Change::bind(0, LW, &[(64, near, IOVA + SRC)]).bytes(&a, Key(key));
     rig.write_wqe(&mut a, &bytes);
     rig.ring(&a);
@@ -408,7 +407,7 @@ fn a_fenced_change_waits_for_reads_and_happens_once() {
     let key = window(&mut rig, 0);
     let bind = Change::bind(0, LW, &[(4096, near, IOVA + SRC)]);
     assert_eq!(apply(&mut rig, &mut a, Key(key), &bind), 0);
-    // The READ scatters through the window that the next WQE takes away.
+    // The READ scatters through the window that the next WQE invalidates.
     rig.hosts[1].put(DST, &pattern(4096, 2));
     let mut read =
         Wr::new(Opcode::RDMA_READ).remote(DST, far).seg(0, 4096, Key(key & !0xff | 0x77));
@@ -427,7 +426,7 @@ fn a_fenced_change_waits_for_reads_and_happens_once() {
     assert_eq!(apply(&mut rig, &mut a, Key(key), &bind), 0, "it is free");
 }
 
-/// IBTA 10.6.7.2.4, type 2B: of no use to other queue pairs, of the same domain though they are.
+/// A type 2B window (IBTA 10.6.7.2.4) is unusable for other queue pairs, even of the same domain.
 #[test]
 fn a_window_of_a_queue_pair_is_that_ones_alone() {
     const CHECK_QPN: u8 = 1 << 3;
@@ -441,7 +440,7 @@ fn a_window_of_a_queue_pair_is_that_ones_alone() {
     rig.hosts[0].put(SRC, &pattern(64, 3));
     assert_eq!(write(&mut rig, &mut a, 0, Key(rkey), 64), 0);
     assert_eq!(rig.hosts[1].get(DST, 64), pattern(64, 3));
-    // Another connection: no WRITE, no READ, no atomic, and no end by a SEND.
+    // Another connection: WRITE, READ, atomic and SEND with invalidate all fail.
     rig.hosts[1].put(DST, &[0xee; 64]);
     let near = rig.hosts[0].key;
     for opcode in [Opcode::RDMA_WRITE, Opcode::RDMA_READ, Opcode::SEND_INVAL] {
@@ -459,7 +458,7 @@ fn a_window_of_a_queue_pair_is_that_ones_alone() {
         assert_eq!(rig.sent(&mut c)[0].syndrome, 0x13, "{opcode:?}");
     }
     assert_eq!(rig.hosts[1].get(DST, 64), [0xee; 64]);
-    // Nor may it take the window away, where the WQE says whose it must be (rdma-core qp.c,
+    // Another queue pair may not invalidate the window if the WQE checks its owner (rdma-core qp.c,
     // `set_umr_control_seg`).
     let invalidate = Change { flags: 0x80 | CHECK_QPN, ..Change::invalidate() };
     let (_, mut d) = rig.pair(&Setup::default());
@@ -467,7 +466,7 @@ fn a_window_of_a_queue_pair_is_that_ones_alone() {
     assert_eq!(write(&mut rig, &mut a, 0, Key(rkey), 8), 0, "as before");
     let invalidate = Change { mask: invalidate.mask | 1 << 14, ..invalidate };
     assert_eq!(apply(&mut rig, &mut b, Key(key), &invalidate), 0);
-    // Bound again, as type 1: everybody's.
+    // Bound again as type 1: every queue pair may use it.
     assert_eq!(apply(&mut rig, &mut b, Key(key), &Change { qpn: Qpn(0xff_ffff), ..bind }), 0);
     let (mut c, _) = rig.pair(&Setup::default());
     assert_eq!(write(&mut rig, &mut c, 0, Key(rkey), 8), 0);

@@ -1,4 +1,4 @@
-//! Frames that leave by tables, and what entries do to frames.
+//! Egress flow tables, and changes of frames by entries.
 
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_misc as misc};
 
@@ -9,17 +9,17 @@ use super::super::reformat::Reformat;
 use super::super::rewrite::{Bits, HeaderField, Rewrite};
 use super::*;
 
-/// The tables for what leaves and for what arrives.
+/// Numbers of the egress and the ingress table.
 const OUT: u32 = 1;
 const IN: u32 = 2;
 const ALL: [u8; MATCH_LEN] = [0; MATCH_LEN];
-/// Number of a reformat, and of a list of changes.
+/// Number of a packet reformat, and of a modify header context.
 const ONE: u32 = 7;
-/// Types of Ethernet frames that tunnels carry.
+/// EtherTypes of tunnel payloads.
 const FRAME: u16 = 0x6558;
 const IPV4: u16 = 0x0800;
 
-/// Two roots, and a queue.
+/// An egress and an ingress root table, and a queue.
 fn roots() -> Steering {
     let mut steering = Steering::default();
     steering.set_queue(RQN, QueueOptions::default());
@@ -38,18 +38,18 @@ fn leaving(edits: Edits) -> EntryContext {
     EntryContext { edits, ..to(&[FlowDestination::Wire]) }
 }
 
-/// What leaves of a frame that each entry of the table sees.
+/// Frames that leave the egress table for a given frame.
 fn left(steering: &mut Steering, frame: &[u8]) -> Vec<Vec<u8>> {
     steering.leave(frame).expect("a table")
 }
 
-/// Headers of each kind of tunnel, their lengths 0.
+/// Headers of each kind of tunnel, with lengths 0.
 fn tunnels(protocol: u16) -> Vec<Vec<u8>> {
     let [a, b] = protocol.to_be_bytes();
     let udp = |port: u16, header: &[u8]| {
         let packet = Packet::udp().from([2, 0, 0, 0, 0, 9]).ports(77, port).payload(header).bytes();
         let mut header = packet.clone();
-        // Lengths: IPv4's and UDP's.
+        // Length fields of IPv4 and UDP.
         header[16..18].fill(0);
         header[38..40].fill(0);
         header
@@ -68,7 +68,7 @@ fn tunnels(protocol: u16) -> Vec<Vec<u8>> {
         gre(&[0, 0, a, b]),
         gre(&[0x20, 0, a, b, 1, 2, 3, 4]),
         gre(&[0xb0, 0, a, b, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]),
-        // Version 1: a key, and with it a number and an acknowledgment.
+        // Version 1: with a key; with key, sequence number and acknowledgment number.
         gre(&[0x20, 1, a, b, 1, 2, 3, 4]),
         gre(&[0x30, 0x81, a, b, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
     ];
@@ -93,9 +93,9 @@ fn without_a_table_all_leaves_and_with_one_what_it_lets() {
     assert_eq!(left(&mut steering, &frame), [&frame[..]]);
     let count = *steering.counter(3).unwrap();
     assert_eq!((count.packets, count.bytes), (2, 2 * frame.len() as u64));
-    // The tables for what arrives are others.
+    // The ingress table is separate.
     assert_eq!(reached(&mut steering, &Packet::udp()), []);
-    // With its root gone all leaves again.
+    // Without a root, every frame leaves unchanged again.
     steering.remove_entry(OUT, 4).unwrap();
     steering.remove_entry(OUT, 5).unwrap();
     steering.remove_group(OUT, OUT).unwrap();
@@ -112,14 +112,14 @@ fn headers_change_and_checksums_stay_as_right_as_they_were() {
     let rewrites = vec![
         set(0x1, 0x0a0b_0c0d),
         part(0x2, 0, 16, 0x0e0f),
-        // The upper half of IPv4's destination, and all of its source.
+        // The upper half of IPv4's destination, and the whole source.
         part(0x16, 16, 16, 0xc0a8),
         set(0x15, 0x0102_0304),
-        // One less.
+        // Adding 0xff decrements the TTL.
         Rewrite::Add(HeaderField::new(0xa).unwrap(), 0xff),
         part(0xc, 0, 16, 53),
         Rewrite::Copy { from: Bits::new(0xc, 0, 16).unwrap(), to: Bits::new(0xb, 0, 16).unwrap() },
-        // This frame has no TCP and no IPv6.
+        // This frame lacks TCP and IPv6.
         part(0x8, 0, 16, 9),
         set(0xd, 9),
     ];
@@ -138,7 +138,7 @@ fn headers_change_and_checksums_stay_as_right_as_they_were() {
         let got = left(&mut steering, &sums(packet(), l4));
         assert_eq!(got, [sums(wanted().ports(53, 53), l4)]);
     }
-    // IPv4's checksum is 0, which is wrong, and is so afterwards.
+    // IPv4's checksum is 0, which is wrong, and stays wrong.
     assert_eq!(left(&mut steering, &packet().bytes()), [wanted().ports(53, 53).bytes()]);
     let short = Packet::udp().bytes()[..20].to_vec();
     assert_eq!(left(&mut steering, &short)[0][6..12], [10, 11, 12, 13, 14, 15]);
@@ -164,7 +164,7 @@ fn tunnels_are_put_on_and_taken_off() {
             let len = (sent.len() - 34) as u16;
             assert_eq!(sent[38..42], [&len.to_be_bytes()[..], &[0, 0]].concat(), "and no sum");
         }
-        // Padding on its way is no part of what is inside.
+        // Padding added in transit does not belong to the inner frame.
         let arriving = [&sent[..], &[0; 9]].concat();
         let unwrap = Edits { unwrap: true, ..Edits::NONE };
         let entry = EntryContext { edits: unwrap, ..to(&[FlowDestination::Tir(RQN)]) };
@@ -173,7 +173,7 @@ fn tunnels_are_put_on_and_taken_off() {
         let [copy] = &copies[..] else { panic!("one copy") };
         assert_eq!(copy.edited.as_ref().unwrap().bytes, inner);
         assert_eq!(copy.edited.as_ref().unwrap().headers.tags[0].unwrap().tci, 5);
-        // A frame in no tunnel has nothing to be taken off.
+        // A frame without tunnel is dropped.
         assert_eq!(reached(&mut steering, &Packet::udp()), []);
     }
     for outer in tunnels(IPV4) {
@@ -183,7 +183,7 @@ fn tunnels_are_put_on_and_taken_off() {
         let wrap = Edits { reformat: Some(ONE), ..Edits::NONE };
         steering.add_entry(OUT, (OUT, 0), &ALL, leaving(wrap)).unwrap();
         let [sent] = &left(&mut steering, &inner)[..] else { panic!("one frame") };
-        // Addresses, tag and type are gone.
+        // Addresses, tag and EtherType are removed.
         assert_eq!(sent[outer.len()..], inner[18..]);
         let unwrap = Edits { reformat: Some(ONE + 1), ..Edits::NONE };
         let entry = EntryContext { edits: unwrap, ..to(&[FlowDestination::Tir(RQN)]) };
@@ -200,14 +200,14 @@ fn headers_of_unknown_versions_are_no_tunnels() {
     for outer in tunnels(FRAME) {
         let mut frame = Reformat::WrapFrame(outer).apply(&inner).unwrap();
         assert!(Headers::parse(&frame).tunnel.is_some());
-        // GRE's second byte, Geneve's first, and in VXLAN's first the flag of a number.
+        // A bit in GRE's second byte, Geneve's first byte, or VXLAN's flags (VNI valid).
         let (at, bits) = if frame[23] == 47 { (35, 2) } else { (42, 0x48) };
         frame[at] ^= bits;
         assert_eq!(Headers::parse(&frame).tunnel, None);
     }
 }
 
-/// A checksum of UDP that is there is computed; a frame that becomes too long is dropped.
+/// A UDP checksum in the outer header is computed; a frame that becomes too long is dropped.
 #[test]
 fn what_is_wrapped_has_limits_and_sums() {
     let inner = Packet::tcp().bytes();
@@ -287,7 +287,7 @@ fn what_is_for_other_tables_is_refused() {
     assert_eq!(entry(OUT, wire, rewrites(1)), Ok(()));
     let missing = Err(Wrong::Missing("no such flow table"));
     assert_eq!(steering.set_root(Direction::Receive, Some(OUT)), missing);
-    // A register of metadata, and bits that a field hasn't.
+    // A metadata register, and bits outside of a field.
     assert!(Bits::new(0x51, 0, 0).is_err());
     assert!(Bits::new(0x2, 0, 0).is_err());
     assert!(Bits::new(0x2, 1, 16).is_err());
@@ -325,7 +325,7 @@ fn every_field_is_found_where_it_is() {
         (0xa, 5, v4(), Some(v4().ttl(5))),
     ] {
         let mut steering = roots();
-        // All of the field, however wide it is.
+        // The whole field, of any width.
         let bits = (1..=32).rev().find_map(|len| Bits::new(field, 0, len).ok()).unwrap();
         steering.add_rewrites(ONE, Direction::Transmit, vec![Rewrite::Set(bits, value)]).unwrap();
         let edits = Edits { rewrites: Some(ONE), ..Edits::NONE };

@@ -1,6 +1,6 @@
-//! Packets to be sent, byte by byte as the RFCs draw them.
+//! Builds test packets byte by byte, as the RFCs draw them.
 
-/// Headers that a test wants.
+/// Headers of a test packet.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Packet {
     dmac: [u8; 6],
@@ -60,7 +60,7 @@ impl Packet {
     pub(in super::super) fn from(self, smac: [u8; 6]) -> Packet {
         Packet { smac, ..self }
     }
-    /// Type and number of a tag, from the outside in.
+    /// Adds a VLAN tag: EtherType and TCI, from the outside in.
     pub(in super::super) fn tag(mut self, tpid: u16, tci: u16) -> Packet {
         self.tags.push((tpid, tci));
         self
@@ -99,12 +99,12 @@ impl Packet {
         Packet { payload: payload.to_vec(), ..self }
     }
 
-    /// Says that there is more than there is.
+    /// Makes the IP length exceed the packet.
     pub(in super::super) fn longer(self, longer: u16) -> Packet {
         Packet { longer, ..self }
     }
 
-    /// With zeros for checksums.
+    /// Bytes of the packet, with zero checksums.
     pub(in super::super) fn bytes(&self) -> Vec<u8> {
         let mut l4 = [self.sport.to_be_bytes(), self.dport.to_be_bytes()].concat();
         if self.tcp {

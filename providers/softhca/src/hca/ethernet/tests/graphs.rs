@@ -1,11 +1,11 @@
-//! Any bytes as a frame, and any tables: it comes to an end.
+//! Arbitrary frames through arbitrary tables: routing always ends.
 
 use proptest::prelude::*;
 
 use super::super::{checksum, segment};
 use super::*;
 
-/// What a driver might say about tables 1 to 12, in any order.
+/// Commands that a driver might send for tables 1 to 12, in any order.
 #[derive(Clone, Debug)]
 enum Step {
     Table(u32, u8, Option<u32>),
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Refusals are as good as consent here.
+/// Executes a command; errors are allowed.
 fn apply(steering: &mut Steering, step: &Step) {
     let all = &[0; MATCH_LEN];
     let done = match step.clone() {
@@ -63,7 +63,7 @@ fn apply(steering: &mut Steering, step: &Step) {
                 false => FlowDestination::Tir(number),
             };
             let context = to(&destinations.into_iter().map(destination).collect::<Vec<_>>());
-            // In whichever group it falls.
+            // In the group that contains the index.
             (100..120)
                 .map(|group| steering.add_entry(number, (group, index), all, context.clone()))
                 .find(Result::is_ok)
@@ -138,7 +138,7 @@ proptest! {
     }
 }
 
-/// Tables each of which leads to the next many times over: copies would double with each level.
+/// Tables that all lead to the next one many times: copies would double with each level.
 #[test]
 fn copies_of_copies_have_a_bound() {
     let mut steering = scene();
@@ -152,8 +152,8 @@ fn copies_of_copies_have_a_bound() {
     assert!(reached(&mut steering, &Packet::udp()).len() <= 1 << 10);
 }
 
-/// Every look at a group is work: a table with many of them, looked up again and again for one
-/// frame, is done with at some point.
+/// A search of a group takes time: a table with many groups, looked up repeatedly for one frame,
+/// ends at a limit.
 #[test]
 fn tables_with_many_groups_have_a_bound() {
     const GROUPS: u32 = 1 << 12;
@@ -171,7 +171,8 @@ fn tables_with_many_groups_have_a_bound() {
     assert!((1..=16).contains(&copies), "{copies}");
 }
 
-/// A table that others lead to may go, and another with its number come, on any level.
+/// A table that other tables lead to may be destroyed, and another with its number created at any
+/// level.
 #[test]
 fn a_table_that_is_gone_drops_and_a_loop_made_so_ends() {
     let mut steering = scene();

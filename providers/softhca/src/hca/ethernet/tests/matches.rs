@@ -1,4 +1,4 @@
-//! Each field of an entry: the frame that has the value, and one that differs in it alone.
+//! Each match field: a frame that has the value, and one that differs in this field only.
 
 use uverbs_mlx5_prm::cmd::flow::{
     fte_match_param, fte_match_set_lyr_2_4 as outer, fte_match_set_misc as misc,
@@ -10,7 +10,7 @@ use super::*;
 const OUTER: Block = fte_match_param::OUTER_HEADERS;
 const MISC: Block = fte_match_param::MISC_PARAMETERS;
 
-/// Whether an entry that compares one field with `value` matches.
+/// True if an entry that compares one field with `value` matches.
 fn matches(part: Block, field: Field, value: u64, packet: &Packet) -> bool {
     let (mut criteria, mut wanted) = ([0; MATCH_LEN], [0; MATCH_LEN]);
     field.set(part.of_mut(&mut criteria), u64::MAX);
@@ -64,9 +64,9 @@ fn each_field_hits_and_misses() {
         (OUTER, outer::TCP_DPORT, 80, v6().ports(1, 80), v6().ports(80, 1)),
         (OUTER, outer::UDP_SPORT, 4791, Packet::udp().ports(4791, 1), v4().ports(4791, 1)),
         (OUTER, outer::UDP_DPORT, 53, Packet::udp().ports(1, 53), Packet::udp().ports(53, 1)),
-        // Ports of a fragment are not looked for: only the first has any.
+        // A fragment has no ports: they are in the first fragment only.
         (OUTER, outer::TCP_DPORT, 0, v4().ports(1, 80).fragment(0x2000), v4().ports(1, 80)),
-        // A packet that says it is longer than its frame.
+        // A packet whose length exceeds its frame.
         (OUTER, outer::TCP_DPORT, 80, v6().ports(1, 80).longer(40), v6().ports(1, 81).longer(40)),
         (
             OUTER,
@@ -123,7 +123,7 @@ fn all_fields_have_to_match() {
     assert!(compares(&criteria, &wanted, &Packet::udp().ports(9, 53)));
     assert!(!compares(&criteria, &wanted, &Packet::udp().ports(9, 54)));
     assert!(!compares(&criteria, &wanted, &Packet::tcp().ports(9, 53)));
-    // What the group doesn't look at counts for nothing, whatever the entry says.
+    // Bits outside of the group's criteria are ignored in an entry.
     outer::TTL_HOPLIMIT.set(OUTER.of_mut(&mut wanted), 7);
     assert!(compares(&criteria, &wanted, &Packet::udp().ports(9, 53)));
 }
@@ -139,6 +139,6 @@ fn what_is_not_compared_is_refused() {
     assert!(group(OUTER, outer::ETHERTYPE, 1));
     assert!(!group(MISC, misc::VXLAN_VNI, 0b11));
     assert!(!group(fte_match_param::INNER_HEADERS, outer::ETHERTYPE, 0b111));
-    // A part that isn't enabled may say anything.
+    // A disabled part of the criteria may contain anything.
     assert!(group(fte_match_param::INNER_HEADERS, outer::ETHERTYPE, 0b011));
 }

@@ -1,4 +1,4 @@
-//! Frames and tables, most of it without queues around them; `tests/pci/frames.rs` has these.
+//! Frames and tables, mostly without queues; `tests/pci/frames.rs` tests them with queues.
 
 mod edits;
 pub(super) mod frame;
@@ -16,7 +16,7 @@ use super::rss::{HashContext, HashFunction, Selector};
 use super::steering::{QueueOptions, Steering};
 use super::tir::{Spread, TirContext};
 
-/// Transport domain of the sender, and of everybody else.
+/// Transport domain of the sender, and of all other queues.
 const OWN: u32 = 1;
 const OTHER: u32 = 2;
 const SQN: u32 = 0x40;
@@ -41,7 +41,7 @@ fn to(destinations: &[FlowDestination]) -> EntryContext {
     EntryContext { destinations: destinations.to_vec(), ..EntryContext::default() }
 }
 
-/// A sender, eight queues with a TIR each, and table 1, empty, as the root.
+/// A sender, eight queues with a TIR each, and an empty table 1 as the root.
 fn scene() -> Steering {
     let mut steering = Steering::default();
     steering.add_sender(SQN, OWN);
@@ -54,7 +54,7 @@ fn scene() -> Steering {
     steering
 }
 
-/// A group of the whole table that looks at nothing, and its first entry.
+/// Adds a group of the whole table without criteria, and its first entry.
 fn catch_all(steering: &mut Steering, table: u32, destinations: &[FlowDestination]) {
     let criteria = &[0; MATCH_LEN];
     let group = GroupContext { first: 0, last: 15, enable: 0, criteria };
@@ -62,7 +62,7 @@ fn catch_all(steering: &mut Steering, table: u32, destinations: &[FlowDestinatio
     steering.add_entry(table, (100 + table, 0), criteria, to(destinations)).unwrap();
 }
 
-/// The queues that a packet gets to.
+/// Queues that receive a packet.
 fn reached(steering: &mut Steering, packet: &Packet) -> Vec<u32> {
     let bytes = packet.bytes();
     let copies = steering.route(&bytes, &Headers::parse(&bytes), Some(SQN));

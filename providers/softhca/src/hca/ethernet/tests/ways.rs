@@ -1,4 +1,4 @@
-//! Ways through tables: which entry decides, what a miss does, who hears what.
+//! Paths through tables: the deciding entry, misses, and self-loopback.
 
 use uverbs_mlx5_prm::cmd::flow::{fte_match_param, fte_match_set_lyr_2_4 as outer};
 
@@ -31,7 +31,8 @@ fn without_tables_and_without_entries_frames_are_gone() {
 #[test]
 fn the_first_entry_that_matches_decides() {
     let mut steering = scene();
-    // Ports first, whatever was made first; the lower of two entries that say the same.
+    // The group of ports decides first, whatever was created first; of two equal entries, the lower
+    // one.
     let all = [0; MATCH_LEN];
     let last = GroupContext { first: 8, last: 8, enable: 0, criteria: &all };
     steering.add_group(1, 1, last).unwrap();
@@ -64,7 +65,7 @@ fn a_miss_goes_on_where_the_table_says() {
     steering.set_miss(1, Miss::Table(2)).unwrap();
     assert_eq!(reached(&mut steering, &Packet::tcp()), [RQN + 1]);
     assert_eq!(reached(&mut steering, &Packet::udp()), [RQN]);
-    // Back, or to itself, would be without end.
+    // A table of the same or a lower level could make a loop.
     let up = Err(Wrong::Param("the next flow table is of no higher level"));
     assert_eq!(steering.set_miss(2, Miss::Table(1)), up);
     assert_eq!(steering.set_miss(2, Miss::Table(2)), up);
@@ -99,7 +100,7 @@ fn an_entry_may_name_many_and_may_change() {
     let change = Change { tag: false, destinations: true, edits: false, counters: false };
     steering.change_entry(1, 0, change, EntryContext { tag: 5, ..to(&[]) }).unwrap();
     assert_eq!(reached(&mut steering, &Packet::tcp()), []);
-    // Dropped, and counted still.
+    // Dropped, and still counted.
     assert_eq!(steering.counter(1).unwrap().packets, 2);
     let nobody = to(&[FlowDestination::Tir(99)]);
     assert_eq!(steering.change_entry(1, 0, change, nobody), Err(Wrong::Missing("no such TIR")));
@@ -116,7 +117,7 @@ fn nobody_hears_itself_unless_it_wants_to() {
         steering.set_tir(RQN + 1, own).unwrap();
         assert_eq!(reached(&mut steering, &unicast).contains(&(RQN + 1)), uc);
         assert_eq!(reached(&mut steering, &multicast).contains(&(RQN + 1)), mc);
-        // The other domain hears all of it.
+        // The other domain receives all frames.
         assert!(reached(&mut steering, &unicast).contains(&RQN));
     }
 }
@@ -142,12 +143,12 @@ fn a_hash_spreads_flows_and_keeps_each_together() {
         counts[(rqn - RQN) as usize] += 1;
     }
     assert!(counts.iter().all(|count| (50..150).contains(count)), "{counts:?}");
-    // TCP's ports are not what was asked for: all of one pair of addresses together.
+    // TCP's ports are not selected: all packets between two addresses go to one queue.
     let mut of_tcp: Vec<_> =
         (0..50).map(|port| reached(&mut steering, &Packet::tcp().ports(port, 80))).collect();
     of_tcp.dedup();
     assert_eq!(of_tcp.len(), 1);
-    // Other kinds of packet have hash 0, the first place.
+    // Other kinds of packet have hash 0, which selects the first queue.
     assert_eq!(reached(&mut steering, &Packet::udp().v6([1; 16], [2; 16])), [RQN]);
 }
 
@@ -160,7 +161,7 @@ fn lists_have_a_bound_together_and_are_given_back() {
         for number in 0..full {
             steering.set_spread(number, places()).unwrap();
         }
-        // In place of one as long there is room for another, and for nothing more.
+        // A table of equal length may replace one, and nothing longer.
         steering.set_spread(0, places()).unwrap();
         assert_eq!(steering.set_spread(full, vec![RQN]), Err(Wrong::Limit("destinations")));
         let group =
@@ -185,7 +186,7 @@ fn lists_have_a_bound_together_and_are_given_back() {
     }
 }
 
-/// Its number may be that of something else some day.
+/// Another object may get its number later.
 #[test]
 fn a_queue_that_is_gone_gets_nothing() {
     let mut steering = scene();

@@ -6,7 +6,7 @@ use super::*;
 use crate::hca::Service;
 use crate::hca::testing::*;
 
-/// A queue pair for frames on a device, with a domain of its own device, to which everything leads.
+/// A raw packet queue pair that receives every frame; the transport domain differs on each device.
 fn station(rig: &mut Rig, host: usize) -> End {
     let setup = Setup { service: Service::Raw, ..Setup::default() };
     let end = rig.end(host, &setup);
@@ -45,7 +45,7 @@ fn a_frame_gets_to_all_others_and_back_to_nobody() {
     post(&mut rig, &mut ends[1], &frame);
     rig.run();
     assert_eq!(rig.sent(&mut ends[1]).len(), 1);
-    // Domains of different devices have nothing to do with each other, whatever their numbers.
+    // Transport domains of different devices are independent, even with equal numbers.
     for host in [0, 2] {
         let got = rig.got(&mut ends[host]);
         assert!(got.len() == 1 && got[0].kind == 2, "{got:?}");

@@ -1,5 +1,5 @@
-//! What has to hold of congestion: who asked for notifications, and nobody else, is told, and
-//! nobody stays slow.
+//! Checks of congestion control: only devices that asked for notifications get them, and no device
+//! stays slow.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::world::World;
 use crate::hca::testing::*;
 use crate::hca::{HcaConfig, Service};
 
-/// In this time a queue pair's window gets wider by a packet (docs/WIRE.md).
+/// Time in which a queue pair's window grows by a packet (docs/WIRE.md).
 const RECOVERY: Duration = Duration::from_micros(100);
 
 /// # Errors
-/// What doesn't hold.
+/// The check that failed.
 pub(super) fn judge(world: &mut World<'_>) -> Result<(), String> {
     told(world)?;
     for connection in 0..world.sides.len() {
@@ -26,14 +26,14 @@ pub(super) fn judge(world: &mut World<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether both ends of a connection asked for notifications.
+/// True if both ends of a connection asked for notifications.
 fn heeds(world: &World<'_>, number: usize) -> bool {
     let connection = &world.plan.connections[number];
     matches!(connection.service, Service::Rc | Service::Xrc)
         && connection.hosts.iter().all(|host| world.plan.asks[*host])
 }
 
-/// Notifications go to those who asked, for packets that were marked.
+/// Checks that only hosts that asked get notifications, and only for marked packets.
 fn told(world: &World<'_>) -> Result<(), String> {
     let plan = world.plan;
     let marks = plan.faults.mark > 0.0
@@ -45,7 +45,7 @@ fn told(world: &World<'_>) -> Result<(), String> {
         if all != 0 && !(plan.asks[number] && marks) {
             return Err(format!("host {number}, who didn't ask or met no mark: {stats:?}"));
         }
-        // A bit that flips where no ICRC covers it may say that a sender asked.
+        // A flipped bit outside of the ICRC may pretend that a sender asked.
         let mut of_host = (0..plan.connections.len())
             .filter(|connection| plan.connections[*connection].hosts.contains(&number));
         let may = plan.faults.corrupt > 0.0 || of_host.any(|connection| heeds(world, connection));
@@ -61,7 +61,7 @@ fn told(world: &World<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Some time after the last notification as many packets leave without an answer as ever.
+/// Checks that some time after the last notification the whole window is in use again.
 fn recovers(world: &mut World<'_>, number: usize) -> Result<(), String> {
     let Some(sides) = &world.sides[number] else { return Ok(()) };
     if !sides.iter().all(|side| world.is_up(side)) {
@@ -70,7 +70,7 @@ fn recovers(world: &mut World<'_>, number: usize) -> Result<(), String> {
     let window = HcaConfig::default().packet_window;
     let connection = &world.plan.connections[number];
     let (from, to) = (connection.hosts[0], sides[1].end.host);
-    // A wire that delays may bring a notification yet: it is taken first.
+    // A wire that delays may bring one more notification, which is taken first.
     world.rig.now += RECOVERY * window;
     world.rig.hosts[from].hca.step(world.rig.now);
     world.rig.now += RECOVERY * window;

@@ -1,4 +1,4 @@
-//! What happens to the devices of a plan from outside.
+//! Events of a plan that reach the devices from outside.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) enum Event {
 }
 
 impl World<'_> {
-    /// Bytes in memory, and what happens when.
+    /// Fills memory, and schedules the events.
     pub(super) fn prepare(&mut self) {
         let plan = self.plan;
         let mut add = |at: Duration, event: Event| {
@@ -91,14 +91,14 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Bus addresses of pages of a host's buffer; in a list of pages they are in reverse order.
+    /// Bus addresses of pages of a host's buffer. A list of pages is in reverse order.
     fn pages(&self, page: u64, count: u64) -> [u64; 2] {
         let base = self.rig.hosts[0].arena.base();
         let first = if self.plan.paged { page } else { BUF_LEN / PAGE - page - count };
         [base + first * PAGE, base + (first + count) * PAGE]
     }
 
-    /// Bytes of a host, those that are missing, too.
+    /// Bytes of a host, missing ones included.
     pub(super) fn look(&self, host: usize, offset: u64, len: usize) -> Vec<u8> {
         let host = &self.rig.hosts[host];
         let hole = host.arena.set_hole([0; 2]);
@@ -107,7 +107,7 @@ impl World<'_> {
         bytes
     }
 
-    /// Notes what a key led to, when it leads nowhere any more.
+    /// Notes the bytes behind a key before the key is destroyed.
     fn note_end(&mut self, n: usize) {
         let work = &self.plan.works[n];
         let far = self.plan.host(work, 1 - work.from);
@@ -126,7 +126,7 @@ impl World<'_> {
         self.note_end(n);
     }
 
-    /// A device loses everything. Its programs still see what it had told them.
+    /// A device loses all state. Its programs still see the completions that it had written.
     fn die(&mut self, host: usize) -> Result<(), String> {
         if self.dead[host].is_some() {
             return Ok(());
@@ -153,7 +153,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The device is there again, with nothing; nobody wrote in its name meanwhile.
+    /// The device returns without objects; it made no store while it was gone.
     fn come_back(&mut self, host: usize) -> Result<(), String> {
         let Some(stores) = self.dead[host].take() else { return Ok(()) };
         let at = &mut self.rig.hosts[host];
@@ -193,7 +193,7 @@ impl World<'_> {
             Kind::Read => Opcode::RDMA_READ,
             Kind::FetchAdd => Opcode::ATOMIC_FA,
             Kind::CompareSwap => Opcode::ATOMIC_CS,
-            // What it is stands elsewhere.
+            // `placement` has the operation.
             Kind::Flush | Kind::AtomicWrite => Opcode::NOP,
         };
         let mut flags = FmCeSe::ZERO;
@@ -233,7 +233,7 @@ impl World<'_> {
         direction.posted.push(n);
     }
 
-    /// The operation of a work that no WQE has.
+    /// The operation of a work that has no WQE.
     fn placement(&self, n: usize, rkey: Key) -> Option<Placement> {
         let work = &self.plan.works[n];
         match work.kind {
@@ -259,7 +259,7 @@ impl World<'_> {
             return;
         }
         let list = [(receive_of(n), LONGEST, key)];
-        // A WRITE's receive takes no bytes; where messages are lost another one may get it.
+        // A WRITE's receive takes no bytes; on an unreliable service another message may get it.
         let unreliable = !self.plan.service(n).is_reliable();
         let list = if work.kind == Kind::Send || unreliable { &list[..] } else { &[] };
         side.receive(&mut self.rig, work.inlet, list);

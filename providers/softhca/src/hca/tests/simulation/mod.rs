@@ -1,17 +1,16 @@
 //! Deterministic simulation: several devices, random programs over bad wires, virtual time, all of
-//! it decided by one seed.
+//! it derived from one seed.
 //!
-//! - [`plan`]: what a seed decides before anything runs: devices and connections of each service;
-//!   [`programs`]: work requests, when receives come, keys that end while they are used;
-//!   [`trouble`]: what wires do, outages, devices that die and come back, memory that is missing;
-//! - [`world`]: devices that run a plan, in an order that the seed decides, too; [`side`] is an end
-//!   of a connection, [`events`] what happens from outside, [`places`] where bytes lie;
-//! - [`verdict`]: what has to hold while they do, and afterwards; [`congestion`]: who may hear of
-//!   congestion;
+//! - [`plan`]: decisions of a seed before the run: devices and connections of each service;
+//!   [`programs`]: work requests, times of receives, keys destroyed during use; [`trouble`]: faults
+//!   of wires, outages, devices that die and come back, missing memory;
+//! - [`world`]: devices that run a plan, in an order from the seed; [`side`]: an end of a
+//!   connection; [`events`]: events from outside; [`places`]: positions of bytes;
+//! - [`verdict`]: checks during the run and afterwards; [`congestion`]: checks of notifications;
 //! - [`shrink`]: a smaller plan that fails, too.
 //!
-//! `UVERBS_SIMULATION_SEEDS=N` runs so many (`cargo xtask simulate`), and
-//! `UVERBS_SIMULATION_FIRST=S` begins with that one: a seed that failed is told, and fails again.
+//! `UVERBS_SIMULATION_SEEDS=N` sets the number of seeds (`cargo xtask simulate`), and
+//! `UVERBS_SIMULATION_FIRST=S` the first seed. A failure prints its seed, which fails again.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,13 +30,13 @@ mod trouble;
 mod verdict;
 mod world;
 
-/// Seeds that a plain test run takes; without optimisation each takes a hundred times longer.
+/// Seeds of a plain test run. Without optimisation each takes a hundred times longer.
 const SEEDS: u64 = if cfg!(debug_assertions) { 10 } else { 2000 };
 
-/// Seeds whose sums say something.
+/// Seeds from which on sums are checked.
 const MANY: u64 = 1000;
 
-/// Runs a plan; a panic of the device is a failure like any other.
+/// Runs a plan. A panic of the device is a failure like any other.
 fn run(plan: &Plan) -> Result<Summary, String> {
     catch_unwind(AssertUnwindSafe(|| world::run(plan))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -46,7 +45,7 @@ fn run(plan: &Plan) -> Result<Summary, String> {
     })
 }
 
-/// Runs a seed. One that fails is shrunk, and the test fails with what is left of it.
+/// Runs a seed. A failing plan is shrunk, and the test fails with the smallest one.
 fn check(seed: u64) -> Summary {
     let plan = Plan::new(seed);
     run(&plan).unwrap_or_else(|why| {
@@ -70,13 +69,13 @@ fn every_seed_keeps_the_promises() {
         let share = |start| (first + start..first + count).step_by(threads);
         let each = (0..threads as u64)
             .map(|start| scope.spawn(move || share(start).map(check).collect::<Vec<_>>()));
-        // Begun, all of them, before one is waited for.
+        // All threads start before the first is waited for.
         for thread in each.collect::<Vec<_>>() {
             thread.join().expect("a seed failed, see above").iter().for_each(|one| all.add(one));
         }
     });
     println!("{count} seeds: {all:?}");
-    // The plans are worth running: most work succeeds, some of it fails, and wires are bad.
+    // The plans are useful: most work succeeds, some of it fails, and wires are bad.
     if count >= 10 {
         assert!(all.succeeded > 2 * all.failed && all.failed > 0, "{all:?}");
         assert!(all.retransmits > 10 * count && all.timeouts > count, "{all:?}");
@@ -87,9 +86,9 @@ fn every_seed_keeps_the_promises() {
     }
 }
 
-/// What no single seed shows: a device that still gets there, and takes more of everything. In ten
-/// seeds it is 1040 packets sent again, 41 timeouts, 48 RNR NAKs, 114 duplicates, 13 % of the work
-/// fails, and 38 % of the unreliable messages find a receive. 300 seeds have 779 notifications.
+/// Checks sums that no single seed shows, such as a device that succeeds with many more retries.
+/// Ten seeds have 1040 packets sent again, 41 timeouts, 48 RNR NAKs, 114 duplicates, 13 % failed
+/// work, and 38 % of the unreliable messages received. 300 seeds have 779 notifications.
 fn habits(all: &Summary, count: u64) {
     let failed = 100 * all.failed / (all.succeeded + all.failed);
     assert!(failed < 15, "{failed} % of the work failed: {all:?}");
@@ -99,7 +98,7 @@ fn habits(all: &Summary, count: u64) {
     assert!(all.duplicates < 17 * count, "{all:?}");
     let arrived = 100 * all.arrived / all.offered;
     assert!(arrived > 33, "{arrived} % of the unreliable messages arrived: {all:?}");
-    // Each of the misfortunes happens.
+    // Each kind of trouble happens.
     assert!(10 * all.deaths > count && 50 * all.overruns > count, "{all:?}");
     assert!(20 * all.page_faults > count, "{all:?}");
     assert!((count..8 * count).contains(&all.notifications), "{all:?}");
@@ -112,7 +111,7 @@ fn a_seed_replays_exactly() {
     }
 }
 
-/// A verdict that is wrong on purpose: each READ must fail.
+/// Shrinks by a verdict that is wrong on purpose: each READ fails.
 #[test]
 fn what_fails_is_shrunk() {
     let reads = |plan: &Plan| plan.works.iter().any(|work| work.kind == plan::Kind::Read);

@@ -1,11 +1,11 @@
-//! Where the bytes of a plan lie, and what they are.
+//! Positions and values of a plan's bytes.
 
 use super::plan::{Kind, Plan, SLOT, Work};
 use crate::hca::Service;
 use crate::hca::testing::pattern;
 
-/// Where the bytes of work requests lie at the end that posts them, and what they write or read at
-/// the peer; the counters that atomics change; what receives take.
+/// Offsets in the buffers: local bytes of work requests, their remote bytes, the counters of
+/// atomics, and the buffers of receives.
 const NEAR: u64 = 0x1000;
 const FAR: u64 = 0x10_0000;
 const COUNTERS: u64 = 0x20_0000;
@@ -23,7 +23,7 @@ pub(super) fn receive_of(n: usize) -> u64 {
     RECEIVES + n as u64 * SLOT
 }
 
-/// Each direction of a connection has a counter of its own, at the peer.
+/// Offset of the counter at the peer; each direction of a connection has one.
 pub(super) fn counter_of(work: &Work) -> u64 {
     COUNTERS + (work.connection * 2 + work.from) as u64 * 8
 }
@@ -45,13 +45,13 @@ impl Plan {
             return bytes;
         }
         let mut bytes = pattern(self.works[n].len as usize, self.seed << 16 | n as u64);
-        // Memory that nobody wrote is 0.
+        // Unwritten memory is 0.
         bytes.iter_mut().for_each(|byte| *byte |= 1);
         bytes
     }
 
-    /// What an atomic adds, or stores and compares with, so that each one matches if those before
-    /// it were executed once. ATOMIC WRITE only stores.
+    /// Operands of an atomic: what it adds, or compares and stores. A compare matches if all
+    /// atomics before it were executed once. ATOMIC WRITE only stores.
     pub(super) fn operands(&self, n: usize) -> (u64, u64) {
         let before = self.counter_before(n);
         match self.works[n].kind {
@@ -60,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// What a work's counter holds when all atomics of its direction before it were executed once.
+    /// Value of a work's counter if all atomics of its direction before it were executed once.
     pub(super) fn counter_before(&self, n: usize) -> u64 {
         let own = &self.works[n];
         let same = |work: &Work| {

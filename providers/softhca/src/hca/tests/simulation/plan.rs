@@ -1,4 +1,4 @@
-//! What a seed decides before anything runs.
+//! Decisions of a seed before the run.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use crate::hca::{Mtu, Service};
 use crate::wire::faulty::Dice;
 use crate::wire::{Faults, Psn};
 
-/// Longest message, and bytes between the places of two of them: what lies between is watched.
+/// Longest message, and the distance of two messages in memory. The gap between them is checked for
+/// stray writes.
 pub(super) const LONGEST: u32 = 8192;
 pub(super) const SLOT: u64 = LONGEST as u64 + 64;
-/// Work requests of one plan, at most, and of one queue pair, whose rings have as many entries.
+/// Maximum work requests of a plan and of one queue pair, whose rings have as many entries.
 pub(super) const WORKS: u64 = 48;
-/// After so long nothing of what a peer sent before a device came back is still on its way.
+/// Time after which no packet that a peer sent before a device came back is in flight.
 pub(super) const SETTLED: Duration = Duration::from_micros(200);
-/// Log2 of the entries of a completion queue that holds all that a plan can complete.
+/// Log2 of the CQEs of a completion queue that holds all completions of a plan.
 pub(super) const ROOMY: u8 = 8;
 
 #[derive(Clone, Debug)]
@@ -23,21 +24,21 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) hosts: usize,
     pub(super) faults: Faults,
-    /// By host: whether it asks for congestion notifications.
+    /// By host: true if it asks for congestion notifications.
     pub(super) asks: Vec<bool>,
-    /// Packets of READ answers under way.
+    /// Window of READ response packets.
     pub(super) read_window: u32,
-    /// Memory isn't pinned: what is missing comes when the device asks for it.
+    /// Memory is unpinned: missing pages come when the device asks for them.
     pub(super) paged: bool,
     pub(super) outages: Vec<Outage>,
     pub(super) deaths: Vec<Death>,
     pub(super) shortages: Vec<Shortage>,
     pub(super) connections: Vec<Connection>,
-    /// By the time they are posted, per direction of a connection.
+    /// By the time of posting, per direction of a connection.
     pub(super) works: Vec<Work>,
 }
 
-/// Two queue pairs, or what has their place: two ends that send to each other.
+/// Two ends that send to each other: queue pairs, or initiators with targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection {
     pub(super) service: Service,
@@ -50,14 +51,14 @@ pub(super) struct Connection {
     pub(super) rnr_retry: u8,
     pub(super) rnr_timer: u8,
     pub(super) rd_atomic: u8,
-    /// How often its programs look at their completion queues.
+    /// Interval at which its programs poll.
     pub(super) poll_every: Duration,
-    /// Log2 of the entries of each of these.
+    /// Log2 of the CQEs of its completion queues.
     pub(super) cq_log: u8,
-    /// Once a device has come back, its peer's program ends the queue pair of the old connection;
-    /// else that goes on until its retries are used up.
+    /// True: once a device has come back, its peer's program destroys the queue pair of the old
+    /// connection. False: that queue pair goes on until its retries are exceeded.
     pub(super) gives_up: bool,
-    /// Of its packets: DSCP and ECN.
+    /// Traffic class of its packets: DSCP and ECN.
     pub(super) traffic_class: u8,
 }
 
@@ -69,50 +70,50 @@ pub(super) enum Kind {
     Read,
     FetchAdd,
     CompareSwap,
-    /// Of what was written before.
+    /// FLUSH of earlier writes.
     Flush,
-    /// Of the counter.
+    /// ATOMIC WRITE to the counter.
     AtomicWrite,
 }
 
 impl Kind {
-    /// Whether it takes a receive of the peer.
+    /// True if it consumes a receive of the peer.
     pub(super) fn is_received(self) -> bool {
         matches!(self, Kind::Send | Kind::WriteImm)
     }
 
-    /// Whether it changes a counter.
+    /// True if it changes a counter.
     pub(super) fn is_atomic(self) -> bool {
         matches!(self, Kind::FetchAdd | Kind::CompareSwap | Kind::AtomicWrite)
     }
 }
 
-/// A work request. Its number in the plan makes its bytes, its places in memory on both sides, and
-/// its immediate data.
+/// A work request. Its number in the plan determines its bytes, its positions in memory on both
+/// sides, and its immediate data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     pub(super) connection: usize,
-    /// The end that posts it, 0 or 1.
+    /// The posting end, 0 or 1.
     pub(super) from: usize,
-    /// Which of the peer's places for messages it goes to, where it has several.
+    /// Destination at the peer, if that has several.
     pub(super) inlet: usize,
     pub(super) kind: Kind,
     pub(super) len: u32,
     pub(super) at: Duration,
-    /// When the peer posts the receive for it.
+    /// Time at which the peer posts the receive for it.
     pub(super) received_at: Duration,
     pub(super) signaled: bool,
     pub(super) fence: bool,
-    /// Sends what the READ before it brings, if there is one: without its fence it would send what
-    /// was there before.
+    /// Sends the bytes that the READ before it brings, if there is one: without its fence it would
+    /// send the old bytes.
     pub(super) relays: bool,
-    /// Names a key of its own that is destroyed then.
+    /// Time at which its key is destroyed, if it has a key of this kind.
     pub(super) key_until: Option<Duration>,
 }
 
 impl Plan {
     pub(super) fn new(seed: u64) -> Plan {
-        // One stream for each purpose: a change of one leaves the others alone.
+        // A random stream for each purpose: a change of one leaves the others alone.
         let dice = |purpose: u64| Dice::new(seed.wrapping_mul(0x1_0000_0001) ^ purpose << 48);
         let (mut shape, mut wires, mut work) = (dice(1), dice(2), dice(3));
         let (mut limits, mut fates, mut crowds) = (dice(4), dice(5), dice(6));
@@ -152,14 +153,14 @@ impl Plan {
         }
     }
 
-    /// The READ whose bytes a work sends. One that was shrunk away leaves it with bytes of its own.
+    /// The READ whose bytes a work sends. If shrinking removed it, the work sends its own bytes.
     pub(super) fn relayed(&self, n: usize) -> Option<usize> {
         let before = programs::before(&self.works, n).filter(|_| self.works[n].relays)?;
         let read = &self.works[before];
         (read.kind == Kind::Read && read.len >= self.works[n].len).then_some(before)
     }
 
-    /// Nothing is lost, refused or late: all work succeeds.
+    /// True if no packet is lost, refused or late, so that all work succeeds.
     pub(super) fn is_kind(&self) -> bool {
         let patient =
             |connection: &Connection| connection.rnr_retry == 7 && connection.cq_log == ROOMY;
@@ -185,7 +186,7 @@ impl Connection {
             _ => Service::Dci,
         };
         let mtus = [Mtu::B256, Mtu::B512, Mtu::B1024];
-        // Most begin shortly before the numbers start anew.
+        // Most PSNs start shortly before they wrap.
         let psn = if dice.chance(0.7) { 0xff_ffff - dice.below(200) } else { dice.below(1 << 24) };
         let hosts = [host(dice), host(dice)];
         let mut connection = Connection {
@@ -210,14 +211,14 @@ impl Connection {
                 connection.cq_log = 2 + dice.below(3) as u8;
             }
         }
-        // Any first packet begins a message of such a connection (IBTA 9.8.2.2), also one that the
-        // old queue pair sends when the numbers are used again.
+        // On such a connection any first packet begins a message (IBTA 9.8.2.2), also one that the
+        // old queue pair sends when its number is used again.
         connection.gives_up |= service == Service::Uc;
         connection
     }
 
-    /// A connection of a device that came back. Its packets' numbers are far from those of the
-    /// connections before, as IBTA 9.7.1 asks where numbers of queue pairs are used again.
+    /// A connection of a device that came back. Its PSNs are far from earlier connections' PSNs, as
+    /// IBTA 9.7.1 asks if queue pair numbers are used again.
     fn again(
         dice: &mut Dice,
         hosts: usize,
@@ -226,7 +227,7 @@ impl Connection {
         like: Option<Service>,
     ) -> Connection {
         let mut again = Connection::new(dice, hosts);
-        // Most are as the first one was, and so have its numbers.
+        // Most have the first connection's service, and so its numbers.
         again.service = like.filter(|_| dice.chance(0.7)).unwrap_or(again.service);
         again.gives_up |= again.service == Service::Uc;
         again.hosts[0] = host;

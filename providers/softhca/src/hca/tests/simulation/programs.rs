@@ -1,4 +1,4 @@
-//! What programs of a plan do: work requests, and when receives are posted for them.
+//! Programs of a plan: their work requests, and the times of receives for them.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::wire::faulty::Dice;
 /// Bytes of the longest datagram: one packet of the port's MTU.
 const DATAGRAM: u32 = 4096;
 
-/// `count` works of the connections from `first` on.
+/// Creates `count` works on the connections from `first` on.
 pub(super) fn works(dice: &mut Dice, count: u64, first: usize, all: &[Connection]) -> Vec<Work> {
     let mut works = Vec::new();
-    // The last time at which each direction posted, and its peer posted a receive.
+    // Last time at which each direction posted, and its peer posted a receive.
     let mut posted: Vec<_> = all.iter().map(|connection| [connection.opens; 2]).collect();
     let mut received = posted.clone();
     for _ in 0..count {
@@ -48,7 +48,7 @@ pub(super) fn works(dice: &mut Dice, count: u64, first: usize, all: &[Connection
     works
 }
 
-/// Operation and length: many at the edges of packets.
+/// Operation and length; many lengths are at packet boundaries.
 fn what(dice: &mut Dice, of: &Connection) -> (Kind, u32) {
     let kinds = match of.service {
         Service::Ud => &[Kind::Send][..],
@@ -75,7 +75,7 @@ fn what(dice: &mut Dice, of: &Connection) -> (Kind, u32) {
     (kind, if kind.is_atomic() { 8 } else { len.min(most) })
 }
 
-/// Has the programs of a connection post the later half of its work when a device has come back.
+/// Moves the later half of a connection's work to the time after a device came back.
 pub(super) fn go_on(dice: &mut Dice, works: &mut [Work], of: Option<usize>, back: Duration) {
     let of: Vec<_> = (0..works.len()).filter(|n| Some(works[*n].connection) == of).collect();
     if dice.chance(0.5) {
@@ -89,7 +89,7 @@ pub(super) fn go_on(dice: &mut Dice, works: &mut [Work], of: Option<usize>, back
     }
 }
 
-/// Some WRITEs are FLUSHes instead, and some additions are ATOMIC WRITEs, where the service has
+/// Replaces some WRITEs by FLUSHes and some fetch-and-adds by ATOMIC WRITEs, if the service has
 /// them.
 pub(super) fn place(dice: &mut Dice, works: &mut [Work], all: &[Connection]) {
     for work in works {
@@ -104,7 +104,7 @@ pub(super) fn place(dice: &mut Dice, works: &mut [Work], all: &[Connection]) {
     }
 }
 
-/// Half of the messages and WRITEs behind a READ send what it brings.
+/// Makes half of the messages and WRITEs behind a READ send its bytes.
 pub(super) fn relay(dice: &mut Dice, works: &mut [Work]) {
     for n in 0..works.len() {
         let Some(before) = before(works, n) else { continue };

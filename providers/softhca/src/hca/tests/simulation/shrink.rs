@@ -1,4 +1,4 @@
-//! Makes a plan that fails smaller, as long as it fails.
+//! Makes a failing plan smaller as long as it fails.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::plan::Plan;
 use super::run;
 use crate::wire::Faults;
 
-/// Runs that shrinking may take.
+/// Maximum runs of shrinking.
 const TRIES: usize = 400;
 
-/// The smallest plan found that fails, and how it fails.
+/// Returns the smallest failing plan found, and its failure.
 pub(super) fn shrink(plan: &Plan, why: &str) -> (Plan, String) {
-    // What the device panics with is known by now.
+    // Suppresses panic messages: the first run printed them.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let small = shrink_by(plan, why, |plan| run(plan).err());
@@ -19,7 +19,7 @@ pub(super) fn shrink(plan: &Plan, why: &str) -> (Plan, String) {
     small
 }
 
-/// The same by another judge: it says how a plan fails, if it does.
+/// Shrinks by another judge, which returns a plan's failure, if any.
 pub(super) fn shrink_by(
     plan: &Plan,
     why: &str,
@@ -38,7 +38,7 @@ pub(super) fn shrink_by(
             None => false,
         }
     };
-    // Half of the work, then less and less of it, down to one by one.
+    // Removes half of the work, then smaller and smaller parts, down to single works.
     let mut size = best.0.works.len().div_ceil(2).max(1);
     loop {
         let mut at = 0;

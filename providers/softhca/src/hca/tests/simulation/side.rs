@@ -1,4 +1,4 @@
-//! One end of a connection: what a program makes for it, of whichever service.
+//! One end of a connection: the objects that a program creates for its service.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ const SQ_LOG: u8 = 7;
 /// Log2 of the WQEs of a shared receive queue, of which one stays free.
 const SRQ_LOG: u8 = 6;
 
-/// The queue pair that sends, and the places that messages arrive at.
+/// The sending queue pair, and the receiving objects.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) end: End,
-    /// Several for a target of dynamic connections; none where the queue pair itself receives.
+    /// Several for a target of dynamic connections; empty if the queue pair itself receives.
     inlets: Vec<Inlet>,
     key: u32,
-    /// Its device died.
+    /// The device died.
     pub(super) gone: bool,
     pub(super) next_poll: Duration,
     /// Completion queues that overran.
     overrun: Vec<Cqn>,
 }
 
-/// A shared receive queue: XRC's own, or that of a target of dynamic connections.
+/// A shared receive queue of XRC, or of a target of dynamic connections.
 #[derive(Debug)]
 struct Inlet {
-    /// What a work request has in its address: SRQN or DCTN.
+    /// Number in a work request's address: SRQN or DCTN.
     number: u32,
     srq: TestSrq,
     cq: TestCq,
@@ -62,8 +62,8 @@ fn xrcd(connection: usize) -> u32 {
     7 + connection as u32
 }
 
-/// Q_Key or DC access key: what keeps datagrams of an old connection away from those who have its
-/// numbers now.
+/// Q_Key or DC access key. It keeps datagrams of an old connection away from a new one with its
+/// numbers.
 fn key(connection: usize) -> u32 {
     0x1122_0000 + connection as u32
 }
@@ -84,7 +84,7 @@ impl Side {
         Side { end, inlets, key: key(number), gone, next_poll, overrun }
     }
 
-    /// Where messages arrive.
+    /// Number of receiving objects.
     pub(super) fn inlets(&self) -> usize {
         self.inlets.len().max(1)
     }
@@ -111,7 +111,7 @@ impl Side {
         self.inlets.get(inlet).map_or(&self.end.recv_cq, |inlet| &inlet.cq)
     }
 
-    /// Completions that a queue of this end has and the program hasn't taken.
+    /// Number of CQEs in a queue of this end that the program has yet to poll.
     pub(super) fn held(&self, rig: &mut Rig, cqn: Cqn) -> usize {
         let inlets = (0..self.inlets()).map(|inlet| self.receives_by(inlet));
         let Some(cq) = inlets.chain([&self.end.send_cq]).find(|cq| cq.cqn == cqn) else { return 0 };
@@ -119,12 +119,12 @@ impl Side {
         std::iter::from_fn(|| rig.poll(host, &mut cq)).count()
     }
 
-    /// Number of a shared receive queue or a target; 0 without.
+    /// Number of a shared receive queue or a target; 0 without one.
     pub(super) fn number(&self, inlet: usize) -> u32 {
         self.inlets.get(inlet).map_or(0, |inlet| inlet.number)
     }
 
-    /// Names this end in a work request of its peer.
+    /// Addresses a work request of the peer to this end.
     pub(super) fn address(&self, rig: &Rig, of: &Connection, inlet: usize, mut wr: Wr) -> Wr {
         let number = self.inlets.get(inlet).map_or(self.end.qpn.0, |inlet| inlet.number);
         let mut av = mlx5_wqe_av {
@@ -149,7 +149,7 @@ impl Side {
         wr
     }
 
-    /// Notes that a completion queue overran. False if it is none of this end.
+    /// Notes that a completion queue overran. False if it belongs to another end.
     pub(super) fn note_overrun(&mut self, cqn: Cqn) -> bool {
         let own = self.end.send_cq.cqn == cqn
             || (0..self.inlets()).any(|inlet| self.receives_by(inlet).cqn == cqn);
@@ -159,12 +159,12 @@ impl Side {
         own
     }
 
-    /// Whether it can't be told any more how its work ended.
+    /// True if the results of its sends are lost.
     pub(super) fn lost_sends(&self) -> bool {
         self.overrun.contains(&self.end.send_cq.cqn)
     }
 
-    /// Whether it can't be told any more what arrived.
+    /// True if the results of its receives are lost.
     pub(super) fn lost_receives(&self, inlet: usize) -> bool {
         self.overrun.contains(&self.receives_by(inlet).cqn)
     }

@@ -1,4 +1,4 @@
-//! What befalls the devices of a plan: bad wires, pulled cables, deaths, memory that is missing.
+//! Trouble of a plan: bad wires, pulled cables, deaths of devices, missing memory.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub(super) struct Outage {
     pub(super) until: Duration,
 }
 
-/// A device that loses all of its objects; it can have new ones, with the same numbers, when it is
-/// back.
+/// A device that loses all of its objects. After its return it may have new ones with the same
+/// numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Death {
     pub(super) host: usize,
@@ -36,7 +36,7 @@ pub(super) struct Death {
     pub(super) back: Duration,
 }
 
-/// Pages of a host's buffer that are missing for a while: the first one, and how many.
+/// Pages of a host's buffer that are missing for a while: first page, and number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shortage {
     pub(super) host: usize,
@@ -66,7 +66,7 @@ impl Trouble {
     }
 }
 
-/// Each fault is there in half of the plans, so that each is met alone, too.
+/// Each fault is in half of the plans, so that each also occurs alone.
 fn faults(dice: &mut Dice) -> Faults {
     let mut some = |most: f64| match dice.chance(0.5) {
         true => most * (dice.below(1000) as f64 / 1000.0),
@@ -85,8 +85,8 @@ fn faults(dice: &mut Dice) -> Faults {
     }
 }
 
-/// Switches that mark packets, and programs that give their packets any traffic class. Gives the
-/// hosts that ask for notifications: all, some or none.
+/// Adds switches that mark packets, and programs with any traffic class. Returns the hosts that ask
+/// for notifications: all, some or none.
 pub(super) fn congestion(
     dice: &mut Dice,
     faults: &mut Faults,
@@ -128,7 +128,7 @@ fn deaths(dice: &mut Dice, hosts: usize, span: u64) -> Vec<Death> {
     (0..1 + dice.below(2)).map(|_| death(dice)).collect()
 }
 
-/// Where and when works are busy.
+/// Shortages at times and places at which works use memory.
 fn shortages(dice: &mut Dice, works: &[Work], connections: &[Connection]) -> Vec<Shortage> {
     if !dice.chance(0.25) {
         return Vec::new();

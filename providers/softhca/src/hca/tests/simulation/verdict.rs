@@ -1,5 +1,5 @@
-//! What has to hold when a plan has run: no work was lost or done twice, and no byte changed that
-//! nobody was allowed to change.
+//! Checks after a plan's run: no work was lost or done twice, and no byte changed that no work was
+//! allowed to change.
 
 use super::places::{counter_of, far_of, near_of, receive_of};
 use super::plan::{Kind, LONGEST, SLOT};
@@ -10,7 +10,7 @@ use crate::hca::Service;
 const HEADER: u32 = 40;
 
 /// # Errors
-/// What doesn't hold.
+/// The check that failed.
 pub(super) fn judge(world: &mut World<'_>) -> Result<(), String> {
     for connection in 0..world.sides.len() {
         for from in 0..2 {
@@ -31,12 +31,12 @@ pub(super) fn judge(world: &mut World<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// All that was posted has completed, and where nothing goes wrong all of it well.
+/// Checks that all posted work completed, and with success in a plan without trouble.
 fn sends(world: &World<'_>, connection: usize, from: usize) -> Result<(), String> {
     let direction = &world.directions[connection][from];
     let Some(sides) = &world.sides[connection] else { return Ok(()) };
     let up = world.is_up(&sides[from]);
-    // Unsignaled work at the end of a queue completes without a word.
+    // Unsignaled work at the end of a queue has no completion.
     let open = direction.open.iter().find(|(n, _)| world.plan.works[*n].signaled);
     if let Some((n, _)) = open {
         return Err(format!("work {n} never completed, its queue pair is up: {up}"));
@@ -50,12 +50,12 @@ fn sends(world: &World<'_>, connection: usize, from: usize) -> Result<(), String
     Ok(())
 }
 
-/// Whether a work is known to have succeeded.
+/// True if a work is known to have succeeded.
 fn is_good(world: &World<'_>, n: usize) -> bool {
     world.done[n] == Some(Done::Success)
 }
 
-/// The messages of one direction to one place, as they were posted.
+/// Messages of one direction to one destination, in the order of posting.
 fn messages(world: &World<'_>, connection: usize, from: usize, inlet: usize) -> Vec<usize> {
     let posted = &world.directions[connection][from].posted;
     let works = &world.plan.works;
@@ -63,7 +63,7 @@ fn messages(world: &World<'_>, connection: usize, from: usize, inlet: usize) -> 
     posted.iter().copied().filter(to).collect()
 }
 
-/// The messages of a reliable connection: each once, in order, whole.
+/// Checks the messages of a reliable connection: each once, in order, whole.
 fn receives(world: &World<'_>, connection: usize, from: usize, inlet: usize) -> Result<(), String> {
     let Some(sides) = &world.sides[connection] else { return Ok(()) };
     let lost = sides[1 - from].lost_receives(inlet);
@@ -78,7 +78,7 @@ fn receives(world: &World<'_>, connection: usize, from: usize, inlet: usize) -> 
                     return Err(format!("message {n} of {} bytes was told as {got:?}", work.len));
                 }
             }
-            // What a queue that overran was to say is lost.
+            // The results of an overrun queue are lost.
             None if lost => break,
             _ if is_good(world, n) => {
                 return Err(format!("message {n} was acknowledged, and never arrived"));
@@ -92,8 +92,9 @@ fn receives(world: &World<'_>, connection: usize, from: usize, inlet: usize) -> 
     }
 }
 
-/// The messages of an unreliable service: each whole, and in order unless the wire changed that.
-/// Any packet that begins a message begins one here (IBTA 9.8.2.2), a late or a second one, too.
+/// Checks the messages of an unreliable service: each whole, and in order unless the wire reordered
+/// them. Any packet that begins a message begins one here (IBTA 9.8.2.2), also a late or duplicate
+/// one.
 fn unreliable_receives(
     world: &World<'_>,
     connection: usize,
@@ -136,7 +137,7 @@ fn unreliable_receives(
     Ok(())
 }
 
-/// How many unreliable messages arrived: one that never does breaks no promise.
+/// Counts unreliable messages that arrived: a lost one is no failure.
 fn count_unreliable(world: &mut World<'_>) {
     for (connection, directions) in world.directions.iter().enumerate() {
         if world.plan.connections[connection].service.is_reliable() {
@@ -151,7 +152,7 @@ fn count_unreliable(world: &mut World<'_>) {
     }
 }
 
-/// Whether an unreliable message may arrive behind those before it on the wire of this plan.
+/// True if the plan's wire may deliver an unreliable message behind the ones `before`.
 fn may_follow(world: &World<'_>, n: usize, before: &[usize]) -> bool {
     let faults = &world.plan.faults;
     let work = &world.plan.works[n];
@@ -160,13 +161,13 @@ fn may_follow(world: &World<'_>, n: usize, before: &[usize]) -> bool {
     match (faults.reorder > 0.0, faults.duplicate > 0.0) {
         (true, true) => true,
         (true, false) => !before.contains(&n),
-        // Both copies of a packet arrive in a row: of several packets no message is made twice.
+        // Both copies of a packet arrive in a row, so no message of several packets is duplicated.
         (false, true) if single => before.last() <= Some(&n),
         (false, _) => before.last() < Some(&n),
     }
 }
 
-/// The places of a work on both sides.
+/// Checks the memory of a work on both sides.
 fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
     let plan = world.plan;
     let work = &plan.works[n];
@@ -189,7 +190,7 @@ fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
     let near_whole = if plan.relayed(n).is_some() { &empty } else { &whole };
     let near_same = near == *near_whole;
     let received_as = match work.kind {
-        // Pieces of several messages, one after the other.
+        // Parts of several messages, one after the other.
         _ if unreliable => received[LONGEST as usize..].iter().all(|byte| *byte == 0),
         Kind::Send => all_or_part(&received, &whole, arrived),
         _ => received == empty,
@@ -215,7 +216,7 @@ fn memory(world: &World<'_>, n: usize) -> Result<(), String> {
     }
 }
 
-/// When a FLUSH completes, all that was written before it in the same direction is there.
+/// Checks that at a FLUSH's completion all earlier writes of its direction are in memory.
 pub(super) fn flushed(world: &World<'_>, n: usize) -> Result<(), String> {
     let plan = world.plan;
     let flush = &plan.works[n];
@@ -232,7 +233,7 @@ pub(super) fn flushed(world: &World<'_>, n: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the bytes are these; each of them or still 0, if it needn't be all.
+/// True if the bytes match. Without `all`, each may also still be 0.
 fn all_or_part(found: &[u8], whole: &[u8], all: bool) -> bool {
     match all {
         true => found == whole,
@@ -240,8 +241,8 @@ fn all_or_part(found: &[u8], whole: &[u8], all: bool) -> bool {
     }
 }
 
-/// Atomics were executed once each, in order, up to some work behind the last that is known to have
-/// succeeded.
+/// Checks that atomics were executed once each, in order, up to a work at or behind the last one
+/// that is known to have succeeded.
 fn counters(world: &World<'_>) -> Result<(), String> {
     let plan = world.plan;
     for connection in 0..world.sides.len() {

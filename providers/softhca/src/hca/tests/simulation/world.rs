@@ -13,16 +13,16 @@ use crate::hca::testing::*;
 use crate::hca::{Access, HcaConfig, HcaEvent, QpState, Region};
 use crate::wire::faulty::Dice;
 
-/// Steps of a run, at most, and its virtual time.
+/// Maximum steps of a run, and its maximum virtual time.
 const STEPS: u32 = 400_000;
 const HORIZON: Duration = Duration::from_secs(3600);
 
-/// How a work request ended.
+/// Result of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     Success,
     Failed,
-    /// Its device died, or its completion queue overran: nobody knows.
+    /// Unknown: its device died, or its completion queue overran.
     Gone,
 }
 
@@ -31,20 +31,20 @@ pub(super) enum Done {
 pub(super) struct Direction {
     /// Works posted and not completed, oldest first, with the index of their WQE.
     pub(super) open: VecDeque<(usize, u16)>,
-    /// All of it, in order.
+    /// All works posted, in order.
     pub(super) posted: Vec<usize>,
     pub(super) arrivals: [Arrivals; 2],
     pub(super) has_failed: bool,
 }
 
-/// Receives that the peer posted, and completions of them: good ones by message.
+/// Receives that the peer posted, and their completions: successful ones by message.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     pub(super) receives: Vec<usize>,
     pub(super) received: Vec<Result<Got, u8>>,
 }
 
-/// What a run came to. Two runs of one plan have the same.
+/// Result of a run. It is equal in two runs of one plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) succeeded: u64,
@@ -54,16 +54,17 @@ pub(super) struct Summary {
     pub(super) timeouts: u64,
     pub(super) rnr_naks: u64,
     pub(super) duplicates: u64,
-    /// Unreliable messages that were sent, and completions of them.
+    /// Unreliable messages sent, and their completions at the receiver.
     pub(super) offered: u64,
     pub(super) arrived: u64,
     pub(super) overruns: u64,
     pub(super) page_faults: u64,
     pub(super) deaths: u64,
-    /// Packets that came marked to a queue pair that heeds it, and what was told of them.
+    /// Marked packets that arrived at a queue pair with congestion control, and the notifications
+    /// for them.
     pub(super) marks: u64,
     pub(super) notifications: u64,
-    /// Of all completions, and when each was seen.
+    /// Hash of all completions and their times.
     pub(super) hash: u64,
 }
 
@@ -96,25 +97,25 @@ impl Summary {
 pub(super) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) rig: Rig,
-    /// By connection; none that hasn't opened.
+    /// By connection; None before it opens.
     pub(super) sides: Vec<Option<[Side; 2]>>,
     pub(super) directions: Vec<[Direction; 2]>,
     pub(super) done: Vec<Option<Done>>,
-    /// Keys of works that have one of their own.
+    /// Keys that a single work uses.
     pub(super) keys: BTreeMap<usize, Key>,
-    /// Bytes that a key led to when it was destroyed.
+    /// Bytes behind a key at its destruction.
     pub(super) after_key: BTreeMap<usize, Vec<u8>>,
-    /// By host: stores into its memory when it died, until it is back.
+    /// By host: number of stores into its memory at the device's death, until it is back.
     pub(super) dead: Vec<Option<u64>>,
     pub(super) events: BTreeMap<(Duration, usize), Event>,
     order: Dice,
     pub(super) summary: Summary,
 }
 
-/// Runs a plan to its end, and judges it.
+/// Runs a plan to its end, and checks it.
 ///
 /// # Errors
-/// What didn't hold.
+/// The check that failed.
 pub(super) fn run(plan: &Plan) -> Result<Summary, String> {
     let mut world = World::new(plan);
     world.play()?;
@@ -168,7 +169,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Queue pairs and keys of a connection.
+    /// Creates the queue pairs and keys of a connection.
     pub(super) fn open(&mut self, number: usize) {
         let connection = &self.plan.connections[number];
         let hosts = connection.hosts;
@@ -193,7 +194,7 @@ impl<'a> World<'a> {
         self.done.iter().filter(|other| **other == Some(done)).count() as u64
     }
 
-    /// Until nothing is left to do.
+    /// Runs until no work is left.
     fn play(&mut self) -> Result<(), String> {
         for _ in 0..STEPS {
             while let Some(first) = self.events.first_entry()
@@ -247,7 +248,8 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// A completion queue is in error: only one that a program left full may be. Gives whose it is.
+    /// Checks a CQ in error: only one that a program left full may be. Returns the connection and
+    /// end that use it.
     fn overrun(&mut self, host: usize, cqn: Cqn) -> Result<Option<(usize, usize)>, String> {
         for (number, sides) in self.sides.iter_mut().enumerate() {
             for (which, side) in sides.iter_mut().flatten().enumerate() {
@@ -265,7 +267,7 @@ impl<'a> World<'a> {
         Ok(None)
     }
 
-    /// Takes the completions of all whose program looks now, or of all.
+    /// Polls the queues of all programs whose time has come, or of all programs.
     pub(super) fn poll(&mut self, all: bool) -> Result<(), String> {
         for number in 0..self.sides.len() {
             let every = self.plan.connections[number].poll_every;
@@ -282,7 +284,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Takes all completions of one end.
+    /// Polls all queues of one end.
     fn poll_side(&mut self, number: usize, which: usize) -> Result<(), String> {
         let Some(sides) = &mut self.sides[number] else { return Ok(()) };
         let side = &mut sides[which];
@@ -313,8 +315,8 @@ impl<'a> World<'a> {
         self.summary.note(u64::from(got.imm) << 32 | u64::from(got.syndrome));
     }
 
-    /// A completion of a send queue: of the oldest work that is open; those before it asked for
-    /// none, and succeeded.
+    /// Takes a completion of a send queue. It is for the first signaled open work; the unsignaled
+    /// works before it succeeded.
     fn sent(&mut self, connection: usize, end: usize, got: &Got) -> Result<(), String> {
         let direction = &mut self.directions[connection][end];
         let failed = got.kind == 13;
@@ -340,7 +342,7 @@ impl<'a> World<'a> {
         flushes.into_iter().try_for_each(|n| verdict::flushed(self, n))
     }
 
-    /// Nobody will hear how the work of one end ended.
+    /// Gives up the results of one end's works.
     pub(super) fn lose(&mut self, number: usize, which: usize) {
         for (n, _) in self.directions[number][which].open.drain(..) {
             self.done[n] = Some(Done::Gone);

@@ -1,22 +1,22 @@
-//! Attributes of the ioctl: what a method accepts (`include/rdma/uverbs_ioctl.h`).
+//! Attributes of ioctl methods: their kind, size and use (`include/rdma/uverbs_ioctl.h`).
 
 use uverbs_kernel_abi::objects::{UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
 
-/// How a method uses the object that an attribute names.
+/// Access of a method to the object that an attribute names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// `UVERBS_ACCESS_NEW`: the handle is an output.
     New,
-    /// `UVERBS_ACCESS_READ`: it must exist.
+    /// `UVERBS_ACCESS_READ`: the object must exist.
     Read,
-    /// `UVERBS_ACCESS_DESTROY`: it is destroyed before the handler runs.
+    /// `UVERBS_ACCESS_DESTROY`: the object is destroyed before the handler runs.
     Destroy,
 }
 
 /// Kind of an attribute (`enum uverbs_attr_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Data from user space: in the attribute up to 8 bytes, else behind the address.
+    /// Data from user space: in the attribute up to 8 bytes, otherwise at its address.
     In,
     /// Address of a buffer for data to user space.
     Out,
@@ -28,20 +28,20 @@ pub(crate) enum Kind {
     Fd(u16, Use),
 }
 
-/// One attribute that a method knows.
+/// Specification of an attribute of a method.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttrSpec {
     /// `UVERBS_ATTR_*` or `MLX5_IB_ATTR_*`.
     pub(crate) id: u16,
     pub(crate) kind: Kind,
-    /// Shortest and longest payload.
+    /// Shortest and longest payload in bytes.
     pub(crate) min: u16,
     pub(crate) max: u16,
-    /// A longer payload is fine if what is beyond is zero (`zero_trailing`).
+    /// A longer payload is accepted if the rest is zero (`zero_trailing`).
     pub(crate) grows: bool,
     pub(crate) mandatory: bool,
-    /// Read when the attribute is checked, so that a bad address is reported before errors of later
-    /// attributes.
+    /// Read during the check of the attribute, so that a bad address is reported before errors of
+    /// later attributes.
     pub(crate) read_early: bool,
 }
 
@@ -59,7 +59,7 @@ impl AttrSpec {
         }
     }
 
-    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_TYPE`: exactly so many bytes.
+    /// `UVERBS_ATTR_PTR_IN` of `UVERBS_ATTR_TYPE`: exactly `len` bytes.
     pub(crate) const fn ptr_in(id: u16, len: usize) -> Self {
         Self::new(id, Kind::In, len, len, false)
     }

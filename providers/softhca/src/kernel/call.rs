@@ -1,7 +1,7 @@
-//! A command under way: header and attributes are checked against the table of methods, and the
-//! handler gets a checked view.
+//! A command in progress. Header and attributes are checked against the method table; the handler
+//! gets a checked view.
 //!
-//! Order of the checks and their errnos are those of `drivers/infiniband/core/uverbs_ioctl.c`
+//! The order of the checks and their errnos follow `drivers/infiniband/core/uverbs_ioctl.c`
 //! (`ib_uverbs_ioctl`, `ib_uverbs_cmd_verbs`, `ib_uverbs_run_method`, `uverbs_set_attr`,
 //! `uverbs_process_attr`).
 
@@ -39,8 +39,8 @@ pub(crate) struct Method {
 pub(crate) struct Write {
     /// `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
     pub(crate) command: u32,
-    /// Bytes that the request and the room for the response must have at least; 0 for extended
-    /// commands, which `uapi_create_write` (`core/uverbs_uapi.c`) gives no least sizes.
+    /// Minimum bytes of the request and of the room for the response; 0 for extended commands,
+    /// which `uapi_create_write` (`core/uverbs_uapi.c`) gives no minimum.
     pub(crate) request: usize,
     pub(crate) response: usize,
     pub(crate) handler: fn(&mut Call<'_>) -> Result<(), Errno>,
@@ -60,14 +60,13 @@ impl Table {
 }
 
 impl Method {
-    /// Whether it destroys an object.
+    /// True if the method destroys an object.
     fn destroys(&self) -> bool {
         self.attrs.iter().any(|spec| matches!(spec.kind, Kind::Idr(_, Use::Destroy)))
     }
 }
 
-/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`,
-/// `rdma/ib_user_ioctl_cmds.h`).
+/// First number of driver objects (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
 const DRIVER_OBJECTS: u16 = 1 << 12;
 
 /// An attribute that passed its checks.
@@ -77,25 +76,25 @@ struct Attr {
     kind: Kind,
     len: u16,
     data: u64,
-    /// Place in the command.
+    /// Index of the attribute in the command.
     index: usize,
-    /// The handle of an IDR attribute; index in the file's table of event files for an FD.
+    /// Handle of an IDR attribute; for an FD, index in the file's table of event files.
     object: u32,
 }
 
-/// A command under way.
+/// A command in progress.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) device: &'a mut Device,
     pub(crate) file: &'a mut File,
-    /// The commands that this device has.
+    /// Methods and write commands of the device.
     pub(crate) table: &'static Table,
     words: &'a mut [u64],
     attrs: Vec<Attr>,
-    /// Handles allocated by this command; freed with what is in them unless the command succeeds.
+    /// Handles allocated by this command. If it fails they are freed with their objects.
     new_handles: Vec<u32>,
     new_event_files: Vec<u32>,
-    /// Event counts of the object that a destroy method destroyed.
+    /// Event counts of the object that the method's attribute destroyed.
     pub(crate) destroyed: Option<Destroyed>,
 }
 
@@ -122,15 +121,16 @@ pub(crate) fn ioctl(
         return Err(Errno::EINVAL);
     }
     let method = table.method(header.object_id, header.method_id).ok_or(Errno::EPROTONOSUPPORT)?;
-    // mlx5_ib has them on Ethernet alone (`mlx5_ib_dev_common_roce_ops` in `hw/mlx5/main.c`).
+    // mlx5_ib has these objects on Ethernet only (`mlx5_ib_dev_common_roce_ops` in
+    // `hw/mlx5/main.c`).
     let of_packets = matches!(header.object_id, UVERBS_OBJECT_WQ | UVERBS_OBJECT_RWQ_IND_TBL);
     if of_packets && !device.profile.is_ethernet() {
         return Err(Errno::EPROTONOSUPPORT);
     }
     if device.gone && !(header.object_id < DRIVER_OBJECTS && method.destroys()) {
-        // `uverbs_disassociate_api_pre` takes a driver's handlers away, and
-        // `rdma_lookup_get_uobject` lets no command through but those that destroy, so that a
-        // client can put down what it holds.
+        // `uverbs_disassociate_api_pre` removes the driver's handlers, and
+        // `rdma_lookup_get_uobject` lets only destroy commands through, so that a client can
+        // release its objects.
         return Err(Errno::EIO);
     }
     if rest.len() < ATTR * count {
@@ -156,8 +156,7 @@ pub(crate) fn ioctl(
     result
 }
 
-/// The handle that an attribute names: `rdma_lookup_get_uobject` refuses negative ids, before it
-/// looks.
+/// Handle that an attribute names. `rdma_lookup_get_uobject` refuses negative ids first.
 fn handle(attr: &ib_uverbs_attr) -> Result<u32, Errno> {
     let id = i64::try_from(attr.data).map_err(|_| Errno::EINVAL)?;
     u32::try_from(id).map_err(|_| Errno::ENOENT)
@@ -184,8 +183,8 @@ impl Call<'_> {
             });
         }
         (method.handler)(self)?;
-        // `ib_uverbs_run_method` assumes that the driver wrote its output. Methods of the driver's
-        // own number their attributes from the same id on, so the kind has to be looked at as well.
+        // `ib_uverbs_run_method` assumes that the driver wrote its output. Driver methods number
+        // their attributes from the same id on, so the kind has to be checked as well.
         if let Some(attr) = self.attr(UVERBS_ATTR_UHW_OUT)
             && attr.kind == Kind::Out
         {
@@ -194,7 +193,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// `uverbs_set_attr` and `uverbs_process_attr`.
+    /// Checks an attribute (`uverbs_set_attr`, `uverbs_process_attr`).
     fn take_attr(
         &mut self,
         method: &'static Method,
@@ -267,7 +266,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// `bundle_destroy`: keeps what the command made, or takes it back.
+    /// Keeps or removes the objects that the command created (`bundle_destroy`).
     fn finish(&mut self, commit: bool) {
         if commit {
             for file in self.new_event_files.drain(..) {
@@ -287,22 +286,22 @@ impl Call<'_> {
         self.attrs.iter().find(|attr| attr.id == id).copied()
     }
 
-    /// `uverbs_attr_is_valid`.
+    /// True if the attribute is present (`uverbs_attr_is_valid`).
     pub(crate) fn has(&self, id: u16) -> bool {
         self.attr(id).is_some()
     }
 
-    /// Length of an attribute's payload; 0 when it is absent.
+    /// Length of an attribute's payload; 0 without the attribute.
     pub(crate) fn len(&self, id: u16) -> usize {
         self.attr(id).map_or(0, |attr| usize::from(attr.len))
     }
 
-    /// Handle that an IDR attribute names, or the event file of an FD attribute.
+    /// Handle of an IDR attribute, or event file of an FD attribute.
     pub(crate) fn object(&self, id: u16) -> Option<u32> {
         self.attr(id).map(|attr| attr.object)
     }
 
-    /// Allocates a handle (`rdma_alloc_begin_uobject`), for objects that a write command makes.
+    /// Allocates a handle (`rdma_alloc_begin_uobject`), for an object that a write command creates.
     ///
     /// # Errors
     ///
@@ -316,7 +315,7 @@ impl Call<'_> {
         Ok(handle)
     }
 
-    /// Gives a new event file (CREATE_COMP_CHANNEL) to the command.
+    /// Opens an event file (CREATE_COMP_CHANNEL) that belongs to the command.
     pub(crate) fn new_event_file(&mut self, kind: u16) -> Result<u32, Errno> {
         let file = self.file.events.open(kind)?;
         self.new_event_files.push(file);
@@ -328,7 +327,7 @@ impl Call<'_> {
         self.file.objects.fill(handle, object);
     }
 
-    /// The payload of an input; `None` when the attribute is absent.
+    /// Payload of an input; `None` without the attribute.
     ///
     /// # Errors
     ///
@@ -346,14 +345,14 @@ impl Call<'_> {
         Ok(Some(bytes))
     }
 
-    /// A mandatory input as a struct: shorter input is continued with zeros
+    /// Reads a mandatory input as a struct; a shorter input is extended with zeros
     /// (`uverbs_copy_from_or_zero`).
     pub(crate) fn input<T: FromBytes + IntoBytes>(&self, id: u16) -> Result<T, Errno> {
         let bytes = self.bytes(id)?.ok_or(Errno::ENOENT)?;
         Ok(zero_extended(&bytes))
     }
 
-    /// `_uverbs_get_const`: a number between 0 and `max`.
+    /// Reads a number between 0 and `max` (`_uverbs_get_const`).
     pub(crate) fn constant(&self, id: u16, max: u64) -> Result<u64, Errno> {
         let attr = self.attr(id).ok_or(Errno::ENOENT)?;
         match attr.data {
@@ -362,7 +361,7 @@ impl Call<'_> {
         }
     }
 
-    /// `uverbs_get_flags32`: an absent attribute is 0.
+    /// Reads flags (`uverbs_get_flags32`); 0 without the attribute.
     pub(crate) fn flags(&self, id: u16, allowed: u32) -> Result<u32, Errno> {
         let Some(attr) = self.attr(id) else {
             return Ok(0);
@@ -378,7 +377,7 @@ impl Call<'_> {
         u32::try_from(value).map_err(|_| Errno::EINVAL)
     }
 
-    /// `uverbs_copy_to`: as much of the value as the buffer holds.
+    /// Writes an output (`uverbs_copy_to`), cut to the buffer.
     pub(crate) fn output<T: IntoBytes + Immutable>(
         &mut self,
         id: u16,
@@ -387,7 +386,8 @@ impl Call<'_> {
         self.output_bytes(id, value.as_bytes())
     }
 
-    /// `uverbs_copy_to` for an optional output: its absence is no error (`IS_UVERBS_COPY_ERR`).
+    /// Writes an optional output (`uverbs_copy_to`, `IS_UVERBS_COPY_ERR`); ignored without the
+    /// attribute.
     pub(crate) fn output_optional<T: IntoBytes + Immutable>(
         &mut self,
         id: u16,
@@ -399,7 +399,7 @@ impl Call<'_> {
         }
     }
 
-    /// `uverbs_copy_to_struct_or_zero`: what the buffer holds beyond the value is cleared.
+    /// Writes an output and clears the rest of the buffer (`uverbs_copy_to_struct_or_zero`).
     pub(crate) fn output_or_zero<T: IntoBytes + Immutable>(
         &mut self,
         id: u16,
@@ -415,7 +415,7 @@ impl Call<'_> {
         self.output(id, value)
     }
 
-    /// As [`Call::output`], for bytes.
+    /// Writes bytes as [`Call::output`] does.
     pub(crate) fn output_bytes(&mut self, id: u16, bytes: &[u8]) -> Result<(), Errno> {
         let attr = self.attr(id).ok_or(Errno::ENOENT)?;
         let len = usize::from(attr.len).min(bytes.len());
@@ -424,7 +424,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The driver's answer (`ib_copy_to_udata`), cut to the client's buffer; nothing without one.
+    /// Writes the driver's response (`ib_copy_to_udata`), cut to the client's buffer; ignored
+    /// without one.
     pub(crate) fn driver_output(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         match self.output_bytes(UVERBS_ATTR_UHW_OUT, bytes) {
             Err(Errno::ENOENT) => Ok(()),
@@ -432,8 +433,8 @@ impl Call<'_> {
         }
     }
 
-    /// An answer of the driver's that the client must have room for: without any,
-    /// `ib_copy_to_udata` writes to address 0. (Kernels after 6.19 go without.)
+    /// Writes a driver's response that needs a buffer: without one, `ib_copy_to_udata` writes to
+    /// address 0. (Kernels after 6.19 do without.)
     pub(crate) fn driver_must_output(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         match self.output_bytes(UVERBS_ATTR_UHW_OUT, bytes) {
             Err(Errno::ENOENT) => Err(Errno::EFAULT),
@@ -462,7 +463,7 @@ impl Call<'_> {
     }
 }
 
-/// Reads a struct from bytes that may be too few; the missing ones are zero, surplus is ignored.
+/// Reads a struct from bytes. Missing bytes are zero, surplus bytes are ignored.
 pub(crate) fn zero_extended<T: FromBytes + IntoBytes>(bytes: &[u8]) -> T {
     let mut value = T::new_zeroed();
     let len = bytes.len().min(size_of::<T>());
@@ -470,7 +471,7 @@ pub(crate) fn zero_extended<T: FromBytes + IntoBytes>(bytes: &[u8]) -> T {
     value
 }
 
-/// `uverbs_is_attr_cleared`: whether the payload is zero beyond what this kernel knows.
+/// True if the payload is zero beyond the known length (`uverbs_is_attr_cleared`).
 fn tail_cleared(spec: &AttrSpec, attr: &ib_uverbs_attr) -> bool {
     let known = usize::from(spec.max);
     let len = usize::from(attr.len);

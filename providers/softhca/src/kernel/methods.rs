@@ -1,6 +1,6 @@
-//! The table of commands: the ioctl methods with their attributes, and the write commands.
+//! The command table: ioctl methods with their attributes, and write commands.
 //!
-//! Attributes, lengths and what is mandatory are those of the `DECLARE_UVERBS_NAMED_METHOD` in
+//! Attributes, lengths and mandatory flags follow the `DECLARE_UVERBS_NAMED_METHOD` in
 //! `drivers/infiniband/core/uverbs_std_types_*.c` and
 //! `drivers/infiniband/hw/mlx5/{main,devx,std_types}.c`.
 
@@ -40,10 +40,10 @@ use crate::kernel::verbs::{
     qp_modify, rss, srq, uar, wq, write, xrc,
 };
 
-/// All of them.
+/// All methods and write commands.
 pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };
 
-/// Commands of INVOKE_WRITE.
+/// Write commands of INVOKE_WRITE.
 const WRITES: &[Write] = &[
     device::QUERY_DEVICE,
     device::EX_QUERY_DEVICE,
@@ -69,7 +69,8 @@ const WRITES: &[Write] = &[
     xrc::OPEN_QP,
 ];
 
-/// The handler of methods whose destroy attribute does all (`DECLARE_UVERBS_NAMED_METHOD_DESTROY`).
+/// Handler of a method whose destroy attribute does everything
+/// (`DECLARE_UVERBS_NAMED_METHOD_DESTROY`).
 fn done(_: &mut Call<'_>) -> Result<(), nix::errno::Errno> {
     Ok(())
 }
@@ -78,7 +79,7 @@ const fn destroy(object: u16, method: u16, attrs: &'static [A]) -> Method {
     Method { object, method, attrs, handler: done }
 }
 
-/// Methods of the ioctl.
+/// Ioctl methods.
 static METHODS: &[Method] = &[
     Method {
         object: UVERBS_OBJECT_DEVICE,

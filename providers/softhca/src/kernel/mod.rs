@@ -1,19 +1,19 @@
-//! The kernel side: answers the ioctl bytes that ib_uverbs and mlx5_ib answer, with the same
+//! The kernel side: answers ioctl commands as ib_uverbs and mlx5_ib do, with the same bytes and
 //! errnos.
 //!
-//! | file | what | in Linux |
+//! | file | contents | in Linux |
 //! |---|---|---|
 //! | `methods` | the table of methods and write commands | `core/uverbs_std_types_*.c` |
-//! | `verbs` | the commands, one noun each | `core/`, `hw/mlx5/` |
+//! | `verbs` | the commands, a file for each kind of object | `core/`, `hw/mlx5/` |
 //! | `call` | one command, checked against the table | `core/uverbs_ioctl.c` |
-//! | `attr` | what an attribute may be | `include/rdma/uverbs_ioctl.h` |
-//! | `transition` | which changes of a QP are allowed | `core/verbs.c` |
+//! | `attr` | specifications of attributes | `include/rdma/uverbs_ioctl.h` |
+//! | `transition` | allowed state changes of a QP | `core/verbs.c` |
 //! | `state` | device, open files, handles, event files | `core/rdma_core.c`, `uverbs_main.c` |
 //! | `user` | copies from and to the caller, and pinning | `include/linux/uaccess.h` |
 //!
-//! Top to bottom; each uses only those below it. Where kernel versions differ the answers are those
-//! of Linux 6.15 and of the stable series since mid-2025. `tests/conformance` of the workspace
-//! compares them with the kernel's own.
+//! Each row uses only the rows below it. If kernel versions differ, the answers follow Linux 6.15
+//! and the stable series since mid-2025. `tests/conformance` of the workspace compares them with a
+//! real kernel's answers.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -53,7 +53,7 @@ impl Kernel {
         Self { device, files: BTreeMap::new(), next_file: 0 }
     }
 
-    /// How many objects of each kind there are.
+    /// Number of objects of each kind.
     pub(crate) fn objects(&self) -> BTreeMap<u16, usize> {
         let mut counts = BTreeMap::new();
         for kind in self.files.values().flat_map(|file| file.objects.kinds()) {
@@ -66,7 +66,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// `ENOENT` when the device is gone, and its node with it.
+    /// `ENOENT` if the device, and its node with it, is gone.
     pub(crate) fn open(&mut self) -> Result<u64, Errno> {
         if self.device.gone {
             return Err(Errno::ENOENT);
@@ -77,20 +77,20 @@ impl Kernel {
         Ok(id)
     }
 
-    /// Closes it: everything made through it goes.
+    /// Closes the device file, and destroys all of its objects.
     pub(crate) fn close(&mut self, id: u64) {
         if let Some(file) = self.files.remove(&id) {
             file.close(&mut self.device);
         }
     }
 
-    /// One `RDMA_VERBS_IOCTL`.
+    /// Executes one `RDMA_VERBS_IOCTL`.
     pub(crate) fn ioctl(&mut self, id: u64, words: &mut [u64]) -> Result<(), Errno> {
         let file = self.files.get_mut(&id).ok_or(Errno::EBADF)?;
         call::ioctl(&mut self.device, file, &methods::TABLE, words)
     }
 
-    /// One mmap.
+    /// Executes one mmap.
     pub(crate) fn mmap(
         &mut self,
         id: u64,
@@ -104,7 +104,7 @@ impl Kernel {
         verbs::map::mmap(&self.device, file, len, offset)
     }
 
-    /// One slice of the device's work: doorbells, HCA, events. True if anything was done.
+    /// Runs one slice of the device's work: doorbells, HCA, events. True if anything was done.
     pub(crate) fn step(&mut self, now: Duration) -> bool {
         if self.device.gone {
             return false;
@@ -121,7 +121,7 @@ impl Kernel {
         busy
     }
 
-    /// One command of the connection manager's door `file`.
+    /// Executes one command of the connection manager's door `file`.
     pub(crate) fn connection_manager(
         &mut self,
         file: u64,
@@ -138,7 +138,7 @@ impl Kernel {
         self.send_mads();
     }
 
-    /// The connection manager's part of a slice. True if anything was done.
+    /// Runs the connection manager's part of a slice. True if anything was done.
     fn manage(&mut self, now: Duration) -> bool {
         let Device { hca, cm, .. } = &mut self.device;
         let mut busy = cm.advance(now);
@@ -150,8 +150,8 @@ impl Kernel {
         busy
     }
 
-    /// Sends what the connection manager has to say, before the call that made it say so returns:
-    /// the program may end then, and with it the device's thread.
+    /// Sends the connection manager's messages before the call that caused them returns: the
+    /// program may exit then, and with it the device's thread.
     fn send_mads(&mut self) {
         let Device { hca, cm, gone, .. } = &mut self.device;
         let mads = cm.take_outgoing();
@@ -182,27 +182,27 @@ impl Kernel {
         any
     }
 
-    /// Tries again to hand over events that did not fit their sockets.
+    /// Retries events that did not fit their sockets.
     pub(crate) fn flush_events(&mut self) {
         for file in self.files.values_mut() {
             file.events.flush();
         }
     }
 
-    /// Whether something may have to be done of which nothing tells: events that didn't fit their
-    /// sockets, receives of queue pairs in ERR.
+    /// True if work may come without notice: events that did not fit their sockets, receives of
+    /// queue pairs in ERR.
     pub(crate) fn needs_looks(&self) -> bool {
         let full = self.files.values().any(|file| file.events.has_backlog());
         !self.device.gone && (full || self.device.hca.needs_looks())
     }
 
-    /// When the device has something to do by itself.
+    /// Time of the device's next timer.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let Device { hca, cm, gone, .. } = &self.device;
         if *gone { None } else { hca.next_deadline().into_iter().chain(cm.next_deadline()).min() }
     }
 
-    /// The link went up or down.
+    /// Sets the link up or down.
     pub(crate) fn set_link(&mut self, up: bool) {
         if self.device.port_up == up || self.device.gone {
             return;
@@ -214,8 +214,8 @@ impl Kernel {
         }
     }
 
-    /// The device is pulled out (`ib_uverbs_remove_one`): all objects go, each async file gets
-    /// DEVICE_FATAL.
+    /// Removes the device (`ib_uverbs_remove_one`): all objects are destroyed, and each async file
+    /// gets DEVICE_FATAL.
     pub(crate) fn unplug(&mut self) {
         if self.device.gone {
             return;
@@ -233,7 +233,7 @@ impl Kernel {
     }
 }
 
-/// Who hears of an event, and its kind; no kind is a completion's.
+/// Owners to whom an event is reported, and its type. None: a completion event.
 fn told<'d>(device: &'d Device, event: &HcaEvent) -> (&'d [Owner], Option<u32>) {
     let cq = |cqn| device.cq_owners.get(cqn).map_or(&[][..], slice::from_ref);
     let srq = |srqn| device.srq_owners.get(srqn).map_or(&[][..], slice::from_ref);
@@ -249,10 +249,10 @@ fn told<'d>(device: &'d Device, event: &HcaEvent) -> (&'d [Owner], Option<u32>) 
         HcaEvent::LastWqeReached { qpn } => (qp(qpn), Some(ib::IB_EVENT_QP_LAST_WQE_REACHED)),
         HcaEvent::SrqLimit { srqn } => (srq(srqn), Some(ib::IB_EVENT_SRQ_LIMIT_REACHED)),
         HcaEvent::SrqError { srqn } => (srq(srqn), Some(ib::IB_EVENT_SRQ_ERR)),
-        // mlx5_ib tells nobody of these.
+        // mlx5_ib reports these events to no one.
         HcaEvent::DctDrained { .. }
         | HcaEvent::DctKeyViolation { .. }
-        // Pages are brought when they are needed: none is ever missing.
+        // The in-process device pages in on demand, so no page is ever missing.
         | HcaEvent::PageFault { .. } => (&[], None),
     }
 }

@@ -1,4 +1,4 @@
-//! Which changes of a QP are allowed (`ib_modify_qp_is_ok` and its table in
+//! Allowed state changes of a QP (`ib_modify_qp_is_ok` and its table in
 //! `drivers/infiniband/core/verbs.c`, `optab` in `__mlx5_ib_modify_qp`).
 
 use uverbs_kernel_abi::qp::{
@@ -12,10 +12,10 @@ use uverbs_kernel_abi::qp::{
 
 use crate::hca::{QpState, QpTransition};
 
-/// From, to, required, optional.
+/// Start state, end state, required attributes, optional attributes.
 type Row = (QpState, QpState, u32, u32);
 
-/// Attributes that a UC QP must and may be given from one state to the next.
+/// Transitions of a UC QP.
 const UC: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
     (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
@@ -41,7 +41,7 @@ const UC: &[Row] = &[
 const UC_RTS_OPTIONAL: u32 =
     IB_QP_CUR_STATE | IB_QP_ALT_PATH | IB_QP_ACCESS_FLAGS | IB_QP_PATH_MIG_STATE;
 
-/// The same for a UD QP.
+/// Transitions of a UD QP.
 const UD: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY, 0),
     (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY),
@@ -54,7 +54,7 @@ const UD: &[Row] = &[
     (QpState::Sqe, QpState::Rts, 0, IB_QP_CUR_STATE | IB_QP_QKEY),
 ];
 
-/// The same for an RC QP.
+/// Transitions of an RC QP.
 const RC: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
     (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
@@ -103,7 +103,7 @@ const RTS_OPTIONAL: u32 = IB_QP_CUR_STATE
     | IB_QP_MIN_RNR_TIMER
     | IB_QP_PATH_MIG_STATE;
 
-/// The same for raw packets: all ways are there, and little is given.
+/// Transitions of a raw packet QP: all exist, with few attributes.
 const RAW_PACKET: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PORT, 0),
     (QpState::Init, QpState::Init, 0, 0),
@@ -116,7 +116,7 @@ const RAW_PACKET: &[Row] = &[
     (QpState::Sqe, QpState::Rts, 0, 0),
 ];
 
-/// The same for a DC initiator (`modify_dci_qp_is_ok` in `hw/mlx5/qp.c`).
+/// Transitions of a DC initiator (`modify_dci_qp_is_ok` in `hw/mlx5/qp.c`).
 const DCI: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT, 0),
     (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT),
@@ -130,7 +130,7 @@ const DCI: &[Row] = &[
     (QpState::Rts, QpState::Rts, 0, IB_QP_MIN_RNR_TIMER),
 ];
 
-/// The same for an XRC initiator, which serves nothing.
+/// Transitions of an XRC initiator, without attributes of a responder.
 const XRC_INI: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
     (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
@@ -166,7 +166,7 @@ const XRC_INI: &[Row] = &[
     ),
 ];
 
-/// The same for an XRC target, which asks for nothing.
+/// Transitions of an XRC target, without attributes of a requester.
 const XRC_TGT: &[Row] = &[
     (QpState::Reset, QpState::Init, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS, 0),
     (QpState::Init, QpState::Init, 0, IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_ACCESS_FLAGS),
@@ -201,7 +201,7 @@ const XRC_TGT: &[Row] = &[
     ),
 ];
 
-/// `ib_modify_qp_is_ok`, of a kind `IB_UVERBS_QPT_*`.
+/// Checks a modify of a QP of kind `IB_UVERBS_QPT_*` (`ib_modify_qp_is_ok`).
 pub(crate) fn is_ok(kind: u8, from: QpState, to: QpState, mask: u32) -> bool {
     let rows = match kind {
         IB_UVERBS_QPT_UC => UC,
@@ -209,7 +209,7 @@ pub(crate) fn is_ok(kind: u8, from: QpState, to: QpState, mask: u32) -> bool {
         IB_UVERBS_QPT_XRC_INI => XRC_INI,
         IB_UVERBS_QPT_XRC_TGT => XRC_TGT,
         IB_UVERBS_QPT_RAW_PACKET => RAW_PACKET,
-        // A DC initiator's attributes always name the state.
+        // A DC initiator's mask must always include the state.
         IB_UVERBS_QPT_DRIVER if mask & IB_QP_STATE == 0 => return false,
         IB_UVERBS_QPT_DRIVER => DCI,
         _ => RC,
@@ -221,7 +221,7 @@ pub(crate) fn is_ok(kind: u8, from: QpState, to: QpState, mask: u32) -> bool {
     }
     let (required, optional) = match (from, to) {
         (_, QpState::Reset) => (0, 0),
-        // Not from RESET: there is nothing that could fail.
+        // Not from RESET, where no work can fail.
         (QpState::Reset, QpState::Err) => return false,
         (_, QpState::Err) => (0, 0),
         _ => match rows.iter().find(|row| (row.0, row.1) == (from, to)) {
@@ -232,8 +232,8 @@ pub(crate) fn is_ok(kind: u8, from: QpState, to: QpState, mask: u32) -> bool {
     mask & required == required && mask & !(required | optional | IB_QP_STATE) == 0
 }
 
-/// The firmware command for a change; `None` where mlx5 has none although the table above allows
-/// it: its `optab` knows neither a way into SQD nor a change within.
+/// Firmware command of a transition. `None` if mlx5 has none although the table allows it: its
+/// `optab` lacks transitions into SQD and within SQD.
 pub(crate) fn command(from: QpState, to: QpState) -> Option<QpTransition> {
     Some(match (from, to) {
         (_, QpState::Reset) => QpTransition::ToRst,
@@ -249,7 +249,7 @@ pub(crate) fn command(from: QpState, to: QpState) -> Option<QpTransition> {
     })
 }
 
-/// From `IB_QPS_*`.
+/// Decodes `IB_QPS_*`.
 pub(crate) fn state(code: u8) -> Option<QpState> {
     Some(match code {
         0 => QpState::Reset,
@@ -285,7 +285,7 @@ mod tests {
             let is_ok = |mask| is_ok(kind, from, to, mask);
             assert!(is_ok(required | IB_QP_STATE), "{kind} {from:?} {to:?}");
             let known = required | optional | IB_QP_STATE;
-            // A DC initiator's attributes always name the state.
+            // A DC initiator's mask must always include the state.
             let base = required | if kind == IB_UVERBS_QPT_DRIVER { IB_QP_STATE } else { 0 };
             for bit in (0..32).map(|bit| 1u32 << bit) {
                 if required & bit != 0 {

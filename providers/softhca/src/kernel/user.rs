@@ -1,17 +1,17 @@
-//! The caller's memory and file descriptors, as the kernel reaches them: `copy_from_user` and its
-//! kin.
+//! Access to the caller's memory and file descriptors, as the kernel has by `copy_from_user` and
+//! related functions.
 //!
-//! Addresses come out of ioctl attributes and may be anything, so they are never dereferenced here:
-//! the copies go through `process_vm_readv` and `process_vm_writev` on the own process, which
-//! answer `EFAULT` where a load would kill the process. The kernel's own functions of these names
+//! Addresses come out of ioctl attributes and may be anything, so they are never dereferenced: the
+//! copies go through `process_vm_readv` and `process_vm_writev` on this process, which return
+//! `EFAULT` where a load would kill the process. The kernel's functions of these names
 //! (`include/linux/uaccess.h`) do the same.
 //!
 //! # Safety
 //!
-//! Where those two calls are refused (`ENOSYS`, `EPERM` under a sandbox) the copy is a plain one.
-//! Then the promise of `UverbsDoor::ioctl`, that each attribute names valid memory, is all there
-//! is. `fstat` takes a number and writes to a local buffer;
-//! `madvise` populates pages and changes no content.
+//! If those two calls are refused (`ENOSYS`, `EPERM` under a sandbox) the copy is a plain one. It
+//! then relies only on the contract of `UverbsDoor::ioctl`, that each attribute names valid memory.
+//! `fstat` takes a number and writes to a local buffer; `madvise` populates pages and changes no
+//! content.
 #![allow(
     unsafe_code,
     reason = "a fallback copies from and to addresses that the caller vouched for; fstat, madvise"
@@ -26,13 +26,13 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::unistd::Pid;
 
-/// The kernel's `PAGE_SIZE`: what is pinned, mapped and counted is whole pages of this machine. The
-/// HCA's own pages are 4 KiB on all machines.
+/// The kernel's `PAGE_SIZE`: pinning, mapping and counting are in whole pages of this machine. The
+/// HCA's pages have 4 KiB on all machines.
 pub(crate) fn page_size() -> u64 {
     uverbs_core::memory::pages::page_size() as u64
 }
 
-/// Fills `buf` from the caller's memory.
+/// Reads from the caller's memory into `buf`.
 ///
 /// # Errors
 ///
@@ -48,13 +48,13 @@ pub(crate) fn copy_from_user(addr: u64, buf: &mut [u8]) -> Result<(), Errno> {
         Ok(n) if n == len => Ok(()),
         Err(Errno::ENOSYS | Errno::EPERM) => {
             let source = std::ptr::with_exposed_provenance::<u8>(base);
-            // SAFETY: `UverbsDoor::ioctl` makes the caller promise that input addresses are
-            // readable for their length and not written meanwhile; `buf` is ours, so the two do not
+            // SAFETY: by the contract of `UverbsDoor::ioctl`, input addresses are readable for
+            // their length and not written meanwhile; `buf` is a local buffer, so the two do not
             // overlap.
             unsafe { std::ptr::copy_nonoverlapping(source, buf.as_mut_ptr(), len) };
             Ok(())
         }
-        // A short count means that a later page was missing.
+        // A short count means that a later page is missing.
         Ok(_) | Err(_) => Err(Errno::EFAULT),
     }
 }
@@ -63,7 +63,7 @@ pub(crate) fn copy_from_user(addr: u64, buf: &mut [u8]) -> Result<(), Errno> {
 ///
 /// # Errors
 ///
-/// `EFAULT` unless all of it is writable; a part may have been written then, as in the kernel.
+/// `EFAULT` unless all of it is writable. A part may be written nevertheless, as in the kernel.
 pub(crate) fn copy_to_user(addr: u64, data: &[u8]) -> Result<(), Errno> {
     if data.is_empty() {
         return Ok(());
@@ -75,7 +75,8 @@ pub(crate) fn copy_to_user(addr: u64, data: &[u8]) -> Result<(), Errno> {
         Ok(n) if n == len => Ok(()),
         Err(Errno::ENOSYS | Errno::EPERM) => {
             let target = std::ptr::with_exposed_provenance_mut::<u8>(base);
-            // SAFETY: as above, for output addresses.
+            // SAFETY: by the contract of `UverbsDoor::ioctl`, output addresses are writable for
+            // their length; `data` is a local buffer, so the two do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), target, len) };
             Ok(())
         }
@@ -83,7 +84,7 @@ pub(crate) fn copy_to_user(addr: u64, data: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Writes zeros.
+/// Writes zeros to the caller's memory.
 ///
 /// # Errors
 ///
@@ -92,20 +93,19 @@ pub(crate) fn clear_user(addr: u64, len: usize) -> Result<(), Errno> {
     copy_to_user(addr, &vec![0; len])
 }
 
-/// `ib_is_buffer_cleared`: whether `len` bytes are readable and all zero. Unreadable counts as not
-/// cleared.
+/// True if `len` bytes are readable and all zero (`ib_is_buffer_cleared`).
 pub(crate) fn is_cleared(addr: u64, len: usize) -> bool {
     let mut bytes = vec![0; len];
     copy_from_user(addr, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Checks a range that is about to be pinned, faulting its pages in, as `ib_umem_get` does with
-/// `pin_user_pages_fast`. Gives the number of bytes pinned: whole pages.
+/// `pin_user_pages_fast`. Returns the number of bytes pinned, in whole pages.
 ///
 /// # Errors
 ///
-/// `EINVAL` when the range wraps or covers no page, `EFAULT` when a page is not mapped or not
-/// writable as asked.
+/// `EINVAL` if the range wraps or is empty, `EFAULT` if a page is unmapped, or not writable with
+/// `writable`.
 pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     let end = addr.checked_add(len).ok_or(Errno::EINVAL)?;
     let end = end.checked_next_multiple_of(page_size()).ok_or(Errno::EINVAL)?;
@@ -114,8 +114,8 @@ pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
     if bytes == 0 {
         return Err(Errno::EINVAL);
     }
-    // The limit of user addresses on every 64-bit Linux is below this; what lies beyond cannot be
-    // mapped.
+    // The limit of user addresses on every 64-bit Linux is below this, so higher addresses cannot
+    // be mapped.
     let (Ok(first), Ok(count)) = (usize::try_from(start), usize::try_from(bytes)) else {
         return Err(Errno::EFAULT);
     };
@@ -131,14 +131,14 @@ pub(crate) fn probe(addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
             Errno::EINTR | Errno::EAGAIN => {}
             // Before Linux 5.14 the advice is unknown; special mappings refuse it too.
             Errno::EINVAL => return probe_pages(start, end, writable).map(|()| bytes),
-            // ENOMEM says unmapped, EFAULT no right, EHWPOISON a broken page.
+            // ENOMEM: unmapped; EFAULT: no right; EHWPOISON: a broken page.
             _ => return Err(Errno::EFAULT),
         }
     }
 }
 
-/// The same, one byte of each page. Writing back the byte just read could undo a client's store, so
-/// that writability is only looked up in `/proc/self/maps`.
+/// Checks one byte of each page. Writing back the byte just read could undo a client's store, so
+/// writability is looked up in `/proc/self/maps`.
 fn probe_pages(start: u64, end: u64, writable: bool) -> Result<(), Errno> {
     let mut page = start;
     while page < end {
@@ -154,7 +154,7 @@ fn probe_pages(start: u64, end: u64, writable: bool) -> Result<(), Errno> {
 
 fn maps_writable(start: u64, end: u64) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
-        // Without /proc the write itself would tell; trust the caller as the module docs say.
+        // Without /proc only the later write can tell; trust the caller as the module docs say.
         return copy_to_user(start, &[]).is_ok();
     };
     let mut at = start;
@@ -180,10 +180,10 @@ fn maps_writable(start: u64, end: u64) -> bool {
     false
 }
 
-/// Device and inode behind a descriptor number of the process; `None` when it is not open.
+/// Device and inode of a descriptor of the process; `None` if it is not open.
 ///
-/// The kernel compares `file->f_op`; the inode of a socket tells the same, also for a duplicated
-/// descriptor and after the number was closed and used again.
+/// The kernel compares `file->f_op`. The inode identifies a socket, too, also by a duplicated
+/// descriptor and after the number was closed and reused.
 pub(crate) fn fd_identity(fd: RawFd) -> Option<(u64, u64)> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: fstat writes one `stat` or nothing; any number is allowed.
@@ -196,35 +196,35 @@ pub(crate) fn fd_identity(fd: RawFd) -> Option<(u64, u64)> {
     Some((stat.st_dev, stat.st_ino))
 }
 
-/// A second descriptor for `fd`, if that is still the file of the given identity.
+/// Duplicates `fd`, if it is still the file of the given identity.
 ///
-/// Duplicating first leaves no gap in which another thread could close the number and open
-/// something else under it.
+/// Duplication comes first, so that no other thread can close the number and open another file
+/// under it between check and use.
 pub(crate) fn dup_if_same(fd: RawFd, identity: (u64, u64)) -> Option<OwnedFd> {
     let copy = dup(fd).ok()?;
     (fd_identity(copy.as_raw_fd()) == Some(identity)).then_some(copy)
 }
 
-/// A second descriptor for `fd`.
+/// Duplicates `fd`.
 ///
 /// # Errors
 ///
-/// `EBADF` when it is not open.
+/// `EBADF` if it is not open.
 pub(crate) fn dup(fd: RawFd) -> Result<OwnedFd, Errno> {
     // SAFETY: F_DUPFD_CLOEXEC touches no memory; any number is allowed.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     if copy < 0 {
         return Err(Errno::last());
     }
-    // SAFETY: fcntl has just made this descriptor, so nobody else owns it.
+    // SAFETY: fcntl has just created this descriptor, so this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// The file behind a descriptor number of the process (`fdget`).
+/// The file of a descriptor of the process (`fdget`).
 ///
 /// # Errors
 ///
-/// `EBADF` when it is not open.
+/// `EBADF` if it is not open.
 pub(crate) fn file(fd: RawFd) -> Result<File, Errno> {
     let copy = fd_identity(fd).and_then(|identity| dup_if_same(fd, identity));
     copy.map(File::from).ok_or(Errno::EBADF)
@@ -285,7 +285,7 @@ mod tests {
         let mut memory = vec![0u8; 3 * page as usize];
         let base = memory.as_mut_ptr().expose_provenance() as u64;
         assert!(probe(base, 3 * page, true).unwrap() >= 3 * page);
-        // A page that is all ours.
+        // A page inside the test's memory.
         let whole = base.next_multiple_of(page);
         assert_eq!(probe(whole, page, true), Ok(page));
         assert_eq!(probe(0x10, 8, false), Err(Errno::EFAULT));
@@ -296,7 +296,7 @@ mod tests {
         let constant = CONSTANT.as_ptr().expose_provenance() as u64;
         assert_eq!(probe(constant, 1, false), Ok(page));
         assert_eq!(probe(constant, 1, true), Err(Errno::EFAULT));
-        // The way of older kernels comes to the same answers.
+        // The fallback for older kernels gives the same results.
         assert_eq!(probe_pages(whole, whole + page, true), Ok(()));
         let constant = constant & !(page - 1);
         assert_eq!(probe_pages(constant, constant + page, true), Err(Errno::EFAULT));

@@ -1,4 +1,4 @@
-//! The device: what all open files share, and the memory that it holds pinned.
+//! The device: state that all open files share, and the memory that it pins.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,10 +15,10 @@ use crate::kernel::state::xrc::Xrc;
 use crate::kernel::user::{page_size, probe};
 use crate::uar::UarSet;
 
-/// Who made a QP, CQ or SRQ: file and handle.
+/// Creator of a QP, CQ or SRQ: file and handle.
 pub(crate) type Owner = (u64, u32);
 
-/// The device: what all open files share.
+/// The device: state that all open files share.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) profile: Profile,
@@ -27,24 +27,24 @@ pub(crate) struct Device {
     pub(crate) uars: UarSet,
     pub(crate) pds: BTreeSet<u32>,
     pub(crate) ahs: u32,
-    /// Bytes of device memory given out, in whole pages.
+    /// Bytes of device memory allocated, in whole pages.
     pub(crate) memic_taken: u64,
-    /// Bytes pinned, against `Profile::memlock`.
+    /// Bytes pinned, limited by `Profile::memlock`.
     pub(crate) pinned: u64,
     pub(crate) port_up: bool,
-    /// Nanoseconds of the time of day, since 1970, when the device's clock was 0.
+    /// Time of day, in nanoseconds since 1970, at which the device's clock was 0.
     pub(crate) began: u64,
-    /// Removed: every command gets EIO.
+    /// The device was removed: commands get EIO.
     pub(crate) gone: bool,
     pub(crate) cq_owners: HashMap<Cqn, Owner>,
-    /// Of a target of XRC, all who opened it.
+    /// Owners of a QP. An XRC target has one for each file that opened it.
     pub(crate) qp_owners: HashMap<Qpn, Vec<Owner>>,
     pub(crate) srq_owners: HashMap<Srqn, Owner>,
     pub(crate) xrc: Xrc,
     pub(crate) flows: Flows,
 }
 
-/// What the connection manager knows of the device: it speaks RoCE version 2 alone.
+/// Device identity for the connection manager, which uses RoCE version 2 only.
 fn host(profile: &Profile) -> Host {
     let gids = (0u8..).zip(&profile.gids).filter(|(_, gid)| gid.kind == GidType::RoceV2);
     let gids = gids.map(|(index, gid)| (index, gid.gid)).collect();
@@ -74,27 +74,27 @@ impl Device {
         }
     }
 
-    /// Pins client memory (`ib_umem_get`): probes it, then counts it. Gives the bytes counted.
+    /// Pins client memory (`ib_umem_get`): probes it, then counts it. Returns the bytes counted.
     ///
     /// # Errors
     ///
-    /// Those of [`probe`]; `ENOMEM` over the memlock limit.
+    /// The errors of [`probe`]; `ENOMEM` over the memlock limit.
     pub(crate) fn pin(&mut self, addr: u64, len: u64, writable: bool) -> Result<u64, Errno> {
-        // The limit is looked at first, as in the kernel; a wild length is not worth faulting in.
+        // The limit is checked first, as in the kernel; an absurd length is not worth faulting in.
         let count = len.div_ceil(page_size());
         let pages = count.saturating_mul(page_size());
         if count > u64::from(u32::MAX) {
             return Err(Errno::EINVAL);
         }
         if self.over_memlock(pages).is_some() {
-            // What `ib_umem_get` checks before the limit stays before it.
+            // The kernel checks for overflow in `ib_umem_get` before the limit.
             return Err(match addr.checked_add(len) {
                 Some(_) => Errno::ENOMEM,
                 None => Errno::EINVAL,
             });
         }
-        // A device's registers can't be pinned (`pin_user_pages` refuses VM_IO). Here the device
-        // itself would stop at its first store into a page that is protected.
+        // Device registers can't be pinned (`pin_user_pages` refuses VM_IO). Here a device's store
+        // into a write-protected doorbell page would block the device itself.
         if guard::has_doorbells(addr, len) {
             return Err(Errno::EFAULT);
         }
@@ -106,14 +106,14 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Checks memory that is paged on demand: nothing is pinned (`ib_umem_odp_get`).
+    /// Checks memory that is paged on demand; none is pinned (`ib_umem_odp_get`).
     ///
     /// # Errors
     ///
-    /// `EINVAL` for no bytes, and for all of memory under another address than its own;
-    /// `EOVERFLOW` when the range wraps; `EFAULT` for a device's registers.
+    /// `EINVAL` for an empty range, and for all of memory with an address other than 0; `EOVERFLOW`
+    /// if the range wraps; `EFAULT` for a device's registers.
     pub(crate) fn demand(&self, addr: u64, len: u64, iova: u64) -> Result<(), Errno> {
-        // An implicit region (`mlx5_ib_alloc_implicit_mr`): each access looks for itself.
+        // An implicit region (`mlx5_ib_alloc_implicit_mr`): each access is checked when it happens.
         if (addr, len, iova) == (0, u64::MAX, 0) {
             return Ok(());
         }
@@ -130,23 +130,24 @@ impl Device {
         Ok(())
     }
 
-    /// Pins what a queue needs: its buffer, and the doorbell record. Gives the bytes counted.
+    /// Pins the memory of a queue: its buffer and the doorbell record. Returns the bytes counted.
     ///
     /// # Errors
     ///
-    /// Those of [`Device::pin`] and of [`Device::check_doorbell_record`]; nothing stays pinned
-    /// then.
+    /// The errors of [`Device::pin`] and of [`Device::check_doorbell_record`]; then no memory stays
+    /// pinned.
     pub(crate) fn pin_queue(&mut self, addr: u64, len: u64, record: u64) -> Result<u64, Errno> {
         let pinned = self.pin(addr, len, true)?;
         self.check_doorbell_record(record).inspect_err(|_| self.unpin(pinned))?;
         Ok(pinned)
     }
 
-    /// Pins the rings of a queue pair and makes it. Gives the QPN and the bytes pinned.
+    /// Pins the rings of a queue pair and creates it. Returns the QPN and the bytes pinned.
     ///
     /// # Errors
     ///
-    /// Those of [`Device::pin_queue`] and of the firmware's CREATE_QP; nothing stays pinned then.
+    /// The errors of [`Device::pin_queue`] and of the firmware's CREATE_QP; then no memory stays
+    /// pinned.
     pub(crate) fn create_qp(
         &mut self,
         addr: u64,
@@ -158,13 +159,13 @@ impl Device {
         Ok((made.map_err(errno)?.0, pinned))
     }
 
-    /// The memlock limit, if pinning `wanted` more bytes goes over it.
+    /// The memlock limit, if pinning `wanted` more bytes exceeds it.
     pub(crate) fn over_memlock(&self, wanted: u64) -> Option<u64> {
         let limit = self.profile.memlock;
         (self.pinned.saturating_add(wanted) > limit).then_some(limit)
     }
 
-    /// Gives back what [`Device::pin`] counted.
+    /// Releases bytes that [`Device::pin`] counted.
     pub(crate) fn unpin(&mut self, bytes: u64) {
         self.pinned = self.pinned.saturating_sub(bytes);
     }
@@ -173,7 +174,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `EINVAL` when misaligned (firmware's answer), `EFAULT` when not mapped.
+    /// `EINVAL` if misaligned (as firmware answers), `EFAULT` if unmapped.
     fn check_doorbell_record(&self, addr: u64) -> Result<(), Errno> {
         if !addr.is_multiple_of(8) {
             return Err(Errno::EINVAL);
@@ -187,8 +188,8 @@ fn time_of_day() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The errno of a firmware command that failed (`mlx5_cmd_check`, `cmd_status_to_err`): LIM_ERR is
-/// `ENOMEM`, RES_BUSY `EBUSY`, the others `EINVAL`.
+/// Converts a failed firmware command into an errno (`mlx5_cmd_check`, `cmd_status_to_err`):
+/// LIM_ERR is `ENOMEM`, RES_BUSY `EBUSY`, all others `EINVAL`.
 pub(crate) fn errno(error: HcaError) -> Errno {
     match error {
         HcaError::Limit { .. } => Errno::ENOMEM,

@@ -1,10 +1,10 @@
 //! Event files: completion channels and async event files
 //! (`drivers/infiniband/core/uverbs_main.c`).
 //!
-//! A file is a pair of connected SEQPACKET sockets, of which the client has one: like the kernel's,
-//! its `read` gives one whole event, it can be polled and made non-blocking, and a number passed
-//! back is known by its inode. Events that the client has not read yet can be taken back when their
-//! object goes, as the kernel does (`ib_uverbs_release_ucq`, `ib_uverbs_release_uevent`).
+//! A file is a pair of connected SEQPACKET sockets, one of which belongs to the client. As with the
+//! kernel's file, `read` returns one whole event, it can be polled and made non-blocking, and a
+//! descriptor passed back is identified by its inode. Unread events can be taken back when their
+//! object is destroyed, as the kernel does (`ib_uverbs_release_ucq`, `ib_uverbs_release_uevent`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -18,15 +18,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::kernel::user::{dup_if_same, fd_identity};
 
-/// Events that wait beside a full socket; more are lost. Each object has few under way, so this is
-/// never reached but by a client that never reads.
+/// Events kept while the socket is full; more are lost. Each object has few outstanding events, so
+/// only a client that never reads reaches this limit.
 const BACKLOG: usize = 1 << 16;
 
 #[derive(Debug)]
 struct EventFile {
     kind: u16,
     ours: OwnedFd,
-    /// The client's number for its end. It may have been closed, and used again, since.
+    /// Descriptor number of the client's end. The client may have closed and reused it.
     user_fd: RawFd,
     identity: (u64, u64),
     backlog: VecDeque<Vec<u8>>,
@@ -44,7 +44,7 @@ impl EventFile {
         while let Some(event) = self.backlog.front() {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             match send(self.ours.as_raw_fd(), event, flags) {
-                // The socket is full: the next event, or the next look, tries again.
+                // The socket is full: the next event or retry sends it.
                 Err(Errno::EAGAIN | Errno::ENOBUFS) => return,
                 Err(Errno::EINTR) => {}
                 // Sent; or the client closed its end and wants no more.
@@ -53,14 +53,14 @@ impl EventFile {
         }
     }
 
-    /// Whether the client has closed all its descriptors of the file.
+    /// True if the client has closed all its descriptors of the file.
     fn is_closed(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         // The client never sends: end of file, or a reset because it left events unread.
         !matches!(recv(self.ours.as_raw_fd(), &mut [0], flags), Err(Errno::EAGAIN | Errno::EINTR))
     }
 
-    /// Takes back the unread events that `doomed` names. Gives their number.
+    /// Takes back the unread events for which `doomed` is true. Returns their number.
     fn retract(&mut self, doomed: impl Fn(&[u8]) -> bool) -> u32 {
         let mut events = VecDeque::new();
         if let Some(theirs) = dup_if_same(self.user_fd, self.identity) {
@@ -88,18 +88,19 @@ impl EventFile {
 pub(crate) struct EventFiles {
     files: BTreeMap<u32, EventFile>,
     next: u32,
-    /// `default_async_file`: where objects without one of their own report.
+    /// Async event file of objects that name none (`default_async_file`).
     default_async: Option<u32>,
 }
 
 impl EventFiles {
-    /// Makes a file. The number is ours; [`EventFiles::fd`] tells the client's.
+    /// Opens an event file. Returns its internal number; [`EventFiles::fd`] is the client's
+    /// descriptor.
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub(crate) fn open(&mut self, kind: u16) -> Result<u32, Errno> {
-        // Files that the client has closed are forgotten.
+        // Drops files that the client has closed.
         self.files.retain(|_, file| !file.is_closed());
         let flags = SockFlag::SOCK_CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
@@ -117,24 +118,24 @@ impl EventFiles {
         Ok(number)
     }
 
-    /// The client's descriptor.
+    /// Client's descriptor of a file.
     pub(crate) fn fd(&self, number: u32) -> Option<RawFd> {
         self.files.get(&number).map(|file| file.user_fd)
     }
 
-    /// The command that made it succeeded (`rdma_alloc_commit_uobject`).
+    /// Commits a file after its command succeeded (`rdma_alloc_commit_uobject`).
     pub(crate) fn commit(&mut self, number: u32) {
         let is_async = |file: &EventFile| file.kind == UVERBS_OBJECT_ASYNC_EVENT;
-        // `ib_uverbs_init_async_event_file`: the first one is the default.
+        // The first async file is the default (`ib_uverbs_init_async_event_file`).
         if self.default_async.is_none() && self.files.get(&number).is_some_and(is_async) {
             self.default_async = Some(number);
         }
     }
 
-    /// The command that made it failed.
+    /// Closes a file whose command failed.
     pub(crate) fn abandon(&mut self, number: u32) {
         if let Some(file) = self.files.remove(&number) {
-            // The client never learnt of the number, so it is still ours.
+            // The client never learnt the number, so it was not reused.
             let _ = close(file.user_fd);
         }
     }
@@ -143,7 +144,7 @@ impl EventFiles {
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what is no descriptor number, `EBADF` for one that is not such a file.
+    /// `EINVAL` for an invalid descriptor number, `EBADF` for another kind of file.
     pub(crate) fn lookup(&self, fd: i64, kind: u16) -> Result<u32, Errno> {
         let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
         let identity = fd_identity(fd).ok_or(Errno::EBADF)?;
@@ -154,12 +155,12 @@ impl EventFiles {
             .ok_or(Errno::EBADF)
     }
 
-    /// `ib_uverbs_get_async_event`: the file given, or the default.
+    /// The given file, or the default (`ib_uverbs_get_async_event`).
     pub(crate) fn async_file(&self, given: Option<u32>) -> Option<u32> {
         given.or(self.default_async)
     }
 
-    /// Reports an event. False when there is no such file.
+    /// Reports an event. False if the file does not exist.
     pub(crate) fn report<T: IntoBytes + Immutable>(
         &mut self,
         number: Option<u32>,
@@ -169,7 +170,7 @@ impl EventFiles {
         file.map(|file| file.push(event.as_bytes())).is_some()
     }
 
-    /// Reports to every async file: what concerns a port or the whole device.
+    /// Reports an event of a port or of the whole device to every async file.
     pub(crate) fn report_all(&mut self, element: u64, event_type: u32) {
         let event = async_event(element, event_type);
         for file in self.files.values_mut() {
@@ -179,8 +180,8 @@ impl EventFiles {
         }
     }
 
-    /// The device is gone: who waits on a completion channel reads an end of file (the kernel says
-    /// EIO, `uverbs_completion_event_file_destroy_uobj`).
+    /// Ends completion channels after removal of the device: a waiting reader gets end of file (the
+    /// kernel returns EIO, `uverbs_completion_event_file_destroy_uobj`).
     pub(crate) fn hang_up(&mut self) {
         for file in self.files.values_mut().filter(|file| file.kind == UVERBS_OBJECT_COMP_CHANNEL) {
             file.flush();
@@ -191,14 +192,14 @@ impl EventFiles {
         }
     }
 
-    /// Tries again what did not fit.
+    /// Retries events that did not fit their sockets.
     pub(crate) fn flush(&mut self) {
         for file in self.files.values_mut() {
             file.flush();
         }
     }
 
-    /// Whether some event still waits for room.
+    /// True if an event waits for room.
     pub(crate) fn has_backlog(&self) -> bool {
         self.files.values().any(|file| !file.backlog.is_empty())
     }
@@ -211,8 +212,7 @@ impl EventFiles {
         })
     }
 
-    /// Takes back unread async events of an object; `types` are those that name objects of its
-    /// kind.
+    /// Takes back unread async events of an object. `types` are the event types of its kind.
     pub(crate) fn retract_async(
         &mut self,
         number: Option<u32>,
@@ -257,7 +257,7 @@ mod tests {
             assert!(files.report(files.async_file(None), &async_event(element, 5)));
         }
         assert_eq!(read(fd).unwrap(), async_event(1, 5).as_bytes());
-        // A port event that happens to have the same number stays.
+        // A port event with the same number stays.
         files.report_all(1, 9);
         assert_eq!(files.retract_async(Some(number), 1, &[5]), 1);
         let left = std::iter::from_fn(|| read(fd)).collect::<Vec<_>>();
@@ -265,7 +265,7 @@ mod tests {
             .map(|(element, kind)| async_event(element, kind).as_bytes().to_vec());
         assert_eq!(left, expected);
         close(fd).unwrap();
-        // The client closed its end: nothing happens.
+        // The client closed its end, which is harmless.
         assert!(files.report(Some(number), &async_event(1, 5)));
         assert_eq!(files.retract_async(Some(number), 1, &[5]), 0);
     }

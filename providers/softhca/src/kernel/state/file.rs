@@ -1,4 +1,4 @@
-//! One open device file: its context, its objects, its event files, and how they end.
+//! One open device file: its context, objects and event files, and their destruction.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::kernel::state::device::Device;
 use crate::kernel::state::events::{EventFiles, async_event};
 use crate::kernel::state::objects::{Backing, Destroyed, Object, Objects, Qp};
 
-/// The outcome of GET_CONTEXT.
+/// Result of GET_CONTEXT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
-    /// 1: CQEs name QPs by their user index.
+    /// CQE version. 1: CQEs identify QPs by user index.
     pub(crate) cqe_version: u8,
     /// DEVX commands are allowed.
     pub(crate) devx: bool,
-    /// Doorbell registers in static pages that were announced.
+    /// Number of doorbell registers announced in static pages.
     pub(crate) tot_bfregs: u32,
 }
 
@@ -29,11 +29,11 @@ pub(crate) struct File {
     pub(crate) context: Option<Context>,
     pub(crate) objects: Objects,
     pub(crate) events: EventFiles,
-    /// Handles of objects that went with the device: the client has yet to destroy them.
+    /// Handles of objects destroyed with the device: the client has yet to destroy them.
     pub(crate) dead: BTreeMap<u32, Destroyed>,
 }
 
-/// Async events that name a CQ, a QP, an SRQ.
+/// Async event types of a CQ, a QP and an SRQ.
 const CQ_EVENTS: &[u32] = &[ib::IB_EVENT_CQ_ERR];
 const QP_EVENTS: &[u32] = &[
     ib::IB_EVENT_QP_FATAL,
@@ -58,7 +58,7 @@ impl File {
         }
     }
 
-    /// Whether GET_CONTEXT was done.
+    /// True after GET_CONTEXT.
     pub(crate) fn has_context(&self) -> bool {
         self.context.is_some()
     }
@@ -67,7 +67,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// `EBUSY` while others use it, and of a QP in a multicast group (`uverbs_free_qp`).
+    /// `EBUSY` while other objects use it, and for a QP in a multicast group (`uverbs_free_qp`).
     pub(crate) fn destroy(&mut self, device: &mut Device, handle: u32) -> Result<Destroyed, Errno> {
         let in_group = match self.objects.get(handle) {
             Some(Object::Qp(qp)) => !qp.groups.is_empty(),
@@ -79,11 +79,10 @@ impl File {
         Ok(self.abandon(device, handle))
     }
 
-    /// Frees a handle and destroys what is behind it, if anything.
+    /// Frees a handle and destroys the object behind it, if any.
     pub(crate) fn abandon(&mut self, device: &mut Device, handle: u32) -> Destroyed {
         let mut destroyed = Destroyed::default();
-        // The HCA's refusals are not looked at: it does not know of an object that the table has
-        // just given up.
+        // The HCA's errors are ignored: the table has already dropped the object.
         match self.objects.remove(handle) {
             None | Some(Object::Uar(_)) => {}
             Some(Object::Pd(pd)) => {
@@ -166,7 +165,7 @@ impl File {
                 destroyed.async_events = self.let_go(device, &qp);
             }
             Some(Object::Qp(qp)) => {
-                // Of a target of XRC others may have handles, too.
+                // Other handles may refer to an XRC target, too.
                 if qp.kind != IB_UVERBS_QPT_XRC_TGT || device.xrc.close_target(qp.qpn) {
                     let _ = device.hca.destroy_qp(qp.qpn);
                     device.qp_owners.remove(&qp.qpn);
@@ -189,14 +188,14 @@ impl File {
         destroyed
     }
 
-    /// Counters count for one rule less.
+    /// Removes one rule from the users of counters.
     pub(crate) fn unbind_counters(&mut self, handle: u32) {
         if let Some(Object::Counters(counters)) = self.objects.get_mut(handle) {
             counters.unbind();
         }
     }
 
-    /// Gives back what a queue pair held; gives the events of it that were reported.
+    /// Releases the objects that a queue pair held. Returns the number of its reported events.
     fn let_go(&mut self, device: &mut Device, qp: &Qp) -> u32 {
         device.unpin(qp.pinned);
         for held in &qp.held {
@@ -206,14 +205,14 @@ impl File {
         qp.async_events.saturating_sub(other)
     }
 
-    /// Frees everything (`uverbs_destroy_ufile_hw`).
+    /// Destroys everything (`uverbs_destroy_ufile_hw`).
     pub(crate) fn close(mut self, device: &mut Device) {
         for handle in self.objects.teardown_order() {
             self.abandon(device, handle);
         }
     }
 
-    /// An armed CQ got a completion (`ib_uverbs_comp_handler`).
+    /// Reports a completion on an armed CQ (`ib_uverbs_comp_handler`).
     pub(crate) fn completion(&mut self, handle: u32) {
         if let Some(Object::Cq(cq)) = self.objects.get_mut(handle) {
             let event = ib_uverbs_comp_event_desc { cq_handle: cq.user_handle };
@@ -223,14 +222,14 @@ impl File {
         }
     }
 
-    /// Something happened to a CQ, QP or SRQ (`ib_uverbs_cq_event_handler`,
+    /// Reports an async event of a CQ, QP or SRQ (`ib_uverbs_cq_event_handler`,
     /// `ib_uverbs_qp_event_handler`, `ib_uverbs_srq_event_handler`).
     pub(crate) fn async_event(&mut self, handle: u32, mut event_type: u32) {
         let (file, element, count) = match self.objects.get_mut(handle) {
             Some(Object::Cq(cq)) => (cq.async_file, cq.user_handle, &mut cq.async_events),
             Some(Object::Qp(qp)) => (qp.async_file, qp.user_handle, &mut qp.async_events),
             Some(Object::Srq(srq)) => (srq.async_file, srq.user_handle, &mut srq.async_events),
-            // `mlx5_ib_wq_event` knows no other one.
+            // `mlx5_ib_wq_event` reports only this event.
             Some(Object::Wq(wq)) if event_type == ib::IB_EVENT_QP_FATAL => {
                 event_type = ib::IB_EVENT_WQ_FATAL;
                 (wq.async_file, wq.user_handle, &mut wq.async_events)

@@ -1,8 +1,8 @@
-//! The rules of all files, in the device's flow tables (`hw/mlx5/fs.c`, over mlx5_core's
+//! Flow rules of all files, in the device's flow tables (`hw/mlx5/fs.c`, over mlx5_core's
 //! `fs_core.c`).
 //!
-//! A table for each priority, each of which sends what it doesn't match to the next. In a table
-//! rules that look at the same bits share a group, and equal ones an entry.
+//! Each priority has a table, whose misses go to the next table. In a table, rules with the same
+//! criteria share a group, and rules with the same value share an entry.
 
 use std::collections::BTreeMap;
 
@@ -14,41 +14,41 @@ use crate::hca::ethernet::{
     TableContext, Wrong,
 };
 
-/// Priorities of rules (`MLX5_BY_PASS_NUM_REGULAR_PRIOS`); each has a table more for rules that
-/// let packets go on (`ib_prio_to_core_prio`).
+/// Rule priorities (`MLX5_BY_PASS_NUM_REGULAR_PRIOS`). Each has a second table for rules that do
+/// not trap packets (`ib_prio_to_core_prio`).
 pub(crate) const PRIORITIES: u8 = 16;
-/// The table of rules for groups alone (`MLX5_IB_FLOW_MCAST_PRIO`).
+/// Table of rules for multicast groups only (`MLX5_IB_FLOW_MCAST_PRIO`).
 pub(crate) const MULTICAST: u8 = 2 * PRIORITIES;
-/// The table of what no rule takes (`MLX5_FLOW_NAMESPACE_LEFTOVERS`).
+/// Table of packets without rule (`MLX5_FLOW_NAMESPACE_LEFTOVERS`).
 pub(crate) const REST: u8 = MULTICAST + 1;
 const TABLES: u8 = REST + 1;
-/// Log2 of a table's entries (`MLX5_FS_MAX_ENTRIES`), and groups that get a part of them each
-/// (`MLX5_FS_MAX_TYPES`).
+/// Log2 of a table's entries (`MLX5_FS_MAX_ENTRIES`), and number of large groups, which get a part
+/// of them each (`MLX5_FS_MAX_TYPES`).
 const LOG_ENTRIES: u8 = 16;
 const LARGE_GROUPS: usize = 6;
 
-/// Bytes that are compared, or a mask over them.
+/// Match value, or match criteria.
 pub(crate) type Param = [u8; MATCH_LEN];
 
-/// A rule as the device takes it.
+/// A rule in the device's format.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     /// Number of its table.
     pub(crate) table: u8,
-    /// Which parts of `criteria` count (`match_criteria_enable`).
+    /// Enabled parts of `criteria` (`match_criteria_enable`).
     pub(crate) enable: u8,
     pub(crate) criteria: Param,
     pub(crate) value: Param,
     pub(crate) tag: Option<u32>,
-    /// Whether packets are dropped, and go to no TIR.
+    /// Drop packets instead of sending them to a TIR.
     pub(crate) drops: bool,
-    /// Whether packets also go on to the next table.
+    /// Packets also go on to the next table (don't trap).
     pub(crate) goes_on: bool,
     pub(crate) tir: u32,
     pub(crate) counter: Option<u32>,
 }
 
-/// Where a rule is.
+/// Position of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     table: u8,
@@ -68,29 +68,28 @@ struct Group {
     entries: BTreeMap<u32, Entry>,
 }
 
-/// Rules that are equal but for where they lead.
+/// Rules with equal criteria, value and action, and any destinations.
 #[derive(Debug)]
 struct Entry {
     value: Param,
     tag: u32,
     drops: bool,
     goes_on: bool,
-    /// How many rules lead to each.
+    /// Number of rules for each destination and counter.
     tirs: BTreeMap<u32, u32>,
     counters: BTreeMap<u32, u32>,
     rules: u32,
 }
 
-/// The tables, and the numbers of all that steers.
+/// The flow tables, and the numbers of steering objects.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
     last_number: u32,
-    /// Empty until there is a rule.
+    /// Empty until the first rule.
     tables: Vec<Vec<Group>>,
 }
 
-/// The errno of a firmware command that failed, as for
-/// [`device::errno`](super::device::errno).
+/// Converts a failed firmware command into an errno, as [`device::errno`](super::device::errno).
 pub(crate) fn errno(wrong: Wrong) -> Errno {
     match wrong {
         Wrong::Missing(_) | Wrong::Param(_) => Errno::EINVAL,
@@ -99,13 +98,13 @@ pub(crate) fn errno(wrong: Wrong) -> Errno {
     }
 }
 
-/// The device's number of a table.
+/// Device number of a table.
 fn number_of(table: u8) -> u32 {
     u32::from(table) + 1
 }
 
 impl Flows {
-    /// A number for a TIR, a table of queues, a group or a counter; none is used twice.
+    /// Allocates a number for a TIR, an RQ table, a group or a counter; none is used twice.
     pub(crate) fn number(&mut self) -> u32 {
         self.last_number += 1;
         self.last_number
@@ -115,8 +114,8 @@ impl Flows {
     ///
     /// # Errors
     ///
-    /// `EEXIST` if there is one for the same packets with another tag or another fate
-    /// (`check_conflicting_ftes`); those of [`errno`].
+    /// `EEXIST` if a rule for the same packets has another tag or another action
+    /// (`check_conflicting_ftes`); the errors of [`errno`].
     pub(crate) fn add(&mut self, steering: &mut Steering, rule: &Rule) -> Result<Placed, Errno> {
         self.make_tables(steering)?;
         let (group, index) = match self.find(rule) {
@@ -150,7 +149,7 @@ impl Flows {
     /// Removes a rule.
     pub(crate) fn remove(&mut self, steering: &mut Steering, placed: Placed) {
         let table = number_of(placed.table);
-        // What was made is there, so that nothing is refused.
+        // Removal cannot fail: the entry exists.
         match self.forget(placed) {
             Some(context) => drop(steering.change_entry(table, placed.index, ALL, context)),
             None => drop(steering.remove_entry(table, placed.index)),
@@ -169,7 +168,7 @@ impl Flows {
         });
     }
 
-    /// Takes a rule out of its entry; gives what is left of that.
+    /// Removes a rule from its entry. Returns the entry's remaining context, if rules are left.
     fn forget(&mut self, placed: Placed) -> Option<EntryContext> {
         let groups = self.tables.get_mut(usize::from(placed.table))?;
         let group = groups.iter_mut().find(|group| group.number == placed.group)?;
@@ -182,7 +181,7 @@ impl Flows {
         Some(entry.context(placed.table))
     }
 
-    /// Makes the tables, from the last one on, since each names the next.
+    /// Creates the tables, starting with the last since each names the next.
     fn make_tables(&mut self, steering: &mut Steering) -> Result<(), Errno> {
         if !self.tables.is_empty() {
             return Ok(());
@@ -201,7 +200,7 @@ impl Flows {
         Ok(())
     }
 
-    /// The entry of an equal rule: place of its group, and its number.
+    /// Entry of an equal rule: index of its group, and of the entry.
     fn find(&self, rule: &Rule) -> Option<(usize, u32)> {
         self.tables[usize::from(rule.table)].iter().enumerate().find_map(|(at, group)| {
             let mut entries = group.entries.iter().filter(|_| group.is_for(rule));
@@ -210,7 +209,7 @@ impl Flows {
         })
     }
 
-    /// Room for a new entry: in a group that looks at the same, or in a new one
+    /// Finds room for a new entry: in a group with the same criteria, or in a new group
     /// (`alloc_auto_flow_group`).
     fn place(&mut self, steering: &mut Steering, rule: &Rule) -> Result<(usize, u32), Errno> {
         let number = self.last_number + 1;
@@ -236,8 +235,7 @@ impl Flows {
     }
 }
 
-/// The first gap of so many entries between groups that are sorted: whose place it would have, and
-/// where it begins.
+/// First gap of `len` entries between sorted groups: index in the list of groups, and first entry.
 fn gap(groups: &[Group], len: u32, whole: u32) -> Option<(usize, u32)> {
     let mut first = 0;
     for (at, group) in groups.iter().enumerate() {
@@ -249,7 +247,7 @@ fn gap(groups: &[Group], len: u32, whole: u32) -> Option<(usize, u32)> {
     (whole - first >= len).then_some((groups.len(), first))
 }
 
-/// A change of all that an entry does.
+/// Replaces everything in an entry.
 const ALL: Change = Change { tag: true, destinations: true, edits: true, counters: true };
 
 impl Group {
@@ -257,7 +255,7 @@ impl Group {
         self.enable == rule.enable && self.criteria == rule.criteria
     }
 
-    /// The first free entry.
+    /// First free entry.
     fn free(&self) -> Option<u32> {
         (self.first..=self.last).find(|index| !self.entries.contains_key(index))
     }
@@ -276,7 +274,7 @@ impl Entry {
         }
     }
 
-    /// One rule more or less.
+    /// Adds `by` rules to the entry's counts.
     fn count(&mut self, tir: Option<u32>, counter: Option<u32>, by: i32) {
         self.rules = self.rules.saturating_add_signed(by);
         for (list, number) in [(&mut self.tirs, tir), (&mut self.counters, counter)] {

@@ -1,5 +1,5 @@
-//! What the kernel side keeps: the device, open files, handles, event files. No command is known
-//! here.
+//! State of the kernel side: the device, open files, handles, event files. The modules here know no
+//! commands.
 
 pub(crate) mod device;
 pub(crate) mod events;

@@ -1,7 +1,7 @@
 //! The objects of one open device file and their handles (`drivers/infiniband/core/rdma_core.c`).
 //!
-//! All kinds share one space of handles. They are given out lowest first from 0, and again after
-//! they were freed: `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
+//! All kinds share one space of handles. The lowest free handle is allocated, from 0, including
+//! freed ones: `alloc_begin_idr_uobject` uses an xarray (`XA_FLAGS_ALLOC`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -24,14 +24,14 @@ pub(crate) struct Pd {
     pub(crate) pdn: Pdn,
 }
 
-/// What a memory region is over.
+/// Memory of a memory region.
 #[derive(Clone, Debug)]
 pub(crate) enum Backing {
     /// The caller's memory.
     User,
     /// A dma-buf, which the region keeps mapped.
     DmaBuf { _map: Arc<Pages> },
-    /// The device memory of this handle.
+    /// Device memory, by its handle.
     DeviceMemory(u32),
 }
 
@@ -48,22 +48,22 @@ pub(crate) struct Mr {
     pub(crate) pinned: u64,
 }
 
-/// A memory window, or a key that a program made by DEVX.
+/// A memory window, or a key that a program created by DEVX.
 #[derive(Debug)]
 pub(crate) struct Mw {
     pub(crate) pd: u32,
     pub(crate) key: Key,
 }
 
-/// A piece of device memory. In process it is a file of memory, mapped once by the device and once
-/// more by whoever maps the door's file.
+/// A piece of device memory. In process it is a memory file, mapped by the device and by each
+/// client that maps the door's file.
 #[derive(Debug)]
 pub(crate) struct Dm {
     pub(crate) file: OwnedFd,
     pub(crate) map: Pages,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub(crate) asked: u64,
-    /// Number of its mapping.
+    /// Index for mmap.
     pub(crate) index: u16,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Dm {
 #[derive(Debug)]
 pub(crate) struct Cq {
     pub(crate) cqn: Cqn,
-    /// Of the ring.
+    /// CQEs of the ring.
     pub(crate) entries: u32,
     pub(crate) user_handle: u64,
     pub(crate) channel: Option<u32>,
@@ -79,7 +79,7 @@ pub(crate) struct Cq {
     pub(crate) comp_events: u32,
     pub(crate) async_events: u32,
     pub(crate) pinned: u64,
-    /// Keeps the page that arms it.
+    /// Keeps the UAR page with the CQ's arm doorbell.
     pub(crate) _uar: Arc<UarPage>,
 }
 
@@ -89,23 +89,23 @@ pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
     /// `IB_UVERBS_QPT_*`.
     pub(crate) kind: u8,
-    /// The objects that it uses.
+    /// Handles of the objects that it uses.
     pub(crate) held: Vec<u32>,
     pub(crate) user_handle: u64,
     pub(crate) async_file: Option<u32>,
     pub(crate) async_events: u32,
     pub(crate) cap: ib_uverbs_qp_cap,
     pub(crate) sq_sig_all: bool,
-    /// The multicast groups that it is in: GID and LID (`mcast_list`).
+    /// Multicast groups of the QP: GID and LID (`mcast_list`).
     pub(crate) groups: BTreeSet<([u8; 16], u16)>,
     pub(crate) pinned: u64,
-    /// Keeps the page that rings it, if one does.
+    /// Keeps the UAR page of the QP's doorbell, if there is one.
     pub(crate) _uar: Option<Arc<UarPage>>,
-    /// Of raw packets: what it is made of.
+    /// Queues of a raw packet QP.
     pub(crate) raw: Option<RawQueues>,
 }
 
-/// A rule.
+/// A flow rule.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) qp: u32,
@@ -113,19 +113,19 @@ pub(crate) struct Flow {
     pub(crate) placed: Vec<Placed>,
 }
 
-/// Counters of rules.
+/// Counters of flow rules.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// The device's, once a rule used it.
+    /// The device's number, once a rule has used it.
     pub(crate) number: Option<u32>,
-    /// What is counted where; empty while no rule uses it.
+    /// Description: counted quantities and their indexes in the result; empty while unused.
     pub(crate) places: Vec<mlx5_ib_flow_counters_desc>,
-    /// Rules that use it.
+    /// Number of rules that use it.
     pub(crate) rules: u32,
 }
 
 impl Counters {
-    /// One rule less: behind the last one they may be described anew
+    /// Removes one rule. After the last one, the counters may be described again
     /// (`mlx5_ib_counters_clear_description`).
     pub(crate) fn unbind(&mut self) {
         self.rules -= 1;
@@ -139,9 +139,9 @@ impl Counters {
 #[derive(Debug)]
 pub(crate) struct Srq {
     pub(crate) srqn: Srqn,
-    /// The objects that it uses.
+    /// Handles of the objects that it uses.
     pub(crate) held: Vec<u32>,
-    /// Whether targets of XRC receive from it, and not queue pairs that were made with it.
+    /// True if XRC targets receive from it, instead of queue pairs created with it.
     pub(crate) is_xrc: bool,
     pub(crate) user_handle: u64,
     pub(crate) async_file: Option<u32>,
@@ -151,45 +151,45 @@ pub(crate) struct Srq {
     pub(crate) pinned: u64,
 }
 
-/// A work queue: a receive queue by itself.
+/// A work queue (WQ): a receive queue without queue pair.
 #[derive(Debug)]
 pub(crate) struct Wq {
     pub(crate) wqn: Qpn,
-    /// The objects that it uses.
+    /// Handles of the objects that it uses.
     pub(crate) held: [u32; 2],
     pub(crate) user_handle: u64,
     pub(crate) async_file: Option<u32>,
     pub(crate) async_events: u32,
-    /// The state that it was brought to, `IB_WQS_*`.
+    /// State set by MODIFY_WQ, `IB_WQS_*`.
     pub(crate) state: u32,
     pub(crate) pinned: u64,
 }
 
-/// A table of work queues.
+/// A table of work queues (RWQ indirection table).
 #[derive(Debug)]
 pub(crate) struct IndTable {
     /// The device's number.
     pub(crate) number: u32,
-    /// The queue at each place.
+    /// Work queue of each entry.
     pub(crate) queues: Vec<u32>,
 }
 
 /// A target of dynamic connections.
 #[derive(Debug)]
 pub(crate) struct Dct {
-    /// What it is made from, when it comes to RTR.
+    /// Parameters of the target, which is created at the transition to RTR.
     pub(crate) context: DctContext,
-    /// The objects that it uses.
+    /// Handles of the objects that it uses.
     pub(crate) held: [u32; 4],
-    /// Its number, from RTR on.
+    /// DCTN, from RTR on.
     pub(crate) dctn: Option<Qpn>,
     pub(crate) state: QpState,
     pub(crate) port: u8,
-    /// Options of ECE that were asked for.
+    /// Requested ECE options.
     pub(crate) ece: u32,
 }
 
-/// An XRC domain, as one file has it.
+/// A file's reference to an XRC domain.
 #[derive(Debug)]
 pub(crate) struct Xrcd {
     /// The device's number.
@@ -230,7 +230,7 @@ pub(crate) enum Object {
     Counters(Counters),
 }
 
-/// Answer of a destruction: events that were reported, which the owner must acknowledge.
+/// Response of a destruction: numbers of reported events, which the owner must acknowledge.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Destroyed {
     pub(crate) comp_events: u32,
@@ -240,17 +240,17 @@ pub(crate) struct Destroyed {
 #[derive(Debug)]
 struct Slot {
     kind: u16,
-    /// `None` while the command that allocated the handle is under way.
+    /// `None` until the command that allocated the handle is finished.
     object: Option<Object>,
-    /// `usecnt`: objects that refer to this one.
+    /// Number of objects that refer to this one (`usecnt`).
     users: u32,
 }
 
-/// The table.
+/// Table of objects.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     slots: BTreeMap<u32, Slot>,
-    /// No handle below this is free.
+    /// No handle below this one is free.
     lowest: u32,
 }
 
@@ -259,7 +259,8 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there are no more (`xa_alloc` says `EBUSY`; neither is ever reached).
+    /// `ENOSPC` when all handles are in use (`xa_alloc` returns `EBUSY`; neither is reached in
+    /// practice).
     pub(crate) fn reserve(&mut self, kind: u16) -> Result<u32, Errno> {
         let taken = self.slots.range(self.lowest..);
         let mut handle = self.lowest;
@@ -286,8 +287,7 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// `ENOENT` when it names none, `EINVAL` when it names another kind
-    /// (`rdma_lookup_get_uobject`).
+    /// `ENOENT` for an unknown handle, `EINVAL` for another kind (`rdma_lookup_get_uobject`).
     pub(crate) fn check(&self, handle: u32, kind: u16) -> Result<(), Errno> {
         match self.slots.get(&handle) {
             Some(slot) if slot.object.is_none() => Err(Errno::ENOENT),
@@ -305,26 +305,26 @@ impl Objects {
         self.slots.get_mut(&handle)?.object.as_mut()
     }
 
-    /// Users of an object.
+    /// Number of users of an object.
     pub(crate) fn users(&self, handle: u32) -> u32 {
         self.slots.get(&handle).map_or(0, |slot| slot.users)
     }
 
-    /// Counts one more user.
+    /// Adds one user.
     pub(crate) fn hold(&mut self, handle: u32) {
         if let Some(slot) = self.slots.get_mut(&handle) {
             slot.users += 1;
         }
     }
 
-    /// Counts one user less.
+    /// Removes one user.
     pub(crate) fn release(&mut self, handle: u32) {
         if let Some(slot) = self.slots.get_mut(&handle) {
             slot.users = slot.users.saturating_sub(1);
         }
     }
 
-    /// Frees a handle and gives back what was behind it.
+    /// Frees a handle and returns its object.
     pub(crate) fn remove(&mut self, handle: u32) -> Option<Object> {
         let slot = self.slots.remove(&handle)?;
         self.lowest = self.lowest.min(handle);
@@ -336,8 +336,7 @@ impl Objects {
         self.slots.values().map(|slot| slot.kind)
     }
 
-    /// All handles, in the order in which their objects can be destroyed: users before what they
-    /// use.
+    /// All handles in order of destruction: users before the objects that they use.
     pub(crate) fn teardown_order(&self) -> Vec<u32> {
         let mut handles = self
             .slots
@@ -368,13 +367,13 @@ impl Objects {
         handles.into_iter().map(|(_, handle)| handle).collect()
     }
 
-    /// The PD behind a handle of a write command.
+    /// The PD of a write command's handle.
     ///
     /// # Errors
     ///
-    /// Those of [`Objects::check`]: since Linux 6.15, and in the stable series since mid-2025,
-    /// `uobj_get_obj_read` says what `rdma_lookup_get_uobject` found. It was `EINVAL` for all
-    /// before.
+    /// The errors of [`Objects::check`]: since Linux 6.15, and in the stable series since mid-2025,
+    /// `uobj_get_obj_read` returns the error of `rdma_lookup_get_uobject`. Older kernels return
+    /// `EINVAL` for all.
     pub(crate) fn pd(&self, handle: u32) -> Result<&Pd, Errno> {
         match self.get(handle) {
             Some(Object::Pd(pd)) => Ok(pd),
@@ -443,7 +442,7 @@ impl Objects {
         }
     }
 
-    /// Every memory region.
+    /// All memory regions.
     pub(crate) fn regions(&self) -> impl Iterator<Item = &Mr> {
         self.slots.values().filter_map(|slot| match &slot.object {
             Some(Object::Mr(mr)) => Some(mr),
@@ -451,7 +450,7 @@ impl Objects {
         })
     }
 
-    /// Every piece of device memory.
+    /// All pieces of device memory.
     pub(crate) fn device_memory(&self) -> impl Iterator<Item = &Dm> {
         self.slots.values().filter_map(|slot| match &slot.object {
             Some(Object::Dm(dm)) => Some(dm),
@@ -468,12 +467,12 @@ impl Objects {
         }
     }
 
-    /// The page of a UAR that CREATE_CQ or CREATE_QP named.
+    /// UAR page that CREATE_CQ or CREATE_QP named.
     pub(crate) fn uar_page(&self, index: u32) -> Option<Arc<UarPage>> {
         self.uars().find(|uar| uar.page.has(index)).map(|uar| Arc::clone(&uar.page))
     }
 
-    /// Every UAR object.
+    /// All UAR objects.
     pub(crate) fn uars(&self) -> impl Iterator<Item = &Uar> {
         self.slots.values().filter_map(|slot| match &slot.object {
             Some(Object::Uar(uar)) => Some(uar),

@@ -1,5 +1,5 @@
-//! What a queue pair for raw packets is made of (`modify_raw_packet_qp` and
-//! `query_raw_packet_qp_state` in `hw/mlx5/qp.c`).
+//! Queues of a raw packet QP (`modify_raw_packet_qp` and `query_raw_packet_qp_state` in
+//! `hw/mlx5/qp.c`).
 
 use nix::errno::Errno;
 
@@ -7,26 +7,26 @@ use crate::hca::number::Qpn;
 use crate::hca::{QpAttrs, QpState, QpTransition};
 use crate::kernel::state::device::{Device, errno};
 
-/// Queue pairs of the device without send or receive ring, and what leads to them.
+/// The device's send queue and receive queue of a raw packet QP, and the TIR.
 #[derive(Debug)]
 pub(crate) struct RawQueues {
     pub(crate) sqn: Option<Qpn>,
     pub(crate) rqn: Option<Qpn>,
-    /// Where rules lead; there is one if there is a receive queue, or a table of queues.
+    /// Destination of flow rules. Present with a receive queue or an RQ table.
     pub(crate) tir: Option<u32>,
-    /// The state that the pair was brought to.
+    /// State set by the last modify.
     pub(crate) state: QpState,
-    /// The port that INIT named; 0 before.
+    /// Port that the transition to INIT named; 0 before.
     pub(crate) port: u8,
 }
 
 impl RawQueues {
-    /// Of a pair that has no queue: its TIR leads to a table of others' queues.
+    /// A QP without queues: its TIR leads to a table of work queues.
     pub(crate) fn spread(tir: u32) -> Self {
         Self { sqn: None, rqn: None, tir: Some(tir), state: QpState::Reset, port: 0 }
     }
 
-    /// Whether the pair spreads packets over others' queues. It has no state then.
+    /// True if the QP only spreads packets over work queues. It has no state then.
     pub(crate) fn is_spread(&self) -> bool {
         (self.sqn, self.rqn) == (None, None)
     }
@@ -48,8 +48,7 @@ impl RawQueues {
         }
     }
 
-    /// The state that the pair is in (`sqrq_state_to_qp_state`): the queues go to error by
-    /// themselves.
+    /// State of the QP (`sqrq_state_to_qp_state`): each queue may have gone to error independently.
     pub(crate) fn state(&self, device: &Device) -> QpState {
         let failed = |queue: Option<Qpn>| {
             let state = queue.and_then(|queue| device.hca.query_qp(queue).ok());
@@ -64,12 +63,12 @@ impl RawQueues {
         }
     }
 
-    /// Takes the queues along with a change of the pair: the receive queue works from INIT on, the
-    /// send queue in RTS.
+    /// Applies a transition of the QP to its queues: the receive queue works from INIT on, the send
+    /// queue in RTS.
     ///
     /// # Errors
     ///
-    /// The firmware's.
+    /// The firmware's errors.
     pub(crate) fn modify(&self, device: &mut Device, to: QpTransition) -> Result<(), Errno> {
         use QpTransition::{InitToRtr, RstToInit, RtrToRts, ToErr, ToRst};
         let (receives, sends): (&[_], &[_]) = match to {

@@ -1,5 +1,5 @@
-//! XRC domains and the targets in them: what open files share (`struct ib_xrcd` and its tree by
-//! inode in `core/uverbs_cmd.c`, `ib_open_qp` and `ib_close_qp` in `core/verbs.c`).
+//! XRC domains and their targets, which open files share (`struct ib_xrcd` and its tree by inode in
+//! `core/uverbs_cmd.c`, `ib_open_qp` and `ib_close_qp` in `core/verbs.c`).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,15 +10,16 @@ use nix::errno::Errno;
 use crate::hca::number::{Cqn, Qpn};
 use crate::hca::{CqContext, Hca, HcaError, Region};
 
-/// Numbers are 24 bits.
+/// Domain numbers have 24 bits.
 const LAST: u32 = 0xff_ffff;
 
-/// A domain.
+/// An XRC domain.
 #[derive(Debug)]
 struct Domain {
-    /// Handles that name it.
+    /// Number of handles of the domain.
     opens: u32,
-    /// The file whose inode names it, open so that no other file gets that inode.
+    /// File whose inode identifies the domain. It is kept open so that no other file gets that
+    /// inode.
     file: Option<(File, Inode)>,
 }
 
@@ -28,16 +29,16 @@ type Inode = (u64, u64);
 #[derive(Debug)]
 struct Target {
     domain: u32,
-    /// Handles that name it.
+    /// Number of handles of the target.
     opens: u32,
 }
 
-/// The completion queue of the driver's own that targets are made with: nothing is ever written to
-/// it (`c0` of `mlx5_ib_dev_res_init`).
+/// The driver's completion queue with which targets are created. It never gets a CQE (`c0` of
+/// `mlx5_ib_dev_res_init`).
 #[derive(Debug)]
 struct DriverCq {
     cqn: Cqn,
-    /// Its one entry, and its doorbell record.
+    /// Its only CQE, and its doorbell record.
     _memory: Box<[u64; 9]>,
 }
 
@@ -49,29 +50,29 @@ pub(crate) struct Xrc {
     cq: Option<DriverCq>,
 }
 
-/// Device and number: what makes two files the same one.
+/// Device and inode number, which identify a file.
 fn inode(file: &File) -> Result<Inode, Errno> {
     let metadata = file.metadata().map_err(|_| Errno::EBADF)?;
     Ok((metadata.dev(), metadata.ino()))
 }
 
 impl Xrc {
-    /// Makes a domain that nobody else finds, and gives its number.
+    /// Creates a private domain. Returns its number.
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when there are no numbers left.
+    /// `ENOMEM` when no number is left.
     pub(crate) fn open_private(&mut self) -> Result<u32, Errno> {
         self.insert(None)
     }
 
-    /// Opens the domain of a file; makes it if there is none and `create` says so, and only then if
-    /// `exclusive` does. Gives its number.
+    /// Opens the domain of a file. Creates a missing one if `create` is set; `exclusive` demands
+    /// that it is missing. Returns its number.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` without `create` where there is none, `EINVAL` with `exclusive` where there is one;
-    /// `EBADF`, `ENOMEM`.
+    /// `EAGAIN` for a missing domain without `create`, `EINVAL` for an existing one with
+    /// `exclusive`; `EBADF`, `ENOMEM`.
     pub(crate) fn open_shared(
         &mut self,
         file: File,
@@ -105,7 +106,7 @@ impl Xrc {
         Ok(number)
     }
 
-    /// One handle less; the domain goes with its last one.
+    /// Removes one handle. The last one destroys the domain.
     pub(crate) fn close(&mut self, number: u32) {
         let Some(domain) = self.domains.get_mut(&number) else { return };
         domain.opens -= 1;
@@ -114,11 +115,11 @@ impl Xrc {
         }
     }
 
-    /// The completion queue that targets are made with.
+    /// The completion queue with which targets are created.
     ///
     /// # Errors
     ///
-    /// The device's refusal.
+    /// The device's error.
     pub(crate) fn driver_cq(&mut self, hca: &mut Hca) -> Result<Cqn, HcaError> {
         if let Some(cq) = &self.cq {
             return Ok(cq.cqn);
@@ -139,16 +140,16 @@ impl Xrc {
         Ok(cqn)
     }
 
-    /// A target was made in a domain.
+    /// Registers a new target in a domain.
     pub(crate) fn add_target(&mut self, qpn: Qpn, domain: u32) {
         self.targets.insert(qpn, Target { domain, opens: 1 });
     }
 
-    /// Opens a target of this domain once more.
+    /// Adds a handle to a target of this domain.
     ///
     /// # Errors
     ///
-    /// `EINVAL` when there is none of that number.
+    /// `EINVAL` for an unknown number.
     pub(crate) fn open_target(&mut self, qpn: Qpn, domain: u32) -> Result<(), Errno> {
         match self.targets.get_mut(&qpn) {
             Some(target) if target.domain == domain => {
@@ -159,7 +160,7 @@ impl Xrc {
         }
     }
 
-    /// One handle less of a target; true when that was the last, and the queue pair is to go.
+    /// Removes one handle from a target. True for the last one: the queue pair is to be destroyed.
     pub(crate) fn close_target(&mut self, qpn: Qpn) -> bool {
         let Some(target) = self.targets.get_mut(&qpn) else { return false };
         target.opens -= 1;

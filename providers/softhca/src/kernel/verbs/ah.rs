@@ -1,4 +1,4 @@
-//! Address handles (`ib_uverbs_create_ah`, `mlx5_ib_create_ah`): providers ask for one on RoCE to
+//! Address handles (`ib_uverbs_create_ah`, `mlx5_ib_create_ah`): providers create one on RoCE to
 //! learn the destination's MAC.
 
 use nix::errno::Errno;
@@ -29,7 +29,7 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     call.file.objects.pd(request.pd_handle)?;
-    // The checks of a path are those of modify_qp.
+    // modify_qp checks a path the same way.
     path(
         call.device,
         &ib_uverbs_qp_dest {
@@ -47,7 +47,8 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
             ..ib_uverbs_qp_dest::default()
         },
     )?;
-    // `mlx5_ib_create_ah`: on RoCE the driver tells the MAC, and there must be room for it.
+    // `mlx5_ib_create_ah`: on RoCE the driver returns the MAC, and the response must have room for
+    // it.
     let resolves = call.device.profile.is_ethernet();
     let shortest = std::mem::offset_of!(mlx5_ib_create_ah_resp, reserved);
     if resolves && call.len(UVERBS_ATTR_UHW_OUT) < shortest {
@@ -70,8 +71,8 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_create_ah_resp { ah_handle: handle })
 }
 
-/// The MAC of a peer. Software devices have no neighbour table: a link-local GID holds it
-/// (`rdma_get_ll_mac`), for an IPv4 address one is made up in the way of `Profile`.
+/// MAC of a peer. Software devices have no neighbour table: a link-local GID contains the MAC
+/// (`rdma_get_ll_mac`), and for an IPv4 address it is derived as in `Profile`.
 fn mac(gid: &[u8; 16]) -> [u8; 6] {
     match gid {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, _, _, d, e, f] => [a ^ 2, *b, *c, *d, *e, *f],

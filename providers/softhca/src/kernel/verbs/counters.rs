@@ -1,4 +1,4 @@
-//! Counters of rules (`core/uverbs_std_types_counters.c`, `hw/mlx5/counters.c`).
+//! Counters of flow rules (`core/uverbs_std_types_counters.c`, `hw/mlx5/counters.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::flow::{
@@ -17,10 +17,10 @@ use crate::kernel::state::objects::{Counters, Object};
 use crate::kernel::user::copy_from_user;
 use crate::kernel::verbs::flow;
 
-/// Places that one object may have (`MAX_COUNTERS_NUM`).
+/// Maximum descriptions of one counters object (`MAX_COUNTERS_NUM`).
 const MAX_PLACES: u32 = u16::MAX as u32 / (2 * size_of::<u32>() as u32);
 
-/// What is counted, and in which place of what is read.
+/// Counted quantities, and their indexes in the result.
 pub(crate) type Description = Vec<mlx5_ib_flow_counters_desc>;
 
 /// COUNTERS.CREATE.
@@ -33,7 +33,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
 /// COUNTERS.READ.
 pub(crate) fn read(call: &mut Call<'_>) -> Result<(), Errno> {
     let handle = call.object(UVERBS_ATTR_READ_COUNTERS_HANDLE).ok_or(Errno::ENOENT)?;
-    // Counters that no rule uses count nothing that could be read.
+    // Counters without a rule have no values.
     if call.file.objects.users(handle) == 0 {
         return Err(Errno::EINVAL);
     }
@@ -50,7 +50,7 @@ pub(crate) fn read(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output_bytes(UVERBS_ATTR_READ_COUNTERS_BUFF, values.as_bytes())
 }
 
-/// What the counters of CREATE_FLOW count, if it says so.
+/// Counter description of a CREATE_FLOW, if it has one.
 pub(crate) fn description(call: &Call<'_>) -> Result<Option<Description>, Errno> {
     let Some((count, rest)) = flow::driver_request(call)? else { return Ok(None) };
     let len = match count {
@@ -76,8 +76,8 @@ pub(crate) fn description(call: &Call<'_>) -> Result<Option<Description>, Errno>
     Ok(Some(places.filter_map(|one| FromBytes::read_from_bytes(one).ok()).collect()))
 }
 
-/// Has counters count for one rule more; gives the device's number
-/// (`mlx5_ib_flow_counters_set_data`). What they count is said with their first rule.
+/// Adds a rule to the users of counters. Returns the device's number
+/// (`mlx5_ib_flow_counters_set_data`). The first rule sets the description.
 pub(crate) fn bind(
     call: &mut Call<'_>,
     handle: u32,

@@ -48,19 +48,19 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let channel = call.object(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL);
     let event_file = call.object(UVERBS_ATTR_CREATE_CQ_EVENT_FD);
 
-    // mlx5_ib_create_cq
+    // From here on as `mlx5_ib_create_cq`.
     let limit = 1u32 << call.device.hca.config().log_max_cqes;
     if asked > limit {
         return Err(Errno::EINVAL);
     }
-    // One more than asked, rounded up: the client's `cqe` counts what fits without filling the
-    // ring.
+    // One more than requested, rounded up: the client's `cqe` is the number that fits without
+    // filling the ring.
     let entries = (asked + 1).next_power_of_two();
     if entries > limit {
         return Err(Errno::EINVAL);
     }
 
-    // create_cq_user
+    // From here on as `create_cq_user`.
     let request: mlx5_ib_create_cq = zero_extended(&call.driver_input()?);
     let known = MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD
         | MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX
@@ -95,23 +95,23 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
 
 type Bound = (u32, std::sync::Arc<crate::uar::UarPage>);
 
-/// The part of `create_cq_user` behind the pinned buffer.
+/// The part of `create_cq_user` after the buffer is pinned.
 fn bind(
     call: &mut Call<'_>,
     request: &mlx5_ib_create_cq,
     entries: u32,
     flags: u32,
 ) -> Result<Bound, Errno> {
-    // Without the flag the kernel takes the first of the static pages, of which a context with UARs
-    // on demand has none (EINVAL).
+    // Without the flag the kernel takes the first static page. A context with dynamic UARs has no
+    // static pages (EINVAL).
     if request.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX == 0 {
         return Err(Errno::EINVAL);
     }
-    // A page of another context is refused by firmware (uid mismatch: BAD_RES).
+    // Firmware refuses a page of another context (uid mismatch: BAD_RES).
     let number = u32::from(request.uar_page_index);
     let uar = call.file.objects.uar_page(number).ok_or(Errno::EINVAL)?;
     if request.cqe_comp_en != 0 {
-        // `mini_cqe_res_format_to_hw`; strides are no capability of this device.
+        // `mini_cqe_res_format_to_hw`. This device lacks the capability of striding.
         match request.cqe_comp_res_format {
             MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM => {}
             MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX => return Err(Errno::EOPNOTSUPP),
@@ -119,7 +119,7 @@ fn bind(
         }
     }
     if request.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD != 0 {
-        // Nor is `cqe_128_always`; with 64-byte entries the flag makes no sense at all.
+        // It lacks `cqe_128_always`, too. With 64-byte CQEs the flag is invalid.
         return Err(match request.cqe_size {
             128 => Errno::EOPNOTSUPP,
             _ => Errno::EINVAL,
@@ -144,7 +144,7 @@ fn bind(
     Ok((created.map_err(errno)?.0, uar))
 }
 
-/// CQ.DESTROY: the queue is gone already.
+/// CQ.DESTROY: the destroy attribute has destroyed the queue.
 pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
     let destroyed = call.destroyed.unwrap_or_default();
     let response = ib_uverbs_destroy_cq_resp {
@@ -184,13 +184,13 @@ fn resize(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_resize_cq_resp { cqe: entries - 1, reserved: 0 })
 }
 
-/// Pins another ring and gives it to the device. Gives the bytes pinned.
+/// Pins another ring and gives it to the device. Returns the bytes pinned.
 fn move_ring(call: &mut Call<'_>, cqn: Cqn, entries: u32) -> Result<u64, Errno> {
     if !call.has(UVERBS_ATTR_UHW_IN) {
         return Err(Errno::EFAULT);
     }
     let own = call.driver_input()?;
-    // Of an input that stands in its attribute the kernel reads on into the next one.
+    // The kernel reads beyond an inline input, into the next attribute.
     if own.len() <= size_of::<u64>() {
         return Err(Errno::EINVAL);
     }
@@ -203,7 +203,8 @@ fn move_ring(call: &mut Call<'_>, cqn: Cqn, entries: u32) -> Result<u64, Errno> 
     let pinned = device.pin(own.buf_addr, len, true)?;
     let region = Region::Flat { addr: own.buf_addr, len };
     let log_entries = entries.trailing_zeros() as u8;
-    // What is in the ring doesn't fit: BAD_SIZE_OUTS_CQES_ERR, which is EINVAL as all others here.
+    // The unconsumed CQEs do not fit: BAD_SIZE_OUTS_CQES_ERR, which becomes EINVAL like all others
+    // here.
     device.hca.resize_cq(cqn, region, log_entries, own.cqe_size.into()).map_err(|_| {
         device.unpin(pinned);
         Errno::EINVAL
@@ -235,8 +236,8 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     if cq_period > MAX_CQ_PERIOD {
         return Err(Errno::EINVAL);
     }
-    // Periods begin with the last event (`MLX5_CQ_PERIOD_MODE_START_FROM_EQE`): mlx5_ib makes no
-    // other queue.
+    // Moderation periods start with the last event (`MLX5_CQ_PERIOD_MODE_START_FROM_EQE`), the only
+    // mode of mlx5_ib's user CQs.
     let moderation = Moderation {
         period: Duration::from_micros(cq_period.into()),
         count,

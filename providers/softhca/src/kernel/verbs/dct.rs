@@ -1,6 +1,6 @@
-//! Targets of dynamic connections: queue pairs of the driver's own type without queues, which the
-//! device knows from RTR on (`create_dct`, `mlx5_ib_modify_dct` and `mlx5_ib_dct_query_qp` in
-//! `hw/mlx5/qp.c`).
+//! Targets of dynamic connections: queue pairs of a driver type without queues, which the device
+//! creates at the transition to RTR (`create_dct`, `mlx5_ib_modify_dct` and `mlx5_ib_dct_query_qp`
+//! in `hw/mlx5/qp.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{mlx5_ib_create_qp, mlx5_ib_modify_qp_resp};
@@ -20,11 +20,11 @@ use crate::kernel::verbs::mr::{access_flags, queue_rights};
 use crate::kernel::verbs::qp_modify::{driver_request, path};
 use crate::kernel::verbs::qp_request::Asked;
 
-/// What RESET to INIT needs, and INIT to RTR.
+/// Required attributes of RESET to INIT, and of INIT to RTR.
 const INIT: u32 = IB_QP_STATE | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT;
 const RTR: u32 = IB_QP_STATE | IB_QP_MIN_RNR_TIMER | IB_QP_AV | IB_QP_PATH_MTU;
 
-/// `create_dct`: notes what the target will be made from.
+/// Keeps the parameters of the target (`create_dct`).
 pub(crate) fn create(
     call: &mut Call<'_>,
     asked: &Asked,
@@ -55,7 +55,7 @@ pub(crate) fn create(
     Ok(())
 }
 
-/// `mlx5_ib_modify_dct`: the two changes that a target knows, each with just its attributes.
+/// Modifies a target (`mlx5_ib_modify_dct`): two transitions, each with exactly its attributes.
 pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Result<(), Errno> {
     let own = driver_request(call)?.ece_options;
     let dct = call.file.objects.dct(request.qp_handle)?;
@@ -64,7 +64,7 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
     if mask & IB_QP_STATE == 0 {
         return Err(Errno::EINVAL);
     }
-    // `_ib_modify_qp` looks at the path before the driver looks at the rest.
+    // `_ib_modify_qp` checks the path before the driver checks the rest.
     if mask & IB_QP_AV != 0 {
         path(call.device, &request.dest)?;
     }
@@ -110,7 +110,7 @@ pub(crate) fn modify(call: &mut Call<'_>, request: &ib_uverbs_modify_qp) -> Resu
     call.driver_output(answer.as_bytes())
 }
 
-/// `mlx5_ib_dct_query_qp`: the attributes that a target has, and only once it is at work.
+/// Queries a target in RTR (`mlx5_ib_dct_query_qp`): only its attributes are filled in.
 pub(crate) fn query(
     dct: &Dct,
     request: &ib_uverbs_query_qp,

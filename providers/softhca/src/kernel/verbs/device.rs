@@ -1,5 +1,5 @@
-//! Opening a context and asking for device attributes (`uverbs_std_types_device.c`;
-//! `mlx5_ib_alloc_ucontext` and `mlx5_ib_query_device` in `hw/mlx5/main.c`).
+//! Contexts and device attributes (`uverbs_std_types_device.c`; `mlx5_ib_alloc_ucontext` and
+//! `mlx5_ib_query_device` in `hw/mlx5/main.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::device::{
@@ -56,7 +56,7 @@ pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
         UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
         &IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS,
     )?;
-    // ib_alloc_ucontext
+    // From here on as `ib_alloc_ucontext`.
     if call.file.has_context() {
         return Err(Errno::EINVAL);
     }
@@ -74,14 +74,14 @@ pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
     {
         return Err(Errno::EOPNOTSUPP);
     }
-    // `MLX5_NON_FP_BFREGS_PER_UAR`: registers come in pairs.
+    // Registers come in pairs (`MLX5_NON_FP_BFREGS_PER_UAR`).
     let total = request.total_num_bfregs.checked_next_multiple_of(2).ok_or(Errno::ENOMEM)?;
     if total != 0 && request.num_low_latency_bfregs > total - 1 {
         return Err(Errno::EINVAL);
     }
-    // A context with UARs on demand has no static ones. Any other is told what it asked for, as by
-    // the kernel (`calc_total_bfregs`), but its pages cannot be mapped: this device has pages on
-    // demand only.
+    // A context with dynamic UARs has no static ones. Any other context gets the requested number,
+    // as in the kernel (`calc_total_bfregs`), but its pages cannot be mapped: this device has
+    // dynamic pages only.
     let tot_bfregs = match request.lib_caps & MLX5_LIB_CAP_DYN_UAR {
         0 if total == 0 => return Err(Errno::EINVAL),
         0 if total > 512 => return Err(Errno::ENOMEM),
@@ -101,7 +101,7 @@ pub(crate) fn get_context(call: &mut Call<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `set_ucontext_resp`.
+/// Response of the driver (`set_ucontext_resp`).
 fn context_response(device: &Device, context: &Context) -> mlx5_ib_alloc_ucontext_resp {
     let config = device.hca.config();
     mlx5_ib_alloc_ucontext_resp {
@@ -158,7 +158,7 @@ pub(crate) const QUERY_DEVICE: Write = Write {
     handler: query,
 };
 
-/// Extended QUERY_DEVICE; request and response may be of any length.
+/// Extended QUERY_DEVICE. Request and response may have any length.
 pub(crate) const EX_QUERY_DEVICE: Write = Write {
     command: IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_QUERY_DEVICE,
     request: 0,
@@ -176,7 +176,7 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
 }
 
 // Bits of on-demand paging (`enum ib_odp_general_cap_bits`, `enum ib_odp_transport_cap_bits`):
-// regions, also implicit ones; every operation.
+// explicit and implicit regions, every operation.
 const PAGING: u64 = 1 | 1 << 1;
 const SEND: u32 = 1;
 const RECV: u32 = 1 << 1;
@@ -184,7 +184,7 @@ const WRITE: u32 = 1 << 2;
 const READ: u32 = 1 << 3;
 const ATOMIC: u32 = 1 << 4;
 
-/// Valid bits of a completion's timestamp (`mlx5_ib_query_device`), and kilohertz of the clock,
+/// Valid bits of a CQE's timestamp (`mlx5_ib_query_device`), and frequency in kHz of the clock,
 /// which counts nanoseconds.
 pub(super) const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
 const CLOCK_KHZ: u64 = 1_000_000;
@@ -197,7 +197,7 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if request.comp_mask != 0 || request.reserved != 0 {
         return Err(Errno::EINVAL);
     }
-    // mlx5_ib_query_device
+    // From here on as `mlx5_ib_query_device`.
     let room = call.len(UVERBS_ATTR_UHW_OUT);
     let shortest = std::mem::offset_of!(mlx5_ib_query_device_resp, tso_caps);
     if call.has(UVERBS_ATTR_UHW_OUT) && room != 0 && room < shortest {
@@ -206,8 +206,8 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     if call.has(UVERBS_ATTR_UHW_IN) && call.driver_input()?.iter().any(|byte| *byte != 0) {
         return Err(Errno::EINVAL);
     }
-    // Of offloads there is hashing, on Ethernet: segmentation, pacing, parsing, striding and
-    // tunnels are absent.
+    // Hashing on Ethernet is the only offload: segmentation, pacing, parsing, striding and tunnels
+    // are absent.
     let ethernet = call.device.profile.is_ethernet();
     let driver = mlx5_ib_query_device_resp {
         rss_caps: match ethernet {
@@ -280,8 +280,8 @@ fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {
 /// `IB_DEVICE_FLUSH_GLOBAL` and `IB_DEVICE_ATOMIC_WRITE` (Linux 6.2, `ib_verbs.h`).
 const PLACEMENT: u64 = 1 << 38 | 1 << 40;
 
-/// Tag matching as `mlx5_ib_query_device` tells of it: lists of one scatter entry a tag, and the
-/// device fetches what a rendezvous names (`IB_TM_CAP_RNDV_RC`).
+/// Tag-matching capabilities (`mlx5_ib_query_device`): one SGE for each tag, and the device fetches
+/// rendezvous data (`IB_TM_CAP_RNDV_RC`).
 fn tag_caps(device: &Device) -> ib_uverbs_tm_caps {
     match log_max_tags(device) {
         0 => ib_uverbs_tm_caps::default(),
@@ -296,7 +296,7 @@ fn tag_caps(device: &Device) -> ib_uverbs_tm_caps {
     }
 }
 
-/// `copy_query_dev_fields` of what `mlx5_ib_query_device` fills in.
+/// Device attributes (`copy_query_dev_fields`, filled in by `mlx5_ib_query_device`).
 fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
     let config = device.hca.config();
     let profile = &device.profile;
@@ -343,10 +343,10 @@ fn attributes(device: &Device) -> ib_uverbs_query_device_resp {
         max_ah: profile.max_ah,
         max_srq: config.max_srq,
         max_srq_wr: (1 << config.log_max_rq_entries) - 1,
-        // A WQE begins with its link.
+        // An SRQ WQE begins with a link segment.
         max_srq_sge: u32::from(MAX_RQ_DESC) / 16 - 1,
         max_pkeys: profile.pkey_table_len(),
-        // 4.096 us * 2^16: what mlx5 tells of ConnectX-6.
+        // 4.096 us * 2^16, as mlx5 reports for ConnectX-6.
         local_ca_ack_delay: 16,
         phys_port_cnt: 1,
         ..ib_uverbs_query_device_resp::default()

@@ -1,9 +1,11 @@
-//! DEVX (`hw/mlx5/devx.c`): commands that a program sends past the verbs.
+//! DEVX (`hw/mlx5/devx.c`): firmware commands that a program sends past the verbs.
 //!
-//! General ones (`UVERBS_HANDLER(MLX5_IB_METHOD_DEVX_OTHER)`): providers ask for capabilities in
-//! this way when they open a device. Objects (`MLX5_IB_METHOD_DEVX_OBJ_CREATE`), of which there is
-//! one here: libmlx5's indirect key. And changes of objects (`MLX5_IB_METHOD_DEVX_OBJ_MODIFY`), of
-//! which there is one, too: a stream of an initiator of dynamic connections that is to go on.
+//! - General commands (`UVERBS_HANDLER(MLX5_IB_METHOD_DEVX_OTHER)`): providers query capabilities
+//!   when they open a device.
+//! - Creation of objects (`MLX5_IB_METHOD_DEVX_OBJ_CREATE`): only libmlx5's indirect key is
+//!   supported.
+//! - Changes of objects (`MLX5_IB_METHOD_DEVX_OBJ_MODIFY`): only the reset of a DC initiator's
+//!   stream is supported.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
@@ -30,10 +32,10 @@ use crate::kernel::state::objects::{Mw, Object};
 /// Bytes of `general_obj_in_cmd_hdr` and of `general_obj_out_cmd_hdr` (PRM 12.1).
 pub(crate) const HEADER: usize = 16;
 
-/// Where `op_mod` of QUERY_HCA_CAP names the capabilities (bit 0: those in force).
+/// Shift of the capability type in `op_mod` of QUERY_HCA_CAP (bit 0: current values).
 const KIND_SHIFT: u64 = 1;
 
-/// Refuses a client that didn't open the device for DEVX (`devx_get_uid`).
+/// Refuses a client that did not open the device for DEVX (`devx_get_uid`).
 fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
     match call.file.context {
         Some(context) if context.devx => Ok(()),
@@ -41,9 +43,9 @@ fn check_devx(call: &Call<'_>) -> Result<(), Errno> {
     }
 }
 
-/// DEVX.OTHER: QUERY_HCA_CAP says that of the optional capabilities there are extensions of a queue
-/// pair's context, and copies of memory. The kernel refuses commands that are not general ones, and
-/// so are all others refused here.
+/// DEVX.OTHER: QUERY_HCA_CAP only. Its optional capabilities are extensions of the QP context, and
+/// memory copies. The kernel refuses commands that are not general ones; this device refuses all
+/// other commands, too.
 pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN)?.ok_or(Errno::ENOENT)?;
@@ -60,15 +62,16 @@ pub(crate) fn other(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output_bytes(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
 }
 
-/// Bytes of CREATE_MKEY up to the end of the key's context, which the kernel looks into
+/// Bytes of CREATE_MKEY up to the end of the key's context, which the kernel reads
 /// (`devx_handle_mkey_create`).
 const SHORTEST: usize = 16 + mkc::SIZE;
 /// `MLX5_MKC_ACCESS_MODE_KLMS`.
 const KLMS: u64 = 2;
 
-/// DEVX_OBJ.CREATE: CREATE_MKEY of a free key that work requests give its parts. The kernel hands a
-/// program's command on, and says `EREMOTEIO` with the device's answer if that refuses
-/// (`mlx5_cmd_do`); commands that make no object it refuses itself.
+/// DEVX_OBJ.CREATE: CREATE_MKEY of a free indirect key, to which work requests give parts. The
+/// kernel passes the program's command on. If the device refuses it, the kernel returns `EREMOTEIO`
+/// with the device's answer (`mlx5_cmd_do`). The kernel itself refuses commands that create no
+/// object.
 pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let mut command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN)?.ok_or(Errno::ENOENT)?;
@@ -88,7 +91,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     made.map(drop).map_err(|_| Errno::EREMOTEIO)
 }
 
-/// Makes the key, and gives its index.
+/// Creates the key. Returns its index.
 fn create_mkey(call: &mut Call<'_>, context: &[u8]) -> Result<u32, CmdStatus> {
     let mode = mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context);
     if mode != KLMS || !mkc::FREE.is_set(context) || mkc::BSF_EN.is_set(context) {
@@ -115,13 +118,13 @@ fn create_mkey(call: &mut Call<'_>, context: &[u8]) -> Result<u32, CmdStatus> {
     Ok(key.index())
 }
 
-/// A stream to be reset, in `opt_param_mask_95_32` (rdma-core `mlx5_ifc.h`,
+/// Bit of a stream reset in `opt_param_mask_95_32` (rdma-core `mlx5_ifc.h`,
 /// `MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`).
 const DCI_STREAM: u64 = 1 << 0;
 
 /// DEVX_OBJ.MODIFY: RTS2RTS_QP of the queue pair that the handle names (`devx_is_obj_modify_cmd`,
-/// `devx_is_valid_obj_id`). The kernel hands the command on, and so are the device's refusals told
-/// as those of [`create`].
+/// `devx_is_valid_obj_id`). The kernel passes the command on; the device's errors are returned as
+/// by [`create`].
 pub(crate) fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     check_devx(call)?;
     let command = call.bytes(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN)?.ok_or(Errno::ENOENT)?;
@@ -141,7 +144,7 @@ pub(crate) fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     done.map_err(|_| Errno::EREMOTEIO)
 }
 
-/// Lets a stream go on, which is all that this command changes here.
+/// Resets a stream, the only change that this command supports here.
 fn reset_stream(call: &mut Call<'_>, qpn: Qpn, command: &[u8]) -> Result<(), CmdStatus> {
     let named = rst2init_qp_in::OPT_PARAM_MASK.get(command);
     let more = RTS2RTS_OPT_PARAM_MASK_95_32.get(command);

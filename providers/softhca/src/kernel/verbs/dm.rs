@@ -32,8 +32,8 @@ use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
 use crate::kernel::user::page_size;
 
-/// Granularity of lengths (`MLX5_MEMIC_BASE_SIZE`), its logarithm (`MLX5_MEMIC_BASE_ALIGN`), and
-/// the greatest alignment in such units (`log_max_memic_addr_alignment`).
+/// Granularity of lengths (`MLX5_MEMIC_BASE_SIZE`), its log2 (`MLX5_MEMIC_BASE_ALIGN`), and the
+/// largest log2 of an alignment in such units (`log_max_memic_addr_alignment`).
 const UNIT: u64 = 64;
 const LOG_UNIT: u32 = 6;
 const LOG_MAX_ALIGNMENT: u32 = 6;
@@ -51,14 +51,14 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     let alignment: u32 = call.input(UVERBS_ATTR_ALLOC_DM_ALIGNMENT)?;
     if call.has(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE) {
         let kind = call.constant(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, u32::MAX.into())?;
-        // Memory for steering is for a process with `CAP_SYS_RAWIO`.
+        // Steering memory is for a process with `CAP_SYS_RAWIO`.
         match kind {
             kind if kind == u64::from(MLX5_IB_UAPI_DM_TYPE_MEMIC) => {}
             kind if kind <= u64::from(LAST_TYPE) => return Err(Errno::EPERM),
             _ => return Err(Errno::EOPNOTSUPP),
         }
     }
-    // A length that wraps becomes 0.
+    // A length that overflows becomes 0.
     let size = asked.checked_next_multiple_of(UNIT).unwrap_or(0);
     if size == 0 || alignment.saturating_sub(LOG_UNIT) > LOG_MAX_ALIGNMENT {
         return Err(Errno::EINVAL);
@@ -77,11 +77,11 @@ pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     call.device.memic_taken += pages;
     call.put_object(handle, Object::Dm(Dm { file, map, asked, index }));
     call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &index)?;
-    // Each piece begins with a page.
+    // Each piece begins at a page.
     call.output(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &0u64)
 }
 
-/// DM.QUERY of mlx5, for clients that import one.
+/// DM.QUERY of mlx5, for clients that import device memory.
 pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     let handle = call.object(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE).ok_or(Errno::ENOENT)?;
     let Some(Object::Dm(dm)) = call.file.objects.get(handle) else {
@@ -93,8 +93,8 @@ pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &asked)
 }
 
-/// DM.MAP_OP_ADDR of mlx5: the device has no operations (capability `memic_operations`), since
-/// nothing sees a processor's loads of memory in its own process.
+/// DM.MAP_OP_ADDR of mlx5. The device has no operations (capability `memic_operations`), since it
+/// cannot see a processor's loads in its own process.
 pub(crate) fn map_operation(call: &mut Call<'_>) -> Result<(), Errno> {
     let _: u8 = call.input(MLX5_IB_ATTR_DM_MAP_OP_ADDR_REQ_OP)?;
     Err(Errno::EOPNOTSUPP)
@@ -115,7 +115,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     let Some(Object::Dm(dm)) = call.file.objects.get(memory) else {
         return Err(Errno::ENOENT);
     };
-    // `ib_dm::length` is what the client asked for.
+    // `ib_dm::length` is the requested length.
     if offset.checked_add(len).is_none_or(|end| end > dm.asked) {
         return Err(Errno::EINVAL);
     }

@@ -1,10 +1,10 @@
 //! Regions over dma-bufs (`uverbs_std_types_mr.c`, `UVERBS_METHOD_REG_DMABUF_MR`; `umem_dmabuf.c`).
 //!
-//! Silicon reaches a dma-buf by the addresses that its exporter gives. This device reaches a
-//! process's memory, so it maps the dma-buf. A `memfd` that is sealed against shrinking does as
-//! well: it is what `/dev/udmabuf` makes a dma-buf of (`drivers/dma-buf/udmabuf.c`, which wants the
-//! same seal), for processes that may not open that file. Pages that its owner punches out of it
-//! are to the region as pages that an exporter moves: the next access finds the new ones.
+//! Silicon reaches a dma-buf by the exporter's bus addresses. This device reaches process memory,
+//! so it maps the dma-buf. A `memfd` that is sealed against shrinking is also accepted, for
+//! processes that may not open `/dev/udmabuf`, which makes a dma-buf of such a file
+//! (`drivers/dma-buf/udmabuf.c` wants the same seal). If the owner punches a hole into the `memfd`,
+//! it is as if an exporter moved pages: the next access finds the new ones.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Mr};
 use crate::kernel::user::{dup, page_size};
 
-/// Rights that a region over a dma-buf may have.
+/// Access rights that a region over a dma-buf may have.
 const ALLOWED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | IB_UVERBS_ACCESS_REMOTE_READ
     | IB_UVERBS_ACCESS_REMOTE_WRITE
@@ -66,7 +66,7 @@ pub(crate) fn register(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, &key.0)
 }
 
-/// A dma-buf (`fs/d_path.c` names it so), or what one can be made of.
+/// True for a dma-buf (`fs/d_path.c` names it so), or a file that can become one.
 fn is_dma_buf(file: &OwnedFd) -> bool {
     use std::os::fd::AsRawFd;
     let seals =
@@ -76,7 +76,7 @@ fn is_dma_buf(file: &OwnedFd) -> bool {
         || name.is_ok_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"/dmabuf:"))
 }
 
-/// Bytes of it. The place in the file is the client's, and no one's in a dma-buf.
+/// Size in bytes. Restores the file position, which belongs to the client.
 fn size(file: &OwnedFd) -> Result<u64, Errno> {
     let borrowed: BorrowedFd<'_> = file.as_fd();
     match nix::sys::stat::fstat(borrowed)?.st_size {

@@ -1,4 +1,4 @@
-//! Making event files: ASYNC_EVENT.ALLOC and completion channels
+//! Creation of event files: ASYNC_EVENT.ALLOC and completion channels
 //! (`drivers/infiniband/core/uverbs_std_types_async_fd.c`, `uverbs_cmd.c`).
 
 use nix::errno::Errno;
@@ -10,7 +10,7 @@ use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL;
 
 use crate::kernel::call::{Call, Write};
 
-/// ASYNC_EVENT.ALLOC: the attribute's check has made the file already.
+/// ASYNC_EVENT.ALLOC: the check of the attribute has created the file.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     match call.has(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE) {
         true => Ok(()),

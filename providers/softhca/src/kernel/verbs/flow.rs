@@ -1,5 +1,5 @@
-//! Rules that steer packets (`ib_uverbs_ex_create_flow` in `core/uverbs_cmd.c`,
-//! `mlx5_ib_create_flow` in `hw/mlx5/fs.c`).
+//! Flow rules (`ib_uverbs_ex_create_flow` in `core/uverbs_cmd.c`, `mlx5_ib_create_flow` in
+//! `hw/mlx5/fs.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::flow::{
@@ -57,7 +57,7 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     if !matches!(qp.kind, IB_UVERBS_QPT_UD | IB_UVERBS_QPT_RAW_PACKET) {
         return Err(Errno::EINVAL);
     }
-    // A queue pair for datagrams has none, which is the firmware's to refuse.
+    // A UD queue pair has no TIR; firmware refuses it.
     let tir = qp.raw.as_ref().and_then(|raw| raw.tir);
     let specs = Specs::parse(specs, attr.num_of_specs)?;
     if let Some(counters) = specs.counters {
@@ -66,7 +66,7 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let described = counters::description(call)?;
     let table = table(&attr, &specs)?;
     if !call.device.profile.is_ethernet() {
-        // There are no tables (`mlx5_get_flow_namespace`).
+        // InfiniBand ports have no flow tables (`mlx5_get_flow_namespace`).
         return Err(Errno::EOPNOTSUPP);
     }
     let rules = rules(call, &attr, specs, table, tir.ok_or(Errno::EINVAL)?, described)?;
@@ -77,7 +77,8 @@ fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_create_flow_resp { comp_mask: 0, flow_handle: handle })
 }
 
-/// What the core checks of the head. CAP_NET_RAW isn't asked for: the device is the program's own.
+/// Checks the head as the core does. CAP_NET_RAW is not required, since the device is the
+/// program's.
 fn check(request: &ib_uverbs_create_flow) -> Result<(), Errno> {
     let attr = &request.flow_attr;
     let rest = matches!(attr.r#type, IB_FLOW_ATTR_ALL_DEFAULT | IB_FLOW_ATTR_MC_DEFAULT);
@@ -90,7 +91,7 @@ fn check(request: &ib_uverbs_create_flow) -> Result<(), Errno> {
     if ok { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// The table that a rule stands in (`mlx5_ib_create_flow`, `get_flow_table`).
+/// Table of a rule (`mlx5_ib_create_flow`, `get_flow_table`).
 fn table(attr: &ib_uverbs_flow_attr, specs: &Specs) -> Result<u8, Errno> {
     let known = IB_FLOW_ATTR_FLAGS_DONT_TRAP | IB_FLOW_ATTR_FLAGS_EGRESS;
     let priority = u8::try_from(attr.priority).ok().filter(|priority| *priority < PRIORITIES);
@@ -100,7 +101,7 @@ fn table(attr: &ib_uverbs_flow_attr, specs: &Specs) -> Result<u8, Errno> {
     }
     let goes_on = attr.flags & IB_FLOW_ATTR_FLAGS_DONT_TRAP != 0;
     match attr.r#type {
-        // No tables of the sending side.
+        // The device has no egress tables for rules.
         _ if attr.flags & IB_FLOW_ATTR_FLAGS_EGRESS != 0 => match attr.r#type {
             IB_FLOW_ATTR_ALL_DEFAULT | IB_FLOW_ATTR_MC_DEFAULT => Err(Errno::EINVAL),
             _ => Err(Errno::EOPNOTSUPP),
@@ -108,13 +109,13 @@ fn table(attr: &ib_uverbs_flow_attr, specs: &Specs) -> Result<u8, Errno> {
         IB_FLOW_ATTR_NORMAL if specs.multicast_only && !goes_on => Ok(MULTICAST),
         IB_FLOW_ATTR_NORMAL => Ok(2 * priority + u8::from(!goes_on)),
         IB_FLOW_ATTR_ALL_DEFAULT | IB_FLOW_ATTR_MC_DEFAULT => Ok(REST),
-        // Queues that see what others get are a capability that this device lacks.
+        // The device lacks the sniffer capability.
         IB_FLOW_ATTR_SNIFFER => Err(Errno::EOPNOTSUPP),
         _ => Err(Errno::EOPNOTSUPP),
     }
 }
 
-/// Adds the rules that a request comes to; gives them and the counters that they use.
+/// Adds the rules of a request. Returns them and the counters that they use.
 fn rules(
     call: &mut Call<'_>,
     attr: &ib_uverbs_flow_attr,
@@ -158,7 +159,7 @@ fn rules(
     Ok((placed, counters))
 }
 
-/// The driver's request (`mlx5_ib_create_flow`): its head, and what follows.
+/// The driver's request (`mlx5_ib_create_flow`): its head, and the data behind it.
 pub(super) fn driver_request(call: &Call<'_>) -> Result<Option<(u32, Vec<u8>)>, Errno> {
     let bytes = call.driver_input()?;
     if bytes.is_empty() {

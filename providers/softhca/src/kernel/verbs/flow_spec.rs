@@ -1,5 +1,5 @@
-//! Specifications of a rule (`kern_spec_to_ib_spec` in `core/uverbs_cmd.c`, `parse_flow_attr` in
-//! `hw/mlx5/fs.c`).
+//! Specifications of a flow rule (`kern_spec_to_ib_spec` in `core/uverbs_cmd.c`, `parse_flow_attr`
+//! in `hw/mlx5/fs.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::flow::{
@@ -22,11 +22,11 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Tags and flow labels that don't fit their fields, from here on.
+/// First tag and first flow label that do not fit their fields.
 const TAGS: u32 = 1 << 24;
 const LABELS: u32 = 1 << 20;
 
-/// What a rule's specifications come to.
+/// Match and actions of a rule, built from its specifications.
 #[derive(Clone, Debug)]
 pub(crate) struct Specs {
     pub(crate) criteria: Param,
@@ -35,9 +35,10 @@ pub(crate) struct Specs {
     pub(crate) drops: bool,
     /// Handle of the counters.
     pub(crate) counters: Option<u32>,
-    /// Whether the first one names a group as destination (`flow_is_multicast_only`).
+    /// True if the first specification has a multicast destination (`flow_is_multicast_only`).
     pub(crate) multicast_only: bool,
-    /// Ethernet type and its mask, and the kind of IP (`is_valid_ethertype`).
+    /// EtherType with its mask, and IP's EtherType if there is an IP specification
+    /// (`is_valid_ethertype`).
     ether_type: Option<(u16, u16)>,
     ip: Option<u16>,
 }
@@ -58,12 +59,11 @@ impl Default for Specs {
 }
 
 impl Specs {
-    /// Reads `count` specifications, which are all of `bytes`.
+    /// Parses `count` specifications, which must fill `bytes`.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for sizes and layers that don't fit; `EOPNOTSUPP` for fields that mlx5 doesn't
-    /// compare.
+    /// `EINVAL` for wrong sizes and layers; `EOPNOTSUPP` for fields that mlx5 cannot compare.
     pub(crate) fn parse(mut bytes: &[u8], count: u8) -> Result<Self, Errno> {
         let mut specs = Self::default();
         for number in 0..count {
@@ -109,13 +109,13 @@ impl Specs {
                     Some(_) => Err(Errno::EINVAL),
                 }
             }
-            // Tunnels, inner headers, IPsec: of what the device doesn't compare.
+            // Tunnels, inner headers and IPsec, which the device cannot compare.
             _ => Err(Errno::EINVAL),
         }
     }
 
-    /// The kind of a packet can't be another one than its specifications are about. A type whose
-    /// mask isn't whole goes with none.
+    /// True if the EtherType fits the IP specification. With an IP specification its mask must be
+    /// whole.
     fn is_valid_ethertype(&self) -> bool {
         match (self.ether_type, self.ip) {
             (Some((value, mask)), Some(ip)) => mask == u16::MAX && value == ip,
@@ -129,7 +129,7 @@ impl Specs {
         field.set(fte_match_param::OUTER_HEADERS.of_mut(&mut self.value), value.into());
     }
 
-    /// What IP carries; another layer may have said so already (`set_proto`).
+    /// Sets the IP protocol; another layer may have set it already (`set_proto`).
     fn set_protocol(&mut self, mask: u8, value: u8) -> Result<(), Errno> {
         use fte_match_set_lyr_2_4::IP_PROTOCOL;
         if mask == 0 {
@@ -196,7 +196,7 @@ impl Specs {
         self.set(IP_VERSION, 0xf_u8, 4u8);
         for (filter, param) in [(&mask, &mut self.criteria), (&value, &mut self.value)] {
             let outer = fte_match_param::OUTER_HEADERS.of_mut(param);
-            // In the last four bytes of what IPv6 fills.
+            // An IPv4 address is in the last four bytes of the IPv6 field.
             SRC_IPV4_SRC_IPV6.of_mut(outer)[12..].copy_from_slice(filter.src_ip.as_bytes());
             DST_IPV4_DST_IPV6.of_mut(outer)[12..].copy_from_slice(filter.dst_ip.as_bytes());
         }
@@ -245,7 +245,7 @@ impl Specs {
         Ok(())
     }
 
-    /// Which parts of the criteria count (`get_match_criteria_enable`).
+    /// Enabled parts of the criteria (`get_match_criteria_enable`).
     pub(crate) fn enable(&self) -> u8 {
         let has = |part: &[u8]| part.iter().any(|byte| *byte != 0);
         let outer = has(fte_match_param::OUTER_HEADERS.of(&self.criteria));
@@ -253,21 +253,22 @@ impl Specs {
         u8::from(outer) | u8::from(misc) << 1
     }
 
-    /// The rules for the rest (`create_leftovers_rule`): destinations that are groups, or aren't.
+    /// Match of packets without rule (`create_leftovers_rule`): multicast destinations, or unicast
+    /// ones.
     pub(crate) fn rest(multicast: bool) -> Self {
         let mut specs = Self::default();
         let group = |is: bool| ib_uverbs_flow_eth_filter {
             dst_mac: [u8::from(is), 0, 0, 0, 0, 0],
             ..Default::default()
         };
-        // Nothing that could be refused.
+        // This specification is always accepted.
         let _ = specs.eth((group(multicast), group(true)), false);
         specs
     }
 }
 
 /// Value and mask of a specification (`ib_uverbs_kern_spec_to_ib_spec_filter`): shorter ones are
-/// continued with zeros, longer ones must end in zeros.
+/// extended with zeros, longer ones must end in zeros.
 fn filters<T: FromBytes + IntoBytes>(spec: &[u8]) -> Result<(T, T), Errno> {
     let len = spec.len() / 2;
     if !spec.len().is_multiple_of(8) || len == 0 {
@@ -280,7 +281,7 @@ fn filters<T: FromBytes + IntoBytes>(spec: &[u8]) -> Result<(T, T), Errno> {
     }
 }
 
-/// The first word of an action, which has exactly the size of `T`; 0 if that has none.
+/// First word of an action, which must have the size of `T`; 0 if `T` has no word.
 fn exact<T>(spec: &[u8]) -> Result<u32, Errno> {
     match spec.len() == size_of::<T>() - HEAD {
         true => Ok(zero_extended::<u32>(spec)),

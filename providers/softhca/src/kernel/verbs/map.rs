@@ -17,7 +17,7 @@ use crate::kernel::state::device::Device;
 use crate::kernel::state::file::File;
 use crate::kernel::user::page_size;
 
-/// First mmap command of the entries that the kernel numbers itself (`MLX5_IB_MMAP_OFFSET_START`).
+/// First mmap command of entries that the kernel numbers (`MLX5_IB_MMAP_OFFSET_START`).
 const OWN_NUMBERS: u64 = 9;
 
 /// Page offset of the `index`th UAR (`mlx5_entry_to_mmap_offset`).
@@ -25,11 +25,11 @@ pub(super) fn uar_page(index: u32) -> u64 {
     mmap_offset(OWN_NUMBERS, index, 1)
 }
 
-/// Maps `len` bytes at `offset`, to read and write.
+/// Maps `len` bytes at `offset`, for reading and writing.
 ///
 /// # Errors
 ///
-/// `EINVAL` for an offset that no entry has, or another length than the entry's.
+/// `EINVAL` for an offset without entry, or a length that differs from the entry's.
 pub(crate) fn mmap(device: &Device, file: &File, len: usize, offset: u64) -> Result<Pages, Errno> {
     let (command, index) = mmap_command(offset, page_size()).ok_or(Errno::EINVAL)?;
     if !file.has_context() || len == 0 {
@@ -42,16 +42,17 @@ pub(crate) fn mmap(device: &Device, file: &File, len: usize, offset: u64) -> Res
     }
     let mut uars = file.objects.uars();
     let uar = uars.find(|uar| uar.mmap_page == offset / page_size()).ok_or(Errno::EINVAL)?;
-    // The kernel compares pages: a shorter length is rounded up by mmap itself.
+    // The kernel compares pages: mmap rounds a shorter length up.
     if len > uar.page.len() {
         return Err(Errno::EINVAL);
     }
     uar.page.map()
 }
 
-/// What turns the device's clock into the time of day (`mlx5_ib_mmap_clock_info_page`). It counts
-/// nanoseconds and doesn't run over, so that the page stays as it is. Always to be read alone; the
-/// kernel refuses another wish (`EPERM`), which a door can't tell.
+/// Page with which a client converts the device's clock into time of day
+/// (`mlx5_ib_mmap_clock_info_page`). The clock counts nanoseconds and never wraps, so the page is
+/// constant. It is meant to be read-only; the kernel refuses writable mappings (`EPERM`), which a
+/// door can't express.
 fn clock_info(device: &Device, len: usize, version: u64) -> Result<Pages, Errno> {
     if version != u64::from(MLX5_IB_CLOCK_INFO_V1) {
         return Err(Errno::EOPNOTSUPP);

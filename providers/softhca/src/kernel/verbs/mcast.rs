@@ -28,7 +28,7 @@ pub(crate) const DETACH_MCAST: Write = Write {
     handler: detach,
 };
 
-/// LIDs of groups, from this on; the last of all is the permissive one (`is_valid_mcast_lid`).
+/// First multicast LID; the last LID is the permissive one (`is_valid_mcast_lid`).
 const FIRST_LID: u16 = 0xc000;
 const PERMISSIVE_LID: u16 = 0xffff;
 
@@ -61,7 +61,7 @@ fn detach(call: &mut Call<'_>) -> Result<(), Errno> {
     call.device.hca.detach_mcast(qpn, request.gid).map_err(errno)
 }
 
-/// `ib_attach_mcast` and `ib_detach_mcast`. On Ethernet the LID has no meaning.
+/// Checks group and QP (`ib_attach_mcast` and `ib_detach_mcast`). On Ethernet the LID is ignored.
 fn check(call: &Call<'_>, qp: &Qp, (gid, lid): ([u8; 16], u16)) -> Result<Qpn, Errno> {
     let lid_fits = call.device.profile.is_ethernet() || (FIRST_LID..PERMISSIVE_LID).contains(&lid);
     match (Address { gid, lid: 0 }).is_group() && qp.kind == IB_UVERBS_QPT_UD && lid_fits {

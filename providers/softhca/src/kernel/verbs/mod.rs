@@ -1,4 +1,5 @@
-//! The commands, one noun each. Each checks what it was given as Linux does, and changes the state.
+//! The commands, a file for each kind of object. Each checks its input as Linux does, and changes
+//! the state.
 
 pub(crate) mod ah;
 pub(crate) mod counters;

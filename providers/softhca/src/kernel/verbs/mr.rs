@@ -62,7 +62,8 @@ pub(super) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | FLUSH_PERSISTENT
     | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 
-/// `ib_check_mr_access`, by what the device has (`IB_DEVICE_FLUSH_GLOBAL`).
+/// Checks access flags (`ib_check_mr_access`) by the device's capabilities
+/// (`IB_DEVICE_FLUSH_GLOBAL`).
 pub(super) fn check_access(flags: u32, config: &HcaConfig) -> Result<(), Errno> {
     let remote = IB_UVERBS_ACCESS_REMOTE_ATOMIC | IB_UVERBS_ACCESS_REMOTE_WRITE;
     if flags & remote != 0 && flags & IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
@@ -71,14 +72,14 @@ pub(super) fn check_access(flags: u32, config: &HcaConfig) -> Result<(), Errno> 
     if flags & !SUPPORTED != 0 {
         return Err(Errno::EINVAL);
     }
-    // No memory of a process outlives a loss of power, as far as this device can tell.
+    // This device cannot tell if memory is persistent.
     if flags & FLUSH_PERSISTENT != 0 || (flags & FLUSH_GLOBAL != 0 && !config.placement) {
         return Err(Errno::EOPNOTSUPP);
     }
     Ok(())
 }
 
-/// `ib_access_writable`: which rights need writable pages.
+/// True if the rights need writable pages (`ib_access_writable`).
 fn writable(flags: u32) -> bool {
     flags
         & (IB_UVERBS_ACCESS_LOCAL_WRITE
@@ -88,7 +89,7 @@ fn writable(flags: u32) -> bool {
         != 0
 }
 
-/// The rights as the HCA knows them, also for a QP's.
+/// Converts access flags of a memory region, or of a QP, for the HCA.
 pub(crate) fn rights(flags: u32) -> Access {
     let mut access = Access::empty();
     access.set(Access::LOCAL_WRITE, flags & IB_UVERBS_ACCESS_LOCAL_WRITE != 0);
@@ -99,15 +100,15 @@ pub(crate) fn rights(flags: u32) -> Access {
     access
 }
 
-/// Those of a queue pair. An mlx5 context has bits for three remote rights (`rre`, `rwe`, `rae`);
-/// a device with memory placement keeps one more.
+/// Converts access flags of a QP. An mlx5 context has bits for three remote rights (`rre`, `rwe`,
+/// `rae`); a device with memory placement keeps one more.
 pub(super) fn queue_rights(flags: u32, config: &HcaConfig) -> Access {
     let mut kept = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     kept.set(Access::FLUSH_GLOBAL, config.placement);
     rights(flags) & kept
 }
 
-/// And back, for queries.
+/// Converts rights back into access flags, for queries.
 pub(crate) fn access_flags(access: Access) -> u32 {
     [
         (Access::LOCAL_WRITE, IB_UVERBS_ACCESS_LOCAL_WRITE),
@@ -140,8 +141,7 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_reg_mr_resp { mr_handle: handle, lkey: key.0, rkey: key.0 })
 }
 
-/// Makes the key of a region and puts the region behind its handle. Its key and what is pinned are
-/// filled in here.
+/// Creates a region's key and puts the region behind its handle. Fills in `mr.key` and `mr.pinned`.
 pub(super) fn install(call: &mut Call<'_>, handle: u32, mut mr: Mr) -> Result<Key, Errno> {
     let pdn = call.file.objects.pd(mr.pd)?.pdn;
     let device = &mut *call.device;
@@ -160,7 +160,7 @@ pub(super) fn install(call: &mut Call<'_>, handle: u32, mut mr: Mr) -> Result<Ke
     Ok(key)
 }
 
-/// Pins memory, or looks at what is to be paged on demand. Gives the bytes pinned.
+/// Pins a region's memory, or checks it if it is paged on demand. Returns the bytes pinned.
 fn take(device: &mut Device, mr: &Mr) -> Result<u64, Errno> {
     if !matches!(mr.backing, Backing::User) {
         return Ok(0);
@@ -171,7 +171,7 @@ fn take(device: &mut Device, mr: &Mr) -> Result<u64, Errno> {
     device.pin(mr.start, mr.len, writable(mr.access_flags))
 }
 
-/// Start and device address must have the same place in their pages.
+/// Checks that start and device address have the same offset in their pages.
 pub(super) fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
     match start % page_size() == hca_va % page_size() {
         true => Ok(()),
@@ -182,8 +182,8 @@ pub(super) fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
 fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
     MkeyContext {
         pd: Pdn(pdn),
-        // mlx5_ib leaves zero-based addresses to the provider, which asks for device address 0
-        // itself.
+        // mlx5_ib leaves zero-based addresses to the provider, which requests device address 0 for
+        // them.
         iova: mr.iova,
         len: mr.len,
         access: rights(mr.access_flags),
@@ -196,8 +196,8 @@ fn mkey(mr: &Mr, pdn: u32) -> MkeyContext {
     }
 }
 
-/// `ib_uverbs_rereg_mr` and `mlx5_ib_rereg_user_mr`. mlx5_ib may give the region another key; here
-/// it keeps its own.
+/// Re-registers a region (`ib_uverbs_rereg_mr` and `mlx5_ib_rereg_user_mr`). mlx5_ib may give the
+/// region another key; here it keeps its key.
 fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_rereg_mr = call.request()?;
     if request.flags == 0 {
@@ -215,7 +215,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     let Some(Object::Mr(old)) = objects.get(request.mr_handle) else {
         return Err(Errno::ENOENT);
     };
-    // `ib_uverbs_rereg_mr`: device memory stays what it is.
+    // `ib_uverbs_rereg_mr` refuses device memory.
     if matches!(old.backing, Backing::DeviceMemory(_)) {
         return Err(Errno::EINVAL);
     }
@@ -233,7 +233,7 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let pdn = objects.pd(mr.pd)?.pdn;
     let (old_pd, old_pinned) = (old.pd, old.pinned);
-    // New rights may need pages that can be written, so that the memory is looked at in any case.
+    // New rights may need writable pages, so the memory is checked in any case.
     let device = &mut *call.device;
     mr.pinned = take(device, &mr)?;
     if let Err(error) = device.hca.modify_mkey(mr.key, mkey(&mr, pdn.0)) {
@@ -248,10 +248,10 @@ fn rereg(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_rereg_mr_resp { lkey: key.0, rkey: key.0 })
 }
 
-/// Faults in what a REG_MR or REREG_MR is about to pin, if `worth` that many bytes. It runs before
-/// the command takes the device's lock: the pages of a gigabyte take longer than peers wait for an
-/// ACK, and with the pages there the probe under the lock is short. Nothing is decided here; what
-/// is wrong with the command, its handler says.
+/// Faults in the memory that a REG_MR or REREG_MR is about to pin, if `worth` returns true for its
+/// size. It runs before the command takes the device's lock: faulting in a gigabyte takes longer
+/// than peers wait for an ACK, and afterwards the probe under the lock is short. Errors are
+/// ignored; the command's handler reports them.
 pub(crate) fn fault_in(command: &[u64], worth: impl FnOnce(u64) -> bool) {
     if let Some((start, len, writable)) = announced(command)
         && len.checked_next_multiple_of(page_size()).is_some_and(worth)
@@ -260,7 +260,7 @@ pub(crate) fn fault_in(command: &[u64], worth: impl FnOnce(u64) -> bool) {
     }
 }
 
-/// Start, length and whether it is to be writable, of the range that a command is about to pin.
+/// Range that a command is about to pin: start, length, and true if writable.
 fn announced(command: &[u64]) -> Option<(u64, u64, bool)> {
     let (header, rest) = ib_uverbs_ioctl_hdr::read_from_prefix(command.as_bytes()).ok()?;
     if (header.object_id, header.method_id) != (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE) {
@@ -281,7 +281,8 @@ fn announced(command: &[u64]) -> Option<(u64, u64, bool)> {
         IB_USER_VERBS_CMD_REREG_MR => {
             let request: ib_uverbs_rereg_mr = peek(&request)?;
             let given = |flag: u32| request.flags & flag != 0;
-            // Rights that stay as they are stand in the region, which is behind the lock.
+            // Unchanged rights are in the region, which is behind the lock. They count as read-only
+            // here.
             let writable = given(IB_MR_REREG_ACCESS) && writable(request.access_flags);
             given(IB_MR_REREG_TRANS).then_some((request.start, request.length, writable))
         }
@@ -298,8 +299,8 @@ fn peek<T: FromBytes + IntoBytes>(attr: &ib_uverbs_attr) -> Option<T> {
     Some(request)
 }
 
-/// MR.ADVISE_MR (`uverbs_std_types_mr.c`; `mlx5_ib_advise_mr`): pages are faulted in now, whether
-/// the caller waits for it or not.
+/// MR.ADVISE_MR (`uverbs_std_types_mr.c`; `mlx5_ib_advise_mr`). Pages are faulted in at once, even
+/// if the caller does not wait for them.
 pub(crate) fn advise(call: &mut Call<'_>) -> Result<(), Errno> {
     let pd = call.object(UVERBS_ATTR_ADVISE_MR_PD_HANDLE).ok_or(Errno::ENOENT)?;
     let advice = call.constant(UVERBS_ATTR_ADVISE_MR_ADVICE, u32::MAX.into())? as u32;
@@ -310,7 +311,7 @@ pub(crate) fn advise(call: &mut Call<'_>) -> Result<(), Errno> {
         return Err(Errno::EOPNOTSUPP);
     }
     let pages = list.iter().map(|sge| advised(call, pd, advice, sge));
-    // All are looked at before any page is faulted in (`init_prefetch_work`).
+    // All are checked before any page is faulted in (`init_prefetch_work`).
     let pages = pages.collect::<Result<Vec<_>, _>>()?;
     if advice != IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
         let write = advice == IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
@@ -321,14 +322,14 @@ pub(crate) fn advise(call: &mut Call<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The caller's address of what an advice names, and its length (`get_prefetchable_mr`).
+/// Address and length of an advised range (`get_prefetchable_mr`).
 fn advised(
     call: &Call<'_>,
     pd: u32,
     advice: u32,
     sge: &ib_uverbs_sge,
 ) -> Result<(u64, u64), Errno> {
-    // Regions that are pinned aren't in the table (`odp_mkeys`).
+    // Pinned regions aren't in the kernel's table (`odp_mkeys`).
     let paged = |mr: &&Mr| mr.access_flags & IB_UVERBS_ACCESS_ON_DEMAND != 0;
     let mut regions = call.file.objects.regions().filter(paged);
     let mr = regions.find(|mr| mr.key.0 == sge.lkey).ok_or(Errno::ENOENT)?;

@@ -21,7 +21,7 @@ pub(crate) const ALLOC_MW: Write = Write {
     handler: alloc,
 };
 
-/// Translations are kept in units of so many octowords.
+/// Translations are allocated in units of this many octowords.
 const UNIT: u32 = 4;
 
 fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -34,7 +34,7 @@ fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     let parts = parts(call)?;
     let context = MkeyContext {
         pd: pdn,
-        // A key of its own until a WQE binds it; a peer may invalidate type 2.
+        // The key is free until a WQE binds it; a peer may invalidate type 2.
         free: true,
         umr: true,
         remote_invalidate: request.mw_type == IB_MW_TYPE_2,
@@ -48,7 +48,7 @@ fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_alloc_mw_resp { mw_handle: handle, rkey: key.0 })
 }
 
-/// Parts that the driver's own request asks for; 0 for none.
+/// Number of parts in the driver's request; 0 if unset.
 fn parts(call: &Call<'_>) -> Result<u32, Errno> {
     let own: mlx5_ib_alloc_mw = zero_extended(&call.driver_input()?);
     if own.comp_mask != 0 || own.reserved1 != 0 || own.reserved2 != 0 {

@@ -21,7 +21,7 @@ pub(crate) const ALLOC_PD: Write = Write {
     handler: alloc,
 };
 
-/// PD.QUERY of mlx5 (`hw/mlx5/std_types.c`), for clients that import one.
+/// PD.QUERY of mlx5 (`hw/mlx5/std_types.c`), for clients that import a PD.
 pub(crate) fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     let handle = call.object(MLX5_IB_ATTR_QUERY_PD_HANDLE).ok_or(Errno::ENOENT)?;
     let pdn = call.file.objects.pd(handle)?.pdn;
@@ -35,7 +35,7 @@ fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     if device.pds.len() >= device.profile.max_pd as usize {
         return Err(Errno::ENOMEM);
     }
-    // Number 0 is the reserved one of the firmware. The next above the highest, or a gap.
+    // Firmware reserves number 0. Takes the number above the highest, or a gap.
     let highest = device.pds.last().copied().unwrap_or(0);
     let pdn = match highest < 0xff_ffff {
         true => highest + 1,

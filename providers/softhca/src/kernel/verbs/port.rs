@@ -22,16 +22,16 @@ use crate::kernel::call::Call;
 use crate::kernel::state::device::Device;
 use crate::kernel::verbs::qp_modify::gid;
 
-/// `link_layer`.
+/// Values of `link_layer`.
 const INFINIBAND: u8 = 1;
 const ETHERNET: u8 = 2;
-/// `phys_state` (IBTA 14.2.5.6).
+/// Values of `phys_state` (IBTA 14.2.5.6).
 const DISABLED: u8 = 3;
 const LINK_UP: u8 = 5;
 /// 4 lanes of EDR: 100 Gb/s.
 const WIDTH_4X: u8 = 2;
 const SPEED_EDR: u8 = 32;
-/// The same in units of 100 Mb/s.
+/// 100 Gb/s in units of 100 Mb/s.
 const SPEED: u64 = 1000;
 
 /// DEVICE.QUERY_PORT.
@@ -63,7 +63,7 @@ pub(crate) fn query_speed(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output(UVERBS_ATTR_QUERY_PORT_SPEED_RESP, &speed)
 }
 
-/// The port as `ib_query_port` finds it.
+/// Port attributes, as `ib_query_port` reads them.
 pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
     let profile = &device.profile;
     let (state, phys_state) = match device.port_up {
@@ -93,7 +93,7 @@ pub(crate) fn attributes(device: &Device) -> ib_uverbs_query_port_resp {
             port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP,
             link_layer: INFINIBAND,
             lid: profile.lid,
-            // LID of an imaginary subnet manager; nobody talks to it.
+            // LID of an imaginary subnet manager.
             sm_lid: 1,
             max_vl_num: 4,
             subnet_timeout: 18,
@@ -110,7 +110,7 @@ fn entry(device: &Device, index: u32) -> Result<ib_uverbs_gid_entry, Errno> {
         gid_index: index,
         port_num: 1,
         gid_type: kind as u32,
-        // There is no network interface behind the port.
+        // The port has no network interface.
         netdev_ifindex: 0,
     })
 }
@@ -127,13 +127,13 @@ pub(crate) fn query_gid_entry(call: &mut Call<'_>) -> Result<(), Errno> {
     call.output_or_zero(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry)
 }
 
-/// DEVICE.QUERY_GID_TABLE: the entries of all ports that are in use.
+/// DEVICE.QUERY_GID_TABLE: the valid entries of all ports.
 pub(crate) fn query_gid_table(call: &mut Call<'_>) -> Result<(), Errno> {
     call.flags(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0)?;
     let size = call.constant(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, u64::MAX >> 1)?;
     let size = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
     let room = call.len(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
-    // `uverbs_attr_ptr_get_array_size`: a whole number of entries, whose size the client says.
+    // `uverbs_attr_ptr_get_array_size`: a whole number of entries; the client sets their size.
     if size == 0 || !room.is_multiple_of(size) {
         return Err(Errno::EINVAL);
     }

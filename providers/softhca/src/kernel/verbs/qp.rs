@@ -1,4 +1,4 @@
-//! Queue pairs: creation and destruction (`uverbs_std_types_qp.c`; `mlx5_ib_create_qp` in
+//! Creation and destruction of queue pairs (`uverbs_std_types_qp.c`; `mlx5_ib_create_qp` in
 //! `hw/mlx5/qp.c`).
 
 use std::collections::BTreeSet;
@@ -95,7 +95,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
         raw,
     };
     call.put_object(asked.handle, Object::Qp(Box::new(qp)));
-    // Raw packets are no queue pair to firmware.
+    // For firmware raw packet queues are no queue pair, so they have no ECE.
     let ece = if asked.service == Service::Raw { 0 } else { request.ece_options };
     answer(call, qpn, (asked.cap, queues.rq_count), ece)
 }
@@ -108,12 +108,12 @@ fn answer(
 ) -> Result<(), Errno> {
     let response = mlx5_ib_create_qp_resp {
         bfreg_index: INVALID_BFREG,
-        // What firmware has, when it is asked at all.
+        // Firmware returns its options if a client asks for any.
         ece_options: if ece == 0 { 0 } else { call.device.hca.config().ece },
         ..mlx5_ib_create_qp_resp::default()
     };
     call.driver_output(response.as_bytes())?;
-    // `set_rq_size` clears what a QP without receive queue was asked for.
+    // `set_rq_size` clears the receive limits of a QP without receive queue.
     let answer = match rq_count {
         0 => ib_uverbs_qp_cap { max_recv_wr: 0, max_recv_sge: 0, ..cap },
         _ => cap,
@@ -122,7 +122,7 @@ fn answer(
     call.output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &qpn)
 }
 
-/// The request for a target of XRC.
+/// Parses the request for an XRC target.
 fn target(call: &Call<'_>) -> Result<TargetAsked, Errno> {
     let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
     let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
@@ -141,7 +141,7 @@ fn target(call: &Call<'_>) -> Result<TargetAsked, Errno> {
     if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
         return Err(Errno::EOPNOTSUPP);
     }
-    // One that it names is of XRC, and means nothing: each packet names its own.
+    // The SRQ must be of XRC, and is ignored: each packet names its SRQ.
     if let Some(srq) = call.object(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)
         && !call.file.objects.srq(srq)?.is_xrc
     {
@@ -152,18 +152,18 @@ fn target(call: &Call<'_>) -> Result<TargetAsked, Errno> {
     Ok(TargetAsked { xrcd, user_handle, event_file, handle, cap })
 }
 
-/// The page that rings the QP (`_create_user_qp`).
+/// UAR page of the QP's doorbell (`_create_user_qp`).
 fn uar_page(call: &Call<'_>, request: &mlx5_ib_create_qp) -> Result<Arc<UarPage>, Errno> {
     let by_page = MLX5_QP_FLAG_UAR_PAGE_INDEX;
-    // A register chosen by index, or by the kernel, needs static pages; a context with UARs on
-    // demand has none.
+    // A register chosen by index, or by the kernel, needs static pages; a context with dynamic UARs
+    // has none.
     if request.flags & (by_page | MLX5_QP_FLAG_BFREG_INDEX) != by_page {
         return Err(Errno::EINVAL);
     }
     call.file.objects.uar_page(request.bfreg_index).ok_or(Errno::EINVAL)
 }
 
-/// The context that the firmware gets (`_create_user_qp`).
+/// Context for firmware (`_create_user_qp`).
 fn context(
     call: &Call<'_>,
     request: &mlx5_ib_create_qp,
@@ -173,7 +173,7 @@ fn context(
     let objects = &call.file.objects;
     let pd = objects.pd(asked.pd)?.pdn;
     let (send_cq, recv_cq) = (objects.cq(asked.send_cq)?.cqn, objects.cq(asked.recv_cq)?.cqn);
-    // Receive queue first, send queue behind it (`qp->sq.offset`).
+    // The send queue follows the receive queue (`qp->sq.offset`).
     let rq = queues.log_rq_entries().map(|log| RqContext {
         region: Region::Flat { addr: request.buf_addr, len: queues.rq_bytes() },
         log_entries: log as u8,
@@ -198,7 +198,7 @@ fn context(
         user_index: request.uidx,
         cqe_version,
         scatter: scatter(call, request, asked, (send_cq, recv_cq))?,
-        // mlx5_ib tells the hardware nothing of SQ_SIG_ALL: the provider sets the bit in each WQE.
+        // mlx5_ib does not tell the hardware of SQ_SIG_ALL: the provider sets the bit in each WQE.
         sq_sig_all: false,
         special: None,
         deth_sqpn: None,
@@ -208,8 +208,8 @@ fn context(
     })
 }
 
-/// Streams of an initiator (`create_dci`). One that stops at the first error has none; other queue
-/// pairs may name them, and have none either.
+/// Streams of a DC initiator (`create_dci`). None if both numbers are 0; ignored for other queue
+/// pairs.
 fn streams(request: &mlx5_ib_create_qp, service: Service) -> Option<DciStreams> {
     let asked = request.dci_streams;
     let streams =
@@ -219,8 +219,8 @@ fn streams(request: &mlx5_ib_create_qp, service: Service) -> Option<DciStreams> 
     (named && any).then_some(streams)
 }
 
-/// What goes into CQEs (`_create_user_qp`, `configure_requester_scat_cqe`): of a queue pair that
-/// signals each send by itself, or whose client says that it will do.
+/// Limits of payload in CQEs (`_create_user_qp`, `configure_requester_scat_cqe`). The requester's
+/// limit needs a QP that signals each send, or whose client sets the flag for it.
 fn scatter(
     call: &Call<'_>,
     request: &mlx5_ib_create_qp,
@@ -237,7 +237,7 @@ fn scatter(
     Ok(CqeScatter {
         requester: match asked.service {
             Service::Rc if all => bytes(large_sends),
-            // Small ones are a capability of their own (`dc_req_scat_data_cqe`).
+            // Payload in 64-byte CQEs needs a separate capability (`dc_req_scat_data_cqe`).
             Service::Dci if all && large_sends => bytes(true),
             _ => 0,
         },
@@ -248,7 +248,7 @@ fn scatter(
     })
 }
 
-/// QP.DESTROY: the QP is gone already.
+/// QP.DESTROY: the destroy attribute has destroyed the QP.
 pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
     let response = ib_uverbs_destroy_qp_resp {
         events_reported: call.destroyed.unwrap_or_default().async_events,

@@ -1,4 +1,4 @@
-//! Queue pairs: changing and asking (`modify_qp` and `ib_uverbs_query_qp` in `core/uverbs_cmd.c`,
+//! Changes and queries of queue pairs (`modify_qp` and `ib_uverbs_query_qp` in `core/uverbs_cmd.c`,
 //! `_ib_modify_qp` in `core/verbs.c`, `mlx5_ib_modify_qp`, `mlx5_set_path` and `mlx5_ib_query_qp`
 //! in `hw/mlx5/qp.c`).
 
@@ -54,9 +54,9 @@ pub(crate) const QUERY_QP: Write = Write {
     handler: query,
 };
 
-/// `IB_QP_ATTR_STANDARD_BITS`: up to and with DEST_QPN.
+/// `IB_QP_ATTR_STANDARD_BITS`: all bits up to DEST_QPN, included.
 const STANDARD: u32 = (IB_QP_DEST_QPN << 1) - 1;
-/// Bits of PSNs and QPNs.
+/// Mask of PSNs and QPNs.
 const MASK_24: u32 = 0xff_ffff;
 
 fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
@@ -77,7 +77,7 @@ fn modify_ex(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_ex_modify_qp_resp { comp_mask: 0, response_length })
 }
 
-/// `rate` is what the mask's rate limit says, in kilobits per second.
+/// Modifies a queue pair. `rate`: value for the mask's rate limit bit, in kilobits per second.
 fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> Result<(), Errno> {
     if let Ok(dct) = call.file.objects.dct(request.qp_handle) {
         let port = dct.port;
@@ -101,15 +101,15 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
         0 => from,
         _ => transition::state(request.qp_state).ok_or(Errno::EINVAL)?,
     };
-    // _ib_modify_qp looks at the paths before the driver looks at the rest.
+    // `_ib_modify_qp` checks the paths before the driver checks the rest.
     if mask & IB_QP_AV != 0 {
         attrs.path = path(call.device, &request.dest)?;
     }
     if mask & IB_QP_ALT_PATH != 0 {
-        // RoCE has no path migration; for InfiniBand this device lacks it (`apm` capability).
+        // RoCE has no path migration, and for InfiniBand this device lacks the `apm` capability.
         return Err(Errno::EINVAL);
     }
-    // mlx5_ib_modify_qp
+    // From here on as `mlx5_ib_modify_qp`.
     let own = driver_request(call)?;
     if !transition::is_ok(kind, from, to, mask) {
         return Err(Errno::EINVAL);
@@ -128,7 +128,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     let command = transition::command(from, to).ok_or(Errno::EINVAL)?;
     if mask & IB_QP_PATH_MTU != 0 {
         let mtu = Mtu::from_code(request.path_mtu).ok_or(Errno::EINVAL)?;
-        // mlx5_ib passes on what is an MTU at all; above the port's it is firmware that refuses.
+        // mlx5_ib passes on any valid MTU; firmware refuses one above the port's.
         if mtu > call.device.profile.active_mtu() {
             return Err(Errno::EINVAL);
         }
@@ -149,7 +149,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
     call.driver_output(answer.as_bytes())
 }
 
-/// The driver's part, which may be missing.
+/// The driver's request, which may be missing.
 pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_modify_qp, Errno> {
     let bytes = call.driver_input()?;
     let known = size_of::<mlx5_ib_modify_qp>();
@@ -166,7 +166,7 @@ pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_modify_qp, Errno
     Ok(request)
 }
 
-/// The same of a queue pair for raw packets, whose state is the driver's to know.
+/// Modifies a raw packet QP, whose state only the driver knows.
 fn change_raw(
     call: &mut Call<'_>,
     mut request: ib_uverbs_modify_qp,
@@ -210,7 +210,7 @@ fn change_raw(
     Ok(())
 }
 
-/// Attributes that a kind doesn't have, and that are left out without a word (`modify_qp_mask`).
+/// Attributes that a kind lacks, and that are ignored silently (`modify_qp_mask`).
 fn left_out(kind: u8) -> u32 {
     match kind {
         IB_UVERBS_QPT_XRC_INI => IB_QP_MAX_DEST_RD_ATOMIC | IB_QP_MIN_RNR_TIMER,
@@ -219,7 +219,7 @@ fn left_out(kind: u8) -> u32 {
     }
 }
 
-/// The checks of ports and states at the head of `modify_qp`. The device has port 1 only.
+/// Checks ports and states as the head of `modify_qp` does. The device has port 1 only.
 fn check_ports(request: &mut ib_uverbs_modify_qp, current: u8) -> Result<(), Errno> {
     let mask = request.attr_mask;
     if mask & IB_QP_PORT != 0 && request.port_num != 1 {
@@ -250,8 +250,8 @@ fn check_ports(request: &mut ib_uverbs_modify_qp, current: u8) -> Result<(), Err
     Ok(())
 }
 
-/// Takes over what the mask names. Fields of fewer bits than their byte are cut as `MLX5_SET` cuts
-/// them, without an error; so are PSNs (`_ib_modify_qp`).
+/// Copies the attributes that the mask names. Fields narrower than their byte are truncated without
+/// error, as `MLX5_SET` does; so are PSNs (`_ib_modify_qp`).
 fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp, config: &HcaConfig) {
     let given = |bit: u32| request.attr_mask & bit != 0;
     if given(IB_QP_QKEY) {
@@ -297,11 +297,11 @@ fn apply(attrs: &mut QpAttrs, request: &ib_uverbs_modify_qp, config: &HcaConfig)
         given(IB_QP_EN_SQD_ASYNC_NOTIFY) && request.en_sqd_async_notify != 0;
 }
 
-/// A path (`rdma_fill_sgid_attr`, `rdma_check_ah_attr`, `mlx5_set_path`).
+/// Resolves a path (`rdma_fill_sgid_attr`, `rdma_check_ah_attr`, `mlx5_set_path`).
 ///
 /// # Errors
 ///
-/// `EINVAL` without GRH on Ethernet, with a GID index outside the table, or with GIDs of two
+/// `EINVAL` without GRH on Ethernet, for a GID index outside of the table, or for GIDs of two
 /// address families; `ENODATA` for an empty entry (`rdma_get_gid_attr`).
 pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressVector, Errno> {
     let profile = &device.profile;
@@ -335,9 +335,9 @@ pub(crate) fn path(device: &Device, dest: &ib_uverbs_qp_dest) -> Result<AddressV
     })
 }
 
-/// A destination's MAC is found by asking the network (`ib_resolve_unicast_gid_dmac`,
-/// `rdma_resolve_ip`): from an IPv4 address there is no way to one that isn't. Multicast addresses
-/// hold their MAC themselves.
+/// Checks that a destination's MAC can be resolved (`ib_resolve_unicast_gid_dmac`,
+/// `rdma_resolve_ip`): an IPv4 address has no route to another family. A multicast address contains
+/// its MAC.
 fn check_families(src: &[u8; 16], dst: &[u8; 16]) -> Result<(), Errno> {
     let is_ipv4 = |gid: &[u8; 16]| gid.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]);
     match dst[0] == 0xff || is_ipv4(src) == is_ipv4(dst) {
@@ -346,7 +346,7 @@ fn check_families(src: &[u8; 16], dst: &[u8; 16]) -> Result<(), Errno> {
     }
 }
 
-/// `rdma_get_gid_attr`.
+/// GID at an index (`rdma_get_gid_attr`).
 pub(crate) fn gid(device: &Device, index: u32) -> Result<[u8; 16], Errno> {
     if index >= device.profile.gid_table_len() {
         return Err(Errno::EINVAL);

@@ -1,4 +1,4 @@
-//! What a client asks of QP.CREATE, checked as the core and the driver check it.
+//! Requests of QP.CREATE, with the checks of core and driver.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{
@@ -39,15 +39,15 @@ pub(crate) struct Asked {
     pub(crate) recv_cq: u32,
     pub(crate) srq: Option<u32>,
     pub(super) sq_sig_all: bool,
-    /// Of raw packets: the VLAN tag goes into the completion.
+    /// Raw packet QP: the VLAN tag goes into the CQE.
     pub(crate) strips_vlan: bool,
-    /// Index of the event file, if one is given.
+    /// Event file, if one is given.
     pub(super) event_file: Option<u32>,
     pub(crate) handle: u32,
 }
 
 impl Asked {
-    /// Which of the driver's own kinds it is (`process_vendor_flags`, `check_qp_attr`).
+    /// Selects the driver's QP type (`process_vendor_flags`, `check_qp_attr`).
     pub(super) fn subtype(&mut self, flags: u32) -> Result<(), Errno> {
         let kind = flags & (MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT);
         match (self.service, kind) {
@@ -90,7 +90,7 @@ impl Asked {
         {
             return Err(Errno::EINVAL);
         }
-        // `process_create_flags`: a source number is for datagrams over an Ethernet underlay.
+        // `process_create_flags`: a source QPN is for datagrams over an Ethernet underlay.
         if call.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN) {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -110,12 +110,12 @@ impl Asked {
     }
 }
 
-/// The kind of the queue pair, if the core knows it.
+/// Kind of the queue pair, if the core knows it.
 pub(super) fn kind(call: &Call<'_>) -> Result<u8, Errno> {
     let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
     let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
     match kind {
-        // CAP_NET_RAW isn't asked for: the device is the program's own.
+        // CAP_NET_RAW is not required, since the device is the program's.
         IB_UVERBS_QPT_RAW_PACKET
         | IB_UVERBS_QPT_RC
         | IB_UVERBS_QPT_UC
@@ -138,7 +138,7 @@ pub(super) fn flags(call: &Call<'_>) -> Result<u32, Errno> {
     )
 }
 
-/// `check_qp_type`: not the transports that the in-process device lacks.
+/// Service of a kind (`check_qp_type`). Refuses transports that the device lacks.
 fn service(kind: u8) -> Result<Service, Errno> {
     match kind {
         IB_UVERBS_QPT_RC => Ok(Service::Rc),
@@ -146,13 +146,13 @@ fn service(kind: u8) -> Result<Service, Errno> {
         IB_UVERBS_QPT_UD => Ok(Service::Ud),
         IB_UVERBS_QPT_XRC_INI => Ok(Service::Xrc),
         IB_UVERBS_QPT_RAW_PACKET => Ok(Service::Raw),
-        // Which of the two the driver's flags say.
+        // The driver's flags may change it to a DC target.
         IB_UVERBS_QPT_DRIVER => Ok(Service::Dci),
         _ => Err(Errno::EOPNOTSUPP),
     }
 }
 
-/// `check_creation_flags`.
+/// Checks creation flags (`check_creation_flags`).
 pub(super) fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
     if flags == 0 || kind == IB_UVERBS_QPT_DRIVER {
         return Ok(());
@@ -167,10 +167,10 @@ pub(super) fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`,
+/// Parses the driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`,
 /// `get_qp_uidx`).
 pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
-    // Clients before enhanced connection establishment end here.
+    // Requests of clients without ECE end here.
     let shortest = std::mem::offset_of!(mlx5_ib_create_qp, ece_options);
     let bytes = call.driver_input()?;
     if bytes.len() < shortest {
@@ -199,7 +199,7 @@ pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno
     }
 }
 
-/// Whether a user index is one (`verify_assign_uidx`).
+/// True if a user index is valid (`verify_assign_uidx`).
 pub(crate) fn fits(uidx: u32, cqe_version: u8) -> bool {
     match cqe_version {
         0 => uidx == DEFAULT_UIDX,
@@ -207,7 +207,7 @@ pub(crate) fn fits(uidx: u32, cqe_version: u8) -> bool {
     }
 }
 
-/// Sizes of the queues, checked.
+/// Checked sizes of the queues.
 pub(crate) struct Queues {
     pub(super) sq_count: u32,
     pub(super) rq_count: u32,
@@ -215,7 +215,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// `set_rq_size`, `set_user_buf_size`, and what firmware checks behind them.
+    /// Checks the sizes as `set_rq_size`, `set_user_buf_size` and firmware do.
     pub(super) fn check(
         call: &Call<'_>,
         asked: &Asked,
@@ -227,7 +227,7 @@ impl Queues {
         if asked.cap.max_recv_wr > most_recv {
             return Err(Errno::EINVAL);
         }
-        // `qp_has_rq`: what is said of a queue that a shared one replaces isn't looked at.
+        // `qp_has_rq`: with an SRQ, the receive queue's parameters are ignored.
         let none = asked.srq.is_some() || asked.service == Service::Xrc;
         let rq_count = if none { 0 } else { request.rq_wqe_count };
         let (sq_count, rq_shift) = (request.sq_wqe_count, request.rq_wqe_shift);
@@ -240,18 +240,18 @@ impl Queues {
         if sq_count != 0 && (!sq_count.is_power_of_two() || sq_count > most_send) {
             return Err(Errno::EINVAL);
         }
-        // A send request must fit the ring: `MAX_SQ_DESC` is 16 WQEBBs, so no further check is due.
+        // A send WQE always fits: `MAX_SQ_DESC` is 16 WQEBBs.
         const { assert!(MAX_SQ_DESC as u64 == 16 * WQEBB) };
         Ok(Self { sq_count, rq_count, rq_shift })
     }
 
-    /// Log2 of the entries that the firmware is told: `rq_count` need be no power of two, and is
-    /// cut to one (`log_rq_size` in `_create_user_qp`).
+    /// Log2 of the receive queue's entries for firmware: `rq_count` need not be a power of two, and
+    /// is rounded down to one (`log_rq_size` in `_create_user_qp`).
     pub(crate) fn log_rq_entries(&self) -> Option<u32> {
         self.rq_count.checked_ilog2()
     }
 
-    /// Bytes of the receive queue as the device has it.
+    /// Bytes of the receive queue on the device.
     pub(crate) fn rq_bytes(&self) -> u64 {
         self.log_rq_entries().map_or(0, |log| 1 << (log + self.rq_shift))
     }
@@ -265,7 +265,7 @@ impl Queues {
         self.sq_count.trailing_zeros() as u8
     }
 
-    /// Bytes that are pinned (`set_user_buf_size`).
+    /// Bytes to pin (`set_user_buf_size`).
     pub(super) fn bytes(&self) -> u64 {
         let receives = match self.rq_count {
             0 => 0,
@@ -274,8 +274,8 @@ impl Queues {
         receives + self.sq_bytes()
     }
 
-    /// What QUERY_QP tells (`mlx5_ib_query_qp`): the send side of a user's QP is known to its
-    /// provider alone.
+    /// Capabilities for QUERY_QP (`mlx5_ib_query_qp`): only the provider knows the send side of a
+    /// user's QP.
     pub(super) fn cap(&self) -> ib_uverbs_qp_cap {
         ib_uverbs_qp_cap {
             max_recv_wr: self.rq_count,

@@ -1,4 +1,4 @@
-//! Queue pairs for raw packets: a send queue, a receive queue and a TIR (`create_raw_packet_qp` in
+//! Raw packet QPs: a send queue, a receive queue and a TIR (`create_raw_packet_qp` in
 //! `hw/mlx5/qp.c`).
 
 use nix::errno::Errno;
@@ -14,27 +14,27 @@ use crate::kernel::state::raw_queues::RawQueues;
 use crate::kernel::user::page_size;
 use crate::kernel::verbs::qp_request::{Asked, Queues};
 
-/// A queue pair as it was made.
+/// A created queue pair.
 pub(crate) struct Made {
     pub(crate) qpn: Qpn,
     pub(crate) pinned: u64,
     pub(crate) raw: RawQueues,
 }
 
-/// Makes the queues that are asked for. The pair has the send queue's number, else the receive
+/// Creates the requested queues. The QP's number is the send queue's, or without one the receive
 /// queue's.
 ///
 /// # Errors
 ///
-/// Those of pinning, and of the firmware, which has such queues on InfiniBand, too: no packet comes
-/// to them there.
+/// Errors of pinning and of the firmware. On InfiniBand firmware creates such queues, too, but they
+/// get no packet.
 pub(crate) fn create(
     call: &mut Call<'_>,
     asked: &Asked,
     request: &mlx5_ib_create_qp,
     queues: &Queues,
 ) -> Result<Made, Errno> {
-    // `process_create_flags`: InfiniBand's ports have no capabilities of Ethernet.
+    // `process_create_flags`: InfiniBand ports lack the Ethernet capabilities.
     if asked.strips_vlan && !call.device.profile.is_ethernet() {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -98,21 +98,21 @@ pub(crate) fn create(
     Ok(made)
 }
 
-/// Whether a work queue can begin there: its offset in a page is counted in 64ths of the page, and
-/// has five bits (`wq.page_offset`; `mlx5_umem_find_best_quantized_pgoff`). The page may be any
-/// from the HCA's to the machine's. Linux lets more pass where memory happens to lie in larger
-/// ones.
+/// True if a work queue can start at an address: its offset in a page is counted in 64ths of the
+/// page, in five bits (`wq.page_offset`; `mlx5_umem_find_best_quantized_pgoff`). The page may have
+/// any size between the HCA's and the machine's. Linux accepts more addresses in memory that
+/// happens to be in larger pages.
 pub(super) fn is_place(addr: u64) -> bool {
     let logs = MLX5_ADAPTER_PAGE_SIZE.ilog2()..=page_size().ilog2();
     logs.map(|log| 1u64 << log).any(|page| addr.is_multiple_of(page / 64) && addr % page < page / 2)
 }
 
-/// The transport domain of an open file (`mlx5_ib_alloc_transport_domain`).
+/// Transport domain of an open file (`mlx5_ib_alloc_transport_domain`).
 pub(crate) fn domain(file: u64) -> u32 {
     file as u32
 }
 
-/// A TIR that hears nothing of its own domain, and doesn't hash.
+/// A TIR without hash that blocks frames of its transport domain.
 fn tir(spread: Spread, domain: u32) -> TirContext {
     let hash = HashContext {
         function: HashFunction::None,

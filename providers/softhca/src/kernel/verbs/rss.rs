@@ -1,4 +1,4 @@
-//! Tables of work queues, and queue pairs that spread packets over them by hash
+//! Tables of work queues, and queue pairs that spread packets over them by a hash
 //! (`ib_uverbs_ex_create_rwq_ind_table` in `core/uverbs_cmd.c`; `mlx5_ib_create_rwq_ind_table` and
 //! `create_rss_raw_qp_tir` in `hw/mlx5/qp.c`).
 
@@ -45,7 +45,7 @@ use crate::kernel::state::raw_queues::RawQueues;
 use crate::kernel::verbs::qp_request::{check_flags, flags};
 use crate::kernel::verbs::raw_packet::domain;
 
-/// All fields that mlx5_ib tells of, whatever the device has (`mlx5_ib_query_device`).
+/// All hash fields that mlx5_ib reports, for any device (`mlx5_ib_query_device`).
 pub(crate) const TOLD_FIELDS: u64 = IPV4 | IPV6 | TCP | UDP | MLX5_RX_HASH_INNER;
 const IPV4: u64 = MLX5_RX_HASH_SRC_IPV4 | MLX5_RX_HASH_DST_IPV4;
 const IPV6: u64 = MLX5_RX_HASH_SRC_IPV6 | MLX5_RX_HASH_DST_IPV6;
@@ -80,7 +80,7 @@ fn create_table(call: &mut Call<'_>) -> Result<(), Errno> {
     let numbers = queues.iter().map(|queue| Ok(call.file.objects.wq(*queue)?.wqn.0));
     let numbers: Vec<u32> = numbers.collect::<Result<_, Errno>>()?;
     let handle = call.new_handle(UVERBS_OBJECT_RWQ_IND_TBL)?;
-    // mlx5_ib_create_rwq_ind_table
+    // From here on as `mlx5_ib_create_rwq_ind_table`.
     if call.driver_input()?.iter().any(|byte| *byte != 0) {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -105,7 +105,7 @@ fn create_table(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&response)
 }
 
-/// QP.CREATE with a table.
+/// QP.CREATE with an indirection table.
 pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(), Errno> {
     let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
     let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
@@ -123,7 +123,7 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
     };
     let flags = flags(call)?;
     check_flags(kind, flags & !IB_UVERBS_QP_CREATE_SQ_SIG_ALL)?;
-    // `check_qp_attr`: nothing is sent by it.
+    // `check_qp_attr`: the QP has no send queue.
     if send_cq.is_some() || kind != IB_UVERBS_QPT_RAW_PACKET {
         return Err(Errno::EINVAL);
     }
@@ -165,11 +165,11 @@ pub(crate) fn create_qp(call: &mut Call<'_>, kind: u8, table: u32) -> Result<(),
     call.put_object(handle, Object::Qp(Box::new(qp)));
     call.driver_output(mlx5_ib_create_qp_resp::default().as_bytes())?;
     call.output_or_zero(UVERBS_ATTR_CREATE_QP_RESP_CAP, &cap)?;
-    // The number is reserved: 0.
+    // The QP has no number: 0 is reserved.
     call.output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &0u32)
 }
 
-/// `process_udata_size`, `process_vendor_flags`.
+/// Parses the driver's request (`process_udata_size`, `process_vendor_flags`).
 fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp_rss, Errno> {
     let bytes = call.driver_input()?;
     let least = offset_of!(mlx5_ib_create_qp_resp, ece_options);
@@ -180,7 +180,7 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp_rss, Errno> {
         return Err(Errno::EINVAL);
     }
     let request: mlx5_ib_create_qp_rss = zero_extended(&bytes);
-    // Tunnels are no capability of this device, and there is nothing to put into entries.
+    // This device lacks tunnel offloads, and a QP without sends has no payload for CQEs.
     let known = MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_UC | MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_MC;
     match request.flags & !known {
         0 => Ok(request),
@@ -188,7 +188,7 @@ fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp_rss, Errno> {
     }
 }
 
-/// `create_rss_raw_qp_tir`, for a table of `places`.
+/// Hash parameters (`create_rss_raw_qp_tir`) for a table of `places` queues.
 fn hash(request: &mlx5_ib_create_qp_rss, places: usize) -> Result<HashContext, Errno> {
     let asked = request.rx_hash_fields_mask;
     if request.comp_mask != 0
@@ -202,7 +202,7 @@ fn hash(request: &mlx5_ib_create_qp_rss, places: usize) -> Result<HashContext, E
         return Err(Errno::EINVAL);
     }
     key.copy_from_slice(&request.rx_hash_key[..40]);
-    // Without fields it is an entry of one queue.
+    // Without hash fields the table must have one queue.
     if asked == 0 && places > 1 {
         return Err(Errno::EINVAL);
     }

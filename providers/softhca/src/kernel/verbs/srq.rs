@@ -30,7 +30,7 @@ use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Object, Srq};
 use crate::kernel::verbs::qp_request::fits;
 
-/// Bytes of a data segment, and of the link that a WQE begins with.
+/// Bytes of an SGE, and of the link segment at the start of a WQE.
 const SEGMENT: u32 = 16;
 
 /// SRQ.CREATE.
@@ -38,14 +38,14 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     let pd = call.object(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE).ok_or(Errno::ENOENT)?;
     let max_sge: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_MAX_SGE)?;
     let max_wr: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_MAX_WR)?;
-    // Read, and of no effect: mlx5_ib arms a limit when it is set later only.
+    // Read and ignored: mlx5_ib arms a limit only in a later modify.
     let _limit: u32 = call.input(UVERBS_ATTR_CREATE_SRQ_LIMIT)?;
     let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE)?;
     let kind = kind(call)?;
     let handle = call.object(UVERBS_ATTR_CREATE_SRQ_HANDLE).ok_or(Errno::ENOENT)?;
     let event_file = call.object(UVERBS_ATTR_CREATE_SRQ_EVENT_FD);
 
-    // mlx5_ib_create_srq
+    // From here on as `mlx5_ib_create_srq`.
     let most = 1u32 << call.device.hca.config().log_max_rq_entries;
     if max_wr >= most || max_sge > u32::from(MAX_RQ_DESC) / SEGMENT {
         return Err(Errno::EINVAL);
@@ -112,7 +112,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     }
 }
 
-/// What it is for, with the objects that this takes by their handles.
+/// Kind of an SRQ, with the objects that it needs.
 enum Kind {
     Basic,
     Xrc { xrcd: u32, cq: u32 },
@@ -138,15 +138,15 @@ fn kind(call: &Call<'_>) -> Result<Kind, Errno> {
     }
 }
 
-/// Log2 of the places of a list for so many tags (`mlx5_ib_create_srq`, whose `ilog2` of 0 is -1).
+/// Log2 of the tag list's entries (`mlx5_ib_create_srq`, whose `ilog2` of 0 is -1).
 fn log_tags(device: &Device, kind: &Kind) -> Result<u8, Errno> {
     let Kind::Tags { max_tags, .. } = kind else { return Ok(0) };
     let log = max_tags.checked_ilog2().map_or(0, |log| log as u8 + 1);
     if log > log_max_tags(device) { Err(Errno::EINVAL) } else { Ok(log) }
 }
 
-/// Log2 of the places that a list may have. libmlx5 has no use for one on Ethernet, and the device
-/// as a PCI device says that there are none (`firmware/caps.rs`).
+/// Log2 of the maximum entries of a tag list; 0 on Ethernet, where libmlx5 cannot use one. The PCI
+/// device reports the same (`firmware/caps.rs`).
 pub(super) fn log_max_tags(device: &Device) -> u8 {
     match device.profile.is_ethernet() {
         true => 0,
@@ -154,12 +154,12 @@ pub(super) fn log_max_tags(device: &Device) -> u8 {
     }
 }
 
-/// Whether completions carry user indexes.
+/// CQE version of the context.
 fn cqe_version(call: &Call<'_>) -> u8 {
     call.file.context.as_ref().map_or(0, |context| context.cqe_version)
 }
 
-/// `create_srq_user`. The user index is looked at where completions carry it
+/// Parses the driver's request (`create_srq_user`). The user index is checked if CQEs carry it
 /// (`get_srq_user_index`).
 fn driver_request(call: &Call<'_>, completes: bool) -> Result<mlx5_ib_create_srq, Errno> {
     let bytes = call.driver_input()?;
@@ -173,7 +173,7 @@ fn driver_request(call: &Call<'_>, completes: bool) -> Result<mlx5_ib_create_srq
         return Err(Errno::EINVAL);
     }
     let cqe_version = cqe_version(call);
-    // Without an index in completions one may be left out, and with one it may not.
+    // A user index is optional in CQE version 0, and required in version 1.
     let is_given = bytes.len() >= offset_of!(mlx5_ib_create_srq, uidx) + size_of::<u32>();
     let is_right = match (is_given, cqe_version) {
         (false, version) => version == 0,
@@ -205,7 +205,7 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     if request.srq_limit > srq.max_wr {
         return Err(Errno::EINVAL);
     }
-    // Fits: there are fewer than 2^16 receives.
+    // Cannot overflow: there are fewer than 2^16 receives.
     call.device.hca.modify_srq(srq.srqn, request.srq_limit as u16).map_err(errno)
 }
 
@@ -230,7 +230,7 @@ fn query(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&response)
 }
 
-/// SRQ.DESTROY: the queue is gone already.
+/// SRQ.DESTROY: the destroy attribute has destroyed the queue.
 pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
     let response = ib_uverbs_destroy_srq_resp {
         events_reported: call.destroyed.unwrap_or_default().async_events,

@@ -18,8 +18,7 @@ use crate::kernel::user::page_size;
 /// UAR.ALLOC.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {
     let kind = call.constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, u64::from(u32::MAX))?;
-    // Both kinds are plain memory here; the difference is the client's mapping attribute on
-    // silicon.
+    // Both kinds are plain memory here; on silicon they differ in the client's mapping attribute.
     if kind != u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)
         && kind != u64::from(MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
     {

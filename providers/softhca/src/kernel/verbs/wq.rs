@@ -1,5 +1,6 @@
-//! Work queues: receive queues by themselves (`uverbs_std_types_wq.c`, `ib_uverbs_ex_modify_wq` in
-//! `core/uverbs_cmd.c`; `mlx5_ib_create_wq` and `mlx5_ib_modify_wq` in `hw/mlx5/qp.c`).
+//! Work queues: receive queues without queue pair (`uverbs_std_types_wq.c`,
+//! `ib_uverbs_ex_modify_wq` in `core/uverbs_cmd.c`; `mlx5_ib_create_wq` and `mlx5_ib_modify_wq` in
+//! `hw/mlx5/qp.c`).
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::mlx5::{mlx5_ib_create_wq, mlx5_ib_create_wq_resp, mlx5_ib_modify_wq};
@@ -29,7 +30,7 @@ use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Wq};
 use crate::kernel::verbs::raw_packet::is_place;
 
-/// What the core checks of WQ.CREATE.
+/// Parameters of WQ.CREATE, checked as the core does.
 struct Asked {
     flags: u32,
     max_sge: u32,
@@ -70,7 +71,7 @@ pub(crate) fn create(call: &mut Call<'_>) -> Result<(), Errno> {
     call.driver_output(&response.as_bytes()[..size_of::<u32>()])?;
     call.output(UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, &asked.max_wr)?;
     call.output(UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, &asked.max_sge)?;
-    // Optional in the table, and not in the handler.
+    // Optional in the method table, required by the handler.
     call.output(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, &wqn)
 }
 
@@ -94,7 +95,8 @@ impl Asked {
     }
 }
 
-/// `prepare_user_rq`, `set_user_rq_size`, and the capabilities that `create_rq` asks for.
+/// Parses the driver's request (`prepare_user_rq`, `set_user_rq_size`), and checks the capabilities
+/// that `create_rq` needs.
 fn driver_request(call: &Call<'_>, asked: &Asked) -> Result<mlx5_ib_create_wq, Errno> {
     let room = call.len(UVERBS_ATTR_UHW_OUT);
     if room != 0 && room < size_of::<mlx5_ib_create_wq_resp>() {
@@ -110,7 +112,7 @@ fn driver_request(call: &Call<'_>, asked: &Asked) -> Result<mlx5_ib_create_wq, E
         return Err(Errno::EOPNOTSUPP);
     }
     let request: mlx5_ib_create_wq = zero_extended(&bytes);
-    // Striding queues are no capability of this device.
+    // This device lacks the capability of striding queues.
     if request.comp_mask != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -127,7 +129,7 @@ fn driver_request(call: &Call<'_>, asked: &Asked) -> Result<mlx5_ib_create_wq, E
     }
 }
 
-/// The context that the firmware gets (`create_rq`), and the bytes of the ring.
+/// Context for firmware (`create_rq`), and the bytes of the ring.
 fn context(
     call: &Call<'_>,
     pd: u32,
@@ -137,7 +139,7 @@ fn context(
     let (log, shift) = (request.rq_wqe_count.ilog2(), request.rq_wqe_shift);
     let largest = u32::from(MAX_RQ_DESC).trailing_zeros();
     let most = call.device.hca.config().log_max_rq_entries;
-    // The firmware's: entries of a receive, a ring that is not too long and begins at its place.
+    // Firmware checks: size of a WQE, length of the ring, and its address.
     if log > u32::from(most) || !(4..=largest).contains(&shift) || !is_place(request.buf_addr) {
         return Err(Errno::EINVAL);
     }
@@ -191,7 +193,7 @@ fn modify(call: &mut Call<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `mlx5_ib_modify_wq`'s own request, which is all zeros.
+/// Checks `mlx5_ib_modify_wq`'s request, which must be all zeros.
 fn check_modify_request(call: &Call<'_>) -> Result<(), Errno> {
     let bytes = call.driver_input()?;
     if bytes.len() < size_of::<mlx5_ib_modify_wq>() {
@@ -203,8 +205,8 @@ fn check_modify_request(call: &Call<'_>) -> Result<(), Errno> {
     }
 }
 
-/// MODIFY_RQ: firmware looks whether the queue is in the state that it is said to be in, since it
-/// goes to error by itself.
+/// MODIFY_RQ. Firmware checks that the queue is in the state `said`, since a queue may go to error
+/// on an error.
 fn change(call: &mut Call<'_>, wqn: Qpn, said: u32, to: u32) -> Result<(), Errno> {
     let from = match call.device.hca.query_qp(wqn).map_err(errno)?.0 {
         QpState::Reset | QpState::Init => IB_WQS_RESET,
@@ -227,7 +229,7 @@ fn change(call: &mut Call<'_>, wqn: Qpn, said: u32, to: u32) -> Result<(), Errno
     Ok(())
 }
 
-/// WQ.DESTROY: the queue is gone already.
+/// WQ.DESTROY: the destroy attribute has destroyed the queue.
 pub(crate) fn destroy(call: &mut Call<'_>) -> Result<(), Errno> {
     let events = call.destroyed.unwrap_or_default().async_events;
     call.output(UVERBS_ATTR_DESTROY_WQ_RESP, &events)

@@ -1,4 +1,4 @@
-//! Write commands: those that have no ioctl method of their own travel through DEVICE.INVOKE_WRITE.
+//! Write commands: commands without ioctl method, sent through DEVICE.INVOKE_WRITE.
 
 use nix::errno::Errno;
 use uverbs_kernel_abi::objects::{
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::kernel::call::{Call, zero_extended};
 use crate::kernel::verbs::{rss, wq};
 
-/// The handler of INVOKE_WRITE (`uverbs_std_types_device.c`, `uapi_get_method`).
+/// Handler of INVOKE_WRITE (`uverbs_std_types_device.c`, `uapi_get_method`).
 pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
     let command = call.constant(UVERBS_ATTR_WRITE_CMD, u64::from(u32::MAX))?;
     let command = u32::try_from(command).map_err(|_| Errno::EINVAL)?;
@@ -19,7 +19,7 @@ pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
     }
     let write =
         call.table.writes.iter().find(|write| write.command == command).ok_or(Errno::EOPNOTSUPP)?;
-    // As methods of their objects (`kernel/call.rs`).
+    // Refused on InfiniBand, as the methods of these objects (`kernel/call.rs`).
     let of_packets = [wq::EX_MODIFY_WQ.command, rss::EX_CREATE_RWQ_IND_TBL.command];
     if of_packets.contains(&command) && !call.device.profile.is_ethernet() {
         return Err(Errno::EOPNOTSUPP);
@@ -33,8 +33,8 @@ pub(crate) fn invoke(call: &mut Call<'_>) -> Result<(), Errno> {
 }
 
 impl Call<'_> {
-    /// `uverbs_request`: the request; a shorter one is continued with zeros, a longer one must end
-    /// in zeros.
+    /// Reads the request (`uverbs_request`): a shorter one is extended with zeros, a longer one
+    /// must end in zeros.
     ///
     /// # Errors
     ///
@@ -47,7 +47,8 @@ impl Call<'_> {
         }
     }
 
-    /// `uverbs_response`: the response, cut to its buffer; what the buffer has beyond is cleared.
+    /// Writes the response (`uverbs_response`), cut to its buffer, and clears the rest of the
+    /// buffer.
     ///
     /// # Errors
     ///
@@ -59,7 +60,7 @@ impl Call<'_> {
         }
     }
 
-    /// `uverbs_response_length`: what of a response of type `T` the buffer takes.
+    /// Bytes of a response of type `T` that fit the buffer (`uverbs_response_length`).
     pub(crate) fn response_length<T>(&self) -> u32 {
         self.len(UVERBS_ATTR_CORE_OUT).min(size_of::<T>()) as u32
     }

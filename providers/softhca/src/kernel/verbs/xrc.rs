@@ -1,4 +1,4 @@
-//! XRC: domains, and target queue pairs, which belong to a domain and to no process
+//! XRC domains, and target queue pairs, which belong to a domain instead of a process
 //! (`ib_uverbs_open_xrcd`, `ib_uverbs_open_qp` in `core/uverbs_cmd.c`; `create_xrc_qp_user` in
 //! `core/verbs.c`; `create_xrc_tgt_qp` in `hw/mlx5/qp.c`).
 
@@ -57,7 +57,7 @@ fn open(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&ib_uverbs_open_xrcd_resp { xrcd_handle: handle })
 }
 
-/// What makes a target: its domain and who is told of its events.
+/// Parameters of a target: its domain, and the receiver of its events.
 pub(crate) struct TargetAsked {
     pub(crate) xrcd: u32,
     pub(crate) user_handle: u64,
@@ -66,12 +66,12 @@ pub(crate) struct TargetAsked {
     pub(crate) cap: ib_uverbs_qp_cap,
 }
 
-/// The end of QP.CREATE, of a target. Nothing of the driver's request is looked at.
+/// The end of QP.CREATE for a target. The driver's request is ignored.
 pub(crate) fn create_target(call: &mut Call<'_>, asked: &TargetAsked) -> Result<(), Errno> {
     let domain = call.file.objects.xrcd(asked.xrcd)?.number;
     let device = &mut *call.device;
     let cq = device.xrc.driver_cq(&mut device.hca).map_err(errno)?;
-    // No domain of a process has number 0: what a packet may touch is said by the queue it names.
+    // PD 0 belongs to no process: the SRQ that a packet names determines the accessible memory.
     let context = QpContext { xrcd: domain, ..QpContext::bare(Service::Xrc, Pdn(0), cq) };
     let qpn = device.hca.create_qp(context).map_err(errno)?;
     device.xrc.add_target(qpn, domain);
@@ -83,7 +83,7 @@ pub(crate) fn create_target(call: &mut Call<'_>, asked: &TargetAsked) -> Result<
 fn open_qp(call: &mut Call<'_>) -> Result<(), Errno> {
     let request: ib_uverbs_open_qp = call.request()?;
     let handle = call.new_handle(UVERBS_OBJECT_QP)?;
-    // This command has an errno of its own for a handle of no domain.
+    // This command returns `EINVAL` for a handle that is no domain.
     let domain = call.file.objects.xrcd(request.pd_handle).map_err(|_| Errno::EINVAL)?.number;
     if request.qp_type != IB_UVERBS_QPT_XRC_TGT {
         return Err(Errno::EINVAL);
@@ -102,7 +102,7 @@ fn open_qp(call: &mut Call<'_>) -> Result<(), Errno> {
     call.respond(&response)
 }
 
-/// A handle for a target, made or opened.
+/// Creates the handle of a target, newly created or opened.
 fn put(call: &mut Call<'_>, qpn: Qpn, asked: &TargetAsked) {
     call.file.objects.hold(asked.xrcd);
     call.device.qp_owners.entry(qpn).or_default().push((call.file.id, asked.handle));

@@ -1,4 +1,4 @@
-//! Layout of BAR 0 of the PCI function, and its numbers of vectors and doorbell pages.
+//! Layout of the PCI function's BAR 0, and its number of vectors and doorbell pages.
 
 use super::profile::DEVICE_MEMORY_LEN;
 use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
@@ -7,18 +7,18 @@ use uverbs_mlx5_prm::doorbell::MLX5_ADAPTER_PAGE_SIZE;
 pub(crate) const BAR0_LEN: u64 = 32 << 20;
 /// MSI-X vectors.
 pub(crate) const VECTORS: u16 = 64;
-/// Offset of the MSI-X table in BAR 0, and of its pending bits. The host keeps both.
+/// Offsets in BAR 0 of the MSI-X table and its pending bits. The host keeps both.
 pub(crate) const MSIX_TABLE: u64 = 0x2000;
 pub(crate) const MSIX_PBA: u64 = 0x3000;
 /// Bytes of a doorbell page.
 pub(crate) const PAGE: u64 = MLX5_ADAPTER_PAGE_SIZE as u64;
-/// Numbers of doorbell pages: a page's offset / [`PAGE`].
+/// First and last number of a doorbell page: its offset / [`PAGE`].
 pub(crate) const FIRST_UAR: u32 = 0x10;
 pub(crate) const LAST_UAR: u32 = (OPERATIONS / PAGE) as u32 - 1;
-/// Where operations on device memory start: behind the doorbell pages, and as long as all of it for
-/// each operation.
+/// Offset of the operations on device memory: behind the doorbell pages. Each operation has a range
+/// as long as device memory.
 pub(crate) const OPERATIONS: u64 = DEVICE_MEMORY - OPERATION_COUNT * DEVICE_MEMORY_LEN;
-/// Operations on device memory: see `firmware/memic.rs`.
+/// Number of operations on device memory: see `firmware/memic.rs`.
 pub(crate) const OPERATION_COUNT: u64 = 2;
-/// Where device memory starts: at the end.
+/// Offset of device memory, at the end of the BAR.
 pub(crate) const DEVICE_MEMORY: u64 = BAR0_LEN - DEVICE_MEMORY_LEN;

@@ -1,4 +1,4 @@
-//! Device memory: bytes in the device itself. The processor reaches them through the BAR, work
+//! Device memory: bytes in the device itself. The processor accesses them through the BAR, work
 //! requests through keys; both see the same bytes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use super::bar::DEVICE_MEMORY as IN_BAR;
 use super::profile::DEVICE_MEMORY_LEN as LEN;
 use crate::hca::{Dma, DmaFault};
 
-/// Where they are for the HCA side: higher than any address of a bus that a processor has.
+/// Address of device memory for the HCA side: higher than any bus address of a processor.
 pub(crate) const ON_BUS: u64 = 1 << 63;
 
-/// The bytes.
+/// Bytes of device memory.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory(Mutex<Box<[u8]>>);
 
@@ -20,11 +20,11 @@ impl DeviceMemory {
     }
 
     fn bytes(&self) -> MutexGuard<'_, Box<[u8]>> {
-        // Bytes are never half written.
+        // A panic leaves no half-written byte, so a poisoned lock is fine.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `access` with the bytes there, if there are so many.
+    /// Calls `access` with a range of bytes. None beyond the end.
     pub(crate) fn at<T>(
         &self,
         offset: u64,
@@ -36,25 +36,25 @@ impl DeviceMemory {
         self.bytes().get_mut(range).map(access)
     }
 
-    /// Forgets what was there.
+    /// Zeroes a range.
     pub(crate) fn clear(&self, offset: u64, len: u64) {
         self.at(offset, len, |bytes| bytes.fill(0));
     }
 
-    /// A load of the processor's. False if it is one from elsewhere in the BAR.
+    /// Executes a processor's load. False for another part of the BAR.
     pub(crate) fn load(&self, bar: u64, data: &mut [u8]) -> bool {
         let Some(offset) = bar.checked_sub(IN_BAR) else { return false };
         self.at(offset, data.len() as u64, |bytes| data.copy_from_slice(bytes)).is_some()
     }
 
-    /// A store of the processor's. False if it is one to elsewhere in the BAR.
+    /// Executes a processor's store. False for another part of the BAR.
     pub(crate) fn store(&self, bar: u64, data: &[u8]) -> bool {
         let Some(offset) = bar.checked_sub(IN_BAR) else { return false };
         self.at(offset, data.len() as u64, |bytes| bytes.copy_from_slice(data)).is_some()
     }
 }
 
-/// The memory that the HCA side reaches: the host's, and the device's.
+/// Memory for the HCA side: the host's, and the device's.
 #[derive(Debug)]
 pub(crate) struct WithDeviceMemory {
     pub(crate) host: Arc<dyn Dma + Sync>,
@@ -62,7 +62,7 @@ pub(crate) struct WithDeviceMemory {
 }
 
 impl WithDeviceMemory {
-    /// The device's bytes, if the address is one of theirs.
+    /// Accesses device memory, if the address is in it.
     fn own<const N: usize, T>(
         &self,
         addr: u64,

@@ -1,5 +1,5 @@
-//! What both fronts need of the device that they stand before: its identity and limits, and for the
-//! PCI function the layout of its BAR and its own memory. It knows neither front.
+//! Identity and limits of a device, for both fronts; for the PCI function also the layout of its
+//! BAR and device memory. The modules know neither front.
 
 #[cfg(feature = "pci")]
 pub(crate) mod bar;

@@ -1,10 +1,10 @@
-//! Identity and limits of a device. All invented facts stand here.
+//! Identity and limits of a device. All invented values are here.
 
 use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE};
 
 use crate::hca::{HcaConfig, LinkLayer, Mtu};
 
-/// Kind of a GID table entry; the numbers are `IB_UVERBS_GID_TYPE_*`.
+/// Type of a GID; the numbers are `IB_UVERBS_GID_TYPE_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GidType {
     /// InfiniBand.
@@ -18,20 +18,20 @@ pub enum GidType {
 /// One entry of the port's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gid {
-    /// In network order.
+    /// GID in network order.
     pub gid: [u8; 16],
-    /// Kind.
+    /// Type of the GID.
     pub kind: GidType,
 }
 
 /// IEEE OUI of Mellanox.
 pub(crate) const VENDOR_ID: u32 = 0x02c9;
-/// ConnectX-6 Dx: a device of whose provider path everything here is known to be in use.
+/// ConnectX-6 Dx: providers use every feature that this device has on it.
 pub(crate) const VENDOR_PART_ID: u32 = 4125;
-/// Version 99.0.1 in mlx5's encoding (`fw_rev_maj << 32 | fw_rev_min << 16 | fw_rev_sub`): no
-/// silicon has it.
+/// Version 99.0.1 in mlx5's encoding (`fw_rev_maj << 32 | fw_rev_min << 16 | fw_rev_sub`), which no
+/// silicon has.
 pub(crate) const FW_VER: u64 = 99 << 32 | 1;
-/// Completion vectors: every one is served alike.
+/// Number of completion vectors, all of which are equal.
 pub(crate) const COMP_VECTORS: u32 = 8;
 /// Bytes of a BlueFlame register, both halves together (`log_bf_reg_size` 9).
 pub(crate) const BF_REG_SIZE: u32 = 512;
@@ -39,31 +39,31 @@ pub(crate) const BF_REG_SIZE: u32 = 512;
 pub(crate) const MAX_SQ_DESC: u16 = 1024;
 /// Bytes of the largest receive WQE (`max_wqe_sz_rq`).
 pub(crate) const MAX_RQ_DESC: u16 = 512;
-/// Scatter entries that a work request may have: what fits the smaller of the two.
+/// Maximum SGEs of a work request: limited by the smaller of the two WQEs.
 pub(crate) const MAX_SGE: u32 = 30;
-/// `gid_table_size` of an Ethernet port of the same family, and of an InfiniBand one.
+/// `gid_table_size` of an Ethernet port, and of an InfiniBand port, of this family.
 pub(crate) const GID_TABLE_LEN: [u32; 2] = [255, 8];
-/// P_Key table: RoCE has the default key alone (`mlx5_query_port_roce`).
+/// P_Keys in the table: RoCE has only the default key (`mlx5_query_port_roce`).
 pub(crate) const PKEY_TABLE_LEN: [u16; 2] = [1, 128];
-/// Bytes of device memory; the driver's map of them has 256 pages at most (Linux
+/// Bytes of device memory. The driver's bitmap has 256 pages at most (Linux
 /// `include/linux/mlx5/driver.h`, `MLX5_MAX_MEMIC_PAGES`).
 pub(crate) const DEVICE_MEMORY_LEN: u64 = 256 << 10;
-/// Most completions, and microseconds, that an event may stand for (`MLX5_MAX_CQ_COUNT`,
+/// Maximum count and period (in microseconds) of event moderation (`MLX5_MAX_CQ_COUNT`,
 /// `MLX5_MAX_CQ_PERIOD`).
 pub(crate) const MAX_CQ_COUNT: u16 = u16::MAX;
 pub(crate) const MAX_CQ_PERIOD: u16 = (1 << 12) - 1;
-/// TIRs, TISes, tables of receive queues, flow tables: of each.
+/// Maximum number each of TIRs, TISes, RQ tables and flow tables.
 pub(crate) const MAX_STEERING: u32 = 1 << 16;
-/// UAR pages in all.
+/// Maximum UAR pages.
 pub(crate) const MAX_UARS: u32 = 1 << 10;
 
 /// Identity and limits of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
-    /// Number of the device; the addresses are made from it.
+    /// Number of the device, from which its addresses are derived.
     #[cfg_attr(not(feature = "pci"), expect(dead_code, reason = "VHCA_ID of the PCI function"))]
     pub(crate) number: u16,
-    /// `node_guid` as a number; its bytes in network order are those of the GID.
+    /// `node_guid` as a number. Its bytes in network order are the interface id of the GID.
     pub(crate) guid: u64,
     pub(crate) gids: Vec<Gid>,
     pub(crate) lid: u16,
@@ -75,20 +75,19 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// The `number`th device of the process: address 02:ca:05:00:xx:xx (locally administered) and
-    /// 10.86.x.y.
+    /// Profile of the process's device `number`: address 02:ca:05:00:xx:xx (locally administered)
+    /// and 10.86.x.y.
     pub(crate) fn new(number: u16, hca: HcaConfig) -> Self {
         let [high, low] = number.to_be_bytes();
         let mac = [0x02, 0xca, 0x05, 0x00, high, low];
-        // EUI-64 as in RFC 4291 appendix A; the kernel makes RoCE's default GID so
+        // EUI-64 by RFC 4291 appendix A, as the kernel builds RoCE's default GID
         // (`addrconf_ifid_eui48`).
         let guid =
             u64::from_be_bytes([mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]]);
         let link_local = link_local(guid);
         let ipv4 = ipv4_mapped([10, 86, high, low]);
         let gids = match hca.link {
-            // The order in which `roce_gid_mgmt.c` fills the table: link local first, each in both
-            // versions.
+            // Order of `roce_gid_mgmt.c`: link local first, each GID in both versions.
             LinkLayer::Ethernet => [link_local, ipv4]
                 .into_iter()
                 .flat_map(|gid| [GidType::RoceV1, GidType::RoceV2].map(|kind| Gid { gid, kind }))
@@ -114,7 +113,7 @@ impl Profile {
         PKEY_TABLE_LEN[usize::from(!self.is_ethernet())]
     }
 
-    /// The default key in front; the rest of the table is empty.
+    /// P_Key at an index: the default key is first; the rest of the table is empty.
     pub(crate) fn pkey(&self, index: u16) -> u16 {
         self.hca.pkeys.get(usize::from(index)).copied().unwrap_or(0)
     }
@@ -140,8 +139,8 @@ fn ipv4_mapped(addr: [u8; 4]) -> [u8; 16] {
     gid
 }
 
-/// Says in the general capabilities that send queues copy memory, and how much at a time: of a
-/// length that is no power of two the next lower one. A device without copies says nothing.
+/// Sets the general capability of memory copies, and log2 of the longest copy, rounded down. Unset
+/// for a device without copies.
 pub(crate) fn tell_copies(general: &mut [u8], config: &HcaConfig) {
     if let Some(log) = config.max_copy.checked_ilog2() {
         DMA_MMO_SQ.set(general, 1);
@@ -170,7 +169,7 @@ mod tests {
     fn numbers_make_addresses_of_their_own() {
         let mut seen = std::collections::HashMap::new();
         for number in 1..=1000 {
-            // Each GID is there in two versions.
+            // Each GID is in the table in two versions.
             for gid in Profile::new(number, HcaConfig::default()).gids.iter().step_by(2) {
                 let other = seen.insert(gid.gid, number);
                 assert_eq!(other, None, "and {number} share {:?}", gid.gid);

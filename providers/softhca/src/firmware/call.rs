@@ -1,4 +1,4 @@
-//! A command's input and output, and how a command is refused.
+//! A command's input and output, and the reasons to refuse a command.
 
 use uverbs_mlx5_prm::cmd::opcode::CmdStatus;
 
@@ -13,16 +13,16 @@ pub(super) struct Call<'a> {
     pub(super) op_mod: u16,
 }
 
-/// Why a command was refused. Nothing changed.
+/// Reason why a command was refused. It had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: CmdStatus,
-    /// For the log.
+    /// Reason for the log.
     pub(super) why: &'static str,
 }
 
 impl Refusal {
-    /// Of what is told apart by number.
+    /// Every number of this kind of object is in use.
     pub(super) const NO_NUMBER: Self = Self::new(CmdStatus::NO_RES_ERR, "no number is left");
 
     pub(super) const fn new(status: CmdStatus, why: &'static str) -> Self {
@@ -37,8 +37,8 @@ impl Refusal {
         Self::new(CmdStatus::BAD_RES_ERR, why)
     }
 
-    /// The syndrome, which the driver prints: a hash of the reason (FNV-1a), so that it is found in
-    /// the log and is the same in every run.
+    /// Syndrome, which the driver prints: a hash of the reason (FNV-1a), so that it is constant and
+    /// can be found in the log.
     pub(super) const fn syndrome(&self) -> u32 {
         let bytes = self.why.as_bytes();
         let mut hash = 0x811c_9dc5u32;

@@ -1,4 +1,4 @@
-//! Capabilities: what QUERY_HCA_CAP says. Everything not named here is 0: the device lacks it.
+//! Capabilities of QUERY_HCA_CAP. A capability that is not set here is 0: the device lacks it.
 
 use uverbs_mlx5_prm::cmd::caps::{
     FLOW_COUNTER_BULK_LOG_MAX_ALLOC, LOG_RESERVED_QPN_GRANULARITY, RTS2RTS_QP_UDP_SPORT,
@@ -15,7 +15,7 @@ use super::{Firmware, edit, eq, flow, general, memic, odp};
 use crate::board::profile::{BF_REG_SIZE, MAX_RQ_DESC, MAX_SQ_DESC, MAX_STEERING, tell_copies};
 use crate::hca::{DEPTH as MAX_INDIRECTION_LEVELS, MAX_BLOCK, ethernet};
 
-/// Kinds of capability (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
+/// Capability types (Linux `include/linux/mlx5/device.h`, `mlx5_cap_type`).
 mod kind {
     pub(super) const GENERAL: u16 = 0;
     pub(super) const ETHERNET: u16 = 1;
@@ -27,14 +27,14 @@ mod kind {
     pub(super) const GENERAL_2: u16 = 0x20;
 }
 
-/// `op_mod` of QUERY_HCA_CAP: kind, then whether the greatest possible value is wanted or the one
-/// in force. Here they are the same.
+/// Shift of the capability type in `op_mod` of QUERY_HCA_CAP. Bit 0 asks for the maximum or the
+/// current value, which are equal here.
 const KIND_SHIFT: u16 = 1;
 /// Compare and swap, fetch and add (`MLX5_ATOMIC_OPS_*`).
 const ATOMIC_OPERATIONS: u64 = 0b11;
 /// Operand size: 8 bytes.
 const ATOMIC_SIZE: u64 = 8;
-/// `port_type` of Ethernet (`MLX5_CAP_PORT_TYPE_ETH`).
+/// Value of `port_type` for Ethernet (`MLX5_CAP_PORT_TYPE_ETH`).
 const PORT_ETHERNET: u64 = 1;
 /// `l3_type`: IPv4 and IPv6, one bit each from bit 1 on; `roce_version`: 1 and 2, one bit each
 /// (Linux `core/lib/gid.c`, `hw/mlx5/main.c`).
@@ -42,13 +42,13 @@ const L3_TYPES: u64 = 0b110;
 const ROCE_VERSIONS: u64 = 0b101;
 /// UDP port of RoCEv2 (IBTA annex A17).
 const ROCE_UDP_PORT: u64 = 4791;
-/// `pkey_table_size`: the code for 128 entries (`mlx5_to_sw_pkey_sz`).
+/// Code of `pkey_table_size` for 128 entries (`mlx5_to_sw_pkey_sz`).
 const PKEYS_128: u64 = 0;
-/// `gid_table_size`: the code for 8 entries (`mlx5_get_gid_table_len`).
+/// Code of `gid_table_size` for 8 entries (`mlx5_get_gid_table_len`).
 const GIDS_8: u64 = 0;
-/// `log_max_pd` and its like: 24-bit numbers, one bit kept back.
+/// Log2 of object numbers (`log_max_pd` and similar): 24 bits, one of which is reserved.
 const LOG_MAX_NUMBER: u64 = 23;
-/// Ticks of the internal timer: nanoseconds.
+/// Frequency of the internal timer, which counts nanoseconds.
 const FREQUENCY_KHZ: u64 = 1_000_000;
 
 impl Firmware {
@@ -63,16 +63,16 @@ impl Firmware {
             kind::ETHERNET if self.profile.is_ethernet() => offloads(cap),
             kind::ROCE if self.profile.is_ethernet() => self.roce(cap),
             kind::FLOW_TABLE if self.profile.is_ethernet() => flow_table(cap),
-            // For kinds that it lacks silicon answers zeros.
+            // Silicon answers zeros for capability types that it lacks.
             _ => {}
         }
         Ok(())
     }
 
-    /// A driver writes back what it read, with changes. Of the general ones the size of its pages
-    /// has a meaning for this device: by it UARs are given out (Linux `core/main.c`,
-    /// `handle_hca_cap`). Those of paging are on already; of the atomic ones only the byte order
-    /// can be set, and the rest of that structure is zeros (`handle_hca_cap_atomic`).
+    /// SET_HCA_CAP: a driver writes back the capabilities that it read, with changes. The only
+    /// general one with an effect here is the driver's page size, by which UARs are allocated
+    /// (Linux `core/main.c`, `handle_hca_cap`). Paging is always on. Of the atomic ones only the
+    /// byte order can be set; the rest of that structure is zeros (`handle_hca_cap_atomic`).
     pub(super) fn set_cap(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let cap = set_hca_cap_in::CAPABILITY.of(call.input);
         match call.op_mod >> KIND_SHIFT {
@@ -132,7 +132,7 @@ impl Firmware {
         CQ_RESIZE.set(cap, 1);
         CQE_128_ALWAYS.set(cap, 1);
         SCTR_DATA_CQE.set(cap, 1);
-        // Large ones may be, too, and never are.
+        // CQEs of 128 bytes may be compressed too, but this device never does it.
         CQE_COMPRESSION.set(cap, 1);
         CQE_COMPRESSION_128.set(cap, 1);
         CQE_COMPRESSION_MAX_NUM.set(cap, MAX_BLOCK as u64);
@@ -147,19 +147,19 @@ impl Firmware {
         LOG_MAX_MKEY.set(cap, log2(config.max_mkey));
         LOG_MAX_MRW_SZ.set(cap, 64);
         LOG_MAX_KLM_LIST_SIZE.set(cap, 22);
-        // UMR work requests give keys their pages, change them, and bind windows.
+        // UMR work requests map pages to keys, change keys, and bind windows.
         UMR_EXTENDED_TRANSLATION_OFFSET.set(cap, 1);
         IMAICL.set(cap, 1);
         DEVICE_MEMORY.set(cap, 1);
         DUMP_FILL_MKEY.set(cap, 1);
-        // Page faults, and one key for all of memory: its blocks, of one size each, begin null.
+        // Page faults, and a key for all memory, whose blocks of equal length are null at first.
         PG.set(cap, 1);
         NULL_MKEY.set(cap, 1);
         FIXED_BUFFER_SIZE.set(cap, 1);
         MAX_INDIRECTION.set(cap, MAX_INDIRECTION_LEVELS.into());
     }
 
-    /// mlx5_ib doesn't load without XRC.
+    /// Transport capabilities. mlx5_ib requires XRC.
     fn transport(&self, cap: &mut [u8]) {
         use cmd_hca_cap::*;
         let config = self.hca.config();
@@ -176,7 +176,7 @@ impl Firmware {
         LOG_MAX_RA_RES_QP.set(cap, log2(config.max_dest_rd_atomic.into()));
         LOG_MAX_RA_REQ_DC.set(cap, log2(config.max_rd_atomic.into()));
         LOG_MAX_RA_RES_DC.set(cap, log2(config.max_dest_rd_atomic.into()));
-        // libmlx5 changes lists by a queue pair that it connects to itself without a GRH
+        // libmlx5 changes tag lists by a queue pair that it connects to itself without a GRH
         // (`create_cmd_qp`), which Linux refuses on Ethernet (`rdma_check_ah_attr`).
         if !self.profile.is_ethernet() {
             TAG_MATCHING.set(cap, 1);
@@ -186,7 +186,7 @@ impl Firmware {
         QPC_EXTENSION.set(cap, 1);
         LOG_MAX_DCI_STREAM_CHANNELS.set(cap, config.log_max_dci_streams.into());
         LOG_MAX_DCI_ERRORED_STREAMS.set(cap, config.log_max_dci_streams.into());
-        // Messages may be delivered in any order, and are in that in which they were sent.
+        // Allowed to complete out of order; this device always completes in order.
         for may in [
             DP_ORDERING_OOO_ALL_RC,
             DP_ORDERING_OOO_ALL_UC,
@@ -229,12 +229,12 @@ impl Firmware {
             LOG_MAX_CURRENT_MC_LIST.set(cap, 7);
             LOG_MAX_VLAN_LIST.set(cap, 12);
         } else {
-            // The driver queries the port by commands, not by management packets.
+            // The driver queries the port by commands instead of management packets.
             IB_VIRT.set(cap, 1);
             PKEY_TABLE_SIZE.set(cap, PKEYS_128);
             GID_TABLE_SIZE.set(cap, GIDS_8);
         }
-        // The clock, counters, the number of the function, and more of all this.
+        // Further general capabilities: the clock, counters, the function's number.
         HCA_CAP_2.set(cap, 1);
         PAGE_REQUEST_DISABLE.set(cap, 1);
         DRIVER_VERSION.set(cap, 1);
@@ -283,7 +283,7 @@ fn flow_table(cap: &mut [u8]) {
     REFORMAT_L2_TO_L3_TUNNEL.set(transmit, 1);
 }
 
-/// What tables of either direction do.
+/// Capabilities of a direction's flow tables.
 fn flow_tables(cap: &mut [u8]) {
     use flow_table_prop_layout::*;
     for able in [
@@ -314,8 +314,8 @@ fn flow_tables(cap: &mut [u8]) {
     }
 }
 
-/// Numbers of objects. Doorbells: one per page of 4 KiB, no BlueFlame. The driver's own page has
-/// several, if it is larger.
+/// Object numbers and doorbell pages: a UAR for each 4 KiB, no BlueFlame. A larger page of the
+/// driver contains several UARs.
 fn numbers_and_doorbells(cap: &mut [u8], log_uars_in_page: u32) {
     use cmd_hca_cap::*;
     LOG_MAX_PD.set(cap, LOG_MAX_NUMBER);
@@ -329,8 +329,8 @@ fn numbers_and_doorbells(cap: &mut [u8], log_uars_in_page: u32) {
     LOG_UAR_PAGE_SZ.set(cap, log_uars_in_page.into());
     NUM_OF_UARS_PER_PAGE.set(cap, 1 << log_uars_in_page);
     UAR_SZ.set(cap, 5);
-    // Given nevertheless: Linux's own queue pairs ring the two halves of a register in turn
-    // (`mlx5_ib_post_send`).
+    // Set although BlueFlame is off: Linux's own queue pairs alternate between the two halves of a
+    // register (`mlx5_ib_post_send`).
     LOG_BF_REG_SIZE.set(cap, BF_REG_SIZE.ilog2().into());
 }
 

@@ -1,4 +1,4 @@
-//! Counters of sets of queue pairs, and of the port (Linux `hw/mlx5/counters.c`, `hw/mlx5/mad.c`).
+//! Counters of queue pair sets and of the port (Linux `hw/mlx5/counters.c`, `hw/mlx5/mad.c`).
 
 use uverbs_mlx5_prm::cmd::register::ppcnt_reg;
 use uverbs_mlx5_prm::cmd::simple::alloc_q_counter_out;
@@ -11,7 +11,7 @@ use super::call::{Call, Refusal};
 use crate::hca::Traffic;
 
 impl Firmware {
-    /// ALLOC_Q_COUNTER: a set whose counts start at 0.
+    /// ALLOC_Q_COUNTER: allocates a set with all counters 0.
     pub(super) fn alloc_q_counter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         self.take_q_counter(call)?;
         self.hca.clear_q_counters(alloc_q_counter_out::COUNTER_SET_ID.get(call.output) as u8);
@@ -52,7 +52,7 @@ impl Firmware {
             (RESP_CQE_FLUSH_ERROR, counts.resp_cqe_flush_error),
             (REQ_CQE_FLUSH_ERROR, counts.req_cqe_flush_error),
         ] {
-            // 32 bits, which wrap.
+            // The fields have 32 bits, which wrap.
             field.set(call.output, count);
         }
         if query_q_counter_in::CLEAR.is_set(call.input) {
@@ -77,8 +77,8 @@ impl Firmware {
         Ok(())
     }
 
-    /// PPCNT. All its groups are 0: this link has no symbol errors, never goes down, and discards
-    /// no packet.
+    /// Register PPCNT. All groups are 0: this link has no symbol errors, never goes down, and
+    /// discards no packet.
     pub(super) fn port_counters(written: &[u8], read: &mut [u8]) {
         for field in [ppcnt_reg::SWID, ppcnt_reg::LOCAL_PORT, ppcnt_reg::PNAT, ppcnt_reg::GRP] {
             field.set(read, field.get(written));

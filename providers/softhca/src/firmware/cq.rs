@@ -17,32 +17,31 @@ use crate::hca::{CqContext, HcaError, Moderation, Region};
 
 /// `op_mod` of MODIFY_CQ (`MLX5_MODIFY_CQ_IN_OP_MOD_RESIZE_CQ`).
 pub(super) const RESIZE: u16 = 1;
-/// `field_select` of a modification (Linux `include/linux/mlx5/cq.h`, `MLX5_CQ_MODIFY_*`), and the
-/// field of each.
+/// Bits of `field_select` in MODIFY_CQ (Linux `include/linux/mlx5/cq.h`, `MLX5_CQ_MODIFY_*`), and
+/// the field of each.
 const MODERATION: [(u64, Field); 3] =
     [(1 << 0, cqc::CQ_PERIOD), (1 << 1, cqc::CQ_MAX_COUNT), (1 << 4, cqc::CQ_PERIOD_MODE)];
-/// `cq_period_mode`: from the last completion (`MLX5_CQ_PERIOD_MODE_START_FROM_CQE`); 0 is from the
-/// last event.
+/// `cq_period_mode`: 1 starts the period at each completion (`MLX5_CQ_PERIOD_MODE_START_FROM_CQE`),
+/// 0 at each event.
 const FROM_COMPLETION: u64 = 1;
-/// `cqe_sz` of entries of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`,
+/// `cqe_sz` of CQE slots of 128 bytes that are written whole (Linux `include/linux/mlx5/cq.h`,
 /// `CQE_STRIDE_128_PAD`).
 const CQE_128_PADDED: u64 = 2;
-/// `mini_cqe_res_format` (Linux `include/linux/mlx5/device.h`, `MLX5_CQE_FORMAT_HASH` and its
-/// like).
+/// Values of `mini_cqe_res_format` (Linux `include/linux/mlx5/device.h`, `MLX5_CQE_FORMAT_*`).
 const HASH: u64 = 0;
 const CHECKSUM: u64 = 1;
-/// Log2 of more entries than any device has; keeps sizes far from overflow.
+/// Log2 of more entries than any device has. Keeps sizes from overflow.
 const LOG_ABSURD: u64 = 28;
 
 #[derive(Debug)]
 pub(super) struct Cq {
     pub(super) eqn: u32,
-    /// The registered memory that its ring and its doorbell record lie in.
+    /// Umems of the ring and of the doorbell record.
     pub(super) umems: [Option<u32>; 2],
     context: [u8; cqc::SIZE],
 }
 
-/// The page list at the end of a command.
+/// Page list at the end of a command.
 fn pages<'a>(context: &[u8], pas: &'a [u8]) -> Place<'a> {
     Place::Pages(Pages {
         pas,
@@ -51,7 +50,7 @@ fn pages<'a>(context: &[u8], pas: &'a [u8]) -> Place<'a> {
     })
 }
 
-/// Log2 of the entries, bytes of one, and where they are.
+/// Log2 of the CQEs, bytes of a CQE slot, and memory of the ring.
 fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> {
     let cqe_size = match cqc::CQE_SZ.get(context) {
         0 => 64,
@@ -66,8 +65,8 @@ fn ring(context: &[u8], place: Place<'_>) -> Result<(u8, u32, Region), Refusal> 
     Ok((log_entries as u8, cqe_size, region))
 }
 
-/// Whether CQEs may be compressed. Short ones of responses have a checksum, which may stand for a
-/// hash as well: softhca computes neither. Strides of receive queues it hasn't.
+/// True if CQEs may be compressed. Mini CQEs of responses have a checksum, or a hash in its place:
+/// softhca computes neither. It lacks striding receive queues.
 fn compressed(context: &[u8]) -> Result<bool, Refusal> {
     match (cqc::CQE_COMP_EN.is_set(context), cqc::MINI_CQE_RES_FORMAT.get(context)) {
         (false, _) => Ok(false),
@@ -169,7 +168,7 @@ impl Firmware {
             }
             other => other.into(),
         })?;
-        // The new ring came as a page list.
+        // The new ring is a page list.
         cq.umems[0] = None;
         for field in [cqc::CQE_SZ, cqc::LOG_CQ_SIZE, cqc::LOG_PAGE_SIZE, cqc::PAGE_OFFSET] {
             field.set(&mut cq.context, field.get(context));

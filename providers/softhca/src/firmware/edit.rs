@@ -1,5 +1,5 @@
-//! What entries of flow tables do to frames: headers that are put on and taken off, and changes of
-//! headers' fields (Linux `core/fs_cmd.c`, `mlx5_cmd_packet_reformat_alloc` and
+//! Changes of frames by flow table entries: packet reformats (headers added or removed) and
+//! modified header fields (Linux `core/fs_cmd.c`, `mlx5_cmd_packet_reformat_alloc` and
 //! `mlx5_cmd_modify_header_alloc`).
 
 use uverbs_mlx5_prm::cmd::flow::{
@@ -15,21 +15,21 @@ use super::flow::direction;
 use super::steering::numbered;
 use crate::hca::ethernet::{Bits, HeaderField, MAX_REWRITES, Reformat, Rewrite};
 
-/// `reformat_type` (`mlx5_ifc.h`, `MLX5_REFORMAT_TYPE_*`). The first two are the third for one
-/// tunnel each.
+/// Values of `reformat_type` (`mlx5_ifc.h`, `MLX5_REFORMAT_TYPE_*`). The first two are the third
+/// for one kind of tunnel each.
 const L2_TO_VXLAN: u64 = 0;
 const L2_TO_NVGRE: u64 = 1;
 const L2_TO_L2_TUNNEL: u64 = 2;
 const L3_TUNNEL_TO_L2: u64 = 3;
 const L2_TO_L3_TUNNEL: u64 = 4;
-/// Bytes of an Ethernet header, without and with a tag.
+/// Bytes of an Ethernet header, without and with a VLAN tag.
 const ETHERNET_LENS: [usize; 2] = [14, 18];
-/// `action_type` (`MLX5_ACTION_TYPE_*`).
+/// Values of `action_type` (`MLX5_ACTION_TYPE_*`).
 const SET: u64 = 1;
 const ADD: u64 = 2;
 const COPY: u64 = 3;
 
-/// `max_encap_header_size`.
+/// Maximum bytes of added headers (`max_encap_header_size`).
 pub(super) const MAX_HEADER: usize = 128;
 
 fn rewrite(action: &[u8]) -> Result<Rewrite, Refusal> {

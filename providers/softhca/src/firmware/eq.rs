@@ -1,4 +1,4 @@
-//! Event queues: the table, writing entries, arming, and the commands (Linux `core/eq.c`).
+//! Event queues: table, entries, arming, and commands (Linux `core/eq.c`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,25 +18,25 @@ use super::rings::Pages;
 use crate::board::bar::VECTORS;
 use crate::hca::{Dma, Region};
 
-/// Event queues that may exist at once: the number is a byte of the doorbell.
+/// Maximum event queues. The doorbell has a byte for the number.
 pub(super) const MAX_EQ: u32 = 1 << 6;
 /// Log2 of the largest event queue.
 pub(super) const LOG_MAX_EQES: u8 = 20;
-/// Events that may wait for room, of all queues together. They are of different objects, but
-/// numbers of destroyed ones may be among them. What comes on top is lost, as in a queue that
-/// overruns: its driver has taken nothing for very long.
+/// Maximum waiting events of all queues together. Waiting events are distinct, but may name
+/// destroyed objects. More events are lost, as in a queue that overruns: its driver has taken no
+/// event for very long.
 const MAX_WAITING: usize = 1 << 18;
-/// Bytes of an entry.
+/// Bytes of an event queue entry (EQE).
 const EQE_LEN: u64 = 64;
-/// Consumer index of the doorbell.
+/// Mask of the consumer index in the doorbell.
 const INDEX_MASK: u32 = 0x00ff_ffff;
 
-/// All event queues, and the interrupts that they want.
+/// All event queues, and their pending interrupts.
 #[derive(Debug)]
 pub(crate) struct EqTable {
     eqs: BTreeMap<u32, Eq>,
     numbers: Numbers,
-    /// MSI-X vectors to be raised.
+    /// MSI-X vectors to raise.
     pub(crate) interrupts: Vec<u16>,
 }
 
@@ -54,15 +54,16 @@ struct Eq {
     log_entries: u32,
     uar: u32,
     vector: u16,
-    /// Events that come here, one bit for each type. Completions come by the queue's own choice.
+    /// Event types that the queue takes, one bit each. Completion events go to the EQ that the CQ
+    /// names.
     mask: [u64; 4],
     producer: u32,
     consumer: u32,
     armed: bool,
-    /// Events that the ring has no room for, each once however often it happened.
+    /// Events that wait for room in the ring. Equal events wait once.
     backlog: VecDeque<mlx5_eqe>,
     waiting: BTreeSet<[u8; EQE_LEN as usize]>,
-    /// Completed commands not yet reported, one bit each: one event has room for all.
+    /// Completed commands to be reported, one bit each: one event has room for all.
     commands: u32,
 }
 
@@ -73,12 +74,12 @@ impl EqTable {
         self.eqs.iter().find(|(_, eq)| eq.mask[word] >> bit & 1 != 0).map(|(&eqn, _)| eqn)
     }
 
-    /// Whether there is such a queue, and the command may name it.
+    /// True if the queue exists and the command may name it.
     pub(super) fn has(&self, call: &Call<'_>, eqn: u32) -> bool {
         self.eqs.get(&eqn).is_some_and(|eq| User::of(call).may_name(eq.owner))
     }
 
-    /// Writes an entry, and raises the queue's interrupt if it is armed.
+    /// Writes an event, and raises the queue's interrupt if it is armed.
     pub(crate) fn post(&mut self, dma: &dyn Dma, eqn: u32, eqe: mlx5_eqe) {
         let full = self.waiting() >= MAX_WAITING;
         let Some(eq) = self.eqs.get_mut(&eqn) else { return };
@@ -90,7 +91,7 @@ impl EqTable {
         }
     }
 
-    /// The same for the commands of the entries in `vector`.
+    /// Writes the completion event of the commands in `vector`.
     pub(super) fn post_commands(&mut self, dma: &dyn Dma, eqn: u32, vector: u32) {
         let Some(eq) = self.eqs.get_mut(&eqn) else { return };
         eq.commands |= vector;
@@ -99,13 +100,13 @@ impl EqTable {
         }
     }
 
-    /// Events that wait for room.
+    /// Number of events that wait for room.
     fn waiting(&self) -> usize {
         self.eqs.values().map(|eq| eq.backlog.len()).sum()
     }
 
-    /// A store into a doorbell page at `offset`; the value names the queue. False if `offset` is
-    /// not an event queue's doorbell.
+    /// Handles a store into a doorbell page at `offset`; the value names the queue. False if
+    /// `offset` is not an event queue's doorbell.
     pub(crate) fn ring(&mut self, dma: &dyn Dma, uar: u32, offset: u32, value: u32) -> bool {
         let arm = match offset as usize {
             EQ_DOORBELL_ARM => true,
@@ -116,13 +117,13 @@ impl EqTable {
         if let Some(eq) = self.eqs.get_mut(&doorbell.eqn().into())
             && eq.uar == uar
         {
-            // A consumer index ahead of the producer is nonsense and ignored.
+            // A consumer index ahead of the producer is invalid and ignored.
             if eq.producer.wrapping_sub(doorbell.ci()) & INDEX_MASK <= 1 << eq.log_entries {
                 eq.consumer = doorbell.ci();
             }
             eq.armed |= arm;
             let wrote = eq.write(dma);
-            // Events that came before the arm fire it too.
+            // Events from before the arm fire it, too.
             if wrote || eq.fires() {
                 raise(&mut self.interrupts, eq.vector);
             }
@@ -143,7 +144,7 @@ fn key(eqe: &mlx5_eqe) -> [u8; EQE_LEN as usize] {
 }
 
 impl Eq {
-    /// The next event to write.
+    /// Takes the next event to write.
     fn next(&mut self) -> Option<mlx5_eqe> {
         if self.commands != 0 {
             return Some(mlx5_eqe::command(std::mem::take(&mut self.commands)));
@@ -165,15 +166,15 @@ impl Eq {
         while self.held() < entries {
             let Some(mut eqe) = self.next() else { break };
             let at = u64::from(self.producer & (entries - 1)) * EQE_LEN;
-            // The owner bit flips with each lap; 0 on the first (eq.h, `next_eqe_sw`). Its release
-            // store publishes the rest.
+            // The owner bit flips with each lap, 0 on the first (eq.h, `next_eqe_sw`). Its release
+            // store publishes the rest of the entry.
             eqe.owner = (self.producer >> self.log_entries) as u8 & 1;
             let last = EQE_LEN - 1;
             let written = self.region.write(dma, at, &eqe.as_bytes()[..last as usize]);
             let owner = self.region.addr_of(at + last, 1);
             if written.is_err() || owner.and_then(|owner| dma.store_u8(owner, eqe.owner)).is_err() {
-                // The ring's memory is gone. Silicon would report a fatal error; there is nobody to
-                // report to.
+                // The ring's memory is gone. Silicon would report a fatal error; here no event
+                // queue is left to report it to.
                 break;
             }
             self.producer = self.producer.wrapping_add(1);
@@ -278,7 +279,7 @@ mod tests {
 
     const UAR: u32 = 0x10;
 
-    /// A queue of one entry, which is taken by nobody.
+    /// A queue of one entry, which the test does not consume yet.
     fn table(arena: &Arena) -> EqTable {
         let mut table = EqTable::default();
         let eq = Eq {
@@ -300,7 +301,7 @@ mod tests {
         table
     }
 
-    /// Takes what there is: type, first and last word of the data.
+    /// Takes all events: type, first and last word of the data.
     fn drain(table: &mut EqTable, arena: &Arena) -> Vec<(EventType, u32, u32)> {
         let mut events = Vec::new();
         while table.eqs[&1].held() != 0 {
@@ -329,7 +330,7 @@ mod tests {
         let mut told = vec![completion(9), (EventType::CMD, u32::MAX, 0)];
         told.extend((0..3).map(completion));
         assert_eq!(drain(&mut table, &arena), told);
-        // What was told may be told again.
+        // A reported event may be reported again.
         table.post(&arena, 1, mlx5_eqe::completion(2));
         table.post_commands(&arena, 1, 4);
         assert_eq!(drain(&mut table, &arena), [completion(2), (EventType::CMD, 4, 0)]);

@@ -1,13 +1,13 @@
-//! Events of the HCA side become entries of event queues.
+//! Turns events of the HCA side into entries of event queues.
 
 use uverbs_mlx5_prm::eqe::{EventType, PageFaultType, mlx5_eqe};
 
 use super::Firmware;
 use crate::hca::{HcaEvent, PageFault};
 
-/// Kind of a queue in an event (Linux `include/linux/mlx5/driver.h`, `MLX5_RES_QP`).
+/// Queue kind in an event (Linux `include/linux/mlx5/driver.h`, `MLX5_RES_QP`).
 const RES_QP: u8 = 0;
-/// Syndrome of a CQ's error: overrun (PRM "CQ Error Event").
+/// Syndrome of a CQ error: overrun (PRM "CQ Error Event").
 const CQ_OVERRUN: u8 = 1;
 
 fn page_fault(fault: PageFault) -> mlx5_eqe {
@@ -28,8 +28,8 @@ impl Firmware {
         let mut told = false;
         while let Some(event) = self.hca.next_event() {
             told = true;
-            // The event type already names the kind of queue; this field tells queue pairs from
-            // send and receive queues.
+            // The event type already names the kind of object; this field separates queue pairs
+            // from send and receive queues.
             let queue = |kind, number| (None, mlx5_eqe::queue(kind, RES_QP, number));
             let (eqn, eqe) = match event {
                 HcaEvent::CqCompletion { cqn } => {
@@ -49,7 +49,7 @@ impl Firmware {
                 HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn.0),
                 HcaEvent::PageFault { fault, .. } => (None, page_fault(fault)),
             };
-            // No event queue takes this type.
+            // Dropped if no event queue takes this type.
             if let Some(eqn) = eqn.or_else(|| self.eqs.of(EventType(eqe.type_))) {
                 self.eqs.post(&*self.dma, eqn, eqe);
             }
@@ -57,7 +57,7 @@ impl Firmware {
         told
     }
 
-    /// Reports that the commands of the entries in `vector` are done.
+    /// Reports the completion of the commands in `vector`.
     pub(crate) fn tell_command(&mut self, vector: u32) {
         if let Some(eqn) = self.command_eq() {
             self.eqs.post_commands(&*self.dma, eqn, vector);

@@ -1,4 +1,4 @@
-//! Flow tables for frames that arrive and that leave (Linux `core/fs_cmd.c`).
+//! Ingress and egress flow tables (Linux `core/fs_cmd.c`).
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::flow::{
@@ -18,19 +18,20 @@ use crate::hca::ethernet::{
     MAX_DESTINATIONS, Miss, TableContext,
 };
 
-/// The kinds of table that this device has (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).
+/// Types of flow table that this device has (`fs_core.h`, `FS_FT_NIC_RX`, `FS_FT_NIC_TX`).
 const NIC_RX: u64 = 0;
 const NIC_TX: u64 = 1;
-/// What a miss does (`MLX5_FLOW_TABLE_MISS_ACTION_*`).
+/// Miss actions (`MLX5_FLOW_TABLE_MISS_ACTION_*`).
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
-/// Log2 of the counters that are made at once, at most.
+/// Log2 of the maximum counters in one allocation.
 pub(super) const LOG_MAX_ROW: u64 = 9;
 /// `modify_field_select` of MODIFY_FLOW_TABLE (`MLX5_MODIFY_FLOW_TABLE_MISS_TABLE_ID`).
 const SELECT_MISS: u64 = 1;
-/// `op_mod` of SET_FLOW_TABLE_ROOT: none from now on (fs_cmd.c, `mlx5_cmd_update_root_ft`).
+/// `op_mod` of SET_FLOW_TABLE_ROOT that removes the root (fs_cmd.c, `mlx5_cmd_update_root_ft`).
 const NO_ROOT: u16 = 1;
-/// `op_mod` of SET_FLOW_TABLE_ENTRY: there is one already (fs_cmd.c, `mlx5_cmd_update_fte`).
+/// `op_mod` of SET_FLOW_TABLE_ENTRY that changes an existing entry (fs_cmd.c,
+/// `mlx5_cmd_update_fte`).
 const CHANGE: u16 = 1;
 /// Bits of an entry's `action` (`MLX5_FLOW_CONTEXT_ACTION_*`).
 const ALLOW: u64 = 1;
@@ -45,13 +46,13 @@ const CHANGE_ACTION: u64 = 1;
 const CHANGE_TAG: u64 = 2;
 const CHANGE_DESTINATIONS: u64 = 4;
 const CHANGE_COUNTERS: u64 = 8;
-/// Kinds of destination (`MLX5_IFC_FLOW_DESTINATION_TYPE_*`).
+/// Destination types (`MLX5_IFC_FLOW_DESTINATION_TYPE_*`).
 const TO_TABLE: u64 = 1;
 const TO_TIR: u64 = 2;
-/// Counters that one command may ask for.
+/// Maximum counters in one query.
 const MAX_BULK: usize = 1 << 10;
 
-/// Which frames a command's tables are for.
+/// Direction of a command's flow tables.
 pub(super) fn direction(call: &Call<'_>, kind: Field) -> Result<Direction, Refusal> {
     match kind.get(call.input) {
         NIC_RX => Ok(Direction::Receive),
@@ -68,8 +69,7 @@ fn miss(context: &[u8]) -> Result<Miss, Refusal> {
     }
 }
 
-/// What an entry does. `lists` is what follows the context: destinations, then counters, of the
-/// same size.
+/// Actions of an entry. `lists` follows the context: destinations, then counters, of equal size.
 fn entry(context: &[u8], lists: &[u8]) -> Result<EntryContext, Refusal> {
     let action = flow_context::ACTION.get(context);
     if action & !(ALLOW | DROP | FORWARD | COUNT | REFORMAT | DECAP | MOD_HDR) != 0 {
@@ -124,7 +124,7 @@ fn param(bytes: &[u8]) -> [u8; MATCH_LEN] {
 }
 
 impl Firmware {
-    /// The table that a command names by kind and number.
+    /// Finds the table that a command names by type and number.
     fn flow_table(&mut self, call: &Call<'_>, kind: Field, number: Field) -> Result<u32, Refusal> {
         let number = number.get32(call.input);
         self.hca.steering().check_direction(number, direction(call, kind)?)?;
@@ -271,8 +271,8 @@ impl Firmware {
         Ok(())
     }
 
-    /// Numbers that no counter has answer 0: the driver asks from a multiple of four on, for as
-    /// many as it has room for (Linux `fs_counters.c`).
+    /// QUERY_FLOW_COUNTER: unallocated numbers answer 0. The driver starts at a multiple of four
+    /// and queries as many as it has room for (Linux `fs_counters.c`).
     pub(super) fn query_flow_counter(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let first = query_flow_counter_in::FLOW_COUNTER_ID.get32(call.input);
         let count = query_flow_counter_in::NUM_OF_COUNTERS.get(call.input).max(1) as usize;

@@ -1,7 +1,7 @@
-//! Send queues and receive queues of frames (Linux `core/transobj.c`, `core/en_main.c`).
+//! Send queues and receive queues of raw packets (Linux `core/transobj.c`, `core/en_main.c`).
 //!
-//! A send queue is a queue pair of the HCA side without receive ring, a receive queue one without
-//! send ring.
+//! The HCA side represents a send queue by a queue pair without receive ring, and a receive queue
+//! by one without send ring.
 
 use uverbs_mlx5_prm::cmd::rq::wq;
 use uverbs_mlx5_prm::cmd::sq::{
@@ -16,21 +16,22 @@ use crate::hca::ethernet::QueueOptions;
 use crate::hca::number::{Cqn, Pdn, Qpn, Srqn, UarNumber};
 use crate::hca::{QpContext, QpTransition, RqContext, Service, SqContext};
 
-/// Bytes of a send ring's unit.
+/// Bytes of a WQEBB.
 const WQEBB: u64 = 64;
 const LOG_WQEBB: u64 = 6;
-/// Log2 of more entries than any device has; keeps sizes far from overflow.
+/// Log2 of more entries than any device has. Keeps sizes from overflow.
 const LOG_ABSURD: u64 = 20;
-/// `wq_type` of a ring whose entries are taken in turn (`MLX5_WQ_TYPE_CYCLIC`).
+/// `wq_type` of a ring whose entries are used in turn (`MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;
-/// `mem_rq_type`: a ring of its own, or a receive memory pool (`MLX5_RQC_MEM_RQ_TYPE_*`).
+/// `mem_rq_type`: a ring inside the receive queue, or a receive memory pool
+/// (`MLX5_RQC_MEM_RQ_TYPE_*`).
 const INLINE: u64 = 0;
 const RMP: u64 = 1;
 /// `modify_bitmask` of MODIFY_RQ (`MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_*`).
 const MODIFY_VSD: u64 = 1 << 1;
 const MODIFY_COUNTER: u64 = 1 << 3;
 
-/// States of either (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
+/// States of both kinds of queue (`MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
 mod state {
     use super::Refusal;
     use crate::hca::{Hca, QpAttrs, QpState, QpTransition, Qpn};
@@ -39,7 +40,7 @@ mod state {
     pub(super) const RDY: u64 = 1;
     pub(super) const ERR: u64 = 3;
 
-    /// The state that the HCA side is in, which also goes to error by itself.
+    /// Current state of a queue, which may have gone to error after an error.
     pub(super) fn now(hca: &Hca, number: u32) -> Result<u64, Refusal> {
         Ok(match hca.query_qp(Qpn(number))?.0 {
             QpState::Reset | QpState::Init => RST,
@@ -48,8 +49,8 @@ mod state {
         })
     }
 
-    /// Takes a queue from the state that the driver says it is in to another; `up` leads from reset
-    /// to ready.
+    /// Moves a queue from the state that the driver claims to another; `up` are the transitions
+    /// from reset to ready.
     pub(super) fn change(
         hca: &mut Hca,
         number: u32,
@@ -92,7 +93,7 @@ impl Firmware {
         if sqc::HAIRPIN.is_set(context) {
             return Err(Refusal::param("no hairpin queues"));
         }
-        // Which transport domain it sends for; mlx5e's queue for its own work (ICOSQ) has none.
+        // Transport domain of the send queue. mlx5e's internal operation queue (ICOSQ) has none.
         let domain = match sqc::TIS_LST_SZ.get(context) {
             0 => None,
             _ => {
@@ -167,7 +168,7 @@ impl Firmware {
         self.simple.check_pd(call, pd.0)?;
         self.cqs.check(call, cq.0)?;
         srq.map_or(Ok(()), |srqn| self.srqs.check(call, srqn))?;
-        // A receive queue has a record and no doorbell.
+        // A receive queue has a doorbell record and no doorbell.
         let rqn = self.hca.create_qp(QpContext {
             rq,
             srq: srq.map(Srqn),
@@ -223,10 +224,10 @@ impl Firmware {
     }
 }
 
-/// The ring of a receive queue, at the end of CREATE_RQ.
+/// Receive ring at the end of CREATE_RQ.
 fn receive_ring(input: &[u8]) -> Result<RqContext, Refusal> {
     let ring = rqc::WQ.of(create_rq_in::CTX.of(input));
-    // Striding ones are a capability that this device lacks.
+    // This device lacks the capability of striding queues.
     if wq::WQ_TYPE.get(ring) != CYCLIC {
         return Err(Refusal::param("wq_type"));
     }

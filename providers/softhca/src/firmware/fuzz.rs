@@ -1,4 +1,4 @@
-//! Commands one after the other, among objects that are there: what a fuzzer calls.
+//! Fuzz target: sequences of commands among existing objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,25 +22,25 @@ const STEPS: usize = 64;
 /// Bytes of the host's memory.
 const MEMORY: usize = 1 << 18;
 const PAGE: u64 = 4096;
-/// More than any command's fixed part, and room for lists behind it.
+/// More than any command's fixed output, with room for lists.
 const OUTPUT: usize = 4096;
 
 /// Numbers of the objects that each run begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Objects {
-    /// Where the memory begins in which their rings are, the first eight pages of it.
+    /// Start of the memory of the objects' rings, eight pages.
     pub(crate) base: u64,
     pub(crate) uar: u64,
     pub(crate) pd: u64,
-    /// Of the key for all memory, by bus address.
+    /// Key for all memory, by bus address.
     pub(crate) mkey: u64,
     pub(crate) eq: u64,
     pub(crate) cq: u64,
     pub(crate) srq: u64,
 }
 
-/// Any commands, most of them nearly right, among objects of each kind. Afterwards the device is
-/// reset, and a driver brings it up.
+/// Runs arbitrary commands, most of them nearly valid, among objects of each kind. Afterwards the
+/// device is reset, and a driver brings it up.
 pub(crate) fn mailboxes(data: &[u8]) {
     let mut feed = Feed::new(data);
     let arena = Arena::new(MEMORY);
@@ -82,17 +82,17 @@ pub(crate) fn mailboxes(data: &[u8]) {
     bring_up(arena.base(), |input| ok(&mut firmware, input));
 }
 
-/// Any command, and room for its output.
+/// An arbitrary command, and the length of its output.
 pub(crate) fn command(feed: &mut Feed<'_>, objects: &Objects) -> Option<(Vec<u8>, usize)> {
     let entry = &TABLE[feed.below(TABLE.len())];
-    // Those that end everything are left to chance.
+    // Commands that destroy everything are rare.
     let ends = [CmdOpcode::TEARDOWN_HCA, CmdOpcode::DISABLE_HCA];
     if ends.contains(&entry.opcode) && feed.u8() != 0 {
         return None;
     }
     let mut input = template(entry.opcode, objects).unwrap_or_else(|| {
         let mut input = vec![0; entry.input];
-        // A number of an object is in the third word.
+        // Object numbers are in the third word.
         input[11] = feed.u8();
         input
     });
@@ -115,8 +115,8 @@ fn ok(firmware: &mut Firmware, input: &[u8]) -> Vec<u8> {
     output
 }
 
-/// As a driver does; one object of each kind. `ok` executes a command, which must succeed, and
-/// gives the first 16 bytes of its output.
+/// Brings the device up as a driver does, with one object of each kind. `ok` executes a command,
+/// which must succeed, and returns the first 16 bytes of its output.
 pub(crate) fn bring_up(base: u64, mut ok: impl FnMut(&[u8]) -> Vec<u8>) -> Objects {
     let mut objects = Objects { base, ..Objects::default() };
     let mut ok = |opcode: CmdOpcode, mut input: Vec<u8>| {
@@ -139,7 +139,7 @@ pub(crate) fn bring_up(base: u64, mut ok: impl FnMut(&[u8]) -> Vec<u8>) -> Objec
     objects
 }
 
-/// What an answer to CREATE names: bits 23:0 of the third word.
+/// Object number in the output of CREATE: bits 23:0 of the third word.
 pub(crate) fn number(output: &[u8]) -> u64 {
     u64::from_be_bytes(output[4..12].try_into().unwrap()) & 0xff_ffff
 }
@@ -150,7 +150,7 @@ fn with_page(len: usize, page: u64) -> Vec<u8> {
     input
 }
 
-/// A command that makes an object, and succeeds.
+/// A command that creates an object, and succeeds.
 pub(crate) fn template(opcode: CmdOpcode, objects: &Objects) -> Option<Vec<u8>> {
     let page = |number: u64| objects.base + number * PAGE;
     Some(match opcode {

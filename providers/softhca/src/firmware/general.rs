@@ -1,6 +1,5 @@
-//! General objects that this device has: reserved queue pair numbers, and addresses that are on the
-//! path of a queue pair (rdma-core `mlx5.c`, `reserved_qpn_blk_alloc`; `verbs.c`,
-//! `_mlx5dv_map_ah_to_qp`).
+//! General objects that this device has: reserved queue pair numbers, and address vectors mapped to
+//! a queue pair (rdma-core `mlx5.c`, `reserved_qpn_blk_alloc`; `verbs.c`, `_mlx5dv_map_ah_to_qp`).
 
 use uverbs_mlx5_prm::cmd::general::{
     AV_QP_MAPPING, AV_QP_MAPPING_IN, AV_QP_MAPPING_QPN, CREATE_LOG_OBJ_RANGE, RESERVED_QPN,
@@ -14,17 +13,17 @@ use super::numbers::Numbers;
 use super::owner::OwnedNumbers;
 use crate::hca::RESERVED_QPNS;
 
-/// `general_obj_types`.
+/// Object types (`general_obj_types`).
 pub(super) const KINDS: u64 = 1 << RESERVED_QPN | 1 << AV_QP_MAPPING;
-/// Log2 of the numbers that are reserved at once.
+/// Log2 of the QPNs in one reservation.
 pub(super) const LOG_RESERVED_QPNS: u64 = 6;
-/// Addresses that may be mapped at once.
+/// Maximum mapped addresses.
 const MAX_MAPPINGS: u32 = 1 << 20;
 
-/// All of them.
+/// All general objects.
 #[derive(Clone, Debug)]
 pub(super) struct General {
-    /// Blocks of numbers: each the numbers from it times 2^[`LOG_RESERVED_QPNS`] on.
+    /// Reserved blocks. Block `n` starts at the QPN `n` times 2^[`LOG_RESERVED_QPNS`].
     reserved: OwnedNumbers,
     mappings: OwnedNumbers,
 }
@@ -52,9 +51,8 @@ impl Firmware {
             }
             AV_QP_MAPPING => {
                 check_length(call, AV_QP_MAPPING_IN)?;
-                // The queue pair is the peer's as well as one's own, and so anybody's. What packets
-                // look like is the address vector's to say in any case, so the mapping has no
-                // further effect here.
+                // The queue pair may be a peer's, so its owner is not checked. Packets follow the
+                // address vector in any case, so the mapping has no further effect here.
                 let qpn = AV_QP_MAPPING_QPN.get32(call.input);
                 self.qps.find(qpn).ok_or(Refusal::resource("no such queue pair"))?;
                 self.general.mappings.take(call).ok_or(Refusal::NO_NUMBER)?

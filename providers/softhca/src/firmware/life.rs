@@ -1,5 +1,5 @@
-//! How far the driver has brought the device (enabled, initialised), and the device's identity
-//! (Linux `core/main.c`, `mlx5_function_enable`).
+//! Life cycle of the device (enabled, initialised), and its identity (Linux `core/main.c`,
+//! `mlx5_function_enable`).
 
 use uverbs_mlx5_prm::cmd::hca::{
     query_adapter_out, query_adapter_param_block, query_issi_out, set_issi_in,
@@ -9,22 +9,22 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use crate::board::profile::VENDOR_ID;
 
-/// Version of the interface between software and firmware: the one that mlx5_core asks for.
+/// Interface version between software and firmware that mlx5_core requests.
 const ISSI: u64 = 1;
-/// Bit 0 is version 0, bit 1 version 1.
+/// Supported versions: bit 0 for version 0, bit 1 for version 1.
 const SUPPORTED_ISSI: u64 = 0b11;
-/// PSID: names the board type. No board has this one.
+/// PSID, the board type. No real board has this one.
 const PSID: &[u8; 16] = b"UVERBS_SOFTHCA\0\0";
 
-/// How far the driver has brought the device.
+/// Stage to which the driver has brought the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Life {
-    /// As after power-on.
+    /// State after power-on.
     #[default]
     Off,
-    /// ENABLE_HCA.
+    /// After ENABLE_HCA.
     Enabled,
-    /// INIT_HCA: objects can be made.
+    /// After INIT_HCA: objects can be created.
     Initialized,
 }
 
@@ -72,7 +72,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// SET_DRIVER_VERSION, NOP and their like: accepted without effect.
+    /// Accepts a command without effect: SET_DRIVER_VERSION, NOP and similar.
     pub(super) fn noted(&mut self, _: &mut Call<'_>) -> Result<(), Refusal> {
         Ok(())
     }

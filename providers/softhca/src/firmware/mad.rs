@@ -1,5 +1,5 @@
-//! Management packets for the device itself: the subnet management agent, which describes the port
-//! (IBTA vol 1, 14.2.5; Linux `hw/mlx5/mad.c` asks). Nothing can be set: the port configures
+//! Management packets to the device itself: the subnet management agent, which describes the port
+//! (IBTA vol 1, 14.2.5; queried by Linux `hw/mlx5/mad.c`). Set is unsupported: the port configures
 //! itself.
 
 use uverbs_mlx5_prm::cmd::vport::{mad_ifc_in, mad_ifc_out};
@@ -22,7 +22,7 @@ mod at {
     pub(super) const DATA: Range<usize> = 64..128;
 }
 
-/// Subnet management, by LID and by directed route.
+/// Subnet management classes: LID routed and directed route.
 const CLASSES: [u8; 2] = [0x01, 0x81];
 const GET: u8 = 0x01;
 const GET_RESP: u8 = 0x81;
@@ -39,7 +39,7 @@ mod attribute {
     pub(super) const PKEY_TABLE: u16 = 0x16;
 }
 
-/// GUIDs and P_Keys of a block.
+/// GUIDs and P_Keys in a block.
 const GUIDS: usize = 8;
 const PKEYS: usize = 32;
 
@@ -82,7 +82,7 @@ impl Firmware {
             }
             attribute::PKEY_TABLE => {
                 let len = usize::from(self.profile.pkey_table_len());
-                // The upper half of the modifier is a switch's port.
+                // The upper half of the modifier is for switches.
                 let first = block(modifier & 0xffff, PKEYS, len)?;
                 for (slot, index) in data.chunks_exact_mut(2).zip(first..len) {
                     slot.copy_from_slice(&self.profile.pkey(index as u16).to_be_bytes());
@@ -94,7 +94,7 @@ impl Firmware {
     }
 
     fn node_info(&self, data: &mut Data) {
-        // Versions of the base and of the class; a channel adapter of one port.
+        // Versions of the base and of the class; a channel adapter with one port.
         data[..4].copy_from_slice(&[1, 1, 1, 1]);
         for guid in [4, 12, 20] {
             data[guid..guid + 8].copy_from_slice(&self.profile.guid.to_be_bytes());
@@ -136,7 +136,7 @@ impl Firmware {
     }
 }
 
-/// Index of a block's first entry, if the table has it.
+/// Index of a block's first entry. Fails beyond the table.
 fn block(number: u32, size: usize, len: usize) -> Result<usize, u16> {
     let first = (number as usize).checked_mul(size).filter(|first| *first < len);
     first.ok_or(INVALID)

@@ -1,8 +1,9 @@
-//! Device memory: which pieces are given out, and the operations on them (Linux `hw/mlx5/dm.c`).
+//! Device memory: allocated pieces, and operations on them (Linux `hw/mlx5/dm.c`).
 //!
-//! An operation has addresses of its own in the BAR, as many as device memory has: a store to one
-//! adds to the byte at the same place, a load from one gives the byte and sets it to 1. Each piece
-//! has those that the driver asked for (MODIFY_MEMIC); elsewhere stores are lost and loads give 0.
+//! An operation has a separate range of the BAR, as long as device memory: a store there adds to
+//! the byte at the same offset, a load returns the byte and sets it to 1. Each piece has the
+//! operations that the driver requested (MODIFY_MEMIC); for others stores are lost and loads return
+//! 0.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,32 +20,32 @@ use crate::board::bar::{DEVICE_MEMORY as IN_BAR, OPERATION_COUNT, OPERATIONS};
 use crate::board::memory::DeviceMemory;
 use crate::board::profile::DEVICE_MEMORY_LEN as LEN;
 
-/// Granularity of lengths, and the greatest alignment, in such units (Linux
-/// `MLX5_MEMIC_BASE_SIZE`).
+/// Granularity of lengths (Linux `MLX5_MEMIC_BASE_SIZE`), and log2 of the largest alignment in such
+/// units.
 const UNIT: u64 = 64;
 const LOG_MAX_ALIGNMENT: u64 = 6;
-/// `memic_operation_type` (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`). Bits of
-/// `memic_operations` and of a piece's have these places.
+/// `memic_operation_type` (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`): bit numbers in
+/// `memic_operations` and in a piece's operations.
 const INCREMENT: u64 = 0;
 const TEST_AND_SET: u64 = 1;
-/// Operands of one byte: in which order longer ones would be counted is not public.
+/// Operand size of one byte: the byte order of longer ones is not public.
 const ONE_BYTE: u64 = 1;
 /// `op_mod` of MODIFY_MEMIC (Linux `mlx5_ifc.h`, `MLX5_MODIFY_MEMIC_OP_MOD_*`).
 const ALLOC: u16 = 0;
 const DEALLOC: u16 = 1;
 
-/// Pieces that were given out, and the bytes behind all of them.
+/// Allocated pieces, and the bytes behind all of them.
 #[derive(Debug)]
 pub(super) struct Memic {
     memory: Arc<DeviceMemory>,
-    /// By their places in the BAR.
+    /// Pieces by offset in device memory.
     taken: BTreeMap<u64, Piece>,
 }
 
 #[derive(Debug)]
 struct Piece {
     len: u64,
-    /// Operations that it has addresses for, a bit each.
+    /// Operations with an address, a bit each.
     operations: u64,
 }
 
@@ -53,18 +54,18 @@ impl Memic {
         Self { memory, taken: BTreeMap::new() }
     }
 
-    /// Takes all pieces back.
+    /// Frees all pieces.
     pub(super) fn clear(&mut self) {
         self.taken.clear();
         self.memory.clear(0, LEN);
     }
 
-    /// Whether the whole range lies in one piece.
+    /// True if the whole range is in one piece.
     pub(super) fn holds(&self, start: u64, len: u64) -> bool {
         self.piece(start, len).is_some()
     }
 
-    /// The piece that the whole range lies in.
+    /// Finds the piece that contains the whole range.
     fn piece(&self, start: u64, len: u64) -> Option<&Piece> {
         let (at, piece) = self.taken.range(..=start).next_back()?;
         start.checked_add(len).filter(|end| *end <= at + piece.len).map(|_| piece)
@@ -75,8 +76,8 @@ impl Memic {
         last.is_some_and(|(at, piece)| at + piece.len > start)
     }
 
-    /// Offset in device memory of the byte that an access of one byte to an operation's address is
-    /// about, if its piece has that operation.
+    /// Offset in device memory of the byte behind an operation's address, if its piece has that
+    /// operation.
     fn operand(&self, bar: u64, len: usize, operation: u64) -> Option<u64> {
         let offset = bar.checked_sub(OPERATIONS + operation * LEN).filter(|at| *at < LEN)?;
         let piece = self.piece(IN_BAR + offset, len as u64)?;
@@ -140,7 +141,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// MODIFY_MEMIC: gives a piece the address of an operation, or takes it back.
+    /// MODIFY_MEMIC: adds or removes an operation of a piece.
     pub(super) fn modify_memic(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let start = modify_memic_in::MEMIC_START_ADDR.get(call.input);
         let operation = modify_memic_in::MEMIC_OPERATION_TYPE.get(call.input);
@@ -163,7 +164,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// A load of the processor's from an operation's address. False if it is one from elsewhere.
+    /// Executes a processor's load from an operation's address. False for another address.
     pub(crate) fn load_operation(&self, bar: u64, data: &mut [u8]) -> bool {
         if !is_operation(bar) {
             return false;
@@ -175,7 +176,7 @@ impl Firmware {
         true
     }
 
-    /// A store of the processor's to an operation's address. False if it is one to elsewhere.
+    /// Executes a processor's store to an operation's address. False for another address.
     pub(crate) fn store_operation(&self, bar: u64, data: &[u8]) -> bool {
         if is_operation(bar)
             && let Some(at) = self.memic.operand(bar, data.len(), INCREMENT)

@@ -13,7 +13,7 @@ use crate::board::memory::ON_BUS;
 use crate::hca::number::{Key, Pdn, Qpn};
 use crate::hca::{ANY_QPN, Access, Blocks, Indirect, MkeyContext, Region, page_of};
 
-/// How a key translates addresses (`MLX5_MKC_ACCESS_MODE_*`).
+/// Address translation of a key (`MLX5_MKC_ACCESS_MODE_*`).
 mod mode {
     pub(super) const PA: u64 = 0;
     pub(super) const MTT: u64 = 1;
@@ -22,14 +22,14 @@ mod mode {
     pub(super) const MEMIC: u64 = 5;
 }
 
-/// Log2 of pages that a key may have.
+/// Log2 of the allowed page sizes.
 const PAGE_SHIFTS: std::ops::RangeInclusive<u64> = 12..=40;
-/// Low bits of a page's entry that are no address.
+/// Low bits of a page entry that do not belong to the address.
 const FLAGS: u64 = (1 << 12) - 1;
 /// Page addresses in an octword.
 const PER_OCTWORD: u64 = 2;
 
-/// Bytes of a part in a list: its length, key, and address there.
+/// Bytes of a part in a list: length, key, address.
 const KLM: usize = 16;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) struct Mkey {
 }
 
 impl Mkey {
-    /// Whether it is a key for some of these bytes of the BAR.
+    /// True if the key is for some of these bytes of the BAR.
     pub(super) fn is_of_device_memory(&self, start: u64, len: u64) -> bool {
         let (at, size) = (mkc::START_ADDR.get(&self.context), mkc::LEN.get(&self.context));
         let is_free = mkc::FREE.is_set(&self.context);
@@ -68,7 +68,7 @@ fn access_mode(context: &[u8]) -> u64 {
     mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context)
 }
 
-/// A free key: it has a kind and room for translations, but none yet.
+/// A free key: its kind and its room for translations are set, the translation is empty.
 fn empty(key: MkeyContext, context: &[u8]) -> Result<MkeyContext, Refusal> {
     let page_shift = mkc::LOG_PAGE_SIZE.get(context);
     match access_mode(context) {
@@ -87,14 +87,14 @@ fn empty(key: MkeyContext, context: &[u8]) -> Result<MkeyContext, Refusal> {
     }
 }
 
-/// The key's range of memory, and its length.
+/// Memory of a key, and its length.
 fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64), Refusal> {
     let start = mkc::START_ADDR.get(context);
     let endless = mkc::LENGTH64.is_set(context);
     let len = mkc::LEN.get(context);
     match access_mode(context) {
         mode::PA => {
-            // Bus addresses, used as they are; they end below the device's own memory.
+            // Bus addresses without translation, up to the device's own memory.
             let len = if endless { ON_BUS.saturating_sub(start) } else { len };
             if start.checked_add(len).is_none_or(|end| end > ON_BUS) {
                 return Err(Refusal::param("no such bus addresses"));
@@ -115,7 +115,7 @@ fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64
             }
             let pages = list.chunks_exact(8).take(need as usize);
             let pages = pages.filter_map(|pa| pa.try_into().ok().map(u64::from_be_bytes));
-            // The low bits are flags: readable, writable (`MLX5_IB_MTT_*`). They count if the
+            // The low bits are flags: readable, writable (`MLX5_IB_MTT_*`). They are valid if the
             // driver says so (`hw/mlx5/mr.c`, `reg_create`).
             let flags = create_mkey_in::PG_ACCESS.is_set(call.input);
             let pages = pages.map(|pa| if flags { page_of(pa) } else { pa & !FLAGS }).collect();
@@ -130,7 +130,7 @@ fn region(call: &Call<'_>, context: &[u8], memic: &Memic) -> Result<(Region, u64
 }
 
 impl Firmware {
-    /// QUERY_SPECIAL_CONTEXTS: the keys that the device has of itself.
+    /// QUERY_SPECIAL_CONTEXTS: the device's reserved keys.
     pub(super) fn special_contexts(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         query_special_contexts_out::DUMP_FILL_MKEY.set(call.output, Key::DUMP_FILL.0.into());
         query_special_contexts_out::NULL_MKEY.set(call.output, Key::NULL.0.into());
@@ -150,7 +150,7 @@ impl Firmware {
             ..MkeyContext::default()
         };
         let ctx = if mkc::FREE.is_set(context) {
-            // A work request fills it in.
+            // A UMR work request fills it in.
             empty(ctx, context)?
         } else {
             if !self.simple.has_pd(call, pd) {
@@ -158,8 +158,8 @@ impl Firmware {
             }
             let (region, len) = region(call, context, &self.memic)?;
             let iova = match access_mode(context) {
-                // Addresses are relative to the key's start (rdma-core `mlx5_reg_dm_mr`: zero
-                // based, always).
+                // Addresses are relative to the key's start (rdma-core `mlx5_reg_dm_mr`: always
+                // zero based).
                 mode::MEMIC => 0,
                 _ => mkc::START_ADDR.get(context),
             };
@@ -186,7 +186,7 @@ impl Firmware {
         let mkey = self.mkeys.get(call, index)?;
         let context = query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of_mut(call.output);
         context.copy_from_slice(&mkey.context);
-        // Of what work requests change, what a driver asks for: where it begins, and its parts
+        // Work requests change more fields; a driver queries the key's range and its parts
         // (`hw/mlx5/odp.c`, `pagefault_single_data_segment`).
         let now = self.hca.query_mkey(Key(mkey.key))?;
         mkc::START_ADDR.set(context, now.iova);

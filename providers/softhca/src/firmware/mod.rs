@@ -1,17 +1,19 @@
 //! The firmware of the PCI device: commands of the mlx5 command interface become calls of the HCA
 //! side.
 //!
-//! One file per noun with its commands. A command sees its input as bytes of the length that the
-//! driver gave and writes its output into zeroed bytes; [`Firmware::execute`] checked that both are
-//! as long as the command's fixed part. Everything in the input is the guest's and may be anything.
+//! A file for each kind of object has its commands. A command gets its input as bytes of the
+//! driver's length, and writes its output into zeroed bytes; [`Firmware::execute`] checked that
+//! both are as long as the command's fixed part. The input comes from the guest and may be
+//! anything.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `call`, `table`, `numbers`, `owner` | a command, their table, objects' numbers and owners |
+//! | `call`, `table`, `numbers`, `owner` | a command; the command table; object numbers and owners
+//! |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast`, `general` | objects |
 //! | `nic`, `frame_queue`, `steering`, `flow`, `edit` | Ethernet: addresses, queues, flow tables |
-//! | `rings`, `umem` | where queues lie |
+//! | `rings`, `umem` | memory of queues |
 //! | `odp` | on-demand paging |
 //! | `event` | events of the HCA side as event queue entries |
 
@@ -71,13 +73,13 @@ use crate::board::memory::DeviceMemory;
 use crate::board::profile::Profile;
 use crate::hca::{Dma, Hca};
 
-/// How a command ended, for the command queue and for the log.
+/// Result of a command, for the command queue and for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) opcode: CmdOpcode,
     pub(crate) op_mod: u16,
     pub(crate) status: CmdStatus,
-    /// Why, unless all is well.
+    /// Reason of a failure; None on success.
     pub(crate) why: Option<&'static str>,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct Firmware {
     dma: Arc<dyn Dma + Sync>,
     profile: Profile,
     life: Life,
-    /// Pages that the driver lent. They stay empty: this device keeps its state elsewhere.
+    /// Pages that the driver lent. They stay unused: this device keeps its state elsewhere.
     pages: Vec<u64>,
     simple: Simple,
     general: General,
@@ -105,8 +107,8 @@ pub(crate) struct Firmware {
     interfaces: Interfaces,
     nic: Nic,
     memic: Memic,
-    /// `atomic_req_8B_endianness_mode`. A driver may set it, and `log_uar_page_sz`; this device
-    /// keeps no other.
+    /// `atomic_req_8B_endianness_mode`. It and `log_uar_page_sz` are the only capabilities that
+    /// SET_HCA_CAP changes.
     atomic_mode: u64,
 }
 
@@ -145,7 +147,7 @@ impl Firmware {
         firmware
     }
 
-    /// As after power-on.
+    /// Resets to the state after power-on.
     pub(crate) fn reset(&mut self) {
         self.drop_objects();
         self.life = Life::default();
@@ -173,13 +175,14 @@ impl Firmware {
         self.nic = Nic::default();
         self.memic.clear();
         if self.profile.is_ethernet() {
-            // On Ethernet the driver fills the GID table; on InfiniBand it is the port's own.
+            // On Ethernet the driver fills the GID table; on InfiniBand the table belongs to the
+            // port.
             self.profile.gids.clear();
             self.publish_addresses();
         }
     }
 
-    /// Runs one command. `output` is what the driver has room for; it is zeroed and then filled.
+    /// Runs one command. `output` has the driver's length; it is zeroed and then filled.
     pub(crate) fn execute(&mut self, input: &[u8], output: &mut [u8]) -> Outcome {
         output.fill(0);
         let opcode = CmdOpcode(cmd_in::OPCODE.get(input) as u16);
@@ -217,7 +220,7 @@ impl Firmware {
         (entry.run)(self, &mut call)
     }
 
-    /// One slice of the HCA side's work; its events go to the event queues.
+    /// Runs one slice of the HCA side's work, and moves its events to the event queues.
     pub(crate) fn step(&mut self, now: Duration) -> bool {
         let busy = self.hca.step(now);
         let told = self.tell();

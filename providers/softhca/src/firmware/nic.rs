@@ -9,14 +9,14 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use crate::board::profile::{Gid, GidType};
 
-/// `roce_version` of an entry: 2 is RoCE over UDP (`MLX5_ROCE_VERSION_*`).
+/// `roce_version` of a GID entry: 2 is RoCE over UDP (`MLX5_ROCE_VERSION_*`).
 const ROCE_V2: u64 = 2;
 
-/// The settings that a driver made.
+/// Settings of the driver.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Nic {
     roce: bool,
-    /// Bytes of a frame, in PMTU and in the port's context; 0 before a driver said.
+    /// Maximum bytes of a frame, as in PMTU and in the port's context; 0 before the driver sets it.
     pub(super) mtu: u64,
 }
 
@@ -29,7 +29,7 @@ impl Firmware {
         for guid in [SYSTEM_IMAGE_GUID, PORT_GUID, NODE_GUID] {
             guid.set(out, self.profile.guid);
         }
-        // EUI-64 back to EUI-48 (RFC 4291 appendix A).
+        // Converts EUI-64 back to EUI-48 (RFC 4291 appendix A).
         let [a, b, c, _, _, d, e, f] = self.profile.guid.to_be_bytes();
         let high = u16::from_be_bytes([a ^ 2, b]);
         let low = u32::from_be_bytes([c, d, e, f]);
@@ -50,17 +50,17 @@ impl Firmware {
             self.set_frame_size(nic_vport_context::MTU.get(context));
         }
         // Address and promiscuity filters have no effect: the switch floods, and the flow tables
-        // decide.
+        // select.
         Ok(())
     }
 
-    /// Bytes of the longest frame, with its check sequence.
+    /// Sets the longest frame in bytes, FCS included.
     pub(super) fn set_frame_size(&mut self, bytes: u64) {
         self.nic.mtu = bytes;
         self.hca.steering().set_frame_limit(bytes as usize);
     }
 
-    /// An entry of the GID table; all zeros takes it out.
+    /// SET_ROCE_ADDRESS: sets an entry of the GID table; all zeros remove it.
     pub(super) fn set_roce_address(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let index = set_roce_address_in::ROCE_ADDRESS_INDEX.get(call.input) as usize;
         if index >= self.profile.gid_table_len() as usize {
@@ -81,7 +81,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// Tells the HCA side, and the wire behind it, what the port's addresses are.
+    /// Tells the HCA side, and the wire behind it, the port's addresses.
     pub(super) fn publish_addresses(&mut self) {
         let gids = self.profile.gids.iter().map(|gid| gid.gid).collect::<Vec<_>>();
         self.hca.set_addresses(&gids, self.profile.lid);

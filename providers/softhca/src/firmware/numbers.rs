@@ -1,14 +1,14 @@
-//! Numbers of objects.
+//! Allocation of object numbers.
 
 use std::collections::BTreeSet;
 
-/// Hands out numbers of a range, the lowest free one first, so that UAR pages (whose number is an
-/// offset in the BAR) don't run out however long a driver stays.
+/// Allocates the lowest free number of a range. UAR pages, whose number is an offset in the BAR, so
+/// never run out by reuse.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     first: u32,
     end: u32,
-    /// All numbers from here on are free.
+    /// Every number from here on is free.
     fresh: u32,
     returned: BTreeSet<u32>,
 }
@@ -31,8 +31,8 @@ impl Numbers {
         Some(number)
     }
 
-    /// The first of `count` numbers in a row, a multiple of `count`, which is a power of two. None
-    /// of them was taken before.
+    /// Allocates `count` numbers in a row that were never used, and returns the first, a multiple
+    /// of `count`. `count` must be a power of two.
     pub(super) fn take_row(&mut self, count: u32) -> Option<u32> {
         let first = self.fresh.checked_next_multiple_of(count)?;
         let end = first.checked_add(count).filter(|end| *end <= self.end)?;
@@ -45,7 +45,7 @@ impl Numbers {
         (self.first..self.fresh).contains(&number) && !self.returned.contains(&number)
     }
 
-    /// Whether `number` was taken.
+    /// Frees `number`. False if it is not in use.
     pub(super) fn give_back(&mut self, number: u32) -> bool {
         self.is_taken(number) && self.returned.insert(number)
     }

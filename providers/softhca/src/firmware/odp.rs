@@ -1,6 +1,6 @@
-//! On-demand paging: what QUERY_HCA_CAP says of it, and PAGE_FAULT_RESUME (Linux `core/main.c`,
-//! `handle_hca_cap_odp`; `hw/mlx5/odp.c`). Page faults are told by the queue that has them; the
-//! other scheme, by memory, isn't offered.
+//! On-demand paging: capabilities of QUERY_HCA_CAP, and PAGE_FAULT_RESUME (Linux `core/main.c`,
+//! `handle_hca_cap_odp`; `hw/mlx5/odp.c`). Page faults are reported by queue; the scheme that
+//! reports them by memory is not offered.
 
 use uverbs_mlx5_prm::cmd::Block;
 use uverbs_mlx5_prm::cmd::caps::{
@@ -13,8 +13,8 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::owner::User;
 
-/// All that connections can do; a datagram's receive needs a shared receive queue, as the verbs
-/// know no other. A driver may ask to have them; they are on all the time.
+/// Capabilities: every operation of connections, and datagrams with an SRQ, since the verbs have no
+/// flag for a receive queue. A driver may enable them; they are always on.
 pub(super) fn capabilities(cap: &mut [u8]) {
     let scheme = odp_cap::TRANSPORT_PAGE_FAULT_SCHEME_CAP.of_mut(cap);
     let connected: [Block; 3] =
@@ -38,8 +38,8 @@ pub(super) fn capabilities(cap: &mut [u8]) {
 }
 
 impl Firmware {
-    /// PAGE_FAULT_RESUME. The token alone says which fault it is, so that a user could end others'
-    /// waits: only the driver may.
+    /// PAGE_FAULT_RESUME. The token alone identifies the page fault, so a user could end other
+    /// users' waits: only the driver may send it.
     pub(super) fn page_fault_resume(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         if User::of(call) != User::DRIVER {
             return Err(Refusal::resource("page faults are the driver's"));
@@ -49,7 +49,7 @@ impl Firmware {
         self.hca.resume(token, trans_page_fault_info::ERROR.is_set(info)).map_err(Refusal::from)
     }
 
-    /// There are page faults while an event queue takes them.
+    /// Enables page faults while an event queue takes them.
     pub(super) fn note_page_fault_queue(&mut self) {
         let takes = self.eqs.of(EventType::PAGE_FAULT).is_some();
         self.hca.tell_page_faults(takes);

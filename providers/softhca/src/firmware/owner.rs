@@ -1,11 +1,11 @@
-//! Whose an object is.
+//! Owners of objects.
 //!
-//! Each command carries the number of the user whose it is: 0 for the driver's own, else one of
-//! CREATE_UCTX (PRM "UCTX"; Linux `hw/mlx5/devx.c`, `mlx5_ib_devx_create`). Linux sets it in the
-//! commands that it makes for a process (`hw/mlx5/cq.c`, `create_cq_user`; `qp.c`,
-//! `_create_user_qp`; `srq.c`, `mlx5_ib_create_srq`) and in those that a process wrote, of which
-//! it checks the object that they are about (`devx_is_valid_obj_id`) and not those that they name
-//! beside it. Numbers are easily guessed, so the device checks all of them.
+//! Each command carries its user's number: 0 for the driver, otherwise a number of CREATE_UCTX (PRM
+//! "UCTX"; Linux `hw/mlx5/devx.c`, `mlx5_ib_devx_create`). Linux sets it in the commands that it
+//! builds for a process (`hw/mlx5/cq.c`, `create_cq_user`; `qp.c`, `_create_user_qp`; `srq.c`,
+//! `mlx5_ib_create_srq`) and in the commands that a process wrote. In these it checks the object
+//! that the command is for (`devx_is_valid_obj_id`), but no other object that the command names.
+//! Numbers are easily guessed, so the device checks all of them.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,25 @@ use super::numbers::Numbers;
 pub(super) struct User(u64);
 
 impl User {
-    /// The driver, which may name anything.
+    /// The driver, which may name any object.
     pub(super) const DRIVER: Self = Self(0);
-    /// Owner of what everybody may name: the event queues of completions (Linux `core/eq.c`,
-    /// `create_map_eq`, `MLX5_SHARED_RESOURCE_UID`).
+    /// Owner of objects that every user may name: the event queues of completions (Linux
+    /// `core/eq.c`, `create_map_eq`, `MLX5_SHARED_RESOURCE_UID`).
     const SHARED: Self = Self(0xffff);
 
-    /// Whose a command is.
+    /// User of a command.
     pub(super) fn of(call: &Call<'_>) -> Self {
         Self(cmd_in::UID.get(call.input))
     }
 
-    /// Whether it may name an object of `owner`.
+    /// True if the user may name an object of `owner`.
     pub(super) fn may_name(self, owner: Self) -> bool {
         self == Self::DRIVER || self == owner || owner == Self::SHARED
     }
 
-    /// The same for doorbell pages. The driver's are everybody's: Linux before 5.14 allocates all
-    /// pages as the driver (`hw/mlx5/main.c`, `allocate_uars`), and to ring through one gives
-    /// nothing, since a doorbell names its queue.
+    /// True if the user may name a doorbell page of `owner`. Every user may name the driver's
+    /// pages: Linux before 5.14 allocates all pages as the driver (`hw/mlx5/main.c`,
+    /// `allocate_uars`). This gives no access to queues, since a doorbell names its queue.
     pub(super) fn may_ring(self, owner: Self) -> bool {
         self.may_name(owner) || owner == Self::DRIVER
     }
@@ -47,7 +47,7 @@ impl User {
 #[derive(Debug)]
 pub(super) struct Objects<T> {
     by_number: BTreeMap<u32, (User, T)>,
-    /// Why a command is refused that names none, or somebody else's.
+    /// Reason of a refusal if a command names an unknown object, or another user's.
     missing: &'static str,
 }
 
@@ -71,21 +71,21 @@ impl<T> Objects<T> {
         entry.map(|(_, object)| object).ok_or(Refusal::resource(self.missing))
     }
 
-    /// The same, to be changed.
+    /// The object that a command names, to be changed.
     pub(super) fn get_mut(&mut self, call: &Call<'_>, number: u32) -> Result<&mut T, Refusal> {
         let entry = self.by_number.get_mut(&number);
         let entry = entry.filter(|(owner, _)| User::of(call).may_name(*owner));
         entry.map(|(_, object)| object).ok_or(Refusal::resource(self.missing))
     }
 
-    /// The same, taken out.
+    /// Removes the object that a command names.
     pub(super) fn remove(&mut self, call: &Call<'_>, number: u32) -> Result<T, Refusal> {
         self.get(call, number)?;
         let entry = self.by_number.remove(&number);
         entry.map(|(_, object)| object).ok_or(Refusal::resource(self.missing))
     }
 
-    /// Refuses a command that names somebody else's. The HCA side knows whether there is one.
+    /// Refuses a command that names another user's object. The HCA side checks that it exists.
     pub(super) fn check(&self, call: &Call<'_>, number: u32) -> Result<(), Refusal> {
         match self.by_number.contains_key(&number) {
             true => self.get(call, number).map(drop),
@@ -93,18 +93,18 @@ impl<T> Objects<T> {
         }
     }
 
-    /// Any object, for the device itself.
+    /// An object of any owner, for the device itself.
     pub(super) fn find(&self, number: u32) -> Option<&T> {
         self.by_number.get(&number).map(|(_, object)| object)
     }
 
-    /// All of them.
+    /// All objects.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.by_number.values().map(|(_, object)| object)
     }
 }
 
-/// Objects that are a number and nothing else.
+/// Objects without state except their number.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedNumbers {
     numbers: Numbers,
@@ -130,12 +130,12 @@ impl OwnedNumbers {
         self.owners.get(&number).copied()
     }
 
-    /// Whether there is such a number, and the command may name it.
+    /// True if the number is in use and the command may name it.
     pub(super) fn has(&self, call: &Call<'_>, number: u32) -> bool {
         self.owner(number).is_some_and(|owner| User::of(call).may_name(owner))
     }
 
-    /// The same, and gives it back.
+    /// Frees a number. False if it is unused, or the command may not name it.
     pub(super) fn give_back(&mut self, call: &Call<'_>, number: u32) -> bool {
         self.has(call, number) && {
             self.owners.remove(&number);

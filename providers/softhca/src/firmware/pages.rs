@@ -1,6 +1,6 @@
 //! Pages that the driver lends the device (Linux `core/pagealloc.c`). Silicon keeps its tables in
-//! them; this device keeps nothing there, but asks for some and gives the same ones back, so that
-//! the driver's side of it is in use.
+//! them. This device stores no data there, but requests some pages and returns them, so that the
+//! driver's side is exercised.
 
 use uverbs_mlx5_prm::cmd::hca::{
     manage_pages_in, manage_pages_out, query_pages_in, query_pages_out,
@@ -9,10 +9,10 @@ use uverbs_mlx5_prm::cmd::hca::{
 use super::Firmware;
 use super::call::{Call, Refusal};
 
-/// Pages wanted before SET_HCA_CAP, and before INIT_HCA.
+/// Pages requested before SET_HCA_CAP, and before INIT_HCA.
 const BOOT_PAGES: usize = 16;
 const INIT_PAGES: usize = 64;
-/// Most pages that are kept: a driver gives only what it is asked for.
+/// Maximum pages kept: a driver gives only as many as requested.
 const MAX_PAGES: usize = 1 << 16;
 const PAGE: u64 = 4096;
 

@@ -1,8 +1,8 @@
 //! Queue pairs (PRM "Queue Pair Context"; Linux `hw/mlx5/qp.c`, `hw/mlx5/qpc.c`).
 //!
-//! The context that the driver gave is kept, and each transition changes the fields that it is
-//! about: those it needs, and those that `opt_param_mask` names. The HCA side's attributes and
-//! QUERY_QP's answer are read from it.
+//! The driver's context is kept. Each transition changes its own fields: the required ones, and
+//! those that `opt_param_mask` names. The HCA side's attributes and QUERY_QP's output are read from
+//! the context.
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::qp::{
@@ -22,9 +22,9 @@ use crate::hca::{
 };
 use crate::wire::{Address, Psn};
 
-/// Bytes of a send ring's unit.
+/// Bytes of a WQEBB.
 const WQEBB: u64 = 64;
-/// `log_rq_stride` counts from 16 bytes.
+/// Log2 of the unit of `log_rq_stride`, 16 bytes.
 const STRIDE_SHIFT: u64 = 4;
 /// `rq_type` (Linux `include/linux/mlx5/qp.h`, `MLX5_*_RQ`).
 mod rq_type {
@@ -52,13 +52,14 @@ mod optpar {
     pub(super) const COUNTER_SET_ID: u64 = 1 << 25;
 }
 
-/// The UDP port, in the bits beyond these (rdma-core `mlx5_ifc.h`,
+/// Bit for the UDP source port, in the upper part of the mask (rdma-core `mlx5_ifc.h`,
 /// `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
 const UDP_SPORT_95_32: u64 = 1 << 2;
-/// A stream to be reset, likewise (`MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`).
+/// Bit for a stream to reset, in the upper part of the mask
+/// (`MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`).
 const DCI_STREAM_95_32: u64 = 1 << 0;
 
-/// The fields that a bit of `opt_param_mask` brings along, of the context itself.
+/// Fields of the context that a bit of `opt_param_mask` selects.
 const OPTIONAL: [(u64, Field); 11] = [
     (optpar::COUNTER_SET_ID, qpc::COUNTER_SET_ID),
     (optpar::RRE, qpc::RRE),
@@ -72,14 +73,14 @@ const OPTIONAL: [(u64, Field); 11] = [
     (optpar::RETRY_COUNT, qpc::RETRY_COUNT),
     (optpar::RNR_RETRY, qpc::RNR_RETRY),
 ];
-/// The same for fields of the primary path.
+/// Fields of the primary path that a bit of `opt_param_mask` selects.
 const OPTIONAL_PATH: [(u64, Field); 3] = [
     (optpar::PKEY_INDEX, ads::PKEY_INDEX),
     (optpar::ACK_TIMEOUT, ads::ACK_TIMEOUT),
     (optpar::PRI_PORT, ads::VHCA_PORT_NUM),
 ];
-/// The destination fields of the path: all but P_Key index, port and timeout, which other bits
-/// bring.
+/// Destination fields of the path: all except P_Key index, port and timeout, which other bits
+/// select.
 const PATH: [Field; 15] = [
     ads::FL,
     ads::GRH,
@@ -100,9 +101,9 @@ const PATH: [Field; 15] = [
 
 #[derive(Debug)]
 pub(super) struct Qp {
-    /// As CREATE_QP gave it; a reset goes back to it.
+    /// Context of CREATE_QP, restored by a reset.
     created: Box<[u8; qpc::SIZE]>,
-    /// The registered memory that its rings and its doorbell record lie in.
+    /// Umems of the rings and of the doorbell record.
     pub(super) umems: [Option<u32>; 2],
     context: Box<[u8; qpc::SIZE]>,
 }
@@ -117,7 +118,7 @@ impl Firmware {
             return Err(Refusal::resource("no such doorbell page"));
         }
         let pd = qpc::PD.get32(context);
-        // Linux gives its UMR queue no protection domain: it changes keys of all.
+        // Linux's UMR queue has no protection domain: it changes keys of all domains.
         if service != Service::Umr && !self.simple.has_pd(call, pd) {
             return Err(Refusal::resource("no such protection domain"));
         }
@@ -129,8 +130,8 @@ impl Firmware {
         let record_umem = qpc::DBR_UMEM_VALID.is_set(context);
         let record_umem = record_umem.then(|| QPC_DBR_UMEM_ID.get32(context));
         let umems = [umem, record_umem];
-        // A process's command: it is the driver that changes keys of all domains, and gives them
-        // pages by bus address.
+        // In a process's command: only the driver may change keys of all domains and map pages by
+        // bus address.
         if umem.is_some() && (service == Service::Umr || qpc::FRE.is_set(context)) {
             return Err(Refusal::param("fre"));
         }
@@ -180,7 +181,7 @@ impl Firmware {
 
     pub(super) fn destroy_qp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let qpn = destroy_qp_in::QPN.get32(call.input);
-        // Queues of frames have numbers of the same kind, and commands of their own.
+        // Raw packet queues share the numbers, and have commands of their kind.
         self.qps.remove(call, qpn)?;
         Ok(self.hca.destroy_qp(Qpn(qpn))?)
     }
@@ -250,7 +251,7 @@ impl Firmware {
         let up = [RstToInit, InitToInit, InitToRtr, RtrToRts, RtsToRts].contains(&to);
         if up {
             let asked = rst2init_qp_in::ECE.get32(call.input);
-            // Where the answer to CREATE_QP has it, too.
+            // The output of CREATE_QP has ECE at this offset, too.
             create_qp_out::ECE.set(call.output, self.hca.config().agree(asked).into());
         }
         self.hca.count_in(Qpn(qpn), qpc::COUNTER_SET_ID.get(&*context) as u8)?;
@@ -262,7 +263,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// The HCA side's attributes, out of a context.
+    /// Sets the HCA side's attributes from a context.
     fn fill(&self, attrs: &mut QpAttrs, context: &[u8]) -> Result<(), Refusal> {
         let path = qpc::PRIMARY_ADDRESS_PATH.of(context);
         let byte = |field: Field| field.get(context) as u8;
@@ -279,7 +280,7 @@ impl Firmware {
         }
         attrs.dest_qpn = Qpn(qpc::REMOTE_QPN.get32(context));
         attrs.path_mtu = match byte(qpc::MTU) {
-            // Not told yet.
+            // Unset before INIT2RTR.
             0 => Mtu::default(),
             code => Mtu::from_code(code).ok_or(Refusal::param("mtu"))?,
         };
@@ -333,7 +334,7 @@ impl Firmware {
     }
 }
 
-/// Streams of an initiator of dynamic connections; one that stops at the first error has none.
+/// Streams of a DC initiator. None if both numbers are 0.
 fn streams(context: &[u8]) -> Option<DciStreams> {
     let log_channels = qpc::LOG_NUM_DCI_STREAM_CHANNELS.get(context) as u8;
     let log_errored = qpc::LOG_NUM_DCI_ERRORED_STREAMS.get(context) as u8;
@@ -341,8 +342,8 @@ fn streams(context: &[u8]) -> Option<DciStreams> {
     has.then_some(DciStreams { log_channels, log_errored })
 }
 
-/// Which payloads go into CQEs (Linux `hw/mlx5/mlx5_ib.h`, `MLX5_REQ_SCAT_DATA32_CQE` and its
-/// like).
+/// Limits of payload in CQEs (Linux `hw/mlx5/mlx5_ib.h`, `MLX5_REQ_SCAT_DATA32_CQE` and related
+/// constants).
 fn scatter(context: &[u8]) -> Result<CqeScatter, Refusal> {
     Ok(CqeScatter {
         requester: match qpc::CS_REQ.get(context) {
@@ -360,7 +361,7 @@ fn scatter(context: &[u8]) -> Result<CqeScatter, Refusal> {
     })
 }
 
-/// Transport service, and the special QPN if it is one.
+/// Transport service, and the special QPN of QP0 and QP1.
 fn service(context: &[u8]) -> Result<(Service, Option<u32>), Refusal> {
     Ok(match ServiceType(qpc::ST.get(context) as u8) {
         ServiceType::RC => (Service::Rc, None),
@@ -375,10 +376,10 @@ fn service(context: &[u8]) -> Result<(Service, Option<u32>), Refusal> {
     })
 }
 
-/// Send ring, receive ring, and the number of the shared receive queue.
+/// Send ring, receive ring, and SRQ number.
 type Queues = (Option<SqContext>, Option<RqContext>, Option<u32>);
 
-/// The receive ring comes first, the send ring behind it (`qp->sq.offset`).
+/// The receive ring comes first, and the send ring follows it (`qp->sq.offset`).
 fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues, Refusal> {
     let mut srq = None;
     let (rq, rq_bytes) = match qpc::RQ_TYPE.get(context) {
@@ -391,8 +392,8 @@ fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues,
             (Some(RqContext { region, log_entries, stride_shift }), bytes)
         }
         rq_type::SHARED => {
-            // A target of XRC receives where each packet says, and an initiator of DC nothing. For
-            // both Linux names a queue of its own.
+            // An XRC target receives into the SRQ that each packet names, and a DC initiator
+            // receives no messages. Linux names one of its SRQs for both, which is ignored.
             let names = !matches!(service, Service::Xrc | Service::Dci);
             srq = names.then(|| qpc::SRQN_RMPN_XRQN.get32(context));
             (None, 0)
@@ -410,8 +411,8 @@ fn queues(context: &[u8], service: Service, rings: &Place<'_>) -> Result<Queues,
     Ok((sq, rq, srq))
 }
 
-/// The fields that a transition is about (qp.c, `opt_mask`, and IBTA 11.2.5.2's table of what each
-/// needs).
+/// Copies the fields of a transition (qp.c, `opt_mask`, and the table of required attributes in
+/// IBTA 11.2.5.2).
 fn merge(context: &mut [u8; qpc::SIZE], given: &[u8], to: QpTransition, mask: u64) {
     let mut take = |field: Field| field.set(context, field.get(given));
     match to {

@@ -1,4 +1,4 @@
-//! ACCESS_REG.
+//! Registers, read and written by ACCESS_REG.
 
 use uverbs_mlx5_prm::cmd::hca::{access_register_in, access_register_out};
 use uverbs_mlx5_prm::cmd::register::{paos_reg, pmtu_reg, ptys_reg, pvlc_reg};
@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::register::{paos_reg, pmtu_reg, ptys_reg, pvlc_reg};
 use super::Firmware;
 use super::call::{Call, Refusal};
 
-/// Numbers (Linux `include/linux/mlx5/driver.h`, `MLX5_REG_*`).
+/// Register numbers (Linux `include/linux/mlx5/driver.h`, `MLX5_REG_*`).
 mod reg {
     pub(super) const PMTU: u64 = 0x5003;
     pub(super) const PTYS: u64 = 0x5004;
@@ -24,14 +24,14 @@ const PROTO_IB: u64 = 1;
 /// `MLX5_PTYS_EN`, and 100GBASE-CR4 (`MLX5E_100GBASE_CR4`).
 const PROTO_ETHERNET: u64 = 1 << 2;
 const SPEED_100G: u64 = 1 << 20;
-/// Bytes of the largest frame, and of one that holds a packet of 1500.
+/// Bytes of the largest frame, and of a frame with a packet of 1500.
 const MAX_FRAME: u64 = 9216;
 const USUAL_FRAME: u64 = 1522;
 /// Four lanes (`MLX5_PTYS_WIDTH_4X`).
 const WIDTH_4X: u64 = 1 << 2;
 /// EDR; a lane of 25 Gb/s (`IB_SPEED_EDR`).
 const SPEED_EDR: u64 = 1 << 5;
-/// VL0 alone.
+/// Only VL0.
 const ONE_VL: u64 = 1;
 const UP: u64 = 1;
 pub(super) const NODE_DESCRIPTION: &[u8] = b"softhca";
@@ -47,8 +47,8 @@ impl Firmware {
                     self.set_frame_size(pmtu_reg::ADMIN_MTU.get(written));
                     Ok(())
                 }
-                // The host's byte order, the port's administrative state: what a driver writes
-                // there changes nothing.
+                // The host's byte order and the port's administrative state: a driver's write has
+                // no effect.
                 reg::HOST_ENDIANNESS | reg::PAOS | reg::NODE_DESC => Ok(()),
                 _ => Err(Refusal::param("no such register to write")),
             };

@@ -1,5 +1,5 @@
-//! Where queues lie: page lists at the end of a command, or memory that a user registered, as
-//! regions.
+//! Memory of queues as regions: page lists at the end of a command, or memory that a user
+//! registered.
 
 use uverbs_mlx5_prm::cmd::rq::wq;
 
@@ -8,22 +8,21 @@ use crate::hca::Region;
 
 /// Log2 of the smallest page.
 const PAGE_SHIFT: u64 = 12;
-/// Log2 of the largest page that a context can name and a list of at least one page makes sense
-/// with.
+/// Log2 of the largest page that a context can name.
 const MAX_PAGE_SHIFT: u64 = 40;
-/// A page's offset is counted in 64ths of the page.
+/// Units of a page offset: 64ths of the page.
 const OFFSET_UNITS: u64 = 64;
 
-/// Where a ring lies.
+/// Memory of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place<'a> {
     Pages(Pages<'a>),
-    /// In memory that a user registered, from this byte on.
+    /// Registered memory of a user, from this byte on.
     Umem(&'a Region, u64),
 }
 
 impl Place<'_> {
-    /// The `len` bytes from `skip` on, counted from where the ring starts.
+    /// `len` bytes of the ring, from `skip` on.
     pub(super) fn region(&self, skip: u64, len: u64) -> Result<Region, Refusal> {
         match self {
             Self::Pages(pages) => pages.region(skip, len),
@@ -38,17 +37,17 @@ impl Place<'_> {
 /// A list of pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages<'a> {
-    /// `pas`: bus addresses, big-endian, the low 12 bits not part of them.
+    /// Bus addresses (`pas`), big-endian; the low 12 bits are ignored.
     pub(super) pas: &'a [u8],
-    /// `log_page_size`: less 12.
+    /// Log2 of the page size minus 12 (`log_page_size`).
     pub(super) log_page_size: u64,
-    /// `page_offset`, in 64ths of a page.
+    /// Offset in the first page, in 64ths of a page (`page_offset`).
     pub(super) page_offset: u64,
 }
 
 impl<'a> Pages<'a> {
-    /// Those of a work queue: the list ends the ring, which ends the context, which ends the fixed
-    /// part of a command.
+    /// Pages of a work queue: the list follows the ring's context, which is the end of the
+    /// command's fixed part.
     pub(super) fn of_wq(ring: &[u8], input: &'a [u8], fixed: usize) -> Self {
         Self {
             pas: input.get(fixed..).unwrap_or_default(),
@@ -57,7 +56,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// The `len` bytes from `skip` on, counted from where the ring starts.
+    /// `len` bytes of the ring, from `skip` on.
     pub(super) fn region(&self, skip: u64, len: u64) -> Result<Region, Refusal> {
         let shift = PAGE_SHIFT + self.log_page_size;
         if shift > MAX_PAGE_SHIFT {
@@ -67,7 +66,7 @@ impl<'a> Pages<'a> {
         let start = self.page_offset % OFFSET_UNITS * (size / OFFSET_UNITS) + skip;
         let first = start / size;
         let offset = start % size;
-        // Rings have less than 2^32 bytes, so none of this overflows.
+        // Cannot overflow: rings have less than 2^32 bytes.
         let count = (offset + len).div_ceil(size);
         let have = (self.pas.len() / 8) as u64;
         if first + count > have {

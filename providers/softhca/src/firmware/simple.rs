@@ -1,5 +1,5 @@
-//! Objects that are a number and nothing else: doorbell pages, protection domains, XRC domains,
-//! transport domains, users of the command interface, and sets of counters.
+//! Objects without state except their number: doorbell pages, protection domains, XRC domains,
+//! transport domains, users of the command interface, and counter sets.
 
 use uverbs_mlx5_prm::cmd::Field;
 use uverbs_mlx5_prm::cmd::simple::{
@@ -14,19 +14,19 @@ use super::numbers::Numbers;
 use super::owner::{OwnedNumbers, User};
 use crate::board::bar::{FIRST_UAR, LAST_UAR};
 
-/// Log2 of the users of the command interface.
+/// Log2 of the maximum users of the command interface.
 pub(super) const MAX_UCTX_LOG: u8 = 12;
-/// Numbers of 24 bits, one bit kept back.
+/// Numbers have 24 bits, one of which is reserved.
 const MAX_NUMBER: u32 = 1 << 23;
-/// Sets of counters: their number is a byte of the queue pair's context, and 0 is none.
+/// Maximum counter sets. The number is a byte of the queue pair's context; 0 means no set.
 pub(super) const MAX_COUNTERS: u32 = u8::MAX as u32;
 
-/// All of them.
+/// All objects of these kinds.
 #[derive(Clone, Debug)]
 pub(super) struct Simple {
-    /// By page of the driver's.
+    /// Doorbell pages, by page of the driver.
     uars: OwnedNumbers,
-    /// Log2 of the UARs in one (`log_uar_page_sz`).
+    /// Log2 of the UARs in a page of the driver (`log_uar_page_sz`).
     log_uars_in_page: u32,
     pds: OwnedNumbers,
     xrcds: OwnedNumbers,
@@ -50,18 +50,17 @@ impl Default for Simple {
     }
 }
 
-/// Most UARs that a page of a driver's has, as a logarithm: pages are of 64 KiB at most.
+/// Log2 of the maximum UARs in a page of the driver: pages have 64 KiB at most.
 const MAX_LOG_UARS: u32 = 4;
 
-/// Pages of UARs: the number of a UAR is its place in the BAR.
+/// Pages of UARs. The number of a UAR is its offset in the BAR, in units of 4 KiB.
 fn uar_pages(log: u32) -> OwnedNumbers {
     OwnedNumbers::new(Numbers::new(FIRST_UAR.div_ceil(1 << log), (LAST_UAR + 1) >> log))
 }
 
 impl Simple {
-    /// Gives out UARs by so many (a logarithm) from now on: those of a page of the driver's, which
-    /// it maps as a whole. What is out of range, or comes when pages are given out, changes
-    /// nothing.
+    /// Sets the log2 of the UARs in a page of the driver, which maps a page as a whole. Ignored if
+    /// out of range, or if pages are allocated.
     pub(super) fn set_uars_in_page(&mut self, log: u64) {
         match u32::try_from(log) {
             Ok(log) if log <= MAX_LOG_UARS && self.uars.is_empty() => {
@@ -71,36 +70,36 @@ impl Simple {
         }
     }
 
-    /// Log2 of the UARs that are given out together.
+    /// Log2 of the UARs that are allocated together.
     pub(super) fn log_uars_in_page(&self) -> u32 {
         self.log_uars_in_page
     }
 
-    /// As it was in the beginning, for the same driver.
+    /// Frees all numbers; the driver's page size stays.
     pub(super) fn clear(&mut self) {
         let log = self.log_uars_in_page;
         *self = Self { uars: uar_pages(log), log_uars_in_page: log, ..Self::default() };
     }
 
-    /// Whether a command may name the UAR.
+    /// True if a command may name the UAR.
     pub(super) fn has_uar(&self, call: &Call<'_>, uar: u32) -> bool {
         let owner = self.uars.owner(uar >> self.log_uars_in_page);
         owner.is_some_and(|owner| User::of(call).may_ring(owner))
     }
 
-    /// Whether there are such counters. Their names are everybody's: queue pairs count in them.
+    /// True if the counter set exists. Every user may name it: queue pairs count in it.
     pub(super) fn has_q_counter(&self, number: u32) -> bool {
         self.counters.owner(number).is_some()
     }
 
-    /// Whether a command may name the domain: the driver's any, a user's its own (Linux
-    /// `hw/mlx5/qp.c`, `_create_user_qp`, and `hw/mlx5/main.c`, `mlx5_ib_alloc_pd`, say whose
-    /// command it is; `hw/mlx5/devx.c` does for what a process wrote).
+    /// True if a command may name the protection domain: the driver any, a user only its domains
+    /// (Linux sets the user in `hw/mlx5/qp.c`, `_create_user_qp`, in `hw/mlx5/main.c`,
+    /// `mlx5_ib_alloc_pd`, and in `hw/mlx5/devx.c` for a process's commands).
     pub(super) fn has_pd(&self, call: &Call<'_>, pd: u32) -> bool {
         self.pds.has(call, pd)
     }
 
-    /// Refuses somebody else's domain, for queues that need not have one.
+    /// Refuses another user's protection domain, for queues that need none.
     pub(super) fn check_pd(&self, call: &Call<'_>, pd: u32) -> Result<(), Refusal> {
         match self.pds.owner(pd) {
             Some(_) if !self.has_pd(call, pd) => {
@@ -139,7 +138,7 @@ macro_rules! commands {
 }
 
 impl Firmware {
-    /// ALLOC_UAR: the first of the UARs of a page.
+    /// ALLOC_UAR: allocates the UARs of a page, and returns the first.
     pub(super) fn alloc_uar(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let page = self.simple.uars.take(call).ok_or(Refusal::NO_NUMBER)?;
         alloc_uar_out::UAR.set(call.output, (page << self.simple.log_uars_in_page).into());

@@ -1,6 +1,5 @@
-//! Shared receive queues: receive memory pools, which plain ones are, those of XRC, and XRQs, which
-//! match tags (Linux
-//! `hw/mlx5/srq_cmd.c`).
+//! Shared receive queues: receive memory pools for plain SRQs, XRC SRQs, and XRQs, which do tag
+//! matching (Linux `hw/mlx5/srq_cmd.c`).
 
 use uverbs_mlx5_prm::cmd::rq::{
     arm_rq_in, arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_xrc_srq_in,
@@ -16,17 +15,17 @@ use super::rings::Pages;
 use crate::hca::number::{Cqn, Pdn, Srqn};
 use crate::hca::{SrqContext, TagSrq, XrcSrq};
 
-/// `log_rq_stride` counts from 16 bytes.
+/// Log2 of the unit of `log_rq_stride`, 16 bytes.
 const STRIDE_SHIFT: u64 = 4;
-/// `topology` and `offload` of an XRQ (Linux `mlx5_ifc.h`, `MLX5_XRQC_*`).
+/// Values of `topology` and `offload` in an XRQ (Linux `mlx5_ifc.h`, `MLX5_XRQC_*`).
 const TAG_MATCHING: u64 = 1;
 const RENDEZVOUS: u64 = 1;
 /// `op_mod` of ARM_RQ (`MLX5_ARM_RQ_IN_OP_MOD_XRQ`).
 const ARM_XRQ: u16 = 2;
-/// Log2 of more entries than any device has; keeps sizes far from overflow.
+/// Log2 of more entries than any device has. Keeps sizes from overflow.
 const LOG_ABSURD: u64 = 20;
 
-/// The context that the driver gave.
+/// The driver's context.
 #[derive(Debug)]
 pub(super) enum Srq {
     Rmp(Box<[u8; rmpc::SIZE]>),
@@ -34,7 +33,7 @@ pub(super) enum Srq {
     Tags(Box<[u8; xrqc::SIZE]>),
 }
 
-/// Log2 of entries and of bytes of each, and bytes of all.
+/// Log2 of the entries, log2 of an entry's bytes, and total bytes.
 fn size(log_entries: u64, stride_shift: u64) -> Result<(u8, u8, u64), Refusal> {
     if log_entries > LOG_ABSURD {
         return Err(Refusal::param("log of the size of a receive queue"));
@@ -42,7 +41,7 @@ fn size(log_entries: u64, stride_shift: u64) -> Result<(u8, u8, u64), Refusal> {
     Ok((log_entries as u8, stride_shift as u8, 1 << (log_entries + stride_shift)))
 }
 
-/// What a ring says of its queue; nothing of XRC or tags.
+/// SRQ of a ring, without XRC and tag matching.
 fn of_ring(ring: &[u8], pages: &Pages<'_>) -> Result<SrqContext, Refusal> {
     let (log_entries, stride_shift, bytes) =
         size(wq::LOG_WQ_SZ.get(ring), wq::LOG_WQ_STRIDE.get(ring))?;
@@ -90,7 +89,7 @@ impl Firmware {
                 region: pages.region(0, bytes)?,
                 log_entries,
                 stride_shift,
-                // The low half lacks its last two bits.
+                // The low half lacks the two lowest bits.
                 doorbell_record: record_high | xrc_srqc::DB_RECORD_ADDR_L.get(context) << 2,
                 limit: xrc_srqc::LWM.get(context) as u16,
                 xrc: Some(XrcSrq {
@@ -109,7 +108,7 @@ impl Firmware {
         Ok(())
     }
 
-    /// CREATE_XRQ: one that matches tags; there is no other kind here.
+    /// CREATE_XRQ: creates a tag-matching SRQ, the only kind of XRQ here.
     pub(super) fn create_xrq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_xrq_in::XRQ_CONTEXT.of(call.input);
         if xrqc::TOPOLOGY.get(context) != TAG_MATCHING {
@@ -147,8 +146,8 @@ impl Firmware {
         }
     }
 
-    /// ARM_RQ: the limit of one that matches tags; the driver's other queues have commands of their
-    /// own (`arm_xrq_cmd`).
+    /// ARM_RQ: sets the limit of a tag-matching SRQ; other SRQs have separate commands
+    /// (`arm_xrq_cmd`).
     pub(super) fn arm_rq(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         if call.op_mod != ARM_XRQ {
             return Err(Refusal::param("op_mod"));
@@ -199,7 +198,7 @@ impl Firmware {
         self.srqs.remove(call, number).map(drop)
     }
 
-    /// The context of a pool.
+    /// Context of a pool.
     fn rmp(&self, call: &Call<'_>, number: u32) -> Result<&[u8; rmpc::SIZE], Refusal> {
         match self.srqs.get(call, number) {
             Ok(Srq::Rmp(context)) => Ok(context),
@@ -214,7 +213,7 @@ impl Firmware {
         }
     }
 
-    /// MODIFY_RMP: the limit; a pool has no other state that changes (`arm_rmp_cmd`).
+    /// MODIFY_RMP: sets the limit, the only state of a pool that changes (`arm_rmp_cmd`).
     pub(super) fn modify_rmp(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let number = modify_rmp_in::RMPN.get32(call.input);
         self.rmp(call, number)?;

@@ -1,5 +1,5 @@
-//! Transport interfaces and tables of receive queues (Linux `core/transobj.c`, `core/en/tir.c`,
-//! `core/en/rqt.c`, `hw/mlx5/qp.c`).
+//! Transport interfaces and RQ tables (Linux `core/transobj.c`, `core/en/tir.c`, `core/en/rqt.c`,
+//! `hw/mlx5/qp.c`).
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::numbers::Numbers;
 use crate::board::profile::MAX_STEERING;
 use crate::hca::ethernet::{HashContext, HashFunction, Selector, Spread, TirContext, Wrong};
 
-/// Log2 of the places in a table of queues.
+/// Log2 of the maximum queues in an RQ table.
 pub(super) const LOG_MAX_RQT_SIZE: u32 = 11;
 /// `disp_type` (`MLX5_TIRC_DISP_TYPE_*`).
 const DIRECT: u64 = 0;
@@ -25,7 +25,7 @@ const INDIRECT: u64 = 1;
 const UNICAST: u64 = 1;
 const MULTICAST: u64 = 2;
 
-/// Numbers of what directs frames, and the transport domains of send interfaces.
+/// Numbers of steering objects, and transport domains of TISes.
 #[derive(Debug)]
 pub(super) struct Interfaces {
     tises: Numbers,
@@ -37,7 +37,7 @@ pub(super) struct Interfaces {
     pub(super) flow_counters: Numbers,
     pub(super) reformats: Numbers,
     pub(super) rewrites: Numbers,
-    /// Flow counters that were made at once: the first, and how many.
+    /// Allocations of several flow counters: the first number, and the count.
     pub(super) counter_rows: BTreeMap<u32, u32>,
 }
 
@@ -60,7 +60,7 @@ impl Default for Interfaces {
 }
 
 impl Interfaces {
-    /// The transport domain of a TIS.
+    /// Transport domain of a TIS.
     pub(super) fn domain(&self, tisn: u32) -> Option<u32> {
         self.domains.get(&tisn).copied()
     }
@@ -77,7 +77,7 @@ impl From<Wrong> for Refusal {
     }
 }
 
-/// Takes a number for an object that `make` makes, unless it refuses.
+/// Allocates a number for an object that `make` creates. Frees it if `make` fails.
 pub(super) fn numbered(
     numbers: &mut Numbers,
     make: impl FnOnce(u32) -> Result<(), Wrong>,
@@ -131,7 +131,7 @@ fn tir(context: &[u8]) -> Result<TirContext, Refusal> {
     })
 }
 
-/// The queues behind the fixed part of a command.
+/// Queues behind the fixed part of a command.
 fn queues(context: &[u8], list: &[u8]) -> Result<Vec<u32>, Refusal> {
     let count = rqtc::RQT_ACTUAL_SIZE.get(context) as usize;
     let list = list.get(..count * rq_num::SIZE).ok_or(Refusal::param("a short list of queues"))?;

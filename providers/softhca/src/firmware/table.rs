@@ -1,4 +1,5 @@
-//! Which command is whose, how far the device must be for it, and how long its fixed parts are.
+//! Command table: the handler of each command, the required stage of the device, and the lengths of
+//! its fixed parts.
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::{
@@ -13,20 +14,20 @@ use super::life::Life::{self, Enabled, Initialized, Off};
 pub(super) struct Entry {
     pub(super) opcode: CmdOpcode,
     pub(super) needs: Life,
-    /// Least bytes of input and output.
+    /// Minimum bytes of input and output.
     pub(super) input: usize,
     pub(super) output: usize,
     pub(super) run: fn(&mut Firmware, &mut Call<'_>) -> Result<(), Refusal>,
 }
 
-/// The entry of a command that this device has.
+/// Finds the entry of a command. None: this device lacks it.
 pub(super) fn find(opcode: CmdOpcode) -> Option<&'static Entry> {
     TABLE.iter().find(|entry| entry.opcode == opcode)
 }
 
-/// Input and output of commands that are about a number.
+/// Input and output bytes of commands with only an object number.
 const SHORT: usize = 16;
-/// Output of commands that say only how they ended.
+/// Output bytes of commands that return only a status.
 const NOTHING: usize = 8;
 
 macro_rules! table {
@@ -42,7 +43,7 @@ macro_rules! table {
 }
 
 pub(super) static TABLE: &[Entry] = table! {
-    // The device.
+    // Device.
     ENABLE_HCA enable Off SHORT, NOTHING;
     DISABLE_HCA disable Off SHORT, NOTHING;
     INIT_HCA init Enabled SHORT, NOTHING;
@@ -58,7 +59,7 @@ pub(super) static TABLE: &[Entry] = table! {
     SET_DRIVER_VERSION noted Enabled SHORT, NOTHING;
     ACCESS_REG access_register Enabled SHORT, NOTHING;
     NOP noted Off SHORT, NOTHING;
-    // The port.
+    // Port.
     QUERY_HCA_VPORT_CONTEXT query_vport Enabled SHORT, vport::query_hca_vport_context_out::SIZE;
     MODIFY_HCA_VPORT_CONTEXT modify_vport Enabled vport::query_hca_vport_context_out::SIZE, NOTHING;
     QUERY_HCA_VPORT_GID query_vport_gid Enabled SHORT, SHORT;
@@ -67,7 +68,7 @@ pub(super) static TABLE: &[Entry] = table! {
     QUERY_VPORT_COUNTER query_vport_counter Enabled SHORT, vport::query_vport_counter_out::SIZE;
     QUERY_Q_COUNTER query_q_counter Enabled vport::query_q_counter_in::SIZE, vport::query_q_counter_out::SIZE;
     MAD_IFC mad_ifc Enabled vport::mad_ifc_in::SIZE, vport::mad_ifc_out::SIZE;
-    // Numbers.
+    // Objects without state.
     ALLOC_UAR alloc_uar Initialized SHORT, SHORT;
     DEALLOC_UAR dealloc_uar Initialized SHORT, NOTHING;
     ALLOC_PD alloc_pd Initialized SHORT, SHORT;
@@ -116,7 +117,7 @@ pub(super) static TABLE: &[Entry] = table! {
     ARM_RQ arm_rq Initialized SHORT, NOTHING;
     ATTACH_TO_MCG attach Initialized mcast::attach_to_mcg_in::SIZE, NOTHING;
     DETACH_FROM_MCG detach Initialized mcast::detach_from_mcg_in::SIZE, NOTHING;
-    // Frames.
+    // Ethernet.
     QUERY_NIC_VPORT_CONTEXT query_nic_vport Enabled SHORT, nic::query_nic_vport_context_out::SIZE;
     MODIFY_NIC_VPORT_CONTEXT modify_nic_vport Enabled nic::modify_nic_vport_context_in::SIZE, NOTHING;
     SET_ROCE_ADDRESS set_roce_address Enabled nic::set_roce_address_in::SIZE, NOTHING;
@@ -172,9 +173,10 @@ pub(super) static TABLE: &[Entry] = table! {
     PAGE_FAULT_RESUME page_fault_resume Initialized mkey::page_fault_resume_in::SIZE, NOTHING;
 };
 
-/// Half of what there is room for: all that any kind has but flow tables, and what users ask for.
+/// Half of the maximum output: enough for every capability type except flow tables, and the length
+/// that users request.
 const QUERY_CAP_OUT: usize = 16 + 2048;
-/// The context; a caller may leave out the page list behind it.
+/// The context; the page list behind it is optional.
 const QUERY_QP_OUT: usize = 272;
-/// The context; a caller may leave out the translations behind it.
+/// The context; the translations behind it are optional.
 const QUERY_MKEY_OUT: usize = 80;

@@ -1,10 +1,10 @@
-//! Memory that a process registered for the queues that it makes by its own commands (PRM
-//! "CREATE_UMEM"; Linux `hw/mlx5/devx.c`, `devx_umem_reg_cmd_alloc`).
+//! Umems: memory that a process registered for the queues of its commands (PRM "CREATE_UMEM"; Linux
+//! `hw/mlx5/devx.c`, `devx_umem_reg_cmd_alloc`).
 //!
-//! A command whose context a process wrote says that its rings, records and pages are such memory:
-//! Linux sets the bit in each of them (`hw/mlx5/devx.c`, `devx_set_umem_valid` and
-//! `devx_handle_mkey_create`). The addresses in such a command are that process's words, and to
-//! take them for the bus's would give it all of the machine's memory.
+//! A command whose context a process wrote has a bit that its rings, doorbell records and pages are
+//! in umems: Linux sets the bit in each of them (`hw/mlx5/devx.c`, `devx_set_umem_valid` and
+//! `devx_handle_mkey_create`). Addresses in such a command are the process's claim; taken as bus
+//! addresses they would give it all of the machine's memory.
 
 use uverbs_mlx5_prm::cmd::cq::modify_cq_in;
 use uverbs_mlx5_prm::cmd::mkey::create_mkey_in;
@@ -19,37 +19,37 @@ use super::cq::RESIZE;
 use super::owner::User;
 use crate::hca::Region;
 
-/// Log2 of the smallest page; `log_page_size` counts from it.
+/// Log2 of the smallest page, and base of `log_page_size`.
 const PAGE_SHIFT: u64 = 12;
-/// Log2 of the largest; no command has so many pages that their bytes overflow.
+/// Log2 of the largest page. No command has enough pages to overflow their bytes.
 const MAX_PAGE_SHIFT: u64 = 40;
-/// Registered pieces that may exist at once.
+/// Maximum umems.
 pub(super) const MAX_UMEM: u32 = 1 << 16;
 /// Bytes of a doorbell record.
 const RECORD: u64 = 8;
 
-/// Whether the device may write to a page, in the low bits of its address (Linux
-/// `hw/mlx5/mlx5_ib.h`, `MLX5_IB_MTT_WRITE`).
+/// Flag in the low bits of a page's address: the device may write to it (Linux `hw/mlx5/mlx5_ib.h`,
+/// `MLX5_IB_MTT_WRITE`).
 const WRITABLE: u64 = 1 << 1;
 
-/// A registered piece.
+/// A registered range of memory.
 #[derive(Debug)]
 pub(super) struct Umem {
     region: Region,
-    /// Who registered it.
+    /// User that registered it.
     owner: User,
-    /// Its pages, in order.
+    /// The device may write to its pages.
     writable: bool,
 }
 
-/// Whether a command, of the length that it needs, names such memory for what can't lie in it here:
-/// all but completion queues and queue pairs.
+/// True if a command names a umem for an object that can't use one here: only completion queues and
+/// queue pairs can.
 pub(super) fn is_too_much(opcode: CmdOpcode, call: &Call<'_>) -> bool {
     let input = call.input;
     let ring = |wq: &[u8]| wq::WQ_UMEM_VALID.is_set(wq);
     match opcode {
         CmdOpcode::CREATE_MKEY => create_mkey_in::MKEY_UMEM_VALID.is_set(input),
-        // A modification without a new ring has the bit as well.
+        // A modification without a new ring may have the bit, too.
         CmdOpcode::MODIFY_CQ => call.op_mod == RESIZE && modify_cq_in::CQ_UMEM_VALID.is_set(input),
         CmdOpcode::CREATE_RMP => ring(rmpc::WQ.of(create_rmp_in::CTX.of(input))),
         CmdOpcode::CREATE_RQ => ring(rqc::WQ.of(create_rq_in::CTX.of(input))),
@@ -63,7 +63,7 @@ pub(super) fn is_too_much(opcode: CmdOpcode, call: &Call<'_>) -> bool {
 impl Firmware {
     pub(super) fn create_umem(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         let context = create_umem_in::UMEM.of(call.input);
-        // The list ends the structure, which ends the fixed part.
+        // The list follows the structure, which is the end of the fixed part.
         let list = call.input.get(create_umem_in::SIZE..).unwrap_or_default();
         let count = umem::NUM_OF_MTT.get(context);
         if count > (list.len() / 8) as u64 {
@@ -104,20 +104,19 @@ impl Firmware {
         Ok(())
     }
 
-    /// Registered memory by number, if it belongs to the user whose command it is: numbers are
-    /// easily guessed.
+    /// Finds a umem of the command's user. Numbers are easily guessed, so the owner is checked.
     fn registered(&self, call: &Call<'_>, id: u32) -> Result<&Umem, Refusal> {
         let umem = self.umems.get(&id).filter(|umem| umem.owner == User::of(call));
         umem.ok_or(Refusal::resource("no such registered memory"))
     }
 
-    /// The same, for memory that the device reads.
+    /// Memory of a umem that the device reads.
     pub(super) fn umem(&self, call: &Call<'_>, id: u32) -> Result<&Region, Refusal> {
         Ok(&self.registered(call, id)?.region)
     }
 
-    /// The same, for memory that it writes: read-only registrations may be of pages that others
-    /// own.
+    /// Memory of a umem that the device writes: read-only registrations may contain pages of other
+    /// owners.
     pub(super) fn writable_umem(&self, call: &Call<'_>, id: u32) -> Result<&Region, Refusal> {
         let umem = self.registered(call, id)?;
         match umem.writable {
@@ -126,9 +125,8 @@ impl Firmware {
         }
     }
 
-    /// Bus address of a doorbell record, which may be in registered memory: then what the context
-    /// has for an address is an offset. `umems` are those of the ring and of the record: both or
-    /// none.
+    /// Bus address of a doorbell record. In a umem, the context has an offset instead of an
+    /// address. `umems` are the numbers for ring and record: both or neither.
     pub(super) fn record(
         &self,
         call: &Call<'_>,

@@ -1,4 +1,4 @@
-//! The port as InfiniBand virtualization shows it (Linux `core/vport.c`).
+//! The port as InfiniBand virtualization presents it (Linux `core/vport.c`).
 
 use uverbs_mlx5_prm::cmd::vport::{
     hca_vport_context, query_hca_vport_context_out, query_hca_vport_gid_in,
@@ -17,12 +17,12 @@ const UP: u64 = 1;
 /// IBTA PortInfo CapabilityMask: system image GUID, communication management, client
 /// reregistration.
 pub(super) const CAPABILITIES: u64 = 1 << 11 | 1 << 16 | 1 << 25;
-/// That of communication management, which the driver says when it is there (Linux `ib_cm`'s
+/// Capability bit of communication management, which the driver sets when `ib_cm` is loaded (Linux
 /// `cm_add_one`, `mlx5_ib_modify_port`).
 const CHANGEABLE: u64 = 1 << 16;
-/// LID of the subnet manager. The port configures itself, so none is there.
+/// LID of a subnet manager. The port configures itself, so no manager runs there.
 pub(super) const MANAGER_LID: u64 = 1;
-/// Index that asks for the whole table.
+/// P_Key or GID index that means the whole table.
 const WHOLE: u64 = 0xffff;
 
 impl Firmware {
@@ -42,7 +42,8 @@ impl Firmware {
         Ok(())
     }
 
-    /// Takes what the driver may say, and keeps nothing: nobody asks the port who manages it.
+    /// Accepts the changes that a driver may make, and ignores them: only a subnet manager would
+    /// read them.
     pub(super) fn modify_vport(&mut self, call: &mut Call<'_>) -> Result<(), Refusal> {
         use hca_vport_context::*;
         let context = query_hca_vport_context_out::HCA_VPORT_CONTEXT.of(call.input);
@@ -84,7 +85,7 @@ impl Firmware {
         if out.len() < 4 * range.len() {
             return Err(Refusal::param("no room for the table"));
         }
-        // Each in the low half of a word (`mlx5_ifc_pkey_bits`).
+        // Each P_Key is in the low half of a word (`mlx5_ifc_pkey_bits`).
         for (slot, index) in out.chunks_exact_mut(4).zip(range) {
             slot.copy_from_slice(&u32::from(self.profile.pkey(index as u16)).to_be_bytes());
         }

@@ -9,15 +9,15 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::hca::{Dma, DmaFault};
 
-/// Longest input. The largest there is registers memory: eight bytes a page.
+/// Longest input. The longest command registers memory: eight bytes for each page.
 const MAX_INPUT: usize = 32 << 20;
 /// Longest output.
 const MAX_OUTPUT: usize = 1 << 20;
-/// Offset of the output in an entry, and of its last byte.
+/// Offsets in an entry: output, and last byte.
 const OUT: u64 = std::mem::offset_of!(mlx5_cmd_layout, out) as u64;
 const STATUS_OWN: u64 = std::mem::offset_of!(mlx5_cmd_layout, status_own) as u64;
 
-/// An entry that was read.
+/// A command queue entry with its input.
 #[derive(Debug)]
 pub(super) struct Entry {
     at: u64,
@@ -26,8 +26,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Reads the entry at bus address `at` with all its mailboxes. None if the device doesn't own
-    /// it, or it can't be read.
+    /// Reads the entry at bus address `at` with all its mailboxes. None if the driver owns the
+    /// entry, or it can't be read.
     pub(super) fn read(dma: &dyn Dma, at: u64) -> Option<Result<Self, Delivery>> {
         let mut layout = mlx5_cmd_layout::new_zeroed();
         dma.read(at, layout.as_mut_bytes()).ok()?;
@@ -43,13 +43,13 @@ impl Entry {
         })
     }
 
-    /// Bytes of output that the driver has room for.
+    /// Bytes of the driver's output buffer.
     pub(super) fn output_len(&self) -> usize {
-        // `read_input` has compared it.
+        // `read_input` has checked it.
         self.layout.outlen.get() as usize
     }
 
-    /// Writes the output and gives the entry back.
+    /// Writes the output and returns the entry to the driver.
     pub(super) fn complete(&self, dma: &dyn Dma, output: &[u8]) -> Delivery {
         let delivery = match self.write_output(dma, output) {
             Ok(()) => Delivery::OK,
@@ -77,7 +77,7 @@ fn read_input(dma: &dyn Dma, layout: &mlx5_cmd_layout) -> Result<Vec<u8>, Delive
         return Err(Delivery::CMD_DESCR_ERR);
     }
     let len = layout.inlen.get() as usize;
-    // Opcode and modifier are in every input, the status in every output.
+    // Every input has opcode and modifier, every output a status.
     if !(INLINE_BYTES / 2..=MAX_INPUT).contains(&len) {
         return Err(Delivery::IN_LENGTH_ERR);
     }
@@ -87,7 +87,7 @@ fn read_input(dma: &dyn Dma, layout: &mlx5_cmd_layout) -> Result<Vec<u8>, Delive
     let mut input = layout.in_[..len.min(INLINE_BYTES)].to_vec();
     let mut at = layout.in_ptr.get();
     let mut number = 0;
-    // Terminates however the mailboxes are linked: each adds to the input, whose length is bounded.
+    // Terminates for any links of the mailboxes: each adds to the input, whose length is limited.
     while input.len() < len {
         let block = mailbox(dma, at, (number, layout.token), Delivery::IN_PTR_ALIGN_ERR)?;
         let part = (len - input.len()).min(MLX5_CMD_DATA_BLOCK_SIZE);
@@ -119,14 +119,14 @@ fn mailbox(
     Ok(block)
 }
 
-/// Delivery status for memory that doesn't answer.
+/// Delivery status for memory that can't be accessed.
 fn unreachable(_: DmaFault) -> Delivery {
     Delivery::FW_ERR
 }
 
-/// Gives the entry back; a driver that polls looks at this byte, so it is written last.
+/// Returns the entry to the driver. A driver that polls watches this byte, so it is written last.
 fn finish(dma: &dyn Dma, at: u64, delivery: Delivery) {
     let byte = StatusOwn::ZERO.with_status(delivery.0);
-    // If it can't be written, the entry's memory went away while we worked: nobody waits there.
+    // A failed write means that the entry's memory went away meanwhile, so no driver waits there.
     let _ = dma.store_u8(at + STATUS_OWN, byte.0);
 }

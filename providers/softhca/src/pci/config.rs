@@ -3,20 +3,20 @@
 
 use crate::board::bar::{BAR0_LEN, MSIX_PBA, MSIX_TABLE, VECTORS};
 
-/// Bytes of the space.
+/// Bytes of configuration space.
 pub(crate) const CONFIG_LEN: usize = 256;
 
 /// Vendor: Mellanox.
 const VENDOR_ID: u16 = 0x15b3;
-/// ConnectX-6 Dx, as the in-process device.
+/// ConnectX-6 Dx, like the in-process device.
 const DEVICE_ID: u16 = 0x101d;
 const REVISION: u8 = 0;
-/// Network controller: Ethernet, InfiniBand.
+/// Class codes: Ethernet and InfiniBand network controllers.
 const CLASS: [[u8; 3]; 2] = [[0x00, 0x00, 0x02], [0x00, 0x07, 0x02]];
 const SUBSYSTEM_ID: u16 = 0x50ca;
 /// BAR 0: 64 bits, prefetchable.
 const BAR_64_PREFETCHABLE: u32 = 0b1100;
-/// Status: there is a list of capabilities.
+/// Status: a capability list is present.
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const MSIX_ID: u8 = 0x11;
 
@@ -36,7 +36,7 @@ mod at {
     pub(super) const MSIX: usize = 0x40;
 }
 
-/// The space, and a mask of the bits that a host may write.
+/// Configuration space, and a mask of the bits that a host may write.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigSpace {
     bytes: [u8; CONFIG_LEN],
@@ -55,19 +55,20 @@ impl ConfigSpace {
         space.put(at::SUBSYSTEM_VENDOR, &VENDOR_ID.to_le_bytes());
         space.put(at::SUBSYSTEM, &SUBSYSTEM_ID.to_le_bytes());
         space.put(at::CAPABILITIES, &[at::MSIX as u8]);
-        // Id, next; table size less one; table and pending bits, both in BAR 0.
+        // Capability id, next; table size minus one; table and pending bits, both in BAR 0.
         space.put(at::MSIX, &[MSIX_ID, 0]);
         space.put(at::MSIX + 2, &(VECTORS - 1).to_le_bytes());
         space.put(at::MSIX + 4, &(MSIX_TABLE as u32).to_le_bytes());
         space.put(at::MSIX + 8, &(MSIX_PBA as u32).to_le_bytes());
 
-        // Command: memory space, bus master, parity, SERR, INTx off.
+        // Writable bits of the command register: memory space, bus master, parity, SERR, INTx
+        // disable.
         space.allow(at::COMMAND, &0x0546u16.to_le_bytes());
         space.allow(at::CACHE_LINE, &[0xff]);
         space.allow(at::INTERRUPT_LINE, &[0xff]);
-        // The address bits above the BAR's size.
+        // Writable address bits: those above the BAR's size.
         space.allow(at::BAR0, &(!(BAR0_LEN - 1)).to_le_bytes());
-        // MSI-X: enable, mask all.
+        // Writable bits of MSI-X: enable, function mask.
         space.allow(at::MSIX + 2, &0xc000u16.to_le_bytes());
         space
     }
@@ -80,7 +81,7 @@ impl ConfigSpace {
         self.writable[at..at + bits.len()].copy_from_slice(bits);
     }
 
-    /// Bytes beyond the end read as ones, as from a device that isn't there.
+    /// Reads configuration space. Bytes beyond the end are ones, as from an absent device.
     pub(crate) fn read(&self, offset: u64, data: &mut [u8]) {
         for (place, byte) in (0..).zip(data) {
             let here = byte_at(offset, place).map(|at| self.bytes[at]);
@@ -97,7 +98,7 @@ impl ConfigSpace {
     }
 }
 
-/// The `place`th byte from `offset` on, if there is one.
+/// Index of the byte `place` behind `offset`, if it is in range.
 fn byte_at(offset: u64, place: u64) -> Option<usize> {
     let at = usize::try_from(offset.checked_add(place)?).ok()?;
     (at < CONFIG_LEN).then_some(at)

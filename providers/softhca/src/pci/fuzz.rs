@@ -1,4 +1,4 @@
-//! A guest and its function, beside another guest: what a fuzzer calls.
+//! Fuzz target: a guest with arbitrary stores to its function, beside another guest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::hca::number::{Key, Qpn};
 use crate::hca::testing::{Arena, IOVA, Wr};
 use crate::wire::Fabric;
 
-/// Things that one run does.
+/// Actions of one run.
 const STEPS: usize = 64;
-/// More calls than a device can need at one moment until it rests.
+/// Limit of calls until a device is idle, more than any needs.
 const RESTS: usize = 10_000;
-/// Pages of a guest's memory behind those of [`bring_up`]: the command queue, mailboxes of input
-/// and output, doorbell records, a ring for each queue pair, and data.
+/// Pages of a guest's memory behind the pages of [`bring_up`]: the command queue, mailboxes of
+/// input and output, doorbell records, a ring for each queue pair, and data.
 const CMDQ: u64 = 8;
 const BOXES: [u64; 2] = [9, 13];
 const RECORDS: u64 = 17;
@@ -35,16 +35,16 @@ const RINGS: u64 = 18;
 const DATA: u64 = 22;
 const PAGES: u64 = 32;
 const PAGE: u64 = super::PAGE;
-/// Mailboxes of a command, a kibibyte apart.
+/// Mailboxes of a command, 1 KiB apart.
 const MAILBOXES: usize = 16;
 const TOKEN: u8 = 0x5a;
 /// Offsets in the initialization segment.
 const CMDQ_ADDR_H: u64 = 0x10;
 const CMDQ_ADDR_L: u64 = 0x14;
 const CMD_DBELL: u64 = 0x18;
-/// Blocks of a ring to send from.
+/// WQEBBs of a send ring.
 const BLOCKS: u16 = 16;
-/// Each guest has keys of its own.
+/// Keys of the first guest; the other guest's keys differ.
 const QKEY: u32 = 0x1122_3344;
 const DC_KEY: u64 = 0x0123_4567_89ab_cdef;
 
@@ -62,20 +62,20 @@ struct Queue {
 struct Guest {
     function: PciHca,
     arena: Arena,
-    /// The port's LID, and what its keys differ by from the other guest's.
+    /// LID of the port. It also makes a guest's keys differ from the other guest's.
     lid: u16,
     objects: Objects,
-    /// Of datagrams, a DC initiator, and one of RC that is connected with itself.
+    /// Queue pairs: UD, a DC initiator, and RC connected with itself.
     queues: [Queue; 3],
     target: u32,
-    /// A key that is free, with room for a list of four parts.
+    /// A free key with room for a list of four parts.
     list: u32,
     shared: u16,
     now: Duration,
 }
 
-/// Any stores of a guest: its function comes to rest, gives back each command, and works after a
-/// reset; the other guest's memory stays, and its device works.
+/// Runs arbitrary stores of a guest. Its function must become idle, return each command, and work
+/// after a reset. The other guest's memory must be unchanged, and its device must work.
 pub(crate) fn guests(data: &[u8]) {
     let mut feed = Feed::new(data);
     let fabric = Fabric::default();
@@ -130,7 +130,7 @@ fn act(feed: &mut Feed<'_>, guest: &mut Guest) {
             let data = feed.bytes(64);
             guest.function.bar_write(offset, data);
             guest.function.bar_read(offset, &mut vec![0; data.len()]);
-            // Wherever the queue of commands was moved.
+            // The command queue may have been moved anywhere.
             guest.set_queue();
         }
         10 => {
@@ -147,7 +147,7 @@ fn act(feed: &mut Feed<'_>, guest: &mut Guest) {
     }
 }
 
-/// Both devices work until neither has anything to do at this moment.
+/// Steps both devices until both are idle.
 fn settle(guests: &mut [Guest; 2]) {
     let now = guests[0].now;
     for _ in 0..RESTS {
@@ -164,7 +164,7 @@ fn settle(guests: &mut [Guest; 2]) {
     panic!("no rest at {now:?}");
 }
 
-/// A datagram and a message of DC arrive at the guest itself.
+/// Checks that a datagram and a DC message arrive at the guest itself.
 fn works(guests: &mut [Guest; 2], at: usize) {
     for (queue, head) in [(0, 40), (1, 0)] {
         let guest = &mut guests[at];
@@ -213,7 +213,7 @@ impl Guest {
         self.function.bar_write(CMDQ_ADDR_L, &(queue as u32).to_be_bytes());
     }
 
-    /// One object of each kind, and queue pairs that are ready to send.
+    /// Creates one object of each kind, and queue pairs in RTS.
     fn bring_up(&mut self) {
         let zeros = vec![0; (PAGES * PAGE) as usize];
         self.arena.write(self.arena.base(), &zeros).unwrap();
@@ -221,11 +221,11 @@ impl Guest {
         self.shared = 0;
         self.objects = bring_up(self.arena.base(), |input| self.ok(input));
         for slot in 0..16u16 {
-            // The next slot of the shared queue (PRM, "SRQ WQE"): its ring is page 6.
+            // Link to the next slot of the SRQ (PRM, "SRQ WQE"), whose ring is page 6.
             let next = self.page(6) + 32 * u64::from(slot) + 2;
             self.arena.write(next, &((slot + 1) % 16).to_be_bytes()).unwrap();
         }
-        // Datagrams, a DC initiator without a ring to receive in, RC (PRM, "QP Context", `st`).
+        // UD, a DC initiator without receive ring, RC (PRM, "QP Context", `st`).
         for (at, (st, rq_type)) in [(2, 0), (5, 3), (0, 0)].into_iter().enumerate() {
             let (ring, record) =
                 (self.page(RINGS + at as u64), self.page(RECORDS) + 64 * at as u64);
@@ -274,7 +274,7 @@ impl Guest {
         DC_KEY ^ u64::from(self.lid)
     }
 
-    /// From reset to ready to send, to itself.
+    /// Moves a queue pair from RESET to RTS, connected with itself.
     fn ready(&mut self, number: u32) {
         let mut input = [0; qp::rst2init_qp_in::SIZE];
         qp::rst2init_qp_in::QPN.set(&mut input, number.into());
@@ -307,12 +307,12 @@ impl Guest {
         for step in [CmdOpcode::RST2INIT_QP, CmdOpcode::INIT2RTR_QP, CmdOpcode::RTR2RTS_QP] {
             cmd_in::OPCODE.set(&mut input, step.0.into());
             self.ok(&input);
-            // Once it is in INIT, nothing is optional.
+            // Behind INIT the transitions have no optional attributes.
             qp::rst2init_qp_in::OPT_PARAM_MASK.set(&mut input, 0);
         }
     }
 
-    /// A command that succeeds; the first 16 bytes of its output.
+    /// Executes a command that must succeed. Returns the first 16 bytes of its output.
     fn ok(&mut self, input: &[u8]) -> Vec<u8> {
         self.execute(input, 16, |_| {});
         let output = self.arena.bytes(self.page(CMDQ) + 32, 16);
@@ -321,14 +321,15 @@ impl Guest {
         output
     }
 
-    /// Puts a command into the first entry, which `edit` may change, and rings. It is given back.
+    /// Writes a command into the first entry, which `edit` may change, rings the doorbell, and
+    /// checks that the entry is returned.
     fn execute(&mut self, input: &[u8], len: usize, edit: impl FnOnce(&mut [u8])) {
         let boxes = [
             self.mailboxes(BOXES[0], &input[input.len().min(16)..]),
             self.mailboxes(BOXES[1], &vec![0; len.saturating_sub(16)]),
         ];
         let mut entry = [0; 64];
-        // Type, lengths, where mailboxes begin, token, owner (Linux `core/cmd.c`).
+        // Type, lengths, first mailboxes, token, owner (Linux `core/cmd.c`).
         entry[0] = 7;
         entry[4..8].copy_from_slice(&(input.len() as u32).to_be_bytes());
         entry[8..16].copy_from_slice(&boxes[0].to_be_bytes());
@@ -342,12 +343,13 @@ impl Guest {
         let at = self.page(CMDQ);
         self.arena.write(at, &entry).unwrap();
         self.function.bar_write(CMD_DBELL, &1u32.to_be_bytes());
-        // Without an owner's bit it was never the device's; its output may lie anywhere, also here.
+        // Without the owner bit the device never had the entry. The command's output may have been
+        // written over it.
         let given_back = self.arena.bytes(at + 63, 1)[0] & 1 == 0;
         assert!(given_back || boxes_moved(&entry, boxes), "a command was not given back");
     }
 
-    /// A chain of mailboxes.
+    /// Writes a chain of mailboxes.
     fn mailboxes(&self, page: u64, data: &[u8]) -> u64 {
         let first = self.page(page);
         let count = data.len().div_ceil(512).min(MAILBOXES);
@@ -364,12 +366,12 @@ impl Guest {
         if count == 0 { 0 } else { first }
     }
 
-    /// A work request that is right where the queue is of its kind.
+    /// A work request that is valid if the queue is of the right kind.
     fn work(&self, queue: usize, kind: usize, len: u16) -> Vec<u8> {
         let Queue { number, posted, .. } = self.queues[queue];
         let (from, to) = (self.page(DATA), self.page(DATA + 4));
         let all = Key(self.objects.mkey as u32);
-        // The list's addresses begin at 0.
+        // Addresses of the list begin at 0.
         let listed = len >> 15 != 0;
         let (key, near, far) = if listed { (Key(self.list), 0, 0) } else { (all, from, to) };
         let len = u32::from(len & 0x0fff);
@@ -397,13 +399,13 @@ impl Guest {
         bytes
     }
 
-    /// Where datagrams and messages of DC go: to this guest, or to the other.
+    /// Address segment of datagrams and DC messages: to this guest, or to the other.
     fn address(&self, queue: usize, other: bool) -> Vec<u8> {
         let mut av = mlx5_wqe_av { rlid: U16::new(self.lid), ..mlx5_wqe_av::default() };
         if other {
             av.rlid = U16::new(3 - self.lid);
         }
-        // Both guests' objects have the same numbers.
+        // The objects of both guests have equal numbers.
         let number = if queue == 0 { self.queues[0].number } else { self.target };
         av.dqp_dct = U32::new(DqpDct::ZERO.with_ext(true).with_qpn(number).0);
         if queue == 0 {
@@ -414,12 +416,12 @@ impl Guest {
         av.as_bytes().to_vec()
     }
 
-    /// Makes the free key a list of four parts of `len` bytes, the first of which is the list
-    /// itself where `len` is odd.
+    /// A UMR WQE that makes the free key a list of four parts of `len` bytes. For an odd `len` the
+    /// first part is the list itself.
     fn bind(&self, len: u32) -> Vec<u8> {
         let Queue { number, posted, .. } = self.queues[2];
-        // Must be free; inline. Bits of the mask as Linux's include/linux/mlx5/qp.h numbers them:
-        // length, start, variant, QPN, rights, free.
+        // Flags: must be free; inline. Mask bits by Linux's include/linux/mlx5/qp.h: length, start,
+        // variant, QPN, rights, free.
         let change = mlx5_wqe_umr_ctrl_seg {
             flags: 0xa0,
             klm_octowords: U16::new(4),
@@ -427,7 +429,7 @@ impl Guest {
             ..Default::default()
         };
         let context = mlx5_wqe_mkey_context_seg {
-            // Local and remote rights.
+            // Local and remote access rights.
             access_flags: 0x3c,
             qpn_mkey: U32::new(0xff_ffff << 8),
             len: U64::new(4 * u64::from(len)),
@@ -452,7 +454,7 @@ impl Guest {
         wr.bytes(Qpn(number), posted)
     }
 
-    /// Writes a work request into a ring, and rings.
+    /// Writes a work request into a ring, and rings the doorbell.
     fn post(&mut self, at: usize, bytes: &[u8], ring: bool) {
         let (arena, queue) = (&self.arena, &mut self.queues[at]);
         for block in bytes.chunks(64) {
@@ -466,7 +468,7 @@ impl Guest {
         }
     }
 
-    /// Posts a receive: of datagrams, of RC, or of the shared queue.
+    /// Posts a receive: to UD, to RC, or to the SRQ.
     fn receive(&mut self, at: usize, len: u32) {
         let mut segment = len.to_be_bytes().to_vec();
         segment.extend((self.objects.mkey as u32).to_be_bytes());
@@ -479,7 +481,7 @@ impl Guest {
             self.arena.write(record, &u32::from(self.shared).to_be_bytes()).unwrap();
         } else if at != 1 {
             let queue = &mut self.queues[at];
-            // 16 of 16 bytes, before the send ring.
+            // 16 WQEs of 16 bytes, before the send ring.
             let slot = queue.sq - 256 + 16 * u64::from(queue.received % 16);
             self.arena.write(slot, &segment).unwrap();
             queue.received = queue.received.wrapping_add(1);
@@ -488,7 +490,8 @@ impl Guest {
     }
 }
 
-/// Whether the entry was changed, so that what the device wrote may lie over it.
+/// True if the output address of the entry was changed, so that the device may have written over
+/// the entry.
 fn boxes_moved(entry: &[u8; 64], [_, output]: [u64; 2]) -> bool {
     entry[48..56] != output.to_be_bytes()
 }

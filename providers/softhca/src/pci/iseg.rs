@@ -1,6 +1,6 @@
-//! The initialization segment: the first pages of the BAR, where a driver finds the command queue's
-//! doorbell and the device's health (PRM "Initialization Segment"; Linux
-//! `include/linux/mlx5/device.h`, `mlx5_init_seg`).
+//! The initialization segment: the first pages of the BAR, with the command queue's doorbell and
+//! the device's health (PRM "Initialization Segment"; Linux `include/linux/mlx5/device.h`,
+//! `mlx5_init_seg`).
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ const LOG_STRIDE: u32 = 6;
 pub(super) const SLOTS: u32 = 1 << LOG_SIZE;
 /// Bytes of an entry.
 pub(super) const STRIDE: u64 = 1 << LOG_STRIDE;
-/// Bits of `cmdq_addr_l_sz` that a driver writes: the address, and the state of the interface.
+/// Bits of `cmdq_addr_l_sz` that a driver writes: the address, and the interface state.
 const CMDQ_L: u32 = 0xffff_f000;
 const NIC_INTERFACE: u32 = 0x700;
-/// Ticks of the health counter in a second; a driver looks every few seconds whether it moves.
+/// Period of the health counter. A driver checks every few seconds that it moves.
 const HEARTBEAT: Duration = Duration::from_millis(10);
 
 mod at {
@@ -33,7 +33,7 @@ mod at {
     pub(super) const HEALTH_COUNTER: u64 = 0x1010;
 }
 
-/// The fields that a driver wrote.
+/// Registers that a driver wrote.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InitSegment {
     cmdq_high: u32,
@@ -46,7 +46,7 @@ impl InitSegment {
         u64::from(self.cmdq_high) << 32 | u64::from(self.cmdq_low & CMDQ_L)
     }
 
-    /// The 32-bit register at `offset`, as a number; 0 where there is none. So the device is never
+    /// Value of the 32-bit register at `offset`; 0 for an undefined one. So the device is never
     /// busy initializing, and healthy.
     pub(super) fn read(&self, offset: u64, now: Duration) -> u32 {
         let timer = now.as_nanos() as u64;
@@ -63,7 +63,7 @@ impl InitSegment {
         }
     }
 
-    /// A store; gives the entries whose doorbell it rang.
+    /// Handles a store. Returns the command queue entries whose doorbell it rang.
     pub(super) fn write(&mut self, offset: u64, value: u32) -> u32 {
         match offset {
             at::CMDQ_ADDR_H => self.cmdq_high = value,

@@ -1,16 +1,16 @@
-//! The software HCA as a PCI function: configuration space, BAR and interrupts around the same HCA
-//! side that stands behind the in-process device.
+//! The software HCA as a PCI function: configuration space, BAR and interrupts around the HCA side,
+//! which also serves the in-process device.
 //!
-//! [`PciHca`] knows neither the host nor how it is reached: reads and writes of configuration space
-//! and BAR come in by calls, memory is reached through a [`Dma`], and interrupts are collected for
-//! whoever serves the function ([`crate::vfio_user`] does, for QEMU). A driver's view of it is a
-//! ConnectX: Linux's mlx5_core and mlx5_ib bind to it.
+//! [`PciHca`] does not know the host. Reads and writes of configuration space and BAR come in by
+//! calls, memory is accessed through a [`Dma`], and interrupts are collected for the server of the
+//! function ([`crate::vfio_user`], for QEMU). A driver sees a ConnectX: Linux's mlx5_core and
+//! mlx5_ib bind to it.
 //!
-//! | BAR 0 | what |
+//! | BAR 0 | contents |
 //! |---|---|
 //! | 0x0000 | initialization segment: command queue, health, clock |
-//! | 0x2000 | MSI-X table and pending bits, which the host keeps |
-//! | 0x10000 | doorbell pages of 4 KiB; the number of one is its offset / 4096 |
+//! | 0x2000 | MSI-X table and pending bits, kept by the host |
+//! | 0x10000 | doorbell pages of 4 KiB; a page's number is its offset / 4096 |
 //! | 0x1f40000 | operations on device memory |
 //! | 0x1fc0000 | device memory |
 
@@ -45,11 +45,11 @@ pub const CONFIG_LEN: u64 = config::CONFIG_LEN as u64;
 /// Options of a function.
 #[derive(Clone, Debug)]
 pub struct PciOptions {
-    /// Number from which its GUID, LID and addresses are made; from 1.
+    /// Number, from 1, from which GUID, LID and addresses are derived.
     pub number: u16,
-    /// Kind of its port.
+    /// Link layer of the port.
     pub link: LinkLayer,
-    /// MTU of its port.
+    /// MTU of the port.
     pub active_mtu: Mtu,
 }
 
@@ -67,15 +67,15 @@ pub struct PciHca {
     firmware: Firmware,
     dma: Arc<dyn Dma + Sync>,
     memory: Arc<DeviceMemory>,
-    /// The first half of a doorbell that comes in two stores: its offset and value.
+    /// First half of a doorbell that comes in two stores: its offset and value.
     half: Option<(u64, u32)>,
     trace: Trace,
     infiniband: bool,
 }
 
 impl PciHca {
-    /// A function as after power-on, its port on `wire`; `None` is a fabric of its own, on which it
-    /// reaches itself.
+    /// Creates a function in the state after power-on, with its port on `wire`. `None`: a private
+    /// fabric, on which it reaches only itself.
     #[must_use]
     pub fn new(
         options: &PciOptions,
@@ -85,7 +85,7 @@ impl PciHca {
         let config = HcaConfig {
             link: options.link,
             active_mtu: options.active_mtu,
-            // Numbers of 24 bits have room for more; a table of this many is enough.
+            // Fewer than 24-bit numbers allow; this many keys are enough.
             max_mkey: 1 << 20,
             ..HcaConfig::default()
         };
@@ -108,12 +108,12 @@ impl PciHca {
         }
     }
 
-    /// Writes a line for every command, doorbell and interrupt.
+    /// Logs every command, doorbell and interrupt as a line.
     pub fn log_to(&mut self, sink: Sink) {
         self.trace.set(sink);
     }
 
-    /// A reset of the function: all objects go, all registers are as after power-on.
+    /// Resets the function: all objects are destroyed, and registers are as after power-on.
     pub fn reset(&mut self) {
         let stats = self.firmware.hca.stats();
         self.trace.line(format_args!("reset; counted so far: {stats:?}"));
@@ -138,7 +138,7 @@ impl PciHca {
         self.config.write(offset, data);
     }
 
-    /// Reads BAR 0. Registers are read in 4 bytes, device memory in any length; all else is 0.
+    /// Reads BAR 0. Registers are read by 4 bytes, device memory by any length; other reads are 0.
     pub fn bar_read(&self, offset: u64, data: &mut [u8]) {
         if self.memory.load(offset, data) || self.firmware.load_operation(offset, data) {
             return;
@@ -158,8 +158,8 @@ impl PciHca {
         }
     }
 
-    /// Writes BAR 0: aligned stores of 4 or 8 bytes, or several in a row, and any to device memory.
-    /// Others are ignored.
+    /// Writes BAR 0: aligned stores of 4 or 8 bytes, several of them in a row, and any store to
+    /// device memory. Other stores are ignored.
     pub fn bar_write(&mut self, offset: u64, data: &[u8]) {
         if self.memory.store(offset, data) || self.firmware.store_operation(offset, data) {
             return;
@@ -171,7 +171,7 @@ impl PciHca {
         }
         let mut at = offset;
         let mut rest = data;
-        // Terminates: each turn takes bytes off.
+        // Terminates: each round consumes bytes.
         while let Some((word, after)) = rest.split_first_chunk::<4>() {
             if let Some((both, after)) = rest.split_first_chunk::<8>()
                 && at.is_multiple_of(8)
@@ -202,7 +202,7 @@ impl PciHca {
 
     fn store_8(&mut self, at: u64, value: u64) {
         let (page, offset) = (at / PAGE, (at % PAGE) as u32);
-        // An event queue's doorbell has 4 bytes; a store of 8 bytes counts as well.
+        // An event queue's doorbell has 4 bytes; a store of 8 bytes is accepted, too.
         if !self.firmware.eqs.ring(&*self.dma, page as u32, offset, (value >> 32) as u32) {
             self.doorbell(at, value);
         }
@@ -214,7 +214,7 @@ impl PciHca {
         self.firmware.hca.doorbell(UarNumber(page as u32), offset, value);
     }
 
-    /// Runs the commands whose entries `slots` names.
+    /// Runs the commands of the entries `slots`.
     fn commands(&mut self, slots: u32) {
         let queue = self.iseg.command_queue();
         for slot in (0..iseg::SLOTS).filter(|slot| slots >> slot & 1 != 0) {
@@ -248,27 +248,27 @@ impl PciHca {
         if delivery != uverbs_mlx5_prm::cmd::opcode::Delivery::OK {
             self.trace.line(format_args!("cmd {slot:2} answer not delivered: {delivery}"));
         }
-        // The commands that create and destroy the event queue for commands are polled (Linux
+        // The commands that create and destroy the command event queue are polled (Linux
         // `core/eq.c`, `create_async_eqs`: mlx5_cmd_use_events comes after).
         if told.is_some() && told == self.firmware.command_eq() {
             self.firmware.tell_command(1 << slot);
         }
     }
 
-    /// One bounded slice of work of the device: packets, timers, queues. True if anything was done,
-    /// so that another call may do more.
+    /// Runs one bounded slice of work: packets, timers, queues. True if anything was done, so that
+    /// another call may do more.
     pub fn step(&mut self) -> bool {
         self.firmware.step(self.trace.now)
     }
 
-    /// When [`PciHca::step`] may have work although nothing comes in, on the clock of
+    /// Time at which [`PciHca::step`] may have work without input, by the clock of
     /// [`PciHca::advance`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.firmware.hca.next_deadline()
     }
 
-    /// MSI-X vectors to be raised, each once.
+    /// MSI-X vectors to raise, each once.
     pub fn take_interrupts(&mut self) -> Vec<u16> {
         let interrupts = std::mem::take(&mut self.firmware.eqs.interrupts);
         for vector in &interrupts {
@@ -277,7 +277,7 @@ impl PciHca {
         interrupts
     }
 
-    /// The counters.
+    /// Statistics of the device.
     #[must_use]
     pub fn stats(&self) -> &HcaStats {
         self.firmware.hca.stats()

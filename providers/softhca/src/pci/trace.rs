@@ -1,12 +1,12 @@
-//! The log of commands, doorbells and interrupts.
+//! Log of commands, doorbells and interrupts.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Where the log's lines go.
+/// Receiver of the log's lines.
 pub type Sink = Box<dyn FnMut(fmt::Arguments<'_>) + Send>;
 
-/// Writes lines with the time in front, if there is a sink.
+/// Writes lines with a timestamp, if there is a sink.
 #[derive(Default)]
 pub(crate) struct Trace {
     sink: Option<Sink>,

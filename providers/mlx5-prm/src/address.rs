@@ -1,4 +1,4 @@
-//! Segments that say where a message goes: address vector (UD, DC) and XRC SRQ number.
+//! Segments with a message's destination: address vector (UD, DC) and XRC SRQ number.
 
 use crate::bits::{bits, layout};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -89,7 +89,7 @@ layout! {
 }
 
 impl mlx5_wqe_av {
-    /// The key as DC sees it.
+    /// Key in the DC view.
     #[inline]
     #[must_use]
     pub const fn dc_key(&self) -> u64 {
@@ -103,7 +103,7 @@ impl mlx5_wqe_av {
             mlx5_wqe_av_key { qkey: U32::new((key >> 32) as u32), reserved: U32::new(key as u32) };
     }
 
-    /// The first 16 bytes.
+    /// First 16 bytes.
     #[inline]
     #[must_use]
     pub fn base(&self) -> mlx5_base_av {
@@ -115,7 +115,7 @@ impl mlx5_wqe_av {
 }
 
 layout! {
-    /// First 16 bytes of [`mlx5_wqe_av`], all there is when `ext` is clear (Linux
+    /// First 16 bytes of [`mlx5_wqe_av`], and the whole vector if `ext` is clear (Linux
     /// `include/linux/mlx5/qp.h`).
     pub struct mlx5_base_av[16] {
         /// Q_Key or DC access key.
@@ -132,7 +132,7 @@ layout! {
 }
 
 layout! {
-    /// Last 32 bytes of [`mlx5_wqe_av`], there when `ext` is set.
+    /// Last 32 bytes of [`mlx5_wqe_av`], present if `ext` is set.
     pub struct mlx5_grh_av[32] {
         /// Zero.
         pub reserved0: [u8; 4],

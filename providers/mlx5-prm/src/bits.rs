@@ -1,30 +1,31 @@
-//! The three declaring forms of this crate: [`bits!`] for fields packed into one word, [`layout!`]
-//! for structures in memory, [`named!`] for numbers with names.
+//! Macros that declare layouts: [`bits!`] for fields packed into one word, [`layout!`] for
+//! structures in memory, [`named!`] for numbers with names.
 //!
-//! All three print. What the manual prints as a table is written here as a table; getters, builders
+//! All three print. A table of the manual is written as a table here; getters, builders and checks
+//! are generated from it.
 //! and checks come from the table and from nowhere else.
 
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
-/// All bits `hi..=lo` of a word of `bits` bits. Runs at compile time only; the assertions are what
-/// rejects a mistyped table.
+/// Mask of the bits `hi..=lo` of a word of `bits` bits. Runs at compile time only; the assertions
+/// reject a mistyped table.
 pub(crate) const fn mask(hi: u32, lo: u32, bits: u32) -> u64 {
     assert!(hi >= lo, "the high bit comes first");
     assert!(hi < bits, "field lies outside the word");
     (u64::MAX >> (63 - (hi - lo))) << lo
 }
 
-/// `seen` with one more field. Runs at compile time only.
+/// Adds a field's bits to `seen`. Runs at compile time only.
 pub(crate) const fn claim(seen: u64, field: u64) -> u64 {
     assert!(seen & field == 0, "two fields share a bit");
     seen | field
 }
 
-/// What a memory field holds, in the byte order of this machine.
+/// Value of a memory field in host byte order.
 pub(crate) trait Host {
-    /// The native integer.
+    /// Native integer.
     type Word;
-    /// Converts.
+    /// Converts to host byte order.
     fn host(self) -> Self::Word;
 }
 
@@ -63,9 +64,9 @@ host! { U16 u16 U32 u32 U64 u64 }
 /// }
 /// ```
 ///
-/// The newtype holds the word in host order, reserved bits included, so a word read from anywhere
-/// survives. A builder drops the bits of its argument that do not fit the field. Ranges are checked
-/// when compiling: order, word width, width of the getter's type, overlap.
+/// The newtype holds the word in host order, reserved bits included, so a word survives unchanged.
+/// A builder drops the bits of its argument that do not fit the field. Ranges are checked at
+/// compile time: order, word width, width of the getter's type, overlap.
 macro_rules! bits {
     (
         $(#[$meta:meta])*
@@ -84,7 +85,7 @@ macro_rules! bits {
         impl $name {
             /// All bits zero.
             pub const ZERO: Self = Self(0);
-            /// The fields, as a table.
+            /// Fields, as a table.
             pub const FIELDS: &'static [$crate::table::Bits] = &[$(
                 $crate::table::Bits {
                     name: stringify!($get),
@@ -184,7 +185,7 @@ macro_rules! bits {
     };
 }
 
-/// Declares a structure in memory, its size in bytes after the name.
+/// Declares a structure in memory; its size in bytes follows the name.
 ///
 /// The structure gets every zerocopy view (so the compiler rejects hidden padding), a zero
 /// `Default`, and a `Display` that prints offset, name and value of each field; `as Word` adds the
@@ -209,7 +210,7 @@ macro_rules! layout {
         const _: () = assert!(size_of::<$name>() == $size);
 
         impl $name {
-            /// The fields in memory, as a table.
+            /// Fields in memory, as a table.
             pub const MEMBERS: &'static [$crate::table::Member] = &[$(
                 $crate::table::Member {
                     name: stringify!($field),
@@ -260,7 +261,8 @@ macro_rules! layout {
     };
 }
 
-/// Declares a number with names. A value without a name survives and prints as hexadecimal.
+/// Declares a number type with named values. A value without a name is kept, and prints as
+/// hexadecimal.
 macro_rules! named {
     (
         $(#[$meta:meta])*
@@ -276,10 +278,10 @@ macro_rules! named {
         impl $name {
             $( $(#[$vmeta])* pub const $value: Self = Self($number); )*
 
-            /// Every value that has a name.
+            /// Every named value.
             pub const ALL: &[Self] = &[$( Self::$value, )*];
 
-            /// The name, if the value has one.
+            /// Name of the value, if it has one.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -327,13 +329,13 @@ mod tests {
     use super::{claim, mask};
 
     bits! {
-        /// Every form there is.
+        /// Each form of a field.
         pub struct Sample(u32) {
-            /// Range.
+            /// A range.
             31:24 high with_high: u8;
-            /// Single bit.
+            /// A single bit.
             9 flag with_flag;
-            /// Odd range.
+            /// An odd range.
             6:2 odd with_odd: u8;
         }
     }

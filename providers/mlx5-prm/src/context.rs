@@ -1,4 +1,4 @@
-//! Numbers of a queue pair's context that the WQE and CQE world needs (PRM "Queue Pair Context").
+//! Values in a queue pair's context that WQEs and CQEs depend on (PRM "Queue Pair Context").
 
 use crate::bits::named;
 
@@ -39,7 +39,7 @@ named! {
 }
 
 named! {
-    /// State (Linux `include/linux/mlx5/qp.h`, `MLX5_QP_STATE_*`).
+    /// Queue pair state (Linux `include/linux/mlx5/qp.h`, `MLX5_QP_STATE_*`).
     pub struct QpState(u8) {
         /// Reset.
         RST = 0,

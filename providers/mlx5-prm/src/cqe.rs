@@ -1,7 +1,8 @@
-//! Completion queue entries.
+//! Completion queue entries (CQEs).
 //!
-//! The device writes the last 64 bytes of an entry, `op_own` last: a reader that finds the owner
-//! bit it expects there may read the rest. An entry of 128 bytes has its 64 described bytes second.
+//! The device writes the last 64 bytes of a CQE, `op_own` last. A reader that finds the expected
+//! owner bit there may read the rest. A CQE of 128 bytes has the described 64 bytes in its second
+//! half.
 
 use crate::bits::{bits, layout, named};
 use crate::opcode::Opcode;
@@ -13,13 +14,13 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Owner bit of `op_own`.
 pub const MLX5_CQE_OWNER_MASK: u8 = 1;
-/// `op_own` value: up to 32 bytes of the message are in the entry.
+/// `op_own` value: up to 32 bytes of the message are in the CQE.
 pub const MLX5_INLINE_SCATTER_32: u8 = 0x4;
 /// `op_own` value: up to 64 bytes of the message are before the described 64 bytes.
 pub const MLX5_INLINE_SCATTER_64: u8 = 0x8;
-/// `op_own` value: a title, which short entries follow.
+/// `op_own` value: a title, which mini CQEs follow.
 pub const MLX5_CQE_COMPRESSED: u8 = 0xc;
-/// Short entries in the place of a whole one.
+/// Mini CQEs in the space of a CQE.
 pub const MINI_CQES: usize = 8;
 /// `hds_ip_ext` value: L2 good.
 pub const MLX5_CQE_L2_OK: u8 = 1 << 0;
@@ -37,7 +38,7 @@ pub const MLX5_CQE_L3_HDR_TYPE_IPV4: u8 = 2;
 pub const MLX5_TMC_SUCCESS: u32 = 0x8000_0000;
 
 named! {
-    /// Kind of entry (mlx5dv.h, `MLX5_CQE_*`).
+    /// Kind of CQE (mlx5dv.h, `MLX5_CQE_*`).
     pub struct CqeOpcode(u8) {
         /// A send WQE is done.
         REQ = 0,
@@ -49,9 +50,9 @@ named! {
         RESP_SEND_IMM = 3,
         /// Send with invalidate arrived.
         RESP_SEND_INV = 4,
-        /// The queue goes on in its new buffer.
+        /// Last CQE in the old ring of a resized CQ.
         RESIZE_CQ = 5,
-        /// No packet.
+        /// Completion without packet.
         NO_PACKET = 6,
         /// Signature error.
         SIG_ERR = 12,
@@ -59,13 +60,13 @@ named! {
         REQ_ERR = 13,
         /// A receive WQE failed.
         RESP_ERR = 14,
-        /// Never written; what software fills a new buffer with.
+        /// Never written; software fills a new ring with it.
         INVALID = 15,
     }
 }
 
 bits! {
-    /// Last byte of an entry.
+    /// Last byte of a CQE.
     pub struct OpOwn(u8) {
         /// [`CqeOpcode`].
         7:4 opcode with_opcode: u8;
@@ -73,13 +74,13 @@ bits! {
         3:2 format with_format: u8;
         /// Solicited event.
         1 se with_se;
-        /// Toggles with every turn around the queue.
+        /// Owner bit, which toggles with each lap.
         0 owner with_owner;
     }
 }
 
 bits! {
-    /// What was done, and by which queue.
+    /// Opcode, and queue number.
     pub struct SopDropQpn(u32) {
         /// [`Opcode`] of the send WQE; 0 on the receive side.
         31:24 sop with_sop: u8;
@@ -91,7 +92,7 @@ bits! {
 bits! {
     /// Sender of a message.
     pub struct FlagsRqpn(u32) {
-        /// A GRH, or on RoCE the kind of L3 header, came with the message; 0 is none.
+        /// Kind of L3 header on RoCE, otherwise 1 for a GRH; 0 without.
         29:28 grh with_grh: u8;
         /// Service level.
         27:24 sl with_sl: u8;
@@ -117,7 +118,7 @@ bits! {
 }
 
 bits! {
-    /// Checks a packet passed.
+    /// Checks that a packet passed.
     pub struct HdsIpExt(u8) {
         /// L4 checksum good.
         2 l4_ok with_l4_ok;
@@ -141,9 +142,9 @@ bits! {
 }
 
 layout! {
-    /// The described 64 bytes of an entry (mlx5dv.h; PRM "Completion Queue Entry"). The first 32
-    /// bytes have three uses; the fields are those of a message, [`tm_cqe`](Self::tm_cqe) and
-    /// [`tmh`](Self::tmh) the others.
+    /// The described 64 bytes of a CQE (mlx5dv.h; PRM "Completion Queue Entry"). The first 32 bytes
+    /// have three uses. The fields are for a message; [`tm_cqe`](Self::tm_cqe) and
+    /// [`tmh`](Self::tmh) are for tag matching.
     pub struct mlx5_cqe64[64] {
         /// Zero.
         pub rsvd0: [u8; 2],
@@ -171,9 +172,9 @@ layout! {
         pub imm_inval_pkey: U32,
         /// Application: 1 tag matching.
         pub app: u8,
-        /// Its operation.
+        /// Operation of the application.
         pub app_op: u8,
-        /// Its data.
+        /// Data of the application.
         pub app_info: U16,
         /// Bytes received, read or fetched.
         pub byte_cnt: U32,
@@ -181,9 +182,9 @@ layout! {
         pub timestamp: U64,
         /// Opcode and queue.
         pub sop_drop_qpn: U32 as SopDropQpn,
-        /// Send: first basic block of the WQE. Receive: index of the WQE.
+        /// Send: index of the WQE's first WQEBB. Receive: index of the WQE.
         pub wqe_counter: U16,
-        /// Signature, on queues that sign.
+        /// Signature, on queues with signatures.
         pub signature: u8,
         /// Kind and owner.
         pub op_own: u8 as OpOwn,
@@ -191,7 +192,7 @@ layout! {
 }
 
 impl mlx5_cqe64 {
-    /// Bytes.
+    /// Size in bytes.
     pub const SIZE: usize = size_of::<Self>();
     /// Offset of `imm_inval_pkey`.
     pub const IMM_INVAL_PKEY_OFFSET: usize = offset_of!(Self, imm_inval_pkey);
@@ -243,39 +244,39 @@ impl mlx5_cqe64 {
         FlagsRqpn(self.flags_rqpn.get())
     }
 
-    /// The entry of a failed WQE.
+    /// View of a failed WQE's CQE.
     #[inline]
     #[must_use]
     pub fn as_err(&self) -> &mlx5_err_cqe {
         zerocopy::transmute_ref!(self)
     }
 
-    /// The entry of a signature error.
+    /// View of a signature error's CQE.
     #[inline]
     #[must_use]
     pub fn as_sig_err(&self) -> &mlx5_sigerr_cqe {
         zerocopy::transmute_ref!(self)
     }
 
-    /// First bytes as tag-matching result.
+    /// First bytes as a tag-matching result.
     #[must_use]
     pub fn tm_cqe(&self) -> mlx5_tm_cqe {
-        // 64 bytes hold 20.
+        // Always succeeds: 64 bytes hold 20.
         mlx5_tm_cqe::read_from_prefix(self.as_bytes()).map_or_else(|_| Default::default(), |x| x.0)
     }
 
-    /// First bytes as tag-matching header.
+    /// First bytes as a tag-matching header.
     #[must_use]
     pub fn tmh(&self) -> ibv_tmh {
-        // 64 bytes hold 16.
+        // Always succeeds: 64 bytes hold 16.
         ibv_tmh::read_from_prefix(self.as_bytes()).map_or_else(|_| Default::default(), |x| x.0)
     }
 }
 
 layout! {
-    /// A short entry of a compressed block (Linux `include/linux/mlx5/device.h`). What it lacks is
-    /// its title's; only the fields of responses with a checksum are named, and
-    /// [`send`](Self::send) has those of requests.
+    /// A mini CQE of a compressed block (Linux `include/linux/mlx5/device.h`). Fields that it lacks
+    /// are the title's. The named fields are for responses with a checksum; [`send`](Self::send)
+    /// reads a request's.
     pub struct mlx5_mini_cqe8[8] {
         /// Checksum of the packet.
         pub checksum: U16,
@@ -287,14 +288,14 @@ layout! {
 }
 
 impl mlx5_mini_cqe8 {
-    /// Of a send WQE: its first basic block, and its opcode (`s_wqe_info`).
+    /// A send WQE's first WQEBB, and its opcode (`s_wqe_info`).
     #[inline]
     #[must_use]
     pub const fn send(&self) -> (u16, u8) {
         (self.checksum.get(), (self.stridx.get() >> 8) as u8)
     }
 
-    /// The short entry of a send WQE.
+    /// Builds the mini CQE of a send WQE.
     #[inline]
     #[must_use]
     pub const fn of_send(counter: u16, opcode: u8, byte_cnt: u32) -> Self {
@@ -307,21 +308,21 @@ impl mlx5_mini_cqe8 {
 }
 
 layout! {
-    /// Tag-matching result in the first bytes of an entry (mlx5dv.h).
+    /// Tag-matching result in the first bytes of a CQE (mlx5dv.h).
     pub struct mlx5_tm_cqe[20] {
         /// [`MLX5_TMC_SUCCESS`] or 0.
         pub success: U32,
-        /// Phase of the device's list.
+        /// Phase of the device's tag list.
         pub hw_phase_cnt: U16,
         /// Zero.
         pub rsvd0: [u8; 12],
-        /// What C adds to reach its alignment.
+        /// C's padding for alignment.
         pub pad_tail: [u8; 2],
     }
 }
 
 layout! {
-    /// The entry of a failed WQE (mlx5dv.h; PRM "Completion with Error").
+    /// CQE of a failed WQE (mlx5dv.h; PRM "Completion with Error").
     pub struct mlx5_err_cqe[64] {
         /// Zero.
         pub rsvd0: [u8; 32],
@@ -329,7 +330,7 @@ layout! {
         pub srqn: U32 as SrqnUidx,
         /// Zero.
         pub rsvd1: [u8; 18],
-        /// Vendor's detail.
+        /// Vendor syndrome.
         pub vendor_err_synd: u8,
         /// [`Syndrome`].
         pub syndrome: u8,
@@ -337,7 +338,7 @@ layout! {
         pub s_wqe_opcode_qpn: U32 as SopDropQpn,
         /// As in [`mlx5_cqe64::wqe_counter`].
         pub wqe_counter: U16,
-        /// Signature, on queues that sign.
+        /// Signature, on queues with signatures.
         pub signature: u8,
         /// Kind and owner.
         pub op_own: u8 as OpOwn,
@@ -350,14 +351,14 @@ impl mlx5_err_cqe {
     /// Offset of `vendor_err_synd`.
     pub const VENDOR_ERR_SYND_OFFSET: usize = offset_of!(Self, vendor_err_synd);
 
-    /// What went wrong.
+    /// Error syndrome.
     #[inline]
     #[must_use]
     pub const fn syndrome(&self) -> Syndrome {
         Syndrome(self.syndrome)
     }
 
-    /// The same bytes as a plain entry.
+    /// View of the bytes as a plain CQE.
     #[inline]
     #[must_use]
     pub fn as_cqe64(&self) -> &mlx5_cqe64 {
@@ -366,7 +367,7 @@ impl mlx5_err_cqe {
 }
 
 layout! {
-    /// The entry of a signature error (rdma-core cq.c).
+    /// CQE of a signature error (rdma-core cq.c).
     pub struct mlx5_sigerr_cqe[64] {
         /// Zero.
         pub rsvd0: [u8; 16],
@@ -378,7 +379,7 @@ layout! {
         pub expected_ref_tag: U32,
         /// Reference tag found.
         pub actual_ref_tag: U32,
-        /// Which checks failed.
+        /// Failed checks.
         pub syndrome: U16,
         /// Kind of signature.
         pub sig_type: u8,
@@ -390,7 +391,7 @@ layout! {
         pub sig_err_offset: U64,
         /// Zero.
         pub rsvd30: [u8; 14],
-        /// Signature of the entry.
+        /// Signature of the CQE.
         pub signature: u8,
         /// Kind and owner.
         pub op_own: u8 as OpOwn,

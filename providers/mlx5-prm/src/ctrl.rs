@@ -1,4 +1,4 @@
-//! The control segment, first 16 bytes of every send WQE.
+//! The control segment, the first 16 bytes of every send WQE.
 
 use crate::{
     bits::{bits, layout},
@@ -6,7 +6,7 @@ use crate::{
 };
 use zerocopy::byteorder::big_endian::{U16, U32};
 
-/// Bytes of a WQE basic block, the unit `wqe_index` and the producer counter count in.
+/// Bytes of a WQEBB (WQE basic block), the unit of `wqe_index` and of the producer counter.
 pub const MLX5_SEND_WQE_BB: usize = 64;
 /// log2 of [`MLX5_SEND_WQE_BB`].
 pub const MLX5_SEND_WQE_SHIFT: u32 = 6;
@@ -14,10 +14,10 @@ pub const MLX5_SEND_WQE_SHIFT: u32 = 6;
 pub const DS_BYTES: usize = 16;
 /// Largest `ds`: the field has 6 bits.
 pub const DS_MAX: u8 = 63;
-/// Basic blocks of the largest WQE.
+/// WQEBBs of the largest WQE.
 pub const WQE_BB_MAX: usize = (DS_MAX as usize * DS_BYTES).div_ceil(MLX5_SEND_WQE_BB);
 
-/// `fm_ce_se` value: completion whatever the outcome.
+/// `fm_ce_se` value: completion for any outcome.
 pub const MLX5_WQE_CTRL_CQ_UPDATE: u8 = 2 << 2;
 /// `fm_ce_se` value: solicited event at the responder.
 pub const MLX5_WQE_CTRL_SOLICITED: u8 = 1 << 1;
@@ -31,7 +31,7 @@ bits! {
     pub struct OpmodIdxOpcode(u32) {
         /// Opcode modifier.
         31:24 opmod with_opmod: u8;
-        /// Basic block the WQE starts at, counted modulo 65536 whatever the size of the queue.
+        /// Index of the first WQEBB, modulo 65536 for any size of the queue.
         23:8 wqe_index with_wqe_index: u16;
         /// [`Opcode`].
         7:0 opcode with_opcode: u8;
@@ -51,9 +51,9 @@ bits! {
 bits! {
     /// Fence mode, completion mode, solicited event.
     pub struct FmCeSe(u8) {
-        /// Fence mode, [`FmCeSe::FENCE_NONE`] and its siblings.
+        /// Fence mode, `FmCeSe::FENCE_*`.
         7:5 fm with_fm: u8;
-        /// Completion mode, [`FmCeSe::CE_ERROR`] and its siblings.
+        /// Completion mode, `FmCeSe::CE_*`.
         3:2 ce with_ce: u8;
         /// Solicited event.
         1 se with_se;
@@ -61,7 +61,7 @@ bits! {
 }
 
 impl FmCeSe {
-    /// `fm`: none.
+    /// `fm`: no fence.
     pub const FENCE_NONE: u8 = 0;
     /// `fm`: wait for earlier local operations.
     pub const FENCE_INITIATOR_SMALL: u8 = 1;
@@ -69,7 +69,7 @@ impl FmCeSe {
     pub const FENCE_READ_ATOMIC: u8 = 2;
     /// `fm`: strong ordering.
     pub const FENCE_STRONG_ORDERING: u8 = 3;
-    /// `fm`: both 1 and 2; what `IBV_SEND_FENCE` uses.
+    /// `fm`: both 1 and 2, as `IBV_SEND_FENCE` uses it.
     pub const FENCE_SMALL_AND_FENCE: u8 = 4;
 
     /// `ce`: CQE only on error.
@@ -89,7 +89,7 @@ layout! {
         pub opmod_idx_opcode: U32 as OpmodIdxOpcode,
         /// Queue number, length.
         pub qpn_ds: U32 as QpnDs,
-        /// [`signature`] of the WQE on queues that sign, else ignored.
+        /// [`signature`] of the WQE on queues with signatures, otherwise ignored.
         pub signature: u8,
         /// DCI stream; zero without streams.
         pub dci_stream_channel_id: U16,
@@ -101,7 +101,7 @@ layout! {
 }
 
 impl mlx5_wqe_ctrl_seg {
-    /// Control segment without signature and stream.
+    /// Builds a control segment without signature and stream.
     #[inline]
     #[must_use]
     pub const fn new(word0: OpmodIdxOpcode, word1: QpnDs, flags: FmCeSe, imm: u32) -> Self {
@@ -129,14 +129,14 @@ impl mlx5_wqe_ctrl_seg {
         QpnDs(self.qpn_ds.get())
     }
 
-    /// The flag byte.
+    /// Flag byte.
     #[inline]
     #[must_use]
     pub const fn flags(&self) -> FmCeSe {
         FmCeSe(self.fm_ce_se)
     }
 
-    /// The opcode.
+    /// Opcode.
     #[inline]
     #[must_use]
     pub const fn opcode(&self) -> Opcode {
@@ -144,8 +144,8 @@ impl mlx5_wqe_ctrl_seg {
     }
 }
 
-/// Signature of `bytes`: complement of the xor of all of them. The bytes of a WQE with the
-/// signature field set to this value (computed over zero) have signature 0.
+/// Signature of `bytes`: the complement of their exclusive or. If the signature field of a WQE is
+/// set to this value, computed over a zero field, the signature of the WQE's bytes is 0.
 #[must_use]
 pub fn signature(bytes: &[u8]) -> u8 {
     !bytes.iter().fold(0, |sum, byte| sum ^ byte)

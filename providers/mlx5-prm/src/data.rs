@@ -1,4 +1,4 @@
-//! Segments that name or hold the bytes of a message, in send and receive WQEs.
+//! Segments that name or contain the bytes of a message, in send and receive WQEs.
 #![expect(non_camel_case_types, reason = "C names")]
 
 use crate::bits::{bits, layout};
@@ -6,9 +6,9 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
 /// `byte_count` bit: the bytes follow in the WQE.
 pub const MLX5_INLINE_SEG: u32 = 0x8000_0000;
-/// Key that names no memory; with length 0 it ends the list of a receive WQE.
+/// Key without memory. With length 0 it ends the list of a receive WQE.
 pub const MLX5_INVALID_LKEY: u32 = 0x100;
-/// Bytes that `byte_count` 0 stands for in a pointer segment.
+/// Length that `byte_count` 0 means in a pointer segment.
 pub const DATA_SEG_MAX: u32 = 1 << 31;
 /// Bytes of the header before inline data.
 pub const INLINE_HEADER: usize = 4;
@@ -36,11 +36,12 @@ layout! {
 }
 
 impl mlx5_wqe_data_seg {
-    /// End of the scatter list of a receive WQE with room for more.
+    /// End of the scatter list of a receive WQE that has room for more SGEs.
     pub const TERMINATOR: Self =
         Self { byte_count: U32::ZERO, lkey: U32::new(MLX5_INVALID_LKEY), addr: U64::ZERO };
 
-    /// `length` bytes at `addr` under `lkey`. `length` is 1 to 2^31; the longest is stored as 0.
+    /// Builds a segment of `length` bytes at `addr` under `lkey`. `length` is 1 to 2^31; 2^31 is
+    /// stored as 0.
     #[inline]
     #[must_use]
     pub const fn new(length: u32, lkey: u32, addr: u64) -> Self {
@@ -51,7 +52,7 @@ impl mlx5_wqe_data_seg {
         }
     }
 
-    /// Bytes the segment names: 1 to 2^31.
+    /// Length of the segment's memory: 1 to 2^31 bytes.
     #[inline]
     #[must_use]
     pub const fn length(&self) -> u32 {
@@ -61,7 +62,7 @@ impl mlx5_wqe_data_seg {
         }
     }
 
-    /// Whether a receive WQE ends here.
+    /// True for the end of a receive WQE's list.
     #[inline]
     #[must_use]
     pub const fn is_terminator(&self) -> bool {
@@ -70,8 +71,8 @@ impl mlx5_wqe_data_seg {
 }
 
 layout! {
-    /// Header of inline data (rdma-core wqe.h). The bytes follow, padded to a multiple of 16 with
-    /// the header.
+    /// Header of inline data (rdma-core wqe.h). The bytes follow; header and bytes are padded to a
+    /// multiple of 16.
     pub struct mlx5_wqe_inline_seg[4] {
         /// Length, `inline` set.
         pub byte_count: U32 as ByteCount,
@@ -79,7 +80,7 @@ layout! {
 }
 
 impl mlx5_wqe_inline_seg {
-    /// Header of `length` bytes.
+    /// Builds the header of `length` bytes.
     #[inline]
     #[must_use]
     pub const fn new(length: u32) -> Self {
@@ -87,10 +88,10 @@ impl mlx5_wqe_inline_seg {
     }
 }
 
-/// The public header's name for [`mlx5_wqe_inline_seg`] (mlx5dv.h).
+/// Name of [`mlx5_wqe_inline_seg`] in the public header (mlx5dv.h).
 pub type mlx5_wqe_inl_data_seg = mlx5_wqe_inline_seg;
 
-/// Bytes in the WQE of an inline segment of `length` bytes, header and padding included.
+/// Bytes in the WQE of `length` bytes of inline data, header and padding included.
 #[inline]
 #[must_use]
 pub const fn inline_bytes(length: usize) -> usize {
@@ -98,13 +99,13 @@ pub const fn inline_bytes(length: usize) -> usize {
 }
 
 layout! {
-    /// First segment of an SRQ WQE: the free list (mlx5dv.h; PRM "Next Segment").
+    /// First segment of an SRQ WQE: the link of the free list (mlx5dv.h; PRM "Next Segment").
     pub struct mlx5_wqe_srq_next_seg[16] {
         /// Zero.
         pub rsvd0: [u8; 2],
         /// Index of the next free WQE.
         pub next_wqe_index: U16,
-        /// Signature, on queues that sign.
+        /// Signature, on queues with signatures.
         pub signature: u8,
         /// Zero.
         pub rsvd1: [u8; 11],
@@ -122,7 +123,7 @@ layout! {
 }
 
 layout! {
-    /// First segment of a WQE of a receive queue that signs (rdma-core wqe.h).
+    /// First segment of a WQE of a receive queue with signatures (rdma-core wqe.h).
     pub struct mlx5_rwqe_sig[16] {
         /// Zero.
         pub rsvd0: [u8; 4],
@@ -133,5 +134,5 @@ layout! {
     }
 }
 
-/// Other name of [`mlx5_rwqe_sig`] (rdma-core wqe.h).
+/// Alternative name of [`mlx5_rwqe_sig`] (rdma-core wqe.h).
 pub type mlx5_wqe_signature_seg = mlx5_rwqe_sig;

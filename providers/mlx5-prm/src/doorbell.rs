@@ -1,4 +1,4 @@
-//! Doorbell records in memory, and the doorbells on a UAR page.
+//! Doorbell records in memory, and doorbells on a UAR page.
 
 use crate::bits::{bits, layout};
 use zerocopy::byteorder::big_endian::U32;
@@ -14,11 +14,11 @@ pub const MLX5_CQ_ARM_DB: usize = 1;
 /// Bytes of a doorbell record.
 pub const DOORBELL_RECORD: usize = 8;
 
-/// Bits of a CQ's consumer index that the device sees.
+/// Mask of a CQ's consumer index.
 pub const CI_MASK: u32 = 0x00ff_ffff;
-/// Bits of a WQE counter that the device sees.
+/// Mask of a WQE counter.
 pub const WQE_COUNTER_MASK: u32 = 0xffff;
-/// Bits of any object number (QPN, CQN, SRQN).
+/// Mask of an object number (QPN, CQN, SRQN).
 pub const NUMBER_MASK: u32 = 0x00ff_ffff;
 
 /// Offset of the CQ doorbell on a UAR page.
@@ -31,29 +31,29 @@ pub const EQ_DOORBELL_CI: usize = 0x48;
 pub const MLX5_BF_OFFSET: usize = 0x800;
 /// BlueFlame registers of one UAR page (Linux `MLX5_BFREGS_PER_UAR`).
 pub const BFREGS_PER_UAR: usize = 4;
-/// Those of them that user queues post through; the others are for the fast path of the kernel
-/// (Linux `MLX5_NON_FP_BFREGS_PER_UAR`).
+/// BlueFlame registers of a page for user queues; the others are for the kernel's fast path (Linux
+/// `MLX5_NON_FP_BFREGS_PER_UAR`).
 pub const NON_FP_BFREGS_PER_UAR: usize = 2;
-/// Bytes of one UAR page whatever the host's page size (rdma-core `MLX5_ADAPTER_PAGE_SIZE`).
+/// Bytes of a UAR page, for any page size of the host (rdma-core `MLX5_ADAPTER_PAGE_SIZE`).
 pub const MLX5_ADAPTER_PAGE_SIZE: usize = 4096;
 /// log2 of [`MLX5_ADAPTER_PAGE_SIZE`].
 pub const MLX5_ADAPTER_PAGE_SHIFT: u32 = 12;
 
-/// CQ arm command: next entry that is solicited or an error.
+/// CQ arm command: event for the next CQE that is solicited or an error.
 pub const MLX5_CQ_DB_REQ_NOT_SOL: u32 = 1 << 24;
-/// CQ arm command: next entry.
+/// CQ arm command: event for the next CQE.
 pub const MLX5_CQ_DB_REQ_NOT: u32 = 0 << 24;
 
-/// Offset on the UAR page of BlueFlame register `n`, of `bf_reg_size` bytes each (from the
-/// context). The register has two halves, used in turn: see [`bf_toggle`].
+/// Offset on the UAR page of BlueFlame register `n`, with `bf_reg_size` bytes each (from the
+/// context). A register has two halves, used in turn: see [`bf_toggle`].
 #[inline]
 #[must_use]
 pub const fn bfreg_offset(n: usize, bf_reg_size: usize) -> usize {
     MLX5_BF_OFFSET + n * bf_reg_size
 }
 
-/// Offset of the other half within a BlueFlame register: 0 and half its size take turns, so that
-/// the write of one WQE is not combined with the next.
+/// Offset of the other half of a BlueFlame register. The halves alternate, so that stores of
+/// successive WQEs are not combined.
 #[inline]
 #[must_use]
 pub const fn bf_toggle(offset: usize, bf_reg_size: usize) -> usize {
@@ -61,9 +61,9 @@ pub const fn bf_toggle(offset: usize, bf_reg_size: usize) -> usize {
 }
 
 bits! {
-    /// Arm word of a CQ, in its record and as first word of its doorbell.
+    /// Arm word of a CQ, in its record and as the first word of its doorbell.
     pub struct CqArm(u32) {
-        /// Arm sequence, one more after each event.
+        /// Arm sequence number, incremented after each event.
         29:28 sn with_sn: u8;
         /// Only a solicited or failed completion raises the event.
         24 solicited with_solicited;
@@ -93,14 +93,14 @@ layout! {
 }
 
 impl mlx5_cq_doorbell {
-    /// Doorbell for queue `cqn`.
+    /// Builds the doorbell of CQ `cqn`.
     #[inline]
     #[must_use]
     pub const fn new(arm: CqArm, cqn: u32) -> Self {
         Self { arm: U32::new(arm.0), cqn: U32::new(cqn) }
     }
 
-    /// The arm word.
+    /// Arm word.
     #[inline]
     #[must_use]
     pub const fn arm(&self) -> CqArm {
@@ -113,7 +113,7 @@ layout! {
     pub struct mlx5_qp_dbr[8] {
         /// Receive WQEs posted, low 16 bits.
         pub rcv: U32,
-        /// Send basic blocks posted, low 16 bits.
+        /// Send WQEBBs posted, low 16 bits.
         pub snd: U32,
     }
 }

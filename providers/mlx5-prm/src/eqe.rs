@@ -1,5 +1,5 @@
-//! Event queue entries: what the device tells without being asked (Linux
-//! `include/linux/mlx5/device.h`, `mlx5_eqe`).
+//! Event queue entries: asynchronous messages of the device (Linux `include/linux/mlx5/device.h`,
+//! `mlx5_eqe`).
 
 use crate::bits::{layout, named};
 use zerocopy::byteorder::big_endian::U32;
@@ -7,7 +7,7 @@ use zerocopy::byteorder::big_endian::U32;
 named! {
     /// Kind of event (`enum mlx5_event`).
     pub struct EventType(u8) {
-        /// A completion queue that was armed got an entry.
+        /// An armed completion queue got a CQE.
         COMP = 0x00,
         /// First packet while ready to receive.
         COMM_EST = 0x02,
@@ -19,25 +19,25 @@ named! {
         WQ_CATAS_ERROR = 0x05,
         /// The state of a port changed.
         PORT_CHANGE = 0x09,
-        /// Commands are done.
+        /// Commands are completed.
         CMD = 0x0a,
-        /// The device wants pages, or gives some back.
+        /// The device requests pages, or returns some.
         PAGE_REQUEST = 0x0b,
-        /// A page of memory that a queue uses isn't there.
+        /// A page of memory that a queue uses is missing.
         PAGE_FAULT = 0x0c,
-        /// A work queue got a request that is not valid.
+        /// A work queue got an invalid request.
         WQ_INVAL_REQ_ERROR = 0x10,
-        /// A work queue was accessed without right.
+        /// A request lacked the access right.
         WQ_ACCESS_ERROR = 0x11,
         /// A shared receive queue is in error.
         SRQ_CATAS_ERROR = 0x12,
-        /// The last receive of a queue pair with shared receive queue was taken.
+        /// A queue pair with an SRQ took its last receive.
         SRQ_LAST_WQE = 0x13,
         /// A shared receive queue fell below its limit.
         SRQ_RQ_LIMIT = 0x14,
-        /// A target of dynamic connections has nothing left to do.
+        /// A target of dynamic connections is drained.
         DCT_DRAINED = 0x1c,
-        /// A target of dynamic connections was given another key than its own.
+        /// A packet for a target of dynamic connections had a wrong DC key.
         DCT_KEY_VIOLATION = 0x1d,
     }
 }
@@ -53,25 +53,25 @@ pub const MLX5_PFAULT_SUBTYPE_WQE: u8 = 0;
 pub const MLX5_PFAULT_SUBTYPE_RDMA: u8 = 1;
 
 named! {
-    /// Whose page fault it is, 3 bits (`enum wqe_page_fault_type`).
+    /// Queue and operation of a page fault, 3 bits (`enum wqe_page_fault_type`).
     pub struct PageFaultType(u8) {
-        /// A receive of a shared receive queue.
+        /// A receive of an SRQ.
         RMP = 0,
         /// A SEND or WRITE whose data can't be read.
         REQ_SEND_OR_WRITE = 1,
-        /// A receive of a queue pair's own.
+        /// A receive of a queue pair's receive queue.
         RESP = 2,
-        /// A READ or an atomic whose answer can't be written.
+        /// A READ or an atomic whose response can't be written.
         REQ_READ_OR_ATOMIC = 3,
         /// A peer's request that reads memory (`MLX5_PFAULT_RDMA` of Linux's `hw/mlx5/mlx5_ib.h`).
         RDMA_READ = 4,
-        /// A peer's request that writes it (with `MLX5_PFAULT_WRITE`).
+        /// A peer's request that writes memory (with `MLX5_PFAULT_WRITE`).
         RDMA_WRITE = 6,
     }
 }
 
 layout! {
-    /// An entry. Its data depend on the type: see the `set_` functions.
+    /// An event queue entry. Its data depend on the type: see the constructors.
     pub struct mlx5_eqe[64] {
         /// Zero.
         pub rsvd0: u8,
@@ -79,11 +79,11 @@ layout! {
         pub type_: u8,
         /// Zero.
         pub rsvd1: u8,
-        /// Kind within the kind.
+        /// Kind of event within the type.
         pub sub_type: u8,
         /// Zero.
         pub rsvd2: [u8; 28],
-        /// What happened to what.
+        /// Data of the event.
         pub data: [U32; 7],
         /// Zero.
         pub rsvd3: [u8; 2],
@@ -95,7 +95,7 @@ layout! {
 }
 
 impl mlx5_eqe {
-    /// An event without data.
+    /// Builds an event without data.
     #[must_use]
     pub fn new(kind: EventType) -> Self {
         Self { type_: kind.0, ..Self::default() }
@@ -136,8 +136,8 @@ impl mlx5_eqe {
         eqe
     }
 
-    /// [`EventType::PAGE_FAULT`] of a work request (`mlx5_eqe_page_fault.wqe`): the whole of it
-    /// is wanted, and `packet` bytes have arrived for a receive.
+    /// [`EventType::PAGE_FAULT`] of a work request (`mlx5_eqe_page_fault.wqe`): all of its memory
+    /// is needed. `packet` bytes arrived for a receive.
     #[must_use]
     pub fn wqe_fault(kind: PageFaultType, token: u32, queue: u32, index: u16, packet: u16) -> Self {
         let mut eqe = Self::new(EventType::PAGE_FAULT);
@@ -150,7 +150,7 @@ impl mlx5_eqe {
     }
 
     /// [`EventType::PAGE_FAULT`] of a peer's request (`mlx5_eqe_page_fault.rdma`): `len` bytes from
-    /// `va` on are wanted, of which one packet has `packet`.
+    /// `va` on are needed, `packet` of them for the next packet.
     #[must_use]
     pub fn rdma_fault(
         kind: PageFaultType,

@@ -7,13 +7,13 @@ use zerocopy::byteorder::big_endian::{U16, U32};
 pub const MLX5_ETH_WQE_L3_CSUM: u8 = 1 << 6;
 /// `cs_flags` value: compute the L4 checksum.
 pub const MLX5_ETH_WQE_L4_CSUM: u8 = 1 << 7;
-/// Header bytes a device that wants an L2 header inline asks for: MAC addresses, VLAN tag, type.
+/// Inline header bytes for a device that needs the L2 header: MAC addresses, VLAN tag, EtherType.
 pub const MLX5_ETH_L2_INLINE_HEADER_SIZE: usize = 18;
-/// Fewest header bytes of a segmented send: MAC addresses, type.
+/// Minimum header bytes of a segmented send: MAC addresses, EtherType.
 pub const MLX5_ETH_L2_MIN_HEADER_SIZE: usize = 14;
-/// Header bytes an IPoIB send carries inline at least.
+/// Minimum inline header bytes of an IPoIB send.
 pub const MLX5_IPOIB_INLINE_MIN_HEADER_SIZE: usize = 4;
-/// Header bytes an IPoIB send with a source QP number carries inline at most.
+/// Maximum inline header bytes of an IPoIB send with a source QPN.
 pub const MLX5_SOURCE_QPN_INLINE_MAX_HEADER_SIZE: usize = 18;
 
 bits! {
@@ -33,7 +33,7 @@ bits! {
 bits! {
     /// Header length word.
     pub struct InlineHdrSz(u16) {
-        /// The device inserts a VLAN tag, held in the two bytes after this word; there is no inline
+        /// The device inserts the VLAN tag in the two bytes after this word; there is no inline
         /// header (Linux `include/linux/mlx5/qp.h`, `MLX5_ETH_WQE_INSERT_VLAN`).
         15 insert_vlan with_insert_vlan;
         /// Bytes of inline header.
@@ -50,21 +50,21 @@ layout! {
         pub cs_flags: u8 as CsFlags,
         /// Zero.
         pub rsvd1: u8,
-        /// Payload bytes per packet of a segmented send; else 0.
+        /// Payload bytes per packet of a segmented send; 0 for other sends.
         pub mss: U16,
         /// Zero, or flow metadata.
         pub rsvd2: U32,
         /// Length of the inline header.
         pub inline_hdr_sz: U16 as InlineHdrSz,
-        /// Its first two bytes.
+        /// First two bytes of the inline header.
         pub inline_hdr_start: [u8; 2],
-        /// The rest of it.
+        /// Rest of the inline header.
         pub inline_hdr: [u8; 16],
     }
 }
 
 layout! {
-    /// The 16 bytes every Ethernet segment has; the header continues after them.
+    /// First 16 bytes of every Ethernet segment; the header continues behind them.
     pub struct mlx5_wqe_eth_seg_min[16] {
         /// Zero.
         pub rsvd0: U32,
@@ -72,13 +72,13 @@ layout! {
         pub cs_flags: u8 as CsFlags,
         /// Zero.
         pub rsvd1: u8,
-        /// Payload bytes per packet of a segmented send; else 0.
+        /// Payload bytes per packet of a segmented send; 0 for other sends.
         pub mss: U16,
         /// Zero, or flow metadata.
         pub rsvd2: U32,
         /// Length of the inline header.
         pub inline_hdr_sz: U16 as InlineHdrSz,
-        /// Its first two bytes, or the VLAN tag to insert.
+        /// First two bytes of the inline header, or the VLAN tag to insert.
         pub inline_hdr_start: [u8; 2],
     }
 }
@@ -86,7 +86,7 @@ layout! {
 /// Offset of the inline header in the segment.
 pub const INLINE_HDR_OFFSET: usize = core::mem::offset_of!(mlx5_wqe_eth_seg, inline_hdr_start);
 
-/// Bytes of the segment with `size` bytes of header: at least 16, a multiple of 16.
+/// Bytes of a segment with `size` bytes of header: at least 16, a multiple of 16.
 #[inline]
 #[must_use]
 pub const fn eth_bytes(size: u16) -> usize {
@@ -95,7 +95,7 @@ pub const fn eth_bytes(size: u16) -> usize {
 }
 
 layout! {
-    /// Pad between address vector and Ethernet segment of an IPoIB underlay queue (rdma-core
+    /// Padding between address vector and Ethernet segment of an IPoIB underlay queue (rdma-core
     /// wqe.h).
     pub struct mlx5_wqe_eth_pad[16] {
         /// Zero.

@@ -1,17 +1,17 @@
-//! ConnectX (mlx5) hardware layouts as Rust types: what a driver writes and a device reads (WQEs,
-//! doorbells), what a device writes and a driver reads (CQEs).
+//! ConnectX (mlx5) hardware layouts as Rust types: structures that a driver writes and a device
+//! reads (WQEs, doorbells), and structures that a device writes and a driver reads (CQEs).
 //!
-//! Layouts alone, no logic: the crate serves a driver and a software device that otherwise share
-//! nothing. C names are kept, so a name from `mlx5dv.h` or the Ethernet Adapters PRM leads here,
-//! and every structure is checked against the C headers field by field (`tests/layout.rs`).
+//! The crate has layouts only, without logic: it serves a driver and a software device that share
+//! no other code. C names are kept, so a name from `mlx5dv.h` or the Ethernet Adapters PRM leads
+//! here, and every structure is checked against the C headers field by field (`tests/layout.rs`).
 //!
 //! - Structures hold big-endian fields of alignment 1 and can be viewed in, or copied to, any bytes
-//!   (zerocopy). Fields packed into a word have their own type: `mlx5_wqe_ctrl_seg::word0` gives
-//!   [`ctrl::OpmodIdxOpcode`], whose getters and builders carry the manual's names.
-//! - Numbers with names ([`opcode::Opcode`], [`syndrome::Syndrome`], ...) keep values that have
-//!   none.
-//! - [`wqe::WqeView`] finds the segments of a WQE, [`wqe::RecvView`] those of a receive WQE,
-//!   [`print::CqeView`] the form of a completion. All three print every field.
+//!   (zerocopy). Fields packed into a word have a separate type: `mlx5_wqe_ctrl_seg::word0` returns
+//!   [`ctrl::OpmodIdxOpcode`], whose getters and builders have the manual's names.
+//! - Numbers with names ([`opcode::Opcode`], [`syndrome::Syndrome`], ...) also keep values without
+//!   a name.
+//! - [`wqe::WqeView`] finds the segments of a send WQE, [`wqe::RecvView`] the segments of a receive
+//!   WQE, [`print::CqeView`] the form of a completion. All three print every field.
 //!
 //! ```
 //! use uverbs_mlx5_prm::ctrl::{FmCeSe, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
@@ -40,7 +40,8 @@
     missing_debug_implementations,
     reason = "hidden types of the zerocopy derives; every type declared here derives Debug"
 )]
-// `ifc!` takes a field a step, and `cmd_hca_cap` has more than the default's 128.
+// `ifc!` recurses once for each field, and `cmd_hca_cap` has more fields than the default limit
+// 128.
 #![recursion_limit = "256"]
 
 mod bits;

@@ -8,7 +8,7 @@ use zerocopy::byteorder::big_endian::{U16, U32, U64};
 layout! {
     /// Sets a protection signature value (rdma-core wqe.h).
     pub struct mlx5_wqe_set_psv_seg[16] {
-        /// Which.
+        /// Number of the signature value.
         pub psv_index: U32,
         /// Error state; 0 clears it.
         pub syndrome: U16,
@@ -38,9 +38,9 @@ layout! {
         pub ctrl: mlx5_wqe_ctrl_seg,
         /// Control of the copy.
         pub mmo_meta: mlx5_mmo_metadata_seg,
-        /// From.
+        /// Source.
         pub src: mlx5_wqe_data_seg,
-        /// To.
+        /// Destination.
         pub dest: mlx5_wqe_data_seg,
     }
 }
@@ -48,9 +48,9 @@ layout! {
 layout! {
     /// Head of a steering update (rdma-core wqe.h).
     pub struct mlx5_wqe_flow_update_ctrl_seg[48] {
-        /// Entry that changes.
+        /// Entry to change.
         pub flow_idx_update: U32,
-        /// Where it then leads.
+        /// New destination of the entry.
         pub dest_handle: U32,
         /// Zero.
         pub reserved0: [u8; 40],

@@ -1,11 +1,11 @@
-//! Send opcodes: the low byte of a control segment, and of `sop_drop_qpn` in the completion.
+//! Send opcodes: the low byte of a control segment, and of `sop_drop_qpn` in the CQE.
 
 use crate::bits::named;
 
 named! {
-    /// What a send WQE asks for (mlx5dv.h, `MLX5_OPCODE_*`).
+    /// Operation of a send WQE (mlx5dv.h, `MLX5_OPCODE_*`).
     pub struct Opcode(u8) {
-        /// Nothing; completes in order.
+        /// No operation; completes in order.
         NOP = 0x00,
         /// Send, and invalidate an rkey at the responder; `imm` is the rkey.
         SEND_INVAL = 0x01,
@@ -43,14 +43,14 @@ named! {
         TAG_MATCHING = 0x28,
         /// Steering table update.
         FLOW_TBL_ACCESS = 0x2c,
-        /// Memory-to-memory offload; the opcode modifier selects which.
+        /// Memory-to-memory offload, selected by the opcode modifier.
         MMO = 0x2f,
     }
 }
 
 impl Opcode {
-    /// Whether the WQE goes to a peer, and so carries what its transport needs to find it (address
-    /// vector, XRC SRQ number, Ethernet segment).
+    /// True if the WQE goes to a peer, and so has its transport's address (address vector, XRC SRQ
+    /// number, Ethernet segment).
     #[inline]
     #[must_use]
     pub const fn leaves_the_host(self) -> bool {
@@ -70,7 +70,7 @@ impl Opcode {
         )
     }
 
-    /// Whether a remote address segment follows.
+    /// True if a remote address segment follows.
     #[inline]
     #[must_use]
     pub const fn has_raddr(self) -> bool {
@@ -78,7 +78,7 @@ impl Opcode {
             || self.is_atomic()
     }
 
-    /// Whether an atomic segment follows the remote address segment.
+    /// True if an atomic segment follows the remote address segment.
     #[inline]
     #[must_use]
     pub const fn is_atomic(self) -> bool {

@@ -1,4 +1,4 @@
-//! Everything printed field by field, for logs and for reading captured bytes.
+//! Printing of every field, for logs and captured bytes.
 
 use crate::cqe::{CqeOpcode, mlx5_cqe64, mlx5_err_cqe, mlx5_sigerr_cqe};
 use crate::wqe::{RecvHead, RecvView, Segment, WqeView};
@@ -94,7 +94,7 @@ impl fmt::Display for Segment<'_> {
     }
 }
 
-/// Opcode and transport, then every field of every segment.
+/// Prints opcode and transport, then every field of every segment.
 impl fmt::Display for WqeView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on {:?}\n{}", self.opcode(), self.service(), self.ctrl())?;
@@ -108,7 +108,7 @@ impl fmt::Debug for WqeView<'_> {
     }
 }
 
-/// Every field of every segment up to the terminator.
+/// Prints every field of every segment up to the terminator.
 impl fmt::Display for RecvView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("receive")?;
@@ -127,7 +127,7 @@ impl fmt::Debug for RecvView<'_> {
     }
 }
 
-/// An entry of a completion queue in the form its opcode says it has. Any 64 bytes give a view.
+/// A CQE in the form of its opcode. Any 64 bytes have a view.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum CqeView<'a> {
     /// A send WQE is done.
@@ -138,12 +138,12 @@ pub enum CqeView<'a> {
     Error(&'a mlx5_err_cqe),
     /// A signature error.
     SigErr(&'a mlx5_sigerr_cqe),
-    /// Never written, resize mark, or an opcode without a name.
+    /// Never written, the end of a resized ring, or an opcode without a name.
     Other(&'a mlx5_cqe64),
 }
 
 impl<'a> CqeView<'a> {
-    /// The view of `cqe`.
+    /// View of `cqe`.
     #[must_use]
     pub fn new(cqe: &'a mlx5_cqe64) -> Self {
         match cqe.opcode() {
@@ -158,13 +158,13 @@ impl<'a> CqeView<'a> {
         }
     }
 
-    /// The view of an entry of 64 or 128 bytes, of which the last 64 count. `None`: fewer bytes.
+    /// View of the last 64 bytes of a CQE of 64 or 128 bytes. `None`: fewer bytes.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         mlx5_cqe64::ref_from_suffix(bytes).ok().map(|(_, cqe)| Self::new(cqe))
     }
 
-    /// The entry as plain structure.
+    /// The CQE as a plain structure.
     #[must_use]
     pub fn cqe64(&self) -> &'a mlx5_cqe64 {
         match *self {
@@ -175,7 +175,7 @@ impl<'a> CqeView<'a> {
     }
 }
 
-/// Kind, meaning, then every field.
+/// Prints kind and meaning, then every field.
 impl fmt::Display for CqeView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.cqe64().opcode())?;

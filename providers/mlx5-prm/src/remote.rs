@@ -26,7 +26,7 @@ impl mlx5_wqe_raddr_seg {
 
 layout! {
     /// Atomic segment (mlx5dv.h; PRM "Atomic Segment"). The masked fetch-and-add of 8 bytes has the
-    /// same form, with the field boundary where `compare` is.
+    /// same layout, with the field boundary in place of `compare`.
     pub struct mlx5_wqe_atomic_seg[16] {
         /// Value to swap in or to add.
         pub swap_add: U64,
@@ -51,9 +51,9 @@ layout! {
         pub swap_add: U64,
         /// Value to compare with.
         pub compare: U64,
-        /// Bits that are swapped.
+        /// Bits to swap.
         pub swap_add_mask: U64,
-        /// Bits that are compared.
+        /// Bits to compare.
         pub compare_mask: U64,
     }
 }
@@ -65,9 +65,9 @@ layout! {
         pub swap: U32,
         /// Value to compare with.
         pub compare: U32,
-        /// Bits that are swapped.
+        /// Bits to swap.
         pub swap_mask: U32,
-        /// Bits that are compared.
+        /// Bits to compare.
         pub compare_mask: U32,
     }
 }
@@ -84,8 +84,8 @@ layout! {
     }
 }
 
-/// Bytes of the operand of an atomic: 8 with `opmod` 0, else `opmod` is 8 plus log2 of the bytes
-/// minus 2 (PRM "Extended Atomic"). `None`: no encoding of a size.
+/// Operand size of an atomic in bytes: 8 for `opmod` 0; otherwise `opmod` is 8 plus log2 of the
+/// bytes minus 2 (PRM "Extended Atomic"). `None`: no valid encoding.
 #[must_use]
 pub const fn atomic_bytes(opmod: u8) -> Option<u32> {
     match opmod {
@@ -95,7 +95,7 @@ pub const fn atomic_bytes(opmod: u8) -> Option<u32> {
     }
 }
 
-/// The `opmod` of an extended atomic on operands of `bytes` bytes: 4 to 512, a power of two.
+/// `opmod` of an extended atomic with operands of `bytes` bytes: 4 to 512, a power of two.
 #[must_use]
 pub const fn atomic_opmod(bytes: u32) -> Option<u8> {
     if bytes.is_power_of_two() && bytes >= 4 && bytes <= 512 {

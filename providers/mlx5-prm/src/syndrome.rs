@@ -1,14 +1,14 @@
-//! Why a WQE failed.
+//! Error syndromes of failed WQEs.
 
 use crate::bits::named;
 
-/// `vendor_err_synd` of a page fault on a queue that faults on demand.
+/// `vendor_err_synd` of a page fault on a queue with on-demand paging.
 pub const MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT: u8 = 0x93;
 
 named! {
     /// Error syndrome of a completion (mlx5dv.h, `MLX5_CQE_SYNDROME_*`).
     pub struct Syndrome(u8) {
-        /// See [`Syndrome::explanation`], as for the others.
+        /// Local length error. [`Syndrome::explanation`] has a sentence for each syndrome.
         LOCAL_LENGTH_ERR = 0x01,
         /// Local QP operation error.
         LOCAL_QP_OP_ERR = 0x02,
@@ -38,7 +38,7 @@ named! {
 }
 
 impl Syndrome {
-    /// One sentence for a log (IBTA 10.10.3 names the completion errors).
+    /// Explanation in one sentence, for a log (IBTA 10.10.3 names the completion errors).
     #[must_use]
     pub const fn explanation(self) -> &'static str {
         match self {

@@ -1,26 +1,26 @@
-//! The layouts as data, for who draws or lists them: a structure's `MEMBERS`, a word's `FIELDS`.
+//! Layouts as data, to draw or list them: a structure's `MEMBERS`, a word's `FIELDS`.
 
 /// A field of a structure in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    /// The manual's name.
+    /// Name in the manual.
     pub name: &'static str,
-    /// From the structure's beginning, in bytes.
+    /// Offset in the structure, in bytes.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// What is packed into it, from the highest bit down; empty where it is one number.
+    /// Packed fields, from the highest bit down; empty for a plain number.
     pub bits: &'static [Bits],
 }
 
 /// A field of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bits {
-    /// The manual's name.
+    /// Name in the manual.
     pub name: &'static str,
-    /// Its highest bit.
+    /// Highest bit.
     pub high: u32,
-    /// Its lowest bit.
+    /// Lowest bit.
     pub low: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Tag matching: the segment that changes the list, the header that travels.
+//! Tag matching: the segment that changes the tag list, and the header of messages.
 
 use crate::bits::{bits, layout, named};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -14,9 +14,9 @@ bits! {
 bits! {
     /// Flag byte of a tag-matching segment (rdma-core mlx5.h, `MLX5_SRQ_FLAG_TM_*`).
     pub struct TmFlags(u8) {
-        /// Completion wanted.
+        /// A completion is requested.
         7 cqe_req with_cqe_req;
-        /// `sw_cnt` counts.
+        /// `sw_cnt` is valid.
         6 sw_cnt with_sw_cnt;
     }
 }
@@ -28,27 +28,27 @@ layout! {
         pub opcode: u8 as TmOpcode,
         /// Flags.
         pub flags: u8 as TmFlags,
-        /// Entry of the list.
+        /// Index in the tag list.
         pub index: U16,
         /// Zero.
         pub rsvd0: [u8; 2],
-        /// Unexpected messages software has handled.
+        /// Number of unexpected messages that software has handled.
         pub sw_cnt: U16,
         /// Zero.
         pub rsvd1: [u8; 8],
         /// Tag to append.
         pub append_tag: U64,
-        /// Bits of the tag that are compared.
+        /// Bits of the tag to compare.
         pub append_mask: U64,
     }
 }
 
 impl TmOpcode {
-    /// The list stays as it is.
+    /// The list is unchanged.
     pub const NOP: u8 = 0;
-    /// A tag is added at the end.
+    /// Append a tag.
     pub const APPEND: u8 = 1;
-    /// A tag is taken out.
+    /// Remove a tag.
     pub const REMOVE: u8 = 2;
 }
 
@@ -56,29 +56,29 @@ impl TmOpcode {
 pub const MLX5_CQE_APP_TAG_MATCHING: u8 = 1;
 
 named! {
-    /// `app_op` of such a completion (rdma-core cq.c, `MLX5_CQE_APP_OP_TM_*`).
+    /// `app_op` of a tag-matching completion (rdma-core cq.c, `MLX5_CQE_APP_OP_TM_*`).
     pub struct TmAppOp(u8) {
-        /// A message took a tag; its data is yet to come.
+        /// A message took a tag; its data is still to come.
         CONSUMED = 0x1,
-        /// The data of a message that took a tag has come.
+        /// The data of a message that took a tag is received.
         EXPECTED = 0x2,
-        /// A message found no tag.
+        /// A message matched no tag.
         UNEXPECTED = 0x3,
-        /// A message that has no tag.
+        /// A message without a tag.
         NO_TAG = 0x4,
-        /// A tag was added.
+        /// A tag was appended.
         APPEND = 0x5,
-        /// A tag was taken out, or was no longer there.
+        /// A tag was removed, or was gone already.
         REMOVE = 0x6,
-        /// The list stayed as it was.
+        /// The list is unchanged.
         NOOP = 0x7,
-        /// As CONSUMED, and software is to fetch the data.
+        /// A message took a tag, and software must fetch the data.
         CONSUMED_SW_RDNV = 0x9,
-        /// A message took a tag, and its data has come.
+        /// A message took a tag, and its data is received.
         CONSUMED_MSG = 0xa,
-        /// A message took a tag, its header has come, and software is to fetch the data.
+        /// A message took a tag, its header is received, and software must fetch the data.
         CONSUMED_MSG_SW_RDNV = 0xb,
-        /// The data of a message that took a tag won't come.
+        /// A message that took a tag ended before its data was received.
         MSG_COMPLETION_CANCELED = 0xc,
     }
 }
@@ -88,9 +88,9 @@ named! {
     pub struct TmhOp(u8) {
         /// No tag.
         NO_TAG = 0,
-        /// The header alone; the data is to be fetched.
+        /// Rendezvous: the header alone; the data is to be fetched.
         RNDV = 1,
-        /// The data was fetched.
+        /// The data of a rendezvous was fetched.
         FIN = 2,
         /// Header and data.
         EAGER = 3,
@@ -98,14 +98,14 @@ named! {
 }
 
 layout! {
-    /// Rendezvous header, behind the other one: where the data is (rdma-core
+    /// Rendezvous header, behind the tag-matching header: position of the data (rdma-core
     /// `infiniband/tm_types.h`).
     pub struct ibv_rvh[16] {
-        /// Its address.
+        /// Address of the data.
         pub va: U64,
-        /// Its key.
+        /// Key of the data.
         pub rkey: U32,
-        /// Bytes.
+        /// Length in bytes.
         pub len: U32,
     }
 }

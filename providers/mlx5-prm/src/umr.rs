@@ -1,4 +1,4 @@
-//! Segments of user-mode memory registration: what changes in an mkey, and its new translation.
+//! Segments of user-mode memory registration: changes of an mkey, and its new translation.
 
 use crate::bits::{bits, layout};
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
@@ -10,21 +10,21 @@ pub const MLX5_WQE_UMR_CTRL_FLAG_INLINE: u8 = 1 << 7;
 pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_NOT_FREE: u8 = 1 << 6;
 /// `flags` value: fail if the mkey is not free.
 pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE: u8 = 1 << 5;
-/// `flags` value: `translation_offset` counts.
+/// `flags` value: `translation_offset` is valid.
 pub const MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET: u8 = 1 << 4;
 /// `flags` value: fail if the mkey belongs to another queue.
 pub const MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN: u8 = 1 << 3;
 
 /// `mkey_mask` bit: length.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN: u64 = 1 << 0;
-/// `mkey_mask` bit: log2 of the page size (this and the next as Linux include/linux/mlx5/device.h,
-/// `MLX5_MKEY_MASK_*`).
+/// `mkey_mask` bit: log2 of the page size (this and the next bits as in Linux
+/// include/linux/mlx5/device.h, `MLX5_MKEY_MASK_*`).
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_PAGE_SIZE: u64 = 1 << 1;
 /// `mkey_mask` bit: protection domain.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_PD: u64 = 1 << 7;
 /// `mkey_mask` bit: start address.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR: u64 = 1 << 6;
-/// `mkey_mask` bit: whether a peer may invalidate the key (Linux, `MLX5_MKEY_MASK_EN_RINVAL`).
+/// `mkey_mask` bit: right of a peer to invalidate the key (Linux, `MLX5_MKEY_MASK_EN_RINVAL`).
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_EN_RINVAL: u64 = 1 << 8;
 /// `mkey_mask` bit: signature error counter.
 pub const MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR: u64 = 1 << 9;
@@ -68,7 +68,7 @@ pub const MLX5_WQE_MKEY_CONTEXT_SIG_ERR_CNT_SHIFT: u32 = 26;
 pub const UMR_REPEAT_OP: u32 = 0x400;
 
 bits! {
-    /// What the registration checks and where the translation is.
+    /// Checks of the registration, and position of the translation.
     pub struct UmrFlags(u8) {
         /// The translation follows in the WQE.
         7 inline with_inline;
@@ -76,7 +76,7 @@ bits! {
         6 check_not_free with_check_not_free;
         /// Fail if the mkey is not free.
         5 check_free with_check_free;
-        /// `translation_offset` counts.
+        /// `translation_offset` is valid.
         4 translation_offset with_translation_offset;
         /// Fail if the mkey belongs to another queue.
         3 check_qpn with_check_qpn;
@@ -84,7 +84,7 @@ bits! {
 }
 
 bits! {
-    /// Rights of an mkey.
+    /// Access rights of an mkey.
     pub struct AccessFlags(u8) {
         /// Remote atomic.
         6 atomic with_atomic;
@@ -100,9 +100,9 @@ bits! {
 }
 
 bits! {
-    /// Owner of an mkey, and the byte of the key its user chooses.
+    /// Owner of an mkey, and the variant byte that its user chooses.
     pub struct QpnMkey(u32) {
-        /// Queue the mkey is bound to; all ones is any.
+        /// Queue that the mkey is bound to; all ones mean any queue.
         31:8 qpn with_qpn: u32;
         /// Low byte of the mkey.
         7:0 mkey with_mkey: u8;
@@ -112,7 +112,7 @@ bits! {
 bits! {
     /// Flags and protection domain of an mkey.
     pub struct FlagsPd(u32) {
-        /// The length has 65 bits, of which this is the highest (`mlx5_ifc_mkc_bits`).
+        /// Highest bit of the length, which has 65 bits (`mlx5_ifc_mkc_bits`).
         31 length64 with_length64;
         /// The mkey has a byte stream format.
         30 bsf_enable with_bsf_enable;
@@ -134,9 +134,9 @@ layout! {
         pub rsvd0: [u8; 3],
         /// Length of the translation in octowords of 16 bytes, a multiple of 4.
         pub klm_octowords: U16,
-        /// Octoword the translation starts at; `bsf_octowords` is the other use of these bytes.
+        /// First octoword of the translation. `bsf_octowords` is another use of these bytes.
         pub translation_offset: U16,
-        /// Fields of the mkey that change, `MLX5_WQE_UMR_CTRL_MKEY_MASK_*`.
+        /// Fields of the mkey to change, `MLX5_WQE_UMR_CTRL_MKEY_MASK_*`.
         pub mkey_mask: U64,
         /// Zero.
         pub rsvd1: [u8; 32],
@@ -144,15 +144,15 @@ layout! {
 }
 
 impl mlx5_wqe_umr_ctrl_seg {
-    /// The other name of `translation_offset`: length of the byte stream format, in octowords.
+    /// Length of the byte stream format in octowords, in the bytes of `translation_offset`.
     #[inline]
     #[must_use]
     pub const fn bsf_octowords(&self) -> U16 {
         self.translation_offset
     }
 
-    /// Octoword that the translation starts at, all 48 bits: the upper ones are the first word of
-    /// `rsvd1` (Linux include/linux/mlx5/qp.h, `mlx5_wqe_umr_ctrl_seg`: `xlt_offset_47_16`).
+    /// First octoword of the translation, all 48 bits: the upper bits are the first word of `rsvd1`
+    /// (Linux include/linux/mlx5/qp.h, `mlx5_wqe_umr_ctrl_seg`: `xlt_offset_47_16`).
     #[inline]
     #[must_use]
     pub const fn translation_offset_48(&self) -> u64 {
@@ -162,13 +162,14 @@ impl mlx5_wqe_umr_ctrl_seg {
 }
 
 layout! {
-    /// The new mkey (mlx5dv.h; PRM "Memory Key Context Segment"). The translation follows.
+    /// New attributes of the mkey (mlx5dv.h; PRM "Memory Key Context Segment"). The translation
+    /// follows.
     pub struct mlx5_wqe_mkey_context_seg[64] {
         /// Bit 6: the mkey is free.
         pub free: u8,
         /// Zero.
         pub reserved1: u8,
-        /// Rights.
+        /// Access rights.
         pub access_flags: u8 as AccessFlags,
         /// Scalable function.
         pub sf: u8,
@@ -180,7 +181,7 @@ layout! {
         pub flags_pd: U32 as FlagsPd,
         /// First address.
         pub start_addr: U64,
-        /// Bytes.
+        /// Length in bytes.
         pub len: U64,
         /// Length of the byte stream format, in octowords.
         pub bsf_octword_size: U32,
@@ -198,7 +199,7 @@ layout! {
 }
 
 layout! {
-    /// Translation entry (mlx5dv.h): bytes of another mkey.
+    /// Translation entry (mlx5dv.h): a range of another mkey.
     pub struct mlx5_wqe_umr_klm_seg[16] {
         /// Length, up to 2 GiB.
         pub byte_count: U32,
@@ -216,11 +217,11 @@ layout! {
         pub byte_count: U32,
         /// [`UMR_REPEAT_OP`].
         pub op: U32,
-        /// Rounds.
+        /// Number of rounds.
         pub repeat_count: U32,
         /// Zero.
         pub reserved: U16,
-        /// Entries.
+        /// Number of entries.
         pub num_ent: U16,
     }
 }
@@ -228,9 +229,9 @@ layout! {
 layout! {
     /// Entry of an interleaved translation (mlx5dv.h).
     pub struct mlx5_wqe_umr_repeat_ent_seg[16] {
-        /// Distance from round to round.
+        /// Distance of the addresses from round to round, in bytes.
         pub stride: U16,
-        /// Bytes taken each round.
+        /// Bytes of each round.
         pub byte_count: U16,
         /// Key.
         pub memkey: U32,

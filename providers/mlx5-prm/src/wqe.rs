@@ -1,7 +1,8 @@
-//! WQEs as bytes: where each segment is.
+//! Parsing of WQEs: finds each segment.
 //!
-//! A WQE does not say which segments it has; opcode, transport and a few flags do. The rules are
-//! those of the PRM's "Send WQE Construction Summary" and of rdma-core (`qp.c`, `_mlx5_post_send`).
+//! A WQE does not name its segments; opcode, transport and a few flags determine them. The rules
+//! are from the PRM's "Send WQE Construction Summary" and from rdma-core (`qp.c`,
+//! `_mlx5_post_send`).
 
 use crate::address::{DqpDct, mlx5_base_av, mlx5_wqe_av, mlx5_wqe_xrc_seg};
 use crate::ctrl::{DS_BYTES, mlx5_wqe_ctrl_seg};
@@ -27,7 +28,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 pub use crate::wqe_error::WqeError;
 
-/// Transport of the queue a WQE was posted to; decides what follows the control segment.
+/// Transport of the queue that a WQE was posted to. It determines the segments behind the control
+/// segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Service {
     /// Reliable connection.
@@ -54,7 +56,7 @@ pub enum Segment<'a> {
     BaseAv(&'a mlx5_base_av),
     /// XRC segment.
     Xrc(&'a mlx5_wqe_xrc_seg),
-    /// Ethernet segment and its inline header (which starts in the segment's last two bytes).
+    /// Ethernet segment and its inline header, which starts in the segment's last two bytes.
     Eth(&'a mlx5_wqe_eth_seg_min, &'a [u8]),
     /// Remote address.
     Raddr(&'a mlx5_wqe_raddr_seg),
@@ -74,7 +76,7 @@ pub enum Segment<'a> {
     UmrCtrl(&'a mlx5_wqe_umr_ctrl_seg),
     /// New mkey.
     MkeyContext(&'a mlx5_wqe_mkey_context_seg),
-    /// Translation entry; trailing ones may be all zero, they pad to 64 bytes.
+    /// Translation entry. Trailing entries may be all zero: they pad to 64 bytes.
     Klm(&'a mlx5_wqe_umr_klm_seg),
     /// Head of an interleaved translation.
     RepeatBlock(&'a mlx5_wqe_umr_repeat_block_seg),
@@ -90,22 +92,22 @@ pub enum Segment<'a> {
     FlowUpdate(&'a mlx5_wqe_flow_update_ctrl_seg),
     /// Arguments of a header modification.
     HeaderModifyArgument(&'a mlx5_wqe_header_modify_argument_update_seg),
-    /// Bytes this crate gives no meaning: padding, byte stream formats, obsolete operations.
+    /// Bytes without meaning in this crate: padding, byte stream formats, obsolete operations.
     Opaque(&'a [u8]),
 }
 
-/// A send WQE whose segments have been found. Any bytes either give a view or an error.
+/// A send WQE with known segments. Any bytes result in a view or an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WqeView<'a> {
     ctrl: &'a mlx5_wqe_ctrl_seg,
-    /// After the control segment, up to `ds`.
+    /// Bytes behind the control segment, up to `ds`.
     body: &'a [u8],
     service: Service,
 }
 
 impl<'a> WqeView<'a> {
     /// Finds the segments of the WQE at the start of `bytes`, posted to a queue of transport
-    /// `service`. Bytes after `16 * ds` are ignored. A WQE that wraps around the end of its queue
+    /// `service`. Bytes behind `16 * ds` are ignored. A WQE that wraps around the end of its queue
     /// must have been made contiguous.
     ///
     /// # Errors
@@ -115,12 +117,12 @@ impl<'a> WqeView<'a> {
         Self::parse_each(bytes, service, drop)
     }
 
-    /// Does what [`parse`](Self::parse) does, and hands each segment out as it is found: one walk
+    /// Parses as [`parse`](Self::parse), and calls `each` for each segment as it is found: one walk
     /// instead of two.
     ///
     /// # Errors
     ///
-    /// See [`WqeError`]. What was handed out before is of no WQE then.
+    /// See [`WqeError`]. Segments passed to `each` before are invalid then.
     pub fn parse_each(
         bytes: &'a [u8],
         service: Service,
@@ -136,7 +138,8 @@ impl<'a> WqeView<'a> {
         let mut cursor = view.cursor();
         while let Some(segment) = cursor.next() {
             each(segment?);
-            // Most of a WQE is payload: a loop of its own doesn't ask each time what comes next.
+            // Most of a WQE is payload: a separate loop saves the test of the stage for each
+            // segment.
             while let Stage::Payload = cursor.stage
                 && let Some(segment) = cursor.payload()?
             {
@@ -146,34 +149,34 @@ impl<'a> WqeView<'a> {
         Ok(view)
     }
 
-    /// The control segment.
+    /// Control segment.
     #[inline]
     #[must_use]
     pub const fn ctrl(&self) -> &'a mlx5_wqe_ctrl_seg {
         self.ctrl
     }
 
-    /// The opcode.
+    /// Opcode.
     #[inline]
     #[must_use]
     pub const fn opcode(&self) -> Opcode {
         self.ctrl.opcode()
     }
 
-    /// The transport the view was made for.
+    /// Transport of the view.
     #[inline]
     #[must_use]
     pub const fn service(&self) -> Service {
         self.service
     }
 
-    /// The segments after the control segment, in order.
+    /// Segments behind the control segment, in order.
     #[inline]
     pub fn segments(&self) -> Segments<'a> {
         Segments(self.cursor())
     }
 
-    /// The remote address, if the operation has one.
+    /// Remote address, if the operation has one.
     #[must_use]
     pub fn raddr(&self) -> Option<&'a mlx5_wqe_raddr_seg> {
         self.segments().find_map(|segment| match segment {
@@ -194,7 +197,7 @@ impl<'a> WqeView<'a> {
     }
 }
 
-/// The segments of a [`WqeView`].
+/// Iterator over the segments of a [`WqeView`].
 #[derive(Clone, Debug)]
 pub struct Segments<'a>(Cursor<'a>);
 
@@ -202,34 +205,34 @@ impl<'a> Iterator for Segments<'a> {
     type Item = Segment<'a>;
 
     fn next(&mut self) -> Option<Segment<'a>> {
-        // WqeView::parse met no error on these bytes, so none is lost here.
+        // `WqeView::parse` found no error in these bytes, so there is no error to lose.
         self.0.next()?.ok()
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// What the transport wants first.
+    /// Address segment of the transport.
     Address,
-    /// What the opcode wants next.
+    /// First segment of the opcode.
     Operation,
-    /// Operands after the remote address.
+    /// Operands behind the remote address.
     Atomic,
     /// Pointers and inline data up to the end.
     Payload,
-    /// New mkey after UMR control.
+    /// New mkey behind UMR control.
     Mkey { inline: bool },
-    /// Translation; the last `bsf` bytes are something else.
+    /// Translation; the last `bsf` bytes are the byte stream format.
     Translation { bsf: usize },
     /// Entries of a repeat block.
     Repeat { left: u16, bsf: usize },
-    /// Arguments after a steering update.
+    /// Arguments behind a steering update.
     FlowArgument,
     /// Signature values up to the end.
     Psv,
     /// Bytes without meaning up to the end.
     Opaque,
-    /// Nothing more.
+    /// End of the WQE.
     Done,
 }
 
@@ -246,7 +249,7 @@ struct Cursor<'a> {
 impl<'a> Iterator for Cursor<'a> {
     type Item = Result<Segment<'a>, WqeError>;
 
-    /// Each turn either yields or moves to a later stage, so the loop ends.
+    /// Terminates: each round yields a segment or moves to a later stage.
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -279,11 +282,11 @@ impl<'a> Iterator for Cursor<'a> {
     }
 }
 
-/// A segment, or a change of stage, or an error.
+/// A segment, a change of stage, or an error.
 type Step<'a> = Result<Option<Segment<'a>>, WqeError>;
 
 impl<'a> Cursor<'a> {
-    /// The next `len` bytes, or all if there are fewer.
+    /// Takes the next `len` bytes, or all if there are fewer.
     #[inline]
     fn skip(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, &[]));
@@ -338,7 +341,7 @@ impl<'a> Cursor<'a> {
         let size = if header.insert_vlan() { 0 } else { header.size() };
         let end = INLINE_HDR_OFFSET + usize::from(size);
         match self.rest.get(INLINE_HDR_OFFSET..end) {
-            // `rest` is a multiple of 16, so what holds the header holds its padding.
+            // `rest` is a multiple of 16, so if it holds the header it holds the padding, too.
             Some(header) => {
                 self.skip(eth_bytes(size));
                 Ok(Some(Segment::Eth(segment, header)))
@@ -475,12 +478,12 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What precedes the scatter list of a receive WQE.
+/// Kind of receive WQE, by the segment before its scatter list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvKind {
-    /// Receive queue: nothing.
+    /// Receive queue: only the scatter list.
     Rq,
-    /// Receive queue that signs: [`mlx5_rwqe_sig`].
+    /// Receive queue with signatures: [`mlx5_rwqe_sig`].
     RqSigned,
     /// Shared receive queue: [`mlx5_wqe_srq_next_seg`].
     Srq,
@@ -496,7 +499,7 @@ pub struct RecvView<'a> {
 /// First segment of a receive WQE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvHead<'a> {
-    /// None.
+    /// No head.
     None,
     /// Signature.
     Signature(&'a mlx5_rwqe_sig),
@@ -505,11 +508,11 @@ pub enum RecvHead<'a> {
 }
 
 impl<'a> RecvView<'a> {
-    /// Views one WQE, `bytes` being its whole stride.
+    /// Parses one WQE. `bytes` is its whole stride.
     ///
     /// # Errors
     ///
-    /// [`WqeError::Truncated`] if the head, or a segment of the list, is cut.
+    /// [`WqeError::Truncated`] if the head, or a segment of the list, is incomplete.
     pub fn parse(bytes: &'a [u8], kind: RecvKind) -> Result<Self, WqeError> {
         let cut = |segment, offset| WqeError::Truncated {
             segment,
@@ -531,14 +534,14 @@ impl<'a> RecvView<'a> {
         Ok(Self { head, list })
     }
 
-    /// The first segment.
+    /// First segment.
     #[inline]
     #[must_use]
     pub const fn head(&self) -> RecvHead<'a> {
         self.head
     }
 
-    /// The scatter list, without terminator.
+    /// Scatter list, without terminator.
     #[inline]
     pub fn data(&self) -> impl Iterator<Item = &'a mlx5_wqe_data_seg> + use<'a> {
         self.list.iter().take_while(|segment| !segment.is_terminator())

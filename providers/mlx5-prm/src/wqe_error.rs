@@ -1,52 +1,52 @@
-//! Why bytes are not a WQE.
+//! Errors of parsing a WQE.
 
 use core::fmt;
 
 use crate::ctrl::DS_BYTES;
 use crate::opcode::Opcode;
 
-/// Why bytes are not a WQE. Offsets and lengths in bytes, offsets from the start of the WQE.
+/// Error of parsing a WQE. Lengths are in bytes, offsets in bytes from the start of the WQE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WqeError {
     /// Fewer bytes than a control segment.
     NoControlSegment {
-        /// Bytes there are.
+        /// Available bytes.
         have: usize,
     },
-    /// `ds` is 0; a WQE has its control segment at least.
+    /// `ds` is 0, but a WQE has at least its control segment.
     ZeroDs,
-    /// `ds` says more bytes than there are.
+    /// `ds` exceeds the available bytes.
     DsPastEnd {
         /// Length in units of 16 bytes.
         ds: u8,
-        /// Bytes there are.
+        /// Available bytes.
         have: usize,
     },
-    /// A segment that must be there does not fit before the end.
+    /// A required segment does not fit before the end.
     Truncated {
         /// C name of the segment.
         segment: &'static str,
-        /// Where it starts.
+        /// Offset of the segment.
         offset: usize,
-        /// Bytes it needs.
+        /// Bytes of the segment.
         need: usize,
-        /// Bytes there are.
+        /// Available bytes.
         have: usize,
     },
-    /// Inline data longer than what is left.
+    /// Inline data exceeds the remaining bytes.
     InlinePastEnd {
-        /// Where the inline segment starts.
+        /// Offset of the inline segment.
         offset: usize,
-        /// Bytes of data it says to hold.
+        /// Length in the segment's header.
         length: usize,
-        /// Bytes there are after its header.
+        /// Available bytes behind the header.
         have: usize,
     },
     /// An opcode without a name.
     UnknownOpcode(Opcode),
-    /// A masked atomic on operands of neither 4 nor 8 bytes.
+    /// A masked atomic with operands of neither 4 nor 8 bytes.
     AtomicSize {
-        /// The opcode modifier, which encodes the size.
+        /// Opcode modifier, which encodes the size.
         opmod: u8,
     },
 }

@@ -1,4 +1,4 @@
-//! What the device can do (PRM "HCA Capabilities").
+//! Capabilities of the device (PRM "HCA Capabilities").
 
 use super::{Field, ifc};
 
@@ -135,17 +135,16 @@ ifc! {
     }
 }
 
-// General capabilities that Linux's header has no names for, since only users ask for them:
-// rdma-core's `mlx5_ifc.h` has.
+// General capabilities that only users query. Linux's header has no names for them; rdma-core's
+// `mlx5_ifc.h` has.
 
-/// `log_dma_mmo_max_size`: the longest copy of memory.
+/// `log_dma_mmo_max_size`: log2 of the longest memory copy.
 pub const LOG_DMA_MMO_MAX_SIZE: Field = Field::new(0x6b, 5);
-/// `rts2rts_qp_udp_sport`: the UDP port that a queue pair sends from can be changed while it does.
+/// `rts2rts_qp_udp_sport`: RTS2RTS_QP can change the UDP source port.
 pub const RTS2RTS_QP_UDP_SPORT: Field = Field::new(0x151, 1);
 /// `dma_mmo_sq`: connected queue pairs copy memory.
 pub const DMA_MMO_SQ: Field = Field::new(0x153, 1);
-/// `dma_mmo_qp`: queue pairs copy memory that were told to, by
-/// [`QPC_EXT_MMO`](super::qp::QPC_EXT_MMO).
+/// `dma_mmo_qp`: queue pairs with [`QPC_EXT_MMO`](super::qp::QPC_EXT_MMO) copy memory.
 pub const DMA_MMO_QP: Field = Field::new(0x748, 1);
 
 ifc! {
@@ -160,7 +159,7 @@ ifc! {
 }
 
 ifc! {
-    /// On-demand paging: page faults told by queue, and by memory (`mlx5_ifc_odp_cap_bits`).
+    /// On-demand paging: page faults reported by queue, and by memory (`mlx5_ifc_odp_cap_bits`).
     pub mod odp_cap[256] {
         TRANSPORT_PAGE_FAULT_SCHEME_CAP: bytes 0 + 64;
         MEMORY_PAGE_FAULT_SCHEME_CAP: bytes 64 + 64;
@@ -169,7 +168,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which services may have page faults (`mlx5_ifc_odp_scheme_cap_bits`).
+    /// Services that may have page faults (`mlx5_ifc_odp_scheme_cap_bits`).
     pub mod odp_scheme_cap[64] {
         RC_ODP_CAPS: bytes 16 + 4;
         UC_ODP_CAPS: bytes 20 + 4;
@@ -180,7 +179,8 @@ ifc! {
 }
 
 ifc! {
-    /// Which operations of a service (`mlx5_ifc_odp_per_transport_service_cap_bits`).
+    /// Operations of a service that may have page faults
+    /// (`mlx5_ifc_odp_per_transport_service_cap_bits`).
     pub mod odp_per_transport_service_cap[4] {
         SEND: 0x0 + 1;
         RECEIVE: 0x1 + 1;
@@ -226,7 +226,7 @@ ifc! {
 }
 
 ifc! {
-    /// Capabilities of one kind of flow table (`mlx5_ifc_flow_table_prop_layout_bits`).
+    /// Capabilities of one type of flow table (`mlx5_ifc_flow_table_prop_layout_bits`).
     pub mod flow_table_prop_layout[64] {
         FT_SUPPORT: 0x0 + 1;
         FLOW_COUNTER: 0x2 + 1;
@@ -253,7 +253,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which headers an entry may be about (`mlx5_ifc_flow_table_fields_supported_bits`).
+    /// Header fields that an entry may match (`mlx5_ifc_flow_table_fields_supported_bits`).
     pub mod flow_table_fields_supported[16] {
         OUTER_DMAC: 0x0 + 1;
         OUTER_SMAC: 0x1 + 1;
@@ -285,15 +285,15 @@ ifc! {
 }
 
 ifc! {
-    /// More general capabilities (`mlx5_ifc_cmd_hca_cap_2_bits`).
+    /// Further general capabilities (`mlx5_ifc_cmd_hca_cap_2_bits`).
     pub mod cmd_hca_cap_2[256] {
         DP_ORDERING_FORCE: 0x88 + 1;
     }
 }
 
-/// `log_reserved_qpn_granularity`: numbers that are reserved at once. Only rdma-core's header has
-/// it.
+/// `log_reserved_qpn_granularity`: log2 of the numbers in one reservation. Only rdma-core's header
+/// has it.
 pub const LOG_RESERVED_QPN_GRANULARITY: Field = Field::new(0x93, 5);
-/// `flow_counter_bulk_log_max_alloc`: flow counters that are made at once. rdma-core's
-/// `tests/mlx5_prm_structs.py` (`CmdHcaCap2`) has it.
+/// `flow_counter_bulk_log_max_alloc`: log2 of the maximum flow counters in one allocation.
+/// rdma-core's `tests/mlx5_prm_structs.py` (`CmdHcaCap2`) has it.
 pub const FLOW_COUNTER_BULK_LOG_MAX_ALLOC: Field = Field::new(0x253, 5);

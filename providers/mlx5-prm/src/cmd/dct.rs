@@ -3,7 +3,7 @@
 use super::ifc;
 
 ifc! {
-    /// Context (`mlx5_ifc_dctc_bits`).
+    /// Context of a target (`mlx5_ifc_dctc_bits`).
     pub mod dctc[64] {
         STATE: 0x4 + 4;
         USER_INDEX: 0x28 + 24;

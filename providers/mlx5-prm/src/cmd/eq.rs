@@ -1,4 +1,4 @@
-//! Event queues: contexts and commands. What the device writes into them is [`crate::eqe`].
+//! Event queues: contexts and commands. [`crate::eqe`] has their entries.
 
 use super::ifc;
 

@@ -1,7 +1,6 @@
-//! Bit fields over bytes, numbered as the manual numbers them: bit 0 is the highest of the first
-//! byte.
+//! Bit fields over bytes, numbered as in the manual: bit 0 is the highest bit of the first byte.
 
-/// Up to 64 bits at any place.
+/// A field of up to 64 bits at any position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
     bit: u32,
@@ -9,26 +8,26 @@ pub struct Field {
 }
 
 impl Field {
-    /// `width` bits (1 to 64) from bit `bit` on.
+    /// Declares a field of `width` bits (1 to 64) from bit `bit` on.
     #[must_use]
     pub const fn new(bit: u32, width: u32) -> Self {
         assert!(width >= 1 && width <= 64, "a field has 1 to 64 bits");
         Self { bit, width }
     }
 
-    /// The first bit.
+    /// First bit.
     #[must_use]
     pub const fn bit(self) -> u32 {
         self.bit
     }
 
-    /// How many bits.
+    /// Number of bits.
     #[must_use]
     pub const fn width(self) -> u32 {
         self.width
     }
 
-    /// The value in `bytes`. Bytes that are not there count as zeros.
+    /// Reads the value from `bytes`. Missing bytes count as zeros.
     #[must_use]
     pub fn get(self, bytes: &[u8]) -> u64 {
         let (first, last) = self.span();
@@ -39,20 +38,20 @@ impl Field {
         (word >> self.shift() & self.mask()) as u64
     }
 
-    /// The value as 32 bits; of a wider field the low ones.
+    /// Reads the low 32 bits of the value.
     #[must_use]
     pub fn get32(self, bytes: &[u8]) -> u32 {
         self.get(bytes) as u32
     }
 
-    /// Whether any bit is set.
+    /// True if any bit is set.
     #[must_use]
     pub fn is_set(self, bytes: &[u8]) -> bool {
         self.get(bytes) != 0
     }
 
-    /// Replaces the value in `bytes`. Bits that the field has no room for are dropped, and so is
-    /// what would lie beyond the end of `bytes`.
+    /// Writes the value to `bytes`. Bits of `value` that exceed the field are dropped, and so are
+    /// bits beyond the end of `bytes`.
     pub fn set(self, bytes: &mut [u8], value: u64) {
         let (first, last) = self.span();
         let mask = self.mask() << self.shift();
@@ -65,12 +64,12 @@ impl Field {
         }
     }
 
-    /// First and last byte that it touches: nine at most.
+    /// First and last byte of the field; it touches nine at most.
     const fn span(self) -> (usize, usize) {
         (self.bit as usize / 8, (self.bit + self.width - 1) as usize / 8)
     }
 
-    /// Bits between its end and the end of its last byte.
+    /// Bits between the end of the field and the end of its last byte.
     const fn shift(self) -> u32 {
         7 - (self.bit + self.width - 1) % 8
     }
@@ -80,7 +79,7 @@ impl Field {
     }
 }
 
-/// Whole bytes: a structure within another, or a list at the end.
+/// A range of whole bytes: a structure inside another, or a list at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
     offset: usize,
@@ -88,33 +87,33 @@ pub struct Block {
 }
 
 impl Block {
-    /// `len` bytes from `offset` on; 0 is all there are.
+    /// Declares a block of `len` bytes from `offset` on; length 0 means all bytes.
     #[must_use]
     pub const fn new(offset: usize, len: usize) -> Self {
         Self { offset, len }
     }
 
-    /// The first byte.
+    /// First byte.
     #[must_use]
     pub const fn offset(self) -> usize {
         self.offset
     }
 
-    /// How many bytes; 0 is all there are.
+    /// Number of bytes; 0 means all.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "0 doesn't mean that it is empty")]
     pub const fn len(self) -> usize {
         self.len
     }
 
-    /// The part of `bytes`; shorter, or empty, where `bytes` ends.
+    /// Returns the block of `bytes`, cut at the end of `bytes`.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
         let (start, end) = self.range(bytes.len());
         bytes.get(start..end).unwrap_or_default()
     }
 
-    /// The same, to be changed.
+    /// Returns the mutable block of `bytes`, cut at the end of `bytes`.
     #[must_use]
     pub fn of_mut(self, bytes: &mut [u8]) -> &mut [u8] {
         let (start, end) = self.range(bytes.len());
@@ -136,7 +135,7 @@ pub(crate) const fn check(end: usize, size: usize) {
 }
 
 /// Declares the fields (`NAME: bit + width`) and blocks (`NAME: bytes offset + length`) of a
-/// structure of `mlx5_ifc.h`, its size in bytes after the name. A field beyond the size doesn't
+/// structure of `mlx5_ifc.h`; its size in bytes follows the name. A field beyond the size doesn't
 /// compile.
 macro_rules! ifc {
     (
@@ -148,7 +147,7 @@ macro_rules! ifc {
             #[allow(unused_imports, reason = "not every structure has both kinds")]
             use $crate::cmd::field::{Block, Field};
 
-            /// Bytes, a list at the end not counted.
+            /// Size in bytes, without a list at the end.
             pub const SIZE: usize = $size;
 
             $crate::cmd::field::ifc! { @items [] [] $($rest)* }

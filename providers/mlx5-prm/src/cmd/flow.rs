@@ -1,4 +1,4 @@
-//! Flow tables: what a frame is compared with, and what happens to it then.
+//! Flow tables: match fields and actions.
 
 use super::ifc;
 
@@ -33,7 +33,7 @@ ifc! {
 }
 
 ifc! {
-    /// More about headers, and what is not one (`mlx5_ifc_fte_match_set_misc_bits`).
+    /// Further match fields (`mlx5_ifc_fte_match_set_misc_bits`).
     pub mod fte_match_set_misc[64] {
         SOURCE_SQN: 0x8 + 24;
         SOURCE_PORT: 0x30 + 16;
@@ -52,8 +52,7 @@ ifc! {
 }
 
 ifc! {
-    /// All that a frame is compared with, or which bits of it count
-    /// (`mlx5_ifc_fte_match_param_bits`).
+    /// All match fields: a match value, or match criteria (`mlx5_ifc_fte_match_param_bits`).
     pub mod fte_match_param[512] {
         OUTER_HEADERS: bytes 0 + 64;
         MISC_PARAMETERS: bytes 64 + 64;
@@ -64,7 +63,7 @@ ifc! {
 }
 
 ifc! {
-    /// A table (`mlx5_ifc_flow_table_context_bits`).
+    /// Context of a table (`mlx5_ifc_flow_table_context_bits`).
     pub mod flow_table_context[40] {
         REFORMAT_EN: 0x0 + 1;
         DECAP_EN: 0x1 + 1;
@@ -151,8 +150,8 @@ ifc! {
 }
 
 ifc! {
-    /// An entry; lists of [`dest_format_struct`] and then of [`flow_counter_list`] follow
-    /// (`mlx5_ifc_flow_context_bits`).
+    /// Context of an entry. A list of [`dest_format_struct`] and then one of [`flow_counter_list`]
+    /// follow it (`mlx5_ifc_flow_context_bits`).
     pub mod flow_context[768] {
         GROUP_ID: 0x20 + 32;
         FLOW_TAG: 0x48 + 24;
@@ -167,7 +166,7 @@ ifc! {
 }
 
 ifc! {
-    /// Where a frame goes (`mlx5_ifc_dest_format_struct_bits`).
+    /// Destination of a frame (`mlx5_ifc_dest_format_struct_bits`).
     pub mod dest_format_struct[8] {
         DESTINATION_TYPE: 0x0 + 8;
         DESTINATION_ID: 0x8 + 24;
@@ -176,7 +175,7 @@ ifc! {
 }
 
 ifc! {
-    /// What counts it (`mlx5_ifc_flow_counter_list_bits`).
+    /// Counter of an entry (`mlx5_ifc_flow_counter_list_bits`).
     pub mod flow_counter_list[8] {
         FLOW_COUNTER_ID: 0x0 + 32;
     }
@@ -243,7 +242,7 @@ ifc! {
 }
 
 ifc! {
-    /// What a counter counted (`mlx5_ifc_traffic_counter_bits`).
+    /// Values of a flow counter (`mlx5_ifc_traffic_counter_bits`).
     pub mod traffic_counter[16] {
         PACKETS: 0x0 + 64;
         OCTETS: 0x40 + 64;
@@ -251,8 +250,8 @@ ifc! {
 }
 
 ifc! {
-    /// A header that is put in front of frames, or in place of one that is taken off
-    /// (`mlx5_ifc_packet_reformat_context_in_bits`). Its bytes begin with the last two of the
+    /// Header to add to a frame, or to replace a removed one
+    /// (`mlx5_ifc_packet_reformat_context_in_bits`). Its bytes start in the last two bytes of the
     /// structure.
     pub mod packet_reformat_context_in[8] {
         REFORMAT_TYPE: 0x0 + 8;
@@ -284,8 +283,7 @@ ifc! {
 }
 
 ifc! {
-    /// Writes a number into a header's field (`mlx5_ifc_set_action_in_bits`). A length of 0 is 32
-    /// bits.
+    /// Sets a header field to a value (`mlx5_ifc_set_action_in_bits`). Length 0 means 32 bits.
     pub mod set_action_in[8] {
         ACTION_TYPE: 0x0 + 4;
         FIELD: 0x4 + 12;
@@ -296,7 +294,7 @@ ifc! {
 }
 
 ifc! {
-    /// Adds a number to a header's field (`mlx5_ifc_add_action_in_bits`).
+    /// Adds a value to a header field (`mlx5_ifc_add_action_in_bits`).
     pub mod add_action_in[8] {
         ACTION_TYPE: 0x0 + 4;
         FIELD: 0x4 + 12;
@@ -305,8 +303,8 @@ ifc! {
 }
 
 ifc! {
-    /// Copies bits of a header's field into another (`mlx5_ifc_copy_action_in_bits`). A length of
-    /// 0 is 32 bits.
+    /// Copies bits of a header field to another (`mlx5_ifc_copy_action_in_bits`). Length 0 means 32
+    /// bits.
     pub mod copy_action_in[8] {
         ACTION_TYPE: 0x0 + 4;
         SRC_FIELD: 0x4 + 12;

@@ -1,9 +1,9 @@
-//! The device as a whole: its life, its pages, its identity.
+//! The device as a whole: life cycle, pages, identity.
 
 use super::ifc;
 
 ifc! {
-    /// QUERY_PAGES: how many pages the device wants (`mlx5_ifc_query_pages_in_bits`).
+    /// QUERY_PAGES: number of pages that the device requests (`mlx5_ifc_query_pages_in_bits`).
     pub mod query_pages_in[16] {
         FUNCTION_ID: 0x50 + 16;
     }
@@ -18,7 +18,7 @@ ifc! {
 }
 
 ifc! {
-    /// MANAGE_PAGES: the driver gives pages, or takes them back (`mlx5_ifc_manage_pages_in_bits`).
+    /// MANAGE_PAGES: the driver gives pages, or reclaims them (`mlx5_ifc_manage_pages_in_bits`).
     pub mod manage_pages_in[16] {
         FUNCTION_ID: 0x50 + 16;
         INPUT_NUM_ENTRIES: 0x60 + 32;
@@ -27,7 +27,7 @@ ifc! {
 }
 
 ifc! {
-    /// Answer to MANAGE_PAGES: the pages given back (`mlx5_ifc_manage_pages_out_bits`).
+    /// Answer to MANAGE_PAGES: the returned pages (`mlx5_ifc_manage_pages_out_bits`).
     pub mod manage_pages_out[16] {
         OUTPUT_NUM_ENTRIES: 0x40 + 32;
         PAS: bytes 16 + 0;

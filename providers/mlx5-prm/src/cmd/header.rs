@@ -1,4 +1,4 @@
-//! What every command and every answer starts with (PRM "Command Interface").
+//! First fields of every command and every answer (PRM "Command Interface").
 
 use super::ifc;
 

@@ -15,8 +15,8 @@ ifc! {
     }
 }
 
-/// Lengths of operands, a bit each from one byte on, that an increment and a test-and-set may have
-/// (reserved in the kernel's header; rdma-core `tests/test_mlx5_dm_ops.py` reads them).
+/// Operand sizes of increment and test-and-set, a bit each from one byte on (reserved in the
+/// kernel's header; rdma-core `tests/test_mlx5_dm_ops.py` reads them).
 pub const INCREMENT_SIZES: Field = Field::new(0x20, 8);
 /// See [`INCREMENT_SIZES`].
 pub const TEST_AND_SET_SIZES: Field = Field::new(0x30, 8);
@@ -47,8 +47,7 @@ ifc! {
 }
 
 ifc! {
-    /// MODIFY_MEMIC: makes or ends the address of an operation on a piece
-    /// (`mlx5_ifc_modify_memic_in_bits`).
+    /// MODIFY_MEMIC: adds or removes an operation of a piece (`mlx5_ifc_modify_memic_in_bits`).
     pub mod modify_memic_in[64] {
         MEMIC_OPERATION_TYPE: 0x78 + 8;
         MEMIC_START_ADDR: 0x80 + 64;

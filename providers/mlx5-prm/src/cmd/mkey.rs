@@ -77,7 +77,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which page fault of a queue goes on, and how (`mlx5_ifc_trans_page_fault_info_bits`).
+    /// Page fault of a queue to resume, and its result (`mlx5_ifc_trans_page_fault_info_bits`).
     pub mod trans_page_fault_info[8] {
         ERROR: 0x0 + 1;
         PAGE_FAULT_TYPE: 0x5 + 3;

@@ -1,17 +1,19 @@
-//! The command interface: how a driver asks the device to make, change and destroy objects (PRM
-//! "Command Interface"; Linux `include/linux/mlx5/mlx5_ifc.h`).
+//! The command interface, by which a driver creates, changes and destroys objects (PRM "Command
+//! Interface"; Linux `include/linux/mlx5/mlx5_ifc.h`).
 //!
-//! Inputs, outputs and contexts are bit fields that follow no byte, so each is a module of
-//! [`Field`]s and [`Block`]s over any bytes, with the names of `mlx5_ifc.h` in capitals: what C
-//! writes as `MLX5_GET(qpc, p, mtu)` is `qpc::MTU.get(p)`. A structure inside another is a block:
+//! Inputs, outputs and contexts have bit fields that cross bytes. So each is a module of [`Field`]s
+//! and [`Block`]s over any bytes, with the names of `mlx5_ifc.h` in capitals: `MLX5_GET(qpc, p,
+//! mtu)` in C is `qpc::MTU.get(p)`. A structure inside another is a block:
 //! `create_qp_in::QPC.of(input)`.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `opcode`, `queue` | what a command is, and how it travels |
-//! | `header` | what all commands share |
-//! | `hca`, `caps`, `register`, `iseg`, `vport`, `nic` | the device, its abilities, its port |
-//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast`, `sq`, `steering`, `flow`, `general`, `umem` | objects |
+//! | `opcode`, `queue` | commands and their status; the command queue |
+//! | `header` | fields that all commands share |
+//! | `hca`, `caps`, `register`, `iseg`, `vport`, `nic` | the device, its capabilities, its port |
+//! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `rq`, `mcast` | objects of the verbs |
+//! | `sq`, `steering`, `flow` | raw packet queues, steering |
+//! | `general`, `umem` | general objects, registered memory |
 
 mod field;
 pub(crate) use field::ifc;

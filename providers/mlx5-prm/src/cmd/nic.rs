@@ -1,4 +1,4 @@
-//! The port as a network card shows it, and the addresses of RoCE.
+//! The port as a network card presents it, and RoCE addresses.
 
 use super::ifc;
 
@@ -18,7 +18,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which fields MODIFY_NIC_VPORT_CONTEXT changes
+    /// Fields that MODIFY_NIC_VPORT_CONTEXT changes
     /// (`mlx5_ifc_modify_nic_vport_field_select_bits`).
     pub mod modify_nic_vport_field_select[4] {
         MTU: 0x19 + 1;

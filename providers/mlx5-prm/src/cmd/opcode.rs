@@ -1,10 +1,10 @@
-//! Commands, and what the device answers.
+//! Command opcodes, and status codes of the device.
 
 use crate::bits::named;
 
 named! {
-    /// Command (Linux `include/linux/mlx5/mlx5_ifc.h`, `MLX5_CMD_OP_*`). The two names that start
-    /// with a digit there start with `TO_` here.
+    /// Command (Linux `include/linux/mlx5/mlx5_ifc.h`, `MLX5_CMD_OP_*`). Two names that start with
+    /// a digit there start with `TO_` here.
     pub struct CmdOpcode(u16) {
         /// `MLX5_CMD_OP_QUERY_HCA_CAP`.
         QUERY_HCA_CAP = 0x100,
@@ -412,9 +412,9 @@ named! {
 }
 
 named! {
-    /// How a command ended (Linux `include/linux/mlx5/device.h`, `MLX5_CMD_STAT_*`).
+    /// Status of a command (Linux `include/linux/mlx5/device.h`, `MLX5_CMD_STAT_*`).
     pub struct CmdStatus(u8) {
-        /// Done.
+        /// Success.
         OK = 0x0,
         /// Internal error.
         INT_ERR = 0x1,
@@ -424,13 +424,13 @@ named! {
         BAD_PARAM_ERR = 0x3,
         /// The device is not initialised.
         BAD_SYS_STATE_ERR = 0x4,
-        /// No such resource, or one that can't be used so.
+        /// The resource does not exist, or can't be used so.
         BAD_RES_ERR = 0x5,
         /// The resource is in use.
         RES_BUSY = 0x6,
         /// Not ready.
         NOT_READY = 0x7,
-        /// Over a limit.
+        /// Limit exceeded.
         LIM_ERR = 0x8,
         /// The resource is in the wrong state.
         BAD_RES_STATE_ERR = 0x9,
@@ -452,16 +452,16 @@ named! {
 }
 
 named! {
-    /// Whether a command reached the device whole (Linux
-    /// `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`, `MLX5_CMD_DELIVERY_STAT_*`).
+    /// Delivery status of a command (Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`,
+    /// `MLX5_CMD_DELIVERY_STAT_*`).
     pub struct Delivery(u8) {
-        /// It did.
+        /// Delivered.
         OK = 0x0,
         /// Bad signature.
         SIGNAT_ERR = 0x1,
-        /// A mailbox has another token.
+        /// A mailbox has a wrong token.
         TOK_ERR = 0x2,
-        /// A mailbox has the wrong number.
+        /// A mailbox has a wrong number.
         BAD_BLK_NUM_ERR = 0x3,
         /// The output's mailboxes are misaligned.
         OUT_PTR_ALIGN_ERR = 0x4,

@@ -117,7 +117,7 @@ ifc! {
 }
 
 ifc! {
-    /// RST2INIT_QP; the other transitions have the same input (`mlx5_ifc_rst2init_qp_in_bits`).
+    /// RST2INIT_QP. All other transitions have an equal input (`mlx5_ifc_rst2init_qp_in_bits`).
     pub mod rst2init_qp_in[272] {
         QPN: 0x48 + 24;
         OPT_PARAM_MASK: 0x80 + 32;
@@ -129,15 +129,15 @@ ifc! {
 /// Bytes of RTS2RTS_QP with an extension of the context (rdma-core `mlx5_ifc.h`,
 /// `mlx5_ifc_rts2rts_qp_in_bits`).
 pub const RTS2RTS_BYTES: usize = 464;
-/// Of RTS2RTS_QP: more bits like those of `opt_param_mask`. Linux's header has no name for them,
-/// rdma-core's `mlx5_ifc.h` has.
+/// `opt_param_mask_95_32` of RTS2RTS_QP, which continues `opt_param_mask`. Only rdma-core's
+/// `mlx5_ifc.h` has it.
 pub const RTS2RTS_OPT_PARAM_MASK_95_32: Field = Field::new(0x840, 64);
-/// Likewise: whether the input has an extension of the context.
+/// `qpc_ext` of RTS2RTS_QP: the input has an extension of the context (rdma-core's `mlx5_ifc.h`).
 pub const RTS2RTS_QPC_EXT: Field = Field::new(0x40, 1);
-/// Likewise: the stream that is to go on, in that extension (`qpc_ext`).
+/// Stream to reset, in the extension of RTS2RTS_QP's context (rdma-core's `mlx5_ifc.h`).
 pub const RTS2RTS_DCI_STREAM_CHANNEL_ID: Field = Field::new(0x890, 16);
-/// Likewise, of INIT2INIT_QP, whose fields are in the same places: whether the queue pair copies
-/// memory.
+/// `mmo` in the extension of INIT2INIT_QP's context: the queue pair copies memory (rdma-core's
+/// `mlx5_ifc.h`). The extension has the offset of RTS2RTS_QP's.
 pub const QPC_EXT_MMO: Field = Field::new(0x882, 1);
 
 ifc! {

@@ -1,4 +1,4 @@
-//! How commands travel: the entries of the command queue, and the mailboxes behind them (Linux
+//! The command queue: its entries, and the mailboxes behind them (Linux
 //! `include/linux/mlx5/device.h` and `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
 
 use crate::bits::{bits, layout};
@@ -6,7 +6,7 @@ use zerocopy::byteorder::big_endian::{U32, U64};
 
 /// `type` of an entry (cmd.c, `MLX5_PCI_CMD_XPORT`).
 pub const MLX5_PCI_CMD_XPORT: u8 = 7;
-/// Bytes of input or output that an entry holds itself.
+/// Bytes of input or output inside an entry.
 pub const INLINE_BYTES: usize = 16;
 /// Bytes of data in a mailbox (Linux `MLX5_CMD_DATA_BLOCK_SIZE`).
 pub const MLX5_CMD_DATA_BLOCK_SIZE: usize = 512;
@@ -16,7 +16,7 @@ pub const MAILBOX_ALIGN: u64 = 512;
 bits! {
     /// Owner and delivery status of an entry.
     pub struct StatusOwn(u8) {
-        /// How the command was delivered.
+        /// Delivery status.
         7:1 status with_status: u8;
         /// The device owns the entry.
         0 own with_own;
@@ -42,9 +42,9 @@ layout! {
         pub out_ptr: U64,
         /// Bytes of output.
         pub outlen: U32,
-        /// The same in all mailboxes of the command.
+        /// Token, equal in all mailboxes of the command.
         pub token: u8,
-        /// Signature, where checksums are on.
+        /// Signature, if checksums are enabled.
         pub sig: u8,
         /// Zero.
         pub rsvd1: u8,
@@ -60,17 +60,17 @@ layout! {
         pub data: [u8; 512],
         /// Zero.
         pub rsvd0: [u8; 48],
-        /// Bus address of the next one, 0 after the last.
+        /// Bus address of the next mailbox, 0 in the last one.
         pub next: U64,
-        /// Its place, from 0.
+        /// Number of the mailbox, from 0.
         pub block_num: U32,
         /// Zero.
         pub rsvd1: u8,
         /// The command's token.
         pub token: u8,
-        /// Signature of what follows the data.
+        /// Signature of the fields behind the data.
         pub ctrl_sig: u8,
-        /// Signature of all.
+        /// Signature of the whole mailbox.
         pub sig: u8,
     }
 }

@@ -20,7 +20,7 @@ ifc! {
 }
 
 ifc! {
-    /// PMTU: sizes of packets, in bytes (`mlx5_ifc_pmtu_reg_bits`).
+    /// PMTU: maximum frame sizes in bytes (`mlx5_ifc_pmtu_reg_bits`).
     pub mod pmtu_reg[16] {
         LOCAL_PORT: 0x8 + 8;
         MAX_MTU: 0x20 + 16;

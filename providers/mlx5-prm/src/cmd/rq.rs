@@ -1,4 +1,4 @@
-//! Receive queues shared or alone: RMPs, and the shared receive queues of XRC.
+//! Rings, receive memory pools (RMP), and shared receive queues of XRC and tag matching.
 
 use super::ifc;
 
@@ -56,7 +56,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which fields MODIFY_RMP changes (`mlx5_ifc_rmp_bitmask_bits`).
+    /// Fields that MODIFY_RMP changes (`mlx5_ifc_rmp_bitmask_bits`).
     pub mod rmp_bitmask[8] {
         LWM: 0x3f + 1;
     }
@@ -152,7 +152,7 @@ ifc! {
 }
 
 ifc! {
-    /// Receive queue with an application in the device (`mlx5_ifc_xrqc_bits`).
+    /// Context of an SRQ with an application in the device (`mlx5_ifc_xrqc_bits`).
     pub mod xrqc[320] {
         STATE: 0x0 + 4;
         TOPOLOGY: 0x14 + 4;
@@ -165,7 +165,7 @@ ifc! {
 }
 
 ifc! {
-    /// Of one that matches tags (`mlx5_ifc_tag_matching_topology_context_bits`).
+    /// Tag-matching part of that context (`mlx5_ifc_tag_matching_topology_context_bits`).
     pub mod tag_matching_topology_context[16] {
         LOG_MATCHING_LIST_SZ: 0x0 + 4;
         APPEND_NEXT_INDEX: 0x10 + 16;

@@ -1,4 +1,4 @@
-//! Objects that are a number and nothing else.
+//! Objects without state except their number.
 
 use super::ifc;
 

@@ -1,4 +1,4 @@
-//! Send queues and receive queues of frames.
+//! Send queues and receive queues of raw packets.
 
 use super::ifc;
 

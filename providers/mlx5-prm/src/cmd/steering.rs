@@ -1,5 +1,4 @@
-//! Where frames come from and where they end: transport interfaces of either direction, and tables
-//! of receive queues.
+//! Ends of steering: transport interfaces for send and receive, and RQ tables.
 
 use super::ifc;
 
@@ -34,7 +33,7 @@ ifc! {
 }
 
 ifc! {
-    /// Transport interface, receive: which queues, and how one of them is chosen
+    /// Transport interface, receive: its queues, and the selection of one of them
     /// (`mlx5_ifc_tirc_bits`).
     pub mod tirc[240] {
         DISP_TYPE: 0x20 + 4;
@@ -54,7 +53,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which fields of a packet a hash is about (`mlx5_ifc_rx_hash_field_select_bits`).
+    /// Fields of a packet to hash (`mlx5_ifc_rx_hash_field_select_bits`).
     pub mod rx_hash_field_select[4] {
         L3_PROT_TYPE: 0x0 + 1;
         L4_PROT_TYPE: 0x1 + 1;
@@ -86,7 +85,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which fields MODIFY_TIR changes (`mlx5_ifc_modify_tir_bitmask_bits`).
+    /// Fields that MODIFY_TIR changes (`mlx5_ifc_modify_tir_bitmask_bits`).
     pub mod modify_tir_bitmask[8] {
         SELF_LB_EN: 0x3b + 1;
         HASH: 0x3d + 1;
@@ -141,7 +140,7 @@ ifc! {
 }
 
 ifc! {
-    /// Which fields MODIFY_RQT changes (`mlx5_ifc_rqt_bitmask_bits`).
+    /// Fields that MODIFY_RQT changes (`mlx5_ifc_rqt_bitmask_bits`).
     pub mod rqt_bitmask[8] {
         RQN_LIST: 0x3f + 1;
     }

@@ -1,9 +1,9 @@
-//! Memory that a user registered for queues of its own, and where commands name it.
+//! Umems, memory that a user registered for its queues, and the fields of commands that name them.
 
 use super::{Field, ifc};
 
 ifc! {
-    /// Registered memory (`mlx5_ifc_umem_bits`).
+    /// Context of a umem (`mlx5_ifc_umem_bits`).
     pub mod umem[32] {
         ATS: 0x80 + 1;
         LOG_PAGE_SIZE: 0x9b + 5;
@@ -34,15 +34,15 @@ ifc! {
     }
 }
 
-// What Linux's header has no names for, since only users fill it in: rdma-core's
+// Fields that only users fill in. Linux's header has no names for them; rdma-core's
 // `tests/mlx5_prm_structs.py` has (`CreateCqIn`, `SwCqc`, `SwQpc`).
 
-/// Of CREATE_CQ: where in the registered memory the ring begins.
+/// Offset of the ring in its umem, in CREATE_CQ.
 pub const CQ_UMEM_OFFSET: Field = Field::new(0x280, 64);
-/// Of CREATE_CQ: the registered memory.
+/// Umem of the ring, in CREATE_CQ.
 pub const CQ_UMEM_ID: Field = Field::new(0x2c0, 32);
-/// Of a completion queue's context: the memory of the doorbell record, whose address is an offset
+/// Umem of the doorbell record, in a completion queue's context. The record's address is an offset
 /// then.
 pub const CQC_DBR_UMEM_ID: Field = Field::new(0x20, 32);
-/// Of a queue pair's context: the same.
+/// Umem of the doorbell record, in a queue pair's context. The record's address is an offset then.
 pub const QPC_DBR_UMEM_ID: Field = Field::new(0x720, 32);

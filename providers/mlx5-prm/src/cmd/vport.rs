@@ -1,4 +1,4 @@
-//! The port as InfiniBand virtualization shows it, and management packets.
+//! The port as InfiniBand virtualization presents it, and management packets.
 
 use super::ifc;
 
@@ -12,8 +12,8 @@ ifc! {
 }
 
 ifc! {
-    /// Answer to QUERY_HCA_VPORT_CONTEXT (`mlx5_ifc_query_hca_vport_context_out_bits`). The command
-    /// MODIFY_HCA_VPORT_CONTEXT has the context at the same place.
+    /// Answer to QUERY_HCA_VPORT_CONTEXT (`mlx5_ifc_query_hca_vport_context_out_bits`). The input
+    /// of MODIFY_HCA_VPORT_CONTEXT has the context at this offset, too.
     pub mod query_hca_vport_context_out[528] {
         HCA_VPORT_CONTEXT: bytes 16 + 512;
     }
@@ -108,7 +108,7 @@ ifc! {
 }
 
 ifc! {
-    /// Packets and their bytes (`mlx5_ifc_traffic_counter_bits`).
+    /// Number of packets, and of their bytes (`mlx5_ifc_traffic_counter_bits`).
     pub mod traffic_counter[16] {
         PACKETS: 0x0 + 64;
         OCTETS: 0x40 + 64;

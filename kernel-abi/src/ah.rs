@@ -21,7 +21,7 @@ pub struct ib_uverbs_global_route {
     pub reserved: u8,
 }
 
-/// Where an address handle leads.
+/// Destination of an address handle.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

@@ -48,7 +48,7 @@ pub struct ib_uverbs_create_cq {
 #[repr(C)]
 pub struct ib_uverbs_create_cq_resp {
     pub cq_handle: u32,
-    /// Entries, at least those asked for.
+    /// CQEs of the ring, at least the requested number.
     pub cqe: u32,
 }
 
@@ -155,8 +155,8 @@ pub struct ib_uverbs_destroy_cq {
     pub reserved: u32,
 }
 
-/// Response of `DESTROY_CQ` and of `UVERBS_METHOD_CQ_DESTROY`: how many events the owner must have
-/// acknowledged before it frees its side.
+/// Response of `DESTROY_CQ` and of `UVERBS_METHOD_CQ_DESTROY`: numbers of events that the owner
+/// must have acknowledged before it frees its side.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

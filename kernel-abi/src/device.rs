@@ -107,7 +107,7 @@ pub struct ib_uverbs_ex_query_device {
     pub reserved: u32,
 }
 
-/// Which operations may fault pages in, by transport; `IBV_ODP_SUPPORT_*` bits.
+/// Operations that may fault pages in, by transport; `IBV_ODP_SUPPORT_*` bits.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -201,7 +201,7 @@ pub struct ib_uverbs_ex_query_device_resp {
     pub reserved: u32,
 }
 
-// Device capabilities. Missing bits may be set by old kernels and mean nothing.
+// Device capabilities. Bits that are missing here may be set by old kernels, and are ignored.
 pub const IB_UVERBS_DEVICE_RESIZE_MAX_WR: u64 = 1 << 0;
 pub const IB_UVERBS_DEVICE_BAD_PKEY_CNTR: u64 = 1 << 1;
 pub const IB_UVERBS_DEVICE_BAD_QKEY_CNTR: u64 = 1 << 2;
@@ -234,11 +234,11 @@ pub const IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS: u32 = 1 << 1;
 pub const IB_UVERBS_RAW_PACKET_CAP_IP_CSUM: u32 = 1 << 2;
 pub const IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP: u32 = 1 << 3;
 
-// `atomic_cap` (kernel: `enum ib_atomic_cap`): none, within the device, with the host's processors
-// too.
+// `atomic_cap` (kernel: `enum ib_atomic_cap`): none; atomic among the device's accesses; also
+// atomic with the host's processors.
 pub const IB_ATOMIC_NONE: u32 = 0;
 pub const IB_ATOMIC_HCA: u32 = 1;
 pub const IB_ATOMIC_GLOB: u32 = 2;
 
-// `UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT`: what this kernel's core can do.
+// `UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT`: optional features of the kernel's core.
 pub const IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS: u64 = 1 << 0;

@@ -1,5 +1,5 @@
-//! Which kernel driver serves a device (`rdma_driver_id` in `ib_user_ioctl_verbs.h`):
-//! `ib_uverbs_ioctl_hdr::driver_id`, `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID`.
+//! Numbers of kernel drivers (`rdma_driver_id` in `ib_user_ioctl_verbs.h`), used in
+//! `ib_uverbs_ioctl_hdr::driver_id` and `RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID`.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 

@@ -1,10 +1,10 @@
-//! What is read from event files (`ib_user_verbs.h`).
+//! Records read from event files (`ib_user_verbs.h`).
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// One asynchronous event. `read` gives whole records only.
+/// One asynchronous event. `read` returns whole records only.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

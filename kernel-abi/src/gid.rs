@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 )]
 #[repr(C)]
 pub struct ib_uverbs_gid_entry {
-    /// The 16 bytes of the GID as they stand on the wire.
+    /// The 16 bytes of the GID, in network order.
     pub gid: [u64; 2],
     /// Index in the port's table.
     pub gid_index: u32,

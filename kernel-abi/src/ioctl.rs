@@ -1,4 +1,4 @@
-//! The one ioctl of uverbs: its number, its header and its attributes (`rdma_user_ioctl_cmds.h`).
+//! The single ioctl of uverbs: its number, header and attributes (`rdma_user_ioctl_cmds.h`).
 //!
 //! A command is one [`ib_uverbs_ioctl_hdr`] followed by `num_attrs` [`ib_uverbs_attr`]; object,
 //! method and attribute ids are in [`crate::objects`].
@@ -13,8 +13,8 @@ pub const RDMA_IOCTL_MAGIC: u8 = 0x1b;
 /// Request number of the uverbs ioctl, 0xc0181b01.
 pub const RDMA_VERBS_IOCTL: u32 = iowr(RDMA_IOCTL_MAGIC, 1, size_of::<ib_uverbs_ioctl_hdr>());
 
-/// Longest input that travels in [`ib_uverbs_attr::data`] itself; a longer one is passed by address
-/// (kernel: `uverbs_attr_ptr_is_inline` in `include/rdma/uverbs_ioctl.h`).
+/// Longest input inside [`ib_uverbs_attr::data`]; a longer one is passed by address (kernel:
+/// `uverbs_attr_ptr_is_inline` in `include/rdma/uverbs_ioctl.h`).
 pub const UVERBS_ATTR_INLINE_MAX: u16 = size_of::<u64>() as u16;
 
 /// `_IOWR` of `asm-generic/ioctl.h`, as on x86, Arm, RISC-V and s390: number in bits 0-7, type in
@@ -27,12 +27,12 @@ const fn iowr(group: u8, number: u8, size: usize) -> u32 {
 
 const _: () = assert!(RDMA_VERBS_IOCTL == 0xc018_1b01);
 
-// Bits of `ib_uverbs_attr::flags`. MANDATORY: the kernel must refuse the command if it does not
-// know the attribute. VALID_OUTPUT: set by the kernel on optional outputs that it wrote.
+// Bits of `ib_uverbs_attr::flags`. MANDATORY: a kernel that does not know the attribute must refuse
+// the command. VALID_OUTPUT: set by the kernel on optional outputs that it wrote.
 pub const UVERBS_ATTR_F_MANDATORY: u16 = 1 << 0;
 pub const UVERBS_ATTR_F_VALID_OUTPUT: u16 = 1 << 1;
 
-/// Head of every command. The attributes (`attrs[]` in C) follow it and are left off here.
+/// Header of every command. The attributes (`attrs[]` in C) follow it and are left off here.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -48,7 +48,7 @@ pub struct ib_uverbs_ioctl_hdr {
     pub num_attrs: u16,
     /// Zero.
     pub reserved1: u64,
-    /// `RDMA_DRIVER_*` of the device; the kernel answers any other with `EINVAL`
+    /// `RDMA_DRIVER_*` of the device; the kernel answers another driver's with `EINVAL`
     /// (`ib_uverbs_cmd_verbs`).
     pub driver_id: u32,
     /// Zero.
@@ -74,13 +74,13 @@ pub struct ib_uverbs_attr {
     pub data: u64,
 }
 
-/// `ib_uverbs_attr::attr_data` of an attribute that chooses one of several layouts.
+/// `ib_uverbs_attr::attr_data` of an attribute with several layouts.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
 #[repr(C)]
 pub struct ib_uverbs_attr_enum_data {
-    /// Which layout `data` has.
+    /// Layout of `data`.
     pub elem_id: u8,
     /// Zero.
     pub reserved: u8,
@@ -93,7 +93,7 @@ impl ib_uverbs_attr {
         ib_uverbs_attr_enum_data { elem_id, reserved }
     }
 
-    /// `data` of a file descriptor attribute: -1 asks for none.
+    /// `data` of a file descriptor attribute; -1 for no file.
     pub const fn data_s64(&self) -> i64 {
         self.data.cast_signed()
     }

@@ -1,16 +1,18 @@
-//! The uverbs kernel ABI as Rust types: what crosses the kernel boundary, and nothing that acts on
-//! it.
+//! The uverbs kernel ABI as Rust types: data that crosses the kernel boundary, without code that
+//! acts on it.
 //!
-//! Structs, fields and constants keep the names of the kernel's uapi headers, so that a name found
-//! in the kernel, in rdma-core or in a trace is found here. Numbers are in the host's byte order,
-//! except where the header says `__be`. Enums are plain integers: a value that a newer kernel adds
-//! survives.
+//! Structs, fields and constants keep the names of the kernel's uapi headers, so that a name from
+//! the kernel, rdma-core or a trace is found here. Numbers are in the host's byte order, except
+//! where the header says `__be`. Enums are plain integers, so values of newer kernels are kept.
 //!
 //! | here | header |
 //! |---|---|
 //! | [`ioctl`] | `rdma_user_ioctl_cmds.h` |
 //! | [`objects`] | `ib_user_ioctl_cmds.h` |
-//! | [`write`](mod@write), [`device`], [`port`], [`gid`], [`pd`], [`mr`], [`mw`], [`cq`], [`qp`], [`srq`], [`ah`], [`wq`], [`xrcd`], [`mcast`], [`event`], [`wc`], [`flow`], [`driver_id`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
+//! | [`write`](mod@write), [`device`], [`port`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
+//! | [`gid`], [`pd`], [`mr`], [`mw`], [`cq`], [`qp`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
+//! | [`srq`], [`ah`], [`wq`], [`xrcd`], [`mcast`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
+//! | [`event`], [`wc`], [`flow`], [`driver_id`] | `ib_user_verbs.h`, `ib_user_ioctl_verbs.h` |
 //! | [`mlx5`] | `mlx5-abi.h`, `mlx5_user_ioctl_cmds.h`, `mlx5_user_ioctl_verbs.h` |
 //! | [`rxe`] | `rdma_user_rxe.h` |
 //! | [`siw`] | `siw-abi.h` |

@@ -43,7 +43,7 @@ pub struct ib_uverbs_rereg_mr {
     /// Address of the response; unused in the ioctl form.
     pub response: u64,
     pub mr_handle: u32,
-    /// `IB_MR_REREG_*`: which of the following fields count.
+    /// `IB_MR_REREG_*`: valid fields among the following.
     pub flags: u32,
     pub start: u64,
     pub length: u64,
@@ -76,7 +76,7 @@ pub const IB_MR_REREG_TRANS: u32 = 1 << 0;
 pub const IB_MR_REREG_PD: u32 = 1 << 1;
 pub const IB_MR_REREG_ACCESS: u32 = 1 << 2;
 
-/// First bit of the range whose unknown bits a kernel ignores.
+/// First bit of the range in which a kernel ignores unknown bits.
 pub const IB_UVERBS_ACCESS_OPTIONAL_FIRST: u32 = 1 << 20;
 /// Last bit of that range.
 pub const IB_UVERBS_ACCESS_OPTIONAL_LAST: u32 = 1 << 29;

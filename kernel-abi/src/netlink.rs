@@ -1,6 +1,6 @@
-//! RDMA netlink, `NETLINK_RDMA`: how devices are found (`rdma_netlink.h`).
+//! RDMA netlink, `NETLINK_RDMA`: discovery of devices (`rdma_netlink.h`).
 //!
-//! Left out: the iWARP port mapper and the local path service, which are daemons' business.
+//! The iWARP port mapper and the local path service, which daemons use, are left out.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 

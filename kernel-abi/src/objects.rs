@@ -1,13 +1,13 @@
 //! Object, method and attribute ids of the uverbs ioctl (`ib_user_ioctl_cmds.h`).
 //!
-//! An id's top four bits are its namespace: 0 is the core's, 1 the driver's. Attribute ids count
-//! from 0 in each method.
+//! An id's top four bits are its namespace: 0 for the core, 1 for the driver. Attribute ids start
+//! at 0 in each method.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
-/// The bits of an id that hold its namespace.
+/// Bits of an id for its namespace.
 pub const UVERBS_ID_NS_MASK: u16 = 0xf000;
-/// Where the namespace starts in an id.
+/// Shift of the namespace in an id.
 pub const UVERBS_ID_NS_SHIFT: u16 = 12;
 /// The driver's namespace.
 pub const UVERBS_UDATA_DRIVER_DATA_NS: u16 = 1;
@@ -35,7 +35,7 @@ pub const UVERBS_OBJECT_ASYNC_EVENT: u16 = 16;
 /// Linux 7.
 pub const UVERBS_OBJECT_DMABUF: u16 = 18;
 
-// The provider's own request and response, on methods that carry them (create, query, modify).
+// The provider's request and response, on methods that have them (create, query, modify).
 pub const UVERBS_ATTR_UHW_IN: u16 = UVERBS_UDATA_DRIVER_DATA_FLAG;
 pub const UVERBS_ATTR_UHW_OUT: u16 = UVERBS_UDATA_DRIVER_DATA_FLAG + 1;
 
@@ -298,7 +298,7 @@ pub const UVERBS_ATTR_FLOW_ACTION_ESP_KEYMAT: u16 = 3;
 pub const UVERBS_ATTR_FLOW_ACTION_ESP_REPLAY: u16 = 4;
 pub const UVERBS_ATTR_FLOW_ACTION_ESP_ENCAP: u16 = 5;
 
-// FLOW_ACTION_ESP_MODIFY; the other attributes are those of CREATE.
+// FLOW_ACTION_ESP_MODIFY; all other attributes are as in CREATE.
 pub const UVERBS_ATTR_MODIFY_FLOW_ACTION_ESP_HANDLE: u16 = 0;
 
 // FLOW_ACTION_DESTROY.

@@ -70,7 +70,7 @@ pub struct ib_uverbs_query_port_resp_ex {
     pub reserved: [u8; 6],
 }
 
-// `port_cap_flags`. Bit 26 is the kernel's own (GIDs are IP addresses) and hides IBTA's.
+// `port_cap_flags`. Bit 26 is the kernel's (GIDs are IP addresses) and hides IBTA's.
 pub const IB_UVERBS_PCF_SM: u32 = 1 << 1;
 pub const IB_UVERBS_PCF_NOTICE_SUP: u32 = 1 << 2;
 pub const IB_UVERBS_PCF_TRAP_SUP: u32 = 1 << 3;
@@ -112,7 +112,7 @@ pub const IB_PORT_ARMED: u8 = 3;
 pub const IB_PORT_ACTIVE: u8 = 4;
 pub const IB_PORT_ACTIVE_DEFER: u8 = 5;
 
-// `max_mtu`, `active_mtu` and a path's MTU (kernel: `enum ib_mtu`); the name says the bytes.
+// `max_mtu`, `active_mtu` and a path's MTU (kernel: `enum ib_mtu`); the names have the bytes.
 pub const IB_MTU_256: u8 = 1;
 pub const IB_MTU_512: u8 = 2;
 pub const IB_MTU_1024: u8 = 3;

@@ -5,8 +5,8 @@
 use crate::ah::ib_uverbs_ah_attr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Sizes of a queue pair: `UVERBS_ATTR_CREATE_QP_CAP` asks, `UVERBS_ATTR_CREATE_QP_RESP_CAP`
-/// answers.
+/// Sizes of a queue pair: requested in `UVERBS_ATTR_CREATE_QP_CAP`, actual in
+/// `UVERBS_ATTR_CREATE_QP_RESP_CAP`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -112,7 +112,7 @@ pub const IB_UVERBS_CREATE_QP_MASK_IND_TABLE: u32 = 1 << 0;
 // Every bit of that mask.
 pub const IB_UVERBS_CREATE_QP_SUP_COMP_MASK: u32 = IB_UVERBS_CREATE_QP_MASK_IND_TABLE;
 
-// Types. DRIVER is a type of the provider's own, such as mlx5's DCI and DCT.
+// Types. DRIVER stands for the provider's types, such as mlx5's DCI and DCT.
 pub const IB_UVERBS_QPT_RC: u8 = 2;
 pub const IB_UVERBS_QPT_UC: u8 = 3;
 pub const IB_UVERBS_QPT_UD: u8 = 4;
@@ -175,7 +175,7 @@ pub struct ib_uverbs_modify_qp {
     pub dest: ib_uverbs_qp_dest,
     pub alt_dest: ib_uverbs_qp_dest,
     pub qp_handle: u32,
-    /// `IB_QP_*`: which fields count.
+    /// `IB_QP_*`: valid fields.
     pub attr_mask: u32,
     pub qkey: u32,
     pub rq_psn: u32,
@@ -281,14 +281,14 @@ pub struct ib_uverbs_query_qp_resp {
     pub reserved: [u8; 5],
 }
 
-/// What `RDMA_USER_CM_CMD_INIT_QP_ATTR` answers: the attributes for a transition of a connected
-/// queue pair.
+/// Response of `RDMA_USER_CM_CMD_INIT_QP_ATTR`: attributes for a transition of a connected queue
+/// pair.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
 #[repr(C)]
 pub struct ib_uverbs_qp_attr {
-    /// `IB_QP_*`: which fields the kernel set.
+    /// `IB_QP_*`: fields that the kernel set.
     pub qp_attr_mask: u32,
     pub qp_state: u32,
     pub cur_qp_state: u32,

@@ -1,14 +1,14 @@
-//! What crosses the boundary for soft-RoCE, `rdma_rxe` (`rdma_user_rxe.h`).
+//! Data of soft-RoCE, `rdma_rxe`, that crosses the kernel boundary (`rdma_user_rxe.h`).
 //!
-//! The queues are memory shared with the kernel, which reads and writes them at any time: these
-//! types give the layout, and values are copied in and out; no reference may point into a queue.
+//! The queues are memory shared with the kernel, which reads and writes them at any time. These
+//! types give the layout; values are copied in and out, and no reference may point into a queue.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
 use crate::union;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, big_endian};
 
-/// Where to map a queue.
+/// Mapping of a queue.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -56,7 +56,7 @@ pub struct rxe_resize_cq_resp {
 )]
 #[repr(C)]
 pub struct rxe_create_qp_resp {
-    /// Receive queue; size 0 with a shared one.
+    /// Receive queue; size 0 with an SRQ.
     pub rq_mi: mminfo,
     /// Send queue.
     pub sq_mi: mminfo,
@@ -83,7 +83,7 @@ pub struct rxe_modify_srq_cmd {
     pub mmap_info_addr: u64,
 }
 
-/// Head of every queue; the elements (`data[]`) follow it.
+/// Header of every queue; the elements (`data[]`) follow it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -91,13 +91,13 @@ pub struct rxe_modify_srq_cmd {
 pub struct rxe_queue_buf {
     /// Log2 of the bytes of one element.
     pub log2_elem_size: u32,
-    /// Elements less one.
+    /// Number of elements minus one.
     pub index_mask: u32,
     pub pad_1: [u32; 30],
     /// Element to fill next, at most `index_mask`.
     pub producer_index: u32,
     pub pad_2: [u32; 31],
-    /// Element to take next, likewise; equal: empty.
+    /// Element to take next, at most `index_mask`. Equal to `producer_index`: the queue is empty.
     pub consumer_index: u32,
     pub pad_3: [u32; 31],
 }
@@ -258,7 +258,7 @@ impl rxe_send_wr {
         union::view(&self.wr)
     }
 
-    /// Sets `wr` to that of an RDMA READ or WRITE.
+    /// Sets `wr` to the operands of an RDMA READ or WRITE.
     pub fn set_rdma(&mut self, rdma: rxe_send_wr_rdma) {
         union::fill(&mut self.wr, rdma);
     }
@@ -268,7 +268,7 @@ impl rxe_send_wr {
         union::view(&self.wr)
     }
 
-    /// Sets `wr` to that of an atomic.
+    /// Sets `wr` to the operands of an atomic.
     pub fn set_atomic(&mut self, atomic: rxe_send_wr_atomic) {
         union::fill(&mut self.wr, atomic);
     }
@@ -278,7 +278,7 @@ impl rxe_send_wr {
         union::view(&self.wr)
     }
 
-    /// Sets `wr` to that of a datagram.
+    /// Sets `wr` to the destination of a datagram.
     pub fn set_ud(&mut self, ud: rxe_send_wr_ud) {
         union::fill(&mut self.wr, ud);
     }
@@ -288,7 +288,7 @@ impl rxe_send_wr {
         union::view(&self.wr)
     }
 
-    /// Sets `wr` to that of a window's binding.
+    /// Sets `wr` to the operands of a memory window's binding.
     pub fn set_mw(&mut self, mw: rxe_send_wr_mw) {
         union::fill(&mut self.wr, mw);
     }

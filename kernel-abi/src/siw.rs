@@ -1,7 +1,7 @@
-//! What crosses the boundary for Linux's software iWARP, `siw` (`siw-abi.h`).
+//! Data of Linux's software iWARP, `siw`, that crosses the kernel boundary (`siw-abi.h`).
 //!
-//! The queues are memory shared with the kernel, which reads and writes them at any time: these
-//! types give the layout, and values are copied in and out; no reference may point into a queue.
+//! The queues are memory shared with the kernel, which reads and writes them at any time. These
+//! types give the layout; values are copied in and out, and no reference may point into a queue.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
@@ -44,7 +44,7 @@ pub struct siw_uresp_create_qp {
     pub pad: u32,
     /// For mmap on the device file, or [`SIW_INVAL_UOBJ_KEY`].
     pub sq_key: u64,
-    /// Likewise; nothing with a shared receive queue.
+    /// Key of the receive queue for mmap, or [`SIW_INVAL_UOBJ_KEY`]; unused with an SRQ.
     pub rq_key: u64,
 }
 
@@ -108,9 +108,9 @@ pub struct siw_sqe {
     /// `SIW_OP_*`.
     pub opcode: u8,
     pub rkey: u32,
-    /// C union with `base_mr`, which is the kernel's own.
+    /// C union with `base_mr`, which only the kernel uses.
     pub raddr: u64,
-    /// C union with `access`, which is the kernel's own.
+    /// C union with `access`, which only the kernel uses.
     pub sge: [siw_sge; SIW_MAX_SGE as usize],
 }
 
@@ -145,7 +145,7 @@ pub struct siw_cqe {
     pub bytes: u32,
     /// C union with `inval_stag`.
     pub imm_data: u64,
-    /// C union of `base_qp`, which is the kernel's own, and `qp_id`.
+    /// C union of `base_qp`, which only the kernel uses, and `qp_id`.
     pub base_qp: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Work requests and completions that pass through the kernel (`ib_user_verbs.h`).
 //!
-//! Only drivers without queues of their own in user space post and poll this way.
+//! Only drivers without queues in user space post and poll this way.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
@@ -90,7 +90,7 @@ impl ib_uverbs_send_wr {
         union::view(&self.wr)
     }
 
-    /// Sets `wr` to that of an RDMA READ or WRITE.
+    /// Sets `wr` to the operands of an RDMA READ or WRITE.
     pub fn set_rdma(&mut self, rdma: ib_uverbs_send_wr_rdma) {
         union::fill(&mut self.wr, rdma);
     }
@@ -100,7 +100,7 @@ impl ib_uverbs_send_wr {
         union::view(&self.wr)
     }
 
-    /// Sets `wr` to that of an atomic.
+    /// Sets `wr` to the operands of an atomic.
     pub fn set_atomic(&mut self, atomic: ib_uverbs_send_wr_atomic) {
         union::fill(&mut self.wr, atomic);
     }
@@ -110,7 +110,7 @@ impl ib_uverbs_send_wr {
         union::view(&self.wr)
     }
 
-    /// Sets `wr` to that of a datagram.
+    /// Sets `wr` to the destination of a datagram.
     pub fn set_ud(&mut self, ud: ib_uverbs_send_wr_ud) {
         union::fill(&mut self.wr, ud);
     }
@@ -137,7 +137,7 @@ pub struct ib_uverbs_post_send {
 )]
 #[repr(C)]
 pub struct ib_uverbs_post_send_resp {
-    /// Counting from 1, the first that failed; 0: none.
+    /// Number of the first failed request, from 1; 0: none failed.
     pub bad_wr: u32,
 }
 
@@ -173,7 +173,7 @@ pub struct ib_uverbs_post_recv {
 )]
 #[repr(C)]
 pub struct ib_uverbs_post_recv_resp {
-    /// Counting from 1, the first that failed; 0: none.
+    /// Number of the first failed request, from 1; 0: none failed.
     pub bad_wr: u32,
 }
 
@@ -198,7 +198,7 @@ pub struct ib_uverbs_post_srq_recv {
 )]
 #[repr(C)]
 pub struct ib_uverbs_post_srq_recv_resp {
-    /// Counting from 1, the first that failed; 0: none.
+    /// Number of the first failed request, from 1; 0: none failed.
     pub bad_wr: u32,
 }
 
@@ -243,7 +243,7 @@ pub struct ib_uverbs_wc {
     pub ex: [u8; 4],
     pub qp_num: u32,
     pub src_qp: u32,
-    /// `IB_WC_GRH`, `IB_WC_WITH_IMM` and others of the kernel's.
+    /// `IB_WC_GRH`, `IB_WC_WITH_IMM` and other flags of the kernel.
     pub wc_flags: u32,
     pub pkey_index: u16,
     pub slid: u16,

@@ -103,8 +103,8 @@ pub const IB_WQ_FLAGS: u32 = 1 << 2;
 /// Largest `log_ind_tbl_size` the kernel takes.
 pub const IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE: u32 = 0x0d;
 
-/// Request of extended `CREATE_RWQ_IND_TBL`. The handles (`wq_handles[]`, 2^`log_ind_tbl_size` of
-/// them, padded to 8 bytes) are left off.
+/// Request of extended `CREATE_RWQ_IND_TBL`. The handles (`wq_handles[]`, 2^`log_ind_tbl_size`
+/// entries, padded to 8 bytes) are left off.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

@@ -1,7 +1,7 @@
 //! Numbers and headers of the write() commands (`ib_user_verbs.h`).
 //!
-//! The same requests and responses also travel through the ioctl, as `UVERBS_METHOD_INVOKE_WRITE`:
-//! there the number is an attribute, and the headers of this file are absent.
+//! The requests and responses also travel through the ioctl, as `UVERBS_METHOD_INVOKE_WRITE`: there
+//! the number is an attribute, and the headers of this file are absent.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
@@ -26,10 +26,10 @@ pub const IB_DEVICE_NAME_MAX: u32 = 64;
 pub struct ib_uverbs_cmd_hdr {
     /// Number and flags.
     pub command: u32,
-    /// Bytes written divided by 4, this header included; in the extended form the core's request
-    /// divided by 8, headers not included.
+    /// Bytes written divided by 4, this header included. In the extended form: bytes of the core's
+    /// request divided by 8, without headers.
     pub in_words: u16,
-    /// Room for the response, in the same units.
+    /// Room for the response, in the units of `in_words`.
     pub out_words: u16,
 }
 

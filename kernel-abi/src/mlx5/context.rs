@@ -1,4 +1,4 @@
-//! Opening a device (`mlx5-abi.h`).
+//! Contexts (`mlx5-abi.h`).
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
@@ -25,7 +25,7 @@ pub struct mlx5_ib_alloc_ucontext_req {
 pub struct mlx5_ib_alloc_ucontext_req_v2 {
     /// Doorbell registers wanted; the kernel rounds up.
     pub total_num_bfregs: u32,
-    /// Of those, the ones used by one queue pair each.
+    /// Number of low-latency registers among them, each for one queue pair.
     pub num_low_latency_bfregs: u32,
     /// `MLX5_IB_ALLOC_UCTX_*`.
     pub flags: u32,
@@ -65,19 +65,18 @@ pub struct mlx5_ib_alloc_ucontext_resp {
     pub num_ports: u16,
     /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*`.
     pub flow_action_flags: u16,
-    /// `MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_*`: which later fields count, and features without a
-    /// field.
+    /// `MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_*`: valid later fields, and features without a field.
     pub comp_mask: u32,
     /// Bytes the kernel knows of.
     pub response_length: u32,
     pub cqe_version: u8,
     /// `MLX5_USER_CMDS_SUPP_UHW_*`.
     pub cmds_supp_uhw: u8,
-    /// `MLX5_USER_INLINE_MODE_*`; 0 from kernels that do not say.
+    /// `MLX5_USER_INLINE_MODE_*`; 0 from kernels that do not report it.
     pub eth_min_inline: u8,
     /// Bit n: `MLX5_IB_CLOCK_INFO_V` n+1 can be mapped.
     pub clock_info_versions: u8,
-    /// Of the free-running clock in its mapped page.
+    /// Offset of the free-running clock in its mapped page.
     pub hca_core_clock_offset: u64,
     /// Log2 of the bytes of one UAR; 12 with 4 KiB UARs.
     pub log_uar_size: u32,

@@ -22,7 +22,7 @@ pub struct mlx5_ib_create_cq {
     pub cqe_comp_res_format: u8,
     /// `MLX5_IB_CREATE_CQ_FLAGS_*`.
     pub flags: u16,
-    /// Counts with its flag.
+    /// UAR page; valid with its flag.
     pub uar_page_index: u16,
     pub reserved0: u16,
     pub reserved1: u32,

@@ -61,7 +61,7 @@ pub struct mlx5_ib_rss_caps {
 )]
 #[repr(C)]
 pub struct mlx5_ib_cqe_comp_caps {
-    /// Most completions in one session.
+    /// Maximum CQEs in one session.
     pub max_num: u32,
     /// `MLX5_IB_CQE_RES_FORMAT_*`.
     pub supported_format: u32,

@@ -4,7 +4,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Head of what is read from an asynchronous command file; the command's output follows.
+/// Header of a record read from an asynchronous command file; the command's output follows.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -14,7 +14,7 @@ pub struct mlx5_ib_uapi_devx_async_cmd_hdr {
     pub wr_id: u64,
 }
 
-/// Head of what is read from an event file; the EQE follows unless omitted.
+/// Header of a record read from an event file; the EQE follows unless omitted.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

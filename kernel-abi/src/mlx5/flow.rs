@@ -4,14 +4,14 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// 32-bit words of `fte_match_param`, PRM.
+/// 32-bit words of `fte_match_param` (PRM).
 pub const MLX5_IB_DW_MATCH_PARAM: usize = 0xa0;
 
 /// Mask of a flow matcher and value of a flow: `fte_match_param`, PRM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct mlx5_ib_match_params {
-    /// Big endian as the PRM lays them out.
+    /// Match parameters, big endian as in the PRM.
     pub match_params: [u32; MLX5_IB_DW_MATCH_PARAM],
 }
 
@@ -44,7 +44,7 @@ pub struct mlx5_ib_flow_counters_data {
     pub reserved: u32,
 }
 
-/// Which counter goes where.
+/// A counter and its index in the result.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

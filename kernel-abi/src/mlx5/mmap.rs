@@ -1,4 +1,4 @@
-//! What can be mapped from the device file, and at which offset (`mlx5-abi.h`).
+//! Mappings of the device file, by offset (`mlx5-abi.h`).
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
@@ -14,24 +14,24 @@ pub const MLX5_IB_MMAP_ALLOC_WC: u64 = 6;
 pub const MLX5_IB_MMAP_CLOCK_INFO: u64 = 7;
 pub const MLX5_IB_MMAP_DEVICE_MEM: u64 = 8;
 
-/// Where the command starts in an offset, counted in pages (kernel: `get_command` in
+/// Shift of the command in an offset, counted in pages (kernel: `get_command` in
 /// `drivers/infiniband/hw/mlx5/main.c`; rdma-core: `providers/mlx5/mlx5.h`).
 pub const MLX5_IB_MMAP_CMD_SHIFT: u32 = 8;
 
-/// Offset to map: a command in bits 8-15 of the page number, an index's low byte in bits 0-7 and
-/// the rest of the index from bit 16 on (rdma-core: `set_command` and `set_extended_index`).
-/// `page_size` in bytes.
+/// Offset to map. Bits 8-15 of the page number are the command, bits 0-7 the low byte of the index,
+/// bits from 16 on the rest of the index (rdma-core: `set_command` and `set_extended_index`).
+/// `page_size` is in bytes.
 ///
-/// Only [`MLX5_IB_MMAP_ALLOC_WC`] and [`MLX5_IB_MMAP_DEVICE_MEM`] read the upper part of the index;
-/// for the others it must be below 256.
+/// Only [`MLX5_IB_MMAP_ALLOC_WC`] and [`MLX5_IB_MMAP_DEVICE_MEM`] use the upper part of the index;
+/// for all other commands the index must be below 256.
 pub const fn mmap_offset(command: u64, index: u32, page_size: u64) -> u64 {
     let index = index as u64;
     let page = (command & 0xff) << MLX5_IB_MMAP_CMD_SHIFT | index & 0xff | (index >> 8) << 16;
     page.wrapping_mul(page_size)
 }
 
-/// The command and index of an offset made by [`mmap_offset`]; `None` if `page_size` is 0 or does
-/// not divide it.
+/// Command and index of an offset of [`mmap_offset`]; `None` if `page_size` is 0 or does not divide
+/// it.
 pub const fn mmap_command(offset: u64, page_size: u64) -> Option<(u64, u64)> {
     if page_size == 0 || !offset.is_multiple_of(page_size) {
         return None;
@@ -40,9 +40,8 @@ pub const fn mmap_command(offset: u64, page_size: u64) -> Option<(u64, u64)> {
     Some((page >> MLX5_IB_MMAP_CMD_SHIFT & 0xff, page & 0xff | (page >> 16) << 8))
 }
 
-/// The page of `MLX5_IB_MMAP_CLOCK_INFO`, version 1. The kernel writes it while we read: no
-/// reference into the page, and the copy counts only if `sign` is even and the same before and
-/// after.
+/// The page of `MLX5_IB_MMAP_CLOCK_INFO`, version 1. The kernel writes it at any time: no reference
+/// into the page may exist, and a copy is valid only if `sign` is even and equal before and after.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]

@@ -1,5 +1,5 @@
-//! The mlx5 driver's part: requests and responses that travel in `UVERBS_ATTR_UHW_IN` and `_OUT` or
-//! behind the core's, and the driver's own objects.
+//! The mlx5 driver's part: requests and responses in `UVERBS_ATTR_UHW_IN` and `_OUT` or behind the
+//! core's, and the driver's objects.
 
 mod ah;
 mod context;

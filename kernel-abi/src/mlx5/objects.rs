@@ -1,6 +1,7 @@
 //! Object, method and attribute ids of the driver namespace (`mlx5_user_ioctl_cmds.h`).
 //!
-//! Methods and attributes that extend a core object count from the start of the namespace too.
+//! Methods and attributes that extend a core object are also numbered from the start of the
+//! namespace.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 

@@ -4,7 +4,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A register's value and the bits of it that count.
+/// A register's value and the mask of its valid bits.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
 )]
@@ -20,7 +20,7 @@ pub struct mlx5_ib_uapi_reg {
 )]
 #[repr(C)]
 pub struct mlx5_ib_uapi_query_port {
-    /// `MLX5_IB_UAPI_QUERY_PORT_*`: which fields count.
+    /// `MLX5_IB_UAPI_QUERY_PORT_*`: valid fields.
     pub flags: u64,
     pub vport: u16,
     pub vport_vhca_id: u16,

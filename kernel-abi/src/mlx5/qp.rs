@@ -32,12 +32,12 @@ pub struct mlx5_ib_create_qp {
     pub rq_wqe_shift: u32,
     /// `MLX5_QP_FLAG_*`.
     pub flags: u32,
-    /// User index, found in completions; 0xffffff: none.
+    /// User index in CQEs; 0xffffff: none.
     pub uidx: u32,
     /// Counts with `MLX5_QP_FLAG_BFREG_INDEX` or `MLX5_QP_FLAG_UAR_PAGE_INDEX`.
     pub bfreg_index: u32,
-    /// Address of the send queue of a raw packet queue pair. C union with `access_key` (of a DCT),
-    /// which is the same 8 bytes.
+    /// Address of the send queue of a raw packet queue pair. C union with `access_key` of a DCT, in
+    /// the same 8 bytes.
     pub sq_buf_addr: u64,
     /// Enhanced connection establishment.
     pub ece_options: u32,
@@ -54,7 +54,7 @@ pub struct mlx5_ib_create_qp_resp {
     /// The doorbell register chosen by the kernel.
     pub bfreg_index: u32,
     pub ece_options: u32,
-    /// `MLX5_IB_CREATE_QP_RESP_MASK_*`: which of the numbers count.
+    /// `MLX5_IB_CREATE_QP_RESP_MASK_*`: valid numbers.
     pub comp_mask: u32,
     pub tirn: u32,
     pub tisn: u32,

@@ -1,5 +1,4 @@
-//! The connection manager's commands (`rdma_user_cm.h`): what is written to
-//! `/dev/infiniband/rdma_cm`.
+//! Commands of the connection manager (`rdma_user_cm.h`), written to `/dev/infiniband/rdma_cm`.
 
 #![expect(missing_docs, reason = "the kernel's names, described by struct and by group")]
 
@@ -12,7 +11,7 @@ use crate::union;
 
 pub use service::*;
 
-/// The version of this interface.
+/// Version of this interface.
 pub const RDMA_USER_CM_ABI_VERSION: u32 = 4;
 /// Bytes of private data that a command has room for.
 pub const RDMA_MAX_PRIVATE_DATA: usize = 256;
@@ -45,7 +44,7 @@ pub const RDMA_USER_CM_CMD_JOIN_MCAST: u32 = 22;
 pub const RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE: u32 = 23;
 pub const RDMA_USER_CM_CMD_WRITE_CM_EVENT: u32 = 24;
 
-// What `QUERY` asks for.
+// Options of `QUERY`.
 pub const RDMA_USER_CM_QUERY_ADDR: u32 = 0;
 pub const RDMA_USER_CM_QUERY_PATH: u32 = 1;
 pub const RDMA_USER_CM_QUERY_GID: u32 = 2;
@@ -128,7 +127,7 @@ pub struct rdma_ucm_destroy_id {
 )]
 #[repr(C)]
 pub struct rdma_ucm_destroy_id_resp {
-    /// Events of this id that were read.
+    /// Number of events of this id that were read.
     pub events_reported: u32,
 }
 
@@ -139,7 +138,7 @@ pub struct rdma_ucm_destroy_id_resp {
 #[repr(C)]
 pub struct rdma_ucm_bind_ip {
     pub response: u64,
-    /// `struct sockaddr_in6`, or a shorter one.
+    /// `struct sockaddr_in6`, or a shorter address.
     pub addr: [u8; 28],
     pub id: u32,
 }
@@ -282,7 +281,7 @@ pub struct rdma_ucm_ece {
     pub attr_mod: u32,
 }
 
-/// What both sides of a connection agree on.
+/// Parameters that both sides of a connection agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct rdma_ucm_conn_param {
@@ -292,9 +291,9 @@ pub struct rdma_ucm_conn_param {
     pub private_data_len: u8,
     /// 1: the queue pair has a shared receive queue.
     pub srq: u8,
-    /// READs and atomics that this side serves at a time.
+    /// READs and atomics that this side serves at the same time.
     pub responder_resources: u8,
-    /// READs and atomics that this side has outstanding.
+    /// READs and atomics that this side has outstanding at the same time.
     pub initiator_depth: u8,
     pub flow_control: u8,
     pub retry_count: u8,
@@ -309,7 +308,7 @@ impl Default for rdma_ucm_conn_param {
     }
 }
 
-/// Where datagrams to a peer go.
+/// Destination of datagrams to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct rdma_ucm_ud_param {
@@ -358,7 +357,7 @@ pub struct rdma_ucm_listen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct rdma_ucm_accept {
-    /// What later events of the id carry.
+    /// User data in later events of the id.
     pub uid: u64,
     pub conn_param: rdma_ucm_conn_param,
     pub id: u32,
@@ -467,7 +466,7 @@ pub struct rdma_ucm_get_event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct rdma_ucm_event_resp {
-    /// Of the id, or of its listener for a new request.
+    /// User data of the id, or of its listener for a new request.
     pub uid: u64,
     pub id: u32,
     /// `enum rdma_cm_event_type` (`rdma/rdma_cm.h`).
@@ -499,17 +498,17 @@ impl rdma_ucm_event_resp {
         union::view(&self.param)
     }
 
-    /// Makes `param` that of an event that a program wrote.
+    /// Sets `param` to the argument of an event that a program wrote.
     pub fn set_arg(&mut self, arg: u64) {
         union::fill(&mut self.param, arg);
     }
 
-    /// Makes `param` that of an id for connections.
+    /// Sets `param` to the parameters of an id for connections.
     pub fn set_conn(&mut self, conn: rdma_ucm_conn_param) {
         union::fill(&mut self.param, conn);
     }
 
-    /// Makes `param` that of an id for datagrams.
+    /// Sets `param` to the parameters of an id for datagrams.
     pub fn set_ud(&mut self, ud: rdma_ucm_ud_param) {
         union::fill(&mut self.param, ud);
     }

@@ -1,21 +1,21 @@
-//! What Linux 6.17 brought: services by name or number, and events that a program writes.
+//! Additions of Linux 6.17: services by name or number, and events that a program writes.
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::union;
 
-// What a service is looked for by.
+// Search keys of a service.
 pub const RDMA_USER_CM_IB_SERVICE_FLAG_ID: u32 = 1;
 pub const RDMA_USER_CM_IB_SERVICE_FLAG_NAME: u32 = 2;
 pub const RDMA_USER_CM_IB_SERVICE_NAME_SIZE: usize = 64;
 
-/// What a service is looked for by. Linux 6.17.
+/// Search keys of a service (Linux 6.17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct rdma_ucm_ib_service {
     pub service_id: u64,
     pub service_name: [u8; RDMA_USER_CM_IB_SERVICE_NAME_SIZE],
-    /// `RDMA_USER_CM_IB_SERVICE_FLAG_*`: which of the two counts.
+    /// `RDMA_USER_CM_IB_SERVICE_FLAG_*`: the valid one of the two.
     pub flags: u32,
     pub reserved: u32,
 }
@@ -57,7 +57,7 @@ pub struct rdma_ucm_write_cm_event {
     /// `RDMA_CM_EVENT_USER` or `RDMA_CM_EVENT_INTERNAL` (`rdma/rdma_cm.h`).
     pub event: u32,
     pub status: u32,
-    /// A `u64`; there is room for more.
+    /// A `u64`; the rest is unused.
     pub param: [u8; 304],
 }
 
@@ -68,7 +68,7 @@ impl rdma_ucm_write_cm_event {
         union::view(&self.param)
     }
 
-    /// Makes `param` this number.
+    /// Sets `param`.
     pub fn set_arg(&mut self, arg: u64) {
         union::fill(&mut self.param, arg);
     }

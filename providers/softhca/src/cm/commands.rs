@@ -1,4 +1,4 @@
-//! The commands of a door, with the checks and errnos of Linux's `ucma.c` and `cma.c`.
+//! Commands of a door, with the checks and errnos of Linux's `ucma.c` and `cma.c`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,18 +14,18 @@ use super::manager::{Manager, Param, event};
 use super::queue::Queued;
 use crate::wire::Address;
 
-/// Requests that a listener keeps unless it says otherwise (`net.rdma_ucm.max_backlog`).
+/// Default backlog of a listener (`net.rdma_ucm.max_backlog`).
 const BACKLOG: usize = 1024;
-/// What the port space of IPoIB is answered: no interface here is one (kernel `cma.c`,
+/// Errno of the IPoIB port space: no interface here has IPoIB (kernel `cma.c`,
 /// `cma_acquire_dev_by_src_ip`).
 const NO_IPOIB: Errno = Errno::EINVAL;
 
 impl Manager {
-    /// One command of the door `file`.
+    /// Executes one command of the door `file`.
     ///
     /// # Errors
     ///
-    /// Those of `ucma_write` and of its handlers.
+    /// The errors of `ucma_write` and of its handlers.
     pub(crate) fn command(&mut self, file: u64, command: CmCommand<'_>) -> Result<(), Errno> {
         let result = self.carry_out(file, command);
         self.find_deadline();
@@ -65,7 +65,7 @@ impl Manager {
             RDMA_USER_CM_CMD_LEAVE_MCAST => self.leave(file, &read(request)?, room),
             RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE => self.resolve_service(file, &read(request)?),
             RDMA_USER_CM_CMD_WRITE_CM_EVENT => self.write_event(file, &read(request)?),
-            // The forms of old kernels, which nobody asks where `BIND` works.
+            // Old forms of commands, unused by programs that know `BIND`.
             RDMA_USER_CM_CMD_BIND_IP
             | RDMA_USER_CM_CMD_RESOLVE_IP
             | RDMA_USER_CM_CMD_QUERY_ROUTE
@@ -81,7 +81,7 @@ impl Manager {
         request: &rdma_ucm_create_id,
         room: Option<&mut [u8]>,
     ) -> Result<(), Errno> {
-        // `ucma_get_qp_type`: one space leaves it to the program.
+        // `ucma_get_qp_type`: the IB port space leaves the type to the program.
         let service = match (request.ps, request.qp_type) {
             (RDMA_PS_TCP, _) | (RDMA_PS_IB, IB_UVERBS_QPT_RC) => Service::Connections,
             (RDMA_PS_UDP | RDMA_PS_IPOIB, _) | (RDMA_PS_IB, IB_UVERBS_QPT_UD) => Service::Datagrams,
@@ -146,7 +146,7 @@ impl Manager {
             _ => return Err(Errno::EINVAL),
         }
         let source = self.source_for(to.ip()).ok_or(Errno::ENETUNREACH)?;
-        // A loopback address is one's own.
+        // A loopback address means the local address.
         if self.is_any(to.ip()) {
             to.set_ip(source);
         }
@@ -201,7 +201,8 @@ impl Manager {
                 answer.dst_size = put_gid(peer, &mut answer.dst_addr);
             }
             RDMA_USER_CM_QUERY_PATH => return self.give_path(id, room),
-            // None was found yet, and on RoCE none ever is (`ucma_query_ib_service`).
+            // RoCE has no services to find, so the result is always empty
+            // (`ucma_query_ib_service`).
             RDMA_USER_CM_QUERY_IB_SERVICE => return Err(Errno::ENODATA),
             _ => return Err(Errno::ENOSYS),
         }
@@ -213,7 +214,7 @@ impl Manager {
         give(room, &answer)
     }
 
-    /// RoCE has no subnet administration to ask (`cma.c:rdma_resolve_ib_service`).
+    /// RoCE has no subnet administration to query (`cma.c:rdma_resolve_ib_service`).
     fn resolve_service(
         &mut self,
         file: u64,
@@ -250,7 +251,7 @@ impl Manager {
         if id.state != State::Bound {
             return Err(Errno::EINVAL);
         }
-        // Who listens shares its address with nobody.
+        // A listener's address can't be shared.
         let (space, local) = (id.space, id.local.ok_or(Errno::EINVAL)?);
         self.claim_port(request.id, space, local, false)?;
         let id = self.of(file, request.id)?;
@@ -311,8 +312,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The command comes to the new door, and names the old one by the file that tells of its
-    /// events.
+    /// Moves an id from an old door to a new one. The command comes to the new door, and names the
+    /// old door by its event file.
     fn migrate(
         &mut self,
         to: u64,

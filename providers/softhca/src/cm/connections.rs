@@ -1,4 +1,4 @@
-//! The commands of connections: asking, accepting, refusing, ending.
+//! Commands of connections: connect, accept, reject, disconnect.
 
 use uverbs_core::Errno;
 use uverbs_kernel_abi::event::IB_EVENT_COMM_EST;
@@ -15,11 +15,11 @@ use super::mad::{Ece, Ids, Message, Rep, Req, SidrRep, SidrReq, room};
 use super::manager::{Manager, UDP_QKEY};
 use super::refusals::{CONSUMER, no};
 
-/// How long acknowledgements are waited for, and how long this side takes to give one, as codes
-/// (`cm.c:cm_ack_timeout`): those that Linux has for rxe.
+/// Timeout codes for acknowledgements: time that this side waits, and time that it takes itself
+/// (`cm.c:cm_ack_timeout`); the values that Linux has for rxe.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_DELAY: u8 = 15;
-/// Rights of the peer (`IB_ACCESS_*`): write, read and atomics; write alone.
+/// Access rights of the peer (`IB_ACCESS_*`): write, read and atomics; only write.
 const REMOTE: u32 = 0b1110;
 const REMOTE_WRITE: u32 = 0b0010;
 
@@ -34,7 +34,7 @@ impl Manager {
             return Err(Errno::EINVAL);
         }
         let (Some(local), Some(peer)) = (id.local, id.peer) else { return Err(Errno::EINVAL) };
-        // The program may have given it.
+        // The program may have set the MTU.
         let mtu = id.path_mtu.unwrap_or(mtu);
         let ip_header = IpHeader { from: local, to: peer.ip() };
         let data = &param.private_data[..usize::from(param.private_data_len)];
@@ -99,7 +99,7 @@ impl Manager {
         let id = self.of(file, number)?;
         let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
         if param.valid == 0 {
-            // The side that asked has its answer.
+            // The connecting side accepts the peer's reply.
             if id.state != State::RepReceived {
                 return Err(Errno::EINVAL);
             }
@@ -147,7 +147,7 @@ impl Manager {
                 id.state = State::RepSent;
                 self.send_of(number, message, true);
             }
-            // Nothing answers this: the peer asks again if it doesn't arrive.
+            // This answer is never acknowledged: if it is lost, the peer asks again.
             Service::Datagrams => {
                 id.state = State::Over;
                 self.send_of(number, message, false);
@@ -203,7 +203,7 @@ impl Manager {
         let id = self.of(file, number)?;
         let state = u8::try_from(request.qp_state).map_err(|_| Errno::EINVAL)?;
         let (local, routed) = (id.local, id.connection.here.gid != [0; 16]);
-        // An own address alone gives an id its device, too (kernel `rdma_bind_addr_dst`).
+        // A local address gives an id its device, too (kernel `rdma_bind_addr_dst`).
         let has_device = routed || local.is_some_and(|local| !self.is_any(local.ip()));
         if state > abi::IB_QPS_ERR || !has_device {
             return Err(Errno::EINVAL);
@@ -276,16 +276,16 @@ impl Manager {
     }
 }
 
-/// What a command says of ECE: the vendor has 24 bits in a message.
+/// ECE of a command. The vendor has 24 bits in a message.
 fn asked_ece(ece: rdma_ucm_ece) -> Ece {
     Ece { vendor: ece.vendor_id & 0xff_ffff, options: ece.attr_mod }
 }
 
-/// Puts private data into a message's room.
+/// Copies private data into a message's field.
 ///
 /// # Errors
 ///
-/// `EINVAL` for more than there is room for.
+/// `EINVAL` for data longer than the field.
 fn put(room: &mut [u8], data: &[u8]) -> Result<(), Errno> {
     room.get_mut(..data.len()).ok_or(Errno::EINVAL)?.copy_from_slice(data);
     Ok(())

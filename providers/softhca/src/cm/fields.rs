@@ -1,4 +1,4 @@
-//! What commands and their answers are made of: structs, addresses.
+//! Structs and addresses of commands and their answers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,20 +7,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::header::ip;
 
-/// The request's struct.
+/// Reads the struct of a request.
 ///
 /// # Errors
 ///
-/// `EFAULT` for one that is cut short, as where the kernel reads past a buffer.
+/// `EFAULT` for a truncated request, as when the kernel reads beyond a buffer.
 pub(super) fn read<T: FromBytes>(request: &[u8]) -> Result<T, Errno> {
     T::read_from_prefix(request).map(|(request, _)| request).map_err(|_| Errno::EFAULT)
 }
 
-/// Gives an answer.
+/// Writes the struct of an answer.
 ///
 /// # Errors
 ///
-/// `ENOSPC` without room for it.
+/// `ENOSPC` if it does not fit.
 pub(super) fn give<T: IntoBytes + Immutable>(
     room: Option<&mut [u8]>,
     answer: &T,
@@ -31,16 +31,16 @@ pub(super) fn give<T: IntoBytes + Immutable>(
     Ok(())
 }
 
-/// Of rdma-core's `rdma_cma.h`; a `struct sockaddr_ib` has 48 bytes.
+/// Address family `AF_IB` of rdma-core's `rdma_cma.h`. A `struct sockaddr_ib` has 48 bytes.
 const AF_IB: i32 = 27;
 
-/// The address of a command; `None` for none at all.
+/// Reads the address of a command; `None` for an empty one.
 ///
 /// # Errors
 ///
-/// `EAFNOSUPPORT` for another family, `EINVAL` for a size that isn't its own, `ENODEV` for an
-/// InfiniBand address: the port is an Ethernet's to the connection manager (kernel `cma.c`,
-/// `cma_validate_port`).
+/// `EAFNOSUPPORT` for an unsupported family, `EINVAL` for a size that does not fit the family,
+/// `ENODEV` for an InfiniBand address: for the connection manager the port is an Ethernet port
+/// (kernel `cma.c`, `cma_validate_port`).
 pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>, Errno> {
     if size == 0 {
         return Ok(None);
@@ -65,8 +65,7 @@ pub(super) fn address(bytes: &[u8; 128], size: u16) -> Result<Option<SocketAddr>
     if size == len { Ok(Some(SocketAddr::new(ip, port))) } else { Err(Errno::EINVAL) }
 }
 
-/// Puts a GID where an answer has an InfiniBand address (`struct sockaddr_ib`), and gives its
-/// length.
+/// Writes a GID as InfiniBand address (`struct sockaddr_ib`) into an answer. Returns its length.
 pub(super) fn put_gid(gid: [u8; 16], room: &mut [u8; 128]) -> u16 {
     room[..2].copy_from_slice(&(AF_IB as u16).to_ne_bytes());
     room[2..4].fill(0xff);
@@ -74,7 +73,7 @@ pub(super) fn put_gid(gid: [u8; 16], room: &mut [u8; 128]) -> u16 {
     48
 }
 
-/// Puts an address where an answer has it, and gives its length.
+/// Writes an address into an answer. Returns its length.
 pub(super) fn put_address(addr: Option<SocketAddr>, room: &mut [u8; 128]) -> u16 {
     let Some(addr) = addr else { return 0 };
     room[2..4].copy_from_slice(&addr.port().to_be_bytes());

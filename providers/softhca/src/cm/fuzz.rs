@@ -1,5 +1,4 @@
-//! Two connection managers, programs on both, and a network that changes messages: what a fuzzer
-//! calls.
+//! Fuzz target: two connection managers, programs on both, and a network that changes messages.
 
 use std::time::Duration;
 
@@ -13,14 +12,14 @@ use super::manager::{Host, Manager, Outgoing};
 use crate::fuzzing::feed::Feed;
 use crate::wire::Address;
 
-/// Things that one run does.
+/// Actions of one run.
 const STEPS: usize = 200;
-/// Messages on their way, at most; what is more is lost.
+/// Maximum messages in flight; more are lost.
 const FLYING: usize = 32;
-/// Timers and answers after which all must be over.
+/// Limit of timers and answers until everything is finished.
 const REST: usize = 10_000;
 
-/// A host that no program has to do with.
+/// A host without programs.
 const STRANGER: Address = Address { gid: gid(9), lid: 0 };
 
 const fn gid(last: u8) -> [u8; 16] {
@@ -32,12 +31,12 @@ struct Hosts {
     doors: [u64; 2],
     flying: Vec<Outgoing>,
     now: Duration,
-    /// Numbers of ids that commands gave or events told.
+    /// Ids that commands or events returned.
     ids: [Vec<u32>; 2],
 }
 
-/// Any messages between two connection managers whose programs connect and part; afterwards the
-/// programs end all that they have, and nothing is left.
+/// Runs arbitrary messages between two connection managers whose programs connect and disconnect.
+/// Afterwards the programs destroy everything, and no state may be left.
 pub(crate) fn mads(data: &[u8]) {
     let mut feed = Feed::new(data);
     let mut hosts = Hosts::new();
@@ -96,7 +95,7 @@ impl Hosts {
         self.ids[host].get(at).copied().unwrap_or_default()
     }
 
-    /// An id that listens or connects.
+    /// Creates an id that listens or connects.
     fn create(&mut self, feed: &mut Feed<'_>, host: usize) {
         let space = if feed.u8() & 1 == 0 { RDMA_PS_TCP } else { RDMA_PS_UDP };
         let uid = u64::from(feed.u8());
@@ -126,7 +125,7 @@ impl Hosts {
         let _ = self.command::<u8>(host, RDMA_USER_CM_CMD_CONNECT, connect);
     }
 
-    /// What a program does with an id that it has.
+    /// Continues with an existing id.
     fn go_on(&mut self, feed: &mut Feed<'_>, host: usize) {
         let id = self.some_id(feed, host);
         let _ = match feed.below(5) {
@@ -165,7 +164,7 @@ impl Hosts {
         }
     }
 
-    /// A command of any bytes, with an id that is there in its first words.
+    /// Sends a command of arbitrary bytes, with an existing id in its first words.
     fn anything(&mut self, feed: &mut Feed<'_>, host: usize) {
         let number = u32::from(feed.u8() % 24);
         let mut request = [0; 320];
@@ -181,7 +180,7 @@ impl Hosts {
         self.carry(host);
     }
 
-    /// One message arrives: late, again, changed, or as if another host had sent it.
+    /// Delivers one message: late, duplicated, changed, or as if from another host.
     fn deliver(&mut self, feed: &mut Feed<'_>) {
         if self.flying.is_empty() {
             return;
@@ -209,7 +208,7 @@ impl Hosts {
         self.carry(to);
     }
 
-    /// Ids that the stranger has no part in.
+    /// States of ids that have no connection to the stranger.
     fn states(&self, host: usize) -> Vec<(u32, State)> {
         let ids = self.managers[host].ids.iter();
         let ids = ids.filter(|(_, id)| id.connection.there != STRANGER);
@@ -224,7 +223,7 @@ impl Hosts {
         }
     }
 
-    /// No timer goes on for ever, and when all ids are destroyed nothing is left.
+    /// Checks that every timer ends, and that no state is left when all ids are destroyed.
     fn end(&mut self) {
         for _ in 0..REST {
             self.flying.clear();

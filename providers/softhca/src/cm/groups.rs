@@ -1,4 +1,4 @@
-//! The commands of multicast groups.
+//! Commands of multicast groups.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ use super::id::{Service, State};
 use super::manager::{Manager, Membership, UDP_QKEY, event};
 use super::queue::Queued;
 
-/// The multicast queue pair.
+/// QPN of multicast packets.
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
-/// Linux's own ENOTSUPP, which no header of user space has (`include/linux/errno.h`).
+/// Linux's ENOTSUPP, which no user-space header has (`include/linux/errno.h`).
 const KERNEL_ENOTSUPP: Errno = Errno::from_raw(524);
 
 impl Manager {

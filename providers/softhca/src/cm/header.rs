@@ -1,12 +1,12 @@
-//! What rdma_cm puts in front of the private data of REQ and SIDR_REQ: who asks, by IP address
-//! (IBTA vol 1, annex A11; kernel `cma.c`, `struct cma_hdr`).
+//! Header of rdma_cm before the private data of REQ and SIDR_REQ: the requester's IP address and
+//! the destination's (IBTA vol 1, annex A11; kernel `cma.c`, `struct cma_hdr`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes of the header.
 pub(crate) const LEN: usize = 36;
 
-/// Where a request comes from and where it goes; the port it goes to is in the service id.
+/// Source and destination of a request. The destination port is in the service id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IpHeader {
     pub(crate) from: SocketAddr,
@@ -22,7 +22,7 @@ impl IpHeader {
         private[20..36].copy_from_slice(&wide(self.to));
     }
 
-    /// `None` for another version, or no IP.
+    /// Parses a header. `None` for another version, or another protocol than IP.
     pub(crate) fn read(private: &[u8]) -> Option<Self> {
         let header: &[u8; LEN] = private.get(..LEN)?.try_into().ok()?;
         let version = header[1] >> 4;
@@ -35,7 +35,7 @@ impl IpHeader {
     }
 }
 
-/// IPv4 lies in the last four bytes.
+/// Address in 16 bytes; IPv4 is in the last four.
 fn wide(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => {
@@ -52,7 +52,7 @@ fn narrow(bytes: [u8; 16], v4: bool) -> Option<IpAddr> {
     Some(if v4 { Ipv4Addr::new(a, b, c, d).into() } else { Ipv6Addr::from(bytes).into() })
 }
 
-/// The GID of an address (IBTA annex A17.9.1: IPv4 is mapped).
+/// GID of an address (IBTA annex A17.9.1: IPv4 is mapped).
 pub(crate) fn gid(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -60,7 +60,7 @@ pub(crate) fn gid(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The address of a GID.
+/// Address of a GID.
 pub(crate) fn ip(gid: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
@@ -75,7 +75,7 @@ mod tests {
         #[test]
         fn headers_come_back(from: SocketAddr, v4: Ipv4Addr, v6: Ipv6Addr) {
             let to = if from.is_ipv4() { v4.into() } else { v6.into() };
-            // Scope and flow aren't on the wire.
+            // Scope id and flow label aren't on the wire.
             let header = IpHeader { from: SocketAddr::new(from.ip(), from.port()), to };
             let mut private = [0; 92];
             header.write(&mut private);

@@ -1,10 +1,10 @@
 //! Requests that wait for a listener.
 //!
-//! A program may listen at one port for one connection after the other, and end each listener once
-//! it has its connection (perftest's `-R` does: control, then data). A peer that asks for the next
-//! one before that listener is there would be refused, and can do nothing about it. So the request
-//! of a peer that has a connection by this very service waits for a moment. Linux refuses at once
-//! (`cm.c:cm_req_handler`), with the same words; its programs depend on being in time.
+//! A program may listen at one port for several connections in turn, with a new listener for each
+//! (perftest's `-R` does: control, then data). A peer that requests the next connection before its
+//! listener exists would be rejected, and could not recover. So a request waits for a moment if its
+//! peer has a connection by the same service. Linux rejects at once (`cm.c:cm_req_handler`), with
+//! the same reason; its programs depend on timing.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::manager::Manager;
 use super::refusals::{INVALID_SERVICE, of_request};
 use crate::wire::Address;
 
-/// How long a request waits: less than until it is sent again.
+/// Time that a request waits: less than the time until it is repeated.
 const HOLD: Duration = Duration::from_secs(1);
-/// Requests that wait at a time; more are refused at once.
+/// Maximum waiting requests; more are rejected at once.
 const MOST: usize = 64;
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) due: Duration,
@@ -30,7 +30,7 @@ pub(super) struct Held {
 }
 
 impl Manager {
-    /// Has a request wait that nobody listens for. False if it must not.
+    /// Keeps a request without listener. False if it must be rejected.
     pub(super) fn hold(&mut self, from: Address, to: Address, tid: u64, req: &Req) -> bool {
         let is_same =
             |held: &Held| (held.from, held.tid, held.req.local_id) == (from, tid, req.local_id);
@@ -52,7 +52,7 @@ impl Manager {
         true
     }
 
-    /// Somebody listens: requests that waited for that come again.
+    /// Handles waiting requests again that have a listener now.
     pub(super) fn ask_again(&mut self) {
         for Held { from, to, tid, req, due } in std::mem::take(&mut self.held) {
             if self.is_served(req.service_id) {
@@ -63,12 +63,12 @@ impl Manager {
         }
     }
 
-    /// The peer waits for it no more.
+    /// Drops a waiting request that the peer gave up.
     pub(super) fn forget_held(&mut self, from: Address, local_id: u32) {
         self.held.retain(|held| (held.from, held.req.local_id) != (from, local_id));
     }
 
-    /// Refuses what waited in vain.
+    /// Rejects requests that waited too long.
     pub(super) fn give_up_held(&mut self) {
         let (due, held) =
             std::mem::take(&mut self.held).into_iter().partition(|held| held.due <= self.now);

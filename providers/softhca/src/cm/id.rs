@@ -1,4 +1,4 @@
-//! One id, and the connection that it may stand for.
+//! An rdma_cm id, and its connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::mad::Mad;
 use crate::wire::Address;
 
-/// An id's number, as commands name it.
+/// Number of an id in commands.
 pub(super) type IdNumber = u32;
 
-/// What an id is for.
+/// Service of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
     Connections,
     Datagrams,
 }
 
-/// Where an id stands, in order. A connection's states have the names of IBTA vol 1, figures 114
+/// State of an id, in order. The states of a connection have the names of IBTA vol 1, figures 114
 /// and 115.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
@@ -33,48 +33,48 @@ pub(super) enum State {
     DreqSent,
     DreqReceived,
     Timewait,
-    /// Refused, given up or ended: no message of it is expected any more.
+    /// Rejected, given up or ended: the id expects no more messages.
     Over,
 }
 
-/// What an id keeps.
+/// State of an id.
 #[derive(Debug)]
 pub(super) struct Id {
     pub(super) file: u64,
-    /// What events carry; 0 until a request is accepted.
+    /// User data in events; 0 until a request is accepted.
     pub(super) uid: u64,
-    /// Which ports its address counts in: RDMA_PS_*, which is the upper part of service ids, too.
+    /// Port space, RDMA_PS_*, which is also the upper part of service ids.
     pub(super) space: u16,
     pub(super) service: Service,
     pub(super) state: State,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
-    /// A peer's request made it: its address is a listener's, and holds no port
+    /// Created by a peer's request: its address is the listener's, and it holds no port
     /// (`cma.c:cma_ib_new_conn_id`).
     pub(super) requested: bool,
     pub(super) reuse: bool,
     pub(super) ack_timeout: Option<u8>,
     pub(super) tos: u8,
-    /// Of the path, where the program gave it: `enum ib_mtu`.
+    /// MTU of the path, if the program set it: `enum ib_mtu`.
     pub(super) path_mtu: Option<u8>,
-    /// Requests that a listener may have unread.
+    /// Maximum unread requests of a listener.
     pub(super) backlog: usize,
     pub(super) connection: Connection,
 }
 
-/// A connection, or a way for datagrams, from the first message on.
+/// A connection, or a datagram destination, from the first message on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connection {
-    /// The numbers that both sides have for it.
+    /// Communication ids of both sides.
     pub(super) local_id: u32,
     pub(super) remote_id: u32,
     pub(super) remote_guid: u64,
     pub(super) service_id: u64,
-    /// Transaction of the request, which answers repeat.
+    /// Transaction id of the request, which answers repeat.
     pub(super) tid: u64,
     pub(super) here: Address,
     pub(super) there: Address,
-    /// The first PSN that this side receives, which it tells the other.
+    /// First PSN that this side receives, sent to the peer.
     pub(super) psn: u32,
     pub(super) remote_psn: u32,
     pub(super) qpn: u32,
@@ -84,9 +84,9 @@ pub(super) struct Connection {
     pub(super) retry: u8,
     pub(super) rnr_retry: u8,
     pub(super) mtu: u8,
-    /// What is sent again until it is answered.
+    /// Message that is repeated until it is answered.
     pub(super) awaited: Option<Awaited>,
-    /// When the time-wait state ends.
+    /// End of the time-wait state.
     pub(super) ends: Option<Duration>,
 }
 
@@ -118,7 +118,7 @@ impl Id {
         }
     }
 
-    /// When a message is to be sent again, or the time-wait state ends.
+    /// Time to repeat a message, or end of the time-wait state.
     pub(super) fn due(&self) -> Option<Duration> {
         let awaited = self.connection.awaited.as_ref().map(|awaited| awaited.due);
         awaited.into_iter().chain(self.connection.ends).min()

@@ -1,4 +1,4 @@
-//! What a message does to an id.
+//! Handling of received messages.
 
 use std::net::SocketAddr;
 
@@ -15,18 +15,18 @@ use super::queue::Queued;
 use super::refusals::{CONSUMER, INVALID_SERVICE, SIDR_REFUSED, TIMEOUT, of_request};
 use crate::wire::Address;
 
-/// Reasons of a refusal (IBTA table 110).
+/// Reasons of a REJ (IBTA table 110).
 const STALE: u16 = 10;
-/// What a refusal is about: the request.
+/// Rejected message of a REJ: the request.
 const OF_REQ: u8 = 0;
-/// How long a connection's packets may still be on their way: 2^17 times four microseconds.
+/// Time that a connection's packets may still be in flight: 2^17 times four microseconds.
 const TIMEWAIT: std::time::Duration = std::time::Duration::from_millis(512);
 
-/// Statuses of an answer about datagrams (IBTA 12.11.3).
+/// Statuses of a SIDR_REP (IBTA 12.11.3).
 const SIDR_UNSUPPORTED: u8 = 1;
 
 impl Manager {
-    /// A message came by queue pair 1.
+    /// Takes a message from queue pair 1.
     pub(crate) fn receive(&mut self, from: Address, to: Address, bytes: &[u8]) {
         let Some(Mad { tid, message }) = Mad::parse(bytes) else { return };
         if self.gone {
@@ -45,13 +45,13 @@ impl Manager {
         self.find_deadline();
     }
 
-    /// The id of a connection that this peer knows by this number of ours.
+    /// Id of a connection, by the peer's address and the local communication id.
     fn of_peer(&mut self, from: Address, local_id: u32) -> Option<IdNumber> {
         let number = self.by_local_id(local_id)?;
         (self.ids.get(&number)?.connection.there == from).then_some(number)
     }
 
-    /// The id of a connection by its peer and both its numbers.
+    /// Id of a connection, by the peer's address and both communication ids.
     fn of_ids(&mut self, from: Address, ids: Ids) -> Option<IdNumber> {
         let number = self.of_peer(from, ids.remote)?;
         (self.ids.get(&number)?.connection.remote_id == ids.local).then_some(number)
@@ -66,8 +66,7 @@ impl Manager {
                 && connection.tid == tid
         };
         if self.ids.values().any(|id| is_same(id) && id.state != State::Over) {
-            // Sent again: either the program hasn't answered yet, or the answer is sent again by
-            // itself.
+            // A duplicate: either the program has yet to answer, or a timer repeats the answer.
             return;
         }
         let refuse = |reason| of_request(tid, req, reason);
@@ -75,9 +74,9 @@ impl Manager {
         let listener = header
             .and_then(|header| self.listener(req.service_id, Service::Connections, header.to));
         let (Some(header), Some(listener)) = (header, listener) else {
-            // Where somebody listens, for another kind or at another address, the connection
-            // manager's user refuses (cma.c, `cma_ib_req_handler`, `cma_ib_check_req_qp_type`;
-            // cm.c, `cm_destroy_id`).
+            // With a listener of another kind or at another address, the connection manager's user
+            // rejects the request (cma.c, `cma_ib_req_handler`, `cma_ib_check_req_qp_type`; cm.c,
+            // `cm_destroy_id`).
             let served = self.is_served(req.service_id);
             if !served && header.is_some() && self.hold(from, to, tid, req) {
                 return;
@@ -93,7 +92,7 @@ impl Manager {
                 && matches!(id.state, State::RepSent | State::Established)
         });
         if let Some((&old, _)) = stale {
-            // The peer has forgotten that connection, of which this side is told.
+            // The peer has forgotten that connection, so this side ends it.
             self.end(old);
             return self.send(to, from, &refuse(STALE));
         }
@@ -108,7 +107,7 @@ impl Manager {
             psn: self.random() & 0xff_ffff,
             remote_psn: req.psn,
             remote_qpn: req.qpn,
-            // What the peer serves is what this side may ask, and the other way round.
+            // Each side may have as many READs outstanding as the peer serves.
             initiator_depth: req.responder_resources,
             responder_resources: req.initiator_depth,
             retry: req.retry,
@@ -131,7 +130,7 @@ impl Manager {
         self.offer(listener, header, connection, Param::Peer(param, told_ece(req.ece)));
     }
 
-    /// Tells a listener of a request, which gets an id of its own. Without room it is dropped
+    /// Reports a request, with a new id, to its listener. Beyond the backlog it is dropped
     /// silently, and the peer asks again.
     fn offer(
         &mut self,
@@ -174,7 +173,7 @@ impl Manager {
         }
         match id.state {
             State::ReqSent => {}
-            // Our last word was lost.
+            // The RTU was lost.
             State::Established if id.connection.remote_id == rep.ids.local => {
                 let ids = Ids { local: rep.ids.remote, remote: rep.ids.local };
                 return self.send(to, from, &Mad { tid, message: Message::Rtu(ids) });
@@ -206,14 +205,15 @@ impl Manager {
         self.tell(number, event::CONNECT_RESPONSE, 0, Param::Peer(param, told_ece(rep.ece)));
     }
 
-    /// The peer is ready: the connection stands.
+    /// Handles an RTU: the connection is established.
     fn ready(&mut self, from: Address, ids: Ids) {
         if let Some(number) = self.of_ids(from, ids) {
             self.establish(number);
         }
     }
 
-    /// The connection of an accepted request stands. False if it stood before, or is none.
+    /// Establishes the connection of an accepted request. False if it was established before, or
+    /// does not exist.
     pub(super) fn establish(&mut self, number: IdNumber) -> bool {
         let Some(id) = self.ids.get_mut(&number) else { return false };
         if id.state != State::RepSent {
@@ -229,7 +229,7 @@ impl Manager {
         if rej.reason == TIMEOUT {
             self.forget_held(from, rej.ids.local);
         }
-        // Who gave up before our number came names the connection by its own.
+        // A peer that gave up before it knew the local communication id names only its side's.
         let number = if rej.reason == TIMEOUT && rej.ids.remote == 0 {
             let guid = u64::from_be_bytes(rej.info);
             let found = self.ids.iter().find(|(_, id)| {
@@ -240,7 +240,7 @@ impl Manager {
             });
             found.map(|(&number, _)| number)
         } else if rej.message == OF_REQ {
-            // Who refuses a request may have no number for it.
+            // A peer that rejects a request may have no communication id for it.
             self.of_peer(from, rej.ids.remote)
         } else {
             self.of_ids(from, rej.ids)
@@ -250,7 +250,7 @@ impl Manager {
         if matches!(id.state, State::Over | State::Timewait) || id.service != Service::Connections {
             return;
         }
-        // A request that was accepted isn't refused any more: what was refused is a late copy.
+        // An accepted request can't be rejected any more: the REJ is for a late duplicate.
         let was_accepted =
             matches!(id.state, State::RepReceived | State::Established | State::DreqSent);
         if rej.message == OF_REQ && was_accepted {
@@ -270,7 +270,7 @@ impl Manager {
         let answer = Ids { local: ids.remote, remote: ids.local };
         let answer = Mad { tid, message: Message::Drep(answer) };
         let Some(number) = self.of_ids(from, ids) else {
-            // One that we have forgotten is answered all the same (`cm.c:cm_dreq_handler`).
+            // An unknown connection's DREQ is answered, too (`cm.c:cm_dreq_handler`).
             return self.send(to, from, &answer);
         };
         let Some(id) = self.ids.get_mut(&number) else { return };
@@ -281,7 +281,7 @@ impl Manager {
                 id.connection.tid = tid;
                 self.tell(number, event::DISCONNECTED, 0, Param::None);
             }
-            // Both at once.
+            // Both sides disconnect at the same time.
             State::DreqSent => {
                 self.send(to, from, &answer);
                 self.end(number);
@@ -299,7 +299,7 @@ impl Manager {
         }
     }
 
-    /// A connection is over: the program is told, and what is still on the wire is waited for.
+    /// Ends a connection: tells the program, and enters the time-wait state.
     fn end(&mut self, number: IdNumber) {
         self.wait_out(number);
         self.tell(number, event::DISCONNECTED, 0, Param::None);
@@ -378,7 +378,7 @@ impl Manager {
     }
 }
 
-/// Private data as events carry it: as long as the message's room, zeros behind.
+/// Private data as in events: as long as the message's field, padded with zeros.
 fn padded(data: &[u8]) -> [u8; RDMA_MAX_PRIVATE_DATA] {
     let mut all = [0; RDMA_MAX_PRIVATE_DATA];
     all[..data.len()].copy_from_slice(data);

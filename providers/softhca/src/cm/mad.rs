@@ -1,17 +1,17 @@
-//! The messages of InfiniBand's connection manager, as bytes of a MAD (IBTA vol 1, 13.4 the header,
-//! 12.6 the messages).
+//! Messages of InfiniBand's connection manager, encoded as MADs (IBTA vol 1, 13.4 the header, 12.6
+//! the messages).
 
 /// Bytes of a MAD.
 pub(crate) const MAD: usize = 256;
-/// Bytes of its header.
+/// Bytes of the MAD header.
 const HEADER: usize = 24;
 /// Management class "communication management", version 2 (IBTA 16.7).
 const CLASS: u8 = 0x07;
 const CLASS_VERSION: u8 = 2;
-/// Method "Send": the class has no other.
+/// Method "Send", the only one of the class.
 const METHOD_SEND: u8 = 0x03;
 
-/// Bytes of private data that each message has room for.
+/// Bytes of private data in each message.
 pub(crate) mod room {
     pub(crate) const REQ: usize = 92;
     pub(crate) const REP: usize = 196;
@@ -20,14 +20,14 @@ pub(crate) mod room {
     pub(crate) const SIDR_REP: usize = 136;
 }
 
-/// One message, with its transaction id, which answers repeat.
+/// A message with its transaction id, which answers repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mad {
     pub(crate) tid: u64,
     pub(crate) message: Message,
 }
 
-/// What a message says. "Local" is the sender, "remote" the one it is sent to.
+/// Content of a message. "Local" is the sender, "remote" the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Req(Req),
@@ -40,23 +40,23 @@ pub(crate) enum Message {
     SidrRep(SidrRep),
 }
 
-/// The numbers that both sides have for a connection.
+/// Communication ids of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ids {
     pub(crate) local: u32,
     pub(crate) remote: u32,
 }
 
-/// Enhanced connection establishment (IBTA 12.6.5.1 and 13.4.2): what vendors agree on besides.
+/// Enhanced connection establishment (IBTA 12.6.5.1 and 13.4.2): vendor options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ece {
-    /// 24 bits, 0 for none.
+    /// Vendor id of 24 bits; 0 for none.
     pub(crate) vendor: u32,
-    /// In the MAD's header, as the attribute modifier.
+    /// Options, in the attribute modifier of the MAD header.
     pub(crate) options: u32,
 }
 
-/// Asks for a connection (IBTA 12.6.5).
+/// Request for a connection (IBTA 12.6.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Req {
     pub(crate) local_id: u32,
@@ -65,10 +65,10 @@ pub(crate) struct Req {
     pub(crate) qpn: u32,
     pub(crate) responder_resources: u8,
     pub(crate) initiator_depth: u8,
-    /// 0 RC, 1 UC.
+    /// Transport: 0 RC, 1 UC.
     pub(crate) transport: u8,
     pub(crate) flow_control: bool,
-    /// The first PSN that the receiver of this message is to send with.
+    /// First PSN that the receiver of this message must send with.
     pub(crate) psn: u32,
     pub(crate) retry: u8,
     pub(crate) rnr_retry: u8,
@@ -83,7 +83,7 @@ pub(crate) struct Req {
     pub(crate) private: [u8; room::REQ],
 }
 
-/// Accepts (IBTA 12.6.8).
+/// Reply that accepts a request (IBTA 12.6.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rep {
     pub(crate) ids: Ids,
@@ -100,19 +100,19 @@ pub(crate) struct Rep {
     pub(crate) private: [u8; room::REP],
 }
 
-/// Refuses (IBTA 12.6.7).
+/// Rejection (IBTA 12.6.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rej {
     pub(crate) ids: Ids,
-    /// Which message is refused: 0 REQ, 1 REP, 2 none.
+    /// Rejected message: 0 REQ, 1 REP, 2 none.
     pub(crate) message: u8,
     pub(crate) reason: u16,
-    /// Additional information: for a timeout the sender's GUID.
+    /// Additional information; the sender's GUID for a timeout.
     pub(crate) info: [u8; 8],
     pub(crate) private: [u8; room::REJ],
 }
 
-/// Asks for a datagram queue pair (IBTA 12.11.2).
+/// Request for a datagram queue pair (IBTA 12.11.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SidrReq {
     pub(crate) request_id: u32,
@@ -120,11 +120,11 @@ pub(crate) struct SidrReq {
     pub(crate) private: [u8; room::SIDR_REQ],
 }
 
-/// Answers with a queue pair, or why not (IBTA 12.11.3).
+/// Answer with a datagram queue pair, or with an error status (IBTA 12.11.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SidrRep {
     pub(crate) request_id: u32,
-    /// 0 valid, 1 no such service, 2 refused.
+    /// Status: 0 valid, 1 no such service, 2 rejected.
     pub(crate) status: u8,
     pub(crate) qpn: u32,
     pub(crate) service_id: u64,
@@ -142,10 +142,10 @@ const DREP: u16 = 0x16;
 const SIDR_REQ: u16 = 0x17;
 const SIDR_REP: u16 = 0x18;
 
-/// Timeouts that this side asks others for, as a code: 4.3 s (what Linux says, `cma.c`,
+/// Timeout that this side requests from peers, as a code: 4.3 s (as Linux, `cma.c`,
 /// CMA_CM_RESPONSE_TIMEOUT).
 pub(crate) const RESPONSE_TIMEOUT: u8 = 20;
-/// How often a message is sent again (`cma.c`, CMA_MAX_CM_RETRIES).
+/// Repetitions of a message (`cma.c`, CMA_MAX_CM_RETRIES).
 pub(crate) const MAX_RETRIES: u8 = 15;
 /// LID of a path that leaves the subnet (IBTA 12.6.5.1, "permissive").
 const NO_LID: u16 = 0xffff;
@@ -162,8 +162,8 @@ impl Mad {
         bytes
     }
 
-    /// A message out of what came; `None` for bytes that are none, and for messages that nobody
-    /// here waits for.
+    /// Parses a message. `None` for invalid bytes, and for messages that this connection manager
+    /// never uses.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; MAD] = bytes.get(..MAD)?.try_into().ok()?;
         let (header, body) = bytes.split_at(HEADER);
@@ -177,7 +177,7 @@ impl Mad {
     }
 }
 
-/// A body that is written: big-endian, at offsets behind the MAD's header.
+/// Writer of a message body: big-endian fields at offsets behind the MAD header.
 struct Body<'a>(&'a mut [u8]);
 
 impl Body<'_> {
@@ -200,7 +200,7 @@ impl Body<'_> {
     }
 }
 
-/// A body that is read.
+/// Reader of a message body.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -418,7 +418,7 @@ mod tests {
             mad[..4].copy_from_slice(&[1, 7, 2, 3]);
             mad[16..18].copy_from_slice(&attribute.to_be_bytes());
             mad[24..].copy_from_slice(&bytes);
-            // What isn't a field is left out, so a second time changes nothing.
+            // Bytes outside of the fields are dropped, so a second round trip changes no byte.
             if let Some(read) = Mad::parse(&mad) {
                 prop_assert_eq!(Mad::parse(&read.to_bytes()), Some(read));
             } else {

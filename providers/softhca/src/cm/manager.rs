@@ -1,4 +1,4 @@
-//! Ids, doors, addresses and ports: what leads to what.
+//! [`Manager`]: ids, doors, addresses and ports of one device.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use super::mad::{MAX_RETRIES, Mad, Message, RESPONSE_TIMEOUT};
 use super::queue::{EventQueue, Queued};
 use crate::wire::Address;
 
-/// Events, as `enum rdma_cm_event_type` numbers them.
+/// Event numbers of `enum rdma_cm_event_type`.
 pub(super) mod event {
     pub(crate) const ADDR_RESOLVED: u32 = 0;
     pub(crate) const ADDR_ERROR: u32 = 1;
@@ -37,22 +37,22 @@ pub(super) mod event {
 
 /// Q_Key of the port space for datagrams (`rdma_cm.h`, RDMA_UDP_QKEY).
 pub(super) const UDP_QKEY: u32 = 0x0123_4567;
-/// Hops of a packet that leaves the subnet.
+/// Hop limit of a packet that leaves the subnet.
 pub(super) const HOP_LIMIT: u8 = 64;
-/// Ports that the system chooses from (`ip_local_port_range`).
+/// Range of automatically chosen ports (`ip_local_port_range`).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 
-/// What the connection manager knows of its device.
+/// Identity of the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     pub(crate) guid: u64,
-    /// GIDs of RoCE version 2, with their index in the port's table; none on InfiniBand.
+    /// GIDs of RoCE version 2, with their index in the port's table; empty on InfiniBand.
     pub(crate) gids: Vec<(u8, [u8; 16])>,
-    /// `enum ib_mtu`.
+    /// MTU of the port, `enum ib_mtu`.
     pub(crate) mtu: u8,
 }
 
-/// A message to be sent by queue pair 1.
+/// A message to send by queue pair 1.
 #[derive(Clone, Debug)]
 pub(crate) struct Outgoing {
     pub(crate) src: Address,
@@ -60,7 +60,7 @@ pub(crate) struct Outgoing {
     pub(crate) bytes: [u8; super::mad::MAD],
 }
 
-/// A member of a multicast group.
+/// Membership in a multicast group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Membership {
     pub(super) id: IdNumber,
@@ -79,7 +79,8 @@ pub(crate) struct Manager {
     next_port: u16,
     random: u64,
     pub(super) now: Duration,
-    /// When the first id is due. Kept, since each slice of the device asks and ids are many.
+    /// Time of the first timer of all ids. Stored, since each slice of the device's work reads it
+    /// and ids are many.
     pub(super) deadline: Option<Duration>,
     outgoing: Vec<Outgoing>,
     pub(super) gone: bool,
@@ -87,7 +88,7 @@ pub(crate) struct Manager {
 
 impl Manager {
     pub(crate) fn new(host: Host) -> Self {
-        // The same in each run, so that tests replay; `seed` changes it.
+        // Equal in each run, so that tests replay; `seed` changes it.
         let random = host.guid ^ 0x9e37_79b9_7f4a_7c15;
         Self {
             host,
@@ -106,13 +107,13 @@ impl Manager {
         }
     }
 
-    /// Changes its numbers: for a device in real time, whose peers may remember the numbers of an
-    /// earlier one at this address.
+    /// Changes the generated numbers: for a device in real time, whose peers may remember the
+    /// numbers of an earlier device at its address.
     pub(crate) fn seed(&mut self, seed: u64) {
         self.random = seed | 1;
     }
 
-    /// Opens a door: its number, and the file that tells of events.
+    /// Opens a door. Returns its number, and its event file.
     pub(crate) fn open(
         &mut self,
     ) -> Result<(u64, std::sync::Arc<nix::sys::eventfd::EventFd>), Errno> {
@@ -123,12 +124,12 @@ impl Manager {
         Ok((file, bell))
     }
 
-    /// How many ids there are.
+    /// Number of ids.
     pub(crate) fn ids(&self) -> usize {
         self.ids.len()
     }
 
-    /// Closes a door: its ids end.
+    /// Closes a door and destroys its ids.
     pub(crate) fn close(&mut self, file: u64) {
         let of: Vec<_> =
             self.ids.iter().filter(|(_, id)| id.file == file).map(|(&number, _)| number).collect();
@@ -139,7 +140,7 @@ impl Manager {
         self.find_deadline();
     }
 
-    /// The id with this number, which the door must own (`ucma_get_ctx`).
+    /// Finds an id of the door by number (`ucma_get_ctx`).
     pub(super) fn of(&mut self, file: u64, number: IdNumber) -> Result<&mut Id, Errno> {
         let gone = self.gone;
         let id = self.ids.get_mut(&number).ok_or(Errno::ENOENT)?;
@@ -149,12 +150,12 @@ impl Manager {
         if gone && id.state == State::Over { Err(Errno::ENXIO) } else { Ok(id) }
     }
 
-    /// The door whose events this file tells of.
+    /// Finds a door by its event file.
     pub(super) fn file_of_bell(&self, fd: i32) -> Option<u64> {
         self.files.iter().find(|(_, queue)| queue.is_told_by(fd)).map(|(&file, _)| file)
     }
 
-    /// What is to be sent: taken after every other call.
+    /// Takes the messages to send. Must be called after every other call.
     pub(crate) fn take_outgoing(&mut self) -> Vec<Outgoing> {
         debug_assert_eq!(self.deadline, self.first_due(), "an entry point forgot find_deadline");
         std::mem::take(&mut self.outgoing)
@@ -172,7 +173,7 @@ impl Manager {
         number
     }
 
-    /// 32 pseudo-random bits (xorshift64*): numbers of connections, and first PSNs.
+    /// 32 pseudo-random bits (xorshift64*), for communication ids and first PSNs.
     pub(super) fn random(&mut self) -> u32 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -180,19 +181,19 @@ impl Manager {
         (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    /// A number for a connection, which no other one has: messages name it by that alone.
+    /// An unused local communication id: messages name a connection by it alone.
     pub(super) fn new_local_id(&mut self) -> u32 {
         loop {
             let number = self.random();
             let is_taken = self.ids.values().any(|id| id.connection.local_id == number);
-            // 0 stands for none.
+            // 0 means no id.
             if number != 0 && !is_taken {
                 return number;
             }
         }
     }
 
-    /// The id of an own connection, by the number that messages name it by.
+    /// Finds an id by the local communication id of its connection.
     pub(super) fn by_local_id(&mut self, local_id: u32) -> Option<IdNumber> {
         let found = self
             .ids
@@ -201,18 +202,18 @@ impl Manager {
         found.map(|(&number, _)| number)
     }
 
-    /// The own GID of an address.
+    /// Local GID of an address.
     pub(super) fn own_gid(&self, addr: IpAddr) -> Option<(u8, [u8; 16])> {
         self.host.gids.iter().copied().find(|(_, own)| *own == gid(addr))
     }
 
-    /// The own address that packets to `peer` come from.
+    /// Local source address of packets to `peer`.
     pub(super) fn source_for(&self, peer: IpAddr) -> Option<IpAddr> {
         let own = self.host.gids.iter().map(|&(_, gid)| ip(gid));
         own.into_iter().find(|own| own.is_ipv4() == peer.is_ipv4())
     }
 
-    /// Whether an address stands for every own one: unspecified and loopback ones
+    /// True if an address stands for every local one: an unspecified or loopback address
     /// (`cma.c:cma_any_addr`, `cma_loopback_addr`), unless the device itself is on the loopback
     /// network.
     pub(super) fn is_any(&self, addr: IpAddr) -> bool {
@@ -220,11 +221,11 @@ impl Manager {
         addr.is_unspecified() || addr.is_loopback() && !on_loopback()
     }
 
-    /// A port for an address: the one asked for, or a free one for 0.
+    /// Claims a port for an address: the requested one, or a free one for 0.
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` where another id has it.
+    /// `EADDRINUSE` if another id has the port.
     pub(super) fn claim_port(
         &mut self,
         of: IdNumber,
@@ -260,7 +261,7 @@ impl Manager {
         Err(Errno::EADDRNOTAVAIL)
     }
 
-    /// The listener for a request.
+    /// Finds the listener for a request.
     pub(super) fn listener(
         &self,
         service_id: u64,
@@ -280,7 +281,7 @@ impl Manager {
         self.ids.iter().find(|(_, id)| of(id)).map(|(&number, _)| number)
     }
 
-    /// Whether anybody listens for this service, of whatever kind and at whatever address.
+    /// True if an id of any kind listens for this service at any address.
     pub(super) fn is_served(&self, service_id: u64) -> bool {
         self.ids.values().any(|id| {
             let port = id.local.map_or(0, |local| local.port());
@@ -294,7 +295,7 @@ impl Manager {
         self.outgoing.push(Outgoing { src, dst, bytes: mad.to_bytes() });
     }
 
-    /// Sends a message of an id's connection, again and again if it is `awaited`.
+    /// Sends a message of an id's connection. It is repeated until answered if `awaited`.
     pub(super) fn send_of(&mut self, number: IdNumber, message: Message, awaited: bool) {
         let due = self.now + interval();
         let Some(id) = self.ids.get_mut(&number) else { return };
@@ -306,10 +307,11 @@ impl Manager {
         self.send(src, dst, &mad);
     }
 
-    /// Tells the id's program of something.
+    /// Queues an event for the id's program.
     pub(super) fn tell(&mut self, number: IdNumber, what: u32, status: i32, param: Param) {
         let Some(id) = self.ids.get(&number) else { return };
-        // A request that nobody has accepted has no name to be told by (`ucma_event_handler`).
+        // A request without acceptance has no user data to report events with
+        // (`ucma_event_handler`).
         if id.uid == 0 {
             return;
         }
@@ -326,7 +328,7 @@ impl Manager {
         }
     }
 
-    /// Ends an id, with a last word to the peer (`cm.c:cm_destroy_id`).
+    /// Destroys an id, with a final message to the peer (`cm.c:cm_destroy_id`).
     pub(super) fn destroy(&mut self, number: IdNumber) {
         let Some(id) = self.ids.get(&number) else { return };
         if let Some(message) = self.last_word(id) {
@@ -335,13 +337,13 @@ impl Manager {
         let Some(id) = self.ids.remove(&number) else { return };
         self.memberships.retain(|_, membership| membership.id != number);
         let unread = self.files.get_mut(&id.file).map(|queue| queue.take_of(number));
-        // Requests that nobody has read are refused.
+        // Unread requests are rejected.
         for request in unread.into_iter().flatten().filter_map(|queued| queued.request) {
             self.destroy(request);
         }
     }
 
-    /// The device goes: every id is told, and nothing is sent any more.
+    /// Removes the device: every id gets an event, and no more messages are sent.
     pub(crate) fn remove_device(&mut self) {
         self.gone = true;
         self.outgoing.clear();
@@ -361,7 +363,7 @@ impl Manager {
         self.find_deadline();
     }
 
-    /// The way to a connection's peer.
+    /// Path to a connection's peer.
     pub(super) fn path_of(&self, id: &Id) -> ib_uverbs_ah_attr {
         let (index, _) = self.own_gid(ip(id.connection.here.gid)).unwrap_or((0, [0; 16]));
         self.path(index, id.connection.there.gid, id.tos)
@@ -383,15 +385,15 @@ impl Manager {
     }
 }
 
-/// What an event tells beside its kind.
+/// Parameters of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Param {
     None,
     Connection(rdma_ucm_conn_param),
-    /// With what the peer said of its vendor's options.
+    /// With the peer's ECE vendor options.
     Peer(rdma_ucm_conn_param, rdma_ucm_ece),
     Datagram(rdma_ucm_ud_param),
-    /// What the program wrote.
+    /// Argument that the program wrote.
     Argument(u64),
 }
 
@@ -410,7 +412,7 @@ impl Param {
     }
 }
 
-/// Between two tries of a message: four microseconds times two to the code, as milliseconds
+/// Time between repetitions of a message: four microseconds times two to the code, in milliseconds
 /// (`cm.c:cm_convert_to_ms`).
 pub(super) fn interval() -> Duration {
     Duration::from_millis(1 << (RESPONSE_TIMEOUT - 8))

@@ -1,5 +1,5 @@
-//! Paths, as records of InfiniBand's subnet administration (IBTA vol 1, 15.2.5.16): those that
-//! programs are told, and those that they give.
+//! Paths, as records of InfiniBand's subnet administration (IBTA vol 1, 15.2.5.16), read and set by
+//! programs.
 
 use uverbs_core::Errno;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_query_path_resp;
@@ -9,19 +9,19 @@ use super::header::gid;
 use super::id::{Id, IdNumber, State};
 use super::manager::{HOP_LIMIT, Manager, Param, event};
 
-/// Bytes of a `struct ib_path_rec_data` (kernel `rdma/ib_user_sa.h`): flags, four bytes for later,
+/// Bytes of a `struct ib_path_rec_data` (kernel `rdma/ib_user_sa.h`): flags, four reserved bytes,
 /// the record.
 const LEN: usize = 72;
 const RECORD: usize = 8;
 /// `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`.
 const FLAGS: u32 = 0b10_1011;
-/// The value is exactly this.
+/// Selector of a record's field: exactly this value.
 const EXACTLY: u8 = 2 << 6;
-/// As Linux has it for RoCE since 6.12 (`cma.c`, `CMA_IBOE_PACKET_LIFETIME`).
+/// Packet life time, as in Linux for RoCE since 6.12 (`cma.c`, `CMA_IBOE_PACKET_LIFETIME`).
 const LIFE_TIME: u8 = 16;
 
 impl Manager {
-    /// The GIDs of both ends, zeros where there are none yet.
+    /// GIDs of both ends, zeros if unresolved.
     pub(super) fn gids_of(&self, id: &Id) -> ([u8; 16], [u8; 16]) {
         if id.connection.here.gid != [0; 16] {
             return (id.connection.here.gid, id.connection.there.gid);
@@ -30,14 +30,14 @@ impl Manager {
         (own.map_or([0; 16], gid), [0; 16])
     }
 
-    /// Answers with the id's path, if it has one (`ucma_query_path`).
+    /// Answers a query for the id's path, if it has one (`ucma_query_path`).
     pub(super) fn give_path(&self, id: &Id, room: Option<&mut [u8]>) -> Result<(), Errno> {
         const HEAD: usize = size_of::<rdma_ucm_query_path_resp>();
         let room = room.filter(|room| room.len() >= HEAD).ok_or(Errno::ENOSPC)?;
         let has = id.state == State::RouteResolved || id.state >= State::ReqSent;
         let head = rdma_ucm_query_path_resp { num_paths: has.into(), reserved: 0 };
         room[..HEAD].copy_from_slice(head.as_bytes());
-        // Linux wants a byte more than the entry takes.
+        // Linux requires one byte more than the entry's length.
         if let Some(entry) = room.get_mut(HEAD..).filter(|rest| has && rest.len() > LEN) {
             entry[..4].copy_from_slice(&FLAGS.to_ne_bytes());
             self.put_record(id, &mut entry[RECORD..LEN]);
@@ -52,7 +52,7 @@ impl Manager {
         record[24..40].copy_from_slice(&own);
         record[47] = HOP_LIMIT;
         record[48] = id.tos;
-        // Reversible.
+        // The path is reversible.
         record[49] = 0x80;
         record[50..52].fill(0xff);
         let agreed = Some(id.connection.mtu).filter(|&mtu| mtu != 0);
@@ -61,7 +61,7 @@ impl Manager {
         record[56] = EXACTLY | LIFE_TIME;
     }
 
-    /// Takes a path in place of finding one (`ucma_set_ib_path`, `rdma_set_ib_path`).
+    /// Sets a path instead of resolving one (`ucma_set_ib_path`, `rdma_set_ib_path`).
     pub(super) fn set_path(&mut self, number: IdNumber, value: &[u8]) -> Result<(), Errno> {
         let (entries, rest) = value.as_chunks::<LEN>();
         let is_path = |entry: &&[u8; LEN]| entry[..4] == FLAGS.to_ne_bytes();
@@ -71,7 +71,7 @@ impl Manager {
         if id.state != State::AddressResolved {
             return Err(Errno::EINVAL);
         }
-        // Messages come from the own address, whatever the path says of it
+        // Messages come from the local address, for any source in the path
         // (`cma.c:cma_connect_ib`).
         id.connection.there.gid.copy_from_slice(&record[8..24]);
         (id.tos, id.path_mtu) = (record[48], Some(record[54] & 0x3f));

@@ -1,4 +1,4 @@
-//! The events of one door, and the file that tells of them.
+//! Events of a door, and its event file.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,17 +9,17 @@ use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
 use super::id::IdNumber;
 
-/// One event that nobody has read.
+/// An unread event.
 #[derive(Clone, Debug)]
 pub(super) struct Queued {
-    /// The id that it happened to; of a request the listener.
+    /// Id of the event; for a request the listener.
     pub(super) owner: IdNumber,
-    /// The id of a request.
+    /// Id of a request.
     pub(super) request: Option<IdNumber>,
     pub(super) event: rdma_ucm_event_resp,
 }
 
-/// Events that nobody has read, in order. The file is readable while there are some.
+/// Unread events, in order. The event file is readable while there are any.
 #[derive(Debug)]
 pub(super) struct EventQueue {
     events: VecDeque<Queued>,
@@ -32,7 +32,7 @@ impl EventQueue {
         Ok(Self { events: VecDeque::new(), bell: Arc::new(bell) })
     }
 
-    /// The file that tells of events.
+    /// Event file.
     pub(super) fn bell(&self) -> Arc<EventFd> {
         Arc::clone(&self.bell)
     }
@@ -52,7 +52,7 @@ impl EventQueue {
         event
     }
 
-    /// Takes out the events of an id.
+    /// Removes the events of an id.
     pub(super) fn take_of(&mut self, owner: IdNumber) -> Vec<Queued> {
         let (of, others): (Vec<_>, Vec<_>) =
             self.events.drain(..).partition(|queued| queued.owner == owner);
@@ -61,16 +61,16 @@ impl EventQueue {
         of
     }
 
-    /// Requests to a listener that nobody has read.
+    /// Number of unread requests to a listener.
     pub(super) fn requests_of(&self, listener: IdNumber) -> usize {
         let of = |queued: &&Queued| queued.owner == listener && queued.request.is_some();
         self.events.iter().filter(of).count()
     }
 
-    /// Brings the file in line with the queue.
+    /// Makes the event file readable or not, by the queue.
     fn ring(&self) {
-        // An eventfd is readable while its count isn't 0. Neither call can fail but for a count
-        // that is 0 or full already.
+        // An eventfd is readable while its count isn't 0. Both calls can fail only if the count is
+        // 0 or at its maximum already.
         let _ = match self.events.is_empty() {
             true => self.bell.read().map(drop),
             false => self.bell.write(1).map(drop),

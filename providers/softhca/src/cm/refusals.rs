@@ -1,19 +1,19 @@
-//! Messages that say no, and an answer that says yes to datagrams.
+//! Messages that reject, and a SIDR_REP that accepts.
 
 use super::id::{Connection, Id, Service, State};
 use super::mad::{Ids, Mad, Message, Rej, Req, SidrRep, room};
 use super::manager::UDP_QKEY;
 
-/// Reason of a refusal: the sender gave up (IBTA table 110).
+/// REJ reason: the sender gave up (IBTA table 110).
 pub(super) const TIMEOUT: u16 = 4;
-/// Reason of a refusal: nobody listens (IBTA table 110).
+/// REJ reason: no listener (IBTA table 110).
 pub(super) const INVALID_SERVICE: u16 = 8;
-/// Reason of a refusal: the program's own (IBTA table 110).
+/// REJ reason: the program rejects (IBTA table 110).
 pub(super) const CONSUMER: u16 = 28;
-/// Status of an answer about datagrams: refused (IBTA 12.11.3).
+/// SIDR_REP status: rejected (IBTA 12.11.3).
 pub(super) const SIDR_REFUSED: u8 = 2;
 
-/// The program refuses. The private data fits.
+/// REJ by the program. The private data must fit.
 pub(super) fn refusal(ids: Ids, message: u8, reason: u16, data: &[u8]) -> Message {
     let mut private = [0; room::REJ];
     let len = data.len().min(room::REJ);
@@ -21,28 +21,28 @@ pub(super) fn refusal(ids: Ids, message: u8, reason: u16, data: &[u8]) -> Messag
     Message::Rej(Rej { ids, message, reason, info: [0; 8], private })
 }
 
-/// No to a request that got no id here.
+/// REJ for a request that got no id here.
 pub(super) fn of_request(tid: u64, req: &Req, reason: u16) -> Mad {
     let ids = Ids { local: 0, remote: req.local_id };
     Mad { tid, message: refusal(ids, 0, reason, &[]) }
 }
 
 impl SidrRep {
-    /// An answer that says yes, with the port space's Q_Key and no queue pair yet.
+    /// SIDR_REP that accepts, with the port space's Q_Key and without a queue pair yet.
     pub(super) fn new(request_id: u32, service_id: u64) -> Self {
         let private = [0; room::SIDR_REP];
         Self { request_id, status: 0, qpn: 0, service_id, qkey: UDP_QKEY, private }
     }
 }
 
-/// No to a request for datagrams.
+/// SIDR_REP that rejects.
 pub(super) fn sidr_refusal(connection: &Connection) -> Message {
     let mut message = SidrRep::new(connection.remote_id, connection.service_id);
     (message.status, message.qkey) = (SIDR_REFUSED, 0);
     Message::SidrRep(message)
 }
 
-/// No to a request, whichever kind it is.
+/// Rejection of a request of either kind.
 pub(super) fn no(id: &Id, reason: u16, data: &[u8]) -> Message {
     let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
     match id.service {

@@ -1,5 +1,5 @@
-//! Two connection managers on a bad network, in virtual time: whatever is lost, repeated, late or
-//! out of order, each side is told once how it ended, and nothing is left.
+//! Two connection managers on a bad network, in virtual time. Messages are lost, duplicated, late
+//! and reordered; each side gets one event for the outcome, and no state is left.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ const fn gid_of(last: u8) -> [u8; 16] {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]
 }
 
-/// What the network does, in per cent of the messages.
+/// Faults of the network, in per cent of the messages.
 #[derive(Clone, Copy, Debug)]
 struct Network {
     lost: u64,
@@ -33,7 +33,7 @@ struct Network {
     late: u64,
 }
 
-/// Two hosts, and what is on its way between them.
+/// Two hosts, and the messages between them.
 struct World {
     hosts: [Manager; 2],
     doors: [u64; 2],
@@ -41,11 +41,11 @@ struct World {
     flying: Vec<(Duration, Outgoing)>,
     seed: u64,
     now: Duration,
-    /// A host that is dead does nothing, and nothing reaches it.
+    /// A dead host does nothing, and messages to it are lost.
     dead: [bool; 2],
     /// Events that each id's program has read: `(host, uid)`.
     told: BTreeMap<(usize, u64), Vec<(u32, i32)>>,
-    /// What ids are made for, in the port space that leaves it to them.
+    /// Queue pair type of ids, in the port space that leaves it to the program.
     qp_type: u8,
 }
 
@@ -98,7 +98,7 @@ impl World {
         self.command::<u8>(host, number, request).map(drop)
     }
 
-    /// Puts what a host sends onto the network.
+    /// Puts a host's outgoing messages onto the network.
     fn carry(&mut self, host: usize) {
         for message in self.hosts[host].take_outgoing() {
             if self.chance(self.network.lost) {
@@ -106,7 +106,7 @@ impl World {
             }
             let copies = 1 + u64::from(self.chance(self.network.twice));
             for _ in 0..copies {
-                // Late ones come behind those that are sent again.
+                // Late messages arrive after their repetitions.
                 let late = if self.chance(self.network.late) { 9_000 } else { 2 };
                 let arrives = self.now + Duration::from_millis(1 + self.random(late));
                 self.flying.push((arrives, message.clone()));
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until the next thing happens. False if nothing will.
+    /// Advances to the next message or timer. False when both are exhausted.
     fn step(&mut self) -> bool {
         let arrival = self.flying.iter().map(|(arrives, _)| *arrives).min();
         let alive = [0, 1].into_iter().filter(|&host| !self.dead[host]);
@@ -178,7 +178,7 @@ impl World {
         id
     }
 
-    /// An id of host 0 that is about to send its first message.
+    /// Creates an id of host 0 that is about to send its first message.
     fn connect(&mut self, uid: u64, space: u16, qpn: u32) -> u32 {
         let id = self.create(0, uid, space);
         let mut request = rdma_ucm_resolve_addr { id, timeout_ms: 1, ..Default::default() };
@@ -227,22 +227,22 @@ const ASKS: u64 = 100;
 const LISTENS: u64 = 200;
 const SERVES: u64 = 300;
 
-/// What the programs do once the connection is asked for.
+/// Actions of the programs after the connection request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plan {
-    /// The one that asked disconnects, or the other.
+    /// The given host disconnects.
     Disconnect(usize),
-    /// Both do.
+    /// Both hosts disconnect.
     Both,
-    /// One just goes away.
+    /// The given host destroys its id.
     Vanish(usize),
-    /// The request is refused.
+    /// The request is rejected.
     Refuse,
     /// The request is never answered, and dropped after a while.
     Ignore,
 }
 
-/// One connection from its first message to its end. Answers how often messages were sent.
+/// Runs one connection from its first message to its end. Returns the number of repetitions.
 fn life(seed: u64, network: Network, plan: Plan) {
     let mut world = World::new(seed, network);
     let listener = world.listen(LISTENS, RDMA_PS_TCP);
@@ -257,8 +257,8 @@ fn life(seed: u64, network: Network, plan: Plan) {
                 match event.event {
                     event::CONNECT_REQUEST => {
                         assert_eq!((host, event.uid), (1, LISTENS));
-                        // A copy that comes when all is over is a request like any other (as on
-                        // Linux), of a peer that waits no more.
+                        // A duplicate that arrives after the end is a new request (as on Linux), of
+                        // a peer that waits no more.
                         if serves.is_some() {
                             assert!(
                                 network.lost + network.twice + network.late > 0
@@ -275,7 +275,7 @@ fn life(seed: u64, network: Network, plan: Plan) {
                                 world.tell(1, RDMA_USER_CM_CMD_REJECT, request).unwrap();
                             }
                             Plan::Ignore => {}
-                            // Refused if the one that asked has gone meanwhile.
+                            // Fails if the requester is gone meanwhile.
                             _ => drop(world.accept(1, event.id, SERVES, Some(0x22))),
                         }
                     }
@@ -303,7 +303,7 @@ fn life(seed: u64, network: Network, plan: Plan) {
                             world.destroy(1, id);
                         }
                     }
-                    // Whoever is told answers.
+                    // The program answers the peer's disconnection.
                     event::DISCONNECTED => {
                         let id = if host == 0 { asks } else { serves.unwrap() };
                         if !said[host] {
@@ -324,7 +324,7 @@ fn life(seed: u64, network: Network, plan: Plan) {
         }
     }
     check(&world, plan, seed);
-    // All ids end, and with them everything.
+    // All ids are destroyed, and with them all state.
     for host in 0..2 {
         let of: Vec<u32> = world.hosts[host].ids.keys().copied().collect();
         for id in of {
@@ -340,7 +340,7 @@ fn life(seed: u64, network: Network, plan: Plan) {
     }
 }
 
-/// Each side was told how it ended, once.
+/// Checks that each side got exactly one event for the outcome.
 fn check(world: &World, plan: Plan, seed: u64) {
     let of = |host, uid, what| world.count(host, uid, what);
     let answer = of(0, ASKS, event::CONNECT_RESPONSE);
@@ -355,12 +355,12 @@ fn check(world: &World, plan: Plan, seed: u64) {
     match plan {
         Plan::Refuse | Plan::Ignore => assert_eq!(answer, 0, "{what}"),
         Plan::Disconnect(_) | Plan::Both => {
-            // Sixteen tries of each message: what fails here was lost sixteen times.
+            // Each message has sixteen tries, so a failure would need sixteen losses.
             assert_eq!(answer, 1, "{what}");
             assert_eq!(of(0, ASKS, event::DISCONNECTED), 1, "{what}");
             assert_eq!(of(1, SERVES, event::DISCONNECTED), 1, "{what}");
         }
-        // Of a word that isn't sent again nobody can promise that it arrives.
+        // A message that isn't repeated may be lost.
         Plan::Vanish(_) => assert_eq!(answer, 1, "{what}"),
     }
 }
@@ -411,7 +411,7 @@ fn a_full_backlog_drops_requests_which_come_again() {
     let asks: Vec<u32> =
         (0..PEERS).map(|n| world.connect(ASKS + n, RDMA_PS_TCP, 0x100 + n as u32)).collect();
     while world.now < Duration::from_secs(1) && world.step() {}
-    // The listener, and four that wait to be read.
+    // The listener, and four unread requests.
     assert_eq!(world.hosts[1].ids.len(), 5);
     let (mut accepted, mut steps) = (0, 0);
     while world.step() && steps < 1_000 {
@@ -478,7 +478,7 @@ fn datagram_peers_are_found_on_a_bad_network() {
 }
 
 proptest! {
-    /// A peer that sends anything, in any state: no panic, and nothing grows.
+    /// Arbitrary messages in any state cause no panic and no growth.
     #[test]
     fn any_messages_leave_it_whole(
         messages in prop::collection::vec((0x10u16..0x1a, any::<[u8; 32]>(), 0..3usize), 1..80),
@@ -494,7 +494,7 @@ proptest! {
             mad[16..18].copy_from_slice(&attribute.to_be_bytes());
             mad[24..56].copy_from_slice(&bytes);
             if bytes[0] < 128 {
-                // As if the sender knew the number of the connection.
+                // As if the sender knew the communication id.
                 mad[28..32].copy_from_slice(&known.to_be_bytes());
             }
             let (src, dst) = (GIDS[1 - host], GIDS[host]);

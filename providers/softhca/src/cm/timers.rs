@@ -1,5 +1,4 @@
-//! What a connection does when time passes: sends a message again, gives up, ends its time-wait
-//! state.
+//! Timers of a connection: repeats messages, gives up, ends the time-wait state.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::manager::{Manager, Param, event, interval};
 use super::refusals::{CONSUMER, TIMEOUT, refusal, sidr_refusal};
 
 impl Manager {
-    /// When the first id is due.
+    /// Time of the first timer of all ids.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.deadline
     }
@@ -21,12 +20,12 @@ impl Manager {
         self.ids.values().filter_map(Id::due).chain(held).min()
     }
 
-    /// Computes the deadline anew: for every entry point that may change an id.
+    /// Recomputes the deadline. Called by every entry point that may change an id.
     pub(super) fn find_deadline(&mut self) {
         self.deadline = self.first_due();
     }
 
-    /// Does what is due. True if anything was.
+    /// Runs the timers that are due. True if any was.
     pub(crate) fn advance(&mut self, now: Duration) -> bool {
         self.now = self.now.max(now);
         if self.deadline.is_none_or(|deadline| deadline > self.now) {
@@ -77,7 +76,7 @@ impl Manager {
         }
     }
 
-    /// The last word of an id that ends.
+    /// Final message of an id that ends.
     pub(super) fn last_word(&self, id: &Id) -> Option<Message> {
         let connection = &id.connection;
         let ids = Ids { local: connection.local_id, remote: connection.remote_id };
@@ -95,7 +94,8 @@ impl Manager {
         }
     }
 
-    /// This side gave up on `message`: the peer knows it by the GUID (`cm.c:cm_destroy_id`).
+    /// REJ for a timeout of `message`, by which the peer knows this side's GUID
+    /// (`cm.c:cm_destroy_id`).
     fn timed_out(&self, id: &Id, message: u8) -> Message {
         let ids = Ids { local: id.connection.local_id, remote: id.connection.remote_id };
         let info = self.host.guid.to_be_bytes();

@@ -1,9 +1,9 @@
-//! A host that dies in mid-conversation, at any message: the other one's ids all end, and its
-//! program is told so once.
+//! A host that dies at any message: the survivor's ids all end, and its program gets one event for
+//! it.
 
 use super::*;
 
-/// What the programs know of their connection.
+/// Ids of the programs' connection.
 struct Programs {
     asks: u32,
     serves: Option<u32>,
@@ -14,10 +14,10 @@ impl Programs {
         if host == 0 { Some(self.asks) } else { self.serves }
     }
 
-    /// What the program of a host does about an event.
+    /// Reaction of a host's program to an event.
     fn answer(&mut self, world: &mut World, host: usize, event: &rdma_ucm_event_resp) {
         match event.event {
-            // A late copy is a request of a peer that waits no more.
+            // A late duplicate is a request of a peer that waits no more.
             event::CONNECT_REQUEST if self.serves.is_some() => world.destroy(host, event.id),
             event::CONNECT_REQUEST => {
                 self.serves = Some(event.id);
@@ -33,7 +33,7 @@ impl Programs {
     }
 }
 
-/// Runs until nothing more will happen; at the step `dies` a host dies.
+/// Runs until no message or timer is left; a host dies at the step `dies`.
 fn run(world: &mut World, programs: &mut Programs, dies: Option<(usize, u64)>) {
     let mut steps = 0;
     loop {
@@ -57,7 +57,7 @@ fn run(world: &mut World, programs: &mut Programs, dies: Option<(usize, u64)>) {
     }
 }
 
-/// One connection that a death cuts short. Answers in which state the survivor was found.
+/// Runs a connection that a death cuts short. Returns the survivor's state.
 fn cut_short(seed: u64, network: Network) -> Option<State> {
     let mut world = World::new(seed, network);
     world.listen(LISTENS, RDMA_PS_TCP);
@@ -65,13 +65,13 @@ fn cut_short(seed: u64, network: Network) -> Option<State> {
     let mut programs = Programs { asks, serves: None };
     let (host, at) = (world.random(2) as usize, world.random(12));
     run(&mut world, &mut programs, Some((host, at)));
-    // Should all have been said by then, the host dies of the silence.
+    // If the conversation ended before, the host dies afterwards.
     world.dead[host] = true;
     let left = 1 - host;
     let id = programs.id_of(left)?;
     let found = world.hosts[left].ids[&id].state;
     if found == State::Established {
-        // Nobody tells of a death. The program finds it out when it wants to go.
+        // The survivor gets no event for a silent death. Its program finds out when it disconnects.
         world.disconnect(left, id).unwrap();
         run(&mut world, &mut programs, None);
     }
@@ -97,7 +97,7 @@ fn whoever_is_left_is_told_once() {
             *found.entry(state).or_insert(0) += 1;
         }
     }
-    // Deaths of both kinds: while they were still talking, and in the silence behind.
+    // Deaths of both kinds: during the conversation, and after it.
     let many = |state| found.get(&state).is_some_and(|count| *count > 400);
     assert!(many(State::Over) && many(State::Established), "{found:?}");
 }

@@ -1,10 +1,10 @@
-//! Messages that somebody else sends in a peer's name, or a peer with numbers of nobody's.
+//! Messages forged in a peer's name, and messages of a peer with wrong communication ids.
 
 use super::*;
 use crate::wire::Address;
 
-/// Where a message has its sender's number of the connection, and the receiver's: behind the
-/// header of 24 bytes (IBTA 12.6, 13.4.3).
+/// Offsets of the sender's and the receiver's communication ids, behind the header of 24 bytes
+/// (IBTA 12.6, 13.4.3).
 const NUMBERS: [usize; 2] = [24, 28];
 
 /// A connection on a good network: the ids of both programs.
@@ -49,8 +49,8 @@ fn nobody_else_ends_a_connection() {
     assert_eq!(told(&mut world), 1);
 }
 
-/// The random numbers repeat: connections don't share one all the same, or the answer to one would
-/// be taken for the other's, each time it is sent again.
+/// If the random numbers repeat, connections still get distinct communication ids. Otherwise an
+/// answer would be taken for another connection's.
 #[test]
 fn connections_with_the_same_random_numbers_are_told_apart() {
     let mut world = World::new(1, Network { lost: 0, twice: 0, late: 0 });

@@ -1,8 +1,8 @@
-//! Requests that come between two listeners of one program.
+//! Requests that arrive between two listeners of one program.
 
 use super::*;
 
-/// Two hosts on a good network, connected; nobody listens any more.
+/// Two connected hosts on a good network, without a listener any more.
 fn connected() -> World {
     let mut world = World::new(5, Network { lost: 0, twice: 0, late: 0 });
     let listener = world.listen(LISTENS, RDMA_PS_TCP);
@@ -20,7 +20,7 @@ fn connected() -> World {
     world
 }
 
-/// Lets all messages arrive, and no timer expire.
+/// Delivers all messages, without expiring a timer.
 fn settle(world: &mut World) {
     while !world.flying.is_empty() {
         world.step();
@@ -43,7 +43,8 @@ fn a_request_waits_for_the_next_listener() {
     world.accept(0, asks, 0, None).unwrap();
 }
 
-/// In vain: the words are Linux's (IBTA table 110, reason 8), a second later.
+/// A request that waits too long is rejected with Linux's reason (IBTA table 110, 8), a second
+/// later.
 #[test]
 fn a_request_that_waits_in_vain_is_refused() {
     let mut world = connected();
@@ -61,7 +62,7 @@ fn a_request_that_waits_in_vain_is_refused() {
     assert!(world.next_event(1).is_none(), "what was refused came again");
 }
 
-/// Who has no connection here is refused at once, and who gives up isn't waited for.
+/// A peer without connection is rejected at once, and a peer that gave up is dropped.
 #[test]
 fn strangers_are_refused_at_once_and_the_impatient_forgotten() {
     let mut world = World::new(5, Network { lost: 0, twice: 0, late: 0 });

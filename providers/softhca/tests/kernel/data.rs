@@ -1,4 +1,4 @@
-//! From the ioctl to the CQE: everything made by hand, a WQE written, the mapped UAR rung.
+//! From the ioctl to the CQE, all built by the test: objects, a WQE, and a store to the mapped UAR.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ impl Loop {
         self.record(0, (index + 1) & 0xffff);
     }
 
-    /// SEND of `len` bytes at `offset`; rung through the register at `register`.
+    /// Posts a SEND of `len` bytes at `offset`, and rings the doorbell register at `register`.
     fn post_send(&self, index: u32, offset: u64, len: u32, register: usize) {
         let ctrl = mlx5_wqe_ctrl_seg::new(
             OpmodIdxOpcode(index << 8 | SEND),
@@ -77,24 +77,24 @@ impl Loop {
 
     fn record(&self, word: u64, value: u32) {
         let at = std::ptr::with_exposed_provenance_mut::<u32>((self.qp.record + 4 * word) as usize);
-        // SAFETY: the record is in the arena, 8-aligned.
+        // SAFETY: the record is in the arena, which is never unmapped, and 8-aligned.
         let word = unsafe { AtomicU32::from_ptr(at) };
         word.store(value.to_be(), Ordering::Release);
     }
 
     fn ring(&self, register: usize, native: u64) {
         assert!(register + 8 <= self.uar.len());
-        // SAFETY: checked just above.
+        // SAFETY: the assertion above keeps the offset inside the mapping.
         let at = unsafe { self.uar.as_mut_ptr().add(register) }.cast::<u64>();
         // SAFETY: registers are 8-aligned; the mapping lives as long as `self`.
         unsafe { AtomicU64::from_ptr(at) }.store(native, Ordering::Release);
     }
 
-    /// The CQE at `index` of the first lap, if the device wrote it.
+    /// Returns the CQE at `index` of the first lap, if the device wrote it.
     fn cqe(&self, index: u64) -> Option<mlx5_cqe64> {
         let at = self.cq.buf + index * 64;
         let owner = std::ptr::with_exposed_provenance_mut::<u8>(at as usize + 63);
-        // SAFETY: the last byte of a CQE in the arena.
+        // SAFETY: the last byte of a CQE in the arena, which is never unmapped.
         let op_own =
             unsafe { std::sync::atomic::AtomicU8::from_ptr(owner) }.load(Ordering::Acquire);
         (op_own & 1 == 0 && op_own >> 4 != 0xf).then(|| self.rig.arena.get(at))
@@ -143,7 +143,7 @@ fn a_message_goes_round() {
 #[test]
 fn a_device_on_its_own_thread() {
     let path = Loop::new(Rig::with(SoftHca::builder()), None);
-    // A shorter one would come in its completion, as libmlx5 asks for.
+    // A shorter message would be in its CQE, as libmlx5 requests it.
     let text = b"more bytes than a completion of 64 has room for";
     path.rig.arena.write(path.data, text);
     path.post_recv(0, 4096, 64);
@@ -162,9 +162,9 @@ fn completions_are_told_through_channels() {
     let fd = rig.channel();
     let path = Loop::new(rig, Some(fd));
     let rig = &path.rig;
-    // Arm for the next completion: record word 1, then the doorbell (sn 0, command 0 is "any").
+    // Arms for the next completion: record word 1, then the doorbell (sn 0, command 0 is "any").
     let arm = std::ptr::with_exposed_provenance_mut::<u32>((path.cq.record + 4) as usize);
-    // SAFETY: the record is in the arena, 8-aligned.
+    // SAFETY: the record is in the arena, which is never unmapped, and 8-aligned.
     unsafe { AtomicU32::from_ptr(arm) }.store((1u32 << 28).to_be(), Ordering::Release);
     let doorbell = (1u64 << 28) << 32 | u64::from(path.cq.cqn);
     path.ring(0x20, doorbell.to_be());
@@ -175,8 +175,8 @@ fn completions_are_told_through_channels() {
     settle(rig);
     assert_eq!(read_event::<ib_uverbs_comp_event_desc>(fd).unwrap().cq_handle, 0xc0ffee);
     assert!(read_event::<ib_uverbs_comp_event_desc>(fd).is_none(), "armed once, told once");
-    // Armed again; this event stays unread and goes with the CQ.
-    // SAFETY: as above.
+    // Arms again; this event stays unread and is taken back with the CQ.
+    // SAFETY: the record is in the arena, which is never unmapped, and 8-aligned.
     unsafe { AtomicU32::from_ptr(arm) }.store((2u32 << 28).to_be(), Ordering::Release);
     let doorbell = (2u64 << 28) << 32 | u64::from(path.cq.cqn);
     path.ring(0x20, doorbell.to_be());
@@ -201,7 +201,7 @@ fn errors_are_told_to_the_async_file() {
     let fd = rig.async_fd();
     let path = Loop::new(rig, None);
     let rig = &path.rig;
-    // A key that does not exist, in a receive: the responder's QP fails.
+    // An unknown key in a receive: the responder's QP fails.
     let at = path.qp.buf;
     let mut segment = path.segment(4096, 64);
     segment.lkey = 0xdead_beef.into();

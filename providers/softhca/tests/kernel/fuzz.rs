@@ -1,4 +1,4 @@
-//! Any bytes: an errno or success, never a panic, never a hang.
+//! Arbitrary bytes end in an errno or success, never in a panic or hang.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use uverbs_softhca::SoftHca;
 
 use super::rig::*;
 
-/// Objects and methods that exist, and some that do not.
+/// Existing objects and methods, and some that do not exist.
 const METHODS: &[(u16, u16)] = &[
     (0, 0),
     (0, 2),
@@ -44,7 +44,7 @@ fn data() -> impl Strategy<Value = u64> {
         4 => (0..len).prop_map(move |at| base + at),
         4 => 0..8u64,
         2 => (0..64u64).prop_map(|bit| 1 << bit),
-        // Numbers of write commands that would be met by chance only.
+        // Numbers of write commands that random bytes would hardly meet.
         2 => prop::sample::select(vec![9, 25, 26, 1 | 1 << 31, 26 | 1 << 31]),
         1 => any::<u64>(),
         1 => Just(base + len - 3),
@@ -78,7 +78,7 @@ fn command() -> impl Strategy<Value = Cmd> {
     })
 }
 
-/// Closes what a command opened, so that thousands of cases don't use up the descriptors.
+/// Closes the descriptors that a command opened, so that thousands of cases don't exhaust them.
 fn close_new_files(cmd: &Cmd, attrs: &[ib_uverbs_attr]) {
     if cmd.header.object_id == UVERBS_OBJECT_ASYNC_EVENT {
         let id = UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE;
@@ -113,11 +113,11 @@ proptest! {
     #[test]
     fn words_without_sense(mut words in prop::collection::vec(any::<u64>(), 0..40)) {
         let rig = Rig::new();
-        // SAFETY: wild addresses are answered with EFAULT.
+        // SAFETY: the device answers wild addresses with EFAULT.
         let _ = unsafe { rig.door().ioctl(&mut words) };
     }
 
-    /// One change to a command that works: it works, or it is refused and leaves nothing behind.
+    /// A correct command with one change: it works, or it is refused and leaves no state.
     #[test]
     fn spoilt_commands(which in 0..3usize, at in any::<prop::sample::Index>(), bit in 0..128u32) {
         let rig = Rig::new();

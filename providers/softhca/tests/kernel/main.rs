@@ -1,4 +1,4 @@
-//! The kernel side, asked with hand-built ioctls: every method, good and bad.
+//! The kernel side, tested by hand-built ioctls: every method, correct and incorrect.
 #![allow(
     unsafe_code,
     reason = "drives the unsafe ioctl, and touches memory that the device touches too"

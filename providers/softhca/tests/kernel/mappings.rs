@@ -1,4 +1,4 @@
-//! Doorbell pages: what maps them, and what doesn't.
+//! Mappings of doorbell pages, allowed and refused.
 
 use uverbs_core::Errno;
 use uverbs_kernel_abi::mlx5::*;
@@ -26,7 +26,7 @@ fn mappings() {
     assert_ne!((second.page_id, second.offset), (uar.page_id, uar.offset));
     let kind = rig.uar_cmd().0.edit(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, |attr| attr.data = 2);
     assert_eq!(kind.errno(rig.door()), Errno::EOPNOTSUPP);
-    // Another open file has its own handles, and none of this one's pages.
+    // Another open file has separate handles, and can't map this file's pages.
     let other =
         Rig { hca: rig.hca.clone(), door: rig.hca.open().unwrap(), arena: Arena::new(1 << 20) };
     other.get_context().send(other.door()).unwrap();

@@ -32,7 +32,8 @@ fn headers() {
     let raw = |change: fn(&mut Vec<u64>)| {
         let mut words = good.words();
         change(&mut words);
-        // SAFETY: as in `Cmd::send`.
+        // SAFETY: addresses are in the arena, which stays mapped, or wild on purpose, which the
+        // device answers with EFAULT.
         unsafe { rig.door().ioctl(&mut words) }
     };
     assert_eq!(raw(|_| ()), Ok(()));
@@ -41,7 +42,7 @@ fn headers() {
     assert_eq!(raw(|words| words.truncate(5)), Err(Errno::EFAULT));
     assert_eq!(raw(|words| words.truncate(2)), Err(Errno::EFAULT));
     assert_eq!(raw(Vec::clear), Err(Errno::EFAULT));
-    // Attributes of a whole page are more than one, with the header. The length ends at 64 KiB.
+    // With the header, a page of attributes exceeds the page. The length field ends at 64 KiB.
     if page_size() < 1 << 16 {
         let more = raw(|words| {
             let count = page_size() / 16;
@@ -65,7 +66,7 @@ fn attributes() {
         for attr in &good.attrs {
             let id = attr.attr_id;
             let expected = match id {
-                // Checked by the handler and not by the table.
+                // Checked by the handler instead of the table.
                 UVERBS_ATTR_CREATE_QP_PD_HANDLE
                 | UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE
                 | UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE
@@ -86,7 +87,7 @@ fn attributes() {
             let mut twice = good.clone();
             twice.attrs.push(*attr);
             assert_eq!(twice.errno(rig.door()), Errno::EINVAL, "{id:#x} twice");
-            // The driver's own data may have any length that the driver takes.
+            // The driver's data may have any length that the driver accepts.
             if good.header.object_id != MLX5_IB_OBJECT_UAR && id >= UVERBS_ATTR_UHW_IN {
                 continue;
             }
@@ -104,7 +105,7 @@ fn attributes() {
         let unknown = good.clone().attr(0x0fff, 0, 0);
         assert_eq!(unknown.errno(rig.door()), Errno::EPROTONOSUPPORT);
         assert_eq!(rig.hca.pinned_bytes(), before, "a refused command left something behind");
-        // Unknown but not mandatory: passed over.
+        // An unknown optional attribute is ignored.
         let optional = unknown.edit(0x0fff, |attr| attr.flags = 0);
         optional.send(rig.door()).unwrap();
     }
@@ -126,7 +127,7 @@ fn structs_may_grow_with_zeros() {
         });
         assert_eq!(cmd.send(rig.door()).map(drop), expected);
     }
-    // The tail can't be read: counted as not zero.
+    // The tail can't be read, which counts as not zero.
     let (cmd, _) = rig.qp_cmd(uar.page_id, pd, cq.handle);
     let cmd = cmd.edit(UVERBS_ATTR_CREATE_QP_CAP, |attr| {
         attr.data = WILD;
@@ -149,7 +150,7 @@ fn bad_pointers() {
         rig.write(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, &0u64, 4).0,
     ];
     let objects = || {
-        // The next handle tells how many there are.
+        // The next handle shows the number of objects.
         let pd = rig.pd();
         rig.destroy(UVERBS_OBJECT_PD, 0, pd).unwrap();
         (pd, rig.hca.pinned_bytes())
@@ -189,7 +190,7 @@ fn handles() {
         assert_eq!(with(id, u64::MAX), Errno::EINVAL);
         assert_eq!(with(id, u64::from(uar.handle)), Errno::EINVAL, "another kind");
     }
-    // What the command itself is about to make does not exist yet.
+    // The object that the command itself creates does not exist yet.
     assert_eq!(with(UVERBS_ATTR_CREATE_QP_PD_HANDLE, 3), Errno::ENOENT);
     let (cmd, _) = rig.qp_cmd(uar.page_id, pd, cq.handle);
     assert_eq!(
@@ -225,7 +226,7 @@ fn before_a_context() {
     assert_eq!(rig.uar_cmd().0.errno(rig.door()), Errno::EINVAL);
     let (cmd, _) = rig.write(IB_USER_VERBS_CMD_QUERY_DEVICE, &0u64, 176);
     assert_eq!(cmd.errno(rig.door()), Errno::EINVAL);
-    // The provider's probe for the ioctl form of write commands wants to see ENOSPC.
+    // The provider's probe for the ioctl form of write commands expects ENOSPC.
     assert_eq!(write_cmd(IB_USER_VERBS_CMD_QUERY_DEVICE).errno(rig.door()), Errno::ENOSPC);
     assert_eq!(
         rig.door().mmap(page_size(), 0x900 * page_size() as u64).unwrap_err(),
@@ -335,14 +336,14 @@ fn memory_regions() {
     assert_eq!(with(|mr| mr.length = 65 << 10), Err(Errno::ENOMEM), "memlock");
     assert_eq!(rig.door().memlock(65 << 10), Some(64 << 10));
     assert_eq!(rig.door().memlock(64 << 10), None);
-    // The limit is looked at before the memory is.
+    // The limit is checked before the memory.
     assert_eq!(
         with(|mr| (mr.start, mr.hca_va, mr.length) = (0x1000, 0x1000, 65 << 10)),
         Err(Errno::ENOMEM)
     );
     assert_eq!(with(|mr| mr.length = 64 << 10), Ok(()));
     assert_eq!(with(|mr| (mr.start, mr.hca_va) = (0x1000, 0x1000)), Err(Errno::EFAULT));
-    // Read-only memory can be read by peers, and that is all.
+    // Read-only memory may only be read by peers.
     static CONSTANT: [u8; 4096] = [7; 4096];
     let addr = CONSTANT.as_ptr().expose_provenance() as u64;
     let constant = ib_uverbs_reg_mr {
@@ -461,7 +462,7 @@ fn queue_pairs() {
     let kind = |kind: u64| {
         good().edit(UVERBS_ATTR_CREATE_QP_TYPE, |attr| attr.data = kind).errno(rig.door())
     };
-    // The send queue of raw packets is named apart.
+    // A raw packet QP names its send queue separately.
     assert_eq!(kind(u64::from(IB_UVERBS_QPT_RAW_PACKET)), Errno::EFAULT);
     assert_eq!(kind(u64::from(IB_UVERBS_QPT_XRC_TGT)), Errno::EINVAL);
     assert_eq!(kind(0), Errno::EINVAL);
@@ -480,7 +481,7 @@ fn queue_pairs() {
     let short = good().edit(UVERBS_ATTR_UHW_IN, |attr| attr.len = 48);
     let attrs = short.send(rig.door()).unwrap();
     assert_eq!(good().errno(rig.door()), Errno::ENOMEM, "the device has one QP");
-    // A destroy whose answer cannot be written has destroyed all the same.
+    // A destroy whose answer can't be written has destroyed the object all the same.
     let cmd = Cmd::new(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY)
         .handle(UVERBS_ATTR_DESTROY_QP_HANDLE, attrs[0].data)
         .attr(UVERBS_ATTR_DESTROY_QP_RESP, 4, WILD);
@@ -536,7 +537,7 @@ fn transitions() {
         qp.cur_qp_state = IB_QPS_INIT;
     });
     rig.modify(&rts).unwrap();
-    // mlx5 has no way into SQD.
+    // mlx5 has no transition into SQD.
     let sqd = ib_uverbs_modify_qp {
         qp_handle: qp,
         attr_mask: IB_QP_STATE,
@@ -565,7 +566,8 @@ fn a_refused_command_changes_no_output() {
     let (cmd, out) = rig.alloc_pd(&[0u64, 1], 4);
     let mut words = cmd.words();
     let before = words.clone();
-    // SAFETY: as in `Cmd::send`.
+    // SAFETY: addresses are in the arena, which stays mapped, or wild on purpose, which the device
+    // answers with EFAULT.
     unsafe { rig.door().ioctl(&mut words) }.unwrap_err();
     assert_eq!(words, before);
     assert_eq!(rig.arena.read(out, 4), [0xcc; 4]);

@@ -1,4 +1,4 @@
-//! A tiny client of its own: builds ioctls by hand, and knows nothing of the provider.
+//! A minimal client that builds ioctls by hand, independent of the provider.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use uverbs_kernel_abi::write::*;
 use uverbs_softhca::{SoftHca, SoftHcaBuilder};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Client memory: mapped once, given out in pieces, never freed. The device and the test both touch
-/// it, so it is reached by volatile accesses only.
+/// Client memory: mapped once, allocated in pieces, never freed. Both the device and the test
+/// access it, so only volatile accesses are used.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: u64,
@@ -35,7 +35,7 @@ impl Arena {
         Self { base, len: len as u64, next: Cell::new(base) }
     }
 
-    /// The same memory, empty, for somebody else.
+    /// An arena over the same memory, with nothing allocated.
     pub(crate) fn anew(&self) -> Self {
         let new = Self { base: self.base, len: self.len, next: Cell::new(self.base) };
         new.write(self.base, &vec![0; self.len as usize]);
@@ -67,7 +67,7 @@ impl Arena {
         assert!(addr >= self.base && addr + len as u64 <= self.base + self.len);
         let byte = |at| {
             let source = std::ptr::with_exposed_provenance::<u8>(addr as usize + at);
-            // SAFETY: as above.
+            // SAFETY: inside the arena, which is never unmapped.
             unsafe { source.read_volatile() }
         };
         (0..len).map(byte).collect()
@@ -77,7 +77,7 @@ impl Arena {
         T::read_from_bytes(&self.read(addr, size_of::<T>())).unwrap()
     }
 
-    /// Room for an answer, filled with what no answer contains by chance.
+    /// Room for an output, filled with bytes that no output has by chance.
     pub(crate) fn out(&self, len: usize) -> u64 {
         let addr = self.alloc(len, 8);
         self.write(addr, &vec![0xcc; len]);
@@ -91,7 +91,7 @@ impl Arena {
     }
 }
 
-/// A command being put together.
+/// A command under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Cmd {
     pub(crate) header: ib_uverbs_ioctl_hdr,
@@ -120,7 +120,7 @@ impl Cmd {
         self
     }
 
-    /// A handle or descriptor, in either direction.
+    /// Adds a handle or descriptor, in either direction.
     pub(crate) fn handle(self, id: u16, handle: impl Into<u64>) -> Self {
         self.attr(id, 0, handle.into())
     }
@@ -129,7 +129,7 @@ impl Cmd {
         self.attr(id, 8, value)
     }
 
-    /// An input: in the attribute itself up to 8 bytes.
+    /// Adds an input, inside the attribute up to 8 bytes.
     pub(crate) fn input<T: IntoBytes + Immutable>(self, arena: &Arena, id: u16, value: &T) -> Self {
         let bytes = value.as_bytes();
         if bytes.len() > 8 {
@@ -141,7 +141,7 @@ impl Cmd {
         self.attr(id, bytes.len(), u64::from_ne_bytes(data))
     }
 
-    /// Room for an output, and its address.
+    /// Adds an output. Returns its address.
     pub(crate) fn output(self, arena: &Arena, id: u16, len: usize) -> (Self, u64) {
         let addr = arena.out(len);
         (self.attr(id, len, addr), addr)
@@ -168,11 +168,11 @@ impl Cmd {
         bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// Sends it; gives the attributes as they came back.
+    /// Sends the command. Returns the attributes as the device left them.
     pub(crate) fn send(&self, door: &dyn UverbsDoor) -> Result<Vec<ib_uverbs_attr>, Errno> {
         let mut words = self.words();
-        // SAFETY: addresses are those of the arena, which stays mapped, or wild on purpose; the
-        // software device answers these with EFAULT.
+        // SAFETY: addresses are in the arena, which stays mapped, or wild on purpose, which the
+        // software device answers with EFAULT.
         unsafe { door.ioctl(&mut words) }?;
         let bytes = words.as_bytes();
         Ok(bytes[24..]
@@ -217,11 +217,11 @@ pub(crate) struct QpRings {
     pub(crate) qpn: u32,
     pub(crate) buf: u64,
     pub(crate) record: u64,
-    /// Bytes of the receive queue, behind which the send queue is.
+    /// Offset of the send queue, behind the receive queue.
     pub(crate) sq_offset: u64,
 }
 
-/// One open device with a context, and client memory.
+/// An open device with a context, and client memory.
 #[derive(Debug)]
 pub(crate) struct Rig {
     pub(crate) hca: SoftHca,
@@ -235,7 +235,7 @@ pub(crate) const DATA_RIGHTS: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
 
 impl Rig {
-    /// A device, opened, without a context.
+    /// Opens a device without a context.
     pub(crate) fn bare(builder: SoftHcaBuilder) -> Self {
         let hca = builder.build().unwrap();
         let door = hca.open().unwrap();
@@ -274,7 +274,7 @@ impl Rig {
         cmd
     }
 
-    /// A write command with request and room for a response.
+    /// Builds a write command with request and room for a response.
     pub(crate) fn write<R: IntoBytes + Immutable>(
         &self,
         command: u32,
@@ -288,7 +288,7 @@ impl Rig {
         )
     }
 
-    /// ALLOC_PD, with room for the driver's answer.
+    /// Builds ALLOC_PD, with room for the driver's response.
     pub(crate) fn alloc_pd<R: IntoBytes + Immutable>(
         &self,
         request: &R,
@@ -343,11 +343,11 @@ impl Rig {
         }
     }
 
-    /// CREATE_CQ, ready to be spoilt. Gives buffer, record, and the addresses of CQN and CQE.
+    /// Builds CREATE_CQ. Returns buffer, record, and the addresses of CQN and CQE.
     pub(crate) fn cq_cmd(&self, uar: u32, cqe: u32) -> (Cmd, [u64; 4]) {
         let entries = (cqe + 1).next_power_of_two();
         let buf = self.arena.alloc(entries as usize * 64, 4096);
-        // The provider's initial pattern: invalid opcode, owned by the device.
+        // The provider's initial pattern: invalid opcode, device ownership.
         self.arena.write(buf, &vec![0xf1; entries as usize * 64]);
         let record = self.arena.alloc(8, 64);
         let request = mlx5_ib_create_cq {
@@ -384,7 +384,7 @@ impl Rig {
         self.cq_of(self.cq_cmd(uar, cqe))
     }
 
-    /// Changes the driver's part of a command.
+    /// Changes the driver's request of a command.
     pub(crate) fn edit_driver<T: FromBytes + IntoBytes + Immutable>(
         &self,
         cmd: Cmd,
@@ -397,7 +397,7 @@ impl Rig {
         cmd.edit(UVERBS_ATTR_UHW_IN, |attr| attr.data = addr)
     }
 
-    /// CREATE_QP for an RC QP with 16 WQEBBs and 8 receives of one segment.
+    /// Builds CREATE_QP for an RC QP with 16 WQEBBs and 8 receives of one SGE.
     pub(crate) fn qp_cmd(&self, uar: u32, pd: u32, cq: u32) -> (Cmd, [u64; 3]) {
         let buf = self.arena.alloc(8 * 16 + 16 * 64, 4096);
         let record = self.arena.alloc(8, 64);
@@ -460,7 +460,7 @@ impl Rig {
         self.arena.get(out)
     }
 
-    /// The three modifies of a connection.
+    /// Moves a QP from RESET to RTS.
     pub(crate) fn connect(&self, qp: u32, remote_qpn: u32, remote_gid: [u8; 16]) {
         for request in [to_init(qp), to_rtr(qp, remote_qpn, remote_gid), to_rts(qp)] {
             self.modify(&request).unwrap();
@@ -505,7 +505,7 @@ pub(crate) fn first_attr(object: u16) -> u16 {
     }
 }
 
-/// One message from an event file, if there is one.
+/// Reads one event from an event file, if there is one.
 pub(crate) fn read_event<T: FromBytes + IntoBytes>(fd: i32) -> Option<T> {
     let mut value = T::new_zeroed();
     let flags = nix::sys::socket::MsgFlags::MSG_DONTWAIT;

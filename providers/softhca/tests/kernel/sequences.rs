@@ -1,5 +1,5 @@
-//! Sequences of commands: right ones, ones that are nearly right, and any. What a fuzzer calls
-//! (`fuzz/`), with a plain test that replays what it kept.
+//! Fuzz target (`fuzz/`): sequences of correct, nearly correct and arbitrary commands. A plain test
+//! replays the stored inputs.
 
 use std::cell::LazyCell;
 
@@ -13,12 +13,12 @@ use uverbs_softhca::{Pending, SoftHca};
 
 use super::rig::*;
 
-/// Commands of one run, and bytes of client memory that they may use.
+/// Commands of one run, and bytes of client memory for them.
 const COMMANDS: usize = 40;
 const MEMORY: usize = 1 << 20;
 
 thread_local! {
-    /// One for all runs of a thread.
+    /// One arena for all runs of a thread.
     static ARENA: LazyCell<Arena> = LazyCell::new(|| Arena::new(MEMORY));
 }
 
@@ -34,7 +34,7 @@ const DESTROYS: &[(u16, u16)] = &[
     (UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY),
 ];
 
-/// Any sequence: no panic, nobody else disturbed, and nothing left of it.
+/// Runs an arbitrary sequence: no panic, no effect on another file, and no state left at the end.
 pub(crate) fn ioctls(data: &[u8]) {
     let arena = ARENA.with(|arena| arena.anew());
     let hca = SoftHca::builder().stepped().memlock_limit(1 << 20).build().unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn ioctls(data: &[u8]) {
     assert_eq!(hca.pinned_bytes(), 0);
     drop(other);
     assert!(hca.objects().is_empty());
-    // Nor has the device itself any queue, or doorbell page, of theirs.
+    // The device itself has no queue or doorbell page left.
     let Pending { qps, srqs, cqs, uars } = hca.pending();
     let numbers = (ids(&qps, |qp| qp.qpn), ids(&srqs, |srq| srq.srqn), ids(&cqs, |cq| cq.cqn));
     assert_eq!(numbers, (vec![], vec![], vec![]), "queues that nobody has");
@@ -76,9 +76,9 @@ fn ids<T>(all: &[T], id: impl Fn(&T) -> u32) -> Vec<u32> {
     all.iter().map(id).collect()
 }
 
-/// A command that is right where the objects are there that it names.
+/// Builds a command that is correct if the objects that it names exist.
 fn command(rig: &Rig, op: u8, next: &mut impl FnMut() -> u8) -> Cmd {
-    // Handles and numbers of pages count up from small numbers.
+    // Handles and page numbers are small.
     let mut handle = || u32::from(next() % 16);
     match op % 12 {
         0 => rig.alloc_pd(&ib_uverbs_alloc_pd::default(), 4).0,
@@ -112,14 +112,14 @@ fn command(rig: &Rig, op: u8, next: &mut impl FnMut() -> u8) -> Cmd {
             let cmd = Cmd::new(object, method).handle(first_attr(object), handle());
             match object {
                 UVERBS_OBJECT_CQ | UVERBS_OBJECT_QP | UVERBS_OBJECT_SRQ => {
-                    // Counts of events, as their second attribute.
+                    // The second attribute receives the event counts.
                     cmd.output(&rig.arena, first_attr(object) + 1, 8).0
                 }
                 _ => cmd,
             }
         }
         9 => {
-            // A write command of any number, but for the one that opens a file.
+            // A write command of any number, except the command that opens a file.
             let number = (u32::from(next()) % 64) | (u32::from(next() & 1) << 31);
             let number = if number == IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL { 0 } else { number };
             let request = std::array::from_fn::<u8, 64, _>(|at| if at < 24 { next() } else { 0 });
@@ -131,7 +131,7 @@ fn command(rig: &Rig, op: u8, next: &mut impl FnMut() -> u8) -> Cmd {
             let object = if driver { 0x1000 + object } else { object };
             let method = if driver { 0x1000 } else { 0 } + u16::from(next() % 10);
             let mut cmd = Cmd::new(object, method);
-            // It gives out descriptors, which nobody here closes.
+            // This method opens descriptors, which the test would not close.
             if object == UVERBS_OBJECT_ASYNC_EVENT {
                 return cmd;
             }
@@ -147,7 +147,7 @@ fn command(rig: &Rig, op: u8, next: &mut impl FnMut() -> u8) -> Cmd {
     }
 }
 
-/// Changes one thing of a command: an attribute, or a byte of what it names.
+/// Changes one attribute of a command, or one byte of its input.
 fn spoil(arena: &Arena, cmd: &mut Cmd, next: &mut impl FnMut() -> u8) {
     let count = cmd.attrs.len().max(1);
     let Some(attr) = cmd.attrs.get_mut(usize::from(next()) % count) else { return };
@@ -170,8 +170,8 @@ fn spoil_payload(arena: &Arena, attr: &ib_uverbs_attr, next: &mut impl FnMut() -
     let mut bytes = arena.read(at, len as usize);
     let place = usize::from(next()) % bytes.len();
     bytes[place] = next();
-    // What may be an address leads into the arena or nowhere: memory of this process is behind
-    // others, and the device would write there.
+    // A changed byte may turn a value into an address. Addresses outside of the arena are reset,
+    // since the device would write to memory of this process.
     for start in (0..bytes.len().saturating_sub(7)).step_by(4) {
         let word = u64::from_ne_bytes(bytes[start..start + 8].try_into().unwrap());
         if (1 << 32..1 << 48).contains(&word) && !(base..base + all).contains(&word) {

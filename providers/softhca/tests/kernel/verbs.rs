@@ -41,7 +41,7 @@ fn context_handshake() {
         attrs.iter().map(|attr| attr.flags & UVERBS_ATTR_F_VALID_OUTPUT).collect::<Vec<_>>();
     assert_eq!(flags, [0, 2, 2, 2]);
     rig.get_context().errno(rig.door());
-    // The driver's own method uses the ids of the driver data for attributes of its own.
+    // The driver's method uses the ids of the driver data for its attributes.
     let attrs = rig.uar_cmd().0.send(rig.door()).unwrap();
     let flags =
         attrs.iter().map(|attr| attr.flags & UVERBS_ATTR_F_VALID_OUTPUT).collect::<Vec<_>>();
@@ -65,7 +65,7 @@ fn older_handshakes() {
         let result = cmd.send(rig.door()).map(drop);
         assert_eq!(result, if ok { Ok(()) } else { Err(Errno::EINVAL) }, "{len} bytes");
         if let (true, Ok(())) = (len < 32, result) {
-            // Before UARs on demand: static registers, as asked for.
+            // A client without dynamic UARs gets the static registers that it requested.
             let attr = cmd.attrs.iter().find(|attr| attr.attr_id == UVERBS_ATTR_UHW_OUT).unwrap();
             let response: mlx5_ib_alloc_ucontext_resp = rig.arena.get(attr.data);
             assert_eq!(response.tot_bfregs, 16);
@@ -93,7 +93,7 @@ fn attributes() {
     let driver: mlx5_ib_query_device_resp = rig.arena.get(driver);
     assert_eq!(driver.response_length, 104);
 
-    // A client of today that asks a device of yesterday: what it does not know is cleared.
+    // A newer client at an older device: fields unknown to the device are cleared.
     let (cmd, out) = rig.write(IB_USER_VERBS_CMD_QUERY_DEVICE, &0u64, 200);
     cmd.send(rig.door()).unwrap();
     assert_eq!(rig.arena.read(out + 176, 24), [0; 24]);
@@ -202,7 +202,7 @@ fn objects_live_and_die_in_order() {
     assert_eq!(rig.destroy(UVERBS_OBJECT_CQ, 1, cq.handle), Err(Errno::EBUSY));
     assert_eq!(rig.destroy(UVERBS_OBJECT_MR, 1, mr.mr_handle), Ok(()));
     assert_eq!(rig.destroy(UVERBS_OBJECT_PD, 0, pd), Err(Errno::EBUSY));
-    // A UAR goes although a QP rings through it.
+    // A UAR can be destroyed although a QP uses its doorbell.
     assert_eq!(rig.destroy(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, uar.handle), Ok(()));
     assert_eq!(rig.destroy(UVERBS_OBJECT_QP, 1, qp.handle), Ok(()));
     assert_eq!(rig.destroy(UVERBS_OBJECT_QP, 1, qp.handle), Err(Errno::ENOENT));
@@ -244,7 +244,7 @@ fn queue_pairs_change_state() {
     assert_eq!((now.qp_state, now.dest_qp_num, now.path_mtu), (IB_QPS_RTS, 0x77, 3));
     assert_eq!((now.dest.dgid, now.dest.sgid_index, now.dest.is_global), (gid, 3, 1));
     assert_eq!((now.rq_psn, now.sq_psn, now.timeout, now.retry_cnt), (0x100, 0x100, 14, 7));
-    // A QP has the remote rights alone; local write is a region's.
+    // A QP has remote rights only; local write belongs to a region.
     let rights = DATA_RIGHTS & !IB_UVERBS_ACCESS_LOCAL_WRITE;
     assert_eq!((now.qp_access_flags, now.port_num, now.min_rnr_timer), (rights, 1, 12));
     assert_eq!((now.max_recv_wr, now.max_recv_sge), (8, 1));
@@ -255,7 +255,7 @@ fn queue_pairs_change_state() {
         qp_state: state,
         ..Default::default()
     };
-    // The extended form, with its answer.
+    // The extended form, with its response.
     let request = ib_uverbs_ex_modify_qp { base: change(IB_QPS_ERR), ..Default::default() };
     let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP;
     let (cmd, out) = rig.write(command, &request, 8);
@@ -292,7 +292,7 @@ fn address_handles() {
     let mut without_grh = request;
     without_grh.attr.is_global = 0;
     assert_eq!(rig.ah(&without_grh), Err(Errno::EINVAL));
-    // `mlx5_ib_create_ah`: there must be room for the MAC, 10 bytes with the length in front.
+    // `mlx5_ib_create_ah`: there must be room for the MAC, 10 bytes with the length before it.
     let (bare, _) = rig.write(IB_USER_VERBS_CMD_CREATE_AH, &request, 4);
     assert_eq!(bare.errno(rig.door()), Errno::EINVAL);
     for (room, outcome) in [(0, Err(Errno::EINVAL)), (9, Err(Errno::EINVAL)), (10, Ok(()))] {
@@ -301,7 +301,7 @@ fn address_handles() {
         assert_eq!(cmd.send(rig.door()).map(drop), outcome, "{room}");
     }
     rig.destroy(UVERBS_OBJECT_AH, 0, ah).unwrap();
-    // What was refused left nothing behind.
+    // The refused commands left no object.
     rig.destroy(UVERBS_OBJECT_PD, 0, pd).unwrap();
 }
 
@@ -317,9 +317,9 @@ fn capabilities_by_devx() {
     );
     let (cmd, out) = cmd.output(&rig.arena, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, 4112);
     cmd.send(rig.door()).unwrap();
-    // Behind 16 bytes of header, of all capabilities three fields of `mlx5_ifc_cmd_hca_cap_bits`:
-    // the device copies up to 1 << 24 bytes (`log_dma_mmo_max_size`, five bits up to 0x70), a
-    // context may be extended (`qpc_extension`), and send queues take copies (`dma_mmo_sq`).
+    // Three fields of `mlx5_ifc_cmd_hca_cap_bits`, behind 16 bytes of header: the device copies up
+    // to 1 << 24 bytes (`log_dma_mmo_max_size`, five bits up to 0x70), a context may be extended
+    // (`qpc_extension`), and send queues take copies (`dma_mmo_sq`).
     let mut wanted = [0; 4112];
     wanted[16 + 0x6b / 8] = 24;
     wanted[16 + 0x122 / 8] = 0x80 >> (0x122 % 8);
@@ -359,8 +359,8 @@ fn links_and_unplugging_are_told() {
     nix::unistd::close(fd).unwrap();
 }
 
-/// Linux wakes it with EIO (`uverbs_completion_event_file_destroy_uobj`); here it reads the end of
-/// the file.
+/// Linux wakes the reader with EIO (`uverbs_completion_event_file_destroy_uobj`); here it reads end
+/// of file.
 #[test]
 fn unplugging_wakes_who_waits_on_a_channel() {
     let rig = Rig::new();
@@ -373,7 +373,7 @@ fn unplugging_wakes_who_waits_on_a_channel() {
     nix::unistd::close(fd).unwrap();
 }
 
-/// A wire on which something is always about to happen.
+/// A wire whose next event is always due.
 #[derive(Debug)]
 struct Restless;
 
@@ -400,18 +400,18 @@ fn an_unplugged_device_has_nothing_to_do() {
     assert!(!rig.hca.step());
 }
 
-/// Which pages of a range are there.
+/// Resident pages of a range.
 fn resident(addr: u64, pages: usize) -> Vec<bool> {
     let mut seen = vec![0u8; pages];
     let addr = std::ptr::with_exposed_provenance_mut(addr as usize);
-    // SAFETY: mincore looks at no content, and writes one byte a page into the vector.
+    // SAFETY: mincore reads no content, and writes one byte for each page into the vector.
     let rc = unsafe { libc::mincore(addr, pages * page_size(), seen.as_mut_ptr()) };
     assert_eq!(rc, 0);
     seen.iter().map(|page| page & 1 != 0).collect()
 }
 
-/// The handler refuses the unknown PD before it looks at the memory, so whoever faulted it in did
-/// it before, and without the lock.
+/// The handler refuses the unknown PD before it checks the memory, so the memory was faulted in
+/// before that, without the lock.
 #[test]
 fn memory_is_faulted_in_before_the_device_is_locked() {
     let page_bytes = page_size() as u64;
@@ -433,7 +433,7 @@ fn memory_is_faulted_in_before_the_device_is_locked() {
     let mut there = [false; 8];
     there[1..3].fill(true);
     assert_eq!(resident(base, 8), there);
-    // A reregistration announces its range likewise, but only if it names one.
+    // A reregistration announces its range, too, if it names one.
     let mut again = ib_uverbs_rereg_mr {
         mr_handle: 77,
         flags: IB_MR_REREG_ACCESS,

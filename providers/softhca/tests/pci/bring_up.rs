@@ -22,7 +22,7 @@ fn it_is_a_connectx_on_infiniband() {
     while host.get(0x1010) == first {
         assert!(start.elapsed() < crate::host::LIMIT, "the health counter stands");
     }
-    // Beyond the end there is nothing.
+    // Accesses beyond the end fail.
     assert!(host.region_read(0, 32 << 20, 4).is_err());
     assert!(host.region_read(7, 254, 4).is_err());
     assert!(host.region_read(1, 0, 4).is_err());
@@ -84,7 +84,7 @@ fn it_says_what_it_can_do_and_keeps_the_byte_order_of_atomics() {
     assert_eq!(cmd_hca_cap::CQE_VERSION.get(cap), 1);
     assert_eq!(cmd_hca_cap::BF.get(cap), 0);
     assert_eq!(cmd_hca_cap::ROCE.get(cap), 0);
-    // A driver writes a zeroed structure with the byte order alone: the rest stays.
+    // A driver writes a structure with only the byte order set: everything else stays.
     let mut set = vec![0; hca::set_hca_cap_in::SIZE];
     let atomic = hca::set_hca_cap_in::CAPABILITY.of_mut(&mut set);
     atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(atomic, 1);
@@ -104,7 +104,7 @@ fn the_port_is_up_and_has_tables() {
     assert_eq!(vport::hca_vport_context::PORT_STATE.get(context), 4);
     assert_eq!(vport::hca_vport_context::LID.get(context), 1);
     let guid = vport::hca_vport_context::PORT_GUID.get(context);
-    // Who manages communication says so by a capability, and changes no other.
+    // A communication manager sets its capability bit, and changes no other bit.
     use vport::hca_vport_context::{CAP_MASK1_FIELD_SELECT, FIELD_SELECT};
     assert_eq!(CAP_MASK1_FIELD_SELECT.get(context), 1 << 16);
     let mut said = vec![0; size];
@@ -137,7 +137,7 @@ fn what_is_unknown_or_too_short_is_refused_by_name() {
     assert_eq!(status, CmdStatus::BAD_INP_LEN_ERR);
     let (status, _) = driver.run(CmdOpcode::QUERY_HCA_CAP, 0, &[0; 16], 2063);
     assert_eq!(status, CmdStatus::BAD_OUTP_LEN_ERR);
-    // Users ask for the first half of what there is room for.
+    // Users query the first half of the maximum output.
     driver.ok(CmdOpcode::QUERY_HCA_CAP, 0, &[0; 16], 2064);
     let uar = simple::dealloc_uar_in::UAR;
     assert_eq!(driver.about(CmdOpcode::DEALLOC_UAR, uar, 0), CmdStatus::BAD_RES_ERR);
@@ -147,7 +147,7 @@ fn what_is_unknown_or_too_short_is_refused_by_name() {
     assert_eq!(simple::alloc_uar_out::UAR.get32(&again), given, "pages are used again");
 }
 
-/// As mlx5_core on a machine with pages of 16 KiB (`handle_hca_cap`).
+/// A driver of a machine with pages of 16 KiB, as mlx5_core (`handle_hca_cap`).
 #[test]
 fn a_driver_with_larger_pages_gets_as_many_uars() {
     use caps::cmd_hca_cap::{LOG_UAR_PAGE_SZ, NUM_OF_UARS_PER_PAGE, UAR_4K};
@@ -176,7 +176,7 @@ fn a_driver_with_larger_pages_gets_as_many_uars() {
     assert_eq!(driver.about(CmdOpcode::DEALLOC_UAR, uar, first + 1), CmdStatus::BAD_RES_ERR);
     assert_eq!(driver.about(CmdOpcode::DEALLOC_UAR, uar, first), CmdStatus::OK);
     assert_eq!(take(&mut driver), first);
-    // With pages given out it stays as it is; each queue may ring any UAR of a page.
+    // With allocated pages the size is unchanged. Each queue may use any UAR of a page.
     driver.uar = second + 3;
     driver.ok(CmdOpcode::SET_HCA_CAP, 0, &vec![0; hca::set_hca_cap_in::SIZE], 16);
     assert_eq!(told(&mut driver), [1, 2, 4]);
@@ -186,13 +186,13 @@ fn a_driver_with_larger_pages_gets_as_many_uars() {
 #[test]
 fn commands_are_told_once_there_is_a_queue_for_them() {
     let mut driver = Driver::up();
-    // The command that makes the queue is polled, as the driver does.
+    // The command that creates the queue is polled, as the driver does.
     let eqn = driver.eq(2, 1 << 0xa);
     assert_eq!(driver.host.read(driver.eqs[0].1 + 63, 1), [1], "nothing was told");
     driver.ok(CmdOpcode::ALLOC_PD, 0, &[0; 16], 16);
     assert_eq!(driver.event(eqn).0, 0xa);
     driver.host.wait("the interrupt", |host| (host.interrupts(2) > 0).then_some(()));
-    // Not armed again by anybody but `event`: one event, one interrupt, over the ring's end twice.
+    // Only `event` arms again: one event, one interrupt, over two laps of the ring.
     for _ in 0..20 {
         driver.ok(CmdOpcode::ALLOC_PD, 0, &[0; 16], 16);
         assert_eq!(driver.event(eqn).0, 0xa);

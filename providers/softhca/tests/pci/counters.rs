@@ -1,4 +1,4 @@
-//! Counters as a driver reads them.
+//! Counters that a driver queries.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{caps, flow, hca, qp, register, simple, vport};
@@ -24,8 +24,8 @@ fn a_set_counts_for_the_queue_pairs_that_name_it() {
     let named = |context: &mut [u8]| qp::qpc::COUNTER_SET_ID.set(context, set.into());
     let (a, b) = (driver.qp_with(&cq, named), driver.qp(&cq));
     driver.join(&a, &b);
-    // mlx5_ib names the set with the first transition, too; that one of zeros took a out of it
-    // (`__mlx5_ib_modify_qp`).
+    // mlx5_ib also names the counter set in the first transition (`__mlx5_ib_modify_qp`). The
+    // transition by `connect`, with set 0, removed `a` from its set.
     let mut input = [0; qp::rst2init_qp_in::SIZE];
     qp::rst2init_qp_in::QPN.set(&mut input, a.number.into());
     qp::rst2init_qp_in::OPT_PARAM_MASK.set(&mut input, 1 << 25);
@@ -44,7 +44,7 @@ fn a_set_counts_for_the_queue_pairs_that_name_it() {
         vport::query_q_counter_out::RESP_CQE_ERROR,
     ];
     assert_eq!(errors.map(|field| field.get(&counts)), [1, 1, 0], "of the one, not of the other");
-    // Read and cleared; another set; and one that was given back.
+    // Reads and clears a set; another set; and a freed set.
     assert_eq!(q_counters(&mut driver, set, 1).1, counts);
     assert_eq!(errors.map(|field| field.get(&q_counters(&mut driver, set, 0).1)), [0; 3]);
     assert_eq!(q_counters(&mut driver, set + 1, 0).0, CmdStatus::BAD_RES_ERR);
@@ -52,7 +52,7 @@ fn a_set_counts_for_the_queue_pairs_that_name_it() {
     let field = simple::dealloc_q_counter_in::COUNTER_SET_ID;
     assert_eq!(driver.about(CmdOpcode::DEALLOC_Q_COUNTER, field, set), CmdStatus::OK);
     assert_eq!(q_counters(&mut driver, set, 0).0, CmdStatus::BAD_RES_ERR);
-    // As many as the capabilities say.
+    // As many sets as the capabilities say.
     let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, 1, &[0; 16], 16 + 4096);
     let cap = hca::query_hca_cap_out::CAPABILITY.of(&answer);
     for _ in 0..caps::cmd_hca_cap::MAX_QP_CNT.get(cap) {
@@ -90,7 +90,7 @@ fn the_port_counts_packets_and_bytes() {
         let packets = vport::traffic_counter::PACKETS.get(traffic);
         assert_eq!((packets, vport::traffic_counter::OCTETS.get(traffic)), expected);
     }
-    // The register says whose counters it shows.
+    // The register names the group of its counters.
     let mut input = vec![0; hca::access_register_in::SIZE + register::ppcnt_reg::SIZE];
     hca::access_register_in::REGISTER_ID.set(&mut input, 0x5008);
     let written = hca::access_register_in::REGISTER_DATA.of_mut(&mut input);
@@ -103,7 +103,7 @@ fn the_port_counts_packets_and_bytes() {
     assert_eq!(register::ppcnt_reg::LOCAL_PORT.get(read), 1);
 }
 
-/// Flow counters that are made at once begin at a multiple of their number, and end at once.
+/// Flow counters of one allocation start at a multiple of their number, and are freed together.
 #[test]
 fn rows_of_flow_counters_are_made_and_end_whole() {
     let mut driver = Driver::ethernet();

@@ -1,4 +1,4 @@
-//! Data through queue pairs that were made by commands.
+//! Data through queue pairs that were created by commands.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{cq, eq, mcast, mkey, qp, rq};
@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use crate::driver::{Cq, Driver, Qp, with_page};
 
-/// Posts a receive of `len` bytes at `addr` as the `index`th.
+/// Posts a receive of `len` bytes at `addr` as WQE `index`.
 pub(crate) fn receive(driver: &Driver, qp: &Qp, index: u32, addr: u64, len: u32) {
     let mut wqe = len.to_be_bytes().to_vec();
     wqe.extend(driver.lkey.to_be_bytes());
@@ -17,7 +17,7 @@ pub(crate) fn receive(driver: &Driver, qp: &Qp, index: u32, addr: u64, len: u32)
     driver.host.write(qp.record, &(index + 1).to_be_bytes());
 }
 
-/// Posts a signaled SEND as the `index`th, one WQEBB each, and rings.
+/// Posts a signaled SEND as WQE `index`, one WQEBB each, and rings the doorbell.
 pub(crate) fn send(driver: &mut Driver, qp: &Qp, index: u32, (key, addr, len): (u32, u64, u32)) {
     let mut wqe = ((index & 0xffff) << 8 | 0x0a).to_be_bytes().to_vec();
     wqe.extend((qp.number << 8 | 2).to_be_bytes());
@@ -54,7 +54,7 @@ fn sends_arrive_complete_and_interrupt() {
     let Pair { mut driver, eqn, mut cq, qps: [a, b] } = pair();
     let (from, to) = (driver.page(), driver.page());
     let key = driver.lkey;
-    // More than both rings hold.
+    // More messages than both rings hold.
     for round in 0..20u32 {
         let data = (0..100).map(|at| (at + round) as u8).collect::<Vec<_>>();
         driver.host.write(from, &data);
@@ -121,7 +121,7 @@ fn an_error_flushes_and_a_query_tells() {
     assert_eq!(driver.about(CmdOpcode::TO_ERR_QP, qpn, b.number), CmdStatus::OK);
     let flushed = driver.poll(&mut cq);
     assert_eq!((flushed[63] >> 4, flushed[55]), (0xe, 5));
-    // A receive posted later flushes, too, without a doorbell.
+    // A receive posted later is flushed, too, without a doorbell.
     receive(&driver, &b, 1, to, 64);
     assert_eq!(driver.poll(&mut cq)[55], 5);
     let mut query = [0; 16];
@@ -148,7 +148,7 @@ fn the_udp_port_changes_while_a_queue_pair_sends() {
         let context = qp::query_qp_out::QPC.of(&output);
         qp::ads::UDP_SPORT.get(qp::qpc::PRIMARY_ADDRESS_PATH.of(context))
     };
-    // As libmlx5 asks (`mlx5dv_modify_qp_udp_sport`); without its bit nothing changes.
+    // As libmlx5 does (`mlx5dv_modify_qp_udp_sport`); without its mask bit the port is unchanged.
     let change = |driver: &mut Driver, mask: u64, to: u64| {
         let mut input = [0; 464];
         qp::rst2init_qp_in::QPN.set(&mut input, a.number.into());
@@ -194,7 +194,7 @@ fn a_queue_is_resized_while_it_holds_completions() {
     let context = cq::modify_cq_in::CQ_CONTEXT.of_mut(&mut input);
     cq::cqc::LOG_CQ_SIZE.set(context, 5);
     driver.ok(CmdOpcode::MODIFY_CQ, 1, &input, 16);
-    // The mark in the old ring, and the next completions in the new one.
+    // The RESIZE_CQ in the old ring, and the next completions in the new ring.
     assert_eq!(driver.host.read(old + 2 * 64 + 63, 1)[0] >> 4, 5);
     receive(&driver, &b, 1, to, 64);
     send(&mut driver, &a, 1, (key, from, 8));
@@ -205,7 +205,7 @@ fn a_queue_is_resized_while_it_holds_completions() {
     assert!(kinds.contains(&2));
 }
 
-/// Posts a signaled datagram as the `index`th, two WQEBBs each.
+/// Posts a signaled datagram as WQE `index`, two WQEBBs each.
 fn send_datagram(
     driver: &Driver,
     qp: &Qp,
@@ -239,7 +239,7 @@ fn ring(driver: &mut Driver, qp: &Qp) {
     driver.host.ring(offset, first);
 }
 
-/// The completion that says how a receive ended; what a sender gets comes before or after it.
+/// Returns the next receive completion; a send completion may come before or after it.
 fn received(driver: &mut Driver, cq: &mut Cq) -> Vec<u8> {
     loop {
         let cqe = driver.poll(cq);
@@ -262,7 +262,7 @@ fn datagrams_arrive_behind_forty_bytes_and_with_the_right_key_only() {
     let (from, to) = (driver.page(), driver.page());
     driver.host.write(from, b"datagram");
     receive(&driver, &qps[1], 0, to, 4096);
-    // The first has another Q_Key and is dropped; the second arrives.
+    // The first has a wrong Q_Key and is dropped; the second arrives.
     send_datagram(&driver, &qps[0], 0, (qps[1].number, 0x2222, None), (from, 3));
     send_datagram(&driver, &qps[0], 1, (qps[1].number, 0x1111_1111, None), (from, 8));
     ring(&mut driver, &qps[0]);
@@ -359,7 +359,7 @@ fn a_shared_queue_gives_receives_and_tells_when_few_are_left() {
 fn a_reset_leaves_nothing() {
     let Pair { mut driver, cq, qps: [a, _], .. } = pair();
     driver.host.request(13, &[], &[]).unwrap();
-    // The command queue's address is gone, too.
+    // The command queue's address is reset, too.
     assert_eq!(driver.host.get(0x14), 0x56);
     let cmdq = driver.slot(0);
     driver.host.set(0x10, (cmdq >> 32) as u32);
@@ -371,7 +371,7 @@ fn a_reset_leaves_nothing() {
     assert_eq!(driver.about(CmdOpcode::DESTROY_CQ, cqn, cq.number), CmdStatus::BAD_RES_ERR);
 }
 
-/// MODIFY_CQ of what `select` names: events come with `count` completions, or after `period`
+/// MODIFY_CQ of the fields `select`: an event after `count` completions, or after `period`
 /// microseconds.
 fn moderate(
     driver: &mut Driver,
@@ -394,7 +394,7 @@ fn events_come_in_bundles() {
     let Pair { mut driver, eqn, mut cq, qps: [a, b] } = pair();
     let page = driver.page();
     let key = driver.lkey;
-    // Four completions: of two SENDs and their receives.
+    // Four completions: two SENDs and their receives.
     assert_eq!(moderate(&mut driver, &cq, 0b10, (0, 4, 0)), CmdStatus::OK);
     driver.arm_cq(&cq);
     for index in 0..2 {
@@ -408,13 +408,13 @@ fn events_come_in_bundles() {
         assert_eq!(driver.host.read(ring + 63, 1), [u8::from(index == 0)], "after {index}");
     }
     assert_eq!(driver.event(eqn), (0, cq.number));
-    // A completion alone, after a while.
+    // A single completion raises its event after the period.
     assert_eq!(moderate(&mut driver, &cq, 0b11, (2000, 100, 0)), CmdStatus::OK);
     driver.arm_cq(&cq);
     receive(&driver, &b, 2, page, 64);
     send(&mut driver, &a, 2, (key, page, 8));
     assert_eq!(driver.event(eqn), (0, cq.number));
-    // What was selected is what it says; the rest it doesn't take.
+    // Selected fields have the new values; the device refuses other fields.
     let mut query = [0; 16];
     cq::query_cq_in::CQN.set(&mut query, cq.number.into());
     let answer = driver.ok(CmdOpcode::QUERY_CQ, 0, &query, cq::query_cq_out::SIZE);

@@ -1,5 +1,5 @@
-//! What mlx5_core is to the function, reduced: commands through the queue, and the objects that a
-//! queue pair needs.
+//! A minimal mlx5_core: commands through the command queue, and the objects that a queue pair
+//! needs.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use uverbs_softhca::pci::PciOptions;
 
 use crate::host::{BASE, Host};
 
-/// Doorbell and address of the command queue in the initialization segment.
+/// Offsets of the command queue's address in the initialization segment.
 const CMDQ_ADDR_H: u64 = 0x10;
 const CMDQ_ADDR_L: u64 = 0x14;
 const CMD_DBELL: u64 = 0x18;
 const PAGE: u64 = 4096;
-/// The user whose objects are everybody's (`MLX5_SHARED_RESOURCE_UID`).
+/// User whose objects every user may name (`MLX5_SHARED_RESOURCE_UID`).
 const SHARED: u64 = 0xffff;
 
 pub(crate) struct Driver {
@@ -27,9 +27,9 @@ pub(crate) struct Driver {
     pub(crate) uar: u32,
     pub(crate) pd: u32,
     pub(crate) lkey: u32,
-    /// Number, ring and how many were read.
+    /// Number, ring, and number of events read.
     pub(crate) eqs: Vec<(u32, u64, u32)>,
-    /// Events of each completion queue: an arm has their count in it, as mlx5_core's `arm_sn`.
+    /// Events of each completion queue. An arm contains their number, as mlx5_core's `arm_sn`.
     arms: BTreeMap<u32, u32>,
 }
 
@@ -42,18 +42,18 @@ pub(crate) struct Cq {
 
 pub(crate) struct Qp {
     pub(crate) number: u32,
-    /// Receive ring of 16 WQEs of 16 bytes, the send ring a page later.
+    /// Receive ring of 16 WQEs of 16 bytes; the send ring is a page later.
     pub(crate) rq: u64,
     pub(crate) sq: u64,
     pub(crate) record: u64,
 }
 
-/// Where a connection leads.
+/// Destination of a connection.
 pub(crate) struct Path {
     pub(crate) lid: u64,
-    /// In place of the LID; the port's own entry 2.
+    /// GID instead of the LID; the local GID is entry 2 of the port.
     pub(crate) gid: Option<[u8; 16]>,
-    /// The code of the wait for an acknowledgement.
+    /// ACK timeout code.
     pub(crate) timeout: u64,
 }
 
@@ -67,12 +67,12 @@ pub(crate) const LOG_CQES: u32 = 4;
 pub(crate) const LOG_EQES: u32 = 3;
 
 impl Driver {
-    /// A function whose command queue is known, and nothing else.
+    /// A function after power-on, with its command queue set.
     pub(crate) fn off() -> Self {
         Self::on(Host::new())
     }
 
-    /// The same on a host of the caller's.
+    /// A function after power-on on the given host, with its command queue set.
     pub(crate) fn on(host: Host) -> Self {
         let mut driver = Self {
             host,
@@ -91,12 +91,12 @@ impl Driver {
         driver
     }
 
-    /// Up to INIT_HCA.
+    /// A function after INIT_HCA.
     pub(crate) fn up() -> Self {
         Self::off().initialised()
     }
 
-    /// The same with an Ethernet port.
+    /// A function after INIT_HCA, with an Ethernet port.
     pub(crate) fn ethernet() -> Self {
         let options = PciOptions { link: LinkLayer::Ethernet, ..PciOptions::default() };
         Self::on(Host::with(options)).initialised()
@@ -119,7 +119,7 @@ impl Driver {
         self.next - PAGE
     }
 
-    /// Puts a command into entry `slot` with its mailboxes, and rings.
+    /// Writes a command with its mailboxes into entry `slot`, and rings the doorbell.
     pub(crate) fn post(&mut self, slot: u32, input: &[u8], outlen: u32) {
         let token = 0x5a;
         let input_boxes = self.mailboxes(&input[input.len().min(16)..], token);
@@ -142,7 +142,7 @@ impl Driver {
         self.cmdq + u64::from(slot) * 64
     }
 
-    /// A chain of mailboxes, 1 KiB apart.
+    /// Writes a chain of mailboxes, 1 KiB apart.
     fn mailboxes(&mut self, data: &[u8], token: u8) -> u64 {
         let count = data.len().div_ceil(512);
         let first = self.next;
@@ -160,7 +160,7 @@ impl Driver {
         if count == 0 { 0 } else { first }
     }
 
-    /// Waits for entry `slot`: delivery status, and the output.
+    /// Waits for entry `slot`. Returns delivery status and output.
     pub(crate) fn finish(&mut self, slot: u32, outlen: usize) -> (u8, Vec<u8>) {
         let at = self.slot(slot);
         let entry = self.host.wait("a command", |host| {
@@ -177,7 +177,7 @@ impl Driver {
         (entry[63] >> 1, output)
     }
 
-    /// A command from start to end; memory for it is used again.
+    /// Runs a command from start to end, and reuses its memory.
     pub(crate) fn run(
         &mut self,
         opcode: CmdOpcode,
@@ -208,14 +208,14 @@ impl Driver {
         output
     }
 
-    /// A command about one number.
+    /// Runs a command whose input is one number.
     pub(crate) fn about(&mut self, opcode: CmdOpcode, field: Field, number: u32) -> CmdStatus {
         let mut input = [0; 16];
         field.set(&mut input, number.into());
         self.run(opcode, 0, &input, 16).0
     }
 
-    /// A key for all of memory, by bus address.
+    /// Creates a key for all of memory, by bus address.
     fn all_memory(&mut self) -> u32 {
         let mut input = [0; mkey::create_mkey_in::SIZE];
         let context = mkey::create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
@@ -231,7 +231,7 @@ impl Driver {
         mkey::create_mkey_out::MKEY_INDEX.get32(&output) << 8 | 0x42
     }
 
-    /// An event queue for events of `mask`, armed.
+    /// Creates an armed event queue for events of `mask`.
     pub(crate) fn eq(&mut self, vector: u16, mask: u64) -> u32 {
         let ring = self.page();
         for entry in 0..1 << LOG_EQES {
@@ -243,7 +243,8 @@ impl Driver {
         eq::eqc::UAR_PAGE.set(context, self.uar.into());
         eq::eqc::INTR.set(context, vector.into());
         if mask == 0 {
-            // Of completions: everybody's, as `create_map_eq` of Linux' `core/eq.c` has it.
+            // An event queue of completions, which every user may name (`create_map_eq` of Linux
+            // `core/eq.c`).
             cmd_in::UID.set(&mut input, SHARED);
         }
         eq::create_eq_in::EVENT_BITMASK.of_mut(&mut input)[..8]
@@ -255,7 +256,7 @@ impl Driver {
         number
     }
 
-    /// Takes the next event, and arms again: type, and the last word of its data.
+    /// Takes the next event and arms again. Returns type, and the last word of its data.
     pub(crate) fn event(&mut self, eqn: u32) -> (u8, u32) {
         let eqe = self.eqe(eqn);
         let (kind, data) = (eqe[1], u32::from_be_bytes(eqe[56..60].try_into().unwrap()));
@@ -265,7 +266,7 @@ impl Driver {
         (kind, data)
     }
 
-    /// The same as it stands in the queue.
+    /// Takes the next event and arms again. Returns the whole entry.
     pub(crate) fn eqe(&mut self, eqn: u32) -> Vec<u8> {
         let at = self.eqs.iter().position(|(number, ..)| *number == eqn).unwrap();
         let (_, ring, read) = self.eqs[at];
@@ -300,7 +301,7 @@ impl Driver {
         Cq { number: cq::create_cq_out::CQN.get32(&output), ring, record, read: 0 }
     }
 
-    /// Asks for an event with the next completion.
+    /// Arms for the next completion.
     pub(crate) fn arm_cq(&mut self, cq: &Cq) {
         let sn = self.arms.get(&cq.number).copied().unwrap_or(0) & 3;
         let word = sn << 28 | cq.read & 0xff_ffff;
@@ -309,7 +310,7 @@ impl Driver {
         self.host.ring(u64::from(self.uar) * PAGE + 0x20, doorbell);
     }
 
-    /// The next completion.
+    /// Takes the next completion.
     pub(crate) fn poll(&mut self, cq: &mut Cq) -> Vec<u8> {
         let slot = cq.ring + 64 * u64::from(cq.read & ((1 << LOG_CQES) - 1));
         let owner = (cq.read >> LOG_CQES) as u8 & 1;
@@ -326,7 +327,7 @@ impl Driver {
         self.qp_with(cq, |_| {})
     }
 
-    /// A queue pair whose context `change` has changed.
+    /// Creates a queue pair with a context modified by `change`.
     pub(crate) fn qp_with(&mut self, cq: &Cq, change: impl FnOnce(&mut [u8])) -> Qp {
         let (rq, record) = (self.page(), self.page());
         let mut input = vec![0; qp::create_qp_in::SIZE];
@@ -346,8 +347,7 @@ impl Driver {
         Qp { number, rq, sq: rq + 256, record }
     }
 
-    /// A shared receive queue of 16 WQEs of 32 bytes, linked one after the other: number, ring,
-    /// record.
+    /// Creates an SRQ of 16 WQEs of 32 bytes, linked in order. Returns number, ring, record.
     pub(crate) fn srq(&mut self) -> (u32, u64, u64) {
         let (ring, record) = (self.page(), self.page());
         for slot in 0..16u64 {
@@ -365,7 +365,7 @@ impl Driver {
         (rq::create_rmp_out::RMPN.get32(&output), ring, record)
     }
 
-    /// From reset to ready to send for datagrams of `qkey`.
+    /// Moves a UD queue pair from RESET to RTS, with `qkey`.
     pub(crate) fn open(&mut self, qpn: u32, qkey: u32) {
         let mut input = [0; qp::rst2init_qp_in::SIZE];
         qp::rst2init_qp_in::QPN.set(&mut input, qpn.into());
@@ -377,18 +377,18 @@ impl Driver {
         }
     }
 
-    /// Two queue pairs of this port, each with the other.
+    /// Connects two queue pairs of this port with each other.
     pub(crate) fn join(&mut self, a: &Qp, b: &Qp) {
         self.connect(a.number, b.number);
         self.connect(b.number, a.number);
     }
 
-    /// From reset to ready to send, to queue pair `peer` of the same port.
+    /// Moves a queue pair from RESET to RTS, connected to queue pair `peer` of the same port.
     pub(crate) fn connect(&mut self, qpn: u32, peer: u32) {
         self.connect_to(qpn, peer, &Path::default());
     }
 
-    /// The same, to a port.
+    /// Moves a queue pair from RESET to RTS, connected to queue pair `peer` at `to`.
     pub(crate) fn connect_to(&mut self, qpn: u32, peer: u32, to: &Path) {
         let change = |fields: &[(Field, u64)], path: &[(Field, u64)], mask: u64| {
             let mut input = [0; qp::rst2init_qp_in::SIZE];
@@ -437,7 +437,7 @@ impl Driver {
     }
 }
 
-/// An input with one page behind it.
+/// An input with the address of one page behind it.
 pub(crate) fn with_page(size: usize, page: u64) -> Vec<u8> {
     let mut input = vec![0; size];
     input.extend(page.to_be_bytes());

@@ -1,5 +1,5 @@
-//! Dynamic connections by commands: targets are made, drained and destroyed, and initiators reach
-//! them.
+//! Dynamic connections by commands: targets are created, drained and destroyed, and initiators
+//! reach them.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{caps, dct, hca, qp, rq};
@@ -11,7 +11,7 @@ const KEY: u64 = 0xfeed_f00d_0bad_cafe;
 const DRAINED: u8 = 0x1c;
 const VIOLATION: u8 = 0x1d;
 
-/// The input of CREATE_DCT.
+/// Input of CREATE_DCT.
 fn context(driver: &Driver, cq: &Cq, srqn: u32) -> Vec<u8> {
     use dct::dctc::*;
     let mut input = vec![0; dct::create_dct_in::SIZE];
@@ -33,7 +33,7 @@ fn create(driver: &mut Driver, input: &[u8]) -> u32 {
     dct::create_dct_out::DCTN.get32(&answer)
 }
 
-/// A queue pair that initiates, ready to send.
+/// Creates a DC initiator in RTS.
 fn initiator(driver: &mut Driver, cq: &Cq) -> Qp {
     let qp = driver.qp_with(cq, |context| {
         qp::qpc::ST.set(context, 5);
@@ -44,7 +44,7 @@ fn initiator(driver: &mut Driver, cq: &Cq) -> Qp {
     Qp { sq: qp.rq, ..qp }
 }
 
-/// Posts a SEND of `len` bytes at `addr` as the `index`th, two WQEBBs each, and rings.
+/// Posts a SEND of `len` bytes at `addr` as WQE `index`, two WQEBBs each, and rings the doorbell.
 fn send(driver: &mut Driver, qp: &Qp, index: u32, (dctn, key): (u32, u64), data: (u64, u32)) {
     let counter = index * 2;
     let mut wqe = ((counter & 0xffff) << 8 | 0x0a).to_be_bytes().to_vec();
@@ -103,7 +103,7 @@ fn a_target_lives_receives_drains_and_ends() {
     assert_eq!(cqe[32..36], 0x55u32.to_be_bytes(), "the user's index");
     assert_eq!(driver.host.read(to, 7), b"dynamic");
 
-    // A wrong key: counted, told once, and the initiator gives up.
+    // A wrong DC key: counted, reported once, and the initiator gives up.
     let arm = dct::arm_dct_in::DCT_NUMBER;
     let armed = driver.about(CmdOpcode::ARM_DCT_FOR_KEY_VIOLATION, arm, dctn);
     assert_eq!(armed, CmdStatus::OK);
@@ -111,7 +111,7 @@ fn a_target_lives_receives_drains_and_ends() {
     assert_eq!(driver.event(asynchronous), (VIOLATION, dctn));
     assert!(state(&mut driver, dctn).1 > 0);
 
-    // Not before it is drained, and then it is.
+    // A target can be destroyed only after it is drained.
     let (drain, destroy) = (dct::drain_dct_in::DCTN, dct::destroy_dct_in::DCTN);
     let early = driver.about(CmdOpcode::DESTROY_DCT, destroy, dctn);
     assert_eq!(early, CmdStatus::BAD_RES_STATE_ERR);
@@ -156,7 +156,7 @@ fn what_a_target_hangs_on_is_checked() {
     }
     let (status, _) = driver.run(CmdOpcode::CREATE_DCT, 0, &good[..100], 16);
     assert_eq!(status, CmdStatus::BAD_INP_LEN_ERR);
-    // An initiator with a ring to receive in.
+    // An initiator with a receive ring.
     let mut input = vec![0; qp::create_qp_in::SIZE];
     let page = driver.page();
     input.extend(page.to_be_bytes());
@@ -167,7 +167,7 @@ fn what_a_target_hangs_on_is_checked() {
     qp::qpc::CQN_SND.set(context, cq.number.into());
     qp::qpc::CQN_RCV.set(context, cq.number.into());
     assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &input, 16).0, CmdStatus::BAD_PARAM_ERR);
-    // What a driver leaves behind is gone after a reset.
+    // A reset destroys all objects of a driver.
     let dctn = create(&mut driver, &good);
     driver.host.request(13, &[], &[]).unwrap();
     let cmdq = driver.slot(0);

@@ -1,4 +1,4 @@
-//! An Ethernet port: RoCE's addresses, queues of frames, and what directs them.
+//! An Ethernet port: RoCE addresses, raw packet queues, and steering.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::rq::wq;
@@ -36,7 +36,7 @@ fn it_says_that_it_is_ethernet() {
     let tables = cap(7);
     let receive = caps::flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE.of(&tables);
     assert_eq!(caps::flow_table_prop_layout::FT_SUPPORT.get(receive), 1);
-    // The address, and the size of frames, which can be changed in two ways.
+    // The MAC address, and the frame size, which can be changed in two ways.
     let size = nic::query_nic_vport_context_out::SIZE;
     let context = driver.ok(CmdOpcode::QUERY_NIC_VPORT_CONTEXT, 0, &[0; 16], size);
     let context = nic::query_nic_vport_context_out::NIC_VPORT_CONTEXT.of(&context);
@@ -68,11 +68,11 @@ fn connections_go_from_and_to_the_addresses_that_the_driver_set() {
     driver.poll(&mut cq);
     driver.poll(&mut cq);
     assert_eq!(driver.host.read(to, 13), b"over Ethernet");
-    // Taken out: what is sent there now reaches nobody, and the driver may do so at any time.
+    // With the GID removed, packets to it are lost. The driver may remove a GID at any time.
     assert_eq!(set_address(&mut driver, 2, [0; 16]), CmdStatus::OK);
 }
 
-/// A send queue of 16 WQEBBs: number, ring, record.
+/// Creates a send queue of 16 WQEBBs. Returns number, ring, record.
 fn frames(driver: &mut Driver, cq: &Cq) -> (u32, u64, u64) {
     let (ring, record) = (driver.page(), driver.page());
     let mut input = vec![0; sq::create_sq_in::SIZE];
@@ -106,7 +106,7 @@ fn frames_leave_and_complete() {
     };
     assert_eq!(change(&mut driver, 1, 3), CmdStatus::BAD_PARAM_ERR, "it is not there yet");
     assert_eq!(change(&mut driver, 0, 1), CmdStatus::OK);
-    // A NOP, as mlx5e posts to wake its receive queues; then a frame: Ethernet segment with 18
+    // A NOP, as mlx5e posts it to wake its receive queues; then a frame: Ethernet segment with 18
     // bytes inline, and the rest.
     let mut wqes = Vec::new();
     wqes.extend(0u32.to_be_bytes());
@@ -181,7 +181,7 @@ fn reformat(kind: u64, said: u64, data: &[u8]) -> Vec<u8> {
     let context = at.of_mut(&mut input);
     flow::packet_reformat_context_in::REFORMAT_TYPE.set(context, kind);
     flow::packet_reformat_context_in::REFORMAT_DATA_SIZE.set(context, said);
-    // The bytes begin with the last two of the structure.
+    // The header's bytes start in the last two bytes of the structure.
     input.truncate(34);
     input.extend(data);
     input.resize(input.len().max(flow::alloc_packet_reformat_context_in::SIZE), 0);
@@ -222,7 +222,7 @@ fn changes_of_headers_are_of_known_fields() {
         driver.run(CmdOpcode::ALLOC_MODIFY_HEADER_CONTEXT, 0, &input, 16).0
     };
     let (ok, no) = (CmdStatus::OK, CmdStatus::BAD_PARAM_ERR);
-    // As the kernel's header has them: type, field, offset and length, number.
+    // Actions as in the kernel's header: type, field, offset and length, value.
     let (set, add) = (0x1001_0000_0000_0000, 0x200a_0000_0000_00ff);
     let (copy, register) = (0x3001_0010_0002_0000, 0x1051_0000_0000_0000);
     assert_eq!([0, 1, 7].map(|table| make(table, 3, &[set, add, copy])), [ok, ok, no]);

@@ -1,4 +1,4 @@
-//! Frames from a send queue to receive queues, by tables that were made by commands.
+//! Frames from a send queue to receive queues, through tables that were created by commands.
 
 use proptest::prelude::*;
 use uverbs_mlx5_prm::cmd::flow::{self, fte_match_param, fte_match_set_lyr_2_4};
@@ -9,14 +9,14 @@ use uverbs_mlx5_prm::cmd::{nic, simple, sq, steering};
 
 use crate::driver::{Cq, Driver, with_page};
 
-/// What of a frame is in the WQE.
+/// Inline bytes of a frame.
 const INLINE: usize = 18;
 /// Bytes of a receive.
 const ROOM: u32 = 2048;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// A send queue, a receive queue, and a TIR in front of it.
+/// A send queue, a receive queue, and its TIR.
 struct Station {
     domain: u32,
     sqn: u32,
@@ -27,7 +27,7 @@ struct Station {
     receive_ring: u64,
     receive_record: u64,
     received: u32,
-    /// Where receives put frames, and where a send takes the rest of one from.
+    /// Buffers of the receives, and memory of a sent frame's bytes that are not inline.
     buffers: u64,
     rest: u64,
     tirn: u32,
@@ -35,7 +35,7 @@ struct Station {
 }
 
 fn modify(driver: &mut Driver, opcode: CmdOpcode, number: u32, from: u64, to: u64) -> CmdStatus {
-    // SQs and RQs have their states in the same places.
+    // SQs and RQs have their states at equal offsets.
     let mut input = [0; sq::modify_sq_in::SIZE];
     sq::modify_sq_in::SQN.set(&mut input, number.into());
     sq::modify_sq_in::SQ_STATE.set(&mut input, from);
@@ -91,7 +91,7 @@ impl Station {
         }
     }
 
-    /// Posts a receive of one segment.
+    /// Posts a receive of one SGE.
     fn post(&mut self, driver: &Driver, room: u32) {
         let slot = u64::from(self.received % 16);
         let mut wqe = room.to_be_bytes().to_vec();
@@ -102,7 +102,7 @@ impl Station {
         driver.host.write(self.receive_record, &self.received.to_be_bytes());
     }
 
-    /// The bytes of a receive, and its completion.
+    /// Takes a receive completion. Returns the received bytes and the CQE.
     fn arrival(&mut self, driver: &mut Driver) -> (Vec<u8>, Vec<u8>) {
         let cqe = driver.poll(&mut self.cq);
         assert_eq!(cqe[63] >> 4, 2, "a message came: {cqe:x?}");
@@ -111,7 +111,7 @@ impl Station {
         (driver.host.read(self.buffers + slot * u64::from(ROOM), len), cqe)
     }
 
-    /// Sends a frame and takes its completion. `flags` are those of checksums.
+    /// Sends a frame and takes its completion. `flags`: checksum flags.
     fn send(&mut self, driver: &mut Driver, frame: &[u8], flags: u8) {
         let mut segment = [0; 32];
         segment[4] = flags;
@@ -122,7 +122,7 @@ impl Station {
         assert_eq!((cqe[63] >> 4, cqe[35]), (0, 0x55), "a send of ours completed: {cqe:x?}");
     }
 
-    /// Opcode, Ethernet segment with inline header, and what follows it.
+    /// Writes a WQE: opcode, Ethernet segment with inline header, and the rest of the frame.
     fn send_wqe(&mut self, driver: &mut Driver, opcode: u32, ethernet: &[u8], rest: &[u8]) {
         driver.host.write(self.rest, rest);
         let segments = 2 + ethernet.len() as u32 / 16;
@@ -133,7 +133,7 @@ impl Station {
         wqe.extend((rest.len() as u32).to_be_bytes());
         wqe.extend(driver.lkey.to_be_bytes());
         wqe.extend(self.rest.to_be_bytes());
-        // The ring has 16 units; a WQE of several may go around its end.
+        // The ring has 16 WQEBBs; a WQE of several may wrap around its end.
         for (part, bytes) in wqe.chunks(64).enumerate() {
             let slot = (u64::from(self.sent) + part as u64) % 16;
             driver.host.write(self.send_ring + 64 * slot, bytes);
@@ -145,7 +145,7 @@ impl Station {
     }
 }
 
-/// A ring of 16.
+/// Context of a ring of 16 entries.
 fn ring(driver: &Driver, queue: &mut [u8], log_stride: u64, record: u64) {
     wq::WQ_TYPE.set(queue, 1);
     wq::LOG_WQ_STRIDE.set(queue, log_stride);
@@ -173,7 +173,7 @@ fn tir(driver: &mut Driver, domain: u32, rqn: u32) -> u32 {
     number(&driver.ok(CmdOpcode::CREATE_TIR, 0, &input, 16))
 }
 
-/// A table of 16 that is the root, with a group that looks at the destination's address.
+/// A root table of 16 entries, with a group that matches the destination MAC.
 struct Table {
     number: u32,
     group: u32,
@@ -198,7 +198,8 @@ impl Table {
         Table { number: table, group }
     }
 
-    /// What goes to `dmac` goes to a TIR, if there is one, and is counted, if there is a counter.
+    /// Input of an entry: frames to `dmac` go to the TIR, if one is given, and are counted, if a
+    /// counter is given.
     fn entry(&self, index: u32, dmac: [u8; 6], tirn: Option<u32>, counter: Option<u32>) -> Vec<u8> {
         let mut input = vec![0; flow::set_fte_in::SIZE];
         flow::set_fte_in::TABLE_ID.set(&mut input, self.number.into());
@@ -238,7 +239,7 @@ fn address(param: &mut [u8], mac: [u8; 6]) {
     fte_match_set_lyr_2_4::DMAC_15_0.set(outer, e << 8 | f);
 }
 
-/// An IPv4 packet from 10.0.0.2 to 10.0.0.1, checksums zero.
+/// An IPv4 packet from 10.0.0.2 to 10.0.0.1, with zero checksums.
 fn packet(dmac: [u8; 6], tag: Option<u16>, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut l4 = vec![0x12, 0x34, 0, 53];
     match protocol {
@@ -257,7 +258,7 @@ fn packet(dmac: [u8; 6], tag: Option<u16>, protocol: u8, payload: &[u8]) -> Vec<
     frame
 }
 
-/// RFC 1071, by the book: 0xffff over bytes with their checksum among them.
+/// RFC 1071's sum; 0xffff for bytes that include their checksum.
 fn sum(bytes: &[u8]) -> u32 {
     let mut total: u32 = 0;
     for pair in bytes.chunks(2) {
@@ -271,7 +272,7 @@ const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
 const EVERYBODY: [u8; 6] = [0xff; 6];
 
-/// Two stations of domains of their own, and a table.
+/// Two stations in separate transport domains, and a table.
 fn scene() -> (Driver, Station, Station, Table) {
     let mut driver = Driver::ethernet();
     let eqn = driver.eq(1, 0);
@@ -295,13 +296,13 @@ fn a_frame_gets_to_whom_an_entry_names() {
         assert_eq!(cqe[35], 0x66, "user index");
         assert_eq!(cqe[57..60], [0, 0xa, 0xbc], "flow tag");
     }
-    // No entry for it: gone. Then one that is found again proves it.
+    // A frame without entry is dropped. A later frame with entry proves it.
     b.post(&driver, ROOM);
     a.send(&mut driver, &packet(A, None, UDP, b"nobody"), 0);
     a.send(&mut driver, &packet(B, None, UDP, b"somebody"), 0);
     let (got, _) = b.arrival(&mut driver);
     assert!(got.windows(8).any(|part| part == b"somebody"));
-    // What is short is filled up to what Ethernet carries.
+    // A short frame is padded to Ethernet's minimum.
     b.post(&driver, ROOM);
     let short = packet(B, None, UDP, b"");
     a.send(&mut driver, &short, 0);
@@ -322,7 +323,7 @@ fn multicast_reaches_others_and_oneself_if_wanted() {
     for bits in [0u64, 2, 1] {
         let mut input = [0; steering::modify_tir_in::SIZE];
         steering::modify_tir_in::TIRN.set(&mut input, a.tirn.into());
-        // self_lb_en of the bitmask.
+        // Bit self_lb_en of the bitmask.
         steering::modify_tir_in::BITMASK.set(&mut input, 1 << 4);
         let context = steering::modify_tir_in::CTX.of_mut(&mut input);
         steering::tirc::SELF_LB_BLOCK.set(context, bits);
@@ -336,7 +337,7 @@ fn multicast_reaches_others_and_oneself_if_wanted() {
             assert_eq!(a.arrival(&mut driver).0, frame);
         }
     }
-    // Nothing else came: the next completion is of the next frame.
+    // No other frame came: the next completion is for the next frame.
     let frame = packet(EVERYBODY, None, UDP, b"the last of them, and the only one for both");
     b.send(&mut driver, &frame, 0);
     assert_eq!(a.arrival(&mut driver).0, frame);
@@ -351,7 +352,7 @@ fn checksums_are_computed_and_verified() {
     for (protocol, kind) in [(TCP, 4), (UDP, 2)] {
         for payload in [&b"even"[..], b"odd bytes"] {
             let frame = packet(B, None, protocol, payload);
-            // Asked for neither: TCP's and IPv4's are wrong, UDP has none.
+            // Without checksum flags, TCP's and IPv4's are wrong, and UDP's is absent.
             b.post(&driver, ROOM);
             a.send(&mut driver, &frame, 0);
             let (_, cqe) = b.arrival(&mut driver);
@@ -367,16 +368,16 @@ fn checksums_are_computed_and_verified() {
             segment.extend([0, protocol, 0, (ip.len() - 20) as u8]);
             segment.extend(&ip[20..]);
             assert_eq!(sum(&segment), 0xffff);
-            // Of all that IP counts, for the driver.
+            // The checksum field for the driver covers the whole IP packet.
             let whole = u32::from(u16::from_be_bytes([cqe[20], cqe[21]]));
             assert_eq!(whole, sum(ip));
-            // What is behind the packet counts for nothing.
+            // Bytes behind the packet are ignored.
             b.post(&driver, ROOM);
             a.send(&mut driver, &[&got[..], &[0xee; 7]].concat(), 0);
             let (_, cqe) = b.arrival(&mut driver);
             assert_eq!(checks(&cqe), (7, 2, kind));
             assert_eq!(u32::from(u16::from_be_bytes([cqe[20], cqe[21]])), whole);
-            // Broken on the way.
+            // A frame corrupted in transit.
             let mut broken = got.clone();
             broken[frame.len() - 1] ^= 1;
             b.post(&driver, ROOM);
@@ -403,13 +404,13 @@ fn tags_are_inserted_and_stripped() {
     assert_eq!(got, plain);
     assert_eq!((cqe[29] & 1, &cqe[30..32]), (1, &[0xa1, 0x23][..]));
     assert_eq!(cqe[29] >> 4 & 7, 2, "what is behind the tag is seen");
-    // Without a tag there is none to strip.
+    // A frame without VLAN tag is unchanged.
     b.post(&driver, ROOM);
     a.send(&mut driver, &plain, 0);
     let (got, cqe) = b.arrival(&mut driver);
     assert_eq!((got, cqe[29] & 1), (plain.clone(), 0));
-    // Told to leave them, and to insert one: type 1 of the segment, with the tag in place of a
-    // header.
+    // Stripping is off, and the WQE inserts a tag: type 1 of the segment, with the tag in the place
+    // of an inline header.
     let mut input = [0; sq::modify_rq_in::SIZE];
     sq::modify_rq_in::RQN.set(&mut input, rqn.into());
     sq::modify_rq_in::RQ_STATE.set(&mut input, 1);
@@ -489,7 +490,7 @@ fn drops_are_counted_where_a_counter_is() {
     assert_ne!(driver.about(CmdOpcode::DEALLOC_FLOW_COUNTER, number, counter), CmdStatus::OK);
 }
 
-/// The last numbers that there are: none of them is a counter's.
+/// Queries of the last possible numbers: no counter has them.
 #[test]
 fn counters_at_the_end_of_all_numbers_count_nothing() {
     let mut driver = scene().0;
@@ -503,7 +504,7 @@ fn counters_at_the_end_of_all_numbers_count_nothing() {
     }
 }
 
-/// What destroys queue pairs destroys no queues of frames, whose numbers are of the same kind.
+/// DESTROY_QP refuses raw packet queues, whose numbers are of the same kind.
 #[test]
 fn queues_of_frames_are_no_queue_pairs() {
     let (mut driver, mut a, mut b, table) = scene();
@@ -548,7 +549,7 @@ fn a_queue_of_queues_takes_its_share() {
     fields.copy_from_slice(&(1u32 << 30 | 1 << 2).to_be_bytes());
     b.tirn = number(&driver.ok(CmdOpcode::CREATE_TIR, 0, &input, 16));
     table.add(&mut driver, 0, B, &b);
-    // The first queue isn't ready, so of two ports the one that goes to the second place arrives.
+    // The first queue isn't ready, so only the frame whose port selects the second queue arrives.
     for port in [0u16, 0x80] {
         b.post(&driver, ROOM);
         let mut frame = packet(B, None, UDP, &[3; 60]);
@@ -557,11 +558,11 @@ fn a_queue_of_queues_takes_its_share() {
         if port != 0 {
             let (got, cqe) = b.arrival(&mut driver);
             assert_eq!(got, frame);
-            // 0x80 reversed; what was hashed: the source port of UDP.
+            // 0x80 reversed; hashed field: the source port of UDP.
             assert_eq!((&cqe[12..16], cqe[16]), (&[0, 0, 0, 1][..], 0b10 << 4));
         }
     }
-    // Both places are the queue's now.
+    // Both entries are the ready queue now.
     let mut input = list(&[b.rqn, b.rqn]);
     steering::modify_rqt_in::RQTN.set(&mut input, rqtn.into());
     steering::modify_rqt_in::BITMASK.set(&mut input, 1);
@@ -576,12 +577,12 @@ fn a_queue_of_queues_takes_its_share() {
 fn what_has_no_room_is_dropped_and_what_has_too_little_is_an_error() {
     let (mut driver, mut a, mut b, table) = scene();
     table.add(&mut driver, 0, B, &b);
-    // No receive: gone. No error either.
+    // Without a receive the frame is dropped, and no error occurs.
     a.send(&mut driver, &packet(B, None, UDP, b"early"), 0);
     b.post(&driver, ROOM);
     a.send(&mut driver, &packet(B, None, UDP, b"in time"), 0);
     assert!(b.arrival(&mut driver).0.windows(7).any(|part| part == b"in time"));
-    // Longer than what the port lets through.
+    // Longer than the port's limit.
     let mut input = [0; nic::modify_nic_vport_context_in::SIZE];
     nic::modify_nic_vport_context_in::FIELD_SELECT.set(&mut input, 1 << 6);
     let context = nic::modify_nic_vport_context_in::NIC_VPORT_CONTEXT.of_mut(&mut input);
@@ -592,8 +593,8 @@ fn what_has_no_room_is_dropped_and_what_has_too_little_is_an_error() {
     a.send(&mut driver, &packet(B, None, UDP, &[5; 58]), 0);
     assert_eq!(b.arrival(&mut driver).0.len(), 100);
     b.post(&driver, 80);
-    // A byte more than the receive: local length error, the queue is in error and what is posted
-    // comes back.
+    // One byte longer than the receive: local length error, the queue goes to error, and its
+    // receives are flushed.
     a.send(&mut driver, &packet(B, None, UDP, &[6; 39]), 0);
     let cqe = driver.poll(&mut b.cq);
     assert_eq!((cqe[63] >> 4, cqe[55]), (14, 1), "{cqe:x?}");
@@ -604,7 +605,7 @@ fn what_has_no_room_is_dropped_and_what_has_too_little_is_an_error() {
     sq::query_rq_in::RQN.set(&mut query, b.rqn.into());
     let answer = driver.ok(CmdOpcode::QUERY_RQ, 0, &query, sq::query_rq_out::SIZE);
     assert_eq!(sq::rqc::STATE.get(sq::query_rq_out::RQ_CONTEXT.of(&answer)), 3);
-    // Reset, and it works again.
+    // The queue works again after a reset.
     assert_eq!(modify(&mut driver, CmdOpcode::MODIFY_RQ, b.rqn, 1, 0), CmdStatus::BAD_PARAM_ERR);
     assert_eq!(modify(&mut driver, CmdOpcode::MODIFY_RQ, b.rqn, 3, 0), CmdStatus::OK);
     driver.host.write(b.receive_record, &[0; 4]);
@@ -636,7 +637,7 @@ fn what_does_not_exist_is_refused() {
         field.set(flow::set_fte_in::FLOW_CONTEXT.of_mut(&mut input), value);
         assert_eq!(set(&mut driver, &input), CmdStatus::BAD_PARAM_ERR, "{field:?}");
     }
-    // Edits that nobody made: a packet reformat, and a change of headers.
+    // Unknown objects: a packet reformat, and a modify header context.
     for (action, number) in [
         (0x10, flow::flow_context::PACKET_REFORMAT_ID),
         (0x40, flow::flow_context::MODIFY_HEADER_ID),
@@ -648,7 +649,7 @@ fn what_does_not_exist_is_refused() {
         assert_eq!(set(&mut driver, &input), CmdStatus::BAD_RES_ERR, "{action:#x}");
     }
     assert_eq!(set(&mut driver, &good), CmdStatus::OK);
-    // Rings that are none.
+    // Invalid rings.
     let queue = |driver: &mut Driver, change: &dyn Fn(&mut [u8])| {
         let mut input = with_page(sq::create_rq_in::SIZE, a.receive_ring);
         let context = sq::create_rq_in::CTX.of_mut(&mut input);
@@ -677,7 +678,7 @@ fn what_does_not_exist_is_refused() {
     assert_eq!(queue(&mut driver, &no_pool), CmdStatus::BAD_RES_ERR);
 }
 
-/// Commands about frames that would be done, and where what can be wrong begins.
+/// Valid commands of the frame path, with the offset at which bytes may be spoilt.
 fn commands(driver: &Driver, a: &Station, table: &Table) -> Vec<(CmdOpcode, Vec<u8>, usize)> {
     let about_table = |size: usize| {
         let mut input = vec![0; size];
@@ -725,8 +726,8 @@ fn commands(driver: &Driver, a: &Station, table: &Table) -> Vec<(CmdOpcode, Vec<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Commands of which some bytes are wrong, send rings full of anything, frames of anything: the
-    /// function goes on, and queues that nobody touched work.
+    /// Commands with wrong bytes, send rings and frames of arbitrary content: the function goes on,
+    /// and untouched queues work.
     #[test]
     fn anything_about_frames_is_answered(
         steps in prop::collection::vec(
@@ -749,8 +750,7 @@ proptest! {
         for frame in frames {
             a.send(&mut driver, &frame, 0xf0);
         }
-        // An Ethernet segment of anything, in WQEs that are sound otherwise; the queue may end in
-        // error.
+        // Arbitrary Ethernet segments in otherwise valid WQEs; the queue may go to error.
         for (number, bytes) in wqes.iter().enumerate() {
             let opcode = if number % 2 == 0 { 0x0a } else { 0x0e };
             a.send_wqe(&mut driver, opcode, bytes, &[7; 300]);

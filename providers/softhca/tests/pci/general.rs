@@ -1,4 +1,4 @@
-//! General objects: reserved queue pair numbers, and addresses on the path of a queue pair.
+//! General objects: reserved queue pair numbers, and address vectors mapped to a queue pair.
 
 use uverbs_mlx5_prm::cmd::general::{
     AV_QP_MAPPING, AV_QP_MAPPING_IN, AV_QP_MAPPING_QPN, CREATE_LOG_OBJ_RANGE, RESERVED_QPN,
@@ -10,7 +10,7 @@ use uverbs_mlx5_prm::cmd::{caps, hca};
 
 use crate::driver::Driver;
 
-/// `obj_type` is where other commands have `op_mod`.
+/// Runs a command. `obj_type` is at the offset of `op_mod`.
 fn run(
     driver: &mut Driver,
     (opcode, kind): (CmdOpcode, u16),
@@ -44,7 +44,7 @@ fn granularity(driver: &mut Driver) -> u64 {
     assert!(caps::cmd_hca_cap::HCA_CAP_2.is_set(general));
     let kinds = caps::cmd_hca_cap::GENERAL_OBJ_TYPES.get(general);
     assert_eq!(kinds, 1 << RESERVED_QPN | 1 << AV_QP_MAPPING);
-    // MLX5_CAP_GENERAL_2, the value in force.
+    // MLX5_CAP_GENERAL_2, current values.
     let more = driver.ok(CmdOpcode::QUERY_HCA_CAP, 0x20 << 1 | 1, &[0; 16], 16 + 4096);
     let more = hca::query_hca_cap_out::CAPABILITY.of(&more);
     caps::LOG_RESERVED_QPN_GRANULARITY.get(more)
@@ -66,13 +66,13 @@ fn reserved_numbers_are_nobody_elses() {
     let cq = driver.cq(eqn);
     let qpn = driver.qp(&cq).number;
     assert!(blocks.iter().all(|first| !(*first..first + (1 << log)).contains(&qpn)));
-    // A number inside of a block is none, and a block ends once.
+    // A number inside a block is no block, and a block can be destroyed once.
     assert_eq!(destroy(&mut driver, 0, RESERVED_QPN, blocks[0] + 1), CmdStatus::BAD_RES_ERR);
     assert_eq!(destroy(&mut driver, 0, RESERVED_QPN, blocks[0]), CmdStatus::OK);
     assert_eq!(destroy(&mut driver, 0, RESERVED_QPN, blocks[0]), CmdStatus::BAD_RES_ERR);
     assert_eq!(destroy(&mut driver, 0, RESERVED_QPN, u32::MAX), CmdStatus::BAD_RES_ERR);
     assert_eq!(create(&mut driver, 0, RESERVED_QPN, block(log)), (CmdStatus::OK, blocks[0]));
-    // Of another size, of another kind, too short, and somebody else's.
+    // Blocks of a wrong size, of a wrong kind, too short, and of another user.
     for log in [0, log - 1, log + 1, 31] {
         let status = create(&mut driver, 0, RESERVED_QPN, block(log)).0;
         assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "{log}");
@@ -99,7 +99,7 @@ fn an_address_is_mapped_to_a_queue_pair_that_is_there() {
     };
     let (status, id) = create(&mut driver, 0, AV_QP_MAPPING, input(qpn));
     assert_eq!(status, CmdStatus::OK);
-    // Whose it is doesn't matter: the peer's is mapped, too.
+    // The owner is not checked: a peer's queue pair is mapped, too.
     assert_eq!(create(&mut driver, 5, AV_QP_MAPPING, input(qpn)).0, CmdStatus::OK);
     for (uid, other) in [(0, qpn + 1), (0, 0), (0, u32::MAX), (5, qpn + 1)] {
         let status = create(&mut driver, uid, AV_QP_MAPPING, input(other)).0;

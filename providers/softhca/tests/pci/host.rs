@@ -1,5 +1,4 @@
-//! What QEMU is to the function: a vfio-user client that shares its memory and passes register
-//! accesses on.
+//! A minimal QEMU: a vfio-user client that shares its memory and forwards register accesses.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,17 +18,17 @@ use uverbs_softhca::pci::PciOptions;
 use uverbs_softhca::vfio_user::Server;
 use uverbs_softhca::wire::Fabric;
 
-/// Every wait ends here.
+/// Limit of every wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
-/// Guest addresses of the memory, and its bytes.
+/// First guest address, and bytes of the memory.
 pub(crate) const BASE: u64 = 0x10_0000;
 pub(crate) const MEMORY: u64 = 16 << 20;
-/// Vectors that have an event.
+/// Number of vectors with an eventfd.
 const VECTORS: u32 = 4;
 const CONFIG: u32 = 7;
 const BAR0: u32 = 0;
 
-/// A client with its memory. Dropping it leaves, and waits for the server's thread.
+/// A client with its memory. Dropping it disconnects, and waits for the server's thread.
 pub(crate) struct Host {
     socket: Option<UnixStream>,
     memory: File,
@@ -45,17 +44,18 @@ fn place() -> PathBuf {
 }
 
 impl Host {
-    /// A function of its own, served by a thread, connected and with memory and interrupts.
+    /// A function on a private wire, served by a thread, with memory and interrupts connected.
     pub(crate) fn new() -> Self {
         Self::with(PciOptions::default())
     }
 
-    /// The same, of a kind.
+    /// A function with `options` on a private wire, served by a thread, with memory and interrupts
+    /// connected.
     pub(crate) fn with(options: PciOptions) -> Self {
         Self::of(Server::on(&Fabric::default(), &options).unwrap())
     }
 
-    /// The same, of the caller's.
+    /// Serves the given server's function by a thread, with memory and interrupts connected.
     pub(crate) fn of(server: Server) -> Self {
         let mut host = Self::serving(server);
         assert_eq!(host.request(1, &[0, 0, 0, 0], &[]).unwrap()[..4], [0; 4]);
@@ -65,12 +65,12 @@ impl Host {
         host
     }
 
-    /// DEVICE_SET_IRQS: the first MSI-X vectors trigger these.
+    /// DEVICE_SET_IRQS: sets the eventfds of the first MSI-X vectors.
     pub(crate) fn vectors(&mut self, fds: &[RawFd]) -> Result<(), u32> {
         self.request(8, &words(&[20, 0x24, 2, 0, fds.len() as u32]), fds).map(drop)
     }
 
-    /// Connected, and nothing said.
+    /// A connected client that has sent no message.
     pub(crate) fn connected() -> Self {
         Self::serving(Server::new(&PciOptions::default()).unwrap())
     }
@@ -88,7 +88,7 @@ impl Host {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let memory = File::from(memfd_create("guest", flags).unwrap());
         memory.set_len(MEMORY).unwrap();
-        // As QEMU's are.
+        // Sealed as QEMU's memory is.
         let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
         fcntl(&memory, FcntlArg::F_ADD_SEALS(seals)).unwrap();
         let event = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).unwrap();
@@ -102,7 +102,7 @@ impl Host {
         self.map_file(fd, (iova, len, offset)).unwrap();
     }
 
-    /// The same with a file of the caller's.
+    /// DMA_MAP of a given file.
     pub(crate) fn map_file(
         &mut self,
         fd: RawFd,
@@ -128,7 +128,7 @@ impl Host {
         self.socket.as_mut().expect("connected")
     }
 
-    /// Bytes as they are.
+    /// Sends raw bytes.
     pub(crate) fn send(&mut self, bytes: &[u8], fds: &[RawFd]) -> bool {
         let socket = self.socket();
         let parts = [std::io::IoSlice::new(bytes)];
@@ -138,7 +138,7 @@ impl Host {
         sent == Ok(bytes.len())
     }
 
-    /// A message and its answer: the body, or the error's number.
+    /// Sends a message and waits for the answer. Returns its body, or its error number.
     pub(crate) fn request(
         &mut self,
         command: u16,
@@ -176,7 +176,7 @@ impl Host {
         self.request(10, &body, &[]).map(drop)
     }
 
-    /// A register of BAR 0.
+    /// Reads a register of BAR 0.
     pub(crate) fn get(&mut self, offset: u64) -> u32 {
         let bytes = self.region_read(BAR0, offset, 4).unwrap();
         u32::from_be_bytes(bytes.try_into().unwrap())
@@ -186,7 +186,7 @@ impl Host {
         self.region_write(BAR0, offset, &value.to_be_bytes()).unwrap();
     }
 
-    /// A doorbell of 8 bytes, posted as QEMU does: nobody answers.
+    /// Writes a doorbell of 8 bytes without waiting for an answer, as QEMU does.
     pub(crate) fn ring(&mut self, offset: u64, value: u64) {
         let mut body = region_header(BAR0, offset, 8);
         body.extend_from_slice(&value.to_be_bytes());
@@ -198,7 +198,7 @@ impl Host {
         u32::from_le_bytes(bytes.try_into().unwrap())
     }
 
-    /// Guest memory.
+    /// Reads guest memory.
     pub(crate) fn read(&self, addr: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read_exact_at(&mut bytes, addr - BASE).unwrap();
@@ -209,12 +209,12 @@ impl Host {
         self.memory.write_all_at(bytes, addr - BASE).unwrap();
     }
 
-    /// Takes the interrupts of a vector; how many there were.
+    /// Takes the interrupts of a vector. Returns their number.
     pub(crate) fn interrupts(&self, vector: usize) -> u64 {
         self.events[vector].read().unwrap_or(0)
     }
 
-    /// Waits until `done` gives something.
+    /// Waits until `done` returns a value.
     pub(crate) fn wait<T>(&self, what: &str, mut done: impl FnMut(&Self) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -226,7 +226,7 @@ impl Host {
         }
     }
 
-    /// Leaves; how the server saw it.
+    /// Disconnects. Returns the server's result.
     pub(crate) fn leave(&mut self) -> std::io::Result<()> {
         if let Some(mut socket) = self.socket.take() {
             let _ = socket.flush();
@@ -238,7 +238,8 @@ impl Host {
         }
     }
 
-    /// Leaves, or was thrown out; the function, for the next.
+    /// Disconnects, even if the server closed the connection first. Returns the server for the next
+    /// client.
     pub(crate) fn left(mut self) -> Server {
         drop(self.socket.take());
         let server = self.server.take().expect("nobody has taken it");
@@ -250,7 +251,7 @@ impl Host {
         server.join().expect("the server does not panic").0
     }
 
-    /// Leaves; the function, for the next.
+    /// Disconnects. Returns the server for the next client.
     pub(crate) fn power_off(mut self) -> Server {
         drop(self.socket.take());
         let server = self.server.take().expect("nobody has taken it");
@@ -263,7 +264,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // A server that hangs must not hang the test that has found it.
+            // A server that hangs must not hang the failing test.
             self.server = None;
         }
         let _ = self.leave();
@@ -280,7 +281,7 @@ fn region_header(region: u32, offset: u64, len: u32) -> Vec<u8> {
     body
 }
 
-/// Id 7, of which an answer has the same.
+/// A message with id 7, which its answer repeats.
 pub(crate) fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = 7u16.to_ne_bytes().to_vec();
     bytes.extend(command.to_ne_bytes());
@@ -289,7 +290,7 @@ pub(crate) fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A file without a byte.
+/// An empty file.
 pub(crate) fn empty_file(name: &str) -> OwnedFd {
     memfd_create(name, MFdFlags::MFD_CLOEXEC).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Nonsense from a guest and from a client: answered or ignored, never the end of the server.
+//! Nonsense from a guest and from a client is answered or ignored, and never stops the server.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -12,13 +12,13 @@ use uverbs_mlx5_prm::cmd::{cq, dct, eq, header, mkey, qp, rq, sq, umem};
 use crate::driver::{Driver, with_page};
 use crate::host::{BASE, Host, MEMORY, empty_file, message, words};
 
-/// The function still works.
+/// Checks that the function works.
 pub(crate) fn alive(driver: &mut Driver) {
     let (status, _) = driver.run(CmdOpcode::QUERY_ISSI, 0, &[0; 16], 112);
     assert_eq!(status, CmdStatus::OK);
 }
 
-/// An entry of the command queue with everything wrong that can be, and what it comes to.
+/// Command queue entries with each possible error, and the resulting delivery status.
 #[test]
 fn entries_and_mailboxes_are_checked() {
     let mut driver = Driver::off();
@@ -48,14 +48,14 @@ fn entries_and_mailboxes_are_checked() {
     for outlen in [0, 7, 2 << 20, u32::MAX] {
         assert_eq!(run(&mut driver, &good(16, 0, outlen, 0)), Delivery::OUT_LENGTH_ERR);
     }
-    // Mailboxes that are missing, misaligned, or not in memory.
+    // Mailboxes that are missing, misaligned, or outside of memory.
     assert_eq!(run(&mut driver, &good(17, 0, 16, 0)), Delivery::IN_PTR_ALIGN_ERR);
     assert_eq!(run(&mut driver, &good(17, BASE + 8, 16, 0)), Delivery::IN_PTR_ALIGN_ERR);
     assert_eq!(run(&mut driver, &good(17, BASE + MEMORY, 16, 0)), Delivery::FW_ERR);
     assert_eq!(run(&mut driver, &good(17, !0xfff, 16, 0)), Delivery::FW_ERR);
     assert_eq!(run(&mut driver, &good(16, 0, 17, 0)), Delivery::OUT_PTR_ALIGN_ERR);
     assert_eq!(run(&mut driver, &good(16, 0, 17, BASE + MEMORY)), Delivery::FW_ERR);
-    // A mailbox that names itself as the next has the wrong number the second time.
+    // A mailbox that names itself as the next has a wrong number the second time.
     let at = driver.page();
     let mut mailbox = [0; 576];
     mailbox[560..568].copy_from_slice(&at.to_be_bytes());
@@ -65,7 +65,7 @@ fn entries_and_mailboxes_are_checked() {
     mailbox[573] = 1;
     driver.host.write(at, &mailbox);
     assert_eq!(run(&mut driver, &good(16 + 512, at, 16, 0)), Delivery::TOK_ERR);
-    // An entry that software owns, and a queue that isn't in memory: nothing happens.
+    // An entry that software owns, and a queue outside of memory, are ignored.
     driver.host.set(0x18, u32::MAX);
     driver.host.set(0x14, 0xffff_f000);
     driver.host.set(0x10, u32::MAX);
@@ -88,7 +88,7 @@ fn messages_that_are_none_end_the_session_and_no_more() {
         assert!(host.send(&bytes, &[]));
         assert!(host.leave().is_err());
     }
-    // Cut off in the header, and in the body.
+    // Truncated in the header, and in the body.
     for cut in [3, 20] {
         let mut host = Host::connected();
         assert!(host.send(&message(9, 0, &[0; 16])[..cut], &[]));
@@ -97,7 +97,7 @@ fn messages_that_are_none_end_the_session_and_no_more() {
     assert!(Host::connected().leave().is_ok());
 }
 
-/// Descriptors of files of that name that this process has open.
+/// Number of descriptors of files of that name that this process has open.
 fn open_files(name: &str) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     let links = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
@@ -113,30 +113,31 @@ fn descriptors_of_a_refused_message_are_closed() {
         assert!(host.leave().is_err(), "{count} descriptors");
         assert_eq!(open_files("many-at-once"), 1, "after {count}");
     }
-    // A few with each byte.
+    // A few descriptors with each byte.
     let mut host = Host::connected();
     for byte in message(1, 0, &[0; 4]) {
-        // The server leaves in the middle.
+        // The server may disconnect in the middle.
         host.send(&[byte], &[file.as_raw_fd(); 5]);
     }
     assert!(host.leave().is_err());
     assert_eq!(open_files("many-at-once"), 1);
-    // With a body, where none belong.
+    // Descriptors with a body, where none belong.
     let mut host = Host::connected();
     let version = message(1, 0, &[0; 4]);
     assert!(host.send(&version[..16], &[file.as_raw_fd(); 16]));
     assert!(host.send(&version[16..], &[file.as_raw_fd(); 16]));
-    // An answer that nobody takes may be an error.
+    // The result may be an error, since the answer can't be delivered.
     let _ = host.leave();
     assert_eq!(open_files("many-at-once"), 1);
 }
 
-/// The kernel delivers what the process has room for and says that there was more.
+/// The kernel delivers as many descriptors as the process has room for, and reports that there were
+/// more.
 #[test]
 fn descriptors_beyond_the_process_s_limit_are_closed() {
     const INSIDE: &str = "UVERBS_TEST_FEW_DESCRIPTORS";
     if std::env::var_os(INSIDE).is_none() {
-        // A process of its own, since the limit is one of the process.
+        // A separate process, since the limit is per process.
         let name = "hostile::descriptors_beyond_the_process_s_limit_are_closed";
         let mut inside = std::process::Command::new("sh");
         inside.args(["-c", "ulimit -n 28 && exec \"$@\"", "sh"]);
@@ -166,23 +167,23 @@ fn requests_that_make_no_sense_are_errors() {
     for command in [1, 2, 3, 5, 7, 8, 9, 10] {
         assert!(host.request(command, &[0; 3], &[]).is_err(), "command {command}, cut");
     }
-    // Regions and interrupts that there are none of.
+    // Unknown regions and interrupts.
     assert!(host.request(5, &words(&[32, 0, 9, 0, 0, 0, 0, 0]), &[]).is_err());
     assert!(host.request(7, &words(&[16, 0, 5, 0]), &[]).is_err());
     assert!(host.request(8, &words(&[20, 0x24, 2, 64, 1]), &[]).is_err());
     assert!(host.request(8, &words(&[20, 0x24, 2, u32::MAX, 2]), &[]).is_err());
     assert!(host.request(8, &words(&[20, 0x24, 0, 0, 1]), &[]).is_err());
-    // More than a transfer may have: an answer is memory of the server's.
+    // Longer than the longest transfer: the answer would take the server's memory.
     assert_eq!(host.region_read(0, 0, 1 << 20).unwrap().len(), 1 << 20);
     assert_eq!(host.region_read(0, 0, (1 << 20) + 4), Err(libc::EINVAL as u32));
-    // Data that is announced and not there.
+    // Announced data that is missing.
     let mut write = 0u64.to_ne_bytes().to_vec();
     write.extend(words(&[0, 8]));
     assert!(host.request(10, &write, &[]).is_err());
     assert_eq!(host.config(0), 0x101d_15b3);
 }
 
-/// A file that is cut while it is mapped would be the end of the server, not an error.
+/// A file that shrinks while it is mapped would kill the server.
 #[test]
 fn memory_that_may_be_cut_is_refused() {
     let mut host = Host::new();
@@ -193,7 +194,7 @@ fn memory_that_may_be_cut_is_refused() {
     assert_eq!(host.config(0), 0x101d_15b3);
 }
 
-/// Descriptors whose writer would wait for ever, as interrupts.
+/// Descriptors whose writer would block for ever, used as interrupts.
 #[test]
 fn interrupts_that_nobody_takes_are_skipped() {
     let (reader, mut pipe) = std::io::pipe().unwrap();
@@ -219,7 +220,7 @@ fn interrupts_that_nobody_takes_are_skipped() {
 fn memory_that_went_away_is_a_fault_and_no_more() {
     let mut driver = Driver::up();
     let eqn = driver.eq(0, 1 << 0xa);
-    // The event queue's ring, and then everything.
+    // Unmaps the event queue's ring, and then everything.
     let ring = driver.eqs[0].1;
     driver.host.unmap(ring, 4096);
     alive(&mut driver);
@@ -230,8 +231,8 @@ fn memory_that_went_away_is_a_fault_and_no_more() {
     assert_ne!(eqn, 0);
 }
 
-/// A command of which a user wrote the context: Linux says that all its memory is what that user
-/// registered (hw/mlx5/devx.c, `devx_set_umem_valid`), so no bus address in it counts.
+/// A command whose context a user wrote: Linux marks all its memory as umems (hw/mlx5/devx.c,
+/// `devx_set_umem_valid`), so the device must use none of its bus addresses.
 #[test]
 fn what_users_command_names_no_bus_address() {
     let mut driver = Driver::ethernet();
@@ -291,20 +292,20 @@ fn what_users_command_names_no_bus_address() {
         (CmdOpcode::CREATE_SQ, frames),
         (CmdOpcode::CREATE_XRC_SRQ, shared),
     ] {
-        // Of MODIFY_CQ, a change of size.
+        // For MODIFY_CQ: a resize.
         let op_mod = u16::from(opcode == CmdOpcode::MODIFY_CQ);
         let (status, output) = driver.run(opcode, op_mod, &input, 16);
         assert_eq!(status, CmdStatus::BAD_PARAM_ERR, "{opcode}");
         reasons.insert(header::cmd_out::SYNDROME.get(&output));
     }
     assert_eq!(reasons.len(), 1, "the reason is one");
-    // Completion queues and queue pairs may lie in it, but nothing was registered; and keys are the
-    // driver's to change.
+    // Completion queues and queue pairs may be in umems, but none is registered; and only the
+    // driver may change keys.
     assert_eq!(driver.run(CmdOpcode::CREATE_CQ, 0, &ring, 16).0, CmdStatus::BAD_RES_ERR);
     assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &changer, 16).0, CmdStatus::BAD_PARAM_ERR);
 }
 
-/// Commands with a context that has many bits to get wrong, and where it is.
+/// Commands with a large context, their size, and the offset of the context.
 fn contexts() -> [(CmdOpcode, usize, usize); 10] {
     [
         (CmdOpcode::CREATE_EQ, eq::create_eq_in::SIZE, 16),
@@ -323,7 +324,7 @@ fn contexts() -> [(CmdOpcode, usize, usize); 10] {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Any command with any input.
+    /// Arbitrary commands with arbitrary input.
     #[test]
     fn any_command_is_answered(
         commands in prop::collection::vec(
@@ -346,8 +347,8 @@ proptest! {
         alive(&mut driver);
     }
 
-    /// Contexts of which some bits are wrong, on objects that exist; rings full of anything;
-    /// doorbells anywhere.
+    /// Contexts with some wrong bits, on existing objects; rings of arbitrary content; doorbells at
+    /// any offset.
     #[test]
     fn contexts_rings_and_doorbells_may_be_anything(
         flips in prop::collection::vec((0usize..10, prop::collection::vec((any::<u16>(), any::<u8>()), 0..6)), 1..12),
@@ -364,7 +365,8 @@ proptest! {
         for (which, flips) in flips {
             let (opcode, size, context) = contexts()[which];
             let mut input = with_page(size, BASE);
-            // What exists: numbers where most contexts have them; then some bytes of nonsense.
+            // Existing objects' numbers, where most contexts have them; then some bytes of
+            // nonsense.
             let inner = &mut input[context..];
             match opcode {
                 CmdOpcode::CREATE_CQ => {
@@ -400,19 +402,19 @@ proptest! {
         let page = u64::from(driver.uar) * 4096;
         driver.host.ring(page + 0x800, u64::from(qp.number) << 8 | 1);
         for (at, value) in doorbells {
-            // Half of them where something listens.
+            // Half of the stores are to doorbells.
             let at = if value % 2 == 0 { page + at % 0x1000 } else { at };
             driver.host.ring((at & !7).min((32 << 20) - 8), value);
             let _ = driver.host.region_write(0, at & !3, &value.to_be_bytes()[..4]);
         }
-        // One of the stores may have named another command queue.
+        // A store may have set another command queue address.
         let cmdq = driver.slot(0);
         driver.host.set(0x10, (cmdq >> 32) as u32);
         driver.host.set(0x14, cmdq as u32);
         alive(&mut driver);
     }
 
-    /// Any body of any message.
+    /// Arbitrary bodies of all messages.
     #[test]
     fn any_message_is_answered(
         messages in prop::collection::vec((0u16..17, prop::collection::vec(any::<u8>(), 0..80)), 1..40),
@@ -420,7 +422,7 @@ proptest! {
     ) {
         let mut host = Host::new();
         for ((command, mut body), len) in messages.into_iter().zip(lens) {
-            // Reads of a size that can be answered.
+            // Reads of a length that can be answered.
             if command == 9 && body.len() >= 16 {
                 body[12..16].copy_from_slice(&len.to_ne_bytes());
             }

@@ -1,5 +1,5 @@
-//! What the agent in the device answers, at the places where Linux reads it (`hw/mlx5/mad.c`,
-//! `mlx5_query_mad_ifc_*`).
+//! Answers of the device's management agent, at the offsets at which Linux reads them
+//! (`hw/mlx5/mad.c`, `mlx5_query_mad_ifc_*`).
 
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 use uverbs_mlx5_prm::cmd::vport;
@@ -9,7 +9,7 @@ use crate::driver::Driver;
 const GET: u8 = 1;
 const SET: u8 = 2;
 
-/// Asks the agent: status and the 64 bytes of the attribute.
+/// Queries the agent. Returns status, and the 64 bytes of the attribute.
 fn ask(
     driver: &mut Driver,
     class: u8,
@@ -70,7 +70,7 @@ fn tables_come_in_blocks_and_end() {
     let (_, port) = ask(&mut driver, 1, GET, 0x15, 1);
     let (status, guids) = ask(&mut driver, 1, GET, 0x14, 0);
     assert_eq!(status, 0);
-    // `mlx5_query_mad_ifc_gids` puts them together so.
+    // `mlx5_query_mad_ifc_gids` combines them so.
     assert_eq!([&port[8..16], &guids[..8]].concat(), gid[..16]);
     let (status, pkeys) = ask(&mut driver, 1, GET, 0x16, 0);
     assert_eq!((status, &pkeys[..4]), (0, &[0xff, 0xff, 0, 0][..]));
@@ -79,7 +79,7 @@ fn tables_come_in_blocks_and_end() {
         let (status, data) = ask(&mut driver, 1, GET, attribute, modifier);
         assert_eq!((status, data), (0x1c, vec![0; 64]), "{attribute:#x} {modifier}");
     }
-    // No such attribute, method or class. The first is what mlx5_ib asks when it starts
+    // An unknown attribute, method or class. mlx5_ib queries the first one when it starts
     // (`mlx5_query_ext_port_caps`).
     for (class, method, attribute) in
         [(1, GET, 0xff90), (1, SET, 0x15), (1, GET, 0x20), (4, GET, 0x12)]

@@ -1,5 +1,5 @@
-//! The PCI function over its socket, without a virtual machine: a client that plays QEMU, and on it
-//! a driver that plays mlx5_core.
+//! The PCI function over its socket, without a virtual machine: a client in the role of QEMU, and a
+//! driver in the role of mlx5_core.
 
 mod bring_up;
 mod counters;

@@ -1,4 +1,4 @@
-//! Memory that a driver registers as mlx5_ib does.
+//! Memory registered by a driver as mlx5_ib does.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{hca, memic, mkey, qp};
@@ -6,7 +6,7 @@ use uverbs_mlx5_prm::cmd::{hca, memic, mkey, qp};
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, Qp};
 
-/// A key that is free, with room for `octowords` (hw/mlx5/mr.c, the cache).
+/// Creates a free key with room for `octowords` (hw/mlx5/mr.c, the cache).
 pub(crate) fn free_key(driver: &mut Driver, mode: u64, octowords: u32) -> (CmdStatus, u32) {
     let mut input = vec![0; mkey::create_mkey_in::SIZE];
     let context = mkey::create_mkey_in::MEMORY_KEY_MKEY_ENTRY.of_mut(&mut input);
@@ -22,8 +22,8 @@ pub(crate) fn free_key(driver: &mut Driver, mode: u64, octowords: u32) -> (CmdSt
     (status, mkey::create_mkey_out::MKEY_INDEX.get32(&output))
 }
 
-/// Gives a key the pages that lie at `list`, enables it for `len` bytes at `start`, and rings: the
-/// `index`th WQE of three blocks, which Linux's `mlx5r_umr_update_mr_pas` posts.
+/// Maps the pages at `list` to a key, enables it for `len` bytes at `start`, and rings the
+/// doorbell. Posts WQE `index` of three WQEBBs, as Linux's `mlx5r_umr_update_mr_pas` does.
 pub(crate) fn give_pages(
     driver: &mut Driver,
     umr: &Qp,
@@ -66,7 +66,7 @@ pub(crate) fn give_pages(
     driver.host.ring(u64::from(driver.uar) * 4096 + 0x800, doorbell);
 }
 
-/// The driver's queue for changes: of no domain, and the only one that may give pages.
+/// Creates the driver's UMR queue, without protection domain. With `fre` it may map pages.
 pub(crate) fn umr_queue(driver: &mut Driver, cq: &Cq, fre: u64) -> Qp {
     let umr = driver.qp_with(cq, |context| {
         qp::qpc::ST.set(context, 0xc);
@@ -104,7 +104,7 @@ fn a_work_request_registers_memory() {
     driver.poll(&mut cq);
     driver.poll(&mut cq);
     assert_eq!(driver.host.read(to, 0x200), data);
-    // It isn't free now: a memory management error, and the queue is in error.
+    // The key is in use now: a memory management error, and the queue goes to error.
     give_pages(&mut driver, &umr, 1, (key, 0x5000_0f00, 0x200), (list, 64));
     let failed = driver.poll(&mut cq);
     assert_eq!((failed[63] >> 4, failed[55]), (0xd, 6));
@@ -126,9 +126,9 @@ fn pages_are_the_drivers_to_give() {
     }
 }
 
-/// Where device memory begins in the BAR, and its bytes, as the capabilities say.
+/// Offset of device memory in the BAR, and its bytes, as the capabilities report.
 fn device_memory(driver: &mut Driver) -> (u64, u64) {
-    // MLX5_CAP_DEV_MEM, the value in force.
+    // MLX5_CAP_DEV_MEM, current values.
     let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, 0xf << 1 | 1, &[0; 16], 16 + 4096);
     let cap = hca::query_hca_cap_out::CAPABILITY.of(&answer);
     assert!(memic::device_mem_cap::MEMIC.is_set(cap));
@@ -182,7 +182,7 @@ fn processor_and_work_requests_see_the_same_device_memory() {
     assert_eq!(alloc(&mut driver, start + 4096, 4160, 0), (CmdStatus::OK, start + 4096));
     let (status, key) = device_key(&mut driver, start + 4096 + 64, 4096);
     assert_eq!(status, CmdStatus::OK);
-    // The processor's stores, of any length and place, and a SEND from there.
+    // Processor stores of any length and offset, and a SEND of that memory.
     let data = (0..200).map(|at| at ^ 0x5a).collect::<Vec<u8>>();
     let bar = start + 4096 + 64;
     for (from, to) in [(0, 1), (1, 3), (3, 7), (7, 15), (15, 200)] {
@@ -194,7 +194,7 @@ fn processor_and_work_requests_see_the_same_device_memory() {
     driver.poll(&mut cq);
     driver.poll(&mut cq);
     assert_eq!(driver.host.read(page, 200), data);
-    // And back: a receive into it, from where the key ends at.
+    // In the other direction: a receive into the last bytes of the key.
     let mut wqe = 100u32.to_be_bytes().to_vec();
     wqe.extend(key.to_be_bytes());
     wqe.extend(3996u64.to_be_bytes());
@@ -205,11 +205,11 @@ fn processor_and_work_requests_see_the_same_device_memory() {
     driver.poll(&mut cq);
     driver.poll(&mut cq);
     assert_eq!(driver.host.region_read(0, bar + 3996, 100).unwrap(), data[..100]);
-    // Not a byte beyond the key.
+    // One byte beyond the key fails.
     send(&mut driver, &a, 2, (key, 4000, 97));
     let failed = driver.poll(&mut cq);
     assert_eq!((failed[63] >> 4, failed[55]), (0xd, 4));
-    // In use; then free; and what was there is gone.
+    // In use, then freed; the content is cleared.
     assert_eq!(dealloc(&mut driver, start + 4096, 4160), CmdStatus::RES_BUSY);
     let index = mkey::destroy_mkey_in::MKEY_INDEX;
     assert_eq!(driver.about(CmdOpcode::DESTROY_MKEY, index, key >> 8), CmdStatus::OK);
@@ -255,7 +255,7 @@ fn device_memory_that_nobody_gets() {
         let status = device_key(&mut driver, at, len).0;
         assert_eq!(status == CmdStatus::OK, (at, len) == (start + 16384, 0), "{at:#x} {len}");
     }
-    // What is neither in it nor a doorbell.
+    // The gap between doorbells and device memory.
     driver.host.region_write(0, start - 4, &[0xff; 8]).unwrap();
     assert_eq!(driver.host.region_read(0, start - 4, 8).unwrap(), [0; 8]);
     driver.ok(CmdOpcode::NOP, 0, &[0; 16], 16);
@@ -267,7 +267,7 @@ const TEST_AND_SET: u64 = 1;
 const ALLOC: u16 = 0;
 const DEALLOC: u16 = 1;
 
-/// MODIFY_MEMIC; gives the address of the operation.
+/// MODIFY_MEMIC. Returns the address of the operation.
 fn operation(driver: &mut Driver, op_mod: u16, start: u64, kind: u64) -> (CmdStatus, u64) {
     let mut input = [0; memic::modify_memic_in::SIZE];
     memic::modify_memic_in::MEMIC_START_ADDR.set(&mut input, start);
@@ -302,7 +302,8 @@ fn the_processor_increments_and_tests_and_sets() {
         assert_eq!(driver.host.region_read(0, set + at, 1).unwrap(), [1]);
         assert_eq!(driver.host.region_read(0, piece + at, 1).unwrap(), [1]);
     }
-    // The other way round they do nothing, and so do operands of other lengths.
+    // Loads from increment and stores to test-and-set have no effect, and neither have other
+    // lengths.
     driver.host.region_write(0, piece, &[7; 8]).unwrap();
     driver.host.region_write(0, set, &[3]).unwrap();
     driver.host.region_write(0, add, &[1, 0]).unwrap();
@@ -335,14 +336,14 @@ fn operations_outside_of_their_range() {
         let status = operation(&mut driver, op_mod, at, kind).0;
         assert_eq!(status, expected, "{op_mod} {at:#x} {kind}");
     }
-    // The piece behind it has no operations, and nothing lies behind that.
+    // The next piece has no operations, and no piece follows it.
     let size = device_memory(&mut driver).1;
     for at in [4096, 8191, 8192, size - 1] {
         driver.host.region_write(0, add + at, &[1]).unwrap();
         assert_eq!(driver.host.region_read(0, add + size + at, 1).unwrap(), [0]);
     }
     assert_eq!(driver.host.region_read(0, start + 4096, 4096).unwrap(), [0; 4096]);
-    // A piece whose operations have addresses stays.
+    // A piece with an operation can't be freed.
     assert_eq!(dealloc(&mut driver, start, 4096), CmdStatus::RES_BUSY);
     assert_eq!(operation(&mut driver, DEALLOC, start, INCREMENT).0, CmdStatus::OK);
     driver.host.region_write(0, add, &[1]).unwrap();

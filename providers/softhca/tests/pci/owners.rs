@@ -1,5 +1,4 @@
-//! Users of the command interface name their own objects, and nobody else's: numbers are easily
-//! guessed.
+//! Users of the command interface may name only their objects, since numbers are easily guessed.
 
 use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
@@ -7,10 +6,10 @@ use uverbs_mlx5_prm::cmd::{Field, cq, dct, eq, qp, rq, simple};
 
 use crate::driver::{Driver, with_page};
 
-/// Shared receive queues (`rq_type`).
+/// Value of `rq_type` for an SRQ.
 const SHARED: u64 = 1;
 
-/// What a user has, all of it its own.
+/// Objects of one user.
 #[derive(Clone, Copy)]
 struct Own {
     uid: u64,
@@ -26,7 +25,7 @@ fn run(driver: &mut Driver, uid: u64, opcode: CmdOpcode, mut input: Vec<u8>) -> 
     driver.run(opcode, 0, &input, 512).0
 }
 
-/// Makes an object as `uid`, and gives its number.
+/// Creates an object as user `uid`. Returns its number.
 fn make(
     driver: &mut Driver,
     uid: u64,
@@ -38,7 +37,7 @@ fn make(
     number.get32(&driver.ok(opcode, 0, &input, 16))
 }
 
-/// The input of a command about one number.
+/// Input of a command whose only parameter is a number.
 fn about(field: Field, number: u32) -> Vec<u8> {
     let mut input = vec![0; 16];
     field.set(&mut input, number.into());
@@ -75,7 +74,7 @@ fn srq_input(driver: &mut Driver, own: Own) -> Vec<u8> {
     input
 }
 
-/// A queue pair that sends by `send` and receives from a shared queue by `own`'s.
+/// Input of a queue pair that sends with objects of `send` and receives with objects of `own`.
 fn qp_input(driver: &mut Driver, own: Own, send: u32) -> Vec<u8> {
     let (ring, record) = (driver.page(), driver.page());
     let mut input = with_page(qp::create_qp_in::SIZE, ring);
@@ -106,7 +105,7 @@ fn dct_input(own: Own) -> Vec<u8> {
     input
 }
 
-/// One of everything, of user `uid`.
+/// Creates one object of each kind as user `uid`.
 fn own(driver: &mut Driver, uid: u64) -> Own {
     let mut own = Own { uid, uar: 0, pd: 0, eqn: 0, cqn: 0, srqn: 0 };
     let uar = simple::alloc_uar_out::UAR;
@@ -121,12 +120,12 @@ fn own(driver: &mut Driver, uid: u64) -> Own {
     own
 }
 
-/// A command that makes something is refused if one of the objects that it names is another's.
+/// A command that creates an object is refused if it names another user's object.
 #[test]
 fn what_a_command_names_must_be_its_users() {
     let mut driver = Driver::up();
     let (one, two) = (own(&mut driver, 1), own(&mut driver, 2));
-    // One object of the second user's in a command of the first one's.
+    // One object of the second user in a command of the first user.
     let mixed = |change: fn(&mut Own, Own)| {
         let mut mixed = one;
         change(&mut mixed, two);
@@ -164,12 +163,12 @@ fn what_a_command_names_must_be_its_users() {
         let status = run(&mut driver, one.uid, opcode, input.clone());
         let wanted = if bad { CmdStatus::BAD_RES_ERR } else { CmdStatus::OK };
         assert_eq!(status, wanted, "{name}");
-        // The driver may name anything.
+        // The driver may name any object.
         assert_eq!(run(&mut driver, 0, opcode, input), CmdStatus::OK, "{name}");
     }
 }
 
-/// A user changes, asks after and destroys what is its own.
+/// A user may modify, query and destroy only its objects.
 #[test]
 fn what_a_command_is_about_must_be_its_users() {
     let mut driver = Driver::up();
@@ -180,7 +179,7 @@ fn what_a_command_is_about_must_be_its_users() {
     let dctn = make(&mut driver, 1, CmdOpcode::CREATE_DCT, input, dct::create_dct_out::DCTN);
     let mut init = vec![0; qp::rst2init_qp_in::SIZE];
     qp::rst2init_qp_in::QPN.set(&mut init, qpn.into());
-    // In an order in which the owner's succeed.
+    // In an order in which the owner's commands succeed.
     let commands = [
         (CmdOpcode::QUERY_EQ, about(eq::query_eq_in::EQ_NUMBER, one.eqn)),
         (CmdOpcode::QUERY_CQ, about(cq::query_cq_in::CQN, one.cqn)),
@@ -206,8 +205,8 @@ fn what_a_command_is_about_must_be_its_users() {
     }
 }
 
-/// The driver's doorbell pages and the event queues of completions are everybody's, and nothing
-/// else of the driver's is.
+/// Every user may name the driver's doorbell pages and the event queues of completions, and no
+/// other object of the driver.
 #[test]
 fn some_of_the_drivers_is_everybodys() {
     let mut driver = Driver::up();

@@ -1,4 +1,4 @@
-//! Page faults, with a driver that plays mlx5_ib's part (Linux `hw/mlx5/odp.c`).
+//! Page faults, with a driver in the role of mlx5_ib (Linux `hw/mlx5/odp.c`).
 
 use uverbs_mlx5_prm::cmd::header::cmd_in;
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
@@ -20,24 +20,24 @@ const REMOTE_ACCESS: u8 = 0x13;
 /// Vendor syndrome (mlx5dv.h, `MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`).
 const NO_PAGE: u8 = 0x93;
 
-/// Two queue pairs, the driver's queue for changes, and the page fault queue.
+/// Two queue pairs, the driver's UMR queue, and the page fault event queue.
 struct Scene {
     driver: Driver,
     faults: u32,
     cq: Cq,
     umr_cq: Cq,
     umr: Qp,
-    /// WQEs posted to it.
+    /// Number of WQEs posted to the UMR queue.
     changes: u32,
     a: Qp,
     b: Qp,
 }
 
-/// A page fault as an event has it.
+/// A page fault event.
 #[derive(Debug, PartialEq)]
 struct Fault {
     sub_type: u8,
-    /// Of the work request, or of the memory.
+    /// Type of the work request's fault, or of the memory's.
     kind: u32,
     token: u32,
     words: [u32; 7],
@@ -55,7 +55,7 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    /// A key of four pages, none of which is there.
+    /// Creates a key of four pages, all of them missing.
     fn key(&mut self) -> u32 {
         let (status, index) = free_key(&mut self.driver, 1, 4);
         assert_eq!(status, CmdStatus::OK);
@@ -78,8 +78,8 @@ impl Scene {
         self.changes += 1;
     }
 
-    /// Changes the first entries of a key's translation and nothing else
-    /// (`MLX5_UMR_CHECK_FREE`, `MLX5_UMR_TRANSLATION_OFFSET_EN`).
+    /// Changes only the first entries of a key's translation (`MLX5_UMR_CHECK_FREE`,
+    /// `MLX5_UMR_TRANSLATION_OFFSET_EN`).
     fn put(&mut self, key: u32, entries: &[u64; 8]) {
         let list = self.driver.page();
         let bytes = entries.iter().flat_map(|entry| entry.to_be_bytes()).collect::<Vec<_>>();
@@ -120,7 +120,7 @@ impl Scene {
         self.driver.run(CmdOpcode::PAGE_FAULT_RESUME, 0, &input, 16).0
     }
 
-    /// Posts an RDMA WRITE of 16 bytes of plain memory as the first one's `index`th.
+    /// Posts an RDMA WRITE of 16 bytes of plain memory as WQE `index` of the first queue pair.
     fn write(&mut self, index: u32, from: u64, (rkey, to): (u32, u64)) {
         let mut wqe = ((index & 0xffff) << 8 | 0x08).to_be_bytes().to_vec();
         wqe.extend((self.a.number << 8 | 3).to_be_bytes());
@@ -141,7 +141,7 @@ impl Scene {
 #[test]
 fn what_the_capabilities_say() {
     let mut driver = Driver::up();
-    // MLX5_CAP_GENERAL and MLX5_CAP_ODP, the values in force and the greatest ones.
+    // MLX5_CAP_GENERAL and MLX5_CAP_ODP, current values and maximum values.
     let answer = driver.ok(CmdOpcode::QUERY_HCA_CAP, 1, &[0; 16], 16 + 4096);
     let general = hca::query_hca_cap_out::CAPABILITY.of(&answer);
     use caps::cmd_hca_cap::{
@@ -159,8 +159,8 @@ fn what_the_capabilities_say() {
     let most = driver.ok(CmdOpcode::QUERY_HCA_CAP, 2 << 1, &[0; 16], 16 + 4096);
     assert_eq!(current, most);
     let odp = hca::query_hca_cap_out::CAPABILITY.of(&current);
-    // By hand along mlx5_ifc.h: RC, UC, UD, XRC, DC from byte 16 on; one bit each for send,
-    // receive, write, read, atomic, shared receive.
+    // By hand from mlx5_ifc.h: RC, UC, UD, XRC, DC from byte 16 on; one bit each for send, receive,
+    // write, read, atomic, SRQ.
     assert_eq!([odp[16], odp[20], odp[24], odp[28], odp[32]], [0xfc, 0, 0x84, 0xfc, 0xfc]);
     assert_eq!(odp[64..], [0; 4032], "not by memory");
     let mut set = vec![0; hca::set_hca_cap_in::SIZE];
@@ -179,7 +179,7 @@ fn a_work_request_waits_for_its_page() {
     let fault = scene.fault();
     assert_eq!((fault.sub_type, fault.kind), (0, 1), "of a send");
     assert_eq!((fault.words[6] & 0xff_ffff, fault.words[1]), (scene.a.number, 0));
-    // The page does not come: the same again, with another token.
+    // Without the page the fault occurs again, with another token.
     assert_eq!(scene.resume(&fault, false), CmdStatus::OK);
     let again = scene.fault();
     assert_ne!(again.token, fault.token);
@@ -189,7 +189,7 @@ fn a_work_request_waits_for_its_page() {
     let kinds = [0; 2].map(|_| scene.driver.poll(&mut scene.cq)[63] >> 4);
     assert!(kinds.contains(&0) && kinds.contains(&2), "{kinds:?}");
     assert_eq!(scene.driver.host.read(to, 300), [7; 300]);
-    // Taken away again, and then it can't come.
+    // The page is taken away again, and can't be brought.
     scene.put(key, &[0; 8]);
     send(&mut scene.driver, &scene.a, 1, (key, START + 0x1100, 300));
     let fault = scene.fault();
@@ -209,7 +209,7 @@ fn a_peers_request_waits_for_its_page() {
     let fault = scene.fault();
     assert_eq!((fault.sub_type, fault.kind), (1, 6), "of a request that writes");
     assert_eq!(fault.words[1..6], [key, 16, 16, 0, (START + 0x2008) as u32]);
-    // A page that may be read alone is not enough.
+    // A read-only page is not enough.
     scene.put(key, &[0, 0, page | 1, 0, 0, 0, 0, 0]);
     assert_eq!(scene.resume(&fault, false), CmdStatus::OK);
     let fault = scene.fault();
@@ -217,7 +217,7 @@ fn a_peers_request_waits_for_its_page() {
     assert_eq!(scene.resume(&fault, false), CmdStatus::OK);
     assert_eq!(scene.driver.poll(&mut scene.cq)[63] >> 4, 0);
     assert_eq!(scene.driver.host.read(page + 8, 16), [9; 16]);
-    // It can't come.
+    // The page can't be brought.
     scene.write(1, from, (key, START + 0x3000));
     let fault = scene.fault();
     assert_eq!(scene.resume(&fault, true), CmdStatus::OK);
@@ -252,7 +252,7 @@ fn a_queue_pair_or_device_that_is_gone_meanwhile() {
     let status = scene.driver.about(CmdOpcode::DESTROY_QP, destroy_qp_in::QPN, number);
     assert_eq!(status, CmdStatus::OK);
     assert_eq!(scene.resume(&fault, false), CmdStatus::BAD_RES_ERR);
-    // The device as a whole, with a fault open.
+    // Teardown of the device with an open page fault.
     send(&mut scene.driver, &scene.b, 0, (key, START, 8));
     let fault = scene.fault();
     scene.driver.ok(CmdOpcode::TEARDOWN_HCA, 0, &[0; 16], 16);
@@ -261,7 +261,7 @@ fn a_queue_pair_or_device_that_is_gone_meanwhile() {
     assert_eq!(scene.resume(&fault, true), CmdStatus::BAD_RES_ERR);
 }
 
-/// Nobody would end the waits.
+/// Without the event queue no driver would end the waits.
 #[test]
 fn the_queue_of_page_faults_is_gone_meanwhile() {
     let mut scene = scene();
@@ -273,7 +273,7 @@ fn the_queue_of_page_faults_is_gone_meanwhile() {
     let failed = scene.driver.poll(&mut scene.cq);
     assert_eq!((failed[63] >> 4, failed[55], failed[54]), (0xd, LOCAL_PROTECTION, NO_PAGE));
     assert_eq!(scene.resume(&fault, false), CmdStatus::BAD_RES_ERR);
-    // A peer's request.
+    // A fault of a peer's request.
     let mut scene = self::scene();
     let key = scene.key();
     let from = scene.driver.page();
@@ -285,7 +285,7 @@ fn the_queue_of_page_faults_is_gone_meanwhile() {
     assert_eq!((failed[63] >> 4, failed[55]), (0xd, REMOTE_OPERATION));
 }
 
-/// Tokens are easily guessed.
+/// Only the driver may end waits, since tokens are easily guessed.
 #[test]
 fn users_end_no_waits() {
     let mut scene = scene();
@@ -318,7 +318,7 @@ fn without_a_queue_for_them_there_are_no_page_faults() {
     assert_ne!(failed[54], NO_PAGE);
 }
 
-/// A key of blocks, as mlx5_ib makes one for all of memory: `MLX5_MKC_ACCESS_MODE_KSM`.
+/// A key of blocks, as mlx5_ib creates one for all memory: `MLX5_MKC_ACCESS_MODE_KSM`.
 #[test]
 fn blocks_begin_null_and_get_keys() {
     let mut scene = scene();
@@ -330,7 +330,7 @@ fn blocks_begin_null_and_get_keys() {
     let (status, index) = free_key(&mut scene.driver, 3, 4);
     assert_eq!(status, CmdStatus::OK);
     let whole = index << 8 | 6;
-    // Bytes and key, then an address, of each block.
+    // Length and key, then an address, of each block.
     let block = |key: u64| 4096 << 32 | key;
     let list = scene.driver.page();
     let entries = [block(null), 0, block(null), 0, block(null), 0, block(null), 0u64];
@@ -341,7 +341,7 @@ fn blocks_begin_null_and_get_keys() {
     scene.changed();
     let from = scene.driver.page();
     scene.driver.host.write(from, &[5; 16]);
-    // Over the border of the second and third block.
+    // Across the boundary of the second and third block.
     scene.write(0, from, (whole, 0x1ff8));
     let fault = scene.fault();
     assert_eq!((fault.words[1], fault.words[5]), (whole, 0x1ff8));
@@ -353,7 +353,7 @@ fn blocks_begin_null_and_get_keys() {
     assert_eq!((fault.words[1], fault.words[5]), (whole, 0x1ff8));
     scene.put(whole, &with(child_at));
     assert_eq!(scene.resume(&fault, false), CmdStatus::OK);
-    // The second block's end is in the child's second page, which isn't there.
+    // The second block's end is in the child's second page, which is missing.
     let fault = scene.fault();
     assert_eq!(scene.resume(&fault, true), CmdStatus::OK);
     let failed = scene.driver.poll(&mut scene.cq);
@@ -361,7 +361,7 @@ fn blocks_begin_null_and_get_keys() {
     assert_eq!(scene.driver.host.read(page, 8), [0; 8], "not a byte of it was written");
 }
 
-/// What a driver asks of a key that work requests changed: where it begins, and its parts.
+/// Fields that a driver queries of a key that work requests changed: the start, and the parts.
 #[test]
 fn a_query_gives_a_lists_parts() {
     let mut scene = scene();
@@ -383,7 +383,7 @@ fn a_query_gives_a_lists_parts() {
     let context = mkey::query_mkey_out::MEMORY_KEY_MKEY_ENTRY.of(&answer);
     assert_eq!(mkey::mkc::START_ADDR.get(context), 0x700);
     assert_eq!(answer[272..304], bytes[..32]);
-    // A caller with less room gets fewer.
+    // A shorter output gets fewer parts.
     let answer = scene.driver.ok(CmdOpcode::QUERY_MKEY, 0, &input, 300);
     assert_eq!((&answer[272..288], &answer[288..]), (&bytes[..16], &[0; 12][..]));
 }

@@ -1,4 +1,4 @@
-//! Queues that match tags, by commands: made, asked, armed, destroyed.
+//! Tag-matching SRQs by commands: create, query, arm, destroy.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{caps, hca, qp, rq};
@@ -6,14 +6,14 @@ use uverbs_mlx5_prm::cmd::{caps, hca, qp, rq};
 use crate::data::send;
 use crate::driver::{Cq, Driver, Qp, with_page};
 
-/// `rq_type` of a queue pair with a shared receive queue.
+/// `rq_type` of a queue pair with an SRQ.
 const SHARED: u64 = 1;
 /// `op_mod` of ARM_RQ.
 const XRQ: u16 = 2;
 /// SRQ_LIMIT.
 const LIMIT: u8 = 0x14;
 
-/// The input of CREATE_XRQ: 16 receives of 32 bytes.
+/// Input of CREATE_XRQ: 16 receives of 32 bytes.
 fn input(driver: &mut Driver, cq: &Cq, log_tags: u64) -> Vec<u8> {
     let (ring, record) = (driver.page(), driver.page());
     let mut input = with_page(rq::create_xrq_in::SIZE, ring);
@@ -41,7 +41,7 @@ fn destroy(driver: &mut Driver, xrqn: u32) -> CmdStatus {
     driver.about(CmdOpcode::DESTROY_XRQ, rq::destroy_xrq_in::XRQN, xrqn)
 }
 
-/// QUERY_XRQ: the place of the next tag, software's count, the device's, and the limit.
+/// QUERY_XRQ: index of the next tag, software's count, the device's count, and the limit.
 fn query(driver: &mut Driver, xrqn: u32) -> [u64; 4] {
     let mut query = [0; 16];
     rq::query_xrq_in::XRQN.set(&mut query, xrqn.into());
@@ -61,7 +61,7 @@ fn arm(driver: &mut Driver, op_mod: u16, number: u32, limit: u64) -> CmdStatus {
     driver.run(CmdOpcode::ARM_RQ, op_mod, &input, 8).0
 }
 
-/// A queue pair that receives from a queue, whose ring is all of sends. It is its own peer.
+/// Creates a queue pair with the SRQ, connected with itself; its ring is a send ring only.
 fn receiver(driver: &mut Driver, sends: &Cq, xrqn: u32) -> Qp {
     let qp = driver.qp_with(sends, |context| {
         qp::qpc::RQ_TYPE.set(context, SHARED);
@@ -71,8 +71,8 @@ fn receiver(driver: &mut Driver, sends: &Cq, xrqn: u32) -> Qp {
     Qp { sq: qp.rq, ..qp }
 }
 
-/// A change of the list: operation, place, software's count, and the length and address of a tag's
-/// buffer.
+/// A change of the tag list: operation, index, software's count, and length and address of the
+/// tag's buffer.
 struct TagChange {
     op: u8,
     place: u16,
@@ -80,14 +80,14 @@ struct TagChange {
     buffer: Option<(u32, u64)>,
 }
 
-/// Posts a change of the list as the `index`th, and rings: WQEs of one block.
+/// Posts a change of the tag list as WQE `index`, of one WQEBB, and rings the doorbell.
 fn change(driver: &mut Driver, qp: &Qp, index: u16, change: &TagChange) {
     let &TagChange { op, place, count, buffer } = change;
     let mut wqe = (u32::from(index) << 8 | 0x28).to_be_bytes().to_vec();
     let ds = if op == 1 { 4 } else { 3 };
     wqe.extend((qp.number << 8 | ds).to_be_bytes());
     wqe.extend([0; 8]);
-    // mlx5_wqe_tm_seg: operation, CQE and count wanted, place, count, tag, mask.
+    // mlx5_wqe_tm_seg: operation; CQE requested, count valid; index, count, tag, mask.
     wqe.extend([op << 4, 0xc0]);
     wqe.extend(place.to_be_bytes());
     wqe.extend([0; 2]);
@@ -96,7 +96,7 @@ fn change(driver: &mut Driver, qp: &Qp, index: u16, change: &TagChange) {
     wqe.extend(5u64.to_be_bytes());
     wqe.extend(u64::MAX.to_be_bytes());
     if ds == 4 {
-        // A key of nothing where there is no buffer.
+        // The invalid key, if there is no buffer.
         let (len, addr) = buffer.unwrap_or_default();
         let key = if buffer.is_some() { driver.lkey } else { 0x100 };
         wqe.extend(len.to_be_bytes());
@@ -122,17 +122,17 @@ fn a_queue_is_made_gets_tags_and_ends() {
     let asked = input(&mut driver, &cq, most);
     let (status, xrqn) = create(&mut driver, &asked);
     assert_eq!((status, query(&mut driver, xrqn)), (CmdStatus::OK, [0; 4]));
-    // The queue pair of its changes receives from it, and is connected to itself.
+    // The queue pair for changes uses the SRQ, and is connected with itself.
     let qp = receiver(&mut driver, &cq, xrqn);
     for (index, op, place, app_op) in [(0, 1, 3, 5), (1, 1, 4, 5), (2, 2, 3, 6), (3, 0, 0, 7)] {
         change(&mut driver, &qp, index, &TagChange { op, place, count: 9, buffer: None });
         let cqe = driver.poll(&mut cq);
-        // NO_PACKET; user index; tag matching and what it was; success.
+        // NO_PACKET; user index; tag matching and its operation; success.
         assert_eq!((cqe[63] >> 4, &cqe[32..36]), (6, &[0, 0, 0, 0x77][..]), "{index}");
         assert_eq!((cqe[40], cqe[41], cqe[0]), (1, app_op, 0x80));
     }
     assert_eq!(query(&mut driver, xrqn), [4, 9, 0, 0]);
-    // The limit: fewer than 3 are posted, which the next message shows.
+    // The limit: fewer than 3 receives are posted, which the next message reveals.
     assert_eq!(arm(&mut driver, XRQ, xrqn, 3), CmdStatus::OK);
     assert_eq!(query(&mut driver, xrqn)[3], 3);
     assert_eq!(destroy(&mut driver, xrqn), CmdStatus::RES_BUSY);
@@ -142,8 +142,8 @@ fn a_queue_is_made_gets_tags_and_ends() {
     assert_eq!(destroy(&mut driver, xrqn), CmdStatus::BAD_RES_ERR);
 }
 
-/// `offload` says who fetches what a message announces: the device, or software, which gets the
-/// message's headers.
+/// `offload` selects who fetches announced data: the device, or software, which gets the message's
+/// headers.
 #[test]
 fn a_queue_says_who_fetches() {
     let mut driver = Driver::up();
@@ -176,7 +176,7 @@ fn a_queue_says_who_fetches() {
             assert_eq!((first[63] >> 4, first[41], first[47]), (2, 0xb, 32));
             assert_eq!(driver.host.read(buffer, 32), headers);
         } else {
-            // CONSUMED, and then EXPECTED.
+            // CONSUMED, then EXPECTED.
             assert_eq!((first[63] >> 4, first[41]), (6, 1));
             let last = driver.poll(&mut cq);
             assert_eq!((last[63] >> 4, last[41], last[47]), (2, 2, 9));
@@ -214,7 +214,7 @@ fn queues_that_nobody_gets() {
     for op_mod in [0, 1, 3] {
         assert_eq!(arm(&mut driver, op_mod, xrqn, 1), CmdStatus::BAD_PARAM_ERR);
     }
-    // Each kind has its own commands.
+    // Each kind of SRQ has separate commands.
     let plain = driver.srq().0;
     assert_eq!(arm(&mut driver, XRQ, plain, 1), CmdStatus::BAD_RES_ERR);
     assert_eq!(destroy(&mut driver, plain), CmdStatus::BAD_RES_ERR);

@@ -1,4 +1,4 @@
-//! Two functions on one wire, each with a client of its own.
+//! Two functions on one wire, each with a client.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn server(fabric: &Fabric, number: u16) -> Server {
     Server::on(fabric, &PciOptions { number, ..PciOptions::default() }).unwrap()
 }
 
-/// A driver of a function, and what a queue pair needs.
+/// A driver of a function, and the objects that a queue pair needs.
 struct End {
     driver: Driver,
     cq: Cq,
@@ -34,13 +34,13 @@ impl End {
         Self { driver, cq, qp, page }
     }
 
-    /// The queue pair's number on the other device need not be another.
+    /// Connects to the peer. Queue pair numbers of different devices may be equal.
     fn connect(&mut self, lid: u64, peer: &Self, timeout: u64) {
         let path = Path { lid, timeout, ..Path::default() };
         self.driver.connect_to(self.qp.number, peer.qp.number, &path);
     }
 
-    /// Sends a message as the `index`th.
+    /// Sends a message as WQE `index`.
     fn send(&mut self, index: u32, data: &[u8]) {
         self.driver.host.write(self.page, data);
         let key = self.driver.lkey;
@@ -54,7 +54,8 @@ impl End {
     }
 }
 
-/// The `index`th message from one to the other, there and acknowledged.
+/// Sends message `index` from one end to the other, and checks that it is received and
+/// acknowledged.
 fn message(from: &mut End, to: &mut End, index: u32, data: &[u8]) {
     receive(&to.driver, &to.qp, index, to.page, 4096);
     from.send(index, data);
@@ -63,8 +64,8 @@ fn message(from: &mut End, to: &mut End, index: u32, data: &[u8]) {
     assert_eq!(to.driver.host.read(to.page, data.len()), data);
 }
 
-/// The code of the shortest wait: with eight tries a peer that is gone is noticed within a few
-/// hundred milliseconds.
+/// Code of the shortest ACK timeout: with eight tries a dead peer is noticed within a few hundred
+/// milliseconds.
 const SHORT: u64 = 12;
 const LONG: u64 = 18;
 
@@ -82,12 +83,12 @@ fn messages_go_from_one_to_the_other() {
         took.push(start.elapsed());
         message(&mut b, &mut a, round, &[!round as u8; 100]);
     }
-    // A device that sleeps is woken: it would look by itself after five milliseconds, the other
-    // likewise for the answer.
+    // A store wakes a sleeping device: otherwise each device would poll after five milliseconds,
+    // for the message and for the answer.
     took.sort();
     assert!(took[10] < Duration::from_micros(2500), "{took:?}");
     assert_eq!(fabric.stats().unknown_destination, 0);
-    // Each says who it is.
+    // Each function reports its identity.
     for (end, number) in [(&mut a, 1), (&mut b, 2)] {
         let size = hca::query_hca_cap_out::SIZE;
         let answer = end.driver.ok(CmdOpcode::QUERY_HCA_CAP, 1, &[0; 16], size);
@@ -113,7 +114,7 @@ fn one_goes_and_comes_again_and_the_other_stays() {
     b.connect(1, &a, LONG);
     message(&mut a, &mut b, 0, b"after");
     message(&mut b, &mut a, 0, b"and back");
-    // A reset is no less.
+    // A reset ends a connection, too.
     a.qp = a.driver.qp(&a.cq);
     a.connect(2, &b, SHORT);
     b.driver.host.request(13, &[], &[]).unwrap();
@@ -146,17 +147,17 @@ fn a_function_that_nobody_uses_has_no_link() {
         fabric.stats().dead_link
     };
     assert_eq!(frame(), 1);
-    // The version, so that the server has taken the client.
+    // The version answer shows that the server has accepted the client.
     let host = Host::of(server);
     assert_eq!(frame(), 1);
     let server = host.power_off();
-    // The frame before may not have been read yet: then it was lost with the link.
+    // The frame before may be unread: then it was lost with the link.
     let lost = fabric.stats().dead_link;
     assert_eq!(frame(), lost + 1);
     drop(server);
 }
 
-/// What waits for a time would wait for as long as the client before it was there.
+/// A timer of the device must not wait for as long as the previous client was connected.
 #[test]
 fn the_clock_goes_on_with_the_next_client() {
     let mut host = Host::new();

@@ -1,4 +1,4 @@
-//! Queues in memory that a user registered: rings and doorbell records at offsets of it.
+//! Queues in umems: rings and doorbell records at offsets of registered memory.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::umem::{
@@ -10,7 +10,7 @@ use uverbs_mlx5_prm::cmd::{Field, cq, header, qp, simple};
 use crate::data::{receive, send};
 use crate::driver::{Cq, Driver, LOG_CQES, Qp};
 
-/// Registers pages from byte `offset` of the first on.
+/// Registers pages, from byte `offset` of the first page on.
 fn register(driver: &mut Driver, pages: &[u64], offset: u64) -> u32 {
     let output = driver.ok(CmdOpcode::CREATE_UMEM, 0, &registration(pages, offset), 16);
     create_umem_out::UMEM_ID.get32(&output)
@@ -30,7 +30,8 @@ fn destroy(driver: &mut Driver, id: u32) -> CmdStatus {
     driver.about(CmdOpcode::DESTROY_UMEM, destroy_umem_in::UMEM_ID, id)
 }
 
-/// A completion queue whose ring begins at `ring` of the memory, and its record at `record`.
+/// Input of a completion queue, with the ring at offset `ring` of the umem, and the record at
+/// `record`.
 fn cq_input(driver: &Driver, eqn: u32, id: u32, ring: u64, record: u64) -> Vec<u8> {
     let mut input = vec![0; cq::create_cq_in::SIZE];
     cq::create_cq_in::CQ_UMEM_VALID.set(&mut input, 1);
@@ -46,7 +47,8 @@ fn cq_input(driver: &Driver, eqn: u32, id: u32, ring: u64, record: u64) -> Vec<u
     input
 }
 
-/// A queue pair in the same way: 16 receives of 16 bytes, then 16 WQEBBs.
+/// Input of a queue pair, with rings and record in the umem: 16 receives of 16 bytes, then 16
+/// WQEBBs.
 fn qp_input(driver: &Driver, cq: &Cq, id: u32, rings: u64, record: u64) -> Vec<u8> {
     let mut input = vec![0; qp::create_qp_in::SIZE];
     qp::create_qp_in::WQ_UMEM_VALID.set(&mut input, 1);
@@ -73,11 +75,11 @@ fn traffic_goes_through_queues_in_registered_memory() {
     let mut driver = Driver::up();
     let eqn = driver.eq(0, 0);
     let (first, second, third) = (driver.page(), driver.page(), driver.page());
-    // Two pages, the later one first: 0x800 bytes of `second`, then `first`; and one by itself.
+    // Two pages, the later one first: 0x800 bytes of `second`, then `first`; and a separate page.
     let id = register(&mut driver, &[second, first], 0x800);
     let records = register(&mut driver, &[third], 0);
     assert_ne!(id, records);
-    // The completion ring lies across the pages' border, its record behind it.
+    // The completion ring crosses the boundary of the pages; its record is behind it.
     let at =
         |offset: u64| if offset < 0x800 { second + 0x800 + offset } else { first + offset - 0x800 };
     let ring = 0x600;
@@ -88,7 +90,7 @@ fn traffic_goes_through_queues_in_registered_memory() {
     let output = driver.ok(CmdOpcode::CREATE_CQ, 0, &input, 16);
     let number = cq::create_cq_out::CQN.get32(&output);
     let cq = Cq { number, ring: 0, record: at(0xa40), read: 0 };
-    // Rings in one piece of registered memory, the record in another.
+    // Rings in one umem, the record in another.
     let qps = [0x1000u64, 0x0].map(|rings| {
         let mut input = qp_input(&driver, &cq, id, rings, 8 + rings / 64);
         QPC_DBR_UMEM_ID.set(qp::create_qp_in::QPC.of_mut(&mut input), records.into());
@@ -115,7 +117,7 @@ fn traffic_goes_through_queues_in_registered_memory() {
         }
         assert_eq!(driver.host.read(to, 64), [round as u8 + 1; 64]);
     }
-    // What a queue lies in stays.
+    // A umem in use can't be destroyed.
     for id in [id, records] {
         assert_eq!(destroy(&mut driver, id), CmdStatus::RES_BUSY);
     }
@@ -168,7 +170,7 @@ fn what_lies_beyond_registered_memory_is_refused() {
             "{rings:#x} {record:#x}"
         );
     }
-    // Registrations that make no sense.
+    // Invalid registrations.
     let refused = |driver: &mut Driver, change: &[(Field, u64)]| {
         let mut input = registration(&[page], 0);
         let context = create_umem_in::UMEM.of_mut(&mut input);
@@ -181,26 +183,26 @@ fn what_lies_beyond_registered_memory_is_refused() {
     refused(&mut driver, &[(umem::PAGE_OFFSET, 4097)]);
 }
 
-/// Memory that was registered to be read, a file's for one, has no completions written to it.
+/// The device writes no CQEs to memory registered as read-only, for example a file's.
 #[test]
 fn completions_are_not_written_to_what_is_to_be_read() {
     let mut driver = Driver::up();
     let eqn = driver.eq(0, 0);
     let (page, second) = (driver.page(), driver.page());
     let mut input = registration(&[page, second], 0);
-    // Readable alone, one of the two.
+    // The second page is read-only.
     let last = input.len() - 1;
     input[last] = 1;
     let id = create_umem_out::UMEM_ID.get32(&driver.ok(CmdOpcode::CREATE_UMEM, 0, &input, 16));
     let input = cq_input(&driver, eqn, id, 0, 0xf00);
     assert_eq!(driver.run(CmdOpcode::CREATE_CQ, 0, &input, 16).0, CmdStatus::BAD_PARAM_ERR);
-    // Requests are only read.
+    // Send WQEs are only read.
     let cq = driver.cq(eqn);
     let input = qp_input(&driver, &cq, id, 0, 0xf00);
     assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &input, 16).0, CmdStatus::OK);
 }
 
-/// Each user of the command interface has what it registered, and nobody else's.
+/// Each user of the command interface may name only its umems.
 #[test]
 fn registered_memory_is_of_one_user() {
     let mut driver = Driver::up();
@@ -233,8 +235,8 @@ fn registered_memory_is_of_one_user() {
     }
 }
 
-/// A user's queue pairs are in its own protection domains: with another's, they would have all the
-/// keys there.
+/// A user's queue pairs are in the user's protection domains: in another user's they could use all
+/// of its keys.
 #[test]
 fn protection_domains_are_of_one_user() {
     let mut driver = Driver::up();
@@ -271,7 +273,7 @@ fn protection_domains_are_of_one_user() {
         qp::qpc::PD.set(qp::create_qp_in::QPC.of_mut(&mut input), pd.into());
         assert_eq!(driver.run(CmdOpcode::CREATE_QP, 0, &input, 16).0, status, "{uid} {pd}");
     }
-    // Its number comes again, and is the driver's now.
+    // The number is allocated again, and belongs to the driver now.
     let again = simple::alloc_pd_out::PD.get32(&driver.ok(CmdOpcode::ALLOC_PD, 0, &[0; 16], 16));
     assert_eq!(again, gone);
     let memory = driver.ok(CmdOpcode::CREATE_UMEM, 0, &by(registration(&[page], 0), 1), 16);

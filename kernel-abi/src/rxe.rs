@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, big_endi
 )]
 #[repr(C)]
 pub struct mminfo {
-    /// For mmap on the device file.
+    /// Offset for mmap on the device file.
     pub offset: u64,
     /// Bytes.
     pub size: u32,

@@ -26,7 +26,7 @@ pub struct siw_uresp_create_cq {
     pub cq_id: u32,
     /// Entries: a power of two.
     pub num_cqe: u32,
-    /// For mmap on the device file, or [`SIW_INVAL_UOBJ_KEY`].
+    /// Offset for mmap on the device file, or [`SIW_INVAL_UOBJ_KEY`].
     pub cq_key: u64,
 }
 
@@ -42,9 +42,9 @@ pub struct siw_uresp_create_qp {
     /// Elements of the receive queue: a power of two, or 0.
     pub num_rqe: u32,
     pub pad: u32,
-    /// For mmap on the device file, or [`SIW_INVAL_UOBJ_KEY`].
+    /// Offset for mmap on the device file, or [`SIW_INVAL_UOBJ_KEY`].
     pub sq_key: u64,
-    /// Key of the receive queue for mmap, or [`SIW_INVAL_UOBJ_KEY`]; unused with an SRQ.
+    /// Offset of the receive queue for mmap, or [`SIW_INVAL_UOBJ_KEY`]; unused with an SRQ.
     pub rq_key: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct siw_uresp_create_srq {
     /// Elements: a power of two.
     pub num_rqe: u32,
     pub pad: u32,
-    /// For mmap on the device file, or [`SIW_INVAL_UOBJ_KEY`].
+    /// Offset for mmap on the device file, or [`SIW_INVAL_UOBJ_KEY`].
     pub srq_key: u64,
 }
 

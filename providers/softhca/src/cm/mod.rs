@@ -8,8 +8,7 @@
 //! | file | contents | in Linux |
 //! |---|---|---|
 //! | `commands` | the commands of a door | `ucma.c` |
-//! | `connections`, `groups`, `paths` | commands of connections, multicast groups, paths |
-//! `ucma.c`, `cma.c` |
+//! | `connections`, `groups`, `paths` | commands by kind of id | `ucma.c`, `cma.c` |
 //! | `manager` | ids, doors, addresses and ports | `cma.c` |
 //! | `held` | requests that wait for a listener | none |
 //! | `incoming` | received messages | `cm.c`, `cma.c:cma_ib_handler` |

@@ -8,8 +8,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `call`, `table`, `numbers`, `owner` | a command; the command table; object numbers and owners
-//! |
+//! | `call`, `table`, `numbers`, `owner` | commands, their table, object numbers and owners |
 //! | `life`, `pages`, `caps`, `register`, `vport`, `mad`, `counters` | the device and its port |
 //! | `simple`, `eq`, `cq`, `qp`, `dct`, `mkey`, `memic`, `srq`, `mcast`, `general` | objects |
 //! | `nic`, `frame_queue`, `steering`, `flow`, `edit` | Ethernet: addresses, queues, flow tables |

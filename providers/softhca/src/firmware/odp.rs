@@ -13,8 +13,8 @@ use super::Firmware;
 use super::call::{Call, Refusal};
 use super::owner::User;
 
-/// Capabilities: every operation of connections, and datagrams with an SRQ, since the verbs have no
-/// flag for a receive queue. A driver may enable them; they are always on.
+/// Capabilities: every operation of connections. A datagram's receive needs an SRQ, since the verbs
+/// know no other receive for UD. A driver may enable the capabilities; they are always on.
 pub(super) fn capabilities(cap: &mut [u8]) {
     let scheme = odp_cap::TRANSPORT_PAGE_FAULT_SCHEME_CAP.of_mut(cap);
     let connected: [Block; 3] =

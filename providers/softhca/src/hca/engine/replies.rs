@@ -197,7 +197,8 @@ fn answered(qp: &mut Qp, packets: u32) {
 }
 
 /// Asks again for a response whose loan could not be read; the peer answers with bytes. No packet
-/// was lost, so it costs no retry. The rest of the burst counts as the gap that this closed.
+/// was lost, so it costs no retry. The rest of the burst shows a gap at this PSN, for which `gap`
+/// does not go back again.
 fn ask_again(qp: &mut Qp) {
     let oldest = qp.requester.oldest;
     if qp.requester.gap_at.replace(oldest) != Some(oldest) {

@@ -76,7 +76,8 @@ fn is_dma_buf(file: &OwnedFd) -> bool {
         || name.is_ok_and(|name| name.as_os_str().as_encoded_bytes().starts_with(b"/dmabuf:"))
 }
 
-/// Size in bytes. Restores the file position, which belongs to the client.
+/// Size in bytes. The position of a file belongs to the client and must not move. A dma-buf has no
+/// position, so `lseek` may find its size.
 fn size(file: &OwnedFd) -> Result<u64, Errno> {
     let borrowed: BorrowedFd<'_> = file.as_fd();
     match nix::sys::stat::fstat(borrowed)?.st_size {

@@ -1,8 +1,8 @@
 //! Umems: memory that a process registered for the queues of its commands (PRM "CREATE_UMEM"; Linux
 //! `hw/mlx5/devx.c`, `devx_umem_reg_cmd_alloc`).
 //!
-//! In a command whose context a process wrote, a bit says that rings, doorbell records and pages are
-//! in umems: Linux sets it in each of them (`hw/mlx5/devx.c`, `devx_set_umem_valid` and
+//! In a command whose context a process wrote, a bit says that rings, doorbell records and pages
+//! are in umems: Linux sets it in each of them (`hw/mlx5/devx.c`, `devx_set_umem_valid` and
 //! `devx_handle_mkey_create`). Addresses in such a command are the process's claim; taken as bus
 //! addresses they would give it all of the machine's memory.
 

@@ -1,4 +1,4 @@
-//! Files of a client's that take long to close: the server waits for none of them.
+//! A client sends files whose last close takes long. The server doesn't wait for that close.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,8 @@ use crate::driver::Driver;
 use crate::host::{Host, LIMIT, message, words};
 use crate::hostile::alive;
 
-/// A socket whose last close waits as long as the other one is there, which takes nothing.
+/// Returns a socket and its peer. The last close of the socket waits for unsent data (`SO_LINGER`)
+/// until the peer, which reads nothing, is closed.
 fn slow_to_close() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -27,7 +28,8 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
     (slow.into(), there)
 }
 
-/// A client that sends such a file in one way and leaves: the next client is served at once.
+/// Lets `how` send a socket of [`slow_to_close`] and disconnects. Checks that the server answers
+/// the next client soon.
 fn slow_file_sent(how: impl FnOnce(&mut Host, OwnedFd)) {
     let (slow, there) = slow_to_close();
     let mut host = Host::connected();
@@ -45,8 +47,8 @@ fn map_of(len: u64) -> Vec<u8> {
     [words(&[32, 3]), numbers].concat()
 }
 
-/// Sends a message with a file, of which the client keeps no copy: the server has the last one, since
-/// it takes a message whole.
+/// Sends a message with a file, and closes the client's copy before the last bytes of the message.
+/// The server closes the file after it has received these bytes, so its close is the last one.
 fn give(host: &mut Host, message: &[u8], file: impl Into<OwnedFd>) {
     let file = file.into();
     assert!(host.send(&message[..1], &[file.as_raw_fd()]));
@@ -95,19 +97,20 @@ fn a_file_beyond_what_a_message_may_bring() {
 #[test]
 fn a_file_that_lies_unread() {
     slow_file_sent(|host, slow| {
-        // Behind a message that ends the session.
+        // The server closes the connection because of this message and doesn't read the next one.
         assert!(host.send(&words(&[7, 15, 0, 0]), &[]));
         let _ = host.send(&[0], &[slow.as_raw_fd()]);
         drop_elsewhere(slow);
     });
 }
 
-/// The server may be done with its copies already: then this close waits.
+/// Closes a file in another thread. If the server has closed its copies, this close is the last
+/// one and waits.
 fn drop_elsewhere(file: OwnedFd) {
     std::thread::spawn(move || drop(file));
 }
 
-/// A Unix socket in which such a file lies.
+/// Sends a Unix socket that holds a file of [`slow_to_close`] in an unread message.
 #[test]
 fn a_file_in_a_file() {
     slow_file_sent(|host, slow| {
@@ -120,7 +123,8 @@ fn a_file_in_a_file() {
     });
 }
 
-/// A client with more of them than may wait is thrown out before the process has no more room.
+/// When too many of a client's files wait to be closed, the server closes the connection, before
+/// the process runs out of descriptors.
 #[test]
 fn many_files() {
     slow_file_sent(|host, slow| {
@@ -132,7 +136,7 @@ fn many_files() {
     });
 }
 
-/// Lets whoever waits for room in an event go on, in the end.
+/// Resets the event's counter when dropped, so that a thread that waits to write to it continues.
 struct Drained<'a>(&'a EventFd);
 
 impl Drop for Drained<'_> {
@@ -141,7 +145,8 @@ impl Drop for Drained<'_> {
     }
 }
 
-/// An event with room for one more, which client and server want at the same moment.
+/// The event's counter is one below its maximum, and client and server increment it at the same
+/// time.
 #[test]
 fn an_event_that_is_filled_at_any_moment() {
     let mut driver = Driver::up();
@@ -156,12 +161,13 @@ fn an_event_that_is_filled_at_any_moment() {
             scope.spawn(|| {
                 begin.wait();
                 (0..round % 100 * 20).for_each(|_| std::hint::spin_loop());
-                // It waits where the server was first.
+                // This write waits if the server incremented the counter first.
                 event.write(1).unwrap();
             });
             begin.wait();
             let _drained = Drained(&event);
-            // A command raises vector 0 behind its answer. A server that waits answers no more.
+            // The server signals vector 0 after the answer of a command. If it waited there, it
+            // would not answer the next request.
             alive(&mut driver);
             assert_eq!(driver.host.config(0), 0x101d_15b3);
         });

@@ -203,7 +203,7 @@ fn interrupts_that_nobody_takes_are_skipped() {
     let full = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
     full.write(u64::MAX - 1).unwrap();
     let mut driver = Driver::up();
-    // As VFIO's, it takes eventfds alone.
+    // Like VFIO, the server accepts only eventfds.
     for fd in [pipe.as_raw_fd(), reader.as_raw_fd()] {
         assert_eq!(driver.host.vectors(&[fd]), Err(libc::EINVAL as u32));
     }

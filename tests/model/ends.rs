@@ -117,9 +117,12 @@ impl World {
         let Some(mut qp) = end.qp.take() else { return "gone".to_owned() };
         let qpn = std::mem::take(&mut end.qpn);
         let own = if shared { &queues[..1] } else { &queues[..] };
+        // Two ends that are forgotten would go on with each other.
+        let peer = &self.pairs[pair].ends[1 - side];
+        let may_forget = peer.qp.is_some();
         let way = match self.choices.below(40) {
             way if self.is_gone => way % 2 + 1,
-            9 => 9,
+            9 if may_forget => 9,
             way => way % 9,
         };
         // Frames of a batch that was not rung are free now, or with the queue pair.
@@ -213,6 +216,7 @@ impl World {
             self.frames.lent.returned(*address, Some(work.queue));
         }
         self.frames.arrive(work.frames(), &work.unfinished());
+        work.writes.iter().for_each(|spot| self.memories.abandon(*spot, work.side));
         if returning {
             self.frames.place(work.frames(), Place::Returning(id));
         }

@@ -26,9 +26,8 @@ impl World {
         for id in 0..choices.below(3) as u64 {
             batch.send(id, shared.clone()).expect("post");
         }
-        match choices.below(3) {
-            0 => std::mem::forget(batch),
-            _ => batch.ring(),
+        if choices.below(3) > 0 {
+            batch.ring();
         }
         hca.step_until_idle(choices.within(0, 10));
         let mut held: Vec<Frame> = Vec::new();

@@ -200,6 +200,16 @@ impl Memories {
         assert_eq!(found, slot.bytes, "a completed write to {spot:?}");
     }
 
+    /// A queue pair that was dropped or forgotten may still fill its own side's slot, at the latest
+    /// when a completion with data is polled.
+    pub(crate) fn abandon(&mut self, spot: Spot, side: usize) {
+        if self.all.get(&spot.memory).is_some_and(|memory| memory.side == side)
+            && let Some(slot) = self.slot(spot)
+        {
+            slot.coming = Some(Coming { pair: usize::MAX, bytes: None });
+        }
+    }
+
     /// The write was never rung.
     pub(crate) fn never(&mut self, spot: Spot) {
         if let Some(slot) = self.slot(spot) {

@@ -149,9 +149,8 @@ impl End {
         }
         let is_rung = world.choices.percent(80);
         let count = posted.len();
-        match is_rung {
-            true => batch.ring(),
-            false => std::mem::forget(batch),
+        if is_rung {
+            batch.ring();
         }
         for (id, work, packet) in posted {
             if is_rung {

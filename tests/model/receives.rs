@@ -21,21 +21,21 @@ impl World {
     pub(crate) fn receive(&mut self, pair: usize, side: usize) -> String {
         let count = self.choices.within(1, 4);
         let plans: Vec<_> = (0..count).filter_map(|_| self.plan_receive(pair, side)).collect();
-        let ring = self.choices.below(10);
+        let is_rung = self.choices.percent(80);
         let Self { pairs, sides, frames, .. } = self;
         let end = &mut pairs[pair].ends[side];
         let queue = end.rq;
         frames.begin(queue);
         let (posted, refused) = match (&mut end.qp, &mut sides[side].srq) {
-            (_, Some(srq)) if end.is_shared => post_all(srq.batch(), plans, ring),
-            (Some(qp), _) if !end.is_shared => post_all(qp.recv_batch(), plans, ring),
+            (_, Some(srq)) if end.is_shared => post_all(srq.batch(), plans, is_rung),
+            (Some(qp), _) if !end.is_shared => post_all(qp.recv_batch(), plans, is_rung),
             _ => (Vec::new(), plans.into_iter().map(|plan| (plan, None)).collect()),
         };
         let scatters = end.scatters;
         for (Plan { work, into, .. }, error) in refused {
             let fits = match error {
                 Some(PostError::Full) => self.works.count(queue) + posted.len() > 0,
-                Some(PostError::BadOperation) => scatters && work.by.is_some(),
+                Some(PostError::BadOperation) => scatters && work.own.is_some(),
                 Some(PostError::TooManySges) => work.frames().len() > PIECES as usize,
                 Some(_) => false,
                 None => true,
@@ -49,7 +49,6 @@ impl World {
                 self.frames.keep(side, frame);
             }
         }
-        let is_rung = ring > 1;
         let ids: Vec<_> = posted.iter().map(|(id, _)| *id).collect();
         for (id, work) in posted {
             if !is_rung {
@@ -88,7 +87,7 @@ impl World {
                 let (into, part, used) = keys.part(choices, memories, (pair, side), true)?;
                 memories.claim(into, pair, None);
                 work.writes.push(into);
-                (work.room, work.by) = (SLOT, Some(used));
+                (work.room, work.own) = (SLOT, Some(used));
                 Some(Data::Indirect(part))
             }
             5..9 => {
@@ -110,8 +109,13 @@ impl World {
 
 type Posted = (Vec<(Id, Work)>, Vec<(Plan, Option<PostError>)>);
 
-/// Posts receives to a queue, and rings it, drops the batch or forgets it.
-fn post_all<Q: RecvOps>(mut batch: RecvBatch<'_, Any, Q>, plans: Vec<Plan>, ring: usize) -> Posted {
+/// Posts receives to a queue. A batch that is not rung has no destructor: to drop it is to forget
+/// it.
+fn post_all<Q: RecvOps>(
+    mut batch: RecvBatch<'_, Any, Q>,
+    plans: Vec<Plan>,
+    is_rung: bool,
+) -> Posted {
     let (mut posted, mut refused) = (Vec::new(), Vec::new());
     for Plan { id, work, into } in plans {
         match post(&mut batch, id, into) {
@@ -119,10 +123,8 @@ fn post_all<Q: RecvOps>(mut batch: RecvBatch<'_, Any, Q>, plans: Vec<Plan>, ring
             Err((error, into)) => refused.push((Plan { id, work, into }, Some(error))),
         }
     }
-    match ring {
-        0 => drop(batch),
-        1 => std::mem::forget(batch),
-        _ => batch.ring(),
+    if is_rung {
+        batch.ring();
     }
     (posted, refused)
 }

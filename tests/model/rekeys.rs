@@ -32,7 +32,7 @@ impl World {
             return format!("a key of end {side} of pair {pair} is being changed");
         }
         let number = mine[choices.below(mine.len())];
-        let used = self.works.all.values().any(|work| work.by.is_some_and(|by| by.key == number));
+        let used = self.works.all.values().any(|work| work.uses(number));
         if used && choices.percent(70) {
             return format!("key {number} is used");
         }
@@ -76,9 +76,6 @@ impl World {
                 works.add(id, work);
             }
             return format!("{count} changes of key {number} by end {side} of pair {pair}");
-        }
-        if choices.percent(50) {
-            std::mem::forget(batch);
         }
         // As if never posted: the window's key is the one before, the indirect key's none.
         let Some((.., before)) = changes.into_iter().next() else {

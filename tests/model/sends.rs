@@ -46,7 +46,7 @@ struct Plan {
 type Refusal = (PostError, Option<Frame>);
 
 impl World {
-    /// Posts a batch, and rings it, drops it or forgets it.
+    /// Posts a batch, and rings it or not.
     pub(crate) fn send(&mut self, pair: usize, side: usize) -> String {
         let Some(_) = self.pairs[pair].ends[side].qp else { return "no end".to_owned() };
         let count = self.choices.within(1, 4);
@@ -79,11 +79,9 @@ impl World {
                 }
             }
         }
-        let how = choices.below(10);
-        match how {
-            0 => drop(batch),
-            1 => std::mem::forget(batch),
-            _ => batch.ring(),
+        let is_rung = choices.percent(80);
+        if is_rung {
+            batch.ring();
         }
         let scatters = end.scatters;
         let sq = end.sq;
@@ -101,7 +99,6 @@ impl World {
                 self.frames.keep(if is_foreign { 1 - side } else { side }, frame);
             }
         }
-        let is_rung = how > 1;
         for (id, work) in posted {
             if is_rung {
                 self.rung(pair, side, id, work);
@@ -211,7 +208,7 @@ impl World {
         work.writes.push(spot);
         work.must = unless_empty(must, bytes.len());
         work.names = by.is_none().then_some(spot.memory);
-        work.by = work.by.or(by);
+        work.by = by;
     }
 
     fn plan_read(&mut self, pair: usize, side: usize, work: &mut Work) -> Option<(Op, Data)> {
@@ -231,7 +228,7 @@ impl World {
                 let (into, part, used) = keys.part(choices, memories, (pair, side), true)?;
                 memories.claim(into, pair, Some(found));
                 work.writes.push(into);
-                work.by = Some(used);
+                work.own = Some(used);
                 Data::Indirect(part)
             }
             2 => {
@@ -265,7 +262,7 @@ impl World {
         let empty = matches!(&data, Data::Part(_, start, end) if start == end);
         work.must = unless_empty(must, usize::from(!empty));
         work.names = by.is_none().then_some(spot.memory);
-        work.by = work.by.or(by);
+        work.by = by;
         work.completed = Some(Completed::Read);
         Some((Op::Read(remote), data))
     }
@@ -321,7 +318,7 @@ impl World {
                 let (spot, part, used) = keys.part(choices, memories, (pair, side), false)?;
                 memories.read_by(spot, true);
                 work.reads.push(spot);
-                work.by = Some(used);
+                work.own = Some(used);
                 (Data::Indirect(part), memories.bytes(spot))
             }
             2 | 3 => {

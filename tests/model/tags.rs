@@ -179,7 +179,6 @@ impl Tags {
         let is_rung = world.choices.percent(80);
         let told = format!("tags, rung: {is_rung}: {changes:?}");
         if !is_rung {
-            std::mem::forget(batch);
             for (work, _) in added {
                 world.never(&work, Some(Place::Unrung(self.list)));
             }

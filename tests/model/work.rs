@@ -80,6 +80,8 @@ pub(crate) struct Work {
     pub(crate) must: Must,
     /// A key of the peer's that it uses.
     pub(crate) by: Option<KeyUse>,
+    /// An indirect key of this side that it uses.
+    pub(crate) own: Option<KeyUse>,
     /// The peer's memory that it names by that memory's own key.
     pub(crate) names: Option<u32>,
     /// A key of this side that it gives or takes away.
@@ -107,6 +109,7 @@ impl Work {
             reads: Vec::new(),
             must: Must::Succeed,
             by: None,
+            own: None,
             names: None,
             rekeys: None,
             room: 0,
@@ -128,6 +131,10 @@ impl Work {
             (Arrival::Same, Some(_)) => Arrival::Same,
             _ => Arrival::Unknown,
         }
+    }
+
+    pub(crate) fn uses(&self, key: u32) -> bool {
+        [self.by, self.own].iter().flatten().any(|used| used.key == key)
     }
 
     pub(crate) fn frames(&self) -> &[usize] {

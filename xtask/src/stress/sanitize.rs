@@ -14,6 +14,8 @@ use crate::step::{Outcome, cargo, output, run_tests};
 /// Limit of a build from nothing and of the slowed tests.
 const LIMIT: Duration = Duration::from_secs(2 * 3600);
 const PROBE: Duration = Duration::from_secs(60);
+/// Seeds of the model of random programs (tests/model).
+const SEEDS: &str = "1000";
 /// End of the file name of the sanitizer's runtime.
 const RUNTIME: &str = "_rt.asan.a";
 
@@ -35,6 +37,7 @@ pub(crate) fn address() -> Outcome {
     test.env("RUSTC_BOOTSTRAP", "1").env("CARGO_INCREMENTAL", "0").env("RUST_TEST_THREADS", "4");
     // The library leaks memory on purpose while a device may write to it (docs/UNSAFE.md).
     test.env("ASAN_OPTIONS", "detect_leaks=0");
+    test.env("UVERBS_TEST_SEEDS", SEEDS);
     run_tests(test, LIMIT)
 }
 

@@ -353,6 +353,11 @@ macro_rules! any {
             }
 
             #[inline(always)]
+            fn strays(&self) -> u64 {
+                match self { $(Self::$variant(cq) => cq.strays(),)+ }
+            }
+
+            #[inline(always)]
             fn publish(&mut self) {
                 match self { $(Self::$variant(cq) => cq.publish(),)+ }
             }
@@ -413,6 +418,18 @@ macro_rules! any {
             #[inline(always)]
             fn qpn(&self) -> u32 {
                 match self { $(Self::$variant(view) => view.qpn(),)+ }
+            }
+
+            fn user_index(&self) -> Option<u32> {
+                match self { $(Self::$variant(view) => view.user_index(),)+ }
+            }
+
+            fn pkey_index(&self) -> u16 {
+                match self { $(Self::$variant(view) => view.pkey_index(),)+ }
+            }
+
+            fn sent_immediate(&self) -> bool {
+                match self { $(Self::$variant(view) => view.sent_immediate(),)+ }
             }
 
             fn packet(&self) -> PacketInfo {

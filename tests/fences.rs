@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use uverbs::adversary::{Adversary, Order};
-use uverbs::provider::SendOps as _;
+use uverbs::provider::{CqOps as _, SendOps as _};
 use uverbs::softhca::SoftHca;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Data, Device, DoorbellMemory, DoorbellMode,

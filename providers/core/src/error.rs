@@ -114,6 +114,14 @@ pub enum Error {
         /// The verb.
         verb: &'static str,
     },
+    /// Completions named no work request that is outstanding, and were dropped: what they were of
+    /// may never complete. Device or driver are at fault; the queue pairs are to be destroyed.
+    Unmatched {
+        /// The verb.
+        verb: &'static str,
+        /// Completions dropped since the last such error.
+        count: u64,
+    },
     /// The device was opened by another process: this one is a forked child of it. Nothing was
     /// asked of the device.
     OtherProcess {
@@ -167,7 +175,7 @@ impl Error {
             Self::PermissionDenied { .. } => Some(Errno::EACCES),
             Self::Memlock { .. } => Some(Errno::ENOMEM),
             Self::EmptyGid { .. } => Some(Errno::ENODATA),
-            Self::DeviceGone { .. } => Some(Errno::EIO),
+            Self::DeviceGone { .. } | Self::Unmatched { .. } => Some(Errno::EIO),
             _ => None,
         }
     }
@@ -180,7 +188,7 @@ impl Error {
     /// | [`Limit`](Self::Limit), [`Invalid`](Self::Invalid), [`MissingAttribute`](Self::MissingAttribute), [`State`](Self::State), [`OutOfRange`](Self::OutOfRange), [`Endpoint`](Self::Endpoint) | `EINVAL` |
     /// | [`NoSuchDevice`](Self::NoSuchDevice) | `ENODEV` |
     /// | [`EmptyGid`](Self::EmptyGid) | `ENODATA` |
-    /// | [`DeviceGone`](Self::DeviceGone) | `EIO` |
+    /// | [`DeviceGone`](Self::DeviceGone), [`Unmatched`](Self::Unmatched) | `EIO` |
     /// | [`OtherProcess`](Self::OtherProcess) | `EPERM` |
     /// | [`PermissionDenied`](Self::PermissionDenied) | `EACCES` |
     /// | [`Memlock`](Self::Memlock) | `ENOMEM` |
@@ -200,7 +208,7 @@ impl Error {
             | Self::OutOfRange(_)
             | Self::Endpoint(_) => Errno::EINVAL,
             Self::NoSuchDevice { .. } => Errno::ENODEV,
-            Self::DeviceGone { .. } => Errno::EIO,
+            Self::DeviceGone { .. } | Self::Unmatched { .. } => Errno::EIO,
             Self::OtherProcess { .. } => Errno::EPERM,
             Self::EmptyGid { .. } => Errno::ENODATA,
             Self::PermissionDenied { .. } => Errno::EACCES,
@@ -229,6 +237,7 @@ impl Error {
             | Self::Memlock { verb, .. }
             | Self::Unsupported { verb, .. }
             | Self::DeviceGone { verb }
+            | Self::Unmatched { verb, .. }
             | Self::OtherProcess { verb }
             | Self::TimedOut { verb, .. } => Some(verb),
             Self::NoSuchDevice { .. } | Self::PermissionDenied { .. } => Some("open_device"),
@@ -333,6 +342,10 @@ impl fmt::Display for Error {
                 why.as_ref().map_or(Ok(()), |why| write!(f, "; {why}"))
             }
             Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
+            Self::Unmatched { verb, count } => write!(
+                f,
+                "{verb}: {count} completions named no outstanding work request and were dropped; destroy the queue pairs"
+            ),
             Self::OtherProcess { verb } => {
                 write!(f, "{verb}: another process opened the device, of which this is a fork")
             }

@@ -53,14 +53,6 @@ impl<D: Driver> Cq<D> {
         Self { ring, known: Known::default(), strays: 0, core, memory, most }
     }
 
-    /// Number of completions that were skipped: they name no work request in flight on a known
-    /// queue pair. Anything but 0 means that the kernel, or another writer of the ring, did
-    /// something unexpected.
-    #[must_use]
-    pub fn strays(&self) -> u64 {
-        self.strays
-    }
-
     /// The ring.
     #[cfg(any(test, feature = "testing"))]
     pub fn ring_mut(&mut self) -> &mut D::CqRing {
@@ -148,6 +140,10 @@ unsafe impl<D: Driver> CqOps for Cq<D> {
             self.publish();
         }
         None
+    }
+
+    fn strays(&self) -> u64 {
+        self.strays
     }
 
     #[inline]

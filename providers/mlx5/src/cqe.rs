@@ -38,6 +38,12 @@ const OF_TAGS: u8 = 0x80;
 const FAILED_OF_TAGS: u8 = 0x40;
 /// Behind the opcode: the device waits to be told.
 const WANTS_SYNC: usize = 0x100;
+/// Behind the opcode of an error: the library found it in a success ([`Cqe::unloaded`]). The status
+/// follows.
+const UNLOADED: usize = 0x200;
+const LENGTH: usize = 0;
+const OPERATION: usize = 0x400;
+const GENERAL: usize = 0x800;
 
 /// A user index with its three bytes in the order they have in memory: all that a comparison needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +227,19 @@ pub struct Cqe<'a> {
     _queue: PhantomData<&'a ()>,
 }
 
+/// Why the data that an entry brings along can't be copied to where its work request says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unloaded {
+    /// The work request isn't outstanding.
+    Absent,
+    /// The list is shorter than the data.
+    Length,
+    /// A send of this opcode gets no data.
+    Operation,
+    /// The entry can't hold that much, or its queue pair didn't ask for data in entries.
+    Unasked,
+}
+
 impl<'a> Cqe<'a> {
     /// # Safety
     ///
@@ -228,6 +247,23 @@ impl<'a> Cqe<'a> {
     #[inline(always)]
     pub(crate) unsafe fn new(entry: Entry, opcode: CqeOpcode) -> Self {
         Self { entry, opcode: opcode.0.into(), _queue: PhantomData }
+    }
+
+    /// A failed completion in place of a success whose data could not be copied (rdma-core
+    /// `qp.c:copy_to_scat`, `mlx5_copy_to_send_wqe`).
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new).
+    #[cold]
+    pub(crate) unsafe fn unloaded(entry: Entry, why: Unloaded) -> Self {
+        let failed = if entry.is_send() { CqeOpcode::REQ_ERR } else { CqeOpcode::RESP_ERR };
+        let why = match why {
+            Unloaded::Length => LENGTH,
+            Unloaded::Operation => OPERATION,
+            Unloaded::Unasked | Unloaded::Absent => GENERAL,
+        };
+        Self { entry, opcode: usize::from(failed.0) | UNLOADED | why, _queue: PhantomData }
     }
 
     /// Of an entry that tells of tags. `wants_sync`: the device waits to be told.
@@ -299,6 +335,14 @@ impl<'a> Cqe<'a> {
             && let Some(status) = status_of_tags(self.entry)
         {
             return Failure { status, syndrome: 0, vendor_syndrome: 0 };
+        }
+        if self.opcode & UNLOADED != 0 {
+            let (status, Syndrome(syndrome)) = match self.opcode & (OPERATION | GENERAL) {
+                LENGTH => (Status::LocalLength, Syndrome::LOCAL_LENGTH_ERR),
+                OPERATION => (Status::RemoteInvalidRequest, Syndrome::REMOTE_INVAL_REQ_ERR),
+                _ => (Status::General, Syndrome(0)),
+            };
+            return Failure { status, syndrome, vendor_syndrome: 0 };
         }
         let syndrome = self.entry.byte(mlx5_err_cqe::SYNDROME_OFFSET);
         let status = match Syndrome(syndrome) {
@@ -421,6 +465,21 @@ impl View for Cqe<'_> {
     #[inline]
     fn qpn(&self) -> u32 {
         self.entry.qpn()
+    }
+
+    fn user_index(&self) -> Option<u32> {
+        Some(self.entry.uidx())
+    }
+
+    #[inline]
+    fn pkey_index(&self) -> u16 {
+        const LOW: usize = mlx5_cqe64::IMM_INVAL_PKEY_OFFSET + 2;
+        self.entry.half(LOW)
+    }
+
+    #[inline]
+    fn sent_immediate(&self) -> bool {
+        matches!(self.send_opcode(), Opcode::SEND_IMM | Opcode::RDMA_WRITE_IMM)
     }
 
     fn packet(&self) -> PacketInfo {

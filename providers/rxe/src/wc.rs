@@ -202,6 +202,13 @@ impl View for Wc<'_> {
         has_one.then(|| u32::from_be(self.entry.word(offset_of!(ib_uverbs_wc, ex))))
     }
 
+    /// Kernel `rxe_comp.c:make_send_cqe`.
+    #[inline]
+    fn sent_immediate(&self) -> bool {
+        let flags = self.entry.word(offset_of!(ib_uverbs_wc, wc_flags));
+        !self.is_recv && self.is_success() && flags & abi::IB_WC_WITH_IMM != 0
+    }
+
     /// `None`: soft-RoCE has no clock.
     #[inline]
     fn timestamp(&self) -> Option<u64> {

@@ -283,6 +283,15 @@ impl CqCore {
         self.inbox.set_lag(room.lag);
     }
 
+    /// Has the next poll [settle](crate::provider::CqOps::settle) first, as if there were messages.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the polling side.
+    pub unsafe fn settle_next(&self) {
+        self.inbox.call();
+    }
+
     /// Completions that a burst may hand out before the polling side does anything else: its
     /// [`lag`](Self::lag), or 0 while there are messages. One load tells both.
     #[inline]

@@ -48,6 +48,10 @@ pub unsafe trait CqOps: Debug + Send {
         Usual::Unusual
     }
 
+    /// Completions that were dropped because they named no work request that is outstanding. Not 0
+    /// means that the device or the kernel did something unexpected.
+    fn strays(&self) -> u64;
+
     /// Tells the device how far was polled: the consumer index in the doorbell record.
     fn publish(&mut self);
 

@@ -65,6 +65,13 @@ impl<T> Inbox<T> {
         self.pace.store(0, Ordering::Release);
     }
 
+    /// Has the reading side look, without a message. Reading side.
+    pub(crate) fn call(&self) {
+        let _content = self.lock();
+        // Release: as in `put`.
+        self.pace.store(0, Ordering::Release);
+    }
+
     /// Takes the messages, oldest first, and does `also` before the next one comes. Reading side.
     pub(crate) fn take(&self, also: impl FnOnce()) -> Vec<T> {
         let mut content = self.lock();

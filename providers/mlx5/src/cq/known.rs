@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use uverbs_core::objects::cq::Message;
+use uverbs_core::provider::CqOps;
 use uverbs_core::queues::shared::QpShared;
 use uverbs_core::queues::slot::Slots;
 use uverbs_core::queues::srq::SrqShared;
@@ -169,5 +170,7 @@ impl Cq {
                 }
             }
         }
+        // Behind another size, the entry that ended the old ring.
+        self.publish();
     }
 }

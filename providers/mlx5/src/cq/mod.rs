@@ -40,7 +40,7 @@ use uverbs_core::queues::slots::Taken;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
-use crate::cqe::{Cqe, Entry, RawUidx};
+use crate::cqe::{Cqe, Entry, RawUidx, Unloaded};
 use crate::doorbell;
 
 use self::arms::Arms;
@@ -210,14 +210,6 @@ impl Cq {
         }
     }
 
-    /// Entries that were skipped: of a queue pair that is not known here, of a kind that this
-    /// library never asks for, or of a work request that is not outstanding. Not 0 means that the
-    /// device did something unexpected.
-    #[must_use]
-    pub fn strays(&self) -> u64 {
-        self.strays.into()
-    }
-
     pub(crate) fn core(&self) -> &Arc<CqCore> {
         &self.core
     }
@@ -368,7 +360,7 @@ impl Cq {
                 self.learn();
                 continue;
             }
-            let mut whole = true;
+            let mut unloaded = Ok(());
             if !known && self.special.is_some() {
                 if self.expand(self.ci) {
                     continue;
@@ -384,11 +376,19 @@ impl Cq {
                     }
                     Some(Err(Stray)) => break,
                     // SAFETY: the queue pair that the entry names was just looked up.
-                    None => whole = !known || unsafe { self.unload(entry, op_own) },
+                    None if known => unloaded = unsafe { self.unload(entry, op_own) },
+                    None => {}
                 }
             }
+            if let Err(why) = unloaded
+                && why != Unloaded::Absent
+                // SAFETY: a success of the last queue pair.
+                && let Some(polled) = unsafe { self.fail_unloaded(entry, opcode, why) }
+            {
+                return Some(polled);
+            }
             if known
-                && whole
+                && unloaded.is_ok()
                 && opcode.0 <= CqeOpcode::RESP_SEND_INV.0
                 // SAFETY: a success, and the queue pair that it names was just looked up.
                 && let Some(polled) = unsafe { self.succeed(entry, op_own) }
@@ -411,6 +411,34 @@ impl Cq {
             self.publish();
         }
         None
+    }
+
+    /// Takes the work request of a success whose data could not be copied, as a failed one. `None`
+    /// if it isn't outstanding.
+    ///
+    /// # Safety
+    ///
+    /// As for [`succeed`](Self::succeed).
+    #[cold]
+    unsafe fn fail_unloaded<'a>(
+        &mut self,
+        entry: Entry,
+        opcode: CqeOpcode,
+        why: Unloaded,
+    ) -> Option<Polled<Cqe<'a>>> {
+        // SAFETY: the caller's promise.
+        let shared = unsafe { &*self.last };
+        let taken = match opcode {
+            // SAFETY: the device completed this send; this is the only poller.
+            CqeOpcode::REQ => unsafe { take_send(shared, entry) },
+            // SAFETY: as above, a receive.
+            _ => unsafe { take_recv(shared, entry) },
+        };
+        let Taken { wr_id, frame, .. } = taken?;
+        self.step();
+        // SAFETY: as in `succeed`.
+        let view = unsafe { Cqe::unloaded(entry, why) };
+        Some(Polled { view, wr_id, frame })
     }
 
     /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue
@@ -592,6 +620,10 @@ unsafe impl CqOps for Cq {
         };
         self.step();
         Usual::Taken(sink.take(view, wr_id))
+    }
+
+    fn strays(&self) -> u64 {
+        self.strays.into()
     }
 
     #[inline]

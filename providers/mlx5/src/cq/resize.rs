@@ -62,8 +62,9 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
             unsafe { cq.core().set_room(before) };
         })?;
     }
-    if size != cq.entries() {
-        // The entry that ends the old ring goes back with the next ones, as rdma-core does it.
+    let is_other = size != cq.entries();
+    if is_other {
+        // The entry that ends the old ring goes back with the next poll, as rdma-core does it.
         room = room.with_one_kept();
         // As far as a burst that was forgotten got, too: the device counts what is in the ring.
         cq.publish();
@@ -80,6 +81,10 @@ pub(crate) fn resize(cq: &mut Cq, entries: u32) -> Result<(), Error> {
     }
     // SAFETY: as above.
     unsafe { cq.core().set_room(room) };
+    if is_other {
+        // SAFETY: as above.
+        unsafe { cq.core().settle_next() };
+    }
     Ok(())
 }
 

@@ -26,7 +26,7 @@ use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::FromBytes;
 
 use super::Cq;
-use crate::cqe::Entry;
+use crate::cqe::{Entry, Unloaded};
 
 /// Bytes of a described entry's half, and of what stands before it in a large one.
 const SMALL: usize = mlx5_cqe64::SIZE / 2;
@@ -78,31 +78,35 @@ unsafe fn segment(ring: *const u8, at: usize) -> Segment {
 }
 
 impl Cq {
-    /// Copies the data that the next entry brings along to where its work request says. False if it
-    /// is of no work request that is outstanding, or brings more than it can.
+    /// Copies the data that the next entry brings along to where its work request says, as much as
+    /// has room there.
+    ///
+    /// # Errors
+    ///
+    /// Why the data, or some of it, was not copied.
     ///
     /// # Safety
     ///
     /// The entry is the program's, and its queue pair is the last one.
-    pub(super) unsafe fn unload(&self, entry: Entry, op_own: u8) -> bool {
+    pub(super) unsafe fn unload(&self, entry: Entry, op_own: u8) -> Result<(), Unloaded> {
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
         let data = match op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64) {
-            0 => return true,
-            _ if opcode.0 > CqeOpcode::RESP_SEND_INV.0 => return true,
+            0 => return Ok(()),
+            _ if opcode.0 > CqeOpcode::RESP_SEND_INV.0 => return Ok(()),
             MLX5_INLINE_SCATTER_32 => &entry.bytes::<SMALL>(0)[..],
             MLX5_INLINE_SCATTER_64 if self.stride() > LARGE => &entry.bytes::<LARGE>(LARGE)[..],
-            _ => return false,
+            _ => return Err(Unloaded::Unasked),
         };
         // SAFETY: the queue pair is in a table, says the caller.
         let shared = unsafe { &*self.last };
-        let Some(rings) = self.rings_of(entry) else { return false };
+        let Some(rings) = self.rings_of(entry) else { return Err(Unloaded::Unasked) };
         let counter = entry.wqe_counter();
         let cut = |len: u32| &data[..(len as usize).min(data.len())];
         let mut left = cut(entry.byte_count());
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
             if !unsafe { shared.send.is_ahead(counter) } {
-                return false;
+                return Err(Unloaded::Absent);
             }
             let head = match entry.send_opcode() {
                 Opcode::RDMA_READ => READ_HEAD,
@@ -111,7 +115,7 @@ impl Cq {
                     left = cut(8);
                     ATOMIC_HEAD
                 }
-                _ => return false,
+                _ => return Err(Unloaded::Operation),
             };
             let at = usize::from(counter) * MLX5_SEND_WQE_BB;
             // SAFETY: it is outstanding.
@@ -129,7 +133,7 @@ impl Cq {
             // SAFETY: aligned, and kept as the rings are; the posting side stores atomically.
             let posted = unsafe { AtomicU32::from_ptr(rings.posted) }.load(Ordering::Acquire);
             if !shared.recv.is_next(counter) || u32::from_be(posted) as u16 == counter {
-                return false;
+                return Err(Unloaded::Absent);
             }
             let at = (usize::from(counter) * rings.recv_stride) & rings.recv_mask;
             for index in 0..rings.recv_stride / DS_BYTES {
@@ -142,7 +146,7 @@ impl Cq {
                 left = unsafe { fill(&segment, left, rings.nothing) };
             }
         }
-        left.is_empty()
+        if left.is_empty() { Ok(()) } else { Err(Unloaded::Length) }
     }
 }
 

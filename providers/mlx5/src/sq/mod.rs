@@ -51,6 +51,14 @@ pub struct SendCursor {
     pub(crate) last: Posted,
 }
 
+impl SendCursor {
+    /// Index of the next WQE modulo 65536, by which its completion names it.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.pi as u16
+    }
+}
+
 /// The posting side of a send queue.
 #[repr(C, align(64))]
 pub struct Sq {

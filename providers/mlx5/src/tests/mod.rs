@@ -36,6 +36,8 @@ mod rows;
 #[cfg(test)]
 mod rq;
 #[cfg(test)]
+mod scattered;
+#[cfg(test)]
 mod sq;
 #[cfg(test)]
 mod srq;

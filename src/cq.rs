@@ -31,11 +31,13 @@ pub struct CompletionQueue<P: Provider = Any> {
     pub(crate) core: Arc<CqCore>,
     /// What is left of a long burst's budget behind its present step.
     left: usize,
+    /// Completions that were dropped, as far as the program was told.
+    told: u64,
 }
 
 impl<P: Provider> CompletionQueue<P> {
     pub(crate) fn new(core: Arc<CqCore>, cq: P::Cq) -> Self {
-        Self { cq, core, left: 0 }
+        Self { cq, core, left: 0, told: 0 }
     }
 
     pub(crate) fn core(&self) -> &Arc<CqCore> {
@@ -240,6 +242,33 @@ impl<P: Provider> CompletionQueue<P> {
             count += 1;
         }
         count
+    }
+
+    /// Looks for completions that were dropped since the last look because they named no work
+    /// request that is outstanding. [`wait`](Self::wait) looks by itself; a program that only polls
+    /// looks when it has polled nothing for long.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unmatched`] if there were any: their work requests may never complete.
+    ///
+    /// ```
+    /// # let context = uverbs::device("softhca0")?.open()?;
+    /// let mut cq = context.create_cq(256)?;
+    /// cq.check()?;
+    /// # Ok::<(), uverbs::Error>(())
+    /// ```
+    #[inline]
+    pub fn check(&mut self) -> Result<(), Error> {
+        let count = self.cq.strays() - self.told;
+        if count == 0 { Ok(()) } else { self.unmatched(count) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unmatched(&mut self, count: u64) -> Result<(), Error> {
+        self.told += count;
+        Err(Error::Unmatched { verb: "poll_cq", count })
     }
 
     /// Takes back the buffers that were in flight on a destroyed queue pair or work queue: those of

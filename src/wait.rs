@@ -25,7 +25,8 @@ impl<P: Provider> CompletionQueue<P> {
     /// the device is seen to be gone: nothing completes any more, and what is in flight comes back
     /// by [`QueuePair::destroy`](crate::QueuePair::destroy) and [`reclaim`](Self::reclaim). A
     /// failure by which a driver that is being unbound takes a work request along is told as
-    /// `DeviceGone`, too; its frame goes back to its slab.
+    /// `DeviceGone`, too; its frame goes back to its slab. [`Error::Unmatched`] if completions were
+    /// dropped ([`check`](Self::check)).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -59,6 +60,7 @@ impl<P: Provider> CompletionQueue<P> {
                 }
                 return Ok(completion);
             }
+            self.check()?;
             if gone {
                 // Only now: what the device had written before it went was polled first.
                 return Err(Error::DeviceGone { verb: "poll_cq" });

@@ -541,6 +541,7 @@ impl Waited for Engine {
                 break;
             }
         }
+        self.cq.check()?;
         if !self.phase.closed {
             self.expect(received)?;
             self.tell()?;

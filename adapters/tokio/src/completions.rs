@@ -138,7 +138,8 @@ impl<P: Provider> Completions<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceGone`], after the completions that came before; what arming or reading the
+    /// [`Error::DeviceGone`], after the completions that came before; [`Error::Unmatched`] if
+    /// completions were dropped; what arming or reading the
     /// channel's file gives.
     pub async fn next(&mut self) -> Result<WorkCompletion, Error> {
         let mut one = [WorkCompletion::default()];
@@ -165,6 +166,7 @@ impl<P: Provider> Completions<P> {
             if count != 0 {
                 return Ok(count);
             }
+            self.cq.check()?;
             if let Some(error) = gone {
                 return Err(error);
             }

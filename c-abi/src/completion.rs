@@ -11,12 +11,13 @@ use uverbs_core::provider::{Decoded, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_core::queues::tag_work::TagInfo;
 
+use crate::cq::Cq;
 use crate::sys::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_DRIVER3,
-    IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID,
-    IBV_WC_TM_DEL, IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC,
-    IBV_WC_TM_SYNC_REQ, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
+    IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_IP_CSUM_OK, IBV_WC_RDMA_READ,
+    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS,
+    IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID, IBV_WC_TM_DEL, IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG,
+    IBV_WC_TM_RECV, IBV_WC_TM_SYNC, IBV_WC_TM_SYNC_REQ, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
 };
 
 /// `IBV_WC_*` of a status.
@@ -48,6 +49,7 @@ fn opcode(completed: Completed) -> u32 {
         Completed::Read => IBV_WC_RDMA_READ,
         Completed::CompareSwap => IBV_WC_COMP_SWAP,
         Completed::FetchAdd => IBV_WC_FETCH_ADD,
+        // A ConnectX doesn't say which it was: `sent_kinds.rs`.
         Completed::Rekey => IBV_WC_BIND_MW,
         Completed::Flush => IBV_WC_FLUSH,
         Completed::AtomicWrite => IBV_WC_ATOMIC_WRITE,
@@ -95,24 +97,36 @@ pub(crate) struct Plain {
     pub(crate) path_bits: u8,
 }
 
+/// Members and flags of C's struct that the functions of an extended queue don't read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Besides {
+    /// [`IBV_WC_WITH_IMM`] of a send (rdma-core `cq.c:handle_good_req`).
+    flags: u32,
+    /// Of a receive.
+    pkey_index: u16,
+}
+
 impl Plain {
-    /// Nothing of a failure, or of what tells of tags: that is for [`rare`].
+    /// `None` of a failure, and of what tells of tags: that is for [`rare`].
     #[inline(always)]
-    pub(crate) fn of<V: View>(view: &V) -> Option<Self> {
+    pub(crate) fn of<V: View>(view: &V) -> Option<(Self, Besides)> {
         let decoded = view.decode();
         let Decoded { result, is_recv, byte_len, immediate, invalidated, .. } = decoded;
         let Decoded { qpn, sender, .. } = decoded;
         let completed = result.ok()?;
         let opcode = opcode(completed);
         if !is_recv {
-            return Some(Self { opcode, byte_len, qpn, ..Self::default() });
+            let flags = if view.sent_immediate() { IBV_WC_WITH_IMM } else { 0 };
+            let plain = Self { opcode, byte_len, qpn, ..Self::default() };
+            return Some((plain, Besides { flags, pkey_index: 0 }));
         }
         if !matches!(completed, Completed::Recv | Completed::RecvWriteImm) {
             return None;
         }
         let (flags, imm_data) = along(immediate, invalidated);
         let path_bits = view.path_bits();
-        Some(Self { opcode, byte_len, imm_data, flags, qpn, sender, path_bits })
+        let besides = Besides { flags: 0, pkey_index: view.pkey_index() };
+        Some((Self { opcode, byte_len, imm_data, flags, qpn, sender, path_bits }, besides))
     }
 
     #[inline(always)]
@@ -129,18 +143,29 @@ impl Plain {
 /// `to` is valid to write.
 #[inline(always)]
 pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
-    let Some(plain) = Plain::of(view) else {
+    let Some((plain, besides)) = Plain::of(view) else {
         // SAFETY: the caller's promise.
         return unsafe { to.write(rare(view, wr_id)) };
     };
     let Plain { opcode, byte_len, imm_data, qpn, sender, path_bits, .. } = plain;
     let kind = both(IBV_WC_SUCCESS, opcode);
-    // The index of the partition's key is 0.
     let level = u32::from(sender.service_level()) | u32::from(path_bits) << 8;
-    let from = both(u32::from(sender.lid()) << 16, level);
-    let sent = both(sender.qpn(), plain.wc_flags());
+    let from = both(u32::from(sender.lid()) << 16 | u32::from(besides.pkey_index), level);
+    let sent = both(sender.qpn(), plain.wc_flags() | besides.flags);
     // SAFETY: the caller's promise.
     unsafe { put(to, [wr_id, kind, both(0, byte_len), both(imm_data, qpn), sent, from]) };
+}
+
+/// [`IBV_WC_IP_CSUM_OK`] of a raw packet whose checksums the device found right, up to the
+/// transport's (rdma-core `cq.c:get_csum_ok`). Packets of work queues have no such flag there.
+pub(crate) fn checksums<V: View>(view: &V, cq: &Cq) -> u32 {
+    let packet = view.packet();
+    let received = view.is_recv() && view.result().is_ok();
+    let received = received && view.user_index().is_some_and(|index| cq.takes_packets(index));
+    match received && packet.ip_checksum_ok && packet.transport_checksum_ok {
+        true => IBV_WC_IP_CSUM_OK,
+        false => 0,
+    }
 }
 
 /// Stores a completion's words.
@@ -156,6 +181,7 @@ unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
         assert!(offset_of!(ibv_wc, vendor_err) == 16 && offset_of!(ibv_wc, byte_len) == 20);
         assert!(offset_of!(ibv_wc, imm_data) == 24 && offset_of!(ibv_wc, qp_num) == 28);
         assert!(offset_of!(ibv_wc, src_qp) == 32 && offset_of!(ibv_wc, wc_flags) == 36);
+        assert!(offset_of!(ibv_wc, pkey_index) == 40);
         assert!(offset_of!(ibv_wc, slid) == 42 && offset_of!(ibv_wc, sl) == 44);
         assert!(offset_of!(ibv_wc, dlid_path_bits) == 45);
     }
@@ -206,6 +232,7 @@ fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
         qp_num: view.qpn(),
         src_qp: view.sender().qpn(),
         wc_flags: flags | grh(view.sender()) | imm,
+        pkey_index: view.pkey_index(),
         slid: view.sender().lid(),
         sl: view.sender().service_level(),
         dlid_path_bits: view.path_bits(),

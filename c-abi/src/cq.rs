@@ -7,12 +7,14 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use uverbs::provider::AnyCq;
 use uverbs_core::Errno;
 use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::{Armer, CqOps, Notify};
+use uverbs_core::queues::shared::QpShared;
 
 use crate::answer::{aside, code, refuse};
 use crate::channel::Channel;
@@ -21,8 +23,8 @@ use crate::left::Kind;
 use crate::lock::{Lock, Stays};
 use crate::object::Acks;
 use crate::parent_domain::Parent;
-use crate::raw_wqe::{RawQueues, RawWqes};
-use crate::shown::{RAW_WQES, Shown};
+use crate::sent_kinds::{SentKinds, SentQueues};
+use crate::shown::{PACKETS, SENT_KINDS, Shown, TIMESTAMP};
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
 
 impl Stays for AnyCq {}
@@ -57,9 +59,19 @@ pub(crate) struct Cq {
     parent: Option<Arc<Parent>>,
     /// It was made by a function for extended queues.
     is_extended: bool,
-    /// Of queue pairs that post WQEs of the program's own.
-    raw_queues: RawQueues,
+    /// Opcodes of sends whose completions don't tell them.
+    sent: SentQueues,
+    /// Queue pairs whose receives are raw packets, by user index.
+    packets: Mutex<Vec<(u32, Weak<QpShared>)>>,
+    /// Members that the program asked for besides ([`TIMESTAMP`] and others), [`SENT_KINDS`] and
+    /// [`PACKETS`] where there may be such, and [`UNMATCHED`]. Each poll looks here.
+    extras: AtomicU8,
 }
+
+/// Completions were dropped, and the program was not told yet.
+const UNMATCHED: u8 = 128;
+/// Result of a poll after such (rdma-core `cq.c`, `CQ_POLL_ERR`).
+pub(crate) const POLL_ERROR: c_int = -2;
 
 impl Cq {
     pub(crate) fn new(c: ibv_cq_ex, core: Arc<CqCore>, poll: AnyCq, embedded: bool) -> Box<Self> {
@@ -75,7 +87,9 @@ impl Cq {
             async_acks: Acks::default(),
             parent: None,
             is_extended: false,
-            raw_queues: RawQueues::default(),
+            sent: SentQueues::default(),
+            packets: Mutex::default(),
+            extras: AtomicU8::new(0),
         })
     }
 
@@ -92,7 +106,7 @@ impl Cq {
     /// too.
     pub(crate) fn extend(&mut self, extras: u8) {
         self.is_extended = true;
-        self.shown.get_mut().extras = extras;
+        *self.extras.get_mut() = extras;
     }
 
     /// Keeps the parent domain that it is made in.
@@ -100,17 +114,78 @@ impl Cq {
         self.parent = parent;
     }
 
-    #[inline(always)]
-    pub(crate) fn raw_queues(&self) -> &RawQueues {
-        &self.raw_queues
+    pub(crate) fn sent(&self) -> &SentQueues {
+        &self.sent
     }
 
-    /// A queue pair whose sends complete here may post WQEs of the program's own.
-    pub(crate) fn attach_raw(&self, qpn: u32, list: &Arc<RawWqes>) {
-        self.raw_queues.attach(qpn, list);
-        let _polls = self.poll.lock();
+    /// A queue pair whose sends complete here is about to publish one whose completion doesn't tell
+    /// what it is.
+    pub(crate) fn attach_sent(&self, qpn: u32, kinds: &Arc<SentKinds>) {
+        self.sent.attach(qpn, kinds);
+        self.look_for(SENT_KINDS);
+    }
+
+    /// A queue pair whose receives complete here takes raw packets.
+    pub(crate) fn attach_packets(&self, shared: &Arc<QpShared>) {
+        let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
+        packets.retain(|(_, of)| of.strong_count() != 0);
+        packets.push((shared.user_index.value(), Arc::downgrade(shared)));
+        drop(packets);
+        self.look_for(PACKETS);
+    }
+
+    /// Whether the queue pair with this user index takes raw packets.
+    pub(crate) fn takes_packets(&self, user_index: u32) -> bool {
+        let packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
+        packets.iter().any(|(index, of)| *index == user_index && of.strong_count() != 0)
+    }
+
+    /// From now on completions may be of this kind. Behind a poll of another thread, which may not
+    /// look there any more.
+    fn look_for(&self, extra: u8) {
+        let _polls = self.poll.lock_unless_mine();
+        self.extras.fetch_or(extra, Ordering::Relaxed);
+    }
+
+    /// What completions have besides their members.
+    #[inline(always)]
+    pub(crate) fn extras(&self) -> u8 {
+        self.extras.load(Ordering::Relaxed)
+    }
+
+    /// Whether a completion needs more than its members by [`ibv_wc`](crate::sys::ibv_wc).
+    #[inline(always)]
+    pub(crate) fn has_extras(&self) -> bool {
+        self.extras() & (SENT_KINDS | PACKETS) != 0
+    }
+
+    /// Looks for completions that were dropped since the last look, behind a poll. `POLL_ERROR` if
+    /// there were any, in place of nothing `found`.
+    ///
+    /// # Safety
+    ///
+    /// The queue is locked by this thread; `strays` is what it dropped.
+    #[inline(always)]
+    pub(crate) unsafe fn checked(&self, strays: u64, found: c_int) -> c_int {
         // SAFETY: of whoever holds the lock.
-        unsafe { (*self.shown()).extras |= RAW_WQES };
+        let told = unsafe { &mut (*self.shown()).strays };
+        if *told == strays {
+            return found;
+        }
+        self.unmatched(told, strays, found)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unmatched(&self, told: &mut u64, strays: u64, found: c_int) -> c_int {
+        if found != 0 {
+            // The next poll that finds nothing tells.
+            self.extras.fetch_or(UNMATCHED, Ordering::Relaxed);
+            return found;
+        }
+        *told = strays;
+        self.extras.fetch_and(!UNMATCHED, Ordering::Relaxed);
+        POLL_ERROR
     }
 
     pub(crate) fn is_extended(&self) -> bool {
@@ -155,11 +230,11 @@ impl Cq {
         });
     }
 
-    /// Nothing is to be done before a poll, and no send is a WQE of the program's own.
+    /// Nothing is to be done before or behind a poll, and no completion needs more than its members.
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
         // The pace is 0 while there are messages.
-        self.core.pace() != 0 && !self.raw_queues.is_any()
+        self.core.pace() != 0 && self.extras() & !TIMESTAMP == 0
     }
 
     /// What the device has room for: each poll gives all its entries back.

@@ -13,11 +13,12 @@ use uverbs_core::Errno;
 use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 use uverbs_core::queues::tag_work::TagHeader;
 
+use crate::completion::checksums;
 use crate::context::Context;
 use crate::cq::{Cq, step};
 use crate::poll::settle;
-use crate::shown::{RAW_WQES, Shown, TAGS, TIMESTAMP, VLAN_TAG};
-use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
+use crate::shown::{PACKETS, SENT_KINDS, Shown, TAGS, TIMESTAMP, VLAN_TAG};
+use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 
 /// C's struct with all functions in it: those that read what wasn't asked for give 0.
 pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
@@ -79,7 +80,7 @@ impl<V: View> Sink<V> for Show<'_> {
         // SAFETY: as `new` was promised.
         unsafe {
             let shown = &mut *self.0.shown();
-            (*self.0.c()).status = shown.show(&view);
+            (*self.0.c()).status = shown.show(&view, self.0.extras());
             (*self.0.c()).wr_id = wr_id;
             shown.left -= 1;
         }
@@ -103,7 +104,9 @@ unsafe fn take(cq: &Cq) -> c_int {
         }
     };
     if !found {
-        return Errno::ENOENT.raw();
+        // SAFETY: the caller's promise.
+        let found = unsafe { cq.checked(cq.poll().held().strays(), 0) };
+        return if found == 0 { Errno::ENOENT.raw() } else { found };
     }
     // SAFETY: of whoever holds the lock.
     if unsafe { (*cq.shown()).left } <= 0 {
@@ -126,7 +129,7 @@ unsafe fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> bool {
     unsafe { Show::new(cq) }.take(view, wr_id);
     // SAFETY: as above.
     let shown = unsafe { &mut *cq.shown() };
-    if shown.extras & !TIMESTAMP != 0 {
+    if cq.extras() & !TIMESTAMP != 0 {
         extras(shown, &view, cq);
     }
     true
@@ -142,7 +145,7 @@ unsafe fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> bool {
 unsafe fn take_usual(cq: &Cq) -> Option<c_int> {
     // SAFETY: of whoever holds the lock.
     let shown = unsafe { &*cq.shown() };
-    if shown.extras & !TIMESTAMP != 0 || shown.left <= 1 {
+    if cq.extras() & !TIMESTAMP != 0 || shown.left <= 1 {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -158,14 +161,19 @@ unsafe fn take_usual(cq: &Cq) -> Option<c_int> {
 /// Takes out what was asked for besides, but for the time, which is usual.
 #[inline(never)]
 fn extras<V: View>(shown: &mut Shown, view: &V, cq: &Cq) {
-    if shown.extras & RAW_WQES != 0 && cq.raw_queues().complete(shown.plain.qpn, view.send_index())
+    let extras = cq.extras();
+    if extras & SENT_KINDS != 0
+        && let Some(opcode) = cq.sent().complete(shown.plain.qpn, view.send_index())
     {
-        shown.plain.opcode = IBV_WC_DRIVER2;
+        shown.plain.opcode = opcode;
     }
-    if shown.extras & VLAN_TAG != 0 {
+    if extras & PACKETS != 0 {
+        shown.plain.flags |= checksums(view, cq);
+    }
+    if extras & VLAN_TAG != 0 {
         shown.vlan_tag = view.packet().vlan_tag.unwrap_or(0);
     }
-    if shown.extras & TAGS != 0 {
+    if extras & TAGS != 0 {
         let header = view.tag_info().and_then(|info| info.header);
         let TagHeader { tag, app_ctx } = header.unwrap_or_default();
         shown.tag = ibv_wc_tm_info { tag, r#priv: app_ctx };

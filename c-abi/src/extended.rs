@@ -18,8 +18,9 @@ use crate::mkey::{
     wr_mr_list, wr_set_mkey_access_flags, wr_set_mkey_layout_interleaved, wr_set_mkey_layout_list,
 };
 use crate::qp::{DRIVER, Qp};
-use crate::raw_wqe::{RawWqes, wr_raw_wqe};
+use crate::raw_wqe::wr_raw_wqe;
 use crate::send::{SendSide, Side, Target, To};
+use crate::sent_kinds::SentKinds;
 use crate::sys::{ibv_ah, ibv_qp_ex, ibv_sge};
 use crate::waiting::direct;
 
@@ -56,8 +57,9 @@ pub(crate) struct Extended {
     building: UnsafeCell<Option<Building>>,
     /// If it was made for copies.
     pub(crate) copies: Option<Copies>,
-    /// If it was made for WQEs of the program's own.
-    pub(crate) raw_wqes: Option<Arc<RawWqes>>,
+    /// It was made for WQEs of the program's own.
+    pub(crate) takes_raw_wqes: bool,
+    pub(crate) sent_kinds: Arc<SentKinds>,
 }
 
 // SAFETY: pointers to functions, and what a lock guards.
@@ -82,7 +84,13 @@ impl Default for Extended {
             wr_memcpy,
             wr_set_mkey_crypto: not_there,
         };
-        Self { c, building: UnsafeCell::new(None), copies: None, raw_wqes: None }
+        Self {
+            c,
+            building: UnsafeCell::new(None),
+            copies: None,
+            takes_raw_wqes: false,
+            sent_kinds: Arc::default(),
+        }
     }
 }
 

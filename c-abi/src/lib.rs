@@ -97,6 +97,7 @@ mod request;
 mod rsocket;
 mod rss;
 mod send;
+mod sent_kinds;
 mod shown;
 mod srq;
 mod stubs;

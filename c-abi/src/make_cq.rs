@@ -12,13 +12,12 @@ use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_core::memory::allocator::QueueAllocator;
-use uverbs_core::provider::{ContextOps, CqInit};
+use uverbs_core::provider::{ContextOps, CqInit, CqeSize};
 
 use crate::answer::{given, null};
 use crate::channel::Channel;
 use crate::context::Context;
 use crate::cq::Cq;
-use crate::cq_ex;
 use crate::left::Kind;
 use crate::object::Named;
 use crate::parent_domain::Parent;
@@ -27,6 +26,7 @@ use crate::shown::{TAGS, TIMESTAMP, VLAN_TAG};
 use crate::sys::{
     Cond, Mutex, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
 };
+use crate::{cq_ex, environment};
 
 /// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, the VLAN tag, the tag
 /// of a rule, a message's own, and the time of day.
@@ -113,7 +113,25 @@ pub(crate) unsafe extern "C" fn create_cq(
     init.comp_vector = comp_vector as u32;
     init.unchecked = true;
     // SAFETY: C's contract.
+    init.cqe_size = match unsafe { entry_size(context) } {
+        Ok(size) => size,
+        Err(errno) => return null(errno),
+    };
+    // SAFETY: as above.
     given(unsafe { create(context, init, channel, cq_context, None, None) }).cast()
+}
+
+/// Size of entries by the environment, which C's provider looks at for each of its queues.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn entry_size(context: *const ibv_context) -> Result<CqeSize, Errno> {
+    // SAFETY: the caller's promise.
+    match unsafe { Context::of(context) }.ops() {
+        AnyContext::Mlx5(_) => environment::cqe_size(),
+        _ => Ok(CqeSize::Bytes64),
+    }
 }
 
 /// What a queue is made from, and its parent domain.
@@ -179,5 +197,10 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     // SAFETY: C's contract.
-    unsafe { create_as(context.cast_mut(), &*attr, |_| ()) }
+    let size = match unsafe { entry_size(context) } {
+        Ok(size) => size,
+        Err(errno) => return null(errno),
+    };
+    // SAFETY: as above.
+    unsafe { create_as(context.cast_mut(), &*attr, |init| init.cqe_size = size) }
 }

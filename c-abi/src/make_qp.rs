@@ -23,13 +23,12 @@ use crate::left::Kind;
 use crate::object::Named;
 use crate::pd::Pd;
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_RECV, XRC_SEND, granted};
-use crate::raw_wqe::RawWqes;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
 use crate::srq::Srq;
 use crate::sys::{Cond, Mutex, ibv_context, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex};
 use crate::xrcd::Xrcd;
-use crate::{rss, wr, xrc_target};
+use crate::{environment, rss, wr, xrc_target};
 
 /// `IBV_QPT_RC`.
 pub(crate) const RC: u32 = 2;
@@ -37,8 +36,8 @@ pub(crate) const RC: u32 = 2;
 /// What mlx5 has besides.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
-    /// Short messages may lie in their completions.
-    pub(crate) scatter: bool,
+    /// Whether short messages may lie in their completions, where the program says.
+    pub(crate) scatter: Option<bool>,
     /// It gives keys their parts.
     pub(crate) layouts: bool,
     /// It copies memory.
@@ -111,7 +110,10 @@ unsafe fn create(
     asked.qp_type = qp_type;
     asked.cap = cap;
     asked.exact_lists = true;
-    asked.scatter_to_cqe = own.scatter;
+    asked.scatter_to_cqe = own.scatter.unwrap_or_else(environment::scatters);
+    if environment::shuts_up_blue_flame() {
+        asked.doorbell = DoorbellMode::NonCached;
+    }
     asked.create_flags = own.create_flags;
     asked.out_of_order = own.out_of_order;
     match own.dynamic {
@@ -157,7 +159,7 @@ unsafe fn create(
         cond: Cond::default(),
         events_completed: 0,
     };
-    let (id, qpn) = (made.core.event_id(), made.core.qpn());
+    let (id, shared) = (made.core.event_id(), Arc::clone(made.core.shared()));
     let send = SendSide::new(made.sq);
     let c = match &send {
         SendSide::Mlx5(_) => wr::functions::<uverbs_mlx5::Sq>(base),
@@ -171,12 +173,11 @@ unsafe fn create(
     let mut qp = Qp::new(c, made.core, send, recv, all, send_ops.is_some());
     qp.set_parent(of.parent().cloned());
     qp.set_dc_target(qp_type == QpType::Dct);
-    let raw_wqes = own.raw_wqes.then(Arc::<RawWqes>::default);
-    if let Some(list) = &raw_wqes {
+    if qp_type == QpType::RawPacket {
         // SAFETY: C's contract: a queue of this device.
-        unsafe { Cq::of(init.send_cq) }.attach_raw(qpn, list);
+        unsafe { Cq::of(recv_cq) }.attach_packets(&shared);
     }
-    qp.set_operations(copies, raw_wqes);
+    qp.set_operations(copies, own.raw_wqes);
     let qp = of.context().left().give(Kind::Qp, qp);
     of.context().names().add(id, Named::Qp(qp.expose_provenance()));
     Ok(qp.cast())

@@ -22,9 +22,10 @@ use crate::answer::{code, kept, null};
 use crate::extended::{Ex, of};
 use crate::left::Kind;
 use crate::pd::Pd;
+use crate::qp::Qp;
 use crate::request::{flags, pieces};
 use crate::send::Side;
-use crate::sys::{IBV_SEND_INLINE, ibv_pd, ibv_sge};
+use crate::sys::{IBV_SEND_INLINE, IBV_WC_DRIVER1, ibv_pd, ibv_sge};
 
 /// `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`: each key here is both.
 const FLAGS: u32 = 1 | 1 << 4;
@@ -66,7 +67,9 @@ pub(crate) unsafe extern "C" fn create_mkey(attr: *mut MkeyInit) -> *mut Mkey {
     let of = unsafe { Pd::of(pd) };
     let made = of.context().ops().alloc_indirect(of.core(), attr.max_entries.into());
     let made = made.map(|(core, room)| {
-        let key = core.rkey();
+        // The lowest byte is 0, as C's provider gives it (`verbs.c:_mlx5dv_create_mkey`). A key is
+        // used behind its first layout, which gives it the byte.
+        let key = core.rkey() & !0xff;
         Box::new(Mkey { lkey: key, rkey: key, pd, core, room })
     });
     kept(of.context().left(), Kind::Window, made)
@@ -157,7 +160,7 @@ unsafe fn configure(ex: Ex, mkey: *const Mkey, setters: u8) {
 /// C's contract.
 unsafe fn set(ex: Ex, say: impl FnOnce(&mut Building) -> Result<(), Errno>) {
     // SAFETY: C's contract.
-    let Some((_, side, waiting)) = (unsafe { of(ex) }) else { return };
+    let Some((qp, side, waiting)) = (unsafe { of(ex) }) else { return };
     let Some(building) = waiting else { return side.build.refuse(Errno::EINVAL) };
     let said = say(building);
     building.left = building.left.wrapping_sub(1);
@@ -165,7 +168,7 @@ unsafe fn set(ex: Ex, say: impl FnOnce(&mut Building) -> Result<(), Errno>) {
         return;
     }
     // SAFETY: C's contract.
-    let done = said.and_then(|()| unsafe { post(side, building) });
+    let done = said.and_then(|()| unsafe { post(qp, side, building) });
     *waiting = None;
     if let Err(errno) = done {
         side.build.refuse(errno);
@@ -177,7 +180,11 @@ unsafe fn set(ex: Ex, say: impl FnOnce(&mut Building) -> Result<(), Errno>) {
 /// # Safety
 ///
 /// C's contract.
-unsafe fn post(side: &mut Side<uverbs_mlx5::Sq>, building: &Building) -> Result<(), Errno> {
+unsafe fn post(
+    qp: &Qp,
+    side: &mut Side<uverbs_mlx5::Sq>,
+    building: &Building,
+) -> Result<(), Errno> {
     // A key keeps what isn't said; here both are said with each layout.
     let (Some(access), Some(parts)) = (building.access, &building.parts) else {
         return Err(Errno::EOPNOTSUPP);
@@ -187,8 +194,14 @@ unsafe fn post(side: &mut Side<uverbs_mlx5::Sq>, building: &Building) -> Result<
         return Err(Errno::ENOMEM);
     }
     let op = KeyLayout { old: key, new: key, access, parts };
-    // SAFETY: C's contract; the cursor is of this queue's last `start`.
-    side.post(|sq, at| unsafe { sq.lay_out(at, building.wr, &op) }.map(drop));
+    side.post(|sq, at| {
+        let index = at.index();
+        // SAFETY: C's contract; the cursor is of this queue's last `start`.
+        unsafe { sq.lay_out(at, building.wr, &op) }?;
+        // MLX5DV_WC_UMR.
+        qp.note_sent(Some(index), IBV_WC_DRIVER1);
+        Ok(())
+    });
     Ok(())
 }
 

@@ -168,11 +168,13 @@ pub(crate) unsafe extern "C" fn create_cq(
     let own =
         own.unwrap_or(&CqAttr { comp_mask: 0, cqe_comp_res_format: 0, flags: 0, cqe_size: 0 });
     let has = |bit| own.comp_mask & bit != 0;
-    let size = if has(SIZE) { Some(own.cqe_size) } else { environment::cqe_size() };
+    let size = match has(SIZE) {
+        true => environment::size_of_number(own.cqe_size),
+        false => environment::cqe_size(),
+    };
     let cqe_size = match size {
-        None | Some(64) => CqeSize::Bytes64,
-        Some(128) => CqeSize::Bytes128,
-        Some(_) => return null(Errno::EINVAL),
+        Ok(size) => size,
+        Err(errno) => return null(errno),
     };
     let flags = if has(FLAGS) { own.flags } else { 0 };
     let padded = flags & PAD != 0;
@@ -241,7 +243,7 @@ pub(crate) unsafe extern "C" fn create_qp(
         return null(Errno::EOPNOTSUPP);
     }
     let own = Own {
-        scatter: flags & ALLOW_SCATTER != 0,
+        scatter: (flags & both != 0).then_some(flags & ALLOW_SCATTER != 0),
         layouts: ops & LAYOUTS != 0,
         copies: ops & COPIES != 0,
         raw_wqes: ops & RAW_WQES != 0,

@@ -142,7 +142,7 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
     unsafe {
         drop(core.shared().send.reclaim());
         send.reset();
-        qp.raw_wqes().inspect(|list| list.clear());
+        qp.sent_kinds().clear();
     }
     drop(send);
     let mut recv = qp.recv().lock();

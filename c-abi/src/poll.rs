@@ -13,8 +13,7 @@ use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 
 use crate::completion;
 use crate::cq::{Cq, step};
-use crate::raw_wqe::RawQueues;
-use crate::sys::{IBV_WC_DRIVER2, ibv_cq, ibv_wc};
+use crate::sys::{ibv_cq, ibv_wc};
 
 /// Where a completion is written to. `CALLS` as a [`Sink`]'s.
 struct Place<const CALLS: bool>(*mut ibv_wc);
@@ -100,23 +99,24 @@ unsafe fn poll_shared(cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
 /// This thread holds the lock. C's contract.
 #[inline(never)]
 unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_int {
-    let raw = cq.raw_queues();
     // SAFETY: C's contract: there is room for as many; nobody else has the queue.
     let found = unsafe {
         let (to, rest) = (wc.add(count as usize), entries - count);
         match cq.poll().held() {
-            AnyCq::Mlx5(poll) if raw.is_any() => fill(poll, cq, Some(raw), (to, rest)),
+            AnyCq::Mlx5(poll) if cq.has_extras() => fill(poll, cq, Some(cq), (to, rest)),
             AnyCq::Mlx5(poll) => fill_usual(poll, cq, (to, rest)),
             AnyCq::Rxe(poll) => fill(poll, cq, None, (to, rest)),
             #[cfg(feature = "any-siw")]
             AnyCq::Siw(poll) => fill(poll, cq, None, (to, rest)),
         }
     };
+    // SAFETY: the lock is held.
+    let found = unsafe { cq.checked(cq.poll().held().strays(), count + found) };
     cq.poll().release();
-    if count + found == 0 {
+    if found == 0 {
         cq.found_nothing();
     }
-    count + found
+    found
 }
 
 /// Learns of queue pairs that came and went, if there are any.
@@ -153,11 +153,11 @@ unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)
 unsafe fn fill<C: CqOps>(
     poll: &mut C,
     cq: &Cq,
-    raw: Option<&RawQueues>,
+    extras: Option<&Cq>,
     room: (*mut ibv_wc, c_int),
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { fill_by(poll, cq, room, |poll, to| fill_one(poll, raw, to)) }
+    unsafe { fill_by(poll, cq, room, |poll, to| fill_one(poll, extras, to)) }
 }
 
 /// Fills as many places as there are, until one stays empty.
@@ -199,15 +199,17 @@ unsafe fn fill_by<C: CqOps>(
 ///
 /// `to` is valid to write.
 #[inline(never)]
-unsafe fn fill_one<C: CqOps>(poll: &mut C, raw: Option<&RawQueues>, to: *mut ibv_wc) -> bool {
+unsafe fn fill_one<C: CqOps>(poll: &mut C, extras: Option<&Cq>, to: *mut ibv_wc) -> bool {
     let Some(Polled { view, wr_id, .. }) = poll.next() else { return false };
     // SAFETY: the caller's promise.
     unsafe { completion::write(to, &view, wr_id) };
-    // SAFETY: as above; it was just written.
-    let wc = unsafe { &mut *to };
-    // Sends may be WQEs of the program's own.
-    if raw.is_some_and(|raw| raw.complete(wc.qp_num, view.send_index())) {
-        wc.opcode = IBV_WC_DRIVER2;
+    if let Some(cq) = extras {
+        // SAFETY: as above; it was just written.
+        let wc = unsafe { &mut *to };
+        if let Some(opcode) = cq.sent().complete(wc.qp_num, view.send_index()) {
+            wc.opcode = opcode;
+        }
+        wc.wc_flags |= completion::checksums(&view, cq);
     }
     true
 }

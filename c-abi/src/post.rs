@@ -16,7 +16,9 @@ use crate::links::{Chain, Link, carried};
 use crate::posts::shape;
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::recv::refused;
-use crate::request::{checksums, destination, errno, flags, other_op, plain_op, rekey, with_data};
+use crate::request::{
+    checksums, destination, errno, flags, key_opcode, other_op, plain_op, rekey, with_data,
+};
 use crate::send::{Sends, Side};
 use crate::sys::{
     BindMw, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, SendWr, ibv_mw, ibv_mw_bind, ibv_qp, ibv_send_wr,
@@ -341,8 +343,11 @@ unsafe fn post_one<S: Sends>(
     let c_flags = wr.send_flags | qp.signal();
     let id = Wr { id: wr.wr_id, flags: flags(c_flags) };
     if let Some(op) = rekey(wr) {
+        let index = S::index(at);
         // SAFETY: the caller's promise.
-        return unsafe { sq.rekey(at, id, &op) }.map(drop);
+        unsafe { sq.rekey(at, id, &op) }?;
+        qp.note_sent(index, key_opcode(&op));
+        return Ok(());
     }
     let op = other_op(wr)?;
     // SAFETY: the caller's promise. Of a datagram C fills in its member, with a handle of ours.

@@ -22,15 +22,16 @@ use crate::answer::code;
 use crate::context::Context;
 use crate::convert;
 use crate::copies::Copies;
+use crate::cq::Cq;
 use crate::extended::Extended;
 use crate::left::Kind;
 use crate::lock::Lock;
 use crate::object::Acks;
 use crate::parent_domain::Parent;
 use crate::posts::Posts;
-use crate::raw_wqe::RawWqes;
 use crate::recv::RecvSide;
 use crate::send::SendSide;
+use crate::sent_kinds::SentKinds;
 use crate::sys::{IBV_SEND_SIGNALED, ibv_gid, ibv_qp, ibv_qp_cap, ibv_qp_ex};
 
 /// Which queues take work requests by the queue pair's state.
@@ -143,22 +144,38 @@ impl Qp {
         self.mlx5.copies.as_ref()
     }
 
-    /// Where its WQEs of the program's own are, if it was made for such.
-    pub(crate) fn raw_wqes(&self) -> Option<&Arc<RawWqes>> {
-        self.mlx5.raw_wqes.as_ref()
+    /// Whether it was made for WQEs of the program's own.
+    pub(crate) fn takes_raw_wqes(&self) -> bool {
+        self.mlx5.takes_raw_wqes
+    }
+
+    /// Opcodes of its sends whose completions don't tell them.
+    pub(crate) fn sent_kinds(&self) -> &SentKinds {
+        &self.mlx5.sent_kinds
+    }
+
+    /// Notes the opcode of the send at this index, whose completion won't tell it, before it is
+    /// published.
+    #[cold]
+    pub(crate) fn note_sent(&self, index: Option<u16>, opcode: u32) {
+        let (kinds, Some(index)) = (&self.mlx5.sent_kinds, index) else { return };
+        if !kinds.attach() {
+            // SAFETY: C's contract: a queue that a queue pair completes to outlives it.
+            let base = unsafe { &(*self.c()).qp_base };
+            // SAFETY: as above.
+            let (cq, qpn) = unsafe { (Cq::of(base.send_cq), base.qp_num) };
+            cq.attach_sent(qpn, kinds);
+        }
+        kinds.push(index, opcode);
     }
 
     /// Makes it one for copies, and for WQEs of the program's own.
-    pub(crate) fn set_operations(
-        &mut self,
-        copies: Option<Copies>,
-        raw_wqes: Option<Arc<RawWqes>>,
-    ) {
-        (self.mlx5.copies, self.mlx5.raw_wqes) = (copies, raw_wqes);
+    pub(crate) fn set_operations(&mut self, copies: Option<Copies>, raw_wqes: bool) {
+        (self.mlx5.copies, self.mlx5.takes_raw_wqes) = (copies, raw_wqes);
     }
 
     /// Forgets what was built and isn't posted: a key's layout that wasn't said to its end, and
-    /// where raw WQEs were.
+    /// what sends were noted.
     ///
     /// # Safety
     ///
@@ -171,8 +188,8 @@ impl Qp {
             self.mlx5.forget();
             self.send().held()
         };
-        if let (Some(list), SendSide::Mlx5(side)) = (self.raw_wqes(), side) {
-            list.cut(side.sq.raw_parts().producer as u16);
+        if let SendSide::Mlx5(side) = side {
+            self.sent_kinds().cut(side.sq.raw_parts().producer as u16);
         }
     }
 

@@ -18,9 +18,10 @@ use crate::mw;
 use crate::send::Sends;
 use crate::sys::{
     BindMw, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED,
-    IBV_SEND_SOLICITED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW,
-    IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
-    IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
+    IBV_SEND_SOLICITED, IBV_WC_BIND_MW, IBV_WC_LOCAL_INV, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
 };
 
 /// Pieces of inline data that are gathered at once: more than any device's list has.
@@ -49,6 +50,14 @@ pub(crate) fn rekey(wr: &ibv_send_wr) -> Option<Rekey> {
         }
         IBV_WR_LOCAL_INV => Some(Rekey::Invalidate { key: wr.imm_data }),
         _ => None,
+    }
+}
+
+/// `IBV_WC_*` of a key operation.
+pub(crate) fn key_opcode(op: &Rekey) -> u32 {
+    match op {
+        Rekey::Bind { .. } => IBV_WC_BIND_MW,
+        Rekey::Invalidate { .. } => IBV_WC_LOCAL_INV,
     }
 }
 

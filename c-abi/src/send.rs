@@ -17,6 +17,12 @@ use crate::sys::ibv_ah;
 pub(crate) trait Sends: PieceOps + RunOps {
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
 
+    /// Index of the next work request modulo 65536, where completions name them by that.
+    fn index(at: &Self::Cursor) -> Option<u16> {
+        let _ = at;
+        None
+    }
+
     /// The side that is of this provider.
     fn side(side: &mut SendSide) -> Option<&mut Side<Self>>
     where
@@ -39,6 +45,11 @@ pub(crate) enum SendSide {
 }
 
 impl Sends for uverbs_mlx5::Sq {
+    #[inline(always)]
+    fn index(at: &Self::Cursor) -> Option<u16> {
+        Some(at.index())
+    }
+
     #[inline(always)]
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah> {
         if let AnyAh::Mlx5(ah) = ah { Some(ah) } else { None }

@@ -12,21 +12,22 @@ use crate::sys::{IBV_WC_GRH, IBV_WC_SUCCESS, ibv_wc_tm_info};
 pub(crate) const TIMESTAMP: u8 = 1;
 pub(crate) const VLAN_TAG: u8 = 2;
 pub(crate) const TAGS: u8 = 4;
-/// Sends may be WQEs of the program's own.
-pub(crate) const RAW_WQES: u8 = 8;
+/// Sends may be of those whose completions don't tell what they are (`sent_kinds.rs`).
+pub(crate) const SENT_KINDS: u8 = 8;
+/// Receives may be raw packets.
+pub(crate) const PACKETS: u8 = 16;
 
 /// The completion that a program looks at.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) plain: Plain,
     pub(crate) vendor_err: u32,
-    /// What a program asked for besides: [`TIMESTAMP`], [`VLAN_TAG`], [`TAGS`]; and [`RAW_WQES`]
-    /// where there may be such.
-    pub(crate) extras: u8,
     pub(crate) vlan_tag: u16,
     pub(crate) timestamp: u64,
     /// Part of the header of a message that found a tag.
     pub(crate) tag: ibv_wc_tm_info,
+    /// Completions that were dropped, as far as the program was told.
+    pub(crate) strays: u64,
     /// Completions to take before their entries are given back to the device.
     pub(crate) left: c_int,
 }
@@ -35,11 +36,11 @@ impl Shown {
     /// Shows a completion, with its time if that was asked for, but no other extras. Gives its
     /// status.
     #[inline(always)]
-    pub(crate) fn show<V: View>(&mut self, view: &V) -> u32 {
-        if self.extras & TIMESTAMP != 0 {
+    pub(crate) fn show<V: View>(&mut self, view: &V, extras: u8) -> u32 {
+        if extras & TIMESTAMP != 0 {
             self.timestamp = view.timestamp().unwrap_or(0);
         }
-        let Some(plain) = Plain::of(view) else { return self.show_rare(view) };
+        let Some((plain, _)) = Plain::of(view) else { return self.show_rare(view) };
         (self.plain, self.vendor_err) = (plain, 0);
         IBV_WC_SUCCESS
     }

@@ -22,7 +22,7 @@ use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr}
 use crate::ah::Ah;
 use crate::mw;
 use crate::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
-use crate::request::{checksums, flags, memory, pieces};
+use crate::request::{checksums, flags, key_opcode, memory, pieces};
 use crate::send::{Kept, Peer, Sends, Side, To};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 use crate::waiting::{direct, post_waiting};
@@ -337,8 +337,13 @@ unsafe fn rekey<S: Sends>(qp: *const ibv_qp_ex, op: &Rekey) {
     // SAFETY: C's contract; the program wrote the two members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
-    // SAFETY: C's contract; the cursor is of this queue's last `start`.
-    side.post(|sq, at| unsafe { sq.rekey(at, wr, op) }.map(drop));
+    side.post(|sq, at| {
+        let index = S::index(at);
+        // SAFETY: C's contract; the cursor is of this queue's last `start`.
+        unsafe { sq.rekey(at, wr, op) }?;
+        of.note_sent(index, key_opcode(op));
+        Ok(())
+    });
 }
 
 unsafe extern "C" fn bind_mw<S: Sends>(

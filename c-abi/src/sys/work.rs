@@ -30,6 +30,7 @@ pub const IBV_WC_RDMA_READ: u32 = 2;
 pub const IBV_WC_COMP_SWAP: u32 = 3;
 pub const IBV_WC_FETCH_ADD: u32 = 4;
 pub const IBV_WC_BIND_MW: u32 = 5;
+pub const IBV_WC_LOCAL_INV: u32 = 6;
 pub const IBV_WC_FLUSH: u32 = 8;
 pub const IBV_WC_ATOMIC_WRITE: u32 = 9;
 pub const IBV_WC_DRIVER1: u32 = 135;
@@ -45,6 +46,7 @@ pub const IBV_WC_TM_NO_TAG: u32 = 134;
 
 pub const IBV_WC_GRH: u32 = 1;
 pub const IBV_WC_WITH_IMM: u32 = 2;
+pub const IBV_WC_IP_CSUM_OK: u32 = 4;
 pub const IBV_WC_WITH_INV: u32 = 8;
 pub const IBV_WC_TM_SYNC_REQ: u32 = 16;
 pub const IBV_WC_TM_MATCH: u32 = 32;

@@ -30,8 +30,12 @@ pub enum Variable {
     Trace,
     /// `SYSFS_PATH`: mount point of sysfs.
     SysfsPath,
-    /// `MLX5_CQE_SIZE`: bytes of a CQE, for `mlx5dv_create_cq`.
+    /// `MLX5_CQE_SIZE`: bytes of a C program's CQEs.
     CqeSize,
+    /// `MLX5_SHUT_UP_BF`: doorbells of C programs without BlueFlame.
+    ShutUpBlueFlame,
+    /// `MLX5_SCATTER_TO_CQE`: short messages of C programs in their CQEs.
+    ScatterToCqe,
     /// `RS_PRELOAD_CONFIG`: configuration file of `librspreload.so`.
     PreloadConfig,
     /// `RS_SQ_SIZE`: send queue size of a preloaded socket.
@@ -52,12 +56,14 @@ static LOADED: OnceLock<Values> = OnceLock::new();
 
 impl Variable {
     /// All variables, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Device,
         Self::Capture,
         Self::Trace,
         Self::SysfsPath,
         Self::CqeSize,
+        Self::ShutUpBlueFlame,
+        Self::ScatterToCqe,
         Self::PreloadConfig,
         Self::SocketSqSize,
         Self::SocketRqSize,
@@ -74,6 +80,8 @@ impl Variable {
             Self::Trace => "UVERBS_TRACE",
             Self::SysfsPath => "SYSFS_PATH",
             Self::CqeSize => "MLX5_CQE_SIZE",
+            Self::ShutUpBlueFlame => "MLX5_SHUT_UP_BF",
+            Self::ScatterToCqe => "MLX5_SCATTER_TO_CQE",
             Self::PreloadConfig => "RS_PRELOAD_CONFIG",
             Self::SocketSqSize => "RS_SQ_SIZE",
             Self::SocketRqSize => "RS_RQ_SIZE",

@@ -1,5 +1,6 @@
 /* Queues for programs that drive a ConnectX by themselves (mlx5dv.h): calls with their outcomes on lines, as in calls.c.
  * The test runs it on Debian's library and on ours, over the same device, and compares the lines. */
+#include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
@@ -48,6 +49,34 @@ static void completion_queues(void)
 	queue("cq unknown", (struct mlx5dv_cq_init_attr){ .comp_mask = 1 << 10 }, plain);
 	queue("cq unknown flag", (struct mlx5dv_cq_init_attr){ 0 }, unknown);
 	queue("cq of nothing", (struct mlx5dv_cq_init_attr){ 0 }, none);
+}
+
+/* Completions that no queue pair is known for, as a device that is at fault writes them. */
+static void unmatched(void)
+{
+	struct ibv_cq_init_attr_ex attr = { .cqe = 7 };
+	struct ibv_cq_ex *ex = object("cq of a device at fault", ibv_create_cq_ex(ctx, &attr));
+	struct mlx5dv_cq out = { 0 };
+	struct mlx5dv_obj of = { .cq = { ibv_cq_ex_to_cq(ex), &out } };
+	struct ibv_poll_cq_attr none = { 0 };
+	struct ibv_wc wc[4];
+
+	printf("init_obj %d\n", mlx5dv_init_obj(&of, MLX5DV_OBJ_CQ));
+	for (int i = 0; i < 3; i++) {
+		struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)((char *)out.buf + i * out.cqe_size);
+
+		memset(cqe, 0, sizeof(*cqe) - 1);
+		cqe->srqn_uidx = htobe32(0xfffff0);
+		*(volatile uint8_t *)&cqe->op_own = MLX5_CQE_REQ << 4;
+		if (i < 2)
+			printf("poll %d\n", ibv_poll_cq(of.cq.in, 4, wc));
+		else
+			printf("start_poll %d\n", ibv_start_poll(ex, &none));
+		printf("poll of nothing %d\n", ibv_poll_cq(of.cq.in, 4, wc));
+		printf("start_poll of nothing %d\n", ibv_start_poll(ex, &none));
+		printf("consumer %x\n", be32toh(out.dbrec[0]));
+	}
+	printf("destroy_cq %d\n", ibv_destroy_cq(of.cq.in));
 }
 
 static void queue_pairs(void)
@@ -132,6 +161,7 @@ int main(void)
 	ibv_free_device_list(list);
 	pd = object("alloc_pd", ibv_alloc_pd(ctx));
 	completion_queues();
+	unmatched();
 	queue_pairs();
 	others();
 	printf("dealloc_pd %d\n", ibv_dealloc_pd(pd));

@@ -27,9 +27,10 @@ struct side {
 static struct side open_side(struct ibv_device *device)
 {
 	struct side side = { .ctx = ibv_open_device(device) };
+	struct ibv_cq_init_attr_ex attr = { .cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS };
 
 	side.pd = ibv_alloc_pd(side.ctx);
-	side.cq = ibv_create_cq(side.ctx, 64, NULL, NULL, 0);
+	side.cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(side.ctx, &attr));
 	side.memory = aligned_alloc(4096, 1 << 16);
 	memset(side.memory, 0, 1 << 16);
 	side.mr = ibv_reg_mr(side.pd, side.memory, 1 << 16, IBV_ACCESS_LOCAL_WRITE);
@@ -86,6 +87,25 @@ static struct ibv_wc completion(struct ibv_cq *cq, int wanted)
 	if (got != wanted)
 		exit(1);
 	return wc;
+}
+
+/* Flags of the next completion, by the functions of extended queues. */
+static unsigned int extended_flags(struct ibv_cq *cq)
+{
+	struct ibv_cq_ex *ex = (struct ibv_cq_ex *)cq;
+	struct ibv_poll_cq_attr attr = { 0 };
+	unsigned int flags;
+	int got = ENOENT;
+
+	for (int i = 0; i < 20000 && (got = ibv_start_poll(ex, &attr)) == ENOENT; i++)
+		usleep(100);
+	check("start_poll", got, 0);
+	if (got)
+		exit(1);
+	flags = ibv_wc_read_wc_flags(ex);
+	check("status", ex->status, IBV_WC_SUCCESS);
+	ibv_end_poll(ex);
+	return flags;
 }
 
 static void receive(struct side *side, struct ibv_qp *qp, struct ibv_wq *wq, int at)
@@ -178,6 +198,7 @@ static void packets(struct side *from, struct side *side)
 	check("opcode", wc.opcode, IBV_WC_RECV);
 	check("bytes", wc.byte_len, FRAME);
 	check("its bytes", memcmp(from->memory, side->memory + 4096, FRAME), 0);
+	check("flags of a wrong checksum", wc.wc_flags, 0);
 	send_frame(from, out, OTHER, 2);
 	completion(side->cq, 0);
 
@@ -201,6 +222,15 @@ static void packets(struct side *from, struct side *side)
 	check("listed bytes", memcmp(from->memory, side->memory + 4096 + 2048, FRAME) + wc.byte_len, FRAME);
 	wc = completion(side->cq, 1);
 	check("inline bytes", memcmp(from->memory, side->memory + 4096 + 3072, 64) + wc.byte_len, 64);
+
+	/* The device fills checksums in, and finds them right. */
+	frame(from->memory, MINE, 5);
+	check("post with checksums", post(from, out, IBV_SEND_IP_CSUM, FRAME), 0);
+	sent(from);
+	check("flags of right checksums", completion(side->cq, 1).wc_flags, IBV_WC_IP_CSUM_OK);
+	check("post with checksums", post(from, out, IBV_SEND_IP_CSUM, FRAME), 0);
+	sent(from);
+	check("flags of right checksums, extended", extended_flags(side->cq), IBV_WC_IP_CSUM_OK);
 
 	check("too much inline", post(from, out, IBV_SEND_INLINE, FRAME + 2000), ENOMEM);
 	check("destroy_flow", ibv_destroy_flow(flow), 0);

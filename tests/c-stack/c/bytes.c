@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <infiniband/mlx5dv.h>
@@ -131,34 +132,109 @@ static void phase(const char *name)
 	uverbs_softhca_mark(name);
 }
 
-/* Of an extended queue, whose completions tell of tags. */
-static void poll_tags(int s)
+/* Cases so far. Where queues are extended, every other one polls by the functions of those. */
+static unsigned int cases;
+static int extended(void)
+{
+	return tags || (wr_api && cases % 2);
+}
+
+/* A completion's members. Of a failed one man ibv_poll_cq(3) defines the first four alone. */
+struct members {
+	uint64_t id;
+	uint32_t status, vendor, qp;
+	uint32_t opcode, flags, bytes, imm, src, pkey, slid, sl, path;
+};
+
+static char *append(char *to, const char *end, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static char *append(char *to, const char *end, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	to += vsnprintf(to, end - to, format, args);
+	va_end(args);
+	NEED(to < end, "a line");
+	return to;
+}
+
+/* Prints them, but for what libmlx5 leaves as the program's struct had it: of sends all about a message but the bytes of
+ * READs and atomics. Failures that tell of tags have no syndrome in their entries, where libmlx5 reads one. */
+static char *print_members(char *to, const char *end, int s, const struct members *of)
+{
+	int answer;
+
+	to = append(to, end, "wc %c %" PRIu64 " status %u vendor %x qp %x", 'A' + s, of->id, of->status,
+		    of->status && of->status < IBV_WC_TM_ERR ? of->vendor : 0, of->qp);
+	if (of->status)
+		return to;
+	answer = of->opcode == IBV_WC_RDMA_READ || of->opcode == IBV_WC_COMP_SWAP || of->opcode == IBV_WC_FETCH_ADD;
+	/* Of an answer in its completion the functions of libmlx5 take the GRH's flag from the answer's bytes. */
+	to = append(to, end, " opcode %u flags %x", of->opcode, of->flags & ~(scatter && answer ? IBV_WC_GRH : 0));
+	if (answer)
+		return append(to, end, " bytes %u", of->bytes);
+	if (!(of->opcode & IBV_WC_RECV) || of->opcode == IBV_WC_DRIVER1)
+		return to;
+	to = append(to, end, " bytes %u", of->bytes);
+	if (of->flags & IBV_WC_WITH_IMM)
+		to = append(to, end, " imm %x", ntohl(of->imm));
+	if (of->flags & IBV_WC_WITH_INV)
+		to = append(to, end, " key %x", of->imm);
+	return append(to, end, " src %x pkey %x slid %x sl %x path %x", of->src, of->pkey, of->slid, of->sl, of->path);
+}
+
+/* What the functions of extended queues tell besides: the device's time, which a stepped one counts by steps, whether
+ * that is near the clock's, and of packets what they alone have. */
+static char *print_others(char *to, const char *end, struct ibv_cq_ex *cq)
+{
+	uint64_t ticks = ibv_wc_read_completion_ts(cq), wall = ibv_wc_read_completion_wallclock_ns(cq);
+	struct timespec now;
+
+	NEED(!clock_gettime(CLOCK_REALTIME, &now), "clock_gettime");
+	to = append(to, end, " ticks %" PRIu64 " now %d", ticks, llabs((int64_t)(wall / 1000000000) - now.tv_sec) < 60);
+	if (type != IBV_QPT_RAW_PACKET || ibv_wc_read_opcode(cq) != IBV_WC_RECV)
+		return to;
+	return append(to, end, " vlan %x flow %x", ibv_wc_read_cvlan(cq), ibv_wc_read_flow_tag(cq));
+}
+
+static char *print_tags(char *to, const char *end, struct ibv_cq_ex *cq)
+{
+	int opcode = ibv_wc_read_opcode(cq), flags = ibv_wc_read_wc_flags(cq);
+	struct ibv_wc_tm_info info;
+
+	if (opcode >= IBV_WC_TM_ADD && opcode <= IBV_WC_TM_NO_TAG)
+		to = append(to, end, " tags%s%s%s", flags & IBV_WC_TM_SYNC_REQ ? " sync" : "",
+			    flags & IBV_WC_TM_MATCH ? " match" : "", flags & IBV_WC_TM_DATA_VALID ? " data" : "");
+	if ((opcode == IBV_WC_TM_RECV || opcode == IBV_WC_TM_NO_TAG) && flags & IBV_WC_TM_MATCH) {
+		ibv_wc_read_tm_info(cq, &info);
+		to = append(to, end, " %" PRIx64 " %x", info.tag, info.priv);
+	}
+	return to;
+}
+
+/* By the functions of extended queues. */
+static void poll_extended(int s)
 {
 	struct ibv_cq_ex *cq = (struct ibv_cq_ex *)sides[s].cq;
 	struct ibv_poll_cq_attr attr = {};
-	struct ibv_wc_tm_info info;
-	char line[200], of_tags[80];
+	char line[300], *const end = line + sizeof(line), *to;
 	int error = ibv_start_poll(cq, &attr);
 
 	if (error == ENOENT)
 		return;
 	while (!error) {
-		int opcode = ibv_wc_read_opcode(cq), flags = ibv_wc_read_wc_flags(cq);
-		int of_message = opcode == IBV_WC_TM_RECV || opcode == IBV_WC_TM_NO_TAG;
-		int counts = cq->status == IBV_WC_SUCCESS && opcode & IBV_WC_RECV;
+		struct members of = {
+			cq->wr_id, cq->status, ibv_wc_read_vendor_err(cq), ibv_wc_read_qp_num(cq),
+			ibv_wc_read_opcode(cq), ibv_wc_read_wc_flags(cq), ibv_wc_read_byte_len(cq),
+			ibv_wc_read_imm_data(cq), ibv_wc_read_src_qp(cq), 0, ibv_wc_read_slid(cq), ibv_wc_read_sl(cq),
+			ibv_wc_read_dlid_path_bits(cq),
+		};
 
-		*of_tags = 0;
-		if (opcode >= IBV_WC_TM_ADD && opcode <= IBV_WC_TM_NO_TAG)
-			snprintf(of_tags, sizeof(of_tags), " tags%s%s%s", flags & IBV_WC_TM_SYNC_REQ ? " sync" : "",
-				 flags & IBV_WC_TM_MATCH ? " match" : "", flags & IBV_WC_TM_DATA_VALID ? " data" : "");
-		if (of_message && flags & IBV_WC_TM_MATCH) {
-			ibv_wc_read_tm_info(cq, &info);
-			snprintf(of_tags + strlen(of_tags), sizeof(of_tags) - strlen(of_tags), " %" PRIx64 " %x", info.tag,
-				 info.priv);
-		}
-		snprintf(line, sizeof(line), "wc %c %" PRIu64 " status %d opcode %d bytes %u imm - qp %x%s", 'A' + s, cq->wr_id,
-			 cq->status, cq->status ? -1 : opcode, counts ? ibv_wc_read_byte_len(cq) : 0,
-			 ibv_wc_read_qp_num(cq), of_tags);
+		to = print_members(line, end, s, &of);
+		if (tags)
+			to = print_tags(to, end, cq);
+		else if (!cq->status)
+			to = print_others(to, end, cq);
 		NEED(!uverbs_softhca_note(line), "note");
 		error = ibv_next_poll(cq);
 	}
@@ -166,39 +242,26 @@ static void poll_tags(int s)
 	ibv_end_poll(cq);
 }
 
-static void poll_all(void)
+static void poll_plain(int s)
 {
 	struct ibv_wc wc;
-	char line[160], immediate[16], source[64];
+	char line[300];
 	int got;
 
-	for (int s = 0; s < 2 && tags; s++)
-		poll_tags(s);
-	for (int s = 0; s < 2 && !tags; s++) {
-		while ((got = ibv_poll_cq(sides[s].cq, 1, &wc)) > 0) {
-			uint32_t bytes = 0;
+	while ((got = ibv_poll_cq(sides[s].cq, 1, &wc)) > 0) {
+		struct members of = { wc.wr_id, wc.status, wc.vendor_err, wc.qp_num, wc.opcode, wc.wc_flags, wc.byte_len,
+				      wc.imm_data, wc.src_qp, wc.pkey_index, wc.slid, wc.sl, wc.dlid_path_bits };
 
-			strcpy(immediate, "-");
-			/* The sender of a WRITE with immediate gets the flag, too, and no data with it. */
-			if (wc.wc_flags & IBV_WC_WITH_IMM && wc.opcode & IBV_WC_RECV)
-				snprintf(immediate, sizeof(immediate), "%x", ntohl(wc.imm_data));
-			if (wc.wc_flags & IBV_WC_WITH_INV && wc.opcode & IBV_WC_RECV)
-				snprintf(immediate, sizeof(immediate), "key %x", wc.invalidated_rkey);
-			if (wc.status == IBV_WC_SUCCESS && wc.opcode != IBV_WC_SEND && wc.opcode != IBV_WC_RDMA_WRITE &&
-			    wc.opcode != IBV_WC_BIND_MW && wc.opcode != IBV_WC_LOCAL_INV &&
-			    wc.opcode != IBV_WC_DRIVER1)
-				bytes = wc.byte_len;
-			*source = 0;
-			if (type == IBV_QPT_UD && wc.opcode & IBV_WC_RECV)
-				snprintf(source, sizeof(source), " from %x sl %x lid %x grh %d", wc.src_qp, wc.sl, wc.slid,
-					 !!(wc.wc_flags & IBV_WC_GRH));
-			snprintf(line, sizeof(line), "wc %c %" PRIu64 " status %d opcode %d bytes %u imm %s qp %x%s", 'A' + s,
-				 wc.wr_id, wc.status, wc.status ? -1 : (int)wc.opcode, bytes, immediate, wc.qp_num,
-				 source);
-			NEED(!uverbs_softhca_note(line), "note");
-		}
-		NEED(!got, "ibv_poll_cq");
+		print_members(line, line + sizeof(line), s, &of);
+		NEED(!uverbs_softhca_note(line), "note");
 	}
+	NEED(!got, "ibv_poll_cq");
+}
+
+static void poll_all(void)
+{
+	for (int s = 0; s < 2; s++)
+		(extended() ? poll_extended : poll_plain)(s);
 }
 
 /* Takes out what events there are: the next arm of each queue has a new sequence number. */
@@ -1278,12 +1341,14 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 	}
 	phase("create_cq");
 	for (int s = 0; s < 2; s++) {
-		struct ibv_cq_init_attr_ex of_tags = {
-			.cqe = CQES, .channel = channel, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO,
-		};
+		struct ibv_cq_init_attr_ex attr = { .cqe = CQES, .channel = channel, .wc_flags = IBV_WC_STANDARD_FLAGS };
 
-		if (tags)
-			NEED(sides[s].cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, &of_tags)), "ibv_create_cq_ex");
+		attr.wc_flags |= tags ? IBV_WC_EX_WITH_TM_INFO :
+					IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+						IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_CVLAN |
+						IBV_WC_EX_WITH_FLOW_TAG;
+		if (tags || wr_api)
+			NEED(sides[s].cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, &attr)), "ibv_create_cq_ex");
 		else
 			NEED(sides[s].cq = ibv_create_cq(context, CQES, NULL, channel, 0), "ibv_create_cq");
 	}
@@ -1480,6 +1545,8 @@ int main(int argc, char **argv)
 			struct side *side = side_of(strtok(NULL, " "));
 
 			NEED(!(errno = ibv_resize_cq(side->cq, atoi(strtok(NULL, " ")))), "ibv_resize_cq");
+		} else if (!strcmp(word, "poll")) {
+			poll_plain(side_of(strtok(NULL, " ")) == &sides[1]);
 		} else if (!strcmp(word, "moderate")) {
 			struct side *side = side_of(strtok(NULL, " "));
 			struct ibv_modify_cq_attr attr = { .attr_mask = IBV_CQ_ATTR_MODERATE };
@@ -1519,6 +1586,7 @@ int main(int argc, char **argv)
 			NEED(!uverbs_softhca_settle(), "settle");
 			poll_all();
 			take_events();
+			cases++;
 		} else {
 			die("bytes: what is %s", word);
 		}

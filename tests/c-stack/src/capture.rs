@@ -15,11 +15,14 @@
 //! ```
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use uverbs_softhca::{Pending, PendingRing, SoftHca};
 
 /// Bytes of a line of a doorbell page.
 const BLOCK: usize = 64;
+/// What a step takes.
+const TICK: Duration = Duration::from_micros(1);
 /// More slices of work than anything here takes.
 const MANY: usize = 100_000;
 
@@ -58,8 +61,10 @@ pub(crate) fn text(name: &str, pending: &Pending) -> String {
     text
 }
 
-/// Lets a stepped device do all that there is to do, and leaves the doorbell pages clean.
+/// Lets a stepped device do all that there is to do, and leaves the doorbell pages clean. Its clock
+/// goes on, so that completions have times.
 pub(crate) fn settle(device: &SoftHca) {
+    device.advance(TICK);
     device.step_until_idle(MANY);
     device.clear_uars();
 }

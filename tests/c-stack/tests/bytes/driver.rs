@@ -7,7 +7,7 @@
 //! pointers only, and unmapped after everything else is gone. The device works only between posts.
 #![allow(unsafe_code, reason = "raw posts, and memory at a fixed address")]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::with_exposed_provenance_mut;
@@ -19,10 +19,10 @@ use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
 use uverbs::{
-    AccessFlags, AddressHandle, AhAttr, Block, Checksums, Completed, CompletionChannel,
-    CompletionQueue, CompletionQueueBuilder, CqeSize, Data, Device, DoorbellMode, Gid, GlobalRoute,
-    KeyLayout, KeyParts, MemoryRegion, Mlx5, Notify, Path, QueuePair, RecvBatch, Rekey, Remote,
-    RemoteSrq, SendFlags, SendOp, SendOpSet, Sge, Status, WindowKind, Wr,
+    AccessFlags, AddressHandle, AhAttr, Block, Checksums, CompletionChannel, CompletionQueue,
+    CompletionQueueBuilder, CqeSize, Data, Device, DoorbellMode, Gid, GlobalRoute, KeyLayout,
+    KeyParts, MemoryRegion, Mlx5, Notify, Path, QueuePair, RecvBatch, Rekey, Remote, RemoteSrq,
+    SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;
@@ -36,7 +36,7 @@ use crate::script::Cases;
 use crate::spread::Spread;
 use crate::tagged;
 use crate::transports::{QKEY, RDMA, Spoken, To};
-use crate::{capture, last, log};
+use crate::{capture, completions, last, log};
 
 const BASE: usize = 0x20_0000_0000;
 const MEMORY: usize = 1 << 20;
@@ -207,10 +207,14 @@ struct Driver<T: Spoken> {
     other: Option<Other>,
     /// Of each window the key by what was said so far, and the one by what was rung.
     keys: Vec<[u32; 2]>,
-    /// Work requests that bind: a completion of ours doesn't tell them from invalidations.
-    binds: HashSet<u64>,
-    /// Work requests that give the indirect key its parts.
-    layouts: HashSet<u64>,
+    /// Sends with immediate data, which a completion of ours doesn't tell.
+    immediates: HashSet<u64>,
+    /// Opcodes of binds and layouts: a completion of ours doesn't tell them from invalidations.
+    rekeys: HashMap<u64, u32>,
+    /// The queues match tags.
+    tags: bool,
+    /// Cases so far.
+    cases: u32,
     /// The indirect key as libmlx5 has it, which never changes.
     key: u32,
     next_id: u64,
@@ -363,7 +367,6 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     }
     phase("cases");
     let captures = String::new();
-    let binds = HashSet::new();
     let keys = windows.iter().map(|window| [window.rkey(); 2]).collect();
     let key_number = key.as_ref().map_or(0, |key| key.rkey() & !0xff);
     let mut driver = Driver {
@@ -375,8 +378,10 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
         other,
         keys,
         key: key_number,
-        binds,
-        layouts: HashSet::new(),
+        immediates: HashSet::new(),
+        rekeys: HashMap::new(),
+        tags: cases.tags().is_some(),
+        cases: 0,
         next_id: 1,
         lists,
         captures,
@@ -506,6 +511,7 @@ impl<T: Spoken> Driver<T> {
             self.captures += &capture::text(name, &self.device.pending());
             self.settle();
             self.take_events();
+            self.cases += 1;
             return;
         }
         if verb == "work" {
@@ -567,6 +573,7 @@ impl<T: Spoken> Driver<T> {
                 self.sides[side].sends.push(send);
             }
             "ring" => self.ring(side),
+            "poll" => self.poll(side, false),
             _ => panic!("{line}"),
         }
     }
@@ -638,10 +645,13 @@ impl<T: Spoken> Driver<T> {
             _ => panic!("{op}"),
         };
         match op {
-            Op::Bind { .. } => self.binds.insert(wr.id),
-            Op::LayOut { .. } => self.layouts.insert(wr.id),
-            Op::Send(_) | Op::Invalidate(_) => false,
-        };
+            Op::Send(SendOp::SendImm(_) | SendOp::WriteImm(..)) => {
+                self.immediates.insert(wr.id);
+            }
+            Op::Bind { .. } => drop(self.rekeys.insert(wr.id, completions::BIND_MW)),
+            Op::LayOut { .. } => drop(self.rekeys.insert(wr.id, completions::DRIVER1)),
+            Op::Send(_) | Op::Invalidate(_) => {}
+        }
         Send { wr, op, inline, list, address, qkey, stream, checksums }
     }
 
@@ -767,55 +777,27 @@ impl<T: Spoken> Driver<T> {
 
     fn settle(&mut self) {
         capture::settle(&self.device);
-        for (side, name) in self.sides.iter_mut().zip(["A", "B"]) {
-            while let Some(completion) = side.cq.poll(1).next() {
-                let result = completion.result();
-                let status = match &result {
-                    Ok(_) => 0,
-                    Err(failure) => number_of(failure.status),
-                };
-                let (opcode, counts) = match result {
-                    Ok(Completed::Send) => (0, false),
-                    Ok(Completed::Write) => (1, false),
-                    Ok(Completed::Read) => (2, true),
-                    Ok(Completed::CompareSwap) => (3, true),
-                    Ok(Completed::FetchAdd) => (4, true),
-                    Ok(Completed::Rekey) if self.binds.contains(&completion.id()) => (5, false),
-                    // IBV_WC_DRIVER1
-                    Ok(Completed::Rekey) if self.layouts.contains(&completion.id()) => (135, false),
-                    Ok(Completed::Rekey) => (6, false),
-                    Ok(Completed::Recv) => (128, true),
-                    Ok(Completed::RecvWriteImm) => (129, true),
-                    _ => (-1, false),
-                };
-                let of_tags = completion.tag_info().map(|info| tagged::told(&result, info));
-                let (opcode, counts, of_tags) = match of_tags {
-                    Some((opcode, text)) => (opcode, opcode >= 0, text),
-                    None => (opcode, counts, String::new()),
-                };
-                let bytes = if counts { completion.byte_len() } else { 0 };
-                let imm = match (completion.immediate(), completion.invalidated()) {
-                    (Some(imm), _) => format!("{imm:x}"),
-                    (_, Some(key)) => format!("key {key:x}"),
-                    _ => "-".to_owned(),
-                };
-                let source = match (T::DATAGRAMS, completion.sender()) {
-                    (true, from) if opcode >= 128 => format!(
-                        " from {:x} sl {:x} lid {:x} grh {}",
-                        from.qpn(),
-                        from.service_level(),
-                        from.lid(),
-                        u8::from(from.has_grh())
-                    ),
-                    _ => String::new(),
-                };
-                let _ = writeln!(
-                    self.captures,
-                    "wc {name} {} status {status} opcode {opcode} bytes {bytes} imm {imm} qp {:x}{source}{of_tags}",
-                    completion.id(),
-                    completion.qpn()
-                );
+        for side in [0, 1] {
+            self.poll(side, self.tags || self.lists && self.cases % 2 != 0);
+        }
+    }
+
+    /// `extended`: as `c/bytes.c` prints what the functions of an extended queue read.
+    fn poll(&mut self, side: usize, extended: bool) {
+        let Self { sides, captures, immediates, rekeys, tags, .. } = self;
+        while let Some(completion) = sides[side].cq.poll(1).next() {
+            let besides = completions::Besides {
+                sent_immediate: !extended && immediates.contains(&completion.id()),
+                rekey: *rekeys.get(&completion.id()).unwrap_or(&completions::LOCAL_INV),
+                pkey: (!extended).then_some(if T::DATAGRAMS { 0xffff } else { 0 }),
+            };
+            completions::print(captures, side, &completion, besides);
+            if *tags {
+                completions::print_tags(captures, &completion);
+            } else if extended {
+                completions::print_others(captures, &completion, T::PACKETS);
             }
+            captures.push('\n');
         }
     }
 }
@@ -847,16 +829,4 @@ fn bytes(sge: &Sge) -> Vec<u8> {
     // SAFETY: within the area; the device is idle.
     let read = |at| unsafe { Area::byte(at).read_volatile() };
     (offset..offset + sge.len as usize).map(read).collect()
-}
-
-/// A failure's number in C (`enum ibv_wc_status`), of those that cases are made for; else that of a
-/// wrong length.
-fn number_of(status: Status) -> u32 {
-    match status {
-        Status::Flushed => 5,
-        Status::RemoteAccess => 10,
-        Status::TagNotFound => 22,
-        Status::RendezvousIncomplete => 23,
-        _ => 1,
-    }
 }

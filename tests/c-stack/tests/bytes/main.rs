@@ -15,6 +15,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod completions;
 mod differences;
 mod driver;
 mod flows;

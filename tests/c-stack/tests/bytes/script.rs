@@ -29,6 +29,8 @@ pub(crate) struct Cases {
     pub(crate) keys: bool,
     /// Short messages and answers come in their completions.
     pub(crate) scatter: bool,
+    /// The environment asks for that, for messages, and not the program.
+    by_environment: bool,
     /// Streams of initiators of dynamic connections.
     pub(crate) streams: bool,
     /// Completions of 128 bytes; libmlx5 has them by `env`.
@@ -64,6 +66,7 @@ impl Cases {
             windows: false,
             keys: false,
             scatter: false,
+            by_environment: false,
             streams: false,
             wide: false,
             memory: false,
@@ -97,6 +100,9 @@ impl Cases {
                 all.keys = true;
             } else if line == "scatter" {
                 all.scatter = true;
+            } else if line == "scatter by environment" {
+                (all.scatter, all.by_environment) = (true, true);
+                all.env.push(("MLX5_SCATTER_TO_CQE".to_owned(), "1".to_owned()));
             } else if line == "streams" {
                 all.streams = true;
             } else if line == "wide" {
@@ -154,7 +160,7 @@ impl Cases {
         if self.keys {
             script += "keys\n";
         }
-        if self.scatter {
+        if self.scatter && !self.by_environment {
             script += "scatter\n";
         }
         if self.streams {

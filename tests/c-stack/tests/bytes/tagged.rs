@@ -1,5 +1,4 @@
-//! Shared queues that match tags: changes of their lists, and what their completions tell, as
-//! `c/bytes.c` has them.
+//! Shared queues that match tags: changes of their lists, as `c/bytes.c` makes them.
 //!
 //! # Safety
 //!
@@ -9,8 +8,8 @@
 use std::fmt::Write as _;
 
 use uverbs::{
-    Completed, Failure, ForTags, Mlx5, PostError, Remote, Rendezvous, Sge, SharedReceiveQueue,
-    Status, Tag, TagHandle, TagInfo, TagMessage, TagMessageKind, TagWr,
+    ForTags, Mlx5, PostError, Remote, Rendezvous, Sge, SharedReceiveQueue, Tag, TagHandle,
+    TagMessage, TagMessageKind, TagWr,
 };
 
 use crate::driver::{Area, number};
@@ -122,27 +121,4 @@ pub(crate) fn write_header<'a>(mut words: impl Iterator<Item = &'a str>, rkey: u
         // SAFETY: within the area; the device is idle.
         unsafe { Area::byte(at + n).write_volatile(byte) };
     }
-}
-
-/// `enum ibv_wc_opcode` of such a completion, and what its flags tell.
-pub(crate) fn told(result: &Result<Completed, Failure>, info: TagInfo) -> (i32, String) {
-    let (opcode, flags) = match result {
-        Ok(Completed::TagAdded) => (130, ""),
-        Ok(Completed::TagRemoved) => (131, ""),
-        Ok(Completed::TagsSynced) => (132, ""),
-        Ok(Completed::TagFound) => (133, " match"),
-        // The header comes with the first completion of a message.
-        Ok(Completed::TagRecv) if info.header.is_none() => (133, " data"),
-        Ok(Completed::TagRecv) => (133, " match data"),
-        Ok(Completed::RecvUnexpected) => (133, ""),
-        Ok(Completed::RecvNoTag) => (134, ""),
-        Err(failure) if failure.status == Status::RendezvousIncomplete => (-1, " match data"),
-        _ => (-1, ""),
-    };
-    let sync = if info.wants_sync { " sync" } else { "" };
-    let header = match info.header {
-        Some(header) => format!(" {:x} {:x}", header.tag, header.app_ctx),
-        None => String::new(),
-    };
-    (opcode, format!(" tags{sync}{flags}{header}"))
 }

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -39,7 +40,7 @@ impl Ah {
     /// C's contract.
     #[inline(always)]
     pub(crate) unsafe fn of<'a>(ah: *const ibv_ah) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*ah.cast() }
     }
 
@@ -73,7 +74,7 @@ pub(crate) unsafe extern "C" fn create_ah(
     pd: *mut ibv_pd,
     attr: *const ibv_ah_attr,
 ) -> *mut ibv_ah {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Pd::of(pd), &*attr) };
     let made = of.context().ops().create_ah(of.core(), &attr_of(attr)).map(|ah| {
         let handle = ah.core().handle().unwrap_or(0);
@@ -84,9 +85,9 @@ pub(crate) unsafe extern "C" fn create_ah(
 }
 
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: it was made as this box; C's contract: it is the last use.
+    // SAFETY: it was kept as a box of this type; C's contract: it is the last use.
     let whole = unsafe { Context::of((*ah).context).left().take::<Ah>(Kind::Ah, ah.cast()) };
-    // SAFETY: as above.
+    // SAFETY: it was kept as a box of this type; C's contract: it is the last use.
     let of = unsafe { Context::of(whole.c.context) };
     let mapped = whole.mapped.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(object) = mapped {
@@ -99,7 +100,7 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
 
 /// Maps it to a queue pair. The first call counts: later ones change nothing, as with C's provider.
 pub(crate) unsafe extern "C" fn map_ah_to_qp(ah: *const ibv_ah, qpn: u32) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, context) = unsafe { (Ah::of(ah), Context::of((*ah).context)) };
     let (AnyAh::Mlx5(vector), Some(mlx5)) = (of.any(), context.mlx5()) else {
         return refuse(Errno::EOPNOTSUPP);
@@ -164,11 +165,11 @@ pub(crate) unsafe extern "C" fn init_ah_from_wc(
     grh: *const ibv_grh,
     attr: *mut MaybeUninit<ibv_ah_attr>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (context, wc) = unsafe { (Context::of(context), &*wc) };
     match way_back(context, port, wc, grh) {
         Ok(found) => {
-            // SAFETY: as above.
+            // SAFETY: by C's contract.
             unsafe { (*attr).write(found) };
             0
         }
@@ -183,12 +184,12 @@ pub(crate) unsafe extern "C" fn create_ah_from_wc(
     port: u8,
 ) -> *mut ibv_ah {
     let mut attr = MaybeUninit::uninit();
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let context = unsafe { Pd::of(pd) }.context_ptr();
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     if unsafe { init_ah_from_wc(context, port, wc, grh, &raw mut attr) } != 0 {
         return null_mut();
     }
-    // SAFETY: as above; it is filled in.
+    // SAFETY: by C's contract; it is filled in.
     unsafe { create_ah(pd, attr.as_ptr()) }
 }

@@ -25,7 +25,7 @@ pub(crate) fn aside(run: impl FnOnce()) {
     // SAFETY: the address is this thread's, and valid while it runs.
     let before = unsafe { *libc::__errno_location() };
     run();
-    // SAFETY: as above.
+    // SAFETY: the address is this thread's, and valid while it runs.
     unsafe { *libc::__errno_location() = before };
 }
 

@@ -3,7 +3,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: a buffer is freed once, after the regions over it.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. A buffer is freed once, after
+//! the regions over it.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -50,13 +52,13 @@ pub(crate) unsafe extern "C" fn alloc_buf(
     if addr.is_null() {
         return null(Errno::ENOMEM);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { buf.write(Box::into_raw(Box::new(Buf { pd, addr, layout }))) };
     addr.cast()
 }
 
 pub(crate) unsafe extern "C" fn free_buf(buf: *mut Buf) {
-    // SAFETY: C's contract: it was made as this box.
+    // SAFETY: C's contract: it was kept as a box of this type.
     let Buf { addr, layout, .. } = *unsafe { Box::from_raw(buf) };
     // SAFETY: allocated with this layout, and no region is over it.
     unsafe { dealloc(addr, layout) };
@@ -74,6 +76,6 @@ pub(crate) unsafe extern "C" fn reg_buf_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { reg_mr_ex(pd, &MrInit::of_buf(buf, addr, length, access)) }
 }

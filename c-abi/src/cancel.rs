@@ -46,7 +46,7 @@ impl PutOff {
 impl Drop for PutOff {
     fn drop(&mut self) {
         let mut disabled = 0;
-        // SAFETY: as above.
+        // SAFETY: this thread's own state, and room for what it was.
         unsafe { pthread_setcancelstate(self.0, &raw mut disabled) };
     }
 }
@@ -77,7 +77,7 @@ mod replaced {
 
                 unsafe extern "C" fn replacement($($arg: $type),*) -> $answer {
                     let _put_off = PutOff::new();
-                    // SAFETY: the caller's own arguments.
+                    // SAFETY: the arguments are the caller's, by libc's contract.
                     unsafe { real($($arg),*) }
                 }
 
@@ -160,7 +160,7 @@ mod waits {
 ///
 /// Room for `len` bytes. No caller holds a lock, or has something to drop.
 pub(crate) unsafe fn read(fd: c_int, to: *mut c_void, len: usize) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `read`.
     unsafe { waits::read(fd, to, len) }
 }
 
@@ -170,7 +170,7 @@ pub(crate) unsafe fn read(fd: c_int, to: *mut c_void, len: usize) -> ssize_t {
 ///
 /// As many entries. No caller holds a lock, or has something to drop.
 pub(crate) unsafe fn poll(files: *mut pollfd, count: usize, milliseconds: c_int) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `poll`.
     unsafe { waits::poll(files, count as libc::nfds_t, milliseconds) }
 }
 
@@ -180,6 +180,6 @@ pub(crate) unsafe fn poll(files: *mut pollfd, count: usize, milliseconds: c_int)
 ///
 /// No caller holds a lock, or has something to drop.
 pub(crate) unsafe fn point() {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `point`.
     unsafe { waits::pthread_testcancel() };
 }

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -31,7 +32,7 @@ impl Channel {
     ///
     /// C's contract.
     pub(crate) unsafe fn core<'a>(channel: *const ibv_comp_channel) -> &'a Arc<Core> {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         &unsafe { &*channel.cast::<Self>() }.core
     }
 
@@ -44,9 +45,9 @@ impl Channel {
         if channel.is_null() {
             return;
         }
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let _held = unsafe { Context::of((*channel).context) }.channels();
-        // SAFETY: as above; the count changes under this lock alone.
+        // SAFETY: by C's contract; the count changes under this lock alone.
         unsafe { (*channel).refcnt += queues };
     }
 }
@@ -54,7 +55,7 @@ impl Channel {
 pub(crate) unsafe extern "C" fn create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
     let made = Core::create(of.core()).and_then(|core| {
         let fd = core.as_fd().as_raw_fd();
@@ -65,15 +66,15 @@ pub(crate) unsafe extern "C" fn create_comp_channel(
 }
 
 pub(crate) unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let context = unsafe { Context::of((*channel).context) };
     let held = context.channels();
-    // SAFETY: as above; the count changes under this lock alone.
+    // SAFETY: by C's contract; the count changes under this lock alone.
     if unsafe { (*channel).refcnt } != 0 {
         return refuse(Errno::EBUSY);
     }
     drop(held);
-    // SAFETY: it was made as this box, and is gone.
+    // SAFETY: the object was kept as a box of this type, and is destroyed.
     drop(unsafe { context.left().take::<Channel>(Kind::Channel, channel.cast()) });
     0
 }

@@ -105,7 +105,7 @@ impl Context {
     ///
     /// C's contract.
     unsafe fn whole(context: *const ibv_context) -> *mut Self {
-        // SAFETY: as above.
+        // SAFETY: C got it as a part of one of ours.
         let whole = unsafe { context.byte_sub(offset_of!(verbs_context, context)) };
         whole.cast_mut().cast()
     }
@@ -129,7 +129,7 @@ impl Context {
     ///
     /// C's contract; it is the last use.
     pub(crate) unsafe fn own(context: *mut ibv_context) -> Box<Self> {
-        // SAFETY: it was made as this box.
+        // SAFETY: it was kept as a box of this type.
         unsafe { Box::from_raw(Self::whole(context)) }
     }
 
@@ -142,7 +142,7 @@ impl Context {
     pub(crate) unsafe fn close(self: Box<Self>) {
         let is_own = self.context.provider().core().uverbs().is_own();
         let Some(file) = self.context.door().raw_fd().filter(|_| !is_own) else {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of `close`.
             unsafe { self.left.end() };
             return;
         };

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: posts are made between `wr_start` and its end, by that thread; what they name
-//! stays registered.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. Posts are made between
+//! `wr_start` and its end, by that thread; what they name stays registered.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -79,7 +80,7 @@ pub(crate) unsafe extern "C" fn wr_memcpy(
     from: u64,
     length: usize,
 ) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some((qp, side, _)) = (unsafe { of(ex) }) else { return };
     let Some(Copies { caps, scratch }) = qp.copies() else {
         return side.build.refuse(Errno::EOPNOTSUPP);
@@ -88,11 +89,11 @@ pub(crate) unsafe extern "C" fn wr_memcpy(
     if len == 0 || len > caps.max_len {
         return side.build.refuse(Errno::EINVAL);
     }
-    // SAFETY: as above; the program wrote the two members before.
+    // SAFETY: by C's contract; the program wrote the two members before.
     let (id, c_flags) = unsafe { ((*qp.c()).wr_id, (*qp.c()).wr_flags) };
     let wr = Wr { id, flags: flags(c_flags | qp.signal()) };
     let end = |addr, lkey| CopyEnd { addr, lkey };
     let copy = (end(from, from_key), end(to, to_key), len);
-    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    // SAFETY: by C's contract; the cursor is of this queue's last `start`.
     side.post(|sq, at| unsafe { sq.post_copy(at, wr, copy, scratch) }.map(drop));
 }

@@ -4,7 +4,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -76,7 +77,7 @@ impl Counters {
     ///
     /// C's contract.
     pub(crate) unsafe fn of<'a>(counters: *const ibv_counters) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*counters.cast() }
     }
 
@@ -94,7 +95,7 @@ pub(crate) unsafe extern "C" fn create_counters(
     context: *mut ibv_context,
     attr: *const ibv_counters_init_attr,
 ) -> *mut ibv_counters {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Context::of(context), &*attr) };
     if attr.comp_mask != 0 {
         return null(Errno::EOPNOTSUPP);
@@ -106,7 +107,7 @@ pub(crate) unsafe extern "C" fn create_counters(
 }
 
 pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let all = unsafe { &mut *counters.cast::<Counters>() };
     let (context, done) = (all.c.context, all.core.destroy());
     if done.is_ok() {
@@ -124,7 +125,7 @@ pub(crate) unsafe extern "C" fn attach_counters_point_flow(
     attr: *const ibv_counter_attach_attr,
     flow: *mut ibv_flow,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Counters::of(counters), &*attr) };
     let known = [IB_COUNTER_PACKETS, IB_COUNTER_BYTES];
     if !flow.is_null() || attr.comp_mask != 0 || !known.contains(&attr.counter_desc) {
@@ -145,7 +146,7 @@ pub(crate) unsafe extern "C" fn read_counters(
     count: u32,
     flags: u32,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Counters::of(counters) };
     let values: &mut [u64] = match count {
         0 => &mut [],

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
@@ -98,7 +99,7 @@ impl Cq {
     /// C's contract.
     #[inline(always)]
     pub(crate) unsafe fn of<'a>(cq: *const ibv_cq) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*cq.cast() }
     }
 
@@ -252,7 +253,7 @@ impl Cq {
 }
 
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, context, channel) = unsafe { (Cq::of(cq), Context::of((*cq).context), (*cq).channel) };
     // SAFETY: the program uses it no more.
     if let Err(error) = unsafe { of.core.destroy() } {
@@ -263,13 +264,13 @@ pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     of.async_acks.wait();
     // SAFETY: C's contract: a channel outlives its queues.
     unsafe { Channel::count(channel, -1) };
-    // SAFETY: it was made as this box, and is gone.
+    // SAFETY: the object was kept as a box of this type, and is destroyed.
     drop(unsafe { context.left().take::<Cq>(Kind::Cq, cq.cast()) });
     0
 }
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *const ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let cq = unsafe { Cq::of(cq) };
     let notify = if solicited_only == 0 { Notify::Any } else { Notify::Solicited };
     if cq.core.events_to_arm().is_err() {
@@ -284,7 +285,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
     if cqe < 0 {
         return refuse(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Cq::of(cq) };
     let mut poll = of.poll.lock();
     // Entries of 64 bytes whose sum is no `int` aren't asked for (rdma-core `mlx5_resize_cq`).
@@ -301,7 +302,7 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
             #[cfg(feature = "any-siw")]
             AnyCq::Siw(_) => of.entries(),
         };
-        // SAFETY: C's contract; programs read it between their calls.
+        // SAFETY: by C's contract; programs read it between their calls.
         unsafe { (*of.c()).base.cqe = entries };
     }
     code(done)
@@ -314,7 +315,7 @@ pub(crate) unsafe extern "C" fn modify_cq(
     cq: *mut ibv_cq,
     attr: *const ibv_modify_cq_attr,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Cq::of(cq), &*attr) };
     if attr.attr_mask & !MODERATE != 0 {
         return refuse(Errno::EINVAL);

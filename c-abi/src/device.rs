@@ -27,7 +27,7 @@ pub(crate) struct Device {
 
 // SAFETY: C's struct isn't changed any more, its pointers are unused.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: C's struct isn't changed any more, its pointers are unused.
 unsafe impl Sync for Device {}
 
 /// Devices that were seen: each keeps its address from one list to the next, and its name for as
@@ -96,7 +96,7 @@ impl Device {
     ///
     /// C's contract.
     pub(crate) unsafe fn of<'a>(device: *const ibv_device) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*device.cast() }
     }
 
@@ -156,14 +156,14 @@ pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut 
     let devices = match devices() {
         Ok(devices) => devices,
         Err(error) => {
-            // SAFETY: C's contract; it may be null.
+            // SAFETY: by C's contract; it may be null.
             if let Some(count) = unsafe { count.as_mut() } {
                 *count = 0;
             }
             return null(error.to_errno());
         }
     };
-    // SAFETY: C's contract; it may be null.
+    // SAFETY: by C's contract; it may be null.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = devices.len() as c_int;
     }
@@ -176,7 +176,7 @@ pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
     let mut len = 0;
     // SAFETY: C's contract: a list of ours, which ends with null.
     while !unsafe { *list.add(len) }.is_null() {
-        // SAFETY: as above; the reference is the list's.
+        // SAFETY: by C's contract; the reference is the list's.
         drop(unsafe { Arc::<Device>::from_raw((*list.add(len)).cast()) });
         len += 1;
     }
@@ -186,17 +186,17 @@ pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
 }
 
 pub(crate) unsafe extern "C" fn get_device_name(device: *const ibv_device) -> *const c_char {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { (&raw const (*device).name).cast() }
 }
 
 pub(crate) unsafe extern "C" fn get_device_guid(device: *const ibv_device) -> u64 {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { Device::of(device) }.device.node_guid().to_be()
 }
 
 pub(crate) unsafe extern "C" fn get_device_index(device: *const ibv_device) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let index = unsafe { Device::of(device) }.device.record().index;
     index.map_or(-1, |index| index as c_int)
 }

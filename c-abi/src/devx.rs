@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: what a command says is the program's to answer for.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. What a command says is the
+//! program's to answer for.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -25,7 +27,7 @@ use crate::sys::ibv_context;
 ///
 /// C's contract.
 pub(crate) unsafe fn uverbs<'a>(context: *const ibv_context) -> Option<&'a Uverbs> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
     of.mlx5().map(|_| of.core().uverbs())
 }
@@ -39,7 +41,7 @@ unsafe fn room<'a>(out: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `room`.
     unsafe { slice::from_raw_parts_mut(out.cast(), len) }
 }
 
@@ -50,7 +52,7 @@ pub(crate) unsafe extern "C" fn general_cmd(
     out: *mut c_void,
     room_for: usize,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let Some(uverbs) = uverbs(context) else { return refuse(Errno::EOPNOTSUPP) };
         code(devx::general(uverbs, memory(request.cast(), length), room(out, room_for)))
@@ -85,7 +87,7 @@ pub(crate) unsafe extern "C" fn obj_create(
     out: *mut c_void,
     room_for: usize,
 ) -> *mut Object {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let Some(uverbs) = uverbs(context) else { return null(Errno::EOPNOTSUPP) };
         let made = devx::create(uverbs, memory(request.cast(), length), room(out, room_for));
@@ -94,10 +96,10 @@ pub(crate) unsafe extern "C" fn obj_create(
 }
 
 pub(crate) unsafe extern "C" fn obj_destroy(object: *mut Object) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let done = unsafe { devx::destroy((*object).uverbs(), (*object).handle) };
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Box::from_raw(object) });
     }
     code(done)
@@ -117,7 +119,7 @@ unsafe fn send_about(
     (request, length): (*const c_void, usize),
     (out, room_for): (*mut c_void, usize),
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `send_about`.
     code(unsafe {
         let (request, out) = (memory(request.cast(), length), room(out, room_for));
         about((*object).uverbs(), (*object).handle, request, out)
@@ -131,7 +133,7 @@ pub(crate) unsafe extern "C" fn obj_query(
     out: *mut c_void,
     room_for: usize,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { send_about(devx::query, object, (request, length), (out, room_for)) }
 }
 
@@ -142,7 +144,7 @@ pub(crate) unsafe extern "C" fn obj_modify(
     out: *mut c_void,
     room_for: usize,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { send_about(devx::modify, object, (request, length), (out, room_for)) }
 }
 
@@ -161,7 +163,7 @@ pub(crate) unsafe extern "C" fn obj_query_async(
     id: u64,
     to: *const Answers,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     code(unsafe {
         let request = memory(request.cast(), length);
         let (len, to) = (room_for as u64, BorrowedFd::borrow_raw((*to).fd));
@@ -180,7 +182,7 @@ pub(crate) unsafe extern "C" fn obj_import(
     context: *mut ibv_context,
     from: *const u32,
 ) -> *mut Object {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if uverbs(context).is_none() {
             return null(Errno::EOPNOTSUPP);
@@ -190,7 +192,7 @@ pub(crate) unsafe extern "C" fn obj_import(
 }
 
 pub(crate) unsafe extern "C" fn obj_unimport(object: *mut Object) {
-    // SAFETY: C's contract: it was made as this box, and is used no more.
+    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(object) });
 }
 
@@ -224,7 +226,7 @@ const DMABUF: u64 = 1;
 ///
 /// C's contract.
 unsafe fn register(context: *mut ibv_context, init: &devx::UmemInit<'_>) -> *mut Umem {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
     // SAFETY: the memory is the program's promise.
     let made = unsafe { devx::register(uverbs, init) };
@@ -239,7 +241,7 @@ pub(crate) unsafe extern "C" fn umem_reg(
 ) -> *mut Umem {
     let (addr, len) = (addr.expose_provenance() as u64, size as u64);
     let init = devx::UmemInit { addr, len, access, page_sizes: None, buffer: None };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { register(context, &init) }
 }
 
@@ -247,7 +249,7 @@ pub(crate) unsafe extern "C" fn umem_reg_ex(
     context: *mut ibv_context,
     from: *const UmemIn,
 ) -> *mut Umem {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let from = unsafe { &*from };
     if from.comp_mask & !DMABUF != 0 {
         return null(Errno::EOPNOTSUPP);
@@ -264,18 +266,18 @@ pub(crate) unsafe extern "C" fn umem_reg_ex(
         // SAFETY: C's contract: an open file.
         buffer: of_file.then(|| unsafe { BorrowedFd::borrow_raw(from.dmabuf_fd) }),
     };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { register(context, &init) }
 }
 
 pub(crate) unsafe extern "C" fn umem_dereg(umem: *mut Umem) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let done = unsafe {
         let uverbs = Context::of((*umem).context).core().uverbs();
         devx::deregister(uverbs, (*umem).handle)
     };
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Box::from_raw(umem) });
     }
     code(done)
@@ -291,7 +293,7 @@ pub(crate) unsafe extern "C" fn umem_import(
     context: *mut ibv_context,
     from: *const [u32; 2],
 ) -> *mut Umem {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if uverbs(context).is_none() {
             return null(Errno::EOPNOTSUPP);
@@ -302,7 +304,7 @@ pub(crate) unsafe extern "C" fn umem_import(
 }
 
 pub(crate) unsafe extern "C" fn umem_unimport(umem: *mut Umem) {
-    // SAFETY: C's contract: it was made as this box, and is used no more.
+    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(umem) });
 }
 
@@ -337,7 +339,7 @@ const NOT_CACHED: u32 = 1;
 const OWN_NOT_CACHED: u32 = 1 << 31;
 
 pub(crate) unsafe extern "C" fn alloc_uar(context: *mut ibv_context, flags: u32) -> *mut Page {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
     if flags & !(NOT_CACHED | OWN_NOT_CACHED) != 0 {
         return null(Errno::EOPNOTSUPP);
@@ -356,12 +358,12 @@ pub(crate) unsafe extern "C" fn alloc_uar(context: *mut ibv_context, flags: u32)
 }
 
 pub(crate) unsafe extern "C" fn free_uar(page: *mut Page) {
-    // SAFETY: C's contract: it was made as this box, and is used no more.
+    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(page) });
 }
 
 pub(crate) unsafe extern "C" fn uar_export_dmabuf_fd(page: *const Page) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match unsafe { (*page).uar.export_dmabuf() } {
         Ok(file) => file.into_raw_fd(),
         Err(error) => minus_one(error.to_errno()),
@@ -373,9 +375,9 @@ pub(crate) unsafe extern "C" fn query_eqn(
     vector: u32,
     eqn: *mut u32,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(uverbs) = (unsafe { uverbs(context) }) else { return refuse(Errno::EOPNOTSUPP) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     code(devx::event_queue(uverbs, vector).map(|number| unsafe { eqn.write(number) }))
 }
 
@@ -385,19 +387,19 @@ pub(crate) unsafe extern "C" fn query_eqn(
 ///
 /// It is an open file, and nobody else's.
 pub(crate) unsafe fn close(fd: c_int) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `close`.
     unsafe { libc::close(fd) };
 }
 
 pub(crate) unsafe extern "C" fn create_cmd_comp(context: *mut ibv_context) -> *mut Answers {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
     let made = devx::answers(uverbs);
     boxed(made.map(|file| Box::new(Answers { fd: file.into_raw_fd() })))
 }
 
 pub(crate) unsafe extern "C" fn destroy_cmd_comp(answers: *mut Answers) {
-    // SAFETY: C's contract: it was made as this box, and is used no more.
+    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
     unsafe { close(Box::from_raw(answers).fd) };
 }
 

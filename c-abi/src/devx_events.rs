@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -30,14 +31,14 @@ pub(crate) unsafe extern "C" fn create_event_channel(
     context: *mut ibv_context,
     flags: u32,
 ) -> *mut Channel {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
     let made = devx::event_channel(uverbs, flags);
     boxed(made.map(|file| Box::new(Channel { fd: file.into_raw_fd(), context })))
 }
 
 pub(crate) unsafe extern "C" fn destroy_event_channel(channel: *mut Channel) {
-    // SAFETY: C's contract: it was made as this box, and is used no more.
+    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
     unsafe { close(Box::from_raw(channel).fd) };
 }
 
@@ -50,7 +51,7 @@ unsafe fn subscribe(
     types: &[u16],
     told: Told<'_>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (uverbs, file, object) = unsafe {
         let uverbs = Context::of((*channel).context).core().uverbs();
         (uverbs, BorrowedFd::borrow_raw((*channel).fd), object.as_ref())
@@ -71,10 +72,10 @@ pub(crate) unsafe extern "C" fn subscribe_devx_event(
     }
     let types = match usize::from(bytes) / size_of::<u16>() {
         0 => &[],
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         count => unsafe { slice::from_raw_parts(types, count) },
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe { subscribe(channel, object, types, Told::Entry(cookie)) }
 }
 
@@ -89,7 +90,7 @@ pub(crate) unsafe extern "C" fn subscribe_devx_event_fd(
     }
     // SAFETY: C's contract: an open file.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { subscribe(channel, object, &[kind], Told::File(file)) }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -33,7 +34,7 @@ impl Dm {
     ///
     /// C's contract.
     pub(crate) unsafe fn core<'a>(dm: *const ibv_dm) -> &'a DmCore {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         &unsafe { &*dm.cast::<Self>() }.core
     }
 }
@@ -42,7 +43,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *const ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Context::of(context), &*attr) };
     if attr.comp_mask != 0 {
         return null(Errno::EINVAL);
@@ -64,9 +65,9 @@ fn whole(context: *mut ibv_context, core: DmCore) -> Box<Dm> {
 
 /// The memory that another allocated, by its handle; dropping it leaves it allocated.
 pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
-    // SAFETY: as above: whoever allocated it lets the program use it.
+    // SAFETY: by C's contract; whoever allocated it lets the program use it.
     let made = unsafe { of.ops().import_dm(handle) };
     kept(of.left(), Kind::Memory, made.map(|core| whole(context, core))).cast()
 }
@@ -77,17 +78,17 @@ pub(crate) unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
 }
 
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let done = unsafe { &mut *dm.cast::<Dm>() }.core.free();
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Context::of((*dm).context).left().take::<Dm>(Kind::Memory, dm.cast()) });
     }
     code(done)
 }
 
 pub(crate) unsafe extern "C" fn export_dmabuf_fd(dm: *const ibv_dm) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match unsafe { Dm::core(dm) }.export_dmabuf() {
         Ok(file) => file.into_raw_fd(),
         Err(error) => minus_one(error.to_errno()),
@@ -96,7 +97,7 @@ pub(crate) unsafe extern "C" fn export_dmabuf_fd(dm: *const ibv_dm) -> c_int {
 
 /// The program unmaps it (munmap(2)).
 pub(crate) unsafe extern "C" fn map_op_addr(dm: *const ibv_dm, op: u8) -> *mut c_void {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, core) = unsafe { (Context::of((*dm).context), Dm::core(dm)) };
     if of.mlx5().is_none() {
         return null(Errno::EOPNOTSUPP);
@@ -126,7 +127,7 @@ unsafe extern "C" fn copy_to(
     from: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     copied(unsafe { Dm::core(dm).write(offset as usize, memory(from.cast(), length)) })
 }
 
@@ -138,7 +139,7 @@ unsafe extern "C" fn copy_from(
 ) -> c_int {
     // It may be null for no bytes.
     let to = if length == 0 { NonNull::dangling().as_ptr() } else { to };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     copied(unsafe {
         Dm::core(dm).read(offset as usize, slice::from_raw_parts_mut(to.cast(), length))
     })

@@ -5,7 +5,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -58,7 +59,7 @@ impl<T> Made<T> {
     ///
     /// None of them is destroyed meanwhile.
     pub(crate) unsafe fn each(&self, text: impl Fn(&T) -> String) -> String {
-        // SAFETY: the caller's contract; a destroyed object has left the list.
+        // SAFETY: by the contract of `each`; a destroyed object has left the list.
         self.list().iter().map(|it| text(unsafe { &**it })).collect()
     }
 }
@@ -116,7 +117,7 @@ pub(crate) struct Rule {
 const SWITCH: u32 = 2;
 
 pub(crate) unsafe extern "C" fn domain_create(context: *mut ibv_context, kind: u32) -> *mut Domain {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     if unsafe { uverbs(context) }.is_none() || kind == SWITCH {
         return null(Errno::EOPNOTSUPP);
     }
@@ -128,10 +129,10 @@ pub(crate) unsafe extern "C" fn domain_create(context: *mut ibv_context, kind: u
 }
 
 pub(crate) unsafe extern "C" fn domain_destroy(domain: *mut Domain) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let refused = unsafe { &*domain }.tables.unused();
     if refused == 0 {
-        // SAFETY: it was made as this box, and is used no more.
+        // SAFETY: it was kept as a box of this type, and is used no more.
         drop(unsafe { Box::from_raw(domain) });
     }
     refused
@@ -146,17 +147,17 @@ pub(crate) unsafe extern "C" fn table_create(domain: *const Domain, level: u32) 
     if level != 0 {
         return null(Errno::EOPNOTSUPP);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { &*domain }.tables.add(Table { domain, matchers: Made::none() })
 }
 
 pub(crate) unsafe extern "C" fn table_destroy(table: *mut Table) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { &*table };
     let refused = of.matchers.unused();
     if refused == 0 {
         of.domain().tables.forget(table);
-        // SAFETY: it was made as this box, and is used no more.
+        // SAFETY: it was kept as a box of this type, and is used no more.
         drop(unsafe { Box::from_raw(table) });
     }
     refused
@@ -175,11 +176,11 @@ pub(crate) unsafe extern "C" fn matcher_create(
     criteria: u8,
     mask: *const Parameters,
 ) -> *mut Matcher {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, mask) = unsafe { (&*table, Parameters::bytes(mask)) };
     let place = of.domain().place;
     let init = MatcherInit { mask, criteria, priority, table: Some(place.table), flags: 0 };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let made = matcher::create(unsafe { place.uverbs() }, &init);
     given(
         made.map(|handle| {
@@ -189,17 +190,17 @@ pub(crate) unsafe extern "C" fn matcher_create(
 }
 
 pub(crate) unsafe extern "C" fn matcher_destroy(matcher: *mut Matcher) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { &*matcher };
     let refused = of.rules.unused();
     if refused != 0 {
         return refused;
     }
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let done = unsafe { matcher::destroy(of.place().uverbs(), of.handle) };
     if done.is_ok() {
         of.table().matchers.forget(matcher);
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Box::from_raw(matcher) });
     }
     code(done)
@@ -222,28 +223,28 @@ pub(crate) unsafe extern "C" fn rule_create(
     count: usize,
     list: *const *const Action,
 ) -> *mut Rule {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, value) = unsafe { (&*matcher, Parameters::bytes(value)) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let actions: Vec<_> = (0..count).map(|at| unsafe { Action::shared(*list.add(at)) }).collect();
     let together = match together(&actions) {
         Ok(together) => together,
         Err(errno) => return null(errno),
     };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let uverbs = unsafe { of.place().uverbs() };
     let made = matcher::create_rule(uverbs, of.handle, value, &together);
     given(made.map(|handle| of.rules.add(Rule { matcher, actions, handle })))
 }
 
 pub(crate) unsafe extern "C" fn rule_destroy(rule: *mut Rule) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { &*rule };
-    // SAFETY: as above; its own handle.
+    // SAFETY: by C's contract; its own handle.
     let done = unsafe { of.matcher().place().uverbs().destroy_flow(of.handle) };
     if done.is_ok() {
         of.matcher().rules.forget(rule);
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Box::from_raw(rule) });
     }
     code(done)

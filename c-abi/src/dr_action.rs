@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: what an action names goes on to be there while it is in use.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. What an action names goes on
+//! to be there while it is in use.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -84,7 +86,7 @@ pub(crate) unsafe extern "C" fn create_tag(tag: u32) -> *mut Action {
 }
 
 pub(crate) unsafe extern "C" fn create_dest_ibv_qp(qp: *const ibv_qp) -> *mut Action {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let qp = unsafe { &*qp };
     if qp.qp_type != RAW_PACKET {
         return null(Errno::EINVAL);
@@ -93,7 +95,7 @@ pub(crate) unsafe extern "C" fn create_dest_ibv_qp(qp: *const ibv_qp) -> *mut Ac
 }
 
 pub(crate) unsafe extern "C" fn create_dest_devx_tir(tir: *const Object) -> *mut Action {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     made(Action::To(Destination::Object(unsafe { &*tir }.handle()), 0))
 }
 
@@ -101,7 +103,7 @@ pub(crate) unsafe extern "C" fn create_flow_counter(
     counter: *const Object,
     offset: u32,
 ) -> *mut Action {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let object = unsafe { &*counter }.handle();
     made(Action::Count(Count { object, offset: (offset != 0).then_some(offset) }))
 }
@@ -113,7 +115,7 @@ pub(crate) unsafe extern "C" fn create_modify_header(
     size: usize,
     changes: *const c_void,
 ) -> *mut Action {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let place = unsafe { &*domain }.place;
     if flags & !FIRST_TABLE != 0 {
         return null(Errno::EINVAL);
@@ -121,7 +123,7 @@ pub(crate) unsafe extern "C" fn create_modify_header(
     if flags != FIRST_TABLE {
         return null(Errno::EOPNOTSUPP);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (uverbs, changes) = unsafe { (place.uverbs(), memory(changes.cast(), size)) };
     let change = matcher::create_change(uverbs, changes, place.table);
     given(change.map(|handle| made(Action::Change(place, handle))))
@@ -134,7 +136,7 @@ pub(crate) unsafe extern "C" fn destroy(action: *mut Action) -> c_int {
         return refuse(Errno::EBUSY);
     }
     if let Action::Change(place, handle) = **of {
-        // SAFETY: C's contract; its own handle.
+        // SAFETY: by C's contract; its own handle.
         let done = unsafe { matcher::destroy_change(place.uverbs(), handle) };
         if done.is_err() {
             return code(done);

@@ -4,7 +4,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -101,7 +102,7 @@ unsafe fn dump<T>(
     of: *const T,
     lines: impl FnOnce(&T) -> (&Domain, String),
 ) -> c_int {
-    // SAFETY: the caller's contract.
+    // SAFETY: by the contract of `dump`.
     let Some(of) = (unsafe { of.as_ref() }).filter(|_| !file.is_null()) else {
         return -refuse(Errno::EINVAL);
     };
@@ -116,17 +117,17 @@ unsafe fn dump<T>(
 }
 
 pub(crate) unsafe extern "C" fn dump_domain(file: *mut FILE, of: *const Domain) -> c_int {
-    // SAFETY: C's contract; no table is destroyed meanwhile.
+    // SAFETY: by C's contract; no table is destroyed meanwhile.
     unsafe { dump(file, of, |of| (of, of.tables.each(table))) }
 }
 
 pub(crate) unsafe extern "C" fn dump_table(file: *mut FILE, of: *const Table) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { dump(file, of, |of| (of.domain(), table(of))) }
 }
 
 pub(crate) unsafe extern "C" fn dump_matcher(file: *mut FILE, of: *const Matcher) -> c_int {
-    // SAFETY: C's contract; no rule is destroyed meanwhile.
+    // SAFETY: by C's contract; no rule is destroyed meanwhile.
     unsafe {
         dump(file, of, |of| {
             (of.table().domain(), table(of.table()) + &matcher(of) + &of.rules.each(rule))
@@ -135,7 +136,7 @@ pub(crate) unsafe extern "C" fn dump_matcher(file: *mut FILE, of: *const Matcher
 }
 
 pub(crate) unsafe extern "C" fn dump_rule(file: *mut FILE, of: *const Rule) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         dump(file, of, |of| {
             let up = of.matcher();

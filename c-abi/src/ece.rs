@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -25,7 +26,7 @@ const VENDOR: u32 = 0x15b3;
 ///
 /// C's contract.
 unsafe fn is_mlx5(qp: *const ibv_qp) -> bool {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     matches!(unsafe { Context::of((*qp).context) }.ops(), AnyContext::Mlx5(_))
 }
 
@@ -33,7 +34,7 @@ pub(crate) unsafe extern "C" fn query_ece(
     qp: *mut ibv_qp,
     ece: *mut MaybeUninit<ibv_ece>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if !is_mlx5(qp) {
             return refuse(Errno::EOPNOTSUPP);
@@ -45,7 +46,7 @@ pub(crate) unsafe extern "C" fn query_ece(
 }
 
 pub(crate) unsafe extern "C" fn set_ece(qp: *mut ibv_qp, ece: *const ibv_ece) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (known, ece, of) = unsafe { (is_mlx5(qp), &*ece, Qp::of(qp)) };
     if !known {
         return refuse(Errno::EOPNOTSUPP);

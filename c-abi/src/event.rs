@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -24,7 +25,7 @@ use crate::wq::Wq;
 ///
 /// The object is there.
 unsafe fn acks<'a>(named: Named) -> (usize, &'a Acks) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `acks`.
     unsafe {
         match named {
             Named::Cq(at) => (at, Cq::of(with_exposed_provenance(at)).async_acks()),
@@ -58,7 +59,7 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, file) = unsafe { (Context::of(context), (*context).async_fd) };
     loop {
         // SAFETY: there are references alone.
@@ -67,7 +68,7 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
         let found = AsyncEvent::from_abi(&desc);
         // One of an object that was destroyed since it was read is nobody's.
         if let Some(element) = element(of, found.element) {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             unsafe { *event = ibv_async_event { element, event_type: found.kind.raw() } };
             return 0;
         }
@@ -98,7 +99,7 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (context, file) = unsafe { (Context::of((*channel).context), (*channel).fd) };
     loop {
         // SAFETY: there are references alone.
@@ -111,14 +112,14 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
                 let heard = unsafe { Cq::of(found) };
                 heard.core().heard();
                 heard.comp_acks().deliver();
-                // SAFETY: as above.
+                // SAFETY: it is there while it has its name.
                 Some((found, unsafe { (*found).cq_context }))
             }
             _ => None,
         });
         // Events of a queue that was destroyed since the read are dropped.
         if let Some(Some((found, given))) = found {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             unsafe { (*cq, *cq_context) = (found, given) };
             return 0;
         }
@@ -126,6 +127,6 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
 }
 
 pub(crate) unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, events: u32) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { Cq::of(cq) }.comp_acks().acknowledge(events);
 }

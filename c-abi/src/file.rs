@@ -18,7 +18,7 @@ pub(crate) fn make_blocking(file: RawFd) -> Result<(), Error> {
     let failed = || Error::System { what: "fcntl", errno: last_errno() };
     // SAFETY: flags of a file.
     let flags = unsafe { libc::fcntl(file, libc::F_GETFL) };
-    // SAFETY: as above.
+    // SAFETY: flags of a file.
     let set =
         flags >= 0 && unsafe { libc::fcntl(file, libc::F_SETFL, flags & !libc::O_NONBLOCK) } == 0;
     if set { Ok(()) } else { Err(failed()) }

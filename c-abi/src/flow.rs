@@ -3,8 +3,10 @@
 //!
 //! # Safety
 //!
-//! C's contract: as many specifications follow the attributes as these say, each as long as its
-//! head says. They are read where they stand, aligned or not.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. As many specifications follow
+//! the attributes as these say, each as long as its head says. They are read where they stand,
+//! aligned or not.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -128,7 +130,7 @@ impl Specs {
                 let at = word(size_of::<*const ibv_counters>())?.as_ptr();
                 // SAFETY: C's contract: a pointer is there.
                 let counters = unsafe { at.cast::<*const ibv_counters>().read_unaligned() };
-                // SAFETY: C's contract.
+                // SAFETY: by C's contract.
                 let handle = unsafe { Counters::of(counters) }.handle();
                 self.put(kind, &[handle.as_bytes(), &[0; 4]].concat());
                 // mlx5's rules have one (`get_flow_mcounters`).
@@ -152,17 +154,17 @@ impl Specs {
     /// C's contract.
     unsafe fn of(attr: *const ibv_flow_attr) -> Result<Self, Errno> {
         let mut specs = Self::default();
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let mut at: *const u8 = unsafe { attr.add(1) }.cast();
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         for _ in 0..unsafe { (*attr).num_of_specs } {
-            // SAFETY: as above: there is a head.
+            // SAFETY: by C's contract; there is a head.
             let kind = unsafe { at.cast::<u32>().read_unaligned() };
-            // SAFETY: as above.
+            // SAFETY: by C's contract; there is a head.
             let size = unsafe { at.add(4).cast::<u16>().read_unaligned() };
-            // SAFETY: as above: it is as long as it says.
+            // SAFETY: by C's contract; it is as long as it says.
             let spec = unsafe { slice::from_raw_parts(at, size.into()) };
-            // SAFETY: as above.
+            // SAFETY: by C's contract; it is as long as it says.
             unsafe { specs.add(kind, spec) }?;
             at = at.wrapping_add(size.into());
         }
@@ -215,9 +217,9 @@ impl Drop for Flow {
 ///
 /// C's contract.
 unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<Box<Flow>, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, c, given) = unsafe { (Qp::of(qp), &*qp, &*attr) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let specs = unsafe { Specs::of(attr) };
     let specs = specs.map_err(|errno| Error::kernel("create_flow", errno))?;
     let request = abi::ib_uverbs_create_flow {
@@ -234,7 +236,7 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<Box<Flow
         },
     };
     let rule = [request.as_bytes(), &specs.bytes].concat();
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let points = specs.count.map(|counters| Arc::clone(unsafe { Counters::of(counters) }.points()));
     let core = Arc::clone(of.object().context());
     let make = |driver: &[u8]| {
@@ -265,19 +267,19 @@ pub(crate) unsafe extern "C" fn create_flow(
     qp: *mut ibv_qp,
     attr: *mut ibv_flow_attr,
 ) -> *mut ibv_flow {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match unsafe { create(qp, attr) } {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         Ok(flow) => unsafe { Context::of(flow.c.context) }.left().give(Kind::Flow, flow).cast(),
         Err(error) => null(error.to_errno()),
     }
 }
 
 pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let done = unsafe { &mut *flow.cast::<Flow>() }.destroy();
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Context::of((*flow).context).left().take::<Flow>(Kind::Flow, flow.cast()) });
     }
     code(done)

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -37,14 +38,14 @@ pub(crate) unsafe extern "C" fn query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let found = match entry(unsafe { Context::of(context) }, port.into(), index as u32) {
         Ok(found) => found.gid.0,
         // An empty entry has been a GID of zeros since before there was an error for it.
         Err(Errno::ENODATA) => [0; 16],
         Err(errno) => return minus_one(errno),
     };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { (*gid).raw = found };
     0
 }
@@ -56,13 +57,13 @@ pub(crate) unsafe extern "C" fn query_gid_type(
     index: u32,
     kind: *mut u32,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let found = match entry(unsafe { Context::of(context) }, port.into(), index) {
         Ok(found) => (found.kind == GidType::RoceV2).into(),
         Err(Errno::ENODATA) => 0,
         Err(errno) => return minus_one(errno),
     };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { *kind = found };
     0
 }
@@ -78,10 +79,10 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     if flags != 0 {
         return refuse(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match entry(unsafe { Context::of(context) }, port, index) {
         Ok(found) => {
-            // SAFETY: as above: there is room for `size` bytes.
+            // SAFETY: by C's contract; there is room for `size` bytes.
             unsafe { write_sized(to, &to_c(&found), size) };
             0
         }
@@ -104,7 +105,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
         // The kernel's own word for a table without room.
         return -(Errno::EINVAL.raw() as isize);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let uverbs = unsafe { Context::of(context) }.core().uverbs();
     let found: Result<_, Error> = uverbs.query_gid_table(max);
     match found {
@@ -127,7 +128,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
 pub(crate) unsafe fn write_sized<T: Copy>(to: *mut T, value: &T, size: usize) {
     let known = size.min(size_of::<T>());
     let (to, from): (*mut u8, *const u8) = (to.cast(), (&raw const *value).cast());
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `write_sized`.
     unsafe {
         to.copy_from_nonoverlapping(from, known);
         to.add(known).write_bytes(0, size - known);
@@ -140,12 +141,12 @@ pub(crate) unsafe extern "C" fn query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let source = unsafe { Context::of(context) }.device().source();
     let index = u16::try_from(index).map_err(|_| Errno::ENOENT);
     match index.and_then(|index| source.pkey(port, index)) {
         Ok(found) => {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             unsafe { *pkey = found.to_be() };
             0
         }
@@ -160,7 +161,7 @@ pub(crate) unsafe extern "C" fn get_pkey_index(
 ) -> c_int {
     let mut found = 0;
     for index in 0.. {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         if unsafe { query_pkey(context, port, index, &raw mut found) } != 0 {
             break;
         }

@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: a descriptor that was imported is the library's from then on.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. A descriptor that was imported
+//! is the library's from then on.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;

@@ -59,7 +59,7 @@ impl Left {
     /// It was given away here as this kind, and not taken back since.
     pub(crate) unsafe fn take<T>(&self, kind: Kind, object: *mut T) -> Box<T> {
         self.objects().remove(&(kind, object.addr()));
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `take`.
         unsafe { Box::from_raw(object) }
     }
 
@@ -82,6 +82,6 @@ impl Left {
 ///
 /// There is a `T`, which nobody uses any more.
 unsafe fn end<T>(object: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `end`.
     unsafe { drop_in_place(with_exposed_provenance_mut::<T>(object)) };
 }

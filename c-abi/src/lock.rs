@@ -221,7 +221,7 @@ impl<T: Stays> Lock<T> {
     #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "who holds the lock is the caller's to know")]
     pub(crate) unsafe fn held(&self) -> &mut T {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `held`.
         unsafe { &mut *self.value.get() }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -56,11 +57,11 @@ unsafe fn create(
     parent: Option<&Arc<Parent>>,
     wc_flags: Option<u64>,
 ) -> Result<*mut ibv_cq_ex, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
     init.allocator = parent.map(|parent| Arc::clone(parent) as Arc<dyn QueueAllocator>);
     if !channel.is_null() {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         init.channel = Some(Arc::clone(unsafe { Channel::core(channel) }));
     }
     if wc_flags.is_some_and(|flags| flags & WITH_WALL_CLOCK != 0) && of.clock().is_err() {
@@ -94,7 +95,7 @@ unsafe fn create(
     }
     let cq = of.left().give(Kind::Cq, cq);
     of.names().add(id, Named::Cq(cq.expose_provenance()));
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { Channel::count(channel, 1) };
     Ok(cq.cast())
 }
@@ -112,12 +113,12 @@ pub(crate) unsafe extern "C" fn create_cq(
     let mut init = CqInit::new(cqe as u32);
     init.comp_vector = comp_vector as u32;
     init.unchecked = true;
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     init.cqe_size = match unsafe { entry_size(context) } {
         Ok(size) => size,
         Err(errno) => return null(errno),
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     given(unsafe { create(context, init, channel, cq_context, None, None) }).cast()
 }
 
@@ -150,7 +151,7 @@ unsafe fn asked(attr: &ibv_cq_init_attr_ex) -> Result<(CqInit, Option<Arc<Parent
     let mut parent = None;
     if attr.comp_mask & MASK_PD != 0 {
         if !attr.parent_domain.is_null() {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             parent = unsafe { Pd::of(attr.parent_domain) }.parent();
         }
         if parent.is_none() {
@@ -174,18 +175,18 @@ pub(crate) unsafe fn create_as(
     attr: &ibv_cq_init_attr_ex,
     change: impl FnOnce(&mut CqInit),
 ) -> *mut ibv_cq_ex {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `create_as`.
     let (mut init, parent) = match unsafe { asked(attr) } {
         Ok(asked) => asked,
         Err(errno) => return null(errno),
     };
     change(&mut init);
-    // SAFETY: as above.
+    // SAFETY: by the contract of `create_as`.
     let of = unsafe { Context::of(context) };
     if attr.wc_flags & WITH_TM_INFO != 0 && !matches!(of.ops(), AnyContext::Mlx5(_)) {
         return null(Errno::EOPNOTSUPP);
     }
-    // SAFETY: as above.
+    // SAFETY: by the contract of `create_as`.
     given(unsafe {
         let of = (attr.channel, attr.cq_context);
         create(context, init, of.0, of.1, parent.as_ref(), Some(attr.wc_flags))
@@ -196,11 +197,11 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *const ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let size = match unsafe { entry_size(context) } {
         Ok(size) => size,
         Err(errno) => return null(errno),
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe { create_as(context.cast_mut(), &*attr, |init| init.cqe_size = size) }
 }

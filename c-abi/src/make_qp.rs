@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ptr::null_mut;
@@ -87,7 +88,7 @@ unsafe fn create(
     send_ops: Option<SendOpSet>,
     own: Own,
 ) -> Result<*mut ibv_qp, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     let qp_type = service(init.qp_type, own.dynamic)?;
     let (mut recv_cq, mut srq, mut cap) = (init.recv_cq, init.srq, convert::cap_of(&init.cap));
@@ -103,7 +104,7 @@ unsafe fn create(
     if init.send_cq.is_null() || recv_cq.is_null() {
         return Err(Error::kernel("create_qp", Errno::EINVAL));
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let cqs = unsafe { [Cq::of(init.send_cq), Cq::of(recv_cq)] };
     let [send, recv] = cqs.map(|cq| Arc::clone(cq.core()));
     let mut asked = QpInit::new(Arc::clone(of.core()), send, recv);
@@ -137,7 +138,7 @@ unsafe fn create(
         _ => send_ops.or_else(|| Some(all())),
     };
     if !srq.is_null() {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         asked.srq = Some(Arc::clone(unsafe { Srq::of(srq) }.core()));
         (asked.cap.max_recv_wr, asked.cap.max_recv_sge) = (0, 0);
     }
@@ -187,7 +188,7 @@ pub(crate) unsafe extern "C" fn create_qp(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     given(unsafe { create(pd, &mut *init, None, Own::default()) })
 }
 
@@ -249,7 +250,7 @@ pub(crate) unsafe fn create_extended(
     let refuse = |errno| Err(Error::kernel("create_qp", errno));
     let has = |bit| attr.comp_mask & bit != 0;
     if attr.comp_mask & !ATTR_KNOWN == 0 && attr.qp_type == XRC_RECV && has(ATTR_XRCD) {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         return xrc_target::create(unsafe { Xrcd::of(attr.xrcd) }, attr.qp_context);
     }
     if attr.comp_mask & !ATTR_KNOWN != 0 || !has(ATTR_PD) {
@@ -265,7 +266,7 @@ pub(crate) unsafe fn create_extended(
         return refuse(Errno::EINVAL);
     }
     if spreads && attr.comp_mask & ATTR_XRCD == 0 {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         return unsafe { rss::create_qp(attr) };
     }
     if attr.comp_mask & !(ATTR_PD | ATTR_CREATE_FLAGS | ATTR_SEND_OPS) != 0
@@ -275,7 +276,7 @@ pub(crate) unsafe fn create_extended(
     }
     let mut ops = None;
     if has(ATTR_SEND_OPS) {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let places = unsafe { places(Pd::of(attr.pd), attr.qp_type) };
         let packets = attr.qp_type == RAW_PACKET;
         ops = send_ops(attr.send_ops_flags, places)
@@ -300,7 +301,7 @@ pub(crate) unsafe fn create_extended(
         qp_type: attr.qp_type,
         sq_sig_all: attr.sq_sig_all,
     };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let qp = unsafe { create(attr.pd, &mut init, ops, own) }?;
     attr.cap = init.cap;
     Ok(qp)
@@ -310,6 +311,6 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     _: *const ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     given(unsafe { create_extended(&mut *attr, Own::default()) })
 }

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -66,14 +67,14 @@ pub(crate) unsafe extern "C" fn create_flow_matcher(
     context: *mut ibv_context,
     attr: *const MatcherAttr,
 ) -> *mut Matcher {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (uverbs, attr) = unsafe { (uverbs(context), &*attr) };
     let Some(uverbs) = uverbs else { return answer::null(Errno::EOPNOTSUPP) };
     if attr.comp_mask & !TABLE != 0 || attr.kind != 0 {
         return answer::null(Errno::EOPNOTSUPP);
     }
     let init = MatcherInit {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         mask: unsafe { Parameters::bytes(attr.match_mask) },
         criteria: attr.match_criteria_enable,
         priority: attr.priority,
@@ -84,13 +85,13 @@ pub(crate) unsafe extern "C" fn create_flow_matcher(
 }
 
 pub(crate) unsafe extern "C" fn destroy_flow_matcher(matcher: *mut Matcher) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let done = unsafe {
         let uverbs = Context::of((*matcher).context).core().uverbs();
         matcher::destroy(uverbs, (*matcher).handle)
     };
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Box::from_raw(matcher) });
     }
     code(done)
@@ -128,7 +129,7 @@ unsafe fn take(actions: &mut RuleActions, action: &Action) -> Result<(), Errno> 
     let object = || unsafe { (*action.what.cast::<Object>()).handle() };
     let (to, tag, count) = match action.kind {
         DEST_QP => {
-            // SAFETY: as above.
+            // SAFETY: C's contract, for the kinds that name one.
             let handle = unsafe { (*action.what.cast::<ibv_qp>()).handle };
             (Some(Destination::QueuePair(handle)), None, None)
         }
@@ -168,21 +169,21 @@ pub(crate) unsafe extern "C" fn create_flow_sized(
 ) -> *mut ibv_flow {
     let mut actions = RuleActions::default();
     for at in 0..count {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let from = unsafe { list.byte_add(at * size) };
         let mut action = Action { kind: 0, what: null(), offset: 0 };
         let known = size.min(size_of::<Action>());
         // SAFETY: C's contract: so many bytes, of a struct that grew at its end.
         unsafe { (&raw mut action).cast::<u8>().copy_from_nonoverlapping(from.cast(), known) };
-        // SAFETY: as above.
+        // SAFETY: C's contract: so many bytes, of a struct that grew at its end.
         if let Err(errno) = unsafe { take(&mut actions, &action) } {
             return answer::null(errno);
         }
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (context, handle, value) =
         unsafe { ((*matcher).context, (*matcher).handle, Parameters::bytes(value)) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
     match matcher::create_rule(of.core().uverbs(), handle, value, &actions) {
         Ok(handle) => {
@@ -200,6 +201,6 @@ pub(crate) unsafe extern "C" fn create_flow(
     count: usize,
     list: *const c_void,
 ) -> *mut ibv_flow {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { create_flow_sized(matcher, value, count, list, SHORT) }
 }

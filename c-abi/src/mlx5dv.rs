@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract. Addresses are handed out: what a program does with them is its part.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. Addresses are handed out: what
+//! a program does with them is its part.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -121,7 +123,7 @@ const ARM_AT: usize = 0x20;
 ///
 /// C's contract.
 unsafe fn qp_of(qp: *const ibv_qp) -> Option<Mlx5Qp> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let qp = unsafe { Qp::of(qp) };
     let (send, recv) = (qp.send().lock(), qp.recv().lock());
     let (SendSide::Mlx5(side), RecvSide::Mlx5(rq)) = (&*send, &*recv) else { return None };
@@ -145,7 +147,7 @@ unsafe fn qp_of(qp: *const ibv_qp) -> Option<Mlx5Qp> {
 ///
 /// C's contract.
 unsafe fn cq_of(cq: *const ibv_cq) -> Option<Mlx5Cq> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let poll = unsafe { Cq::of(cq) }.poll().lock();
     let AnyCq::Mlx5(poll) = &*poll else { return None };
     let raw = poll.raw_parts();
@@ -167,7 +169,7 @@ unsafe fn cq_of(cq: *const ibv_cq) -> Option<Mlx5Cq> {
 ///
 /// C's contract.
 unsafe fn srq_of(srq: *const ibv_srq, asked: u64) -> Result<Mlx5Srq, Errno> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let srq = unsafe { Srq::of(srq) };
     let AnySrq::Mlx5(queue) = &*srq.queue().lock() else { return Err(Errno::EOPNOTSUPP) };
     let raw = queue.raw_parts();
@@ -189,7 +191,7 @@ unsafe fn srq_of(srq: *const ibv_srq, asked: u64) -> Result<Mlx5Srq, Errno> {
 ///
 /// C's contract.
 unsafe fn ah_of(ah: *const ibv_ah) -> Result<Mlx5Ah, Errno> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let AnyAh::Mlx5(ah) = unsafe { Ah::of(ah) }.any() else { return Err(Errno::EOPNOTSUPP) };
     Ok(Mlx5Ah { av: ah.raw_vector().cast(), comp_mask: 0 })
 }
@@ -198,7 +200,7 @@ unsafe fn ah_of(ah: *const ibv_ah) -> Result<Mlx5Ah, Errno> {
 ///
 /// C's contract.
 unsafe fn pd_of(pd: *const ibv_pd) -> Result<Mlx5Pd, Errno> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let pd = unsafe { Pd::of(pd) };
     let context = pd.context().mlx5().ok_or(Errno::EOPNOTSUPP)?;
     let pdn = context.pdn(pd.core()).map_err(|error| error.to_errno())?;
@@ -211,7 +213,7 @@ unsafe fn pd_of(pd: *const ibv_pd) -> Result<Mlx5Pd, Errno> {
 ///
 /// C's contract: of each kind that is asked for there are an object and room.
 unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `fill`.
     unsafe {
         if kinds & QP != 0 {
             objects.qp_out.write(qp_of(objects.qp).ok_or(Errno::EOPNOTSUPP)?);
@@ -253,7 +255,7 @@ pub(crate) unsafe extern "C" fn init_obj(objects: *const Objects, kinds: u64) ->
     if kinds == 0 {
         return refuse(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match unsafe { fill(&*objects, kinds) } {
         Ok(()) => 0,
         Err(errno) => refuse(errno),

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -125,11 +126,11 @@ pub(crate) unsafe extern "C" fn query_device(
     context: *const ibv_context,
     out: *mut Mlx5Context,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(context) = (unsafe { Context::of(context) }).mlx5() else {
         return refuse(Errno::EOPNOTSUPP);
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     code(unsafe { query(context, out) })
 }
 
@@ -140,7 +141,7 @@ pub(crate) unsafe extern "C" fn query_port(
     out: *mut mlx5_ib_uapi_query_port,
     size: usize,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(context) = (unsafe { Context::of(context) }).mlx5() else {
         return refuse(Errno::EOPNOTSUPP);
     };
@@ -166,7 +167,7 @@ pub(crate) unsafe extern "C" fn get_clock_info(
     context: *const ibv_context,
     out: *mut MaybeUninit<ClockInfo>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
     if of.mlx5().is_none() {
         return refuse(Errno::EOPNOTSUPP);
@@ -181,7 +182,7 @@ pub(crate) unsafe extern "C" fn get_clock_info(
             shift: found.shift,
             mask: found.mask,
         };
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { (*out).write(info) };
     }))
 }

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -101,7 +102,7 @@ const RAW_WQES: u64 = 1 << 3;
 const COPIES: u64 = 1 << 4;
 
 pub(crate) unsafe extern "C" fn is_supported(device: *mut ibv_device) -> bool {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { Device::of(device) }.device().record().driver_id == RDMA_DRIVER_MLX5
 }
 
@@ -111,7 +112,7 @@ pub(crate) unsafe extern "C" fn open_device(
     device: *mut ibv_device,
     attr: *const ContextAttr,
 ) -> *mut ibv_context {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (attr, supported) = unsafe { (attr.as_ref(), is_supported(device)) };
     let asks = attr.is_some_and(|attr| attr.comp_mask != 0);
     let unknown = attr.is_some_and(|attr| attr.flags & !DEVX != 0 || attr.comp_mask & !1 != 0);
@@ -121,14 +122,14 @@ pub(crate) unsafe extern "C" fn open_device(
     if !supported || asks {
         return null(Errno::EOPNOTSUPP);
     }
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let context = unsafe { open::open_device(device) };
     let devx = attr.is_some_and(|attr| attr.flags & DEVX != 0);
     // SAFETY: just opened.
     if context.is_null() || !devx || unsafe { has_devx(context) } {
         return context;
     }
-    // SAFETY: as above, and nothing was made of it.
+    // SAFETY: just opened; and nothing was made of it.
     unsafe { open::close_device(context) };
     null(Errno::EOPNOTSUPP)
 }
@@ -140,7 +141,7 @@ pub(crate) unsafe extern "C" fn open_device(
 ///
 /// C's contract.
 unsafe fn has_devx(context: *const ibv_context) -> bool {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
     !of.is_embedded() && of.mlx5().is_some_and(uverbs_mlx5::Context::has_devx)
 }
@@ -149,7 +150,7 @@ unsafe fn has_devx(context: *const ibv_context) -> bool {
 ///
 /// C's contract.
 unsafe fn is_mlx5(context: *const ibv_context) -> bool {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     matches!(unsafe { Context::of(context) }.ops(), AnyContext::Mlx5(_))
 }
 
@@ -159,9 +160,9 @@ pub(crate) unsafe extern "C" fn create_cq(
     attr: *const ibv_cq_init_attr_ex,
     own: *const CqAttr,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (attr, own) = unsafe { (&*attr, own.as_ref()) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     if !unsafe { is_mlx5(context) } {
         return null(Errno::EOPNOTSUPP);
     }
@@ -181,7 +182,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     if own.comp_mask & !ALL_OF_CQ != 0
         || flags & !PAD != 0
         || padded && cqe_size != CqeSize::Bytes128
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         || padded && !unsafe { pads(context) }
     {
         return null(Errno::EINVAL);
@@ -193,7 +194,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     let change = |init: &mut CqInit| {
         (init.cqe_size, init.compressed, init.padded) = (cqe_size, compressed, padded);
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe { create_as(context, attr, change) }
 }
 
@@ -203,7 +204,7 @@ pub(crate) unsafe extern "C" fn create_cq(
 ///
 /// C's contract.
 unsafe fn pads(context: *const ibv_context) -> bool {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let caps = unsafe { Context::of(context) }.mlx5().map(uverbs_mlx5::Context::driver_caps);
     matches!(caps, Some(Ok(caps)) if caps.flags & MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD != 0)
 }
@@ -214,13 +215,13 @@ pub(crate) unsafe extern "C" fn create_qp(
     attr: *mut ibv_qp_init_attr_ex,
     mlx5: *const QpInit,
 ) -> *mut ibv_qp {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (attr, mlx5) = unsafe { (&mut *attr, mlx5.as_ref()) };
     let Some(mlx5) = mlx5 else {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         return unsafe { make_qp::create_qp_ex(context, attr) };
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     if !unsafe { is_mlx5(context) } {
         return null(Errno::EOPNOTSUPP);
     }
@@ -252,10 +253,10 @@ pub(crate) unsafe extern "C" fn create_qp(
         create_flags: 0,
     };
     if own.out_of_order && attr.qp_type == XRC_RECV {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         return given(unsafe { unordered_target(context, attr, own) });
     }
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     given(unsafe { make_qp::create_extended(attr, own) })
 }
 
@@ -280,13 +281,13 @@ unsafe fn unordered_target(
     attr: &mut ibv_qp_init_attr_ex,
     own: Own,
 ) -> Result<*mut ibv_qp, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let mlx5 = unsafe { Context::of(context) }.mlx5();
     let caps = mlx5.map_or(Ok(None), uverbs_mlx5::Context::out_of_order_caps)?;
     if caps.unwrap_or_default().xrc == 0 {
         return Err(Error::kernel("create_qp", Errno::EOPNOTSUPP));
     }
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         let qp = make_qp::create_extended(attr, own)?;
         uverbs_mlx5::announce_out_of_order(Qp::of(qp).object());
@@ -310,7 +311,7 @@ fn dynamic(mlx5: &QpInit) -> Result<Option<Dynamic>, Errno> {
 
 /// Lets a stream of an initiator go on that an error stopped.
 pub(crate) unsafe extern "C" fn dci_stream_id_reset(qp: *mut ibv_qp, stream: u16) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let qp = unsafe { Qp::of(qp) };
     match qp.core() {
         Some(core) if qp.kind() == DRIVER && !qp.is_dc_target() => {
@@ -322,7 +323,7 @@ pub(crate) unsafe extern "C" fn dci_stream_id_reset(qp: *mut ibv_qp, stream: u16
 
 /// Of connected queue pairs in RTS.
 pub(crate) unsafe extern "C" fn modify_qp_udp_sport(qp: *mut ibv_qp, port: u16) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
     let (Some(mlx5), Some(core)) = (context.mlx5(), of.core()) else {
         return refuse(Errno::EOPNOTSUPP);
@@ -337,11 +338,11 @@ pub(crate) unsafe extern "C" fn reserved_qpn_alloc(
     context: *const ibv_context,
     qpn: *mut u32,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(mlx5) = (unsafe { Context::of(context) }).mlx5() else {
         return refuse(Errno::EOPNOTSUPP);
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     code(mlx5.reserve_qpn().map(|number| unsafe { qpn.write(number) }))
 }
 
@@ -349,7 +350,7 @@ pub(crate) unsafe extern "C" fn reserved_qpn_dealloc(
     context: *const ibv_context,
     qpn: u32,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match unsafe { Context::of(context) }.mlx5() {
         Some(mlx5) => code(mlx5.release_qpn(qpn)),
         None => refuse(Errno::EOPNOTSUPP),

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: a queue pair's state is changed by one thread at a time. A reset resets each ring
-//! with its lock held.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. A queue pair's state is
+//! changed by one thread at a time. A reset resets each ring with its lock held.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -30,7 +31,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
 ) -> c_int {
     // Null where nothing is changed, which C's library doesn't look at.
     let nothing = ibv_qp_attr::default();
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Qp::of(qp), attr.as_ref().unwrap_or(&nothing)) };
     if of.is_spread() {
         return refuse(Errno::EOPNOTSUPP);
@@ -57,7 +58,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
         && let Some(to) = to
     {
         enable(of, to);
-        // SAFETY: C's contract; programs read it between their calls.
+        // SAFETY: by C's contract; programs read it between their calls.
         unsafe { (*of.c()).qp_base.state = attr.qp_state };
     }
     code(changed)
@@ -74,9 +75,9 @@ fn allow_copies(qp: &Qp, core: &QpCore) -> Result<(), Error> {
 ///
 /// As for [`uverbs_mlx5::modify_target`].
 unsafe fn target(qp: &Qp, core: &QpCore, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `target`.
     if let Some(number) = unsafe { uverbs_mlx5::modify_target(core, attr, mask) }? {
-        // SAFETY: C's contract; programs read it between their calls.
+        // SAFETY: by C's contract; programs read it between their calls.
         unsafe { (*qp.c()).qp_base.qp_num = number };
     }
     Ok(())
@@ -146,7 +147,8 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
     }
     drop(send);
     let mut recv = qp.recv().lock();
-    // SAFETY: as above.
+    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and
+    // nothing of it is left in its completion queue.
     unsafe {
         drop(core.shared().recv.reclaim());
         recv.reset();
@@ -167,7 +169,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     mask: c_int,
     init: *mut MaybeUninit<ibv_qp_init_attr>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, base) = unsafe { (Qp::of(qp), &*qp) };
     let mask = mask as u32;
     if mask >= QpAttrMask::RATE_LIMIT.bits() || of.is_spread() {
@@ -191,7 +193,7 @@ pub(crate) unsafe extern "C" fn query_qp(
         sq_sig_all: (of.signal() != 0).into(),
     };
     let found = convert::attr(&answer, cap);
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         (*attr).write(found);
         (*init).write(made);

@@ -52,7 +52,7 @@ unsafe fn register(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     let (uverbs, access) = (of.context().core().uverbs(), AccessFlags::from_bits_retain(access));
     let start = addr.expose_provenance() as u64;
@@ -73,7 +73,7 @@ unsafe fn give(
     (pd, addr, length): (*mut ibv_pd, *mut c_void, usize),
 ) -> *mut ibv_mr {
     let made = keys.map(|MrKeys { handle, lkey, rkey }| {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `give`.
         let core = unsafe { MrCore::new(Arc::clone(of.core()), handle, lkey, rkey) };
         let c = ibv_mr { context: of.context_ptr(), pd, addr, length, handle, lkey, rkey };
         Box::new(Mr { c, core: Some(core), imported: false })
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn reg_mr(
     length: usize,
     access: u32,
 ) -> *mut ibv_mr {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { register(pd, addr, length, addr.expose_provenance() as u64, access) }
 }
 
@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn reg_mr_iova(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { register(pd, addr, length, iova, access) }
 }
 
@@ -144,7 +144,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     if !DM_ACCESS.contains(access) {
         return null(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, memory) = unsafe { (Pd::of(pd), Dm::core(dm)) };
     let (uverbs, length64) = (of.context().core().uverbs(), length as u64);
     let keys = uverbs.reg_dm_mr(of.core().handle(), memory.handle(), offset, length64, access);
@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 
 /// The region of no memory: the device has one, so nothing is made.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     let Some(lkey) = of.context().ops().null_lkey() else { return null(Errno::EOPNOTSUPP) };
     let context = of.context_ptr();
@@ -166,7 +166,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
 
 /// The one that another registered, by its handle; dropping it leaves it registered.
 pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     let found = of.context().core().uverbs().query_mr(handle).map(|found| {
         let (context, keys) = (of.context_ptr(), found.keys);
@@ -189,7 +189,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     list: *const ibv_sge,
     count: u32,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, list) = unsafe { (Pd::of(pd), pieces(list, count as c_int)) };
     let list: Vec<_> = list
         .iter()
@@ -216,7 +216,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         set_errno(Errno::EINVAL);
         return ERR_INPUT;
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let mr = unsafe { &mut *mr.cast::<Mr>() };
     let start = addr.expose_provenance() as u64;
     let memory = translation.then_some(MrMemory { addr: start, len: length as u64, iova: start });
@@ -244,7 +244,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
 }
 
 pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Mr { c, core, imported } = unsafe { &mut *mr.cast::<Mr>() };
     let done = match core {
         Some(core) => core.deregister(),
@@ -253,7 +253,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
         None => Ok(()),
     };
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Context::of((*mr).context).left().take::<Mr>(Kind::Mr, mr.cast()) });
     }
     code(done)

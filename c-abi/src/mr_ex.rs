@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -66,7 +67,7 @@ impl MrInit {
 
 /// Handles for a processor's cache (`ibv_alloc_dmah`) can't be had, so none can be named.
 pub(crate) unsafe extern "C" fn reg_mr_ex(pd: *mut ibv_pd, init: *const MrInit) -> *mut ibv_mr {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let init = unsafe { &*init };
     let &MrInit { length, access, addr, .. } = init;
     let buf = if init.has(BUF) { init.buf } else { null() };
@@ -78,7 +79,7 @@ pub(crate) unsafe extern "C" fn reg_mr_ex(pd: *mut ibv_pd, init: *const MrInit) 
     if init.has(DMA_HANDLE) {
         return answer::null(Errno::EOPNOTSUPP);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if init.has(FD) {
             return reg_dmabuf_mr(pd, init.fd_offset, length, init.iova, init.fd, access);

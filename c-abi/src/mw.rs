@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: what a window is bound to stays registered while it is bound.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. What a window is bound to
+//! stays registered while it is bound.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -35,7 +37,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut 
         TYPE_2 => WindowKind::Type2,
         _ => return null(Errno::EINVAL),
     };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     let made = MwCore::alloc(Arc::clone(of.core()), kind).map(|core| {
         let (rkey, handle) = (core.rkey(), core.handle());
@@ -45,10 +47,10 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut 
 }
 
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let done = unsafe { &mut *mw.cast::<Mw>() }.core.dealloc();
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Context::of((*mw).context).left().take::<Mw>(Kind::Window, mw.cast()) });
     }
     code(done)
@@ -60,7 +62,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 ///
 /// C's contract.
 pub(crate) unsafe fn bind(mw: *const ibv_mw, new: u32, info: &ibv_mw_bind_info) -> Rekey {
-    // SAFETY: C's contract; the region may be null for no bytes.
+    // SAFETY: by C's contract; the region may be null for no bytes.
     let (mw, lkey) = unsafe { (&*mw, info.mr.as_ref().map_or(0, |mr: &ibv_mr| mr.lkey)) };
     Rekey::Bind {
         kind: if mw.mw_type == TYPE_1 { WindowKind::Type1 } else { WindowKind::Type2 },

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -14,7 +15,7 @@ use crate::sys::{ibv_context, ibv_device};
 use crate::table;
 
 pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let device = unsafe { Device::hold(device) };
     let context = boxed(Context::open(device, table::of));
     if context.is_null() {

@@ -10,7 +10,9 @@
 //!
 //! # Safety
 //!
-//! C's contract; memory is the program's functions'.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. Memory is the program's
+//! functions'.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -70,7 +72,8 @@ pub(crate) struct Parent {
 // SAFETY: C's pointers go to objects that any thread may use, and to what the program's functions
 // get back.
 unsafe impl Send for Parent {}
-// SAFETY: as above.
+// SAFETY: C's pointers go to objects that any thread may use, and to what the program's functions
+// get back.
 unsafe impl Sync for Parent {}
 
 // SAFETY: the contract of a parent domain's functions (ibv_alloc_parent_domain(3)).
@@ -83,7 +86,7 @@ unsafe impl QueueAllocator for Parent {
     ) -> Result<Option<NonNull<u8>>, Error> {
         let Some((alloc, _)) = self.functions else { return Ok(None) };
         let own = self.own.load(Ordering::Relaxed);
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let at = unsafe { alloc(own, self.pd_context, len, align, resource(what)) };
         // `IBV_ALLOCATOR_USE_DEFAULT`.
         if at.addr() == usize::MAX {
@@ -113,7 +116,7 @@ impl Parent {
         // SAFETY: C's contract: both outlive it, as they refuse to end before.
         unsafe { Pd::of(self.of) }.parents().fetch_sub(1, Ordering::Relaxed);
         if !self.td.is_null() {
-            // SAFETY: as above.
+            // SAFETY: C's contract: both outlive it, as they refuse to end before.
             unsafe { &*self.td.cast::<Td>() }.users.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -123,7 +126,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *const ibv_td_init_attr,
 ) -> *mut ibv_td {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Context::of(context), &*attr) };
     if attr.comp_mask != 0 {
         return null(Errno::EINVAL);
@@ -133,14 +136,14 @@ pub(crate) unsafe extern "C" fn alloc_td(
 }
 
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let whole = unsafe { &*td.cast::<Td>() };
     if whole.users.load(Ordering::Relaxed) != 0 {
         return refuse(Errno::EBUSY);
     }
     // SAFETY: the device is open, says C's contract.
     let of = unsafe { Context::of(whole.c.context) };
-    // SAFETY: it was made as this box, and nothing is made with it.
+    // SAFETY: it was kept as a box of this type, and nothing is made with it.
     drop(unsafe { of.left().take::<Td>(Kind::ThreadDomain, td.cast()) });
     0
 }
@@ -149,7 +152,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *const ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let attr = unsafe { &*attr };
     let has = |bit| attr.comp_mask & bit != 0;
     let functions = match (has(ALLOCATORS), attr.alloc, attr.free) {
@@ -160,7 +163,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     if attr.pd.is_null() || attr.comp_mask & !(ALLOCATORS | PD_CONTEXT | UNPROTECTED) != 0 {
         return null(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let mut of = unsafe { Pd::of(attr.pd) };
     let mut pd = attr.pd;
     if let Some(parent) = of.parent() {
@@ -177,7 +180,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     });
     of.parents().fetch_add(1, Ordering::Relaxed);
     if !attr.td.is_null() {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { &*attr.td.cast::<Td>() }.users.fetch_add(1, Ordering::Relaxed);
     }
     let made = Pd::with_parent(context, of, Arc::clone(&parent));

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -38,7 +39,7 @@ impl Pd {
     ///
     /// C's contract.
     pub(crate) unsafe fn of<'a>(pd: *const ibv_pd) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*pd.cast() }
     }
 
@@ -88,7 +89,7 @@ impl Pd {
 }
 
 pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
     let made = of.ops().alloc_pd().map(|core| {
         let c = ibv_pd { context, handle: core.handle() };
@@ -105,9 +106,9 @@ fn own(c: ibv_pd, core: Arc<PdCore>, imported: bool) -> Box<Pd> {
 
 /// The one that another made, by its handle; dropping it leaves it there.
 pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
-    // SAFETY: as above: whoever made it lets the program use it.
+    // SAFETY: by C's contract; whoever made it lets the program use it.
     let made = unsafe { of.ops().import_pd(handle) }.map(|core| {
         let c = ibv_pd { context, handle };
         own(c, core, true)
@@ -121,7 +122,7 @@ pub(crate) unsafe extern "C" fn unimport_pd(pd: *mut ibv_pd) {
 }
 
 pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     if of.parents.load(Ordering::Relaxed) != 0 {
         return refuse(Errno::EBUSY);
@@ -131,12 +132,12 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return refuse(Errno::EBUSY);
         }
         parent.let_go();
-        // SAFETY: it was made as this box, and nothing is made in it.
+        // SAFETY: it was kept as a box of this type, and nothing is made in it.
         drop(unsafe { of.context().left().take::<Pd>(Kind::ParentDomain, pd.cast()) });
         return 0;
     }
-    // SAFETY: C's contract; nothing is made in it afterwards. The program settles who ends a domain
-    // that several know.
+    // SAFETY: by C's contract; nothing is made in it afterwards. The program settles who ends a
+    // domain that several know.
     let done = unsafe {
         match of.imported {
             true => of.context().core().uverbs().dealloc_pd(of.c.handle),
@@ -144,7 +145,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
         }
     };
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { Pd::of(pd).context().left().take::<Pd>(Kind::Pd, pd.cast()) });
     }
     code(done)

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -55,7 +56,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     attr: *mut ibv_port_attr,
     size: usize,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let found = unsafe { Context::of(context) }.ops().query_port(port);
     code(found.map(|found| {
         // SAFETY: C's contract: there is room for `size` bytes.
@@ -69,10 +70,10 @@ pub(crate) unsafe extern "C" fn query_port_speed(
     speed: *mut MaybeUninit<u64>,
 ) -> c_int {
     let Ok(port) = u8::try_from(port) else { return refuse(Errno::EINVAL) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let found = unsafe { Context::of(context) }.ops().core().uverbs().query_port_speed(port);
     code(found.map(|found| {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { (*speed).write(found) };
     }))
 }
@@ -85,6 +86,6 @@ pub(crate) unsafe extern "C" fn query_port(
 ) -> c_int {
     // The compiler's rounding makes that struct as long as this.
     const { assert!(offset_of!(ibv_port_attr, flags) == 47) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { query_port_sized(context, port, attr, 48) }
 }

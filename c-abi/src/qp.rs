@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
@@ -183,7 +184,7 @@ impl Qp {
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn give_up(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `give_up`.
         let side = unsafe {
             self.mlx5.forget();
             self.send().held()
@@ -199,7 +200,7 @@ impl Qp {
     ///
     /// C's contract: [`mlx5`](Self::mlx5) gave it.
     pub(crate) unsafe fn of_mlx5<'a>(extended: *const Extended) -> &'a Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `of_mlx5`.
         unsafe { &*extended.byte_sub(offset_of!(Self, mlx5)).cast() }
     }
 
@@ -222,7 +223,7 @@ impl Qp {
     /// C's contract.
     #[inline(always)]
     pub(crate) unsafe fn of<'a>(qp: *const ibv_qp) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*qp.cast() }
     }
 
@@ -283,7 +284,7 @@ impl Qp {
     ///
     /// Nothing is posted any more.
     unsafe fn end(&self) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `end`.
         unsafe {
             match &self.core {
                 Core::Queues(core) => core.destroy(),
@@ -321,7 +322,7 @@ pub(crate) fn granted(cap: &QpCap, shared: bool) -> ibv_qp_cap {
 }
 
 pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
     // SAFETY: the program posts nothing any more.
     if let Err(error) = unsafe { of.end() } {
@@ -330,7 +331,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     context.names().remove(of.object().event_id());
     of.acks.wait();
     of.send.end();
-    // SAFETY: it was made as this box, and is gone.
+    // SAFETY: the object was kept as a box of this type, and is destroyed.
     drop(unsafe { context.left().take::<Qp>(Kind::Qp, qp.cast()) });
     0
 }
@@ -339,7 +340,7 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
 ///
 /// C's contract.
 unsafe fn group(gid: *const ibv_gid, lid: u16) -> MulticastGroup {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     MulticastGroup { gid: Gid(unsafe { *gid }.raw), lid }
 }
 
@@ -348,7 +349,7 @@ pub(crate) unsafe extern "C" fn attach_mcast(
     gid: *const ibv_gid,
     lid: u16,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let attached = unsafe { Qp::of(qp).object().attach(&group(gid, lid)) };
     code(match attached {
         // To the kernel a member that joins again is one that joined (`ib_uverbs_attach_mcast`).
@@ -362,7 +363,7 @@ pub(crate) unsafe extern "C" fn detach_mcast(
     gid: *const ibv_gid,
     lid: u16,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     code(unsafe { Qp::of(qp).object().detach(&group(gid, lid)) })
 }
 
@@ -372,6 +373,6 @@ pub(crate) unsafe extern "C" fn data_in_order(_: *mut ibv_qp, _: c_int, _: u32) 
 }
 
 pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     if unsafe { Qp::of(qp) }.extended { qp.cast() } else { std::ptr::null_mut() }
 }

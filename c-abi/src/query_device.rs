@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -131,7 +132,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (context, values) = unsafe { (Context::of(context), &mut *values) };
     if values.comp_mask & !RAW_CLOCK != 0 {
         return refuse(Errno::EINVAL);
@@ -149,11 +150,11 @@ pub(crate) unsafe extern "C" fn query_device(
     context: *mut ibv_context,
     attr: *mut MaybeUninit<ibv_device_attr>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let context = unsafe { Context::of(context) };
     let driver = context.core().uverbs().driver_id();
     code(context.ops().query_device().map(|found| {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { (*attr).write(to_c(&found, driver)) };
     }))
 }
@@ -168,7 +169,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     if unsafe { input.as_ref() }.is_some_and(|mask| *mask != 0) {
         return refuse(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let context = unsafe { Context::of(context) };
     let driver = context.core().uverbs().driver_id();
     code(context.ops().query_device().map(|found| {

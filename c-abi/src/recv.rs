@@ -56,7 +56,7 @@ impl RecvSide {
     ///
     /// As there.
     pub(crate) unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `reset`.
         unsafe {
             match self {
                 Self::Mlx5(rq) => rq.reset(),
@@ -104,7 +104,7 @@ receives!(RecvSide::Siw: uverbs_siw::Rq, AnySrq::Siw: uverbs_siw::Srq);
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn refused<W>(wr: *const W, bad: *mut *const W) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { *bad = wr };
     Errno::EINVAL.raw()
 }
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn post_recv<R: Receives<RecvSide>>(
     wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { post::<_, R>(Qp::of(qp).recv(), wr, bad) }
 }
 
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv<R: Receives<AnySrq>>(
     wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { post::<_, R>(Srq::of(srq).queue(), wr, bad) }
 }
 
@@ -150,7 +150,7 @@ pub(crate) unsafe fn post<L: Stays, R: Receives<L>>(
     {
         return 0;
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { post_any::<L, R>(lock, wr, bad) }
 }
 
@@ -167,23 +167,23 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
 ) -> c_int {
     let mut side = lock.lock();
     let Some(rq) = R::of(&mut side) else {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         return unsafe { refused(wr, bad) };
     };
     let mut at = rq.begin();
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {
         // One piece is what programs post.
-        // SAFETY: as above; the cursor is of the `begin` above.
+        // SAFETY: by C's contract; the cursor is of the `begin` above.
         let posted =
             one.num_sge == 1 && unsafe { rq.post_at_once(&mut at, one.wr_id, &*one.sg_list) };
         if !posted {
-            // SAFETY: as above.
+            // SAFETY: by C's contract; the cursor is of the `begin` above.
             return unsafe { rest(rq, at, wr, bad) };
         }
         wr = one.next;
     }
-    // SAFETY: as above; a queue that is posted to isn't destroyed.
+    // SAFETY: by C's contract; a queue that is posted to isn't destroyed.
     unsafe { rq.ring(at) };
     0
 }
@@ -205,10 +205,10 @@ unsafe fn rest<R: RecvOps>(
     let mut code = 0;
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: C's contract: null, or the next one.
         let posted = unsafe { rq.post(&mut at, one.wr_id, pieces(one.sg_list, one.num_sge)) };
         if let Err(error) = posted {
-            // SAFETY: as above.
+            // SAFETY: C's contract: null, or the next one.
             unsafe { *bad = wr };
             code = match error {
                 // Unlike that of a send.
@@ -219,7 +219,7 @@ unsafe fn rest<R: RecvOps>(
         }
         wr = one.next;
     }
-    // SAFETY: as above; a queue that is posted to isn't destroyed.
+    // SAFETY: by C's contract; a queue that is posted to isn't destroyed.
     unsafe { rq.ring(at) };
     code
 }

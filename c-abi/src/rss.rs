@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -42,7 +43,7 @@ impl Table {
     ///
     /// C's contract.
     unsafe fn of<'a>(table: *const ibv_rwq_ind_table) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*table.cast() }
     }
 }
@@ -51,14 +52,14 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     context: *mut ibv_context,
     attr: *const ibv_rwq_ind_table_init_attr,
 ) -> *mut ibv_rwq_ind_table {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Context::of(context), &*attr) };
     if attr.comp_mask != 0 || attr.log_ind_tbl_size > IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE {
         return null(Errno::EINVAL);
     }
     // SAFETY: C's contract: there are as many.
     let list = unsafe { slice::from_raw_parts(attr.ind_tbl, 1 << attr.log_ind_tbl_size) };
-    // SAFETY: as above.
+    // SAFETY: C's contract: there are as many.
     let queues = list.iter().map(|wq| unsafe { Arc::clone(Wq::of(*wq).core()) }).collect();
     let made = of.ops().create_ind_table(queues).map(|core| {
         let c = ibv_rwq_ind_table {
@@ -73,12 +74,12 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
 }
 
 pub(crate) unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, context) = unsafe { (Table::of(table), Context::of((*table).context)) };
     // SAFETY: C's contract: no queue pair is made over it any more.
     let done = unsafe { of.core.destroy() };
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { context.left().take::<Table>(Kind::Table, table.cast()) });
     }
     code(done)
@@ -119,9 +120,9 @@ pub(crate) unsafe fn create_qp(attr: &ibv_qp_init_attr_ex) -> Result<*mut ibv_qp
     if queues || cap.max_send_wr != 0 || attr.qp_type != RAW_PACKET {
         return Err(Error::kernel("create_qp", Errno::EINVAL));
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, table) = unsafe { (Pd::of(attr.pd), Table::of(attr.rwq_ind_tbl.cast())) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let hash = unsafe { hash(&attr.rx_hash_conf) }?;
     let core = of.context().ops().create_rss_qp(of.core(), &table.core, &hash)?;
     let object = core.object();

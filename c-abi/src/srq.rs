@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
@@ -72,7 +73,7 @@ impl Srq {
     /// C's contract.
     #[inline(always)]
     pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*srq.cast() }
     }
 
@@ -111,7 +112,7 @@ unsafe fn create(
     attr: &mut ibv_srq_attr,
     Use { xrc, tags }: Use,
 ) -> Result<*mut ibv_srq, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     let mut init = SrqInit::new(Arc::clone(of.core()));
     // C's provider makes a queue for nothing, too; no ring is that small.
@@ -147,7 +148,7 @@ pub(crate) unsafe extern "C" fn create_srq(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     given(unsafe { create(pd, (*init).srq_context, &mut (*init).attr, Use::default()) })
 }
 
@@ -155,7 +156,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     _: *const ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let init = unsafe { &mut *init };
     let has = |bits| init.comp_mask & bits == bits;
     let srq_type = if has(ATTR_TYPE) { init.srq_type } else { BASIC };
@@ -168,12 +169,12 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     match srq_type {
         BASIC => {}
         XRC if has(ATTR_XRCD | ATTR_CQ) => {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             let (xrcd, cq) = unsafe { (Xrcd::of(init.xrcd), Cq::of(init.cq)) };
             of.xrc = Some((Arc::clone(xrcd.core()), Arc::clone(cq.core())));
         }
         TM if has(ATTR_CQ | ATTR_TM) && !init.cq.is_null() => {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             let cq = unsafe { Cq::of(init.cq) };
             if !cq.is_extended() {
                 return null(Errno::EINVAL);
@@ -186,7 +187,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         _ => return null(Errno::EINVAL),
     }
     let for_tags = of.tags.is_some();
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let made = unsafe { create(init.pd, init.srq_context, &mut init.attr, of) };
     match made {
         // Linux's errno for the queue pair that changes a list, on Ethernet (`rdma_check_ah_attr`).
@@ -200,7 +201,7 @@ pub(crate) unsafe extern "C" fn modify_srq(
     attr: *const ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (srq, attr) = unsafe { (Srq::of(srq), &*attr) };
     let mut queue = srq.queue.lock();
     if mask & MAX_WR != 0 {
@@ -224,7 +225,7 @@ pub(crate) unsafe extern "C" fn query_srq(
     srq: *mut ibv_srq,
     attr: *mut MaybeUninit<ibv_srq_attr>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let srq = unsafe { Srq::of(srq) };
     let found = srq.core.query().map(|found| ibv_srq_attr {
         max_wr: srq.max_wr.load(Ordering::Relaxed),
@@ -232,19 +233,19 @@ pub(crate) unsafe extern "C" fn query_srq(
         srq_limit: found.limit,
     });
     code(found.map(|found| {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { (*attr).write(found) };
     }))
 }
 
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *const ibv_srq, number: *mut u32) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { *number = Srq::of(srq).core.srqn() };
     0
 }
 
 pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, context) = unsafe { (Srq::of(srq), Context::of((*srq).context)) };
     if let Err(error) = of.queue.lock().close_tags() {
         return code(Err(error));
@@ -255,7 +256,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     }
     context.names().remove(of.core.event_id());
     of.acks.wait();
-    // SAFETY: it was made as this box, and is gone.
+    // SAFETY: the object was kept as a box of this type, and is destroyed.
     drop(unsafe { context.left().take::<Srq>(Kind::Srq, srq.cast()) });
     0
 }

@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
     if dir.is_null() || file.is_null() {
         return minus_one(Errno::ENOENT);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let [dir, file] = unsafe { [CStr::from_ptr(dir), CStr::from_ptr(file)] };
     let path =
         Path::new(OsStr::from_bytes(dir.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
@@ -69,10 +69,10 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
     };
     let text = &text[..text.len().min(size)];
     let line = text.strip_suffix(b"\n").unwrap_or(text);
-    // SAFETY: C's contract; it isn't longer than `size`.
+    // SAFETY: by C's contract; it isn't longer than `size`.
     unsafe { buf.copy_from_nonoverlapping(line.as_ptr().cast(), line.len()) };
     if line.len() < size {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { *buf.add(line.len()) = 0 };
     }
     line.len() as c_int

@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     mut wr: *mut ibv_ops_wr,
     bad: *mut *mut ibv_ops_wr,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let srq = unsafe { Srq::of(srq) };
     let mut queue = srq.queue().lock();
     // SAFETY: of whoever holds the lock.
@@ -34,10 +34,10 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     queue.begin_tags();
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_mut() } {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         if let Err(error) = unsafe { change(&mut *queue, tags, one) } {
             code = errno(error);
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             unsafe { *bad = wr };
             break;
         }
@@ -66,7 +66,7 @@ unsafe fn change(
         IBV_WR_TAG_ADD => {
             let add = &wr.tm.add;
             // C's provider looks at the first piece alone.
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             let piece = unsafe { add.sg_list.as_ref() }.filter(|_| add.num_sge != 0);
             let into = piece.copied().unwrap_or(Sge { addr: 0, len: 0, lkey: 0 });
             TagOp::Add { tag: Tag::masked(add.tag, add.mask), recv_id: add.recv_wr_id, into }
@@ -81,7 +81,7 @@ unsafe fn change(
     let has = |flag| wr.flags & flag != 0;
     let unexpected = has(IBV_OPS_TM_SYNC).then_some(wr.tm.unexpected_cnt as u16);
     let asked = TagWr { id: wr.wr_id, signaled: has(IBV_OPS_SIGNALED), unexpected };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let handle = unsafe { queue.change_tags(asked, &op) }?;
     if op == TagOp::Remove(handle) && !asked.signaled {
         // As with C's provider the place is free at once.

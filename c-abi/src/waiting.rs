@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract, as in `wr.rs`.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. As in `wr.rs`.
 #![allow(unsafe_code, reason = "what is posted is the program's promise")]
 
 use uverbs_core::provider::AhOps;
@@ -35,9 +36,9 @@ pub(crate) unsafe fn direct<S: Sends>(side: &mut Side<S>, to: To) {
 #[inline(never)]
 unsafe fn post_kept<S: Sends>(side: &mut Side<S>) {
     match side.build.kept.take() {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         Some(Kept::Pieces(list)) => unsafe { post_waiting(side, Data::List(&list)) },
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         Some(Kept::Bytes(bytes)) => unsafe { post_waiting(side, Data::Inline(&bytes)) },
         None => {}
     }
@@ -81,7 +82,7 @@ pub(crate) unsafe fn post_waiting<S: Sends>(side: &mut Side<S>, data: Data<'_>) 
     let Some((wr, op)) = side.build.waits else { return };
     let Some(to) = side.build.to else { return side.build.keep(data) };
     side.build.waits = None;
-    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    // SAFETY: by C's contract; the cursor is of this queue's last `start`.
     side.post(|sq, at| unsafe {
         match to {
             To::Datagram(to) => post_to(sq, at, wr, op, &to, data),
@@ -111,7 +112,7 @@ unsafe fn post_to<S: Sends>(
 ) -> Result<(), PostError> {
     // SAFETY: C's contract: a handle of the queue pair's domain.
     let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `post_to`.
     unsafe { sq.post_to(at, wr, op, ah.to(qpn, qkey), data) }.map(drop)
 }
 
@@ -130,6 +131,6 @@ unsafe fn post_dc<S: Sends>(
 ) -> Result<(), PostError> {
     // SAFETY: C's contract: a handle of the queue pair's domain.
     let ah = S::own_ah(unsafe { Ah::of(ah) }.any()).ok_or(PostError::ForeignAddress)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `post_dc`.
     unsafe { sq.post_dc(at, wr, op, DcDestination { ah, dctn, key, stream }, data) }.map(drop)
 }

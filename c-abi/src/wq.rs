@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: a queue's state is changed by one thread at a time. A reset resets the ring with
-//! its lock held.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. A queue's state is changed by
+//! one thread at a time. A reset resets the ring with its lock held.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
@@ -50,7 +51,7 @@ impl Wq {
     ///
     /// C's contract.
     pub(crate) unsafe fn of<'a>(wq: *const ibv_wq) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*wq.cast() }
     }
 
@@ -105,7 +106,7 @@ unsafe fn create(context: *mut ibv_context, attr: &ibv_wq_init_attr) -> Result<*
     if attr.pd.is_null() || attr.cq.is_null() || attr.max_wr == 0 {
         return refuse(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, pd, cq) = unsafe { (Context::of(context), Pd::of(attr.pd), Cq::of(attr.cq)) };
     let mut init = WqInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()));
     // A list of nothing takes an entry, too.
@@ -138,12 +139,12 @@ pub(crate) unsafe extern "C" fn create_wq(
     context: *mut ibv_context,
     attr: *mut ibv_wq_init_attr,
 ) -> *mut ibv_wq {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     given(unsafe { create(context, &*attr) })
 }
 
 pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *const ibv_wq_attr) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, state, attr) = unsafe { (Wq::of(wq), (*wq).state, &*attr) };
     let has = |bit| attr.attr_mask & bit != 0;
     if has(IB_WQ_STATE)
@@ -186,14 +187,14 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *const ibv_wq_a
             WqState::Ready => of.queue.lock().enable(true),
             WqState::Error => {}
         }
-        // SAFETY: C's contract; programs read it between their calls.
+        // SAFETY: by C's contract; programs read it between their calls.
         unsafe { (*of.c.get()).state = attr.wq_state };
     }
     code(done)
 }
 
 pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, context) = unsafe { (Wq::of(wq), Context::of((*wq).context)) };
     // SAFETY: the program posts nothing any more.
     if let Err(error) = unsafe { of.core.destroy() } {
@@ -201,7 +202,7 @@ pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     }
     context.names().remove(of.core.event_id());
     of.acks.wait();
-    // SAFETY: it was made as this box, and is gone.
+    // SAFETY: the object was kept as a box of this type, and is destroyed.
     drop(unsafe { context.left().take::<Wq>(Kind::Wq, wq.cast()) });
     0
 }
@@ -216,6 +217,6 @@ unsafe extern "C" fn post_wq_recv(
     wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { recv::post::<_, uverbs_mlx5::Rq>(&Wq::of(wq).queue, wr, bad) }
 }

@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract; the kernel's handle is this object's own.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. The kernel's handle is this
+//! object's own.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_void;
@@ -70,7 +72,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *const ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (context, attr) = unsafe { (Context::of(context), &*attr) };
     if attr.comp_mask & !OPEN_KNOWN != 0 {
         return null(Errno::EOPNOTSUPP);
@@ -80,7 +82,7 @@ pub(crate) unsafe extern "C" fn open_qp(
         return null(Errno::EINVAL);
     }
     let qp_context = if attr.comp_mask & OPEN_CONTEXT == 0 { null_mut() } else { attr.qp_context };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Xrcd::of(attr.xrcd) };
     let (id, uverbs) = (unique_id(), context.core().uverbs());
     let opened = of.core().open("open_qp").and_then(|domain| {

@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract; the kernel's handle is this object's own.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. The kernel's handle is this
+//! object's own.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -32,7 +34,7 @@ impl Xrcd {
     ///
     /// C's contract.
     pub(crate) unsafe fn of<'a>(xrcd: *const ibv_xrcd) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*xrcd.cast() }
     }
 
@@ -54,7 +56,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *const ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Context::of(context), &*attr) };
     if attr.comp_mask & !ATTR_BOTH != 0 {
         return null(Errno::EOPNOTSUPP);
@@ -79,11 +81,11 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 }
 
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    // SAFETY: C's contract; nothing is made in it afterwards.
+    // SAFETY: by C's contract; nothing is made in it afterwards.
     let of = unsafe { Xrcd::of(xrcd) };
     let done = of.core.close();
     if done.is_ok() {
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { of.context().left().take::<Xrcd>(Kind::Xrcd, xrcd.cast()) });
     }
     code(done)

@@ -29,7 +29,7 @@ const LIKE: &CStr = c"/dev/null";
 ///
 /// As for libc's functions: a C string, or null.
 unsafe fn path(asked: *const c_char) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `path`.
     if !asked.is_null() && unsafe { CStr::from_ptr(asked) }.to_bytes().starts_with(NODES) {
         return LIKE.as_ptr();
     }
@@ -38,20 +38,20 @@ unsafe fn path(asked: *const c_char) -> *const c_char {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(asked: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { libc::faccessat(AT_FDCWD, path(asked), mode, 0) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat(asked: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { libc::fstatat(AT_FDCWD, path(asked), to, 0) }
 }
 
 /// The same struct, where addresses have 64 bits.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat64(asked: *const c_char, to: *mut libc::stat64) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { libc::fstatat64(AT_FDCWD, path(asked), to, 0) }
 }
 
@@ -59,12 +59,12 @@ unsafe extern "C" fn stat64(asked: *const c_char, to: *mut libc::stat64) -> c_in
 /// and the struct the same.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __xstat(_version: c_int, asked: *const c_char, to: *mut libc::stat) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { stat(asked, to) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __xstat64(_: c_int, asked: *const c_char, to: *mut libc::stat64) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { stat64(asked, to) }
 }

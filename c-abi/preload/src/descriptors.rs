@@ -26,7 +26,7 @@ pub(crate) fn end(entry: Entry) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     let removed = table::remove(fd);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the argument is the caller's, by libc's contract.
     let closed = unsafe { real::close(fd) };
     match removed {
         Some((entry, true)) => end(entry),
@@ -40,7 +40,7 @@ fn copy(from: Option<Entry>, to: c_int) -> c_int {
     match table::insert(to, entry) {
         Ok(()) => to,
         Err(errno) => {
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: just made, and unknown to other threads.
             unsafe { real::close(to) };
             real::fail(errno)
         }
@@ -50,14 +50,14 @@ fn copy(from: Option<Entry>, to: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     let entry = settle(fd);
-    // SAFETY: the caller's own argument.
+    // SAFETY: the argument is the caller's, by libc's contract.
     copy(entry, unsafe { real::fcntl(fd, F_DUPFD, 0) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn dup2(from: c_int, to: c_int) -> c_int {
     let entry = settle(from);
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         if from == to || real::fcntl(from, F_GETFD, 0) < 0 {
             return real::dup2(from, to);
@@ -75,7 +75,7 @@ type Real = unsafe fn(c_int, c_int, c_long) -> c_int;
 ///
 /// As `fcntl`.
 unsafe fn control(real: Real, fd: c_int, command: c_int, argument: c_long) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         let entry = match command {
             // Of the descriptor itself, which is open in any case.
@@ -99,7 +99,7 @@ unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_long) -
     if fd < 0 {
         return real::fail(EBADF);
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { control(real::fcntl, fd, command, argument) }
 }
 
@@ -108,6 +108,6 @@ unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long)
     if fd < 0 {
         return real::fail(EBADF);
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { control(real::fcntl64, fd, command, argument) }
 }

@@ -28,13 +28,13 @@ fn systems() -> u64 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the argument is the caller's, by libc's contract.
     unsafe { real::epoll_create(size) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
-    // SAFETY: the caller's own argument.
+    // SAFETY: the argument is the caller's, by libc's contract.
     unsafe { real::epoll_create1(flags) }
 }
 
@@ -70,7 +70,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         match table::get(fd) {
             Some(Entry { kind: Kind::Rdma, inner }) => match beside(epoll) {
@@ -101,7 +101,7 @@ unsafe fn wait_for_both(
             let left = end.saturating_duration_since(Instant::now());
             left.as_micros().div_ceil(1000).min(c_int::MAX as u128) as c_int
         });
-        // SAFETY: the caller's promise: room for `most` events.
+        // SAFETY: by the contract of `wait_for_both`: room for `most` events.
         unsafe {
             let mut count = inside(|| rdma::repoll_wait(ours, events, most, left));
             if count <= 0 {
@@ -131,7 +131,7 @@ unsafe extern "C-unwind" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         match table::get(epoll) {
             Some(Entry { kind: Kind::Epoll, inner }) if most > 0 => {

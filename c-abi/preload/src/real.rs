@@ -40,7 +40,7 @@ pub(crate) fn uncancelled<T>(run: impl FnOnce() -> T) -> T {
     // SAFETY: this thread's own state, and room for what it was.
     unsafe { pthread_setcancelstate(1, &raw mut before) };
     let answer = run();
-    // SAFETY: as above.
+    // SAFETY: this thread's own state, and room for what it was.
     unsafe { pthread_setcancelstate(before, &raw mut disabled) };
     answer
 }

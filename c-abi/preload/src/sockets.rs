@@ -33,7 +33,7 @@ fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
     let errno = match (fd >= 0).then(|| table::insert(fd, entry)) {
         Some(Ok(())) => return fd,
         Some(Err(errno)) => {
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: just made, and unknown to other threads.
             unsafe { real::close(fd) };
             errno
         }
@@ -65,7 +65,7 @@ unsafe extern "C-unwind" fn socket(family: c_int, kind: c_int, protocol: c_int) 
             && bare(kind) == SOCK_STREAM
             && [0, IPPROTO_TCP].contains(&protocol);
         if config().forks && is_tcp {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: the arguments are the caller's, by libc's contract.
             let tcp = unsafe { real::socket(family, kind, protocol) };
             return give(Kind::Undecided, tcp, kind);
         }
@@ -74,7 +74,7 @@ unsafe extern "C-unwind" fn socket(family: c_int, kind: c_int, protocol: c_int) 
             return give(Kind::Rdma, socket, kind);
         }
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { real::socket(family, kind, protocol) }
 }
 
@@ -83,7 +83,7 @@ macro_rules! either {
     ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $type),*) -> $answer {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: the arguments are the caller's, by libc's contract.
             unsafe {
                 match table::get(fd) {
                     Some(Entry { kind: Kind::Rdma, inner }) => {
@@ -113,14 +113,14 @@ either! {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(entry) = table::get(fd) else {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's, by libc's contract.
         return unsafe { real::listen(fd, backlog) };
     };
     if entry.kind == Kind::Rdma {
-        // SAFETY: as above.
+        // SAFETY: the arguments are the caller's, by libc's contract.
         return inside(|| unsafe { rdma::rlisten(entry.inner, backlog) });
     }
-    // SAFETY: as above.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     let answer = unsafe { real::listen(entry.inner, backlog) };
     if answer == 0 && entry.kind == Kind::Undecided {
         table::replace(fd, entry, Entry::new(Kind::Listening, entry.inner));
@@ -132,7 +132,7 @@ unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
 ///
 /// As `accept4`.
 unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
-    // SAFETY: the caller's own arguments; what was accepted is open.
+    // SAFETY: the arguments are the caller's, by libc's contract; what was accepted is open.
     unsafe {
         match table::get(fd) {
             Some(Entry { kind: Kind::Rdma, inner }) => {
@@ -155,7 +155,7 @@ unsafe fn take(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { take(fd, addr, len, 0) }
 }
 
@@ -166,13 +166,13 @@ unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { take(fd, addr, len, flags) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         let Some(entry) = table::get(fd) else { return real::connect(fd, addr, len) };
         match entry.kind {

@@ -20,7 +20,7 @@ macro_rules! moves {
     ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(fd: c_int, $($arg: $type),*) -> ssize_t {
-            // SAFETY: the caller's own arguments.
+            // SAFETY: the arguments are the caller's, by libc's contract.
             unsafe {
                 match settle(fd) {
                     Some(Entry { kind: Kind::Rdma, inner }) => {
@@ -101,7 +101,7 @@ unsafe extern "C-unwind" fn sendfile(
     offset: *mut off_t,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: the caller's own arguments; the offset may be null.
+    // SAFETY: the arguments are the caller's, by libc's contract; the offset may be null.
     unsafe {
         match settle(to) {
             Some(Entry { kind: Kind::Rdma, inner }) => {

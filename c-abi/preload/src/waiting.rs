@@ -48,13 +48,13 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
 unsafe extern "C-unwind" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     let ours = match count {
         0 => &mut [],
-        // SAFETY: the caller's promise, which is libc's: so many entries.
+        // SAFETY: by C's contract, which is libc's: so many entries.
         _ => unsafe { std::slice::from_raw_parts_mut(files, count as usize) },
     };
     if ours.iter().any(|file| table::get(file.fd).is_some()) {
         return wait(ours, timeout);
     }
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe { real::poll(files, count, timeout) }
 }
 
@@ -77,7 +77,7 @@ unsafe extern "C-unwind" fn select(
     for fd in range {
         let mut events = 0;
         for (set, (wanted, _)) in sets.iter().zip(EVENTS) {
-            // SAFETY: the caller's promise: null, or a set of `FD_SETSIZE`.
+            // SAFETY: by C's contract: null, or a set of `FD_SETSIZE`.
             if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
                 events |= wanted;
             }
@@ -88,7 +88,7 @@ unsafe extern "C-unwind" fn select(
     }
     if !files.iter().any(|file| table::get(file.fd).is_some()) {
         drop(ManuallyDrop::into_inner(files));
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments are the caller's, by libc's contract.
         return unsafe { real::select(most, read, write, except, timeout) };
     }
     // SAFETY: null, or the caller's.

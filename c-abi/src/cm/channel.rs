@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -33,7 +34,7 @@ fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
     if made < 0 {
         return Err(last());
     }
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, and unknown to other threads.
     let file = unsafe { OwnedFd::from_raw_fd(made) };
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     let inner = inner.as_fd().as_raw_fd();
@@ -56,7 +57,7 @@ impl Channel {
     ///
     /// C's contract.
     pub(crate) unsafe fn of<'a>(channel: *const rdma_event_channel) -> &'a Self {
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*channel.cast() }
     }
 
@@ -92,6 +93,6 @@ pub(crate) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channe
 }
 
 pub(crate) unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: C's contract: it was made as this box, and is used no more.
+    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
 }

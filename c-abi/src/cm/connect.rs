@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -41,7 +42,7 @@ const VENDOR_OPTION: u8 = 35;
 ///
 /// C's contract.
 unsafe fn attributes(id: *mut rdma_cm_id, state: u32) -> Result<(ibv_qp_attr, c_int), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let answer = unsafe { ucma(id).init_qp_attr(Id::of(id).number(), state) }?;
     let mask = answer.qp_attr_mask & !KERNELS_OWN;
     Ok((convert::attr_from_kernel(&answer), mask as c_int))
@@ -51,7 +52,7 @@ unsafe fn attributes(id: *mut rdma_cm_id, state: u32) -> Result<(ibv_qp_attr, c_
 ///
 /// C's contract; the id has a queue pair.
 unsafe fn modify(id: *mut rdma_cm_id, attr: &ibv_qp_attr, mask: c_int) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match unsafe { modify_qp((*id).qp, attr, mask) } {
         0 => Ok(()),
         errno => Err(Error::kernel("modify_qp", Errno::from_raw(errno))),
@@ -68,7 +69,7 @@ pub(crate) unsafe fn bring(
     state: u32,
     depth: Option<u8>,
 ) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `bring`.
     unsafe {
         let (mut attr, mask) = attributes(id, state)?;
         match (state, depth) {
@@ -87,7 +88,7 @@ pub(crate) unsafe fn bring(
 /// As [`modify`].
 pub(crate) unsafe fn start(id: *mut rdma_cm_id) -> Result<(), Error> {
     let to = |qp_state| ibv_qp_attr { qp_state, ..Default::default() };
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `start`.
     unsafe {
         modify(id, &to(RTR), STATE)?;
         modify(id, &to(RTS), STATE | SQ_PSN)
@@ -100,7 +101,7 @@ pub(crate) unsafe fn start(id: *mut rdma_cm_id) -> Result<(), Error> {
 ///
 /// As [`modify`].
 pub(crate) unsafe fn ready(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `ready`.
     unsafe { up(id, (None, None)) }
 }
 
@@ -108,7 +109,7 @@ pub(crate) unsafe fn ready(id: *mut rdma_cm_id) -> Result<(), Error> {
 ///
 /// As [`modify`].
 unsafe fn up(id: *mut rdma_cm_id, (serves, asks): (Option<u8>, Option<u8>)) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `up`.
     unsafe {
         // Once more, for the rights that follow from what the peer asks for.
         bring(id, INIT, None)?;
@@ -123,7 +124,7 @@ unsafe fn up(id: *mut rdma_cm_id, (serves, asks): (Option<u8>, Option<u8>)) -> R
 ///
 /// C's contract.
 pub(crate) unsafe fn fail(id: *mut rdma_cm_id) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if !(*id).qp.is_null() {
             let attr = ibv_qp_attr { qp_state: ERR, ..Default::default() };
@@ -140,7 +141,7 @@ pub(crate) unsafe fn fail(id: *mut rdma_cm_id) {
 unsafe fn param(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> rdma_ucm_conn_param {
     let mut param = rdma_ucm_conn_param { valid: 1, ..Default::default() };
     (param.retry_count, param.rnr_retry_count) = (RETRIES, RETRIES);
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let state = Id::of(id).state();
         (param.responder_resources, param.initiator_depth) = (state.serves, state.asks);
@@ -180,7 +181,7 @@ pub(crate) unsafe extern "C-unwind" fn connect(
     id: *mut rdma_cm_id,
     given: *const rdma_conn_param,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { ask(id, given.as_ref()) })
 }
 
@@ -188,9 +189,9 @@ pub(crate) unsafe extern "C-unwind" fn connect(
 ///
 /// C's contract.
 unsafe fn ask(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, device) = unsafe { (Id::of(id), device::of((*id).verbs)?) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let qp_type = unsafe { (*id).qp_type };
     if qp_type != UD {
         check(&device, given)?;
@@ -200,7 +201,7 @@ unsafe fn ask(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<()
         state.asks = depth(given.map(|given| given.initiator_depth), device.asks);
     }
     let asked = of.state().ece.asked();
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         ucma(id).connect(of.number(), param(id, given), asked.into())?;
         endpoint::complete(id)
@@ -208,7 +209,7 @@ unsafe fn ask(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<()
 }
 
 pub(crate) unsafe extern "C" fn listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         let listens = ucma(id).listen(Id::of(id).number(), backlog);
         listens.and_then(|()| id::refresh(id))
@@ -219,7 +220,7 @@ pub(crate) unsafe extern "C-unwind" fn accept(
     id: *mut rdma_cm_id,
     given: *const rdma_conn_param,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { take(id, given.as_ref()) })
 }
 
@@ -227,9 +228,9 @@ pub(crate) unsafe extern "C-unwind" fn accept(
 ///
 /// C's contract.
 unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, device) = unsafe { (Id::of(id), device::of((*id).verbs)?) };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let (datagrams, has_qp) = unsafe { ((*id).qp_type == UD, !(*id).qp.is_null()) };
     if !datagrams {
         check(&device, given)?;
@@ -244,12 +245,12 @@ unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(
         let depths = (Some(state.serves), Some(state.asks));
         drop(state);
         if has_qp {
-            // SAFETY: as above.
+            // SAFETY: by C's contract.
             unsafe { up(id, depths) }?;
         }
     }
     let answered = of.state().ece.answered();
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         let with = Some((param(id, given), answered.into()));
         if let Err(error) = ucma(id).accept(of.number(), of.key(), with) {
@@ -262,7 +263,7 @@ unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(
 }
 
 pub(crate) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         if !(*id).qp.is_null() {
             // The library does it for queue pairs of its own.
@@ -276,7 +277,7 @@ pub(crate) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
 ///
 /// C's contract.
 unsafe fn refuse(id: *mut rdma_cm_id, reason: u8, data: *const c_void, len: u8) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         let len = if data.is_null() { 0 } else { len };
         let data = crate::request::memory(data.cast(), len.into());
@@ -285,7 +286,7 @@ unsafe fn refuse(id: *mut rdma_cm_id, reason: u8, data: *const c_void, len: u8) 
 }
 
 pub(crate) unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { refuse(id, 0, data, len) }
 }
 
@@ -294,17 +295,17 @@ pub(crate) unsafe extern "C" fn reject_ece(
     data: *const c_void,
     len: u8,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { refuse(id, VENDOR_OPTION, data, len) }
 }
 
 pub(crate) unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: u32) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { ucma(id).notify(Id::of(id).number(), event) })
 }
 
 pub(crate) unsafe extern "C-unwind" fn disconnect(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         fail(id);
         let parted = ucma(id).disconnect(Id::of(id).number());
@@ -317,6 +318,6 @@ pub(crate) unsafe extern "C" fn init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    // SAFETY: C's contract; the program wrote the state before.
+    // SAFETY: by C's contract; the program wrote the state before.
     done(unsafe { attributes(id, (*attr).qp_state).map(|found| (*attr, *mask) = found) })
 }

@@ -47,7 +47,7 @@ fn open(of: &std::sync::Arc<device::Device>) -> Result<Opened, Error> {
     // SAFETY: just opened.
     let pd = unsafe { alloc_pd(verbs) };
     let mut attr = std::mem::MaybeUninit::<ibv_device_attr>::uninit();
-    // SAFETY: as above, and there is room for the answer.
+    // SAFETY: just opened; and there is room for the answer.
     if pd.is_null() || unsafe { query_device(verbs, &raw mut attr) } != 0 {
         return Err(failed());
     }
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn get_devices(count: *mut c_int) -> *mut *mut ibv_
         true => Err(Error::kernel("rdma_get_devices", Errno::ENODEV)),
         false => Ok(found),
     });
-    // SAFETY: C's contract; it may be null.
+    // SAFETY: by C's contract; it may be null.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = found.as_ref().map_or(0, |found| found.len() as c_int);
     }

@@ -5,7 +5,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -47,7 +48,7 @@ impl Options {
 /// C's contract.
 unsafe fn of_qp(qp: *mut ibv_qp) -> Ece {
     let mut ece = MaybeUninit::uninit();
-    // SAFETY: C's contract; it is written where the answer is 0.
+    // SAFETY: by C's contract; it is written where the answer is 0.
     unsafe {
         if query_ece(qp, &raw mut ece) != 0 {
             return Ece::default();
@@ -64,7 +65,7 @@ unsafe fn of_qp(qp: *mut ibv_qp) -> Ece {
 /// C's contract.
 unsafe fn ask(qp: *mut ibv_qp, Ece { vendor, options }: Ece) -> Result<(), Error> {
     let ece = ibv_ece { vendor_id: vendor, options, comp_mask: 0 };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     match unsafe { set_ece(qp, &raw const ece) } {
         0 => Ok(()),
         errno if errno == Errno::EOPNOTSUPP.raw() => Ok(()),
@@ -79,7 +80,7 @@ unsafe fn ask(qp: *mut ibv_qp, Ece { vendor, options }: Ece) -> Result<(), Error
 ///
 /// C's contract.
 pub(crate) unsafe fn made(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, local) = unsafe { (Id::of(id), of_qp(qp)) };
     let remote = {
         let ece = &mut of.state().ece;
@@ -90,7 +91,7 @@ pub(crate) unsafe fn made(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Er
         return Ok(());
     }
     let options = if remote.vendor == local.vendor { remote.options } else { 0 };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe { ask(qp, Ece { options, ..local }) }
 }
 
@@ -100,7 +101,7 @@ pub(crate) unsafe fn made(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Er
 ///
 /// C's contract; the id has a queue pair.
 pub(crate) unsafe fn granted(id: *mut rdma_cm_id) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, local) = unsafe { (Id::of(id), of_qp((*id).qp)) };
     let ece = &mut of.state().ece;
     if ece.remote.vendor != 0 {
@@ -114,7 +115,7 @@ pub(crate) unsafe fn granted(id: *mut rdma_cm_id) {
 ///
 /// As [`granted`].
 pub(crate) unsafe fn answer(id: *mut rdma_cm_id, said: Ece) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Id::of(id) };
     let local = of.state().ece.asked();
     if said.vendor != 0 && said.vendor != local.vendor {
@@ -122,12 +123,12 @@ pub(crate) unsafe fn answer(id: *mut rdma_cm_id, said: Ece) -> Result<(), Error>
     }
     of.state().ece.remote.vendor = said.vendor;
     // A kernel or a peer without options says vendor 0 and none.
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe { ask((*id).qp, Ece { vendor: local.vendor, options: said.options }) }
 }
 
 pub(crate) unsafe extern "C" fn set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: C's contract; both may be null.
+    // SAFETY: by C's contract; both may be null.
     done(unsafe {
         match ece.as_ref() {
             Some(said)
@@ -149,7 +150,7 @@ pub(crate) unsafe extern "C" fn get_remote_ece(
     id: *mut rdma_cm_id,
     ece: *mut MaybeUninit<ibv_ece>,
 ) -> c_int {
-    // SAFETY: C's contract; both may be null.
+    // SAFETY: by C's contract; both may be null.
     done(unsafe {
         match ece.as_mut() {
             Some(to) if !id.is_null() && (*id).qp.is_null() => {

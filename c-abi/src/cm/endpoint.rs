@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -29,12 +30,12 @@ const PATIENCE: c_int = 2000;
 ///
 /// C's contract. No caller holds a lock, or has something to drop.
 pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let waits = unsafe { Id::of(id) }.state().waits;
     if !waits {
         return Ok(());
     }
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         drop_event(id);
         let event = Box::into_raw(next((*id).channel)?).cast();
@@ -53,7 +54,7 @@ pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
 ///
 /// C's contract.
 unsafe fn drop_event(id: *mut rdma_cm_id) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if !(*id).event.is_null() {
             ack_cm_event((*id).event);
@@ -66,7 +67,7 @@ pub(crate) unsafe extern "C-unwind" fn get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { request(listener) }.map(|made| unsafe { *id = made }))
 }
 
@@ -74,13 +75,13 @@ pub(crate) unsafe extern "C-unwind" fn get_request(
 ///
 /// C's contract.
 unsafe fn request(listener: *mut rdma_cm_id) -> Result<*mut rdma_cm_id, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Id::of(listener) };
     if !of.state().waits {
         return Err(invalid("rdma_get_request"));
     }
     let mut event = null_mut();
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         drop_event(listener);
         if get_cm_event((*listener).channel, &raw mut event) != 0 {
@@ -119,7 +120,7 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: C's contract; both may be null.
+    // SAFETY: by C's contract; both may be null.
     done(unsafe {
         let info = &*info;
         id::create(null_mut(), null_mut(), info.ai_port_space as u32, info.ai_qp_type as u32)
@@ -148,7 +149,7 @@ unsafe fn bring(
     pd: *mut ibv_pd,
     init: Option<&mut ibv_qp_init_attr>,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if info.ai_flags & PASSIVE != 0 {
             if !pd.is_null() {
@@ -175,7 +176,7 @@ unsafe fn bring(
 }
 
 pub(crate) unsafe extern "C" fn destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         qp::destroy_qp(id);
         qp::destroy_srq(id);

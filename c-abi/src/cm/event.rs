@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract. An event's private data lies behind it, in the same box.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. An event's private data lies
+//! behind it, in the same box.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -134,7 +136,7 @@ pub(crate) unsafe extern "C-unwind" fn get_cm_event(
     if event.is_null() {
         return done(Err(invalid("rdma_get_cm_event")));
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { next(channel) }.map(|found| unsafe { *event = Box::into_raw(found).cast() }))
 }
 
@@ -144,13 +146,15 @@ pub(crate) unsafe extern "C-unwind" fn get_cm_event(
 ///
 /// C's contract. No caller holds a lock, or has something to drop.
 pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Channel::of(channel) };
     loop {
-        // SAFETY: the caller's promise. Reading is such a point in C's library, events or none.
+        // SAFETY: by the contract of `next`. Reading is such a point in C's library, events or
+        // none.
         unsafe { cancel::point() };
         let Some(raw) = of.ucma().next_event()? else {
-            // SAFETY: as above.
+            // SAFETY: by the contract of `next`. Reading is such a point in C's library, events or
+            // none.
             let waited = unsafe { of.wait() };
             waited.map_err(|errno| Error::kernel("rdma_get_cm_event", errno))?;
             continue;
@@ -171,7 +175,7 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>
         // SAFETY: its owner isn't destroyed before the event is acknowledged.
         match unsafe { understood(event, &raw) } {
             Ok(event) => return Ok(event),
-            // SAFETY: as above.
+            // SAFETY: its owner isn't destroyed before the event is acknowledged.
             Err(event) => unsafe { acknowledge(&event) },
         }
     }
@@ -187,10 +191,10 @@ unsafe fn understood(
     raw: &rdma_ucm_event_resp,
 ) -> Result<Box<Event>, Box<Event>> {
     let owner = event.owner;
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, has_qp) = unsafe { (Id::of(owner), !(*owner).qp.is_null()) };
     let failed = of.state().failed;
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         match event.c.event {
             ADDR_RESOLVED => event.turn(refresh(owner), ADDR_RESOLVED, ADDR_ERROR),
@@ -262,7 +266,7 @@ unsafe fn request(
     listener: *mut rdma_cm_id,
     raw: &rdma_ucm_event_resp,
 ) -> Result<*mut rdma_cm_id, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, c) = unsafe { (Id::of(listener), &*listener) };
     let key = unique_key();
     let id = give((c.channel, false), (key, raw.id), c.context, (c.ps, c.qp_type));
@@ -275,7 +279,7 @@ unsafe fn request(
     // SAFETY: just made.
     unsafe { Id::of(id) }.state().ece.remote = raw.ece.into();
     let waits = of.state().waits;
-    // SAFETY: as above.
+    // SAFETY: just made.
     let made = unsafe {
         let moved = if waits { migrate(id, null_mut()) } else { Ok(()) };
         moved.and_then(|()| refresh(id))

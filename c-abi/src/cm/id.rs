@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract. Members of C's struct, which programs read and write, too, are reached by pointer.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. Members of C's struct, which
+//! programs read and write, too, are reached by pointer.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::collections::HashMap;
@@ -92,7 +94,7 @@ impl Id {
     /// C's contract.
     pub(crate) unsafe fn of<'a>(id: *const rdma_cm_id) -> &'a Self {
         let at = id.expose_provenance();
-        // SAFETY: it is the first member of one of ours.
+        // SAFETY: by C's contract; C's struct is the first member of this object.
         unsafe { &*with_exposed_provenance::<Self>(at) }
     }
 
@@ -153,7 +155,7 @@ pub(crate) fn create(
     let made = |ucma: &Ucma| ucma.create_id(key, space, qp_type as u8);
     let number = match &own {
         Some(own) => made(own.ucma())?,
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         None => made(unsafe { Channel::of(channel) }.ucma())?,
     };
     let channel = own.map_or(channel, |own| Box::into_raw(own).cast());
@@ -168,19 +170,19 @@ pub(crate) unsafe extern "C" fn create_id(
 ) -> c_int {
     let datagrams = [RDMA_PS_UDP, RDMA_PS_IPOIB].map(u32::from).contains(&ps);
     let made = create(channel, context, ps, if datagrams { UD } else { RC });
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(made.map(|made| unsafe { *id = made }))
 }
 
 pub(crate) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, ucma) = unsafe { (Id::of(id), ucma(id)) };
     if let Err(error) = ucma.destroy_id(of.number) {
         return done(Err(error));
     }
     ids(|known| known.remove(&of.key));
     multicast::forget(of);
-    // SAFETY: C's contract; what its last call waited for is its own.
+    // SAFETY: by C's contract; what its last call waited for is its own.
     unsafe {
         if !(*id).event.is_null() {
             event::ack_cm_event((*id).event);
@@ -188,7 +190,7 @@ pub(crate) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     }
     of.acks.wait();
     let waits = of.state().waits;
-    // SAFETY: as above: it is the last use, and a channel of its own is nobody else's.
+    // SAFETY: by C's contract; it is the last use, and a channel of its own is nobody else's.
     unsafe {
         if waits {
             super::channel::destroy_event_channel((*id).channel);
@@ -202,7 +204,7 @@ pub(crate) unsafe extern "C" fn migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { migrate(id, channel) })
 }
 
@@ -215,23 +217,24 @@ pub(crate) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, old) = unsafe { (Id::of(id), (*id).channel) };
     let had_own = of.state().waits;
     if had_own && channel.is_null() {
         return Err(invalid("rdma_migrate_id"));
     }
     let own = if channel.is_null() { Some(Channel::open()?) } else { None };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let from = unsafe { Channel::of(old) }.ucma();
     match &own {
         Some(own) => own.ucma().migrate_id(of.number, from)?,
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         None => unsafe { Channel::of(channel) }.ucma().migrate_id(of.number, from)?,
     }
     let waits = own.is_some();
     let new = own.map_or(channel, |own| Box::into_raw(own).cast());
-    // SAFETY: as above; a channel of its own is nobody else's, and its last event goes with it.
+    // SAFETY: by C's contract; a channel of its own is nobody else's, and its last event goes with
+    // it.
     unsafe {
         if had_own {
             if !(*id).event.is_null() {
@@ -257,7 +260,7 @@ pub(crate) unsafe fn migrate(
 ///
 /// C's contract; it may be null.
 pub(crate) unsafe fn address(addr: *const sockaddr) -> Result<SockAddr, Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let Some(family) = (unsafe { addr.as_ref() }).map(|addr| c_int::from(addr.sa_family)) else {
         return Err(invalid("rdma_bind_addr"));
     };
@@ -291,10 +294,10 @@ pub(crate) fn put(to: &mut sockaddr_storage, bytes: &[u8]) {
 ///
 /// C's contract.
 pub(crate) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (of, ucma) = unsafe { (Id::of(id), ucma(id)) };
     let answer = ucma.query_addr(of.number)?;
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         put(&mut (*id).route.addr.src, &answer.src_addr);
         put(&mut (*id).route.addr.dst, &answer.dst_addr);
@@ -312,9 +315,9 @@ pub(crate) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
 }
 
 pub(crate) unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { address(addr) }.and_then(|addr| {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         unsafe {
             ucma(id).bind(Id::of(id).number, &addr)?;
             refresh(id)
@@ -330,13 +333,13 @@ pub(crate) unsafe extern "C-unwind" fn resolve_addr(
 ) -> c_int {
     let from = match from.is_null() {
         true => Ok(SockAddr::NONE),
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         false => unsafe { address(from) },
     };
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     let begun = from.and_then(|from| Ok((from, unsafe { address(to) }?)));
     let begun = begun.and_then(|(from, to)| {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         unsafe {
             ucma(id).resolve_addr(Id::of(id).number, &from, &to, timeout_ms as u32)?;
             put(&mut (*id).route.addr.dst, to.as_bytes());
@@ -350,7 +353,7 @@ pub(crate) unsafe extern "C-unwind" fn resolve_route(
     id: *mut rdma_cm_id,
     timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         let begun = ucma(id).resolve_route(Id::of(id).number, timeout_ms as u32);
         begun.and_then(|()| endpoint::complete(id))
@@ -364,7 +367,7 @@ pub(crate) unsafe extern "C" fn set_option(
     value: *const c_void,
     len: usize,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         let value = crate::request::memory(value.cast(), len);
         ucma(id).set_option(Id::of(id).number, level as u32, name as u32, value)
@@ -385,12 +388,12 @@ fn port(addr: &sockaddr_storage) -> u16 {
 }
 
 pub(crate) unsafe extern "C" fn get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     port(unsafe { &(*id).route.addr.src })
 }
 
 pub(crate) unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     port(unsafe { &(*id).route.addr.dst })
 }
 

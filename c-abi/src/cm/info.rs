@@ -3,8 +3,10 @@
 //!
 //! # Safety
 //!
-//! C's contract. What is given out is memory of C's `calloc`, which comes back once: libfabric puts
-//! memory of its own there, and has it freed with the rest.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. What is given out is memory of
+//! C's `calloc`, which comes back once: libfabric puts memory of its own there, and has it freed
+//! with the rest.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_char, c_int};
@@ -90,7 +92,7 @@ unsafe fn bytes<'a>(addr: *const sockaddr, len: socklen_t) -> Option<&'a [u8]> {
     if addr.is_null() || len == 0 {
         return None;
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     Some(unsafe { std::slice::from_raw_parts(addr.cast(), len as usize) })
 }
 
@@ -105,14 +107,14 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     if node.is_null() && service.is_null() && hints.is_null() {
         return minus_one(Errno::EINVAL);
     }
-    // SAFETY: C's contract; it may be null.
+    // SAFETY: by C's contract; it may be null.
     let hints = unsafe { hints.as_ref() }.unwrap_or(&none);
     if hints.ai_flags & SA != 0 {
         return minus_one(Errno::EOPNOTSUPP);
     }
     let mut made = none;
     (made.ai_flags, (made.ai_port_space, made.ai_qp_type)) = (hints.ai_flags, kinds(hints));
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let (own, peer) = unsafe {
         (bytes(hints.ai_src_addr, hints.ai_src_len), bytes(hints.ai_dst_addr, hints.ai_dst_len))
     };
@@ -127,7 +129,7 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
         }
         made.ai_family = hints.ai_family;
     } else {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let code = unsafe { look_up(node, service, hints, &mut made) };
         if code != 0 {
             // SAFETY: copies of this function.
@@ -137,7 +139,7 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     }
     let given: *mut rdma_addrinfo = zeros();
     if given.is_null() {
-        // SAFETY: as above.
+        // SAFETY: copies of this function.
         unsafe { drop_parts(&made) };
         return minus_one(Errno::ENOMEM);
     }
@@ -163,7 +165,7 @@ unsafe fn look_up(
     let asked = asked(hints);
     let mut list = null_mut();
     let service = if service.is_null() && node.is_null() { c"0".as_ptr() } else { service };
-    // SAFETY: C's contract; `asked` has zeros where getaddrinfo(3) wants them.
+    // SAFETY: by C's contract; `asked` has zeros where getaddrinfo(3) wants them.
     let code = unsafe { libc::getaddrinfo(node, service, &raw const asked, &raw mut list) };
     if code != 0 {
         return code;
@@ -189,7 +191,7 @@ unsafe fn look_up(
 ///
 /// Null, or memory of `malloc` or its like, for the last time.
 unsafe fn drop_address(addr: *mut sockaddr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `drop_address`.
     unsafe { libc::free(addr.cast()) };
 }
 
@@ -197,7 +199,7 @@ unsafe fn drop_address(addr: *mut sockaddr) {
 ///
 /// As [`drop_address`], of both.
 unsafe fn drop_parts(info: &rdma_addrinfo) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `drop_parts`.
     unsafe {
         drop_address(info.ai_src_addr);
         drop_address(info.ai_dst_addr);
@@ -211,7 +213,7 @@ unsafe fn drop_parts(info: &rdma_addrinfo) {
 ///
 /// Each is null, or memory of `malloc` or its like, for the last time.
 unsafe fn drop_additions(info: &rdma_addrinfo) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `drop_additions`.
     unsafe {
         libc::free(info.ai_src_canonname.cast());
         libc::free(info.ai_dst_canonname.cast());

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::collections::HashMap;
@@ -64,7 +65,7 @@ unsafe fn join(
     context: *mut c_void,
 ) -> Result<(), Error> {
     let key = unique_key();
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let addr = id::address(addr)?;
         let of = Id::of(id);
@@ -106,7 +107,7 @@ pub(crate) unsafe extern "C-unwind" fn join_multicast(
     addr: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { join(id, addr, 0, context) })
 }
 
@@ -115,7 +116,7 @@ pub(crate) unsafe extern "C-unwind" fn join_multicast_ex(
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let attr = unsafe { &*attr };
     if attr.comp_mask & !ATTR_BOTH != 0 {
         return done(Err(Error::kernel("rdma_join_multicast", Errno::EOPNOTSUPP)));
@@ -123,12 +124,12 @@ pub(crate) unsafe extern "C-unwind" fn join_multicast_ex(
     if attr.comp_mask != ATTR_BOTH || attr.join_flags >= FLAGS {
         return done(Err(invalid("rdma_join_multicast")));
     }
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     done(unsafe { join(id, attr.addr, attr.join_flags as u16, context) })
 }
 
 pub(crate) unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { id::address(addr).and_then(|addr| leave(id, &addr)) })
 }
 
@@ -136,7 +137,7 @@ pub(crate) unsafe extern "C" fn leave_multicast(id: *mut rdma_cm_id, addr: *mut 
 ///
 /// C's contract.
 unsafe fn leave(id: *mut rdma_cm_id, addr: &SockAddr) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let of = Id::of(id);
         let mut state = of.state();
@@ -153,7 +154,7 @@ unsafe fn leave(id: *mut rdma_cm_id, addr: &SockAddr) -> Result<(), Error> {
 /// C's contract.
 unsafe fn end(id: *mut rdma_cm_id, group: &Group) -> Result<(), Error> {
     remove(group.key);
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if let Some((gid, lid)) = &group.joined
             && !(*id).qp.is_null()

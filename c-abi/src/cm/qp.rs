@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -66,7 +67,7 @@ unsafe fn make_cq(
 ///
 /// C's contract.
 unsafe fn make_cqs(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if attr.recv_cq.is_null() {
             let made = make_cq(id, attr.cap.max_recv_wr.max(1))?;
@@ -88,7 +89,7 @@ unsafe fn make_cqs(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Resul
 ///
 /// C's contract.
 unsafe fn end_cqs(id: *mut rdma_cm_id) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         for (channel, cq) in [
             (&raw mut (*id).recv_cq_channel, &raw mut (*id).recv_cq),
@@ -113,7 +114,7 @@ unsafe fn end_cqs(id: *mut rdma_cm_id) {
 ///
 /// C's contract.
 unsafe fn make(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
             return Err(invalid("rdma_create_qp"));
@@ -154,7 +155,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { make(id, &mut *attr) })
 }
 
@@ -176,7 +177,7 @@ pub(crate) unsafe extern "C" fn create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         let attr = &mut *attr;
         let mut all = extended(pd, attr);
@@ -185,7 +186,7 @@ pub(crate) unsafe extern "C" fn create_qp(
 }
 
 pub(crate) unsafe extern "C" fn destroy_qp(id: *mut rdma_cm_id) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if !(*id).qp.is_null() {
             end_qp((*id).qp);
@@ -199,7 +200,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe {
         let attr = &mut *attr;
         if !(*id).srq.is_null() || (*id).verbs.is_null() {
@@ -224,7 +225,7 @@ pub(crate) unsafe extern "C" fn create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: C's contract; numbers, and pointers that may be null.
+    // SAFETY: by C's contract; numbers, and pointers that may be null.
     unsafe {
         let mut all: ibv_srq_init_attr_ex = std::mem::zeroed();
         (all.srq_context, all.attr) = ((*attr).srq_context, (*attr).attr);
@@ -238,7 +239,7 @@ pub(crate) unsafe extern "C" fn create_srq(
 }
 
 pub(crate) unsafe extern "C" fn destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if !(*id).srq.is_null() {
             srq::destroy_srq((*id).srq);

@@ -3,7 +3,9 @@
 //!
 //! # Safety
 //!
-//! C's contract. What is given out is memory of C's `calloc`, as in `info.rs`.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. What is given out is memory of
+//! C's `calloc`, as in `info.rs`.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -60,7 +62,7 @@ pub(crate) unsafe extern "C-unwind" fn resolve_addrinfo(
     if id.is_null() {
         return minus_one(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let of = unsafe { Id::of(id) };
     {
         let mut state = of.state();
@@ -69,9 +71,9 @@ pub(crate) unsafe extern "C-unwind" fn resolve_addrinfo(
         }
         state.resolution = Resolution::Begun;
     }
-    // SAFETY: C's contract; the hints may be null.
+    // SAFETY: by C's contract; the hints may be null.
     let flags = unsafe { hints.as_ref() }.map_or(0, |hints| hints.ai_flags);
-    // SAFETY: as above.
+    // SAFETY: by C's contract; the hints may be null.
     let code = unsafe {
         match (flags & info::SA != 0, flags & info::DNS != 0) {
             (true, true) => minus_one(Errno::EOPNOTSUPP),
@@ -103,12 +105,12 @@ unsafe fn ask_system(
     hints: *const rdma_addrinfo,
 ) -> c_int {
     let mut list = null_mut();
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let code = unsafe { info::getaddrinfo(node, service, hints, &raw mut list) };
     if code != 0 {
         return code;
     }
-    // SAFETY: as above.
+    // SAFETY: by C's contract.
     unsafe {
         let of = Id::of(id);
         of.state().resolution = Resolution::Found(Found(list));
@@ -124,7 +126,7 @@ unsafe fn ask_subnet(id: *mut rdma_cm_id, service: *const c_char) -> Result<(), 
     if service.is_null() {
         return Err(invalid(VERB));
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let service = key(CStr::from_ptr(service));
         ucma(id).resolve_ib_service(Id::of(id).number(), &service)?;
@@ -158,7 +160,7 @@ fn key(service: &CStr) -> rdma_ucm_ib_service {
 ///
 /// C's contract.
 pub(crate) unsafe fn fetch(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let of = Id::of(id);
         let records = ucma(id).query_ib_service(of.number())?;
@@ -228,11 +230,11 @@ pub(crate) unsafe extern "C" fn query_addrinfo(
     if id.is_null() || given.is_null() {
         return minus_one(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let mut state = unsafe { Id::of(id) }.state();
     match std::mem::take(&mut state.resolution) {
         Resolution::Found(found) => {
-            // SAFETY: as above.
+            // SAFETY: by C's contract.
             unsafe { *given = found.give() };
             0
         }
@@ -253,6 +255,6 @@ pub(crate) unsafe extern "C" fn write_cm_event(
     if event != USER {
         return done(Err(invalid("rdma_write_cm_event")));
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     done(unsafe { ucma(id).write_event(Id::of(id).number(), event, status, argument) })
 }

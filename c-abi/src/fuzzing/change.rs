@@ -56,7 +56,7 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
     let (state, mask) = STEPS[feed.below(STEPS.len())];
     let attr = attributes(feed, state, 0x40);
     let mask = odd(feed, mask) as i32;
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `queue_pair`.
     unsafe {
         match feed.below(6) {
             0 => {
@@ -87,7 +87,7 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
 unsafe fn connect(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.qps.any(feed) else { return };
     for (state, mask) in &STEPS[..1 + feed.below(4)] {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `connect`.
         unsafe {
             let attr = attributes(feed, *state, (*of).qp_num);
             // UD has a key where RC has rights, and no peer.
@@ -104,7 +104,7 @@ unsafe fn connect(world: &mut World, feed: &mut Feed<'_>) {
 
 unsafe fn queue(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.cqs.any(feed) else { return };
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `queue`.
     unsafe {
         match feed.below(3) {
             0 => checked("resize_cq", cq::resize_cq(of, odd(feed, 40) as i32)),
@@ -125,7 +125,7 @@ unsafe fn shared(world: &mut World, feed: &mut Feed<'_>) {
     edit(feed, &mut attr);
     let mut now = MaybeUninit::<ibv_srq_attr>::uninit();
     let mut number = 0;
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `shared`.
     unsafe {
         match feed.below(3) {
             0 => checked("query_srq", srq::query_srq(of, &mut now)),
@@ -142,7 +142,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
     if pd.is_null() {
         flags &= !2;
     }
-    // SAFETY: the caller's promise; the domain is there if it is to be another one.
+    // SAFETY: by the contract of `region`; the domain is there if it is to be another one.
     unsafe {
         let code = mr::rereg_mr(of, flags, pd, addr.cast(), len, odd(feed, 0xf) as i32);
         // `IBV_REREG_MR_ERR_*` are below 0.
@@ -159,7 +159,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
 unsafe fn device(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.dms.any(feed) else { return };
     let (at, len) = world.bytes(feed);
-    // SAFETY: the caller's promise; the program has so many bytes there.
+    // SAFETY: by the contract of `device`; the program has so many bytes there.
     unsafe {
         let offset = odd(feed, 0).into();
         match feed.u8() % 2 {
@@ -177,7 +177,7 @@ unsafe fn device(world: &mut World, feed: &mut Feed<'_>) {
 
 /// Of work queues, counters, and objects that the device knows.
 unsafe fn rest(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: the caller's promise; room is as long as said.
+    // SAFETY: by the contract of `rest`; room is as long as said.
     unsafe {
         if let Some(of) = world.wqs.any(feed) {
             let (attr_mask, wq_state, curr_wq_state) = (1, 1, 0);
@@ -210,7 +210,7 @@ unsafe fn rest(world: &mut World, feed: &mut Feed<'_>) {
 unsafe fn ask(world: &mut World, feed: &mut Feed<'_>) {
     let (context, number) = (world.context, odd(feed, 1));
     let index = odd(feed, 0);
-    // SAFETY: the caller's promise; all bits of these structs are numbers.
+    // SAFETY: by the contract of `ask`; all bits of these structs are numbers.
     unsafe {
         match feed.below(6) {
             0 => {

@@ -2,8 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: an address has as many bytes as its length says, and room for one as many as the
-//! length that comes along.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. An address has as many bytes
+//! as its length says, and room for one as many as the length that comes along.
 #![allow(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::c_int;
@@ -25,7 +26,7 @@ pub(super) unsafe fn read(addr: *const sockaddr, len: socklen_t) -> Result<Socke
     if addr.is_null() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len as usize) };
     parse(bytes)
 }

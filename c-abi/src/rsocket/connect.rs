@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -52,7 +53,7 @@ pub(crate) unsafe extern "C" fn rbind(
     len: socklen_t,
 ) -> c_int {
     done(of(socket).and_then(|socket| {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let addr = unsafe { address::read(addr, len) }?;
         if socket.is_of_datagrams() {
             return socket.datagrams(Some(addr)).map(drop);
@@ -99,7 +100,7 @@ pub(crate) unsafe extern "C-unwind" fn raccept(
         let options = socket.state().options.clone();
         let streams = options.of_streams()?;
         let (stream, peer) = listener.accept_with(&streams).map_err(|error| errno(&error))?;
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { address::write(peer, addr, len) };
         Socket::insert((socket.family, socket.kind), options, Phase::Connected(Arc::new(stream)))
     });
@@ -112,7 +113,7 @@ pub(crate) unsafe extern "C" fn rconnect(
     len: socklen_t,
 ) -> c_int {
     done(of(socket).and_then(|socket| {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let addr = unsafe { address::read(addr, len) }?;
         socket.connect(addr)
     }))
@@ -157,7 +158,7 @@ pub(crate) unsafe extern "C" fn rgetsockname(
             Phase::Connecting | Phase::Failed(_) => Ok(any(socket.family)),
         };
         let own = own.map_err(|error| errno(&error))?;
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { address::write(own, addr, len) };
         Ok(())
     }))
@@ -175,7 +176,7 @@ pub(crate) unsafe extern "C" fn rgetpeername(
             _ => return Err(Errno::ENOTCONN),
         };
         let peer = peer.map_err(|error| errno(&error))?;
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         unsafe { address::write(peer, addr, len) };
         Ok(())
     }))

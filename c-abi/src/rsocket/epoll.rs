@@ -5,7 +5,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -134,7 +135,7 @@ unsafe fn wait(
         // meanwhile tells by its file.
         let mut files = ManuallyDrop::new(set_of(number)?.files());
         let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `wait`.
         let seen = unsafe { poll(&mut files, left) };
         let files = ManuallyDrop::into_inner(files);
         seen?;

@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: memory stays mapped until `riounmap` or the socket's end.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. Memory stays mapped until
+//! `riounmap` or the socket's end.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -33,7 +35,7 @@ fn map(
     let is_offered = protection & PROT_WRITE != 0;
     // Without it the peer isn't told, and C registers it for sends that it doesn't do.
     if is_offered {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let mapped = unsafe { stream.map_at(at.cast(), len, offset as u64) };
         mapped.map_err(|error| errno(&error))?;
     }
@@ -75,7 +77,7 @@ pub(crate) unsafe extern "C" fn riowrite(
     flags: c_int,
 ) -> isize {
     bytes(of(socket).and_then(|socket| {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let from = unsafe { memory(from.cast(), len) };
         let (stream, now) = (socket.stream()?, socket.is_nonblocking(flags));
         let mut sent = 0;

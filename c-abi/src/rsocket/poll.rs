@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! C's contract.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -36,7 +37,7 @@ pub(super) fn glance(files: &mut [pollfd]) -> c_int {
 pub(super) unsafe fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
     // Not dropped where the thread ends in the middle.
     let mut lists = ManuallyDrop::new(Lists::default());
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `poll`.
     let answer = unsafe { poll_with(&mut lists, files, limit) };
     drop(ManuallyDrop::into_inner(lists));
     answer
@@ -60,7 +61,7 @@ unsafe fn poll_with(
 ) -> Result<c_int, Errno> {
     let start = Instant::now();
     // As of poll(2), whether there is something to wait for or not.
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `poll_with`.
     unsafe { cancel::point() };
     loop {
         watched.clear();
@@ -121,7 +122,7 @@ pub(super) unsafe fn before(number: c_int, events: i16, flags: c_int) {
     if find(number).is_some_and(|socket| socket.may_wait(flags)) {
         let mut file = pollfd { fd: number, events, revents: 0 };
         // A signal ends no wait of a stream's; all else the call itself says.
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `before`.
         while unsafe { poll(std::slice::from_mut(&mut file), None) } == Err(Errno::EINTR) {}
     }
 }
@@ -148,7 +149,7 @@ type Set = (*mut fd_set, i16);
 ///
 /// C's contract; `number` is one that the set has room for.
 unsafe fn has((set, _): Set, number: c_int) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `has`.
     !set.is_null() && unsafe { libc::FD_ISSET(number, set) }
 }
 
@@ -166,14 +167,14 @@ pub(crate) unsafe extern "C-unwind" fn rselect(
     // Not dropped where the thread ends in the middle.
     let mut files = ManuallyDrop::new(Vec::new());
     for fd in 0..most {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let wanted = sets.iter().filter(|set| unsafe { has(**set, fd) });
         let events = wanted.fold(0, |events, (_, event)| events | event);
         if events != 0 {
             files.push(pollfd { fd, events, revents: 0 });
         }
     }
-    // SAFETY: C's contract; it may be null.
+    // SAFETY: by C's contract; it may be null.
     let limit = unsafe { timeout.as_ref() }.map(|time| {
         let seconds = Duration::from_secs(time.tv_sec.max(0) as u64);
         seconds + Duration::from_micros(time.tv_usec.max(0) as u64)

@@ -2,7 +2,9 @@
 //!
 //! # Safety
 //!
-//! C's contract: buffers have as many bytes as the call says.
+//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
+//! for its type, and an object is in use only until its destruction. Buffers have as many bytes as
+//! the call says.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -87,7 +89,7 @@ unsafe fn room<'a>(to: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `room`.
     unsafe { std::slice::from_raw_parts_mut(to.cast(), len) }
 }
 
@@ -99,12 +101,12 @@ pub(crate) unsafe extern "C-unwind" fn rrecv(
 ) -> isize {
     // SAFETY: there is nothing to drop.
     unsafe { poll::before(socket, POLLIN, flags) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     bytes(of(socket).and_then(|socket| socket.receive(unsafe { room(to, len) }, flags)))
 }
 
 pub(crate) unsafe extern "C-unwind" fn rread(socket: c_int, to: *mut c_void, len: usize) -> isize {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { rrecv(socket, to, len, 0) }
 }
 
@@ -119,15 +121,15 @@ pub(crate) unsafe extern "C-unwind" fn rrecvfrom(
     // SAFETY: there is nothing to drop.
     unsafe { poll::before(socket, POLLIN, flags) };
     if let Some(socket) = find(socket).filter(|socket| socket.is_of_datagrams()) {
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let received = datagrams::receive(&socket, unsafe { room(to, len) }, flags);
         return bytes(received.map(|(len, from)| {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             unsafe { address::write(from, addr, addr_len) };
             len
         }));
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         let received = rrecv(socket, to, len, flags);
         if received > 0 && !addr.is_null() {
@@ -146,7 +148,7 @@ pub(crate) unsafe extern "C-unwind" fn rsend(
 ) -> isize {
     // SAFETY: there is nothing to drop.
     unsafe { poll::before(socket, POLLOUT, flags) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     bytes(of(socket).and_then(|socket| socket.send(unsafe { memory(from.cast(), len) }, flags)))
 }
 
@@ -155,7 +157,7 @@ pub(crate) unsafe extern "C-unwind" fn rwrite(
     from: *const c_void,
     len: usize,
 ) -> isize {
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { rsend(socket, from, len, 0) }
 }
 
@@ -174,12 +176,12 @@ pub(crate) unsafe extern "C-unwind" fn rsendto(
             if !socket.is_of_datagrams() {
                 return Err(Errno::EISCONN);
             }
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             let (to, data) = unsafe { (address::read(addr, addr_len)?, memory(from.cast(), len)) };
             datagrams::send(&socket, data, flags, Some(to))
         }));
     }
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { rsend(socket, from, len, flags) }
 }
 
@@ -210,11 +212,11 @@ unsafe fn receive_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
     let pieces = first.map_or(pieces, |first| &pieces[first..=first]);
     bytes(of(socket).and_then(|socket| {
         if socket.is_of_datagrams() {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             return unsafe { receive_one(&socket, pieces, flags) }.map(|(len, _)| len);
         }
         each(pieces, flags, |piece, later| {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             let to = unsafe { room(piece.iov_base, piece.iov_len) };
             socket.receive(to, if all { flags } else { later })
         })
@@ -227,12 +229,12 @@ unsafe fn receive_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
 unsafe fn send_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
     bytes(of(socket).and_then(|socket| {
         if socket.is_of_datagrams() {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             return unsafe { send_one(&socket, pieces, flags, None) };
         }
         // Sending waits for all, so what follows is as the first.
         each(pieces, flags, |piece, _| {
-            // SAFETY: C's contract.
+            // SAFETY: by C's contract.
             socket.send(unsafe { memory(piece.iov_base.cast(), piece.iov_len) }, flags)
         })
     }))
@@ -255,7 +257,7 @@ unsafe fn receive_one(
     let mut rest = &whole[..len];
     for piece in pieces {
         let (part, others) = rest.split_at(rest.len().min(piece.iov_len));
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         let to = unsafe { room(piece.iov_base, piece.iov_len) };
         to[..part.len()].copy_from_slice(part);
         rest = others;
@@ -279,7 +281,7 @@ unsafe fn send_one(
         if piece.iov_len > datagrams::MOST - whole.len() {
             return Err(Errno::EMSGSIZE);
         }
-        // SAFETY: C's contract.
+        // SAFETY: by C's contract.
         whole.extend_from_slice(unsafe { memory(piece.iov_base.cast(), piece.iov_len) });
     }
     datagrams::send(socket, &whole, flags, to)
@@ -292,7 +294,7 @@ unsafe fn pieces<'a>(first: *const iovec, count: usize) -> &'a [iovec] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `pieces`.
     unsafe { std::slice::from_raw_parts(first, count) }
 }
 
@@ -303,7 +305,7 @@ pub(crate) unsafe extern "C-unwind" fn rreadv(
 ) -> isize {
     // SAFETY: there is nothing to drop.
     unsafe { poll::before(socket, POLLIN, 0) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { receive_all(socket, pieces(first, count.max(0) as usize), 0) }
 }
 
@@ -314,7 +316,7 @@ pub(crate) unsafe extern "C-unwind" fn rwritev(
 ) -> isize {
     // SAFETY: there is nothing to drop.
     unsafe { poll::before(socket, POLLOUT, 0) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe { send_all(socket, pieces(first, count.max(0) as usize), 0) }
 }
 
@@ -326,7 +328,7 @@ pub(crate) unsafe extern "C-unwind" fn rrecvmsg(
 ) -> isize {
     // SAFETY: there is nothing to drop.
     unsafe { poll::before(socket, POLLIN, flags) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {
             return minus_one(Errno::ENOTSUP) as isize;
@@ -350,7 +352,7 @@ pub(crate) unsafe extern "C-unwind" fn rsendmsg(
 ) -> isize {
     // SAFETY: there is nothing to drop.
     unsafe { poll::before(socket, POLLOUT, flags) };
-    // SAFETY: C's contract.
+    // SAFETY: by C's contract.
     unsafe {
         if (*msg).msg_control as usize != 0 && (*msg).msg_controllen != 0 {
             return minus_one(Errno::ENOTSUP) as isize;

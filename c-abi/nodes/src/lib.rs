@@ -18,16 +18,16 @@ use std::ffi::{CStr, c_char, c_int};
 
 use libc::AT_FDCWD;
 
-/// What begins the paths that are answered: all names of software HCAs begin with `softhca`.
+/// Prefix of the paths that are answered: names of software HCAs begin with `softhca`.
 const NODES: &[u8] = b"/dev/infiniband/softhca";
-/// What has the answers.
+/// Device whose `stat` and `access` results stand for a node's.
 const LIKE: &CStr = c"/dev/null";
 
-/// The path whose answer is given.
+/// Returns the path to ask libc about: [`LIKE`] for a software HCA's node, else `asked`.
 ///
 /// # Safety
 ///
-/// As for libc's functions: a C string, or null.
+/// `asked` is a C string or null, as for libc's functions.
 unsafe fn path(asked: *const c_char) -> *const c_char {
     // SAFETY: by the contract of `path`.
     if !asked.is_null() && unsafe { CStr::from_ptr(asked) }.to_bytes().starts_with(NODES) {
@@ -48,7 +48,7 @@ unsafe extern "C" fn stat(asked: *const c_char, to: *mut libc::stat) -> c_int {
     unsafe { libc::fstatat(AT_FDCWD, path(asked), to, 0) }
 }
 
-/// The same struct, where addresses have 64 bits.
+/// `stat64`, whose struct is `struct stat` on 64-bit machines.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn stat64(asked: *const c_char, to: *mut libc::stat64) -> c_int {
     // SAFETY: the arguments are the caller's, by libc's contract.

@@ -1,5 +1,5 @@
-//! Which sockets of which program are taken, and how they are made: the environment, and
-//! `/etc/rdma/rsocket/preload_config`.
+//! Configuration: the environment and `/etc/rdma/rsocket/preload_config` select the programs and
+//! sockets that use librdmacm, and the sizes of their queues.
 //!
 //! A line of that file names a program by the beginning of its name, and a family, a type and a
 //! protocol; `*` is any:
@@ -9,7 +9,7 @@
 //! iperf3    INET   STREAM *
 //! ```
 //!
-//! Without the file, or a line in it that can be read, all sockets are taken.
+//! If the file is missing or has no valid line, all sockets are taken.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ use uverbs_core::environment::Variable;
 use crate::rdma::inside;
 use crate::real::uncancelled;
 
-/// `RS_CONF_DIR`
+/// Default configuration file: rdma-core's `RS_CONF_DIR` and its file name.
 const FILE: &str = "/etc/rdma/rsocket/preload_config";
 /// `AF_IB` (`rdma/rdma_cma.h`).
 const AF_IB: c_int = 27;
 
-/// A line of the file; what is `None` is any.
+/// A line of the file. `None` matches any value.
 struct Line {
     program: Option<Vec<u8>>,
     family: Option<c_int>,
@@ -38,7 +38,7 @@ struct Line {
     protocol: Option<c_int>,
 }
 
-/// What a word means; `Some(None)` is any, `None` is a word that isn't known.
+/// Value of a word. `Some(None)`: `*`, any value. `None`: an unknown word.
 fn meaning(word: &str, prefixes: &[&str], known: &[(&str, c_int)]) -> Option<Option<c_int>> {
     if word == "*" {
         return Some(None);
@@ -48,7 +48,7 @@ fn meaning(word: &str, prefixes: &[&str], known: &[(&str, c_int)]) -> Option<Opt
     known.iter().find(|(name, _)| *name == short).map(|(_, value)| Some(*value))
 }
 
-/// A line that can't be read is none, as with C's.
+/// Parses a line. `None`: a comment or an invalid line, which C's library ignores, too.
 fn line(text: &str) -> Option<Line> {
     if text.starts_with('#') {
         return None;
@@ -67,12 +67,12 @@ fn line(text: &str) -> Option<Line> {
     })
 }
 
-/// All that was configured when the first socket was made.
+/// Configuration, read when the first socket is created.
 pub(crate) struct Config {
     lines: Vec<Line>,
-    /// This program's name, in small letters.
+    /// This program's name in lower case.
     program: Vec<u8>,
-    /// Whether the program forks between `accept` and the first byte.
+    /// Returns true if the program forks between `accept` and the first byte (`RDMAV_FORK_SAFE`).
     pub(crate) forks: bool,
     /// `RS_SQ_SIZE`, `RS_RQ_SIZE` and `RS_INLINE`; 0 is librdmacm's own.
     pub(crate) sizes: [c_int; 3],
@@ -86,10 +86,10 @@ fn number(variable: Variable) -> c_int {
 }
 
 fn read() -> Config {
-    // Another file, for tests and for users who can't write that one.
+    // Tests, and users without write access to the default file, name another one.
     let file = Variable::PreloadConfig.path().unwrap_or_else(|| PathBuf::from(FILE));
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    // What the program was called by, as `program_invocation_short_name` is.
+    // Name by which the program was started, as in `program_invocation_short_name`.
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().map(|name| name.as_bytes().to_ascii_lowercase());
     let sizes = [Variable::SocketSqSize, Variable::SocketRqSize, Variable::SocketInline];
@@ -112,7 +112,7 @@ pub(crate) fn bare(kind: c_int) -> c_int {
 }
 
 impl Config {
-    /// Whether such sockets of this program are taken (`intercept_socket`).
+    /// Returns true if this program's sockets of this kind go to librdmacm (`intercept_socket`).
     pub(crate) fn takes(&self, family: c_int, kind: c_int, protocol: c_int) -> bool {
         let kind = bare(kind);
         let protocol = match (protocol, kind) {

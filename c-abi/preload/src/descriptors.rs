@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! As libc's functions of these names.
+//! The contracts are those that libc documents for functions of these names.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
 use libc::{EBADF, F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, c_int, c_long};
@@ -12,9 +12,9 @@ use crate::switch::settle;
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
-/// Ends what was behind the last descriptor.
+/// Closes the socket or epoll after its last descriptor was closed.
 pub(crate) fn end(entry: Entry) -> c_int {
-    // SAFETY: no descriptor has it any more.
+    // SAFETY: the last descriptor of this entry was removed, so no other thread can use it.
     unsafe {
         match entry.kind {
             Kind::Rdma | Kind::Epoll => inside(|| rdma::rclose(entry.inner)),
@@ -34,7 +34,7 @@ unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     }
 }
 
-/// Puts what is behind one descriptor behind another, which was copied from it.
+/// Gives a duplicated descriptor the table entry of its original.
 fn copy(from: Option<Entry>, to: c_int) -> c_int {
     let Some(entry) = from.filter(|_| to >= 0) else { return to };
     match table::insert(to, entry) {
@@ -78,7 +78,7 @@ unsafe fn control(real: Real, fd: c_int, command: c_int, argument: c_long) -> c_
     // SAFETY: the arguments are the caller's, by libc's contract.
     unsafe {
         let entry = match command {
-            // Of the descriptor itself, which is open in any case.
+            // Flags of the descriptor, which is an open `/dev/null` also for librdmacm's sockets.
             F_GETFD | F_SETFD => return real(fd, command, argument),
             F_DUPFD | F_DUPFD_CLOEXEC => {
                 let entry = settle(fd);

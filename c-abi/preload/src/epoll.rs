@@ -1,13 +1,13 @@
-//! `epoll_create` and its like.
+//! `epoll_create`, `epoll_ctl` and `epoll_wait`.
 //!
-//! Files stay with the system's epoll. The first socket of librdmacm's that is added makes an
-//! epoll of librdmacm's, too (`repoll_create`, rdma-core 65), which has the sockets and the
-//! system's epoll as one file more. A librdmacm without it leaves such a socket refused (`EPERM`),
-//! as the descriptor of `/dev/null` is.
+//! Files stay in the system's epoll. When the first socket of librdmacm is added, an epoll of
+//! librdmacm is created, too (`repoll_create`, rdma-core 65). It holds the sockets, and the
+//! system's epoll as one more file. Older versions of librdmacm lack it: adding a socket then fails
+//! with `EPERM`, as the descriptor of `/dev/null` does.
 //!
 //! # Safety
 //!
-//! As libc's functions of these names.
+//! The contracts are those that libc documents for functions of these names.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,8 @@ use crate::rdma::inside;
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
-/// Something whose address no program has: names the system's epoll among librdmacm's members.
+/// Marker in librdmacm's epoll for the system's epoll. Its address is unique: no program uses it as
+/// event data.
 static SYSTEMS: u8 = 0;
 
 fn systems() -> u64 {
@@ -38,7 +39,7 @@ unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     unsafe { real::epoll_create1(flags) }
 }
 
-/// librdmacm's epoll beside the system's: made, if there was none.
+/// librdmacm's epoll of this descriptor, created at first use.
 fn beside(epoll: c_int) -> Option<c_int> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +84,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
     }
 }
 
-/// Waits for sockets of librdmacm's and for the system's epoll beside them.
+/// Waits for sockets of librdmacm and for the system's epoll, which is a member of librdmacm's.
 ///
 /// # Safety
 ///
@@ -116,7 +117,7 @@ unsafe fn wait_for_both(
             *events.offset(systems as isize) = *events.offset(count as isize);
             let more = real::epoll_wait(epoll, events.offset(count as isize), most - count, 0);
             count += more.max(0);
-            // Another thread may have taken what was there.
+            // Another thread may have taken the event first.
             if count > 0 || left == 0 {
                 return count;
             }

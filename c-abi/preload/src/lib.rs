@@ -6,30 +6,30 @@
 //! |---|---|
 //! | `sockets` | `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, names and options |
 //! | `descriptors` | `close`, `dup`, `dup2`, `fcntl` |
-//! | `transfer` | `read`, `send` and their like, `sendfile` |
+//! | `transfer` | `read`, `write`, `send`, `recv`, their vector forms, `sendfile` |
 //! | `waiting` | `poll`, `select` |
-//! | `epoll` | `epoll_create` and its like |
+//! | `epoll` | `epoll_create`, `epoll_ctl`, `epoll_wait` |
 //! | `switch` | forking servers: from TCP to RDMA at the first byte |
-//! | `config` | which sockets of which program are taken, and how they are made |
-//! | `table` | which descriptors are ours |
+//! | `config` | selection of programs and sockets, queue sizes |
+//! | `table` | descriptors that stand for sockets of librdmacm |
 //! | `rdma` | librdmacm's functions |
 //! | `real` | libc's own functions |
 //!
-//! Top to bottom; each uses only those below it. A program's descriptor is one of `/dev/null`, so
-//! that no other file has its number; `table` knows what is behind it.
+//! Each file uses only the files below it. A program's descriptor is an open `/dev/null`, so that
+//! its number is taken; `table` maps it to the socket.
 //!
 //! | variable | what |
 //! |---|---|
 //! | `RS_SQ_SIZE`, `RS_RQ_SIZE` | sizes of a socket's queues |
 //! | `RS_INLINE` | bytes inline |
-//! | `RDMAV_FORK_SAFE` | a number but 0: the program forks before the first byte (`switch`) |
-//! | `RS_PRELOAD_CONFIG` | another file than `/etc/rdma/rsocket/preload_config` |
+//! | `RDMAV_FORK_SAFE` | not 0: the program forks before the first byte (`switch`) |
+//! | `RS_PRELOAD_CONFIG` | configuration file, instead of `/etc/rdma/rsocket/preload_config` |
 //!
-//! That file says which programs' sockets are taken (`config`).
+//! The file selects the programs and sockets that are taken (`config`).
 //!
-//! Limits, which C's library has, too: descriptors that are closed without `close` (`fclose`,
-//! `close_range`), waiting by `ppoll`, `pselect` or `epoll_pwait`, calls that libc was compiled
-//! into with checks (`__read_chk`), and sockets of numbers from 65536 on.
+//! Limits, shared with C's library: a descriptor must be closed by `close` (not `fclose` or
+//! `close_range`); `ppoll`, `pselect` and `epoll_pwait` are not intercepted; neither are libc's
+//! checked variants of calls (`__read_chk`); descriptors from 65536 on stay the system's.
 //!
 //! # Safety
 //!

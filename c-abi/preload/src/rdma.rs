@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! Each has the signature of the header; a caller keeps the contract of the socket call that it
-//! stands for.
+//! Each function has the signature of the header. Its caller keeps the contract of the socket call
+//! that it stands for.
 #![allow(unsafe_code, reason = "calls C functions that are found by name")]
 
 use std::cell::Cell;
@@ -18,23 +18,24 @@ use libc::{
 
 use crate::real::functions;
 
-/// Its own level of options, and those that the environment sets (`rdma/rsocket.h`).
+/// Socket option level of librdmacm, and the options that the environment sets (`rdma/rsocket.h`).
 pub(crate) const SOL_RDMA: c_int = 0x1_0000;
 pub(crate) const SQSIZE: c_int = 0;
 pub(crate) const RQSIZE: c_int = 1;
 pub(crate) const INLINE: c_int = 2;
 
 thread_local! {
-    /// This thread is making a socket of librdmacm's, which may need others of the system's own.
+    /// True while this thread is inside librdmacm, which may create sockets of the system for
+    /// itself.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread is in librdmacm already.
+/// Returns true if the calling thread is inside librdmacm.
 pub(crate) fn is_inside() -> bool {
     IS_INSIDE.get()
 }
 
-/// Runs a call into librdmacm that may make sockets of the system's.
+/// Runs a call into librdmacm. Sockets that librdmacm creates meanwhile stay the system's.
 pub(crate) fn inside<T>(call: impl FnOnce() -> T) -> T {
     let before = IS_INSIDE.replace(true);
     let answer = call();
@@ -42,7 +43,7 @@ pub(crate) fn inside<T>(call: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// librdmacm, loaded by the first socket; null if it isn't there.
+/// Handle of librdmacm, loaded by the first socket; null if it is not installed.
 fn library() -> *mut c_void {
     static LIBRARY: OnceLock<usize> = OnceLock::new();
     let load = || {
@@ -53,7 +54,7 @@ fn library() -> *mut c_void {
     with_exposed_provenance_mut(*LIBRARY.get_or_init(|| inside(load)))
 }
 
-/// Whether librdmacm is there.
+/// Returns true if librdmacm could be loaded.
 pub(crate) fn is_there() -> bool {
     !library().is_null()
 }

@@ -1,10 +1,11 @@
-//! libc's own functions, behind those of this library.
+//! libc's functions, which the exports of this library hide.
 //!
 //! # Safety
 //!
-//! Each has the signature that libc's headers give it; a caller keeps libc's contract. Many are
-//! cancellation points (pthreads(7)), where a thread may end: so they are `C-unwind`, as are this
-//! library's functions, which have nothing to drop when they call one.
+//! Each function has the signature that libc's headers give it, and its caller keeps libc's
+//! contract. Many are cancellation points (pthreads(7)), where a thread may end. They are
+//! `C-unwind` for that reason. So are this library's functions, which have nothing to drop when
+//! they call one.
 #![allow(unsafe_code, reason = "calls C functions that are found by name")]
 
 use std::ffi::{CStr, c_void};
@@ -16,14 +17,14 @@ use libc::{
     socklen_t, ssize_t, timeval,
 };
 
-/// Leaves the reason in `errno`, for an answer of -1.
+/// Sets `errno` and returns -1.
 pub(crate) fn fail(errno: c_int) -> c_int {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
 
-/// The reason of the last -1.
+/// Error number of the last failed call.
 pub(crate) fn errno() -> c_int {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() }
@@ -33,8 +34,8 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Runs something in which the thread can't be cancelled (`PTHREAD_CANCEL_DISABLE`): it has things
-/// to drop, or other threads wait for it.
+/// Runs a closure with thread cancellation disabled (`PTHREAD_CANCEL_DISABLE`): it has values to
+/// drop, or other threads wait for it.
 pub(crate) fn uncancelled<T>(run: impl FnOnce() -> T) -> T {
     let (mut before, mut disabled) = (0, 0);
     // SAFETY: this thread's own state, and room for what it was.
@@ -45,7 +46,7 @@ pub(crate) fn uncancelled<T>(run: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Where the next library has this function; looked up once.
+/// Address of the function in the next library, looked up once.
 pub(crate) fn find(known: &AtomicPtr<c_void>, library: *mut c_void, name: &CStr) -> *mut c_void {
     let at = known.load(Ordering::Relaxed);
     if !at.is_null() {
@@ -57,7 +58,8 @@ pub(crate) fn find(known: &AtomicPtr<c_void>, library: *mut c_void, name: &CStr)
     at
 }
 
-/// Functions of a library, each found at its first call; one that isn't there answers `ENOSYS`.
+/// Declares functions of a library. Each is looked up at its first call; a missing one returns
+/// `ENOSYS`.
 macro_rules! functions {
     ($library:expr => $(
         $name:ident($($arg:ident: $type:ty),*) -> $answer:ty = $symbol:literal;

@@ -1,8 +1,9 @@
-//! Making, connecting and ending sockets.
+//! Creating, connecting and shutting down sockets.
 //!
 //! # Safety
 //!
-//! As libc's functions of these names: addresses and values have as many bytes as the call says.
+//! The contracts are those that libc documents for functions of these names: addresses and values
+//! have as many bytes as the call says.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
 use std::ffi::c_void;
@@ -20,7 +21,7 @@ use crate::switch::{set, set_sizes};
 use crate::table::{self, Entry, Kind};
 use crate::{descriptors, rdma, real};
 
-/// Gives the program a descriptor for what is behind it; what can't have one is closed.
+/// Gives the program a descriptor for `inner`. On failure `inner` is closed.
 fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
     if inner < 0 {
         return inner;
@@ -43,7 +44,7 @@ fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
     real::fail(errno)
 }
 
-/// A socket of librdmacm's, as the environment has them.
+/// Creates a socket of librdmacm with the queue sizes of the environment.
 fn make(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: numbers alone.
     let socket = inside(|| unsafe { rdma::rsocket(family, bare(kind), protocol) });
@@ -78,7 +79,7 @@ unsafe extern "C-unwind" fn socket(family: c_int, kind: c_int, protocol: c_int) 
     unsafe { real::socket(family, kind, protocol) }
 }
 
-/// Calls of this name, by librdmacm for its sockets and by libc for all others.
+/// Declares functions that go to librdmacm for its sockets and to libc for all others.
 macro_rules! either {
     ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         #[unsafe(no_mangle)]
@@ -195,8 +196,8 @@ unsafe extern "C-unwind" fn connect(fd: c_int, addr: *const sockaddr, len: sockl
     }
 }
 
-/// Puts a socket of the system's behind a descriptor, of the same type, since librdmacm couldn't
-/// connect (`transpose_socket`). `errno` is as it was where the answer is -1.
+/// Replaces librdmacm's socket of a descriptor by a TCP socket of the same type, since librdmacm
+/// could not connect (`transpose_socket`). On -1 `errno` is unchanged.
 fn by_tcp(fd: c_int, entry: Entry) -> c_int {
     let why = real::errno();
     let number = |level, name| {
@@ -217,7 +218,7 @@ fn by_tcp(fd: c_int, entry: Entry) -> c_int {
         };
         let flags = rdma::rfcntl(entry.inner, F_GETFL, 0);
         let now = if flags & O_NONBLOCK == 0 { 0 } else { SOCK_NONBLOCK };
-        // C's librdmacm doesn't tell the type.
+        // C's librdmacm does not report `SO_TYPE`.
         let kind = match number(SOL_SOCKET, SO_TYPE) {
             SOCK_DGRAM => SOCK_DGRAM,
             _ => SOCK_STREAM,

@@ -1,18 +1,17 @@
-//! Programs that fork between `accept` and the first byte (`RDMAV_FORK_SAFE`): a connection over
-//! RDMA is of the process that made it, so both sides connect by TCP first, and change at their
-//! first byte, when the process is the right one (`preload.c`: `fork_passive`, `fork_active`).
+//! Programs that fork between `accept` and the first byte (`RDMAV_FORK_SAFE`). An RDMA connection
+//! belongs to the process that created it. So both sides connect by TCP first, and switch at their
+//! first byte, when the right process runs (`preload.c`: `fork_passive`, `fork_active`).
 //!
-//! The side that accepted listens by librdmacm at the same port, says so by four zero bytes over
-//! TCP, and takes one connection. The other side looks at the first bytes: zeros, and it connects
-//! again, by librdmacm. Where either can't, they stay on TCP. One process of the host at a time
-//! listens, since they have the same port.
+//! The passive side listens by librdmacm at the same port, announces it by four zero bytes over
+//! TCP, and accepts one connection. The active side peeks at the first bytes. If they are zeros, it
+//! connects again by librdmacm. If either side fails, both stay on TCP. One process of the host at
+//! a time listens, since all use the same port.
 //!
-//! A server that waits by `poll` before its first byte, for one of the client's, waits for ever: as
-//! with C's library.
+//! A server that polls for the client's first byte waits for ever, as with C's library.
 //!
 //! # Safety
 //!
-//! Addresses are this file's own, with their lengths; descriptors are the table's.
+//! Addresses are local variables with their lengths; descriptors come from the table.
 #![allow(unsafe_code, reason = "calls C functions")]
 
 use std::ptr::null_mut;
@@ -29,11 +28,10 @@ use crate::real::uncancelled;
 use crate::table::{self, Entry, Kind};
 use crate::{config, rdma, real};
 
-/// Of a word that says that the other side listens.
+/// Bytes of the word by which the passive side announces that it listens.
 const WORD: usize = 4;
 
-/// Gives a socket of librdmacm's the sizes that the environment asks for. Where it can't have
-/// them, it stays as it is.
+/// Sets the queue sizes of the environment on a socket of librdmacm. On failure the defaults stay.
 pub(crate) fn set_sizes(socket: c_int) {
     let names = [rdma::SQSIZE, rdma::RQSIZE, rdma::INLINE];
     for (name, size) in names.into_iter().zip(config::config().sizes) {
@@ -50,7 +48,7 @@ pub(crate) fn set(by: Set, socket: c_int, level: c_int, name: c_int, value: c_in
     unsafe { by(socket, level, name, (&raw const value).cast(), size_of::<c_int>() as socklen_t) }
 }
 
-/// Gives a socket of librdmacm's what one of the system's was told (`copysockopts`).
+/// Copies the socket options of a system socket to one of librdmacm (`copysockopts`).
 fn copy_options(to: c_int, from: c_int) {
     // SAFETY: flags and numbers of sockets that are open.
     unsafe {
@@ -65,7 +63,7 @@ fn copy_options(to: c_int, from: c_int) {
     }
 }
 
-/// What the side that accepted does: a socket of librdmacm's, connected.
+/// Switches the passive side: returns a connected socket of librdmacm.
 fn passive(tcp: c_int) -> Option<c_int> {
     // SAFETY: a C string; one that is null is looked for.
     let turn = unsafe { libc::sem_open(c"/rsocket_fork".as_ptr(), O_CREAT | O_RDWR, 0o770, 1) };
@@ -82,7 +80,7 @@ fn passive(tcp: c_int) -> Option<c_int> {
     }
 }
 
-/// Listens at the port that `tcp` has, on all addresses, and says so.
+/// Listens by librdmacm at the port of `tcp`, on all addresses, and announces it over TCP.
 fn listen_for_one(tcp: c_int) -> Option<c_int> {
     // SAFETY: any bytes are an address.
     let mut addr: sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -118,14 +116,14 @@ fn listen_for_one(tcp: c_int) -> Option<c_int> {
     }
 }
 
-/// What the side that connected does.
+/// Switches the active side: returns a connected socket of librdmacm.
 fn active(tcp: c_int) -> Option<c_int> {
     // SAFETY: a socket that is open, with this function's memory.
     unsafe {
         let flags = real::fcntl(tcp, F_GETFL, 0);
         real::fcntl(tcp, F_SETFL, (flags & !O_NONBLOCK).into());
         let mut word = [0xffu8; WORD];
-        // All four bytes: a program's own first byte may be less.
+        // Waits for all four bytes: a program's own first message may be shorter.
         let flag = MSG_PEEK | libc::MSG_WAITALL;
         let seen = real::recv(tcp, word.as_mut_ptr().cast(), WORD, flag);
         real::fcntl(tcp, F_SETFL, flags.into());
@@ -147,7 +145,7 @@ fn active(tcp: c_int) -> Option<c_int> {
     }
 }
 
-/// What is behind a descriptor whose bytes are about to move.
+/// Entry of a descriptor before its first transfer; switches it to librdmacm if it is undecided.
 pub(crate) fn settle(fd: c_int) -> Option<Entry> {
     let entry = table::get(fd)?;
     match entry.kind {
@@ -161,7 +159,7 @@ fn change(fd: c_int) -> Option<Entry> {
         let entry = table::get(fd)?;
         match entry.kind {
             Kind::Active | Kind::Passive => {}
-            // Another thread's first byte.
+            // Another thread switches the descriptor.
             Kind::Switching => {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
@@ -182,8 +180,7 @@ fn change(fd: c_int) -> Option<Entry> {
         set_sizes(socket);
         copy_options(socket, tcp);
         if !table::replace(fd, switching, Entry::new(Kind::Rdma, socket)) {
-            // Closed meanwhile, with the socket of the system's.
-            // SAFETY: nobody else knows it.
+            // Another thread closed the descriptor and its TCP socket meanwhile.
             unsafe { rdma::rclose(socket) };
             return None;
         }

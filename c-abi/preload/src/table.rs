@@ -1,31 +1,33 @@
-//! Which of the program's descriptors are ours, and what is behind each.
+//! Table of the program's descriptors that stand for sockets of this library.
 //!
-//! It is read by every `read` and `write` of the program, in signal handlers, too: so it takes no
+//! Every `read` and `write` of the program reads the table, also in signal handlers: it takes no
 //! lock.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use libc::{EMFILE, c_int};
 
-/// What is behind a descriptor.
+/// Kind of object that a descriptor stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A socket of librdmacm's.
+    /// A socket of librdmacm.
     Rdma = 1,
-    /// One of the system's: librdmacm couldn't connect it.
+    /// A TCP socket of the system: librdmacm could not connect.
     Plain,
-    /// One of the system's in a program that forks: nothing is known of it yet.
+    /// A TCP socket of a forking program, neither listening nor connected.
     Undecided,
-    /// As above: it listens.
+    /// A TCP socket of a forking program that listens.
     Listening,
-    /// As above: it is connected, and changes to librdmacm's by its first byte.
+    /// A TCP socket of a forking program that called `connect`; the first byte switches it to
+    /// librdmacm.
     Active,
-    /// As above: it was accepted.
+    /// A TCP socket of a forking program that `accept` returned; the first byte switches it to
+    /// librdmacm.
     Passive,
-    /// A thread is changing it.
+    /// A thread is switching the socket to librdmacm.
     Switching,
-    /// An epoll of the system's; librdmacm's, of its sockets, stands here.
+    /// An epoll of the system; `inner` is librdmacm's epoll, which holds its sockets.
     Epoll,
 }
 
@@ -42,7 +44,7 @@ impl Kind {
     ];
 }
 
-/// What stands behind a descriptor, and the number that the kernel or librdmacm has for it.
+/// An entry of the table: kind of object, and its number in the kernel or librdmacm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
@@ -58,34 +60,34 @@ impl Entry {
         u64::from(self.kind as u8) << 32 | u64::from(self.inner as u32)
     }
 
-    /// Zero is none.
+    /// Decodes an entry. Zero: the descriptor has no entry.
     fn of_bits(bits: u64) -> Option<Self> {
         let kind = Kind::ALL.into_iter().find(|kind| *kind as u64 == bits >> 32)?;
         Some(Self { kind, inner: bits as u32 as c_int })
     }
 }
 
-/// Descriptors from here on are never ours (`IDX_MAX_INDEX`).
+/// Size of the table; higher descriptors are never taken (`IDX_MAX_INDEX`).
 const MOST: usize = 1 << 16;
 static ENTRIES: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-/// How many descriptors have this one behind them.
+/// Number of descriptors per object: `dup` adds one.
 static USERS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 
 fn at<T>(table: &'static [T; MOST], fd: c_int) -> Option<&'static T> {
     usize::try_from(fd).ok().and_then(|fd| table.get(fd))
 }
 
-/// What is behind a descriptor; `None` if it isn't ours.
+/// Entry of a descriptor; `None` if it is the system's.
 pub(crate) fn get(fd: c_int) -> Option<Entry> {
-    // Acquire: pairs with the release of who put it there, and made what is behind it.
+    // Acquire pairs with the release of the thread that created the object and inserted the entry.
     Entry::of_bits(at(&ENTRIES, fd)?.load(Ordering::Acquire))
 }
 
-/// Puts something behind a descriptor that had nothing.
+/// Inserts the entry of a descriptor that had none.
 ///
 /// # Errors
 ///
-/// `EMFILE` for numbers that the table hasn't.
+/// `EMFILE` if the descriptor's number is beyond the table.
 pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<(), c_int> {
     let (place, users) = (at(&ENTRIES, fd).ok_or(EMFILE)?, at(&USERS, entry.inner).ok_or(EMFILE)?);
     users.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +95,7 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Puts something else behind a descriptor, unless another thread has done so. True if it was done.
+/// Replaces an entry unless another thread changed it. Returns true if replaced.
 pub(crate) fn replace(fd: c_int, from: Entry, to: Entry) -> bool {
     let (Some(place), Some(users)) = (at(&ENTRIES, fd), at(&USERS, to.inner)) else { return false };
     let order = (Ordering::AcqRel, Ordering::Acquire);
@@ -107,7 +109,7 @@ pub(crate) fn replace(fd: c_int, from: Entry, to: Entry) -> bool {
     true
 }
 
-/// Takes away what is behind a descriptor; and whether no other one has it.
+/// Removes an entry. The flag is true if no other descriptor stands for the object.
 pub(crate) fn remove(fd: c_int) -> Option<(Entry, bool)> {
     let entry = Entry::of_bits(at(&ENTRIES, fd)?.swap(0, Ordering::AcqRel))?;
     Some((entry, leave(entry.inner)))

@@ -1,8 +1,9 @@
-//! Bytes.
+//! Transfers: `read`, `write`, `send`, `recv`, `sendfile`.
 //!
 //! # Safety
 //!
-//! As libc's functions of these names: buffers have as many bytes as the call says.
+//! The contracts are those that libc documents for functions of these names: buffers have as many
+//! bytes as the call says.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
 use std::ffi::c_void;
@@ -15,7 +16,7 @@ use crate::switch::settle;
 use crate::table::{Entry, Kind};
 use crate::{rdma, real};
 
-/// Calls of this name, by librdmacm for its sockets and by libc for all other files.
+/// Declares functions that go to librdmacm for its sockets and to libc for all other files.
 macro_rules! moves {
     ($($name:ident, $rdma:ident($($arg:ident: $type:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
@@ -24,7 +25,7 @@ macro_rules! moves {
             unsafe {
                 match settle(fd) {
                     Some(Entry { kind: Kind::Rdma, inner }) => {
-                        // Of datagrams it may make a socket of the system's.
+                        // A first datagram may make librdmacm create a UDP socket of the system.
                         inside(|| rdma::$rdma(inner, $($arg),*))
                     }
                     Some(Entry { kind: Kind::Epoll, .. }) | None => real::$name(fd, $($arg),*),
@@ -52,11 +53,11 @@ moves! {
     writev, rwritev(pieces: *const iovec, count: c_int);
 }
 
-/// Bytes of a file that are read at a time, to be sent by librdmacm.
+/// Bytes per read when `sendfile` copies a file to librdmacm.
 const PART: usize = 64 << 10;
 
-/// Sends a part of a file through librdmacm: up to `len` bytes, or to the file's end. The file's
-/// position moves by what was sent, or `offset` does.
+/// Sends up to `len` bytes of a file through librdmacm, at most to the file's end. Advances
+/// `offset`, or else the file's position, by the bytes sent.
 fn send_file(to: c_int, from: c_int, offset: Option<&mut off_t>, len: usize) -> ssize_t {
     let mut part = vec![0; len.min(PART)];
     let start = match &offset {
@@ -65,7 +66,7 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut off_t>, len: usize) -> 
         None => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
     };
     if start < 0 {
-        // A pipe, as libc's refuses one.
+        // A pipe is refused, as libc does.
         return real::fail(libc::EINVAL) as ssize_t;
     }
     let (mut at, mut answer) = (start, 0);
@@ -90,7 +91,7 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut off_t>, len: usize) -> 
             libc::lseek(from, at, libc::SEEK_SET);
         },
     }
-    // What was sent counts; the error comes again.
+    // Bytes already sent are returned; the next call returns the error.
     if at == start { answer } else { (at - start) as ssize_t }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! As libc's functions of these names.
+//! The contracts are those that libc documents for functions of these names.
 #![allow(unsafe_code, reason = "takes the place of C functions")]
 
 use std::mem::ManuallyDrop;
@@ -13,9 +13,9 @@ use crate::rdma::inside;
 use crate::table::{self, Entry, Kind};
 use crate::{rdma, real};
 
-/// Waits for descriptors, of which some are ours: for what is behind them.
+/// Waits for descriptors, some of which stand for sockets of librdmacm.
 fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
-    // Not dropped where the thread is cancelled in the middle.
+    // Leaked if the thread is cancelled during the wait.
     let mut behind = ManuallyDrop::new(Vec::with_capacity(files.len()));
     let mut is_rdma = false;
     for file in files.iter() {
@@ -58,8 +58,8 @@ unsafe extern "C-unwind" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_i
     unsafe { real::poll(files, count, timeout) }
 }
 
-/// The members of three sets, each with what is waited for. What ended is worth a read or a write,
-/// as Linux has it (`fs/select.c`: `POLLIN_SET`, `POLLOUT_SET`, `POLLEX_SET`).
+/// Poll events of `select`'s three sets: to wait for, and to report. A closed connection is
+/// readable and writable, as in Linux (`fs/select.c`: `POLLIN_SET`, `POLLOUT_SET`, `POLLEX_SET`).
 const EVENTS: [(i16, i16); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 

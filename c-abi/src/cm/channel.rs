@@ -16,8 +16,8 @@ use super::sys::rdma_event_channel;
 use crate::answer::boxed;
 use crate::{cancel, environment};
 
-/// A channel. Programs have a file of its own, which is readable while an event is there, and
-/// decide by its flags whether reading an event waits.
+/// An event channel. The program's file is readable while an event is pending; its `O_NONBLOCK`
+/// decides whether reading an event waits.
 #[repr(C)]
 pub(crate) struct Channel {
     c: rdma_event_channel,
@@ -25,8 +25,8 @@ pub(crate) struct Channel {
     ucma: Ucma,
 }
 
-/// A file that is readable while `inner` is, with flags of its own: those of an embedded device's
-/// file are the device's.
+/// Creates a file that is readable while `inner` is. Its flags are the program's; an embedded
+/// device needs the flags of `inner`.
 fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
     let last = || Errno::of(&std::io::Error::last_os_error());
     // SAFETY: it makes a file.
@@ -65,15 +65,15 @@ impl Channel {
         &self.ucma
     }
 
-    /// Waits until an event may be there. The thread may be cancelled here.
+    /// Waits until an event may be pending. A cancellation point.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` where the program's file doesn't wait; `EINTR`.
+    /// `EAGAIN` if the program's file is nonblocking; `EINTR`.
     ///
     /// # Safety
     ///
-    /// As [`cancel::poll`]: no caller holds a lock, or has something to drop.
+    /// As [`cancel::poll`]: the caller holds no lock and no value that needs dropping.
     pub(crate) unsafe fn wait(&self) -> Result<(), Errno> {
         let last = || Errno::of(&std::io::Error::last_os_error());
         let file = self.file.as_raw_fd();

@@ -1,4 +1,5 @@
-//! Listening, asking for connections, accepting, refusing and parting.
+//! `rdma_listen`, `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect`, and the state
+//! changes of the id's queue pair.
 //!
 //! # Safety
 //!
@@ -19,9 +20,9 @@ use crate::convert;
 use crate::modify::modify_qp;
 use crate::sys::ibv_qp_attr;
 
-/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as the device has.
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the device's maximum.
 const MOST: u8 = 0xff;
-/// What is asked for without parameters.
+/// Retry count of a connection without parameters.
 const RETRIES: u8 = 7;
 /// `IBV_QPS_*`.
 pub(crate) const INIT: u32 = 1;
@@ -31,12 +32,12 @@ const ERR: u32 = 6;
 /// `IBV_QP_STATE` and `IBV_QP_SQ_PSN`.
 const STATE: c_int = 1;
 const SQ_PSN: c_int = 1 << 16;
-/// `IB_QP_SMAC` and its like, which are the kernel's own.
+/// Attribute bits that only the kernel knows, such as `IB_QP_SMAC`.
 const KERNELS_OWN: u32 = 0xe0_0000;
-/// `RDMA_OPTION`s of a refusal: of the vendor's options.
+/// Reject reason: the vendor's options (ECE) were refused.
 const VENDOR_OPTION: u8 = 35;
 
-/// What the queue pair of an id needs for a state.
+/// Queue pair attributes and mask of an id for a state, from the connection manager.
 ///
 /// # Safety
 ///
@@ -59,7 +60,7 @@ unsafe fn modify(id: *mut rdma_cm_id, attr: &ibv_qp_attr, mask: c_int) -> Result
     }
 }
 
-/// Brings the queue pair of an id to a state, with the id's depths where they are not the most.
+/// Moves the queue pair of an id to a state. `depths` replace the connection manager's where given.
 ///
 /// # Safety
 ///
@@ -81,7 +82,7 @@ pub(crate) unsafe fn bring(
     }
 }
 
-/// Brings a queue pair for datagrams from INIT to RTS. What it sends to is in each send.
+/// Moves a UD queue pair from INIT to RTS. Each send names its destination.
 ///
 /// # Safety
 ///
@@ -95,7 +96,7 @@ pub(crate) unsafe fn start(id: *mut rdma_cm_id) -> Result<(), Error> {
     }
 }
 
-/// Brings the queue pair of an accepted connection to RTS: with what the connection manager says.
+/// Moves the queue pair of an accepted connection to RTS with the connection manager's attributes.
 ///
 /// # Safety
 ///
@@ -111,14 +112,14 @@ pub(crate) unsafe fn ready(id: *mut rdma_cm_id) -> Result<(), Error> {
 unsafe fn up(id: *mut rdma_cm_id, (serves, asks): (Option<u8>, Option<u8>)) -> Result<(), Error> {
     // SAFETY: by the contract of `up`.
     unsafe {
-        // Once more, for the rights that follow from what the peer asks for.
+        // INIT again: the access rights follow from the peer's request.
         bring(id, INIT, None)?;
         bring(id, RTR, serves)?;
         bring(id, RTS, asks)
     }
 }
 
-/// Has what is outstanding come back, if there is a queue pair.
+/// Moves the queue pair, if any, to ERR, which flushes outstanding work requests.
 ///
 /// # Safety
 ///
@@ -133,7 +134,7 @@ pub(crate) unsafe fn fail(id: *mut rdma_cm_id) {
     }
 }
 
-/// Parameters for the command, with the id's depths in them.
+/// Parameters of the command. Remembers the depths in the id.
 ///
 /// # Safety
 ///
@@ -163,7 +164,7 @@ unsafe fn param(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> rdma_uc
     param
 }
 
-/// Refuses depths over the device's.
+/// Returns an error for depths above the device's limits.
 fn check(device: &device::Opened, given: Option<&rdma_conn_param>) -> Result<(), Error> {
     let over = |asked: u8, has: u8| asked != MOST && asked > has;
     match given {
@@ -257,7 +258,7 @@ unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(
             fail(id);
             return Err(error);
         }
-        // A datagram peer hears nothing more.
+        // A UD connection ends with the accept: no event follows.
         if datagrams { Ok(()) } else { endpoint::complete(id) }
     }
 }
@@ -266,7 +267,7 @@ pub(crate) unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: by C's contract.
     done(unsafe {
         if !(*id).qp.is_null() {
-            // The library does it for queue pairs of its own.
+            // The library establishes connections of its queue pairs itself.
             return done(Err(invalid("rdma_establish")));
         }
         ucma(id).accept(Id::of(id).number(), Id::of(id).key(), None)

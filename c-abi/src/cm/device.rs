@@ -1,4 +1,4 @@
-//! Open devices that ids are on: each is opened once, and stays open.
+//! Open devices of ids. Each is opened once and stays open.
 //!
 //! # Safety
 //!
@@ -20,14 +20,14 @@ use crate::pd::alloc_pd;
 use crate::query_device::query_device;
 use crate::sys::{ibv_context, ibv_device_attr, ibv_pd};
 
-/// A device as its ids see it.
+/// An open device.
 #[derive(Clone, Copy)]
 pub(crate) struct Opened {
     guid: u64,
     pub(crate) verbs: *mut ibv_context,
-    /// The domain of programs that bring none.
+    /// Default protection domain, for ids without one.
     pub(crate) pd: *mut ibv_pd,
-    /// READs and atomics that a queue pair may serve, and have outstanding.
+    /// Maximum READs and atomics of a queue pair: as responder, and as initiator.
     pub(crate) serves: u8,
     pub(crate) asks: u8,
 }
@@ -58,7 +58,7 @@ fn open(of: &std::sync::Arc<device::Device>) -> Result<Opened, Error> {
     Ok(Opened { guid: of.device().node_guid(), verbs, pd, serves, asks })
 }
 
-/// All devices, opened.
+/// Opens all devices that are not open yet.
 fn all() -> Result<Vec<Opened>, Error> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     for device in device::devices()? {
@@ -69,13 +69,13 @@ fn all() -> Result<Vec<Opened>, Error> {
     Ok(opened.clone())
 }
 
-/// The device with this GUID.
+/// Returns the device with this GUID.
 pub(crate) fn find(guid: u64) -> Result<Opened, Error> {
     let found = all()?.into_iter().find(|device| device.guid == guid);
     found.ok_or_else(|| Error::kernel("rdma_query_addr", Errno::ENODEV))
 }
 
-/// The device of this context, which an id has.
+/// Returns the device of an id's context.
 pub(crate) fn of(verbs: *const ibv_context) -> Result<Opened, Error> {
     let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let found = opened.iter().find(|device| device.verbs.cast_const() == verbs).copied();

@@ -1,7 +1,7 @@
-//! Vendors' options (ECE) of ids: what this end says in its request or answer, and what the peer
-//! said. For an id with a queue pair the library agrees on them (rdma-core
-//! `cma.c:ucma_process_conn_resp_ece`, `rdma_create_qp_ex`); a program with queue pairs of its own
-//! asks by `rdma_get_remote_ece` and says by `rdma_set_local_ece`.
+//! Vendor options (ECE) of ids: options of this end in requests and replies, and options of the
+//! peer. For an id with a queue pair the library negotiates them (rdma-core
+//! `cma.c:ucma_process_conn_resp_ece`, `rdma_create_qp_ex`). A program that creates queue pairs by
+//! `ibv_create_qp` calls `rdma_get_remote_ece` and `rdma_set_local_ece`.
 //!
 //! # Safety
 //!
@@ -22,7 +22,7 @@ use super::{done, invalid};
 use crate::ece::{query_ece, set_ece};
 use crate::sys::{ibv_ece, ibv_qp};
 
-/// Options of an id; of vendor 0 where none were said.
+/// Options of an id; vendor 0 if unset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
     local: Ece,
@@ -30,18 +30,18 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What a request says.
+    /// Options of a request.
     pub(crate) fn asked(self) -> Ece {
         self.local
     }
 
-    /// What an answer says: by the number of the vendor who asked.
+    /// Options of a reply, under the vendor of the request.
     pub(crate) fn answered(self) -> Ece {
         Ece { vendor: self.remote.vendor, options: self.local.options }
     }
 }
 
-/// The options of a queue pair; none of a device that knows none.
+/// Options of a queue pair; zero if its device has none.
 ///
 /// # Safety
 ///
@@ -58,7 +58,7 @@ unsafe fn of_qp(qp: *mut ibv_qp) -> Ece {
     }
 }
 
-/// Has a queue pair's next change ask for these, where its device knows options.
+/// Sets the options that the queue pair's next change requests, if its device has options.
 ///
 /// # Safety
 ///
@@ -73,8 +73,8 @@ unsafe fn ask(qp: *mut ibv_qp, Ece { vendor, options }: Ece) -> Result<(), Error
     }
 }
 
-/// A queue pair was made: this end says what it knows, and it asks for what the peer said if the
-/// peer's request was there first. Another vendor's options are none.
+/// Records the options of a new queue pair as this end's. If the peer's request came before,
+/// requests its options from the device, unless they are another vendor's.
 ///
 /// # Safety
 ///
@@ -95,7 +95,7 @@ pub(crate) unsafe fn made(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result<(), Er
     unsafe { ask(qp, Ece { options, ..local }) }
 }
 
-/// A queue pair was brought to INIT: what its device granted of a request's options is said.
+/// Records the options that the device granted when the queue pair came to INIT, for the reply.
 ///
 /// # Safety
 ///
@@ -109,7 +109,7 @@ pub(crate) unsafe fn granted(id: *mut rdma_cm_id) {
     }
 }
 
-/// The peer's answer came: the queue pair asks for what both have. Another vendor's is an error.
+/// Requests the options of the peer's reply from the device. Another vendor's options are an error.
 ///
 /// # Safety
 ///
@@ -122,8 +122,7 @@ pub(crate) unsafe fn answer(id: *mut rdma_cm_id, said: Ece) -> Result<(), Error>
         return Err(invalid("rdma_get_cm_event"));
     }
     of.state().ece.remote.vendor = said.vendor;
-    // A kernel or a peer without options says vendor 0 and none.
-    // SAFETY: by C's contract.
+    // A kernel or a peer without options sends vendor 0.
     unsafe { ask((*id).qp, Ece { vendor: local.vendor, options: said.options }) }
 }
 

@@ -1,4 +1,4 @@
-//! The calls that wait: of ids with a channel of their own.
+//! Synchronous calls: ids without a channel of the program wait for their event in the call.
 //!
 //! # Safety
 //!
@@ -20,15 +20,15 @@ use crate::sys::{ibv_pd, ibv_qp_init_attr};
 
 /// `RAI_PASSIVE`.
 const PASSIVE: c_int = 1;
-/// How long an address and a route may take to be found, in milliseconds: as C's library waits.
+/// Timeout of address and route resolution in milliseconds, as in C's library.
 const PATIENCE: c_int = 2000;
 
-/// Waits for the event of a call, if the id's calls wait. What the last one waited for is
-/// acknowledged, this one stays in the id. The thread may be cancelled here.
+/// Waits for the event of a call if the id is synchronous. Acknowledges the previous event and
+/// keeps the new one in the id. A cancellation point.
 ///
 /// # Safety
 ///
-/// C's contract. No caller holds a lock, or has something to drop.
+/// C's contract. The caller holds no lock and no value that needs dropping.
 pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
     // SAFETY: by C's contract.
     let waits = unsafe { Id::of(id) }.state().waits;
@@ -48,7 +48,7 @@ pub(crate) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
     }
 }
 
-/// Acknowledges the event that the last call waited for.
+/// Acknowledges the event that the last call kept in the id.
 ///
 /// # Safety
 ///
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C-unwind" fn create_ep(
     })
 }
 
-/// Binds a passive one; of an active one finds the way, and makes the queue pair.
+/// Binds a passive id. Resolves address and route of an active id, and creates its queue pair.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Events.
+//! Events of connection managers.
 //!
 //! # Safety
 //!
@@ -38,11 +38,11 @@ pub(crate) const MULTICAST_JOIN: u32 = 12;
 pub(crate) const MULTICAST_ERROR: u32 = 13;
 pub(crate) const ADDRINFO_RESOLVED: u32 = 16;
 const ADDRINFO_ERROR: u32 = 17;
-/// A program's own, and this library's.
+/// `RDMA_CM_EVENT_USER` of the program, and an internal event of the kernel and the library.
 pub(crate) const USER: u32 = 18;
 pub(crate) const INTERNAL: u32 = 19;
 
-/// Names that programs print.
+/// Names of events, for messages of programs.
 const NAMES: [&CStr; 18] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
@@ -67,7 +67,7 @@ const NAMES: [&CStr; 18] = [
 #[repr(C)]
 pub(crate) struct Event {
     pub(crate) c: rdma_cm_event,
-    /// Whom an acknowledgement is for: the listener of a request.
+    /// Id that counts the acknowledgement: of a request, the listener.
     owner: *mut rdma_cm_id,
     private_data: [u8; 256],
 }
@@ -96,7 +96,7 @@ impl Event {
         event
     }
 
-    /// Where the private data is, if there is some.
+    /// Copies the private data behind the event. Null if empty.
     fn private(&mut self, bytes: &[u8; 256], len: u8) -> *const c_void {
         self.private_data = *bytes;
         if len == 0 { null_mut() } else { self.private_data.as_ptr().cast() }
@@ -140,11 +140,11 @@ pub(crate) unsafe extern "C-unwind" fn get_cm_event(
     done(unsafe { next(channel) }.map(|found| unsafe { *event = Box::into_raw(found).cast() }))
 }
 
-/// The next event that is news to the program. The thread may be cancelled here.
+/// Returns the next event that concerns the program. A cancellation point.
 ///
 /// # Safety
 ///
-/// C's contract. No caller holds a lock, or has something to drop.
+/// C's contract. The caller holds no lock and no value that needs dropping.
 pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>, Error> {
     // SAFETY: by C's contract.
     let of = unsafe { Channel::of(channel) };
@@ -165,7 +165,8 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>
             return Ok(event);
         }
         let Some(owner) = deliver(raw.uid) else {
-            // Of an id that was destroyed since it was read. A request to it is nobody's.
+            // Event of an id that was destroyed after the kernel sent it. A connection request
+            // without a listener is destroyed.
             if raw.event == CONNECT_REQUEST {
                 let _ = of.ucma().destroy_id(raw.id);
             }
@@ -181,7 +182,7 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>
     }
 }
 
-/// Does what an event asks the library to do; gives it back as an error if it is no news.
+/// Applies the event. `Err`: an event that the program must not see.
 ///
 /// # Safety
 ///
@@ -219,9 +220,9 @@ unsafe fn understood(
             ADDRINFO_RESOLVED => {
                 event.turn(resolve::fetch(owner), ADDRINFO_RESOLVED, ADDRINFO_ERROR);
             }
-            // The answer to a name, which is there already.
+            // Event of a resolved name, whose addresses are known already.
             INTERNAL if event.c.param.arg == u64::from(ADDRINFO_RESOLVED) => {
-                // The argument was for the library: C's event of an address has none.
+                // C's library reports the event without an argument.
                 (event.c.event, event.c.param.arg) = (ADDRINFO_RESOLVED, 0);
             }
             INTERNAL => return Err(event),
@@ -235,7 +236,7 @@ unsafe fn understood(
 }
 
 impl Event {
-    /// Makes it one or the other by what came of it.
+    /// Sets the event by the result.
     fn turn(&mut self, result: Result<(), Error>, good: u32, bad: u32) {
         match result {
             Ok(()) => self.c.event = good,
@@ -257,7 +258,8 @@ impl Event {
     }
 }
 
-/// The id of a peer's request, on the listener's channel, or on its own if the listener waits.
+/// Creates the id of a connection request: on the listener's channel, or synchronous if the
+/// listener is.
 ///
 /// # Safety
 ///
@@ -285,7 +287,7 @@ unsafe fn request(
         moved.and_then(|()| refresh(id))
     };
     if let Err(error) = made {
-        // SAFETY: nobody else has it.
+        // SAFETY: the id was created above and is unknown to the program.
         unsafe { id::destroy_id(id) };
         return Err(error);
     }

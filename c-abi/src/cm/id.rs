@@ -1,4 +1,4 @@
-//! Ids: their life, addresses and options.
+//! Ids (`rdma_cm_id`): lifetime, addresses and options.
 //!
 //! # Safety
 //!
@@ -32,17 +32,17 @@ use crate::sys::ibv_qp_init_attr;
 const RC: u32 = 2;
 pub(crate) const UD: u32 = 4;
 
-/// What an id is besides C's struct.
+/// State of an id beyond C's struct.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Each call waits for its event, on a channel of the id's own.
+    /// Synchronous: each call waits for its event on the id's private channel.
     pub(crate) waits: bool,
-    /// A listener's: of the queue pairs that its connections get.
+    /// Attributes of the queue pairs of a listener's connections.
     pub(crate) init: Option<ibv_qp_init_attr>,
-    /// READs and atomics to be served, and to be had outstanding.
+    /// READs and atomics: as responder, and as initiator.
     pub(crate) serves: u8,
     pub(crate) asks: u8,
-    /// The queue pair couldn't be brought up: what the peer says of the connection is no news.
+    /// The queue pair could not be brought up, so later events of the connection are dropped.
     pub(crate) failed: bool,
     pub(crate) ece: Options,
     pub(crate) groups: Vec<Group>,
@@ -55,18 +55,18 @@ unsafe impl Send for State {}
 #[repr(C)]
 pub(crate) struct Id {
     c: rdma_cm_id,
-    /// What events name it by.
+    /// Key that names the id in events.
     key: u64,
-    /// The connection manager's number.
+    /// Number of the id in the connection manager.
     number: u32,
     state: Mutex<State>,
     acks: Acks,
 }
 
-/// Ids by what events name them by.
+/// Ids by the key in their events.
 static IDS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
 
-/// What events name an id or a membership by; never 0, which is no name.
+/// Returns a new key, never 0, which names an id or a membership in events.
 pub(crate) fn unique_key() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -76,8 +76,8 @@ fn ids<T>(with: impl FnOnce(&mut HashMap<u64, usize>) -> T) -> T {
     with(IDS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// The id with this key; an event of it is handed out, so it isn't destroyed before that is
-/// acknowledged.
+/// Returns the id with this key and counts an event of it as delivered. The id is not destroyed
+/// before the program acknowledges the event.
 pub(crate) fn deliver(key: u64) -> Option<*mut rdma_cm_id> {
     ids(|known| {
         let at = *known.get(&key)?;
@@ -115,7 +115,7 @@ impl Id {
     }
 }
 
-/// The commands of the channel that an id is on.
+/// Connection manager commands of the channel of an id.
 ///
 /// # Safety
 ///
@@ -125,7 +125,7 @@ pub(crate) unsafe fn ucma<'a>(id: *const rdma_cm_id) -> &'a Ucma {
     unsafe { Channel::of((*id).channel).ucma() }
 }
 
-/// Gives C an id that the connection manager knows.
+/// Creates C's struct for an id that the connection manager knows.
 pub(crate) fn give(
     (channel, waits): (*mut rdma_event_channel, bool),
     (key, number): (u64, u32),
@@ -141,7 +141,7 @@ pub(crate) fn give(
     id.cast()
 }
 
-/// Makes an id, on a channel of its own if there is none.
+/// Creates an id; without a channel, synchronous on a private one.
 pub(crate) fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -208,7 +208,7 @@ pub(crate) unsafe extern "C" fn migrate_id(
     done(unsafe { migrate(id, channel) })
 }
 
-/// Has an id's events come to another channel, or, without one, to a channel of its own.
+/// Moves an id to another channel, or to a private one without `channel`.
 ///
 /// # Safety
 ///
@@ -249,12 +249,12 @@ pub(crate) unsafe fn migrate(
     Ok(())
 }
 
-/// An address of C's as the commands have it: as long as its family says.
+/// Converts a C address to the commands' form; its family gives its length.
 ///
 /// # Errors
 ///
-/// `EINVAL` for null, as C's library refuses an address without a length (`ucma_addrlen`), and for
-/// families that it doesn't know.
+/// `EINVAL` for null or an unknown family, as C's library refuses an address without a length
+/// (`ucma_addrlen`).
 ///
 /// # Safety
 ///
@@ -270,7 +270,7 @@ pub(crate) unsafe fn address(addr: *const sockaddr) -> Result<SockAddr, Error> {
     Ok(SockAddr::new(bytes).unwrap_or(SockAddr::NONE))
 }
 
-/// Bytes of an address of this family.
+/// Bytes of an address of this family; `None` if unknown.
 pub(crate) fn length(family: c_int) -> Option<usize> {
     match family {
         AF_INET => Some(size_of::<sockaddr_in>()),
@@ -279,7 +279,7 @@ pub(crate) fn length(family: c_int) -> Option<usize> {
     }
 }
 
-/// Puts an address into C's room for one.
+/// Copies an address into C's struct.
 pub(crate) fn put(to: &mut sockaddr_storage, bytes: &[u8]) {
     let len = bytes.len().min(size_of::<sockaddr_storage>());
     // SAFETY: there is room for so much, and any bytes are an address.
@@ -288,7 +288,7 @@ pub(crate) fn put(to: &mut sockaddr_storage, bytes: &[u8]) {
     }
 }
 
-/// Asks for an id's addresses and device, and puts them into C's struct.
+/// Queries addresses and device of an id into C's struct.
 ///
 /// # Safety
 ///
@@ -374,7 +374,7 @@ pub(crate) unsafe extern "C" fn set_option(
     })
 }
 
-/// A port out of an address, network order.
+/// Port of an address, network byte order.
 fn port(addr: &sockaddr_storage) -> u16 {
     let at: *const sockaddr_storage = addr;
     // SAFETY: the storage has room for either kind.
@@ -397,7 +397,7 @@ pub(crate) unsafe extern "C" fn get_dst_port(id: *mut rdma_cm_id) -> u16 {
     port(unsafe { &(*id).route.addr.dst })
 }
 
-/// What went wrong with an event, as an error of the call that waited for it.
+/// Error of a synchronous call from the status of its event.
 pub(crate) fn told(status: c_int) -> Error {
     Error::kernel("rdma_get_cm_event", Errno::from_raw(status.abs()))
 }

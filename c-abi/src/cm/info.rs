@@ -1,5 +1,5 @@
-//! Names of hosts and services as addresses: the system's `getaddrinfo`, with what an id needs
-//! besides.
+//! `rdma_getaddrinfo`: resolves host and service names by the system's `getaddrinfo`, and adds the
+//! port space, the queue pair type and the source address.
 //!
 //! # Safety
 //!
@@ -23,15 +23,15 @@ use crate::answer::minus_one;
 /// `RAI_*`.
 const PASSIVE: c_int = 1;
 const NUMERICHOST: c_int = 2;
-/// By InfiniBand's subnet administration, or by names.
+/// `RAI_SA`, `RAI_DNS`: resolution by InfiniBand's subnet administration, or by names.
 pub(crate) const SA: c_int = 16;
 pub(crate) const DNS: c_int = 32;
-/// InfiniBand's own addresses, which the system doesn't know.
+/// `AF_IB`: InfiniBand addresses, which the system does not resolve.
 pub(super) const AF_IB: c_int = 27;
 /// `IBV_QPT_RC`.
 const RC: c_int = 2;
 
-/// What of the hints the system's call is given.
+/// Hints for the system's call.
 fn asked(hints: &rdma_addrinfo) -> addrinfo {
     // SAFETY: numbers, and pointers that may be null.
     let mut asked: addrinfo = unsafe { std::mem::zeroed() };
@@ -41,7 +41,7 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     if hints.ai_flags & NUMERICHOST != 0 {
         asked.ai_flags |= libc::AI_NUMERICHOST;
     }
-    // Also without the flag that says so (rdma-core `addrinfo.c:ucma_convert_to_ai`).
+    // The family counts also without `RAI_FAMILY` (rdma-core `addrinfo.c:ucma_convert_to_ai`).
     if hints.ai_family != AF_IB {
         asked.ai_family = hints.ai_family;
     }
@@ -54,7 +54,7 @@ fn asked(hints: &rdma_addrinfo) -> addrinfo {
     asked
 }
 
-/// Port space and type of queue pairs: each follows from the other where one is missing.
+/// Port space and queue pair type. Either follows from the other if it is missing.
 fn kinds(hints: &rdma_addrinfo) -> (c_int, c_int) {
     let of_space = |space: c_int| match space as u16 {
         RDMA_PS_UDP | RDMA_PS_IPOIB => UD as c_int,
@@ -69,13 +69,13 @@ fn kinds(hints: &rdma_addrinfo) -> (c_int, c_int) {
     }
 }
 
-/// Zeros, or null.
+/// Allocates a zeroed `T` by C's `calloc`. Null: out of memory.
 pub(crate) fn zeros<T>() -> *mut T {
     // SAFETY: it only makes memory.
     unsafe { libc::calloc(1, size_of::<T>()).cast() }
 }
 
-/// A copy of an address, or null.
+/// Copies an address to memory of C's `calloc`. Null: out of memory.
 fn copied(bytes: &[u8]) -> *mut sockaddr {
     let room: *mut sockaddr_storage = zeros();
     // SAFETY: null or new, and zeros are an address.
@@ -87,7 +87,7 @@ fn copied(bytes: &[u8]) -> *mut sockaddr {
 
 /// # Safety
 ///
-/// C's contract; null is none.
+/// C's contract. Null: no address.
 unsafe fn bytes<'a>(addr: *const sockaddr, len: socklen_t) -> Option<&'a [u8]> {
     if addr.is_null() || len == 0 {
         return None;
@@ -123,7 +123,8 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
         made.ai_family = hints.ai_family;
     }
     if node.is_null() && service.is_null() {
-        // What the hints say, as C's library has it (rdma-core `addrinfo.c:rdma_getaddrinfo`).
+        // Result without a name: the addresses of the hints (rdma-core
+        // `addrinfo.c:rdma_getaddrinfo`).
         if let Some(peer) = peer {
             (made.ai_dst_addr, made.ai_dst_len) = (copied(peer), peer.len() as socklen_t);
         }
@@ -151,7 +152,7 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     0
 }
 
-/// Fills in the first address that the system finds; answers the system's code.
+/// Writes the first address that the system finds. Returns the code of `getaddrinfo`.
 ///
 /// # Safety
 ///
@@ -189,7 +190,7 @@ unsafe fn look_up(
 
 /// # Safety
 ///
-/// Null, or memory of `malloc` or its like, for the last time.
+/// `addr` is null, or memory of C's allocator that is not used again.
 unsafe fn drop_address(addr: *mut sockaddr) {
     // SAFETY: by the contract of `drop_address`.
     unsafe { libc::free(addr.cast()) };
@@ -197,7 +198,7 @@ unsafe fn drop_address(addr: *mut sockaddr) {
 
 /// # Safety
 ///
-/// As [`drop_address`], of both.
+/// As [`drop_address`], for both addresses.
 unsafe fn drop_parts(info: &rdma_addrinfo) {
     // SAFETY: by the contract of `drop_parts`.
     unsafe {
@@ -206,12 +207,12 @@ unsafe fn drop_parts(info: &rdma_addrinfo) {
     }
 }
 
-/// Names, route and private data, which this library leaves empty. What the program puts there goes
-/// with the rest, as with C's library (rdma-core `addrinfo.c:rdma_freeaddrinfo`).
+/// Frees names, route and private data. This library leaves them empty; the program may have
+/// allocated them (rdma-core `addrinfo.c:rdma_freeaddrinfo`).
 ///
 /// # Safety
 ///
-/// Each is null, or memory of `malloc` or its like, for the last time.
+/// Each is null, or memory of C's allocator that is not used again.
 unsafe fn drop_additions(info: &rdma_addrinfo) {
     // SAFETY: by the contract of `drop_additions`.
     unsafe {

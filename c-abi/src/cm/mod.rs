@@ -1,20 +1,20 @@
-//! librdmacm: connections by address, over the connection manager's commands of `uverbs-core`.
-//! An embedded device has a connection manager of its own; all others have the kernel's.
+//! librdmacm: connections by address, over the connection manager commands of `uverbs-core`. An
+//! embedded device brings a connection manager; all other devices use the kernel's.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`sys`] | C's structs |
-//! | `channel` | event channels, and which connection manager they are of |
+//! | `channel` | event channels and their connection manager |
 //! | `id` | ids, their life, options and addresses |
-//! | `device` | open devices that ids are on |
-//! | `connect` | listening, asking, accepting, refusing, parting |
+//! | `device` | open devices of ids |
+//! | `connect` | listen, connect, accept, reject, disconnect |
 //! | `event` | events |
-//! | `ece` | vendors' options |
+//! | `ece` | vendor options |
 //! | `qp` | queue pairs of ids |
-//! | `endpoint` | the calls that wait, `rdma_create_ep` and `rdma_get_request` |
+//! | `endpoint` | synchronous calls, `rdma_create_ep` and `rdma_get_request` |
 //! | `info` | names of hosts |
-//! | `resolve` | addresses that are found with an event |
-//! | `multicast` | groups |
+//! | `resolve` | addresses resolved with an event |
+//! | `multicast` | multicast groups |
 
 pub(crate) mod channel;
 pub(crate) mod connect;
@@ -44,7 +44,7 @@ fn done(result: Result<(), Error>) -> c_int {
     }
 }
 
-/// What a wrong call is refused with.
+/// Error of an invalid call.
 fn invalid(verb: &'static str) -> Error {
     Error::kernel(verb, Errno::EINVAL)
 }

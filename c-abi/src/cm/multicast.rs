@@ -24,31 +24,31 @@ use super::{done, endpoint, invalid};
 use crate::qp::{attach_mcast, detach_mcast};
 use crate::sys::ibv_gid;
 
-/// `RDMA_CM_JOIN_MC_ATTR_ADDRESS` and `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`: both must be there.
+/// `RDMA_CM_JOIN_MC_ATTR_ADDRESS` and `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`: both are required.
 const ATTR_BOTH: u32 = 1 | 2;
 /// `RDMA_MC_JOIN_FLAG_RESERVED`.
 const FLAGS: u32 = 2;
 
-/// A membership of an id.
+/// Membership of an id in a multicast group.
 pub(crate) struct Group {
     key: u64,
-    /// The connection manager's number.
+    /// Number of the membership in the connection manager.
     number: u32,
     addr: SockAddr,
-    /// What the program gave with it.
+    /// Context that the program passed to the join.
     context: usize,
-    /// What the queue pair is attached to, once it is.
+    /// Group and LID that the queue pair is attached to, once joined.
     joined: Option<(ibv_gid, u16)>,
 }
 
-/// Ids by what events name their memberships by.
+/// Ids by the key of their memberships in events.
 static GROUPS: Mutex<Option<HashMap<u64, usize>>> = Mutex::new(None);
 
 fn groups<T>(with: impl FnOnce(&mut HashMap<u64, usize>) -> T) -> T {
     with(GROUPS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// From here on no event names it.
+/// Removes a key: later events of the membership are dropped.
 fn remove(key: u64) {
     groups(|known| {
         known.remove(&key);
@@ -80,7 +80,8 @@ unsafe fn join(
     }
 }
 
-/// The event of a membership, whose queue pair is attached; `None` of one that was left since.
+/// Creates the event of a membership and attaches the queue pair. `None` if the group was left
+/// meanwhile.
 pub(crate) fn joined(raw: &rdma_ucm_event_resp) -> Option<Box<Event>> {
     let at = groups(|known| known.get(&raw.uid).copied())?;
     let id: *mut rdma_cm_id = with_exposed_provenance_mut(at);
@@ -165,7 +166,7 @@ unsafe fn end(id: *mut rdma_cm_id, group: &Group) -> Result<(), Error> {
     }
 }
 
-/// Forgets the memberships of an id that is being destroyed, with which they end.
+/// Forgets the memberships of an id that is being destroyed; destroying the id ends them.
 pub(crate) fn forget(of: &Id) {
     let left = std::mem::take(&mut of.state().groups);
     left.iter().for_each(|group| remove(group.key));

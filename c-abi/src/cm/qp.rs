@@ -31,12 +31,12 @@ use crate::sys::{
 const QP_PD: u32 = 1;
 const SRQ_PD: u32 = 2;
 
-/// The error that a call of libibverbs left.
+/// Error in `errno`, set by a call of libibverbs.
 fn left() -> Error {
     Error::kernel("create_qp", Errno::of(&std::io::Error::last_os_error()))
 }
 
-/// A channel and a completion queue on it, for so many completions.
+/// Creates a completion channel and a completion queue of `size` on it.
 ///
 /// # Safety
 ///
@@ -61,7 +61,7 @@ unsafe fn make_cq(
     }
 }
 
-/// Makes what is missing of completion queues, and names it in the id.
+/// Creates missing completion queues and stores them in the id.
 ///
 /// # Safety
 ///
@@ -83,7 +83,7 @@ unsafe fn make_cqs(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Resul
     Ok(())
 }
 
-/// Destroys completion queues that were made here.
+/// Destroys the completion queues that [`make_cqs`] created.
 ///
 /// # Safety
 ///
@@ -95,7 +95,7 @@ unsafe fn end_cqs(id: *mut rdma_cm_id) {
             (&raw mut (*id).recv_cq_channel, &raw mut (*id).recv_cq),
             (&raw mut (*id).send_cq_channel, &raw mut (*id).send_cq),
         ] {
-            // A program may have named queues of its own, on no channel of ours.
+            // Completion queues of the program have no channel of the library.
             if (*channel).is_null() {
                 continue;
             }
@@ -108,7 +108,7 @@ unsafe fn end_cqs(id: *mut rdma_cm_id) {
     }
 }
 
-/// Makes a queue pair, and brings it to where receives can be posted: datagrams' to RTS.
+/// Creates a queue pair and moves it to INIT, so that receives can be posted; UD to RTS.
 ///
 /// # Safety
 ///
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     done(unsafe { make(id, &mut *attr) })
 }
 
-/// What a plain queue pair is made from, as the extended call has it.
+/// Converts plain attributes of a queue pair to extended ones.
 pub(crate) fn extended(pd: *mut ibv_pd, attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
     // SAFETY: numbers, and pointers that may be null.
     let mut all: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! Addresses that an id finds with an event (Linux 6.17): of names by the system, of services by
+//! Addresses that an id resolves with an event (Linux 6.17): names by the system, services by
 //! InfiniBand's subnet administration.
 //!
 //! # Safety
@@ -27,7 +27,7 @@ use crate::answer::{minus_one, set_errno};
 
 const VERB: &str = "rdma_resolve_addrinfo";
 
-/// What an id is asked to find. From the call on it takes no other until the answer is fetched.
+/// Pending resolution of an id. Until its result is fetched, the id accepts no further one.
 #[derive(Default)]
 pub(crate) enum Resolution {
     #[default]
@@ -36,11 +36,11 @@ pub(crate) enum Resolution {
     Found(Found),
 }
 
-/// Addresses that the program didn't fetch yet.
+/// Resolved addresses that the program has not fetched.
 pub(crate) struct Found(*mut rdma_addrinfo);
 
 impl Found {
-    /// Hands them to the program.
+    /// Passes the addresses to the program.
     fn give(self) -> *mut rdma_addrinfo {
         std::mem::ManuallyDrop::new(self).0
     }
@@ -48,7 +48,7 @@ impl Found {
 
 impl Drop for Found {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the list.
+        // SAFETY: the list was not passed to the program, so this is its only owner.
         unsafe { info::freeaddrinfo(self.0) };
     }
 }
@@ -87,13 +87,14 @@ pub(crate) unsafe extern "C-unwind" fn resolve_addrinfo(
     }
     of.state().resolution = Resolution::None;
     if code != -1 {
-        // The system's own number, as with C's library (rdma-core `cma.c:rdma_resolve_addrinfo`).
+        // `getaddrinfo`'s code in `errno`, as in C's library (rdma-core
+        // `cma.c:rdma_resolve_addrinfo`).
         set_errno(Errno::from_raw(code));
     }
     -1
 }
 
-/// Finds the addresses of a name, and tells of them by an event. Answers as `rdma_getaddrinfo`.
+/// Resolves a name and sends the event. Returns as `rdma_getaddrinfo` does.
 ///
 /// # Safety
 ///
@@ -134,7 +135,7 @@ unsafe fn ask_subnet(id: *mut rdma_cm_id, service: *const c_char) -> Result<(), 
     }
 }
 
-/// A number in any of C's ways of writing, or else a name, cut off where there is no more room.
+/// Service key: a number in C's notation, or a name, truncated to its field.
 fn key(service: &CStr) -> rdma_ucm_ib_service {
     let mut key = rdma_ucm_ib_service::default();
     let mut end = null_mut();
@@ -154,7 +155,7 @@ fn key(service: &CStr) -> rdma_ucm_ib_service {
     key
 }
 
-/// Fetches what the subnet administration found. What was found of a name is there already.
+/// Fetches the records of the subnet administration. Addresses of a name are present already.
 ///
 /// # Safety
 ///
@@ -172,7 +173,7 @@ pub(crate) unsafe fn fetch(id: *mut rdma_cm_id) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nothing was found: the id takes another call.
+/// Ends a failed resolution: the id accepts another one.
 pub(crate) fn forget(state: &mut State) {
     state.resolution = Resolution::None;
 }
@@ -209,7 +210,8 @@ fn services(records: &[[u8; SERVICE_LEN]]) -> Option<Found> {
             }
             return None;
         };
-        // A `struct ib_user_service_rec` (kernel `rdma/ib_user_sa.h`): number, GID, partition.
+        // Fields of `struct ib_user_service_rec` (kernel `rdma/ib_user_sa.h`): number, GID,
+        // partition.
         (to.family, to.mask) = (info::AF_IB as u16, u64::MAX);
         to.service.copy_from_slice(&record[..8]);
         to.gid.copy_from_slice(&record[8..24]);
@@ -245,7 +247,7 @@ pub(crate) unsafe extern "C" fn query_addrinfo(
     }
 }
 
-/// An event of the program's own, behind those of the id.
+/// Sends an event of the program, queued behind the pending events of the id.
 pub(crate) unsafe extern "C" fn write_cm_event(
     id: *mut rdma_cm_id,
     event: u32,

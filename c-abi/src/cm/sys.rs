@@ -1,5 +1,5 @@
-//! The structs of `rdma/rdma_cma.h`, with its names. Sizes and offsets are those that gcc finds in
-//! rdma-core 44's header.
+//! Structs of `rdma/rdma_cma.h` under their C names. Sizes and offsets are from rdma-core 44's
+//! header, by gcc.
 #![allow(non_camel_case_types, reason = "C's names")]
 
 use std::ffi::{c_char, c_int, c_void};
@@ -16,7 +16,7 @@ use crate::sys::{
 pub(crate) struct rdma_ib_addr {
     pub(crate) sgid: ibv_gid,
     pub(crate) dgid: ibv_gid,
-    /// Network order.
+    /// Network byte order.
     pub(crate) pkey: u16,
 }
 

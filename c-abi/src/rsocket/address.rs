@@ -1,4 +1,4 @@
-//! C's addresses, and ours.
+//! Socket addresses: C's `sockaddr` and Rust's `SocketAddr`.
 //!
 //! # Safety
 //!
@@ -13,11 +13,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use libc::{AF_INET, AF_INET6, sockaddr, socklen_t};
 use uverbs_core::Errno;
 
-/// The address in C's room.
+/// Reads a C address.
 ///
 /// # Errors
 ///
-/// `EINVAL` for one that is cut short or null, `EAFNOSUPPORT` for another family.
+/// `EINVAL` for a null or truncated address, `EAFNOSUPPORT` for another family.
 ///
 /// # Safety
 ///
@@ -52,7 +52,8 @@ fn parse(bytes: &[u8]) -> Result<SocketAddr, Errno> {
     }
 }
 
-/// Writes an address into C's room, as much as fits, and its length; null is no room.
+/// Writes an address to C's buffer, truncated to its length, and its full length to `len`. A null
+/// buffer is skipped.
 ///
 /// # Safety
 ///

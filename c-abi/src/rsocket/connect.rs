@@ -1,4 +1,4 @@
-//! Making, listening, connecting, ending.
+//! Creating, binding, listening, accepting, connecting and closing sockets.
 //!
 //! # Safety
 //!
@@ -45,8 +45,8 @@ pub(crate) unsafe extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_
     }
 }
 
-/// Of a stream it only remembers the address: whether it can be had is told by `rlisten` or
-/// `rconnect`.
+/// On a stream, only remembers the address. `rlisten` or `rconnect` reports an address that is
+/// unavailable.
 pub(crate) unsafe extern "C" fn rbind(
     socket: c_int,
     addr: *const sockaddr,
@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C-unwind" fn raccept(
     unsafe { poll::before(socket, POLLIN, 0) };
     let accepted = of(socket).and_then(|socket| {
         let Phase::Listening(listener) = socket.phase() else { return Err(Errno::EBADF) };
-        // Those of now: they may have been changed since it listens.
+        // Current options of the listener: the program may have changed them since `rlisten`.
         let options = socket.state().options.clone();
         let streams = options.of_streams()?;
         let (stream, peer) = listener.accept_with(&streams).map_err(|error| errno(&error))?;
@@ -129,7 +129,7 @@ pub(crate) unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     done(of(socket).and_then(|socket| {
         let stream = socket.stream()?;
         match stream.shutdown(how) {
-            // The peer was first, as of C's (`rs_disconnected`).
+            // The peer disconnected first: success, as with C's library (`rs_disconnected`).
             Err(error) if error.kind() == std::io::ErrorKind::NotConnected => Ok(()),
             other => other.map_err(|error| errno(&error)),
         }

@@ -1,4 +1,4 @@
-//! Datagrams: what `rsend`, `rrecv` and their like do with a socket of `SOCK_DGRAM`.
+//! Datagrams: sending and receiving on a socket of `SOCK_DGRAM`.
 
 use std::ffi::c_int;
 use std::io;
@@ -10,10 +10,10 @@ use uverbs_core::Errno;
 use super::errno;
 use super::socket::Socket;
 
-/// No datagram is longer (`RS_SNDLOWAT`).
+/// Maximum bytes of a datagram (`RS_SNDLOWAT`).
 pub(super) const MOST: usize = 2048;
 
-/// Receives one, with its sender.
+/// Receives a datagram and its sender's address.
 pub(super) fn receive(
     socket: &Socket,
     to: &mut [u8],
@@ -29,7 +29,7 @@ pub(super) fn receive(
     came.map_err(|error| errno(&error))
 }
 
-/// Sends one; without an address to the connected peer.
+/// Sends a datagram to `to`, or to the connected peer without an address.
 pub(super) fn send(
     socket: &Socket,
     data: &[u8],

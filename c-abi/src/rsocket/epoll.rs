@@ -1,7 +1,7 @@
-//! Sets of sockets and files that are waited for (`repoll_*`, rdma-core 65).
+//! Epoll sets of sockets and files (`repoll_*`, rdma-core 65).
 //!
-//! A wait looks at all members, as `rpoll` does, and needs no thread. Readiness is told as long as
-//! it lasts: `EPOLLET` is ignored, as C's does, and so is `EPOLLEXCLUSIVE`.
+//! A wait looks at all members, as `rpoll` does, and needs no thread. Events are level-triggered:
+//! `EPOLLET` and `EPOLLEXCLUSIVE` are ignored, as in C's library.
 //!
 //! # Safety
 //!
@@ -27,21 +27,22 @@ use super::done;
 use super::poll::poll;
 use crate::answer::minus_one;
 
-/// What may be waited for; poll and epoll have the same bits for it (`EPOLLIN` is `POLLIN`).
+/// Events that a program can wait for. Poll and epoll share their bits (`EPOLLIN` is `POLLIN`).
 const WAITED: u32 = (EPOLLIN | EPOLLOUT | EPOLLPRI) as u32;
-/// What poll says of a number that is no open file's.
+/// Poll's event for a number without an open file.
 const CLOSED: i16 = libc::POLLNVAL;
 
-/// A member, as the program told it.
+/// A member of a set, as the program added it.
 #[derive(Clone, Copy)]
 struct Member {
     events: u32,
     data: u64,
-    /// It was told of once (`EPOLLONESHOT`), and waits for `EPOLL_CTL_MOD`.
+    /// A one-shot event was reported (`EPOLLONESHOT`); the member waits for `EPOLL_CTL_MOD`.
     is_spent: bool,
 }
 
-/// A set. Its number is a file's, readable while a thread must look at its members anew.
+/// A set. Its number is an eventfd, which is readable while waiting threads must look at the
+/// members again.
 struct Set {
     changed: EventFd,
     members: Mutex<BTreeMap<RawFd, Member>>,
@@ -54,7 +55,7 @@ fn set_of(number: c_int) -> Result<Arc<Set>, Errno> {
     sets.as_ref().and_then(|sets| sets.get(&number)).cloned().ok_or(Errno::EINVAL)
 }
 
-/// Closes the set with this number. False if it is none.
+/// Closes the set with this number. Returns false if the number is not a set.
 pub(super) fn close(number: c_int) -> bool {
     let mut sets = SETS.write().unwrap_or_else(PoisonError::into_inner);
     let removed = sets.as_mut().and_then(|sets| sets.remove(&number));
@@ -64,7 +65,7 @@ pub(super) fn close(number: c_int) -> bool {
     removed.is_some()
 }
 
-/// A number that is closed is in no set (epoll(7)).
+/// Removes a closed number from all sets (epoll(7)).
 pub(super) fn forget(number: c_int) {
     let sets = SETS.read().unwrap_or_else(PoisonError::into_inner);
     for set in sets.iter().flat_map(HashMap::values) {
@@ -77,13 +78,13 @@ impl Set {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the threads that wait look at the members anew.
+    /// Makes the waiting threads look at the members again.
     fn wake(&self) {
-        // Full or not, it is readable.
+        // A full counter refuses the write, but is readable, too.
         let _ = self.changed.write(1);
     }
 
-    /// Files that a wait watches: the set's, and its members'.
+    /// Files that a wait watches: the set's eventfd and its members.
     fn files(&self) -> Vec<pollfd> {
         let own = self.changed.as_fd().as_raw_fd();
         let mut files = vec![pollfd { fd: own, events: POLLIN, revents: 0 }];
@@ -93,7 +94,7 @@ impl Set {
         files
     }
 
-    /// What was seen of members that are still there, and still ask for it.
+    /// Events to report, of members that are still in the set with this interest.
     fn found(&self, files: &[pollfd], most: usize) -> Vec<epoll_event> {
         if files[0].revents != 0 {
             let _ = self.changed.read();
@@ -119,11 +120,11 @@ impl Set {
     }
 }
 
-/// Waits for up to `most` events of the set; empty after `limit`. The thread may be cancelled here.
+/// Waits for up to `most` events of the set; empty after `limit`. A cancellation point.
 ///
 /// # Safety
 ///
-/// No caller holds a lock, or has something to drop.
+/// The caller holds no lock and no value that needs dropping: the thread may end here.
 unsafe fn wait(
     number: c_int,
     most: usize,
@@ -131,8 +132,8 @@ unsafe fn wait(
 ) -> Result<Vec<epoll_event>, Errno> {
     let start = Instant::now();
     loop {
-        // Neither the set nor the list is held where the thread ends: a set that is closed
-        // meanwhile tells by its file.
+        // The thread may be cancelled here, so it holds neither a reference to the set nor a list
+        // to drop. Closing the set meanwhile wakes it by the eventfd.
         let mut files = ManuallyDrop::new(set_of(number)?.files());
         let left = limit.map(|limit| limit.saturating_sub(start.elapsed()));
         // SAFETY: by the contract of `wait`.

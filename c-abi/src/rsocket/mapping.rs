@@ -1,4 +1,4 @@
-//! Memory of the program's that the peer writes by offsets: `riomap`, `riowrite`.
+//! Program memory that the peer writes by offsets: `riomap`, `riowrite`.
 //!
 //! # Safety
 //!
@@ -33,7 +33,8 @@ fn map(
     let addr = at.expose_provenance();
     let offset = if offset == -1 { addr as off_t } else { offset };
     let is_offered = protection & PROT_WRITE != 0;
-    // Without it the peer isn't told, and C registers it for sends that it doesn't do.
+    // Without `PROT_WRITE` the peer is not told, and C's library registers memory for sends that it
+    // never does.
     if is_offered {
         // SAFETY: by C's contract.
         let mapped = unsafe { stream.map_at(at.cast(), len, offset as u64) };
@@ -68,7 +69,7 @@ pub(crate) unsafe extern "C" fn riounmap(socket: c_int, at: *mut c_void, len: us
     }))
 }
 
-/// Its answer is unsigned in the header, and -1 all the same.
+/// Returns -1 on failure, although the header declares the result unsigned.
 pub(crate) unsafe extern "C" fn riowrite(
     socket: c_int,
     from: *const c_void,
@@ -88,8 +89,8 @@ pub(crate) unsafe extern "C" fn riowrite(
             match wrote {
                 Ok(count) => sent += count,
                 Err(_) if sent > 0 => break,
-                // The peer's message isn't here yet, or it has mapped nothing there: `riowrite`
-                // gives what it sent, which is nothing.
+                // The peer's message has not arrived, or the peer mapped nothing at this offset:
+                // `riowrite` returns the bytes sent so far.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
                 Err(error) => return Err(errno(&error)),
             }

@@ -2,17 +2,17 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `socket` | one socket, and which number it has |
+//! | `socket` | a socket, and its number |
 //! | `address` | C's addresses |
 //! | `connect` | making, listening, connecting, ending |
-//! | `transfer` | bytes |
-//! | `datagrams` | the same of `SOCK_DGRAM` |
+//! | `transfer` | sending and receiving bytes |
+//! | `datagrams` | sending and receiving on sockets of `SOCK_DGRAM` |
 //! | `poll` | waiting for several |
-//! | `epoll` | the same for a set that lasts: `repoll_create` |
+//! | `epoll` | epoll sets: `repoll_create` |
 //! | `options` | options and flags |
 //! | `mapping` | memory that the peer writes by offsets |
 //!
-//! As of C's, a socket isn't for a forked child.
+//! A forked child must not use a socket, as with C's library.
 
 mod address;
 pub(crate) mod connect;
@@ -39,7 +39,7 @@ fn done(result: Result<(), Errno>) -> c_int {
     }
 }
 
-/// A number of bytes, or -1 with the error in `errno`.
+/// Number of bytes, or -1 with the error in `errno`.
 fn bytes(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(count) => count as isize,
@@ -47,7 +47,7 @@ fn bytes(result: Result<usize, Errno>) -> isize {
     }
 }
 
-/// The number of a stream's error.
+/// Error number of a stream's error.
 fn errno(error: &io::Error) -> Errno {
     use io::ErrorKind;
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<uverbs::Error>());
@@ -69,7 +69,7 @@ fn errno(error: &io::Error) -> Errno {
         ErrorKind::AddrNotAvailable => Errno::EADDRNOTAVAIL,
         ErrorKind::InvalidInput => Errno::EINVAL,
         ErrorKind::PermissionDenied => Errno::EACCES,
-        // `rs_get_iomap_mr` finds no place.
+        // C's `rs_get_iomap_mr` returns `ENOMEM` for a full table.
         ErrorKind::QuotaExceeded | ErrorKind::OutOfMemory => Errno::ENOMEM,
         _ => Errno::EIO,
     }

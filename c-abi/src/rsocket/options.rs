@@ -1,4 +1,4 @@
-//! Options and flags of sockets.
+//! Socket options and file flags.
 //!
 //! # Safety
 //!
@@ -22,22 +22,21 @@ use super::done;
 use super::socket::{Phase, State, of, on_device};
 use crate::answer::minus_one;
 
-/// `rsocket.h`: the level and its options.
+/// Option level of rsocket and its options (`rsocket.h`).
 const SOL_RDMA: c_int = 0x1_0000;
 const SQSIZE: c_int = 0;
 const RQSIZE: c_int = 1;
 const INLINE: c_int = 2;
 const IOMAPSIZE: c_int = 3;
-/// Bytes of a buffer, at least and at most: what streams take.
+/// Minimum and maximum bytes of a stream's buffer.
 const BUFFER: std::ops::RangeInclusive<u32> = 2 << 10..=512 << 20;
-/// Mappings at most, and the step in which their number grows (`rs_value_to_scale`).
+/// Maximum number of mappings, and the step by which the number grows (`rs_value_to_scale`).
 const MAPPINGS: u32 = 128;
 const STEP: u32 = 8;
-/// What a segment of TCP has on an Ethernet of RoCE's, for programs that want to know
-/// (`TCP_MAXSEG`): a packet's bytes where the path isn't known.
+/// Value of `TCP_MAXSEG` while the path is unknown: bytes of a packet.
 const SEGMENT: c_int = 2048;
 
-/// What a socket was told. Numbers are C's.
+/// Options that the program set, with C's values.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) send_buffer: u32,
@@ -58,7 +57,7 @@ pub(super) struct Options {
 }
 
 impl Default for Options {
-    /// As rsocket's (`rs_configure`); keep-alives as TCP's (`tcp_keepalive_time`).
+    /// Defaults of rsocket (`rs_configure`); keep-alives as in TCP (`tcp_keepalive_time`).
     fn default() -> Self {
         Self {
             send_buffer: 128 << 10,
@@ -80,7 +79,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// As streams take them.
+    /// The options in the form that streams take.
     pub(super) fn of_streams(&self) -> Result<StreamOptions, Errno> {
         let within = |bytes: u32| bytes.clamp(*BUFFER.start(), *BUFFER.end());
         let options = StreamOptions::new()
@@ -112,10 +111,10 @@ impl State {
         let options = &mut self.options;
         match (level, name) {
             (SOL_SOCKET, SO_REUSEADDR) => options.reuse_addr = on,
-            // Two halves, each as large as was asked for.
+            // The stream halves its buffer, so twice the size is requested.
             (SOL_SOCKET, SO_RCVBUF) if is_new => options.recv_buffer = number.saturating_mul(2),
             (SOL_SOCKET, SO_SNDBUF) if is_new => options.send_buffer = number.saturating_mul(2),
-            // Of a socket that has its buffers C keeps silent, too.
+            // Ignored on a socket that has its buffers, as in C's library.
             (SOL_SOCKET, SO_RCVBUF | SO_SNDBUF) => {}
             (SOL_SOCKET, SO_OOBINLINE) => options.oob_inline = on,
             (SOL_SOCKET, SO_LINGER) => options.linger = on,
@@ -129,7 +128,7 @@ impl State {
                 return self.keep_alive();
             }
             (IPPROTO_TCP, TCP_NODELAY) => options.no_delay = on,
-            // The device says how often it tries.
+            // The device determines the retries.
             (IPPROTO_TCP, TCP_KEEPCNT | TCP_KEEPINTVL | TCP_MAXSEG) => {}
             (IPPROTO_IPV6, IPV6_V6ONLY) => options.v6_only = on,
             (SOL_RDMA, _) if !is_new => return Err(Errno::EINVAL),
@@ -144,7 +143,7 @@ impl State {
         Ok(())
     }
 
-    /// Has a stream that stands send keep-alives as was said, or none.
+    /// Applies the keep-alive options to a connected stream.
     fn keep_alive(&mut self) -> Result<(), Errno> {
         let Phase::Connected(stream) = &self.phase else { return Ok(()) };
         let every = self.options.keep_alive_every();
@@ -223,8 +222,8 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
     }))
 }
 
-/// The argument is the third of a function with any number of them: on these machines it comes
-/// where a third one that is declared does.
+/// `argument` is the third argument of a variadic function. On x86-64 and AArch64 it is passed as a
+/// declared third argument is.
 pub(crate) unsafe extern "C" fn rfcntl(socket: c_int, command: c_int, argument: c_long) -> c_int {
     let socket = match of(socket) {
         Ok(socket) => socket,

@@ -1,4 +1,4 @@
-//! Waiting for several sockets, and files among them.
+//! `rpoll` and `rselect`: waiting for several sockets and files.
 //!
 //! # Safety
 //!
@@ -17,25 +17,25 @@ use super::socket::find;
 use crate::answer::minus_one;
 use crate::cancel;
 
-/// Looked at for so long before the thread sleeps (`polling_time`).
+/// Time of busy polling before the thread sleeps (`polling_time`).
 const SPIN: Duration = Duration::from_micros(10);
-/// No sleep is longer (`wake_up_interval`): another thread may have taken away what told of an
+/// Maximum sleep (`wake_up_interval`): another thread may have consumed the notification of an
 /// event.
 const DOZE: Duration = Duration::from_millis(500);
 
-/// Looks at files; answers how many are ready, or -1.
+/// Polls files without waiting. Returns the number of ready files, or -1.
 pub(super) fn glance(files: &mut [pollfd]) -> c_int {
     // SAFETY: so many entries, which live for the call.
     unsafe { libc::poll(files.as_mut_ptr(), files.len() as nfds_t, 0) }
 }
 
-/// Waits for sockets and files. The thread may be cancelled here.
+/// Waits for sockets and files. A cancellation point.
 ///
 /// # Safety
 ///
-/// No caller holds a lock, or has something to drop.
+/// The caller holds no lock and no value that needs dropping: the thread may end here.
 pub(super) unsafe fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Result<c_int, Errno> {
-    // Not dropped where the thread ends in the middle.
+    // Leaked if the thread is cancelled during the wait.
     let mut lists = ManuallyDrop::new(Lists::default());
     // SAFETY: by the contract of `poll`.
     let answer = unsafe { poll_with(&mut lists, files, limit) };
@@ -46,7 +46,7 @@ pub(super) unsafe fn poll(files: &mut [pollfd], limit: Option<Duration>) -> Resu
 /// Lists of one call of `poll`.
 #[derive(Default)]
 struct Lists {
-    /// The file behind each of the program's.
+    /// File to poll for each of the program's descriptors.
     watched: Vec<pollfd>,
     is_socket: Vec<bool>,
 }
@@ -60,15 +60,14 @@ unsafe fn poll_with(
     limit: Option<Duration>,
 ) -> Result<c_int, Errno> {
     let start = Instant::now();
-    // As of poll(2), whether there is something to wait for or not.
-    // SAFETY: by the contract of `poll_with`.
+    // poll(2) is a cancellation point, also when it does not wait.
     unsafe { cancel::point() };
     loop {
         watched.clear();
         is_socket.clear();
         let mut count = 0;
         for file in files.iter_mut() {
-            // Anew each time, and for no longer: another thread may close it.
+            // Looked up each time, and released before the wait: another thread may close it.
             let socket = find(file.fd);
             is_socket.push(socket.is_some());
             let Some(socket) = socket else {
@@ -112,8 +111,8 @@ unsafe fn poll_with(
     }
 }
 
-/// Waits until a call of a socket has something to do, since the call can't be cancelled. The call
-/// then returns at once, unless another thread was faster or not all of it fits.
+/// Waits until a call on a socket can proceed, since the call itself is not cancelable. The call
+/// then returns at once, unless another thread was faster or only a part fits.
 ///
 /// # Safety
 ///
@@ -121,8 +120,7 @@ unsafe fn poll_with(
 pub(super) unsafe fn before(number: c_int, events: i16, flags: c_int) {
     if find(number).is_some_and(|socket| socket.may_wait(flags)) {
         let mut file = pollfd { fd: number, events, revents: 0 };
-        // A signal ends no wait of a stream's; all else the call itself says.
-        // SAFETY: by the contract of `before`.
+        // A stream's wait continues after a signal. The call itself reports all other errors.
         while unsafe { poll(std::slice::from_mut(&mut file), None) } == Err(Errno::EINTR) {}
     }
 }
@@ -142,7 +140,7 @@ pub(crate) unsafe extern "C-unwind" fn rpoll(
     unsafe { poll(files, limit) }.unwrap_or_else(minus_one)
 }
 
-/// A set of C's, and what its members wait for; null is none.
+/// A set of `select` or null, and the events that its members wait for.
 type Set = (*mut fd_set, i16);
 
 /// # Safety
@@ -164,7 +162,7 @@ pub(crate) unsafe extern "C-unwind" fn rselect(
         return minus_one(Errno::EINVAL);
     }
     let sets = [(read, POLLIN), (write, POLLOUT), (except, POLLPRI)];
-    // Not dropped where the thread ends in the middle.
+    // Leaked if the thread is cancelled during the wait.
     let mut files = ManuallyDrop::new(Vec::new());
     for fd in 0..most {
         // SAFETY: by C's contract.
@@ -188,7 +186,7 @@ pub(crate) unsafe extern "C-unwind" fn rselect(
     let mut count = 0;
     for (set, event) in sets {
         for file in files.iter().filter(|file| file.events & event != 0) {
-            // What has ended is worth a read and a write.
+            // A closed connection is readable and writable.
             let ended = if event == POLLPRI { 0 } else { POLLERR | POLLHUP };
             if file.revents & (event | ended) != 0 {
                 count += 1;

@@ -1,7 +1,7 @@
-//! One socket, and which number it has.
+//! A socket, and its number.
 //!
-//! The number is that of a file, so that no other file has it: an eventfd, which tells of a
-//! connection that was begun without waiting.
+//! The number is an eventfd, so it is unique among files. The eventfd becomes readable when a
+//! nonblocking connect ends.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -19,21 +19,21 @@ use super::errno;
 use super::options::Options;
 use crate::device;
 
-/// How far a socket is.
+/// State of a socket.
 #[derive(Clone)]
 pub(super) enum Phase {
-    /// Made, perhaps with an address of its own.
+    /// Created; with the address of `rbind`, if bound.
     New(Option<SocketAddr>),
     Listening(Arc<RdmaListener>),
     Connecting,
     Connected(Arc<RdmaStream>),
-    /// Of datagrams, with an address of its own.
+    /// A bound or connected socket of datagrams.
     Datagrams(Arc<RdmaDatagram>),
-    /// It could not be connected; with the address of its own.
+    /// The connect failed; with the address of `rbind`, if bound.
     Failed(Option<SocketAddr>),
 }
 
-/// Memory of the program's that its peer was told of, or that was registered for nobody.
+/// Program memory of `riomap`, offered to the peer or only registered.
 pub(super) struct Mapped {
     pub(super) addr: usize,
     pub(super) len: usize,
@@ -42,11 +42,11 @@ pub(super) struct Mapped {
 
 pub(super) struct State {
     pub(super) options: Options,
-    /// `O_*`, as `rfcntl` has them, and `FD_*`.
+    /// `O_*` and `FD_*`, as `rfcntl` returns them.
     pub(super) status: c_int,
     pub(super) descriptor: c_int,
     pub(super) phase: Phase,
-    /// `SO_ERROR`: why it could not be connected.
+    /// `SO_ERROR`: the reason of a failed connect.
     pub(super) error: c_int,
     pub(super) mapped: Vec<Mapped>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Socket {
 
 static SOCKETS: RwLock<Option<HashMap<RawFd, Arc<Socket>>>> = RwLock::new(None);
 
-/// The socket with this number.
+/// Returns the socket with this number.
 pub(super) fn of(number: c_int) -> Result<Arc<Socket>, Errno> {
     find(number).ok_or(Errno::EBADF)
 }
@@ -70,14 +70,14 @@ pub(super) fn find(number: c_int) -> Option<Arc<Socket>> {
     SOCKETS.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&number).cloned()
 }
 
-/// Takes the socket with this number away.
+/// Removes the socket with this number.
 pub(super) fn remove(number: c_int) -> Result<Arc<Socket>, Errno> {
     let mut sockets = SOCKETS.write().unwrap_or_else(PoisonError::into_inner);
     sockets.as_mut().and_then(|sockets| sockets.remove(&number)).ok_or(Errno::EBADF)
 }
 
 impl Socket {
-    /// Makes one and gives its number.
+    /// Adds a socket and returns its number.
     pub(super) fn insert(
         (family, kind): (c_int, c_int),
         options: Options,
@@ -101,23 +101,23 @@ impl Socket {
         self.state().phase.clone()
     }
 
-    /// Whether a call with these flags (`MSG_*`) returns at once.
+    /// Returns true if a call with these flags (`MSG_*`) must not wait.
     pub(super) fn is_nonblocking(&self, flags: c_int) -> bool {
         flags & libc::MSG_DONTWAIT != 0 || self.state().status & O_NONBLOCK != 0
     }
 
-    /// Returns true if a call with these flags waits for the peer.
+    /// Returns true if a call with these flags may wait for the peer.
     pub(super) fn may_wait(&self, flags: c_int) -> bool {
         let is_begun =
             matches!(self.phase(), Phase::Listening(_) | Phase::Connected(_) | Phase::Datagrams(_));
         is_begun && !self.is_nonblocking(flags)
     }
 
-    /// Its stream.
+    /// The stream of a connected socket.
     ///
     /// # Errors
     ///
-    /// `EAGAIN` while it connects (`rsend`), `ENOTCONN`.
+    /// `EAGAIN` while connecting (`rsend`), `ENOTCONN` otherwise.
     pub(super) fn stream(&self) -> Result<Arc<RdmaStream>, Errno> {
         match &self.state().phase {
             Phase::Connected(stream) => Ok(Arc::clone(stream)),
@@ -130,11 +130,11 @@ impl Socket {
         self.kind == SOCK_DGRAM
     }
 
-    /// Its socket of datagrams, which is made at its first use, at this address or any.
+    /// The socket of datagrams, created at first use at address `at` or any.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for an address of one that has its own; why it can't be made.
+    /// `EINVAL` for an address if the socket is bound; the error of the creation.
     pub(super) fn datagrams(&self, at: Option<SocketAddr>) -> Result<Arc<RdmaDatagram>, Errno> {
         let mut state = self.state();
         if let Phase::Datagrams(known) = &state.phase {
@@ -147,11 +147,12 @@ impl Socket {
         Ok(made)
     }
 
-    /// Connects, or begins to.
+    /// Connects; a nonblocking socket starts a connect.
     ///
     /// # Errors
     ///
-    /// `EINPROGRESS` where that is begun; `EISCONN`, `EALREADY`, `EINVAL`; why it isn't connected.
+    /// `EINPROGRESS` if the connect was started; `EISCONN`, `EALREADY`, `EINVAL`; the reason of a
+    /// failed connect.
     pub(super) fn connect(self: &Arc<Self>, to: SocketAddr) -> Result<(), Errno> {
         if self.is_of_datagrams() {
             return self.datagrams(None)?.connect(to).map_err(|error| errno(&error));
@@ -171,16 +172,16 @@ impl Socket {
         (state.phase, state.error) = (Phase::Connecting, 0);
         let waits = state.status & O_NONBLOCK == 0;
         drop(state);
-        // What an earlier attempt told.
+        // Clears the notification of an earlier attempt.
         let _ = self.file.read();
         if waits {
             return self.connected(options.connect(to), own, false);
         }
         let socket = Arc::clone(self);
         let begun = thread::start("rconnect", move || {
-            // What comes of it is told by `SO_ERROR`.
+            // `SO_ERROR` reports the result.
             let _ = socket.connected(options.connect(to), own, true);
-            // Nobody counts: full or not, it is readable.
+            // Only readability matters: a full counter refuses the write, but is readable.
             let _ = socket.file.write(1);
         });
         match begun {
@@ -201,15 +202,15 @@ impl Socket {
         };
         let mut state = self.state();
         state.phase = phase;
-        // Whoever waited has the error from the call.
+        // A blocking call returned the error itself.
         if let (Err(errno), true) = (done, later) {
             state.error = errno.raw();
         }
         done
     }
 
-    /// Says the last words, and takes back what the peer may write: another thread may wait for
-    /// this socket for a while yet.
+    /// Shuts down the stream and withdraws the memory offered to the peer. Another thread may still
+    /// hold the socket in a wait.
     pub(super) fn close(&self) {
         let Phase::Connected(stream) = self.phase() else { return };
         let _ = stream.shutdown(Shutdown::Both);
@@ -219,14 +220,14 @@ impl Socket {
         }
     }
 
-    /// Which of `events` (`POLL*`) are there, and the file to wait for where none is, with what to
-    /// wait for.
+    /// Current events among `events` (`POLL*`), and the file and events to wait for if there are
+    /// none yet.
     pub(super) fn look(&self, events: i16) -> (i16, pollfd) {
         let watched = |fd: RawFd, events| pollfd { fd, events, revents: 0 };
         let bit = |is: bool, bit: i16| if is { bit } else { 0 };
         let own = watched(self.file.as_fd().as_raw_fd(), POLLIN);
         let over = events & (POLLIN | POLLOUT) | POLLERR;
-        // Once: another thread may connect it meanwhile.
+        // Read once: another thread may connect the socket meanwhile.
         match self.phase() {
             Phase::New(_) | Phase::Connecting => (0, own),
             Phase::Failed(_) => (over, own),
@@ -246,8 +247,8 @@ impl Socket {
                 let file = watched(stream.as_fd().as_raw_fd(), POLLIN);
                 let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
                 let Ok(ready) = stream.ready(wanted) else { return (over, file) };
-                // Bytes first, and then the end: a program that takes the one for the other
-                // (rstream's `do_poll`) would lose them.
+                // Reads the end before the bytes: with the opposite order, a program would take
+                // bytes that arrive in between for the end (rstream's `do_poll`) and lose them.
                 let ended = stream.is_ended();
                 let seen = bit(ready.read, POLLIN) | bit(ready.write, POLLOUT);
                 (seen | bit(ended, POLLHUP), file)
@@ -264,7 +265,8 @@ pub(super) fn any(family: c_int) -> SocketAddr {
     }
 }
 
-/// By the connection manager of the devices that programs are shown: see [`crate::cm::channel`].
+/// Options with the connection manager of the devices that programs see: see
+/// [`crate::cm::channel`].
 pub(super) fn on_device(options: StreamOptions) -> Result<StreamOptions, Errno> {
     let devices = device::devices().map_err(|error| error.to_errno())?;
     let device = devices.first().ok_or(Errno::ENODEV)?;

@@ -1,4 +1,4 @@
-//! Bytes: `rsend`, `rrecv` and their like.
+//! Sending and receiving: `rsend`, `rrecv`, `rsendto`, `rrecvfrom`, `rreadv`, `rwritev`.
 //!
 //! # Safety
 //!
@@ -23,13 +23,14 @@ use super::{address, bytes, datagrams, errno, poll};
 use crate::answer::minus_one;
 use crate::request::memory;
 
-/// A peer that went without a word is the end of the stream here, as of C's.
+/// A peer that vanished ends the stream, as in C's library.
 fn end(error: io::Error) -> Result<usize, Errno> {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<StreamError>());
     if inner == Some(&StreamError::Lost) { Ok(0) } else { Err(errno(&error)) }
 }
 
-/// Of a call that moved `done` bytes before: these count, and the error comes again.
+/// Result of a call that moved `done` bytes before `result`. If bytes were moved, they are
+/// returned, and the next call returns the error.
 fn counted(done: usize, result: Result<usize, Errno>) -> Result<usize, Errno> {
     if done > 0 { Ok(done + result.unwrap_or(0)) } else { result }
 }
@@ -58,7 +59,7 @@ impl Socket {
         Ok(done)
     }
 
-    /// Waits until all of it went, unless it must not wait.
+    /// Sends all bytes, or, without waiting, as many as fit.
     fn send(&self, from: &[u8], flags: c_int) -> Result<usize, Errno> {
         if self.is_of_datagrams() {
             return datagrams::send(self, from, flags, None);
@@ -133,7 +134,7 @@ pub(crate) unsafe extern "C-unwind" fn rrecvfrom(
     unsafe {
         let received = rrecv(socket, to, len, flags);
         if received > 0 && !addr.is_null() {
-            // The bytes are here, whether or not the peer still is.
+            // The bytes are valid even if the peer is gone by now.
             rgetpeername(socket, addr, addr_len);
         }
         received
@@ -185,8 +186,8 @@ pub(crate) unsafe extern "C-unwind" fn rsendto(
     unsafe { rsend(socket, from, len, flags) }
 }
 
-/// Moves piece after piece. What follows the first bytes isn't waited for, unless all was asked
-/// for.
+/// Transfers buffer after buffer. Only the first bytes are waited for, unless the call asks for
+/// all.
 fn each(
     pieces: &[iovec],
     flags: c_int,
@@ -207,7 +208,8 @@ fn each(
 /// C's contract.
 unsafe fn receive_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
     let all = flags & MSG_WAITALL != 0;
-    // What is only looked at is the same for each piece: as C, the first one gets it.
+    // A peek sees the same bytes for each buffer: only the first buffer gets them, as in C's
+    // library.
     let first = pieces.iter().position(|piece| piece.iov_len > 0).filter(|_| flags & MSG_PEEK != 0);
     let pieces = first.map_or(pieces, |first| &pieces[first..=first]);
     bytes(of(socket).and_then(|socket| {
@@ -232,7 +234,7 @@ unsafe fn send_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
             // SAFETY: by C's contract.
             return unsafe { send_one(&socket, pieces, flags, None) };
         }
-        // Sending waits for all, so what follows is as the first.
+        // A send waits for all bytes, so every buffer is handled alike.
         each(pieces, flags, |piece, _| {
             // SAFETY: by C's contract.
             socket.send(unsafe { memory(piece.iov_base.cast(), piece.iov_len) }, flags)
@@ -240,7 +242,7 @@ unsafe fn send_all(socket: c_int, pieces: &[iovec], flags: c_int) -> isize {
     }))
 }
 
-/// A datagram into several pieces.
+/// Receives a datagram into several buffers.
 ///
 /// # Safety
 ///
@@ -265,7 +267,7 @@ unsafe fn receive_one(
     Ok((len, from))
 }
 
-/// A datagram of several pieces.
+/// Sends a datagram from several buffers.
 ///
 /// # Safety
 ///
@@ -320,7 +322,7 @@ pub(crate) unsafe extern "C-unwind" fn rwritev(
     unsafe { send_all(socket, pieces(first, count.max(0) as usize), 0) }
 }
 
-/// Ancillary data there are none.
+/// rsocket has no ancillary data.
 pub(crate) unsafe extern "C-unwind" fn rrecvmsg(
     socket: c_int,
     msg: *mut msghdr,

@@ -1,4 +1,4 @@
-//! Attributes: what queries fill in and what creation and changes take.
+//! Attribute structs of queries, creation and modification.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -201,7 +201,7 @@ pub struct ibv_ah_attr {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct ibv_grh {
-    /// Network order, as the rest.
+    /// Network byte order, as all fields of the header.
     pub version_tclass_flow: u32,
     pub paylen: u16,
     pub next_hdr: u8,
@@ -240,7 +240,7 @@ pub struct ibv_modify_cq_attr {
     pub moderate: ibv_moderate_cq,
 }
 
-/// `ibv_values_ex`; the time's seconds are 0, its nanoseconds ticks.
+/// `ibv_values_ex`. The time has 0 seconds; its nanoseconds are clock ticks.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_values_ex {
@@ -297,10 +297,10 @@ pub struct ibv_td_init_attr {
     pub comp_mask: u32,
 }
 
-/// A parent domain's function that gives memory: domain, its context, bytes, alignment, what for.
+/// Allocator of a parent domain: domain, its context, bytes, alignment, resource type.
 pub type AllocMemory =
     unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
-/// Its function that takes memory back.
+/// Function of a parent domain that frees memory.
 pub type FreeMemory = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
 
 #[derive(Clone, Copy, Debug)]
@@ -363,7 +363,7 @@ pub struct ibv_rx_hash_conf {
     pub rx_hash_fields_mask: u64,
 }
 
-/// Its first members are those of `ibv_qp_init_attr`, whose tail has room for the next one.
+/// The first members are `ibv_qp_init_attr`; its padding at the end holds the next one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_qp_init_attr_ex {

@@ -12,7 +12,7 @@ use super::{
     ibv_wq_init_attr, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
-/// A slot of a table whose function isn't there.
+/// An empty or unknown slot of a function table.
 pub type Slot = Option<unsafe extern "C" fn()>;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Objects that programs hold pointers to.
+//! Structs of objects that programs hold pointers to.
 
 use std::ffi::{c_int, c_void};
 
@@ -85,7 +85,7 @@ pub struct ibv_cq {
     pub async_events_completed: u32,
 }
 
-/// The functions stand behind the members of `ibv_cq`.
+/// `ibv_cq_ex`: the members of `ibv_cq`, then the functions.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ibv_cq_ex {
@@ -143,7 +143,7 @@ pub struct ibv_qp {
     pub events_completed: u32,
 }
 
-/// `ibv_async_event`; the element is a pointer, or a port's number.
+/// `ibv_async_event`. `element` is a pointer to the object, or a port number.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_async_event {

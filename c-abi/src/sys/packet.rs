@@ -1,4 +1,4 @@
-//! Work queues, tables of them, flow rules and what counts for these.
+//! Structs of work queues, their indirection tables, flow rules and counters.
 
 use std::ffi::{c_int, c_void};
 
@@ -66,7 +66,7 @@ pub struct ibv_rwq_ind_table_init_attr {
     pub comp_mask: u32,
 }
 
-/// The specifications follow.
+/// `ibv_flow_attr`; the specifications follow it in memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_flow_attr {

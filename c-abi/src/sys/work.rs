@@ -1,4 +1,4 @@
-//! Work requests and completions, and queue pairs that take them piece by piece.
+//! Structs of work requests, completions and extended queue pairs (`ibv_wr_*`).
 
 use std::ffi::{c_int, c_void};
 
@@ -59,7 +59,7 @@ pub const IBV_WR_TAG_SYNC: u32 = 2;
 pub const IBV_OPS_SIGNALED: c_int = 1;
 pub const IBV_OPS_TM_SYNC: c_int = 2;
 
-/// A piece of registered memory: the same struct in core.
+/// `ibv_sge`, which is [`Sge`] of the core.
 pub type ibv_sge = Sge;
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ pub struct ibv_wc {
     pub opcode: u32,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// Network order; of a completion with `IBV_WC_WITH_INV` the key.
+    /// Immediate data in network byte order, or the invalidated rkey with `IBV_WC_WITH_INV`.
     pub imm_data: u32,
     pub qp_num: u32,
     pub src_qp: u32,
@@ -131,7 +131,7 @@ pub struct ibv_send_wr {
     pub num_sge: c_int,
     pub opcode: u32,
     pub send_flags: u32,
-    /// Network order; of `IBV_WR_SEND_WITH_INV` the key.
+    /// Immediate data in network byte order, or the rkey to invalidate with `IBV_WR_SEND_WITH_INV`.
     pub imm_data: u32,
     pub wr: SendWr,
     /// `qp_type.xrc.remote_srqn`.

@@ -30,7 +30,7 @@ use crate::sys::{
 pub(crate) struct Ah {
     c: ibv_ah,
     ah: AnyAh,
-    /// The device's object that maps it to a queue pair.
+    /// DEVX object that maps the address handle to a queue pair.
     mapped: Mutex<Option<u32>>,
 }
 
@@ -50,7 +50,7 @@ impl Ah {
     }
 }
 
-/// A path as the verbs take it.
+/// Converts C's path attributes.
 pub(crate) fn attr_of(c: &ibv_ah_attr) -> AhAttr {
     let grh = (c.is_global != 0).then_some(GlobalRoute {
         dgid: Gid(c.grh.dgid.raw),
@@ -91,14 +91,13 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     let of = unsafe { Context::of(whole.c.context) };
     let mapped = whole.mapped.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(object) = mapped {
-        // The handle is gone whatever comes of this, as with C's provider.
-        // SAFETY: this handle's own, ended once.
+        // The handle is freed even on an error, as in C's provider.
         let _ = unsafe { devx::destroy(of.core().uverbs(), object) };
     }
     0
 }
 
-/// Maps it to a queue pair. The first call counts: later ones change nothing, as with C's provider.
+/// Maps an address handle to a queue pair. Later calls change nothing, as in C's provider.
 pub(crate) unsafe extern "C" fn map_ah_to_qp(ah: *const ibv_ah, qpn: u32) -> c_int {
     // SAFETY: by C's contract.
     let (of, context) = unsafe { (Ah::of(ah), Context::of((*ah).context)) };
@@ -112,7 +111,7 @@ pub(crate) unsafe extern "C" fn map_ah_to_qp(ah: *const ibv_ah, qpn: u32) -> c_i
     code(mlx5.map_ah_to_qp(vector, qpn).map(|object| *mapped = Some(object)))
 }
 
-/// The GID index of `gid` as a packet of this kind was sent to it.
+/// GID index of `gid` for packets of this kind.
 fn index_of(context: &Context, port: u8, gid: Gid, kind: GrhKind) -> Result<u8, Errno> {
     let table = context.core().uverbs().query_gid_table(usize::MAX);
     let table = table.map_err(|error| error.to_errno())?;
@@ -124,7 +123,7 @@ fn index_of(context: &Context, port: u8, gid: Gid, kind: GrhKind) -> Result<u8, 
     found.and_then(|entry| entry.index.try_into().ok()).ok_or(Errno::EINVAL)
 }
 
-/// The way back to where a datagram came from. IBTA vol 1, 11.2.2.1; annex A17.4.5.
+/// Path back to the sender of a datagram. IBTA vol 1, 11.2.2.1; annex A17.4.5.
 fn way_back(
     context: &Context,
     port: u8,

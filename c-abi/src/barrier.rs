@@ -15,7 +15,7 @@ use crate::answer::aside;
 const EXPEDITED: c_int = 1 << 3;
 const REGISTER_EXPEDITED: c_int = 1 << 4;
 
-/// Longer than any processor keeps a store to itself: a timer's interrupt comes sooner.
+/// Time after which a processor's stores are visible: the timer interrupt comes sooner.
 const STORES_ARE_OUT: Duration = Duration::from_millis(20);
 
 fn membarrier(command: c_int) -> bool {
@@ -23,19 +23,19 @@ fn membarrier(command: c_int) -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
-/// Whether [`everywhere`] works here. The first call tells the kernel, which takes it milliseconds
-/// once the process has threads.
+/// Returns true if [`everywhere`] works here. The first call registers with the kernel, which takes
+/// milliseconds in a process with threads.
 pub(crate) fn is_there() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(REGISTER_EXPEDITED))
 }
 
-/// Each thread of the process passes a full fence, and drains its processor's write-combining
-/// buffers: by an interrupt, or because it was switched out.
+/// Makes each thread of the process execute a full fence and drain its processor's write-combining
+/// buffers, by an interrupt or because it was switched out.
 pub(crate) fn everywhere() {
     aside(|| {
         if !membarrier(EXPEDITED) {
-            // A sandbox that was closed since forbids the call.
+            // A sandbox that was entered after the registration forbids the call.
             std::thread::sleep(STORES_ARE_OUT);
         }
     });

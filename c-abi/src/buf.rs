@@ -1,5 +1,5 @@
-//! Buffers that the library allocates for a protection domain: `ibv_alloc_buf` and its like. They
-//! are ordinary memory; where a program must not know their address they would be dma-bufs.
+//! Buffers that the library allocates for a protection domain: `ibv_alloc_buf`, `ibv_free_buf`.
+//! They
 //!
 //! # Safety
 //!
@@ -18,7 +18,7 @@ use crate::answer::{minus_one, null};
 use crate::mr_ex::{MrInit, reg_mr_ex};
 use crate::sys::{ibv_mr, ibv_pd};
 
-/// `struct ibv_buf`, which programs know by its address alone.
+/// `struct ibv_buf`, opaque to programs.
 #[derive(Debug)]
 pub(crate) struct Buf {
     pd: *mut ibv_pd,
@@ -27,7 +27,7 @@ pub(crate) struct Buf {
 }
 
 impl Buf {
-    /// Whether these bytes are in it, and `pd` is the domain that it was allocated for.
+    /// Returns true if the bytes lie in the buffer, which was allocated for `pd`.
     pub(crate) fn has(&self, pd: *mut ibv_pd, addr: *mut c_void, length: usize) -> bool {
         let offset = addr.addr().checked_sub(self.addr.addr());
         let end = offset.and_then(|offset| offset.checked_add(length));
@@ -35,8 +35,8 @@ impl Buf {
     }
 }
 
-/// Whole pages begin with it, as rdma-core's `dummy_ops.c:alloc_buf` has it. It is the program's
-/// until it is freed, also when the device was closed.
+/// Allocates whole pages, as rdma-core's `dummy_ops.c:alloc_buf`. The program owns the buffer until
+/// it frees it, even after closing the device.
 pub(crate) unsafe extern "C" fn alloc_buf(
     pd: *mut ibv_pd,
     size: usize,
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn alloc_buf(
         Ok(_) => return null(Errno::EINVAL),
         Err(_) => return null(Errno::ENOMEM),
     };
-    // SAFETY: it has bytes.
+    // SAFETY: the layout's size is not 0.
     let addr = unsafe { alloc_zeroed(layout) };
     if addr.is_null() {
         return null(Errno::ENOMEM);
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn free_buf(buf: *mut Buf) {
     unsafe { dealloc(addr, layout) };
 }
 
-/// Ordinary memory is no dma-buf.
+/// Ordinary memory cannot be exported as a dma-buf.
 pub(crate) unsafe extern "C" fn export_buf_dmabuf_fd(_: *mut Buf) -> c_int {
     minus_one(Errno::ENODATA)
 }

@@ -31,7 +31,7 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE`.
 const DISABLE: c_int = 1;
 
-/// Cancellation is put off while this is there.
+/// Disables cancellation until dropped.
 struct PutOff(c_int);
 
 impl PutOff {
@@ -69,7 +69,7 @@ mod replaced {
                 #[allow(unused_imports, reason = "each function has some of the types")]
                 use super::*;
 
-                // As the waits declare two of them.
+                // Two of the functions may unwind by cancellation, as the waits declare them.
                 unsafe extern "C-unwind" {
                     #[link_name = concat!("__real_", stringify!($name))]
                     fn real($($arg: $type),*) -> $answer;
@@ -154,31 +154,31 @@ mod waits {
     }
 }
 
-/// read(2), where the thread may be cancelled.
+/// read(2) as a cancellation point.
 ///
 /// # Safety
 ///
-/// Room for `len` bytes. No caller holds a lock, or has something to drop.
+/// `to` has room for `len` bytes. The caller holds no lock and no value that needs dropping.
 pub(crate) unsafe fn read(fd: c_int, to: *mut c_void, len: usize) -> ssize_t {
     // SAFETY: by the contract of `read`.
     unsafe { waits::read(fd, to, len) }
 }
 
-/// poll(2), where the thread may be cancelled.
+/// poll(2) as a cancellation point.
 ///
 /// # Safety
 ///
-/// As many entries. No caller holds a lock, or has something to drop.
+/// `files` has `count` entries. The caller holds no lock and no value that needs dropping.
 pub(crate) unsafe fn poll(files: *mut pollfd, count: usize, milliseconds: c_int) -> c_int {
     // SAFETY: by the contract of `poll`.
     unsafe { waits::poll(files, count as libc::nfds_t, milliseconds) }
 }
 
-/// The thread is cancelled here, if that was asked for.
+/// Cancellation point: ends the thread if a cancellation is pending.
 ///
 /// # Safety
 ///
-/// No caller holds a lock, or has something to drop.
+/// The caller holds no lock and no value that needs dropping.
 pub(crate) unsafe fn point() {
     // SAFETY: by the contract of `point`.
     unsafe { waits::pthread_testcancel() };

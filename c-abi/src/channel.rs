@@ -19,8 +19,8 @@ use crate::file::make_blocking;
 use crate::left::Kind;
 use crate::sys::{ibv_comp_channel, ibv_context};
 
-/// A channel. Its file is read here and by nobody else: in C's programs, whether reading blocks is
-/// theirs to choose.
+/// A completion channel. Only this module reads its file. The program decides whether reads block
+/// (`O_NONBLOCK`).
 #[repr(C)]
 pub(crate) struct Channel {
     c: ibv_comp_channel,
@@ -36,7 +36,7 @@ impl Channel {
         &unsafe { &*channel.cast::<Self>() }.core
     }
 
-    /// A queue reports to it, or no longer does.
+    /// Adjusts the number of queues that report to the channel.
     ///
     /// # Safety
     ///

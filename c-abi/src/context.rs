@@ -22,7 +22,7 @@ use crate::left::Left;
 use crate::object::Names;
 use crate::sys::{ibv_context, verbs_context};
 
-/// An open device. What it and its objects are told apart by is in `names`.
+/// An open device. `names` maps numbers in events to its objects.
 #[repr(C)]
 pub(crate) struct Context {
     c: verbs_context,
@@ -32,7 +32,7 @@ pub(crate) struct Context {
     left: Left,
     /// Held while a channel's count of queues changes.
     channels: Mutex<()>,
-    /// What `cmd_fd` is, where that isn't the kernel's device.
+    /// File behind `cmd_fd` if the device is not the kernel's.
     _file: Option<OwnedFd>,
     clock: OnceLock<DeviceClock>,
 }
@@ -44,7 +44,7 @@ impl Context {
         table: fn(&AnyContext) -> verbs_context,
     ) -> Result<Box<Self>, Error> {
         let context = device.device().open()?;
-        // An embedded device has a descriptor to be imported by.
+        // An embedded device gets a descriptor, by which it can be imported.
         let file = match context.door().raw_fd() {
             Some(_) => None,
             None => context.export().ok(),
@@ -52,8 +52,7 @@ impl Context {
         Self::of_open(device, context, file, table)
     }
 
-    /// The one that another opened, by the descriptor that it was found by; `table` gives its
-    /// functions.
+    /// Imports an open device by its descriptor; `table` gives its functions.
     pub(crate) fn import(
         file: OwnedFd,
         context: uverbs::Context,
@@ -118,12 +117,12 @@ impl Context {
         self.ops().core()
     }
 
-    /// C's pointer to it.
+    /// Returns C's pointer to the context.
     pub(crate) fn c(&mut self) -> *mut ibv_context {
         &raw mut self.c.context
     }
 
-    /// The context itself.
+    /// Returns the context of C's pointer.
     ///
     /// # Safety
     ///
@@ -133,8 +132,8 @@ impl Context {
         unsafe { Box::from_raw(Self::whole(context)) }
     }
 
-    /// Closes the device: what is left of it ends. In a forked child nothing ends, as the parent
-    /// has the file, too.
+    /// Closes the device and ends its remaining objects. In a forked child the kernel's objects
+    /// stay, since the parent shares the file.
     ///
     /// # Safety
     ///
@@ -146,7 +145,7 @@ impl Context {
             unsafe { self.left.end() };
             return;
         };
-        // Of an imported one the door's file is another one.
+        // An imported device has two descriptors of one file: `cmd_fd` and the door's.
         let ibv_context { cmd_fd, async_fd, .. } = self.c.context;
         std::mem::forget(self);
         for file in [Some(file), Some(async_fd), (cmd_fd != file).then_some(cmd_fd)] {
@@ -185,7 +184,7 @@ impl Context {
         }
     }
 
-    /// Whether the device is a thread of this process.
+    /// Returns true if the device is a thread of this process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.context.door().raw_fd().is_none()
     }

@@ -61,12 +61,12 @@ fn ah(dest: &ib_uverbs_qp_dest) -> ibv_ah_attr {
     }
 }
 
-/// The command for a change: the attributes that the mask names, the rest 0.
+/// Converts a change for the command: attributes in the mask, zeros elsewhere.
 pub(crate) fn change(c: &ibv_qp_attr, mask: QpAttrMask) -> RawQpAttr {
     let mut to = RawQpAttr::default();
     let base = &mut to.base;
     let has = |attribute| mask.contains(attribute);
-    // What the mask doesn't name may be uninitialised in C.
+    // C programs may leave attributes outside the mask uninitialised.
     macro_rules! set {
         ($($attribute:ident: $($field:ident)+;)*) => {
             $(if has(QpAttrMask::$attribute) { $(base.$field = c.$field as _;)+ })*
@@ -105,7 +105,7 @@ pub(crate) fn change(c: &ibv_qp_attr, mask: QpAttrMask) -> RawQpAttr {
     to
 }
 
-/// What QUERY_QP answered.
+/// Converts the reply of QUERY_QP.
 pub(crate) fn attr(from: &ib_uverbs_query_qp_resp, cap: ibv_qp_cap) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: from.qp_state.into(),
@@ -137,7 +137,7 @@ pub(crate) fn attr(from: &ib_uverbs_query_qp_resp, cap: ibv_qp_cap) -> ibv_qp_at
     }
 }
 
-/// An address as the connection manager has it.
+/// Converts an address of the connection manager.
 pub(crate) fn ah_from_kernel(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
@@ -156,7 +156,7 @@ pub(crate) fn ah_from_kernel(from: &ib_uverbs_ah_attr) -> ibv_ah_attr {
     }
 }
 
-/// Attributes as the connection manager has them.
+/// Converts attributes of the connection manager.
 pub(crate) fn attr_from_kernel(from: &ib_uverbs_qp_attr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: from.qp_state,

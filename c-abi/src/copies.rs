@@ -19,8 +19,8 @@ use crate::extended::{Ex, of};
 use crate::pd::Pd;
 use crate::request::flags;
 
-/// The scratch memory of a domain's queue pairs, as long as one of them has it: a domain can end
-/// when its queue pairs have.
+/// Scratch memory shared by the queue pairs of a domain. It lives as long as a queue pair uses it,
+/// so it does not keep the domain from being destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch(Mutex<Weak<CopyScratch>>);
 
@@ -39,7 +39,7 @@ impl Scratch {
     }
 }
 
-/// What a queue pair has that copies.
+/// State of a queue pair that copies memory (`mlx5dv_wr_memcpy`).
 #[derive(Debug)]
 pub(crate) struct Copies {
     caps: CopyCaps,
@@ -47,7 +47,7 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Of a queue pair of this domain. rdma-core `verbs.c:qp_init_wr_memcpy`.
+    /// Prepares a new queue pair of this domain for copies (rdma-core `verbs.c:qp_init_wr_memcpy`).
     pub(crate) fn new(pd: &Pd) -> Result<Self, Error> {
         let caps = caps(pd.context().mlx5());
         let (context, caps) = caps.ok_or(Error::kernel("create_qp", Errno::EOPNOTSUPP))?;
@@ -55,19 +55,19 @@ impl Copies {
         Ok(Self { caps, scratch })
     }
 
-    /// Tells the device, of a queue pair that came to INIT.
+    /// Enables copies in the device; called when the queue pair came to INIT.
     pub(crate) fn allow(&self, qp: &QpCore) -> Result<(), Error> {
         if self.caps.must_allow { allow_copies(qp) } else { Ok(()) }
     }
 }
 
-/// The device, and what it can copy. One that tells nothing can't.
+/// Device and its copy capabilities. `None`: copies are unsupported.
 fn caps(context: Option<&uverbs_mlx5::Context>) -> Option<(&uverbs_mlx5::Context, CopyCaps)> {
     let context = context?;
     Some((context, context.copy_caps().ok()??))
 }
 
-/// Bytes of the longest copy: 0 of a device that can't.
+/// Maximum bytes of a copy; 0 if unsupported.
 pub(crate) fn longest(context: &uverbs_mlx5::Context) -> usize {
     caps(Some(context)).map_or(0, |(_, caps)| caps.max_len as usize)
 }

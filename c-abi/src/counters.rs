@@ -25,7 +25,7 @@ use crate::sys::{
     ibv_context, ibv_counter_attach_attr, ibv_counters, ibv_counters_init_attr, ibv_flow,
 };
 
-/// What is counted, and for how many rules.
+/// Counters requested, and number of flow rules that use them.
 #[derive(Default)]
 struct Counted {
     points: Vec<mlx5_ib_flow_counters_desc>,
@@ -40,12 +40,12 @@ impl Points {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a rule with them: `make` gets the points unless the kernel knows them from another
-    /// rule.
+    /// Creates a flow rule that counts. `make` gets the counting points for the first rule only;
+    /// the kernel then knows them.
     ///
     /// # Errors
     ///
-    /// `EINVAL` without any point; what `make` gives.
+    /// `EINVAL` without a counting point; the error of `make`.
     pub(crate) fn bind(
         &self,
         make: impl FnOnce(Option<&[mlx5_ib_flow_counters_desc]>) -> Result<u32, Error>,
@@ -59,7 +59,7 @@ impl Points {
         Ok(flow)
     }
 
-    /// A rule of theirs is gone.
+    /// Removes a flow rule from the count.
     pub(crate) fn unbind(&self) {
         self.counted().rules -= 1;
     }
@@ -81,7 +81,7 @@ impl Counters {
         unsafe { &*counters.cast() }
     }
 
-    /// The kernel's handle.
+    /// Kernel handle of the counters.
     pub(crate) fn handle(&self) -> u32 {
         self.core.handle()
     }
@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) ->
     let all = unsafe { &mut *counters.cast::<Counters>() };
     let (context, done) = (all.c.context, all.core.destroy());
     if done.is_ok() {
-        // SAFETY: the device is open, says C's contract.
+        // SAFETY: by C's contract; the device stays open while its counters exist.
         let left = unsafe { Context::of(context) }.left();
         // SAFETY: they were made as this box, and are gone.
         drop(unsafe { left.take::<Counters>(Kind::Counters, counters.cast()) });
@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) ->
     code(done)
 }
 
-/// Says what is counted before any rule: mlx5 has no way to say it later.
+/// Adds a counting point before the first rule; mlx5 refuses it later.
 pub(crate) unsafe extern "C" fn attach_counters_point_flow(
     counters: *mut ibv_counters,
     attr: *const ibv_counter_attach_attr,

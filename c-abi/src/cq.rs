@@ -30,13 +30,14 @@ use crate::sys::{ibv_cq, ibv_cq_ex, ibv_modify_cq_attr};
 
 impl Stays for AnyCq {}
 
-/// Completions that a poll takes before it gives their entries back.
+/// Completions taken by a poll before it publishes the consumer index.
 ///
-/// C's providers give all of them back when the poll ends. Here a long poll does so by steps: the
-/// queue's [lag](CqCore::lag), or a quarter of the queue where that is more.
+/// C's providers publish the consumer index when the poll ends. Here a long poll publishes in
+/// steps: the queue's [lag](CqCore::lag), or a quarter of the queue if that is more.
 ///
-/// With the lag, a thread may post for each completion that another one's poll has taken, and the
-/// queue still has room. With the quarter it needs that much to spare, as with C's.
+/// With the lag, a thread may post one request per completion that another thread's poll has taken,
+/// and the queue still has room. With the quarter the program must leave a quarter spare, as with
+/// C's providers.
 #[inline(always)]
 pub(crate) fn step(core: &CqCore) -> c_int {
     core.lag().max(core.capacity() / 4) as c_int
@@ -45,20 +46,20 @@ pub(crate) fn step(core: &CqCore) -> c_int {
 #[repr(C)]
 pub(crate) struct Cq {
     c: UnsafeCell<ibv_cq_ex>,
-    /// Before `core`: its pointers go into memory that `core` keeps.
+    /// Dropped before `core`, which owns the memory that the poller points into.
     poll: Lock<AnyCq>,
     /// Arms the queue without its lock, which `start_poll` may hold.
     arm: Armer,
-    /// The completion that the functions of an extended queue read; of whoever holds `poll`.
+    /// Current completion of an extended queue; guarded by `poll`.
     shown: UnsafeCell<Shown>,
     core: Arc<CqCore>,
-    /// Whether the device is a thread of this process.
+    /// True if the device is a thread of this process.
     embedded: bool,
     comp_acks: Acks,
     async_acks: Acks,
-    /// The parent domain that it is made in.
+    /// Parent domain of the queue, if any.
     parent: Option<Arc<Parent>>,
-    /// It was made by a function for extended queues.
+    /// Created by `ibv_create_cq_ex` or mlx5's function.
     is_extended: bool,
     /// Opcodes of sends whose completions don't tell them.
     sent: SentQueues,
@@ -103,14 +104,13 @@ impl Cq {
         unsafe { &*cq.cast() }
     }
 
-    /// It was made by a function for extended queues: these members are taken out of completions,
-    /// too.
+    /// Makes the queue an extended one, which also reads these members out of completions.
     pub(crate) fn extend(&mut self, extras: u8) {
         self.is_extended = true;
         *self.extras.get_mut() = extras;
     }
 
-    /// Keeps the parent domain that it is made in.
+    /// Sets the parent domain.
     pub(crate) fn set_parent(&mut self, parent: Option<Arc<Parent>>) {
         self.parent = parent;
     }
@@ -213,8 +213,8 @@ impl Cq {
         self.c.get()
     }
 
-    /// A poll found nothing, and holds no lock any more. An embedded device does some of its work
-    /// on the thread of a program that polls without end, or gives way.
+    /// Called after an empty poll, without locks. An embedded device does some work on the thread
+    /// of a program that busy-polls; other devices yield the processor.
     #[inline(always)]
     pub(crate) fn found_nothing(&self) {
         if self.embedded {
@@ -238,7 +238,7 @@ impl Cq {
         self.core.pace() != 0 && self.extras() & !TIMESTAMP == 0
     }
 
-    /// What the device has room for: each poll gives all its entries back.
+    /// Capacity as programs see it: each poll publishes all its entries.
     pub(crate) fn entries(&self) -> c_int {
         (self.core.capacity() + self.core.lag() - 1) as c_int
     }
@@ -255,7 +255,7 @@ impl Cq {
 pub(crate) unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     // SAFETY: by C's contract.
     let (of, context, channel) = unsafe { (Cq::of(cq), Context::of((*cq).context), (*cq).channel) };
-    // SAFETY: the program uses it no more.
+    // SAFETY: by C's contract; the program does not use the queue any more.
     if let Err(error) = unsafe { of.core.destroy() } {
         return code(Err(error));
     }
@@ -274,13 +274,13 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *const ibv_cq, solicited_only:
     let cq = unsafe { Cq::of(cq) };
     let notify = if solicited_only == 0 { Notify::Any } else { Notify::Solicited };
     if cq.core.events_to_arm().is_err() {
-        // C writes the doorbell of a queue that reports to nobody, too.
+        // C's library writes the doorbell also of a queue without a channel.
         return 0;
     }
     code((cq.arm)(notify))
 }
 
-/// A queue gets the size that a power of two of entries makes of it, as with C's provider.
+/// Resizes a queue to a power of two of entries, as C's provider does.
 pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     if cqe < 0 {
         return refuse(Errno::EINVAL);
@@ -288,12 +288,12 @@ pub(crate) unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int 
     // SAFETY: by C's contract.
     let of = unsafe { Cq::of(cq) };
     let mut poll = of.poll.lock();
-    // Entries of 64 bytes whose sum is no `int` aren't asked for (rdma-core `mlx5_resize_cq`).
+    // A queue of more bytes than an `int` holds is refused (rdma-core `mlx5_resize_cq`).
     if i64::from(cqe) * 64 > i64::from(c_int::MAX) {
         return refuse(Errno::EINVAL);
     }
     let done = poll.resize(cqe as u32);
-    // Whatever came of it. SAFETY: of whoever holds the lock.
+    // Updated on errors, too. SAFETY: the lock is held, which guards the value.
     unsafe { (*of.shown()).left = step(&of.core) };
     if done.is_ok() {
         let entries = match &*poll {

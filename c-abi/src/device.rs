@@ -16,33 +16,33 @@ use crate::answer::null;
 use crate::sys::ibv_device;
 use crate::{barrier, environment, sysfs};
 
-/// A device as programs see it. Lists and open devices hold it.
+/// A device as programs see it, referenced by device lists and open devices.
 #[repr(C)]
 pub(crate) struct Device {
     c: ibv_device,
-    /// What C's providers for other hardware compare with tables of their own: a table of nobody.
+    /// Table of driver operations, which C's providers compare with theirs: matches none.
     _operations: usize,
     device: uverbs::Device,
 }
 
-// SAFETY: C's struct isn't changed any more, its pointers are unused.
+// SAFETY: C's struct is not changed after its creation, and its pointers are unused.
 unsafe impl Send for Device {}
-// SAFETY: C's struct isn't changed any more, its pointers are unused.
+// SAFETY: C's struct is not changed after its creation, and its pointers are unused.
 unsafe impl Sync for Device {}
 
-/// Devices that were seen: each keeps its address from one list to the next, and its name for as
-/// long as the process lives.
+/// Known devices. A device keeps its address from one list to the next, and its name for the life
+/// of the process.
 static SEEN: Mutex<Seen> = Mutex::new(Seen { last: Vec::new(), network: Vec::new() });
 
 struct Seen {
-    /// Those of the last list, and those that were opened without one.
+    /// Devices of the last list, and devices that were opened without a list.
     last: Vec<Arc<Device>>,
-    /// Names of all that are on the network. A name's place is its number.
+    /// Names of devices on the network. The index of a name is its number.
     network: Vec<String>,
 }
 
 impl Seen {
-    /// The device's object: a known one, or a new one.
+    /// Returns the known object of the device, or a new one.
     fn object(&mut self, device: &uverbs::Device) -> Arc<Device> {
         let record = device.record();
         if let Some(known) = self.last.iter().find(|known| known.device.record() == record) {
@@ -52,8 +52,8 @@ impl Seen {
         Arc::new(Device::new(device.clone(), &name))
     }
 
-    /// The name that programs are shown. UCX has room for 15 bytes of it, and those of the network
-    /// are longer, so they are numbered.
+    /// Name of the device for programs. Network names exceed UCX's limit of 15 bytes, so network
+    /// devices are numbered.
     fn shown(&mut self, record: &DeviceRecord) -> String {
         if !record.name.contains('@') {
             return record.name.clone();
@@ -74,7 +74,7 @@ impl Device {
     fn new(device: uverbs::Device, name: &str) -> Self {
         let record = device.record();
         let sysfs = sysfs::mount();
-        // A device without a node has its own name for one, under which `nodes/` answers.
+        // A device without a node reports its name as the node's, which `nodes/` answers.
         let node = if record.uverbs_name.is_empty() { name } else { &record.uverbs_name };
         let dev_path = format!("{sysfs}/class/infiniband_verbs/{node}");
         let own = if record.uverbs_name.is_empty() { sysfs::embedded() } else { None };
@@ -100,7 +100,7 @@ impl Device {
         unsafe { &*device.cast() }
     }
 
-    /// One more reference to a device that C holds.
+    /// Adds a reference to a device that C holds.
     ///
     /// # Safety
     ///
@@ -109,11 +109,11 @@ impl Device {
         let device: *const Self = device.cast();
         // SAFETY: C has it from a list, which holds a reference.
         unsafe { Arc::increment_strong_count(device) };
-        // SAFETY: the one just counted.
+        // SAFETY: the reference that was just added.
         unsafe { Arc::from_raw(device) }
     }
 
-    /// The one of an open device; also of one that isn't shown.
+    /// Returns the object of an open device, even if the lists do not show it.
     pub(crate) fn of_open(device: &uverbs::Device) -> Arc<Self> {
         let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         let object = seen.object(device);
@@ -132,7 +132,7 @@ impl Device {
     }
 }
 
-/// A string in C's room for it, cut if it is too long.
+/// Copies a string to a C array, truncated if too long.
 pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut room = [0; N];
     for (to, from) in room[..N - 1].iter_mut().zip(text.bytes()) {
@@ -141,7 +141,7 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     room
 }
 
-/// The devices of now; those that were seen before are the same objects.
+/// Returns the present devices; known devices keep their objects.
 pub(crate) fn devices() -> Result<Vec<Arc<Device>>, uverbs::Error> {
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = environment::devices()?;
@@ -151,7 +151,7 @@ pub(crate) fn devices() -> Result<Vec<Arc<Device>>, uverbs::Error> {
 }
 
 pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    // Before there are threads, of the program or of a device: it takes no time now.
+    // Registers for the barrier before the program and the device start threads: it is fast now.
     barrier::is_there();
     let devices = match devices() {
         Ok(devices) => devices,
@@ -174,14 +174,14 @@ pub(crate) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut 
 
 pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
     let mut len = 0;
-    // SAFETY: C's contract: a list of ours, which ends with null.
+    // SAFETY: C's contract: a list that `ibv_get_device_list` returned, which ends with null.
     while !unsafe { *list.add(len) }.is_null() {
         // SAFETY: by C's contract; the reference is the list's.
         drop(unsafe { Arc::<Device>::from_raw((*list.add(len)).cast()) });
         len += 1;
     }
     let list = std::ptr::slice_from_raw_parts_mut(list, len + 1);
-    // SAFETY: allocated with this length.
+    // SAFETY: the list was allocated as a boxed slice of this length.
     drop(unsafe { Box::from_raw(list) });
 }
 

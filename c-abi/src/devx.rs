@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::request::memory;
 use crate::sys::ibv_context;
 
-/// The commands of an open ConnectX; `None` of another device.
+/// Commands of an open ConnectX; `None` for other devices.
 ///
 /// # Safety
 ///
@@ -32,11 +32,11 @@ pub(crate) unsafe fn uverbs<'a>(context: *const ibv_context) -> Option<&'a Uverb
     of.mlx5().map(|_| of.core().uverbs())
 }
 
-/// Room for an answer.
+/// Output buffer of a command.
 ///
 /// # Safety
 ///
-/// C's contract: there are so many bytes, and nobody else reads them.
+/// C's contract: the buffer has that many bytes, and other threads do not read it.
 unsafe fn room<'a>(out: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn general_cmd(
     }
 }
 
-/// `struct mlx5dv_devx_obj`, which programs know by its address alone.
+/// `struct mlx5dv_devx_obj`, opaque to programs.
 #[derive(Debug)]
 pub(crate) struct Object {
     context: *mut ibv_context,
@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn obj_query_async(
     })
 }
 
-/// What another process is told of an object, to have it by: of the same open device.
+/// Exports an object's handle, by which another process with the same open device imports it.
 pub(crate) unsafe extern "C" fn obj_export(object: *const Object, to: *mut u32) -> c_int {
     // SAFETY: C's contract: room for what `get_export_sizes` says.
     unsafe { to.write_unaligned((*object).handle) };
@@ -196,7 +196,7 @@ pub(crate) unsafe extern "C" fn obj_unimport(object: *mut Object) {
     drop(unsafe { Box::from_raw(object) });
 }
 
-/// `struct mlx5dv_devx_umem`, and what is behind it.
+/// `struct mlx5dv_devx_umem` and its private members.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Umem {
@@ -228,7 +228,7 @@ const DMABUF: u64 = 1;
 unsafe fn register(context: *mut ibv_context, init: &devx::UmemInit<'_>) -> *mut Umem {
     // SAFETY: by C's contract.
     let Some(uverbs) = (unsafe { uverbs(context) }) else { return null(Errno::EOPNOTSUPP) };
-    // SAFETY: the memory is the program's promise.
+    // SAFETY: by C's contract; the program keeps the memory mapped while it is registered.
     let made = unsafe { devx::register(uverbs, init) };
     boxed(made.map(|(handle, umem_id)| Box::new(Umem { umem_id, handle, context })))
 }
@@ -308,7 +308,7 @@ pub(crate) unsafe extern "C" fn umem_unimport(umem: *mut Umem) {
     drop(unsafe { Box::from_raw(umem) });
 }
 
-/// `struct mlx5dv_export_sizes`: of a VAR, which can't be had, of memory, of an object.
+/// `struct mlx5dv_export_sizes`: sizes of exported VARs (unsupported), memory and objects.
 pub(crate) unsafe extern "C" fn export_sizes(sizes: *mut u32, size: usize) {
     let ours = [0, size_of::<[u32; 2]>() as u32, size_of::<u32>() as u32];
     for (at, bytes) in
@@ -319,7 +319,7 @@ pub(crate) unsafe extern "C" fn export_sizes(sizes: *mut u32, size: usize) {
     }
 }
 
-/// `struct mlx5dv_devx_uar`, and what is behind it.
+/// `struct mlx5dv_devx_uar` and its private members.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Page {
@@ -333,7 +333,7 @@ pub(crate) struct Page {
 
 const _: () = assert!(std::mem::offset_of!(Page, comp_mask) == 32);
 
-/// `MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC`, which C's programs share, and
+/// `MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC`, a register that C programs share, and
 /// `MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED`.
 const NOT_CACHED: u32 = 1;
 const OWN_NOT_CACHED: u32 = 1 << 31;
@@ -385,7 +385,7 @@ pub(crate) unsafe extern "C" fn query_eqn(
 ///
 /// # Safety
 ///
-/// It is an open file, and nobody else's.
+/// `fd` is an open file, and the caller is its only owner.
 pub(crate) unsafe fn close(fd: c_int) {
     // SAFETY: by the contract of `close`.
     unsafe { libc::close(fd) };
@@ -403,7 +403,7 @@ pub(crate) unsafe extern "C" fn destroy_cmd_comp(answers: *mut Answers) {
     unsafe { close(Box::from_raw(answers).fd) };
 }
 
-/// An answer, behind the number of its question.
+/// Reads the reply of an asynchronous command, preceded by the command's number.
 pub(crate) unsafe extern "C-unwind" fn get_async_cmd_comp(
     answers: *const Answers,
     to: *mut c_void,

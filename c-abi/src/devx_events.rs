@@ -1,4 +1,4 @@
-//! Events of a ConnectX that programs subscribe to by themselves.
+//! Device events of a ConnectX (DEVX): channels and subscriptions.
 //!
 //! # Safety
 //!
@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::devx::{Object, close, uverbs};
 use crate::sys::ibv_context;
 
-/// `struct mlx5dv_devx_event_channel`, and what is behind it.
+/// `struct mlx5dv_devx_event_channel` and its private members.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Channel {
@@ -59,7 +59,7 @@ unsafe fn subscribe(
     code(devx::subscribe(uverbs, file, object.map(Object::handle), types, told))
 }
 
-/// `bytes` are those of the list.
+/// Subscribes to events. `bytes` is the size of the event list.
 pub(crate) unsafe extern "C" fn subscribe_devx_event(
     channel: *const Channel,
     object: *const Object,
@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn subscribe_devx_event_fd(
     unsafe { subscribe(channel, object, &[kind], Told::File(file)) }
 }
 
-/// An event, behind the number that was subscribed with: how many bytes.
+/// Reads an event, preceded by the subscription's cookie. Returns its bytes.
 pub(crate) unsafe extern "C-unwind" fn get_event(
     channel: *const Channel,
     to: *mut c_void,

@@ -63,7 +63,7 @@ fn whole(context: *mut ibv_context, core: DmCore) -> Box<Dm> {
     Box::new(Dm { c, core })
 }
 
-/// The memory that another allocated, by its handle; dropping it leaves it allocated.
+/// Imports device memory by its handle. Dropping the object leaves the memory allocated.
 pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn export_dmabuf_fd(dm: *const ibv_dm) -> c_int {
     }
 }
 
-/// The program unmaps it (munmap(2)).
+/// Maps the address of an operation. The program unmaps it (munmap(2)).
 pub(crate) unsafe extern "C" fn map_op_addr(dm: *const ibv_dm, op: u8) -> *mut c_void {
     // SAFETY: by C's contract.
     let (of, core) = unsafe { (Context::of((*dm).context), Dm::core(dm)) };
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn map_op_addr(dm: *const ibv_dm, op: u8) -> *mut c
     }
 }
 
-/// C's numbers for what is out of range, and for what are no whole words.
+/// C's error numbers: out of range, and not a multiple of words.
 fn copied(result: Result<(), Error>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -137,7 +137,7 @@ unsafe extern "C" fn copy_from(
     offset: u64,
     length: usize,
 ) -> c_int {
-    // It may be null for no bytes.
+    // The pointer may be null for 0 bytes.
     let to = if length == 0 { NonNull::dangling().as_ptr() } else { to };
     // SAFETY: by C's contract.
     copied(unsafe {

@@ -1,7 +1,7 @@
-//! Steering by tables, matchers and rules that a program makes one by one (`mlx5dv_dr_*`). Of each
-//! kind of table there is the first one (level 0), which is the kernel's: its matchers and rules
-//! are those of `matcher.rs`. The others a program writes into the device's own memory; these
-//! aren't implemented.
+//! Steering by tables, matchers and rules that a program creates one by one (`mlx5dv_dr_*`). Only
+//! the first table of each type (level 0) is supported, which the kernel owns: its matchers and
+//! rules are implemented in `matcher.rs`. Further tables, which C's library writes to the device's
+//! steering memory, are unsupported.
 //!
 //! # Safety
 //!
@@ -23,7 +23,7 @@ use crate::dr_action::{Action, together};
 use crate::matcher::Parameters;
 use crate::sys::ibv_context;
 
-/// The live children of an object, which can't be destroyed while there are any.
+/// Children of an object, which cannot be destroyed before them.
 #[derive(Debug)]
 pub(crate) struct Made<T>(Mutex<Vec<*const T>>);
 
@@ -32,7 +32,7 @@ impl<T> Made<T> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Nobody panics while it is locked.
+    /// Locks the list. A poisoned lock is sound: no code panics under it.
     fn list(&self) -> MutexGuard<'_, Vec<*const T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,23 +48,23 @@ impl<T> Made<T> {
         self.list().retain(|it| *it != object);
     }
 
-    /// 0 if there are none, `EBUSY` otherwise.
+    /// Returns 0 without children, `EBUSY` otherwise.
     fn unused(&self) -> c_int {
         if self.list().is_empty() { 0 } else { refuse(Errno::EBUSY) }
     }
 
-    /// Each object's text.
+    /// Concatenates the text of each child.
     ///
     /// # Safety
     ///
-    /// None of them is destroyed meanwhile.
+    /// No child is destroyed during the call.
     pub(crate) unsafe fn each(&self, text: impl Fn(&T) -> String) -> String {
         // SAFETY: by the contract of `each`; a destroyed object has left the list.
         self.list().iter().map(|it| text(unsafe { &**it })).collect()
     }
 }
 
-/// Where packets are steered: in which open device, and by which type of table.
+/// Open device and table type of a steering object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) context: *mut ibv_context,
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn domain_destroy(domain: *mut Domain) -> c_int {
     refused
 }
 
-/// Rules are the kernel's, which has made them when it says so.
+/// Synchronises a domain: done already, since the kernel applies a rule before it returns.
 pub(crate) unsafe extern "C" fn domain_sync(_: *mut Domain, flags: u32) -> c_int {
     if flags & !7 == 0 { 0 } else { refuse(Errno::EINVAL) }
 }
@@ -240,7 +240,7 @@ pub(crate) unsafe extern "C" fn rule_create(
 pub(crate) unsafe extern "C" fn rule_destroy(rule: *mut Rule) -> c_int {
     // SAFETY: by C's contract.
     let of = unsafe { &*rule };
-    // SAFETY: by C's contract; its own handle.
+    // SAFETY: by C's contract; the handle is the object's.
     let done = unsafe { of.matcher().place().uverbs().destroy_flow(of.handle) };
     if done.is_ok() {
         of.matcher().rules.forget(rule);

@@ -1,4 +1,4 @@
-//! What becomes of packets, as rules of `dr.rs` name it.
+//! Actions of the rules of `dr.rs`.
 //!
 //! # Safety
 //!
@@ -21,22 +21,21 @@ use crate::qp::RAW_PACKET;
 use crate::request::memory;
 use crate::sys::ibv_qp;
 
-/// `struct mlx5dv_dr_action`. Rules hold it, too.
+/// `struct mlx5dv_dr_action`, also referenced by rules.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// Where packets go; of a queue pair its number, too, for dumps (0 otherwise).
+    /// Destination, and for a queue pair its number, which dumps print (0 otherwise).
     To(Destination, u32),
     Tag(u32),
     Count(Count),
-    /// Changes of headers: the kernel's object.
+    /// Kernel object that modifies headers.
     Change(Place, u32),
 }
 
 /// `MLX5DV_DR_ACTION_FLAGS_ROOT_LEVEL`: for the first table.
 const FIRST_TABLE: u32 = 1;
 
-/// Puts the actions of a rule together. A second one of a kind is refused, as by
-/// `mlx5dv_create_flow`.
+/// Combines the actions of a rule. Two actions of a kind are refused, as by `mlx5dv_create_flow`.
 pub(crate) fn together(list: &[Arc<Action>]) -> Result<RuleActions, Errno> {
     let mut all = RuleActions::default();
     for action in list {
@@ -108,7 +107,7 @@ pub(crate) unsafe extern "C" fn create_flow_counter(
     made(Action::Count(Count { object, offset: (offset != 0).then_some(offset) }))
 }
 
-/// For the first table alone, as there are no others.
+/// Creates a header modification for the first table, the only one supported.
 pub(crate) unsafe extern "C" fn create_modify_header(
     domain: *const Domain,
     flags: u32,
@@ -136,7 +135,7 @@ pub(crate) unsafe extern "C" fn destroy(action: *mut Action) -> c_int {
         return refuse(Errno::EBUSY);
     }
     if let Action::Change(place, handle) = **of {
-        // SAFETY: by C's contract; its own handle.
+        // SAFETY: by C's contract; the handle is the action's.
         let done = unsafe { matcher::destroy_change(place.uverbs(), handle) };
         if done.is_err() {
             return code(done);

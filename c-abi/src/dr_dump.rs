@@ -35,23 +35,22 @@ const TAG: u32 = 3407;
 const OBJECT: u32 = 3411;
 const MISS: u32 = 3423;
 
-/// A domain's id in the records, as C's library makes it: process and type. The id of any other
-/// object is its address.
+/// Id of a domain in the records, as in C's library: process and type. Other objects have their
+/// address as id.
 fn domain_id(domain: &Domain) -> u64 {
     u64::from(std::process::id()) << 8 | u64::from(domain.place.table)
 }
 
 /// # Errors
 ///
-/// The device's attributes can't be queried.
+/// Returns an error if the device's attributes cannot be queried.
 fn domain(domain: &Domain) -> Result<String, Error> {
     // SAFETY: C's contract: it is open while something made of it is in use.
     let context = unsafe { Context::of(domain.place.context) };
     let attr = context.ops().query_device()?;
     let (id, kind, version) = (domain_id(domain), domain.place.table, env!("CARGO_PKG_VERSION"));
     let name = context.device().name();
-    // Software steering is off, so the fields that describe it are 0: the device's number (gvmi),
-    // and what stands behind it, flags, counts of memory, format.
+    // Software steering is off, so its fields are 0: gvmi, vport, flags, memory counts, format.
     Ok(format!(
         "{DOMAIN},{id:#x},{kind},00,0,{version},{name},0,0,0,0,0\n{DEVICE},{id:#x},{},{},0\n",
         attr.phys_port_count,
@@ -75,7 +74,7 @@ fn action(rule: &Rule, of: &Action) -> String {
         Action::To(Destination::Drop, _) => format!("{DROP},{id}\n"),
         Action::To(Destination::Miss, _) => format!("{MISS},{id}\n"),
         Action::To(Destination::QueuePair(_), qpn) => format!("{QUEUE_PAIR},{id},{qpn:#x}\n"),
-        // From here on C's library writes the device's numbers. Only the kernel's handles are known
+        // C's library writes device numbers in the following records. Only kernel handles are known
         // here.
         Action::To(Destination::Object(handle), _) => format!("{OBJECT},{id},{handle:#x}\n"),
         Action::Tag(tag) => format!("{TAG},{id},{tag:#x}\n"),
@@ -91,7 +90,7 @@ fn rule(of: &Rule) -> String {
     format!("{RULE},{of:p},{:p}\n{actions}", of.matcher)
 }
 
-/// Writes an object's domain, and the lines of the object itself: `lines` gives both.
+/// Writes the records of an object's domain and of the object; `lines` returns both.
 ///
 /// # Safety
 ///
@@ -111,7 +110,7 @@ unsafe fn dump<T>(
         Ok(text) => text + &lines,
         Err(error) => return -code(Err(error)),
     };
-    // SAFETY: the text is as long as it says, and the file is the caller's contract.
+    // SAFETY: `text` has that many bytes; the file is valid by the contract of the caller.
     let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), file) };
     if written == text.len() { 0 } else { -1 }
 }
@@ -155,7 +154,7 @@ mod tests {
 
     #[test]
     fn each_object_has_its_line() {
-        // Nothing here asks the device.
+        // The functions under test send no command, so the device may be null.
         let place = Place { context: null_mut(), table: 1 };
         let domain = Domain { place, tables: Made::none() };
         let of = domain.tables.add(Table { domain: &raw const domain, matchers: Made::none() });
@@ -171,7 +170,7 @@ mod tests {
             let made = (*up).rules.add(Rule { matcher: up, actions, handle: 4 });
             let lines = format!("3300,{made:p},{up:p}\n3407,{tag:p},{made:p},0x2a\n");
             assert_eq!((*up).rules.each(rule), lines + &format!("3403,{end:p},{made:p}\n"));
-            // What a rule uses stays.
+            // An action in use by a rule cannot be destroyed.
             assert_eq!(dr_action::destroy(tag), Errno::EBUSY.raw());
             assert_eq!(rule(&*made).matches(&format!("{tag:p}")).count(), 1);
             drop(Box::from_raw(made));
@@ -182,7 +181,7 @@ mod tests {
 
     #[test]
     fn nothing_is_refused() {
-        // SAFETY: null is looked for.
+        // SAFETY: the functions check for null.
         let refused = unsafe {
             [
                 dump_domain(null_mut(), null_mut()),

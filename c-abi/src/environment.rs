@@ -16,10 +16,10 @@ use uverbs_core::provider::CqeSize;
 
 use crate::device;
 
-/// Reads the environment when the library is loaded: nginx empties its own later.
+/// Reads the environment when the library is loaded: nginx clears its environment later.
 #[cfg(not(any(test, fuzzing)))]
 #[used]
-// A pointer to a function, as the section has.
+// The section holds pointers to functions.
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
 
@@ -28,12 +28,12 @@ extern "C" fn loaded() {
     uverbs_core::environment::remember();
 }
 
-/// Names of devices, separated by commas. `None`: all of the kernel's.
+/// Device names, separated by commas. `None`: all devices of the kernel.
 fn named() -> Option<String> {
     Variable::Device.text().filter(|names| !names.is_empty())
 }
 
-/// The devices that programs are shown.
+/// Devices that programs see.
 pub(crate) fn devices() -> Result<Vec<Device>, Error> {
     match named() {
         Some(names) => names.split(',').map(uverbs::device).collect(),
@@ -41,9 +41,9 @@ pub(crate) fn devices() -> Result<Vec<Device>, Error> {
     }
 }
 
-/// The connection manager of these devices: an embedded one's own, which knows no other device, or
-/// the kernel's. Who names no device has the kernel's, and none is looked for: a program may open
-/// a channel for each connection.
+/// Connection manager of these devices: an embedded device's, which knows that device only, or the
+/// kernel's. Without named devices it is the kernel's, without a search: programs may open a
+/// channel for each connection.
 pub(crate) fn connection_manager() -> Result<Arc<dyn CmDoor>, Error> {
     let named = if named().is_some() { device::devices()? } else { Vec::new() };
     let opened = match named.first() {

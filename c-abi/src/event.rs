@@ -23,7 +23,7 @@ use crate::wq::Wq;
 
 /// # Safety
 ///
-/// The object is there.
+/// The object exists.
 unsafe fn acks<'a>(named: Named) -> (usize, &'a Acks) {
     // SAFETY: by the contract of `acks`.
     unsafe {
@@ -36,7 +36,7 @@ unsafe fn acks<'a>(named: Named) -> (usize, &'a Acks) {
     }
 }
 
-/// What an event names, for C; `None` if it is gone.
+/// Object of an event for C; `None` if it was destroyed.
 fn element(context: &Context, element: AsyncElement) -> Option<u64> {
     match element {
         AsyncElement::Cq(id)
@@ -44,7 +44,7 @@ fn element(context: &Context, element: AsyncElement) -> Option<u64> {
         | AsyncElement::Srq(id)
         | AsyncElement::Wq(id) => {
             context.names().with(id, |named| {
-                // SAFETY: it is there while it has its name.
+                // SAFETY: an object is removed from `names` before it is destroyed.
                 let (at, acks) = unsafe { acks(named) };
                 acks.deliver();
                 at as u64
@@ -62,11 +62,11 @@ pub(crate) unsafe extern "C-unwind" fn get_async_event(
     // SAFETY: by C's contract.
     let (of, file) = unsafe { (Context::of(context), (*context).async_fd) };
     loop {
-        // SAFETY: there are references alone.
+        // SAFETY: this function holds references only, so it has nothing to drop.
         let desc = unsafe { read_event::<ib_uverbs_async_event_desc>(file) };
         let Some(desc) = desc else { return -1 };
         let found = AsyncEvent::from_abi(&desc);
-        // One of an object that was destroyed since it was read is nobody's.
+        // Events of an object that was destroyed meanwhile are dropped.
         if let Some(element) = element(of, found.element) {
             // SAFETY: by C's contract.
             unsafe { *event = ibv_async_event { element, event_type: found.kind.raw() } };
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn ack_async_event(event: *const ibv_async_event) {
         AsyncElement::Wq(at) => Named::Wq(at as usize),
         _ => return,
     };
-    // SAFETY: its destruction waits for this.
+    // SAFETY: the destruction of the object waits for this acknowledgement.
     unsafe { acks(named) }.1.acknowledge(1);
 }
 
@@ -102,17 +102,17 @@ pub(crate) unsafe extern "C-unwind" fn get_cq_event(
     // SAFETY: by C's contract.
     let (context, file) = unsafe { (Context::of((*channel).context), (*channel).fd) };
     loop {
-        // SAFETY: there are references alone.
+        // SAFETY: this function holds references only, so it has nothing to drop.
         let event = unsafe { read_event::<ib_uverbs_comp_event_desc>(file) };
         let Some(event) = event else { return -1 };
         let found = context.names().with(event.cq_handle, |named| match named {
             Named::Cq(at) => {
                 let found: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(at);
-                // SAFETY: it is there while it has its name.
+                // SAFETY: an object is removed from `names` before it is destroyed.
                 let heard = unsafe { Cq::of(found) };
                 heard.core().heard();
                 heard.comp_acks().deliver();
-                // SAFETY: it is there while it has its name.
+                // SAFETY: an object is removed from `names` before it is destroyed.
                 Some((found, unsafe { (*found).cq_context }))
             }
             _ => None,

@@ -1,8 +1,8 @@
-//! Which function is exported under which name and version.
+//! Exported names and versions of the functions.
 //!
-//! Each export is a label of its own in assembly, with a version, that jumps to the function: so
-//! no name is exported without its version, and one function may have several. The nodes stand in
-//! `libibverbs.map`, too.
+//! Each export is an assembly label with a version, which jumps to the function. So every name is
+//! exported with its version, and a function may have several names. `libibverbs.map` lists the
+//! version nodes, too.
 //!
 //! # Safety
 //!
@@ -27,7 +27,8 @@ macro_rules! jump {
     };
 }
 
-/// One name: `"@@"` gives it to whoever asks for no version, `"@"` only to who asks for this one.
+/// Exports a name: `"@@"` makes the version the default, `"@"` serves only programs linked with
+/// that version.
 macro_rules! label {
     ($name:ident, $at:literal, $node:literal, $function:path) => {
         std::arch::global_asm!(
@@ -49,7 +50,7 @@ macro_rules! label {
     };
 }
 
-/// The names of one node.
+/// Exports the names of a version node.
 macro_rules! node {
     ($node:literal: $($name:ident = $function:path;)*) => {
         $($crate::exports::label!($name, "@@", $node, $function);)*
@@ -119,7 +120,7 @@ node! { "IBVERBS_1.1":
     mbps_to_ibv_rate = rate::mbps_to_rate;
 }
 
-// Of programs older than versions' default.
+// Programs older than the default version.
 label!(ibv_register_driver, "@", "IBVERBS_1.1", stubs::nothing);
 
 node! { "IBVERBS_1.5":
@@ -202,7 +203,7 @@ node! { "IBVERBS_1.18":
     ibv_set_err_comp_cntr = stubs::not_supported;
 }
 
-/// Private names, by kind, under every number that releases 44 to 65 gave their node.
+/// Exports private names, by kind, under each node number of releases 44 to 65.
 macro_rules! private {
     ($function:path: $($name:ident)*) => {
         $(
@@ -215,7 +216,7 @@ macro_rules! private {
     };
 }
 
-/// Those of 65 alone.
+/// Exports private names of release 65 only.
 macro_rules! private_65 {
     ($function:path: $($name:ident)*) => {
         $(label!($name, "@@", "IBVERBS_PRIVATE_65", $function);)*

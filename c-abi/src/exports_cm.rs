@@ -1,4 +1,4 @@
-//! librdmacm's names: see `exports.rs`.
+//! Exported names of librdmacm: see `exports.rs`.
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::cm::{channel, connect, device, ece, endpoint, event, id, info, multicast, qp, resolve};

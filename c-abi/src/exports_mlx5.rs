@@ -1,5 +1,4 @@
-//! The names of libmlx5: `mlx5dv_*`. They are in this library, which has another name besides
-//! (`libmlx5.so.1`, a link to the same file).
+//! Exported names of libmlx5 (`mlx5dv_*`). `libmlx5.so.1` is a link to this library.
 #![allow(unsafe_code, reason = "assembly")]
 
 use crate::exports::{label, node};
@@ -8,7 +7,7 @@ use crate::{
     mlx5dv_caps, mlx5dv_make, stubs,
 };
 
-// Before 1.2 the address of a completion queue's doorbell page was behind another address.
+// Before 1.2 the address of a completion queue's doorbell page had a different layout.
 label!(mlx5dv_init_obj, "@", "MLX5_1.0", stubs::not_supported);
 
 node! { "MLX5_1.0":

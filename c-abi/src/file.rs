@@ -1,4 +1,4 @@
-//! Files whose events programs read.
+//! Event files: blocking mode, and reading of events.
 //!
 //! # Safety
 //!
@@ -13,7 +13,7 @@ use uverbs_core::error::Error;
 use crate::answer::set_errno;
 use crate::cancel;
 
-/// Makes reads of a file wait, as those of the files that the kernel gives do.
+/// Clears `O_NONBLOCK`, as the kernel's event files have it.
 pub(crate) fn make_blocking(file: RawFd) -> Result<(), Error> {
     let failed = || Error::System { what: "fcntl", errno: last_errno() };
     // SAFETY: flags of a file.
@@ -28,18 +28,19 @@ fn last_errno() -> Errno {
     Errno::of(&std::io::Error::last_os_error())
 }
 
-/// Reads one event. `None` with `errno` if the read says so. The thread may be cancelled here.
+/// Reads an event. `None`, with `errno`, if the read fails. A cancellation point.
 ///
 /// # Safety
 ///
-/// As [`cancel::read`]: no caller holds a lock, or has something to drop.
+/// As [`cancel::read`]: the caller holds no lock and no value that needs dropping.
 pub(crate) unsafe fn read_event<E: Default + Copy>(file: RawFd) -> Option<E> {
     let mut event = E::default();
     let len = size_of::<E>();
-    // SAFETY: the room is as long, and an event is numbers; the caller's promise.
+    // SAFETY: the buffer has the event's size, any bytes are a valid event; the rest is the
+    // contract of `read_event`.
     let read = unsafe { cancel::read(file, (&raw mut event).cast(), len) };
     if read >= 0 && read as usize != len {
-        // The end of the file: C gives the same -1, with whatever errno there was.
+        // End of the file: C's library returns the same -1, with an arbitrary `errno`.
         set_errno(Errno::EIO);
     }
     (read == len as isize).then_some(event)

@@ -1,4 +1,4 @@
-//! Rules that steer packets: C's specifications as the kernel takes them (rdma-core `cmd.c`,
+//! Flow rules: converts C's specifications for the kernel (rdma-core `cmd.c`,
 //! `ib_spec_to_kern_spec`; `providers/mlx5/verbs.c`, `mlx5_create_flow`).
 //!
 //! # Safety
@@ -28,36 +28,36 @@ use crate::left::Kind;
 use crate::qp::Qp;
 use crate::sys::{ibv_context, ibv_counters, ibv_flow, ibv_flow_attr, ibv_qp};
 
-/// `IBV_FLOW_SPEC_IPV4_EXT`: IPv4 with more fields, which is the kernel's IPv4.
+/// `IBV_FLOW_SPEC_IPV4_EXT`: C's longer IPv4 specification, which is the kernel's IPv4.
 const IPV4_EXT: u32 = 0x32;
-/// Bytes of a specification's head: type and length, and what makes it aligned.
+/// Bytes of a specification's header: type, length and padding.
 const HEAD: usize = 8;
 
-/// Where the filters of a specification are: C's value and, behind it, its mask.
+/// Layout of a specification's filters: C's value, followed by its mask.
 struct Filter {
-    /// The kernel's type.
+    /// Type for the kernel.
     kind: u32,
-    /// Where the value begins in C's struct.
+    /// Offset of the value in C's struct.
     at: usize,
-    /// Bytes of each that the kernel knows, and what they take there.
+    /// Bytes of value and mask that the kernel knows, and their size in the command.
     len: usize,
     room: usize,
-    /// Filters that may be longer than that, with zeros in the mask (`get_filters_size`).
+    /// True if C's filters may be longer, with zeros in the mask (`get_filters_size`).
     grows: bool,
 }
 
-/// The filters of a type, whether it is of the outer headers or of a tunnel's inner ones.
+/// Filter layout of a type, for outer and inner (tunnel) headers.
 fn filter(kind: u32) -> Option<Filter> {
     let outer = kind & !abi::IB_FLOW_SPEC_INNER;
     let fixed = |at, len| Some(Filter { kind, at, len, room: len, grows: false });
     let grows = |kind, len, room| Some(Filter { kind, at: HEAD, len, room, grows: true });
     match outer {
-        // Of bytes and 16-bit fields: no hole behind the length.
+        // Members of 1 and 2 bytes: no padding behind the length.
         abi::IB_FLOW_SPEC_ETH => fixed(6, size_of::<abi::ib_uverbs_flow_eth_filter>()),
         abi::IB_FLOW_SPEC_TCP | abi::IB_FLOW_SPEC_UDP => {
             fixed(6, size_of::<abi::ib_uverbs_flow_tcp_udp_filter>())
         }
-        // Two addresses; the kernel takes the shorter struct, too.
+        // Two addresses: the kernel accepts the shorter struct.
         abi::IB_FLOW_SPEC_IPV4 => fixed(HEAD, 8),
         IPV4_EXT => {
             let len = size_of::<abi::ib_uverbs_flow_ipv4_filter>();
@@ -69,7 +69,7 @@ fn filter(kind: u32) -> Option<Filter> {
         }
         abi::IB_FLOW_SPEC_ESP => fixed(HEAD, 8),
         abi::IB_FLOW_SPEC_MPLS => fixed(HEAD, 4),
-        // These have no inner form.
+        // Types without an inner form.
         abi::IB_FLOW_SPEC_GRE if kind == outer => fixed(HEAD, 8),
         abi::IB_FLOW_SPEC_VXLAN_TUNNEL if kind == outer => grows(kind, 4, 4),
         _ => None,
@@ -77,7 +77,7 @@ fn filter(kind: u32) -> Option<Filter> {
 }
 
 impl Filter {
-    /// Value and mask as the kernel takes them, out of all of C's specification.
+    /// Value and mask for the kernel, from C's whole specification.
     fn bytes(&self, spec: &[u8]) -> Result<Vec<u8>, Errno> {
         let theirs = if self.grows { spec.len().saturating_sub(HEAD) / 2 } else { self.len };
         if theirs < self.len {
@@ -98,7 +98,7 @@ impl Filter {
     }
 }
 
-/// What C's specifications come to.
+/// Converted specifications.
 #[derive(Default)]
 struct Specs {
     bytes: Vec<u8>,
@@ -106,7 +106,7 @@ struct Specs {
 }
 
 impl Specs {
-    /// Adds what stands behind a head.
+    /// Adds a specification with this body.
     fn put(&mut self, kind: u32, body: &[u8]) {
         let size = (size_of::<abi::ib_uverbs_flow_spec_hdr>() + body.len()) as u16;
         let head = abi::ib_uverbs_flow_spec_hdr { r#type: kind, size, reserved: 0 };
@@ -114,7 +114,7 @@ impl Specs {
         self.bytes.extend_from_slice(body);
     }
 
-    /// Adds one of C's.
+    /// Converts and adds a specification of C.
     ///
     /// # Safety
     ///
@@ -124,7 +124,7 @@ impl Specs {
         match kind {
             abi::IB_FLOW_SPEC_ACTION_TAG => self.put(kind, &[word(4)?, &[0; 4]].concat()),
             abi::IB_FLOW_SPEC_ACTION_DROP => self.put(kind, &[]),
-            // None is made here.
+            // This library creates no action handles.
             abi::IB_FLOW_SPEC_ACTION_HANDLE => return Err(Errno::EOPNOTSUPP),
             abi::IB_FLOW_SPEC_ACTION_COUNT => {
                 let at = word(size_of::<*const ibv_counters>())?.as_ptr();
@@ -133,7 +133,7 @@ impl Specs {
                 // SAFETY: by C's contract.
                 let handle = unsafe { Counters::of(counters) }.handle();
                 self.put(kind, &[handle.as_bytes(), &[0; 4]].concat());
-                // mlx5's rules have one (`get_flow_mcounters`).
+                // A rule of mlx5 has at most one set of counters (`get_flow_mcounters`).
                 if self.count.replace(counters).is_some() {
                     return Err(Errno::EINVAL);
                 }
@@ -147,7 +147,7 @@ impl Specs {
         Ok(())
     }
 
-    /// All that follow the attributes.
+    /// Converts the specifications that follow the attributes.
     ///
     /// # Safety
     ///
@@ -172,19 +172,19 @@ impl Specs {
     }
 }
 
-/// A rule, until it is dropped.
+/// A flow rule; dropping it ends it.
 #[repr(C)]
 pub(crate) struct Flow {
     c: ibv_flow,
     core: Arc<ContextCore>,
-    /// `None` once the kernel has let go of it.
+    /// `None` after the kernel destroyed the rule.
     handle: Option<u32>,
-    /// What counts its packets.
+    /// Counters of the rule.
     points: Option<Arc<Points>>,
 }
 
 impl Flow {
-    /// One that the kernel just made, which nobody else ends.
+    /// Wraps a rule that the kernel just created and that has no other owner.
     pub(crate) fn made(
         context: *mut ibv_context,
         core: Arc<ContextCore>,
@@ -196,7 +196,7 @@ impl Flow {
 
     fn destroy(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else { return Ok(()) };
-        // SAFETY: its own, ended for the first time.
+        // SAFETY: the handle is this rule's and is destroyed once.
         unsafe { self.core.uverbs().destroy_flow(handle) }?;
         self.handle = None;
         if let Some(points) = self.points.take() {
@@ -208,7 +208,7 @@ impl Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file ends it.
+        // A refusal is ignored: closing the file ends the rule.
         let _ = self.destroy();
     }
 }

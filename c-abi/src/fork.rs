@@ -1,11 +1,12 @@
-//! What forking does to registered memory.
+//! Fork and registered memory.
 //!
-//! Since Linux 5.12 a fork copies pinned pages, and the parent keeps its own: nothing is to be
-//! done. Before that C's library marks every region; this one doesn't.
+//! Since Linux 5.12 a fork copies pinned pages, and the parent keeps the originals, so no
+//! preparation is needed. On older kernels C's library marks each region (`madvise`); this library
+//! does not.
 //!
 //! # Safety
 //!
-//! Asks the kernel for its version.
+//! `uname` fills in a local struct.
 #![allow(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{CStr, c_int, c_void};
@@ -16,7 +17,7 @@ use uverbs_core::Errno;
 const DISABLED: c_int = 0;
 const UNNEEDED: c_int = 2;
 
-/// Whether the kernel copies pinned pages on a fork.
+/// Returns true if the kernel copies pinned pages on a fork.
 fn kernel_copies() -> bool {
     let mut name = std::mem::MaybeUninit::<libc::utsname>::uninit();
     // SAFETY: it is filled in, with C strings, if the call succeeds.
@@ -41,7 +42,7 @@ pub(crate) unsafe extern "C" fn is_fork_initialized() -> c_int {
     if kernel_copies() { UNNEEDED } else { DISABLED }
 }
 
-/// Of C's providers: nothing is to be done.
+/// Function that C's providers call before registration: no-op.
 pub(crate) unsafe extern "C" fn fork_range(_: *mut c_void, _: usize) -> c_int {
     0
 }

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::sys::{ibv_context, ibv_gid, ibv_gid_entry};
 
 fn entry(context: &Context, port: u32, index: u32) -> Result<GidEntry, Errno> {
-    // Ports are a byte in every command but this one.
+    // All other commands have ports of one byte.
     let port = u8::try_from(port).map_err(|_| Errno::EINVAL)?;
     context.core().uverbs().query_gid_entry(port, index).map_err(|error| error.to_errno())
 }
@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn query_gid(
     // SAFETY: by C's contract.
     let found = match entry(unsafe { Context::of(context) }, port.into(), index as u32) {
         Ok(found) => found.gid.0,
-        // An empty entry has been a GID of zeros since before there was an error for it.
+        // An empty entry is a GID of zeros, as before `ENODATA` existed.
         Err(Errno::ENODATA) => [0; 16],
         Err(errno) => return minus_one(errno),
     };
@@ -90,7 +90,7 @@ pub(crate) unsafe extern "C" fn query_gid_ex(
     }
 }
 
-/// A count, or a negative errno.
+/// Returns the number of entries, or a negative errno.
 pub(crate) unsafe extern "C" fn query_gid_table(
     context: *mut ibv_context,
     entries: *mut ibv_gid_entry,
@@ -102,7 +102,7 @@ pub(crate) unsafe extern "C" fn query_gid_table(
         return -(Errno::EINVAL.raw() as isize);
     }
     if max == 0 {
-        // The kernel's own word for a table without room.
+        // The kernel's error for a table without room.
         return -(Errno::EINVAL.raw() as isize);
     }
     // SAFETY: by C's contract.
@@ -120,11 +120,11 @@ pub(crate) unsafe extern "C" fn query_gid_table(
     }
 }
 
-/// Writes as much of a struct as a program has room for, and zeros into what it has besides.
+/// Writes a struct, truncated to the program's size, and zeros to the rest of that size.
 ///
 /// # Safety
 ///
-/// There is room for `size` bytes.
+/// `to` has room for `size` bytes.
 pub(crate) unsafe fn write_sized<T: Copy>(to: *mut T, value: &T, size: usize) {
     let known = size.min(size_of::<T>());
     let (to, from): (*mut u8, *const u8) = (to.cast(), (&raw const *value).cast());

@@ -1,4 +1,4 @@
-//! Devices that another part of the program, or another process, opened.
+//! Devices opened by another part of the program or by another process.
 //!
 //! # Safety
 //!
@@ -17,12 +17,12 @@ use crate::context::Context;
 use crate::sys::ibv_context;
 use crate::table;
 
-/// The open device behind a descriptor, which closing the device closes.
+/// Opens the device of a descriptor, which the library then owns.
 pub(crate) unsafe extern "C" fn import_device(fd: c_int) -> *mut ibv_context {
     if fd < 0 {
         return null(Errno::EINVAL);
     }
-    // SAFETY: C's contract: an open file, or nobody's number, which the first look at it says.
+    // SAFETY: C's contract: an open file, or an unused number, which the first command detects.
     let found = uverbs::import(unsafe { BorrowedFd::borrow_raw(fd) });
     let found = match found {
         Ok(found) => found,

@@ -1,10 +1,10 @@
-//! What a program made of an open device and hasn't destroyed. Closing the device ends it, as the
-//! kernel does when C's library closes the file.
+//! Objects of an open device that the program has not destroyed. Closing the device ends them, as
+//! the kernel does when C's library closes the file.
 //!
 //! # Safety
 //!
-//! An address is that of a box that was given away here and not taken back, with the function that
-//! drops what is in it.
+//! Each address belongs to a box that was given away here and not taken back; its function drops
+//! the content.
 #![allow(unsafe_code, reason = "boxes that C holds by pointer")]
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Channel,
 }
 
-/// Drops what is in a box at this address.
+/// Drops the content of the box at this address.
 type End = unsafe fn(usize);
 
 #[derive(Default)]
@@ -45,30 +45,30 @@ impl Left {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives an object away, to be taken back by [`take`](Self::take).
+    /// Gives an object to C, to be taken back by [`take`](Self::take).
     pub(crate) fn give<T>(&self, kind: Kind, object: Box<T>) -> *mut T {
         let object = Box::into_raw(object);
         self.objects().insert((kind, object.expose_provenance()), end::<T>);
         object
     }
 
-    /// Takes an object back.
+    /// Takes an object back from C.
     ///
     /// # Safety
     ///
-    /// It was given away here as this kind, and not taken back since.
+    /// `object` was given away here as this kind, and not taken back since.
     pub(crate) unsafe fn take<T>(&self, kind: Kind, object: *mut T) -> Box<T> {
         self.objects().remove(&(kind, object.addr()));
         // SAFETY: by the contract of `take`.
         unsafe { Box::from_raw(object) }
     }
 
-    /// Ends all that is left. The memory stays, with C's struct in it: programs may look at that,
-    /// with C's library they can.
+    /// Ends the remaining objects. Their memory, with C's struct, stays: programs may read it after
+    /// closing the device, as with C's library.
     ///
     /// # Safety
     ///
-    /// The program calls nothing with them any more.
+    /// The program makes no further call with these objects.
     pub(crate) unsafe fn end(&self) {
         let left = std::mem::take(&mut *self.objects());
         for ((_, object), end) in left {
@@ -80,7 +80,7 @@ impl Left {
 
 /// # Safety
 ///
-/// There is a `T`, which nobody uses any more.
+/// The address holds a `T` without further users.
 unsafe fn end<T>(object: usize) {
     // SAFETY: by the contract of `end`.
     unsafe { drop_in_place(with_exposed_provenance_mut::<T>(object)) };

@@ -4,24 +4,23 @@
 //! | file | what |
 //! |---|---|
 //! | [`sys`] | C's structs |
-//! | `exports` | which function is exported under which name and version |
-//! | `table` | the functions that programs find in an open device's tables |
-//! | the rest | a noun of verbs each |
+//! | `exports` | exported names and versions |
+//! | `table` | functions in an open device's tables |
+//! | all others | a verbs object each |
 //!
-//! The verbs are those of `uverbs-core`: here arguments are translated, locks taken, and pointers
-//! given out for numbers.
+//! `uverbs-core` implements the verbs. This crate translates arguments, takes locks, and maps
+//! numbers to pointers.
 //!
 //! # Safety
 //!
-//! Every function is called by C, whose part is the contract of `verbs.h`: pointers are null where
-//! the header allows it, or valid for what they point to; an object's pointer is one that a
-//! function of this library gave, and isn't used after its destruction; what a work request names
-//! stays registered until it is complete. "C's contract" in a `SAFETY` comment means this.
-//! References that are made of such pointers live for the call.
+//! Every function is called by C, which keeps the contract of `verbs.h`: a pointer is null only
+//! where the header allows it, otherwise valid for its type. An object's pointer comes from this
+//! library and is not used after the object's destruction. Memory named by a work request stays
+//! registered until the request completes. "C's contract" in a `SAFETY` comment means this.
+//! References made of such pointers live for the call.
 //!
-//! Objects are boxes whose first member is C's struct, so a pointer to the one is a pointer to the
-//! other. Members that programs read while the library writes them are written through
-//! `UnsafeCell`.
+//! Objects are boxes whose first member is C's struct, so a pointer to the object is a pointer to
+//! the struct. Members that programs read while the library writes them are in an `UnsafeCell`.
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a call's pointers are read together")]
 #![allow(clippy::missing_safety_doc, reason = "C's contract, above")]
 #![cfg_attr(any(test, fuzzing), allow(dead_code, reason = "nothing is exported there"))]

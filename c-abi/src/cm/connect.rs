@@ -60,7 +60,7 @@ unsafe fn modify(id: *mut rdma_cm_id, attr: &ibv_qp_attr, mask: c_int) -> Result
     }
 }
 
-/// Moves the queue pair of an id to a state. `depths` replace the connection manager's where given.
+/// Moves the queue pair of an id to a state. `depth` replaces the connection manager's READ depth.
 ///
 /// # Safety
 ///
@@ -134,7 +134,7 @@ pub(crate) unsafe fn fail(id: *mut rdma_cm_id) {
     }
 }
 
-/// Parameters of the command. Remembers the depths in the id.
+/// Parameters of the command, with the id's READ depths.
 ///
 /// # Safety
 ///
@@ -258,7 +258,7 @@ unsafe fn take(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> Result<(
             fail(id);
             return Err(error);
         }
-        // A UD connection ends with the accept: no event follows.
+        // A UD accept completes at once: no event follows.
         if datagrams { Ok(()) } else { endpoint::complete(id) }
     }
 }

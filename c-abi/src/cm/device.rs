@@ -58,7 +58,7 @@ fn open(of: &std::sync::Arc<device::Device>) -> Result<Opened, Error> {
     Ok(Opened { guid: of.device().node_guid(), verbs, pd, serves, asks })
 }
 
-/// Opens all devices that are not open yet.
+/// Returns all devices; opens those seen for the first time.
 fn all() -> Result<Vec<Opened>, Error> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     for device in device::devices()? {

@@ -149,12 +149,12 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>
     // SAFETY: by C's contract.
     let of = unsafe { Channel::of(channel) };
     loop {
-        // SAFETY: by the contract of `next`. Reading is such a point in C's library, events or
-        // none.
+        // SAFETY: by the contract of `next`. The call is a cancellation point in C's library, too,
+        // with or without an event.
         unsafe { cancel::point() };
         let Some(raw) = of.ucma().next_event()? else {
-            // SAFETY: by the contract of `next`. Reading is such a point in C's library, events or
-            // none.
+            // SAFETY: by the contract of `next`. The call is a cancellation point in C's library,
+            // too, with or without an event.
             let waited = unsafe { of.wait() };
             waited.map_err(|errno| Error::kernel("rdma_get_cm_event", errno))?;
             continue;

@@ -111,7 +111,7 @@ impl State {
         let options = &mut self.options;
         match (level, name) {
             (SOL_SOCKET, SO_REUSEADDR) => options.reuse_addr = on,
-            // The stream halves its buffer, so twice the size is requested.
+            // The stream's buffer has two halves, each of the requested size.
             (SOL_SOCKET, SO_RCVBUF) if is_new => options.recv_buffer = number.saturating_mul(2),
             (SOL_SOCKET, SO_SNDBUF) if is_new => options.send_buffer = number.saturating_mul(2),
             // Ignored on a socket that has its buffers, as in C's library.

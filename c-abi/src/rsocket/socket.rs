@@ -247,8 +247,8 @@ impl Socket {
                 let file = watched(stream.as_fd().as_raw_fd(), POLLIN);
                 let wanted = Ready { read: events & POLLIN != 0, write: events & POLLOUT != 0 };
                 let Ok(ready) = stream.ready(wanted) else { return (over, file) };
-                // Reads the end before the bytes: with the opposite order, a program would take
-                // bytes that arrive in between for the end (rstream's `do_poll`) and lose them.
+                // `POLLHUP` comes after all bytes were read: a program that stops at `POLLHUP`
+                // (rstream's `do_poll`) would lose the rest.
                 let ended = stream.is_ended();
                 let seen = bit(ready.read, POLLIN) | bit(ready.write, POLLOUT);
                 (seen | bit(ended, POLLHUP), file)

@@ -12,7 +12,7 @@ use super::{
     ibv_wq_init_attr, ibv_xrcd, ibv_xrcd_init_attr,
 };
 
-/// An empty or unknown slot of a function table.
+/// Slot of a function table that this library leaves empty.
 pub type Slot = Option<unsafe extern "C" fn()>;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! Buffers that the library allocates for a protection domain: `ibv_alloc_buf`, `ibv_free_buf`.
-//! They
+//! They are ordinary memory; they would be dma-bufs if programs must not know their address.
 //!
 //! # Safety
 //!

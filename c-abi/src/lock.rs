@@ -1,21 +1,22 @@
-//! The lock of a queue. C's functions may be called by any thread, but nearly always one thread
-//! posts to a queue, or polls it. So the first thread that takes a lock owns it, and takes it by
-//! plain loads and stores from then on. When another thread comes, the lock is shared for good, and
+//! Lock of a queue. C's functions may be called by any thread, but nearly always one thread posts
+//! to a queue, or polls it. So the first thread that takes a lock owns it, and takes it by plain
+//! loads and stores from then on. When another thread comes, the lock becomes shared for good, and
 //! taking it is an atomic exchange.
 //!
 //! # How it changes
 //!
-//! The owner stores `busy` and then looks whether it still owns the lock; whoever takes that away
-//! stores `owner` and then looks at `busy`. That is right if each sees the other's store, or its
-//! own in time, for which both need a full fence between. The owner's would cost what an exchange
-//! costs, so the other thread has it executed by the owner ([`barrier`]). `busy` is stored by the
-//! owner alone, and `taken` means nothing before the lock is shared.
+//! The owner stores `busy` and then checks that it still owns the lock. Another thread that takes
+//! the ownership away stores `owner` and then checks `busy`. This is correct if at least one of
+//! them sees the store of its peer, for which both need a full fence between store and load. A
+//! fence in the owner would cost as much as an exchange, so the other thread makes the owner's
+//! processor execute it ([`barrier`]). Only the owner stores `busy`; `taken` is unused before the
+//! lock is shared.
 //!
-//! While a lock is owned its value may lean on one thread ([`Stays`]).
+//! While a lock is owned, its value may rely on being used by one thread ([`Stays`]).
 //!
 //! # Safety
 //!
-//! The value is reached by whoever holds the lock.
+//! Only the holder of the lock reaches the value.
 #![allow(unsafe_code, reason = "a lock")]
 
 use std::cell::UnsafeCell;
@@ -25,44 +26,45 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use crate::barrier;
 use crate::thread;
 
-/// Looks at a taken lock before the processor is given to another thread: its holder may wait for
+/// Number of looks at a taken lock before the thread yields its processor: the holder may wait for
 /// one.
 const SPINS: u32 = 100;
 
-/// `owner` of a lock that nobody took yet.
+/// `owner` of a lock that was never taken.
 const NOBODY: usize = 0;
-/// While it is being taken away from its owner.
+/// `owner` while the lock is being taken away from its owner.
 const CHANGING: usize = 1;
-/// Of a lock that several threads take.
+/// `owner` of a shared lock.
 const SHARED: usize = 2;
 
-/// What may know that one thread uses it.
+/// A value that can profit from being used by one thread.
 pub(crate) trait Stays {
-    /// Only the calling thread uses it until [`leave`](Self::leave).
+    /// Called when only the calling thread will use the value until [`leave`](Self::leave).
     ///
     /// # Safety
     ///
-    /// That is so; or it is dropped behind a fence in that thread.
+    /// Only this thread uses the value, or it is dropped after a fence executed by this thread.
     unsafe fn stay(&mut self) {}
 
-    /// Any thread may use it, and what the one left in its processor's buffers is drained.
+    /// Called before other threads use the value. The write-combining buffers of the previous
+    /// owner's processor are drained.
     fn leave(&mut self) {}
 }
 
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
-    /// The [thread](thread::here) that owns it, or one of the numbers above.
+    /// [Thread](thread::here) that owns the lock, or one of the constants above.
     owner: AtomicUsize,
-    /// The thread that holds it, of a shared one; for [`Lock::is_mine`].
+    /// Holder of a shared lock; for [`Lock::is_mine`].
     holder: AtomicUsize,
-    /// Not 0 while its owner holds it.
+    /// Not 0 while the owner holds the lock.
     busy: AtomicU32,
-    /// Not 0 while another thread holds it.
+    /// Not 0 while the lock is held as a shared one.
     taken: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: one thread at a time reaches the value.
+// SAFETY: the lock lets one thread at a time reach the value.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T: Stays> Lock<T> {
@@ -77,7 +79,7 @@ impl<T: Stays> Lock<T> {
         }
     }
 
-    /// Waits for the lock. A thread that holds it waits for ever, as with C's.
+    /// Waits for the lock. A thread that already holds it waits for ever, as with C's.
     #[inline(always)]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         let here = thread::here();
@@ -87,7 +89,7 @@ impl<T: Stays> Lock<T> {
         Guard { lock: self }
     }
 
-    /// The lock, if the calling thread owns it and does not hold it.
+    /// Takes the lock if the calling thread owns it and does not hold it.
     #[inline(always)]
     pub(crate) fn lock_own(&self) -> Option<Guard<'_, T>> {
         let here = thread::here();
@@ -95,13 +97,13 @@ impl<T: Stays> Lock<T> {
         if own { Some(Guard { lock: self }) } else { None }
     }
 
-    /// The lock, unless another thread owns or holds it, or nobody has owned it yet.
+    /// Takes the lock unless another thread owns or holds it, or it was never taken.
     #[inline(always)]
     pub(crate) fn lock_at_once(&self) -> Option<Guard<'_, T>> {
         if self.take(thread::here()) { Some(Guard { lock: self }) } else { None }
     }
 
-    /// Takes the lock if the calling thread owns it, or if it is shared, and nobody holds it.
+    /// Takes the lock if it is free, and shared or owned by the calling thread.
     #[inline(always)]
     fn take(&self, here: usize) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
@@ -115,14 +117,14 @@ impl<T: Stays> Lock<T> {
         taken
     }
 
-    /// The owner's part; false if it holds the lock already, or isn't the owner any more.
+    /// Takes the lock as its owner; false if the thread already holds it or lost the ownership.
     #[inline(always)]
     fn take_own(&self, here: usize) -> bool {
         if self.busy.load(Ordering::Relaxed) != 0 {
             return false;
         }
         self.busy.store(1, Ordering::Relaxed);
-        // The processor's fence is executed by whoever takes the lock away.
+        // The thread that takes the ownership away makes this processor execute the fence.
         compiler_fence(Ordering::SeqCst);
         if self.owner.load(Ordering::Relaxed) == here {
             return true;
@@ -160,19 +162,19 @@ impl<T: Stays> Lock<T> {
         }
     }
 
-    /// Makes the calling thread the owner of a lock that nobody took.
+    /// Makes the calling thread the owner of a lock that was never taken.
     fn own(&self, here: usize) {
         let change =
             self.owner.compare_exchange(NOBODY, CHANGING, Ordering::Acquire, Ordering::Relaxed);
         if change.is_ok() {
-            // SAFETY: nobody else reaches the value until the owner is named, and from then on its
-            // thread alone does until `share` has it leave.
+            // SAFETY: other threads cannot reach the value before `owner` is stored. From then on
+            // its thread alone uses it until `share` calls `leave`.
             unsafe { (*self.value.get()).stay() };
             self.owner.store(here, Ordering::Release);
         }
     }
 
-    /// Takes the lock away from its owner, for all threads.
+    /// Takes the ownership away and makes the lock shared.
     fn share(&self, owner: usize) {
         let change =
             self.owner.compare_exchange(owner, CHANGING, Ordering::Acquire, Ordering::Relaxed);
@@ -188,13 +190,13 @@ impl<T: Stays> Lock<T> {
             }
             std::hint::spin_loop();
         }
-        // SAFETY: the owner let go, and sees behind the fence that it is none any more; no other
-        // thread takes the lock before the store below.
+        // SAFETY: the owner released the lock and sees, after the fence, that it lost the
+        // ownership. No other thread takes the lock before the store below.
         unsafe { (*self.value.get()).leave() };
         self.owner.store(SHARED, Ordering::Release);
     }
 
-    /// Ends what the owner leans on, before the value is dropped by whichever thread.
+    /// Ends the owner's exclusive use before any thread drops the value.
     pub(crate) fn end(&self) {
         let owner = self.owner.load(Ordering::Acquire);
         if owner > SHARED && owner != thread::here() {
@@ -202,7 +204,7 @@ impl<T: Stays> Lock<T> {
         }
     }
 
-    /// The lock, unless this thread holds it.
+    /// Takes the lock unless this thread holds it.
     pub(crate) fn lock_unless_mine(&self) -> Option<Guard<'_, T>> {
         let here = thread::here();
         let own = self.owner.load(Ordering::Relaxed) == here;
@@ -212,11 +214,11 @@ impl<T: Stays> Lock<T> {
         if mine { None } else { Some(self.lock()) }
     }
 
-    /// The value of a lock that stays held from one call of C's to another.
+    /// Value of a lock that stays held between two calls of the program.
     ///
     /// # Safety
     ///
-    /// The caller's thread holds the lock by a [`Guard`] that was [kept](Guard::keep), and has no
+    /// The calling thread holds the lock by a [`Guard`] that was [kept](Guard::keep), and has no
     /// other reference to the value.
     #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "who holds the lock is the caller's to know")]
@@ -227,12 +229,12 @@ impl<T: Stays> Lock<T> {
 }
 
 impl<T> Lock<T> {
-    /// Lets go of a lock that was kept.
+    /// Releases a lock that was kept.
     #[inline(always)]
     pub(crate) fn release(&self) {
-        // Of a lock that is owned the first store means nothing, of a shared one the second; so
-        // nobody need ask which it is. In this order: when `busy` is seen to be 0, the owner has
-        // no store to `taken` left.
+        // Both fields are stored without a look at the kind of lock: `taken` is unused while the
+        // lock is owned, `busy` once it is shared. `taken` comes first: another thread that sees
+        // `busy` as 0 knows that the owner stores `taken` no more.
         self.taken.store(0, Ordering::Release);
         self.busy.store(0, Ordering::Release);
     }
@@ -243,7 +245,7 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Ends without letting go: [`Lock::release`] does.
+    /// Keeps the lock held; [`Lock::release`] releases it.
     #[inline(always)]
     pub(crate) fn keep(self) {
         std::mem::forget(self);

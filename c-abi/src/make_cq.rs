@@ -1,4 +1,4 @@
-//! Making completion queues.
+//! Creation of completion queues.
 //!
 //! # Safety
 //!
@@ -29,8 +29,8 @@ use crate::sys::{
 };
 use crate::{cq_ex, environment};
 
-/// `IBV_WC_EX_WITH_*` that are members of every completion, the time stamp, the VLAN tag, the tag
-/// of a rule, a message's own, and the time of day.
+/// Supported `IBV_WC_EX_WITH_*`: members of every completion, completion timestamp, VLAN tag, flow
+/// tag, tag-matching information and wall-clock time.
 const FLAGS: u64 = 0x7ff | WITH_WALL_CLOCK;
 const WITH_TIMESTAMP: u64 = 1 << 7;
 const WITH_WALL_CLOCK: u64 = 1 << 11;
@@ -44,7 +44,7 @@ const MASK_PD: u32 = 2;
 const SINGLE_THREADED: u32 = 1;
 const IGNORE_OVERRUN: u32 = 2;
 
-/// Makes a queue and gives it its name.
+/// Creates a queue and lists it under its number in events.
 ///
 /// # Safety
 ///
@@ -75,7 +75,7 @@ unsafe fn create(
         channel,
         cq_context,
         handle: core.handle(),
-        // What the device has room for: each poll gives all its entries back.
+        // Capacity as programs see it: each poll publishes all its entries.
         cqe: room as c_int,
         mutex: Mutex::default(),
         cond: Cond::default(),
@@ -165,7 +165,7 @@ unsafe fn asked(attr: &ibv_cq_init_attr_ex) -> Result<(CqInit, Option<Arc<Parent
     Ok((init, parent.cloned()))
 }
 
-/// Makes a queue as `attr` says, with what `change` does to that.
+/// Creates a queue from `attr`, modified by `change`.
 ///
 /// # Safety
 ///

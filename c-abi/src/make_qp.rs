@@ -1,4 +1,4 @@
-//! Making queue pairs.
+//! Creation of queue pairs.
 //!
 //! # Safety
 //!
@@ -34,33 +34,33 @@ use crate::{environment, rss, wr, xrc_target};
 /// `IBV_QPT_RC`.
 pub(crate) const RC: u32 = 2;
 
-/// What mlx5 has besides.
+/// Attributes of mlx5's own function for queue pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
     /// Whether short messages may lie in their completions, where the program says.
     pub(crate) scatter: Option<bool>,
     /// It gives keys their parts.
     pub(crate) layouts: bool,
-    /// It copies memory.
+    /// Posts memory copies.
     pub(crate) copies: bool,
-    /// It takes WQEs of the program's own.
+    /// Posts raw WQEs of the program.
     pub(crate) raw_wqes: bool,
     pub(crate) dynamic: Option<Dynamic>,
-    /// Its receives may complete out of order.
+    /// Receives may complete out of order.
     pub(crate) out_of_order: bool,
     /// `IBV_QP_CREATE_*`.
     pub(crate) create_flags: u32,
 }
 
-/// Queue pairs of dynamic connections.
+/// Role of a queue pair of dynamic connections (DC).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Dynamic {
     Initiator(Option<DciStreams>),
-    /// With the key that each packet must have.
+    /// Target, with the key that each packet must carry.
     Target(u64),
 }
 
-/// The transport service of a number of `enum ibv_qp_type`.
+/// Transport service of `enum ibv_qp_type`.
 fn service(qp_type: u32, dynamic: Option<Dynamic>) -> Result<QpType, Error> {
     match qp_type {
         DRIVER if matches!(dynamic, Some(Dynamic::Initiator(_))) => Ok(QpType::Dci),
@@ -76,8 +76,8 @@ fn service(qp_type: u32, dynamic: Option<Dynamic>) -> Result<QpType, Error> {
     }
 }
 
-/// Makes a queue pair, and writes the sizes it got into `init`. With `send_ops` it takes these
-/// operations piece by piece.
+/// Creates a queue pair and writes the granted sizes to `init`. `send_ops` makes it an extended one
+/// (`ibv_wr_*`) with these operations.
 ///
 /// # Safety
 ///
@@ -93,12 +93,13 @@ unsafe fn create(
     let qp_type = service(init.qp_type, own.dynamic)?;
     let (mut recv_cq, mut srq, mut cap) = (init.recv_cq, init.srq, convert::cap_of(&init.cap));
     if qp_type == QpType::XrcIni {
-        // It receives nothing, and its members for that may be anything (ibv_create_qp(3)).
+        // An XRC initiator receives nothing, and its receive attributes may be uninitialised
+        // (ibv_create_qp(3)).
         (recv_cq, srq) = (init.send_cq, null_mut());
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
     if qp_type == QpType::Dci {
-        // It receives nothing, either.
+        // A DC initiator receives nothing, either.
         (srq, cap.max_recv_wr, cap.max_recv_sge) = (null_mut(), 0, 0);
     }
     if init.send_cq.is_null() || recv_cq.is_null() {
@@ -120,7 +121,7 @@ unsafe fn create(
     match own.dynamic {
         Some(Dynamic::Initiator(streams)) => asked.streams = streams,
         Some(Dynamic::Target(key)) => {
-            // It has no rings, and so no doorbell register.
+            // A DC target has no rings, so it needs no doorbell register.
             (asked.dc_key, asked.doorbell) = (key, DoorbellMode::NonCached);
             (asked.cap.max_send_wr, asked.cap.max_send_sge) = (0, 0);
             asked.cap.max_inline_data = 0;
@@ -128,9 +129,9 @@ unsafe fn create(
         None => {}
     }
     asked.allocator = of.allocator();
-    // C programs may ask for more than their completion queues have room for, and resize those.
+    // C programs may request more than their completion queues hold, and resize those later.
     asked.overcommit = true;
-    // As C's provider, which has room for windows in each connected queue.
+    // Each connected queue has room for window binds, as in C's provider.
     let all = || SendOpSet::of(qp_type) | SendOpSet::REKEY;
     asked.send_ops = match qp_type {
         QpType::RawPacket | QpType::Dct => None,
@@ -201,14 +202,14 @@ const ATTR_RX_HASH: u32 = 32;
 const ATTR_SEND_OPS: u32 = 64;
 const ATTR_KNOWN: u32 = 127;
 
-/// `IBV_QP_CREATE_*`, and those that queue pairs of packets may have: `SCATTER_FCS`,
-/// `CVLAN_STRIPPING`, `PCI_WRITE_END_PADDING`. The others aren't implemented.
+/// Supported `IBV_QP_CREATE_*`. Raw packet queue pairs also have `SCATTER_FCS`, `CVLAN_STRIPPING`
+/// and `PCI_WRITE_END_PADDING`. All others are unsupported.
 const CREATE_FLAGS: u32 = 1 << 1 | 1 << 10 | OF_PACKETS;
 const OF_PACKETS: u32 = 1 << 8 | 1 << 9 | 1 << 11;
-/// `IBV_QP_EX_WITH_SEND`: what queue pairs of packets are asked for.
+/// `IBV_QP_EX_WITH_SEND`, for raw packet queue pairs.
 const WITH_SEND: u64 = 1 << 2;
 
-/// `IBV_QP_EX_WITH_*`, and the set that the providers know them by.
+/// `IBV_QP_EX_WITH_*` and the providers' operations.
 const SEND_OPS: [(u64, SendOpSet); 5] = [
     (1 | 2, SendOpSet::WRITE),
     (4 | 8 | 1 << 9, SendOpSet::SEND),
@@ -217,12 +218,12 @@ const SEND_OPS: [(u64, SendOpSet); 5] = [
     (1 << 7 | 1 << 8, SendOpSet::REKEY),
 ];
 
-/// `IBV_QP_EX_WITH_FLUSH` and `IBV_QP_EX_WITH_ATOMIC_WRITE`, which take no room of a queue's own.
+/// `IBV_QP_EX_WITH_FLUSH` and `IBV_QP_EX_WITH_ATOMIC_WRITE`, which fit every WQE.
 const PLACES: u64 = 1 << 11 | 1 << 12;
 
-/// The operations of a mask; `None` if there is one that isn't posted here, or that the provider
-/// lacks. rdma-core's takes FLUSH and ATOMIC WRITE from each connected queue of soft-RoCE
-/// (`rxe.c`, `RXE_SUP_RC_QP_SEND_OPS_FLAGS`).
+/// Operations of a mask; `None` if one is unsupported here or by the provider. C's soft-RoCE
+/// provider accepts FLUSH and ATOMIC WRITE for each connected queue (`rxe.c`,
+/// `RXE_SUP_RC_QP_SEND_OPS_FLAGS`).
 fn send_ops(mask: u64, places: bool) -> Option<SendOpSet> {
     let mask = if places { mask & !PLACES } else { mask };
     let known = SEND_OPS.iter().fold(0, |all, (bits, _)| all | bits);
@@ -232,13 +233,13 @@ fn send_ops(mask: u64, places: bool) -> Option<SendOpSet> {
     (mask & !known == 0).then(|| SEND_OPS.iter().fold(SendOpSet::empty(), of))
 }
 
-/// Whether queue pairs of this type have FLUSH and ATOMIC WRITE; posts are refused where the kernel
-/// is too old for them.
+/// Returns true if queue pairs of this type have FLUSH and ATOMIC WRITE. On kernels without them
+/// the post fails.
 fn places(pd: &Pd, qp_type: u32) -> bool {
     qp_type == RC && matches!(pd.context().ops(), AnyContext::Rxe(_))
 }
 
-/// As [`create`].
+/// Creates a queue pair as [`create`], from C's extended attributes.
 ///
 /// # Safety
 ///

@@ -1,4 +1,5 @@
-//! Rules of steering in a ConnectX's own terms.
+//! Flow matchers and rules in the format of a ConnectX (`mlx5dv_create_flow_matcher`,
+//! `mlx5dv_create_flow`).
 //!
 //! # Safety
 //!
@@ -39,7 +40,7 @@ impl Parameters {
     }
 }
 
-/// `struct mlx5dv_flow_matcher_attr`; programs of 44 have no port.
+/// `struct mlx5dv_flow_matcher_attr`; rdma-core 44 has no port member.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct MatcherAttr {
@@ -52,11 +53,11 @@ pub(crate) struct MatcherAttr {
     ft_type: u32,
 }
 
-/// `MLX5DV_FLOW_MATCHER_MASK_FT_TYPE`. With a port (`_IB_PORT`) it would be a table of the
-/// transport's, which needs files of an administrator's.
+/// `MLX5DV_FLOW_MATCHER_MASK_FT_TYPE`. RDMA transport tables (`_IB_PORT`) are unsupported: they
+/// need an administrator's files.
 const TABLE: u64 = 1;
 
-/// `struct mlx5dv_flow_matcher`, which programs know by its address alone.
+/// `struct mlx5dv_flow_matcher`, opaque to programs.
 #[derive(Debug)]
 pub(crate) struct Matcher {
     context: *mut ibv_context,
@@ -97,7 +98,7 @@ pub(crate) unsafe extern "C" fn destroy_flow_matcher(matcher: *mut Matcher) -> c
     code(done)
 }
 
-/// `struct mlx5dv_flow_action_attr`. That of 44 is shorter by the number behind the pointer.
+/// `struct mlx5dv_flow_action_attr`. In rdma-core 44 it ends before `number`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Action {
@@ -109,7 +110,7 @@ struct Action {
 
 const _: () = assert!(size_of::<Action>() == 24 && size_of::<MatcherAttr>() == 40);
 
-/// Bytes of 44's.
+/// Bytes of the struct in rdma-core 44.
 const SHORT: usize = 16;
 
 /// `MLX5DV_FLOW_ACTION_*`.
@@ -159,7 +160,7 @@ unsafe fn take(actions: &mut RuleActions, action: &Action) -> Result<(), Errno> 
     Ok(())
 }
 
-/// `size` is that of an action as the program knows it.
+/// Creates a rule; `size` is the program's size of an action.
 pub(crate) unsafe extern "C" fn create_flow_sized(
     matcher: *const Matcher,
     value: *const Parameters,
@@ -194,7 +195,7 @@ pub(crate) unsafe extern "C" fn create_flow_sized(
     }
 }
 
-/// For programs of before rdma-core 57.
+/// Creates a rule for programs older than rdma-core 57.
 pub(crate) unsafe extern "C" fn create_flow(
     matcher: *const Matcher,
     value: *const Parameters,

@@ -1,4 +1,5 @@
-//! Where the queues of a ConnectX lie, for programs that drive them by themselves.
+//! Addresses of a ConnectX's queues, for programs that access the rings directly
+//! (`mlx5dv_init_obj`).
 //!
 //! # Safety
 //!
@@ -116,7 +117,7 @@ const PD: u64 = 0x40;
 /// `MLX5DV_SRQ_MASK_SRQN`.
 const SRQN: u64 = 1;
 
-/// Where the doorbell page has the register that arms (PRM, "UAR page").
+/// Offset of the CQ arm register in the doorbell page (PRM, "UAR page").
 const ARM_AT: usize = 0x20;
 
 /// # Safety
@@ -162,8 +163,8 @@ unsafe fn cq_of(cq: *const ibv_cq) -> Option<Mlx5Cq> {
     })
 }
 
-/// All its WQEs are free, since nothing may have been posted to it: their list is from then on the
-/// program's.
+/// Describes a shared receive queue to which nothing was posted. Its free list of WQEs then belongs
+/// to the program.
 ///
 /// # Safety
 ///
@@ -207,7 +208,7 @@ unsafe fn pd_of(pd: *const ibv_pd) -> Result<Mlx5Pd, Errno> {
     Ok(Mlx5Pd { pdn, comp_mask: 0 })
 }
 
-/// Of an object's extensions those alone that are a number of it.
+/// Fills in the structs. Of the extensions (`comp_mask`) only the SRQ number is supported.
 ///
 /// # Safety
 ///
@@ -224,7 +225,7 @@ unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
         if kinds & SRQ != 0 {
             let to = objects.srq_out;
             let found = srq_of(objects.srq, (*to).comp_mask)?;
-            // Without its bit there may be no room for the number.
+            // Without the bit, the struct may lack room for the number.
             ((*to).buf, (*to).dbrec, (*to).stride) = (found.buf, found.dbrec, found.stride);
             ((*to).head, (*to).tail, (*to).comp_mask) = (found.head, found.tail, found.comp_mask);
             if found.comp_mask & SRQN != 0 {
@@ -246,8 +247,8 @@ unsafe fn fill(objects: &Objects, kinds: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Of queue pairs and completion queues, of shared receive queues to which nothing was posted, of
-/// device memory, address handles and protection domains.
+/// Describes queue pairs, completion queues, unused shared receive queues, device memory, address
+/// handles and protection domains.
 pub(crate) unsafe extern "C" fn init_obj(objects: *const Objects, kinds: u64) -> c_int {
     if kinds & !(QP | CQ | SRQ | DM | AH | PD) != 0 {
         return refuse(Errno::EOPNOTSUPP);

@@ -1,4 +1,4 @@
-//! What a ConnectX says besides the verbs' own questions: capabilities, ports, the clock.
+//! Queries of mlx5: capabilities, ports and clock of a ConnectX.
 //!
 //! # Safety
 //!
@@ -21,8 +21,8 @@ use crate::copies;
 use crate::gid::write_sized;
 use crate::sys::ibv_context;
 
-/// `struct mlx5dv_context`. Bits of `comp_mask` stay clear for members that no function of this
-/// library needs; programs of 44 have no room behind `num_lag_ports`.
+/// `struct mlx5dv_context`. `comp_mask` bits stay clear for members without a function in this
+/// library. The struct of rdma-core 44 ends at `num_lag_ports`.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Mlx5Context {
@@ -98,7 +98,7 @@ unsafe fn query(context: &uverbs_mlx5::Context, out: *mut Mlx5Context) -> Result
             (*out).max_wr_memcpy_length = copies::longest(context);
             told |= COPIES;
         }
-        // A device without commands of its own tells nothing of these.
+        // A device without DEVX commands lacks these capabilities.
         if asked & (DC_ODP | DC_READS) != 0
             && let Ok(dc) = context.dc_caps()
         {
@@ -134,7 +134,8 @@ pub(crate) unsafe extern "C" fn query_device(
     code(unsafe { query(context, out) })
 }
 
-/// `size` is that of the caller's `struct mlx5dv_port`, which is the kernel's own struct.
+/// Queries a port. `size` is the program's size of `struct mlx5dv_port`, which is the kernel's
+/// struct.
 pub(crate) unsafe extern "C" fn query_port(
     context: *const ibv_context,
     port: u32,

@@ -1,4 +1,5 @@
-//! Devices and queues by mlx5's own functions: those of the verbs, with what mlx5 has besides.
+//! mlx5's functions to open devices and to create queues: the verbs' functions with mlx5's
+//! attributes.
 //!
 //! # Safety
 //!
@@ -46,7 +47,7 @@ const ALL_OF_CQ: u64 = 7;
 /// `MLX5DV_CQE_RES_FORMAT_CSUM`.
 const CHECKSUMS: u8 = 2;
 
-/// `struct mlx5dv_context_attr`, as far as all versions have it.
+/// `struct mlx5dv_context_attr`, up to the members common to all versions.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ContextAttr {
@@ -62,7 +63,7 @@ const DEVX: u32 = 1;
 #[repr(C)]
 struct DcInit {
     dc_type: u32,
-    /// Of a target its key; of an initiator its streams, in the first two bytes.
+    /// Key of a target. Of an initiator: numbers of streams, in the first two bytes.
     key: u64,
 }
 
@@ -84,8 +85,8 @@ const MASK_DC: u64 = 1 << 1;
 const MASK_SEND_OPS: u64 = 1 << 2;
 const MASK_STREAMS: u64 = 1 << 3;
 const MASK_KNOWN: u64 = 15;
-/// `MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`, which is how all are made, `_ALLOW_SCATTER_TO_CQE`,
-/// and all that the header knows.
+/// `MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`, which is the default here, `_ALLOW_SCATTER_TO_CQE`,
+/// and all flags of the header.
 const DISABLE_SCATTER: u32 = 1 << 3;
 const ALLOW_SCATTER: u32 = 1 << 4;
 const KNOWN_FLAGS: u32 = 255;
@@ -106,8 +107,8 @@ pub(crate) unsafe extern "C" fn is_supported(device: *mut ibv_device) -> bool {
     unsafe { Device::of(device) }.device().record().driver_id == RDMA_DRIVER_MLX5
 }
 
-/// With DEVX each device is opened that can be; to ask for it refuses the others. Not with files of
-/// the caller's choice.
+/// Opens a device. DEVX is enabled wherever it is available; requesting it fails on other devices.
+/// A descriptor of the caller is unsupported.
 pub(crate) unsafe extern "C" fn open_device(
     device: *mut ibv_device,
     attr: *const ContextAttr,
@@ -125,17 +126,16 @@ pub(crate) unsafe extern "C" fn open_device(
     // SAFETY: by C's contract.
     let context = unsafe { open::open_device(device) };
     let devx = attr.is_some_and(|attr| attr.flags & DEVX != 0);
-    // SAFETY: just opened.
+    // SAFETY: the device was just opened.
     if context.is_null() || !devx || unsafe { has_devx(context) } {
         return context;
     }
-    // SAFETY: just opened; and nothing was made of it.
+    // SAFETY: the device was just opened, and has no objects.
     unsafe { open::close_device(context) };
     null(Errno::EOPNOTSUPP)
 }
 
-/// Whether the device takes commands of a program's. An embedded one knows some, which isn't enough
-/// for programs that ask for it.
+/// Returns true if programs may send DEVX commands. An embedded device has too few of them.
 ///
 /// # Safety
 ///
@@ -154,7 +154,8 @@ unsafe fn is_mlx5(context: *const ibv_context) -> bool {
     matches!(unsafe { Context::of(context) }.ops(), AnyContext::Mlx5(_))
 }
 
-/// rdma-core `verbs.c:create_cq`: which errno, and in which order.
+/// Creates a completion queue. Error numbers and their order are from rdma-core
+/// `verbs.c:create_cq`.
 pub(crate) unsafe extern "C" fn create_cq(
     context: *mut ibv_context,
     attr: *const ibv_cq_init_attr_ex,
@@ -198,7 +199,7 @@ pub(crate) unsafe extern "C" fn create_cq(
     unsafe { create_as(context, attr, change) }
 }
 
-/// Whether the device writes entries of 128 bytes whole.
+/// Returns true if the device pads CQEs to 128 bytes.
 ///
 /// # Safety
 ///
@@ -209,7 +210,7 @@ unsafe fn pads(context: *const ibv_context) -> bool {
     matches!(caps, Some(Ok(caps)) if caps.flags & MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD != 0)
 }
 
-/// rdma-core `verbs.c:create_qp`: which errno, and in which order.
+/// Creates a queue pair. Error numbers and their order are from rdma-core `verbs.c:create_qp`.
 pub(crate) unsafe extern "C" fn create_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
@@ -260,8 +261,7 @@ pub(crate) unsafe extern "C" fn create_qp(
     given(unsafe { make_qp::create_extended(attr, own) })
 }
 
-/// The operations of mlx5's own that a kind of queue pair may have (rdma-core
-/// `qp.c:mlx5_qp_fill_wr_pfns`).
+/// Operations of mlx5 for a type of queue pair (rdma-core `qp.c:mlx5_qp_fill_wr_pfns`).
 fn operations(qp_type: u32, dynamic: Option<Dynamic>) -> u64 {
     match (qp_type, dynamic) {
         (RC, None) => LAYOUTS | RAW_WQES | COPIES,
@@ -271,7 +271,7 @@ fn operations(qp_type: u32, dynamic: Option<Dynamic>) -> u64 {
     }
 }
 
-/// A target of XRC, which has no queue, whose messages may be delivered out of order.
+/// Creates an XRC target whose messages may arrive out of order.
 ///
 /// # Safety
 ///
@@ -295,7 +295,7 @@ unsafe fn unordered_target(
     }
 }
 
-/// What is said of dynamic connections.
+/// Converts the attributes of dynamic connections.
 fn dynamic(mlx5: &QpInit) -> Result<Option<Dynamic>, Errno> {
     let has = |bit| mlx5.comp_mask & bit != 0;
     let DcInit { dc_type, key } = mlx5.dc_init_attr;
@@ -309,7 +309,7 @@ fn dynamic(mlx5: &QpInit) -> Result<Option<Dynamic>, Errno> {
     }
 }
 
-/// Lets a stream of an initiator go on that an error stopped.
+/// Restarts a stream of an initiator after an error.
 pub(crate) unsafe extern "C" fn dci_stream_id_reset(qp: *mut ibv_qp, stream: u16) -> c_int {
     // SAFETY: by C's contract.
     let qp = unsafe { Qp::of(qp) };
@@ -321,7 +321,7 @@ pub(crate) unsafe extern "C" fn dci_stream_id_reset(qp: *mut ibv_qp, stream: u16
     }
 }
 
-/// Of connected queue pairs in RTS.
+/// Changes the UDP source port of a connected queue pair in RTS.
 pub(crate) unsafe extern "C" fn modify_qp_udp_sport(qp: *mut ibv_qp, port: u16) -> c_int {
     // SAFETY: by C's contract.
     let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };

@@ -1,4 +1,4 @@
-//! Changing and asking queue pairs.
+//! Modifying and querying queue pairs.
 //!
 //! # Safety
 //!
@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn modify_qp(
     attr: *const ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    // Null where nothing is changed, which C's library doesn't look at.
+    // The program may pass null if the mask is empty, which C's library accepts.
     let nothing = ibv_qp_attr::default();
     // SAFETY: by C's contract.
     let (of, attr) = unsafe { (Qp::of(qp), attr.as_ref().unwrap_or(&nothing)) };
@@ -40,7 +40,8 @@ pub(crate) unsafe extern "C" fn modify_qp(
     let command = convert::change(attr, mask);
     let to = mask.contains(QpAttrMask::STATE).then(|| QpState::from_raw(attr.qp_state));
     let change = || {
-        // SAFETY: what attributes do to memory is the program's part; a reset of the rings follows.
+        // SAFETY: by C's contract; the program is responsible for the attributes' effect on memory.
+        // The rings are reset below.
         unsafe {
             match of.core() {
                 Some(core) if of.is_dc_target() => target(of, core, &command, mask),
@@ -64,12 +65,12 @@ pub(crate) unsafe extern "C" fn modify_qp(
     code(changed)
 }
 
-/// Has the device take copies from a queue pair that was made for them.
+/// Enables copies in the device for a queue pair created for them.
 fn allow_copies(qp: &Qp, core: &QpCore) -> Result<(), Error> {
     qp.copies().map_or(Ok(()), |copies| copies.allow(core))
 }
 
-/// Changes a target of dynamic connections, and takes its number.
+/// Modifies a target of dynamic connections, and records its number.
 ///
 /// # Safety
 ///
@@ -83,19 +84,19 @@ unsafe fn target(qp: &Qp, core: &QpCore, attr: &RawQpAttr, mask: QpAttrMask) -> 
     Ok(())
 }
 
-/// Allows what a state allows.
+/// Enables posting as the state allows.
 fn enable(qp: &Qp, state: QpState) {
     let (recv, send) = match state {
         QpState::Reset => return,
-        // iWARP's kernel brings it to RTS by itself, and the program isn't told (`iwcm.c`,
-        // `iw_cm_init_qp_attr`: nothing to be changed). It refuses sends before.
+        // The kernel moves an iWARP queue pair to RTS without telling the program (`iwcm.c`,
+        // `iw_cm_init_qp_attr`: no attributes). It refuses sends before.
         QpState::Init | QpState::ReadyToReceive => {
             (true, qp.object().context().uverbs().driver_id() == RDMA_DRIVER_SIW)
         }
         _ => (true, true),
     };
-    // What is allowed already needs no lock, which its thread may hold between `wr_start` and its
-    // end. To RTS each time: a provider may go on with what a drained queue held back.
+    // A repeated change takes no lock, which the thread may hold between `wr_start` and
+    // `wr_complete`. RTS takes it each time: a provider may resume a drained queue.
     if recv && !qp.allows().recv.swap(true, Ordering::Relaxed) {
         qp.recv().lock().enable(true);
     }
@@ -108,25 +109,25 @@ fn enable(qp: &Qp, state: QpState) {
     }
 }
 
-/// Takes a queue pair to RESET by `change`, and everything of it out of its queues. `EBUSY` of one
-/// on which this thread builds work requests, or polls.
+/// Moves a queue pair to RESET by `change`, and removes its completions. `EBUSY` if this thread
+/// builds work requests on it, or polls.
 ///
-/// No two locks are held at once: another thread may post with a completion queue locked, between
-/// `start_poll` and `end_poll`, or poll with the send queue locked. Posts are refused meanwhile.
+/// One lock is held at a time: another thread may post with a completion queue locked, between
+/// `start_poll` and `end_poll`, or poll with the send queue locked. Posts fail meanwhile.
 fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     let busy = || Error::kernel("modify_qp", Errno::EBUSY);
-    // SAFETY: the queues outlive the queue pair.
+    // SAFETY: by C's contract; the completion queues outlive the queue pair.
     let base = unsafe { &(*qp.c()).qp_base };
     let other = (base.send_cq != base.recv_cq).then_some(base.send_cq);
     let cqs = || [Some(base.recv_cq), other].into_iter().flatten();
-    // SAFETY: C's contract: they are there while a queue pair completes to them.
+    // SAFETY: C's contract: completion queues outlive the queue pairs that complete to them.
     if cqs().any(|cq| unsafe { Cq::of(cq) }.poll().lock_unless_mine().is_none()) {
         return Err(busy());
     }
     qp.send().lock_unless_mine().ok_or_else(busy)?.enable(false);
     qp.recv().lock().enable(false);
     if let Err(error) = change() {
-        // As it was.
+        // The change failed: posting is allowed as before.
         let Allows { send, recv } = qp.allows();
         qp.send().lock().enable(send.load(Ordering::Relaxed));
         qp.recv().lock().enable(recv.load(Ordering::Relaxed));
@@ -138,8 +139,8 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
         sweep(cq, core.shared().user_index.value());
     }
     let mut send = qp.send().lock();
-    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and
-    // nothing of it is left in its completion queue.
+    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and no
+    // completions of the queue are left in its completion queue.
     unsafe {
         drop(core.shared().send.reclaim());
         send.reset();
@@ -147,8 +148,8 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
     }
     drop(send);
     let mut recv = qp.recv().lock();
-    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and
-    // nothing of it is left in its completion queue.
+    // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and no
+    // completions of the queue are left in its completion queue.
     unsafe {
         drop(core.shared().recv.reclaim());
         recv.reset();
@@ -157,7 +158,7 @@ fn reset(qp: &Qp, core: &QpCore, change: impl FnOnce() -> Result<(), Error>) -> 
 }
 
 fn sweep(cq: *const ibv_cq, user_index: u32) {
-    // SAFETY: C's contract: it is there while a queue pair completes to it.
+    // SAFETY: C's contract: a completion queue outlives the queue pairs that complete to it.
     let mut poll = unsafe { Cq::of(cq) }.poll().lock();
     poll.settle();
     poll.sweep(user_index);
@@ -173,7 +174,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     let (of, base) = unsafe { (Qp::of(qp), &*qp) };
     let mask = mask as u32;
     if mask >= QpAttrMask::RATE_LIMIT.bits() || of.is_spread() {
-        // The answer has no room for these, and that one has no state.
+        // C's struct has no room for these attributes, and the target has no state to query.
         return refuse(Errno::EOPNOTSUPP);
     }
     let object = of.object();

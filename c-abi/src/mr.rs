@@ -37,7 +37,7 @@ const ERR_CMD: c_int = -4;
 #[repr(C)]
 struct Mr {
     c: ibv_mr,
-    /// `None` of the region of no memory, and of one that another registered.
+    /// `None`: the null region, or an imported one.
     core: Option<MrCore>,
     imported: bool,
 }
@@ -56,17 +56,17 @@ unsafe fn register(
     let of = unsafe { Pd::of(pd) };
     let (uverbs, access) = (of.context().core().uverbs(), AccessFlags::from_bits_retain(access));
     let start = addr.expose_provenance() as u64;
-    // SAFETY: the memory is the program's promise.
+    // SAFETY: by C's contract; the program keeps the memory mapped while it is registered.
     let keys = unsafe { uverbs.reg_mr(of.core().handle(), start, length as u64, iova, access) };
-    // SAFETY: just made in this domain, and this is its only owner.
+    // SAFETY: the region was just created in this domain, and this is its only owner.
     unsafe { give(of, keys, (pd, addr, length)) }
 }
 
-/// Gives a region that was made, with what C's struct says of it.
+/// Gives a new region to C, with its struct filled in.
 ///
 /// # Safety
 ///
-/// It was made in this domain, and has no other owner.
+/// The region was created in this domain and has no other owner.
 unsafe fn give(
     of: &Pd,
     keys: Result<MrKeys, Error>,
@@ -119,11 +119,11 @@ pub(crate) unsafe extern "C" fn reg_dmabuf_mr(
     let (uverbs, length64) = (of.context().core().uverbs(), length as u64);
     let keys = uverbs.reg_dmabuf_mr(of.core().handle(), file, offset, length64, iova, access);
     let addr = with_exposed_provenance_mut(offset as usize);
-    // SAFETY: just made in this domain, and this is its only owner.
+    // SAFETY: the region was just created in this domain, and this is its only owner.
     unsafe { give(of, keys, (pd, addr, length)) }
 }
 
-/// Rights that device memory may have, beside the optional ones.
+/// Access rights of device memory; optional rights are accepted, too.
 const DM_ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
@@ -148,11 +148,11 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     let (of, memory) = unsafe { (Pd::of(pd), Dm::core(dm)) };
     let (uverbs, length64) = (of.context().core().uverbs(), length as u64);
     let keys = uverbs.reg_dm_mr(of.core().handle(), memory.handle(), offset, length64, access);
-    // SAFETY: just made in this domain, and this is its only owner.
+    // SAFETY: the region was just created in this domain, and this is its only owner.
     unsafe { give(of, keys, (pd, null_mut(), length)) }
 }
 
-/// The region of no memory: the device has one, so nothing is made.
+/// Returns the null region, which the device has: no command is sent.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     of.context().left().give(Kind::Mr, mr).cast()
 }
 
-/// The one that another registered, by its handle; dropping it leaves it registered.
+/// Imports a region by its handle. Dropping the object leaves it registered.
 pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
@@ -228,7 +228,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         set_errno(Errno::EINVAL);
         return ERR_INPUT;
     };
-    // SAFETY: the memory is the program's promise.
+    // SAFETY: by C's contract; the program keeps the memory mapped while it is registered.
     if let Err(error) = unsafe { core.reregister(memory, to, access) } {
         set_errno(error.to_errno());
         return ERR_CMD;
@@ -248,7 +248,7 @@ pub(crate) unsafe extern "C" fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     let Mr { c, core, imported } = unsafe { &mut *mr.cast::<Mr>() };
     let done = match core {
         Some(core) => core.deregister(),
-        // SAFETY: C's contract: the program settles who ends a region that several know.
+        // SAFETY: C's contract: programs that share a region agree on which of them deregisters it.
         None if *imported => unsafe { Context::of(c.context).core().uverbs().dereg_mr(c.handle) },
         None => Ok(()),
     };

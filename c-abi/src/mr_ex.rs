@@ -1,5 +1,5 @@
-//! Memory regions from a struct of attributes: `ibv_reg_mr_ex`. What is registered is what the
-//! other verbs register.
+//! Memory regions from a struct of attributes (`ibv_reg_mr_ex`). It registers the same memory as
+//! the single verbs.
 //!
 //! # Safety
 //!
@@ -43,7 +43,7 @@ pub(crate) struct MrInit {
 const _: () = assert!(size_of::<MrInit>() == 72);
 
 impl MrInit {
-    /// Bytes of a buffer.
+    /// Attributes for bytes of a buffer.
     pub(crate) fn of_buf(buf: *const Buf, addr: *mut c_void, length: usize, access: c_int) -> Self {
         let comp_mask = BUF | ADDR;
         let (iova, fd, fd_offset, dmah) = (0, -1, 0, null_mut());
@@ -54,9 +54,9 @@ impl MrInit {
         self.comp_mask & bit != 0
     }
 
-    /// Whether what is said goes together (rdma-core `verbs.c:fill_mr_init_attr_from_buf`,
-    /// `cmd_mr.c:ibv_cmd_reg_mr_ex`): memory of the program's, or of a file at an offset, whose
-    /// first address must be said.
+    /// Returns true if the attributes are consistent (rdma-core
+    /// `verbs.c:fill_mr_init_attr_from_buf`, `cmd_mr.c:ibv_cmd_reg_mr_ex`): memory of the program,
+    /// or a file with an offset and an IOVA.
     fn is_whole(&self) -> bool {
         let of_file = self.has(FD);
         of_file == self.has(FD_OFFSET)
@@ -65,7 +65,7 @@ impl MrInit {
     }
 }
 
-/// Handles for a processor's cache (`ibv_alloc_dmah`) can't be had, so none can be named.
+/// Registers memory. TPH handles (`ibv_alloc_dmah`) are unsupported.
 pub(crate) unsafe extern "C" fn reg_mr_ex(pd: *mut ibv_pd, init: *const MrInit) -> *mut ibv_mr {
     // SAFETY: by C's contract.
     let init = unsafe { &*init };

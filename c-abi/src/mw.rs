@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     code(done)
 }
 
-/// What binding `mw` is to a queue pair; `new` is the window's next key.
+/// Converts a bind of `mw` to a work request; `new` is the window's next rkey.
 ///
 /// # Safety
 ///

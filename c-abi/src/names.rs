@@ -1,4 +1,4 @@
-//! Names of numbers, for messages. Programs and their tests know these words, so they are C's.
+//! Names of numbers, for messages. They are C's, which programs and tests know.
 #![allow(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{CStr, c_char, c_int};

@@ -1,10 +1,11 @@
-//! What C's pointers name: numbers to objects, and events that programs owe an acknowledgement for.
+//! Objects of an open device by their numbers in events, and counts of events that programs must
+//! acknowledge.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Events of an object that were handed out, and those that were acknowledged. Destruction waits
-/// until they are as many (ibv_get_cq_event(3), ibv_get_async_event(3)).
+/// Counts of an object's events: delivered and acknowledged. Destruction waits until both are equal
+/// (ibv_get_cq_event(3), ibv_get_async_event(3)).
 #[derive(Default)]
 pub(crate) struct Acks {
     counts: Mutex<Counts>,
@@ -33,7 +34,7 @@ impl Acks {
         self.changed.notify_all();
     }
 
-    /// Waits without a limit, as C does: the program has pointers that name the object.
+    /// Waits without a limit, as C does: unacknowledged events contain pointers to the object.
     pub(crate) fn wait(&self) {
         let mut counts = self.counts();
         while counts.delivered != counts.acknowledged {
@@ -42,7 +43,7 @@ impl Acks {
     }
 }
 
-/// An object that events name.
+/// Address of an object that has events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     Cq(usize),
@@ -51,7 +52,7 @@ pub(crate) enum Named {
     Wq(usize),
 }
 
-/// The objects of an open device, by the number that their events carry.
+/// Objects of an open device, by the number in their events.
 #[derive(Default)]
 pub(crate) struct Names {
     known: Mutex<HashMap<u64, Named>>,
@@ -66,12 +67,12 @@ impl Names {
         self.known().insert(id, object);
     }
 
-    /// From here on none of its events is handed out.
+    /// Removes an object: its later events are dropped.
     pub(crate) fn remove(&self, id: u64) {
         self.known().remove(&id);
     }
 
-    /// Calls `found` with the object, which can't be removed meanwhile.
+    /// Calls `found` with the object, which cannot be removed during the call.
     pub(crate) fn with<T>(&self, id: u64, found: impl FnOnce(Named) -> T) -> Option<T> {
         self.known().get(&id).copied().map(found)
     }

@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     unsafe { (*context).c() }
 }
 
-/// What is left of the device ends with it.
+/// Closes a device and ends its remaining objects.
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     // SAFETY: C's contract: it is the last use.
     unsafe { Context::own(context).close() };

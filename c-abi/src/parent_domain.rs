@@ -1,12 +1,11 @@
 //! Thread domains and parent domains.
 //!
-//! A thread domain promises that one thread uses the queues that are made with it. C's provider
-//! gives them a doorbell register of their own and no lock; here each queue pair has a register of
-//! its own as long as there are any, and a lock costs the thread that took it first two stores. So
-//! nothing is made for one: it is counted.
+//! A thread domain promises that one thread uses its queues. C's provider gives them a dedicated
+//! doorbell register and no lock. Here each queue pair gets a dedicated register while there are
+//! any, and a lock costs its owner two stores. So a thread domain is only counted.
 //!
-//! A parent domain is a protection domain with a thread domain, and with functions that give queues
-//! their memory.
+//! A parent domain combines a protection domain, a thread domain, and functions that allocate queue
+//! memory.
 //!
 //! # Safety
 //!
@@ -33,15 +32,15 @@ use crate::sys::{
     ibv_td_init_attr,
 };
 
-/// `IBV_PARENT_DOMAIN_INIT_ATTR_*`. The third one matters where memory is encrypted, and C's
-/// provider doesn't look at it elsewhere.
+/// `IBV_PARENT_DOMAIN_INIT_ATTR_*`. The third one matters only with encrypted memory; C's provider
+/// ignores it elsewhere.
 const ALLOCATORS: u32 = 1;
 const PD_CONTEXT: u32 = 2;
 const UNPROTECTED: u32 = 4;
 
 /// `MLX5DV_RES_TYPE_*`.
 fn resource(what: QueueMemory) -> u64 {
-    // `RDMA_DRIVER_MLX5`.
+    // The upper half is the driver, `RDMA_DRIVER_MLX5`.
     let number = match what {
         QueueMemory::Qp => 1,
         QueueMemory::Record => 3,
@@ -57,12 +56,13 @@ struct Td {
     users: AtomicUsize,
 }
 
-/// What a parent domain is besides a protection domain. Whoever is made with it has a reference.
+/// State of a parent domain beyond its protection domain. Each object created with it holds a
+/// reference.
 #[derive(Debug)]
 pub(crate) struct Parent {
-    /// The parent domain as C knows it.
+    /// C's pointer to the parent domain.
     own: AtomicPtr<ibv_pd>,
-    /// The protection domain that it is made of, and the thread domain or null.
+    /// Protection domain, and thread domain or null.
     of: *mut ibv_pd,
     td: *mut ibv_td,
     functions: Option<(AllocMemory, FreeMemory)>,
@@ -99,24 +99,26 @@ unsafe impl QueueAllocator for Parent {
     unsafe fn free(&self, what: QueueMemory, at: NonNull<u8>) {
         if let Some((_, free)) = self.functions {
             let own = self.own.load(Ordering::Relaxed);
-            // SAFETY: C's contract, and the caller's promise.
+            // SAFETY: by C's contract and the contract of the caller.
             unsafe { free(own, self.pd_context, at.as_ptr().cast(), resource(what)) };
         }
     }
 }
 
 impl Parent {
-    /// The protection domain that it is made of.
+    /// Protection domain of the parent domain.
     pub(crate) fn of(&self) -> *mut ibv_pd {
         self.of
     }
 
-    /// Gives back what it is made of.
+    /// Releases the protection domain and the thread domain.
     pub(crate) fn let_go(&self) {
-        // SAFETY: C's contract: both outlive it, as they refuse to end before.
+        // SAFETY: C's contract: both domains outlive the parent domain, since they refuse to be
+        // destroyed before.
         unsafe { Pd::of(self.of) }.parents().fetch_sub(1, Ordering::Relaxed);
         if !self.td.is_null() {
-            // SAFETY: C's contract: both outlive it, as they refuse to end before.
+            // SAFETY: C's contract: both domains outlive the parent domain, since they refuse to be
+            // destroyed before.
             unsafe { &*self.td.cast::<Td>() }.users.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -141,7 +143,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     if whole.users.load(Ordering::Relaxed) != 0 {
         return refuse(Errno::EBUSY);
     }
-    // SAFETY: the device is open, says C's contract.
+    // SAFETY: by C's contract; the device is open.
     let of = unsafe { Context::of(whole.c.context) };
     // SAFETY: it was kept as a box of this type, and nothing is made with it.
     drop(unsafe { of.left().take::<Td>(Kind::ThreadDomain, td.cast()) });
@@ -168,7 +170,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     let mut pd = attr.pd;
     if let Some(parent) = of.parent() {
         pd = parent.of();
-        // SAFETY: it outlives the parent domain.
+        // SAFETY: the protection domain outlives the parent domain.
         of = unsafe { Pd::of(pd) };
     }
     let parent = Arc::new(Parent {
@@ -189,8 +191,8 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     made
 }
 
-/// Whether something is made with a parent domain.
+/// Returns true if an object uses the parent domain.
 pub(crate) fn is_used(parent: &Arc<Parent>) -> bool {
-    // The other reference is the parent domain's own.
+    // The parent domain itself holds one reference.
     Arc::strong_count(parent) > 1
 }

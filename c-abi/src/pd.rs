@@ -26,9 +26,9 @@ use crate::sys::{ibv_context, ibv_pd};
 pub(crate) struct Pd {
     c: ibv_pd,
     core: Arc<PdCore>,
-    /// Parent domains that are made of it.
+    /// Number of parent domains of this domain.
     parents: AtomicUsize,
-    /// What a parent domain is besides.
+    /// State of a parent domain.
     parent: Option<Arc<Parent>>,
     imported: bool,
     scratch: Scratch,
@@ -43,7 +43,7 @@ impl Pd {
         unsafe { &*pd.cast() }
     }
 
-    /// A parent domain of this one.
+    /// Creates a parent domain of this domain.
     pub(crate) fn with_parent(
         context: *mut ibv_context,
         of: &Self,
@@ -63,12 +63,12 @@ impl Pd {
         self.parent.as_ref()
     }
 
-    /// Who gives queues their memory that are made in it.
+    /// Allocator of queue memory, if this is a parent domain.
     pub(crate) fn allocator(&self) -> Option<Arc<dyn QueueAllocator>> {
         Some(Arc::clone(self.parent()?) as Arc<dyn QueueAllocator>)
     }
 
-    /// Of its queue pairs that copy.
+    /// Scratch memory of the queue pairs that copy.
     pub(crate) fn scratch(&self) -> &Scratch {
         &self.scratch
     }
@@ -81,9 +81,9 @@ impl Pd {
         self.c.context
     }
 
-    /// The open device that it is of.
+    /// Open device of the domain.
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: it is open, says C's contract, since something made of it is in use.
+        // SAFETY: by C's contract; the device is open while its domain is in use.
         unsafe { Context::of(self.c.context) }
     }
 }
@@ -98,17 +98,17 @@ pub(crate) unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_
     kept(of.left(), Kind::Pd, made).cast()
 }
 
-/// One that is no parent domain.
+/// Creates a plain protection domain.
 fn own(c: ibv_pd, core: Arc<PdCore>, imported: bool) -> Box<Pd> {
     let (parents, scratch) = (AtomicUsize::new(0), Scratch::default());
     Box::new(Pd { c, core, parents, parent: None, imported, scratch })
 }
 
-/// The one that another made, by its handle; dropping it leaves it there.
+/// Imports a domain by its handle. Dropping the object leaves the domain allocated.
 pub(crate) unsafe extern "C" fn import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
-    // SAFETY: by C's contract; whoever made it lets the program use it.
+    // SAFETY: by C's contract; the creator shares the domain with this program.
     let made = unsafe { of.ops().import_pd(handle) }.map(|core| {
         let c = ibv_pd { context, handle };
         own(c, core, true)
@@ -136,8 +136,8 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
         drop(unsafe { of.context().left().take::<Pd>(Kind::ParentDomain, pd.cast()) });
         return 0;
     }
-    // SAFETY: by C's contract; nothing is made in it afterwards. The program settles who ends a
-    // domain that several know.
+    // SAFETY: by C's contract; no object is created in the domain any more. Programs that share a
+    // domain agree on which of them deallocates it.
     let done = unsafe {
         match of.imported {
             true => of.context().core().uverbs().dealloc_pd(of.c.handle),

@@ -39,7 +39,8 @@ fn to_c(port: &PortAttr) -> ibv_port_attr {
         subnet_timeout: port.subnet_timeout,
         init_type_reply: port.init_type_reply,
         active_width: port.active_width.0,
-        // A speed over the byte is in the wide member; the byte then has NDR, as the kernel's.
+        // A speed above one byte is in `active_speed_ex`; the byte then holds NDR, as the kernel's
+        // does.
         active_speed: u8::try_from(speed).unwrap_or(128),
         phys_state: port.phys_state,
         link_layer: port.link_layer.raw(),
@@ -49,7 +50,7 @@ fn to_c(port: &PortAttr) -> ibv_port_attr {
     }
 }
 
-/// Fills in as much of the attributes as the program's header has.
+/// Queries a port, up to the program's size of the attributes.
 pub(crate) unsafe extern "C" fn query_port_sized(
     context: *const ibv_context,
     port: u8,
@@ -78,13 +79,13 @@ pub(crate) unsafe extern "C" fn query_port_speed(
     }))
 }
 
-/// Of a program older than the table: it has the members before `port_cap_flags2`.
+/// Queries a port for programs older than the extended table: up to `port_cap_flags2`.
 pub(crate) unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port: u8,
     attr: *mut ibv_port_attr,
 ) -> c_int {
-    // The compiler's rounding makes that struct as long as this.
+    // Padding makes the older struct as long as the current one.
     const { assert!(offset_of!(ibv_port_attr, flags) == 47) };
     // SAFETY: by C's contract.
     unsafe { query_port_sized(context, port, attr, 48) }

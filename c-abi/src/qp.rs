@@ -1,4 +1,4 @@
-//! Queue pairs, and their ends.
+//! Queue pairs: struct, accessors and destruction.
 //!
 //! # Safety
 //!
@@ -35,14 +35,14 @@ use crate::send::SendSide;
 use crate::sent_kinds::SentKinds;
 use crate::sys::{IBV_SEND_SIGNALED, ibv_gid, ibv_qp, ibv_qp_cap, ibv_qp_ex};
 
-/// Which queues take work requests by the queue pair's state.
+/// Queues that accept posts in the queue pair's state.
 #[derive(Default)]
 pub(crate) struct Allows {
     pub(crate) send: AtomicBool,
     pub(crate) recv: AtomicBool,
 }
 
-/// A target of XRC, whose domain stays.
+/// An XRC target. It keeps its XRC domain.
 pub(crate) struct Target {
     pub(crate) object: QpObject,
     pub(crate) _domain: Arc<XrcdCore>,
@@ -51,34 +51,34 @@ pub(crate) struct Target {
 enum Core {
     Queues(Arc<QpCore>),
     Target(Target),
-    /// Over a table of work queues.
+    /// Receives over an indirection table of work queues (RSS).
     Spread(Arc<RssCore>),
 }
 
 #[repr(C)]
 pub(crate) struct Qp {
     c: UnsafeCell<ibv_qp_ex>,
-    /// `IBV_SEND_SIGNALED` if every send is.
+    /// `IBV_SEND_SIGNALED` if every send is signaled, else 0.
     signal: u32,
-    /// The functions that post its sends.
+    /// Functions that post its sends.
     posts: &'static Posts,
     send: Lock<SendSide>,
     recv: Lock<RecvSide>,
     core: Core,
     allows: Allows,
-    /// Whether it takes requests piece by piece.
+    /// True for an extended queue pair (`ibv_wr_*`).
     extended: bool,
     acks: Acks,
-    /// Whether it is a target of dynamic connections, whose number comes late.
+    /// True for a target of dynamic connections, whose number is known only in RTR.
     dc_target: bool,
-    /// The parent domain that it is made in.
+    /// Parent domain of the queue pair, if any.
     parent: Option<Arc<Parent>>,
-    /// What mlx5 has besides of it.
+    /// mlx5's state of an extended queue pair.
     mlx5: Extended,
 }
 
 impl Qp {
-    /// Every send is signaled if `all` is. An `extended` one takes requests piece by piece.
+    /// Creates a queue pair. `all` makes every send signaled; `extended` enables `ibv_wr_*`.
     pub(crate) fn new(
         c: ibv_qp_ex,
         core: Arc<QpCore>,
@@ -103,12 +103,12 @@ impl Qp {
         })
     }
 
-    /// A target of XRC.
+    /// Creates an XRC target.
     pub(crate) fn target(c: ibv_qp_ex, target: Target) -> Box<Self> {
         Self::without_queues(c, Core::Target(target))
     }
 
-    /// One over a table of work queues.
+    /// Creates a queue pair over an indirection table.
     pub(crate) fn spread(c: ibv_qp_ex, core: Arc<RssCore>) -> Box<Self> {
         Self::without_queues(c, Core::Spread(core))
     }
@@ -130,17 +130,17 @@ impl Qp {
         })
     }
 
-    /// What mlx5 has besides of it.
+    /// mlx5's state of an extended queue pair.
     ///
     /// # Safety
     ///
     /// C's contract.
     pub(crate) unsafe fn mlx5(qp: *mut ibv_qp) -> *mut Extended {
-        // SAFETY: a part of one of ours.
+        // SAFETY: the struct is a member of a queue pair of this library.
         unsafe { &raw mut (*qp.cast::<Self>()).mlx5 }
     }
 
-    /// What it has that was made for copies.
+    /// State for memory copies, if created for them.
     pub(crate) fn copies(&self) -> Option<&Copies> {
         self.mlx5.copies.as_ref()
     }
@@ -180,7 +180,7 @@ impl Qp {
     ///
     /// # Safety
     ///
-    /// The send queue is locked by this thread.
+    /// This thread holds the lock of the send queue.
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn give_up(&self) {
@@ -194,7 +194,7 @@ impl Qp {
         }
     }
 
-    /// The one that this is a part of.
+    /// Returns the queue pair that contains this struct.
     ///
     /// # Safety
     ///
@@ -204,7 +204,7 @@ impl Qp {
         unsafe { &*extended.byte_sub(offset_of!(Self, mlx5)).cast() }
     }
 
-    /// Makes it a target of dynamic connections.
+    /// Marks a target of dynamic connections.
     pub(crate) fn set_dc_target(&mut self, is_target: bool) {
         self.dc_target = is_target;
     }
@@ -213,7 +213,7 @@ impl Qp {
         self.dc_target
     }
 
-    /// Keeps the parent domain that it is made in.
+    /// Sets the parent domain.
     pub(crate) fn set_parent(&mut self, parent: Option<Arc<Parent>>) {
         self.parent = parent;
     }
@@ -252,14 +252,14 @@ impl Qp {
         self.posts
     }
 
-    /// One of `IBV_QPT_*`.
+    /// Type of the queue pair (`IBV_QPT_*`).
     #[inline(always)]
     pub(crate) fn kind(&self) -> u32 {
-        // SAFETY: it doesn't change.
+        // SAFETY: the member is not changed after the creation.
         unsafe { (*self.c()).qp_base.qp_type }
     }
 
-    /// What it is beside its queues.
+    /// Kernel object, number and state of the queue pair.
     pub(crate) fn object(&self) -> &QpObject {
         match &self.core {
             Core::Queues(core) => core,
@@ -268,21 +268,21 @@ impl Qp {
         }
     }
 
-    /// Whether it is over a table of work queues.
+    /// Returns true for a queue pair over an indirection table.
     pub(crate) fn is_spread(&self) -> bool {
         matches!(self.core, Core::Spread(_))
     }
 
-    /// `None` of one that has no queues.
+    /// Core of a queue pair; `None` without queues.
     pub(crate) fn core(&self) -> Option<&Arc<QpCore>> {
         if let Core::Queues(core) = &self.core { Some(core) } else { None }
     }
 
-    /// Ends the kernel's object.
+    /// Destroys the kernel's object.
     ///
     /// # Safety
     ///
-    /// Nothing is posted any more.
+    /// The program posts no more work requests.
     unsafe fn end(&self) -> Result<(), Error> {
         // SAFETY: by the contract of `end`.
         unsafe {
@@ -304,7 +304,7 @@ impl Qp {
 }
 
 /// `IBV_QPT_UC`, `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`, `IBV_QPT_XRC_SEND`, `IBV_QPT_XRC_RECV`,
-/// `IBV_QPT_DRIVER`: a vendor's own.
+/// `IBV_QPT_DRIVER` (vendor-specific).
 pub(crate) const UC: u32 = 3;
 pub(crate) const UD: u32 = 4;
 pub(crate) const RAW_PACKET: u32 = 8;
@@ -312,7 +312,7 @@ pub(crate) const XRC_SEND: u32 = 9;
 pub(crate) const XRC_RECV: u32 = 10;
 pub(crate) const DRIVER: u32 = 0xff;
 
-/// Sizes as programs see them: a queue pair on a shared queue has no receives of its own.
+/// Granted sizes for programs: with a shared receive queue, receives are 0.
 pub(crate) fn granted(cap: &QpCap, shared: bool) -> ibv_qp_cap {
     let mut granted = convert::cap_to(cap);
     if shared {
@@ -324,7 +324,7 @@ pub(crate) fn granted(cap: &QpCap, shared: bool) -> ibv_qp_cap {
 pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: by C's contract.
     let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
-    // SAFETY: the program posts nothing any more.
+    // SAFETY: by C's contract; the program posts no more work requests.
     if let Err(error) = unsafe { of.end() } {
         return code(Err(error));
     }
@@ -352,7 +352,7 @@ pub(crate) unsafe extern "C" fn attach_mcast(
     // SAFETY: by C's contract.
     let attached = unsafe { Qp::of(qp).object().attach(&group(gid, lid)) };
     code(match attached {
-        // To the kernel a member that joins again is one that joined (`ib_uverbs_attach_mcast`).
+        // Repeated attach succeeds, as in the kernel (`ib_uverbs_attach_mcast`).
         Err(Error::Invalid { what: "group", .. }) => Ok(()),
         other => other,
     })
@@ -367,7 +367,7 @@ pub(crate) unsafe extern "C" fn detach_mcast(
     code(unsafe { Qp::of(qp).object().detach(&group(gid, lid)) })
 }
 
-/// Whether data arrives in order: no provider knows of a device that promises it.
+/// In-order guarantees of data: none, since no provider knows of a device that gives one.
 pub(crate) unsafe extern "C" fn data_in_order(_: *mut ibv_qp, _: c_int, _: u32) -> c_int {
     0
 }

@@ -25,7 +25,7 @@ use crate::sys::{
     ibv_tm_caps, ibv_tso_caps, ibv_values_ex,
 };
 
-/// Each driver's way to write it.
+/// Firmware version in each driver's format.
 fn firmware(attr: &DeviceAttr, driver: u32) -> String {
     if driver == RDMA_DRIVER_RXE {
         let v = attr.fw_ver;
@@ -127,7 +127,7 @@ fn to_c_ex(attr: &DeviceAttr, driver: u32) -> ibv_device_attr_ex {
 /// `IBV_VALUES_MASK_RAW_CLOCK`.
 const RAW_CLOCK: u32 = 1;
 
-/// The device's clock now, in ticks.
+/// Reads the device's clock, in ticks.
 pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
@@ -165,7 +165,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
-    // SAFETY: C's contract: null, or a mask of extensions, of which there are none.
+    // SAFETY: C's contract: null, or a struct that begins with a mask of extensions, all of which
+    // are ignored.
     if unsafe { input.as_ref() }.is_some_and(|mask| *mask != 0) {
         return refuse(Errno::EINVAL);
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-/// Number of the rate; which multiple of 2.5 Gbit/s it is, -1 if C gives none; Mbit/s.
+/// Rate's number; multiple of 2.5 Gbit/s, -1 if C has none; Mbit/s.
 const RATES: [(c_int, c_int, c_int); 23] = [
     (2, 1, 2500),
     (5, 2, 5000),

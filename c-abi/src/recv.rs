@@ -24,7 +24,7 @@ pub(crate) enum RecvSide {
     Rxe(uverbs_rxe::Rq),
     #[cfg(feature = "any-siw")]
     Siw(uverbs_siw::Rq),
-    /// Of a target of XRC.
+    /// No receive queue: an XRC target.
     None,
 }
 
@@ -54,7 +54,7 @@ impl RecvSide {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`RqOps::reset`].
     pub(crate) unsafe fn reset(&mut self) {
         // SAFETY: by the contract of `reset`.
         unsafe {
@@ -69,13 +69,13 @@ impl RecvSide {
     }
 }
 
-/// The receive queue of one provider, which a lock guards together with those of others.
+/// Receive queue of a provider inside the lock of all providers' queues.
 pub(crate) trait Receives<L>: RecvOps + Sized {
-    /// What is guarded, if it is of this provider.
+    /// Returns the guarded queue if it is this provider's.
     fn of(side: &mut L) -> Option<&mut Self>;
 }
 
-/// Says where a provider's queue is.
+/// Implements [`Receives`] for a provider.
 macro_rules! receives {
     ($($side:ident::$provider:ident: $queue:ty),* $(,)?) => {
         $(impl Receives<$side> for $queue {
@@ -96,7 +96,7 @@ receives!(
 #[cfg(feature = "any-siw")]
 receives!(RecvSide::Siw: uverbs_siw::Rq, AnySrq::Siw: uverbs_siw::Srq);
 
-/// Nothing is posted to a target of XRC, which has no queues.
+/// Refuses receives on an XRC target, which has no queues.
 ///
 /// # Safety
 ///
@@ -127,8 +127,9 @@ pub(crate) unsafe extern "C" fn post_srq_recv<R: Receives<AnySrq>>(
     unsafe { post::<_, R>(Srq::of(srq).queue(), wr, bad) }
 }
 
-/// Posts to a queue, own or shared. One receive of one piece, to a queue that nobody else holds,
-/// takes neither a loop nor a call, so that no registers are saved. [`post_any`] does the rest.
+/// Posts receives to a queue pair's or a shared queue. A single receive of one SGE, on an
+/// uncontended lock, takes neither a loop nor a call, so that no registers are saved. [`post_any`]
+/// does the rest.
 ///
 /// # Safety
 ///
@@ -154,7 +155,7 @@ pub(crate) unsafe fn post<L: Stays, R: Receives<L>>(
     unsafe { post_any::<L, R>(lock, wr, bad) }
 }
 
-/// Posts receives of any kind, whoever owns the lock.
+/// Posts any list of receives, whether or not this thread owns the lock.
 ///
 /// # Safety
 ///
@@ -173,8 +174,7 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     let mut at = rq.begin();
     // SAFETY: C's contract: null, or the next one.
     while let Some(one) = unsafe { wr.as_ref() } {
-        // One piece is what programs post.
-        // SAFETY: by C's contract; the cursor is of the `begin` above.
+        // Fast path: one SGE.
         let posted =
             one.num_sge == 1 && unsafe { rq.post_at_once(&mut at, one.wr_id, &*one.sg_list) };
         if !posted {
@@ -188,8 +188,8 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     0
 }
 
-/// Posts the rest of a list, and rings. It takes the cursor by value, so that the caller's stays in
-/// registers.
+/// Posts the rest of a list, and rings the doorbell. Takes the cursor by value, so that the
+/// caller's stays in registers.
 ///
 /// # Safety
 ///
@@ -211,7 +211,7 @@ unsafe fn rest<R: RecvOps>(
             // SAFETY: C's contract: null, or the next one.
             unsafe { *bad = wr };
             code = match error {
-                // Unlike that of a send.
+                // A send with too many SGEs has another error number.
                 PostError::TooManySges => Errno::EINVAL.raw(),
                 error => errno(error),
             };

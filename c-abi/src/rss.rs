@@ -1,4 +1,4 @@
-//! Tables of work queues, and queue pairs that spread packets over them by hash.
+//! Indirection tables of work queues, and queue pairs that spread packets over them by hash (RSS).
 //!
 //! # Safety
 //!
@@ -57,9 +57,9 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     if attr.comp_mask != 0 || attr.log_ind_tbl_size > IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE {
         return null(Errno::EINVAL);
     }
-    // SAFETY: C's contract: there are as many.
+    // SAFETY: C's contract: the table has as many entries.
     let list = unsafe { slice::from_raw_parts(attr.ind_tbl, 1 << attr.log_ind_tbl_size) };
-    // SAFETY: C's contract: there are as many.
+    // SAFETY: C's contract: the table has as many entries.
     let queues = list.iter().map(|wq| unsafe { Arc::clone(Wq::of(*wq).core()) }).collect();
     let made = of.ops().create_ind_table(queues).map(|core| {
         let c = ibv_rwq_ind_table {
@@ -85,7 +85,8 @@ pub(crate) unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_ta
     code(done)
 }
 
-/// What C says of a hash, with the kernel's refusals (`hw/mlx5/qp.c`, `create_rss_raw_qp_tir`).
+/// Converts C's hash attributes, with the kernel's checks (`hw/mlx5/qp.c`,
+/// `create_rss_raw_qp_tir`).
 ///
 /// # Safety
 ///
@@ -103,11 +104,12 @@ unsafe fn hash(conf: &ibv_rx_hash_conf) -> Result<RssHash, Error> {
     let given =
         unsafe { slice::from_raw_parts(conf.rx_hash_key, usize::from(conf.rx_hash_key_len)) };
     key.copy_from_slice(given);
-    // The kernel judges.
+    // The kernel checks the fields.
     Ok(RssHash { key, fields: HashFields::from_bits_retain(conf.rx_hash_fields_mask) })
 }
 
-/// Makes a queue pair over a table: it receives what rules steer to it, and has no queues.
+/// Creates a queue pair over an indirection table: it receives packets by flow rules, and has no
+/// queues.
 ///
 /// # Safety
 ///
@@ -116,7 +118,8 @@ pub(crate) unsafe fn create_qp(attr: &ibv_qp_init_attr_ex) -> Result<*mut ibv_qp
     let cap = &attr.cap;
     let receives = cap.max_recv_wr != 0 || cap.max_recv_sge != 0;
     let queues = receives || !attr.recv_cq.is_null() || !attr.srq.is_null();
-    // What the kernel wants, and C's library before (`ibv_icmd_create_qp`, `check_qp_attr`).
+    // Requirements of the kernel, checked first by C's library (`ibv_icmd_create_qp`,
+    // `check_qp_attr`).
     if queues || cap.max_send_wr != 0 || attr.qp_type != RAW_PACKET {
         return Err(Error::kernel("create_qp", Errno::EINVAL));
     }

@@ -38,7 +38,7 @@ use crate::xrcd::Xrcd;
 /// `IBV_SRQ_MAX_WR`, `IBV_SRQ_LIMIT`.
 const MAX_WR: c_int = 1;
 const LIMIT: c_int = 2;
-/// `IBV_SRQ_INIT_ATTR_TYPE`, `IBV_SRQ_INIT_ATTR_PD`, and all that the header knows.
+/// `IBV_SRQ_INIT_ATTR_TYPE`, `IBV_SRQ_INIT_ATTR_PD`, and all members of the header.
 const ATTR_TYPE: u32 = 1;
 const ATTR_PD: u32 = 2;
 const ATTR_XRCD: u32 = 4;
@@ -57,13 +57,13 @@ pub(crate) struct Srq {
     c: ibv_srq,
     queue: Lock<AnySrq>,
     core: Arc<SrqCore>,
-    /// Receives that it has room for, which a resize changes.
+    /// Capacity in receives; a resize changes it.
     max_wr: AtomicU32,
     acks: Acks,
-    /// Of whoever holds `queue`: the tag that was added last at each place of the list, if it
-    /// matches tags.
+    /// Guarded by `queue`: the last tag added at each index of the tag list; empty without tag
+    /// matching.
     tags: UnsafeCell<Box<[Option<TagHandle>]>>,
-    /// The parent domain that it is made in.
+    /// Parent domain of the queue, if any.
     _parent: Option<Arc<Parent>>,
 }
 
@@ -82,7 +82,7 @@ impl Srq {
         &self.queue
     }
 
-    /// The tag that was added last at each place of the list.
+    /// Last tag added at each index of the list.
     pub(crate) fn tags(&self) -> *mut Box<[Option<TagHandle>]> {
         self.tags.get()
     }
@@ -96,7 +96,7 @@ impl Srq {
     }
 }
 
-/// Who receives from a queue, where it isn't queue pairs alone.
+/// Objects that receive from a queue in addition to queue pairs: XRC domain, completion queue.
 #[derive(Default)]
 struct Use {
     xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
@@ -115,10 +115,10 @@ unsafe fn create(
     // SAFETY: by C's contract.
     let of = unsafe { Pd::of(pd) };
     let mut init = SrqInit::new(Arc::clone(of.core()));
-    // C's provider makes a queue for nothing, too; no ring is that small.
+    // A size of 0 is raised to 1: C's provider accepts it, and no ring is empty.
     (init.max_wr, init.max_sge) = (attr.max_wr.max(1), attr.max_sge.max(1));
     init.limit = attr.srq_limit;
-    // A place more than there are tags.
+    // One entry more than there are tags.
     let places = tags.as_ref().map_or(0, |tags| tags.max_tags as usize + 1);
     (init.xrc, init.tags) = (xrc, tags);
     init.allocator = of.allocator();
@@ -161,7 +161,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     let has = |bits| init.comp_mask & bits == bits;
     let srq_type = if has(ATTR_TYPE) { init.srq_type } else { BASIC };
     if init.comp_mask & !ATTR_ALL != 0 || !has(ATTR_PD) {
-        // libibverbs's errno for a member that it doesn't know.
+        // Error number of libibverbs for an unknown member.
         let unknown = srq_type == TM && has(ATTR_PD);
         return null(if unknown { Errno::EOPNOTSUPP } else { Errno::EINVAL });
     }
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
             if !cq.is_extended() {
                 return null(Errno::EINVAL);
             }
-            // C's provider has room for a power of two of changes.
+            // C's provider rounds the changes in flight up to a power of two.
             let max_changes = init.tm_cap.max_ops.checked_next_power_of_two().unwrap_or(u32::MAX);
             let (cq, max_tags) = (Arc::clone(cq.core()), init.tm_cap.max_num_tags);
             of.tags = Some(TagsInit { cq, max_tags, max_changes });
@@ -190,7 +190,8 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     // SAFETY: by C's contract.
     let made = unsafe { create(init.pd, init.srq_context, &mut init.attr, of) };
     match made {
-        // Linux's errno for the queue pair that changes a list, on Ethernet (`rdma_check_ah_attr`).
+        // Linux's error number for the queue pair that changes the tag list, on Ethernet
+        // (`rdma_check_ah_attr`).
         Err(Error::Unsupported { .. }) if for_tags => null(Errno::EINVAL),
         made => given(made),
     }
@@ -207,7 +208,7 @@ pub(crate) unsafe extern "C" fn modify_srq(
     if mask & MAX_WR != 0 {
         match queue.resize(&srq.core, attr.max_wr) {
             Ok(granted) => srq.max_wr.store(granted, Ordering::Relaxed),
-            // mlx5_ib's own word (`mlx5_ib_modify_srq`).
+            // Error number of mlx5_ib (`mlx5_ib_modify_srq`).
             Err(Error::Unsupported { .. }) => return refuse(Errno::EINVAL),
             Err(error) => return code(Err(error)),
         }
@@ -250,7 +251,7 @@ pub(crate) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     if let Err(error) = of.queue.lock().close_tags() {
         return code(Err(error));
     }
-    // SAFETY: the program posts nothing any more.
+    // SAFETY: by C's contract; the program posts no more work requests.
     if let Err(error) = unsafe { of.core.destroy() } {
         return code(Err(error));
     }

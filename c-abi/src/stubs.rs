@@ -1,4 +1,4 @@
-//! What is exported and isn't implemented: each answers `EOPNOTSUPP` in the way of its kind.
+//! Exported functions that are unsupported: each returns `EOPNOTSUPP` in the form of its result.
 #![allow(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{c_int, c_void};
@@ -7,20 +7,20 @@ use uverbs_core::Errno;
 
 use crate::answer::{minus_one, null, refuse};
 
-/// Of a function that gives a pointer.
+/// Stub of a function that returns a pointer.
 pub(crate) unsafe extern "C" fn no_object() -> *mut c_void {
     null(Errno::EOPNOTSUPP)
 }
 
-/// Of a function that gives an errno.
+/// Stub of a function that returns an error number.
 pub(crate) unsafe extern "C" fn not_supported() -> c_int {
     refuse(Errno::EOPNOTSUPP)
 }
 
-/// Of a function that gives -1, or something that isn't negative.
+/// Stub of a function that returns -1 on failure.
 pub(crate) unsafe extern "C" fn no_number() -> c_int {
     minus_one(Errno::EOPNOTSUPP)
 }
 
-/// Of a function that gives nothing.
+/// Stub of a function without a result.
 pub(crate) unsafe extern "C" fn nothing() {}

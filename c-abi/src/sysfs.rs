@@ -1,8 +1,8 @@
-//! Files of sysfs, which some programs read by the library.
+//! Reading of sysfs files for programs (`ibv_read_sysfs_file`).
 //!
 //! # Safety
 //!
-//! Names are C strings, answers go to where the caller points.
+//! Names are C strings, and results are written to the caller's buffers.
 #![allow(unsafe_code, reason = "functions of C")]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -16,7 +16,7 @@ use uverbs_core::environment::Variable;
 
 use crate::answer::minus_one;
 
-/// Where sysfs is mounted: `SYSFS_PATH`, without slashes at its end, or `/sys`.
+/// Mount point of sysfs: `SYSFS_PATH` without trailing slashes, or `/sys`.
 pub(crate) fn mount() -> &'static str {
     static MOUNT: OnceLock<String> = OnceLock::new();
     MOUNT.get_or_init(|| {
@@ -25,19 +25,19 @@ pub(crate) fn mount() -> &'static str {
     })
 }
 
-/// What stands for the folder of a device that isn't in sysfs, beside this library, as a part of a
-/// PCI function: by that programs know a ConnectX.
+/// Stand-in sysfs directory for devices without one, in the library's directory. Programs recognise
+/// a ConnectX by its PCI files.
 const EMBEDDED: &str = "sysfs/softhca/infiniband/softhca";
 
-/// That folder, if it is there.
+/// Stand-in directory, if installed.
 pub(crate) fn embedded() -> Option<PathBuf> {
     let mut found = MaybeUninit::<libc::Dl_info>::uninit();
     let own: unsafe extern "C" fn() -> *const c_char = get_sysfs_path;
-    // SAFETY: any address may be asked for, and there is room for the answer.
+    // SAFETY: `dladdr` accepts any address and writes to a local struct.
     if unsafe { libc::dladdr(own as *const libc::c_void, found.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: the call above filled it in, and the name lives as long as the library.
+    // SAFETY: the call above filled in the struct, and the name lives as long as the library.
     let library = unsafe { CStr::from_ptr(found.assume_init().dli_fname) };
     let folder = Path::new(OsStr::from_bytes(library.to_bytes())).with_file_name(EMBEDDED);
     folder.is_dir().then_some(folder)
@@ -48,8 +48,8 @@ pub(crate) unsafe extern "C" fn get_sysfs_path() -> *const c_char {
     PATH.get_or_init(|| CString::new(mount()).unwrap_or_default()).as_ptr()
 }
 
-/// Reads a file of a folder into `buf`, as much as there is room for, without the newline at its
-/// end. Gives its length, or -1.
+/// Reads a file of a directory into `buf`, truncated to its size, without the final newline.
+/// Returns the length, or -1.
 pub(crate) unsafe extern "C" fn read_sysfs_file(
     dir: *const c_char,
     file: *const c_char,
@@ -69,7 +69,7 @@ pub(crate) unsafe extern "C" fn read_sysfs_file(
     };
     let text = &text[..text.len().min(size)];
     let line = text.strip_suffix(b"\n").unwrap_or(text);
-    // SAFETY: by C's contract; it isn't longer than `size`.
+    // SAFETY: by C's contract; the text is at most `size` bytes.
     unsafe { buf.copy_from_nonoverlapping(line.as_ptr().cast(), line.len()) };
     if line.len() < size {
         // SAFETY: by C's contract.

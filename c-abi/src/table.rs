@@ -1,4 +1,4 @@
-//! The functions that programs find in an open device, by the inline functions of `verbs.h`.
+//! Function tables of an open device, which the inline functions of `verbs.h` call.
 
 use std::ptr::null_mut;
 
@@ -11,10 +11,10 @@ use crate::{
     query_device, recv, rss, srq, tags, wq, xrc_target, xrcd,
 };
 
-/// What `abi_compat` says of a context that has a table in front (`__VERBS_ABI_IS_EXTENDED`).
+/// `abi_compat` of a context with an extended table in front (`__VERBS_ABI_IS_EXTENDED`).
 const EXTENDED: usize = usize::MAX;
 
-/// The functions of C's first table, by the queues of a provider.
+/// C's first table, for the queues of a provider.
 fn operations<R, Q>() -> ibv_context_ops
 where
     R: Receives<RecvSide>,
@@ -37,8 +37,8 @@ where
     }
 }
 
-/// The tables of an open device, without what differs between those of one provider. For an empty
-/// slot the inline functions answer `EOPNOTSUPP`.
+/// Tables of an open device; objects of its own choose further functions. The inline functions
+/// return `EOPNOTSUPP` for an empty slot.
 pub(crate) fn of(device: &AnyContext) -> verbs_context {
     let ops = match device {
         AnyContext::Mlx5(_) => operations::<uverbs_mlx5::Rq, uverbs_mlx5::Srq>(),
@@ -46,7 +46,7 @@ pub(crate) fn of(device: &AnyContext) -> verbs_context {
         #[cfg(feature = "any-siw")]
         AnyContext::Siw(_) => operations::<uverbs_siw::Rq, uverbs_siw::Srq>(),
     };
-    // Of soft-RoCE C's provider has none of these.
+    // C's soft-RoCE provider leaves these slots empty.
     let of_mlx5 = matches!(device, AnyContext::Mlx5(_));
     verbs_context {
         free_buf: None,

@@ -1,6 +1,6 @@
-//! Changes of the list of a shared receive queue that matches tags.
+//! Changes of the tag list of a tag-matching shared receive queue.
 //!
-//! A program names a tag by its place in the list, as with C's provider.
+//! A program names a tag by its index in the list, as with C's provider.
 //!
 //! # Safety
 //!
@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     // SAFETY: by C's contract.
     let srq = unsafe { Srq::of(srq) };
     let mut queue = srq.queue().lock();
-    // SAFETY: of whoever holds the lock.
+    // SAFETY: the lock is held, which guards the value.
     let tags = unsafe { &mut *srq.tags() };
     let mut code = 0;
     queue.begin_tags();
@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     code
 }
 
-/// Writes a change, and notes the handle of a tag that it adds.
+/// Posts a change of the list, and records the handle of an added tag.
 ///
 /// # Safety
 ///
@@ -58,15 +58,14 @@ unsafe fn change(
     tags: &mut [Option<TagHandle>],
     wr: &mut ibv_ops_wr,
 ) -> Result<(), PostError> {
-    // A queue without a list has no places.
+    // A queue without tag matching has no list.
     if tags.is_empty() {
         return Err(PostError::BadOperation);
     }
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => {
             let add = &wr.tm.add;
-            // C's provider looks at the first piece alone.
-            // SAFETY: by C's contract.
+            // C's provider uses the first SGE only.
             let piece = unsafe { add.sg_list.as_ref() }.filter(|_| add.num_sge != 0);
             let into = piece.copied().unwrap_or(Sge { addr: 0, len: 0, lkey: 0 });
             TagOp::Add { tag: Tag::masked(add.tag, add.mask), recv_id: add.recv_wr_id, into }
@@ -84,8 +83,7 @@ unsafe fn change(
     // SAFETY: by C's contract.
     let handle = unsafe { queue.change_tags(asked, &op) }?;
     if op == TagOp::Remove(handle) && !asked.signaled {
-        // As with C's provider the place is free at once.
-        // SAFETY: C's contract: a queue that is posted to isn't destroyed.
+        // The index is free at once, as with C's provider.
         unsafe { queue.ring_tags() };
     }
     if let TagOp::Add { .. } = op {

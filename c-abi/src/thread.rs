@@ -1,13 +1,13 @@
-//! Which thread this is, by one instruction.
+//! Identity of the calling thread, by one instruction.
 //!
 //! # Safety
 //!
-//! The thread pointer is read, and nothing through it but the thread's own word.
+//! Reads the thread pointer, and through it only the thread's own word.
 #![allow(unsafe_code, reason = "reads a register that no language has a name for")]
 
-/// The thread pointer: over 2, and different in each living thread. A later thread may have the
-/// same one, but its memory is given out again only after the earlier thread ended; so what that
-/// one did is over.
+/// Thread pointer: greater than 2, and unique among living threads. A later thread may reuse the
+/// value. Its memory is reused only after the earlier thread ended, so the effects of the earlier
+/// thread are complete.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn here() -> usize {
@@ -28,7 +28,7 @@ pub(crate) fn here() -> usize {
 #[inline(always)]
 pub(crate) fn here() -> usize {
     let here: usize;
-    // SAFETY: reads a register.
+    // SAFETY: the instruction only reads a register.
     unsafe {
         std::arch::asm!(
             "mrs {}, tpidr_el0",

@@ -1,4 +1,4 @@
-//! Sends of `ibv_wr_*` that wait until all their pieces are there.
+//! Sends of `ibv_wr_*` that wait for their destination or their data.
 //!
 //! # Safety
 //!
@@ -12,7 +12,7 @@ use uverbs_core::queues::work::{Data, DcDestination, PostError, SendOp, Wr};
 use crate::ah::Ah;
 use crate::send::{Build, Kept, Peer, Sends, Side, Target, To};
 
-/// Says where a send goes, and posts it if what it carries is there.
+/// Sets the destination of a send, and posts it if its data is set.
 ///
 /// # Safety
 ///
@@ -22,12 +22,12 @@ pub(crate) unsafe fn direct<S: Sends>(side: &mut Side<S>, to: To) {
     // Written here, where its parts are in registers.
     side.build.to = Some(to);
     if side.build.kept.is_some() {
-        // SAFETY: as above.
+        // SAFETY: by C's contract.
         unsafe { post_kept(side) };
     }
 }
 
-/// Posts a send that waited for where it goes.
+/// Posts a send whose data was set before its destination.
 ///
 /// # Safety
 ///
@@ -45,7 +45,7 @@ unsafe fn post_kept<S: Sends>(side: &mut Side<S>) {
 }
 
 impl<S: Sends> Build<S> {
-    /// Forgets the pieces of a send.
+    /// Discards an unfinished send.
     #[inline(always)]
     pub(crate) fn forget(&mut self) {
         (self.waits, self.to) = (None, None);
@@ -60,7 +60,7 @@ impl<S: Sends> Build<S> {
         self.kept = None;
     }
 
-    /// Keeps what a send carries until it is known where it goes.
+    /// Keeps the data of a send until its destination is set.
     #[cold]
     pub(crate) fn keep(&mut self, data: Data<'_>) {
         self.kept = Some(match data {
@@ -72,7 +72,7 @@ impl<S: Sends> Build<S> {
     }
 }
 
-/// Posts the send that waits, unless it doesn't know yet where it goes.
+/// Posts the waiting send, unless its destination is missing.
 ///
 /// # Safety
 ///
@@ -96,7 +96,7 @@ pub(crate) unsafe fn post_waiting<S: Sends>(side: &mut Side<S>, data: Data<'_>) 
     });
 }
 
-/// Posts a datagram.
+/// Posts a UD send.
 ///
 /// # Safety
 ///
@@ -116,7 +116,7 @@ unsafe fn post_to<S: Sends>(
     unsafe { sq.post_to(at, wr, op, ah.to(qpn, qkey), data) }.map(drop)
 }
 
-/// Posts to a target of dynamic connections.
+/// Posts a send to a target of dynamic connections.
 ///
 /// # Safety
 ///

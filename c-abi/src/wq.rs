@@ -1,4 +1,4 @@
-//! Work queues: receive queues by themselves, which tables spread packets over.
+//! Work queues: receive queues without a queue pair, over which indirection tables spread packets.
 //!
 //! # Safety
 //!
@@ -31,7 +31,7 @@ use crate::pd::Pd;
 use crate::recv::{self, RecvSide};
 use crate::sys::{Cond, Mutex, ibv_context, ibv_recv_wr, ibv_wq, ibv_wq_attr, ibv_wq_init_attr};
 
-/// `IBV_WQ_INIT_ATTR_FLAGS`, all flags that the header knows, and all members of a change.
+/// `IBV_WQ_INIT_ATTR_FLAGS`, all flags of the header, and all members of a change.
 const ATTR_FLAGS: u32 = 1;
 const KNOWN_FLAGS: u32 = 15;
 const KNOWN_CHANGES: u32 = IB_WQ_STATE | IB_WQ_CUR_STATE | IB_WQ_FLAGS;
@@ -63,17 +63,17 @@ impl Wq {
         &self.acks
     }
 
-    /// Its completion queue.
+    /// Completion queue of the work queue.
     fn cq(&self) -> &Cq {
-        // SAFETY: it doesn't change.
+        // SAFETY: the member is not changed after the creation.
         let cq = unsafe { (*self.c.get()).cq };
-        // SAFETY: C's contract: it is there while a queue completes to it.
+        // SAFETY: C's contract: a completion queue outlives the work queues that complete to it.
         unsafe { Cq::of(cq) }
     }
 
-    /// Takes everything of a queue that the kernel just reset out of its completion queue, and
-    /// begins anew. No two locks are held at once: a thread may post here with the completion queue
-    /// locked, between `start_poll` and `end_poll`. Posts are refused meanwhile.
+    /// Removes the completions of a queue that the kernel just reset, and resets its ring. One lock
+    /// is held at a time: a thread may post here with the completion queue locked, between
+    /// `start_poll` and `end_poll`. Posts fail meanwhile.
     fn start_over(&self) {
         self.queue.lock().enable(false);
         {
@@ -83,7 +83,7 @@ impl Wq {
         }
         let mut queue = self.queue.lock();
         // SAFETY: the kernel confirmed the reset, the lock is held, nothing was posted since, and
-        // nothing of it is left in its completion queue.
+        // no completions of the queue are left in its completion queue.
         unsafe {
             drop(self.core.shared().recv.reclaim());
             queue.reset();
@@ -109,7 +109,7 @@ unsafe fn create(context: *mut ibv_context, attr: &ibv_wq_init_attr) -> Result<*
     // SAFETY: by C's contract.
     let (of, pd, cq) = unsafe { (Context::of(context), Pd::of(attr.pd), Cq::of(attr.cq)) };
     let mut init = WqInit::new(Arc::clone(pd.core()), Arc::clone(cq.core()));
-    // A list of nothing takes an entry, too.
+    // A receive without SGEs takes an entry, too.
     (init.max_wr, init.max_sge) = (attr.max_wr, attr.max_sge.max(1));
     init.strips_vlan = flags != 0;
     let NewWq { core, rq } = of.ops().create_wq(&init)?;
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *const ibv_wq_a
         && has(IB_WQ_CUR_STATE)
         && attr.curr_wq_state != state
     {
-        // With the sign that C's provider gives it (`mlx5_modify_wq`).
+        // Negative, as in C's provider (`mlx5_modify_wq`).
         return -refuse(Errno::EINVAL);
     }
     if attr.attr_mask & !KNOWN_CHANGES != 0 {
@@ -196,7 +196,7 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *const ibv_wq_a
 pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     // SAFETY: by C's contract.
     let (of, context) = unsafe { (Wq::of(wq), Context::of((*wq).context)) };
-    // SAFETY: the program posts nothing any more.
+    // SAFETY: by C's contract; the program posts no more work requests.
     if let Err(error) = unsafe { of.core.destroy() } {
         return code(Err(error));
     }
@@ -207,7 +207,7 @@ pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     0
 }
 
-/// Posts to mlx5's receive queue: no other provider makes work queues (`table.rs`).
+/// Posts to mlx5's receive queue: other providers have no work queues (`table.rs`).
 ///
 /// # Safety
 ///

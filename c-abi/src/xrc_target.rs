@@ -34,7 +34,7 @@ const OPEN_CONTEXT: u32 = 4;
 const OPEN_TYPE: u32 = 8;
 const OPEN_KNOWN: u32 = 15;
 
-/// Wraps a target of the domain that the kernel just made or opened.
+/// Wraps a target that the kernel just created or opened in the domain.
 fn target(of: &Xrcd, created: QpCreated, id: u64, qp_context: *mut c_void) -> *mut ibv_qp {
     let base = ibv_qp {
         context: of.context_ptr(),
@@ -52,7 +52,7 @@ fn target(of: &Xrcd, created: QpCreated, id: u64, qp_context: *mut c_void) -> *m
         events_completed: 0,
     };
     let (core, number) = (Arc::clone(of.core().context()), (created.handle, created.qpn));
-    // SAFETY: the kernel just gave the handle out, and this alone ends it.
+    // SAFETY: the kernel just returned the handle, and this object alone ends it.
     let object = unsafe { QpObject::new(core, number, id, QpState::Reset) };
     let qp = Qp::target(wr::none(base), Target { object, _domain: Arc::clone(of.core()) });
     let qp = of.context().left().give(Kind::Qp, qp);
@@ -60,14 +60,14 @@ fn target(of: &Xrcd, created: QpCreated, id: u64, qp_context: *mut c_void) -> *m
     qp.cast()
 }
 
-/// Makes one.
+/// Creates an XRC target.
 pub(crate) fn create(of: &Xrcd, qp_context: *mut c_void) -> Result<*mut ibv_qp, Error> {
     let (id, domain) = (unique_id(), of.core().open("create_qp")?);
     let created = of.context().core().uverbs().create_xrc_target(domain.handle(), id)?;
     Ok(target(of, created, id, qp_context))
 }
 
-/// Opens the one that somebody made in the domain, by its number.
+/// Opens an existing target of the domain by its number.
 pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *const ibv_qp_open_attr,

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::left::Kind;
 use crate::sys::{ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
 
-/// `IBV_XRCD_INIT_ATTR_FD` and `IBV_XRCD_INIT_ATTR_OFLAGS`: both must be there.
+/// `IBV_XRCD_INIT_ATTR_FD` and `IBV_XRCD_INIT_ATTR_OFLAGS`: both are required.
 const ATTR_BOTH: u32 = 1 | 2;
 
 #[repr(C)]
@@ -47,7 +47,7 @@ impl Xrcd {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: it is open, says C's contract, since something made of it is in use.
+        // SAFETY: by C's contract; the device is open while its XRC domain is in use.
         unsafe { Context::of(self.c.context) }
     }
 }
@@ -73,7 +73,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     let file = (attr.fd != -1).then(|| unsafe { BorrowedFd::borrow_raw(attr.fd) });
     let core = of.core();
     let made = core.uverbs().open_xrcd(file, which).map(|handle| {
-        // SAFETY: the kernel just gave it out, and nobody else has its number.
+        // SAFETY: the kernel just returned the handle, which is unknown to other threads.
         let core = unsafe { XrcdCore::new(Arc::clone(core), handle) };
         Box::new(Xrcd { c: ibv_xrcd { context }, core })
     });

@@ -140,7 +140,7 @@ fn way_back(
     if wc.wc_flags & IBV_WC_GRH == 0 {
         return Ok(attr);
     }
-    // SAFETY: C's contract: with this flag there are the 40 bytes.
+    // SAFETY: C's contract: with `IBV_WC_GRH` the 40 bytes of the GRH exist.
     let bytes = unsafe { &*grh.cast::<[u8; 40]>() };
     let grh = Grh::parse(bytes).ok_or(Errno::EPROTONOSUPPORT)?;
     if grh.destination.is_multicast() {
@@ -189,6 +189,6 @@ pub(crate) unsafe extern "C" fn create_ah_from_wc(
     if unsafe { init_ah_from_wc(context, port, wc, grh, &raw mut attr) } != 0 {
         return null_mut();
     }
-    // SAFETY: by C's contract; it is filled in.
+    // SAFETY: by C's contract; the attributes are filled in.
     unsafe { create_ah(pd, attr.as_ptr()) }
 }

@@ -19,7 +19,7 @@ const REGISTER_EXPEDITED: c_int = 1 << 4;
 const STORES_ARE_OUT: Duration = Duration::from_millis(20);
 
 fn membarrier(command: c_int) -> bool {
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes numbers only.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 

@@ -37,7 +37,7 @@ struct PutOff(c_int);
 impl PutOff {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: this thread's own state, and room for what it was.
+        // SAFETY: the call changes this thread's state and writes the old one to a local variable.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         Self(before)
     }
@@ -46,7 +46,7 @@ impl PutOff {
 impl Drop for PutOff {
     fn drop(&mut self) {
         let mut disabled = 0;
-        // SAFETY: this thread's own state, and room for what it was.
+        // SAFETY: the call changes this thread's state and writes the old one to a local variable.
         unsafe { pthread_setcancelstate(self.0, &raw mut disabled) };
     }
 }
@@ -69,7 +69,7 @@ mod replaced {
                 #[allow(unused_imports, reason = "each function has some of the types")]
                 use super::*;
 
-                // Two of the functions may unwind by cancellation, as the waits declare them.
+                // `C-unwind`, since module `waits` declares two of these functions so.
                 unsafe extern "C-unwind" {
                     #[link_name = concat!("__real_", stringify!($name))]
                     fn real($($arg: $type),*) -> $answer;

@@ -96,7 +96,7 @@ impl Context {
     ///
     /// C's contract.
     pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> &'a Self {
-        // SAFETY: C got it as a part of one of ours.
+        // SAFETY: by C's contract; the pointer is to the last member of a context of this library.
         unsafe { &*Self::whole(context) }
     }
 
@@ -104,7 +104,7 @@ impl Context {
     ///
     /// C's contract.
     unsafe fn whole(context: *const ibv_context) -> *mut Self {
-        // SAFETY: C got it as a part of one of ours.
+        // SAFETY: by C's contract; the pointer is to the last member of a context of this library.
         let whole = unsafe { context.byte_sub(offset_of!(verbs_context, context)) };
         whole.cast_mut().cast()
     }
@@ -150,7 +150,7 @@ impl Context {
         std::mem::forget(self);
         for file in [Some(file), Some(async_fd), (cmd_fd != file).then_some(cmd_fd)] {
             let Some(file) = file else { continue };
-            // SAFETY: this process's copy of a file, whose owner was just forgotten.
+            // SAFETY: the descriptor is this process's copy, and its owner was just forgotten.
             unsafe { libc::close(file) };
         }
     }

@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) ->
     if done.is_ok() {
         // SAFETY: by C's contract; the device stays open while its counters exist.
         let left = unsafe { Context::of(context) }.left();
-        // SAFETY: they were made as this box, and are gone.
+        // SAFETY: the counters were kept as a box of this type, and are destroyed.
         drop(unsafe { left.take::<Counters>(Kind::Counters, counters.cast()) });
     }
     code(done)

@@ -3,8 +3,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. What a command says is the
-//! program's to answer for.
+//! for its type, and an object is in use only until its destruction. The program is responsible for
+//! the effects of its commands.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -75,7 +75,7 @@ impl Object {
     ///
     /// C's contract.
     unsafe fn uverbs(&self) -> &Uverbs {
-        // SAFETY: C's contract: it is open while something made of it is in use.
+        // SAFETY: C's contract: the device is open while its objects are in use.
         unsafe { Context::of(self.context) }.core().uverbs()
     }
 }
@@ -409,7 +409,7 @@ pub(crate) unsafe extern "C-unwind" fn get_async_cmd_comp(
     to: *mut c_void,
     room_for: usize,
 ) -> c_int {
-    // SAFETY: C's contract: so many bytes.
+    // SAFETY: C's contract: the buffer has that many bytes.
     match unsafe { crate::cancel::read((*answers).fd, to, room_for) } {
         bytes if bytes < 0 => nix::errno::Errno::last_raw(),
         bytes if bytes < 8 => refuse(Errno::EINVAL),

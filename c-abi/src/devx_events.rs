@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C-unwind" fn get_event(
     to: *mut c_void,
     room_for: usize,
 ) -> isize {
-    // SAFETY: C's contract: so many bytes.
+    // SAFETY: C's contract: the buffer has that many bytes.
     match unsafe { cancel::read((*channel).fd, to, room_for) } {
         bytes if bytes < 0 => -1,
         bytes if bytes < 8 => minus_one(Errno::EINVAL) as isize,

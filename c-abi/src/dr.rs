@@ -77,7 +77,7 @@ impl Place {
     ///
     /// C's contract.
     pub(crate) unsafe fn uverbs<'a>(&self) -> &'a Uverbs {
-        // SAFETY: C's contract: it is open while something made of it is in use.
+        // SAFETY: C's contract: the device is open while its objects are in use.
         unsafe { Context::of(self.context) }.core().uverbs()
     }
 }

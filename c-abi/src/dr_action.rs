@@ -3,8 +3,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. What an action names goes on
-//! to be there while it is in use.
+//! for its type, and an object is in use only until its destruction. Objects named by an action
+//! exist while the action does.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -59,7 +59,7 @@ impl Action {
     ///
     /// C's contract: it is one that was made here, and isn't destroyed meanwhile.
     pub(crate) unsafe fn shared(action: *const Self) -> Arc<Self> {
-        // SAFETY: `made` gave it out, with a reference that C holds.
+        // SAFETY: `made` created the pointer from an `Arc`, whose reference C holds.
         unsafe {
             Arc::increment_strong_count(action);
             Arc::from_raw(action)
@@ -129,7 +129,8 @@ pub(crate) unsafe extern "C" fn create_modify_header(
 }
 
 pub(crate) unsafe extern "C" fn destroy(action: *mut Action) -> c_int {
-    // SAFETY: `made` gave it out; the reference stays C's unless it is dropped below.
+    // SAFETY: `made` created the pointer from an `Arc`. C keeps its reference unless it is dropped
+    // below.
     let of = ManuallyDrop::new(unsafe { Arc::from_raw(action) });
     if Arc::strong_count(&of) > 1 {
         return refuse(Errno::EBUSY);

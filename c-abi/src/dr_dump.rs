@@ -45,7 +45,7 @@ fn domain_id(domain: &Domain) -> u64 {
 ///
 /// Returns an error if the device's attributes cannot be queried.
 fn domain(domain: &Domain) -> Result<String, Error> {
-    // SAFETY: C's contract: it is open while something made of it is in use.
+    // SAFETY: C's contract: the device is open while its objects are in use.
     let context = unsafe { Context::of(domain.place.context) };
     let attr = context.ops().query_device()?;
     let (id, kind, version) = (domain_id(domain), domain.place.table, env!("CARGO_PKG_VERSION"));

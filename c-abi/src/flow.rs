@@ -4,9 +4,9 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. As many specifications follow
-//! the attributes as these say, each as long as its head says. They are read where they stand,
-//! aligned or not.
+//! for its type, and an object is in use only until its destruction. The attributes are followed by
+//! the number of specifications that they state, each of the length in its header. Specifications
+//! may be unaligned.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -128,7 +128,7 @@ impl Specs {
             abi::IB_FLOW_SPEC_ACTION_HANDLE => return Err(Errno::EOPNOTSUPP),
             abi::IB_FLOW_SPEC_ACTION_COUNT => {
                 let at = word(size_of::<*const ibv_counters>())?.as_ptr();
-                // SAFETY: C's contract: a pointer is there.
+                // SAFETY: C's contract: the specification holds a pointer.
                 let counters = unsafe { at.cast::<*const ibv_counters>().read_unaligned() };
                 // SAFETY: by C's contract.
                 let handle = unsafe { Counters::of(counters) }.handle();
@@ -158,13 +158,13 @@ impl Specs {
         let mut at: *const u8 = unsafe { attr.add(1) }.cast();
         // SAFETY: by C's contract.
         for _ in 0..unsafe { (*attr).num_of_specs } {
-            // SAFETY: by C's contract; there is a head.
+            // SAFETY: by C's contract; each specification begins with its header.
             let kind = unsafe { at.cast::<u32>().read_unaligned() };
-            // SAFETY: by C's contract; there is a head.
+            // SAFETY: by C's contract; each specification begins with its header.
             let size = unsafe { at.add(4).cast::<u16>().read_unaligned() };
-            // SAFETY: by C's contract; it is as long as it says.
+            // SAFETY: by C's contract; the specification is as long as its header says.
             let spec = unsafe { slice::from_raw_parts(at, size.into()) };
-            // SAFETY: by C's contract; it is as long as it says.
+            // SAFETY: by C's contract; the specification is as long as its header says.
             unsafe { specs.add(kind, spec) }?;
             at = at.wrapping_add(size.into());
         }

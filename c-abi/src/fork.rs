@@ -20,7 +20,7 @@ const UNNEEDED: c_int = 2;
 /// Returns true if the kernel copies pinned pages on a fork.
 fn kernel_copies() -> bool {
     let mut name = std::mem::MaybeUninit::<libc::utsname>::uninit();
-    // SAFETY: it is filled in, with C strings, if the call succeeds.
+    // SAFETY: the call fills the struct with C strings if it succeeds.
     let release = unsafe {
         if libc::uname(name.as_mut_ptr()) != 0 {
             return false;

@@ -3,8 +3,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. A descriptor that was imported
-//! is the library's from then on.
+//! for its type, and an object is in use only until its destruction. The library owns a descriptor
+//! once it is imported.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -28,11 +28,11 @@ pub(crate) unsafe extern "C" fn import_device(fd: c_int) -> *mut ibv_context {
         Ok(found) => found,
         Err(error) => return null(error.to_errno()),
     };
-    // SAFETY: C's contract: it is handed over.
+    // SAFETY: C's contract: the program passes the descriptor's ownership.
     let context = boxed(Context::import(unsafe { OwnedFd::from_raw_fd(fd) }, found, table::of));
     if context.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: just made.
+    // SAFETY: the context was just created.
     unsafe { (*context).c() }
 }

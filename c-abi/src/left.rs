@@ -1,5 +1,5 @@
-//! Objects of an open device that the program has not destroyed. Closing the device ends them, as
-//! the kernel does when C's library closes the file.
+//! Live objects of an open device. Closing the device ends them, as the kernel does when C's
+//! library closes the file.
 //!
 //! # Safety
 //!
@@ -72,7 +72,7 @@ impl Left {
     pub(crate) unsafe fn end(&self) {
         let left = std::mem::take(&mut *self.objects());
         for ((_, object), end) in left {
-            // SAFETY: it was given away with this function, and not taken back.
+            // SAFETY: the object was given away with this function, and not taken back.
             unsafe { end(object) };
         }
     }

@@ -218,7 +218,7 @@ const SEND_OPS: [(u64, SendOpSet); 5] = [
     (1 << 7 | 1 << 8, SendOpSet::REKEY),
 ];
 
-/// `IBV_QP_EX_WITH_FLUSH` and `IBV_QP_EX_WITH_ATOMIC_WRITE`, which fit every WQE.
+/// `IBV_QP_EX_WITH_FLUSH` and `IBV_QP_EX_WITH_ATOMIC_WRITE`, which fit into WQEs of any size.
 const PLACES: u64 = 1 << 11 | 1 << 12;
 
 /// Operations of a mask; `None` if one is unsupported here or by the provider. C's soft-RoCE

@@ -4,8 +4,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. Addresses are handed out: what
-//! a program does with them is its part.
+//! for its type, and an object is in use only until its destruction. The program is responsible for
+//! its use of the returned addresses.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};

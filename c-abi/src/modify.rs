@@ -2,9 +2,8 @@
 //!
 //! # Safety
 //!
-//! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. A queue pair's state is
-//! changed by one thread at a time. A reset resets each ring with its lock held.
+//! By C's contract (crate root), pointers are valid, and one thread at a time changes a queue
+//! pair's state. A reset of the rings holds the lock of each.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -174,7 +173,7 @@ pub(crate) unsafe extern "C" fn query_qp(
     let (of, base) = unsafe { (Qp::of(qp), &*qp) };
     let mask = mask as u32;
     if mask >= QpAttrMask::RATE_LIMIT.bits() || of.is_spread() {
-        // C's struct has no room for these attributes, and the target has no state to query.
+        // C's struct has no room for these attributes, and an RSS queue pair has no state to query.
         return refuse(Errno::EOPNOTSUPP);
     }
     let object = of.object();

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! The program registers its own memory, and keeps it: C's contract.
+//! By C's contract (crate root), the program keeps the memory that it registers mapped until it
+//! deregisters it.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};

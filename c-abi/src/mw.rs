@@ -3,8 +3,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. What a window is bound to
-//! stays registered while it is bound.
+//! for its type, and an object is in use only until its destruction. Memory stays registered while
+//! a window is bound to it.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;

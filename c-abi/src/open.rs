@@ -21,13 +21,13 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     if context.is_null() {
         return std::ptr::null_mut();
     }
-    // SAFETY: just made.
+    // SAFETY: the context was just created.
     unsafe { (*context).c() }
 }
 
 /// Closes a device and ends its remaining objects.
 pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: C's contract: it is the last use.
+    // SAFETY: C's contract: the program does not use the context any more.
     unsafe { Context::own(context).close() };
     0
 }

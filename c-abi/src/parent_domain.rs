@@ -10,8 +10,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. Memory is the program's
-//! functions'.
+//! for its type, and an object is in use only until its destruction. The program's functions return
+//! valid memory.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! What a work request names is the program's promise: C's contract.
+//! By C's contract (crate root), the memory named by a work request stays registered until its
+//! completion.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;

@@ -96,7 +96,7 @@ impl Srq {
     }
 }
 
-/// Objects that receive from a queue in addition to queue pairs: XRC domain, completion queue.
+/// Use of a queue beyond plain queue pairs: XRC with its completion queue, or tag matching.
 #[derive(Default)]
 struct Use {
     xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,

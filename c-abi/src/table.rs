@@ -37,7 +37,7 @@ where
     }
 }
 
-/// Tables of an open device; objects of its own choose further functions. The inline functions
+/// Tables of an open device, as far as all devices of a provider share them. The inline functions
 /// return `EOPNOTSUPP` for an empty slot.
 pub(crate) fn of(device: &AnyContext) -> verbs_context {
     let ops = match device {

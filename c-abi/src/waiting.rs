@@ -3,7 +3,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. As in `wr.rs`.
+//! for its type, and an object is in use only until its destruction. Posts are made between
+//! `wr_start` and `wr_complete` by one thread, as in `wr.rs`.
 #![allow(unsafe_code, reason = "what is posted is the program's promise")]
 
 use uverbs_core::provider::AhOps;

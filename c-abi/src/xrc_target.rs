@@ -3,8 +3,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. The kernel's handle is this
-//! object's own.
+//! for its type, and an object is in use only until its destruction. This object owns the kernel's
+//! handle.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_void;

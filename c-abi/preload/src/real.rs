@@ -19,14 +19,14 @@ use libc::{
 
 /// Sets `errno` and returns -1.
 pub(crate) fn fail(errno: c_int) -> c_int {
-    // SAFETY: this thread's own.
+    // SAFETY: `errno` belongs to this thread.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
 
 /// Error number of the last failed call.
 pub(crate) fn errno() -> c_int {
-    // SAFETY: this thread's own.
+    // SAFETY: `errno` belongs to this thread.
     unsafe { *libc::__errno_location() }
 }
 
@@ -38,10 +38,10 @@ unsafe extern "C" {
 /// drop, or other threads wait for it.
 pub(crate) fn uncancelled<T>(run: impl FnOnce() -> T) -> T {
     let (mut before, mut disabled) = (0, 0);
-    // SAFETY: this thread's own state, and room for what it was.
+    // SAFETY: the call changes this thread's state and writes the old one to a local variable.
     unsafe { pthread_setcancelstate(1, &raw mut before) };
     let answer = run();
-    // SAFETY: this thread's own state, and room for what it was.
+    // SAFETY: the call changes this thread's state and writes the old one to a local variable.
     unsafe { pthread_setcancelstate(before, &raw mut disabled) };
     answer
 }

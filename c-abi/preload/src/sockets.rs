@@ -27,7 +27,7 @@ fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
         return inner;
     }
     let close_on_exec = if flags & SOCK_CLOEXEC == 0 { 0 } else { O_CLOEXEC };
-    // SAFETY: a C string; it makes a file.
+    // SAFETY: the path is a C string.
     let open = || unsafe { libc::open(c"/dev/null".as_ptr(), O_RDONLY | close_on_exec) };
     let fd = uncancelled(open);
     let entry = Entry::new(kind, inner);
@@ -46,12 +46,12 @@ fn give(kind: Kind, inner: c_int, flags: c_int) -> c_int {
 
 /// Creates a socket of librdmacm with the queue sizes of the environment.
 fn make(family: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: numbers alone.
+    // SAFETY: the call takes numbers only.
     let socket = inside(|| unsafe { rdma::rsocket(family, bare(kind), protocol) });
     if socket >= 0 {
         set_sizes(socket);
         if kind & SOCK_NONBLOCK != 0 {
-            // SAFETY: it is open.
+            // SAFETY: the socket is open.
             unsafe { rdma::rfcntl(socket, F_SETFL, O_NONBLOCK.into()) };
         }
     }
@@ -209,7 +209,7 @@ fn by_tcp(fd: c_int, entry: Entry) -> c_int {
     };
     let mut addr = [0u8; 128];
     let mut len = addr.len() as socklen_t;
-    // SAFETY: so many bytes of room; sockets that are open.
+    // SAFETY: the sockets are open, and the address has room for `len` bytes.
     unsafe {
         let at = addr.as_mut_ptr().cast::<sockaddr>();
         let family = match rdma::rgetsockname(entry.inner, at, &raw mut len) {

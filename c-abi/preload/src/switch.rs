@@ -65,12 +65,12 @@ fn copy_options(to: c_int, from: c_int) {
 
 /// Switches the passive side: returns a connected socket of librdmacm.
 fn passive(tcp: c_int) -> Option<c_int> {
-    // SAFETY: a C string; one that is null is looked for.
+    // SAFETY: the name is a C string; a null result is checked below.
     let turn = unsafe { libc::sem_open(c"/rsocket_fork".as_ptr(), O_CREAT | O_RDWR, 0o770, 1) };
     if turn == libc::SEM_FAILED {
         return None;
     }
-    // SAFETY: it is open until the last line.
+    // SAFETY: the semaphore is open until the last line.
     unsafe {
         while libc::sem_wait(turn) != 0 && real::errno() == libc::EINTR {}
         let connected = listen_for_one(tcp);
@@ -86,7 +86,7 @@ fn listen_for_one(tcp: c_int) -> Option<c_int> {
     let mut addr: sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut len = size_of::<sockaddr_storage>() as socklen_t;
     let at = (&raw mut addr).cast::<sockaddr>();
-    // SAFETY: as long as `len` says; each family's own layout.
+    // SAFETY: the address is as long as `len` says, and has the layout of its family.
     unsafe {
         if real::getsockname(tcp, at, &raw mut len) != 0 {
             return None;
@@ -99,7 +99,7 @@ fn listen_for_one(tcp: c_int) -> Option<c_int> {
             ((*addr).sin6_flowinfo, (*addr).sin6_scope_id) = (0, 0);
         }
     }
-    // SAFETY: sockets that are ours, and an address of so many bytes.
+    // SAFETY: the sockets are open, and the address has `len` bytes.
     unsafe {
         let listener = rdma::rsocket(addr.ss_family.into(), SOCK_STREAM, 0);
         if listener < 0 {
@@ -184,7 +184,7 @@ fn change(fd: c_int) -> Option<Entry> {
             unsafe { rdma::rclose(socket) };
             return None;
         }
-        // SAFETY: it was this connection's alone.
+        // SAFETY: the descriptor belonged to this connection alone.
         unsafe {
             real::shutdown(tcp, SHUT_RDWR);
             real::close(tcp);

@@ -62,7 +62,7 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut off_t>, len: usize) -> 
     let mut part = vec![0; len.min(PART)];
     let start = match &offset {
         Some(offset) => **offset,
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes numbers only.
         None => unsafe { libc::lseek(from, 0, libc::SEEK_CUR) },
     };
     if start < 0 {
@@ -86,7 +86,7 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut off_t>, len: usize) -> 
     }
     match offset {
         Some(offset) => *offset = at,
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes numbers only.
         None => unsafe {
             libc::lseek(from, at, libc::SEEK_SET);
         },
@@ -121,6 +121,6 @@ unsafe extern "C-unwind" fn sendfile64(
     offset: *mut off_t,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: the same function: on 64-bit machines offsets have 64 bits.
+    // SAFETY: `sendfile64` is `sendfile`: offsets have 64 bits on 64-bit machines.
     unsafe { sendfile(to, from, offset, len) }
 }

@@ -29,7 +29,7 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
         behind.push(pollfd { fd, revents: 0, ..*file });
     }
     let (at, count) = (behind.as_mut_ptr(), behind.len() as nfds_t);
-    // SAFETY: so many entries, which live for the call.
+    // SAFETY: the list has that many entries and lives for the call.
     let answer = unsafe {
         if is_rdma {
             inside(|| rdma::rpoll(at, count, timeout))
@@ -48,7 +48,7 @@ fn wait(files: &mut [pollfd], timeout: c_int) -> c_int {
 unsafe extern "C-unwind" fn poll(files: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     let ours = match count {
         0 => &mut [],
-        // SAFETY: by C's contract, which is libc's: so many entries.
+        // SAFETY: by libc's contract, `files` has `count` entries.
         _ => unsafe { std::slice::from_raw_parts_mut(files, count as usize) },
     };
     if ours.iter().any(|file| table::get(file.fd).is_some()) {
@@ -77,7 +77,7 @@ unsafe extern "C-unwind" fn select(
     for fd in range {
         let mut events = 0;
         for (set, (wanted, _)) in sets.iter().zip(EVENTS) {
-            // SAFETY: by C's contract: null, or a set of `FD_SETSIZE`.
+            // SAFETY: by libc's contract, null or a set of `FD_SETSIZE`.
             if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
                 events |= wanted;
             }
@@ -91,7 +91,7 @@ unsafe extern "C-unwind" fn select(
         // SAFETY: the arguments are the caller's, by libc's contract.
         return unsafe { real::select(most, read, write, except, timeout) };
     }
-    // SAFETY: null, or the caller's.
+    // SAFETY: by libc's contract, null or a valid time.
     let milliseconds = unsafe { timeout.as_ref() }.map_or(-1, |time| {
         let spent = time.tv_sec.saturating_mul(1000).saturating_add((time.tv_usec + 999) / 1000);
         spent.clamp(0, c_int::MAX.into()) as c_int
@@ -110,7 +110,7 @@ unsafe extern "C-unwind" fn select(
             if file.revents & seen != 0 {
                 count += 1;
             } else {
-                // SAFETY: it was found in the set.
+                // SAFETY: the descriptor was found in this set.
                 unsafe { libc::FD_CLR(file.fd, *set) };
             }
         }

@@ -29,7 +29,7 @@ pub(crate) struct Channel {
 /// device needs the flags of `inner`.
 fn watching(inner: impl AsFd) -> Result<OwnedFd, Errno> {
     let last = || Errno::of(&std::io::Error::last_os_error());
-    // SAFETY: it makes a file.
+    // SAFETY: the call takes flags only.
     let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     if made < 0 {
         return Err(last());

@@ -39,15 +39,15 @@ static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 fn open(of: &std::sync::Arc<device::Device>) -> Result<Opened, Error> {
     let failed = || Error::kernel("rdma_open_device", Errno::of(&std::io::Error::last_os_error()));
-    // SAFETY: a device of the list that is held here.
+    // SAFETY: the device is in the list, which is held here.
     let verbs = unsafe { open_device(of.c()) };
     if verbs.is_null() {
         return Err(failed());
     }
-    // SAFETY: just opened.
+    // SAFETY: the device was just opened.
     let pd = unsafe { alloc_pd(verbs) };
     let mut attr = std::mem::MaybeUninit::<ibv_device_attr>::uninit();
-    // SAFETY: just opened; and there is room for the answer.
+    // SAFETY: the device was just opened, and `attr` has room for the attributes.
     if pd.is_null() || unsafe { query_device(verbs, &raw mut attr) } != 0 {
         return Err(failed());
     }
@@ -105,10 +105,10 @@ pub(crate) unsafe extern "C" fn free_devices(list: *mut *mut ibv_context) {
         return;
     }
     let mut len = 0;
-    // SAFETY: C's contract: a list of ours, which ends with null.
+    // SAFETY: C's contract: a list that `rdma_get_devices` returned, which ends with null.
     while !unsafe { *list.add(len) }.is_null() {
         len += 1;
     }
-    // SAFETY: allocated with this length.
+    // SAFETY: the list was allocated as a boxed slice of this length.
     drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, len + 1)) });
 }

@@ -48,7 +48,7 @@ impl Options {
 /// C's contract.
 unsafe fn of_qp(qp: *mut ibv_qp) -> Ece {
     let mut ece = MaybeUninit::uninit();
-    // SAFETY: by C's contract; it is written where the answer is 0.
+    // SAFETY: by C's contract; the struct is written if the call returns 0.
     unsafe {
         if query_ece(qp, &raw mut ece) != 0 {
             return Ece::default();

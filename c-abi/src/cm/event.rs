@@ -84,7 +84,7 @@ impl Event {
             param,
         };
         let mut event = Box::new(Self { c, owner, private_data: [0; 256] });
-        // SAFETY: it is there: an event of it is being handed out.
+        // SAFETY: the id exists: an event of it is being delivered.
         let is_datagram = unsafe { (*owner).qp_type } == UD;
         if matches!(raw.event, USER | INTERNAL) {
             event.c.param.arg = raw.arg();
@@ -173,10 +173,10 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<Box<Event>
             continue;
         };
         let event = Event::new(&raw, owner);
-        // SAFETY: its owner isn't destroyed before the event is acknowledged.
+        // SAFETY: the id is not destroyed before the event is acknowledged.
         match unsafe { understood(event, &raw) } {
             Ok(event) => return Ok(event),
-            // SAFETY: its owner isn't destroyed before the event is acknowledged.
+            // SAFETY: the id is not destroyed before the event is acknowledged.
             Err(event) => unsafe { acknowledge(&event) },
         }
     }
@@ -274,14 +274,14 @@ unsafe fn request(
     let id = give((c.channel, false), (key, raw.id), c.context, (c.ps, c.qp_type));
     if c.qp_type != UD {
         let param = raw.conn();
-        // SAFETY: just made.
+        // SAFETY: the id was just created.
         let mut state = unsafe { Id::of(id) }.state();
         (state.serves, state.asks) = (param.responder_resources, param.initiator_depth);
     }
-    // SAFETY: just made.
+    // SAFETY: the id was just created.
     unsafe { Id::of(id) }.state().ece.remote = raw.ece.into();
     let waits = of.state().waits;
-    // SAFETY: just made.
+    // SAFETY: the id was just created.
     let made = unsafe {
         let moved = if waits { migrate(id, null_mut()) } else { Ok(()) };
         moved.and_then(|()| refresh(id))
@@ -298,7 +298,7 @@ unsafe fn request(
 ///
 /// C's contract.
 unsafe fn acknowledge(event: &Event) {
-    // SAFETY: C's contract: its destruction waits for this.
+    // SAFETY: C's contract: the destruction of the id waits for this acknowledgement.
     unsafe { Id::of(event.owner) }.acks().acknowledge(1);
 }
 
@@ -306,7 +306,7 @@ pub(crate) unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int
     if event.is_null() {
         return done(Err(Error::kernel("rdma_ack_cm_event", Errno::EINVAL)));
     }
-    // SAFETY: C's contract: one that was handed out, for the last time.
+    // SAFETY: C's contract: an event that was delivered and is not used again.
     unsafe {
         let event = Box::from_raw(event.cast::<Event>());
         acknowledge(&event);

@@ -3,8 +3,8 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. Members of C's struct, which
-//! programs read and write, too, are reached by pointer.
+//! for its type, and an object is in use only until its destruction. Programs read and write
+//! members of C's struct, too, so the members are accessed by pointer.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::collections::HashMap;
@@ -82,7 +82,7 @@ pub(crate) fn deliver(key: u64) -> Option<*mut rdma_cm_id> {
     ids(|known| {
         let at = *known.get(&key)?;
         let id: *mut rdma_cm_id = with_exposed_provenance_mut(at);
-        // SAFETY: it is there while it is known.
+        // SAFETY: an id is removed from the table before it is destroyed.
         unsafe { Id::of(id) }.acks.deliver();
         Some(id)
     })
@@ -182,7 +182,7 @@ pub(crate) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     }
     ids(|known| known.remove(&of.key));
     multicast::forget(of);
-    // SAFETY: by C's contract; what its last call waited for is its own.
+    // SAFETY: by C's contract; the event kept by the last call belongs to the id.
     unsafe {
         if !(*id).event.is_null() {
             event::ack_cm_event((*id).event);
@@ -190,7 +190,8 @@ pub(crate) unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
     }
     of.acks.wait();
     let waits = of.state().waits;
-    // SAFETY: by C's contract; it is the last use, and a channel of its own is nobody else's.
+    // SAFETY: by C's contract, this is the last use of the id; its private channel has no other
+    // user.
     unsafe {
         if waits {
             super::channel::destroy_event_channel((*id).channel);
@@ -233,8 +234,8 @@ pub(crate) unsafe fn migrate(
     }
     let waits = own.is_some();
     let new = own.map_or(channel, |own| Box::into_raw(own).cast());
-    // SAFETY: by C's contract; a channel of its own is nobody else's, and its last event goes with
-    // it.
+    // SAFETY: by C's contract; a private channel has no other user, and its last event is dropped
+    // with it.
     unsafe {
         if had_own {
             if !(*id).event.is_null() {
@@ -282,7 +283,7 @@ pub(crate) fn length(family: c_int) -> Option<usize> {
 /// Copies an address into C's struct.
 pub(crate) fn put(to: &mut sockaddr_storage, bytes: &[u8]) {
     let len = bytes.len().min(size_of::<sockaddr_storage>());
-    // SAFETY: there is room for so much, and any bytes are an address.
+    // SAFETY: the storage has room for the bytes, and any bytes are an address.
     unsafe {
         (&raw mut *to).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len);
     }

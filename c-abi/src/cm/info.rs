@@ -4,9 +4,9 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. What is given out is memory of
-//! C's `calloc`, which comes back once: libfabric puts memory of its own there, and has it freed
-//! with the rest.
+//! for its type, and an object is in use only until its destruction. Returned lists are memory of
+//! C's `calloc` and are freed once. libfabric stores memory from its allocator in them, which is
+//! freed with the list.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_char, c_int};
@@ -71,7 +71,7 @@ fn kinds(hints: &rdma_addrinfo) -> (c_int, c_int) {
 
 /// Allocates a zeroed `T` by C's `calloc`. Null: out of memory.
 pub(crate) fn zeros<T>() -> *mut T {
-    // SAFETY: it only makes memory.
+    // SAFETY: the call only allocates memory.
     unsafe { libc::calloc(1, size_of::<T>()).cast() }
 }
 
@@ -133,18 +133,18 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
         // SAFETY: by C's contract.
         let code = unsafe { look_up(node, service, hints, &mut made) };
         if code != 0 {
-            // SAFETY: copies of this function.
+            // SAFETY: the addresses are copies made by this function.
             unsafe { drop_parts(&made) };
             return code;
         }
     }
     let given: *mut rdma_addrinfo = zeros();
     if given.is_null() {
-        // SAFETY: copies of this function.
+        // SAFETY: the addresses are copies made by this function.
         unsafe { drop_parts(&made) };
         return minus_one(Errno::ENOMEM);
     }
-    // SAFETY: new, and C's contract.
+    // SAFETY: by C's contract; the list was just allocated.
     unsafe {
         given.write(made);
         *found = given;
@@ -226,7 +226,7 @@ unsafe fn drop_additions(info: &rdma_addrinfo) {
 pub(crate) unsafe extern "C" fn freeaddrinfo(info: *mut rdma_addrinfo) {
     let mut next = info;
     while !next.is_null() {
-        // SAFETY: C's contract: one that was given, for the last time.
+        // SAFETY: C's contract: a list that `rdma_getaddrinfo` returned, used for the last time.
         unsafe {
             let this = next;
             next = (*this).ai_next;

@@ -85,7 +85,7 @@ unsafe fn join(
 pub(crate) fn joined(raw: &rdma_ucm_event_resp) -> Option<Box<Event>> {
     let at = groups(|known| known.get(&raw.uid).copied())?;
     let id: *mut rdma_cm_id = with_exposed_provenance_mut(at);
-    // SAFETY: an id leaves its groups before it is gone.
+    // SAFETY: an id leaves its groups before it is destroyed.
     unsafe {
         let of = Id::of(id);
         let mut state = of.state();

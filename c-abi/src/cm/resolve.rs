@@ -4,7 +4,7 @@
 //! # Safety
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
-//! for its type, and an object is in use only until its destruction. What is given out is memory of
+//! for its type, and an object is in use only until its destruction. Returned lists are memory of
 //! C's `calloc`, as in `info.rs`.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
@@ -36,7 +36,7 @@ pub(crate) enum Resolution {
     Found(Found),
 }
 
-/// Resolved addresses that the program has not fetched.
+/// Resolved addresses, kept until the program fetches them.
 pub(crate) struct Found(*mut rdma_addrinfo);
 
 impl Found {

@@ -1,4 +1,4 @@
-//! Calls that change objects and ask for them.
+//! Calls that modify and query objects.
 #![allow(unsafe_code, reason = "calls functions of C")]
 
 use std::mem::MaybeUninit;
@@ -9,11 +9,11 @@ use super::{checked, edit, odd};
 use crate::sys::*;
 use crate::{counters, cq, devx, ece, gid, modify, mr, port, qp, query_device, srq, wq};
 
-/// States of queue pairs, and the mask that brings one of RC there.
+/// States of queue pairs, each with the attribute mask that moves RC there.
 const STEPS: [(u32, u32); 5] = [(0, 1), (1, 0x39), (2, 0x12_9181), (3, 0x1_2e01), (6, 1)];
 
 pub(super) fn any(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: C's contract, as the module has it.
+    // SAFETY: C's contract is kept, as the head of `mod.rs` says.
     unsafe {
         match feed.below(10) {
             0..3 => queue_pair(world, feed),
@@ -28,7 +28,7 @@ pub(super) fn any(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// Attributes of RC, nearly right.
+/// Nearly valid attributes of RC.
 fn attributes(feed: &mut Feed<'_>, state: u32, to: u32) -> ibv_qp_attr {
     let mut attr = ibv_qp_attr {
         qp_state: state,
@@ -65,7 +65,7 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
                 checked("query_qp", modify::query_qp(of, &mut attr, mask, &mut init));
             }
             1 => {
-                // One that stays attached can't be destroyed.
+                // Detached at once: an attached queue pair cannot be destroyed.
                 let (group, lid) = (ibv_gid { raw: [0xff; 16] }, odd(feed, 0xc000) as u16);
                 if checked("attach_mcast", qp::attach_mcast(of, &group, lid)) {
                     assert!(checked("detach_mcast", qp::detach_mcast(of, &group, lid)));
@@ -83,14 +83,14 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// Connects one to itself, as RC is, in as many steps as the bytes say.
+/// Connects an RC queue pair to itself, in as many steps as the input says.
 unsafe fn connect(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.qps.any(feed) else { return };
     for (state, mask) in &STEPS[..1 + feed.below(4)] {
         // SAFETY: by the contract of `connect`.
         unsafe {
             let attr = attributes(feed, *state, (*of).qp_num);
-            // UD has a key where RC has rights, and no peer.
+            // UD has a Q_Key instead of access rights, and no peer.
             let mask = match ((*of).qp_type, state) {
                 (4, 1) => 0x71,
                 (4, 2) => 1,
@@ -155,7 +155,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// Bytes of device memory, to and fro.
+/// Copies to and from device memory.
 unsafe fn device(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.dms.any(feed) else { return };
     let (at, len) = world.bytes(feed);
@@ -175,7 +175,7 @@ unsafe fn device(world: &mut World, feed: &mut Feed<'_>) {
     };
 }
 
-/// Of work queues, counters, and objects that the device knows.
+/// Modifies work queues, counters and DEVX objects.
 unsafe fn rest(world: &mut World, feed: &mut Feed<'_>) {
     // SAFETY: by the contract of `rest`; room is as long as said.
     unsafe {
@@ -184,7 +184,7 @@ unsafe fn rest(world: &mut World, feed: &mut Feed<'_>) {
             let mut attr =
                 ibv_wq_attr { attr_mask, wq_state, curr_wq_state, flags: 0, flags_mask: 0 };
             edit(feed, &mut attr);
-            // C's provider has the number below 0, too, where the state isn't as said.
+            // C's provider also returns negative numbers if the state does not match.
             let code = wq::modify_wq(of, &attr);
             checked("modify_wq", code.abs());
         }
@@ -206,7 +206,7 @@ unsafe fn rest(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// Of the device.
+/// Queries the device.
 unsafe fn ask(world: &mut World, feed: &mut Feed<'_>) {
     let (context, number) = (world.context, odd(feed, 1));
     let index = odd(feed, 0);

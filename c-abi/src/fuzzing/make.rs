@@ -1,4 +1,4 @@
-//! Calls that make objects, and the end of one.
+//! Calls that create objects, and their destruction.
 #![allow(unsafe_code, reason = "calls functions of C")]
 
 use std::ffi::c_void;
@@ -15,11 +15,11 @@ use crate::{
 
 /// `enum ibv_qp_type`: RC, UC, UD, RAW_PACKET, XRC_SEND, XRC_RECV, DRIVER.
 const QP_TYPES: [u32; 7] = [2, 3, 4, 8, 9, 10, 0xff];
-/// `IBV_QP_INIT_ATTR_*` that name a table of queues.
+/// `IBV_QP_INIT_ATTR_*` that name an indirection table.
 const OF_TABLES: u32 = 16 | 32;
 
 pub(super) fn any(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: C's contract, as the module has it.
+    // SAFETY: C's contract is kept, as the head of `mod.rs` says.
     unsafe {
         match feed.below(18) {
             0 => world.end_one(feed),
@@ -53,7 +53,7 @@ pub(super) fn any(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// Entries of a queue: few, mostly.
+/// Size of a queue, mostly small.
 fn size(feed: &mut Feed<'_>) -> u32 {
     let few = u32::from(feed.u8() % 40);
     odd(feed, few)
@@ -124,7 +124,7 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
         send_ops_flags: odd(feed, 0x1ff).into(),
     };
     match table {
-        // Where it is said to be there it is.
+        // Clears the mask bits of an absent table: a set bit promises a valid pointer.
         None => attr.comp_mask &= !OF_TABLES,
         Some(_) if feed.below(2) == 0 => attr.comp_mask = 1 | OF_TABLES,
         Some(_) => {}
@@ -163,7 +163,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
     let Some(pd) = world.pds.any(feed).filter(|_| world.mrs.has_room()) else { return };
     let (addr, len) = world.bytes(feed);
     let access = odd(feed, 0xf);
-    // Registering more than there is, is refused by the kernel.
+    // The kernel refuses to register more memory than exists.
     let len = if feed.below(8) == 0 { odd(feed, 0) as usize } else { len };
     // SAFETY: by the contract of `region`; the memory outlives the run's regions.
     world.mrs.keep(unsafe {
@@ -176,7 +176,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
     });
 }
 
-/// An address vector, nearly right.
+/// A nearly valid address vector.
 fn vector(feed: &mut Feed<'_>) -> ibv_ah_attr {
     let mut attr = ibv_ah_attr { dlid: 1, port_num: 1, ..Default::default() };
     edit(feed, &mut attr);
@@ -215,7 +215,7 @@ unsafe fn shared(world: &mut World, feed: &mut Feed<'_>) {
     };
     match (world.xrcds.any(feed), world.extended.any(feed)) {
         (Some(xrcd), Some(cq)) => (init.xrcd, init.cq) = (xrcd, cq.cast()),
-        // Where they are said to be there they are.
+        // Clears the mask bits of absent objects: a set bit promises a valid pointer.
         _ => init.comp_mask &= !(4 | 8),
     }
     // SAFETY: by the contract of `shared`.
@@ -241,7 +241,7 @@ unsafe fn device_memory(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// A work queue, or a table of some.
+/// Creates a work queue, or an indirection table.
 unsafe fn work_queue(world: &mut World, feed: &mut Feed<'_>) {
     // SAFETY: by the contract of `work_queue`.
     unsafe {
@@ -273,7 +273,7 @@ unsafe fn work_queue(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// A flow rule of one specification at most, whose length is right.
+/// Creates a flow rule of at most one specification, with the right length.
 unsafe fn rule(world: &mut World, feed: &mut Feed<'_>) {
     #[repr(C)]
     #[derive(Clone, Copy)]
@@ -305,7 +305,7 @@ unsafe fn rule(world: &mut World, feed: &mut Feed<'_>) {
     world.flows.keep(unsafe { flow::create_flow(qp, (&raw mut rule).cast()) });
 }
 
-/// A thread domain, or a parent domain.
+/// Creates a thread domain, or a parent domain.
 unsafe fn domain(world: &mut World, feed: &mut Feed<'_>) {
     // SAFETY: by the contract of `domain`.
     unsafe {
@@ -327,7 +327,7 @@ unsafe fn domain(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// What `mlx5dv.h` makes: memory that the device knows, and objects by any command.
+/// Creates objects of `mlx5dv.h`: DEVX memory, and objects by any command.
 unsafe fn of_the_device(world: &mut World, feed: &mut Feed<'_>) {
     let (addr, len) = world.bytes(feed);
     let request = feed.bytes(256).to_vec();

@@ -1,5 +1,5 @@
-//! What a fuzzer calls (`fuzz/`, docs/TESTING.md): calls of a C program, one after the other, whose
-//! structs have any numbers. Pointers keep C's contract: null where that is allowed, or valid.
+//! Fuzz target (`fuzz/`, docs/TESTING.md): sequences of a C program's calls with arbitrary numbers
+//! in their structs. Pointers keep C's contract: null where that is allowed, or valid.
 //!
 //! - `world`: an open device, what was made there, and its end;
 //! - `make`: calls that make objects; `change`: those that change and ask;
@@ -7,7 +7,8 @@
 //!
 //! # Safety
 //!
-//! C's contract is kept: objects are of this run and not destroyed yet, arrays are as long as said.
+//! C's contract is kept: objects belong to this run and are not destroyed yet, and arrays have
+//! their stated length.
 #![allow(unsafe_code, reason = "calls functions of C")]
 
 mod change;
@@ -22,8 +23,8 @@ use std::ffi::c_int;
 use feed::Feed;
 use world::World;
 
-/// Calls on a device of this thread: each gives an object or an error, posts stay within their
-/// rings, and when all has been destroyed the device holds nothing.
+/// Runs calls on a device of this thread. Each call returns an object or an error, posts stay
+/// within their rings, and after the destruction of all objects the device holds none.
 pub fn c_calls(data: &[u8]) {
     let mut feed = Feed::new(data);
     let mut world = World::open();
@@ -37,13 +38,13 @@ pub fn c_calls(data: &[u8]) {
     world.close();
 }
 
-/// An answer of C's that is 0 or an error's number.
+/// Checks a result that is 0 or an error number.
 fn checked(call: &str, answer: c_int) -> bool {
     assert!((0..4096).contains(&answer), "{call}: {answer}");
     answer == 0
 }
 
-/// Mostly the usual number, or a small one, or any.
+/// Returns mostly the usual number, else a small or an arbitrary one.
 fn odd(feed: &mut Feed<'_>, usual: u32) -> u32 {
     match feed.u8() {
         0..176 => usual,
@@ -53,7 +54,7 @@ fn odd(feed: &mut Feed<'_>, usual: u32) -> u32 {
     }
 }
 
-/// Changes bytes of a struct of numbers.
+/// Changes bytes of a struct that consists of numbers.
 fn edit<T: Copy>(feed: &mut Feed<'_>, numbers: &mut T) {
     for _ in 0..feed.below(4) {
         let at = usize::from(feed.u8()) % size_of::<T>();

@@ -1,4 +1,4 @@
-//! Work requests and completions.
+//! Calls that post work requests and poll completions.
 #![allow(unsafe_code, reason = "calls functions of C")]
 
 use std::ptr::{null, null_mut};
@@ -9,7 +9,7 @@ use super::{checked, odd};
 use crate::sys::*;
 use crate::{poll, qp};
 
-/// Pieces of a list, and work requests of one.
+/// Maximum SGEs of a list, and work requests of a list.
 const PIECES: usize = 4;
 const CHAIN: usize = 5;
 /// `IBV_QPT_UD`.
@@ -18,7 +18,7 @@ const UD: u32 = 4;
 const BIND_MW: u32 = 8;
 
 pub(super) fn any(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: C's contract, as the module has it.
+    // SAFETY: C's contract is kept, as the head of `mod.rs` says.
     unsafe {
         match feed.below(7) {
             0 | 1 => sends(world, feed),
@@ -31,18 +31,18 @@ pub(super) fn any(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// Bytes of the program's memory, or of anywhere, under a key of its own or another.
+/// An SGE: bytes of the program's memory or anywhere, with the lkey of their region or another.
 fn sge(world: &World, feed: &mut Feed<'_>) -> ibv_sge {
     let (at, len) = world.bytes(feed);
     let key = world.mrs.any(feed).map_or(0, |region| {
-        // SAFETY: a region that is there.
+        // SAFETY: the region exists.
         unsafe { (*region).lkey }
     });
     let addr = if feed.below(16) == 0 { feed.u64() } else { at.expose_provenance() as u64 };
     ibv_sge { addr, len: odd(feed, len as u32), lkey: odd(feed, key) }
 }
 
-/// The same, with bytes that the program has: they are copied.
+/// An SGE for inline data, whose bytes the program owns: they are copied.
 fn inline(world: &World, feed: &mut Feed<'_>) -> ibv_sge {
     let (at, len) = world.bytes(feed);
     ibv_sge { addr: at.expose_provenance() as u64, len: len.min(2048) as u32, lkey: 0 }
@@ -60,7 +60,7 @@ unsafe fn sends(world: &mut World, feed: &mut Feed<'_>) {
     let mut wrs = Vec::with_capacity(CHAIN);
     let alike = feed.below(2) == 0;
     for (at, list) in lists.iter_mut().enumerate() {
-        // Half of the chains are of one kind.
+        // Half of the lists have one opcode.
         let first = wrs.first().filter(|first: &&ibv_send_wr| alike && first.opcode != BIND_MW);
         let first = first.map(|first| (first.opcode, first.send_flags, first.num_sge));
         let send_flags = first.map_or_else(|| odd(feed, 2), |(_, flags, _)| flags);
@@ -103,7 +103,7 @@ unsafe fn sends(world: &mut World, feed: &mut Feed<'_>) {
                 },
             },
         });
-        // A list has as many pieces as it says.
+        // `num_sge` is the length of the list.
         let last = wrs.last_mut().expect("just pushed");
         last.num_sge = last.num_sge.min(PIECES as i32);
     }
@@ -148,7 +148,7 @@ unsafe fn receives(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// Work requests that are made piece by piece.
+/// Posts work requests by `ibv_wr_*`.
 unsafe fn pieces(world: &mut World, feed: &mut Feed<'_>) {
     // SAFETY: by the contract of `pieces`; between start and end the functions are this thread's.
     unsafe {
@@ -202,7 +202,7 @@ unsafe fn pieces(world: &mut World, feed: &mut Feed<'_>) {
     }
 }
 
-/// What a work request is given.
+/// Sets destination and data of a work request.
 unsafe fn set(world: &World, feed: &mut Feed<'_>, of: *mut ibv_qp_ex) {
     let list: [ibv_sge; PIECES] = std::array::from_fn(|_| sge(world, feed));
     let bytes = inline(world, feed);

@@ -1,4 +1,4 @@
-//! An open device of the software HCA, what was made there, and its end.
+//! An open device of the software HCA, its objects, and their destruction.
 #![allow(unsafe_code, reason = "calls functions of C")]
 
 use std::cell::Cell;
@@ -17,13 +17,13 @@ use crate::{
     xrcd,
 };
 
-/// Objects of a kind, at most.
+/// Maximum objects of a kind.
 const MOST: usize = 12;
-/// Memory of the program.
+/// Bytes of the program's memory.
 const MEMORY: usize = 1 << 16;
 
 thread_local! {
-    /// The last run's, if that came to its end: the library keeps devices that it has seen.
+    /// Device of the last run, if that ended normally: the library keeps devices that it has seen.
     static DEVICE: Cell<Option<(SoftHca, Arc<Device>)>> = const { Cell::new(None) };
 }
 
@@ -33,11 +33,11 @@ fn device() -> (SoftHca, Arc<Device>) {
     (hca, device)
 }
 
-/// Objects of one kind that are there.
+/// Live objects of a kind.
 pub(super) struct Of<T>(Vec<*mut T>);
 
 impl<T> Of<T> {
-    /// Keeps what a call gave. Null is an error, whose number is in `errno`.
+    /// Keeps the object that a call returned. Null: an error, whose number is in `errno`.
     pub(super) fn keep(&mut self, made: *mut T) {
         if made.is_null() {
             assert_ne!(std::io::Error::last_os_error().raw_os_error(), Some(0));
@@ -50,13 +50,13 @@ impl<T> Of<T> {
         self.0.len() < MOST
     }
 
-    /// One of them.
+    /// Picks an object.
     pub(super) fn any(&self, feed: &mut Feed<'_>) -> Option<*mut T> {
         let at = feed.below(self.0.len());
         self.0.get(at).copied()
     }
 
-    /// One of them, or null.
+    /// Picks an object or null.
     pub(super) fn any_or_null(&self, feed: &mut Feed<'_>) -> *mut T {
         if feed.u8() % 8 == 7 {
             return null_mut();
@@ -64,22 +64,22 @@ impl<T> Of<T> {
         self.any(feed).unwrap_or(null_mut())
     }
 
-    /// Destroys one. Refused, it is there as before.
+    /// Destroys an object, which is kept if the call fails.
     pub(super) fn end(&mut self, feed: &mut Feed<'_>, end: unsafe extern "C" fn(*mut T) -> c_int) {
         let at = feed.below(self.0.len());
         if let Some(&object) = self.0.get(at)
-            // SAFETY: an object that is there.
+            // SAFETY: the object exists.
             && super::checked("destroy", unsafe { end(object) })
         {
             self.0.swap_remove(at);
         }
     }
 
-    /// Destroys all. Of those that are made of each other (parent domains) some are refused before
-    /// others have gone.
+    /// Destroys all objects. A parent domain may keep others from being destroyed in the first
+    /// round.
     fn end_all(&mut self, end: unsafe extern "C" fn(*mut T) -> c_int) {
         for _ in 0..self.0.len() {
-            // SAFETY: objects that are there, each of them once unless it is refused.
+            // SAFETY: the objects exist; each is destroyed once unless the call fails.
             self.0.retain(|&object| !super::checked("destroy", unsafe { end(object) }));
         }
         assert_eq!(self.0.len(), 0, "{} are left", std::any::type_name::<T>());
@@ -113,7 +113,7 @@ pub(super) struct World {
 }
 
 unsafe extern "C" fn destroy_cq_ex(queue: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: its first member.
+    // SAFETY: `ibv_cq` is the first member of the extended queue.
     unsafe { cq::destroy_cq(queue.cast()) }
 }
 
@@ -135,19 +135,19 @@ impl World {
         )
     }
 
-    /// Address and length of bytes of the program's memory.
+    /// Picks bytes of the program's memory: address and length.
     pub(super) fn bytes(&self, feed: &mut Feed<'_>) -> (*mut u8, usize) {
         let at = usize::from(feed.u16()) % MEMORY;
         let len = usize::from(feed.u16() >> (feed.u8() % 16));
         (self.memory.as_mut_ptr().wrapping_add(at), len.min(MEMORY - at))
     }
 
-    /// Lets the device work.
+    /// Lets the device make progress.
     pub(super) fn step(&self) {
         self.hca.step_until_idle(64);
     }
 
-    /// Destroys one object.
+    /// Destroys a random object.
     pub(super) fn end_one(&mut self, feed: &mut Feed<'_>) {
         match feed.below(17) {
             0 => self.pds.end(feed, pd::dealloc_pd),
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Destroys all, users before what they use, and asks the device what it holds.
+    /// Destroys all objects, users first, and checks that the device holds none.
     pub(super) fn close(mut self) {
         self.objects.end_all(devx::obj_destroy);
         self.flows.end_all(flow::destroy_flow);
@@ -190,7 +190,7 @@ impl World {
         self.counters.end_all(counters::destroy_counters);
         self.channels.end_all(channel::destroy_comp_channel);
         self.umems.end_all(devx::umem_dereg);
-        // SAFETY: the last use.
+        // SAFETY: the context is not used any more.
         assert_eq!(unsafe { open::close_device(self.context) }, 0);
         assert_eq!(self.hca.objects().values().sum::<usize>(), 0, "{:?}", self.hca.objects());
         assert_eq!(self.hca.pinned_bytes(), 0);

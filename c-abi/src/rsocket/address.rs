@@ -4,7 +4,7 @@
 //!
 //! By C's contract (crate root), a pointer is null only where the header allows it, otherwise valid
 //! for its type, and an object is in use only until its destruction. An address has as many bytes
-//! as its length says, and room for one as many as the length that comes along.
+//! as its length says. A buffer for an address has as many bytes as `*len`.
 #![allow(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::c_int;

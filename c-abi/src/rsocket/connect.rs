@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C-unwind" fn raccept(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLIN, 0) };
     let accepted = of(socket).and_then(|socket| {
         let Phase::Listening(listener) = socket.phase() else { return Err(Errno::EBADF) };

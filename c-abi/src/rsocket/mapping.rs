@@ -89,7 +89,7 @@ pub(crate) unsafe extern "C" fn riowrite(
             match wrote {
                 Ok(count) => sent += count,
                 Err(_) if sent > 0 => break,
-                // The peer's message has not arrived, or the peer mapped nothing at this offset:
+                // The peer's message is still under way, or the peer mapped nothing at this offset:
                 // `riowrite` returns the bytes sent so far.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => break,
                 Err(error) => return Err(errno(&error)),

@@ -220,8 +220,8 @@ impl Socket {
         }
     }
 
-    /// Current events among `events` (`POLL*`), and the file and events to wait for if there are
-    /// none yet.
+    /// Current events among `events` (`POLL*`), and the file and events to wait for until one
+    /// occurs.
     pub(super) fn look(&self, events: i16) -> (i16, pollfd) {
         let watched = |fd: RawFd, events| pollfd { fd, events, revents: 0 };
         let bit = |is: bool, bit: i16| if is { bit } else { 0 };

@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C-unwind" fn rrecv(
     len: usize,
     flags: c_int,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLIN, flags) };
     // SAFETY: by C's contract.
     bytes(of(socket).and_then(|socket| socket.receive(unsafe { room(to, len) }, flags)))
@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C-unwind" fn rrecvfrom(
     addr: *mut sockaddr,
     addr_len: *mut socklen_t,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLIN, flags) };
     if let Some(socket) = find(socket).filter(|socket| socket.is_of_datagrams()) {
         // SAFETY: by C's contract.
@@ -147,7 +147,7 @@ pub(crate) unsafe extern "C-unwind" fn rsend(
     len: usize,
     flags: c_int,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLOUT, flags) };
     // SAFETY: by C's contract.
     bytes(of(socket).and_then(|socket| socket.send(unsafe { memory(from.cast(), len) }, flags)))
@@ -170,7 +170,7 @@ pub(crate) unsafe extern "C-unwind" fn rsendto(
     addr: *const sockaddr,
     addr_len: socklen_t,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLOUT, flags) };
     if !addr.is_null() || addr_len != 0 {
         return bytes(of(socket).and_then(|socket| {
@@ -305,7 +305,7 @@ pub(crate) unsafe extern "C-unwind" fn rreadv(
     first: *const iovec,
     count: c_int,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLIN, 0) };
     // SAFETY: by C's contract.
     unsafe { receive_all(socket, pieces(first, count.max(0) as usize), 0) }
@@ -316,7 +316,7 @@ pub(crate) unsafe extern "C-unwind" fn rwritev(
     first: *const iovec,
     count: c_int,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLOUT, 0) };
     // SAFETY: by C's contract.
     unsafe { send_all(socket, pieces(first, count.max(0) as usize), 0) }
@@ -328,7 +328,7 @@ pub(crate) unsafe extern "C-unwind" fn rrecvmsg(
     msg: *mut msghdr,
     flags: c_int,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLIN, flags) };
     // SAFETY: by C's contract.
     unsafe {
@@ -352,7 +352,7 @@ pub(crate) unsafe extern "C-unwind" fn rsendmsg(
     msg: *const msghdr,
     flags: c_int,
 ) -> isize {
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     unsafe { poll::before(socket, POLLOUT, flags) };
     // SAFETY: by C's contract.
     unsafe {

@@ -85,9 +85,9 @@ pub(crate) unsafe extern "C" fn create_ah(
 }
 
 pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: it was kept as a box of this type; C's contract: it is the last use.
+    // SAFETY: the object was kept as a box of this type; C's contract: it is the last use.
     let whole = unsafe { Context::of((*ah).context).left().take::<Ah>(Kind::Ah, ah.cast()) };
-    // SAFETY: it was kept as a box of this type; C's contract: it is the last use.
+    // SAFETY: the object was kept as a box of this type; C's contract: it is the last use.
     let of = unsafe { Context::of(whole.c.context) };
     let mapped = whole.mapped.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(object) = mapped {

@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn alloc_buf(
 }
 
 pub(crate) unsafe extern "C" fn free_buf(buf: *mut Buf) {
-    // SAFETY: C's contract: it was kept as a box of this type.
+    // SAFETY: C's contract: the object was kept as a box of this type.
     let Buf { addr, layout, .. } = *unsafe { Box::from_raw(buf) };
     // SAFETY: allocated with this layout, and no region is over it.
     unsafe { dealloc(addr, layout) };

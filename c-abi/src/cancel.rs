@@ -69,7 +69,7 @@ mod replaced {
                 #[allow(unused_imports, reason = "each function has some of the types")]
                 use super::*;
 
-                // `C-unwind`, since module `waits` declares two of these functions so.
+                // `C-unwind`, since the module `waits` declares two of these functions so.
                 unsafe extern "C-unwind" {
                     #[link_name = concat!("__real_", stringify!($name))]
                     fn real($($arg: $type),*) -> $answer;

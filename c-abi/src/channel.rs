@@ -40,7 +40,7 @@ impl Channel {
     ///
     /// # Safety
     ///
-    /// C's contract; it may be null.
+    /// C's contract; `channel` may be null.
     pub(crate) unsafe fn count(channel: *mut ibv_comp_channel, queues: c_int) {
         if channel.is_null() {
             return;

@@ -128,7 +128,7 @@ impl Context {
     ///
     /// C's contract; it is the last use.
     pub(crate) unsafe fn own(context: *mut ibv_context) -> Box<Self> {
-        // SAFETY: it was kept as a box of this type.
+        // SAFETY: the object was kept as a box of this type.
         unsafe { Box::from_raw(Self::whole(context)) }
     }
 
@@ -137,7 +137,7 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// C's contract: nothing of it is used any more.
+    /// C's contract: the device and its objects are not used any more.
     pub(crate) unsafe fn close(self: Box<Self>) {
         let is_own = self.context.provider().core().uverbs().is_own();
         let Some(file) = self.context.door().raw_fd().filter(|_| !is_own) else {

@@ -192,7 +192,7 @@ pub(crate) unsafe extern "C" fn obj_import(
 }
 
 pub(crate) unsafe extern "C" fn obj_unimport(object: *mut Object) {
-    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
+    // SAFETY: C's contract: the object was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(object) });
 }
 
@@ -304,7 +304,7 @@ pub(crate) unsafe extern "C" fn umem_import(
 }
 
 pub(crate) unsafe extern "C" fn umem_unimport(umem: *mut Umem) {
-    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
+    // SAFETY: C's contract: the object was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(umem) });
 }
 
@@ -358,7 +358,7 @@ pub(crate) unsafe extern "C" fn alloc_uar(context: *mut ibv_context, flags: u32)
 }
 
 pub(crate) unsafe extern "C" fn free_uar(page: *mut Page) {
-    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
+    // SAFETY: C's contract: the object was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(page) });
 }
 
@@ -399,7 +399,7 @@ pub(crate) unsafe extern "C" fn create_cmd_comp(context: *mut ibv_context) -> *m
 }
 
 pub(crate) unsafe extern "C" fn destroy_cmd_comp(answers: *mut Answers) {
-    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
+    // SAFETY: C's contract: the object was kept as a box of this type, and is used no more.
     unsafe { close(Box::from_raw(answers).fd) };
 }
 

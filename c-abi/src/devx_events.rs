@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn create_event_channel(
 }
 
 pub(crate) unsafe extern "C" fn destroy_event_channel(channel: *mut Channel) {
-    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
+    // SAFETY: C's contract: the object was kept as a box of this type, and is used no more.
     unsafe { close(Box::from_raw(channel).fd) };
 }
 

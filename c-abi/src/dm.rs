@@ -67,13 +67,13 @@ fn whole(context: *mut ibv_context, core: DmCore) -> Box<Dm> {
 pub(crate) unsafe extern "C" fn import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     // SAFETY: by C's contract.
     let of = unsafe { Context::of(context) };
-    // SAFETY: by C's contract; whoever allocated it lets the program use it.
+    // SAFETY: by C's contract; the creator shares the memory with this program.
     let made = unsafe { of.ops().import_dm(handle) };
     kept(of.left(), Kind::Memory, made.map(|core| whole(context, core))).cast()
 }
 
 pub(crate) unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
-    // SAFETY: C's contract: it was imported.
+    // SAFETY: C's contract: the memory was imported.
     drop(unsafe { Context::of((*dm).context).left().take::<Dm>(Kind::Memory, dm.cast()) });
 }
 

@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn domain_destroy(domain: *mut Domain) -> c_int {
     // SAFETY: by C's contract.
     let refused = unsafe { &*domain }.tables.unused();
     if refused == 0 {
-        // SAFETY: it was kept as a box of this type, and is used no more.
+        // SAFETY: the object was kept as a box of this type, and is used no more.
         drop(unsafe { Box::from_raw(domain) });
     }
     refused
@@ -157,7 +157,7 @@ pub(crate) unsafe extern "C" fn table_destroy(table: *mut Table) -> c_int {
     let refused = of.matchers.unused();
     if refused == 0 {
         of.domain().tables.forget(table);
-        // SAFETY: it was kept as a box of this type, and is used no more.
+        // SAFETY: the object was kept as a box of this type, and is used no more.
         drop(unsafe { Box::from_raw(table) });
     }
     refused

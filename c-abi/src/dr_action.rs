@@ -57,7 +57,7 @@ impl Action {
     ///
     /// # Safety
     ///
-    /// C's contract: it is one that was made here, and isn't destroyed meanwhile.
+    /// C's contract: `made` returned the pointer, and the action is not destroyed during the call.
     pub(crate) unsafe fn shared(action: *const Self) -> Arc<Self> {
         // SAFETY: `made` created the pointer from an `Arc`, whose reference C holds.
         unsafe {

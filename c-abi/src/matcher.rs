@@ -35,7 +35,7 @@ impl Parameters {
     ///
     /// C's contract.
     pub(crate) unsafe fn bytes<'a>(of: *const Self) -> &'a [u8] {
-        // SAFETY: C's contract: as many bytes follow.
+        // SAFETY: C's contract: as many bytes follow the length.
         unsafe { memory((&raw const (*of).match_buf).cast(), (*of).match_sz) }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn destroy_flow_matcher(matcher: *mut Matcher) -> c
     code(done)
 }
 
-/// `struct mlx5dv_flow_action_attr`. In rdma-core 44 it ends before `number`.
+/// `struct mlx5dv_flow_action_attr`. In rdma-core 44 it ends before `offset`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Action {
@@ -126,11 +126,11 @@ const COUNTER_OF: u32 = 8;
 ///
 /// C's contract.
 unsafe fn take(actions: &mut RuleActions, action: &Action) -> Result<(), Errno> {
-    // SAFETY: C's contract, for the kinds that name one.
+    // SAFETY: C's contract: actions of these kinds name an object.
     let object = || unsafe { (*action.what.cast::<Object>()).handle() };
     let (to, tag, count) = match action.kind {
         DEST_QP => {
-            // SAFETY: C's contract, for the kinds that name one.
+            // SAFETY: C's contract: actions of these kinds name an object.
             let handle = unsafe { (*action.what.cast::<ibv_qp>()).handle };
             (Some(Destination::QueuePair(handle)), None, None)
         }
@@ -174,9 +174,9 @@ pub(crate) unsafe extern "C" fn create_flow_sized(
         let from = unsafe { list.byte_add(at * size) };
         let mut action = Action { kind: 0, what: null(), offset: 0 };
         let known = size.min(size_of::<Action>());
-        // SAFETY: C's contract: so many bytes, of a struct that grew at its end.
+        // SAFETY: C's contract: each action has `size` bytes; the struct grew at its end.
         unsafe { (&raw mut action).cast::<u8>().copy_from_nonoverlapping(from.cast(), known) };
-        // SAFETY: C's contract: so many bytes, of a struct that grew at its end.
+        // SAFETY: C's contract: each action has `size` bytes; the struct grew at its end.
         if let Err(errno) = unsafe { take(&mut actions, &action) } {
             return answer::null(errno);
         }

@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut 
 }
 
 pub(crate) unsafe extern "C" fn unimport_mr(mr: *mut ibv_mr) {
-    // SAFETY: C's contract: it was imported.
+    // SAFETY: C's contract: the region was imported.
     drop(unsafe { Context::of((*mr).context).left().take::<Mr>(Kind::Mr, mr.cast()) });
 }
 

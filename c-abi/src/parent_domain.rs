@@ -145,7 +145,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     }
     // SAFETY: by C's contract; the device is open.
     let of = unsafe { Context::of(whole.c.context) };
-    // SAFETY: it was kept as a box of this type, and nothing is made with it.
+    // SAFETY: the object was kept as a box of this type, and nothing is made with it.
     drop(unsafe { of.left().take::<Td>(Kind::ThreadDomain, td.cast()) });
     0
 }

@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return refuse(Errno::EBUSY);
         }
         parent.let_go();
-        // SAFETY: it was kept as a box of this type, and nothing is made in it.
+        // SAFETY: the object was kept as a box of this type, and nothing is made in it.
         drop(unsafe { of.context().left().take::<Pd>(Kind::ParentDomain, pd.cast()) });
         return 0;
     }

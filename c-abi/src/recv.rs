@@ -141,13 +141,14 @@ pub(crate) unsafe fn post<L: Stays, R: Receives<L>>(
     wr: *const ibv_recv_wr,
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: C's contract: null, or the first one.
+    // SAFETY: C's contract: null, or the first receive of a list.
     if let Some(first) = unsafe { wr.as_ref() }
         && first.next.is_null()
         && first.num_sge == 1
         && let Some(mut side) = lock.lock_at_once()
         && let Some(rq) = R::of(&mut side)
-        // SAFETY: C's contract: there is one piece; a queue that is posted to isn't destroyed.
+        // SAFETY: C's contract: the receive has one SGE, and the queue is not destroyed during the
+        // post.
         && unsafe { rq.post_lone(first.wr_id, &*first.sg_list) }
     {
         return 0;
@@ -173,7 +174,7 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
         return unsafe { refused(wr, bad) };
     };
     let mut at = rq.begin();
-    // SAFETY: C's contract: null, or the next one.
+    // SAFETY: C's contract: null, or the next receive of the list.
     while let Some(one) = unsafe { wr.as_ref() } {
         // Fast path: one SGE.
         let posted =
@@ -184,7 +185,7 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
         }
         wr = one.next;
     }
-    // SAFETY: by C's contract; a queue that is posted to isn't destroyed.
+    // SAFETY: by C's contract; the queue is not destroyed during the post.
     unsafe { rq.ring(at) };
     0
 }
@@ -204,12 +205,12 @@ unsafe fn rest<R: RecvOps>(
     bad: *mut *const ibv_recv_wr,
 ) -> c_int {
     let mut code = 0;
-    // SAFETY: C's contract: null, or the next one.
+    // SAFETY: C's contract: null, or the next receive of the list.
     while let Some(one) = unsafe { wr.as_ref() } {
-        // SAFETY: C's contract: null, or the next one.
+        // SAFETY: C's contract: null, or the next receive of the list.
         let posted = unsafe { rq.post(&mut at, one.wr_id, pieces(one.sg_list, one.num_sge)) };
         if let Err(error) = posted {
-            // SAFETY: C's contract: null, or the next one.
+            // SAFETY: C's contract: null, or the next receive of the list.
             unsafe { *bad = wr };
             code = match error {
                 // A send with too many SGEs has another error number.
@@ -220,7 +221,7 @@ unsafe fn rest<R: RecvOps>(
         }
         wr = one.next;
     }
-    // SAFETY: by C's contract; a queue that is posted to isn't destroyed.
+    // SAFETY: by C's contract; the queue is not destroyed during the post.
     unsafe { rq.ring(at) };
     code
 }

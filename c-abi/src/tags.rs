@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     let tags = unsafe { &mut *srq.tags() };
     let mut code = 0;
     queue.begin_tags();
-    // SAFETY: C's contract: null, or the next one.
+    // SAFETY: C's contract: `next` is null or a change.
     while let Some(one) = unsafe { wr.as_mut() } {
         // SAFETY: by C's contract.
         if let Err(error) = unsafe { change(&mut *queue, tags, one) } {
@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
         }
         wr = one.next;
     }
-    // SAFETY: C's contract: a queue that is posted to isn't destroyed.
+    // SAFETY: C's contract: the queue is not destroyed during the post.
     unsafe { queue.ring_tags() };
     code
 }

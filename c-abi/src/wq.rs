@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *const ibv_wq_a
         flags,
         flags_mask,
     };
-    // SAFETY: a reset of the ring follows.
+    // SAFETY: by C's contract; the ring is reset below.
     let done = unsafe { of.core.modify_by_mask(change) };
     if done.is_ok() && has(IB_WQ_STATE) {
         match of.core.state() {

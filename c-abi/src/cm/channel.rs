@@ -83,7 +83,7 @@ impl Channel {
             return Err(Errno::EAGAIN);
         }
         let mut poll = libc::pollfd { fd: file, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, which lives for the call; the caller's promise.
+        // SAFETY: by the contract of `wait`; the entry lives for the call.
         if unsafe { cancel::poll(&raw mut poll, 1, -1) } < 0 { Err(last()) } else { Ok(()) }
     }
 }
@@ -93,6 +93,6 @@ pub(crate) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channe
 }
 
 pub(crate) unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: C's contract: it was kept as a box of this type, and is used no more.
+    // SAFETY: C's contract: the object was kept as a box of this type, and is used no more.
     drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
 }

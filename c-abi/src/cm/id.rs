@@ -259,7 +259,7 @@ pub(crate) unsafe fn migrate(
 ///
 /// # Safety
 ///
-/// C's contract; it may be null.
+/// C's contract; `addr` may be null.
 pub(crate) unsafe fn address(addr: *const sockaddr) -> Result<SockAddr, Error> {
     // SAFETY: by C's contract.
     let Some(family) = (unsafe { addr.as_ref() }).map(|addr| c_int::from(addr.sa_family)) else {

@@ -182,7 +182,7 @@ pub(crate) fn forget(state: &mut State) {
 #[repr(C)]
 struct IbAddress {
     family: u16,
-    /// Network order, as are the following but the last one.
+    /// Network byte order, as are the following members except the last.
     pkey: [u8; 2],
     flow: u32,
     gid: [u8; 16],
@@ -193,8 +193,8 @@ struct IbAddress {
 
 const _: () = assert!(size_of::<IbAddress>() == 48);
 
-/// Each record as an address to connect to. rdma-core `cma.c:ucma_convert_service_recs`. `None`
-/// where memory lacks, or there is no record.
+/// Converts each record to an address to connect to (rdma-core `cma.c:ucma_convert_service_recs`).
+/// `None`: out of memory, or no record.
 fn services(records: &[[u8; SERVICE_LEN]]) -> Option<Found> {
     let mut list = Found(null_mut());
     for record in records.iter().rev() {

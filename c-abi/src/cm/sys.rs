@@ -1,5 +1,5 @@
-//! Structs of `rdma/rdma_cma.h` under their C names. Sizes and offsets are from rdma-core 44's
-//! header, by gcc.
+//! Structs of `rdma/rdma_cma.h` under their C names. Sizes and offsets are gcc's for rdma-core 44's
+//! header.
 #![allow(non_camel_case_types, reason = "C's names")]
 
 use std::ffi::{c_char, c_int, c_void};

@@ -56,7 +56,7 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
     let (state, mask) = STEPS[feed.below(STEPS.len())];
     let attr = attributes(feed, state, 0x40);
     let mask = odd(feed, mask) as i32;
-    // SAFETY: by the contract of `queue_pair`.
+    // SAFETY: by C's contract (`mod.rs`).
     unsafe {
         match feed.below(6) {
             0 => {
@@ -87,7 +87,7 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
 unsafe fn connect(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.qps.any(feed) else { return };
     for (state, mask) in &STEPS[..1 + feed.below(4)] {
-        // SAFETY: by the contract of `connect`.
+        // SAFETY: by C's contract (`mod.rs`).
         unsafe {
             let attr = attributes(feed, *state, (*of).qp_num);
             // UD has a Q_Key instead of access rights, and no peer.
@@ -104,7 +104,7 @@ unsafe fn connect(world: &mut World, feed: &mut Feed<'_>) {
 
 unsafe fn queue(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.cqs.any(feed) else { return };
-    // SAFETY: by the contract of `queue`.
+    // SAFETY: by C's contract (`mod.rs`).
     unsafe {
         match feed.below(3) {
             0 => checked("resize_cq", cq::resize_cq(of, odd(feed, 40) as i32)),
@@ -125,7 +125,7 @@ unsafe fn shared(world: &mut World, feed: &mut Feed<'_>) {
     edit(feed, &mut attr);
     let mut now = MaybeUninit::<ibv_srq_attr>::uninit();
     let mut number = 0;
-    // SAFETY: by the contract of `shared`.
+    // SAFETY: by C's contract (`mod.rs`).
     unsafe {
         match feed.below(3) {
             0 => checked("query_srq", srq::query_srq(of, &mut now)),
@@ -142,7 +142,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
     if pd.is_null() {
         flags &= !2;
     }
-    // SAFETY: by the contract of `region`; the domain is there if it is to be another one.
+    // SAFETY: by C's contract (`mod.rs`); the domain is there if it is to be another one.
     unsafe {
         let code = mr::rereg_mr(of, flags, pd, addr.cast(), len, odd(feed, 0xf) as i32);
         // `IBV_REREG_MR_ERR_*` are below 0.
@@ -159,7 +159,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
 unsafe fn device(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.dms.any(feed) else { return };
     let (at, len) = world.bytes(feed);
-    // SAFETY: by the contract of `device`; the program has so many bytes there.
+    // SAFETY: by C's contract (`mod.rs`); the program has so many bytes there.
     unsafe {
         let offset = odd(feed, 0).into();
         match feed.u8() % 2 {
@@ -177,7 +177,7 @@ unsafe fn device(world: &mut World, feed: &mut Feed<'_>) {
 
 /// Modifies work queues, counters and DEVX objects.
 unsafe fn rest(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: by the contract of `rest`; room is as long as said.
+    // SAFETY: by C's contract (`mod.rs`); room is as long as said.
     unsafe {
         if let Some(of) = world.wqs.any(feed) {
             let (attr_mask, wq_state, curr_wq_state) = (1, 1, 0);
@@ -210,7 +210,7 @@ unsafe fn rest(world: &mut World, feed: &mut Feed<'_>) {
 unsafe fn ask(world: &mut World, feed: &mut Feed<'_>) {
     let (context, number) = (world.context, odd(feed, 1));
     let index = odd(feed, 0);
-    // SAFETY: by the contract of `ask`; all bits of these structs are numbers.
+    // SAFETY: by C's contract (`mod.rs`); all bits of these structs are numbers.
     unsafe {
         match feed.below(6) {
             0 => {

@@ -61,7 +61,7 @@ fn size(feed: &mut Feed<'_>) -> u32 {
 
 unsafe fn queue(world: &mut World, feed: &mut Feed<'_>) {
     let channel = world.channels.any_or_null(feed);
-    // SAFETY: by the contract of `queue`.
+    // SAFETY: by C's contract (`mod.rs`).
     unsafe {
         if feed.below(2) == 0 && world.cqs.has_room() {
             let (cqe, vector) = (size(feed) as i32, odd(feed, 0) as i32);
@@ -138,7 +138,7 @@ unsafe fn queue_pair(world: &mut World, feed: &mut Feed<'_>) {
             }
         }
     }
-    // SAFETY: by the contract of `queue_pair`.
+    // SAFETY: by C's contract (`mod.rs`).
     world.qps.keep(unsafe {
         match feed.u8() % 3 {
             0 => {
@@ -165,7 +165,7 @@ unsafe fn region(world: &mut World, feed: &mut Feed<'_>) {
     let access = odd(feed, 0xf);
     // The kernel refuses to register more memory than exists.
     let len = if feed.below(8) == 0 { odd(feed, 0) as usize } else { len };
-    // SAFETY: by the contract of `region`; the memory outlives the run's regions.
+    // SAFETY: by C's contract (`mod.rs`); the memory outlives the run's regions.
     world.mrs.keep(unsafe {
         match (feed.below(4), world.dms.any(feed)) {
             (0, _) => mr::reg_mr_iova(pd, addr.cast(), len, odd(feed, 0).into(), access),
@@ -186,7 +186,7 @@ fn vector(feed: &mut Feed<'_>) -> ibv_ah_attr {
 unsafe fn address(world: &mut World, feed: &mut Feed<'_>) {
     let Some(pd) = world.pds.any(feed).filter(|_| world.ahs.has_room()) else { return };
     let attr = vector(feed);
-    // SAFETY: by the contract of `address`.
+    // SAFETY: by C's contract (`mod.rs`).
     world.ahs.keep(unsafe {
         if feed.below(4) != 0 {
             ah::create_ah(pd, &attr)
@@ -218,14 +218,14 @@ unsafe fn shared(world: &mut World, feed: &mut Feed<'_>) {
         // Clears the mask bits of absent objects: a set bit promises a valid pointer.
         _ => init.comp_mask &= !(4 | 8),
     }
-    // SAFETY: by the contract of `shared`.
+    // SAFETY: by C's contract (`mod.rs`).
     world.srqs.keep(unsafe { srq::create_srq_ex(world.context, &mut init) });
 }
 
 unsafe fn window(world: &mut World, feed: &mut Feed<'_>) {
     let Some(pd) = world.pds.any(feed).filter(|_| world.mws.has_room()) else { return };
     let kind = 1 + u32::from(feed.u8() & 1);
-    // SAFETY: by the contract of `window`.
+    // SAFETY: by C's contract (`mod.rs`).
     world.mws.keep(unsafe { mw::alloc_mw(pd, odd(feed, kind)) });
 }
 
@@ -236,14 +236,14 @@ unsafe fn device_memory(world: &mut World, feed: &mut Feed<'_>) {
         comp_mask: odd(feed, 0),
     };
     if world.dms.has_room() {
-        // SAFETY: by the contract of `device_memory`.
+        // SAFETY: by C's contract (`mod.rs`).
         world.dms.keep(unsafe { dm::alloc_dm(world.context, &attr) });
     }
 }
 
 /// Creates a work queue, or an indirection table.
 unsafe fn work_queue(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: by the contract of `work_queue`.
+    // SAFETY: by C's contract (`mod.rs`).
     unsafe {
         if feed.below(3) == 0 && world.tables.has_room() {
             let Some(first) = world.wqs.any(feed) else { return };
@@ -301,13 +301,13 @@ unsafe fn rule(world: &mut World, feed: &mut Feed<'_>) {
         filter: [0; 58],
     };
     edit(feed, &mut rule.filter);
-    // SAFETY: by the contract of `rule`; the specification lies within.
+    // SAFETY: by C's contract (`mod.rs`); the specification lies within.
     world.flows.keep(unsafe { flow::create_flow(qp, (&raw mut rule).cast()) });
 }
 
 /// Creates a thread domain, or a parent domain.
 unsafe fn domain(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: by the contract of `domain`.
+    // SAFETY: by C's contract (`mod.rs`).
     unsafe {
         if feed.below(2) == 0 && world.tds.has_room() {
             let attr = ibv_td_init_attr { comp_mask: odd(feed, 0) };
@@ -333,7 +333,7 @@ unsafe fn of_the_device(world: &mut World, feed: &mut Feed<'_>) {
     let request = feed.bytes(256).to_vec();
     let mut answer = [0_u8; 64];
     let out: *mut c_void = answer.as_mut_ptr().cast();
-    // SAFETY: by the contract of `of_the_device`.
+    // SAFETY: by C's contract (`mod.rs`).
     unsafe {
         let (from, bytes) = (request.as_ptr().cast(), request.len());
         match feed.below(3) {

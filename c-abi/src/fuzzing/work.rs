@@ -50,7 +50,7 @@ fn inline(world: &World, feed: &mut Feed<'_>) -> ibv_sge {
 
 unsafe fn sends(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.qps.any(feed) else { return };
-    // SAFETY: by the contract of `sends`.
+    // SAFETY: by C's contract (`mod.rs`).
     let of_datagrams = unsafe { (*of).qp_type } == UD;
     let ah = world.ahs.any(feed);
     if of_datagrams && ah.is_none() {
@@ -112,7 +112,7 @@ unsafe fn sends(world: &mut World, feed: &mut Feed<'_>) {
         wrs[at - 1].next = &raw const wrs[at];
     }
     let mut bad = null();
-    // SAFETY: by the contract of `sends`; the list lives over the call.
+    // SAFETY: by C's contract (`mod.rs`); the list lives over the call.
     unsafe {
         let post = (*(*of).context).ops.post_send.expect("it is there");
         if !checked("post_send", post(of, wrs.as_ptr(), &mut bad)) {
@@ -130,7 +130,7 @@ unsafe fn receives(world: &mut World, feed: &mut Feed<'_>) {
         wrs[at - 1].next = &raw const wrs[at];
     }
     let mut bad = null();
-    // SAFETY: by the contract of `receives`; the list lives over the call.
+    // SAFETY: by C's contract (`mod.rs`); the list lives over the call.
     unsafe {
         let posted = match (feed.u8() % 3, world.srqs.any(feed), world.wqs.any(feed)) {
             (0, Some(of), _) => {
@@ -150,7 +150,7 @@ unsafe fn receives(world: &mut World, feed: &mut Feed<'_>) {
 
 /// Posts work requests by `ibv_wr_*`.
 unsafe fn pieces(world: &mut World, feed: &mut Feed<'_>) {
-    // SAFETY: by the contract of `pieces`; between start and end the functions are this thread's.
+    // SAFETY: by C's contract (`mod.rs`); between start and end the functions are this thread's.
     unsafe {
         let Some(base) = world.qps.any(feed) else { return };
         let of = qp::qp_to_qp_ex(base);
@@ -208,7 +208,7 @@ unsafe fn set(world: &World, feed: &mut Feed<'_>, of: *mut ibv_qp_ex) {
     let bytes = inline(world, feed);
     let from = std::ptr::with_exposed_provenance(bytes.addr as usize);
     let data = [ibv_data_buf { addr: from, length: bytes.len as usize }; 2];
-    // SAFETY: by the contract of `set`; lists are as long as said, and the program has the bytes.
+    // SAFETY: by C's contract (`mod.rs`); lists are as long as said, and the program has the bytes.
     unsafe {
         match feed.below(6) {
             0 => {
@@ -251,7 +251,7 @@ unsafe fn completions(world: &mut World, feed: &mut Feed<'_>) {
     let mut all = [ibv_wc::default(); 8];
     if !of.is_null() {
         let room = feed.below(all.len() + 1) as i32;
-        // SAFETY: by the contract of `completions`; there is as much room.
+        // SAFETY: by C's contract (`mod.rs`); there is as much room.
         let count = unsafe { poll::poll_cq(of, room, all.as_mut_ptr()) };
         assert!((-4095..=room).contains(&count), "poll_cq: {count} of {room}");
     }
@@ -261,7 +261,7 @@ unsafe fn extended(world: &mut World, feed: &mut Feed<'_>) {
     let Some(of) = world.extended.any(feed) else { return };
     let attr = odd(feed, 0);
     let mut info = ibv_wc_tm_info::default();
-    // SAFETY: by the contract of `extended`; what is read is of the completion at hand.
+    // SAFETY: by C's contract (`mod.rs`); what is read is of the completion at hand.
     unsafe {
         if (*of).start_poll.expect("it is there")(of, &attr) != 0 {
             return;

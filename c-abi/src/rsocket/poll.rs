@@ -90,7 +90,7 @@ unsafe fn poll_with(
         let doze = left.as_micros().div_ceil(1000) as c_int;
         let seen = match now || spins {
             true => glance(watched),
-            // SAFETY: so many entries; the caller's promise.
+            // SAFETY: by the contract of `poll`; the list has that many entries.
             false => unsafe { cancel::poll(watched.as_mut_ptr(), watched.len(), doze) },
         };
         if seen < 0 {
@@ -145,7 +145,7 @@ type Set = (*mut fd_set, i16);
 
 /// # Safety
 ///
-/// C's contract; `number` is one that the set has room for.
+/// C's contract; the set has room for `number`.
 unsafe fn has((set, _): Set, number: c_int) -> bool {
     // SAFETY: by the contract of `has`.
     !set.is_null() && unsafe { libc::FD_ISSET(number, set) }
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C-unwind" fn rselect(
         let seconds = Duration::from_secs(time.tv_sec.max(0) as u64);
         seconds + Duration::from_micros(time.tv_usec.max(0) as u64)
     });
-    // SAFETY: there is nothing to drop.
+    // SAFETY: a cancellation here leaves no value undropped and no lock held.
     let seen = unsafe { poll(&mut files, limit) };
     let files = ManuallyDrop::into_inner(files);
     if let Err(errno) = seen {

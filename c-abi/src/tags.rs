@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops(
     let tags = unsafe { &mut *srq.tags() };
     let mut code = 0;
     queue.begin_tags();
-    // SAFETY: C's contract: `next` is null or a change.
+    // SAFETY: C's contract: `wr` is null or the next change of the list.
     while let Some(one) = unsafe { wr.as_mut() } {
         // SAFETY: by C's contract.
         if let Err(error) = unsafe { change(&mut *queue, tags, one) } {

@@ -4,55 +4,54 @@ use bitflags::bitflags;
 use uverbs_kernel_abi::mr as abi;
 
 bitflags! {
-    /// What may be done with a memory region, or through a queue pair by its peer. Local read is
-    /// always granted.
+    /// Access rights of a memory region, or of a queue pair's peer. Local read is always granted.
     ///
     /// IBTA vol 1, 10.6.3.1; numbers of `enum ib_uverbs_access_flags`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_access_flags")]
     pub struct AccessFlags: u32 {
-        /// The device may write for own work requests: receives, and the results of READs and
+        /// The device may write for local work requests: receives, and the results of READs and
         /// atomics.
         const LOCAL_WRITE = abi::IB_UVERBS_ACCESS_LOCAL_WRITE;
-        /// The peer may write. Needs [`Self::LOCAL_WRITE`] on a region.
+        /// The peer may RDMA WRITE. A region with it needs [`Self::LOCAL_WRITE`].
         const REMOTE_WRITE = abi::IB_UVERBS_ACCESS_REMOTE_WRITE;
-        /// The peer may read.
+        /// The peer may RDMA READ.
         const REMOTE_READ = abi::IB_UVERBS_ACCESS_REMOTE_READ;
-        /// The peer may do atomics. Needs [`Self::LOCAL_WRITE`] on a region.
+        /// The peer may do atomics. A region with it needs [`Self::LOCAL_WRITE`].
         const REMOTE_ATOMIC = abi::IB_UVERBS_ACCESS_REMOTE_ATOMIC;
         /// Memory windows may be bound to the region.
         const MW_BIND = abi::IB_UVERBS_ACCESS_MW_BIND;
-        /// Addresses count from the region's start, not from its iova.
+        /// Zero-based: addresses are offsets from the region's start, not from its iova.
         const ZERO_BASED = abi::IB_UVERBS_ACCESS_ZERO_BASED;
-        /// Pages are not pinned; the device faults them in.
+        /// On-demand paging: pages are not pinned; the device faults them in.
         const ON_DEMAND = abi::IB_UVERBS_ACCESS_ON_DEMAND;
-        /// The region is in huge pages (on demand only).
+        /// The region lies in huge pages (on-demand paging only).
         const HUGETLB = abi::IB_UVERBS_ACCESS_HUGETLB;
         /// The peer may FLUSH to where all of the host sees it (Linux 6.2; IBTA vol 1, annex A19).
         #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = 1 << 8;
-        /// The peer may FLUSH to where it outlives a loss of power: memory of such a kind.
+        /// The peer may FLUSH to persistence (memory that keeps its content without power).
         #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 9;
-        /// The device may write out of order (PCI relaxed ordering). Optional: skipped by a device
-        /// without it.
+        /// Relaxed ordering: the device may write out of order on PCI. Optional: a device without
+        /// it ignores the flag.
         const RELAXED_ORDERING = abi::IB_UVERBS_ACCESS_RELAXED_ORDERING;
-        /// Rights that a newer kernel has.
+        /// Rights of newer kernels, unknown here.
         const _ = !0;
     }
 }
 
 impl AccessFlags {
-    /// The flags without those that a device may skip.
+    /// The flags without the optional ones.
     ///
-    /// For a kernel whose context doesn't say `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS`: it would
-    /// refuse them (rdma-core `libibverbs/verbs.c`, `ibv_reg_mr_iova2`).
+    /// Needed by kernels whose context lacks `IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS`, which
+    /// reject optional flags (rdma-core `libibverbs/verbs.c`, `ibv_reg_mr_iova2`).
     #[must_use]
     pub const fn without_optional(self) -> Self {
         Self::from_bits_retain(self.bits() & !abi::IB_UVERBS_ACCESS_OPTIONAL_RANGE)
     }
 
-    /// Whether a region with these rights makes sense: remote write and atomics need local write.
+    /// Returns true if a region may have these rights: remote write and atomics need local write.
     #[must_use]
     pub const fn is_valid_for_region(self) -> bool {
         let remote = Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC);

@@ -1,7 +1,7 @@
-//! Changes of a queue pair that works: in RTS, in SQD, out of SQD and SQE.
+//! Attribute changes of a working queue pair: in RTS, in SQD, and on the way out of SQD and SQE.
 //!
-//! What is `None` stays as it is. Which transport may change what where: IBTA vol 1, 11.2.5.2,
-//! table 92; kernel `verbs.c`, `qp_state_table`.
+//! A field that is `None` stays unchanged. Attributes that each transport may change in each state:
+//! IBTA vol 1, 11.2.5.2, table 92; kernel `verbs.c`, `qp_state_table`.
 
 use uverbs_kernel_abi::qp as abi;
 
@@ -11,98 +11,99 @@ use crate::error::Error;
 
 const MODIFY_QP: &str = "modify_qp";
 
-/// The other way to the peer, which a connection can move to. InfiniBand alone has it: the kernel
-/// refuses it on RoCE.
+/// Alternate path to the peer, to which a connection can migrate. InfiniBand only: the kernel
+/// rejects it on RoCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlternatePath {
     /// Port, from 1.
     pub port: u8,
     /// Index into that port's P_Key table.
     pub pkey_index: u16,
-    /// The way.
+    /// Address vector.
     pub path: Path,
-    /// How long to wait for an acknowledgement there.
+    /// Acknowledgement timeout on the alternate path.
     pub timeout: AckTimeout,
 }
 
 /// RTS to RTS, or SQD to RTS, of RC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RcChange {
-    /// What the peer may do.
+    /// Access rights granted to the peer.
     pub access: Option<AccessFlags>,
-    /// How long the peer shall wait when no receive is posted.
+    /// RNR timer: time that the peer waits before a retry if no receive is posted.
     pub min_rnr_timer: Option<RnrTimer>,
-    /// The other way to the peer.
+    /// Alternate path to the peer.
     pub alternate: Option<AlternatePath>,
-    /// Whether the connection may move there, or shall.
+    /// Path migration state to set.
     pub migration: Option<PathMigration>,
 }
 
 /// RTS to RTS, or SQD to RTS, of UC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UcChange {
-    /// What the peer may do.
+    /// Access rights granted to the peer.
     pub access: Option<AccessFlags>,
-    /// The other way to the peer.
+    /// Alternate path to the peer.
     pub alternate: Option<AlternatePath>,
-    /// Whether the connection may move there, or shall.
+    /// Path migration state to set.
     pub migration: Option<PathMigration>,
 }
 
 /// RTS to RTS, or SQD to RTS, of UD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UdChange {
-    /// The Q_Key that a datagram must carry to be received.
+    /// Q_Key that an incoming datagram must carry.
     pub qkey: Option<u32>,
 }
 
-/// RTS to SQD: what is being sent is finished, and what isn't begun waits.
+/// RTS to SQD: the device finishes sends that it has begun and holds back the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DrainAttr {
-    /// Whether an asynchronous event tells when the queue is drained.
+    /// Requests an asynchronous event once the send queue is drained.
     pub notify: bool,
 }
 
-/// SQD to SQD, of RC: its path, and all that was settled on the way up but its peer and its PSNs.
+/// SQD to SQD, of RC: the path, and all attributes of INIT to RTS except the peer's QP number and
+/// the PSNs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RcDrainedChange {
     /// Port, from 1.
     pub port: Option<u8>,
     /// Index into the port's P_Key table.
     pub pkey_index: Option<u16>,
-    /// What the peer may do.
+    /// Access rights granted to the peer.
     pub access: Option<AccessFlags>,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Option<Path>,
     /// READs and atomics outstanding at the peer.
     pub max_rd_atomic: Option<u8>,
-    /// READs and atomics the peer may have outstanding here.
+    /// READs and atomics that the peer may have outstanding here.
     pub max_dest_rd_atomic: Option<u8>,
-    /// How long the peer shall wait when no receive is posted.
+    /// RNR timer: time that the peer waits before a retry if no receive is posted.
     pub min_rnr_timer: Option<RnrTimer>,
-    /// How long to wait for an acknowledgement.
+    /// Acknowledgement timeout.
     pub timeout: Option<AckTimeout>,
     /// Retries after a timeout or a sequence error, 0 to 7.
     pub retry_count: Option<u8>,
-    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
+    /// RNR retries, 0 to 6; 7 is unlimited.
     pub rnr_retry: Option<u8>,
-    /// The other way to the peer.
+    /// Alternate path to the peer.
     pub alternate: Option<AlternatePath>,
-    /// Whether the connection may move there, or shall.
+    /// Path migration state to set.
     pub migration: Option<PathMigration>,
 }
 
-/// SQD to SQD, of UC. InfiniBand has a change of path, too; Linux refuses it, since it takes the
-/// path's port along (`uverbs_cmd.c:modify_qp`).
+/// SQD to SQD, of UC. InfiniBand also allows a new path here. Linux rejects it: a new path brings a
+/// port along (`uverbs_cmd.c:modify_qp`), and UC may not change its port in SQD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UcDrainedChange {
     /// Index into the port's P_Key table.
     pub pkey_index: Option<u16>,
-    /// What the peer may do.
+    /// Access rights granted to the peer.
     pub access: Option<AccessFlags>,
-    /// The other way to the peer.
+    /// Alternate path to the peer.
     pub alternate: Option<AlternatePath>,
-    /// Whether the connection may move there, or shall.
+    /// Path migration state to set.
     pub migration: Option<PathMigration>,
 }
 
@@ -111,25 +112,25 @@ pub struct UcDrainedChange {
 pub struct UdDrainedChange {
     /// Index into the port's P_Key table.
     pub pkey_index: Option<u16>,
-    /// The Q_Key that a datagram must carry to be received.
+    /// Q_Key that an incoming datagram must carry.
     pub qkey: Option<u32>,
 }
 
-/// SQE to RTS, of UC: sends go on after one that failed.
+/// SQE to RTS, of UC: the send queue continues after a failed send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UcRecovery {
-    /// What the peer may do.
+    /// Access rights granted to the peer.
     pub access: Option<AccessFlags>,
 }
 
-/// SQE to RTS, of UD: sends go on after one that failed.
+/// SQE to RTS, of UD: the send queue continues after a failed send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UdRecovery {
-    /// The Q_Key that a datagram must carry to be received.
+    /// Q_Key that an incoming datagram must carry.
     pub qkey: Option<u32>,
 }
 
-/// A change of state and nothing else, to which attributes are added.
+/// A bare change of state, to which attributes are added.
 pub(super) struct Request(pub(super) abi::ib_uverbs_modify_qp);
 
 impl Request {
@@ -137,7 +138,7 @@ impl Request {
         Self(abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() })
     }
 
-    /// Adds an attribute, if it is given.
+    /// Adds an attribute if it is `Some`.
     fn with<V>(
         mut self,
         value: Option<V>,
@@ -180,7 +181,7 @@ impl Request {
         })
     }
 
-    /// The state that it is in, which the kernel doesn't know: the device went there by itself.
+    /// Names SQE as the current state: the device entered it, and the kernel does not know.
     fn out_of_sqe(mut self) -> Self {
         self.0.attr_mask |= abi::IB_QP_CUR_STATE;
         self.0.cur_qp_state = QpState::SendQueueError.raw() as u8;
@@ -192,9 +193,9 @@ fn check_alternate(alternate: Option<&AlternatePath>) -> Result<(), Error> {
     alternate.map_or(Ok(()), |alternate| alternate.path.check(MODIFY_QP))
 }
 
-/// RTS, from itself and from SQD.
+/// Start states of a change to RTS: RTS and SQD.
 const WORKING: &[QpState] = &[QpState::ReadyToSend, QpState::SendQueueDrained];
-/// SQE: the device goes there by itself, so it was last brought to RTS.
+/// SQE as seen from the last state that was set: the device enters SQE itself, so that is RTS.
 const FAILED: &[QpState] = &[QpState::ReadyToSend, QpState::SendQueueError];
 
 impl sealed::Sealed for RcChange {}

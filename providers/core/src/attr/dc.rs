@@ -1,5 +1,6 @@
-//! Dynamically connected transport (DC), of ConnectX alone: what initiators (DCI) and targets (DCT)
-//! need on their way up. Kernel `hw/mlx5/qp.c`, `modify_dci_qp_is_ok` and `mlx5_ib_modify_dct`.
+//! Dynamically connected transport (DC), ConnectX only: attributes that initiators (DCI) and
+//! targets (DCT) need for each change of state. Kernel `hw/mlx5/qp.c`, `modify_dci_qp_is_ok` and
+//! `mlx5_ib_modify_dct`.
 
 use uverbs_kernel_abi::qp as abi;
 
@@ -10,18 +11,19 @@ use crate::error::Error;
 
 const MODIFY_QP: &str = "modify_qp";
 
-/// Streams of a DC initiator: an error stops the stream that it happened on, and the others go on.
-/// Numbers of streams have 16 bits, whatever is said here. Since Linux 5.15, from ConnectX-6 Dx on.
+/// Streams of a DC initiator: an error stops only the stream that it happened on. Stream numbers
+/// always have 16 bits. Since Linux 5.15 and ConnectX-6 Dx.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "mlx5dv_dci_streams")]
 pub struct DciStreams {
-    /// Log2 of the streams that go on at once.
+    /// Log2 of the number of concurrent streams.
     pub log_concurrent: u8,
-    /// Log2 of the stopped streams that bring the initiator to ERR.
+    /// Log2 of the number of stopped streams at which the initiator enters ERR.
     pub log_errored: u8,
 }
 
-/// RESET to INIT, of a DC initiator: nobody reaches its memory.
+/// RESET to INIT, of a DC initiator. It takes no access rights: peers cannot reach memory through
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DciInitAttr {
     /// Port, from 1.
@@ -46,7 +48,7 @@ impl Transition for DciInitAttr {
     }
 }
 
-/// INIT to RTR, of a DC initiator: each post names its target, so there is no peer.
+/// INIT to RTR, of a DC initiator. It names no peer: each work request names its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DciRtrAttr {
     /// Largest packet payload.
@@ -71,7 +73,7 @@ impl Transition for DciRtrAttr {
 /// RTS to RTS, of a DC initiator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DciChange {
-    /// How long a peer shall wait when no receive is posted.
+    /// RNR timer: time that the peer waits before a retry if no receive is posted.
     pub min_rnr_timer: Option<RnrTimer>,
 }
 
@@ -93,7 +95,7 @@ pub struct DctInitAttr {
     pub port: u8,
     /// Index into the port's P_Key table; 0 is the default partition.
     pub pkey_index: u16,
-    /// What initiators may do.
+    /// Access rights granted to initiators.
     pub access: AccessFlags,
 }
 
@@ -104,20 +106,21 @@ impl Transition for DctInitAttr {
     const FROM: &'static [QpState] = &[QpState::Reset];
 
     fn command(&self, _: u8) -> abi::ib_uverbs_modify_qp {
-        // As a connected queue pair's.
+        // Sets the attributes that a connected queue pair sets.
         let Self { port, pkey_index, access } = *self;
         InitAttr { port, pkey_index, access }.command(port)
     }
 }
 
-/// INIT to RTR, of a DC target: from then on it has a number, and takes what comes.
+/// INIT to RTR, of a DC target: it gets its number here and begins to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DctRtrAttr {
-    /// Largest packet payload, also of the initiators.
+    /// Largest packet payload, also for the initiators.
     pub path_mtu: Mtu,
-    /// How answers leave: source GID, hop limit and traffic class. Where to is each initiator's.
+    /// Route of responses: source GID, hop limit and traffic class. The destination is the
+    /// initiator's address.
     pub path: Path,
-    /// How long initiators shall wait when no receive is posted.
+    /// RNR timer: time that initiators wait before a retry if no receive is posted.
     pub min_rnr_timer: RnrTimer,
 }
 

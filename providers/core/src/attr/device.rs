@@ -6,37 +6,37 @@ use bitflags::bitflags;
 use uverbs_kernel_abi::device as abi;
 
 bitflags! {
-    /// What a device can do. The upper half has come with extended queries (`device_cap_flags_ex`).
+    /// Device capabilities. The upper 32 bits need the extended query (`device_cap_flags_ex`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_device_cap_flags")]
     pub struct DeviceCaps: u64 {
-        /// A queue pair's size can change.
+        /// Queue pairs can be resized.
         const RESIZE_MAX_WR = abi::IB_UVERBS_DEVICE_RESIZE_MAX_WR;
-        /// Counts bad P_Keys.
+        /// Counts P_Key violations.
         const BAD_PKEY_CNTR = abi::IB_UVERBS_DEVICE_BAD_PKEY_CNTR;
-        /// Counts bad Q_Keys.
+        /// Counts Q_Key violations.
         const BAD_QKEY_CNTR = abi::IB_UVERBS_DEVICE_BAD_QKEY_CNTR;
         /// Raw packet multicast.
         const RAW_MULTI = abi::IB_UVERBS_DEVICE_RAW_MULTI;
         /// Automatic path migration.
         const AUTO_PATH_MIG = abi::IB_UVERBS_DEVICE_AUTO_PATH_MIG;
-        /// A queue pair can change its port.
+        /// A queue pair can change its port (in SQD).
         const CHANGE_PHY_PORT = abi::IB_UVERBS_DEVICE_CHANGE_PHY_PORT;
-        /// Holds an address handle to its port.
+        /// Checks that an address handle's port is the queue pair's.
         const UD_AV_PORT_ENFORCE = abi::IB_UVERBS_DEVICE_UD_AV_PORT_ENFORCE;
-        /// Takes the current state as a modifier.
+        /// Accepts the current state as a modifier of MODIFY_QP.
         const CURR_QP_STATE_MOD = abi::IB_UVERBS_DEVICE_CURR_QP_STATE_MOD;
         /// A port can be shut down.
         const SHUTDOWN_PORT = abi::IB_UVERBS_DEVICE_SHUTDOWN_PORT;
-        /// Tells of a port that becomes active.
+        /// Raises an event when a port becomes active.
         const PORT_ACTIVE_EVENT = abi::IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT;
         /// Has a system image GUID.
         const SYS_IMAGE_GUID = abi::IB_UVERBS_DEVICE_SYS_IMAGE_GUID;
-        /// Answers receiver-not-ready on RC.
+        /// Sends RNR NAKs on RC.
         const RC_RNR_NAK_GEN = abi::IB_UVERBS_DEVICE_RC_RNR_NAK_GEN;
-        /// A shared receive queue's size can change.
+        /// Shared receive queues can be resized.
         const SRQ_RESIZE = abi::IB_UVERBS_DEVICE_SRQ_RESIZE;
-        /// Notifies after n completions.
+        /// Raises an event after every n completions.
         const N_NOTIFY_CQ = abi::IB_UVERBS_DEVICE_N_NOTIFY_CQ;
         /// Memory windows.
         const MEM_WINDOW = abi::IB_UVERBS_DEVICE_MEM_WINDOW;
@@ -56,26 +56,26 @@ bitflags! {
         const RAW_IP_CSUM = abi::IB_UVERBS_DEVICE_RAW_IP_CSUM;
         /// Flow steering.
         const MANAGED_FLOW_STEERING = abi::IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING;
-        /// Raw packets with their frame check sequence.
+        /// Raw packets with their frame check sequence (FCS).
         const RAW_SCATTER_FCS = abi::IB_UVERBS_DEVICE_RAW_SCATTER_FCS;
-        /// Pads its PCI writes to cache lines.
+        /// Pads PCI writes to whole cache lines.
         const PCI_WRITE_END_PADDING = abi::IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING;
-        /// FLUSH to where all of the host sees it (Linux 6.2).
+        /// FLUSH to global visibility (Linux 6.2).
         #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = 1 << 38;
-        /// FLUSH to where it outlives a loss of power (Linux 6.2).
+        /// FLUSH to persistence (Linux 6.2).
         #[doc(alias = "IB_UVERBS_DEVICE_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 39;
         /// ATOMIC WRITE (Linux 6.2).
         #[doc(alias = "IB_UVERBS_DEVICE_ATOMIC_WRITE")]
         const ATOMIC_WRITE = 1 << 40;
-        /// Capabilities that have no name here.
+        /// Capabilities without a name here.
         const _ = !0;
     }
 }
 
 bitflags! {
-    /// What on-demand paging covers in one transport. Numbers of `enum ibv_odp_transport_cap_bits`.
+    /// On-demand paging support of one transport. Numbers of `enum ibv_odp_transport_cap_bits`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     pub struct OdpTransportCaps: u32 {
@@ -89,7 +89,7 @@ bitflags! {
         const READ = 1 << 3;
         /// Atomics.
         const ATOMIC = 1 << 4;
-        /// Receives of a shared queue.
+        /// Receives of a shared receive queue.
         const SRQ_RECV = 1 << 5;
         /// Flushes.
         const FLUSH = 1 << 6;
@@ -101,40 +101,40 @@ bitflags! {
 }
 
 bitflags! {
-    /// What the device does with raw packets. Numbers of `enum ib_uverbs_raw_packet_caps`.
+    /// Raw packet support of the device. Numbers of `enum ib_uverbs_raw_packet_caps`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_raw_packet_caps")]
     pub struct RawPacketCaps: u32 {
         /// Strips C-VLAN tags.
         const CVLAN_STRIPPING = abi::IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING;
-        /// Delivers frame check sequences.
+        /// Delivers frame check sequences (FCS).
         const SCATTER_FCS = abi::IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS;
         /// IP checksums.
         const IP_CSUM = abi::IB_UVERBS_RAW_PACKET_CAP_IP_CSUM;
-        /// Delays the drop when no receive is posted.
+        /// Delays dropping a packet when no receive is posted.
         const DELAY_DROP = abi::IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP;
         /// Flags without a name here.
         const _ = !0;
     }
 }
 
-/// With whom a device's atomics are atomic. IBTA vol 1, 10.6.7.2.
+/// Scope of a device's atomics. IBTA vol 1, 10.6.7.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_atomic_cap")]
 #[non_exhaustive]
 pub enum AtomicCap {
     /// No atomics.
     None,
-    /// With other atomics through the same device.
+    /// Atomic with respect to other atomics through this device.
     Hca,
-    /// With the host's processors too.
+    /// Atomic also with respect to the host's processors.
     Global,
-    /// A number this library doesn't know.
+    /// An unknown number.
     Unknown(u32),
 }
 
 impl AtomicCap {
-    /// The capability with the kernel's number, `IB_ATOMIC_*`.
+    /// Converts the kernel's number, `IB_ATOMIC_*`.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Self {
         match raw {
@@ -168,144 +168,144 @@ impl fmt::Display for AtomicCap {
     }
 }
 
-/// On-demand paging.
+/// On-demand paging support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_odp_caps")]
 #[non_exhaustive]
 pub struct OdpCaps {
-    /// There is on-demand paging.
+    /// On-demand paging is supported.
     pub supported: bool,
-    /// A region can stand for the whole address space.
+    /// Implicit regions, which cover the whole address space, are supported.
     pub implicit: bool,
-    /// In RC.
+    /// Operations of RC.
     pub rc: OdpTransportCaps,
-    /// In UC.
+    /// Operations of UC.
     pub uc: OdpTransportCaps,
-    /// In UD.
+    /// Operations of UD.
     pub ud: OdpTransportCaps,
-    /// In XRC.
+    /// Operations of XRC.
     pub xrc: OdpTransportCaps,
 }
 
-/// Receive side scaling.
+/// Receive side scaling limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_rss_caps")]
 #[non_exhaustive]
 pub struct RssCaps {
     /// Bit n: queue pairs of type n (`IB_UVERBS_QPT_*`).
     pub supported_qpts: u32,
-    /// Indirection tables.
+    /// Maximum indirection tables.
     pub max_rwq_indirection_tables: u32,
-    /// Entries of one.
+    /// Maximum entries of an indirection table.
     pub max_rwq_indirection_table_size: u32,
 }
 
-/// Tag matching.
+/// Tag matching limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_tm_caps")]
 #[non_exhaustive]
 pub struct TmCaps {
-    /// Bytes of a rendezvous request's header.
+    /// Maximum bytes of a rendezvous request's header.
     pub max_rndv_hdr_size: u32,
-    /// Tags in a list.
+    /// Maximum tags in a tag list.
     pub max_num_tags: u32,
     /// `IBV_TM_CAP_*`.
     pub flags: u32,
-    /// List operations outstanding.
+    /// Maximum outstanding tag list operations.
     pub max_ops: u32,
-    /// Scatter entries of a tag.
+    /// Maximum SGEs of a tag.
     pub max_sge: u32,
 }
 
 /// Limits and capabilities of a device.
 ///
-/// Limits that a driver derives itself (packet pacing, TSO, striding receive queues) are in its own
-/// response.
+/// Limits that the driver derives (packet pacing, TSO, striding receive queues) are in the driver's
+/// own response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_device_attr_ex")]
 #[non_exhaustive]
 pub struct DeviceAttr {
     /// Firmware version in the vendor's encoding; [`Self::firmware`] prints it.
     pub fw_ver: u64,
-    /// GUID of the device, most significant byte first in print.
+    /// Node GUID; the most significant byte is printed first.
     pub node_guid: u64,
-    /// GUID of the system it is in.
+    /// System image GUID: GUID of the system that contains the device.
     pub sys_image_guid: u64,
-    /// Vendor, an IEEE OUI.
+    /// Vendor id, an IEEE OUI.
     pub vendor_id: u32,
-    /// The vendor's number for the part (PCI device id).
+    /// Vendor's part number (PCI device id).
     pub vendor_part_id: u32,
     /// Hardware revision.
     pub hw_ver: u32,
-    /// Ports.
+    /// Number of ports.
     pub phys_port_count: u8,
-    /// Bytes of the largest memory region.
+    /// Maximum bytes of a memory region.
     pub max_mr_size: u64,
-    /// Bit n: pages of 2^n bytes.
+    /// Supported page sizes: bit n stands for 2^n bytes.
     pub page_size_cap: u64,
-    /// Queue pairs.
+    /// Maximum queue pairs.
     pub max_qp: u32,
-    /// Work requests in a queue.
+    /// Maximum work requests of one queue.
     pub max_qp_wr: u32,
-    /// Capabilities, the low 32 bits: what every driver tells.
+    /// Low 32 bits of the capabilities, which every driver reports.
     pub caps: DeviceCaps,
-    /// Capabilities, all 64 bits, of a driver that tells them.
+    /// All 64 bits of the capabilities, from drivers that report them; else 0.
     pub caps_ex: DeviceCaps,
-    /// Entries of a gather or scatter list.
+    /// Maximum SGEs of a work request.
     pub max_sge: u32,
-    /// Entries of the scatter list of a READ.
+    /// Maximum SGEs of a READ.
     pub max_sge_rd: u32,
-    /// Completion queues.
+    /// Maximum completion queues.
     pub max_cq: u32,
-    /// Entries of one.
+    /// Maximum CQEs of a completion queue.
     pub max_cqe: u32,
-    /// Memory regions.
+    /// Maximum memory regions.
     pub max_mr: u32,
-    /// Protection domains.
+    /// Maximum protection domains.
     pub max_pd: u32,
-    /// READs and atomics that a queue pair can serve at a time.
+    /// Maximum incoming READs and atomics in flight on a queue pair.
     pub max_qp_rd_atom: u32,
-    /// The same of an end-to-end context (RD transport).
+    /// Maximum incoming READs and atomics in flight on an end-to-end context (RD transport).
     pub max_ee_rd_atom: u32,
-    /// READs and atomics that the device can serve at a time.
+    /// Maximum incoming READs and atomics in flight on the device.
     pub max_res_rd_atom: u32,
-    /// READs and atomics that a queue pair can have outstanding.
+    /// Maximum outgoing READs and atomics in flight on a queue pair.
     pub max_qp_init_rd_atom: u32,
-    /// The same of an end-to-end context.
+    /// Maximum outgoing READs and atomics in flight on an end-to-end context (RD transport).
     pub max_ee_init_rd_atom: u32,
-    /// With whom atomics are atomic.
+    /// Scope of atomics.
     pub atomic_cap: AtomicCap,
-    /// End-to-end contexts.
+    /// Maximum end-to-end contexts (RD transport).
     pub max_ee: u32,
-    /// Reliable datagram domains.
+    /// Maximum reliable datagram domains.
     pub max_rdd: u32,
-    /// Memory windows.
+    /// Maximum memory windows.
     pub max_mw: u32,
-    /// Raw IPv6 queue pairs.
+    /// Maximum raw IPv6 queue pairs.
     pub max_raw_ipv6_qp: u32,
-    /// Raw Ethertype queue pairs.
+    /// Maximum raw Ethertype queue pairs.
     pub max_raw_ethy_qp: u32,
-    /// Multicast groups.
+    /// Maximum multicast groups.
     pub max_mcast_grp: u32,
-    /// Queue pairs in one group.
+    /// Maximum queue pairs in one multicast group.
     pub max_mcast_qp_attach: u32,
-    /// Queue pairs in all groups together.
+    /// Maximum queue pairs in all multicast groups together.
     pub max_total_mcast_qp_attach: u32,
-    /// Address handles.
+    /// Maximum address handles.
     pub max_ah: u32,
-    /// Fast memory regions (gone from kernels since 5.8).
+    /// Maximum fast memory regions (removed in Linux 5.8).
     pub max_fmr: u32,
-    /// Mappings of one.
+    /// Maximum mappings of a fast memory region.
     pub max_map_per_fmr: u32,
-    /// Shared receive queues.
+    /// Maximum shared receive queues.
     pub max_srq: u32,
-    /// Work requests in one.
+    /// Maximum work requests of a shared receive queue.
     pub max_srq_wr: u32,
-    /// Scatter entries of one.
+    /// Maximum SGEs of a shared receive queue's work request.
     pub max_srq_sge: u32,
-    /// Partitions.
+    /// Maximum P_Keys of a port.
     pub max_pkeys: u16,
-    /// How long the device takes to acknowledge, 4.096 µs times two to it.
+    /// Acknowledgement delay of the device: 4.096 µs times two to this power.
     pub local_ca_ack_delay: u8,
     /// On-demand paging.
     pub odp: OdpCaps,
@@ -315,22 +315,23 @@ pub struct DeviceAttr {
     pub hca_core_clock: u64,
     /// Receive side scaling.
     pub rss: RssCaps,
-    /// Work queues for receiving.
+    /// Maximum work queues for receiving.
     pub max_wq_type_rq: u32,
-    /// Raw packets.
+    /// Raw packet support.
     pub raw_packet_caps: RawPacketCaps,
     /// Tag matching.
     pub tm: TmCaps,
-    /// Completions that one event can stand for; 0 without moderation.
+    /// Maximum completions per event (CQ moderation); 0 without moderation.
     pub max_cq_moderation_count: u16,
-    /// Microseconds that an event can wait; 0 without moderation.
+    /// Maximum microseconds that an event is delayed (CQ moderation); 0 without moderation.
     pub max_cq_moderation_period: u16,
-    /// Bytes of device memory.
+    /// Bytes of on-chip device memory.
     pub max_dm_size: u64,
 }
 
 impl DeviceAttr {
-    /// From what the kernel answered. What an older kernel doesn't answer is 0 (`response_length`).
+    /// Converts the kernel's response. Fields missing from an older kernel's response are 0
+    /// (`response_length`).
     #[must_use]
     pub fn from_abi(answer: &abi::ib_uverbs_ex_query_device_resp) -> Self {
         let base = &answer.base;
@@ -408,7 +409,7 @@ impl DeviceAttr {
         }
     }
 
-    /// The firmware version as Mellanox' drivers encode it: 32 bits major, 16 minor, 16 sub
+    /// Firmware version in the encoding of Mellanox drivers: 32 bits major, 16 minor, 16 sub
     /// (rdma-core `providers/mlx5/verbs.c`, `mlx5_query_device_ex`).
     #[must_use]
     pub fn firmware(&self) -> String {

@@ -1,17 +1,17 @@
-//! Enhanced connection establishment (ECE): what two devices of a vendor agree on besides, by
-//! options that only the vendor knows.
+//! Enhanced connection establishment (ECE): options that two devices of one vendor negotiate when
+//! they connect. Only the vendor knows their meaning.
 
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_ece;
 
-/// Enhanced connection establishment (ECE): what two devices of a vendor agree on besides, by
-/// options that only the vendor knows. Kernels before 5.8 leave it out, and so does iWARP.
+/// Enhanced connection establishment (ECE): options that two devices of one vendor negotiate when
+/// they connect. Only the vendor knows their meaning. Kernels before 5.8 and iWARP have no ECE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_ece")]
 #[doc(alias = "rdma_set_local_ece")]
 pub struct Ece {
-    /// The vendor's number, of 24 bits; 0 says nothing.
+    /// Vendor number, 24 bits; 0 means no options.
     pub vendor: u32,
-    /// The options.
+    /// Option bits, defined by the vendor.
     pub options: u32,
 }
 
@@ -27,15 +27,15 @@ impl From<Ece> for rdma_ucm_ece {
     }
 }
 
-/// How a driver takes options: by its part of the extended MODIFY_QP.
+/// ECE support of a driver: how it passes options in its part of the extended MODIFY_QP.
 #[derive(Debug)]
 pub struct EceDriver {
-    /// Whose options they are.
+    /// Vendor whose options the driver takes.
     pub vendor: u32,
-    /// The driver's request.
+    /// Builds the driver's part of the request from option bits.
     pub request: fn(u32) -> Vec<u8>,
-    /// Bytes of its answer.
+    /// Bytes of the driver's response.
     pub answer: usize,
-    /// The options in it.
+    /// Reads the granted option bits from the driver's response.
     pub granted: fn(&[u8]) -> u32,
 }

@@ -1,4 +1,4 @@
-//! Flow rules: which packets of a port come to a queue pair. Kernel `uverbs_cmd.c`,
+//! Flow rules: they steer packets of a port to a queue pair. Kernel `uverbs_cmd.c`,
 //! `ib_uverbs_ex_create_flow`; `hw/mlx5/fs.c`.
 
 use std::fmt;
@@ -11,15 +11,15 @@ use zerocopy::IntoBytes;
 use crate::error::Error;
 
 const VERB: &str = "create_flow";
-/// What a completion has room for: 24 bits (kernel `fs.c:parse_flow_attr`).
+/// Largest flow tag: a CQE has 24 bits for it (kernel `fs.c:parse_flow_attr`).
 const TAG_MAX: u32 = (1 << 24) - 1;
-/// Types of what an Ethernet frame carries.
+/// Ethertypes.
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// IP's numbers of what it carries.
+/// IP protocol numbers.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Bits of a flow label.
+/// Bits of an IPv6 flow label.
 const LABEL: u32 = 0xf_ffff;
 
 /// An Ethernet address.
@@ -27,10 +27,10 @@ const LABEL: u32 = 0xf_ffff;
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// All stations.
+    /// Broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it names a group: the lowest bit of the first byte.
+    /// Returns true for a multicast address: the lowest bit of the first byte is set.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
@@ -52,17 +52,17 @@ impl BitAnd for MacAddr {
     }
 }
 
-/// What a field of a packet must be, in the bits of a mask. A plain value converts into one that
-/// has all bits compared.
+/// Value and mask that a packet's field is compared with. Converting a plain value compares all
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Masked<T> {
-    /// The bits that the field must have; none outside of the mask.
+    /// Required bits; bits outside `mask` must be 0.
     pub value: T,
-    /// The bits that are compared.
+    /// Bits to compare.
     pub mask: T,
 }
 
-/// Of each field's type: the mask with all bits, and that of nothing.
+/// Implements, for each field type, the full mask and the zero value.
 macro_rules! masked {
     ($($type:ty: $all:expr, $none:expr;)*) => {$(
         impl From<$type> for Masked<$type> {
@@ -81,7 +81,7 @@ macro_rules! masked {
     )*};
 }
 
-/// Value and mask as the kernel takes them: zeros for a field that isn't compared.
+/// Value and mask in the kernel's form: zeros for a field that is not compared.
 trait Pair {
     type Field;
 
@@ -97,7 +97,7 @@ masked! {
     Ipv6Addr: Ipv6Addr::from_bits(u128::MAX), Ipv6Addr::UNSPECIFIED;
 }
 
-/// Fields of an Ethernet header; `None` is any.
+/// Ethernet header fields to match; `None` matches any value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_flow_spec_eth")]
 pub struct EthMatch {
@@ -105,14 +105,14 @@ pub struct EthMatch {
     pub dst: Option<Masked<MacAddr>>,
     /// Source address.
     pub src: Option<Masked<MacAddr>>,
-    /// Type of what it carries: 0x0800 of IPv4.
+    /// Ethertype: 0x0800 is IPv4.
     pub ether_type: Option<Masked<u16>>,
-    /// The VLAN tag: 3 bits of priority, drop eligibility, 12 bits of VLAN number. Packets without
-    /// tag don't match.
+    /// VLAN tag: 3 bits of priority, drop eligibility, 12 bits of VLAN id. Untagged packets never
+    /// match.
     pub vlan_tag: Option<Masked<u16>>,
 }
 
-/// Fields of an IPv4 header; `None` is any. Packets of other kinds don't match.
+/// IPv4 header fields to match; `None` matches any value. Other packets never match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_flow_spec_ipv4_ext")]
 pub struct Ipv4Match {
@@ -120,13 +120,13 @@ pub struct Ipv4Match {
     pub src: Option<Masked<Ipv4Addr>>,
     /// Destination address.
     pub dst: Option<Masked<Ipv4Addr>>,
-    /// What it carries: 17 of UDP.
+    /// Protocol number: 17 is UDP.
     pub protocol: Option<Masked<u8>>,
     /// Type of service: 6 bits of DSCP, 2 of ECN.
     pub tos: Option<Masked<u8>>,
 }
 
-/// Fields of an IPv6 header; `None` is any. Packets of other kinds don't match.
+/// IPv6 header fields to match; `None` matches any value. Other packets never match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_flow_spec_ipv6")]
 pub struct Ipv6Match {
@@ -134,15 +134,15 @@ pub struct Ipv6Match {
     pub src: Option<Masked<Ipv6Addr>>,
     /// Destination address.
     pub dst: Option<Masked<Ipv6Addr>>,
-    /// Flow label, 20 bits; its mask as well.
+    /// Flow label: 20 bits of value and of mask.
     pub flow_label: Option<Masked<u32>>,
-    /// What it carries: 17 of UDP.
+    /// Next header: 17 is UDP.
     pub next_header: Option<Masked<u8>>,
     /// Traffic class: 6 bits of DSCP, 2 of ECN.
     pub traffic_class: Option<Masked<u8>>,
 }
 
-/// Ports of TCP or UDP; `None` is any.
+/// TCP or UDP ports to match; `None` matches any value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_flow_spec_tcp_udp")]
 pub struct PortMatch {
@@ -158,19 +158,19 @@ enum Ip {
     V6(Ipv6Match),
 }
 
-/// Which packets a rule is about.
+/// Packets that a rule selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    /// Those that match.
+    /// Packets that match the rule's fields.
     Normal,
-    /// Those that no other rule takes.
+    /// Packets that match no other rule.
     Rest,
-    /// Of these the ones to groups.
+    /// Multicast packets that match no other rule.
     MulticastRest,
 }
 
-/// A rule: the packets of a port that match all of it come to a queue pair, as well as to the
-/// others that have the same rule.
+/// A flow rule. A port's packets that match all its fields go to a queue pair. Several queue pairs
+/// may have equal rules: each gets a copy.
 ///
 /// ```
 /// use uverbs_core::attr::{EthMatch, FlowRule, Ipv4Match, MacAddr, PortMatch};
@@ -192,7 +192,7 @@ pub struct FlowRule {
     priority: u16,
     eth: Option<EthMatch>,
     ip: Option<Ip>,
-    /// IP's number, and ports.
+    /// IP protocol number, and ports.
     transport: Option<(u8, PortMatch)>,
     tag: Option<u32>,
     drop: bool,
@@ -200,7 +200,7 @@ pub struct FlowRule {
 }
 
 impl FlowRule {
-    /// All packets; what is added to it narrows them down.
+    /// Matches all packets; each added layer narrows the match.
     pub const fn new() -> Self {
         Self {
             kind: Kind::Normal,
@@ -214,71 +214,71 @@ impl FlowRule {
         }
     }
 
-    /// What no other rule takes, the network stack's among them.
+    /// Matches packets that match no other rule, including packets for the network stack.
     ///
-    /// Linux 6.16 and later refuse it with `EINVAL`, 7.3 still: they look for its specification in
-    /// the wrong place (`hw/mlx5/fs.c:create_leftovers_rule`).
+    /// Linux 6.16 to at least 7.3 reject it with `EINVAL`: they look for its specification in the
+    /// wrong place (`hw/mlx5/fs.c:create_leftovers_rule`).
     #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
     pub const fn rest() -> Self {
         Self { kind: Kind::Rest, ..Self::new() }
     }
 
-    /// Of that the packets to groups. Later kernels refuse it, as [`rest`](Self::rest).
+    /// Matches multicast packets that match no other rule. Linux 6.16 and later reject it, like
+    /// [`rest`](Self::rest).
     #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
     pub const fn multicast_rest() -> Self {
         Self { kind: Kind::MulticastRest, ..Self::new() }
     }
 
-    /// Whose Ethernet header has these fields.
+    /// Matches packets with these Ethernet header fields.
     pub fn eth(self, eth: EthMatch) -> Self {
         Self { eth: Some(eth), ..self }
     }
 
-    /// Of IPv4, and whose header has these fields. It takes the place of
-    /// [`ipv6`](Self::ipv6).
+    /// Matches IPv4 packets with these header fields. Replaces [`ipv6`](Self::ipv6).
     pub fn ipv4(self, ip: Ipv4Match) -> Self {
         Self { ip: Some(Ip::V4(ip)), ..self }
     }
 
-    /// Of IPv6, and whose header has these fields. It takes the place of [`ipv4`](Self::ipv4).
+    /// Matches IPv6 packets with these header fields. Replaces [`ipv4`](Self::ipv4).
     pub fn ipv6(self, ip: Ipv6Match) -> Self {
         Self { ip: Some(Ip::V6(ip)), ..self }
     }
 
-    /// Of TCP, and with these ports. It takes the place of [`udp`](Self::udp).
+    /// Matches TCP packets with these ports. Replaces [`udp`](Self::udp).
     pub fn tcp(self, ports: PortMatch) -> Self {
         Self { transport: Some((TCP, ports)), ..self }
     }
 
-    /// Of UDP, and with these ports. It takes the place of [`tcp`](Self::tcp).
+    /// Matches UDP packets with these ports. Replaces [`tcp`](Self::tcp).
     pub fn udp(self, ports: PortMatch) -> Self {
         Self { transport: Some((UDP, ports)), ..self }
     }
 
-    /// Before rules of a higher number: 0 unless said otherwise. mlx5 has 0 to 15.
+    /// Sets the priority (default 0). Rules of a lower number apply first. mlx5 has 0 to 15.
     pub fn priority(self, priority: u16) -> Self {
         Self { priority, ..self }
     }
 
-    /// Completions carry this number, 24 bits; without a rule's tag they carry 0.
+    /// Sets the flow tag, 24 bits, that completions of matching packets carry; 0 without a tag.
     #[doc(alias = "ibv_flow_spec_action_tag")]
     pub fn tag(self, tag: u32) -> Self {
         Self { tag: Some(tag), ..self }
     }
 
-    /// Such packets are dropped.
+    /// Drops matching packets.
     #[doc(alias = "ibv_flow_spec_action_drop")]
     pub fn dropped(self) -> Self {
         Self { drop: true, ..self }
     }
 
-    /// Such packets also go on to the rules of later priorities.
+    /// Passes matching packets on to rules of later priorities too.
     #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
     pub fn and_go_on(self) -> Self {
         Self { go_on: true, ..self }
     }
 
-    /// Refuses a rule that no packet can match, or that no field has room for.
+    /// Rejects a rule that no packet can match, or whose values exceed their fields.
     ///
     /// # Errors
     ///
@@ -333,8 +333,8 @@ impl FlowRule {
         }
     }
 
-    /// The kernel's bytes: head, and one specification after the other, for a queue pair on `port`.
-    /// `counters` is the handle of what counts.
+    /// Encodes the rule for the kernel, for a queue pair on `port`: a header, then the
+    /// specifications. `counters` is the handle of the counters object.
     #[must_use]
     pub fn command(&self, qp: u32, port: u8, counters: Option<u32>) -> Vec<u8> {
         let mut specs = Vec::new();
@@ -397,7 +397,7 @@ fn invalid(what: &'static str, value: String, why: &'static str) -> Error {
     Error::Invalid { verb: VERB, what, value, why }
 }
 
-/// Refuses bits of a value that its mask leaves out.
+/// Rejects value bits outside the mask.
 fn bits<T: BitAnd<Output = T> + PartialEq + Copy>(
     what: &'static str,
     field: Option<Masked<T>>,
@@ -412,7 +412,7 @@ fn bits<T: BitAnd<Output = T> + PartialEq + Copy>(
     }
 }
 
-/// A specification's head.
+/// Header of a specification.
 fn head<T>(kind: u32) -> abi::ib_uverbs_flow_spec_hdr {
     abi::ib_uverbs_flow_spec_hdr { r#type: kind, size: size_of::<T>() as u16, reserved: 0 }
 }
@@ -439,7 +439,7 @@ impl EthMatch {
 }
 
 impl Ipv4Match {
-    /// Checked; gives the protocol.
+    /// Checks the fields; returns the protocol.
     fn check(&self) -> Result<Option<Masked<u8>>, Error> {
         bits("source address", self.src, |ip| ip.to_string())?;
         bits("destination address", self.dst, |ip| ip.to_string())?;
@@ -469,12 +469,12 @@ impl Ipv4Match {
 }
 
 impl Ipv6Match {
-    /// Checked; gives what it carries.
+    /// Checks the fields; returns the next header.
     fn check(&self) -> Result<Option<Masked<u8>>, Error> {
         bits("source address", self.src, |ip| ip.to_string())?;
         bits("destination address", self.dst, |ip| ip.to_string())?;
         bits("flow label", self.flow_label, |label| format!("{label:#x}"))?;
-        // All bits of the number's type are all bits of the label.
+        // A mask with all bits of `u32` stands for all 20 bits of the label.
         let label = self.flow_label.map_or(0, |label| label.value);
         Error::limit(VERB, "flow label", label, LABEL)?;
         bits("next header", self.next_header, |number| number.to_string())?;

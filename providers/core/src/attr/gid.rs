@@ -1,4 +1,4 @@
-//! GIDs: the addresses of ports. IBTA vol 1, 4.1.1; RoCE: annexes A16 and A17.
+//! GIDs, the addresses of ports. IBTA vol 1, 4.1.1; RoCE: annexes A16 and A17.
 
 use std::fmt;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,60 +6,60 @@ use std::str::FromStr;
 
 use uverbs_kernel_abi::gid as abi;
 
-/// A GID: 128 bits in the order of the wire. Its text is an IPv6 address'.
+/// A GID: 128 bits in network byte order. Its text form is an IPv6 address.
 ///
-/// On RoCE v2 an IPv4 address stands in it as `::ffff:a.b.c.d`.
+/// On RoCE v2 an IPv4 address is mapped to `::ffff:a.b.c.d`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "ibv_gid")]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// All zero: an entry of the GID table that is empty.
+    /// The zero GID: an empty entry of the GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// Whether all bits are zero.
+    /// Returns true if all bits are zero.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
     }
 
-    /// Whether it holds an IPv4 address.
+    /// Returns true if the GID holds an IPv4 address.
     #[must_use]
     pub fn is_ipv4_mapped(self) -> bool {
         self.to_ipv4().is_some()
     }
 
-    /// The IPv4 address in it.
+    /// IPv4 address that the GID holds.
     #[must_use]
     pub fn to_ipv4(self) -> Option<Ipv4Addr> {
         Ipv6Addr::from(self.0).to_ipv4_mapped()
     }
 
-    /// As an IP address: IPv4 where it holds one.
+    /// Converts to an IP address: IPv4 if the GID holds one, else IPv6.
     #[must_use]
     pub fn to_ip(self) -> IpAddr {
         IpAddr::V6(Ipv6Addr::from(self.0)).to_canonical()
     }
 
-    /// Whether it is link-local (`fe80::/10`): good within a subnet only.
+    /// Returns true for a link-local GID (`fe80::/10`), which is valid within one subnet only.
     #[must_use]
     pub fn is_link_local(self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
-    /// Whether it names a multicast group (`ff00::/8`).
+    /// Returns true for a multicast GID (`ff00::/8`).
     #[must_use]
     pub fn is_multicast(self) -> bool {
         self.0[0] == 0xff
     }
 
-    /// The upper half: the subnet's prefix on InfiniBand.
+    /// Upper half: the subnet prefix on InfiniBand.
     #[must_use]
     pub fn subnet_prefix(self) -> u64 {
         (u128::from_be_bytes(self.0) >> 64) as u64
     }
 
-    /// The lower half: the port's GUID on InfiniBand.
+    /// Lower half: the port GUID on InfiniBand.
     #[must_use]
     pub fn interface_id(self) -> u64 {
         u128::from_be_bytes(self.0) as u64
@@ -81,7 +81,7 @@ impl fmt::Debug for Gid {
 impl FromStr for Gid {
     type Err = AddrParseError;
 
-    /// Reads an IPv6 address; an IPv4 address gives the GID that RoCE v2 maps it to.
+    /// Parses an IPv6 address, or an IPv4 address, which RoCE v2 maps.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse::<IpAddr>().map(Self::from)
     }
@@ -102,23 +102,23 @@ impl From<[u8; 16]> for Gid {
     }
 }
 
-/// What kind of packets a GID stands for.
+/// Packet format that a GID stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_gid_type")]
 #[non_exhaustive]
 pub enum GidType {
     /// InfiniBand.
     Ib,
-    /// RoCE v1: Ethernet frames with a GRH; one subnet.
+    /// RoCE v1: Ethernet frames with a GRH, within one subnet.
     RoceV1,
     /// RoCE v2: UDP port 4791 over IPv4 or IPv6.
     RoceV2,
-    /// A number this library doesn't know.
+    /// An unknown number.
     Unknown(u32),
 }
 
 impl GidType {
-    /// The type with the kernel's number, `IB_UVERBS_GID_TYPE_*`.
+    /// Converts the kernel's number, `IB_UVERBS_GID_TYPE_*`.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Self {
         match raw {
@@ -159,18 +159,18 @@ impl fmt::Display for GidType {
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
-    /// Index in the port's table.
+    /// Index in the port's GID table.
     pub index: u32,
     /// Port, from 1.
     pub port: u32,
-    /// What packets go by it.
+    /// Packet format.
     pub kind: GidType,
-    /// Index of the network interface it comes from; 0 without one.
+    /// Interface index of the GID's network interface; 0 without one.
     pub netdev_ifindex: u32,
 }
 
 impl GidEntry {
-    /// From what the kernel answered.
+    /// Converts the kernel's response.
     #[must_use]
     pub fn from_abi(entry: &abi::ib_uverbs_gid_entry) -> Self {
         Self {

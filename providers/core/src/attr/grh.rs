@@ -1,27 +1,28 @@
-//! The 40 bytes in front of a received datagram. IBTA vol 1, 8.3 and 11.4.1.2; annex A17.4.5.
+//! The 40 bytes in front of a received datagram: a GRH or an IP header. IBTA vol 1, 8.3 and
+//! 11.4.1.2; annex A17.4.5.
 
 use super::{Gid, GidType};
 
-/// Bytes of a GRH, and of the room for one.
+/// Bytes of a GRH, and of the space reserved for it.
 const LEN: usize = 40;
-/// Where an IPv4 header stands in that room.
+/// Offset of an IPv4 header in these bytes.
 const IPV4_AT: usize = 20;
 /// "Next header" of an IPv6 header in front of UDP.
 const UDP: u8 = 17;
 
-/// What kind of header it is.
+/// Kind of header in front of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GrhKind {
-    /// An InfiniBand GRH: of InfiniBand, and of RoCE v1.
+    /// GRH of InfiniBand or RoCE v1.
     Grh,
-    /// RoCE v2 over IPv6.
+    /// IPv6 header of RoCE v2.
     Ipv6,
-    /// RoCE v2 over IPv4; only the last 20 of the bytes.
+    /// IPv4 header of RoCE v2, in the last 20 bytes.
     Ipv4,
 }
 
 impl GrhKind {
-    /// Whether packets of a GID of this type have such a header.
+    /// Returns true if packets of a GID of type `gid` have this kind of header.
     #[must_use]
     pub fn is_of(self, gid: GidType) -> bool {
         matches!(
@@ -31,7 +32,7 @@ impl GrhKind {
     }
 }
 
-/// The global route of a received datagram, from the 40 bytes in front of its data.
+/// Global route of a received datagram, parsed from the 40 bytes in front of its data.
 ///
 /// ```
 /// let mut bytes = [0; 40];
@@ -46,26 +47,26 @@ impl GrhKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_grh")]
 pub struct Grh {
-    /// What kind of header it is.
+    /// Kind of header.
     pub kind: GrhKind,
     /// The sender's GID.
     pub source: Gid,
-    /// The GID that it was sent to: the receiving port's, or a multicast group's.
+    /// Destination GID: the receiving port's, or a multicast group's.
     pub destination: Gid,
-    /// Hops that were left.
+    /// Remaining hop limit.
     pub hop_limit: u8,
     /// Traffic class (DSCP and ECN on RoCE v2).
     pub traffic_class: u8,
-    /// Flow label, 20 bits; IPv4 has none.
+    /// Flow label, 20 bits; 0 for IPv4.
     pub flow_label: u32,
 }
 
 impl Grh {
-    /// Reads the first 40 bytes; `None` if there aren't so many, or they hold no such header.
+    /// Parses the first 40 bytes; `None` if there are fewer, or no header is found.
     ///
-    /// Nothing says which kind it is. An IPv4 header whose checksum is right is one, whatever
-    /// stands before it; else the version at the beginning counts. Soft-RoCE fills in no checksum
-    /// within a device.
+    /// The kind is found by content. Bytes with a valid IPv4 checksum are an IPv4 header,
+    /// regardless of the 20 bytes before it. Otherwise the version field at the beginning decides.
+    /// Soft-RoCE writes no checksum between queue pairs of one device.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.first_chunk::<LEN>()?;
@@ -107,7 +108,7 @@ impl Grh {
     }
 }
 
-/// RFC 1071: the sum of a header with its checksum is all ones.
+/// Verifies a header checksum (RFC 1071): the sum over the header is all ones.
 fn checksum_fits(header: &[u8]) -> bool {
     let (words, _) = header.as_chunks::<2>();
     let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_right_checksum_outweighs_what_stands_before_it() {
-        // What an earlier datagram left in the first 20 bytes looks like IPv6.
+        // Leftovers of an earlier datagram in the first 20 bytes look like IPv6.
         let right = (0..=u16::MAX).find(|sum| checksum_fits(&ipv4(*sum)[20..])).unwrap();
         for (sum, kind) in [(right, GrhKind::Ipv4), (right ^ 1, GrhKind::Grh)] {
             let mut bytes = ipv4(sum);

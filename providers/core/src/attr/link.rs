@@ -1,5 +1,5 @@
-//! What a link is and does: MTU, layer, state, width, speed. Each is a number of the manual;
-//! unknown ones survive.
+//! Link properties: MTU, link layer, state, width, speed. Each is a number of the specification;
+//! unknown numbers are preserved.
 
 use std::fmt;
 
@@ -12,18 +12,18 @@ pub enum Mtu {
     Mtu256,
     /// 512 bytes.
     Mtu512,
-    /// 1,024 bytes: what fits an Ethernet MTU of 1,500.
+    /// 1,024 bytes: the largest that fits an Ethernet MTU of 1,500.
     Mtu1024,
     /// 2,048 bytes.
     Mtu2048,
     /// 4,096 bytes.
     Mtu4096,
-    /// A code this library doesn't know.
+    /// An unknown code.
     Unknown(u8),
 }
 
 impl Mtu {
-    /// The MTU with this code (`IB_MTU_*`: 1 is 256 bytes, and each next one twice as much).
+    /// Converts the code (`IB_MTU_*`: 1 is 256 bytes, each next code doubles).
     #[must_use]
     pub const fn from_raw(raw: u8) -> Self {
         match raw {
@@ -36,7 +36,7 @@ impl Mtu {
         }
     }
 
-    /// The code.
+    /// Code of the MTU.
     #[must_use]
     pub const fn raw(self) -> u8 {
         match self {
@@ -49,7 +49,7 @@ impl Mtu {
         }
     }
 
-    /// The MTU of exactly so many bytes.
+    /// MTU of exactly `bytes` bytes.
     #[must_use]
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         match bytes {
@@ -62,7 +62,7 @@ impl Mtu {
         }
     }
 
-    /// How many bytes; `None` for an unknown code.
+    /// Number of bytes; `None` for an unknown code.
     #[must_use]
     pub const fn bytes(self) -> Option<u32> {
         match self {
@@ -81,22 +81,22 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// What the port speaks below the transport. `IB_UVERBS`' `link_layer`.
+/// Link layer of a port. Numbers of `link_layer` in the kernel's uverbs headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LinkLayer {
-    /// Not said: InfiniBand, from old drivers.
+    /// Unspecified: old drivers report InfiniBand so.
     Unspecified,
     /// InfiniBand.
     InfiniBand,
     /// Ethernet: RoCE, or iWARP.
     Ethernet,
-    /// A number this library doesn't know.
+    /// An unknown number.
     Unknown(u8),
 }
 
 impl LinkLayer {
-    /// The layer with the kernel's number.
+    /// Converts the kernel's number.
     #[must_use]
     pub const fn from_raw(raw: u8) -> Self {
         match raw {
@@ -135,24 +135,24 @@ impl fmt::Display for LinkLayer {
 #[doc(alias = "ibv_port_state")]
 #[non_exhaustive]
 pub enum PortState {
-    /// No change (never answered by a device).
+    /// No change; devices never report it.
     Nop,
-    /// No link.
+    /// Down: no physical link.
     Down,
-    /// A link; the subnet manager has not been.
+    /// Init: a physical link, not yet configured by the subnet manager.
     Init,
-    /// Configured, not yet started.
+    /// Armed: configured, not yet active.
     Armed,
-    /// Working.
+    /// Active.
     Active,
-    /// Active, and the link failed for a moment.
+    /// Active deferred: active, with a momentary link failure.
     ActiveDefer,
-    /// A number this library doesn't know.
+    /// An unknown number.
     Unknown(u8),
 }
 
 impl PortState {
-    /// The state with this number.
+    /// Converts the number.
     #[must_use]
     pub const fn from_raw(raw: u8) -> Self {
         match raw {
@@ -166,7 +166,7 @@ impl PortState {
         }
     }
 
-    /// The number.
+    /// Number of the state.
     #[must_use]
     pub const fn raw(self) -> u8 {
         match self {
@@ -195,12 +195,12 @@ impl fmt::Display for PortState {
     }
 }
 
-/// Lanes of a link. IBTA vol 1, 14.2.5.6, LinkWidthActive.
+/// Link width (lanes). IBTA vol 1, 14.2.5.6, LinkWidthActive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Width(pub u8);
 
 impl Width {
-    /// How many lanes; `None` for an unknown code.
+    /// Number of lanes; `None` for an unknown code.
     #[must_use]
     pub const fn lanes(self) -> Option<u8> {
         match self.0 {
@@ -228,7 +228,7 @@ impl fmt::Display for Width {
 pub struct Speed(pub u32);
 
 impl Speed {
-    /// Its name and tenths of a gigabit per second.
+    /// Name, and speed in tenths of a gigabit per second.
     const fn name_and_tenths(self) -> Option<(&'static str, u32)> {
         Some(match self.0 {
             1 => ("SDR", 25),
@@ -244,13 +244,13 @@ impl Speed {
         })
     }
 
-    /// Gigabits per second of one lane, as it is named (FDR: 14); `None` for an unknown code.
+    /// Nominal gigabits per second of one lane (FDR: 14); `None` for an unknown code.
     #[must_use]
     pub fn gbps(self) -> Option<f64> {
         self.name_and_tenths().map(|(_, tenths)| f64::from(tenths) / 10.0)
     }
 
-    /// Gigabits per second of a link of `width`.
+    /// Nominal gigabits per second of a link with `width` lanes.
     #[must_use]
     pub fn link_gbps(self, width: Width) -> Option<f64> {
         Some(self.gbps()? * f64::from(width.lanes()?))

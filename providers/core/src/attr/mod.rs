@@ -1,4 +1,4 @@
-//! Attributes: what devices, ports, GIDs and queues have and can be given.
+//! Attributes of devices, ports, GIDs and queues: what they report and what they can be set to.
 
 mod access;
 mod change;

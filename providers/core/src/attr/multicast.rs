@@ -1,17 +1,17 @@
-//! Multicast groups: their addresses. IBTA vol 1, 4.1.1 and 10.5; annex A17.
+//! Multicast group addresses. IBTA vol 1, 4.1.1 and 10.5; annex A17.
 
 use std::net::Ipv4Addr;
 
 use super::Gid;
 use crate::error::Error;
 
-/// LIDs of groups on InfiniBand. IBTA vol 1, 4.1.3.
+/// Multicast LIDs of InfiniBand. IBTA vol 1, 4.1.3.
 const LIDS: std::ops::RangeInclusive<u16> = 0xc000..=0xfffe;
 
-/// A multicast group: what its members are attached to, and datagrams to it are addressed to.
+/// A multicast group: queue pairs attach to it, and datagrams are addressed to it.
 ///
-/// On InfiniBand the subnet manager makes the group and chooses its LID; joining it there is
-/// rdma_cm's work or the subnet administrator's.
+/// On InfiniBand the subnet manager creates the group and chooses its LID; a program joins it
+/// through rdma_cm or the subnet administrator.
 ///
 /// ```
 /// use uverbs_core::attr::MulticastGroup;
@@ -22,20 +22,20 @@ const LIDS: std::ops::RangeInclusive<u16> = 0xc000..=0xfffe;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MulticastGroup {
-    /// Its GID: `ff00::/8`; on RoCE v2 an IPv4 multicast address, too.
+    /// Multicast GID (`ff00::/8`); on RoCE v2 also an IPv4 multicast address.
     pub gid: Gid,
-    /// Its LID, 0xc000 to 0xfffe on InfiniBand; RoCE has none and ignores it.
+    /// Multicast LID, 0xc000 to 0xfffe on InfiniBand; ignored on RoCE.
     pub lid: u16,
 }
 
 impl MulticastGroup {
-    /// The group of an IPv4 address, on RoCE v2.
+    /// Group of an IPv4 multicast address on RoCE v2.
     #[must_use]
     pub fn ipv4(address: Ipv4Addr) -> Self {
         Self { gid: Gid::from(std::net::IpAddr::V4(address)), lid: 0 }
     }
 
-    /// Refuses a GID that names no group; on InfiniBand a LID that doesn't, either.
+    /// Rejects a GID that is not multicast, and on InfiniBand a LID that is not.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The way to a peer: of a connected queue pair, or of an address handle.
+//! Path to a peer: of a connected queue pair, or of an address handle.
 
 use uverbs_kernel_abi::ah::{ib_uverbs_ah_attr, ib_uverbs_global_route};
 use uverbs_kernel_abi::qp::ib_uverbs_qp_dest;
@@ -6,24 +6,24 @@ use uverbs_kernel_abi::qp::ib_uverbs_qp_dest;
 use super::Gid;
 use crate::error::Error;
 
-/// The way to the peer.
+/// Path to the peer (address vector).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct Path {
     /// Destination LID (InfiniBand); 0 on RoCE.
     pub dlid: u16,
-    /// Global route: needed on RoCE and between subnets.
+    /// Global route: required on RoCE and between subnets.
     pub grh: Option<GlobalRoute>,
     /// Service level, 0 to 15.
     pub service_level: u8,
     /// Source path bits, for a port with several LIDs.
     pub src_path_bits: u8,
-    /// Static rate, `enum ibv_rate`; 0 is the port's own.
+    /// Static rate, `enum ibv_rate`; 0 is the port's rate.
     pub static_rate: u8,
 }
 
 impl Path {
-    /// Refuses what the wire has no bits for. IBTA vol 1, 7.7 (LRH) and 8.3 (GRH).
+    /// Rejects values that exceed their header fields. IBTA vol 1, 7.7 (LRH) and 8.3 (GRH).
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Path {
         Error::limit(verb, "flow label", self.grh.map_or(0, |grh| grh.flow_label), 0xf_ffff)
     }
 
-    /// As QUERY_QP tells it.
+    /// Converts the path in QUERY_QP's response.
     pub(crate) fn from_dest(dest: &ib_uverbs_qp_dest) -> Self {
         let grh = (dest.is_global != 0).then_some(GlobalRoute {
             dgid: Gid(dest.dgid),
@@ -51,7 +51,7 @@ impl Path {
         }
     }
 
-    /// As MODIFY_QP takes it.
+    /// Converts to the path of MODIFY_QP.
     pub(crate) fn to_dest(self, port: u8) -> ib_uverbs_qp_dest {
         let mut dest = ib_uverbs_qp_dest {
             dlid: self.dlid,
@@ -72,7 +72,7 @@ impl Path {
         dest
     }
 
-    /// From what the connection manager answers.
+    /// Converts the connection manager's response.
     #[must_use]
     pub fn from_ah(ah: &ib_uverbs_ah_attr) -> Self {
         let grh = (ah.is_global != 0).then_some(GlobalRoute {
@@ -91,7 +91,7 @@ impl Path {
         }
     }
 
-    /// As CREATE_AH takes it.
+    /// Converts to the path of CREATE_AH.
     pub(crate) fn to_ah(self, port: u8) -> ib_uverbs_ah_attr {
         let grh =
             self.grh.map_or_else(ib_uverbs_global_route::default, |grh| ib_uverbs_global_route {
@@ -115,13 +115,13 @@ impl Path {
     }
 }
 
-/// The global part of a [`Path`].
+/// Global route of a [`Path`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_global_route")]
 pub struct GlobalRoute {
     /// The peer's GID.
     pub dgid: Gid,
-    /// Index into the own port's GID table.
+    /// Index into the local port's GID table.
     pub sgid_index: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -131,18 +131,18 @@ pub struct GlobalRoute {
     pub flow_label: u32,
 }
 
-/// What an address handle is made from: the port it leaves by, and the way.
+/// Attributes of an address handle: the local port and the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_ah_attr")]
 pub struct AhAttr {
     /// Port, from 1.
     pub port: u8,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Path,
 }
 
 impl AhAttr {
-    /// Refuses a way without a global route by a port that needs one, as every port of RoCE does.
+    /// Rejects a path without global route if `required`: ports of RoCE require one.
     ///
     /// # Errors
     ///

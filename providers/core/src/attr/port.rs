@@ -6,10 +6,10 @@ use uverbs_kernel_abi::port as abi;
 use super::{LinkLayer, Mtu, PortState, Speed, Width};
 
 bitflags! {
-    /// What a port can do. IBTA vol 1, 14.2.5.6, CapabilityMask.
+    /// Port capabilities. IBTA vol 1, 14.2.5.6, CapabilityMask.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct PortCaps: u32 {
-        /// It is a subnet manager.
+        /// The port is a subnet manager.
         const SM = abi::IB_UVERBS_PCF_SM;
         /// Notices.
         const NOTICE = abi::IB_UVERBS_PCF_NOTICE_SUP;
@@ -27,13 +27,13 @@ bitflags! {
         const PKEY_NVRAM = abi::IB_UVERBS_PCF_PKEY_NVRAM;
         /// LED information.
         const LED_INFO = abi::IB_UVERBS_PCF_LED_INFO_SUP;
-        /// Its subnet manager is off.
+        /// The port's subnet manager is disabled.
         const SM_DISABLED = abi::IB_UVERBS_PCF_SM_DISABLED;
         /// Has a system image GUID.
         const SYS_IMAGE_GUID = abi::IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP;
         /// Traps for P_Keys of a switch's external ports.
         const PKEY_SW_EXT_PORT_TRAP = abi::IB_UVERBS_PCF_PKEY_SW_EXT_PORT_TRAP_SUP;
-        /// Speeds from FDR on.
+        /// Extended link speeds (FDR and faster).
         const EXTENDED_SPEEDS = abi::IB_UVERBS_PCF_EXTENDED_SPEEDS_SUP;
         /// Communication management.
         const CM = abi::IB_UVERBS_PCF_CM_SUP;
@@ -47,15 +47,15 @@ bitflags! {
         const VENDOR_CLASS = abi::IB_UVERBS_PCF_VENDOR_CLASS_SUP;
         /// Direct-routed notices.
         const DR_NOTICE = abi::IB_UVERBS_PCF_DR_NOTICE_SUP;
-        /// Notices about this mask.
+        /// Notices of changes of this mask.
         const CAP_MASK_NOTICE = abi::IB_UVERBS_PCF_CAP_MASK_NOTICE_SUP;
         /// Boot management.
         const BOOT_MGMT = abi::IB_UVERBS_PCF_BOOT_MGMT_SUP;
-        /// Measures the link's latency.
+        /// Measures link round-trip latency.
         const LINK_LATENCY = abi::IB_UVERBS_PCF_LINK_LATENCY_SUP;
         /// Client reregistration.
         const CLIENT_REG = abi::IB_UVERBS_PCF_CLIENT_REG_SUP;
-        /// GIDs are IP addresses. The kernel's own bit, in place of IBTA's 26.
+        /// GIDs are IP addresses. A bit of the kernel in place of IBTA's bit 26.
         const IP_BASED_GIDS = abi::IB_UVERBS_PCF_IP_BASED_GIDS;
         /// Table of speeds and widths.
         const LINK_SPEED_WIDTH_TABLE = abi::IB_UVERBS_PCF_LINK_SPEED_WIDTH_TABLE_SUP;
@@ -67,7 +67,7 @@ bitflags! {
         const MCAST_FDB_TOP = abi::IB_UVERBS_PCF_MCAST_FDB_TOP_SUP;
         /// Hierarchy information.
         const HIERARCHY_INFO = abi::IB_UVERBS_PCF_HIERARCHY_INFO_SUP;
-        /// Capabilities that have no name here.
+        /// Capabilities without a name here.
         const _ = !0;
     }
 }
@@ -81,11 +81,11 @@ pub struct PortAttr {
     pub state: PortState,
     /// Physical state: 2 polling, 3 disabled, 5 link up. IBTA vol 1, 14.2.5.6, PortPhysicalState.
     pub phys_state: u8,
-    /// Largest MTU the port can do.
+    /// Largest MTU that the port supports.
     pub max_mtu: Mtu,
-    /// Largest MTU it does now.
+    /// MTU in use.
     pub active_mtu: Mtu,
-    /// What it speaks.
+    /// Link layer.
     pub link_layer: LinkLayer,
     /// Lanes in use.
     pub active_width: Width,
@@ -95,7 +95,7 @@ pub struct PortAttr {
     pub gid_table_len: u32,
     /// Entries of the P_Key table.
     pub pkey_table_len: u16,
-    /// Own LID; 0 on Ethernet.
+    /// LID of the port; 0 on Ethernet.
     pub lid: u16,
     /// LID mask control: the port answers to 2^lmc LIDs.
     pub lmc: u8,
@@ -103,34 +103,34 @@ pub struct PortAttr {
     pub sm_lid: u16,
     /// Service level of the subnet manager.
     pub sm_sl: u8,
-    /// Virtual lanes, as a code: 1 one, 2 two, 3 four, 4 eight, 5 fifteen.
+    /// Virtual lanes, coded: 1 is one, 2 two, 3 four, 4 eight, 5 fifteen.
     pub max_vl_num: u8,
-    /// Longest message, bytes.
+    /// Maximum bytes of a message.
     pub max_message_size: u32,
     /// Capabilities.
     pub caps: PortCaps,
     /// CapabilityMask2. IBTA vol 1, 14.2.5.6.
     pub caps2: u16,
-    /// Packets with a bad P_Key.
+    /// Number of P_Key violations.
     pub bad_pkey_count: u32,
-    /// Packets with a bad Q_Key.
+    /// Number of Q_Key violations.
     pub qkey_violation_count: u32,
-    /// Answer time of the subnet, 4.096 µs times two to it.
+    /// Subnet timeout: 4.096 µs times two to this power.
     pub subnet_timeout: u8,
-    /// What the subnet manager did at the last initialisation.
+    /// Kind of initialisation that the subnet manager last did (InitTypeReply).
     pub init_type_reply: u8,
-    /// Paths need a GRH: always on Ethernet.
+    /// Paths need a GRH; always true on Ethernet.
     pub grh_required: bool,
 }
 
 impl PortAttr {
-    /// From what the kernel answered.
+    /// Converts the kernel's response.
     #[must_use]
     pub fn from_abi(answer: &abi::ib_uverbs_query_port_resp_ex) -> Self {
         let port = &answer.legacy_resp;
         let link_layer = LinkLayer::from_raw(port.link_layer);
-        // The old field is a byte and cannot hold XDR (256), so newer kernels put a wider one into
-        // what were reserved bytes (`active_speed_ex`); an older one leaves them 0.
+        // The byte-wide field cannot hold XDR (256). Newer kernels report the speed in a wider
+        // field (`active_speed_ex`) in formerly reserved bytes, which are 0 from older kernels.
         let [_, _, speed_ex @ ..] = answer.reserved;
         let speed_ex = u32::from_ne_bytes(speed_ex);
         let speed = if speed_ex == 0 { u32::from(port.active_speed) } else { speed_ex };
@@ -161,7 +161,7 @@ impl PortAttr {
         }
     }
 
-    /// Gigabits per second of the link; `None` when width or speed has a code unknown here.
+    /// Gigabits per second of the link; `None` if the width or speed code is unknown.
     #[must_use]
     pub fn gbps(&self) -> Option<f64> {
         self.active_speed.link_gbps(self.active_width)

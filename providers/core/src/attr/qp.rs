@@ -1,4 +1,4 @@
-//! Queue pair attributes: types, states, capacities, timers, and QUERY_QP's answer.
+//! Queue pair attributes: types, states, capacities, timers, and the response of QUERY_QP.
 
 use std::fmt;
 
@@ -17,14 +17,14 @@ pub enum QpType {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Initiator of XRC: a reliable connection, each of whose messages names one of the peer's
-    /// shared receive queues.
+    /// XRC initiator: a reliable connection whose messages each name a shared receive queue of the
+    /// peer.
     XrcIni,
-    /// Initiator of dynamic connections; ConnectX alone.
+    /// Initiator of dynamic connections (DCI); ConnectX only.
     Dci,
-    /// Target of dynamic connections; ConnectX alone.
+    /// Target of dynamic connections (DCT); ConnectX only.
     Dct,
-    /// Whole Ethernet frames; ConnectX alone.
+    /// Raw packets, that is whole Ethernet frames; ConnectX only.
     RawPacket,
 }
 
@@ -62,26 +62,26 @@ impl fmt::Display for QpType {
 #[doc(alias = "ibv_qp_state")]
 #[non_exhaustive]
 pub enum QpState {
-    /// Just made: nothing can be posted.
+    /// Newly created: posting is an error.
     Reset,
-    /// Receives can be posted, nothing moves.
+    /// Initialised: receives can be posted, and no packets are processed.
     Init,
     /// Ready to receive.
     ReadyToReceive,
-    /// Ready to send: the working state.
+    /// Ready to send and receive.
     ReadyToSend,
-    /// Send queue drained: sends are held back.
+    /// Send queue drained: new sends are held back.
     SendQueueDrained,
-    /// The send queue failed; receives go on (UC and UD only).
+    /// Send queue error: the send queue failed, receives continue (UC and UD only).
     SendQueueError,
-    /// Failed: everything outstanding or posted comes back flushed.
+    /// Error: posted and outstanding work requests complete as flushed.
     Error,
-    /// A number this library doesn't know.
+    /// An unknown number.
     Unknown(u32),
 }
 
 impl QpState {
-    /// The state with the kernel's number.
+    /// Converts the kernel's number.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Self {
         match raw {
@@ -127,25 +127,25 @@ impl fmt::Display for QpState {
     }
 }
 
-/// Sizes of a queue pair. What the provider returns is at least what was asked for.
+/// Capacities of a queue pair. The provider grants at least the requested ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_cap")]
 pub struct QpCap {
-    /// Send work requests outstanding, each of the largest size.
+    /// Maximum outstanding send work requests, each of maximum size.
     pub max_send_wr: u32,
-    /// Receive work requests outstanding.
+    /// Maximum outstanding receive work requests.
     pub max_recv_wr: u32,
-    /// Entries in a send's gather list.
+    /// Maximum SGEs of a send.
     pub max_send_sge: u32,
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     pub max_recv_sge: u32,
-    /// Bytes that a send may carry in the work request itself.
+    /// Maximum inline bytes of a send.
     pub max_inline_data: u32,
 }
 
 impl Default for QpCap {
-    /// 128 sends and 128 receives of one piece each, and 64 bytes inline. One completion queue for
-    /// both then needs 256 entries.
+    /// 128 sends and 128 receives with one SGE each, and 64 inline bytes. One completion queue for
+    /// both needs 256 CQEs.
     fn default() -> Self {
         Self {
             max_send_wr: 128,
@@ -158,8 +158,8 @@ impl Default for QpCap {
 }
 
 bitflags! {
-    /// What a send queue is made for: the longest of these decides how much of the ring each work
-    /// request may take, so that `max_send_wr` of them fit, whichever they are.
+    /// Operations that a send queue is created for. The operation with the longest WQE decides how
+    /// much of the ring is reserved per work request, so that `max_send_wr` of any of them fit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_qp_create_send_ops_flags")]
     pub struct SendOpSet: u32 {
@@ -171,14 +171,14 @@ bitflags! {
         const READ = 1 << 2;
         /// Compare-and-swap, fetch-and-add.
         const ATOMIC = 1 << 3;
-        /// Memory windows bound, keys invalidated or rewritten, by work requests of the program's
-        /// own making: three WQEBBs on mlx5.
+        /// Memory window binds, key invalidations and key changes, posted as work requests: three
+        /// WQEBBs on mlx5.
         const REKEY = 1 << 4;
     }
 }
 
 impl SendOpSet {
-    /// What a transport has, and this library posts.
+    /// Operations that a transport has and that this library can post.
     #[must_use]
     pub const fn of(qp_type: QpType) -> Self {
         match qp_type {
@@ -192,80 +192,80 @@ impl SendOpSet {
     }
 }
 
-/// How the send queue rings its doorbell. Soft-RoCE has one way only, a system call, and takes
-/// either.
+/// Way in which the send queue rings its doorbell. Soft-RoCE always rings by a system call and
+/// ignores the mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DoorbellMode {
-    /// The queue owns a write-combining register; a lone small post is copied into it whole
-    /// (BlueFlame), which spares the device a read of the WQE: least latency. An open device has a
-    /// few registers (mlx5: 16); queues made while all are taken ring as with
+    /// The queue owns a write-combining register. A single small post is copied into it
+    /// (BlueFlame), so the device need not read the WQE: lowest latency. An open device has few
+    /// registers (mlx5: 16); a queue created when all are taken uses
     /// [`NonCached`](Self::NonCached).
     #[default]
     BlueFlame,
-    /// An eight-byte store to a non-cached page, shared with other queues, and no fence behind it:
+    /// An eight-byte store to a non-cached page shared by several queues, without a fence after it:
     /// least work per post when posts are batched.
     NonCached,
 }
 
-/// Everything that a queue pair is set to, as the device tells it.
+/// Attributes of a queue pair, as QUERY_QP reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_qp_attr")]
 #[non_exhaustive]
 pub struct QpAttr {
-    /// State; the device puts it into ERR by itself, and into SQE.
+    /// State. The device itself moves a queue pair to ERR or SQE.
     pub state: QpState,
-    /// The state that the driver takes it to be in: mlx5's says the same, soft-RoCE's RESET on some
+    /// Current state as the driver knows it. mlx5 reports `state`; soft-RoCE reports RESET on some
     /// kernels.
     pub cur_state: QpState,
-    /// Sizes.
+    /// Capacities.
     pub cap: QpCap,
     /// Port, from 1; 0 before INIT.
     pub port: u8,
     /// Index into the port's P_Key table.
     pub pkey_index: u16,
-    /// What the peer may do.
+    /// Access rights granted to the peer.
     pub access: AccessFlags,
     /// Largest packet payload.
     pub path_mtu: Mtu,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Path,
-    /// The other way to the peer, if one was set.
+    /// Alternate path to the peer, if set.
     pub alternate: Option<AlternatePath>,
-    /// Whether the connection may move there, or has.
+    /// Path migration state.
     pub migration: PathMigration,
-    /// The Q_Key that a datagram must carry to be received; of UD alone.
+    /// Q_Key that an incoming datagram must carry; UD only.
     pub qkey: u32,
     /// The peer's QP number.
     pub dest_qpn: u32,
-    /// PSN expected next.
+    /// Next expected PSN of the receive queue.
     pub rq_psn: u32,
-    /// PSN sent next.
+    /// Next PSN of the send queue.
     pub sq_psn: u32,
     /// READs and atomics outstanding at the peer.
     pub max_rd_atomic: u8,
-    /// READs and atomics the peer may have outstanding here.
+    /// READs and atomics that the peer may have outstanding here.
     pub max_dest_rd_atomic: u8,
-    /// How long the peer shall wait when no receive is posted.
+    /// RNR timer: time that the peer waits before a retry if no receive is posted.
     pub min_rnr_timer: RnrTimer,
-    /// How long to wait for an acknowledgement.
+    /// Acknowledgement timeout.
     pub timeout: AckTimeout,
     /// Retries after a timeout or a sequence error.
     pub retry_count: u8,
-    /// Retries after receiver-not-ready; 7 is for ever.
+    /// RNR retries; 7 is unlimited.
     pub rnr_retry: u8,
-    /// Whether sends are being drained.
+    /// True while the send queue drains.
     pub sq_draining: bool,
-    /// Whether every send was asked to complete when it was made; this library asks for each.
+    /// True if the queue pair was created with all sends signaled, as this library creates them.
     pub sq_sig_all: bool,
 }
 
 impl QpAttr {
-    /// From QUERY_QP's answer. The kernel doesn't know the sizes of a queue that user space laid
-    /// out, so `cap` is the caller's.
+    /// Converts QUERY_QP's response. `cap` comes from the caller: the kernel does not know the
+    /// capacities of queues laid out in user space.
     #[must_use]
     pub fn from_abi(answer: &abi::ib_uverbs_query_qp_resp, cap: QpCap) -> Self {
-        // Linux tells of no alternate path by port 0.
+        // Linux reports port 0 if there is no alternate path.
         let alternate = (answer.alt_port_num != 0).then(|| AlternatePath {
             port: answer.alt_port_num,
             pkey_index: answer.alt_pkey_index,
@@ -299,24 +299,23 @@ impl QpAttr {
     }
 }
 
-/// Whether a connection may move to its alternate path. IBTA vol 1, 17.2.8.1; numbers of
-/// `enum ib_mig_state`.
+/// Path migration state of a connection. IBTA vol 1, 17.2.8.1; numbers of `enum ib_mig_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_mig_state")]
 #[non_exhaustive]
 pub enum PathMigration {
-    /// It has moved, or has only one path.
+    /// Migrated, or only one path set.
     Migrated,
-    /// It shall be armed as soon as the peer is ready, too.
+    /// Rearm: becomes armed once the peer rearms too.
     Rearm,
-    /// It may move.
+    /// Armed: may migrate to the alternate path.
     Armed,
-    /// A number this library doesn't know.
+    /// An unknown number.
     Unknown(u8),
 }
 
 impl PathMigration {
-    /// The state with the kernel's number, `IB_MIG_*`.
+    /// Converts the kernel's number, `IB_MIG_*`.
     #[must_use]
     pub const fn from_raw(raw: u8) -> Self {
         match raw {
@@ -341,11 +340,11 @@ impl PathMigration {
 
 /// Receiver-not-ready timer: a five-bit code. IBTA vol 1, table 45.
 ///
-/// The code 0 means 655.36 ms, the longest of all, not the shortest: hence a type and no number.
+/// Code 0 is the longest timer, 655.36 ms, not the shortest; the type hides this.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RnrTimer(u8);
 
-/// Microseconds for each code. IBTA vol 1, table 45.
+/// Microseconds of each code. IBTA vol 1, table 45.
 const RNR_MICROSECONDS: [u32; 32] = [
     655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
     5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
@@ -353,18 +352,18 @@ const RNR_MICROSECONDS: [u32; 32] = [
 ];
 
 impl RnrTimer {
-    /// 0.64 ms, the middle of the road.
+    /// 0.64 ms, a medium timer.
     pub const DEFAULT: Self = Self(12);
-    /// 163.84 ms: six retries are a second.
+    /// 163.84 ms: six retries take about a second.
     pub const PATIENT: Self = Self(28);
 
-    /// The timer with this code; `None` over 31.
+    /// Converts a code; `None` above 31.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The shortest timer that is at least `microseconds` long; the longest where none is.
+    /// Shortest timer of at least `microseconds`, or the longest timer if all are shorter.
     #[must_use]
     pub fn at_least(microseconds: u32) -> Self {
         (1..32u8)
@@ -372,13 +371,13 @@ impl RnrTimer {
             .map_or(Self(0), Self)
     }
 
-    /// The five-bit code.
+    /// Five-bit code.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// How long it is.
+    /// Duration in microseconds.
     #[must_use]
     pub fn microseconds(self) -> u32 {
         RNR_MICROSECONDS[usize::from(self.0 & 31)]
@@ -393,30 +392,30 @@ impl fmt::Debug for RnrTimer {
 
 /// Acknowledgement timeout: 4.096 µs times two to the code. IBTA vol 1, 9.7.6.1.3.
 ///
-/// The code 0 means no timeout at all: a lost packet then hangs the queue pair for ever, so it has
-/// a name of its own.
+/// Code 0 disables the timeout: a lost packet then blocks the queue pair for ever. It is the named
+/// constant [`Self::NEVER`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
     /// 67 ms.
     pub const DEFAULT: Self = Self(14);
-    /// No timeout: nothing is ever sent again, and a dead peer is never noticed.
+    /// No timeout: the device never retransmits, and a dead peer goes unnoticed.
     pub const NEVER: Self = Self(0);
 
-    /// The timeout with this code; `None` over 31.
+    /// Converts a code; `None` above 31.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The five-bit code.
+    /// Five-bit code.
     #[must_use]
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// How long it is, rounded down; `None` for [`Self::NEVER`].
+    /// Duration in microseconds, rounded down; `None` for [`Self::NEVER`].
     #[must_use]
     pub const fn microseconds(self) -> Option<u64> {
         if self.0 == 0 { None } else { Some((4_096u64 << self.0) / 1_000) }

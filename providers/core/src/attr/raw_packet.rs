@@ -1,5 +1,5 @@
-//! Raw packet queue pairs: what they need on their way up. Kernel `ib_verbs.c`, `qp_state_table`;
-//! `hw/mlx5/qp.c`, `modify_raw_packet_qp`.
+//! Raw packet queue pairs: attributes that they need for each change of state. Kernel `ib_verbs.c`,
+//! `qp_state_table`; `hw/mlx5/qp.c`, `modify_raw_packet_qp`.
 
 use uverbs_kernel_abi::qp as abi;
 
@@ -10,7 +10,7 @@ use super::{QpState, Transition};
 /// RESET to INIT, of a raw packet queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawPacketInitAttr {
-    /// Port, from 1: an Ethernet one.
+    /// Ethernet port, from 1.
     pub port: u8,
 }
 
@@ -29,7 +29,7 @@ impl Transition for RawPacketInitAttr {
     }
 }
 
-/// INIT to RTR, of a raw packet queue pair: there is no peer to name.
+/// INIT to RTR, of a raw packet queue pair: it has no peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RawPacketRtrAttr;
 
@@ -44,7 +44,7 @@ impl Transition for RawPacketRtrAttr {
     }
 }
 
-/// RTR to RTS, of a raw packet queue pair: packets have no numbers.
+/// RTR to RTS, of a raw packet queue pair: its packets have no PSNs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RawPacketRtsAttr;
 
@@ -62,7 +62,7 @@ impl Transition for RawPacketRtsAttr {
 /// RTS to RTS, of a raw packet queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RawPacketChange {
-    /// How fast it may send, in kilobits per second; 0 for as fast as it can. Linux 4.10.
+    /// Rate limit in kilobits per second; 0 is unlimited. Since Linux 4.10.
     pub rate_limit: Option<u32>,
 }
 

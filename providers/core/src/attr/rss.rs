@@ -1,4 +1,4 @@
-//! Spreading packets over work queues by a hash (receive side scaling): kernel `mlx5-abi.h`,
+//! Receive side scaling (RSS): a hash spreads packets over work queues. Kernel `mlx5-abi.h`,
 //! `MLX5_RX_HASH_*`; `hw/mlx5/qp.c:create_rss_raw_qp_tir`.
 
 use uverbs_kernel_abi::mlx5 as abi;
@@ -7,8 +7,8 @@ use uverbs_kernel_abi::wq::{IB_WQS_ERR, IB_WQS_RDY, IB_WQS_RESET};
 use crate::error::Error;
 
 bitflags::bitflags! {
-    /// Fields of a packet that its hash is made of. Addresses of one version of IP alone, and ports
-    /// of one protocol alone. A packet of another kind has the hash 0.
+    /// Packet fields that enter the hash. Addresses must be of one IP version, and ports of one
+    /// protocol. Other packets have the hash 0.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_rx_hash_fields")]
     pub struct HashFields: u64 {
@@ -28,7 +28,7 @@ bitflags::bitflags! {
         const SRC_PORT_UDP = abi::MLX5_RX_HASH_SRC_PORT_UDP;
         /// Destination port of UDP.
         const DST_PORT_UDP = abi::MLX5_RX_HASH_DST_PORT_UDP;
-        /// Security parameters index of IPsec, of devices that look at it.
+        /// Security parameters index of IPsec, on devices that support it.
         const IPSEC_SPI = abi::MLX5_RX_HASH_IPSEC_SPI;
         /// Both addresses of IPv4.
         const IPV4 = abi::MLX5_RX_HASH_SRC_IPV4 | abi::MLX5_RX_HASH_DST_IPV4;
@@ -41,19 +41,19 @@ bitflags::bitflags! {
     }
 }
 
-/// How packets are spread over a table of work queues: by Toeplitz hash, whose lowest bits are the
-/// place in the table.
+/// RSS hash: the lowest bits of a packet's Toeplitz hash are the index into the table of work
+/// queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_rx_hash_conf")]
 pub struct RssHash {
-    /// The key, which those who choose their packets' fields had better not know.
+    /// Hash key. Keep it secret from senders that choose their packets' fields.
     pub key: [u8; 40],
-    /// The fields that go in. None is for a table of one place.
+    /// Fields that enter the hash. An empty set needs a table with one entry.
     pub fields: HashFields,
 }
 
 impl RssHash {
-    /// Whether its fields go together, for a table of `places`.
+    /// Checks that the fields can be combined, for a table with `places` entries.
     ///
     /// # Errors
     ///
@@ -80,15 +80,15 @@ impl RssHash {
     }
 }
 
-/// The state of a work queue.
+/// State of a work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wq_state")]
 pub enum WqState {
-    /// As it was made: it takes no packets, and nothing can be posted.
+    /// Reset, the initial state: no packets arrive, and nothing can be posted.
     Reset,
-    /// It takes packets.
+    /// Ready: packets arrive.
     Ready,
-    /// What is posted comes back flushed.
+    /// Error: posted receives complete as flushed.
     Error,
 }
 
@@ -103,7 +103,7 @@ impl WqState {
         }
     }
 
-    /// The state of a number of the kernel's.
+    /// Converts the kernel's number.
     #[must_use]
     pub const fn from_raw(raw: u32) -> Option<Self> {
         match raw {

@@ -1,13 +1,14 @@
 //! Shared receive queue attributes.
 
-/// Sizes and limit of a shared receive queue, as the device tells them.
+/// Capacities and limit of a shared receive queue, as the device reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_srq_attr")]
 pub struct SrqAttr {
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
-    /// Fewer receives left than this raise an event, once; 0 if it was raised, or never set.
+    /// Low-water limit: the queue raises one event when fewer receives are left. 0 if unset or
+    /// already raised.
     pub limit: u32,
 }

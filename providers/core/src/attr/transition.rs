@@ -1,6 +1,6 @@
-//! What each change of a queue pair's state needs, for each transport.
+//! Attributes that each change of a queue pair's state needs, for each transport.
 //!
-//! The mandatory attributes are the fields of its struct, so one that is missing doesn't compile.
+//! Mandatory attributes are fields of the change's struct, so code that omits one does not compile.
 //! IBTA vol 1, 11.2.5.2, tables 91 and 92; kernel `ib_verbs.c`, `qp_state_table`.
 
 use uverbs_kernel_abi::qp as abi;
@@ -17,9 +17,9 @@ pub(in crate::attr) mod sealed {
     pub trait Sealed {}
 }
 
-/// A change of state: where it leads, from where, and what goes into the command. Sealed, since
-/// rings are left as they are: none leads to RESET, from where a device would carry out anew what
-/// stands in a ring.
+/// A change of state: its start states, its target, and the attributes of the command. Sealed: a
+/// change leaves the rings untouched, so none may lead to RESET. From RESET a device would execute
+/// again the WQEs that remain in a ring.
 ///
 /// ```compile_fail,E0277
 /// # use uverbs_core::attr::{QpState, Transition};
@@ -35,12 +35,12 @@ pub(in crate::attr) mod sealed {
 /// }
 /// ```
 pub trait Transition: sealed::Sealed {
-    /// The state it leads to.
+    /// State that the change leads to.
     const TO: QpState;
-    /// The states that it starts from; the first is the usual one.
+    /// States that the change starts from; the first is the common one.
     const FROM: &'static [QpState];
 
-    /// Refuses values that have no room in their fields.
+    /// Rejects values that exceed their fields.
     ///
     /// # Errors
     ///
@@ -49,12 +49,11 @@ pub trait Transition: sealed::Sealed {
         Ok(())
     }
 
-    /// The command's attributes and their mask. `port` is the one that INIT named, which RTR must
-    /// name again (kernel `uverbs_cmd.c`, `modify_qp`).
+    /// Attributes of the command, and their mask. `port` is the port set by INIT, which RTR must
+    /// repeat (kernel `uverbs_cmd.c`, `modify_qp`).
     fn command(&self, port: u8) -> abi::ib_uverbs_modify_qp;
 
-    /// Kilobits per second, where they change: the one attribute that the extended command alone
-    /// has room for.
+    /// New rate limit in kilobits per second, the only attribute that needs the extended command.
     fn rate_limit(&self) -> Option<u32> {
         None
     }
@@ -67,7 +66,7 @@ pub struct InitAttr {
     pub port: u8,
     /// Index into the port's P_Key table; 0 is the default partition.
     pub pkey_index: u16,
-    /// What the peer may do: remote read, write, atomic.
+    /// Access rights granted to the peer: remote read, write, atomic.
     pub access: AccessFlags,
 }
 
@@ -98,7 +97,7 @@ pub struct UdInitAttr {
     pub port: u8,
     /// Index into the port's P_Key table; 0 is the default partition.
     pub pkey_index: u16,
-    /// The Q_Key that a datagram must carry to be received.
+    /// Q_Key that an incoming datagram must carry.
     pub qkey: u32,
 }
 
@@ -124,15 +123,15 @@ impl Transition for UdInitAttr {
 pub struct RtrAttr {
     /// The peer's QP number.
     pub dest_qpn: u32,
-    /// PSN expected first: the peer's `sq_psn`. 24 bits.
+    /// First PSN expected: the peer's `sq_psn`. 24 bits.
     pub rq_psn: u32,
-    /// Largest packet payload, the same on both sides.
+    /// Largest packet payload, equal on both sides.
     pub path_mtu: Mtu,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Path,
-    /// READs and atomics the peer may have outstanding here.
+    /// READs and atomics that the peer may have outstanding here.
     pub max_dest_rd_atomic: u8,
-    /// How long the peer shall wait when no receive is posted.
+    /// RNR timer: time that the peer waits before a retry if no receive is posted.
     pub min_rnr_timer: RnrTimer,
 }
 
@@ -165,11 +164,11 @@ impl Transition for RtrAttr {
 pub struct UcRtrAttr {
     /// The peer's QP number.
     pub dest_qpn: u32,
-    /// PSN expected first: the peer's `sq_psn`. 24 bits.
+    /// First PSN expected: the peer's `sq_psn`. 24 bits.
     pub rq_psn: u32,
-    /// Largest packet payload, the same on both sides.
+    /// Largest packet payload, equal on both sides.
     pub path_mtu: Mtu,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Path,
 }
 
@@ -195,7 +194,7 @@ impl Transition for UcRtrAttr {
     }
 }
 
-/// INIT to RTR, of UD: there is no peer to name.
+/// INIT to RTR, of UD: a UD queue pair has no peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdRtrAttr;
 
@@ -217,11 +216,11 @@ pub struct RtsAttr {
     pub sq_psn: u32,
     /// READs and atomics outstanding at the peer.
     pub max_rd_atomic: u8,
-    /// How long to wait for an acknowledgement.
+    /// Acknowledgement timeout.
     pub timeout: AckTimeout,
     /// Retries after a timeout or a sequence error, 0 to 7.
     pub retry_count: u8,
-    /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
+    /// RNR retries, 0 to 6; 7 is unlimited.
     pub rnr_retry: u8,
 }
 
@@ -255,11 +254,11 @@ impl Transition for RtsAttr {
     }
 }
 
-/// RTR to RTS, of UC and UD: nothing is acknowledged, so there is nothing to wait for or to retry.
-/// IBTA vol 1, table 91.
+/// RTR to RTS, of UC and UD: these transports have no acknowledgements, so no timeout and no
+/// retries. IBTA vol 1, table 91.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnreliableRtsAttr {
-    /// First PSN sent; of UC the peer's `rq_psn`. 24 bits.
+    /// First PSN sent; for UC the peer's `rq_psn`. 24 bits.
     pub sq_psn: u32,
 }
 
@@ -282,7 +281,7 @@ impl Transition for UnreliableRtsAttr {
     }
 }
 
-/// What RTR of every connected transport names.
+/// Attributes that RTR of every connected transport names.
 const CONNECTED_RTR: u32 = abi::IB_QP_STATE
     | abi::IB_QP_AV
     | abi::IB_QP_PATH_MTU

@@ -1,6 +1,6 @@
-//! Extended reliable connections (XRC): what targets need on their way up. Initiators need what
-//! [`UcRtrAttr`](super::UcRtrAttr) and [`RtsAttr`](super::RtsAttr) have. IBTA vol 1, annex A14;
-//! kernel `verbs.c`, `qp_state_table`.
+//! Extended reliable connections (XRC): attributes that targets need for each change of state.
+//! Initiators use [`UcRtrAttr`](super::UcRtrAttr) and [`RtsAttr`](super::RtsAttr). IBTA vol 1,
+//! annex A14; kernel `verbs.c`, `qp_state_table`.
 
 use uverbs_kernel_abi::qp as abi;
 
@@ -8,14 +8,14 @@ use super::transition::sealed;
 use super::{AckTimeout, QpState, Transition};
 use crate::error::Error;
 
-/// Whether the domain that a file names must be there.
+/// Rule for opening an XRC domain by a file: existing, new, or either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum XrcFile {
-    /// It must: whoever made it still has it.
+    /// The domain must exist: a process that has it still holds it.
     Existing,
-    /// It is made unless it is there (`O_CREAT`).
+    /// Creates the domain if it does not exist (`O_CREAT`).
     OrNew,
-    /// It must not be there, and is made (`O_CREAT | O_EXCL`).
+    /// Creates the domain; fails if it exists (`O_CREAT | O_EXCL`).
     New,
 }
 
@@ -30,12 +30,12 @@ impl XrcFile {
     }
 }
 
-/// RTR to RTS, of an XRC target, which asks for nothing.
+/// RTR to RTS, of an XRC target, which sends no requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XrcTargetRtsAttr {
     /// First PSN sent. 24 bits.
     pub sq_psn: u32,
-    /// How long to wait for an acknowledgement.
+    /// Acknowledgement timeout.
     pub timeout: AckTimeout,
 }
 

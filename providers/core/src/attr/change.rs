@@ -94,7 +94,7 @@ pub struct RcDrainedChange {
 }
 
 /// SQD to SQD, of UC. InfiniBand also allows a new path here. Linux rejects it: a new path brings a
-/// port along (`uverbs_cmd.c:modify_qp`), and UC may not change its port in SQD.
+/// port along (`uverbs_cmd.c:modify_qp`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UcDrainedChange {
     /// Index into the port's P_Key table.

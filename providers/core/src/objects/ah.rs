@@ -1,8 +1,8 @@
-//! Address handles: the kernel's object behind one.
+//! Address handles: the kernel object behind an address handle.
 //!
 //! # Safety
 //!
-//! The handle is destroyed once, by the only one who has it.
+//! The kernel object is destroyed once, by its only owner.
 #![allow(unsafe_code, reason = "destroys a kernel object by its handle")]
 
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::error::Error;
 use crate::objects::context::ContextCore;
 use crate::objects::pd::PdCore;
 
-/// An address handle that the kernel knows; destroyed when the last holder is gone.
+/// An address handle of the kernel, destroyed with its last holder.
 #[derive(Debug)]
 pub struct AhCore {
     pd: Arc<PdCore>,
-    /// `None` where the provider needs no object of the kernel's (mlx5 on InfiniBand).
+    /// `None` if the provider needs no kernel object (mlx5 on InfiniBand).
     handle: Option<u32>,
 }
 
 impl AhCore {
-    /// Refuses a domain of another open device.
+    /// Rejects a protection domain of another open device.
     ///
     /// # Errors
     ///
@@ -37,11 +37,12 @@ impl AhCore {
         })
     }
 
-    /// Wraps the kernel's `handle`, if there is one.
+    /// Wraps the kernel's `handle`, if the provider needs a kernel object.
     ///
     /// # Safety
     ///
-    /// The kernel just made the handle, on the domain's device; nobody else destroys it.
+    /// The kernel has just created `handle` on the domain's device, and only this object destroys
+    /// it.
     #[must_use]
     pub unsafe fn new(pd: Arc<PdCore>, handle: Option<u32>) -> Self {
         Self { pd, handle }
@@ -63,8 +64,9 @@ impl AhCore {
 impl Drop for AhCore {
     fn drop(&mut self) {
         if let Some(handle) = self.handle {
-            // Nothing to be done about a refusal: closing the file frees it. SAFETY: made for this,
-            // and destroyed here alone; work requests that name it hold on to it.
+            // A refusal is ignored: closing the file frees the handle. SAFETY: created for this
+            // object and destroyed only here; work requests that name the handle hold a reference
+            // to it.
             let _ = unsafe { self.pd.context().uverbs().destroy_ah(handle) };
         }
     }

@@ -1,16 +1,17 @@
-//! Completion channels: files that say which completion queue has something. IBTA vol 1, 11.4.2.2.
+//! Completion channels: files that report which completion queue has an event. IBTA vol 1,
+//! 11.4.2.2.
 //!
-//! Several threads may wait at one channel, for a queue each or for any. One of them sleeps on the
-//! file; the others sleep until it has read. While it sleeps nobody else reads, so no event that it
-//! is to be woken by is taken away.
+//! Several threads may wait at one channel, each for one queue or for any. One thread sleeps on the
+//! file; the others sleep until it has read. Only the sleeping thread reads meanwhile, so no other
+//! thread takes the event that must wake it.
 //!
-//! *Acknowledgement.* The kernel counts the events of a queue that were read, and tells the number
-//! when it destroys the queue (`comp_events_reported`; unread ones it takes back, kernel
-//! `ib_uverbs_release_ucq`). libibverbs waits there until the program has acknowledged as many, for
-//! ever if it forgot one. Here each read, with the counting of what it gave, is made under a lock
-//! and never blocks, and `Channel::detach` takes the same lock: when it has it, all that was read
-//! is counted, and what nobody fetched yet is dropped. That is the whole wait. Events name a queue
-//! by a number that no other one gets, so one that is still in a program's hands does no harm.
+//! *Acknowledgement.* The kernel counts the events that were read of each queue, and reports the
+//! count when it destroys the queue (`comp_events_reported`); it takes back unread events (kernel
+//! `ib_uverbs_release_ucq`). libibverbs then waits until the program has acknowledged as many
+//! events, and waits for ever if the program forgot one. Here every read counts its event under a
+//! lock and never blocks. `Channel::detach` takes the same lock: at that point all events read are
+//! counted, and those not fetched yet are dropped. No further wait is needed. An event names its
+//! queue by a number that is never reused, so an event still held by the program is harmless.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,21 +31,21 @@ use crate::objects::event::{non_blocking, wait_readable};
 
 const VERB: &str = "get_cq_event";
 
-/// Events of one completion queue that were read so far. It wraps.
+/// Number of events of one completion queue read so far. It wraps.
 #[derive(Debug, Default)]
 pub struct EventCount(AtomicU32);
 
 impl EventCount {
-    /// How many.
+    /// Current count.
     #[inline]
     #[must_use]
     pub fn get(&self) -> u32 {
-        // Relaxed: whoever arms by it has taken the event on the same thread, or heard of it
-        // through the channel's lock.
+        // Relaxed: a thread that arms with this count took the event itself, or heard of it through
+        // the channel's lock.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Another one was read.
+    /// Counts one more event.
     pub(crate) fn one_more(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -55,25 +56,26 @@ impl EventCount {
 pub struct Channel {
     context: Arc<ContextCore>,
     file: OwnedFd,
-    /// Who opened it: a forked child shares the file, and would take its parent's events away.
+    /// Process that opened the channel. A forked child shares the file, and would take its parent's
+    /// events.
     process: Process,
     state: Mutex<State>,
-    /// Told when the thread that slept on the file is awake.
+    /// Signaled when the thread that slept on the file wakes.
     awake: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The queues that report here, by event id.
+    /// Queues that report to this channel, by event id.
     queues: HashMap<u64, Arc<EventCount>>,
-    /// Ids of events that were read and that nobody fetched yet, oldest first.
+    /// Ids of events that were read and not fetched yet, oldest first.
     waiting: VecDeque<u64>,
-    /// Whether a thread sleeps on the file.
+    /// True while a thread sleeps on the file.
     watched: bool,
 }
 
 impl State {
-    /// Counts an event. One of a queue that is gone, or that was never here, is dropped.
+    /// Counts an event. Drops it if its queue is destroyed or unknown.
     fn count(&mut self, id: u64) {
         if let Some(count) = self.queues.get(&id) {
             count.one_more();
@@ -81,8 +83,8 @@ impl State {
         }
     }
 
-    /// What the caller came for: the oldest event; or that the queue's count is no longer what it
-    /// was, whoever fetched the event.
+    /// Looks for the wanted event: the oldest one; or one that changed the queue's count, even if
+    /// another thread fetched it.
     fn find(&mut self, wanted: Wanted<'_>) -> Option<u64> {
         match wanted {
             Wanted::Any => self.waiting.pop_front(),
@@ -94,12 +96,12 @@ impl State {
     }
 }
 
-/// What a thread waits for.
+/// Event that a thread waits for.
 #[derive(Clone, Copy)]
 enum Wanted<'a> {
     /// An event of any queue.
     Any,
-    /// One of this queue, of which `seen` were read before.
+    /// An event of this CQ; `seen` events were read before.
     Of { id: u64, count: &'a EventCount, seen: u32 },
 }
 
@@ -121,22 +123,22 @@ impl Channel {
         }))
     }
 
-    /// The device it is of.
+    /// Open device of the channel.
     #[must_use]
     pub fn context(&self) -> &Arc<ContextCore> {
         &self.context
     }
 
-    /// A queue with this event id will report here. Called before the queue is armed.
+    /// Registers a queue by its event id. Called before the queue is armed.
     pub(crate) fn attach(&self, id: u64) -> Arc<EventCount> {
         Arc::clone(self.state().queues.entry(id).or_default())
     }
 
-    /// The queue is gone: none of its events is fetched from now on. Called after the kernel has
-    /// destroyed it, so that nothing more comes.
+    /// Removes a queue and drops its unfetched events. Called after the kernel has destroyed the
+    /// queue, so that no more events arrive.
     pub(crate) fn detach(&self, id: u64) {
         if !self.process.is_current() {
-            // Another thread of the parent may have had the lock when it forked.
+            // Another thread of the parent may have held the lock at the fork.
             return;
         }
         let mut state = self.state();
@@ -144,16 +146,17 @@ impl Channel {
         state.waiting.retain(|waiting| *waiting != id);
     }
 
-    /// The event id of the queue that the next event is of, if there is one now.
+    /// Event id of the queue that has the next event; `None` if no event is there.
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceGone`]; [`Error::OtherProcess`]; [`Error::Kernel`] with what the read said.
+    /// [`Error::DeviceGone`]; [`Error::OtherProcess`]; [`Error::Kernel`] with the errno of the
+    /// read.
     pub fn try_next(&self) -> Result<Option<u64>, Error> {
         self.look(&mut self.state(), Wanted::Any)
     }
 
-    /// The same, waited for no longer than `timeout`.
+    /// Waits up to `timeout` for the next event.
     ///
     /// # Errors
     ///
@@ -167,8 +170,7 @@ impl Channel {
         })
     }
 
-    /// Sleeps until an event of this queue was read, since its count was `seen`. False when the
-    /// time is over.
+    /// Sleeps until an event of this queue is read, counted since `seen`. False after `timeout`.
     ///
     /// # Errors
     ///
@@ -186,10 +188,10 @@ impl Channel {
     fn sleep(&self, wanted: Wanted<'_>, timeout: Duration) -> Result<Option<u64>, Error> {
         let start = Instant::now();
         let mut state = self.state();
-        // Whether the file is known to have something, or to be worth a last look.
+        // True if the file is readable, or deserves a last look.
         let mut awake = timeout.is_zero();
         loop {
-            // A sleep ends at once where there is something, so what was not slept for isn't read.
+            // A sleep on a readable file ends at once, so the file is read only after a sleep.
             let found = if awake { self.look(&mut state, wanted)? } else { state.find(wanted) };
             if found.is_some() {
                 return Ok(found);
@@ -212,13 +214,13 @@ impl Channel {
             let slept = wait_readable(self.file.as_fd(), left);
             state = self.state();
             state.watched = false;
-            // Each of them looks for itself, and one that finds nothing sleeps on the file next.
+            // Each woken thread looks for its event; one without an event sleeps on the file next.
             self.awake.notify_all();
             slept.map_err(|errno| Error::kernel(VERB, errno))?;
         }
     }
 
-    /// Reads until there is what is wanted, or nothing more.
+    /// Reads until the wanted event is found or the file is empty.
     fn look(&self, state: &mut State, wanted: Wanted<'_>) -> Result<Option<u64>, Error> {
         if !self.process.is_current() {
             return Err(Error::OtherProcess { verb: VERB });
@@ -228,7 +230,7 @@ impl Channel {
                 return Ok(Some(id));
             }
             if state.watched {
-                // That thread reads.
+                // Another thread sleeps on the file and does the reading.
                 return Ok(None);
             }
             match self.read()? {
@@ -238,7 +240,7 @@ impl Channel {
         }
     }
 
-    /// One event of the file. The kernel gives one a read.
+    /// Reads one event. The kernel returns one per read.
     fn read(&self) -> Result<Option<u64>, Error> {
         let mut desc = ib_uverbs_comp_event_desc::new_zeroed();
         let bytes = desc.as_mut_bytes();
@@ -247,7 +249,7 @@ impl Channel {
                 Ok(len) if len == bytes.len() => return Ok(Some(desc.cq_handle)),
                 Err(Known::EAGAIN) => return Ok(None),
                 Err(Known::EINTR) => continue,
-                // End of file, or part of a record, which the kernel never gives.
+                // End of file or a partial record, neither of which the kernel returns.
                 Ok(_) => Errno::EIO,
                 Err(errno) => Errno::of_nix(errno),
             };

@@ -1,9 +1,9 @@
-//! The device's clock, and what turns it into the time of day.
+//! The device's clock, and its conversion to the time of day.
 //!
 //! # Safety
 //!
-//! Both pages are written while they are read: the kernel's page by whoever keeps time, the
-//! device's by itself. They are read through atomic accesses within the mapping.
+//! Both pages change while they are read: the kernel's timekeeping writes one, the device the
+//! other. They are read by atomic accesses within the mapping.
 #![allow(unsafe_code, reason = "reads pages that the kernel and the device write")]
 
 use std::mem::offset_of;
@@ -16,15 +16,15 @@ use crate::Errno;
 use crate::error::Error;
 use crate::memory::pages::Pages;
 
-/// Looks at a page that the kernel is changing, which takes it less than a microsecond.
+/// Maximum reads of a page that the kernel is changing; a change takes less than a microsecond.
 const TRIES: u32 = 10_000;
 
-/// The pages of a device's clock.
+/// Mapped pages of a device's clock.
 #[derive(Debug)]
 pub struct DeviceClock {
-    /// The kernel's: `ib_uverbs_clock_info` of `rdma/ib_user_verbs.h`.
+    /// Page of the kernel: `ib_uverbs_clock_info` of `rdma/ib_user_verbs.h`.
     info: Pages,
-    /// The device's own counter, and where in the page it is.
+    /// Page of the device's counter, and the counter's offset in it.
     counter: Option<(Pages, usize)>,
 }
 
@@ -45,17 +45,17 @@ impl DeviceClock {
         Ok(Self { info, counter })
     }
 
-    /// How the kernel tells time by this clock now. It is good for [`ClockReading::good_for`]:
-    /// read it again before each batch of completions, or now and then. Two loads of a page of
-    /// memory, and no system call.
+    /// Reads how the kernel currently converts this clock to time. A reading is valid for
+    /// [`ClockReading::good_for`]: read again before each batch of completions, or now and then.
+    /// Takes two loads from the page and no system call.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] with `EBUSY` if the kernel doesn't get done with changing it.
+    /// [`Error::System`] with `EBUSY` if the kernel does not finish changing the page.
     #[doc(alias = "mlx5dv_get_clock_info")]
     pub fn read(&self) -> Result<ClockReading, Error> {
         for _ in 0..TRIES {
-            // Acquire: the rest is read behind it.
+            // Acquire: the other fields are loaded after the sign.
             let sign = self.word(offset_of!(Page, sign)).load(Ordering::Acquire);
             if sign & MLX5_IB_CLOCK_INFO_KERNEL_UPDATING != 0 {
                 std::hint::spin_loop();
@@ -71,7 +71,7 @@ impl DeviceClock {
                 shift: narrow(offset_of!(Page, shift)).min(63),
                 mask: wide(offset_of!(Page, mask)),
             };
-            // The second look at the sign comes after the rest.
+            // The sign is checked again after all fields are loaded.
             fence(Ordering::Acquire);
             if self.word(offset_of!(Page, sign)).load(Ordering::Relaxed) == sign {
                 return Ok(reading);
@@ -80,12 +80,12 @@ impl DeviceClock {
         Err(Error::System { what: "the kernel's page of clock information", errno: Errno::EBUSY })
     }
 
-    /// The device's clock now, in ticks: as completions have it.
+    /// Current clock of the device in ticks, the unit of completion timestamps.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the clock can't be mapped: the software HCA in process, whose
-    /// pages are memory and don't tick.
+    /// [`Error::Unsupported`] if the clock cannot be mapped: on the in-process software HCA, whose
+    /// pages are plain memory and do not tick.
     #[doc(alias = "ibv_query_rt_values_ex")]
     pub fn ticks(&self) -> Result<u64, Error> {
         let Some((page, at)) = &self.counter else {
@@ -94,51 +94,51 @@ impl DeviceClock {
         };
         let half = |offset: usize| {
             let place = page.as_mut_ptr().wrapping_add(at + offset).cast::<u32>();
-            // SAFETY: within the mapping and aligned, says `new`. Not by a reference: it is a
-            // register.
+            // SAFETY: within the mapping and aligned, checked by `new`. A pointer read and no
+            // reference: the word is a device register.
             u64::from(u32::from_be(unsafe { place.read_volatile() }))
         };
-        // Once more if the low half ran over between (rdma-core `verbs.c:mlx5_read_clock`).
+        // Reads again if the low half wrapped in between (rdma-core `verbs.c:mlx5_read_clock`).
         let (high, low, after) = (half(0), half(4), half(0));
         let (high, low) = if high == after { (high, low) } else { (after, half(4)) };
         Ok(high << 32 | low)
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: a field of the page, which `new` found long enough; mapped while this lives, and
-        // never written through this.
+        // SAFETY: a field of the page, whose length `new` checked; mapped while this lives, and
+        // never written through this pointer.
         unsafe { AtomicU32::from_ptr(self.info.as_mut_ptr().wrapping_add(at).cast()) }
     }
 
     fn wide(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: as above; the fields of eight bytes are aligned.
+        // SAFETY: a field of the page, as in `word`; eight-byte fields are aligned.
         unsafe { AtomicU64::from_ptr(self.info.as_mut_ptr().wrapping_add(at).cast()) }
     }
 }
 
-/// How a device's clock and the time of day go together, at one moment.
+/// Relation of a device's clock to the time of day at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_clock_info")]
 pub struct ClockReading {
-    /// Nanoseconds since 1970, as the kernel reckoned them last.
+    /// Nanoseconds since 1970 at the kernel's last update.
     pub nanoseconds: u64,
-    /// The counter at that moment.
+    /// Counter at the last update.
     pub ticks: u64,
-    /// What was less than a nanosecond then, before the shift.
+    /// Fraction of a nanosecond at the last update, before the shift.
     pub fraction: u64,
-    /// A tick in nanoseconds, before the shift.
+    /// Nanoseconds per tick, before the shift.
     pub factor: u32,
-    /// Bits by which products with the factor are shifted down.
+    /// Right shift of products with `factor`.
     pub shift: u32,
-    /// Bits that the counter has.
+    /// Mask of the counter's bits.
     pub mask: u64,
 }
 
 impl ClockReading {
-    /// Nanoseconds since 1970 at a [timestamp](crate::queues::completion) of the device's.
+    /// Converts a device [timestamp](crate::queues::completion) to nanoseconds since 1970.
     ///
-    /// What is up to half of the counter's range later than this reading counts as later, the rest
-    /// as before it.
+    /// A timestamp up to half the counter's range after this reading counts as later, any other as
+    /// earlier.
     #[must_use]
     #[doc(alias = "mlx5dv_ts_to_ns")]
     #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
@@ -155,15 +155,15 @@ impl ClockReading {
         self.nanoseconds.wrapping_sub(passed as u64)
     }
 
-    /// The same as a time.
+    /// Converts a device timestamp to a `SystemTime`.
     #[must_use]
     pub fn time_of(&self, timestamp: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(timestamp))
     }
 
-    /// How long it is good for: half of the counter's range. (The page has a period, too, in units
-    /// that depend on the kernel: Linux's mlx5_core has timer ticks where rdma-core reads
-    /// nanoseconds.)
+    /// Time for which the reading is valid: half of the counter's range. (The page also has a
+    /// period, in units that depend on the kernel: Linux's mlx5_core writes timer ticks where
+    /// rdma-core reads nanoseconds.)
     #[must_use]
     pub fn good_for(&self) -> Duration {
         let range = (u128::from(self.mask / 2) * u128::from(self.factor)) >> self.shift;

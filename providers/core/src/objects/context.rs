@@ -1,4 +1,4 @@
-//! The cold objects' handles: an open device. Everything made from it holds it, so it closes last.
+//! Open devices on the control path. Every object made from a context holds it, so it closes last.
 
 use std::any::Any;
 use std::fmt;
@@ -12,55 +12,55 @@ use crate::commands::Uverbs;
 pub struct ContextCore {
     uverbs: Uverbs,
     imported: bool,
-    /// Where asynchronous events of what is made here go, if not to the open file's first.
+    /// Receives asynchronous events of objects made from this context, if not the device's first
+    /// event file.
     events: OnceLock<OwnedFd>,
 }
 
 impl ContextCore {
-    /// Wraps an open device.
+    /// Wraps a device that this library opened.
     #[must_use]
     pub fn new(uverbs: Uverbs) -> Arc<Self> {
         Arc::new(Self { uverbs, imported: false, events: OnceLock::new() })
     }
 
-    /// Wraps a device that another opened: the file outlives this, and so does what isn't ended by
-    /// its number.
+    /// Wraps a device that other code opened: its file, and objects that are not destroyed
+    /// explicitly, outlive this context.
     #[must_use]
     pub fn imported(uverbs: Uverbs) -> Arc<Self> {
         Arc::new(Self { uverbs, imported: true, events: OnceLock::new() })
     }
 
-    /// Whether another opened the device.
+    /// Returns true if other code opened the device.
     #[must_use]
     pub fn is_imported(&self) -> bool {
         self.imported
     }
 
-    /// Sends the asynchronous events of what is made from now on to `file`, which the device's
-    /// `alloc_async_fd` gave. Otherwise they go to the first that was opened, which of an imported
-    /// device is another's. Once only.
+    /// Directs asynchronous events of objects made from now on to `file`, returned by
+    /// `alloc_async_fd` of this device. By default they go to the event file opened first, which on
+    /// an imported device belongs to other code. Can be set once.
     pub fn report_to(&self, file: OwnedFd) {
         let _ = self.events.set(file);
     }
 
-    /// What [`report_to`](Self::report_to) said.
+    /// Event file set by [`report_to`](Self::report_to).
     #[must_use]
     pub fn event_file(&self) -> Option<BorrowedFd<'_>> {
         self.events.get().map(AsFd::as_fd)
     }
 
-    /// The commands.
+    /// Commands of the device.
     #[must_use]
     pub fn uverbs(&self) -> &Uverbs {
         &self.uverbs
     }
 
-    /// Gives up memory that the device may still use, since the kernel refused to destroy its
-    /// object.
+    /// Leaks memory that the device may still use because the kernel refused to destroy its object.
     ///
-    /// It is leaked: nothing here can know when the last descriptor of the file is closed, which is
-    /// what would end the object. The kernel refuses when the device is being removed, or when
-    /// something else uses the object; neither goes on for long.
+    /// The object ends when the last descriptor of the file closes, a moment that this library
+    /// cannot observe. The kernel refuses a destruction while the device is being removed or
+    /// another object uses this one, both short states.
     pub fn bury<M: Any + Send>(&self, memory: M) {
         std::mem::forget(memory);
     }
@@ -72,8 +72,8 @@ impl fmt::Debug for ContextCore {
     }
 }
 
-/// A number that no other object of this process has: user handles of kernel objects, identities of
-/// domains.
+/// Returns a number unique in this process: for user handles of kernel objects and identities of
+/// protection domains.
 #[must_use]
 pub fn unique_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

@@ -1,8 +1,8 @@
-//! Counters of flow rules: the kernel's object.
+//! Counters of flow rules: the kernel object.
 //!
 //! # Safety
 //!
-//! The object is ended by its number, once.
+//! The object is destroyed by its handle, once.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::error::Error;
 use crate::objects::context::ContextCore;
 
-/// What the packets of rules came to.
+/// Counts of the packets that matched flow rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlowCount {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Their bytes, without the check sequence.
+    /// Number of bytes, without frame check sequences.
     pub bytes: u64,
 }
 
-/// Counters of flow rules: the kernel's object.
+/// Counters of flow rules: the kernel object.
 #[derive(Debug)]
 pub struct CountersCore {
     context: Arc<ContextCore>,
     handle: u32,
-    /// Whether the kernel has let go of them.
+    /// True once the kernel has destroyed the counters.
     gone: bool,
-    /// Rules that count with them.
+    /// Number of rules that use the counters.
     rules: AtomicU32,
 }
 
 impl CountersCore {
-    /// Makes them.
+    /// Creates counters.
     ///
     /// # Errors
     ///
@@ -42,19 +42,19 @@ impl CountersCore {
         Ok(Self { context, handle, gone: false, rules: AtomicU32::new(0) })
     }
 
-    /// The device they are of.
+    /// Open device of the counters.
     #[must_use]
     pub fn context(&self) -> &Arc<ContextCore> {
         &self.context
     }
 
-    /// The kernel's handle; of ended counters one that nothing has.
+    /// Kernel handle; after a destruction, a handle that names no object.
     #[must_use]
     pub fn handle(&self) -> u32 {
         if self.gone { u32::MAX } else { self.handle }
     }
 
-    /// Rules that count with them now.
+    /// Number of rules that currently use the counters.
     #[must_use]
     pub fn rules(&self) -> u32 {
         self.rules.load(Ordering::Relaxed)
@@ -68,11 +68,11 @@ impl CountersCore {
         self.rules.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Reads them, by `flags` (`IB_UVERBS_READ_COUNTERS_*`).
+    /// Reads the counters, with `flags` (`IB_UVERBS_READ_COUNTERS_*`).
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] while no rule counts with them; the kernel's refusal.
+    /// [`Error::Invalid`] while no rule uses them; the kernel's refusal.
     pub fn read(&self, flags: u32) -> Result<FlowCount, Error> {
         if self.rules() == 0 {
             return Err(Error::Invalid {
@@ -88,14 +88,14 @@ impl CountersCore {
         Ok(FlowCount { packets, bytes })
     }
 
-    /// Ends them now; once only.
+    /// Destroys the counters now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while a rule counts with them; they then go on.
+    /// The kernel's refusal, `EBUSY` while a rule uses them; the counters then stay valid.
     pub fn destroy(&mut self) -> Result<(), Error> {
         if !self.gone {
-            // SAFETY: its own, made by `create`, and ended here for the first time.
+            // SAFETY: this object's handle, made by `create`, destroyed here for the first time.
             unsafe { self.context.uverbs().destroy_counters(self.handle) }?;
             self.gone = true;
         }
@@ -105,7 +105,7 @@ impl CountersCore {
 
 impl Drop for CountersCore {
     fn drop(&mut self) {
-        // A refusal leaves them to the closing of the file.
+        // On a refusal, closing the file frees the counters.
         let _ = self.destroy();
     }
 }

@@ -1,10 +1,10 @@
-//! The cold side of completion queues: the kernel's object, and the inbox through which the polling
-//! side learns of queue pairs that come and go.
+//! The control path of completion queues: the kernel object, and the inbox that tells the polling
+//! side of attached and destroyed queue pairs.
 //!
 //! # Safety
 //!
-//! What the polling side is told decides whose buffers it takes: telling is unsafe. The queue is
-//! destroyed by its number, once.
+//! Messages to the polling side decide which buffers it takes back, so sending one is unsafe. The
+//! queue is destroyed by its handle, once.
 #![allow(
     unsafe_code,
     reason = "declares what the polling side is told; ends a kernel object by its number"
@@ -23,27 +23,27 @@ use crate::objects::users::Users;
 use crate::queues::inbox::Inbox;
 use crate::queues::shared::QpShared;
 
-/// A message to the polling side. It reads them when a poll begins, and when a completion names a
-/// queue pair that it doesn't know.
+/// A message to the polling side, which reads messages at the start of a poll and when a CQE names
+/// an unknown queue pair.
 #[derive(Debug)]
 pub enum Message {
-    /// Completions of these queues of a queue pair will come here.
+    /// These queues of a queue pair complete to this CQ.
     Attach(Arc<QpShared>, Roles),
-    /// The kernel confirmed that the queue pair is gone: drop what is left of it. Its user index is
-    /// free for others once this is dropped.
+    /// The kernel has destroyed the queue pair: drop its remaining CQEs. Its user index is reused
+    /// once this message is dropped.
     Detach(Arc<QpShared>),
 }
 
-/// Which queues of a queue pair complete to a completion queue.
+/// Queues of a queue pair that complete to a CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
-    /// The send queue's.
+    /// The send queue completes here.
     pub send: bool,
-    /// The receive queue's.
+    /// The receive queue completes here.
     pub recv: bool,
 }
 
-/// How many entries a ring has, and how many of them work requests may count on.
+/// Number of CQEs of a ring, and how many of them work requests may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqRoom {
     capacity: u32,
@@ -53,14 +53,14 @@ pub struct CqRoom {
 }
 
 impl CqRoom {
-    /// A ring of `entries` for a program that asked for `asked` of them, which are fewer.
+    /// A ring of `entries` CQEs for a program that asked for `asked`, a smaller number.
     ///
-    /// Within a burst a completion's work request is over, and another one may be posted, before
-    /// the entry goes back to the device. What is not promised to work requests is room for such
-    /// entries: they are given back when there are that many.
+    /// Within a burst, a completion frees its work request, and another may be posted, before the
+    /// CQE is returned to the device. The difference between `entries` and the capacity covers such
+    /// CQEs: the burst returns them once it holds that many.
     #[must_use]
     pub fn new(asked: u32, entries: u32) -> Self {
-        // A quarter is enough for a store to be nothing beside what it is for.
+        // A quarter amortises the store of the consumer index.
         let capacity = asked.max(entries - entries / 4).min(entries.saturating_sub(1));
         Self {
             capacity,
@@ -70,55 +70,53 @@ impl CqRoom {
         }
     }
 
-    /// The same in a queue whose device doesn't look whether there is room: what finds none is
-    /// written over what is there.
+    /// Sets that the device ignores overruns: it overwrites CQEs of a full queue.
     #[must_use]
     pub fn ignoring_overrun(mut self, ignores: bool) -> Self {
         self.ignores_overrun = ignores;
         self
     }
 
-    /// The same in a queue whose entries the device may compress.
+    /// Sets that the device may compress CQEs.
     #[must_use]
     pub fn compressed(mut self, compressed: bool) -> Self {
         self.compressed = compressed;
         self
     }
 
-    /// The same while one entry more isn't given back.
+    /// Reserves one more CQE that is not returned to the device.
     #[must_use]
     pub fn with_one_kept(mut self) -> Self {
         self.lag = (self.lag - 1).max(1);
         self
     }
 
-    /// Completions that work requests may count on.
+    /// CQEs that work requests may use.
     #[must_use]
     pub fn capacity(self) -> u32 {
         self.capacity
     }
 
-    /// Completions handed out after which entries go back to the device; at least 1.
+    /// Completions after which a burst returns CQEs to the device; at least 1.
     #[must_use]
     pub fn lag(self) -> u32 {
         self.lag
     }
 }
 
-/// Where a completion queue's events go.
+/// Destination of a completion queue's events.
 #[derive(Debug)]
 struct Reports {
     channel: Arc<Channel>,
     count: Arc<EventCount>,
 }
 
-/// A completion queue: the kernel's object and the memory that the device writes to.
+/// A completion queue: the kernel object and the memory that the device writes.
 pub struct CqCore {
     context: Arc<ContextCore>,
     handle: u32,
     cqn: u32,
-    /// See [`CqRoom`]. The polling side changes it, and the inbox's lag, when the queue gets
-    /// another size.
+    /// See [`CqRoom`]. The polling side updates it, and the inbox's lag, after a resize.
     capacity: AtomicU32,
     ignores_overrun: bool,
     compressed: bool,
@@ -131,7 +129,7 @@ pub struct CqCore {
     inbox: Inbox<Message>,
 }
 
-/// Why a queue without a channel isn't armed.
+/// Error for arming a queue without a channel.
 #[cold]
 fn unheard() -> Error {
     Error::Invalid {
@@ -143,14 +141,14 @@ fn unheard() -> Error {
 }
 
 impl CqCore {
-    /// Wraps the kernel's `handle`. `event_id` is the user handle that it was made with, `channel`
-    /// what it reports to, `memory` what the device writes to, kept until the kernel confirms the
-    /// destruction.
+    /// Wraps the kernel's `handle`. `event_id` is the user handle that the queue was created with.
+    /// `channel` receives its events. `memory` is what the device writes, kept until the kernel
+    /// confirms the destruction.
     ///
     /// # Safety
     ///
-    /// The kernel just made this queue through `context`, with this memory, and nobody else
-    /// destroys it: dropping this does.
+    /// The kernel has just created this queue through `context` with this memory. Only this object
+    /// destroys it.
     #[must_use]
     pub unsafe fn new(
         context: Arc<ContextCore>,
@@ -181,7 +179,7 @@ impl CqCore {
         })
     }
 
-    /// The device it is of.
+    /// Open device of the queue.
     #[must_use]
     pub fn context(&self) -> &Arc<ContextCore> {
         &self.context
@@ -193,15 +191,14 @@ impl CqCore {
         self.handle
     }
 
-    /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once
-    /// more.
+    /// Device's CQ number; if the driver reports none (rxe), the kernel handle.
     #[inline]
     #[must_use]
     pub fn cqn(&self) -> u32 {
         self.cqn
     }
 
-    /// Completions that work requests may count on.
+    /// CQEs that work requests may use.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.capacity.load(Ordering::Relaxed)
@@ -213,9 +210,9 @@ impl CqCore {
         self.inbox.lag()
     }
 
-    /// The room of a ring of `entries` for a program that asked for `asked` of them, if that is
-    /// enough: for each queue pair that was made to fit, and for all together where overruns are
-    /// ignored.
+    /// Checks a ring of `entries` CQEs for a program that asked for `asked`: it must have room for
+    /// each queue pair that was checked to fit, and, where overruns are ignored, for all queue
+    /// pairs together.
     ///
     /// # Errors
     ///
@@ -230,9 +227,9 @@ impl CqCore {
         Err(Error::Limit { verb: "resize_cq", what: "entries", value, limit })
     }
 
-    /// Refuses queue pairs and shared queues that together have more completions than there is room
-    /// for, where overruns are ignored. Those that are gone count until the polling side knows of
-    /// it: what they left is in the ring.
+    /// Where overruns are ignored, rejects users whose completions together exceed the capacity.
+    /// Destroyed users count until the polling side has handled the message: their CQEs are still
+    /// in the ring.
     ///
     /// # Errors
     ///
@@ -249,19 +246,19 @@ impl CqCore {
         Err(Error::Limit { verb, what, value, limit })
     }
 
-    /// Whether completions that find it full are written over others.
+    /// Returns true if the device overwrites CQEs of a full queue.
     #[must_use]
     pub fn ignores_overrun(&self) -> bool {
         self.ignores_overrun
     }
 
-    /// Whether the device may compress its entries.
+    /// Returns true if the device may compress CQEs.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
         self.compressed
     }
 
-    /// The room that it has.
+    /// Current [`CqRoom`].
     #[must_use]
     pub fn room(&self) -> CqRoom {
         CqRoom {
@@ -272,12 +269,12 @@ impl CqCore {
         }
     }
 
-    /// Notes another size of the ring.
+    /// Stores the room of a resized ring.
     ///
     /// # Safety
     ///
-    /// The caller is the polling side, and the kernel's queue has that size now, or a larger one
-    /// and the caller doesn't poll before it has.
+    /// The caller is the polling side. The kernel's queue already has that size, or has a larger
+    /// one and the caller does not poll before the change.
     pub unsafe fn set_room(&self, room: CqRoom) {
         self.capacity.store(room.capacity, Ordering::Relaxed);
         self.inbox.set_lag(room.lag);
@@ -300,37 +297,37 @@ impl CqCore {
         self.inbox.pace()
     }
 
-    /// What asynchronous events name it by.
+    /// User handle that asynchronous events name the queue by.
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.event_id
     }
 
-    /// The channel that it reports to.
+    /// Channel that receives the queue's events.
     #[must_use]
     pub fn channel(&self) -> Option<&Arc<Channel>> {
         self.reports.as_ref().map(|reports| &reports.channel)
     }
 
-    /// Its events that were read from the channel.
+    /// Number of its events read from the channel.
     #[must_use]
     pub fn events(&self) -> u32 {
         self.reports.as_ref().map_or(0, |reports| reports.count.get())
     }
 
-    /// Counts an event of it that was read past the [`Channel`], by whoever has the file: the next
-    /// arm must tell the device that the last event was heard.
+    /// Counts an event that a program read from the file directly, past the [`Channel`]: the next
+    /// arm must report it to the device as handled.
     pub fn heard(&self) {
         if let Some(reports) = &self.reports {
             reports.count.one_more();
         }
     }
 
-    /// Its [events](Self::events), which who arms it tells the device of.
+    /// Event count to report to the device when arming.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it reports to nobody.
+    /// [`Error::Invalid`] for a queue without a channel.
     #[inline]
     pub fn events_to_arm(&self) -> Result<u32, Error> {
         match &self.reports {
@@ -339,8 +336,8 @@ impl CqCore {
         }
     }
 
-    /// Sleeps until one of its events was read from the channel, since [`events`](Self::events)
-    /// was `seen`. False when the time is over, and without a channel at once.
+    /// Sleeps until an event of the queue is read, counted since [`events`](Self::events) was
+    /// `seen`. False after `timeout`, and at once without a channel.
     ///
     /// # Errors
     ///
@@ -350,18 +347,18 @@ impl CqCore {
         channel.wait_for(self.event_id, count, seen, timeout)
     }
 
-    /// Leaves a message for the polling side.
+    /// Sends a message to the polling side.
     ///
     /// # Safety
     ///
-    /// A queue pair is attached once, to the completion queues that the kernel made it with, and
-    /// detached after the kernel confirmed its destruction: the polling side takes buffers by what
-    /// it is told here.
+    /// A queue pair is attached once, to the CQs that the kernel created it with, and detached
+    /// after the kernel confirmed its destruction: the polling side takes back buffers on these
+    /// messages.
     pub unsafe fn tell(&self, message: Message) {
         self.inbox.put(message);
     }
 
-    /// Whether there may be messages: one load.
+    /// Returns true if messages may be waiting: one load.
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {
@@ -372,51 +369,52 @@ impl CqCore {
     ///
     /// # Safety
     ///
-    /// The caller is the polling side, and does what they say.
+    /// The caller is the polling side and acts on each message.
     #[cold]
     #[must_use]
     pub unsafe fn messages(&self) -> Vec<Message> {
         self.inbox.take(|| self.users.forget_gone())
     }
 
-    /// The polling side is gone: messages are dropped from now on.
+    /// Drops all further messages, after the end of the polling side.
     ///
     /// # Safety
     ///
-    /// It is: nobody polls the queue any more.
+    /// Polling of the queue has ended for good.
     pub unsafe fn close(&self) {
         self.inbox.close();
     }
 
-    /// Why no completion comes, as far as the queue pairs and their sizes tell. Asks the kernel for
-    /// each queue pair's state, so it is for a wait that timed out.
+    /// Explains why no completion arrives, from the states and sizes of the queue pairs. It queries
+    /// each queue pair's state, so it belongs after a wait that timed out.
     #[cold]
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.users.trouble(self.capacity())
     }
 
-    /// The queue pairs that complete here.
+    /// Queue pairs that complete to this queue.
     pub(crate) fn users(&self) -> &Users {
         &self.users
     }
 
-    /// Destroys it now. Once only: a second call does nothing.
+    /// Destroys the queue now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while a queue pair completes to it; the queue then goes on.
+    /// The kernel's refusal, `EBUSY` while a queue pair completes to it; the queue then stays
+    /// valid.
     ///
     /// # Safety
     ///
-    /// It isn't armed or given to a queue pair afterwards: its number may be another's by then.
+    /// The queue is not armed or given to a queue pair afterwards: its number may be reused.
     pub unsafe fn destroy(&self) -> Result<(), Error> {
-        // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
+        // A forked child also drops its parent's queue. A thread of the parent may hold the lock.
         self.context.uverbs().check_own("destroy_cq")?;
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         if !*destroyed {
-            // SAFETY: the queue is this object's own, says `new`, and is destroyed here for the
-            // first time; nothing uses its number afterwards, says the caller.
+            // SAFETY: the handle is this object's by the contract of `new`, and is destroyed here
+            // for the first time; by the contract of `destroy`, the number is not used afterwards.
             unsafe { self.context.uverbs().destroy_cq(self.handle) }?;
             *destroyed = true;
         }
@@ -426,7 +424,8 @@ impl CqCore {
 
 impl Drop for CqCore {
     fn drop(&mut self) {
-        // SAFETY: the polling side and the queue pairs hold this, so they are gone.
+        // SAFETY: the polling side and the queue pairs hold a reference to this, so they are
+        // dropped.
         if unsafe { self.destroy() }.is_err()
             && let Some(memory) = self.memory.take()
         {

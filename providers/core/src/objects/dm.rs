@@ -1,10 +1,10 @@
-//! Device memory: the kernel's object, and its mapping.
+//! Device memory: the kernel object, and its mapping.
 //!
 //! # Safety
 //!
-//! The memory is freed by its number, once, when nothing refers to it any more: regions over it
-//! hold on to it. It is reached by atomic accesses of words within the mapping, since the device
-//! reads and writes it at any time.
+//! The memory is freed by its handle, once, when no region refers to it: regions over it hold a
+//! reference. It is accessed by atomic accesses of words within the mapping, since the device reads
+//! and writes it at any time.
 #![allow(unsafe_code, reason = "device memory is a mapping, and freed by its number")]
 
 use std::os::fd::OwnedFd;
@@ -17,23 +17,23 @@ use crate::objects::context::ContextCore;
 use crate::order::doorbell_memory::DoorbellMemory;
 use crate::order::fence::doorbell_flush;
 
-/// Bytes that are moved at once: the device takes whole words alone (rdma-core
+/// Unit of access in bytes: the device accepts whole words only (rdma-core
 /// `providers/mlx5/verbs.c`, `mlx5_access_dm`).
 const WORD: usize = 4;
 
-/// A piece of the device's own memory.
+/// A range of the device's on-chip memory.
 #[derive(Debug)]
 pub struct DmCore {
     context: Arc<ContextCore>,
     handle: u32,
     freed: bool,
-    /// Dropping it frees nothing.
+    /// Imported: dropping it does not free the memory.
     imported: bool,
     len: usize,
-    /// Where it begins in the mapping.
+    /// Offset of the memory in the mapping.
     start: usize,
     map: Pages,
-    /// Where the device's file maps it, once the provider said so.
+    /// Offset at which the device's file maps it, if the provider set it.
     offset: Option<u64>,
 }
 
@@ -42,12 +42,13 @@ impl DmCore {
     ///
     /// # Safety
     ///
-    /// The kernel just made it on this device and mapped it there, and nobody else frees it.
+    /// The kernel has just allocated it on this device and mapped it there. Only this object frees
+    /// it.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] for a mapping that is too short, or not of whole words; the memory is
-    /// given back.
+    /// then freed.
     pub unsafe fn new(
         context: Arc<ContextCore>,
         handle: u32,
@@ -58,11 +59,11 @@ impl DmCore {
         Self::of(context, handle, (len, start, map), false)
     }
 
-    /// Wraps the memory that another allocated and frees: dropping this does nothing.
+    /// Wraps memory that other code allocated and frees: dropping this does nothing.
     ///
     /// # Safety
     ///
-    /// It is mapped there, and whoever allocated it keeps it for as long as this is there.
+    /// It is mapped there, and its owner keeps it allocated while this lives.
     ///
     /// # Errors
     ///
@@ -93,23 +94,24 @@ impl DmCore {
         Err(Error::Unsupported { verb: "alloc_dm", what })
     }
 
-    /// The same, which the device's file maps at `offset`.
+    /// Sets the offset at which the device's file maps the memory.
     ///
     /// # Safety
     ///
-    /// It does: what is there may be exported for other devices to write.
+    /// The offset is that of this memory: the range may be exported for other devices to write.
     #[must_use]
     pub unsafe fn mapped_at(mut self, offset: u64) -> Self {
         self.offset = Some(offset);
         self
     }
 
-    /// A dma-buf of it, for other devices; it lives on by itself. Since Linux 7.
+    /// Exports the memory as a dma-buf for other devices, which stays valid after this is dropped.
+    /// Since Linux 7.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the provider doesn't say what the device's file maps; else as
-    /// [`export_dmabuf`](crate::commands::Uverbs::export_dmabuf).
+    /// [`Error::Unsupported`] if the provider set no offset by [`mapped_at`](Self::mapped_at); else
+    /// as [`export_dmabuf`](crate::commands::Uverbs::export_dmabuf).
     #[doc(alias = "ibv_dm_export_dmabuf_fd")]
     pub fn export_dmabuf(&self) -> Result<OwnedFd, Error> {
         let Some(offset) = self.offset else {
@@ -117,7 +119,8 @@ impl DmCore {
             return Err(Error::Unsupported { verb: "dm_export_dmabuf_fd", what });
         };
         self.check_there("dm_export_dmabuf_fd")?;
-        // SAFETY: this memory, says `mapped_at`, which devices may write at any time.
+        // SAFETY: the offset is this memory's by the contract of `mapped_at`, and devices may write
+        // it at any time.
         unsafe { self.context.uverbs().export_dmabuf(offset) }
     }
 
@@ -127,42 +130,42 @@ impl DmCore {
         &self.context
     }
 
-    /// The kernel's handle; of freed memory one that nothing has.
+    /// Kernel handle; after a free, a handle that names no object.
     #[must_use]
     pub fn handle(&self) -> u32 {
         if self.freed { u32::MAX } else { self.handle }
     }
 
-    /// Bytes.
+    /// Number of bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "none is empty: the kernel refuses it")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where it is mapped, for programs that write it by themselves. Valid while this lives.
+    /// Address of the mapping, for programs that access it directly. Valid while this lives.
     #[must_use]
     #[doc(alias = "mlx5dv_dm")]
     pub fn as_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr().wrapping_add(self.start)
     }
 
-    /// Gives it back now, also another's. Once only: a second call does nothing.
+    /// Frees the memory now, also imported memory. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while a region is over it; the memory then goes on.
+    /// The kernel's refusal, `EBUSY` while a region is over it; the memory then stays valid.
     pub fn free(&mut self) -> Result<(), Error> {
         if !self.freed {
-            // SAFETY: this object's own, says `new`, or one that its owner lets the caller use;
-            // freed here for the first time.
+            // SAFETY: this object's handle by the contract of `new`, or an imported one that its
+            // owner lets the caller use; freed here for the first time.
             unsafe { self.context.uverbs().free_dm(self.handle) }?;
             self.freed = true;
         }
         Ok(())
     }
 
-    /// Copies words in.
+    /// Copies words into the memory.
     ///
     /// # Errors
     ///
@@ -173,13 +176,13 @@ impl DmCore {
             let value = bytes.try_into().map_or(0, u32::from_ne_bytes);
             word.store(value, Ordering::Relaxed);
         }
-        // Linux maps it to be combined (`mlx5_ib_mmap`): the device is to have it before a doorbell
-        // tells of it, also where that is on a page of another type.
+        // Linux maps it write-combining (`mlx5_ib_mmap`). The words must reach the device before a
+        // doorbell announces them, even on a doorbell page of another type.
         doorbell_flush(DoorbellMemory::WriteCombining);
         Ok(())
     }
 
-    /// Copies words out.
+    /// Copies words out of the memory.
     ///
     /// # Errors
     ///
@@ -192,7 +195,7 @@ impl DmCore {
         Ok(())
     }
 
-    /// Refuses memory that was freed: what is mapped there may be another's.
+    /// Rejects freed memory: its addresses may map other memory.
     fn check_there(&self, verb: &'static str) -> Result<(), Error> {
         if !self.freed {
             return Ok(());
@@ -201,7 +204,7 @@ impl DmCore {
         Err(Error::Invalid { verb, what: "device memory", value: "freed".to_owned(), why })
     }
 
-    /// The words of a range.
+    /// Words of a range.
     fn words(
         &self,
         verb: &'static str,
@@ -220,9 +223,9 @@ impl DmCore {
         }
         let first = self.as_ptr().wrapping_add(offset).cast::<u32>();
         Ok((0..len / WORD).map(move |index| {
-            // SAFETY: within the mapping, says the check above and that of `new`; it begins with a
-            // page, and all offsets are of whole words. It lives as long as `self`, and is reached
-            // by atomic accesses alone.
+            // SAFETY: within the mapping, by the check above and the check in `new`; the mapping is
+            // page aligned, and all offsets are whole words. It lives as long as `self`, and is
+            // accessed atomically only.
             unsafe { AtomicU32::from_ptr(first.wrapping_add(index)) }
         }))
     }

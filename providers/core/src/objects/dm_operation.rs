@@ -1,9 +1,9 @@
-//! An operation on device memory: addresses at which an access of the processor's is more than one.
+//! Operations on device memory: mapped addresses at which a load or store also modifies the memory.
 //!
 //! # Safety
 //!
-//! They are reached by volatile accesses of bytes within the mapping: the device sees each of them,
-//! and a load changes what it reads.
+//! The addresses are accessed by volatile byte accesses within the mapping: the device sees each
+//! access, and a load changes the byte.
 #![allow(unsafe_code, reason = "accesses a mapping of the device's")]
 
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use crate::objects::dm::DmCore;
 use crate::order::doorbell_memory::DoorbellMemory;
 use crate::order::fence::doorbell_flush;
 
-/// What an access does (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`).
+/// Operation that an access performs (rdma-core `tests/test_mlx5_dm_ops.py`, `MEMIC_ATOMIC_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DmOp(u8);
 
 impl DmOp {
     /// A store adds its value to the byte.
     pub const INCREMENT: Self = Self(0);
-    /// A load answers the byte and sets it to 1.
+    /// A load returns the byte and sets it to 1.
     pub const TEST_AND_SET: Self = Self(1);
 
-    /// Another one, by its bit in the device's capability `memic_operations`.
+    /// Any operation, by its bit in the device's capability `memic_operations`.
     #[must_use]
     pub fn from_raw(bit: u8) -> Self {
         Self(bit)
     }
 
-    /// The bit in the device's capability.
+    /// Bit in the device's capability.
     #[must_use]
     pub fn raw(self) -> u8 {
         self.0
     }
 }
 
-/// The addresses of one operation on one piece of device memory.
+/// Addresses of one operation on one range of device memory.
 #[derive(Debug)]
 pub struct DmOperation {
     // Unmapped before the memory may be freed.
     map: Pages,
-    /// Where they begin in the mapping.
+    /// Offset of the addresses in the mapping.
     start: usize,
     dm: Arc<DmCore>,
     op: DmOp,
 }
 
 impl DmOperation {
-    /// Wraps what the kernel mapped for `op` on `dm`, `start` bytes into `map`.
+    /// Wraps the mapping that the kernel made for `op` on `dm`, `start` bytes into `map`.
     ///
     /// # Safety
     ///
-    /// The kernel just mapped it there, an address for each byte of `dm`.
+    /// The kernel has just mapped it there, with one address per byte of `dm`.
     ///
     /// # Errors
     ///
@@ -66,35 +66,35 @@ impl DmOperation {
         Err(Error::Unsupported { verb: "dm_map_op_addr", what })
     }
 
-    /// What it does.
+    /// Operation that an access performs.
     #[must_use]
     pub fn op(&self) -> DmOp {
         self.op
     }
 
-    /// A store: an increment adds `value` to the byte at `offset`. The device has it when this
-    /// returns, so that the next one isn't combined with it.
+    /// Stores `value`: an increment adds it to the byte at `offset`. The device has it on return,
+    /// so that the next store is not combined with it.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfRange`].
     pub fn write(&self, offset: usize, value: u8) -> Result<(), Error> {
         let at = self.at(offset)?;
-        // SAFETY: within the mapping, says `at`.
+        // SAFETY: within the mapping, checked by `at`.
         unsafe { at.write_volatile(value) };
-        // Linux maps it to be combined (`mlx5_ib_mmap`).
+        // Linux maps it write-combining (`mlx5_ib_mmap`).
         doorbell_flush(DoorbellMemory::WriteCombining);
         Ok(())
     }
 
-    /// A load: a test-and-set answers the byte at `offset`, which is 1 afterwards.
+    /// Loads the byte at `offset`: a test-and-set returns the byte and leaves 1.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfRange`].
     pub fn read(&self, offset: usize) -> Result<u8, Error> {
         let at = self.at(offset)?;
-        // SAFETY: as in `write`.
+        // SAFETY: within the mapping, checked by `at`.
         Ok(unsafe { at.read_volatile() })
     }
 

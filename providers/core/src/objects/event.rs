@@ -1,4 +1,4 @@
-//! Asynchronous events: what the device tells of without being asked. IBTA vol 1, 11.6.3.
+//! Asynchronous events: unsolicited reports of the device. IBTA vol 1, 11.6.3.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,26 +14,26 @@ use crate::Errno;
 use crate::error::Error;
 use crate::memory::process::Process;
 
-/// What happened. Numbers of `enum ib_event_type`.
+/// Kind of an asynchronous event. Numbers of `enum ib_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_event_type")]
 #[non_exhaustive]
 pub enum AsyncEventKind {
     /// A completion queue overflowed, or failed.
     CqError,
-    /// A queue pair failed, and can't even report it as a completion.
+    /// A queue pair failed and cannot report it by a completion.
     QpFatal,
-    /// A queue pair took an invalid request.
+    /// A queue pair received an invalid request.
     QpRequestError,
-    /// A peer wanted an access that it has no right to.
+    /// A peer attempted an access without the rights.
     QpAccessError,
-    /// A packet came for a queue pair that is ready to receive: the connection stands.
+    /// A packet arrived on a queue pair in RTR: the connection is established.
     CommunicationEstablished,
-    /// A send queue that was to be drained is.
+    /// A send queue is drained.
     SendQueueDrained,
-    /// The connection moved to its alternate path.
+    /// A connection migrated to its alternate path.
     PathMigrated,
-    /// It could not.
+    /// A connection failed to migrate to its alternate path.
     PathMigrationError,
     /// The device failed.
     DeviceFatal,
@@ -49,11 +49,11 @@ pub enum AsyncEventKind {
     SmChange,
     /// A shared receive queue failed.
     SrqError,
-    /// A shared receive queue fell below its limit.
+    /// A shared receive queue fell below its low-water limit.
     SrqLimitReached,
-    /// A queue pair in error has taken its last receive from the shared queue.
+    /// A queue pair in ERR has taken its last receive from the shared receive queue.
     LastWqeReached,
-    /// The subnet manager wants registrations renewed.
+    /// The subnet manager requests reregistration.
     ClientReregister,
     /// A port's GID table changed.
     GidChange,
@@ -61,11 +61,11 @@ pub enum AsyncEventKind {
     WqFatal,
     /// A port's speed changed.
     SpeedChange,
-    /// A number this library doesn't know.
+    /// An unknown number.
     Unknown(u32),
 }
 
-/// Each kind with its number.
+/// Kinds and their numbers.
 const KINDS: [(u32, AsyncEventKind); 21] = [
     (abi::IB_EVENT_CQ_ERR, AsyncEventKind::CqError),
     (abi::IB_EVENT_QP_FATAL, AsyncEventKind::QpFatal),
@@ -91,7 +91,7 @@ const KINDS: [(u32, AsyncEventKind); 21] = [
 ];
 
 impl AsyncEventKind {
-    /// The kind with the kernel's number, `IB_EVENT_*`.
+    /// Converts the kernel's number, `IB_EVENT_*`.
     #[must_use]
     pub fn from_raw(raw: u32) -> Self {
         KINDS
@@ -112,7 +112,7 @@ impl AsyncEventKind {
     }
 }
 
-/// What it happened to.
+/// Object that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AsyncElement {
@@ -128,24 +128,24 @@ pub enum AsyncElement {
     Port(u64),
     /// The whole device.
     Device,
-    /// Of a kind this library doesn't know, the number as it came.
+    /// An object of an unknown kind, by the number in the event.
     Unknown(u64),
 }
 
-/// One asynchronous event.
+/// An asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_async_event")]
 #[non_exhaustive]
 pub struct AsyncEvent {
-    /// What happened.
+    /// Kind of the event.
     pub kind: AsyncEventKind,
-    /// To what.
+    /// Object that the event is about.
     pub element: AsyncElement,
 }
 
 impl AsyncEvent {
-    /// From what the kernel gave. Which kind of element an event has: rdma-core
-    /// `libibverbs/device.c`, `ibv_get_async_event`.
+    /// Converts the kernel's record. Kind of object of each event: rdma-core `libibverbs/device.c`,
+    /// `ibv_get_async_event`.
     #[must_use]
     pub fn from_abi(desc: &abi::ib_uverbs_async_event_desc) -> Self {
         use AsyncEventKind as K;
@@ -183,36 +183,37 @@ impl fmt::Display for AsyncEvent {
     }
 }
 
-/// The file that a device's asynchronous events are read from.
+/// File that a device's asynchronous events are read from.
 ///
-/// There is nothing to acknowledge. libibverbs hands out pointers to objects, so a destruction must
-/// wait until the program is done with each event; here events name objects by numbers that no
-/// other one ever gets, and the kernel takes back what nobody has read when an object goes
+/// Events need no acknowledgement. libibverbs hands out pointers to objects, so a destruction there
+/// waits until the program is done with each event. Here events name objects by numbers that are
+/// never reused, and the kernel drops unread events of an object with the object
 /// (`ib_uverbs_release_uevent`).
 #[derive(Debug)]
 pub struct AsyncEvents {
     file: OwnedFd,
-    /// Who opened it: a forked child shares the file, and would take its parent's events away.
+    /// Process that opened the file. A forked child shares the file, and would take its parent's
+    /// events.
     process: Process,
 }
 
 impl AsyncEvents {
-    /// Takes the file that the kernel gave for them, and makes it non-blocking.
+    /// Takes the event file that the kernel opened, and makes it non-blocking.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] when that fails.
+    /// [`Error::System`] if the file cannot be made non-blocking.
     pub fn new(file: OwnedFd) -> Result<Self, Error> {
         non_blocking(&file)?;
         Ok(Self { file, process: Process::current() })
     }
 
-    /// The next event, if there is one now.
+    /// Next event; `None` if no event is there.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] for what the read said; [`Error::OtherProcess`] in a forked child. A
-    /// device that goes is an event, [`AsyncEventKind::DeviceFatal`], behind which nothing comes.
+    /// [`Error::Kernel`] with the errno of the read; [`Error::OtherProcess`] in a forked child. The
+    /// removal of a device is an event, [`AsyncEventKind::DeviceFatal`], and the last one.
     pub fn try_next(&self) -> Result<Option<AsyncEvent>, Error> {
         if !self.process.is_current() {
             return Err(Error::OtherProcess { verb: "get_async_event" });
@@ -222,7 +223,7 @@ impl AsyncEvents {
         loop {
             match nix::unistd::read(&self.file, bytes) {
                 Ok(len) if len == bytes.len() => return Ok(Some(AsyncEvent::from_abi(&desc))),
-                // End of file, or part of a record, which the kernel never gives.
+                // End of file or a partial record, neither of which the kernel returns.
                 Ok(_) => return Err(Error::kernel("get_async_event", Errno::EIO)),
                 Err(Known::EAGAIN) => return Ok(None),
                 Err(Known::EINTR) => {}
@@ -233,7 +234,7 @@ impl AsyncEvents {
         }
     }
 
-    /// The next event, waited for no longer than `timeout`.
+    /// Waits up to `timeout` for the next event.
     ///
     /// # Errors
     ///
@@ -268,7 +269,7 @@ impl AsRawFd for AsyncEvents {
     }
 }
 
-/// Makes reads of `file` return at once.
+/// Makes reads of `file` non-blocking.
 pub(crate) fn non_blocking(file: &OwnedFd) -> Result<(), Error> {
     let system = |errno| Error::System { what: "fcntl", errno: Errno::of_nix(errno) };
     let flags = fcntl(file, FcntlArg::F_GETFL).map_err(system)?;
@@ -277,14 +278,13 @@ pub(crate) fn non_blocking(file: &OwnedFd) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until `file` can be read, no longer than about `timeout`; may return before. The caller
-/// looks again.
+/// Waits about `timeout` until `file` is readable. May return early: the caller looks again.
 ///
 /// # Errors
 ///
-/// The errno of `poll`, other than `EINTR`.
+/// The errno of `poll`, except `EINTR`.
 pub fn wait_readable(file: BorrowedFd<'_>, timeout: Duration) -> Result<(), Errno> {
-    // Rounded up, so that the last fraction of a millisecond is slept and not spun away.
+    // Rounded up, so that the last fraction of a millisecond is slept, not spun.
     let millis = timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
     let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
     match poll(&mut [PollFd::new(file, PollFlags::POLLIN)], timeout) {

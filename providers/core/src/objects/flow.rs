@@ -1,8 +1,8 @@
-//! Flow rules: the kernel's object.
+//! Flow rules: the kernel object.
 //!
 //! # Safety
 //!
-//! A rule is ended by its handle, once.
+//! A rule is destroyed by its handle, once.
 #![allow(unsafe_code, reason = "which handle a rule has is the caller's promise")]
 
 use std::fmt;
@@ -15,12 +15,12 @@ use crate::objects::qp::QpCore;
 use crate::objects::qp_object::QpObject;
 use crate::objects::rss::RssCore;
 
-/// What a rule steers to: it keeps the queue pair.
+/// Queue pair that a rule steers to, kept alive by the rule.
 #[derive(Clone, Debug)]
 pub enum Steered {
-    /// A queue pair for whole packets.
+    /// A raw packet queue pair.
     Qp(Arc<QpCore>),
-    /// One that spreads them over work queues.
+    /// An RSS queue pair, which spreads packets over work queues.
     Rss(Arc<RssCore>),
 }
 
@@ -33,26 +33,26 @@ impl Steered {
     }
 }
 
-/// A rule that steers packets to a queue pair, until it is dropped.
+/// A rule that steers packets to a queue pair until it is dropped.
 pub struct FlowCore {
     to: Steered,
     counters: Option<Arc<CountersCore>>,
-    /// `None` once the kernel has let go of it.
+    /// `None` once the kernel has destroyed it.
     handle: Option<u32>,
 }
 
 impl FlowCore {
-    /// Makes `rule`; `make` has the kernel make it, from the rule's bytes, and gives its handle.
+    /// Creates `rule`. `make` sends the rule's bytes to the kernel and returns its handle.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] and [`Error::Invalid`] for a rule that makes no sense, that the queue pair
-    /// has already, or with counters of another device; the kernel's refusal.
+    /// [`Error::Limit`] and [`Error::Invalid`] for a contradictory rule, one that the queue pair
+    /// already has, or counters of another device; the kernel's refusal.
     ///
     /// # Safety
     ///
-    /// The handle that `make` gives is of a rule that it has the kernel make in the queue pair's
-    /// context, and that dropping this alone ends.
+    /// `make` returns the handle of a rule that the kernel created in the queue pair's context.
+    /// Only this object destroys it.
     pub unsafe fn create(
         to: Steered,
         rule: &FlowRule,
@@ -81,23 +81,23 @@ impl FlowCore {
         Ok(Self { to, counters, handle: Some(handle) })
     }
 
-    /// The queue pair.
+    /// Queue pair that the rule steers to.
     #[must_use]
     pub fn queue_pair(&self) -> &QpObject {
         self.to.object()
     }
 
-    /// What counts its packets.
+    /// Counters of the rule's packets.
     #[must_use]
     pub fn counters(&self) -> Option<&Arc<CountersCore>> {
         self.counters.as_ref()
     }
 
-    /// Ends it now; once only.
+    /// Destroys the rule now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; the rule then goes on.
+    /// The kernel's refusal; the rule then stays valid.
     pub fn destroy(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else { return Ok(()) };
         self.to.object().unsteer(handle)?;
@@ -111,7 +111,7 @@ impl FlowCore {
 
 impl Drop for FlowCore {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file ends it.
+        // A refusal is ignored: closing the file ends the rule.
         let _ = self.destroy();
     }
 }

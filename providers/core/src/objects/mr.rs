@@ -1,8 +1,8 @@
-//! Memory regions.
+//! Memory regions: the kernel object.
 //!
 //! # Safety
 //!
-//! A region is deregistered by its number, once: the number is forgotten with it.
+//! A region is deregistered by its handle, once: the handle is cleared with it.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::any::Any;
@@ -13,11 +13,11 @@ use crate::commands::mr::{MrChange, MrMemory};
 use crate::error::Error;
 use crate::objects::pd::PdCore;
 
-/// A registered piece of memory: the kernel's object. It doesn't own the memory.
+/// A memory region: the kernel object. It does not own the memory.
 #[derive(Debug)]
 pub struct MrCore {
     pd: Arc<PdCore>,
-    /// `None` once the kernel has let go of it.
+    /// `None` once the kernel has deregistered it.
     handle: Option<u32>,
     lkey: u32,
     rkey: u32,
@@ -28,8 +28,8 @@ impl MrCore {
     ///
     /// # Safety
     ///
-    /// The kernel just made this region in `pd`, with these keys, and nobody else deregisters it:
-    /// this does, at the latest when it is dropped.
+    /// The kernel has just created this region in `pd` with these keys. Only this object
+    /// deregisters it, at the latest when dropped.
     #[must_use]
     pub unsafe fn new(pd: Arc<PdCore>, handle: u32, lkey: u32, rkey: u32) -> Self {
         Self { pd, handle: Some(handle), lkey, rkey }
@@ -62,8 +62,8 @@ impl MrCore {
         self.pd.domain()
     }
 
-    /// Changes its memory, its domain or its rights; what is `None` stays. Its keys may be others
-    /// then.
+    /// Changes the region's memory, protection domain or rights; `None` leaves each unchanged. Its
+    /// keys may change.
     ///
     /// # Errors
     ///
@@ -71,7 +71,8 @@ impl MrCore {
     ///
     /// # Safety
     ///
-    /// As there. The domain is of the same open device.
+    /// As for [`Uverbs::rereg_mr`](crate::commands::Uverbs::rereg_mr). The domain is of the same
+    /// open device.
     pub unsafe fn reregister(
         &mut self,
         memory: Option<MrMemory>,
@@ -80,7 +81,7 @@ impl MrCore {
     ) -> Result<(), Error> {
         let change = MrChange { memory, pd: pd.as_ref().map(|pd| pd.handle()), access };
         let uverbs = self.pd.context().uverbs();
-        // SAFETY: the region is this object's own; the rest is the caller's promise.
+        // SAFETY: the region is this object's; the rest is the contract of `reregister`.
         let keys = unsafe { uverbs.rereg_mr(self.handle(), &change) }?;
         (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
         if let Some(pd) = pd {
@@ -95,24 +96,24 @@ impl MrCore {
         &self.pd
     }
 
-    /// Deregisters it. Once only: a second call does nothing.
+    /// Deregisters the region now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, e.g. `EBUSY` while a memory window is bound to it; it then stays
-    /// registered.
+    /// The kernel's refusal, for example `EBUSY` while a memory window is bound to it; it then
+    /// stays registered.
     pub fn deregister(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else {
             return Ok(());
         };
-        // SAFETY: the region is this object's own, says `new`, and is deregistered here for the
-        // first time.
+        // SAFETY: the region is this object's by the contract of `new`, and is deregistered here
+        // for the first time.
         unsafe { self.pd.context().uverbs().dereg_mr(handle) }?;
         self.handle = None;
         Ok(())
     }
 
-    /// Deregisters it and then frees `memory`; if the kernel refuses, the memory is leaked.
+    /// Deregisters the region, then frees `memory`; leaks the memory if the kernel refuses.
     pub fn retire<M: Any + Send>(mut self, memory: M) {
         if self.deregister().is_err() {
             self.handle = None;

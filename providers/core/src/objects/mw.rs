@@ -1,8 +1,8 @@
-//! Memory windows: the kernel's object.
+//! Memory windows: the kernel object.
 //!
 //! # Safety
 //!
-//! A window is deallocated by its number, once: the number is forgotten with it.
+//! A window is deallocated by its handle, once: the handle is cleared with it.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::error::Error;
 use crate::objects::pd::PdCore;
 use crate::queues::work::WindowKind;
 
-/// A memory window: the kernel's object.
+/// A memory window: the kernel object.
 #[derive(Debug)]
 pub struct MwCore {
     pd: Arc<PdCore>,
-    /// `None` once the kernel has let go of it.
+    /// `None` once the kernel has deallocated it.
     handle: Option<u32>,
     kind: WindowKind,
     rkey: u32,
 }
 
 impl MwCore {
-    /// Makes one in `pd`.
+    /// Allocates a window in `pd`.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl MwCore {
         Self::alloc_of(pd, kind, &[])
     }
 
-    /// The same with the driver's own part of the request.
+    /// Allocates a window, with the driver's part of the request.
     ///
     /// # Errors
     ///
@@ -41,13 +41,13 @@ impl MwCore {
         Ok(Self { pd, handle: Some(made.handle), kind, rkey: made.rkey })
     }
 
-    /// Its kind.
+    /// Type of the window.
     #[must_use]
     pub fn kind(&self) -> WindowKind {
         self.kind
     }
 
-    /// The key that it was made with; a bind gives it another.
+    /// Key from the allocation; each bind sets another key.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.rkey
@@ -65,7 +65,7 @@ impl MwCore {
         self.pd.domain()
     }
 
-    /// Deallocates it and then lets go of `memory`; if the kernel refuses, the memory is leaked.
+    /// Deallocates the window, then drops `memory`; leaks the memory if the kernel refuses.
     pub(crate) fn retire<M: Send + 'static>(mut self, memory: M) {
         if self.dealloc().is_err() {
             self.handle = None;
@@ -73,16 +73,16 @@ impl MwCore {
         }
     }
 
-    /// Deallocates it now. Once only: a second call does nothing.
+    /// Deallocates the window now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; the window then goes on.
+    /// The kernel's refusal; the window then stays valid.
     pub fn dealloc(&mut self) -> Result<(), Error> {
         let Some(handle) = self.handle else {
             return Ok(());
         };
-        // SAFETY: the window is this object's own, made by `alloc`, and is deallocated here for the
+        // SAFETY: the window is this object's, made by `alloc`, and is deallocated here for the
         // first time.
         unsafe { self.pd.context().uverbs().dealloc_mw(handle) }?;
         self.handle = None;

@@ -1,8 +1,8 @@
-//! Protection domains.
+//! Protection domains: the kernel object.
 //!
 //! # Safety
 //!
-//! A domain is deallocated by its number, once.
+//! A domain is deallocated by its handle, once.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use crate::error::Error;
 use crate::objects::context::{ContextCore, unique_id};
 
-/// A protection domain: the kernel's object, deallocated when the last holder is gone.
+/// A protection domain: the kernel object, deallocated with its last holder.
 #[derive(Debug)]
 pub struct PdCore {
     context: Arc<ContextCore>,
     handle: u32,
     domain: u64,
-    /// Or never to be, since it is another's.
+    /// True once deallocated, or always for an imported domain.
     deallocated: Mutex<bool>,
 }
 
@@ -25,25 +25,24 @@ impl PdCore {
     ///
     /// # Safety
     ///
-    /// The kernel just made this domain through `context`, and nobody else deallocates it: dropping
-    /// this does.
+    /// The kernel has just created this domain through `context`. Only this object deallocates it.
     #[must_use]
     pub unsafe fn new(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
         Arc::new(Self { context, handle, domain: unique_id(), deallocated: Mutex::default() })
     }
 
-    /// Wraps a domain that another made and deallocates: dropping this does nothing.
+    /// Wraps a domain that other code allocates and deallocates: dropping this does nothing.
     ///
     /// # Safety
     ///
-    /// Whoever made the domain lets the caller use it, for as long as this is there: a queue pair
-    /// made in it reaches all memory that is registered in it, by whatever key a peer names.
+    /// The domain's owner lets the caller use it while this lives: a queue pair in the domain
+    /// reaches all memory registered in it, by any key that a peer names.
     #[must_use]
     pub unsafe fn imported(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
         Arc::new(Self { context, handle, domain: unique_id(), deallocated: Mutex::new(true) })
     }
 
-    /// The device it is of.
+    /// Open device of the domain.
     #[must_use]
     pub fn context(&self) -> &Arc<ContextCore> {
         &self.context
@@ -55,29 +54,30 @@ impl PdCore {
         self.handle
     }
 
-    /// A number that no other domain of this process has, on whatever device.
+    /// Identity of the domain, unique in this process across devices.
     #[must_use]
     pub fn domain(&self) -> u64 {
         self.domain
     }
 
-    /// Deallocates it now. Once only: a second call does nothing.
+    /// Deallocates the domain now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while something is made in it; the domain then goes on.
+    /// The kernel's refusal, `EBUSY` while the domain contains objects; the domain then stays
+    /// valid.
     ///
     /// # Safety
     ///
-    /// Nothing is made in it afterwards: its number may be another's by then.
+    /// No object is created in the domain afterwards: its number may be reused.
     pub unsafe fn deallocate(&self) -> Result<(), Error> {
         let verb = "dealloc_pd";
         let uverbs = self.context.uverbs();
         if !uverbs.may_send() {
             return Err(Error::OtherProcess { verb });
         }
-        // A forked child drops its parent's domain, too: a thread that it hasn't may hold the lock,
-        // so the child doesn't wait for it.
+        // A forked child also drops its parent's domain. A thread of the parent may hold the lock,
+        // so the child does not wait for it.
         let mut deallocated = match self.deallocated.try_lock() {
             Ok(there) => there,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -87,8 +87,9 @@ impl PdCore {
             }
         };
         if !*deallocated {
-            // SAFETY: the domain is this object's own, says `new`, and is deallocated here for the
-            // first time; nothing is made in it afterwards, says the caller.
+            // SAFETY: the domain is this object's by the contract of `new`, and is deallocated here
+            // for the first time; no object is created in it afterwards by the contract of
+            // `deallocate`.
             unsafe { uverbs.dealloc_pd(self.handle) }?;
             *deallocated = true;
         }
@@ -98,8 +99,8 @@ impl PdCore {
 
 impl Drop for PdCore {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file frees the domain. SAFETY: nothing
-        // uses it after its last holder.
+        // A refusal is ignored: closing the file frees the domain. SAFETY: the last holder is gone,
+        // so the domain is unused.
         let _ = unsafe { self.deallocate() };
     }
 }

@@ -1,10 +1,10 @@
-//! The cold side of queue pairs: the kernel's object, and what must outlive it.
+//! The control path of queue pairs: the kernel object, and everything that must outlive it.
 //!
 //! # Safety
 //!
-//! What is told to the completion queues decides whose buffers they take, and a reset or a
-//! destruction whether the rings still mean what they say. Both are done here at the one right
-//! moment, or are the caller's promise.
+//! Messages to the completion queues decide which buffers they take back. A reset or destruction
+//! decides whether the rings' content is still valid. This file does both at the right moment, or
+//! states them in a contract.
 #![allow(unsafe_code, reason = "the kernel's object and the rings must agree")]
 
 use std::any::Any;
@@ -21,41 +21,41 @@ use crate::objects::srq::SrqCore;
 use crate::objects::users::User;
 use crate::queues::shared::QpShared;
 
-/// What a queue pair is made of, gathered by the provider.
+/// Parts of a queue pair, gathered by the provider.
 #[expect(missing_debug_implementations, reason = "moved into QpCore at once, which has one")]
 pub struct QpParts {
     /// The kernel's handle.
     pub handle: u32,
-    /// The device's number.
+    /// QP number.
     pub qpn: u32,
-    /// The user handle that it was made with: what asynchronous events name it by.
+    /// User handle that the queue pair was created with; asynchronous events name it.
     pub event_id: u64,
-    /// What the device granted.
+    /// Capacities that the device granted.
     pub cap: QpCap,
     /// The protection domain.
     pub pd: Arc<PdCore>,
-    /// Where completions of sends go.
+    /// Completion queue of sends.
     pub send_cq: Arc<CqCore>,
-    /// Where completions of receives go.
+    /// Completion queue of receives.
     pub recv_cq: Arc<CqCore>,
-    /// Where receives come from, in place of a queue of its own. The kernel's object outlives the
-    /// queue pair.
+    /// Shared receive queue that replaces the queue pair's receive queue. The kernel object
+    /// outlives the queue pair.
     pub srq: Option<Arc<SrqCore>>,
-    /// It may have more work outstanding than its completion queues have room for.
+    /// Its outstanding work may exceed the capacity of its completion queues.
     pub overcommit: bool,
-    /// What posting and polling share.
+    /// State shared by posting and polling.
     pub shared: Arc<QpShared>,
-    /// Rings and doorbell records: what the device reads, kept until the kernel confirms the
+    /// Rings and doorbell records that the device reads, kept until the kernel confirms the
     /// destruction.
     pub memory: Box<dyn Any + Send + Sync>,
 }
 
-/// A queue pair: the kernel's object, which it derefs to, and what goes with its queues. Destroyed
-/// when the last holder is gone, or before by [`destroy`](Self::destroy).
+/// A queue pair: the kernel object, which it derefs to, and its queues. Destroyed with its last
+/// holder, or earlier by [`destroy`](Self::destroy).
 pub struct QpCore {
     object: QpObject,
     parts: QpParts,
-    /// What the completion queues know it by, for as long as it lives.
+    /// Registration with the completion queues, while the queue pair lives.
     user: Arc<User>,
 }
 
@@ -68,20 +68,20 @@ impl Deref for QpCore {
 }
 
 impl QpCore {
-    /// Wraps a queue pair that the kernel just made, and tells its completion queues.
+    /// Wraps a queue pair that the kernel just created, and attaches it to its completion queues.
     ///
     /// # Safety
     ///
-    /// The parts are those that the kernel made it with, all of one context, and `shared` is new
-    /// and its own, its user index of that context's. Nobody else changes or destroys it: dropping
-    /// this does.
+    /// The kernel created the queue pair with these parts, all of one context. `shared` is new and
+    /// this queue pair's; its user index belongs to that context. Only this object changes or
+    /// destroys the queue pair.
     #[must_use]
     pub unsafe fn new(parts: QpParts) -> Arc<Self> {
-        // SAFETY: attached here and nowhere else, says the caller.
+        // SAFETY: attached only here, by the contract of `new`.
         unsafe { tell(&parts, Message::Attach) };
         let context = Arc::clone(parts.pd.context());
         let (number, event_id) = ((parts.handle, parts.qpn), parts.event_id);
-        // SAFETY: the caller's promise.
+        // SAFETY: the kernel just created it, by the contract of `new`.
         let object =
             unsafe { QpObject::new(Arc::clone(&context), number, event_id, QpState::Reset) };
         let user = Arc::new(User { context, handle: parts.handle, qpn: parts.qpn });
@@ -97,33 +97,34 @@ impl QpCore {
         Arc::new(Self { object, parts, user })
     }
 
-    /// Whether completions may bring data along, which polling copies to where a work request says.
+    /// Returns true if completions may carry data, which polling copies to the memory that the work
+    /// request names.
     #[must_use]
     pub fn brings_data(&self) -> bool {
         self.parts.shared.special.is_some()
     }
 
-    /// Refuses a queue pair, just made and not yet given out, whose completion queue ignores
-    /// overruns and has no room for it beside the others. Every provider asks this.
+    /// Rejects a new queue pair whose completion queue ignores overruns and lacks room for it.
+    /// Every provider calls this before it hands out a queue pair.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`]: the completion queues count on no completion of it from then on.
+    /// [`Error::Limit`]: the completion queues then no longer count the queue pair.
     ///
     /// # Safety
     ///
-    /// Nothing was posted to it, and after an error nothing will be.
+    /// No work was posted to it, and after an error none will be.
     pub unsafe fn check_overrun(&self) -> Result<(), Error> {
         let queues = [&self.parts.send_cq, &self.parts.recv_cq];
         let checked = queues.iter().try_for_each(|cq| cq.check_overrun("create_qp"));
         if checked.is_err() {
-            // Nothing was posted to it: it leaves nothing that would have to be polled first.
+            // Nothing was posted to it, so it leaves no CQE to poll first.
             queues.iter().for_each(|cq| cq.users().remove(&self.user));
         }
         checked
     }
 
-    /// What the device granted.
+    /// Capacities that the device granted.
     #[must_use]
     pub fn cap(&self) -> &QpCap {
         &self.parts.cap
@@ -135,43 +136,42 @@ impl QpCore {
         &self.parts.pd
     }
 
-    /// Where completions of sends go.
+    /// Completion queue of sends.
     #[must_use]
     pub fn send_cq(&self) -> &Arc<CqCore> {
         &self.parts.send_cq
     }
 
-    /// Where completions of receives go.
+    /// Completion queue of receives.
     #[must_use]
     pub fn recv_cq(&self) -> &Arc<CqCore> {
         &self.parts.recv_cq
     }
 
-    /// Where receives come from, if it has no queue of its own for them.
+    /// Shared receive queue, if the queue pair uses one.
     #[must_use]
     pub fn srq(&self) -> Option<&Arc<SrqCore>> {
         self.parts.srq.as_ref()
     }
 
-    /// What posting and polling share.
+    /// State shared by posting and polling.
     #[must_use]
     pub fn shared(&self) -> &Arc<QpShared> {
         &self.parts.shared
     }
 
-    /// Any state to ERR: what is outstanding comes back flushed, and so does what is posted from
-    /// now on.
+    /// Any state to ERR: outstanding and newly posted work requests complete as flushed.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal. On soft-RoCE the next post then asks again.
+    /// The kernel's refusal. On soft-RoCE the next post then queries the state.
     pub fn fail(&self) -> Result<(), Error> {
         self.tell_failure();
         // SAFETY: no reset.
         unsafe { self.object.end(QpState::Error) }
     }
 
-    /// Any state to RESET: what is outstanding is forgotten.
+    /// Any state to RESET: outstanding work requests are dropped.
     ///
     /// # Errors
     ///
@@ -179,10 +179,10 @@ impl QpCore {
     ///
     /// # Safety
     ///
-    /// The caller puts the rings right before it posts: the device starts over at index 0, and
-    /// would carry out again what stands there.
+    /// The caller resets the rings before it posts: the device restarts at index 0 and would
+    /// execute again the WQEs that remain there.
     pub unsafe fn reset(&self) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `reset`.
         unsafe { self.object.end(QpState::Reset) }
     }
 
@@ -194,7 +194,7 @@ impl QpCore {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`QpObject::modify_by_mask`].
     pub unsafe fn modify_by_mask(&self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
         let to = QpState::from_raw(attr.base.qp_state.into());
         if mask.contains(QpAttrMask::STATE) && to == QpState::Reset {
@@ -205,11 +205,11 @@ impl QpCore {
                 why: "`reset` does that, and gives back what was posted",
             });
         }
-        // SAFETY: the caller's promise; it isn't a reset.
+        // SAFETY: contract of `modify_by_mask`; the change is no reset.
         unsafe { self.modify_or_reset_by_mask(attr, mask) }
     }
 
-    /// The same, and a reset if the mask has it.
+    /// Changes the attributes that a mask names, including a change to RESET.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl QpCore {
     ///
     /// # Safety
     ///
-    /// As [`modify_by_mask`](Self::modify_by_mask); of a reset as [`reset`](Self::reset).
+    /// As [`modify_by_mask`](Self::modify_by_mask); for a reset as [`reset`](Self::reset).
     pub unsafe fn modify_or_reset_by_mask(
         &self,
         attr: &RawQpAttr,
@@ -227,18 +227,18 @@ impl QpCore {
         if mask.contains(QpAttrMask::STATE) && to == QpState::Error {
             self.tell_failure();
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `modify_or_reset_by_mask`.
         unsafe { self.object.modify_by_mask(attr, mask) }
     }
 
-    /// Before the command that leads to ERR, so that who posts meanwhile knows: soft-RoCE's kernel
-    /// flushes what it finds once, and for what comes later it must be told.
+    /// Marks the queue pair failed before the command that leads to ERR, for concurrent posters:
+    /// soft-RoCE's kernel flushes the queue once, and needs a doorbell for later posts.
     fn tell_failure(&self) {
         self.parts.shared.send.fail();
         self.parts.shared.recv.fail();
     }
 
-    /// Asks the device what it is set to.
+    /// Queries the queue pair's attributes.
     ///
     /// # Errors
     ///
@@ -247,19 +247,19 @@ impl QpCore {
         self.object.query(self.parts.cap)
     }
 
-    /// Destroys it now. Once only: a second call does nothing.
+    /// Destroys the queue pair now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; the queue pair then goes on.
+    /// The kernel's refusal; the queue pair then stays valid.
     ///
     /// # Safety
     ///
     /// As for [`QpObject::destroy`].
     pub unsafe fn destroy(&self) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `destroy`.
         if unsafe { self.object.destroy() }? {
-            // SAFETY: the kernel just confirmed it, for the first and only time.
+            // SAFETY: the kernel has just confirmed the only destruction.
             unsafe { tell(&self.parts, |shared, _| Message::Detach(shared)) };
         }
         Ok(())
@@ -268,12 +268,12 @@ impl QpCore {
 
 impl Drop for QpCore {
     fn drop(&mut self) {
-        // SAFETY: the posting sides hold this, so they are gone.
+        // SAFETY: the posting sides hold a reference to this, so they are dropped.
         if unsafe { self.destroy() }.is_err() {
             let memory = std::mem::replace(&mut self.parts.memory, Box::new(()));
             let context = self.parts.pd.context();
             context.bury(memory);
-            // Buffers in flight stay with the device for good: a leak, not a use after free.
+            // Buffers in flight stay with the device for ever: a leak, not a use after free.
             std::mem::forget(Arc::clone(&self.parts.shared));
         }
     }
@@ -288,7 +288,7 @@ impl fmt::Debug for QpCore {
     }
 }
 
-/// Tells the completion queues, each once.
+/// Sends a message to the completion queues, once to each.
 ///
 /// # Safety
 ///
@@ -296,11 +296,11 @@ impl fmt::Debug for QpCore {
 unsafe fn tell(parts: &QpParts, message: fn(Arc<QpShared>, Roles) -> Message) {
     let same = Arc::ptr_eq(&parts.send_cq, &parts.recv_cq);
     let told = message(Arc::clone(&parts.shared), Roles { send: true, recv: same });
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `tell`.
     unsafe { parts.send_cq.tell(told) };
     if !same {
         let told = message(Arc::clone(&parts.shared), Roles { send: false, recv: true });
-        // SAFETY: as above.
+        // SAFETY: contract of `tell`.
         unsafe { parts.recv_cq.tell(told) };
     }
 }

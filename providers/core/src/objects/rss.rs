@@ -1,8 +1,8 @@
-//! Tables of work queues, and queue pairs that spread packets over them: the kernel's objects.
+//! RSS tables of work queues, and queue pairs that spread packets over them: the kernel objects.
 //!
 //! # Safety
 //!
-//! Each is ended by its number, once.
+//! Each object is destroyed by its handle, once.
 #![allow(unsafe_code, reason = "makes and ends kernel objects by numbers")]
 
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::objects::pd::PdCore;
 use crate::objects::qp_object::QpObject;
 use crate::objects::wq::WqCore;
 
-/// Names what is of another open device.
+/// Error for an object of another open device.
 fn foreign(verb: &'static str, what: &'static str) -> Error {
     Error::Invalid {
         verb,
@@ -26,8 +26,8 @@ fn foreign(verb: &'static str, what: &'static str) -> Error {
     }
 }
 
-/// A table of work queues, which it keeps. Destroyed when the last holder is gone, queue pairs
-/// included, or before by [`destroy`](Self::destroy).
+/// A table of work queues, which it keeps alive. Destroyed with its last holder, including queue
+/// pairs, or earlier by [`destroy`](Self::destroy).
 pub struct IndTableCore {
     context: Arc<ContextCore>,
     created: IndTableCreated,
@@ -36,12 +36,12 @@ pub struct IndTableCore {
 }
 
 impl IndTableCore {
-    /// Makes a table. A queue may have several places. `most` is how many places a table has at
-    /// most.
+    /// Creates a table. A queue may occur at several entries. `most` is the maximum number of
+    /// entries.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] over `most`; [`Error::Invalid`] for another number than a power of two, and
+    /// [`Error::Limit`] above `most`; [`Error::Invalid`] for a number that is no power of two, and
     /// for queues of another context; the kernel's refusal.
     pub fn create(
         context: &Arc<ContextCore>,
@@ -64,7 +64,7 @@ impl IndTableCore {
             return Err(foreign(verb, "work queue"));
         }
         let handles: Vec<u32> = queues.iter().map(|wq| wq.handle()).collect();
-        // SAFETY: the queues are alive, since they are held here.
+        // SAFETY: the table holds the queues, so they are alive.
         let created = unsafe { context.uverbs().create_rwq_ind_table(&handles) }?;
         let (context, destroyed) = (Arc::clone(context), Mutex::default());
         Ok(Arc::new(Self { context, created, queues, destroyed }))
@@ -76,41 +76,41 @@ impl IndTableCore {
         self.created.handle
     }
 
-    /// The device's number.
+    /// Device's number of the table.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.created.number
     }
 
-    /// The device it is of.
+    /// Open device of the table.
     #[must_use]
     pub fn context(&self) -> &Arc<ContextCore> {
         &self.context
     }
 
-    /// The queue at each place.
+    /// Queue at each entry.
     #[must_use]
     pub fn queues(&self) -> &[Arc<WqCore>] {
         &self.queues
     }
 
-    /// Destroys it now. Once only: a second call does nothing.
+    /// Destroys the table now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while a queue pair uses it; the table then goes on.
+    /// The kernel's refusal, `EBUSY` while a queue pair uses it; the table then stays valid.
     ///
     /// # Safety
     ///
-    /// No queue pair is made over it afterwards: its number may be another's by then.
+    /// No queue pair is created over it afterwards: its number may be reused.
     pub unsafe fn destroy(&self) -> Result<(), Error> {
         let (verb, uverbs) = ("destroy_rwq_ind_table", self.context.uverbs());
-        // A forked child drops its parent's table, too: a thread that it hasn't may hold the lock.
+        // A forked child also drops its parent's table. A thread of the parent may hold the lock.
         uverbs.check_own(verb)?;
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         if !*destroyed {
-            // SAFETY: its own number, for the only time; nothing is made over it afterwards, says
-            // the caller.
+            // SAFETY: this object's handle, destroyed here for the first time; no queue pair is
+            // created over it afterwards by the contract of `destroy`.
             unsafe { uverbs.destroy_rwq_ind_table(self.handle()) }?;
             *destroyed = true;
         }
@@ -120,9 +120,9 @@ impl IndTableCore {
 
 impl Drop for IndTableCore {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file ends it. Its queues' own destruction
-        // is then refused, too, and leaks them.
-        // SAFETY: nobody has it any more.
+        // A refusal is ignored: closing the file ends the table. The kernel then also refuses to
+        // destroy its queues, which are leaked.
+        // SAFETY: the last holder is gone, so the table is unused.
         let _ = unsafe { self.destroy() };
     }
 }
@@ -136,8 +136,8 @@ impl fmt::Debug for IndTableCore {
     }
 }
 
-/// A queue pair that spreads packets over a table, which it keeps. It has no queues of its own, no
-/// number and no state. Destroyed when the last holder is gone, rules included, or before by
+/// A queue pair that spreads packets over an RSS table, which it keeps alive. It has no queues, no
+/// number and no state. Destroyed with its last holder, including rules, or earlier by
 /// [`destroy`](Self::destroy).
 #[derive(Debug)]
 pub struct RssCore {
@@ -147,8 +147,8 @@ pub struct RssCore {
 }
 
 impl RssCore {
-    /// Makes one. `uhw` is the driver's request, which says how it hashes, and room for its
-    /// response.
+    /// Creates the queue pair. `uhw_in` is the driver's request, which sets the hash; the response
+    /// buffer is the driver's too.
     ///
     /// # Errors
     ///
@@ -177,37 +177,37 @@ impl RssCore {
         // promise.
         let handle = unsafe { context.uverbs().create_rss_qp(&attr, uhw_in, uhw_out) }?;
         let (of, id) = (Arc::clone(context), attr.user_handle);
-        // SAFETY: the kernel just gave it out, and it is ended here alone.
+        // SAFETY: the kernel just returned the handle, and only this object destroys it.
         let object = unsafe { QpObject::new(of, (handle, 0), id, QpState::Reset) };
         Ok(Arc::new(Self { object, table: Arc::clone(table), _pd: Arc::clone(pd) }))
     }
 
-    /// The kernel's object.
+    /// Kernel object of the queue pair.
     #[must_use]
     pub fn object(&self) -> &QpObject {
         &self.object
     }
 
-    /// The table.
+    /// RSS table.
     #[must_use]
     pub fn table(&self) -> &Arc<IndTableCore> {
         &self.table
     }
 
-    /// Destroys it now. Once only: a second call does nothing.
+    /// Destroys the queue pair now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while it has rules; the queue pair then goes on.
+    /// The kernel's refusal, `EBUSY` while it has rules; the queue pair then stays valid.
     pub fn destroy(&self) -> Result<(), Error> {
-        // SAFETY: it has no queues that anything could be posted to.
+        // SAFETY: it has no queues, so nothing can be posted to it.
         unsafe { self.object.destroy() }.map(drop)
     }
 }
 
 impl Drop for RssCore {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file ends it.
+        // A refusal is ignored: closing the file ends the queue pair.
         let _ = self.destroy();
     }
 }

@@ -1,9 +1,10 @@
-//! The cold side of shared receive queues: the kernel's object, and what must outlive it.
+//! The control path of shared receive queues: the kernel object, and everything that must outlive
+//! it.
 //!
 //! # Safety
 //!
-//! The queue is destroyed by its number, once; its buffers come back after the kernel confirmed
-//! that.
+//! The queue is destroyed by its handle, once; its buffers come back after the kernel confirmed the
+//! destruction.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::any::Any;
@@ -22,71 +23,69 @@ use crate::queues::shared::QpShared;
 use crate::queues::srq::SrqShared;
 use crate::queues::tag_table::TagTable;
 
-/// What a shared receive queue is made of, gathered by the provider.
+/// Parts of a shared receive queue, gathered by the provider.
 #[expect(missing_debug_implementations, reason = "moved into SrqCore at once, which has one")]
 pub struct SrqParts {
     /// The kernel's handle.
     pub handle: u32,
-    /// The device's number; where the driver tells it to nobody (rxe), the kernel's handle once
-    /// more.
+    /// Device's SRQ number; if the driver reports none (rxe), the kernel handle.
     pub srqn: u32,
-    /// The user handle that it was made with: what asynchronous events name it by.
+    /// User handle that the queue was created with; asynchronous events name it.
     pub event_id: u64,
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
     /// The protection domain.
     pub pd: Arc<PdCore>,
-    /// What posting and polling share.
+    /// State shared by posting and polling.
     pub shared: Arc<SrqShared>,
-    /// Of a queue whose completions go to one completion queue, whoever receives: for XRC, or for
-    /// tags.
+    /// For XRC and tag matching: the completion queue that receives complete to, whichever queue
+    /// pair received.
     pub completes: Option<Completes>,
-    /// Ring and doorbell record: what the device reads, kept until the kernel confirms the
+    /// Ring and doorbell record that the device reads, kept until the kernel confirms the
     /// destruction.
     pub memory: Box<dyn Any + Send + Sync>,
 }
 
-/// What a shared receive queue for XRC or tags has besides: its completions name it, and go to one
-/// queue.
+/// Parts of a shared receive queue for XRC or tag matching: its completions name it, and go to one
+/// completion queue.
 #[derive(Debug)]
 pub struct Completes {
-    /// For XRC: the domain, which the kernel keeps as long.
+    /// For XRC: the domain, kept alive as long as the queue.
     pub domain: Option<Arc<XrcdCore>>,
-    /// Where completions go.
+    /// Completion queue.
     pub cq: Arc<CqCore>,
-    /// How many may come at once.
+    /// Maximum completions at one time.
     pub most: u32,
-    /// What the completion queue knows it by, with the queue's own `shared` in it.
+    /// Registration with the completion queue, which contains the queue's `shared`.
     pub user: Arc<QpShared>,
-    /// For tags: its list.
+    /// For tag matching: the tag list.
     pub tags: Option<Arc<TagTable>>,
 }
 
-/// What completes of such a queue.
+/// Queues that complete: the receive queue only.
 const RECEIVES: Roles = Roles { send: false, recv: true };
 
-/// A shared receive queue: the kernel's object. Destroyed when the last holder is gone, queue pairs
-/// that receive from it included, or before by [`destroy`](Self::destroy).
+/// A shared receive queue: the kernel object. Destroyed with its last holder, including queue pairs
+/// that receive from it, or earlier by [`destroy`](Self::destroy).
 pub struct SrqCore {
     parts: SrqParts,
     destroyed: Mutex<bool>,
 }
 
 impl SrqCore {
-    /// Wraps a queue that the kernel just made.
+    /// Wraps a queue that the kernel just created.
     ///
     /// # Safety
     ///
-    /// The parts are those that the kernel made it with, all of one context, and `shared` is new
-    /// and its own, as is what `completes` has of that kind. Nobody else destroys it: dropping this
-    /// does.
+    /// The kernel created the queue with these parts, all of one context. `shared` is new and this
+    /// queue's, and so is the `QpShared` in `completes`. Only this object destroys the queue.
     #[must_use]
     pub unsafe fn new(parts: SrqParts) -> Arc<Self> {
         if let Some(Completes { cq, user, most, .. }) = &parts.completes {
             cq.users().add_queue(user, *most);
-            // SAFETY: attached here and nowhere else, says the caller.
+            // SAFETY: attached only here, by the contract of `new`.
             unsafe { cq.tell(Message::Attach(Arc::clone(user), RECEIVES)) };
         }
         Arc::new(Self { parts, destroyed: Mutex::new(false) })
@@ -104,19 +103,19 @@ impl SrqCore {
         self.parts.srqn
     }
 
-    /// What asynchronous events name it by.
+    /// User handle that asynchronous events name the queue by.
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.parts.event_id
     }
 
-    /// Receives that may be outstanding.
+    /// Maximum outstanding receives.
     #[must_use]
     pub fn max_wr(&self) -> u32 {
         self.parts.max_wr
     }
 
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     #[must_use]
     pub fn max_sge(&self) -> u32 {
         self.parts.max_sge
@@ -128,13 +127,13 @@ impl SrqCore {
         &self.parts.pd
     }
 
-    /// What posting and polling share.
+    /// State shared by posting and polling.
     #[must_use]
     pub fn shared(&self) -> &Arc<SrqShared> {
         &self.parts.shared
     }
 
-    /// Refuses a posting side of another queue, which has other slots.
+    /// Rejects the posting side of another queue, which has other slots.
     ///
     /// # Errors
     ///
@@ -151,8 +150,8 @@ impl SrqCore {
         })
     }
 
-    /// Sets the limit: when fewer receives than this are left, an event says so, once. 0 disarms.
-    /// `uhw_in` is what the driver wants to be told with it.
+    /// Sets the low-water limit: one event is raised when fewer receives are left. 0 disarms.
+    /// `uhw_in` is the driver's part of the request.
     ///
     /// # Errors
     ///
@@ -166,53 +165,53 @@ impl SrqCore {
         };
         let uverbs = self.parts.pd.context().uverbs();
         uverbs.check_own("modify_srq")?;
-        // SAFETY: the queue is this object's own; its ring stays as it is, and for a limit no
-        // driver writes to memory of ours.
+        // SAFETY: the queue is this object's; a limit leaves its ring unchanged, and no driver
+        // writes our memory for it.
         unsafe { uverbs.modify_srq(&attr, uhw_in) }
     }
 
-    /// Asks the device for sizes and limit.
+    /// Queries capacities and limit.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
     pub fn query(&self) -> Result<SrqAttr, Error> {
         let answer = self.parts.pd.context().uverbs().query_srq(self.handle())?;
-        // The kernel doesn't know how much of the ring the provider uses.
+        // The kernel does not know how much of the ring the provider uses.
         let limit = answer.srq_limit;
         Ok(SrqAttr { max_wr: self.max_wr(), max_sge: self.max_sge(), limit })
     }
 
-    /// Destroys it now, and gives back the buffers that were in it, with their work request's
-    /// number. Once only: a second call does nothing.
+    /// Destroys the queue now, and returns the buffers that were posted to it with their work
+    /// request ids. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while a queue pair uses it; the queue then goes on.
+    /// The kernel's refusal, `EBUSY` while a queue pair uses it; the queue then stays valid.
     ///
     /// # Safety
     ///
-    /// Nothing is posted, rung or asked of it afterwards: its number may be another's by then.
+    /// The queue is not used afterwards: its number may be reused.
     pub unsafe fn destroy(&self) -> Result<Vec<(u64, Frame)>, Error> {
-        // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
+        // A forked child also drops its parent's queue. A thread of the parent may hold the lock.
         self.parts.pd.context().uverbs().check_own("destroy_srq")?;
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         if *destroyed {
             return Ok(Vec::new());
         }
-        // SAFETY: the queue is this object's own, says `new`, and is destroyed here for the first
-        // time; nothing is posted afterwards, says the caller.
+        // SAFETY: the queue is this object's by the contract of `new`, and is destroyed here for
+        // the first time; nothing is posted afterwards by the contract of `destroy`.
         unsafe { self.parts.pd.context().uverbs().destroy_srq(self.handle()) }?;
         *destroyed = true;
         drop(destroyed);
-        // SAFETY: the kernel just confirmed it, and nobody posts.
+        // SAFETY: the kernel has just confirmed the destruction, and posting has ended.
         let mut frames = unsafe { self.parts.shared.reclaim() };
         if let Some(Completes { cq, user, tags, .. }) = &self.parts.completes {
             if let Some(tags) = tags {
-                // SAFETY: as above.
+                // SAFETY: the kernel has confirmed the destruction, and posting has ended.
                 frames.append(&mut unsafe { tags.reclaim() });
             }
-            // SAFETY: the kernel confirmed it, for the first and only time.
+            // SAFETY: the kernel has confirmed the only destruction.
             unsafe { cq.tell(Message::Detach(Arc::clone(user))) };
         }
         Ok(frames)
@@ -221,11 +220,11 @@ impl SrqCore {
 
 impl Drop for SrqCore {
     fn drop(&mut self) {
-        // SAFETY: the posting side holds this, so it is gone.
+        // SAFETY: the posting side holds a reference to this, so it is dropped.
         if unsafe { self.destroy() }.is_err() {
             let memory = std::mem::replace(&mut self.parts.memory, Box::new(()));
             self.parts.pd.context().bury(memory);
-            // Buffers in flight stay with the device for good: a leak, not a use after free.
+            // Buffers in flight stay with the device for ever: a leak, not a use after free.
             std::mem::forget(Arc::clone(&self.parts.shared));
             std::mem::forget(self.parts.completes.take());
         }

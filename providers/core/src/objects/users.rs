@@ -1,4 +1,4 @@
-//! The queue pairs that complete to a completion queue: asked why a wait ended without a
+//! Queue pairs that complete to a completion queue. They are asked why a wait ended without a
 //! completion.
 
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use crate::attr::QpState;
 use crate::objects::context::ContextCore;
 use crate::queues::shared::QpShared;
 
-/// A queue pair, as its completion queues know it. The queue pair owns it.
+/// A queue pair as its completion queues know it. The queue pair owns this.
 #[derive(Debug)]
 pub(crate) struct User {
-    /// The device it is of.
+    /// Open device of the queue pair.
     pub(crate) context: Arc<ContextCore>,
     /// The kernel's handle.
     pub(crate) handle: u32,
@@ -22,63 +22,63 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whether it is in ERR. Asks the kernel.
+    /// Returns true if the queue pair is in ERR. Queries the kernel.
     fn is_failed(&self) -> bool {
         let answer = self.context.uverbs().query_qp(self.handle, abi::IB_QP_STATE);
         answer.is_ok_and(|attr| QpState::from_raw(attr.qp_state.into()) == QpState::Error)
     }
 }
 
-/// A user, and how many completions may come of it at once.
+/// A user, and its maximum completions at one time.
 #[derive(Debug)]
 struct Entry {
     user: Weak<User>,
     most: u32,
-    /// It was made to fit the queue.
+    /// True if it was checked to fit the queue.
     fits: bool,
-    /// Number and size of the shared receive queue whose completions it brings here, too. The
-    /// number is its event id: another queue may get the handle of one that is gone, and what that
-    /// one's queue pairs left still counts.
+    /// Number and size of the shared receive queue whose completions it brings here too. The number
+    /// is the event id: kernel handles are reused, and CQEs of a destroyed queue's queue pairs
+    /// still count.
     srq: Option<(u64, u32)>,
 }
 
-/// Queue pairs of a completion queue, alive or not, and shared receive queues that complete there
-/// by themselves.
+/// Queue pairs of a completion queue, alive or destroyed, and shared receive queues that complete
+/// to it directly.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
     pairs: Mutex<Vec<Entry>>,
-    /// Their sizes. Each is kept by the polling side until it knows that it is gone.
+    /// Sizes of the queues. The polling side keeps each queue until it handles its destruction.
     queues: Mutex<Vec<(Weak<QpShared>, u32)>>,
 }
 
 impl Users {
-    /// One more, with up to `most` completions of its own at once, and those of a shared receive
-    /// queue, by event id and size. `fits`: it was made to fit the queue.
+    /// Adds a queue pair with up to `most` completions at once, and its shared receive queue by
+    /// event id and size. `fits`: it was checked to fit the completion queue.
     pub(crate) fn add(&self, user: &Arc<User>, most: u32, srq: Option<(u64, u32)>, fits: bool) {
         let mut users = lock(&self.pairs);
         users.push(Entry { user: Arc::downgrade(user), most, fits, srq });
     }
 
-    /// One less, which nothing was ever posted to.
+    /// Removes a user to which no work was ever posted.
     pub(crate) fn remove(&self, user: &Arc<User>) {
         let mut users = lock(&self.pairs);
         users.retain(|entry| !std::ptr::eq(entry.user.as_ptr(), Arc::as_ptr(user)));
     }
 
-    /// Drops those that are gone, of which the polling side has just heard.
+    /// Drops destroyed users, after the polling side handled their destruction.
     pub(crate) fn forget_gone(&self) {
         let mut users = lock(&self.pairs);
         users.retain(|entry| entry.user.strong_count() > 0);
     }
 
-    /// One more shared receive queue of `size` that completes here by itself.
+    /// Adds a shared receive queue of `size` that completes here directly.
     pub(crate) fn add_queue(&self, queue: &Arc<QpShared>, size: u32) {
         let mut queues = lock(&self.queues);
         queues.retain(|(queue, _)| queue.strong_count() > 0);
         queues.push((Arc::downgrade(queue), size));
     }
 
-    /// Those that are there, and how many completions may come of all at once.
+    /// Living users, and the maximum completions of all together.
     fn alive(&self) -> (Vec<Arc<User>>, u64) {
         let entries = lock(&self.pairs);
         let alive = entries.iter().filter_map(|entry| Some((entry.user.upgrade()?, entry)));
@@ -87,8 +87,8 @@ impl Users {
         (users, most)
     }
 
-    /// Completions that the queue must have room for: of the one that has most, of those that were
-    /// made to fit; or of `all` together, those that are gone and not forgotten included.
+    /// CQEs to reserve: the largest single user's, of those checked to fit; with `all`, the sum
+    /// over all users, including destroyed ones that are not drained yet.
     pub(crate) fn promised(&self, all: bool) -> u64 {
         let entries = lock(&self.pairs);
         let queues = lock(&self.queues);
@@ -103,8 +103,8 @@ impl Users {
         most.chain(queues).max().unwrap_or(0)
     }
 
-    /// Why no completion comes to a queue with room for `room`, as far as its queue pairs and their
-    /// sizes tell.
+    /// Explains why no completion arrives at a queue with room for `room`, from the states and
+    /// sizes of its queue pairs.
     pub(crate) fn trouble(&self, room: u32) -> Option<String> {
         let (users, most) = self.alive();
         let failed = users.iter().filter(|user| user.is_failed());
@@ -127,7 +127,8 @@ impl Users {
     }
 }
 
-/// Completions of several users at once. A shared receive queue's come once, whoever brings them.
+/// Sum of completions of several users. A shared receive queue counts once, however many users
+/// bring it.
 fn together<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> u64 {
     let (mut own, mut shared) = (0, BTreeMap::new());
     for entry in entries {

@@ -1,10 +1,9 @@
-//! The cold side of work queues: the kernel's object, and what must outlive it.
+//! The control path of work queues: the kernel object, and everything that must outlive it.
 //!
 //! # Safety
 //!
-//! What is told to the completion queue decides whose buffers it takes, and a reset or a
-//! destruction whether the ring still means what it says. The queue is destroyed by its number,
-//! once.
+//! Messages to the completion queue decide which buffers it takes back. A reset or destruction
+//! decides whether the ring's content is still valid. The queue is destroyed by its handle, once.
 #![allow(unsafe_code, reason = "the kernel's object and the ring must agree")]
 
 use std::any::Any;
@@ -19,60 +18,60 @@ use crate::objects::cq::{CqCore, Message, Roles};
 use crate::objects::pd::PdCore;
 use crate::queues::shared::QpShared;
 
-/// What a work queue is made of, gathered by the provider.
+/// Parts of a work queue, gathered by the provider.
 #[expect(missing_debug_implementations, reason = "moved into WqCore at once, which has one")]
 pub struct WqParts {
     /// The kernel's handle.
     pub handle: u32,
-    /// The device's number.
+    /// Device's WQ number.
     pub wqn: u32,
-    /// The user handle that it was made with: what asynchronous events name it by.
+    /// User handle that the queue was created with; asynchronous events name it.
     pub event_id: u64,
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
     /// The protection domain.
     pub pd: Arc<PdCore>,
-    /// Where completions go.
+    /// Completion queue.
     pub cq: Arc<CqCore>,
-    /// What posting and polling share.
+    /// State shared by posting and polling.
     pub shared: Arc<QpShared>,
-    /// What the driver wants to be told with each change of state.
+    /// Driver's part of each change of state.
     pub change: &'static [u8],
-    /// Ring and doorbell record: what the device reads, kept until the kernel confirms the
+    /// Ring and doorbell record that the device reads, kept until the kernel confirms the
     /// destruction.
     pub memory: Box<dyn Any + Send + Sync>,
 }
 
-/// What completes of a work queue.
+/// Queues that complete: the receive queue only.
 const RECEIVES: Roles = Roles { send: false, recv: true };
 
-/// What only one caller at a time may look at.
+/// State that one caller at a time may access.
 struct Life {
     state: WqState,
     destroyed: bool,
 }
 
-/// A work queue: the kernel's object. Destroyed when the last holder is gone, tables included, or
-/// before by [`destroy`](Self::destroy).
+/// A work queue: the kernel object. Destroyed with its last holder, including RSS tables, or
+/// earlier by [`destroy`](Self::destroy).
 pub struct WqCore {
     parts: WqParts,
     life: Mutex<Life>,
 }
 
 impl WqCore {
-    /// Wraps a queue that the kernel just made, and tells its completion queue.
+    /// Wraps a queue that the kernel just created, and attaches it to its completion queue.
     ///
     /// # Safety
     ///
-    /// The parts are those that the kernel made it with, all of one context, and `shared` is new
-    /// and its own, its user index of that context's. Nobody else changes or destroys it: dropping
-    /// this does.
+    /// The kernel created the queue with these parts, all of one context. `shared` is new and this
+    /// queue's; its user index belongs to that context. Only this object changes or destroys the
+    /// queue.
     #[must_use]
     pub unsafe fn new(parts: WqParts) -> Arc<Self> {
         parts.cq.users().add_queue(&parts.shared, parts.max_wr);
-        // SAFETY: attached here and nowhere else, says the caller.
+        // SAFETY: attached only here, by the contract of `new`.
         unsafe { parts.cq.tell(Message::Attach(Arc::clone(&parts.shared), RECEIVES)) };
         let life = Mutex::new(Life { state: WqState::Reset, destroyed: false });
         Arc::new(Self { parts, life })
@@ -84,25 +83,25 @@ impl WqCore {
         self.parts.handle
     }
 
-    /// The device's number.
+    /// Device's WQ number.
     #[must_use]
     pub fn wqn(&self) -> u32 {
         self.parts.wqn
     }
 
-    /// What asynchronous events name it by.
+    /// User handle that asynchronous events name the queue by.
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.parts.event_id
     }
 
-    /// Receives that may be outstanding.
+    /// Maximum outstanding receives.
     #[must_use]
     pub fn max_wr(&self) -> u32 {
         self.parts.max_wr
     }
 
-    /// Entries in a receive's scatter list.
+    /// Maximum SGEs of a receive.
     #[must_use]
     pub fn max_sge(&self) -> u32 {
         self.parts.max_sge
@@ -114,19 +113,19 @@ impl WqCore {
         &self.parts.pd
     }
 
-    /// Where completions go.
+    /// Completion queue.
     #[must_use]
     pub fn cq(&self) -> &Arc<CqCore> {
         &self.parts.cq
     }
 
-    /// What posting and polling share.
+    /// State shared by posting and polling.
     #[must_use]
     pub fn shared(&self) -> &Arc<QpShared> {
         &self.parts.shared
     }
 
-    /// The state it was last brought to. The device may have gone to ERR since.
+    /// Last state set. The device may have entered ERR since.
     #[must_use]
     pub fn state(&self) -> WqState {
         self.life().state
@@ -142,7 +141,7 @@ impl WqCore {
         unsafe { self.change(WqState::Reset, WqState::Ready) }
     }
 
-    /// RDY to ERR: what is outstanding comes back flushed, and so does what is posted from now on.
+    /// RDY to ERR: outstanding and newly posted receives complete as flushed.
     ///
     /// # Errors
     ///
@@ -152,7 +151,7 @@ impl WqCore {
         unsafe { self.change(WqState::Ready, WqState::Error) }
     }
 
-    /// Any state to RESET: what is outstanding is forgotten.
+    /// Any state to RESET: outstanding receives are dropped.
     ///
     /// # Errors
     ///
@@ -160,15 +159,15 @@ impl WqCore {
     ///
     /// # Safety
     ///
-    /// The caller puts the ring right before it posts: the device starts over at index 0, and would
-    /// carry out again what stands there.
+    /// The caller resets the ring before it posts: the device restarts at index 0 and would execute
+    /// again the WQEs that remain there.
     pub unsafe fn reset(&self) -> Result<(), Error> {
         let from = self.state();
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `reset`.
         let done = unsafe { self.change(from, WqState::Reset) };
         if from == WqState::Ready && done.is_err() {
-            // The queue may have failed by itself, and the device wants to be told its true state.
-            // SAFETY: the caller's promise.
+            // The device may have moved the queue to ERR, and wants its true state named.
+            // SAFETY: contract of `reset`.
             return unsafe { self.change(WqState::Error, WqState::Reset) };
         }
         done
@@ -176,7 +175,7 @@ impl WqCore {
 
     /// # Safety
     ///
-    /// As for [`reset`](Self::reset), to RESET.
+    /// As for [`reset`](Self::reset) if `to` is RESET.
     unsafe fn change(&self, from: WqState, to: WqState) -> Result<(), Error> {
         let attr = ib_uverbs_ex_modify_wq {
             attr_mask: IB_WQ_STATE | IB_WQ_CUR_STATE,
@@ -184,26 +183,27 @@ impl WqCore {
             curr_wq_state: from.raw(),
             ..Default::default()
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `change`.
         unsafe { self.modify_by_mask(attr) }
     }
 
-    /// Changes what `attr.attr_mask` (`IB_WQ_*`) names; the kernel judges whether that can be. The
-    /// handle is filled in.
+    /// Changes the attributes in `attr.attr_mask` (`IB_WQ_*`); the kernel checks them. This fills
+    /// in the handle.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` for a state that can't be reached from the present one.
+    /// The kernel's refusal: `EINVAL` for a state that the current one does not lead to.
     ///
     /// # Safety
     ///
-    /// As for [`reset`](Self::reset), to RESET.
+    /// As for [`reset`](Self::reset) if the new state is RESET.
     pub unsafe fn modify_by_mask(&self, attr: ib_uverbs_ex_modify_wq) -> Result<(), Error> {
         let uverbs = self.parts.pd.context().uverbs();
         uverbs.check_own("modify_wq")?;
         let mut life = self.life();
         let attr = ib_uverbs_ex_modify_wq { wq_handle: self.parts.handle, ..attr };
-        // SAFETY: its own number; the driver's part is numbers; the rest is the caller's promise.
+        // SAFETY: this object's handle; the driver's part contains no address; the rest is the
+        // contract of `modify_by_mask`.
         unsafe { uverbs.modify_wq(&attr, self.parts.change) }?;
         if attr.attr_mask & IB_WQ_STATE != 0
             && let Some(state) = WqState::from_raw(attr.wq_state)
@@ -213,28 +213,28 @@ impl WqCore {
         Ok(())
     }
 
-    /// Destroys it now. Once only: a second call does nothing.
+    /// Destroys the queue now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while a table has it; the queue then goes on.
+    /// The kernel's refusal, `EBUSY` while a table contains it; the queue then stays valid.
     ///
     /// # Safety
     ///
-    /// Nothing is posted or asked of it afterwards: its number may be another's by then.
+    /// The queue is not used afterwards: its number may be reused.
     pub unsafe fn destroy(&self) -> Result<(), Error> {
-        // A forked child drops its parent's queue, too: a thread that it hasn't may hold the lock.
+        // A forked child also drops its parent's queue. A thread of the parent may hold the lock.
         self.parts.pd.context().uverbs().check_own("destroy_wq")?;
         let mut life = self.life();
         if life.destroyed {
             return Ok(());
         }
-        // SAFETY: the queue is this object's own, says `new`, and is destroyed here for the first
-        // time; nothing is posted afterwards, says the caller.
+        // SAFETY: the queue is this object's by the contract of `new`, and is destroyed here for
+        // the first time; nothing is posted afterwards by the contract of `destroy`.
         unsafe { self.parts.pd.context().uverbs().destroy_wq(self.parts.handle) }?;
         life.destroyed = true;
         drop(life);
-        // SAFETY: the kernel just confirmed it, for the first and only time.
+        // SAFETY: the kernel has just confirmed the only destruction.
         unsafe { self.parts.cq.tell(Message::Detach(Arc::clone(&self.parts.shared))) };
         Ok(())
     }
@@ -246,11 +246,11 @@ impl WqCore {
 
 impl Drop for WqCore {
     fn drop(&mut self) {
-        // SAFETY: the posting side holds this, so it is gone.
+        // SAFETY: the posting side holds a reference to this, so it is dropped.
         if unsafe { self.destroy() }.is_err() {
             let memory = std::mem::replace(&mut self.parts.memory, Box::new(()));
             self.parts.pd.context().bury(memory);
-            // Buffers in flight stay with the device for good: a leak, not a use after free.
+            // Buffers in flight stay with the device for ever: a leak, not a use after free.
             std::mem::forget(Arc::clone(&self.parts.shared));
         }
     }

@@ -1,8 +1,8 @@
-//! XRC domains.
+//! XRC domains: the kernel object.
 //!
 //! # Safety
 //!
-//! A domain is closed by its number, once.
+//! A domain is closed by its handle, once.
 #![allow(unsafe_code, reason = "ends a kernel object by its number")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::Error;
 use crate::objects::context::ContextCore;
 
-/// An XRC domain: the kernel's object, closed when the last holder is gone, or before by
+/// An XRC domain: the kernel object, closed with its last holder, or earlier by
 /// [`close`](Self::close).
 #[derive(Debug)]
 pub struct XrcdCore {
@@ -24,14 +24,13 @@ impl XrcdCore {
     ///
     /// # Safety
     ///
-    /// The kernel just gave this handle out through `context`, and nobody else closes it: dropping
-    /// this does.
+    /// The kernel has just returned this handle through `context`. Only this object closes it.
     #[must_use]
     pub unsafe fn new(context: Arc<ContextCore>, handle: u32) -> Arc<Self> {
         Arc::new(Self { context, handle, closed: Mutex::new(false) })
     }
 
-    /// The device it is of.
+    /// Open device of the domain.
     #[must_use]
     pub fn context(&self) -> &Arc<ContextCore> {
         &self.context
@@ -43,14 +42,13 @@ impl XrcdCore {
         self.handle
     }
 
-    /// The kernel's handle for a command that makes something from it; until this is dropped nobody
-    /// closes it.
+    /// Locks the domain open and returns its handle, for a command that creates an object in it.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] once it is closed: the number may be another's by then.
+    /// [`Error::Invalid`] once closed: the handle may be reused.
     pub fn open(&self, verb: &'static str) -> Result<OpenXrcd<'_>, Error> {
-        // A forked child's command isn't sent: a thread that it hasn't may hold the lock.
+        // A forked child sends no command: a thread of the parent may hold the lock.
         self.context.uverbs().check_own(verb)?;
         let closed = self.closed();
         if *closed {
@@ -61,19 +59,19 @@ impl XrcdCore {
         Ok(OpenXrcd { handle: self.handle, _closed: closed })
     }
 
-    /// Closes it now. Once only: a second call does nothing.
+    /// Closes the domain now. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, `EBUSY` while there is something that was made from it; the domain
-    /// then goes on.
+    /// The kernel's refusal, `EBUSY` while an object created in it exists; the domain then stays
+    /// valid.
     pub fn close(&self) -> Result<(), Error> {
-        // As in `open`.
+        // A forked child sends no command, as in `open`.
         self.context.uverbs().check_own("close_xrcd")?;
         let mut closed = self.closed();
         if !*closed {
-            // SAFETY: the handle is this object's own, says `new`, and is closed here for the first
-            // time; whoever uses it holds the lock.
+            // SAFETY: the handle is this object's by the contract of `new`, and is closed here for
+            // the first time; users of the handle hold the lock.
             unsafe { self.context.uverbs().close_xrcd(self.handle) }?;
             *closed = true;
         }
@@ -85,7 +83,7 @@ impl XrcdCore {
     }
 }
 
-/// A domain that stays open as long as this lives.
+/// An XRC domain that stays open while this lives.
 #[derive(Debug)]
 pub struct OpenXrcd<'a> {
     handle: u32,
@@ -102,7 +100,7 @@ impl OpenXrcd<'_> {
 
 impl Drop for XrcdCore {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file closes the domain.
+        // A refusal is ignored: closing the file closes the domain.
         let _ = self.close();
     }
 }

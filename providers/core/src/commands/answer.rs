@@ -1,4 +1,4 @@
-//! What comes back from an ioctl command.
+//! Response of an ioctl command.
 //!
 //! # Safety
 //!
@@ -21,7 +21,7 @@ pub const MAX_ATTRS: usize = 24;
 /// Words of the longest command.
 pub(super) const WORDS: usize = HEADER_WORDS + ATTR_WORDS * MAX_ATTRS;
 
-/// What the kernel wrote back into a command. Descriptors not taken are closed.
+/// Response of the kernel to a command. Descriptors not taken are closed.
 #[derive(Debug)]
 pub struct Answer {
     pub(super) words: [u64; WORDS],
@@ -72,8 +72,8 @@ impl Answer {
         owned(attr.data).ok_or_else(|| Error::kernel(self.verb, Errno::EBADF))
     }
 
-    /// Whether the kernel wrote the output `id`. Mandatory outputs of a command that succeeded are
-    /// always written.
+    /// Returns true if the kernel wrote the output `id`. A successful command writes all mandatory
+    /// outputs.
     #[must_use]
     pub fn is_written(&self, id: u16) -> bool {
         self.find(id).is_some_and(|(_, attr)| attr.flags & UVERBS_ATTR_F_VALID_OUTPUT != 0)

@@ -50,7 +50,7 @@ impl Uverbs {
         // SAFETY: the request holds only `response`, which the kernel doesn't use on this way.
         unsafe { self.invoke_write(verb, command, request, out, &[], &mut []) }?;
         let fd = RawFd::try_from(answer.fd).map_err(|_| Error::kernel(verb, Errno::EBADF))?;
-        // SAFETY: the command succeeded, so `fd` is a new descriptor and nobody else's.
+        // SAFETY: the command succeeded, so `fd` is a new descriptor owned by this call.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }

@@ -71,7 +71,7 @@ impl SockAddr {
 #[derive(Clone, Debug)]
 pub struct Ucma {
     door: Arc<dyn CmDoor>,
-    /// Who opened it. A forked child shares the file, and must not end its parent's ids.
+    /// Process that opened the file. A forked child shares it, and must not end its parent's ids.
     process: Process,
 }
 
@@ -457,7 +457,7 @@ impl Ucma {
         }
     }
 
-    /// Puts an event of the program's own behind those of an id: `RDMA_CM_EVENT_USER`, or
+    /// Queues a program's event behind pending events of an id: `RDMA_CM_EVENT_USER`, or
     /// `RDMA_CM_EVENT_INTERNAL`. Linux 6.17.
     ///
     /// # Errors
@@ -495,7 +495,7 @@ impl Ucma {
     }
 }
 
-/// An id that the kernel gives to nobody soon: it counts from 0.
+/// An id that the kernel will not assign soon: it counts from 0.
 const NOBODY: u32 = u32::MAX;
 
 fn refused_with<T>(result: Result<T, Error>, errno: Errno) -> bool {

@@ -30,7 +30,7 @@ use crate::error::Error;
 /// Which attribute MODIFY_CQ changes (`IB_CQ_MODERATE`).
 const MODERATE: u32 = 1;
 
-/// What a completion queue is made from.
+/// Attributes of a new completion queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateCq<'a> {
     /// Entries, as the driver counts them (mlx5: one less than the ring's).
@@ -118,7 +118,7 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` where the program arms by itself.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` if the queue is armed from user space.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify_cq(&self, cq: u32, solicited_only: bool) -> Result<(), Error> {
         let request =
@@ -162,7 +162,7 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` from a device without, `EINVAL` for a period that it hasn't.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` without CQ moderation, `EINVAL` for an unsupported period.
     #[doc(alias = "ibv_modify_cq")]
     pub fn moderate_cq(&self, cq: u32, count: u16, period: u16) -> Result<(), Error> {
         let request = ib_uverbs_ex_modify_cq {

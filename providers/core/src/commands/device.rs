@@ -26,7 +26,7 @@ use crate::attr::{DeviceAttr, PortAttr};
 use crate::commands::Uverbs;
 use crate::error::Error;
 
-/// What `GET_CONTEXT` answers for every driver.
+/// Response of `GET_CONTEXT` common to all drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextInfo {
     /// Completion vectors: a completion queue's is below this.
@@ -58,8 +58,8 @@ impl Uverbs {
         Ok(ContextInfo { num_comp_vectors: u32::from_ne_bytes(vectors), core_support })
     }
 
-    /// What [`get_context`](Self::get_context) answered whoever opened the file; the driver's part
-    /// as its attribute `id`. Since Linux 5.9.
+    /// Repeats the response of [`get_context`](Self::get_context) for a file that other code
+    /// opened, with the driver's part in attribute `id`. Since Linux 5.9.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl Uverbs {
         Ok(ContextInfo { num_comp_vectors: u32::from_ne_bytes(vectors), core_support })
     }
 
-    /// What the device can do. `uhw_out` takes the driver's part.
+    /// Queries the device attributes. `uhw_out` takes the driver's part.
     ///
     /// # Errors
     ///
@@ -114,8 +114,8 @@ impl Uverbs {
         Ok(PortAttr::from_abi(&answer))
     }
 
-    /// What `port`, from 1, carries now, in units of 100 megabits per second; 0 while it is down.
-    /// Since Linux 7.
+    /// Queries the current speed of `port`, from 1, in units of 100 megabits per second; 0 while it
+    /// is down. Since Linux 7.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` from a device without such memory, `EINVAL` for no bytes or
-    /// an alignment that it hasn't, `ENOMEM` when not so much is left.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` from a device without device memory, `EINVAL` for 0 bytes or
+    /// an unsupported alignment, `ENOMEM` if too little is left.
     ///
     /// # Safety
     ///
@@ -74,8 +74,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a range that the memory hasn't, or rights that make no
-    /// sense.
+    /// [`Error::Kernel`]: `EINVAL` for a range outside the memory, or an invalid combination of
+    /// rights.
     #[doc(alias = "ibv_reg_dm_mr")]
     pub fn reg_dm_mr(
         &self,

@@ -24,9 +24,9 @@ use crate::error::Error;
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<ib_uverbs_gid_entry>();
 
 impl Uverbs {
-    /// Whether the device is gone: the kernel then answers every question about it with `EIO`
-    /// (`ib_uverbs_get_ucontext_file`). It is asked for a GID, which it answers from a table of its
-    /// own and not from the device; any other answer is one of a device that is there.
+    /// Returns true if the device is gone: the kernel then answers every query about it with `EIO`
+    /// (`ib_uverbs_get_ucontext_file`). This queries a GID, which the kernel reads from its own
+    /// table without asking the device; any other result means that the device exists.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.query_gid_entry(1, 0).is_err_and(|error| error.errno() == Some(Errno::EIO))

@@ -45,7 +45,7 @@ pub struct Command<'a> {
     /// Bit per attribute: the kernel answers with a handle there.
     new_handles: u32,
     fault: Option<Fault>,
-    /// Who may send it: the process that opened the device.
+    /// Process that opened the device, the only one that may send the command.
     process: Process,
     buffers: PhantomData<&'a mut [u8]>,
 }
@@ -74,7 +74,7 @@ impl<'a> Command<'a> {
         command
     }
 
-    /// Of a device that `process` opened.
+    /// Sets the process that opened the device.
     #[inline]
     pub(crate) fn of(mut self, process: Process) -> Self {
         self.process = process;
@@ -316,7 +316,7 @@ mod tests {
 
     const DRIVER: u32 = 0x0102_0304;
 
-    /// What an answer is made of: attribute id and the number to put there.
+    /// Faked outputs: attribute id and number.
     #[derive(Debug, Default)]
     struct Fake {
         answers: Vec<(u16, u64)>,

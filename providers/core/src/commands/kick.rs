@@ -40,7 +40,7 @@ impl Uverbs {
     }
 }
 
-/// Whether a doorbell's errno says that there is no device any more.
+/// Returns true if a doorbell's errno means that the device is gone.
 #[must_use]
 pub fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::EIO | Errno::ENODEV)

@@ -60,9 +60,10 @@ pub struct Uverbs {
     driver_id: u32,
     /// `IB_UVERBS_CORE_SUPPORT_*`, from the handshake on.
     core_support: Arc<AtomicU64>,
-    /// Who opened it. A forked child shares the file, and must not end its parent's objects.
+    /// Process that opened the file. A forked child shares it, and must not end its parent's
+    /// objects.
     process: Process,
-    /// Whether a forked child's commands are sent, too.
+    /// True if commands of forked children are sent too.
     for_children: Arc<AtomicBool>,
 }
 
@@ -93,7 +94,7 @@ impl Uverbs {
         self.for_children.store(true, Ordering::Relaxed);
     }
 
-    /// Whether commands of this process are sent.
+    /// Returns true if commands of this process are sent.
     #[must_use]
     pub fn may_send(&self) -> bool {
         self.is_own() || self.for_children.load(Ordering::Relaxed)
@@ -115,8 +116,8 @@ impl Uverbs {
         &self.door
     }
 
-    /// Whether this process opened the device. In a forked child of it, the memory of queues isn't
-    /// there, and a lock may be held by a thread that isn't.
+    /// Returns true if this process opened the device. A forked child lacks the memory of the
+    /// queues, and a thread of the parent may hold a lock there.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.process.is_current()
@@ -128,8 +129,8 @@ impl Uverbs {
         self.driver_id
     }
 
-    /// Whether the kernel skips access flags of the optional range that a device lacks; older ones
-    /// refuse them.
+    /// Returns true if the kernel skips optional access flags that the device lacks; older kernels
+    /// reject them.
     pub(crate) fn skips_optional_access(&self) -> bool {
         self.core_support.load(Ordering::Relaxed) & IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS != 0
     }

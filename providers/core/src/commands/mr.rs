@@ -46,13 +46,12 @@ pub struct MrKeys {
     pub rkey: u32,
 }
 
-/// What the kernel tells of a region that somebody registered. Where the memory is in that process
-/// it doesn't.
+/// Kernel's description of a registered region, without its address in the registering process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MrFound {
     /// Handle and keys.
     pub keys: MrKeys,
-    /// What the device knows the first address as.
+    /// Address of the first byte as the device knows it.
     pub iova: u64,
     /// Bytes.
     pub len: u64,
@@ -65,11 +64,11 @@ pub struct MrMemory {
     pub addr: u64,
     /// Bytes.
     pub len: u64,
-    /// What the device will know the first address as.
+    /// Address of the first byte as the device will know it.
     pub iova: u64,
 }
 
-/// What [`Uverbs::rereg_mr`] changes; what is `None` stays.
+/// Changes that [`Uverbs::rereg_mr`] makes; `None` leaves a property unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrChange {
     /// The memory.

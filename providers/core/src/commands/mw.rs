@@ -42,8 +42,8 @@ impl Uverbs {
         let request = ib_uverbs_alloc_mw { pd_handle: pd, mw_type, ..Default::default() };
         let mut answer = ib_uverbs_alloc_mw_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
-        // SAFETY: the request holds only `response`, which the kernel doesn't use on this way; what
-        // drivers know of their own part are numbers (`struct mlx5_ib_alloc_mw`).
+        // SAFETY: the request holds only `response`, which the kernel ignores on this path;
+        // drivers' parts contain numbers only (`struct mlx5_ib_alloc_mw`).
         unsafe {
             self.invoke_write("alloc_mw", IB_USER_VERBS_CMD_ALLOC_MW, request, out, driver, &mut [])
         }?;

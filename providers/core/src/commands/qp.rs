@@ -31,7 +31,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::commands::Uverbs;
 use crate::error::Error;
 
-/// What a queue pair is made from.
+/// Attributes of a new queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateQp<'a> {
     /// Protection domain.
@@ -140,8 +140,8 @@ impl Uverbs {
         unsafe { self.modify_qp_answered(attr, &mut []) }
     }
 
-    /// The same, with room for what the driver answers: mlx5 the number of a target of dynamic
-    /// connections.
+    /// As [`modify_qp`](Self::modify_qp), with a buffer for the driver's response: mlx5 returns the
+    /// number of a DC target.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Uverbs {
         done.map_err(|refused| self.explain_modify(refused, attr))
     }
 
-    /// The same by the extended command, which has the rate limit, too.
+    /// Changes attributes by the extended command, which also has the rate limit.
     ///
     /// # Errors
     ///
@@ -180,7 +180,8 @@ impl Uverbs {
         unsafe { self.modify_qp_ex_answered(attr, &[], &mut []) }
     }
 
-    /// The same, with the driver's part, and room for what it answers.
+    /// As [`modify_qp_ex`](Self::modify_qp_ex), with the driver's part and a buffer for its
+    /// response.
     ///
     /// # Errors
     ///

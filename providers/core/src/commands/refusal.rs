@@ -1,6 +1,6 @@
-//! What was wrong with a request that the kernel refused with `EINVAL`. It names no attribute, so
-//! the device's limits are asked for, and the request's numbers held against them. Only a refusal
-//! pays for these commands.
+//! Explains a request that the kernel rejected with `EINVAL`. The kernel names no attribute, so the
+//! device's limits are queried and compared with the request. Only a rejection costs these
+//! commands.
 
 use uverbs_kernel_abi::qp::{
     IB_QP_ALT_PATH, IB_QP_MAX_DEST_RD_ATOMIC, IB_QP_MAX_QP_RD_ATOMIC, IB_QP_PKEY_INDEX, IB_QP_PORT,
@@ -32,7 +32,7 @@ impl Uverbs {
         let Error::Kernel { verb, errno: Errno::EINVAL, .. } = refused else { return refused };
         match check(verb) {
             Err(limit @ Error::Limit { .. }) => limit,
-            // Nothing of that, or the device can't be asked: what was said first counts.
+            // No limit is exceeded, or the device does not answer: the kernel's error is returned.
             _ => refused,
         }
     }

@@ -28,7 +28,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::commands::Uverbs;
 use crate::error::Error;
 
-/// What a shared receive queue is made from.
+/// Attributes of a new shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateSrq<'a> {
     /// Protection domain.
@@ -41,13 +41,13 @@ pub struct CreateSrq<'a> {
     pub max_sge: u32,
     /// Fewer receives left than this raise an event; 0 never.
     pub limit: u32,
-    /// What it is for.
+    /// Kind of the queue.
     pub kind: SrqKind,
     /// The file that its asynchronous events go to; the context's own where `None`.
     pub event_fd: Option<BorrowedFd<'a>>,
 }
 
-/// What a shared receive queue is for, and what that takes besides.
+/// Kind of a shared receive queue, and its attributes.
 #[derive(Clone, Copy, Debug)]
 pub enum SrqKind {
     /// Queue pairs that are made with it.
@@ -56,12 +56,12 @@ pub enum SrqKind {
     Xrc {
         /// XRC domain.
         xrcd: u32,
-        /// Where completions go.
+        /// Completion queue.
         cq: u32,
     },
     /// Queue pairs that are made with it, whose messages have tags.
     Tags {
-        /// Where completions go.
+        /// Completion queue.
         cq: u32,
         /// Tags in its list; not 0.
         max_tags: u32,

@@ -36,7 +36,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::commands::Uverbs;
 use crate::error::Error;
 
-/// What a work queue is made from.
+/// Attributes of a new work queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateWq<'a> {
     /// Protection domain.
@@ -73,7 +73,7 @@ pub struct IndTableCreated {
     pub number: u32,
 }
 
-/// What a queue pair over a table is made from.
+/// Attributes of a new RSS queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateRssQp<'a> {
     /// Protection domain.

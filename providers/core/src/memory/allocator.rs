@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::memory::pages::out_of_memory;
 
-/// What memory is for.
+/// Purpose of a memory request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueMemory {
     /// The rings of a queue pair.
@@ -34,7 +34,7 @@ pub enum QueueMemory {
 /// it for as long as the queue lives: it stays mapped, also across `fork`, in whoever made it.
 /// A forked child doesn't poll what it inherits of it (`MADV_DONTFORK` sees to that).
 pub unsafe trait QueueAllocator: fmt::Debug + Send + Sync {
-    /// `len` bytes; `None` for those of the open device's pool.
+    /// Allocates `len` bytes; `None` takes them from the open device's pool.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ pub unsafe trait QueueAllocator: fmt::Debug + Send + Sync {
     ///
     /// # Safety
     ///
-    /// This allocator gave it for this, it was not taken back since, and nobody uses it.
+    /// This allocator returned `at` for `what`; it is not freed yet, and unused.
     unsafe fn free(&self, what: QueueMemory, at: NonNull<u8>);
 }
 
@@ -74,7 +74,7 @@ impl Given {
         if !at.addr().get().is_multiple_of(align) {
             return Err(out_of_memory());
         }
-        // SAFETY: so many bytes, and nobody else's, promised the allocator.
+        // SAFETY: `len` bytes owned by this call, by the contract of `QueueAllocator`.
         unsafe { at.write_bytes(0, len) };
         Ok(Some(given))
     }

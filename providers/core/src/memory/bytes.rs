@@ -1,8 +1,9 @@
-//! Bytes of the program's own, registered for the device to read.
+//! Bytes that the program owns, registered for the device to read.
 //!
 //! # Safety
 //!
-//! The bytes are in an `Arc`, of which a handle here has its share: nobody writes or frees them.
+//! The bytes are in an `Arc`. Each handle here holds a reference, so they are never written or
+//! freed.
 #![allow(unsafe_code, reason = "says that a device may read them")]
 
 use std::fmt;

@@ -1,5 +1,4 @@
-//! What a [`Pool`](crate::memory::pool::Pool) hands out: a few large mappings, and which parts of
-//! them are free.
+//! Memory of a [`Pool`](crate::memory::pool::Pool): a few large mappings, and their free ranges.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! One unsafe operation: zeroing a doorbell record that nobody else has.
+//! One unsafe operation: zeroing a doorbell record owned by the caller.
 #![allow(unsafe_code, reason = "zeroes a doorbell record through its raw pointer")]
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,8 +13,8 @@ use crate::memory::mapping::Mapping;
 use crate::memory::pages::{out_of_memory, page_size};
 use crate::memory::pool::Pool;
 
-/// Bytes from one doorbell record to the next: each has a cache line of its own, so that queues of
-/// different threads don't share one.
+/// Stride of doorbell records in bytes: one cache line each, so that queues of different threads do
+/// not share a line.
 const RECORD_STRIDE: usize = 64;
 
 /// Bytes of a doorbell record: two big-endian words, receive counter and send counter (mlx5 PRM,
@@ -65,7 +65,7 @@ impl Dbrecs {
         Ok(record)
     }
 
-    /// The same of an allocator, if there is one and it gives some.
+    /// Allocates a doorbell record from the program's allocator, if it has one and provides memory.
     ///
     /// # Errors
     ///
@@ -185,8 +185,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Any order of taking and giving back: records in use are all different, each in a cache
-        /// line of its own, and the pool grows only when it is empty.
+        /// Records in use are distinct and one cache line each, and the pool grows only when it is
+        /// empty, for any order of allocations and frees.
         #[test]
         fn records_in_use_are_distinct(steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300)) {
             let pool = Dbrecs::new(&Pool::new().unwrap());

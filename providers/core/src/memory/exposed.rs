@@ -1,5 +1,5 @@
-//! Memory that a peer can reach: never lent as a slice, since the peer reads and writes it behind
-//! the compiler's back.
+//! Exposed memory, which a peer can reach: never lent as a slice, since the peer reads and writes
+//! it behind the compiler's back.
 #![allow(unsafe_code, reason = "reads and writes a raw mapping that others write too")]
 //!
 //! # Safety
@@ -36,8 +36,8 @@ pub struct ExposedMemory {
     len: usize,
 }
 
-/// A part of exposed memory, to be posted: sent from, read into, or received into. Nobody has it
-/// alone, not even meanwhile: the program and its peers may read and write it.
+/// A part of exposed memory, for a post: to send from, read into, or receive into. Access is never
+/// exclusive: the program and its peers may read and write it at any time.
 #[derive(Clone, Debug)]
 pub struct ExposedPart {
     memory: ExposedMemory,
@@ -46,7 +46,7 @@ pub struct ExposedPart {
 }
 
 impl ExposedPart {
-    /// What it is a part of.
+    /// Exposed memory that contains the part.
     #[must_use]
     pub fn memory(&self) -> &ExposedMemory {
         &self.memory
@@ -95,7 +95,7 @@ impl ExposedMemory {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns true for a part of length 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

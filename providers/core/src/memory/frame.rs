@@ -98,7 +98,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// What was found to be a frame.
+    /// Wraps a `Held` that was checked to be a frame.
     #[inline(always)]
     pub(crate) fn of(held: Held) -> Self {
         Self { held }
@@ -116,14 +116,14 @@ impl Frame {
         &self.held
     }
 
-    /// The same for what follows a frame, which is always one.
+    /// Reference to a chained frame.
     #[inline(always)]
     pub(crate) fn of_ref(held: &Held) -> &Self {
         // SAFETY: a frame is a `Held` and nothing more (`repr(transparent)`).
         unsafe { &*std::ptr::from_ref(held).cast() }
     }
 
-    /// The same, to be written.
+    /// Mutable reference to a chained frame.
     #[inline(always)]
     fn of_mut(held: &mut Held) -> &mut Self {
         // SAFETY: as in `of_ref`; what the caller swaps in is a frame, too.
@@ -145,7 +145,7 @@ impl Frame {
         self.held.set_bytes(len);
     }
 
-    /// Its length is its capacity, and so is that of all that follow it.
+    /// Sets the length of each frame in the chain to its capacity.
     pub(crate) fn open_chain(&mut self) {
         let mut next = Some(self);
         while let Some(frame) = next {
@@ -154,7 +154,7 @@ impl Frame {
         }
     }
 
-    /// Those that follow it have no bytes.
+    /// Sets the length of each frame after the first to 0.
     pub(crate) fn close_rest(&mut self) {
         let mut next = self.rest_mut();
         while let Some(frame) = next {
@@ -189,7 +189,7 @@ impl Frame {
         self.held.rest().map(Self::of_ref)
     }
 
-    /// The same, to be written.
+    /// Mutable reference to the next frame of the chain.
     pub fn rest_mut(&mut self) -> Option<&mut Self> {
         self.held.rest_mut().map(Self::of_mut)
     }
@@ -212,7 +212,7 @@ impl Frame {
         self.held.arrived(len);
     }
 
-    /// Where it is in memory and under which key, with the present length. For raw posts.
+    /// SGE of the frame, with its current length. For raw posts.
     #[inline]
     #[must_use]
     pub fn sge(&self) -> Sge {
@@ -232,11 +232,11 @@ impl Held {
     #[inline(always)]
     #[must_use]
     pub fn into_frame(self) -> Option<Frame> {
-        // What is dropped here is dropped by one call by value.
+        // Dropping happens in one call by value.
         if !self.is_lent() { Some(Frame::of(self)) } else { None }
     }
 
-    /// The same, where nothing is lent.
+    /// Converts to a frame without the check.
     ///
     /// # Safety
     ///

@@ -66,7 +66,7 @@ impl ExposedMemory {
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`] if they aren't all within the memory, or are none.
+    /// [`OutOfRange`] if there are no blocks, or one lies outside the memory.
     pub fn blocks(
         &self,
         offset: usize,
@@ -85,7 +85,7 @@ impl ExposedMemory {
 }
 
 impl ExposedBlocks {
-    /// What they are of.
+    /// Exposed memory that contains the blocks.
     #[must_use]
     pub fn memory(&self) -> &ExposedMemory {
         &self.memory
@@ -145,7 +145,7 @@ impl IndirectKey {
         self.len
     }
 
-    /// What peers name it by, by the last layout that was posted.
+    /// Remote key, set by the last layout that was posted.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.key

@@ -1,4 +1,4 @@
-//! Memory that is shared with a device: whole pages of the program's own.
+//! Memory shared with a device: whole pages of this process.
 //!
 //! The memory is reached through raw pointers only. No reference into it is ever made here, so that
 //! what the device writes behind the compiler's back breaks no rule of the language.
@@ -31,10 +31,10 @@ enum Of {
     Pages {
         pages: Arc<Pages>,
         offset: usize,
-        /// Where a part of a larger mapping goes back to.
+        /// Chunks that take a part of a larger mapping back.
         home: Option<Arc<Mutex<Chunks>>>,
     },
-    /// Of a program's allocator, and inherited or not as it says.
+    /// Memory of the program's allocator, which decides about inheritance by forked children.
     Given(Given),
 }
 
@@ -71,8 +71,8 @@ impl Mapping {
         Self { of: Of::Given(given), len }
     }
 
-    /// The same, aligned for huge pages and with the wish to have them (`MADV_HUGEPAGE`): fewer
-    /// translations for processor and device. A kernel without them gives ordinary pages.
+    /// Maps memory aligned for huge pages and requests them (`MADV_HUGEPAGE`): fewer translations
+    /// for processor and device. Kernels without huge pages give ordinary pages.
     ///
     /// # Errors
     ///

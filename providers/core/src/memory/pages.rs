@@ -1,4 +1,4 @@
-//! Mapped pages, which are unmapped by the process that mapped them and by no other.
+//! Mapped pages, unmapped only by the process that mapped them.
 //!
 //! # Safety
 //!
@@ -29,7 +29,7 @@ pub struct Pages {
     process: Process,
 }
 
-/// What [`Pages`] can keep: anything that other threads may have.
+/// Object that [`Pages`] can keep alive: any that threads may share.
 trait Kept: Send + Sync + UnwindSafe + RefUnwindSafe {}
 
 impl<T: Send + Sync + UnwindSafe + RefUnwindSafe> Kept for T {}
@@ -44,7 +44,7 @@ impl Pages {
         Self::new(MmapOptions::new().len(len).map_anon().map(MmapRaw::from))
     }
 
-    /// The same, with the library's error.
+    /// Maps zeroed memory, with the library's error type.
     pub(super) fn zeroed(len: usize) -> Result<Self, Error> {
         Self::anonymous(len).map_err(|errno| Error::System { what: "mmap", errno })
     }
@@ -58,7 +58,7 @@ impl Pages {
         Self::new(MmapOptions::new().len(len).offset(offset).map_raw(file.as_raw_fd()))
     }
 
-    /// The same, for reading only.
+    /// Maps a file for reading only.
     ///
     /// # Errors
     ///
@@ -79,8 +79,8 @@ impl Pages {
         Ok(Self { map, kept, process: Process::current() })
     }
 
-    /// The same pages. `kept` is dropped by the process that mapped them, just before they are
-    /// unmapped: while nothing else has their addresses.
+    /// Keeps `kept` alive with the pages. The process that mapped them drops it just before
+    /// unmapping, while their addresses are still taken.
     #[must_use]
     pub fn keeping(
         mut self,
@@ -100,7 +100,7 @@ impl Pages {
         self.map.as_ptr()
     }
 
-    /// The same, to write to.
+    /// Address for writing.
     #[must_use]
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
@@ -113,7 +113,7 @@ impl Pages {
         self.map.len()
     }
 
-    /// Whether this process mapped them.
+    /// Returns true if this process mapped the pages.
     pub(crate) fn are_ours(&self) -> bool {
         self.process.is_current()
     }

@@ -1,12 +1,12 @@
 //! Queue memory of an open device: a few large mappings, handed out in whole pages.
 //!
-//! A mapping of its own costs each queue three system calls (`mmap`, `madvise`, `munmap`) and
+//! A separate mapping costs each queue three system calls (`mmap`, `madvise`, `munmap`) and
 //! page-table work. C takes queues from the heap, which asks the kernel now and then (rdma-core
 //! `mlx5/buf.c:mlx5_alloc_buf`); so does this.
 //!
 //! # Safety
 //!
-//! One unsafe operation: zeroing pages that nobody else has.
+//! One unsafe operation: zeroing pages owned by the caller.
 #![allow(unsafe_code, reason = "zeroes pages through their raw pointer")]
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +18,14 @@ use crate::memory::mapping::Mapping;
 use crate::memory::pages::{page_size, round_up};
 use crate::memory::process::Process;
 
-/// A request from here on has a mapping of its own: it is rare, and would leave large holes.
+/// Size from which a request gets a separate mapping: such requests are rare, and would leave large
+/// holes.
 const ALONE: usize = 1 << 20;
 /// See the [module](self). Cold path: it locks. Cloning shares the pool.
 #[derive(Clone, Debug)]
 pub struct Pool {
     chunks: Arc<Mutex<Chunks>>,
-    /// Whose its pages are: a forked child has none of them.
+    /// Process that mapped the pages: a forked child has none of them.
     process: Process,
 }
 
@@ -60,7 +61,7 @@ impl Pool {
         Ok(Mapping::pooled(pages, start, len, Arc::clone(&self.chunks)))
     }
 
-    /// The same of an allocator, if there is one and it gives some.
+    /// Allocates pages from the program's allocator, if it has one and provides memory.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ mod tests {
     }
 
     fn fill(memory: &Mapping, byte: u8) {
-        // SAFETY: the mapping's own length, and nobody else has it.
+        // SAFETY: the mapping's whole length, owned by the caller.
         unsafe { memory.ptr().write_bytes(byte, memory.len()) };
     }
 

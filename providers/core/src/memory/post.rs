@@ -1,11 +1,11 @@
-//! What safe posts take: frames, shared frames, parts and chains of them, and parts of exposed
+//! Arguments of safe posts: frames, shared frames, parts and chains of them, and parts of exposed
 //! memory.
 //!
 //! # Safety
 //!
-//! The file declares unsafe traits and implements them for these. Each names only memory that what
-//! it is held by keeps registered, and that nobody but the device, or only readers, have until that
-//! is dropped; exposed memory is reached by atomic accesses alone.
+//! The file declares unsafe traits and implements them. Each implementation names only memory that
+//! its `Held` keeps registered. Until the `Held` is dropped, only the device, or only readers,
+//! access that memory; exposed memory is accessed atomically.
 #![allow(unsafe_code, reason = "who implements these promises what a device may do")]
 
 use std::ops::{Bound, RangeBounds};
@@ -111,18 +111,18 @@ impl SharedFrame {
     }
 }
 
-/// What a post can send.
+/// Memory that a post can send from.
 ///
 /// # Safety
 ///
-/// The pieces are registered in the domain that is named, and may be read by the device until what
-/// [`hold`](Self::hold) gives is dropped: meanwhile nobody frees them, or writes them but by atomic
-/// accesses. Where [`MAPPED`](Self::MAPPED) is true they are mapped at their addresses.
+/// The pieces are registered in the domain that is named. The device may read them until the `Held`
+/// of [`hold`](Self::hold) is dropped; meanwhile they are not freed, and written by atomic accesses
+/// only. If [`MAPPED`](Self::MAPPED) is true they are mapped at their addresses.
 pub unsafe trait Source: Sized {
-    /// Whether there may be more than one piece.
+    /// True if there may be more than one piece.
     const LIST: bool = false;
-    /// Whether a piece's address is where this process has it. What a device puts into a completion
-    /// is copied there, so that other pieces can't be written by such a queue pair.
+    /// True if a piece is mapped in this process at its address. Data in a CQE is copied to that
+    /// address, so a queue pair with such CQEs cannot write unmapped pieces.
     const MAPPED: bool = true;
 
     /// The protection domain of the first piece.
@@ -141,18 +141,18 @@ pub unsafe trait Source: Sized {
         Ok(&to[..1])
     }
 
-    /// What keeps it until the completion.
+    /// Converts into the `Held` that keeps the memory until the completion.
     fn hold(self) -> Held;
 }
 
-/// What the device may also write: where the answer of a READ or an atomic goes.
+/// Memory that the device may also write: the destination of a READ or an atomic.
 ///
 /// # Safety
 ///
-/// As for [`Source`], and nobody reads the pieces either but by atomic accesses.
+/// As for [`Source`]; meanwhile the pieces are read by atomic accesses only.
 pub unsafe trait Target: Source {}
 
-/// What a receive can fill.
+/// Memory that a receive can fill.
 ///
 /// # Safety
 ///
@@ -168,7 +168,7 @@ pub unsafe trait Room: Target {
     fn close(&mut self) {}
 }
 
-/// The same for a frame and a shared one, whole, in part or chained.
+/// Implements `Source` for a frame and a shared frame, whole, in part or chained.
 macro_rules! source {
     ($type:ty, $self:ident => $held:expr, $first:expr, $hold:expr) => {
         source!($type, $self => $held, $first, $hold,);
@@ -215,11 +215,11 @@ source!(Chain<SharedFrame>, self => self.of.held(), self.of.held().sge(), self.o
     }
 );
 
-// SAFETY: nobody has what was moved away.
+// SAFETY: the frame was moved into the post, so the program cannot access it.
 unsafe impl Target for Frame {}
-// SAFETY: as above.
+// SAFETY: the frame was moved into the post, so the program cannot access it.
 unsafe impl Target for Part<Frame> {}
-// SAFETY: as above.
+// SAFETY: the frame was moved into the post, so the program cannot access it.
 unsafe impl Target for Chain<Frame> {}
 
 // SAFETY: as above; a frame's whole capacity is its own.

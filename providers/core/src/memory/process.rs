@@ -1,5 +1,4 @@
-//! Which process something belongs to: after a `fork`, a child holds copies of all that its parent
-//! made.
+//! Process that owns an object: after a `fork`, a child holds copies of all objects of its parent.
 //!
 //! # Safety
 //!
@@ -32,14 +31,14 @@ impl Process {
             return Self(seen);
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Of threads that come here at once one is first.
+        // Of threads that arrive together, the first sets the number.
         match mark.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Self(number),
             Err(first) => Self(first),
         }
     }
 
-    /// Whether it is the one that asks.
+    /// Returns true in the process itself, false in its forked children.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {

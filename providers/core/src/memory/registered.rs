@@ -32,7 +32,7 @@ pub const MOST_FRAMES: u32 = 1 << 28;
 // A place is one word, so that what holds it moves as two words of eight bytes. As two halves it
 // would be stored in two pieces and loaded in one, which waits until the stores have left the
 // processor. Its low half is a length.
-/// Where a place has its frame's index.
+/// Bit offset of the frame's index in a place.
 const INDEX: u32 = 32;
 /// Another frame follows; it is in the cell.
 pub(crate) const CHAINED: u64 = 1 << 61;
@@ -47,7 +47,7 @@ pub(crate) const SPECIAL: u64 = CHAINED | EXPOSED | LENT;
 /// A mapping, its region, and the frames it is cut into; exposed memory has none. Or a window.
 #[repr(C)]
 pub(crate) struct Registered {
-    // What a post asks of each frame, side by side.
+    // Fields that a post reads for each frame, kept adjacent.
     pub(crate) base: *mut u8,
     pub(crate) frame_len: u32,
     pub(crate) lkey: u32,
@@ -60,8 +60,7 @@ pub(crate) struct Registered {
     cells: Box<[Cell]>,
 }
 
-/// What is given back at the end: the kernel's object first, then, if the kernel agreed, the
-/// memory.
+/// Resources freed at the end: the kernel object first, then, if the kernel agreed, the memory.
 enum Kept {
     Memory(MrCore, Mapping),
     /// The program's own bytes.
@@ -118,7 +117,7 @@ impl Registered {
         })
     }
 
-    /// A window: no memory of its own. What names it to a device holds on to this.
+    /// A memory window, without memory. Posts that name it hold a reference to this.
     pub(crate) fn window(core: MwCore) -> Arc<Self> {
         Arc::new(Self {
             base: std::ptr::null_mut(),
@@ -255,8 +254,8 @@ unsafe impl Send for Registered {}
 // only through handles that share it.
 unsafe impl Sync for Registered {}
 
-/// What a work request holds until its completion: a frame with all that follows it, a handle of a
-/// shared one, or one of exposed memory. Two words. Dropped, it is given back, whatever it is.
+/// Reference that a work request holds until its completion: a frame with its chain, a handle of a
+/// shared frame, or a handle of exposed memory. Two words. Dropping it returns the memory.
 pub struct Held {
     // Taken in Drop.
     memory: ManuallyDrop<Arc<Registered>>,
@@ -337,7 +336,7 @@ impl Held {
         self.pointer().expose_provenance() as u64
     }
 
-    /// Whether it is only lent to the device: no frame to hand out.
+    /// Returns true if the memory is only lent to the device and is no frame to hand out.
     #[inline(always)]
     #[must_use]
     pub fn is_lent(&self) -> bool {
@@ -366,7 +365,7 @@ impl Held {
         self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_ref() })
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the rest of the chain.
     pub(crate) fn rest_mut(&mut self) -> Option<&mut Self> {
         if self.place & (CHAINED | LENT) != CHAINED {
             return None;
@@ -444,7 +443,7 @@ unsafe extern "C" fn give_back(memory: *const Registered, place: u64) {
     memory.push(index(place));
 }
 
-/// The same for all but plain frames. A loop: a chain may be longer than the stack is deep.
+/// Gives back anything except plain frames. A loop, not a recursion: a chain may exceed the stack.
 ///
 /// # Safety
 ///

@@ -93,8 +93,7 @@ impl Deref for SharedFrame {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: as of a frame; nobody writes these bytes while a handle lives, neither program
-        // nor device.
+        // SAFETY: these bytes are not written while a handle lives, by program or device.
         unsafe { std::slice::from_raw_parts(self.held.pointer(), self.held.bytes() as usize) }
     }
 }

@@ -55,8 +55,8 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// What peers name it by, by the last bind that was posted. Each bind gives it another key, so
-    /// that who has the old one can't use the new binding.
+    /// Remote key, set by the last bind that was posted. Each bind sets a new key, so that a holder
+    /// of the old key cannot use the new binding.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.rkey

@@ -1,9 +1,9 @@
-//! The kernel's object of a queue pair: its number, its state, its groups. What has queues has
-//! more: [`QpCore`](crate::objects::qp::QpCore).
+//! The kernel object of a queue pair: its number, state and multicast groups.
+//! [`QpCore`](crate::objects::qp::QpCore) adds the queues.
 //!
 //! # Safety
 //!
-//! The object is changed and ended by its number, and ended once.
+//! The object is changed and destroyed by its handle, and destroyed once.
 #![allow(unsafe_code, reason = "changes and ends kernel objects by their numbers")]
 
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::attr::{
 use crate::error::Error;
 use crate::objects::context::ContextCore;
 
-/// The kernel's object of a queue pair.
+/// Kernel object of a queue pair.
 pub struct QpObject {
     context: Arc<ContextCore>,
     handle: u32,
@@ -30,7 +30,7 @@ pub struct QpObject {
 
 const MODIFY: &str = "modify_qp";
 
-/// What only one caller at a time may look at.
+/// State that one caller at a time may access.
 struct Life {
     state: QpState,
     /// The port that INIT named; RTR's path must name it again (kernel `uverbs_cmd.c:modify_qp`).
@@ -55,14 +55,14 @@ const fn leaves_rings<A: Transition>() {
 /// Enhanced connection establishment.
 struct EceState {
     driver: &'static EceDriver,
-    /// What the device said last.
+    /// Options that the device reported last.
     granted: u32,
-    /// What the next change of state asks for; 0 nothing.
+    /// Options that the next change of state requests; 0 requests none.
     asked: u32,
 }
 
 impl Life {
-    /// Refuses a change from a state that isn't among these, if there are any.
+    /// Rejects a change from a state outside `from`, unless `from` is empty.
     fn must_be(&self, from: &[QpState]) -> Result<(), Error> {
         match from.first() {
             Some(&needs) if !from.contains(&self.state) => {
@@ -74,12 +74,12 @@ impl Life {
 }
 
 impl QpObject {
-    /// The kernel's `handle` and the device's number. `event_id` is the user handle that it was
-    /// made with, `state` the one that it is in.
+    /// Wraps the kernel's `handle` and the QP number. `event_id` is the user handle that the queue
+    /// pair was created with, `state` its current state.
     ///
     /// # Safety
     ///
-    /// The kernel just gave this handle out through `context`, and nobody else ends it.
+    /// The kernel has just returned this handle through `context`. Only this object destroys it.
     #[must_use]
     pub unsafe fn new(
         context: Arc<ContextCore>,
@@ -101,7 +101,7 @@ impl QpObject {
         Self { context, handle, qpn, event_id, life }
     }
 
-    /// The device it is of.
+    /// Open device of the queue pair.
     #[must_use]
     pub fn context(&self) -> &Arc<ContextCore> {
         &self.context
@@ -113,37 +113,37 @@ impl QpObject {
         self.handle
     }
 
-    /// The queue pair's number: 24 bits.
+    /// QP number, 24 bits.
     #[must_use]
     pub fn qpn(&self) -> u32 {
         self.qpn
     }
 
-    /// What asynchronous events name it by.
+    /// User handle that asynchronous events name the queue pair by.
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.event_id
     }
 
-    /// The state it was last brought to. The device may have gone to ERR since;
-    /// [`query`](Self::query) asks it.
+    /// Last state set. The device may have entered ERR since; [`query`](Self::query) asks the
+    /// device.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.life().state
     }
 
-    /// A change of state on the way up. It tells which transport it is of by its attributes, and
-    /// the kernel refuses those of another one.
+    /// Changes the state towards RTS. The type of `attr` decides the transport, and the kernel
+    /// rejects attributes of another transport.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for values that have no room in their fields; [`Error::State`] from another
+    /// [`Error::Limit`] for values that exceed their fields; [`Error::State`] in a wrong start
     /// state; the kernel's refusal.
     pub fn bring<A: Transition>(&self, attr: &A) -> Result<(), Error> {
         self.bring_answered(attr, &mut [])
     }
 
-    /// The same, with room for what the driver answers.
+    /// As [`bring`](Self::bring), with a buffer for the driver's response.
     ///
     /// # Errors
     ///
@@ -162,7 +162,8 @@ impl QpObject {
         Ok(())
     }
 
-    /// The same, where the state is the kernel's alone to know: it is asked behind a refusal.
+    /// As [`bring`](Self::bring), if only the kernel knows the current state: it is queried after a
+    /// refusal.
     ///
     /// # Errors
     ///
@@ -189,12 +190,12 @@ impl QpObject {
         })
     }
 
-    /// Notes a state that the kernel brings it to by itself: RTS, when the connection manager
-    /// connects it (iWARP).
+    /// Records a state that the kernel itself set: RTS, when the connection manager connects the
+    /// queue pair (iWARP).
     ///
     /// # Safety
     ///
-    /// The kernel did. By the state a change is allowed, and so are posts behind it.
+    /// The kernel set this state. The recorded state permits changes and posts.
     ///
     /// ```compile_fail,E0133
     /// # use uverbs_core::attr::QpState;
@@ -206,7 +207,7 @@ impl QpObject {
         self.life().state = state;
     }
 
-    /// Any state to ERR or RESET, with nothing else.
+    /// Changes any state to ERR or RESET, without other attributes.
     ///
     /// # Errors
     ///
@@ -214,15 +215,15 @@ impl QpObject {
     ///
     /// # Safety
     ///
-    /// After a reset the device starts over at index 0, and would carry out again what stands in
-    /// the rings: whoever posts puts them right first.
+    /// After a reset the device restarts at index 0 and would execute again the WQEs that remain in
+    /// the rings: the caller resets the rings before it posts.
     pub unsafe fn end(&self, to: QpState) -> Result<(), Error> {
         let command =
             abi::ib_uverbs_modify_qp { attr_mask: abi::IB_QP_STATE, ..Default::default() };
         self.modify(to, &[], command, &mut [])
     }
 
-    /// Changes the attributes that a mask names: those of MODIFY_QP, and if there are more, by the
+    /// Changes the attributes that a mask names, by MODIFY_QP or, if it lacks one of them, by the
     /// extended command.
     ///
     /// # Errors
@@ -231,14 +232,15 @@ impl QpObject {
     ///
     /// # Safety
     ///
-    /// No attribute makes the device carry out anew what it has carried out, or reach other memory
-    /// than the posts named.
+    /// The attributes must not make the device repeat completed work, or reach memory that no post
+    /// named.
     pub unsafe fn modify_by_mask(&self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `modify_by_mask`.
         unsafe { self.modify_by_mask_answered(attr, mask, &mut []) }
     }
 
-    /// The same, with room for what the driver answers to MODIFY_QP.
+    /// As [`modify_by_mask`](Self::modify_by_mask), with a buffer for the driver's response to
+    /// MODIFY_QP.
     ///
     /// # Errors
     ///
@@ -261,10 +263,12 @@ impl QpObject {
         if is_old && self.modify_with_driver(&mut life, &attr.base, answer)? {
             // Done.
         } else if is_old {
-            // SAFETY: its own number; the attributes are the caller's promise.
+            // SAFETY: this object's handle; the attributes are covered by the contract of
+            // `modify_by_mask`.
             unsafe { self.context.uverbs().modify_qp_answered(&attr.base, answer) }?;
         } else {
-            // SAFETY: as above.
+            // SAFETY: this object's handle; the attributes are covered by the contract of
+            // `modify_by_mask`.
             unsafe { self.context.uverbs().modify_qp_ex(&attr) }?;
         }
         if mask.contains(QpAttrMask::STATE) {
@@ -276,13 +280,14 @@ impl QpObject {
         Ok(())
     }
 
-    /// Asks the device what it is set to. The kernel doesn't know the sizes as they were granted.
+    /// Queries the attributes. `cap` comes from the caller: the kernel does not know the granted
+    /// capacities.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
     pub fn query(&self, cap: QpCap) -> Result<QpAttr, Error> {
-        // Every attribute before IB_QP_RATE_LIMIT, which the answer has no field for.
+        // All attributes before IB_QP_RATE_LIMIT, for which the response has no field.
         let mask = abi::IB_QP_RATE_LIMIT - 1;
         let answer = self.context.uverbs().query_qp(self.handle, mask)?;
         Ok(QpAttr::from_abi(&answer, cap))
@@ -308,9 +313,9 @@ impl QpObject {
         Ok(())
     }
 
-    /// The same by the extended command, which has the driver's part: what is said with a change
-    /// to INIT, or else options of ECE, if any are to be asked for (rdma-core
-    /// `verbs.c:mlx5_modify_qp`). False without either, and nothing is done.
+    /// Sends the change by the extended command with the driver's part: the part set for changes to
+    /// INIT, else requested ECE options (rdma-core `verbs.c:mlx5_modify_qp`). Without either it
+    /// sends nothing and returns false.
     fn modify_with_driver(
         &self,
         life: &mut Life,
@@ -322,7 +327,8 @@ impl QpObject {
             && u32::from(command.qp_state) == QpState::Init.raw();
         if let Some(request) = life.at_init.as_ref().filter(|_| to_init) {
             let uverbs = self.context.uverbs();
-            // SAFETY: as in `modify`; the request names no memory, says `tell_at_init`.
+            // SAFETY: as in `modify`; the request names no memory by the contract of
+            // `tell_at_init`.
             unsafe { uverbs.modify_qp_ex_answered(&extended, request, answered) }?;
             return Ok(true);
         }
@@ -330,7 +336,7 @@ impl QpObject {
         let mut answer = vec![0; ece.driver.answer];
         let request = (ece.driver.request)(ece.asked);
         let uverbs = self.context.uverbs();
-        // SAFETY: as in `modify`; the request names no memory, says `knows_ece`.
+        // SAFETY: as in `modify`; the request names no memory by the contract of `knows_ece`.
         unsafe { uverbs.modify_qp_ex_answered(&extended, &request, &mut answer) }?;
         (ece.asked, ece.granted) = (0, (ece.driver.granted)(&answer));
         let len = answered.len().min(answer.len());
@@ -338,7 +344,7 @@ impl QpObject {
         Ok(true)
     }
 
-    /// Has the driver be told this with each change to INIT. For providers.
+    /// Sets the driver's part of each change to INIT. For providers.
     ///
     /// # Safety
     ///
@@ -347,17 +353,17 @@ impl QpObject {
         self.life().at_init = Some(request);
     }
 
-    /// The device knows ECE, and said these options when it made the queue pair. For providers.
+    /// Records that the device supports ECE, and the options reported at creation. For providers.
     ///
     /// # Safety
     ///
-    /// The driver is the one of this device. Its request is the driver's part of MODIFY_QP, and
+    /// `driver` is the driver of this device. Its request is the driver's part of MODIFY_QP, and
     /// names no memory of the process.
     pub unsafe fn knows_ece(&self, driver: &'static EceDriver, granted: u32) {
         self.life().ece = Some(EceState { driver, granted, asked: 0 });
     }
 
-    /// The options that the device said last; of vendor 0 where it doesn't know such.
+    /// Options that the device reported last; vendor 0 without ECE.
     #[must_use]
     pub fn ece(&self) -> Ece {
         let life = self.life();
@@ -367,14 +373,14 @@ impl QpObject {
         })
     }
 
-    /// Has the next change of state ask for these options. Until then none are said. A change asks
-    /// for none that has a rate limit, or a mask of the extended command, and one to INIT where the
-    /// driver is [told](Self::tell_at_init) something else.
+    /// Requests these options with the next change of state. The request is not sent with a change
+    /// that has a rate limit or a mask of the extended command, nor with a change to INIT if
+    /// [`tell_at_init`](Self::tell_at_init) set the driver's part.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the device doesn't know ECE, [`Error::Invalid`] for another
-    /// vendor's.
+    /// [`Error::Unsupported`] if the device lacks ECE, [`Error::Invalid`] for options of another
+    /// vendor.
     pub fn set_ece(&self, options: Ece) -> Result<(), Error> {
         let verb = "set_ece";
         let mut life = self.life();
@@ -394,7 +400,7 @@ impl QpObject {
         Ok(())
     }
 
-    /// As `modify`, with a rate limit besides, in kilobits per second.
+    /// As `modify`, with a rate limit in kilobits per second.
     fn limit_rate(
         &self,
         to: QpState,
@@ -408,7 +414,8 @@ impl QpObject {
         base.qp_state = to.raw() as u8;
         base.attr_mask |= abi::IB_QP_RATE_LIMIT;
         let attr = abi::ib_uverbs_ex_modify_qp { base, rate_limit, reserved: 0 };
-        // SAFETY: its own number, and not to RESET, which `bring` refuses to compile.
+        // SAFETY: this object's handle, and no change to RESET, which `bring` rejects at compile
+        // time.
         unsafe { self.context.uverbs().modify_qp_ex(&attr) }.map_err(|error| match error {
             Error::Kernel { verb, errno: Errno::EOPNOTSUPP, .. } => {
                 Error::Unsupported { verb, what: format!("a rate limit ({rate_limit} kbit/s)") }
@@ -419,12 +426,12 @@ impl QpObject {
         Ok(())
     }
 
-    /// Makes it a member of a multicast group.
+    /// Attaches the queue pair to a multicast group.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it is one: the kernel counts a second time as none, and the first of
-    /// two to leave would end both. The kernel's refusal.
+    /// [`Error::Invalid`] if it is attached already: the kernel keeps one attachment for two calls,
+    /// and the first detach would end it. The kernel's refusal.
     pub fn attach(&self, group: &MulticastGroup) -> Result<(), Error> {
         let mut life = self.own_life("attach_mcast")?;
         if life.destroyed {
@@ -438,13 +445,13 @@ impl QpObject {
                 why: "the queue pair is a member already",
             });
         }
-        // SAFETY: its own number, and it isn't destroyed.
+        // SAFETY: this object's handle, not yet destroyed.
         unsafe { self.context.uverbs().attach_mcast(self.handle, group) }?;
         life.groups.push(*group);
         Ok(())
     }
 
-    /// Takes it out of a multicast group. A queue pair that is gone left all with it.
+    /// Detaches the queue pair from a multicast group. A destruction detaches from all groups.
     ///
     /// # Errors
     ///
@@ -454,19 +461,19 @@ impl QpObject {
         if life.destroyed {
             return Ok(());
         }
-        // SAFETY: its own number, and it isn't destroyed.
+        // SAFETY: this object's handle, not yet destroyed.
         unsafe { self.context.uverbs().detach_mcast(self.handle, group) }?;
         life.groups.retain(|other| other != group);
         Ok(())
     }
 
-    /// Makes a rule that steers packets to it: `make` asks the kernel, for the port that INIT
-    /// named, and gives the rule's handle.
+    /// Creates a rule that steers packets to the queue pair: `make` sends it to the kernel, for the
+    /// port that INIT set, and returns the rule's handle.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if it has this rule: the kernel would count a second time as none, and
-    /// the packets come once. What `make` gives.
+    /// [`Error::Invalid`] if the queue pair has an equal rule: packets would still arrive once.
+    /// Errors of `make`.
     pub(crate) fn steer(
         &self,
         rule: &FlowRule,
@@ -489,42 +496,42 @@ impl QpObject {
         Ok(handle)
     }
 
-    /// Ends a rule of its own. With the queue pair all are gone.
+    /// Destroys a rule of this queue pair. Its own destruction ends all rules.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
     pub(crate) fn unsteer(&self, handle: u32) -> Result<(), Error> {
         let mut life = self.own_life("destroy_flow")?;
-        // SAFETY: made by `steer`, and ended here alone: its handle is then forgotten.
+        // SAFETY: made by `steer`, and destroyed only here: its handle is then removed.
         unsafe { self.context.uverbs().destroy_flow(handle) }?;
         life.flows.retain(|(other, _)| *other != handle);
         Ok(())
     }
 
-    /// Destroys it now, and says whether this call did. Once only: a second call does nothing.
+    /// Destroys the queue pair now; true if this call did. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; the queue pair then goes on.
+    /// The kernel's refusal; the queue pair then stays valid.
     ///
     /// # Safety
     ///
-    /// Nothing is posted or rung afterwards: its number and its doorbell may be another's by then.
+    /// The queue pair is not posted to or rung afterwards: its number and doorbell may be reused.
     pub unsafe fn destroy(&self) -> Result<bool, Error> {
         let mut life = self.own_life("destroy_qp")?;
         if life.destroyed {
             return Ok(false);
         }
-        // SAFETY: the queue pair is this object's own, says `new`, and is destroyed here for the
-        // first time; nothing is posted afterwards, says the caller.
+        // SAFETY: the queue pair is this object's by the contract of `new`, and is destroyed here
+        // for the first time; nothing is posted afterwards by the contract of `destroy`.
         unsafe { self.context.uverbs().destroy_qp(self.handle) }?;
         life.destroyed = true;
         Ok(true)
     }
 
-    /// As [`life`](Self::life), for what changes the queue pair. A forked child is refused first: a
-    /// thread that it hasn't may hold the lock.
+    /// As [`life`](Self::life), for changes. Rejects a forked child first: a thread of the parent
+    /// may hold the lock.
     fn own_life(&self, verb: &'static str) -> Result<MutexGuard<'_, Life>, Error> {
         self.context.uverbs().check_own(verb)?;
         Ok(self.life())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::Errno;
 
-/// What was tried when a connection did not come about.
+/// Description of a failed attempt to connect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
     /// The peer's address, with its port: `10.0.0.1:7471`.
@@ -35,13 +35,13 @@ pub struct Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ConnectionError {
-    /// What happened.
+    /// Kind of failure.
     pub kind: ConnectionErrorKind,
-    /// What was tried, where that is known.
+    /// The attempt, if known.
     pub attempt: Option<Box<Attempt>>,
 }
 
-/// What happened to a connection. IBTA vol 1, 12.6 (the messages), 12.6.7.2 (the reasons of a
+/// Kinds of connection failures. IBTA vol 1, 12.6 (the messages), 12.6.7.2 (the reasons of a
 /// rejection).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -79,7 +79,7 @@ pub enum ConnectionErrorKind {
         /// [`CONSUMER`](Self::CONSUMER), others of IBTA vol 1, table 110. iWARP gives a negative
         /// errno instead.
         reason: i32,
-        /// What the peer sent along, filled up with zeros to the message's 148 bytes.
+        /// Private data of the rejection, padded with zeros to the message's 148 bytes.
         private_data: Vec<u8>,
     },
     /// The other side ended the connection.
@@ -91,7 +91,7 @@ pub enum ConnectionErrorKind {
 }
 
 impl ConnectionErrorKind {
-    /// Nobody listens at this port ("invalid service ID").
+    /// No program listens at this port ("invalid service ID").
     pub const NO_LISTENER: i32 = 8;
     /// The peer still has a connection to a queue pair by this number and address ("stale
     /// connection"). It ends that one, and the next attempt may succeed (`cm.c`, `cm_match_req`).
@@ -116,7 +116,7 @@ impl From<ConnectionErrorKind> for ConnectionError {
 }
 
 impl ConnectionError {
-    /// What librdmacm's synchronous calls set `errno` to (`cma.c:ucma_complete`).
+    /// Value of `errno` after librdmacm's synchronous calls (`cma.c:ucma_complete`).
     #[must_use]
     pub fn to_errno(&self) -> Errno {
         match &self.kind {
@@ -140,7 +140,7 @@ impl fmt::Display for ConnectionError {
         if let Some(Attempt { to, .. }) = self.attempt.as_deref() {
             write!(f, "{to}: ")?;
         }
-        // What lasted so long as was allowed.
+        // Names the time limit if it expired.
         let within = match (self.to_errno(), self.attempt.as_deref()) {
             (Errno::ETIMEDOUT, Some(Attempt { limit, .. })) => format!(" within {limit:?}"),
             _ => String::new(),

@@ -127,7 +127,7 @@ fn read_all() -> Values {
     Variable::ALL.map(|variable| variable.read(is_privileged(), now))
 }
 
-/// Whether the kernel started the program with rights that its user lacks (getauxval(3)).
+/// Returns true if the kernel started the program with rights that its user lacks (getauxval(3)).
 fn is_privileged() -> bool {
     // SAFETY: has no obligation; reads the auxiliary vector, which stays as the program began.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

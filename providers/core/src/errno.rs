@@ -47,7 +47,7 @@ impl Errno {
         self.0
     }
 
-    /// What the system calls it, in words.
+    /// Description from the system.
     #[must_use]
     pub fn desc(self) -> &'static str {
         Known::from_raw(self.0).desc()
@@ -59,12 +59,12 @@ impl Errno {
         error.raw_os_error().map_or(Self::EIO, Self)
     }
 
-    /// What the call that failed last on this thread left behind.
+    /// `errno` of the last failed call on this thread.
     pub(crate) fn last() -> Self {
         Self::of_nix(Known::last())
     }
 
-    /// What a call through nix gave. A function and not `From`: nix is no part of the public API.
+    /// Converts nix's errno. A function and no `From`: nix is not part of the public API.
     pub(crate) fn of_nix(errno: Known) -> Self {
         Self(errno as i32)
     }

@@ -1,5 +1,5 @@
-//! Errors. Those of the control path name the verb, and carry the limit and the value or the errno;
-//! those of the data path convert into them.
+//! Errors. Control path errors name the verb and carry the limit and value, or the errno. Data path
+//! errors convert into them.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::queues::work::PostError;
 /// A result whose error is [`Error`], unless another is named.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// Error of a control path verb.
 ///
 /// Verbs of the control path return it. The data path has small errors of its own ([`PostError`],
 /// [`Failure`], [`OutOfRange`]), and each converts into this one, so `?` works on all of them in a
@@ -28,9 +28,9 @@ pub enum Error {
     Kernel {
         /// The verb, with its C name's spelling less the prefix: `create_qp`.
         verb: &'static str,
-        /// What the kernel said.
+        /// The kernel's errno.
         errno: Errno,
-        /// What usually causes it, where we know.
+        /// Usual cause, if known.
         hint: Option<&'static str>,
     },
     /// A value is over (or under) a limit. The kernel was not asked, or its `EINVAL` had no other
@@ -40,7 +40,7 @@ pub enum Error {
         verb: &'static str,
         /// The attribute.
         what: &'static str,
-        /// What was asked for.
+        /// Requested value.
         value: u64,
         /// The nearest value that would do.
         limit: u64,
@@ -51,9 +51,9 @@ pub enum Error {
         verb: &'static str,
         /// The attribute.
         what: &'static str,
-        /// What was given, as text.
+        /// Given value, as text.
         value: String,
-        /// What would do.
+        /// Accepted values.
         why: &'static str,
     },
     /// A QP transition lacks an attribute that it needs.
@@ -72,7 +72,7 @@ pub enum Error {
         /// The state it needs.
         needs: QpState,
     },
-    /// No device has this name, or there is none at all.
+    /// Device not found: none with this name, or none at all.
     NoSuchDevice {
         /// The name asked for; empty where any device would have done.
         name: String,
@@ -97,16 +97,16 @@ pub enum Error {
     Unsupported {
         /// The verb.
         verb: &'static str,
-        /// What is lacking.
+        /// Missing feature.
         what: String,
     },
-    /// Nothing happened in the time given.
+    /// The time limit expired.
     TimedOut {
         /// The verb.
         verb: &'static str,
         /// How long it waited.
         waited: Duration,
-        /// What was found to be wrong, where something was.
+        /// Cause, if one was found.
         why: Option<String>,
     },
     /// The device is gone: pulled out, or its driver was unloaded. Nothing completes any more.
@@ -131,9 +131,9 @@ pub enum Error {
     /// The operating system refused something that is not an uverbs call (a mapping, a thread, a
     /// socket).
     System {
-        /// What was tried.
+        /// Attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// Errno of the operation.
         errno: Errno,
     },
     /// An entry of a port's GID table is empty.
@@ -162,7 +162,7 @@ pub enum Error {
 pub struct EndpointError {
     /// The part: `qpn`.
     pub part: &'static str,
-    /// What stood there; empty when the part is missing.
+    /// Text that was found; empty if the part is missing.
     pub found: String,
 }
 
@@ -425,7 +425,7 @@ impl From<ConnectionErrorKind> for Error {
 }
 
 impl From<Error> for std::io::Error {
-    /// The kind is that of [`Error::to_errno`]; a full queue is `WouldBlock`.
+    /// Maps to the kind of [`Error::to_errno`]; a full queue is `WouldBlock`.
     fn from(error: Error) -> Self {
         let kind = match &error {
             Error::NoSuchDevice { .. } => std::io::ErrorKind::NotFound,
@@ -439,9 +439,9 @@ impl From<Error> for std::io::Error {
 /// An access past the end of exposed memory, or of a word that isn't aligned to eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// Where it began.
+    /// Start of the range.
     pub offset: usize,
-    /// How many bytes it wanted.
+    /// Length of the range in bytes.
     pub wanted: usize,
     /// How many bytes there are.
     pub len: usize,
@@ -468,7 +468,7 @@ mod tests {
 
     use super::*;
 
-    /// What a function of a program looks like that does a bit of everything.
+    /// Function of a program that uses each kind of error.
     fn program(step: u32) -> Result<()> {
         let failure =
             Failure { status: Status::RnrRetryExceeded, syndrome: 0x16, vendor_syndrome: 0 };

@@ -1,4 +1,5 @@
-//! What fuzzers call (`fuzz/`, docs/TESTING.md). Any bytes will do; a broken promise panics.
+//! Entry points of the fuzzers (`fuzz/`, docs/TESTING.md). All accept any bytes; a broken invariant
+//! panics.
 
 /// Any answers of RDMA netlink to discovery's questions.
 pub fn netlink(data: &[u8]) {

@@ -18,8 +18,8 @@ pub(crate) use {
 /// loom's cell by the names of the standard library's.
 #[cfg(all(test, uverbs_loom))]
 mod cell {
-    /// Asking for the address is an access, which nobody else may have at that time: loom says who
-    /// has. All that these cells hold is one side's alone at any time.
+    /// Taking the address counts as an access, which must be exclusive: loom reports concurrent
+    /// ones. These cells belong to one side at any time.
     #[derive(Debug)]
     pub(crate) struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
 

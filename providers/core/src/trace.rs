@@ -1,5 +1,4 @@
-//! What a process does with RDMA devices, written to a file that the environment names, for
-//! `uverbs trace`.
+//! Trace of a process's RDMA calls, written to a file named by the environment, for `uverbs trace`.
 //!
 //! Each event is a line: nanoseconds since 1970, the process's number, the device's name and the
 //! kind of event, then `name=value` for each field, all of it separated by tabs; bytes are
@@ -46,7 +45,7 @@ impl Trace {
         self.line_of(Self::now(), device, kind, fields);
     }
 
-    /// Writes a line. What can't be written is lost: a trace disturbs nobody.
+    /// Writes a line. Errors are ignored: a trace must not disturb the program.
     pub fn line_of(&self, at: u128, device: &str, kind: &str, fields: fmt::Arguments<'_>) {
         let mut line = String::new();
         let _ = writeln!(line, "{at}\t{}\t{device}\t{kind}\t{fields}", std::process::id());

@@ -136,9 +136,9 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` from a driver without, `EBADF` for no descriptor, `EINVAL`
-    /// for one that is no dma-buf, for a range that it hasn't, for `offset` and `iova` that differ
-    /// within a page, or for rights that make no sense.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` if the driver lacks it, `EBADF` for an invalid descriptor,
+    /// `EINVAL` for a descriptor that is no dma-buf, for a range outside it, for `offset` and
+    /// `iova` that differ within a page, or for an invalid combination of rights.
     #[doc(alias = "ibv_reg_dmabuf_mr")]
     pub fn reg_dmabuf_mr(
         &self,
@@ -240,9 +240,9 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` for a region that is
-    /// pinned, `ENOENT` for a key that is none, `EPERM` for one of another domain or without the
-    /// right to write, `EFAULT` for what isn't mapped.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` for a pinned region,
+    /// `ENOENT` for an unknown key, `EPERM` for a key of another domain or without write rights,
+    /// `EFAULT` for an unmapped address.
     #[doc(alias = "ibv_advise_mr")]
     pub fn advise_mr(
         &self,

@@ -19,10 +19,10 @@ use crate::doors::traced;
 use crate::doors::{DeviceRecord, DeviceSource, UverbsDoor};
 use crate::error::Error;
 
-/// Where the device nodes are.
+/// Folder of the device nodes.
 const DEV_DIR: &str = "/dev/infiniband";
 
-/// One of the kernel's RDMA devices.
+/// An RDMA device of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelDevice {
     record: DeviceRecord,
@@ -48,8 +48,8 @@ impl KernelDevice {
         sysfs::read(&sysfs::ibdev(&self.sysfs, &self.record.name).join(path))
     }
 
-    /// Whether the node is another device's by now: the kernel gives name and number of a node out
-    /// anew. Asked with the node open, for then they stay.
+    /// Returns true if the node now belongs to another device: the kernel reuses names and numbers
+    /// of nodes. Called with the node open, which pins both.
     fn is_another(&self) -> bool {
         let ibdev = format!("class/infiniband_verbs/{}/ibdev", self.record.uverbs_name);
         sysfs::read(&self.sysfs.join(ibdev)).is_ok_and(|name| name != self.record.name)
@@ -89,12 +89,12 @@ impl DeviceSource for KernelDevice {
     }
 }
 
-/// What discovery finds of a device.
+/// Result of discovery for one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What is known of it.
+    /// Description of the device.
     pub record: DeviceRecord,
-    /// Number of the character device, where it is known.
+    /// Number of the character device, if known.
     pub rdev: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ pub fn list() -> Result<Vec<KernelDevice>, Error> {
     Ok(select(found, &root, Path::new(DEV_DIR)))
 }
 
-/// Whether netlink told all of a device.
+/// Returns true if netlink reported all properties of a device.
 fn is_complete(device: &Found) -> bool {
     !device.record.uverbs_name.is_empty() && device.record.driver_id != RDMA_DRIVER_UNKNOWN
 }
@@ -146,7 +146,7 @@ fn complete(mut devices: Vec<Found>, of_sysfs: &[Found]) -> Vec<Found> {
     devices
 }
 
-/// Those with a node in `dev`, in order.
+/// Devices with a node in `dev`, in order.
 fn select(mut found: Vec<Found>, sysfs: &Path, dev: &Path) -> Vec<KernelDevice> {
     found.sort_by_cached_key(|device| {
         let record = &device.record;
@@ -164,7 +164,7 @@ fn select(mut found: Vec<Found>, sysfs: &Path, dev: &Path) -> Vec<KernelDevice> 
         .collect()
 }
 
-/// Whether a name can be part of a path.
+/// Returns true if a name can be part of a path.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])
 }

@@ -86,7 +86,7 @@ pub struct Message<'a> {
     pub kind: u16,
     /// `nlmsg_seq`: the request's.
     pub sequence: u32,
-    /// What follows the header.
+    /// Payload after the header.
     pub body: &'a [u8],
 }
 
@@ -207,7 +207,7 @@ fn devices(link: &mut Link<impl Kernel>) -> Result<Vec<Found>, Errno> {
     Ok(devices)
 }
 
-/// Who is asked: takes requests, and gives datagrams.
+/// Transport to the kernel: sends requests, receives datagrams.
 trait Kernel {
     fn send(&mut self, request: &[u8]) -> Result<(), Errno>;
 

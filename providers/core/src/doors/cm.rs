@@ -1,4 +1,4 @@
-//! The connection manager's door: `/dev/infiniband/rdma_cm`.
+//! Door to the connection manager: `/dev/infiniband/rdma_cm`.
 //!
 //! # Safety
 //!
@@ -32,8 +32,8 @@ pub struct CmCommand<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-/// What the kernel copies of each command (`ucma.c` takes the struct's size, whatever the header
-/// says), and where in it the addresses stand.
+/// Size that the kernel copies of each command (`ucma.c` uses the struct's size and ignores the
+/// header's), and the offsets of addresses in it.
 struct Shape {
     size: usize,
     answer: Option<usize>,
@@ -165,9 +165,9 @@ impl CmDoor for KernelCmDoor {
             out: u16::try_from(room).map_err(|_| Errno::EINVAL)?,
         };
         let bytes = [header.as_bytes(), request].concat();
-        // SAFETY: `bytes` is readable for its length, and as long as what the kernel copies. The
-        // addresses in it are those of `answer`, borrowed mutably, whose length `out` says, and of
-        // `value`, whose length the request says, as was just compared. The kernel keeps none.
+        // SAFETY: `bytes` is readable for its length, which is the length that the kernel copies.
+        // The addresses in it name `answer`, borrowed mutably with the length `out`, and `value`,
+        // whose length was just compared with the request's. The kernel keeps no address.
         let written =
             unsafe { libc::write(self.file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
         if written == -1 { Err(Errno::last()) } else { Ok(()) }

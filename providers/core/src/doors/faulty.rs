@@ -1,9 +1,8 @@
-//! A door that answers chosen commands with an errno, unsent: to see what a program does when the
-//! kernel says no.
+//! A door that fails chosen commands with an errno without sending them, to test error handling.
 //!
 //! # Safety
 //!
-//! The one unsafe call hands on the caller's own promise.
+//! The one unsafe call passes on the contract of the wrapped door.
 #![allow(unsafe_code, reason = "forwards an unsafe method of the door")]
 
 use std::os::fd::{OwnedFd, RawFd};
@@ -13,7 +12,7 @@ use crate::Errno;
 use crate::doors::{UverbsDoor, words};
 use crate::memory::pages::Pages;
 
-/// What a fault waits for.
+/// Event that triggers a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trigger {
     Method { object: u16, method: u16 },
@@ -49,13 +48,13 @@ impl Faulty {
         self.add(Trigger::Method { object, method }, nth, errno);
     }
 
-    /// The same for a command of the write layout: `IB_USER_VERBS_CMD_*`, with the flag of extended
-    /// ones.
+    /// Fails the `nth` command of the write layout: `IB_USER_VERBS_CMD_*`, with the flag of
+    /// extended commands.
     pub fn fail_write(&self, command: u32, nth: u32, errno: Errno) {
         self.add(Trigger::Write { command }, nth, errno);
     }
 
-    /// The same for mappings.
+    /// Fails the `nth` mapping.
     pub fn fail_mmap(&self, nth: u32, errno: Errno) {
         self.add(Trigger::Mmap, nth, errno);
     }

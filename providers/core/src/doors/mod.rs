@@ -72,7 +72,7 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// The errno of the call.
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno>;
 
-    /// The same for reading only, which may give a mapping that is writable too: clock pages.
+    /// Maps for reading only, for clock pages. The mapping may be writable too.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     }
 }
 
-/// What is known of a device before it is opened.
+/// Description of a device before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceRecord {
@@ -159,7 +159,7 @@ impl DeviceRecord {
 
 /// A device that can be opened: the kernel's, or a software one.
 pub trait DeviceSource: Send + Sync + fmt::Debug {
-    /// What is known of it.
+    /// Description of the device.
     fn record(&self) -> &DeviceRecord;
 
     /// Opens it.

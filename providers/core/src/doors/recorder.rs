@@ -7,7 +7,7 @@
 //!
 //! # Safety
 //!
-//! The one unsafe call hands on the caller's own promise.
+//! The one unsafe call passes on the contract of the wrapped door.
 #![allow(unsafe_code, reason = "forwards an unsafe method of the door")]
 
 use std::fmt;
@@ -60,7 +60,7 @@ pub struct Recorded {
     pub write_command: Option<u32>,
     /// In wire order.
     pub attrs: Vec<RecordedAttr>,
-    /// What the door answered.
+    /// Result of the wrapped door.
     pub result: Result<(), Errno>,
 }
 
@@ -126,8 +126,8 @@ impl Recorder {
     }
 
     fn sent(&self, object: u16, attr: &ib_uverbs_attr) -> Option<Vec<u8>> {
-        // The core's methods have one output that is known by its id. Those of a driver give that
-        // id to attributes of their own.
+        // The core's methods have one output with a known id. Methods of a driver use the same id
+        // for their own attributes.
         let is_output = attr.attr_id == UVERBS_ATTR_UHW_OUT && object < DRIVER_OBJECTS;
         if attr.len == 0 {
             None

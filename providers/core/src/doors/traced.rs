@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The one unsafe call hands on the caller's own promise.
+//! The one unsafe call passes on the contract of the wrapped door.
 #![allow(unsafe_code, reason = "forwards an unsafe method of the door")]
 
 use std::fmt::Write as _;

@@ -79,8 +79,8 @@ impl Deref for RegisteredBytes {
     }
 }
 
-// SAFETY: registered with no right to write, and nobody else writes what is in an `Arc` that this
-// has a share of; what holds it keeps memory and region.
+// SAFETY: registered without write rights, and bytes in a shared `Arc` are never written; the
+// `Held` keeps memory and region.
 unsafe impl Source for RegisteredBytes {
     fn domain(&self) -> u64 {
         self.memory.domain

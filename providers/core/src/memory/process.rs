@@ -31,7 +31,7 @@ impl Process {
             return Self(seen);
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Of threads that arrive together, the first sets the number.
+        // The first of concurrent threads sets the number.
         match mark.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Self(number),
             Err(first) => Self(first),

@@ -360,8 +360,8 @@ impl Held {
         if self.place & CHAINED == 0 {
             return None;
         }
-        // SAFETY: the cell is this frame's, or of one that is shared and that nobody writes; the
-        // reference lives no longer than what owns the cell.
+        // SAFETY: the cell is this frame's, or a shared frame's and then never written; the
+        // reference lives no longer than the cell's owner.
         self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_ref() })
     }
 

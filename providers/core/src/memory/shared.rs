@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! Handles are counted in the frame's cell. While there is one nobody writes the frame or its cell:
+//! Handles are counted in the frame's cell. While one lives, the frame and its cell are never
+//! written:
 //! a handle gives `&[u8]`, and is posted only where the device reads. The handle that finds itself
 //! the only one may become the frame again.
 #![allow(unsafe_code, reason = "several handles read the same raw memory")]

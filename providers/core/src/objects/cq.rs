@@ -227,7 +227,7 @@ impl CqCore {
         Err(Error::Limit { verb: "resize_cq", what: "entries", value, limit })
     }
 
-    /// Where overruns are ignored, rejects users whose completions together exceed the capacity.
+    /// Rejects users whose completions together exceed the capacity, if overruns are ignored.
     /// Destroyed users count until the polling side has handled the message: their CQEs are still
     /// in the ring.
     ///

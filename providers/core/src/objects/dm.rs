@@ -98,7 +98,8 @@ impl DmCore {
     ///
     /// # Safety
     ///
-    /// The offset is that of this memory: the range may be exported for other devices to write.
+    /// `offset` maps this memory and no other: the range may be exported for other devices to
+    /// write.
     #[must_use]
     pub unsafe fn mapped_at(mut self, offset: u64) -> Self {
         self.offset = Some(offset);

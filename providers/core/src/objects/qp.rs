@@ -118,7 +118,7 @@ impl QpCore {
         let queues = [&self.parts.send_cq, &self.parts.recv_cq];
         let checked = queues.iter().try_for_each(|cq| cq.check_overrun("create_qp"));
         if checked.is_err() {
-            // Nothing was posted to it, so it leaves no CQE to poll first.
+            // The queue pair never posted, so it leaves no CQE to poll first.
             queues.iter().for_each(|cq| cq.users().remove(&self.user));
         }
         checked

@@ -24,7 +24,7 @@ use crate::order::adversary;
 ///
 /// # Safety
 ///
-/// As for [`std::ptr::write`]; nobody else reads or writes the place now.
+/// As for [`std::ptr::write`]; no other thread accesses the place during the call.
 #[inline(always)]
 pub unsafe fn write<T: IntoBytes + Immutable>(to: *mut T, value: T) {
     #[cfg(feature = "adversary")]
@@ -53,7 +53,7 @@ pub unsafe fn write_whole(to: *mut [u64; 2], words: [u64; 2]) {
         let [low, high] = words.map(u64::cast_signed);
         // SAFETY: each x86-64 processor has this.
         let both = unsafe { _mm_set_epi64x(high, low) };
-        // SAFETY: the caller's promise, but for where it is aligned, which this doesn't ask for.
+        // SAFETY: contract of this function; an unaligned store needs no alignment.
         unsafe { to.cast::<__m128i>().write_unaligned(both) };
     }
 }
@@ -62,8 +62,8 @@ pub unsafe fn write_whole(to: *mut [u64; 2], words: [u64; 2]) {
 ///
 /// # Safety
 ///
-/// As for [`std::ptr::copy_nonoverlapping`]; nobody else writes the bytes at `from` or uses those
-/// at `to` now.
+/// As for [`std::ptr::copy_nonoverlapping`]; no other thread writes the bytes at `from` or accesses
+/// the bytes at `to` during the call.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(feature = "adversary")]

@@ -3,7 +3,7 @@
 /// How a doorbell page is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DoorbellMemory {
-    /// Uncached: each store goes out by itself, in order.
+    /// Uncached: each store reaches the device separately and in order.
     NonCached,
     /// Write-combining: stores gather in a buffer and drain when they like.
     WriteCombining,

@@ -1,4 +1,5 @@
-//! The places where a queue needs the processor to keep an order, each named after what it orders.
+//! Fences of a queue: places where the processor must keep an order, each named after what it
+//! orders.
 //!
 //! A fence has a partner. Here it is always the device, which reads and writes host memory over PCI
 //! Express and is told to look by a store to its doorbell page. PCI Express keeps posted writes of
@@ -100,7 +101,7 @@ pub fn record_before_doorbell(memory: DoorbellMemory) {
 /// drains it from the write-combining buffer, of which it fills a part: without this it waits there
 /// until chance evicts it. *Partner*: the device, which is to hear of the work now.
 ///
-/// Behind a non-cached page it is nothing, since each store there goes out by itself and in order.
+/// Does nothing for a non-cached page, whose stores each reach the device separately and in order.
 /// rdma-core flushes there too: it has one path for both types of page.
 #[inline(always)]
 pub fn doorbell_flush(memory: DoorbellMemory) {

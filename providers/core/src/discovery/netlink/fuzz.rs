@@ -5,7 +5,7 @@ use crate::discovery::{complete, select};
 
 /// Datagrams of one run.
 const STEPS: usize = 256;
-/// What a stray answer names.
+/// Name in a stray answer.
 const STRAY: &str = "stray";
 
 pub(super) fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
@@ -93,7 +93,7 @@ impl Any<'_> {
                 message(command, sequence, &body)
             }
             3 => {
-                // Of an earlier question, or of none.
+                // Answer to an earlier question, or to none.
                 let body = [self.device(STRAY), self.chardev(STRAY)].concat();
                 message(command, sequence.wrapping_add(1 + u32::from(self.u8())), &body)
             }
@@ -142,7 +142,7 @@ impl Kernel for Any<'_> {
             3 => self.any(200),
             4..8 => {
                 let first = self.message();
-                // What comes behind the end is nobody's.
+                // Bytes after the end message belong to no answer.
                 match u16_at(&first, 4) {
                     Some(NLMSG_DONE | NLMSG_ERROR) => first,
                     _ => [first, self.message()].concat(),
@@ -173,7 +173,7 @@ pub(crate) fn netlink(data: &[u8]) {
         let record = &device.record;
         assert!(!record.name.is_empty() && record.index.is_some(), "{record:?}");
         assert!(record.name != STRAY && record.uverbs_name != STRAY, "{record:?}");
-        // Of another device's node it would be the name of another question.
+        // A node's name without its number would come from another question.
         assert_eq!(device.rdev.is_some(), !record.uverbs_name.is_empty());
     }
     let count = found.len();

@@ -1,9 +1,9 @@
-//! Loads: what the processor may have loaded early, and what it may load late.
+//! Loads: values that the processor may have loaded early, and loads that it may delay.
 
 /// Loads that are remembered, at most.
 const LOADS: usize = 4096;
 
-/// What may be loaded, and how old.
+/// Values that may be loaded, and how old.
 #[derive(Default)]
 pub(super) struct Early {
     watched: Vec<Watched>,
@@ -12,7 +12,7 @@ pub(super) struct Early {
     late: u64,
 }
 
-/// What was loaded.
+/// Kind of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     /// A completion queue entry.
@@ -21,15 +21,15 @@ pub(super) enum Of {
     Buffer,
 }
 
-/// Memory of the device's, and what stood there at the last load fence but for what this thread has
-/// loaded or stored since.
+/// Device memory: its content at the last load fence, updated by this thread's loads and stores
+/// since.
 struct Watched {
     at: *mut u8,
     then: Vec<u8>,
 }
 
 impl Watched {
-    /// Where `len` bytes at `at` are in it.
+    /// Offset of `len` bytes at `at` in the memory.
     fn place(&self, at: *const u8, len: usize) -> Option<usize> {
         let offset = at.addr().checked_sub(self.at.addr())?;
         (offset.checked_add(len)? <= self.then.len()).then_some(offset)
@@ -66,7 +66,7 @@ impl Early {
         self.watched.iter_mut().for_each(Watched::fence);
     }
 
-    /// Nothing older than a store of the thread's own is loaded from its place any more.
+    /// Records a store: later loads of the place never return anything older.
     pub(super) fn note_store(&mut self, at: *const u8, bytes: &[u8]) {
         // Nor does a load, however late, give what the thread stored behind it.
         let stored = at.addr()..at.addr() + bytes.len();
@@ -106,7 +106,7 @@ impl Early {
         self.loads.clear();
     }
 
-    /// Those of buffers do.
+    /// Drops delayed loads of buffers.
     pub(super) fn forget_buffers(&mut self) {
         self.loads.retain(|(.., of)| *of != Of::Buffer);
     }

@@ -91,7 +91,7 @@ pub(crate) enum Age {
     SinceFence,
 }
 
-/// What makes the device work.
+/// Function that makes the device work for a while.
 type Device = Box<dyn FnMut()>;
 
 thread_local! {
@@ -117,7 +117,7 @@ struct State {
 /// Dropping it publishes everything.
 #[must_use = "dropped, it rules over nothing"]
 pub struct Adversary {
-    // Of this thread alone.
+    // Bound to one thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -310,7 +310,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> bool {
     store(to, &bytes)
 }
 
-/// What stands in memory, under this thread's pending stores.
+/// Content of memory as this thread sees it, including its pending stores.
 ///
 /// # Safety
 ///

@@ -2,7 +2,7 @@
 
 use crate::order::doorbell_memory::DoorbellMemory;
 
-/// What a store goes to.
+/// Kind of memory that a store goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// An entry of a ring, or a payload.

@@ -1,4 +1,4 @@
-//! Stores that were made and are not visible yet.
+//! Pending stores: made, and not visible yet.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ impl Store {
         start < other + len && other < start + self.len
     }
 
-    /// Whether an earlier store must be visible before this one.
+    /// Returns true if an earlier store must be visible before this one.
     fn is_behind(&self, earlier: &Self) -> bool {
         let is_host = |class| matches!(class, Class::Entry | Class::Record);
         earlier.number < self.behind[earlier.class as usize]
@@ -57,7 +57,7 @@ pub(super) struct Pending {
     behind: [[u64; CLASSES]; CLASSES],
     /// Doorbell pages that were named.
     pages: HashMap<usize, DoorbellMemory>,
-    /// Of each line of a write-combining page: which of its words were stored since it was drained.
+    /// Words stored since the last drain, for each line of a write-combining page.
     lines: HashMap<usize, u8>,
     /// Which stores are published first, mostly.
     taste: Taste,
@@ -164,8 +164,8 @@ impl Pending {
         self.lines.retain(|_, words| *words != u8::MAX);
     }
 
-    /// Publishes a store of the seed's choice, among those that become visible by themselves. False
-    /// if there is none.
+    /// Publishes a random store among those that need no fence to become visible. False if there
+    /// are no such stores.
     pub(super) fn publish_one(&mut self, seed: &mut Seed) -> bool {
         let free = |store: &Store| !store.held;
         let count = self.stores.iter().filter(|store| free(store)).count();
@@ -181,7 +181,8 @@ impl Pending {
         let Some((mut at, _)) = chosen else {
             return false;
         };
-        // What has to come first comes first, also out of a write-combining buffer.
+        // Earlier stores that must come first are published first, also from a write-combining
+        // buffer.
         while let Some(first) =
             self.stores[..at].iter().position(|it| self.stores[at].is_behind(it))
         {

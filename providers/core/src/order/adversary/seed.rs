@@ -26,7 +26,7 @@ impl Seed {
         self.next() % 1000 < per_mille
     }
 
-    /// One of them. PANIC: none; the callers' lists are not empty.
+    /// Picks an element. PANIC: none; the callers' lists are not empty.
     pub(super) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

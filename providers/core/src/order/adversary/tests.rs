@@ -9,7 +9,7 @@ use crate::order::{device_memory, fence, mmio};
 
 const SEEDS: u64 = 300;
 
-/// Where a test's stores go, one page each: host memory, and doorbell pages.
+/// Targets of a test's stores, one page each: host memory, and doorbell pages.
 struct Places {
     host: Mapping,
     pages: [Mapping; 2],
@@ -62,7 +62,7 @@ impl Places {
         }
     }
 
-    /// Whether any of it is visible, or all of it.
+    /// Returns true if any of it (with `all`: all of it) is visible.
     fn is_visible(&self, kind: Kind, second: bool, all: bool) -> bool {
         let words = if kind == Block { 8 } else { 1 };
         let at = self.place(kind, second);
@@ -74,7 +74,7 @@ impl Places {
     }
 }
 
-/// Whether a device ever sees any of the second store before all of the first.
+/// Returns true if a device ever sees part of the second store before all of the first.
 fn is_reversed(first: Kind, between: &dyn Fn(), second: Kind) -> bool {
     (0..SEEDS).any(|seed| {
         let places = Rc::new(Places::new());
@@ -152,7 +152,7 @@ fn a_fence_orders_what_its_text_says_and_no_more() {
     for (name, fence, ordered) in fences {
         for first in ALL {
             for second in ALL {
-                // A bus keeps these by itself.
+                // The bus keeps these in order.
                 let by_itself = (first, second) == (NonCached, NonCached);
                 let kept = by_itself || ordered.contains(&(first, second));
                 let reversed = is_reversed(first, fence, second);
@@ -194,7 +194,7 @@ fn a_write_combining_buffer_drains_when_it_is_told_to() {
     }
 }
 
-/// What a field may be loaded as, after the device changed it from 1 to 2 to 3.
+/// Values that a field may be loaded as, after the device changed it from 1 to 2 to 3.
 fn loads(between: &dyn Fn()) -> Vec<(u32, u32)> {
     let mut all: Vec<_> = (0..SEEDS)
         .map(|seed| {
@@ -256,7 +256,7 @@ fn a_record_is_whole_and_an_entry_comes_in_pieces() {
         unsafe { device_memory::write(places.place(Entry, false).cast(), [u64::MAX; 2]) };
         // SAFETY: in the page.
         unsafe { device_memory::store_record(places.place(Record, false).cast(), 0x0102_0304) };
-        // What the thread stored it sees, whoever else does.
+        // A thread always sees its stores.
         // SAFETY: in the page.
         assert_eq!(unsafe { device_memory::read(places.place(Entry, false)) }, u64::MAX);
         adversary.settle();
@@ -266,8 +266,8 @@ fn a_record_is_whole_and_an_entry_comes_in_pieces() {
     assert!(torn > 0);
 }
 
-/// Whether a load before an index could be late enough to give what the device writes once it sees
-/// the index.
+/// Returns true if a load before an index can be delayed past the device's write that follows the
+/// index.
 fn is_late(order: Order, kept: bool, publish: unsafe fn(*mut u32, u32)) -> bool {
     let places = Rc::new(Places::new());
     let device = {

@@ -539,8 +539,8 @@ any!(Mlx5 = Mlx5, Rxe = Rxe);
 #[cfg(feature = "any-siw")]
 any!(Mlx5 = Mlx5, Rxe = Rxe, Siw = Siw);
 
-// SAFETY: a context makes objects of its own provider only, so what is made of one context is of
-// one provider.
+// SAFETY: every object made of a context has the context's provider, so all objects of one context
+// have one provider.
 unsafe impl Provider for Any {
     type Context = AnyContext;
     type Cq = AnyCq;

@@ -42,7 +42,7 @@ impl<P: Provider> QueuePairBuilder<P> {
         Self { context, init, _transport: PhantomData }
     }
 
-    /// Of an unreliable connection instead of a reliable one.
+    /// Selects an unreliable connection (UC) instead of a reliable one (RC).
     #[must_use]
     #[doc(alias = "IBV_QPT_UC")]
     pub fn uc(self) -> QueuePairBuilder<P, Uc> {
@@ -91,7 +91,7 @@ impl<P: Provider> QueuePairBuilder<P, Dci> {
 }
 
 impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
-    /// Of another transport, for code that is generic over it.
+    /// Selects the transport `U`, for code that is generic over transports.
     #[must_use]
     pub fn transport<U: Transport>(mut self) -> QueuePairBuilder<P, U> {
         self.init.qp_type = U::TYPE;
@@ -109,9 +109,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// Receives come from this queue, which other queue pairs may share, and the queue pair has
-    /// none of its own: posts to its receive queue are refused. The buffers may be of another
-    /// protection domain than the queue pair, since they are the shared queue's.
+    /// Receives come from this shared receive queue, which other queue pairs may use, too. The
+    /// queue pair then has no receive queue, and posts to it are refused. The SRQ may belong to a
+    /// protection domain other than the queue pair's; its buffers come from the SRQ's domain.
     #[must_use]
     pub fn shared_receives<U: Feeds<T>>(mut self, srq: &SharedReceiveQueue<P, U>) -> Self {
         self.init.srq = Some(Arc::clone(srq.core()));
@@ -153,9 +153,9 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// What the send queue is made for: all that the transport has, unless said otherwise. With
-    /// [`SendOpSet::REKEY`] there is room for as many work requests that rewrite keys, which are
-    /// three times as long on mlx5.
+    /// Send operations to enable; the default is all that the transport supports. With
+    /// [`SendOpSet::REKEY`] the send queue also has room for that many work requests that rewrite
+    /// keys, which are three times as long on mlx5.
     #[must_use]
     pub fn send_ops(mut self, ops: SendOpSet) -> Self {
         self.init.send_ops = Some(ops);
@@ -222,10 +222,10 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for sizes that the device doesn't have, or for more work requests than a
-    /// completion queue has room for (see [`overcommit`](Self::overcommit)), with those of its
-    /// other queue pairs if it ignores overruns; [`Error::Invalid`] for objects of another device;
-    /// the kernel's refusal.
+    /// [`Error::Limit`] for sizes above the device's limits, or for more work requests than a
+    /// completion queue has room for (see [`overcommit`](Self::overcommit)); if that queue ignores
+    /// overruns, the work requests of its other queue pairs count, too. [`Error::Invalid`] for
+    /// objects of another device; the kernel's refusal.
     pub fn build(self) -> Result<QueuePair<P, T>, Error> {
         match self.init.overcommit {
             true => lossless(&self.init)?,
@@ -250,7 +250,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     }
 }
 
-/// Whether it has no receiving half.
+/// True for queue pair types without a receive side.
 fn is_initiator(qp_type: QpType) -> bool {
     matches!(qp_type, QpType::XrcIni | QpType::Dci)
 }

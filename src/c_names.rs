@@ -34,7 +34,8 @@
 //! | `ibv_resize_cq`, `ibv_modify_cq` | [`CompletionQueue::resize`](crate::CompletionQueue::resize), [`moderate`](crate::CompletionQueue::moderate) |
 //! | `ibv_query_rt_values_ex`, `mlx5dv_get_clock_info`, `mlx5dv_ts_to_ns` | [`DeviceClock::ticks`](crate::DeviceClock::ticks), [`read`](crate::DeviceClock::read), [`ClockReading::nanoseconds`](crate::ClockReading::nanoseconds) |
 //! | `ibv_create_comp_channel`, `ibv_destroy_comp_channel` | [`Context::create_comp_channel`](crate::Context::create_comp_channel); dropped |
-//! | `ibv_req_notify_cq` | [`CompletionQueue::arm`](crate::CompletionQueue::arm); [`wait`](crate::CompletionQueue::wait) does it by itself |
+//! | `ibv_req_notify_cq` | [`CompletionQueue::arm`](crate::CompletionQueue::arm);
+//! [`wait`](crate::CompletionQueue::wait) arms, too |
 //! | `ibv_get_cq_event` | [`CompletionChannel::next_within`](crate::CompletionChannel::next_within), [`try_next`](crate::CompletionChannel::try_next) |
 //! | `ibv_ack_cq_events` | not needed: the library counts what it reads |
 //! | `ibv_poll_cq` | [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into), [`poll_with`](crate::CompletionQueue::poll_with) |
@@ -58,7 +59,8 @@
 //! | `ibv_modify_qp` | [`QueuePair::prepare`](crate::QueuePair::prepare) and [`connect`](crate::QueuePair::connect), or [`init`](crate::QueuePair::init), [`ready_to_receive`](crate::QueuePair::ready_to_receive), [`ready_to_send`](crate::QueuePair::ready_to_send), [`change`](crate::QueuePair::change), [`drain_sends`](crate::QueuePair::drain_sends), [`change_drained`](crate::QueuePair::change_drained), [`resume`](crate::QueuePair::resume), [`recover`](crate::QueuePair::recover), [`fail`](crate::QueuePair::fail), [`reset`](crate::QueuePair::reset); [`modify`](crate::QueuePair::modify) by mask |
 //! | `ibv_query_qp` | [`QueuePair::query`](crate::QueuePair::query) |
 //! | `ibv_destroy_qp` | [`QueuePair::destroy`](crate::QueuePair::destroy), or dropped; [`CompletionQueue::reclaim`](crate::CompletionQueue::reclaim) gives frames back |
-//! | `ibv_post_send` | [`QueuePair::post_send`](crate::QueuePair::post_send) and its like; [`RawBatch::post`](crate::RawBatch::post) by address and key |
+//! | `ibv_post_send` | [`QueuePair::post_send`](crate::QueuePair::post_send) and other `post_*`
+//! methods; [`RawBatch::post`](crate::RawBatch::post) by address and key |
 //! | `ibv_wr_start`, `ibv_wr_complete` | [`QueuePair::batch`](crate::QueuePair::batch), [`Batch::ring`](crate::Batch::ring) |
 //! | `ibv_wr_abort` | drop the [`Batch`](crate::Batch) |
 //! | `ibv_wr_send`, `ibv_wr_send_imm` | [`Batch::send`](crate::Batch::send), [`send_imm`](crate::Batch::send_imm) |
@@ -79,5 +81,5 @@
 //! | `struct ibv_device_attr`, `ibv_port_attr`, `ibv_qp_attr`, `ibv_qp_cap` | [`DeviceAttr`](crate::DeviceAttr), [`PortAttr`](crate::PortAttr), [`QpAttr`](crate::QpAttr), [`QpCap`](crate::QpCap) |
 //! | the text that `ibv_rc_pingpong` exchanges | [`Endpoint`](crate::Endpoint) |
 //!
-//! What libibverbs has and this library has not yet, and where they differ, is in `docs/PARITY.md`
-//! of the repository.
+//! Differences from libibverbs, and what this library lacks, are listed in `docs/PARITY.md` of the
+//! repository.

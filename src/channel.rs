@@ -13,9 +13,9 @@ use crate::provider::Provider;
 /// A completion channel: a file that becomes readable when a completion queue which was armed has
 /// something. A cheap handle: clones share it, and the queues that report to it keep it open.
 ///
-/// A queue that is built with one sleeps in [`CompletionQueue::wait`]; for that there is nothing to
-/// be done here. A program with an event loop of its own arms its queues, watches the file
-/// ([`AsFd`]), takes the events out, and polls the queues that they name:
+/// A completion queue built with a channel sleeps in [`CompletionQueue::wait`], which handles the
+/// channel. A program with an event loop arms its queues, watches the channel's file ([`AsFd`]),
+/// takes the events out, and polls the queues that they name:
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -38,8 +38,8 @@ use crate::provider::Provider;
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 ///
-/// There is nothing to acknowledge: the library counts what it reads, a queue's destruction drops
-/// events that nobody took, and waits for none.
+/// Events need no acknowledgement: the library counts what it reads. Destroying a queue drops its
+/// unread events and doesn't wait for acknowledgements.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_comp_channel")]
 pub struct CompletionChannel {
@@ -59,7 +59,7 @@ pub struct CompletionEvent {
 }
 
 impl CompletionEvent {
-    /// Whether it is of this queue.
+    /// True if the event belongs to `cq`.
     #[must_use]
     pub fn is_of<P: Provider>(&self, cq: &CompletionQueue<P>) -> bool {
         self.cq == cq.event_id()
@@ -77,10 +77,10 @@ impl CompletionChannel {
 
     /// The next event, if there is one now.
     ///
-    /// None is handed out twice: what [`CompletionQueue::wait`] was woken by is gone from here.
-    /// Where a program watches the file by itself, no other thread should `wait` on a queue of the
-    /// same channel: it takes the other queues' events out of the file, to where only this call
-    /// finds them.
+    /// Each event is returned once; [`CompletionQueue::wait`] consumes the events that wake it. If
+    /// the program watches the channel's file, no other thread should `wait` on a queue of this
+    /// channel: it would move the other queues' events from the file into the library, where only
+    /// this call finds them.
     ///
     /// # Errors
     ///

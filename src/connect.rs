@@ -11,7 +11,7 @@ use crate::provider::Provider;
 use crate::transport::{Peered, Transport, Ud};
 use crate::{DatagramEndpoint, Destination, Endpoint, Local, LocalPort, QueuePair};
 
-/// What [`QueuePair::prepare`] settled, for [`QueuePair::connect`].
+/// Port, endpoint and GID that [`QueuePair::prepare`] chose, for [`QueuePair::connect`].
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) local: Local,
@@ -21,7 +21,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Of a queue pair that has no single peer.
+    /// State of a queue pair without a single peer (UD, DCI).
     pub(crate) fn new(at: &LocalPort, qpn: u32, psn: u32) -> Self {
         let LocalPort { local, port, gid, .. } = at;
         let gid_of = |entry: &GidEntry| entry.gid;
@@ -34,7 +34,7 @@ impl Prepared {
         &self.endpoint
     }
 
-    /// What RTR needs to reach this peer, with the smaller of both sides' MTUs.
+    /// RTR attributes for this peer, with the smaller of the two sides' path MTUs.
     pub(crate) fn way_to(&self, peer: &Endpoint) -> Result<UcRtrAttr, Error> {
         let Self { local, endpoint, gid, link } = self;
         let route = route(*link, gid.as_ref(), peer.gid)?;
@@ -68,7 +68,7 @@ pub(crate) fn settle(at: &LocalPort, qpn: u32, psn: u32) -> Result<(Prepared, In
 }
 
 impl<P: Provider, T: Transport> QueuePair<P, T> {
-    /// What bringing it up settled.
+    /// State stored by bringing the queue pair up; an error before that.
     pub(crate) fn brought_up(&self) -> Result<&Prepared, Error> {
         self.recv.home.prepared.as_ref().ok_or(Error::State {
             verb: "create_ah",
@@ -191,8 +191,9 @@ impl<P: Provider> QueuePair<P, Ud> {
         Ok(DatagramEndpoint { lid, qpn, qkey, gid })
     }
 
-    /// Where datagrams to `peer` go, from the port that this was [brought up](Self::bring_up) on.
-    /// One call to the kernel on Ethernet: keep it for many datagrams.
+    /// Makes a destination for datagrams to `peer`, from the port that this was [brought
+    /// up](Self::bring_up) on. Takes one system call on Ethernet: keep the destination for many
+    /// datagrams.
     ///
     /// # Errors
     ///
@@ -206,9 +207,9 @@ impl<P: Provider> QueuePair<P, Ud> {
         Ok(ah.to(peer.qpn, peer.qkey))
     }
 
-    /// Where an answer to a datagram goes: the completion's
-    /// [`sender`](crate::WorkCompletion::sender), and the first [`GRH_LEN`](crate::GRH_LEN) bytes
-    /// of its buffer. `qkey` is the one that the sender asks for, which no datagram tells.
+    /// Makes a destination for an answer to a received datagram, from the completion's
+    /// [`sender`](crate::WorkCompletion::sender) and the first [`GRH_LEN`](crate::GRH_LEN) bytes of
+    /// its buffer. `qkey` is the sender's Q_Key, which a datagram doesn't carry.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -264,7 +265,7 @@ pub(crate) fn path(local: &Local, dlid: u16, route: Option<(Gid, u8)>) -> Path {
     }
 }
 
-/// What the peer may do: what was asked for, less what the device doesn't have.
+/// Access rights of the peer: the requested ones, without those that the device lacks.
 fn rights(asked: AccessFlags, atomics: AtomicCap) -> AccessFlags {
     match atomics {
         AtomicCap::None => asked.difference(AccessFlags::REMOTE_ATOMIC),
@@ -272,7 +273,7 @@ fn rights(asked: AccessFlags, atomics: AtomicCap) -> AccessFlags {
     }
 }
 
-/// The global route to the peer, or why there is none.
+/// The global route to the peer, or the reason why it can't be built.
 pub(crate) fn route(
     link: LinkLayer,
     own: Option<&GidEntry>,

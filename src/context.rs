@@ -132,9 +132,9 @@ impl<P: Provider> Context<P> {
         self.inner.provider.query_port(port)
     }
 
-    /// What a port, from 1, carries now, in units of 100 megabits per second: other than the link's
-    /// own speed where ports are bonded, or the device is a part of one. 0 while the port is down.
-    /// Since Linux 7.
+    /// Current speed of a port (from 1) in units of 100 megabits per second. It differs from the
+    /// link's speed where ports are bonded or the device is a virtual function. 0 while the port is
+    /// down. Since Linux 7.
     ///
     /// # Errors
     ///
@@ -214,7 +214,8 @@ impl<P: Provider> Context<P> {
         pkey.map_err(|errno| Error::kernel("query_pkey", errno))
     }
 
-    /// Where a port's partition table has this key: its first entry, from 0. `None` if it hasn't.
+    /// Index of the first entry of a port's partition table that has this key; `None` if no entry
+    /// has it.
     ///
     /// # Errors
     ///
@@ -260,9 +261,9 @@ impl<P: Provider> Context<P> {
         })
     }
 
-    /// What `local` means on this device now: the port's state, and the GID.
+    /// Resolves `local` on this device: port attributes and GID, as they are now.
     /// [`QueuePair::prepare_on`](crate::QueuePair::prepare_on) brings up any number of queue pairs
-    /// with it, and asks the kernel nothing more.
+    /// with the result, without further queries to the kernel.
     ///
     /// # Errors
     ///
@@ -371,7 +372,7 @@ impl<P: Provider> Context<P> {
         SharedReceiveQueueBuilder::new(self.clone(), pd)
     }
 
-    /// The next asynchronous event; `None` if there is none within `timeout`.
+    /// Waits for the next asynchronous event; `None` if `timeout` passes first.
     ///
     /// # Errors
     ///
@@ -428,7 +429,7 @@ pub struct LocalPort {
 }
 
 impl LocalPort {
-    /// What it was asked with.
+    /// The [`Local`] that was resolved.
     #[must_use]
     pub fn local(&self) -> &Local {
         &self.local

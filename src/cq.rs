@@ -29,7 +29,7 @@ pub struct CompletionQueue<P: Provider = Any> {
     // Before `core`: its pointers go into memory that `core` keeps.
     pub(crate) cq: P::Cq,
     pub(crate) core: Arc<CqCore>,
-    /// What is left of a long burst's budget behind its present step.
+    /// Remaining budget of a long burst, beyond the current step.
     left: usize,
     /// Completions that were dropped, as far as the program was told.
     told: u64,
@@ -66,7 +66,7 @@ impl<P: Provider> CompletionQueue<P> {
         self.core.capacity()
     }
 
-    /// What events name it by: [`CompletionEvent`](crate::CompletionEvent) and
+    /// Number of the queue in events: [`CompletionEvent`](crate::CompletionEvent) and
     /// [`AsyncElement::Cq`](crate::AsyncElement).
     #[must_use]
     pub fn event_id(&self) -> u64 {
@@ -81,8 +81,8 @@ impl<P: Provider> CompletionQueue<P> {
 
     /// Asks for one event on the channel: at the next completion, or the next solicited one.
     ///
-    /// What completed after the last poll may raise it at once, or may not: poll once more before
-    /// sleeping. [`wait`](Self::wait) does all that by itself.
+    /// A completion that arrived after the last poll may or may not raise the event: poll once more
+    /// before sleeping. [`wait`](Self::wait) arms, polls again and sleeps.
     ///
     /// # Errors
     ///
@@ -362,7 +362,7 @@ impl<P: Provider> CompletionQueue<P> {
 }
 
 impl<P: Provider> Burst<'_, P> {
-    /// The next completion; `None` when there is none now, or the budget is used up.
+    /// The next completion; `None` when the queue is empty or the budget is used up.
     #[inline(always)]
     #[allow(
         clippy::should_implement_trait,
@@ -383,7 +383,7 @@ impl<P: Provider> Burst<'_, P> {
         Some(Completion { view, wr_id, frame })
     }
 
-    /// What is left of the budget.
+    /// Remaining budget.
     #[inline(always)]
     fn rest(&self) -> usize {
         let rest = (self.step & !MORE) as usize;
@@ -418,7 +418,7 @@ impl<P: Provider> Completion<'_, P> {
         self.wr_id
     }
 
-    /// What completed.
+    /// Operation that completed, or its failure.
     ///
     /// # Errors
     ///
@@ -429,7 +429,7 @@ impl<P: Provider> Completion<'_, P> {
         self.view.result()
     }
 
-    /// Whether it is of a receive; also for a failed one.
+    /// True for a completion of a receive, also of a failed one.
     #[inline]
     #[must_use]
     pub fn is_recv(&self) -> bool {
@@ -476,8 +476,8 @@ impl<P: Provider> Completion<'_, P> {
         self.view.qpn()
     }
 
-    /// Of a raw packet received: the [tag](crate::FlowRule::tag) of the rule that it came by, 0 of
-    /// one without. It stands where other completions have the queue pair's number.
+    /// Tag of the [flow rule](crate::FlowRule::tag) that steered a received raw packet; 0 if the
+    /// rule has no tag. The field holds the queue pair's number in other completions.
     #[inline]
     #[must_use]
     #[doc(alias = "ibv_wc_read_flow_tag")]
@@ -485,8 +485,7 @@ impl<P: Provider> Completion<'_, P> {
         self.view.qpn()
     }
 
-    /// Of a raw packet received: what the device found of its checksums, and the tag that it took
-    /// out.
+    /// Checksum results of a received raw packet, and the VLAN tag that the device removed.
     #[must_use]
     #[doc(alias = "IBV_WC_IP_CSUM_OK")]
     #[doc(alias = "ibv_wc_read_cvlan")]
@@ -494,8 +493,8 @@ impl<P: Provider> Completion<'_, P> {
         self.view.packet()
     }
 
-    /// Of a datagram received on InfiniBand: to which of the port's LIDs it came, of the 2^`lmc`
-    /// that it [answers to](crate::PortAttr::lmc).
+    /// Low bits of the LID that a datagram was sent to (InfiniBand receives only): one of the
+    /// 2^`lmc` LIDs that the port [answers to](crate::PortAttr::lmc).
     #[must_use]
     #[doc(alias = "ibv_wc_read_dlid_path_bits")]
     #[doc(alias = "dlid_path_bits")]
@@ -503,8 +502,9 @@ impl<P: Provider> Completion<'_, P> {
         self.view.path_bits()
     }
 
-    /// Of a [queue that matches tags](crate::ForTags): the message's tag, and whether the device
-    /// waits to be told of messages that found none. `None` of other completions.
+    /// Tag of the message, and whether the device waits for an acknowledgement of unexpected
+    /// messages. Only completions of a [tag-matching SRQ](crate::ForTags) have it; others give
+    /// `None`.
     #[must_use]
     #[doc(alias = "ibv_wc_read_tm_info")]
     #[doc(alias = "IBV_WC_TM_SYNC_REQ")]
@@ -512,7 +512,7 @@ impl<P: Provider> Completion<'_, P> {
         self.view.tag_info()
     }
 
-    /// Where a received datagram came from. Of other completions it says nothing.
+    /// Sender of a received datagram; meaningless in other completions.
     #[inline]
     #[must_use]
     pub fn sender(&self) -> Sender {
@@ -533,9 +533,9 @@ impl<P: Provider> Completion<'_, P> {
 pub struct WorkCompletion {
     /// The number of the work request.
     pub id: u64,
-    /// What completed, or how it failed.
+    /// Completed operation, or its failure.
     pub result: Result<Completed, Failure>,
-    /// Whether it is of a receive.
+    /// True for a completion of a receive.
     pub is_recv: bool,
     /// Bytes received, read, or returned by an atomic; 0 for the rest.
     pub byte_len: u32,
@@ -544,7 +544,7 @@ pub struct WorkCompletion {
     /// The local queue pair's number; of a raw packet received the tag of the rule that it came by
     /// ([`Completion::flow_tag`]).
     pub qpn: u32,
-    /// Where a received datagram came from. Of other completions it says nothing.
+    /// Sender of a received datagram; meaningless in other completions.
     pub sender: Sender,
     /// The buffer that was posted with it.
     pub frame: Option<Frame>,

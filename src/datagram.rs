@@ -60,13 +60,13 @@ impl<P: Provider> AddressHandle<P> {
     }
 }
 
-/// Where a datagram goes: the way, the queue pair at its end, and the key that this one asks for.
+/// Destination of a datagram: address handle, remote queue pair number and Q_Key.
 #[derive(Debug)]
 pub struct Destination<P: Provider = Any> {
     ah: AddressHandle<P>,
     qpn: u32,
     qkey: u32,
-    /// What posts have of the two.
+    /// `qpn` and `qkey` as posts take them.
     peer: [u64; 2],
 }
 
@@ -125,9 +125,9 @@ impl<P: Provider> Context<P> {
         self.create_ah_of(pd.core(), attr)
     }
 
-    /// What an address handle back to a datagram's sender is made from: the completion's
-    /// [`sender`](crate::WorkCompletion::sender), and the first [`GRH_LEN`] bytes of the buffer.
-    /// [`QueuePair::reply_to`](crate::QueuePair::reply_to) makes the destination of it.
+    /// Attributes of an address handle back to a datagram's sender, from the completion's
+    /// [`sender`](crate::WorkCompletion::sender) and the first [`GRH_LEN`] bytes of the buffer.
+    /// [`QueuePair::reply_to`](crate::QueuePair::reply_to) makes a destination of it.
     ///
     /// The answer to a multicast datagram leaves by the port's first GID of the same kind.
     ///
@@ -159,7 +159,7 @@ impl<P: Provider> Context<P> {
                 why: "the port has no such GID, so the datagram didn't come to it",
             })?;
             if own.kind != GidType::Ib {
-                // Where InfiniBand has the service level, RoCE has something else.
+                // RoCE packets have no service level; the field holds other bits there.
                 path.service_level = 0;
             }
             path.grh = Some(GlobalRoute {
@@ -205,7 +205,7 @@ impl<P: Provider> Context<P> {
     }
 }
 
-/// A datagram names its destination, and nobody's memory:
+/// A datagram names a destination, and no remote memory:
 ///
 /// ```compile_fail,E0599
 /// # use uverbs::{Any, Batch, Remote, Ud};
@@ -233,7 +233,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
         self.data_to(wr.into(), SendOp::Send, data, to)
     }
 
-    /// The same with immediate data.
+    /// [`send_to`](Self::send_to) with immediate data.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use crate::provider::Provider;
 use crate::transport::{Dci, Peered, Rc};
 use crate::{AddressHandle, Any, DcEndpoint, Local, QueuePair};
 
-/// Where a work request of an initiator goes: the way, the target's number, and its key.
+/// Destination of an initiator's work request: address vector, DCT number and DC access key.
 #[derive(Debug)]
 pub struct DcDestination<P: Provider = Any> {
     ah: AddressHandle<P>,
@@ -48,8 +48,8 @@ impl<P: Provider> DcDestination<P> {
         self.dctn
     }
 
-    /// The same target, by this stream of the initiator: one that was made with
-    /// [streams](crate::QueuePairBuilder::streams). Without, all work requests are of stream 0.
+    /// Copy of this destination on stream `stream` of an initiator that was made with
+    /// [streams](crate::QueuePairBuilder::streams). Other initiators use stream 0.
     #[must_use]
     #[doc(alias = "mlx5dv_wr_set_dc_addr_stream")]
     pub fn on_stream(mut self, stream: u16) -> Self {
@@ -90,8 +90,8 @@ impl<P: Provider> QueuePair<P, Dci> {
         Ok(())
     }
 
-    /// Where work requests to a target go, from the port that this was
-    /// [brought up](Self::bring_up) on. Keep it for many of them.
+    /// Makes a destination for work requests to a target, from the port that this was [brought
+    /// up](Self::bring_up) on. Keep it for many work requests.
     ///
     /// # Errors
     ///

@@ -86,7 +86,7 @@ impl<P: Provider> Context<P> {
             max_recv_sge: 0,
             max_inline_data: 0,
         };
-        // It rings nothing, and takes no register of its own.
+        // A DCT rings no doorbell, so it takes no doorbell register.
         init.doorbell = DoorbellMode::NonCached;
         init.dc_key = key;
         crate::builder::room(&init)?;
@@ -102,7 +102,7 @@ impl<P: Provider> DcTarget<P> {
         self.core.handle()
     }
 
-    /// What asynchronous events name it by ([`AsyncElement::Qp`](crate::AsyncElement)).
+    /// Number of the target in asynchronous events ([`AsyncElement::Qp`](crate::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core.event_id()

@@ -22,7 +22,7 @@ pub struct Device {
     source: Arc<dyn DeviceSource>,
 }
 
-/// The RDMA devices of this machine, in the kernel's order. Empty where there are none.
+/// The RDMA devices of this machine, in the kernel's order. Empty on a machine without any.
 ///
 /// RDMA netlink tells of them; where it is missing or refused, sysfs does (under `SYSFS_PATH` if
 /// that is set). A device without a usable `/dev/infiniband/uverbsN` is left out, as containers
@@ -52,7 +52,7 @@ pub fn devices() -> Result<Vec<Device>, Error> {
 ///
 /// # Errors
 ///
-/// As [`devices`]; [`Error::NoSuchDevice`] where there is none.
+/// The first device of [`devices`]; [`Error::NoSuchDevice`] on a machine without RDMA devices.
 ///
 /// ```no_run
 /// let context = uverbs::default_device()?.open()?;
@@ -63,8 +63,8 @@ pub fn default_device() -> Result<Device, Error> {
     first.ok_or(Error::NoSuchDevice { name: String::new(), available: Vec::new() })
 }
 
-/// The first RDMA device of this machine, or the software HCA where there is none: for examples,
-/// tests, and programs that say which they took ([`Device::name`]).
+/// The first RDMA device of this machine, or the software HCA on a machine without one. For
+/// examples, tests, and programs that print which device they use ([`Device::name`]).
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ fn embedded(name: &str) -> Option<Result<Device, Error>> {
     let hca = uverbs_softhca::SoftHca::embedded(name)?;
     Some(hca.map(Device::from).map_err(|error| {
         let errno = match error.kind() {
-            // With a text of their own these have no number.
+            // Errors with a custom text carry no OS error number.
             ErrorKind::AddrInUse => Errno::EADDRINUSE,
             ErrorKind::AddrNotAvailable => Errno::EADDRNOTAVAIL,
             ErrorKind::InvalidInput => Errno::EINVAL,
@@ -104,17 +104,17 @@ fn embedded(_: &str) -> Option<Result<Device, Error>> {
     None
 }
 
-/// The device with this name: `mlx5_0`. Where this machine has none of that name, `softhca0` (or
-/// `softhca`) and `softhca1` are the process's software HCAs, on one fabric (feature `softhca`).
-/// `softhca@127.0.0.2` is one on the network, RoCEv2 over UDP at that address: other processes and
-/// machines reach it; those of this user and host through shared memory. `softhca@loopback` has the
-/// first loopback address that is free.
+/// The device with this name, such as `mlx5_0`. If the kernel has no device of that name,
+/// `softhca0` (or `softhca`) and `softhca1` are the process's software HCAs, on one fabric (feature
+/// `softhca`). `softhca@127.0.0.2` is a software HCA on the network, RoCEv2 over UDP at that
+/// address: other processes and machines reach it, processes of the same user and host through
+/// shared memory. `softhca@loopback` takes the first free loopback address.
 ///
 /// # Errors
 ///
-/// [`Error::NoSuchDevice`] with the names there are; [`Error::System`] with `EADDRINUSE` where
-/// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` where the
-/// machine hasn't, `EINVAL` for an address that is none.
+/// [`Error::NoSuchDevice`], which lists the existing names; [`Error::System`] with `EADDRINUSE` if
+/// another software HCA or the kernel's soft-RoCE has the address, `EADDRNOTAVAIL` if the machine
+/// lacks the address, `EINVAL` for text that isn't an address.
 ///
 /// ```
 /// let context = uverbs::device("softhca0")?.open()?;
@@ -132,7 +132,7 @@ pub fn device(name: &str) -> Result<Device, Error> {
 /// How often the kernel is asked for its devices before one is said to be missing.
 const LISTINGS: usize = 3;
 
-/// One of the kernel's devices, if there is one, and the names of those there are.
+/// The device that `choose` picks from the kernel's list, if any, and all names in the list.
 ///
 /// A list may lack a device because another was removed meanwhile: the kernel sends a dump in
 /// parts, a device in each, and goes on by counting those that it has sent (`nldev.c`,
@@ -177,7 +177,7 @@ impl Device {
         Self { source }
     }
 
-    /// What opens it.
+    /// Source that opens the device.
     #[must_use]
     pub fn source(&self) -> &Arc<dyn DeviceSource> {
         &self.source
@@ -197,8 +197,8 @@ impl Device {
         self.record().node_guid
     }
 
-    /// The number that the kernel gave it, which stays its own however it is renamed; `None` where
-    /// nobody tells (a software HCA in process).
+    /// Index that the kernel gave the device; renaming doesn't change it. `None` for devices
+    /// without an index (a software HCA in process).
     #[must_use]
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {

@@ -77,9 +77,9 @@ impl DeviceMemory {
         self.core.read(offset, data)
     }
 
-    /// Addresses of its own for an operation: there an access of the processor's changes the memory
-    /// in one step, also beside the device and other processors. Operands have one byte. They keep
-    /// the memory.
+    /// Maps the memory for an atomic operation: a CPU access to the mapped address changes the
+    /// memory in one step, also against the device and other processors. Operands have one byte.
+    /// The mapping keeps the memory allocated.
     ///
     /// ```
     /// use uverbs::{DmOp, Error};
@@ -118,9 +118,9 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; [`Error::Limit`] for no bytes or more than the
-    /// device has; [`Error::Kernel`]: `EINVAL` for an alignment that it hasn't, `ENOMEM` when not
-    /// so much is left.
+    /// [`Error::Unsupported`] if the device has no such memory; [`Error::Limit`] for no bytes or
+    /// more than the device has; [`Error::Kernel`]: `EINVAL` for an unsupported alignment, `ENOMEM`
+    /// when too little is left.
     #[doc(alias = "ibv_alloc_dm")]
     pub fn alloc_device_memory(&self, len: usize, log_align: u32) -> Result<DeviceMemory, Error> {
         let core = self.provider().alloc_dm(len, log_align)?;
@@ -168,9 +168,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for memory of another context; [`Error::OutOfRange`];
-    /// [`Error::Kernel`] with `EINVAL` for rights that device memory hasn't: it has local write and
-    /// the remote ones.
+    /// [`Error::Invalid`] for memory of another context; [`Error::OutOfRange`]; [`Error::Kernel`]
+    /// with `EINVAL` for rights other than local write and the remote ones.
     #[doc(alias = "ibv_reg_dm_mr")]
     pub fn register_device_memory(
         &self,
@@ -194,7 +193,7 @@ impl ProtectionDomain {
         let (start, bytes) = (offset as u64, bounded("length", len, u64::MAX)?);
         let uverbs = context.uverbs();
         let keys = uverbs.reg_dm_mr(self.handle(), memory.handle(), start, bytes, access)?;
-        // SAFETY: the kernel just made it, and nobody else has its number.
+        // SAFETY: the kernel just created the region, so no other owner has its handle.
         let core = unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) };
         Ok(MemoryRegion::new(core, 0, len, Some(Arc::clone(memory))))
     }

@@ -24,7 +24,7 @@ pub(crate) type Cursor<P> = <<P as Contract>::Sq as SendOps>::Cursor;
 /// A reliable transport each of whose work requests names where it goes. Sealed, as [`Transport`]
 /// is.
 pub trait Directed: Transport {
-    /// Where a work request goes.
+    /// Destination of a work request.
     type To<P: Provider>: Debug;
 
     /// The protection domain that this is of, if it is of one.

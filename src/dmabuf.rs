@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! A region is wrapped as the kernel answers it. The memory is none of Rust's: whoever maps a
-//! dma-buf has agreed that others write it.
+//! The kernel's handle is wrapped unchanged. No Rust reference points into the memory: a program
+//! that shares a dma-buf has agreed that others write it.
 #![allow(unsafe_code, reason = "wraps a kernel object by number")]
 
 use std::os::fd::BorrowedFd;
@@ -26,9 +26,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for no bytes; [`Error::Kernel`]: `EOPNOTSUPP` from a driver without
-    /// (soft-RoCE), `EINVAL` for a descriptor that is no dma-buf, for a range that it hasn't, for
-    /// `offset` and `iova` that differ within a page, or for rights that it can't have.
+    /// [`Error::Limit`] for no bytes; [`Error::Kernel`]: `EOPNOTSUPP` from a driver without dma-buf
+    /// support (soft-RoCE), `EINVAL` for a descriptor that isn't a dma-buf, for a range outside it,
+    /// for `offset` and `iova` that differ within a page, or for unsupported rights.
     ///
     /// ```
     /// # use std::os::fd::AsFd;
@@ -63,7 +63,7 @@ impl ProtectionDomain {
         let bytes = bounded("length", len, u64::MAX)?;
         let uverbs = self.core().context().uverbs();
         let keys = uverbs.reg_dmabuf_mr(self.handle(), buffer, offset, bytes, iova, access)?;
-        // SAFETY: the kernel just made it, and nobody else has its number.
+        // SAFETY: the kernel just created the region, so no other owner has its handle.
         let core = unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) };
         Ok(MemoryRegion::new(core, iova, len, None))
     }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use uverbs_core::attr::{Gid, Mtu};
 use uverbs_core::error::EndpointError;
 
-/// What the peer must know to connect to a queue pair. Travels as text, by whatever way the two
-/// sides have.
+/// Address of a queue pair that its peer needs to connect. It travels as text over any channel that
+/// the two sides share.
 ///
 /// ```
 /// let text = "lid=0x0001 qpn=0x00002a psn=0x1b2c3d mtu=4096 rd_atomic=16 gid=fe80::1";
@@ -50,8 +50,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// What a peer must know to send datagrams to a queue pair. Travels as text, as an [`Endpoint`]
-/// does.
+/// Address of a UD queue pair that peers need to send it datagrams. It travels as text, as an
+/// [`Endpoint`] does.
 ///
 /// ```
 /// let text = "lid=0x0000 qpn=0x00002a qkey=0x11111111 gid=::ffff:10.0.0.1";
@@ -72,8 +72,8 @@ pub struct DatagramEndpoint {
     pub gid: Option<Gid>,
 }
 
-/// What an initiator must know to reach a target of dynamic connections. Travels as text, as an
-/// [`Endpoint`] does.
+/// Address of a DC target that initiators need to reach it. It travels as text, as an [`Endpoint`]
+/// does.
 ///
 /// ```
 /// let text = "lid=0x0000 dctn=0x00002a key=0x0123456789abcdef gid=::ffff:10.0.0.1";
@@ -163,7 +163,7 @@ impl FromStr for Endpoint {
     }
 }
 
-/// What stands behind `name=`.
+/// Value behind `name=` in `text`.
 fn part<'t>(text: &'t str, name: &'static str) -> Result<&'t str, EndpointError> {
     text.split_whitespace()
         .find_map(|word| word.strip_prefix(name)?.strip_prefix('='))

@@ -84,7 +84,7 @@ impl FlowCounters {
         &self.core
     }
 
-    /// What they count now. Linux 4.18 and later.
+    /// Current values, read from the device. Linux 4.18 and later.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl FlowCounters {
         self.core.read(0)
     }
 
-    /// What the driver looked up last, which may be a second ago: it doesn't ask the device.
+    /// Values that the driver cached, which may be a second old; the device isn't asked.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl<P: Provider> QueuePair<P, RawPacket> {
         self.make_flow(rule, None)
     }
 
-    /// The same, and counts them.
+    /// [`steer`](Self::steer) that also counts the packets.
     ///
     /// # Errors
     ///

@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //!
-//! One call, that of a domain; its promise is the caller's.
+//! Only the import of a protection domain is unsafe; its caller vouches for the handle.
 #![allow(unsafe_code, reason = "another's domain is used on the caller's word")]
 
 use std::fs::File;
@@ -80,7 +80,7 @@ fn exported(_: BorrowedFd<'_>) -> Option<Device> {
     None
 }
 
-/// What to say of a descriptor that is none of the devices'.
+/// Error for a descriptor that isn't a file of any of `devices`.
 fn unknown(file: BorrowedFd<'_>, devices: &[Device]) -> Error {
     let meta = file.try_clone_to_owned().and_then(|file| File::from(file).metadata());
     match meta {
@@ -102,7 +102,7 @@ fn unknown(file: BorrowedFd<'_>, devices: &[Device]) -> Error {
 }
 
 impl Device {
-    /// The same for a device of [`from_source`](Self::from_source), or when the device is known.
+    /// [`import`] on a known device, and on devices of [`from_source`](Self::from_source).
     ///
     /// # Errors
     ///

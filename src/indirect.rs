@@ -116,8 +116,9 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         Ok(key.rkey())
     }
 
-    /// The same over a block of each memory in turn, as often as there are blocks: rows, columns,
-    /// or header and payload of many packets as one message. There are as many blocks of each.
+    /// Maps blocks of several memories in turn: one block of each, then the next block of each. Use
+    /// it for rows and columns, or for headers and payloads of many packets as one message. All
+    /// parts must have equal numbers of blocks.
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@
 //! | [`ProtectionDomain::slab`]: frames | messages to send and receive; what WRITE, READ and atomics carry | program or device in turn: a post moves the [`Frame`] in, its completion gives it back |
 //! | [`ProtectionDomain::expose`] | what peers read, write or change by RDMA | both at any time, so the program copies in and out of [`ExposedMemory`] |
 //! | [`ProtectionDomain::register`] | memory that the program already has | the program sees to it, and so it is `unsafe`, as posts by address are ([`Batch::raw`]) |
-//! | [`ProtectionDomain::register_bytes`]; [`RegistrationCache`] | to send an `Arc<[u8]>` from where it is | nobody writes it |
+//! | [`ProtectionDomain::register_bytes`]; [`RegistrationCache`] | to send an `Arc<[u8]>` from
+//! where it is | read only, by device and program |
 //! | inline data ([`Batch::send_inline`]) | messages of some tens of bytes | copied when posted |
 //!
 //! # Coming from C
@@ -51,10 +52,9 @@
 //! the device opens it anew.
 //!
 //! A child must do nothing else with them. The memory of queues, frames and exposed memory isn't
-//! inherited, so in the child its addresses are unmapped. Posting, polling or looking into a frame
-//! raises SIGSEGV there, unless the child has mapped memory of its own at the same address: then
-//! the access succeeds, and reads or overwrites that memory. `fork` is unsafe, and its caller
-//! answers for this.
+//! inherited, so the child has nothing mapped at its addresses. Posting, polling or reading a frame
+//! raises SIGSEGV there. If the child has mapped other memory at the address, the access succeeds,
+//! and reads or overwrites that memory. `fork` is unsafe, and its caller is responsible for this.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("uverbs is an interface of Linux");

@@ -12,8 +12,8 @@ pub struct Local {
     pub gid_index: Option<u32>,
     /// Index into the port's partition table.
     pub pkey_index: u16,
-    /// What the peer may do with memory exposed to it: nothing, unless said otherwise. Atomics are
-    /// left out on a device that has none ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
+    /// Rights of the peer in memory exposed to it; none by default. Atomics are left out on a
+    /// device without them ([`DeviceAttr::atomic_cap`](crate::DeviceAttr)).
     pub access: AccessFlags,
     /// First PSN, 24 bits; `None` takes a random one.
     pub psn: Option<u32>,

@@ -59,7 +59,7 @@ impl MemoryRegion {
         self.len
     }
 
-    /// Whether it has no bytes: never, since registering nothing is refused.
+    /// Always false: a region of no bytes can't be registered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -87,11 +87,11 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// With the region: [`Error::Invalid`] for nothing to change, or a domain of another device,
-    /// and [`Error::Limit`] for no bytes; it is as it was. The kernel's refusals are those of
-    /// [`ProtectionDomain::register_at`], and `EOPNOTSUPP` for what the driver can't change
-    /// (soft-RoCE: memory); after `EINVAL`, `EFAULT` and `EOPNOTSUPP` the region is as it was,
-    /// after another one it may be of no use but to be deregistered.
+    /// The region comes back with each error. [`Error::Invalid`] for an empty change or a domain of
+    /// another device, and [`Error::Limit`] for no bytes; the region is unchanged. The kernel's
+    /// refusals are listed at [`ProtectionDomain::register_at`], plus `EOPNOTSUPP` for a change
+    /// that the driver can't make (soft-RoCE: memory). After `EINVAL`, `EFAULT` and `EOPNOTSUPP`
+    /// the region is unchanged; after other errnos it may only be deregistered.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -145,7 +145,7 @@ impl MemoryRegion {
     }
 }
 
-/// What [`MemoryRegion::reregister`] changes; what isn't said stays.
+/// Changes that [`MemoryRegion::reregister`] makes; unset fields stay as they are.
 ///
 /// ```
 /// use uverbs::{AccessFlags, Reregistration};
@@ -359,7 +359,7 @@ impl ProtectionDomain {
         // SAFETY: the caller's promise.
         let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }
             .map_err(|error| named(uverbs, access, error))?;
-        // SAFETY: the kernel just made it, and nobody else has its number.
+        // SAFETY: the kernel just created the region, so no other owner has its handle.
         Ok(unsafe { MrCore::new(self.core().clone(), keys.handle, keys.lkey, keys.rkey) })
     }
 }

@@ -61,7 +61,8 @@ impl MulticastMembership {
 impl Drop for MulticastMembership {
     fn drop(&mut self) {
         if !self.left {
-            // Nothing to be done about a refusal: closing the file ends it.
+            // A refused detach can't be handled here; closing the device's file ends the
+            // membership.
             let _ = self.qp.detach(&self.group);
         }
     }
@@ -108,7 +109,7 @@ impl<P: Provider> QueuePair<P, Ud> {
     ///
     /// Soft-RoCE loses a member that joins at the moment at which the group's last one leaves
     /// (kernel `rxe_mcast.c`, seen on 6.12): the queue pair gets no datagram, and can't leave or be
-    /// destroyed. Give queue pairs that join and leave at the same time groups of their own.
+    /// destroyed. Use separate groups for queue pairs that join and leave at the same time.
     ///
     /// # Errors
     ///
@@ -125,8 +126,8 @@ impl<P: Provider> QueuePair<P, Ud> {
         Ok(MulticastMembership { qp: Arc::clone(self.core()), group: *group, left: false })
     }
 
-    /// Where datagrams to a group go, from the port that this was [brought up](Self::bring_up) on.
-    /// A sender need not be a member.
+    /// Makes a destination for datagrams to a group, from the port that this was [brought
+    /// up](Self::bring_up) on. A sender need not be a member.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 
 use crate::{MemoryRegion, ProtectionDomain};
 
-/// What pages are made ready for.
+/// Access that prefetched pages are made ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ib_uverbs_advise_mr_advice")]
 pub enum Prefetch {
@@ -76,9 +76,9 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` for a region that is
-    /// pinned, `ENOENT` for a key that is none, `EPERM` for a region of another domain or without
-    /// the right to write, `EFAULT` for what isn't mapped.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` for a pinned region,
+    /// `ENOENT` for an unknown key, `EPERM` for a region of another domain or without the right to
+    /// write, `EFAULT` for unmapped addresses.
     #[doc(alias = "ibv_advise_mr")]
     pub fn prefetch(&self, list: &[Sge], what: Prefetch, wait: bool) -> Result<(), Error> {
         let advice = match what {

@@ -23,8 +23,9 @@ use std::fmt::Debug;
 use uverbs_core::provider::Provider as Contract;
 
 pub use crate::any::{AnyAh, AnyContext, AnyCq, AnyRq, AnySq, AnySrq, AnyView};
-/// The data path's traits, for what [`SendQueue::provider_mut`](crate::SendQueue::provider_mut) and
-/// its like give. No promise of stability.
+/// Traits of the data path, for the values that
+/// [`SendQueue::provider_mut`](crate::SendQueue::provider_mut) and other `provider_mut` methods
+/// return. No promise of stability.
 pub use uverbs_core::provider::{AhOps, CqInit, CqOps, RecvOps, RqOps, SendOps, SrqOps, View};
 
 /// A family of devices with one hardware interface: something to be generic over.

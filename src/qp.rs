@@ -24,7 +24,7 @@ use crate::transport::{Rc, Transport};
 use crate::{Any, Batch, CompletionQueue, Context, LocalPort};
 use crate::{RecvBatch, RecvQueue, Refused, Rejected, SendQueue};
 
-/// What the whole queue pair needs besides its halves.
+/// State of a queue pair that neither its send queue nor its receive queue needs.
 #[derive(Debug)]
 pub(crate) struct Home<P: Provider> {
     pub(crate) context: Context<P>,
@@ -63,7 +63,7 @@ pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
 #[derive(Debug)]
 #[must_use = "its buffers come back through `CompletionQueue::reclaim`"]
 pub struct Gone {
-    /// None of a work queue.
+    /// `None` for a work queue.
     pub(crate) send_cq: Option<Arc<CqCore>>,
     pub(crate) recv_cq: Arc<CqCore>,
     pub(crate) shared: Arc<QpShared>,
@@ -87,8 +87,9 @@ impl Gone {
     }
 }
 
-/// Whether receives can be posted from RTR on alone. A raw packet's receive queue works in INIT
-/// already: what the doorbell record told would be filled (rdma-core `verbs.c:mlx5_modify_qp`).
+/// True if receives can be posted only from RTR on. A raw packet's receive queue works in INIT
+/// already and would fill receives that its doorbell record announces (rdma-core
+/// `verbs.c:mlx5_modify_qp`).
 pub(crate) fn receives_from_rtr(qp_type: QpType) -> bool {
     qp_type == QpType::RawPacket
 }
@@ -114,13 +115,13 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().qpn()
     }
 
-    /// What asynchronous events name it by ([`AsyncElement::Qp`](crate::AsyncElement)).
+    /// Number of the queue pair in asynchronous events ([`AsyncElement::Qp`](crate::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core().event_id()
     }
 
-    /// What the device granted: at least what was asked for.
+    /// Granted capacities: at least those requested.
     #[must_use]
     pub fn cap(&self) -> &QpCap {
         self.core().cap()
@@ -132,7 +133,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().state()
     }
 
-    /// What it is set to, asked of the device.
+    /// Queries the queue pair's current attributes from the device.
     ///
     /// # Errors
     ///
@@ -142,9 +143,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().query()
     }
 
-    /// What the device says of enhanced connection establishment: right after the queue pair was
-    /// made, all that it could agree to; after [`set_ece`](Self::set_ece) and the next change of
-    /// state, what of that it has. Of vendor 0 from a device, or a kernel, without.
+    /// Options of enhanced connection establishment (ECE). Right after creation: all that the
+    /// device supports. After [`set_ece`](Self::set_ece) and the next transition: the accepted
+    /// ones. The vendor is 0 if the device or the kernel has no ECE.
     #[must_use]
     #[doc(alias = "ibv_query_ece")]
     pub fn ece(&self) -> Ece {
@@ -299,8 +300,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Ok(())
     }
 
-    /// The kernel brings it to RTS by itself, with its connection (iWARP). `initiator_depth` is how
-    /// many READs this side may have outstanding.
+    /// Records that the kernel brought the queue pair to RTS with its connection (iWARP).
+    /// `initiator_depth` is the maximum of this side's outstanding READs.
     pub(crate) fn connected(&mut self, initiator_depth: u8) -> Result<(), Error> {
         self.whole()?;
         // SAFETY: the kernel told that the connection is there, for which it brings it to RTS.

@@ -109,9 +109,9 @@ impl<P: Provider> RawBatch<'_, '_, P, RawPacket> {
     ///
     /// # Safety
     ///
-    /// The contract of [`RawBatch`]; and the pieces are at their addresses in this process, where
-    /// the first 18 bytes of the packet may be read now by atomic loads, if the device wants them
-    /// in the work request. Memory that is registered with an address of its own isn't.
+    /// The contract of [`RawBatch`] holds, and the SGEs name addresses of this process: if the
+    /// device wants the packet's first 18 bytes in the WQE, they are read now by atomic loads.
+    /// Memory registered at another address (`register_at`) doesn't qualify.
     ///
     /// # Errors
     ///

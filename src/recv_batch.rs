@@ -16,7 +16,7 @@ use crate::provider::Provider;
 use crate::unrung::Unrung;
 use crate::{Any, Rejected};
 
-/// What posting receives needs, to whichever kind of queue.
+/// Common interface for posting receives to each kind of queue.
 #[derive(Debug)]
 pub(crate) struct Receives<Q: RecvOps> {
     pub(crate) queue: Q,
@@ -92,8 +92,8 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
         }
     }
 
-    /// Posts a receive without memory: it takes a message without bytes of its own, which an RDMA
-    /// WRITE with immediate data is.
+    /// Posts a receive without SGEs, for a message that carries no bytes, such as an RDMA WRITE
+    /// with immediate data.
     ///
     /// # Errors
     ///

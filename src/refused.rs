@@ -11,7 +11,7 @@ use uverbs_core::error::Error;
 pub struct Refused<T> {
     /// Why.
     pub error: Error,
-    /// What was to be destroyed.
+    /// The object, which still exists.
     pub object: T,
 }
 

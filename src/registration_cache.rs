@@ -17,8 +17,8 @@ use uverbs_core::memory::bytes::RegisteredBytes;
 use crate::ProtectionDomain;
 
 impl ProtectionDomain {
-    /// Registers bytes of the program's own where they are, to be sent or written to peers. The
-    /// device may read them, and nobody write them; a [`RegistrationCache`] keeps such
+    /// Registers the program's bytes in place, to be sent or written to peers. The device may read
+    /// the bytes, and neither device nor program writes them. A [`RegistrationCache`] keeps such
     /// registrations.
     ///
     /// # Errors
@@ -32,15 +32,15 @@ impl ProtectionDomain {
         }
         let addr = bytes.as_ptr().cast_mut();
         let iova = addr.expose_provenance() as u64;
-        // SAFETY: with no right to write the device only reads; the handle made next keeps the
-        // bytes until the region is gone, and nobody writes what an `Arc` shares.
+        // SAFETY: without the right to write the device only reads; the handle made next keeps the
+        // bytes until the region is deregistered, and safe code can't write what an `Arc` shares.
         let region = unsafe { self.pin(addr, len, iova, AccessFlags::empty()) }?;
         // SAFETY: the region was just made so.
         Ok(unsafe { RegisteredBytes::new(Arc::clone(bytes), region) })
     }
 }
 
-/// What a cache did.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CacheCounts {
@@ -172,7 +172,7 @@ impl RegistrationCache {
         self.bytes = 0;
     }
 
-    /// What it did so far.
+    /// Counters so far.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {
         self.counts
@@ -184,7 +184,7 @@ impl RegistrationCache {
         self.regions.len()
     }
 
-    /// Whether it has none.
+    /// True if the cache has no registrations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.regions.is_empty()
@@ -211,12 +211,12 @@ impl RegistrationCache {
     }
 }
 
-/// What an `Arc` is found by: nothing else has its address while the cache has a share of it.
+/// Key of an `Arc`'s entry. No other `Arc` has the address while the cache holds a clone.
 fn address(bytes: &Arc<[u8]>) -> usize {
     bytes.as_ptr().addr()
 }
 
-/// Whether a registration may succeed when others are given up.
+/// True for errors that evicting other registrations may cure.
 fn is_room(error: &Error) -> bool {
     matches!(error, Error::Memlock { .. } | Error::Kernel { errno: Errno::ENOMEM, .. })
 }

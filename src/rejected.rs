@@ -24,7 +24,7 @@ use uverbs_core::queues::work::PostError;
 pub struct Rejected<D = Frame> {
     /// Why.
     pub error: PostError,
-    /// What was to be posted, yours again.
+    /// Data of the rejected post, handed back.
     pub data: D,
 }
 
@@ -41,14 +41,14 @@ impl<D: fmt::Debug> std::error::Error for Rejected<D> {
 }
 
 impl<D> From<Rejected<D>> for PostError {
-    /// What was to be posted is dropped: a frame goes back to its slab.
+    /// Drops the data of the post: a frame goes back to its slab.
     fn from(rejected: Rejected<D>) -> Self {
         rejected.error
     }
 }
 
 impl<D> From<Rejected<D>> for Error {
-    /// What was to be posted is dropped: a frame goes back to its slab.
+    /// Drops the data of the post: a frame goes back to its slab.
     #[cold]
     fn from(rejected: Rejected<D>) -> Self {
         Self::Post(rejected.error)
@@ -56,7 +56,7 @@ impl<D> From<Rejected<D>> for Error {
 }
 
 impl<D> From<Rejected<D>> for std::io::Error {
-    /// What was to be posted is dropped: a frame goes back to its slab.
+    /// Drops the data of the post: a frame goes back to its slab.
     #[cold]
     fn from(rejected: Rejected<D>) -> Self {
         rejected.error.into()

@@ -24,8 +24,8 @@ pub struct RecvQueue<P: Provider = Any> {
     // Before `core`: its pointers go into memory that `core` keeps.
     receives: Receives<P::Rq>,
     core: Arc<QpCore>,
-    /// What the whole queue pair needs and neither half: kept here, so that halves that are swapped
-    /// take it along.
+    /// State of the whole queue pair. It is kept in the receive half, so that it follows when
+    /// halves are swapped.
     pub(crate) home: Box<Home<P>>,
     // `Cell` makes it `!Sync` whatever the provider's type is.
     _unshared: PhantomData<std::cell::Cell<()>>,
@@ -89,7 +89,7 @@ impl<P: Provider> RecvQueue<P> {
         unsafe { self.receives.queue.reset() };
     }
 
-    /// Begins a batch. The device sees none of it before [`RecvBatch::ring`].
+    /// Begins a batch. The device sees its receives only after [`RecvBatch::ring`].
     #[inline(always)]
     pub fn batch(&mut self) -> RecvBatch<'_, P> {
         RecvBatch::new(&mut self.receives)

@@ -32,8 +32,8 @@ impl IndirectionTable {
     }
 }
 
-/// A queue pair that spreads the packets which its rules steer over a table of work queues. It has
-/// no queues of its own, no number and no state, so there is nothing to bring up. On Linux it needs
+/// A queue pair that spreads the packets steered to it over a table of work queues. It has no send
+/// or receive queue, no number and no state, so it needs no bring-up. On Linux it needs
 /// `CAP_NET_RAW`.
 ///
 /// Packets of one flow have one hash, and so stay in order in one queue.
@@ -89,7 +89,7 @@ impl<P: Provider> RssQueuePair<P> {
         Flow::make(&self.context, Steered::Rss(Arc::clone(&self.core)), rule, None)
     }
 
-    /// The same, and counts them.
+    /// [`steer`](Self::steer) that also counts the packets.
     ///
     /// # Errors
     ///

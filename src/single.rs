@@ -133,8 +133,8 @@ singles! {
 }
 
 impl<P: Provider, T: Transport> SendQueue<P, T> {
-    /// What a refused post would have needed: limit and value beside the bare reason. `asked` is
-    /// what was too much of: bytes, or entries of a list.
+    /// Adds limit and requested value to the bare error of a refused post. `asked` is the requested
+    /// value: bytes, or SGEs.
     ///
     /// A post itself says only why, in one word, since it is on the fast path.
     ///

@@ -271,7 +271,8 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     }
 }
 
-/// Where an atomic's answer goes. A piece that is too short stays so, and the post refuses it.
+/// SGE for the result of an atomic: the first 8 bytes of `into`. A shorter SGE stays as it is, and
+/// the post refuses it.
 #[inline(always)]
 pub(crate) fn first_word<D: Target>(into: &D) -> Sge {
     let first = into.first();
@@ -443,7 +444,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     }
 }
 
-/// Of the safe posts: what a transport without acknowledgements doesn't have.
+/// Safe posts that need a transport with acknowledgements.
 ///
 /// ```compile_fail,E0599
 /// # fn f(batch: &mut uverbs::Batch<'_, uverbs::Any, uverbs::transport::Uc>, frame: uverbs::Frame) {
@@ -452,8 +453,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
 /// # }
 /// ```
 impl<P: Provider, T: Reliable> Batch<'_, P, T> {
-    /// SEND from a frame, which also takes one of the peer's keys away: that of a [memory
-    /// window](crate::MemoryWindow) of type 2. The peer's completion tells which
+    /// SEND from a frame that also invalidates one of the peer's rkeys, of a [memory
+    /// window](crate::MemoryWindow) of type 2. The peer's completion names the key
     /// ([`Completion::invalidated`](crate::Completion::invalidated)).
     ///
     /// # Errors
@@ -472,7 +473,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
         self.data(wr.into(), SendOp::SendInvalidate(key), data)
     }
 
-    /// The same of copied bytes.
+    /// [`send_invalidate`](Self::send_invalidate) with inline data.
     ///
     /// # Errors
     ///

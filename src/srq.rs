@@ -68,20 +68,21 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Who receives from a shared receive queue: [`Plain`], [`ForXrc`] or [`ForTags`]. Sealed: there
-/// are no others.
+/// Users of a shared receive queue: [`Plain`], [`ForXrc`] or [`ForTags`]. Sealed.
 pub trait Use: sealed::Sealed + Debug + Send + Sync + 'static {}
 
 /// A [`Use`] by queue pairs of a transport, which are made with such a queue.
 pub trait Feeds<T: Transport>: Use {}
 
-/// Of a shared receive queue that [queue pairs](crate::QueuePair) and
-/// [targets of dynamic connections](crate::DcTarget) are made with. Their completions are theirs.
+/// Marks a shared receive queue that [queue pairs](crate::QueuePair) and [targets of dynamic
+/// connections](crate::DcTarget) use. Receives complete on the completion queue of the queue pair
+/// or target.
 #[derive(Debug)]
 pub enum Plain {}
 
-/// Of a shared receive queue of an [XRC domain](crate::XrcDomain): all targets of the domain
-/// receive into it what initiators send to its number. Its completions are its own.
+/// Marks a shared receive queue of an [XRC domain](crate::XrcDomain). All targets of the domain
+/// receive into it what initiators send to its number. Receives complete on the SRQ's completion
+/// queue.
 ///
 /// No queue pair can be made with one:
 ///
@@ -95,10 +96,10 @@ pub enum Plain {}
 #[derive(Debug)]
 pub enum ForXrc {}
 
-/// Of a shared receive queue that matches tags: messages of the reliable connections that are made
-/// with it begin with a [header](crate::TagMessage), and go to the buffer of the first tag in the
-/// queue's list that matches theirs. Those that find none, or have none, go to receives. All
-/// completions are its own. On mlx5 with an InfiniBand port, as with libmlx5.
+/// Marks a shared receive queue that matches tags. Messages on its reliable connections begin with
+/// a [header](crate::TagMessage) and go to the buffer of the first matching tag in the queue's
+/// list. Messages without a tag or a match go to receives. All complete on the SRQ's completion
+/// queue. Supported on mlx5 with an InfiniBand port, as with libmlx5.
 ///
 /// ```
 /// # use uverbs::softhca::{LinkLayer, SoftHca};
@@ -151,7 +152,7 @@ impl<T: Transport> Feeds<T> for Plain {}
 impl Feeds<Rc> for ForTags {}
 
 impl<P: Provider> SharedReceiveQueue<P, ForXrc> {
-    /// What initiators send to. Tell them: it may travel as text.
+    /// Address of the queue that initiators need to send to it; it may travel as text.
     #[must_use]
     pub fn remote(&self) -> RemoteSrq {
         RemoteSrq::of(self.srqn())
@@ -231,7 +232,7 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         self.core.srqn()
     }
 
-    /// What asynchronous events name it by ([`AsyncElement::Srq`](crate::AsyncElement)).
+    /// Number of the queue in asynchronous events ([`AsyncElement::Srq`](crate::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core.event_id()
@@ -249,7 +250,7 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         self.core.max_sge()
     }
 
-    /// Begins a batch. The device sees none of it before [`RecvBatch::ring`].
+    /// Begins a batch. The device sees its receives only after [`RecvBatch::ring`].
     #[inline(always)]
     pub fn batch(&mut self) -> RecvBatch<'_, P, P::Srq> {
         RecvBatch::new(&mut self.receives)

@@ -104,11 +104,11 @@ impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for sizes that the device doesn't have, and for a limit over `max_wr`;
-    /// for more receives than the completion queue of a queue for XRC has room for, and of one that
-    /// matches tags for more receives, tags (each may complete twice) and changes;
-    /// [`Error::Unsupported`] for tags where the device or its port hasn't them; [`Error::Invalid`]
-    /// for objects of another open device; the kernel's refusal.
+    /// [`Error::Limit`] for sizes above the device's limits, and for a limit over `max_wr`. A queue
+    /// for XRC also needs room in its completion queue for all receives, a queue that matches tags
+    /// for all receives, tags (each may complete twice) and changes. [`Error::Unsupported`] for
+    /// tags if the device or its port lacks them; [`Error::Invalid`] for objects of another open
+    /// device; the kernel's refusal.
     #[doc(alias = "ibv_create_srq")]
     pub fn build(self) -> Result<SharedReceiveQueue<P, U>, Error> {
         if let Some((_, cq)) = &self.init.xrc {

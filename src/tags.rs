@@ -89,7 +89,7 @@ impl<'q, P: Provider> TagBatch<'q, P> {
         }
     }
 
-    /// The same by address and key. Raw.
+    /// Adds a tag for a buffer by address and key. Raw.
     ///
     /// # Safety
     ///
@@ -119,9 +119,9 @@ impl<'q, P: Provider> TagBatch<'q, P> {
     ///
     /// # Errors
     ///
-    /// [`PostError::UnknownTag`] if the completion of the tag's message was polled, or that of its
-    /// removal; [`PostError::Full`] of changes outstanding; [`PostError::State`] as for
-    /// [`add`](Self::add). The batch is as before.
+    /// [`PostError::UnknownTag`] if the completion of the tag's message or of its removal was
+    /// polled; [`PostError::Full`] of changes outstanding; [`PostError::State`] as for
+    /// [`add`](Self::add). The batch is unchanged.
     #[doc(alias = "IBV_WR_TAG_DEL")]
     pub fn remove(&mut self, wr: impl Into<TagWr>, tag: TagHandle) -> Result<(), PostError> {
         let wr = TagWr { signaled: true, ..wr.into() };

@@ -28,45 +28,45 @@ mod sealed {
 /// | receives | yes | yes | yes | no: an [`XrcTarget`](crate::XrcTarget) does | no: a [`DcTarget`](crate::DcTarget) does |
 /// | goes on after a failed send (SQE) | no | yes | yes | no | no |
 ///
-/// [`RawPacket`] is none of these: it sends and receives whole Ethernet frames.
+/// [`RawPacket`] is outside this table: it sends and receives whole Ethernet frames.
 ///
 /// IBTA vol 1, 9.6 and table 36, annex A14 for XRC; DC is Mellanox's own (PRM "Dynamically
 /// Connected Transport").
 pub trait Transport: sealed::Sealed + Debug + Send + Sync + 'static {
-    /// What it is called in messages.
+    /// Name in messages.
     const NAME: &'static str;
-    /// What the kernel is asked for.
+    /// Type in the kernel's interface.
     const TYPE: QpType;
-    /// What RESET to INIT needs.
+    /// Attributes for RESET to INIT.
     type Init: Transition;
-    /// What INIT to RTR needs.
+    /// Attributes for INIT to RTR.
     type Rtr: Transition;
-    /// What RTR to RTS needs.
+    /// Attributes for RTR to RTS.
     type Rts: Transition;
-    /// What may change in RTS, and on the way there from SQD.
+    /// Attributes that may change in RTS, and from SQD to RTS.
     type Change: Transition;
-    /// What a peer must know to reach a queue pair.
+    /// Address that a peer needs to reach a queue pair.
     type Endpoint;
 }
 
 /// A transport whose send queue can be drained (SQD). Sealed, as [`Transport`] is.
 pub trait Drains: Transport {
-    /// What may change in SQD, with no send under way.
+    /// Attributes that may change in SQD, with no send in flight.
     type DrainedChange: Transition;
 }
 
 /// A transport whose send queue can fail alone (SQE), and recover. Sealed, as [`Transport`] is.
 pub trait Unreliable: Transport {
-    /// What may change on the way from SQE to RTS.
+    /// Attributes that may change from SQE to RTS.
     type Recovery: Transition;
 }
 
 /// A transport with one peer, which it is connected to. Sealed, as [`Transport`] is.
 pub trait Peered: Transport<Init = InitAttr, Endpoint = Endpoint> {
-    /// What INIT to RTR needs, out of what every connected transport needs.
+    /// Attributes for INIT to RTR, made from the UC attributes in `common`.
     #[doc(hidden)]
     fn rtr(common: UcRtrAttr, local: &Local, serves: u8) -> Self::Rtr;
-    /// What RTR to RTS needs.
+    /// Attributes for RTR to RTS.
     #[doc(hidden)]
     fn rts(sq_psn: u32, local: &Local, asks: u8) -> Self::Rts;
 }
@@ -74,7 +74,7 @@ pub trait Peered: Transport<Init = InitAttr, Endpoint = Endpoint> {
 /// A transport with one peer, whose work requests all go to its one queue pair. Sealed, as
 /// [`Transport`] is.
 pub trait Connected: Peered {
-    /// Whether peers acknowledge, and so answer.
+    /// True if the peer acknowledges messages.
     #[doc(hidden)]
     const RELIABLE: bool;
 }
@@ -128,7 +128,7 @@ impl Peered for Rc {
 impl Reliable for Rc {}
 
 /// Unreliable connection: one peer, SEND and RDMA WRITE, nothing acknowledged. A message that loses
-/// a packet is dropped as a whole, and nobody is told.
+/// a packet is dropped as a whole, without an error on either side.
 #[doc(alias = "IBV_QPT_UC")]
 #[derive(Debug)]
 pub enum Uc {}

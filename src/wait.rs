@@ -12,11 +12,11 @@ use crate::{CompletionQueue, WorkCompletion};
 impl<P: Provider> CompletionQueue<P> {
     /// Waits until there is a completion, for `timeout` at most.
     ///
-    /// A queue with a [channel](crate::CompletionQueueBuilder::channel) sleeps: it is armed, polled
-    /// once more, and the thread sleeps on the channel's file until the event comes. Without one it
-    /// is polled all the time, which is faster and takes a processor, but for yielding it between
-    /// polls. The software HCA then does its work on the waiting thread, so don't wait in a signal
-    /// handler.
+    /// A queue with a [channel](crate::CompletionQueueBuilder::channel) sleeps: the thread arms the
+    /// queue, polls once more, and sleeps on the channel's file until the event comes. A queue
+    /// without a channel is polled until a completion comes, which is faster and takes a processor,
+    /// yielded between polls. The software HCA then works on the waiting thread, so don't wait in a
+    /// signal handler.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl<P: Provider> CompletionQueue<P> {
         }
     }
 
-    /// For a program that polls by itself and found nothing: lets others have the processor.
+    /// Yields the processor; for a program that polls and found nothing.
     ///
     /// A software HCA does some of its work on this thread, so that there is one less to wait for.
     /// Where it has none, and on other devices, this is a yield. Not for signal handlers.
@@ -141,9 +141,9 @@ impl<P: Provider> CompletionQueue<P> {
 /// How often a wait that polls asks whether the device is still there.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Whether it may be that the kernel took memory and queues away one after the other, since the
-/// device went (kernel `uverbs_destroy_ufile_hw`): the device then finds fault with what is
-/// innocent.
+/// True for failures that a removed device may report for valid work: the kernel destroys memory
+/// regions and queues one after the other (`uverbs_destroy_ufile_hw`), and the device then finds a
+/// queue without its memory.
 fn half_gone(status: Status) -> bool {
     matches!(
         status,

@@ -1,4 +1,4 @@
-//! Work queues: receive queues by themselves, which tables spread packets over.
+//! Work queues: receive queues without a queue pair, which indirection tables spread packets over.
 //!
 //! # Safety
 //!
@@ -64,7 +64,7 @@ impl<P: Provider> WorkQueue<P> {
         self.core.wqn()
     }
 
-    /// What asynchronous events name it by ([`AsyncElement::Wq`](crate::AsyncElement)).
+    /// Number of the queue in asynchronous events ([`AsyncElement::Wq`](crate::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.core.event_id()
@@ -141,7 +141,7 @@ impl<P: Provider> WorkQueue<P> {
         Ok(frames)
     }
 
-    /// Begins a batch. The device sees none of it before [`RecvBatch::ring`].
+    /// Begins a batch. The device sees its receives only after [`RecvBatch::ring`].
     #[inline(always)]
     pub fn batch(&mut self) -> RecvBatch<'_, P> {
         RecvBatch::new(&mut self.receives)
@@ -221,10 +221,10 @@ impl<P: Provider> WorkQueueBuilder<P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without work queues, which soft-RoCE is, and on an
-    /// InfiniBand port; [`Error::Limit`] for sizes that the device doesn't have, and for more
-    /// receives than the completion queue has room for, with those of its other queues if it
-    /// ignores overruns; [`Error::Invalid`] for objects of another open device; the kernel's
+    /// [`Error::Unsupported`] of a device without work queues, such as soft-RoCE, and on an
+    /// InfiniBand port; [`Error::Limit`] for sizes above the device's limits, and for more receives
+    /// than the completion queue has room for (if it ignores overruns, the receives of its other
+    /// queues count, too); [`Error::Invalid`] for objects of another open device; the kernel's
     /// refusal.
     #[doc(alias = "ibv_create_wq")]
     pub fn build(self) -> Result<WorkQueue<P>, Error> {

@@ -80,8 +80,7 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Unsupported`] on a device without XRC; the kernel's refusal: `EAGAIN` for
-    /// [`XrcFile::Existing`] when nobody has made it, `EINVAL` for [`XrcFile::New`] when somebody
-    /// has.
+    /// [`XrcFile::Existing`] if the domain doesn't exist, `EINVAL` for [`XrcFile::New`] if it does.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn shared_xrc_domain(&self, file: impl AsFd, which: XrcFile) -> Result<XrcDomain, Error> {
         self.open_xrcd(Some(file.as_fd()), which)
@@ -100,7 +99,7 @@ impl<P: Provider> Context<P> {
             }
             _ => error,
         })?;
-        // SAFETY: the kernel just gave it out, and nobody else has its number.
+        // SAFETY: the kernel just gave out the handle, so no other owner has it.
         Ok(XrcDomain { core: unsafe { XrcdCore::new(Arc::clone(core), handle) } })
     }
 }
@@ -131,7 +130,7 @@ impl XrcDomain {
     }
 }
 
-/// One of the peer's shared receive queues, which a work request of XRC names. Travels as text.
+/// Address of a peer's shared receive queue, which an XRC work request names. It travels as text.
 ///
 /// ```
 /// let queue: uverbs::RemoteSrq = "srqn=0x00002a".parse()?;

@@ -128,7 +128,7 @@ impl<P: Provider> XrcTarget<P> {
         self.object.qpn()
     }
 
-    /// What asynchronous events name it by ([`AsyncElement::Qp`](crate::AsyncElement)).
+    /// Number of the target in asynchronous events ([`AsyncElement::Qp`](crate::AsyncElement)).
     #[must_use]
     pub fn event_id(&self) -> u64 {
         self.object.event_id()
@@ -140,7 +140,8 @@ impl<P: Provider> XrcTarget<P> {
         &self.domain
     }
 
-    /// What it is set to, asked of the device: others may change it, too.
+    /// Queries the current attributes from the device; other openers of the target may change them,
+    /// too.
     ///
     /// # Errors
     ///
@@ -157,8 +158,8 @@ impl<P: Provider> XrcTarget<P> {
         self.object.query(none)
     }
 
-    /// Brings it to INIT and says what the initiator must know, besides the number of a shared
-    /// receive queue.
+    /// Brings the target to INIT and returns the endpoint that the initiator must know. The
+    /// initiator also needs the number of a shared receive queue.
     ///
     /// # Errors
     ///
@@ -264,8 +265,8 @@ impl<P: Provider> XrcTarget<P> {
         self.object.bring_from_any(attr)
     }
 
-    /// Gives it up now. If nobody else has it, it is destroyed, and an initiator that goes on
-    /// sending runs out of retries.
+    /// Closes the target now. The last close destroys it; an initiator that goes on sending runs
+    /// out of retries.
     ///
     /// # Errors
     ///
@@ -283,8 +284,8 @@ impl<P: Provider> XrcTarget<P> {
 
 impl<P: Provider> Drop for XrcTarget<P> {
     fn drop(&mut self) {
-        // Nothing to be done about a refusal: closing the file ends it. SAFETY: nothing is ever
-        // posted to it.
+        // A refusal can't be handled here; closing the device's file ends the target. SAFETY:
+        // nothing is ever posted to a target.
         let _ = unsafe { self.object.destroy() };
     }
 }

@@ -8,7 +8,7 @@ use uverbs_core::commands::cm::SockAddr;
 
 use super::IbAddr;
 
-/// Where a connector goes, or a listener waits.
+/// Address to connect to, or to listen at.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Address {
     Ip(SocketAddr),

@@ -14,8 +14,8 @@ use uverbs_core::objects::event::wait_readable;
 use super::{Event, Id, PortSpace};
 use crate::Device;
 
-/// Where the events of [`Id`]s come. A cheap handle: clones are the same channel, which is closed
-/// with the last of them and the last of its ids.
+/// Event channel of one or more [`Id`]s. Clones are handles of one channel, which closes when its
+/// last handle and its last id are dropped.
 #[derive(Clone, Debug)]
 #[doc(alias = "rdma_event_channel")]
 pub struct EventChannel {
@@ -149,7 +149,7 @@ impl AsFd for EventChannel {
     }
 }
 
-/// What events name an id by. Never 0: the kernel sends an id without a name no events.
+/// Key that names an id in events. Never 0: the kernel sends no events to an id with key 0.
 pub(super) fn unique_key() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -197,7 +197,7 @@ mod tests {
             channel.next(Duration::from_secs(20)).unwrap();
         });
         assert_eq!(asked(), 1);
-        // What is there is taken without a wait.
+        // An event that is pending is returned without a wait.
         door.file.write(1).unwrap();
         channel.next(Duration::ZERO).unwrap();
         assert_eq!(asked(), 1);

@@ -36,9 +36,9 @@ impl<P: Provider> Connection<P> {
         Self { qp, id, private_data, established: false, parting: false, closed: false }
     }
 
-    /// Whether the peer has confirmed that the connection stands, as far as
-    /// [`is_closed`](Self::is_closed) has seen: of one that was accepted by
-    /// [`begin_accept`](super::ConnectionRequest::begin_accept), else always.
+    /// True if the peer has confirmed the connection, as far as [`is_closed`](Self::is_closed) has
+    /// seen. Only a connection accepted by [`begin_accept`](super::ConnectionRequest::begin_accept)
+    /// can be unconfirmed.
     #[must_use]
     pub fn is_established(&self) -> bool {
         self.established
@@ -55,8 +55,8 @@ impl<P: Provider> Connection<P> {
         &self.id
     }
 
-    /// What the peer sent along when it asked or accepted, filled up with zeros to the message's
-    /// size (iWARP: as it was).
+    /// Private data of the peer's request or answer, padded with zeros to the message's size
+    /// (iWARP: unpadded).
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
@@ -80,8 +80,8 @@ impl<P: Provider> Connection<P> {
         self.id.local_addr()
     }
 
-    /// Whether the connection has ended: the peer disconnected, or its host doesn't answer. Waits
-    /// for that no longer than `limit`; [`Duration::ZERO`] only looks.
+    /// True if the connection has ended: the peer disconnected, or its host doesn't answer. Waits
+    /// at most `limit` for the end; [`Duration::ZERO`] doesn't wait.
     ///
     /// The queue pair then takes no more work that would be done: what is outstanding comes back
     /// flushed once it is in ERR ([`disconnect`](Self::disconnect) brings it there).

@@ -88,7 +88,7 @@ impl Connector {
         self
     }
 
-    /// By this path, which nobody is asked for then: [`Id::set_path`].
+    /// Uses this path, without a query to the subnet manager: [`Id::set_path`].
     #[must_use]
     #[doc(alias = "RDMA_OPTION_IB_PATH")]
     pub fn path(mut self, path: PathRecord) -> Self {
@@ -298,7 +298,7 @@ impl Route {
     }
 }
 
-/// Of iWARP the command itself connects by TCP, and gives what that said (kernel `siw_cm.c`,
+/// On iWARP the connect command makes the TCP connection and returns its error (kernel `siw_cm.c`,
 /// `siw_connect`).
 fn by_tcp(error: Error) -> Error {
     match error.errno() {
@@ -313,7 +313,7 @@ fn by_tcp(error: Error) -> Error {
     }
 }
 
-/// What the peer said; the kernel has put it the way this side sees it.
+/// READ depths that the peer sent. The kernel has swapped them to this side's view.
 pub(super) fn peer_depths(details: &super::ConnectionDetails) -> Depths {
     Depths { serves: details.responder_resources, asks: details.initiator_depth }
 }

@@ -77,7 +77,7 @@ struct Home {
     pd: ProtectionDomain,
 }
 
-/// What an endpoint has beside its queue pair.
+/// State of an endpoint without its queue pair.
 #[derive(Debug)]
 struct Ends {
     send_cq: CompletionQueue,
@@ -248,7 +248,7 @@ impl EndpointListener {
         Ok(NewEndpoint { qp, ends, way })
     }
 
-    /// What it listens by.
+    /// The id that the endpoint listens on.
     #[must_use]
     pub fn listener(&self) -> &Listener {
         &self.listener

@@ -9,7 +9,7 @@ use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 use super::param::Depths;
 use super::{Ece, EventChannel, Id};
 
-/// What happened. Numbers of `enum rdma_cm_event_type`.
+/// Kinds of events, with the numbers of `enum rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "rdma_cm_event_type")]
 #[non_exhaustive]
@@ -49,7 +49,7 @@ pub enum EventKind {
     /// The service's records are there: [`Id::service_records`]. Linux 6.17 and later.
     #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_RESOLVED")]
     ServiceResolved,
-    /// There are none. Linux 6.17 and later.
+    /// The service has no records. Linux 6.17 and later.
     #[doc(alias = "RDMA_CM_EVENT_ADDRINFO_ERROR")]
     ServiceError,
     /// The program wrote it itself: [`Id::write_event`], [`Event::argument`]. Linux 6.17 and later.
@@ -100,33 +100,33 @@ pub struct Event {
     request: Option<Id>,
 }
 
-/// What an event tells of a connection.
+/// Connection parameters of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionDetails {
     /// The peer's queue pair.
     pub qpn: u32,
-    /// What the peer sent along. The kernel fills it up with zeros to the message's size: 56 bytes
-    /// of a request, 196 of an answer, 148 of a refusal (RoCE, InfiniBand); iWARP has the exact
-    /// length.
+    /// Private data of the peer. The kernel pads it with zeros to the message's size (RoCE,
+    /// InfiniBand): 56 bytes of a request, 196 of an answer, 148 of a refusal. iWARP keeps the
+    /// exact length.
     pub private_data: Vec<u8>,
     /// READs and atomics that this side may serve at a time: what the peer wants outstanding.
     pub responder_resources: u8,
     /// READs and atomics that this side may have outstanding: what the peer serves.
     pub initiator_depth: u8,
-    /// Whether the peer's queue pair has end-to-end flow control.
+    /// True if the peer's queue pair has end-to-end flow control.
     pub flow_control: bool,
     /// Retries after a timeout.
     pub retry_count: u8,
     /// Retries after receiver-not-ready; 7 is for ever.
     pub rnr_retry_count: u8,
-    /// Whether the peer's queue pair has a shared receive queue.
+    /// True if the peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// What the peer says of its vendor's options: of a request or an answer.
+    /// ECE options of the peer, in a request or an answer.
     #[doc(alias = "rdma_get_remote_ece")]
     pub ece: Ece,
 }
 
-/// What an event tells of where datagrams go.
+/// Datagram destination of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramDetails {
     /// The peer's queue pair, or the multicast number.
@@ -135,14 +135,14 @@ pub struct DatagramDetails {
     pub qkey: u32,
     /// The way there, for [`Context::create_ah`](crate::Context::create_ah).
     pub ah: AhAttr,
-    /// What the peer sent along, filled up with zeros to the message's size: 180 bytes of a
-    /// request, 136 of an answer.
+    /// Private data of the peer, padded with zeros to the message's size: 180 bytes of a request,
+    /// 136 of an answer.
     pub private_data: Vec<u8>,
 }
 
 impl Event {
     pub(super) fn new(raw: rdma_ucm_event_resp, channel: &EventChannel) -> Self {
-        // A request comes with a new id, of which nobody else knows.
+        // A request brings a new id, which this event alone owns.
         let is_request = EventKind::from_raw(raw.event) == EventKind::ConnectRequest;
         let param = raw.conn();
         let peer = Depths { serves: param.responder_resources, asks: param.initiator_depth };
@@ -150,7 +150,7 @@ impl Event {
         Self { raw, request }
     }
 
-    /// What happened.
+    /// Kind of the event.
     #[must_use]
     pub fn kind(&self) -> EventKind {
         EventKind::from_raw(self.raw.event)
@@ -169,12 +169,12 @@ impl Event {
         self.raw.status
     }
 
-    /// The id of a peer's request. Where nobody takes it, the request is refused.
+    /// Takes the id of a peer's request. Dropping the event with its id refuses the request.
     pub fn take_request(&mut self) -> Option<Id> {
         self.request.take()
     }
 
-    /// What it tells of a connection: for ids of [`PortSpace::Tcp`](super::PortSpace).
+    /// Connection parameters, for ids of [`PortSpace::Tcp`](super::PortSpace).
     #[must_use]
     pub fn connection(&self) -> ConnectionDetails {
         let param = self.raw.conn();
@@ -191,7 +191,7 @@ impl Event {
         }
     }
 
-    /// What it tells of where datagrams go: for ids of [`PortSpace::Udp`](super::PortSpace).
+    /// Datagram destination, for ids of [`PortSpace::Udp`](super::PortSpace).
     #[must_use]
     pub fn datagram(&self) -> DatagramDetails {
         let param = self.raw.ud();
@@ -204,8 +204,8 @@ impl Event {
         }
     }
 
-    /// What the program wrote with it: of a [`User`](EventKind::User) event, or an
-    /// [`Internal`](EventKind::Internal) one.
+    /// Argument that the program wrote with a [`User`](EventKind::User) or
+    /// [`Internal`](EventKind::Internal) event.
     #[must_use]
     pub fn argument(&self) -> u64 {
         self.raw.arg()
@@ -225,9 +225,9 @@ impl Event {
 }
 
 impl From<Event> for ConnectionErrorKind {
-    /// What went wrong, of an event that was not waited for.
+    /// Converts an event that ends a wait early to its error.
     fn from(event: Event) -> Self {
-        // Of UD ids the status of a refusal is positive, and no errno.
+        // The status of a refused UD request is positive, and no errno.
         let errno = match event.status() {
             status if status < 0 => Errno::from_raw(-status),
             _ => Errno::ECONNREFUSED,

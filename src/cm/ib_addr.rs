@@ -14,7 +14,7 @@ use super::{Id, PortSpace};
 const AF_IB: u16 = 27;
 /// Bytes of a `struct sockaddr_ib` (kernel `rdma/ib.h`).
 const LEN: usize = 48;
-/// Where a port space's ports lie among service ids (IBTA annex A11; kernel `rdma/ib.h`).
+/// Mask of the port in a service id (IBTA annex A11; kernel `rdma/ib.h`).
 const PORTS: u64 = 0xffff;
 const TCP: u64 = 0x0106_0000;
 const UDP: u64 = 0x0111_0000;
@@ -44,7 +44,7 @@ pub struct IbAddr {
     pub pkey: u16,
     /// Traffic class and flow label.
     pub flow_info: u32,
-    /// What is asked for there: a service, or a [port](Self::port).
+    /// Service id of the peer's service, or of a [port](Self::port).
     pub service_id: u64,
     /// The bits of it that count.
     pub service_mask: u64,
@@ -108,8 +108,8 @@ impl IbAddr {
 }
 
 impl Id {
-    /// Gives it an InfiniBand address of its own. A port of which the mask says nothing is one that
-    /// the system chooses.
+    /// Binds the id to an InfiniBand address. The system chooses the port if the service mask
+    /// leaves the port bits out.
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl Id {
         Ok(IbAddr::from_kernel(answer.src_addr.get(..answer.src_size.into()).unwrap_or(&[])))
     }
 
-    /// The GIDs of its own port and of the peer's, by whatever addresses it found them; zeros
-    /// before it has them.
+    /// GIDs of the local port and of the peer's port, for each kind of address; zeros before the id
+    /// has them.
     ///
     /// # Errors
     ///

@@ -60,7 +60,7 @@ impl PortSpace {
         }
     }
 
-    /// The kernel's number, and that of the queue pairs' type.
+    /// The kernel's numbers of the port space and of its queue pair type.
     fn raw(self) -> (u16, u8) {
         match self {
             Self::Tcp => (RDMA_PS_TCP, uverbs_core::attr::QpType::Rc.raw() as u8),
@@ -85,7 +85,7 @@ pub struct Id {
     space: Option<PortSpace>,
     /// READs and atomics that the peer wants served, and serves, as its request says.
     peer: Depths,
-    /// Those that the device has room for, once they are known.
+    /// READ depths of the device, once known.
     able: OnceLock<Depths>,
     groups: Groups,
 }
@@ -119,7 +119,7 @@ impl Id {
         self.peer.asks
     }
 
-    /// What its device has room for.
+    /// Stores the READ depths that the device supports.
     pub(super) fn note_able(&self, able: Depths) {
         let _ = self.able.set(able);
     }
@@ -151,7 +151,7 @@ impl Id {
         }
     }
 
-    /// What its events carry ([`Event::key`](super::Event::key)).
+    /// Key of the id in events ([`Event::key`](super::Event::key)).
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
@@ -171,7 +171,7 @@ impl Id {
         &self.channel
     }
 
-    /// Has its events come to another channel from now on, those included that nobody has read.
+    /// Moves the id to another channel, with all of its unread events.
     ///
     /// # Errors
     ///
@@ -243,9 +243,9 @@ impl Id {
         self.channel.ucma().resolve_route(self.number, milliseconds(limit))
     }
 
-    /// Lets peers ask for connections. Of those that nobody has looked at, `backlog` are kept; 0 is
-    /// the system's limit (`net.rdma_ucm.max_backlog`). More are dropped without an answer, and the
-    /// peer asks again.
+    /// Listens for connection requests. The kernel keeps up to `backlog` unread requests; 0 is the
+    /// system's limit (`net.rdma_ucm.max_backlog`). It drops further requests without an answer,
+    /// and the peer repeats them.
     ///
     /// # Errors
     ///
@@ -255,9 +255,9 @@ impl Id {
         self.channel.ucma().listen(self.number, i32::try_from(backlog).unwrap_or(i32::MAX))
     }
 
-    /// Asks the peer for a connection of the queue pair with the number `qpn`. Where `param` leaves
-    /// a depth open and [`init`](Self::init) hasn't seen the queue pair, the device is opened to be
-    /// asked for its limits.
+    /// Asks the peer for a connection of the queue pair with the number `qpn`. If `param` leaves a
+    /// depth open and [`init`](Self::init) hasn't seen the queue pair, this opens the device to
+    /// query its limits.
     ///
     /// # Errors
     ///
@@ -348,8 +348,8 @@ impl Id {
         self.channel.ucma().notify(self.number, event.raw())
     }
 
-    /// Whether its address belongs to this device: one question, where [`device`](Self::device)
-    /// looks for it among all.
+    /// True if the id's address belongs to this device. Needs one query, while
+    /// [`device`](Self::device) searches all devices.
     pub(crate) fn is_of(&self, device: &Device) -> Result<bool, Error> {
         let answer = self.query()?;
         // Kernels before 5.8 don't say which, and leave 0.
@@ -434,7 +434,7 @@ impl Id {
         self.set(RDMA_OPTION_ID_TOS, &[tos])
     }
 
-    /// Whether other ids may be bound to its address, too.
+    /// Allows or forbids that other ids bind to the address of this id.
     ///
     /// # Errors
     ///
@@ -444,7 +444,7 @@ impl Id {
         self.set(RDMA_OPTION_ID_REUSEADDR, &i32::from(reuse).to_ne_bytes())
     }
 
-    /// Whether a listener at an IPv6 address leaves IPv4 alone.
+    /// If `only`, a listener at an IPv6 address leaves IPv4 alone.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use super::{
 use crate::provider::Provider;
 use crate::{Device, QueuePair, Refused};
 
-/// Waits for connections at an address. Dropping it refuses the requests that nobody took.
+/// Listens for connections at an address. Dropping it refuses the pending requests.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -63,7 +63,7 @@ impl ListenerBuilder {
         self
     }
 
-    /// Requests that are kept while nobody looks; 0, the default, is the system's limit
+    /// Maximum of pending requests; 0, the default, is the system's limit
     /// (`net.rdma_ucm.max_backlog`).
     #[must_use]
     pub fn backlog(mut self, backlog: u32) -> Self {
@@ -221,14 +221,14 @@ pub struct ConnectionRequest {
 }
 
 impl ConnectionRequest {
-    /// What the peer said.
+    /// Connection parameters of the peer.
     #[must_use]
     pub fn details(&self) -> &ConnectionDetails {
         &self.details
     }
 
-    /// What the peer sent along, filled up with zeros to 56 bytes (by InfiniBand addresses: to 92;
-    /// iWARP: as it was).
+    /// Private data of the peer, padded with zeros to 56 bytes (by InfiniBand addresses: to 92;
+    /// iWARP: unpadded).
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         &self.details.private_data
@@ -268,7 +268,7 @@ impl ConnectionRequest {
     }
 
     /// Accepts with this queue pair, which is in RESET or INIT: brings it to RTS, tells the peer,
-    /// and waits until the connection stands. The connection gets an event channel of its own.
+    /// and waits until the connection stands. The connection gets a separate event channel.
     ///
     /// # Errors
     ///
@@ -289,14 +289,14 @@ impl ConnectionRequest {
         }
     }
 
-    /// [`accept`](Self::accept) that doesn't wait for the peer's last word: a peer that never says
-    /// it holds up nobody. It comes as an event of the connection's channel, after which
-    /// [`Connection::is_closed`] and [`Connection::is_established`] tell. Nothing may be sent
+    /// [`accept`](Self::accept) that doesn't wait for the peer's confirmation, so a silent peer
+    /// delays no other. The confirmation comes as an event of the connection's channel; then
+    /// [`Connection::is_closed`] and [`Connection::is_established`] tell of it. Send nothing
     /// before.
     ///
     /// # Errors
     ///
-    /// As [`accept`](Self::accept), but for what the wait would have shown.
+    /// As for [`accept`](Self::accept), without the errors of its wait.
     #[doc(alias = "rdma_accept")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn begin_accept<P: Provider>(

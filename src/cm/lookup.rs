@@ -2,8 +2,7 @@
 //!
 //! # Safety
 //!
-//! `getaddrinfo` answers a list in memory of its own. It is read while it stands, copied, and given
-//! back once.
+//! `getaddrinfo` returns a list in memory that it allocates. The list is copied and freed once.
 #![allow(unsafe_code, reason = "getaddrinfo, whose answer is a list of pointers")]
 
 use std::ffi::CString;
@@ -62,13 +61,13 @@ pub struct AddressInfo {
 }
 
 impl Lookup {
-    /// Of where a client goes, by reliable connections.
+    /// Looks up addresses for a client of reliable connections.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Of where a server waits. Without a host that is every address.
+    /// Looks up addresses for a server to listen at. Without a host: the wildcard address.
     #[must_use]
     #[doc(alias = "RAI_PASSIVE")]
     pub fn passive(mut self) -> Self {
@@ -181,7 +180,8 @@ impl Lookup {
         // SAFETY: `next` is null or an entry of the list, which stands until it is given back.
         while let Some(entry) = unsafe { next.as_ref() } {
             let len = LONGEST.min(entry.ai_addrlen as usize);
-            // SAFETY: an entry's address has `ai_addrlen` readable bytes, which nobody writes.
+            // SAFETY: an entry's address has `ai_addrlen` readable bytes, unchanged until the list
+            // is freed.
             let bytes = unsafe { std::slice::from_raw_parts(entry.ai_addr.cast::<u8>(), len) };
             found.extend(from_kernel(bytes));
             next = entry.ai_next;
@@ -226,7 +226,7 @@ mod tests {
         let found = v4.clone().passive().find(Some("fe80::1"), Some("9")).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].own, found[0].peer), (at("[fe80::1]:9"), None));
-        // Nothing at all is every address, and a port that the system chooses.
+        // Without host and port: the wildcard address, and a port that the system chooses.
         let found = Lookup::new().passive().ipv4().find(None, None).unwrap();
         assert_eq!(found[0].own, at("0.0.0.0:0"));
         let found = Lookup::new().ipv6().find(None, Some("1")).unwrap();
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn services_are_those_of_the_port_space() {
-        // Of the services' file, where there is one: "https" is TCP's on any system.
+        // From the file of services, if it exists: "https" is TCP's on any system.
         let https =
             |space| Lookup::new().numeric().space(space).find(Some("10.0.0.1"), Some("https"));
         match https(PortSpace::Tcp) {

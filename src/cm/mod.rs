@@ -23,10 +23,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Below these stand [`EventChannel`] and [`Id`], which do what librdmacm's calls do one by one and
-//! tell of each step by an [`Event`]: for programs with an event loop, and for those that come
-//! from C. Above them stands [`Endpoint`], for programs that do one thing after the other, as
-//! those of `rdma_verbs.h`.
+//! [`EventChannel`] and [`Id`] are the lower layer: librdmacm's calls one by one, with an [`Event`]
+//! for each step. They suit programs with an event loop, and programs ported from C. [`Endpoint`]
+//! is the upper layer, for programs with blocking calls, like the functions of `rdma_verbs.h`.
 //!
 //! | C | here |
 //! |---|---|

@@ -14,7 +14,7 @@ use super::addr::to_kernel;
 use super::channel::unique_key;
 use super::{DatagramDetails, EventChannel, Id};
 
-/// What a member of a group does.
+/// Role of a member in a multicast group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "rdma_cm_join_mc_attr_ex")]
 pub enum Membership {
@@ -54,7 +54,7 @@ impl Groups {
     ///
     /// # Errors
     ///
-    /// That of `migrate`.
+    /// The error of `migrate`.
     pub(super) fn migrate(
         &self,
         to: &EventChannel,
@@ -79,7 +79,7 @@ impl Groups {
 }
 
 impl JoinedGroup {
-    /// What its events carry ([`Event::key`](super::Event::key)).
+    /// Key of the group in events ([`Event::key`](super::Event::key)).
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key

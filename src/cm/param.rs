@@ -1,4 +1,4 @@
-//! What two sides agree on when they connect.
+//! Connection parameters that two sides agree on.
 
 use uverbs_core::attr::DeviceAttr;
 pub use uverbs_core::attr::Ece;
@@ -11,12 +11,12 @@ use crate::QueuePair;
 use crate::provider::Provider;
 use crate::transport::Transport;
 
-/// What this side says when it connects or accepts.
+/// Parameters that this side sends when it connects or accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "rdma_conn_param")]
 pub struct Param {
-    /// What the other side's program gets to read: at most 56 bytes of a request (92 by
-    /// InfiniBand addresses), 196 of an acceptance (iWARP: 252).
+    /// Private data for the peer's program: at most 56 bytes of a request (92 by InfiniBand
+    /// addresses), 196 of an acceptance (iWARP: 252).
     pub private_data: Vec<u8>,
     /// READs and atomics of the peer that this side serves at a time; `None` is as many as the
     /// device can and the peer wants.
@@ -28,10 +28,10 @@ pub struct Param {
     pub retry_count: u8,
     /// Retries after receiver-not-ready, 0 to 6; 7 is for ever.
     pub rnr_retry_count: u8,
-    /// Whether the queue pair has a shared receive queue, which the peer is told. Of a queue pair
-    /// that is handed over ([`Route::connect`](super::Route::connect)) it is known.
+    /// Tells the peer that the queue pair has a shared receive queue. Set by the library where it
+    /// gets the queue pair ([`Route::connect`](super::Route::connect)).
     pub shared_receives: bool,
-    /// What the devices' vendor has to agree on.
+    /// ECE options for the two devices to agree on.
     pub ece: Ece,
 }
 
@@ -59,21 +59,21 @@ pub(super) struct Depths {
 }
 
 impl Depths {
-    /// What their fields have room for.
+    /// Largest depths that the message's fields hold.
     pub(super) const MOST: Self = Self { serves: u8::MAX, asks: u8::MAX };
 
-    /// Those that the queue pair's device has room for.
+    /// Depths that the queue pair's device supports.
     pub(super) fn able<P: Provider, T: Transport>(qp: &QueuePair<P, T>) -> Self {
         Self::of(qp.recv.home.context.provider().device_attr())
     }
 
-    /// Those that a device has room for.
+    /// Depths that a device supports.
     pub(super) fn of(device: &DeviceAttr) -> Self {
         let byte = |most: u32| u8::try_from(most).unwrap_or(u8::MAX);
         Self { serves: byte(device.max_qp_rd_atom), asks: byte(device.max_qp_init_rd_atom) }
     }
 
-    /// Of each the smaller one.
+    /// The smaller value of each depth.
     pub(super) fn least(self, other: Self) -> Self {
         Self { serves: self.serves.min(other.serves), asks: self.asks.min(other.asks) }
     }

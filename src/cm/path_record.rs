@@ -60,7 +60,7 @@ pub struct PathRecord {
     pub pkey: u16,
     /// Service level, 0 to 15.
     pub service_level: u8,
-    /// What a packet carries at most.
+    /// Path MTU.
     pub mtu: Mtu,
     /// `enum ibv_rate`; 0 is the port's own.
     pub rate: u8,
@@ -144,9 +144,9 @@ impl PathRecord {
 }
 
 impl Id {
-    /// Gives it its path, in place of [`resolve_route`](Self::resolve_route):
-    /// [`RouteResolved`](super::EventKind::RouteResolved) follows. For programs that know their
-    /// network: nobody is asked, no subnet manager either.
+    /// Sets the id's path, in place of [`resolve_route`](Self::resolve_route), without a query to
+    /// the subnet manager. [`RouteResolved`](super::EventKind::RouteResolved) follows. For programs
+    /// that know their network.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Word and bit of each field are those of kernel `sa_query.c`, `path_rec_table`.
+    /// Word and bit of each field come from kernel `sa_query.c`, `path_rec_table`.
     #[test]
     fn the_bytes_are_those_of_the_table() {
         let gid = |first: u8| Gid(std::array::from_fn(|at| first + at as u8));

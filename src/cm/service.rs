@@ -14,7 +14,7 @@ use super::Id;
 /// `enum rdma_cm_event_type` (`rdma/rdma_cm.h`).
 const USER: u32 = 18;
 
-/// What a service is looked for by.
+/// Key of a search for services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKey<'a> {
     /// Its number.
@@ -57,7 +57,7 @@ pub struct ServiceRecord {
     pub pkey: u16,
     /// Seconds for which it is offered; 0xffffffff is for ever.
     pub lease: u32,
-    /// What whoever changes the record must know.
+    /// Key that a change of the record must name.
     pub key: [u8; 16],
     /// Its name, up to the first zero.
     pub name: Vec<u8>,
@@ -117,9 +117,9 @@ impl Id {
         Ok(records.iter().map(ServiceRecord::from_kernel).collect())
     }
 
-    /// Puts an event of the program's own behind those of this id:
-    /// [`User`](super::EventKind::User), with a status and an
-    /// [argument](super::Event::argument). A thread that waits at the channel is woken by it.
+    /// Puts an event of the program behind the pending events of this id:
+    /// [`User`](super::EventKind::User), with a status and an [argument](super::Event::argument).
+    /// It wakes a thread that waits at the channel.
     ///
     /// Needs Linux 6.17.
     ///

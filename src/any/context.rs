@@ -1,4 +1,4 @@
-//! The part of `any!` that makes things: it is used there, and its names are those of that file.
+//! Part of `any!` that creates objects. Names resolve in the file that uses the macro.
 
 /// Writes [`ContextOps`](uverbs_core::provider::ContextOps) of `AnyContext` for all providers.
 macro_rules! forward {

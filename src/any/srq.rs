@@ -1,5 +1,5 @@
-//! Shared receive queues of any provider: a part of the macro `any!`, which uses it. Names are
-//! those of its file.
+//! Shared receive queues of any provider: a part of the macro `any!`. Names resolve in the file
+//! that uses the macro.
 
 /// Writes [`SrqOps`](uverbs_core::provider::SrqOps) of `AnySrq` for all providers.
 macro_rules! forward {

@@ -256,7 +256,7 @@ impl Id {
     }
 
     /// Asks the peer for a connection of the queue pair with the number `qpn`. If `param` leaves a
-    /// depth open and [`init`](Self::init) hasn't seen the queue pair, this opens the device to
+    /// depth open and [`init`](Self::init) never saw the queue pair, this opens the device to
     /// query its limits.
     ///
     /// # Errors

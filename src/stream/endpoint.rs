@@ -1,4 +1,4 @@
-//! What an end of a stream is made of, and how it comes to be connected.
+//! Queue pair, buffers and private data of a stream's end, and its connection.
 
 use std::io;
 
@@ -53,8 +53,8 @@ pub(super) struct Parts {
     pub(super) buffer: ExposedMemory,
     pub(super) list: ExposedMemory,
     pub(super) incoming: Incoming,
-    /// Where messages come to from a peer on iWARP, which has no immediate data: each is a SEND
-    /// behind its WRITE.
+    /// Receive buffers for messages of a peer on iWARP, which lacks immediate data: each message is
+    /// a SEND behind its WRITE.
     pub(super) messages: Option<Slab>,
     /// Messages that the send queue has room for, and receives.
     pub(super) sends: u32,
@@ -117,8 +117,8 @@ impl Parts {
         expect(qp.recv_batch(), self.messages.as_ref(), u32::from(self.recvs) + self.spare)
     }
 
-    /// What this end tells when it connects or accepts (`rs_do_connect`): no READs either way, and
-    /// a receiver that isn't ready is waited for.
+    /// Connection parameters of this end (`rs_do_connect`): no READs in either direction, and
+    /// unlimited retries after receiver-not-ready.
     pub(super) fn param(&self) -> Param {
         Param {
             private_data: self.hello().to_bytes().to_vec(),
@@ -162,7 +162,7 @@ pub(super) fn expect(
     Ok(())
 }
 
-/// What the peer says of itself in its private data.
+/// Parses the peer's hello from its private data.
 pub(super) fn hello(private_data: &[u8]) -> io::Result<Hello> {
     let len = private_data.len().min(HELLO_LEN);
     Ok(Hello::parse(&private_data[..len])?)

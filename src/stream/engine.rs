@@ -24,7 +24,7 @@ pub(super) const CONTROLS: u32 = 4;
 /// Completions that are looked at in one go.
 pub(super) const BURST: usize = 16;
 
-/// What a work request was: the upper half of its number; the lower one counts bytes of the ring.
+/// Kind of a work request: the upper half of its id; the lower half counts bytes of the ring.
 const DATA: u64 = 1 << 32;
 const CONTROL: u64 = 2 << 32;
 /// A control message behind which nothing comes.
@@ -33,8 +33,7 @@ const FAREWELL: u64 = 3 << 32;
 /// A WRITE that the message behind it stands for.
 const QUIET: Wr = Wr::new(0).unsignaled();
 
-/// What a peer on iWARP said: in the order of its bytes, which is taken to be this end's, as C's
-/// does.
+/// Message of a peer on iWARP. Its byte order is assumed to be this host's, as rsocket assumes.
 fn said(completion: &WorkCompletion) -> Result<Message, StreamError> {
     let frame = completion.frame.as_deref();
     let bytes = frame.filter(|_| completion.byte_len as usize == MESSAGE_LEN);
@@ -43,7 +42,7 @@ fn said(completion: &WorkCompletion) -> Result<Message, StreamError> {
         .map_or(Err(StreamError::ForeignMessage), |bytes| Message::parse(u32::from_ne_bytes(bytes)))
 }
 
-/// What the peer said of its memory.
+/// Message of the peer about its memory.
 #[derive(Debug)]
 pub(super) struct Peer {
     list: Place,
@@ -96,7 +95,7 @@ struct Phase {
     /// The connection manager has nothing more to say.
     parted: bool,
     error: Option<StreamError>,
-    /// What waits for a control slot.
+    /// Farewell that waits for a control slot.
     farewell: Option<Message>,
 }
 
@@ -177,12 +176,12 @@ impl Engine {
         self.phase.closed
     }
 
-    /// Whether it is closed, and nothing is left to be read.
+    /// True if the stream is closed, and all bytes were read.
     pub(super) fn is_over(&self) -> bool {
         self.phase.closed && !self.incoming.has_some()
     }
 
-    /// Whether the receive is to be posted anew.
+    /// Handles a received message; true if the receive is to be posted again.
     fn received(&mut self, completion: &WorkCompletion) -> bool {
         if self.phase.closed {
             return false;
@@ -246,7 +245,7 @@ impl Engine {
         if self.phase.closed && !(known && self.phase.error == Some(StreamError::Lost)) {
             return;
         }
-        // What is flushed says nothing by itself.
+        // Flushed work requests don't tell the cause of the failure.
         let flushed = matches!(&error, StreamError::Failed(it) if it.status == Status::Flushed);
         let error = if flushed { StreamError::Lost } else { error };
         self.phase.error = Some(error);
@@ -317,7 +316,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies bytes out that came. `None` when there are none yet; 0 at the stream's end.
+    /// Copies received bytes out. `None` while the ring is empty; 0 at the stream's end.
     pub(super) fn read(&mut self, to: &mut [u8]) -> io::Result<Option<usize>> {
         let mut done = 0;
         while let Some(span) = self.incoming.take(to.len() - done) {
@@ -349,7 +348,8 @@ impl Engine {
             self.buffer.read(span.at as usize, part).map_err(Error::from)?;
             done += part.len();
         }
-        // Where nothing is, a read takes nothing, and says why.
+        // With no bytes available, `read` consumes none and returns the end of the stream or its
+        // error.
         if done == 0 { self.read(to) } else { Ok(Some(done)) }
     }
 
@@ -436,7 +436,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Where the next bytes go, if the place before is used up and the peer told of another.
+    /// Takes the peer's next place for bytes, if the current one is used up and the peer announced
+    /// another.
     ///
     /// The peer's device wrote the entry before its message came. The length is read first and
     /// emptied: the peer fills the entry again only when all of its place was used.
@@ -482,7 +483,7 @@ impl Engine {
         self.tell()
     }
 
-    /// Whether all that was written is in the peer's memory, and the farewell with it.
+    /// True if the peer's memory has all written bytes, and the peer has the farewell.
     pub(super) fn is_flushed(&self) -> bool {
         let idle = self.controls == CONTROLS && self.outgoing.free_slots() == self.sends;
         self.phase.closed || (idle && self.phase.farewell.is_none())
@@ -511,7 +512,7 @@ impl Engine {
         self.phase.established |= self.connection.is_established();
         if let Some(error) = ended {
             self.phase.parted = true;
-            // What came before it counts: bytes, or a farewell.
+            // Messages that came before the disconnect count: bytes, or a farewell.
             self.progress()?;
             self.fail(error);
         }
@@ -569,7 +570,7 @@ impl Waited for Engine {
     fn take(&mut self, number: usize) -> io::Result<bool> {
         match number {
             0 => self.drain_channel().map(|()| true),
-            // Behind the connection's end comes only that of its time-wait state.
+            // After the connection's end only its time-wait event comes.
             _ => self.hear(),
         }
     }

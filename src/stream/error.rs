@@ -1,11 +1,11 @@
-//! What ends a stream.
+//! Errors that end a stream.
 
 use std::{fmt, io};
 
 use crate::Failure;
 
-/// Why a stream ended that nobody closed. It stands in the [`io::Error`] that reads and writes
-/// give:
+/// Cause of a stream's end other than a close. It is inside the [`io::Error`] that reads and writes
+/// return:
 ///
 /// ```
 /// use uverbs::stream::StreamError;
@@ -22,7 +22,7 @@ pub enum StreamError {
     Hello {
         /// The field.
         what: &'static str,
-        /// What stood there.
+        /// Value of the field.
         value: u64,
     },
     /// A message that the protocol doesn't know.

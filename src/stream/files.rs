@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// What threads wait at: an end of a stream, or a socket of datagrams. Nothing of it waits.
+/// Object that threads wait on: an end of a stream, or a datagram socket. Its methods never wait.
 pub(super) trait Engine {
     /// Changes whenever something was seen.
     fn activity(&self) -> u64;
@@ -93,7 +93,7 @@ impl Files {
                     if !engine.take(number)?
                         && let Some(file) = engine.source(number)
                     {
-                        // What still comes is of no use, and would stay.
+                        // Later events are useless, and would keep the epoll set readable.
                         self.all.delete(file)?;
                     }
                 }

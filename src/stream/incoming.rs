@@ -11,16 +11,16 @@ use super::StreamError;
 #[derive(Debug)]
 pub(super) struct Incoming {
     half: u32,
-    /// Where the next unread byte is.
+    /// Ring offset of the next unread byte.
     at: u32,
-    /// Lengths of the pieces that nobody read yet; of the first one what is left.
+    /// Lengths of the unread pieces; the first entry is what remains of its piece.
     pieces: VecDeque<u32>,
     unread: u32,
     /// Bytes that the peer may still write.
     room: u64,
     /// Bytes that were read, or never used, and that the peer wasn't told of again.
     free: u32,
-    /// Where the next half begins that the peer is told of.
+    /// Ring offset of the next half to announce to the peer.
     next_half: u32,
     /// Pieces read, and the number from which on the peer must be told; both wrap.
     read: u16,
@@ -36,7 +36,7 @@ pub(super) struct Span {
     pub(super) len: u32,
 }
 
-/// What the peer is told.
+/// Credit to announce to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     /// The number of the last message that it may send, plus one.
@@ -111,7 +111,7 @@ impl Incoming {
         Some(span)
     }
 
-    /// Where the bytes are that [`take`](Self::take) would give: up to the ring's end, and behind
+    /// Spans of the bytes that [`take`](Self::take) would consume: up to the ring's end, and from
     /// its start.
     pub(super) fn ahead(&self, most: usize) -> [Span; 2] {
         let all = self.unread.min(u32::try_from(most).unwrap_or(u32::MAX));
@@ -119,17 +119,17 @@ impl Incoming {
         [Span { at: self.at, len: first }, Span { at: 0, len: all - first }]
     }
 
-    /// Whether there are bytes to be read.
+    /// True if there are unread bytes.
     pub(super) fn has_some(&self) -> bool {
         self.unread > 0
     }
 
-    /// Whether the peer should be told of room (`rs_give_credits`).
+    /// True if the peer should be told of free room (`rs_give_credits`).
     pub(super) fn owes(&self) -> bool {
         self.free >= self.half || self.read.wrapping_sub(self.tell_at) as i16 >= 0
     }
 
-    /// What to tell it, which counts as told.
+    /// Returns the credit to announce, and counts it as announced.
     pub(super) fn grant(&mut self) -> Grant {
         self.tell_at = self.read.wrapping_add(self.most / 2);
         let half = (self.free >= self.half).then_some(Span { at: self.next_half, len: self.half });

@@ -1,6 +1,6 @@
-//! Keep-alives: a WRITE of no bytes now and then, whose acknowledgement shows that the peer's host
-//! is there. One thread sends those of all streams that were made with the same options, as one
-//! thread of rsocket's does for the process.
+//! Keep-alives: an empty WRITE at intervals, whose acknowledgement shows that the peer's host is
+//! alive. One thread serves all streams that were made with the same options, as rsocket's single
+//! thread does for the process.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,7 +23,7 @@ pub(super) struct KeepAlives {
 struct Streams {
     /// Each with its next keep-alive. A stream keeps itself; here it is only remembered.
     list: Vec<(Weak<Waiting<Engine>>, Instant)>,
-    /// Whether the thread does.
+    /// True while the thread runs.
     run: bool,
 }
 
@@ -84,7 +84,7 @@ impl KeepAlives {
             // The last handle of a stream may be dropped here, which takes its time.
             drop(streams);
             for stream in due {
-                // What goes wrong is told by whoever reads or writes.
+                // Reads and writes report the failure.
                 let _ = stream.run(Limit::Now, |engine| engine.keep_alive().map(Some));
             }
             streams = self.lock();

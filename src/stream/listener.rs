@@ -15,7 +15,7 @@ use crate::cm::{ConnectionRequest, Listener};
 
 /// Waits for streams at an address, as [`std::net::TcpListener`] does.
 ///
-/// Dropping it refuses the requests that nobody accepted.
+/// Dropping it refuses the pending requests.
 #[derive(Debug)]
 pub struct RdmaListener {
     listener: Listener,
@@ -44,9 +44,9 @@ impl RdmaListener {
     /// The next stream, and its peer's address. It waits as long as it takes; where a wait needs a
     /// limit, the file ([`AsFd`]) is polled with one.
     ///
-    /// Who asks without speaking the protocol is refused, and isn't heard of here. The stream may
-    /// be one whose peer has not confirmed yet, or never will: that is for its reads and writes to
-    /// find, and holds up no other.
+    /// The library refuses peers that don't speak the protocol, without an error here. The peer of
+    /// the stream may have confirmed nothing yet, and may never do so: reads and writes of the
+    /// stream find out, so it delays no other stream.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl RdmaListener {
         self.accept_with(&self.options)
     }
 
-    /// [`accept`](Self::accept) of a stream with options of its own.
+    /// [`accept`](Self::accept) with options for this stream.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl RdmaListener {
         options: &StreamOptions,
     ) -> io::Result<Option<RdmaStream>> {
         let Ok(hello) = hello(request.private_data()) else { return Ok(None) };
-        // Where the request fails, here and below, the peer went meanwhile: no error of ours.
+        // A request that fails here or below belongs to a peer that is gone, so it isn't an error.
         let Some(domain) = self.domain(&request)? else { return Ok(None) };
         let (parts, mut qp) = Parts::new(&domain, options)?;
         if request.init(&mut qp).is_err() {
@@ -126,8 +126,8 @@ impl RdmaListener {
         self.listener.local_addr()?.ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
-    /// Whether [`accept`](Self::accept) fails with [`io::ErrorKind::WouldBlock`] instead of
-    /// waiting. It says nothing of the streams.
+    /// If `nonblocking`, [`accept`](Self::accept) fails with [`io::ErrorKind::WouldBlock`] instead
+    /// of waiting. Accepted streams are unaffected.
     ///
     /// # Errors
     ///

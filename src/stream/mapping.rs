@@ -25,7 +25,7 @@ impl Mapped {
     }
 }
 
-/// What this end offers, and what the peer does.
+/// Memory that this end offers, and memory that the peer offers.
 #[derive(Debug)]
 pub(super) struct Offered {
     /// Offset and place of each of the peer's entries, copied when its message came; empty before.
@@ -88,7 +88,7 @@ impl Engine {
         self.offered.memories.push(Some(memory));
     }
 
-    /// All that was offered: the peer reaches none of it when this is dropped.
+    /// Takes back all offered memory: the peer's access ends when the result is dropped.
     pub(super) fn take_all_back(&mut self) -> Vec<Option<Mapped>> {
         std::mem::take(&mut self.offered.memories)
     }
@@ -135,7 +135,7 @@ impl Engine {
     }
 }
 
-/// What of `place`, which stands at `start`, is from `offset` on.
+/// Part of `place`, which is mapped at `start`, from `offset` on.
 fn part(start: u64, place: Place, offset: u64) -> Option<Place> {
     let skip = u32::try_from(offset.checked_sub(start)?).ok()?;
     let len = place.len.checked_sub(skip).filter(|len| *len > 0)?;

@@ -27,10 +27,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! *How it works.* Each end has a buffer in two halves and tells the other where a half is; the
-//! other copies its bytes into a ring, RDMA-writes them there, and the message that says so has no
-//! bytes of its own. A half that was read goes back to the writer. Messages are counted, so that a
-//! sender never has more under way than the receiver has receives.
+//! *How it works.* Each end has a receive buffer in two halves and announces a half to its peer.
+//! The writer copies its bytes into a ring and RDMA-writes them into the announced half; the
+//! message that says so carries no bytes. A half that was read goes back to the writer. Messages
+//! are counted, so that a sender never has more in flight than the receiver has receives.
 //!
 //! | C | here |
 //! |---|---|

@@ -73,7 +73,7 @@ impl Default for StreamOptions {
 }
 
 impl StreamOptions {
-    /// What a stream has unless said otherwise.
+    /// Default options.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -148,7 +148,7 @@ impl StreamOptions {
         self
     }
 
-    /// Requests that a listener keeps while nobody accepts; 0 is the system's limit.
+    /// Maximum of pending requests of a listener; 0 is the system's limit.
     #[must_use]
     pub fn backlog(mut self, backlog: u32) -> Self {
         self.backlog = backlog;

@@ -15,7 +15,7 @@ pub(super) struct Outgoing {
     /// Messages sent, and the number that isn't allowed any more; both wrap.
     sent: u16,
     limit: u16,
-    /// Where the peer takes the next bytes.
+    /// The peer's memory for the next bytes.
     place: Place,
     /// Work requests that may be posted, less those that are kept for control messages.
     slots: u32,
@@ -26,7 +26,7 @@ pub(super) struct Outgoing {
     inline: u32,
 }
 
-/// Where a piece is copied to before it goes.
+/// Destination of a piece that is copied before it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     /// Into the work request.
@@ -60,7 +60,7 @@ impl Outgoing {
         self.limit = limit;
     }
 
-    /// Whether the place is used up, and another must be looked up.
+    /// True if the place is used up, and the next one must be looked up.
     pub(super) fn needs_place(&self) -> bool {
         self.place.len == 0
     }
@@ -119,12 +119,12 @@ impl Outgoing {
         self.at = (self.at + piece.ring_bytes()) % self.len;
     }
 
-    /// Whether a write of any length may go, or a part of it.
+    /// True if a write, or a part of it, can be posted.
     pub(super) fn may_write(&self) -> bool {
         self.piece(LOW_WATER as usize, 0).is_some()
     }
 
-    /// Whether a message without stream bytes may go.
+    /// True if a message without stream bytes can be posted.
     pub(super) fn may_tell(&self) -> bool {
         self.slots != 0 && self.has_credit()
     }

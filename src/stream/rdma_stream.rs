@@ -40,11 +40,11 @@ pub struct Ready {
 /// Any number of threads may read and write at once, by references: [`Read`] and [`Write`] are
 /// there for `&RdmaStream`, too.
 ///
-/// Reads and writes wait as long as it takes unless they have a timeout
+/// Reads and writes wait without limit unless they have a timeout
 /// ([`set_read_timeout`](Self::set_read_timeout)) or the stream is
-/// [nonblocking](Self::set_nonblocking), as those of sockets. A peer whose host vanishes is noticed
-/// by a write or a [keep-alive](StreamOptions::keep_alive), and by nothing else; one whose process
-/// ends, at once.
+/// [nonblocking](Self::set_nonblocking), as on sockets. If the peer's host vanishes, only a write
+/// or a [keep-alive](StreamOptions::keep_alive) notices. If the peer's process ends, the stream
+/// notices at once.
 ///
 /// Dropping it tells the peer that nothing more comes and waits until what was written is in the
 /// peer's memory, which needs none of the peer's doing, and ten seconds at most
@@ -71,7 +71,7 @@ impl RdmaStream {
     ) -> io::Result<Self> {
         let (local, peer) = (connection.local_addr()?, connection.peer_addr()?);
         let mut engine = Engine::new(parts, connection, hello);
-        // The peer may fill the whole buffer, although nobody reads yet.
+        // Announces the whole buffer: the peer may fill it before the first read.
         engine.tell()?;
         let waiting = Arc::new(Waiting::new(engine)?);
         let kept = options.keep_alive.as_ref().map(|all| all.keep(&waiting)).transpose()?;
@@ -146,7 +146,7 @@ impl RdmaStream {
             .run(self.timeouts.write_limit(), |engine| Ok(engine.is_flushed().then_some(())))
     }
 
-    /// Whether all that was written is in the peer's memory.
+    /// True if the peer's memory has all written bytes.
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ impl RdmaStream {
         }
     }
 
-    /// Whether reads and writes fail with [`io::ErrorKind::WouldBlock`] where they would wait. The
-    /// file ([`AsFd`]) is readable when it is worth another try, of a write, too.
+    /// If `nonblocking`, reads and writes that would wait fail with [`io::ErrorKind::WouldBlock`]
+    /// instead. The file ([`AsFd`]) becomes readable when a retry makes sense, also of a write.
     ///
     /// # Errors
     ///
@@ -265,7 +265,7 @@ impl RdmaStream {
         }
     }
 
-    /// Whether both directions have ended, and all that came was read.
+    /// True if both directions have ended, and all received bytes were read.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.waiting.look(|engine| engine.is_over())
@@ -291,8 +291,8 @@ impl RdmaStream {
         Ok(())
     }
 
-    /// A number that changes whenever a call has seen something of the peer or of the device. Of
-    /// two tasks that share the file, the one that finds it changed wakes the other.
+    /// Counter that changes whenever a call has processed an event of the peer or of the device. If
+    /// two tasks share the file, the task that finds it changed wakes the other task.
     #[must_use]
     pub fn activity(&self) -> u64 {
         self.waiting.look(|engine| engine.activity())
@@ -425,12 +425,12 @@ impl AsFd for RdmaStream {
 impl RdmaStream {
     /// Says the last words, where there is somebody to hear them.
     fn part(&self) {
-        // Nothing was sent to a peer that has not confirmed.
+        // An unconfirmed peer was sent no bytes.
         if self.waiting.look(|engine| engine.is_closed() || !engine.is_established()) {
             return;
         }
         let limit = Limit::Within(self.limit);
-        // Where that fails, the connection's end tells the peer.
+        // If the farewell can't be sent, the connection's end tells the peer.
         let _ = self.waiting.run(Limit::Now, |engine| engine.shutdown(Shutdown::Both).map(Some));
         let _ = self.waiting.run(limit, |engine| Ok(engine.is_flushed().then_some(())));
     }

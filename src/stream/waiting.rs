@@ -36,7 +36,7 @@ impl From<Option<Duration>> for Limit {
 #[derive(Debug)]
 struct State<E> {
     engine: E,
-    /// Whether a thread sleeps on the files.
+    /// True while a thread sleeps on the files.
     asleep: bool,
     /// Threads that sleep until it has woken.
     behind: u32,
@@ -104,7 +104,7 @@ impl<E: Engine> Waiting<E> {
                 state = self.lock();
                 continue;
             }
-            // What this thread saw may be what another one sleeps for.
+            // This thread may have consumed the event that another one sleeps for.
             if state.engine.activity() != before {
                 before = state.engine.activity();
                 self.wake(&state);
@@ -139,7 +139,8 @@ impl<E: Engine> Waiting<E> {
         most: Duration,
     ) -> Result<Guard<'s, E>, (Guard<'s, E>, io::Error)> {
         let bell = !state.asleep;
-        // What came first, then the wish to hear of more; both are looked at again.
+        // Drains the files, then arms the completion queue. If either finds an event, the caller
+        // looks again before it sleeps.
         match self.files.drain(&mut state.engine, bell) {
             Ok(false) => {}
             Ok(true) => return Ok(state),

@@ -1,5 +1,5 @@
-//! What the two ends of a stream tell each other: rsocket's layouts (librdmacm `rsocket.c`, `struct
-//! rs_conn_data`, `rs_msg_set`). Facts alone; nothing here sends or stores.
+//! Wire format between the two ends of a stream: rsocket's layouts (librdmacm `rsocket.c`, `struct
+//! rs_conn_data`, `rs_msg_set`). Layouts only, without I/O or state.
 
 use super::StreamError;
 
@@ -43,7 +43,7 @@ impl Place {
         bytes
     }
 
-    /// Of the two words that are in this end's memory.
+    /// Decodes a place from the two words in this end's memory.
     pub(super) fn from_words(addr: u64, key_len: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = key_len.to_ne_bytes();
         let (key, len) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// What an end says of itself in the private data of its request or answer.
+/// Hello of an end, in the private data of its request or answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) big_endian: bool,
@@ -75,7 +75,7 @@ pub(super) struct Hello {
     pub(super) mappings: u16,
     /// Its list of places; the length counts entries.
     pub(super) list: Place,
-    /// Where its first bytes go.
+    /// Memory for the first bytes.
     pub(super) data: Place,
 }
 
@@ -91,7 +91,7 @@ impl Hello {
         bytes
     }
 
-    /// Of private data, behind which there may be padding.
+    /// Parses private data, which may have padding behind the hello.
     ///
     /// # Errors
     ///

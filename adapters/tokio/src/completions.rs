@@ -38,7 +38,7 @@ pub struct Channel {
 #[derive(Debug)]
 struct Shared {
     file: AsyncFd<File>,
-    /// Who is to be woken for a queue, by its event id.
+    /// Task to wake for each queue, by the queue's event id.
     bells: Mutex<HashMap<u64, Arc<Bell>>>,
 }
 
@@ -116,7 +116,7 @@ impl Shared {
         let mut ready = self.file.readable().await.map_err(|error| system("epoll", &error))?;
         while let Some(event) = ready.get_inner().0.try_next()? {
             if let Some(bell) = self.bells().get(&event.cq) {
-                // Kept if nobody waits now.
+                // `Notify` keeps the permit if no task waits now.
                 bell.notify_one();
             }
         }
@@ -161,7 +161,7 @@ impl<P: Provider> Completions<P> {
         let mut gone = None;
         let mut armed = false;
         loop {
-            // Nothing is awaited between this and the return.
+            // No await point between this poll and the return, so cancelling loses no completions.
             let count = self.cq.poll_into(to);
             if count != 0 {
                 return Ok(count);
@@ -170,7 +170,8 @@ impl<P: Provider> Completions<P> {
             if let Some(error) = gone {
                 return Err(error);
             }
-            // What completed before it was armed may raise no event: polled once more.
+            // A completion that arrived before arming may raise no event, so the queue is polled
+            // once more.
             let done =
                 if armed { self.shared.wait(&self.bell).await } else { self.cq.arm(Notify::Any) };
             armed = !armed;

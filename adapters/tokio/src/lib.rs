@@ -32,8 +32,8 @@
 //! nothing is lost: a completion or an event is taken in the same poll in which the future is
 //! ready. What a future had asked for stays asked for, and the next one begins by polling.
 //!
-//! *Limits.* None of these waits ends by itself but for the device's going. Wrap it into
-//! `tokio::time::timeout`.
+//! *Limits.* These waits have no timeout and end only with an event or the device's removal. Wrap
+//! them in `tokio::time::timeout`.
 
 mod completions;
 mod events;

@@ -150,7 +150,8 @@ impl RdmaStream {
             }
         };
         if stream.activity() != before {
-            // What this task saw may be what the other waits for, and the file says it no more.
+            // This task may have consumed the event that the other task waits for; the file won't
+            // report it again.
             self.sleepers.wake_one(1 - who);
         }
         done

@@ -1,9 +1,10 @@
 //! A socket of datagrams, without waiting: whom it knows, what came, what may go.
 //!
-//! Two sockets first meet by UDP, at the same addresses. Until its peer's queue pair is known, a
-//! socket sends its datagrams there, each behind a notice of its own queue pair. The peer answers
-//! such a notice with one of its own, and both have the connection manager find the path. From then
-//! on datagrams go from queue pair to queue pair (librdmacm `rsocket.c`, `udp_svc_process_rs`).
+//! Two sockets first meet by UDP, at the same addresses. Until a socket knows its peer's queue
+//! pair, it sends datagrams by UDP, each behind a notice that names its queue pair. The peer
+//! answers the notice with a notice that names the peer's queue pair, and both sides resolve the
+//! path by the connection manager. From then on datagrams go from queue pair to queue pair
+//! (librdmacm `rsocket.c`, `udp_svc_process_rs`).
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +30,7 @@ const NOTICES: usize = 64;
 /// be read.
 const TURNS: u32 = 64;
 
-/// What its files are.
+/// Tags of the engine's files in the epoll set.
 const CONTROL: usize = 0;
 const MANAGER: usize = 1;
 const CHANNELS: usize = 2;
@@ -40,7 +41,7 @@ pub(super) struct Engine {
     locals: Vec<Local>,
     peers: Peers,
     control: UdpSocket,
-    /// Whether the UDP socket's addresses are of IPv6, those of IPv4 mapped into it.
+    /// True if the UDP socket has IPv6 addresses, IPv4 ones mapped into them.
     v6: bool,
     own: SocketAddr,
     cm: EventChannel,
@@ -57,7 +58,7 @@ pub(super) struct Engine {
     activity: u64,
 }
 
-/// Where packets to `to` come from, as the system's routes say.
+/// Source address of packets to `to`, from the system's routes.
 fn source_for(to: SocketAddr) -> io::Result<SocketAddr> {
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -131,7 +132,7 @@ impl Engine {
         self.local_at(at)
     }
 
-    /// What is known of a peer, which may be nothing yet.
+    /// Finds the peer with this address, or adds it; returns the index of its local address.
     fn meet(&mut self, addr: SocketAddr) -> io::Result<usize> {
         if let Some(peer) = self.peers.get(addr) {
             return Ok(peer.local);
@@ -224,7 +225,7 @@ impl Engine {
         (ready.read || ready.write).then_some(ready)
     }
 
-    /// Whether all that was sent has left.
+    /// True if all sent datagrams have left.
     pub(super) fn is_flushed(&self) -> bool {
         self.error.is_some() || self.locals.iter().all(Local::is_idle)
     }
@@ -239,8 +240,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes notices out of the UDP socket. Strangers send there, too: what goes wrong with theirs
-    /// is nobody's error.
+    /// Reads notices from the UDP socket. Strangers can send there too, so malformed notices are
+    /// dropped without an error.
     fn read_notices(&mut self) {
         let mut room = [0; ROOM];
         for _ in 0..NOTICES {
@@ -282,7 +283,8 @@ impl Engine {
             id.resolve_addr(Some(own), from, RESOLVE)?;
             Ok(id)
         };
-        // Where nothing leads there, UDP does, and the next notice is another try.
+        // If no RDMA route leads to the peer, UDP carries its datagrams, and the next notice
+        // retries.
         peer.way = begin().map_or(Way::Udp, |id| Way::Resolving { id, qpn: told });
     }
 
@@ -312,7 +314,7 @@ impl Engine {
     }
 }
 
-/// Its files: the UDP socket, the connection manager's, and that of all completion channels.
+/// Files: the UDP socket, the connection manager's channel, and the shared completion channel.
 impl Waited for Engine {
     fn activity(&self) -> u64 {
         self.activity

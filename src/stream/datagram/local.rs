@@ -28,14 +28,14 @@ const BURST: usize = 16;
 /// Work requests of a queue, at least (`RS_QP_MIN_SIZE`).
 const FEWEST: u32 = 16;
 
-/// A datagram that nobody has read.
+/// A received datagram that is unread.
 #[derive(Debug)]
 pub(super) struct Came {
     pub(super) from: SocketAddr,
     pub(super) bytes: Bytes,
 }
 
-/// Where its bytes are.
+/// Location of the datagram's bytes.
 #[derive(Debug)]
 pub(super) enum Bytes {
     /// In a frame, from here to there; and which own address it came to.
@@ -161,12 +161,12 @@ impl Local {
         Ok(())
     }
 
-    /// Whether a send would find a free work request.
+    /// True if a work request is free for a send.
     pub(super) fn may_send(&self) -> bool {
         self.free > 0
     }
 
-    /// Whether all that was sent has left.
+    /// True if all sent datagrams have left.
     pub(super) fn is_idle(&self) -> bool {
         self.free == self.slots
     }
@@ -276,7 +276,7 @@ impl Local {
         Ok(some)
     }
 
-    /// Whether its device is gone.
+    /// True if the device is gone.
     pub(super) fn is_gone(&self) -> bool {
         self.send_cq.core().context().uverbs().is_gone()
     }
@@ -312,7 +312,7 @@ impl Local {
         Ok(self.domain.context.create_ah(&self.domain.pd, &attr)?.to(qpn, QKEY))
     }
 
-    /// The entry of an own GID; on Ethernet that of RoCE v2, if there is one.
+    /// Index of a local GID; on Ethernet the RoCE v2 entry is preferred.
     fn sgid_index(&self, gid: crate::Gid) -> Result<u8, Error> {
         let table = self.domain.context.query_gid_table()?;
         let own = || {

@@ -238,8 +238,8 @@ impl RdmaDatagram {
         self.waiting.look(|engine| engine.peer()).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Whether calls fail with [`io::ErrorKind::WouldBlock`] where they would wait. The file
-    /// ([`AsFd`]) is readable when one is worth another try, a send, too.
+    /// If `nonblocking`, calls that would wait fail with [`io::ErrorKind::WouldBlock`] instead. The
+    /// file ([`AsFd`]) becomes readable when a retry makes sense, also of a send.
     ///
     /// # Errors
     ///
@@ -293,7 +293,7 @@ impl Drop for RdmaDatagram {
     fn drop(&mut self) {
         // A forked child has copies of the queues, and must not touch them.
         if self.process.is_current() {
-            // What was sent leaves before the queue pair goes (`ds_shutdown`).
+            // Sent datagrams leave before the queue pair is destroyed (`ds_shutdown`).
             let limit = Limit::Within(self.limit);
             let _ = self.waiting.run(limit, |engine| Ok(engine.is_flushed().then_some(())));
         }

@@ -17,7 +17,7 @@ pub(super) enum Way {
     Udp,
     /// By UDP, while the connection manager looks for the path to its queue pair.
     Resolving {
-        /// What the connection manager knows it by.
+        /// Id that resolves the peer's path.
         id: Id,
         /// The queue pair's number.
         qpn: u32,

@@ -1,5 +1,5 @@
-//! What sockets of datagrams tell each other: rsocket's layouts (librdmacm `rsocket.c`, `struct
-//! ds_header`, `struct ds_udp_header`). Facts alone; nothing here sends or stores.
+//! Wire format between datagram sockets: rsocket's layouts (librdmacm `rsocket.c`, `struct
+//! ds_header`, `struct ds_udp_header`). Layouts only, without I/O or state.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -8,9 +8,9 @@ pub(super) const ROOM: usize = 2048;
 /// The longest header of a datagram, and the longest notice.
 const HEAD: usize = 24;
 const NOTICE: usize = 28;
-/// What a notice begins with (`DS_UDP_TAG`).
+/// Tag at the start of a notice (`DS_UDP_TAG`).
 const TAG: u32 = 0x5555_5555;
-/// What notices are for (`RS_OP_DATA`, `RS_OP_CTRL`).
+/// Kinds of notices (`RS_OP_DATA`, `RS_OP_CTRL`).
 const DATA: u8 = 0;
 const CONTROL: u8 = 7;
 
@@ -25,7 +25,7 @@ pub(super) fn plain(addr: SocketAddr) -> SocketAddr {
     }
 }
 
-/// What stands in front of a datagram's bytes: the address of its sender.
+/// Header of a datagram: the address of its sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     bytes: [u8; HEAD],
@@ -77,7 +77,7 @@ pub(super) enum Purpose {
     Control,
 }
 
-/// What is told by UDP: a socket's queue pair and address.
+/// Notice sent by UDP: a socket's queue pair and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Notice {
     pub(super) purpose: Purpose,
@@ -110,8 +110,8 @@ impl Notice {
         bytes
     }
 
-    /// A notice that came from this address, and what stands behind it. `None` for what is none
-    /// (`udp_svc_valid_udp_hdr`), or is for something that isn't known.
+    /// Parses a notice that came from this address; also returns the bytes behind it. `None` for
+    /// invalid notices (`udp_svc_valid_udp_hdr`) and unknown kinds.
     pub(super) fn parse(bytes: &[u8], from: IpAddr) -> Option<(Self, &[u8])> {
         let head = bytes.first_chunk::<12>()?;
         let [a, b, c, d, version, op, len, _, e, f, g, h] = *head;

@@ -1,17 +1,17 @@
 //! `Any`: an enum over the built-in providers, chosen by the device's driver.
 //!
-//! Each of its objects is an enum over the providers' own, so a call is a branch that the processor
-//! predicts, not an indirect call, and the compiler sees through it: if it can keep cursors and
-//! views in registers, which it can't as soon as one provider's branch takes the address of a part.
-//! So all of the data path is inlined here, and what a provider has out of line takes cursor, view
-//! and work request by value, or a copy that it makes. Which provider a batch is of is asked of its
-//! cursor: that is in a register, too, and the queue in memory.
+//! Each object is an enum over the providers' types. A call is then a predictable branch instead of
+//! an indirect call, and the compiler can inline it. Cursors and views stay in registers only if no
+//! provider's branch takes the address of a part. So the whole data path is inlined here, and
+//! providers' out-of-line functions take cursor, view and work request by value, or copy them. The
+//! provider of a batch is read from its cursor, which is in a register, while the queue is in
+//! memory.
 //!
 //! # Safety
 //!
-//! Every unsafe method hands its caller's promise on to the same method of the provider. Cursors
-//! and queues are of one provider, since the promise is that a cursor came from this queue: a queue
-//! of another one is not looked for.
+//! Each unsafe method passes its caller's contract on to the provider's method. Cursor and queue
+//! have one provider, since the contract says that the cursor came from this queue; other
+//! combinations are unreachable.
 #![allow(unsafe_code, reason = "forwards the data path's unsafe methods, contracts unchanged")]
 
 mod context;
@@ -123,7 +123,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.post(at, wr, op, data) }
                     })+
                 }
@@ -150,7 +150,7 @@ macro_rules! any {
                             _ => unsafe { std::hint::unreachable_unchecked() },
                         };
                         let to = Destination { ah, peer: to.peer };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.post_to(at, wr, op, to, data) }
                     })+
                 }
@@ -166,7 +166,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.rekey(at, wr, op) }
                     })+
                 }
@@ -182,7 +182,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.place(at, wr, op) }
                     })+
                 }
@@ -198,7 +198,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.lay_out(at, wr, op) }
                     })+
                 }
@@ -224,7 +224,7 @@ macro_rules! any {
                         };
                         let DcDestination { dctn, key, stream, .. } = to;
                         let to = DcDestination { ah, dctn, key, stream };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.post_dc(at, wr, op, to, data) }
                     })+
                 }
@@ -243,7 +243,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.post_xrc(at, wr, op, srqn, data) }
                     })+
                 }
@@ -260,7 +260,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.post_packet(at, wr, checksums, data) }
                     })+
                 }
@@ -272,7 +272,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.own(at, slot, held) }
                     })+
                 }
@@ -284,7 +284,7 @@ macro_rules! any {
                     $(AnySqCursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let sq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { sq.ring(at) }
                     })+
                 }
@@ -307,7 +307,7 @@ macro_rules! any {
             }
 
             unsafe fn stay(&mut self) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(sq) => unsafe { sq.stay() },)+ }
             }
 
@@ -316,7 +316,7 @@ macro_rules! any {
             }
 
             unsafe fn reset(&mut self) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(sq) => unsafe { sq.reset() },)+ }
             }
         }
@@ -331,7 +331,7 @@ macro_rules! any {
             }
 
             unsafe fn reset(&mut self) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(rq) => unsafe { rq.reset() },)+ }
             }
         }
@@ -485,7 +485,7 @@ macro_rules! any {
                     $($cursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { rq.post(at, wr_id, list) }
                     })+
                 }
@@ -497,7 +497,7 @@ macro_rules! any {
                     $($cursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { rq.own(at, slot, held) }
                     })+
                 }
@@ -509,7 +509,7 @@ macro_rules! any {
                     $($cursor::$variant(at) => {
                         // SAFETY: the cursor came from this queue, says the caller.
                         let rq = unsafe { any!(@same self, $variant) };
-                        // SAFETY: the caller's promise.
+                        // SAFETY: the caller upholds this function's contract.
                         unsafe { rq.ring(at) }
                     })+
                 }

@@ -15,7 +15,7 @@ use crate::srq::Feeds;
 use crate::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, QueuePair, RecvQueue, SendQueue};
 
-/// Begins a queue pair: sizes, completion queues, doorbell mode.
+/// Builder of a queue pair: sizes, completion queues, doorbell mode.
 ///
 /// What isn't said is as in [`QpCap::default`]: 128 sends and 128 receives outstanding, each of one
 /// piece of memory, and 64 bytes inline. A completion queue that serves both kinds then needs 256
@@ -49,7 +49,7 @@ impl<P: Provider> QueuePairBuilder<P> {
         self.transport()
     }
 
-    /// For unreliable datagrams instead of a reliable connection.
+    /// Selects unreliable datagrams (UD) instead of a reliable connection (RC).
     #[must_use]
     #[doc(alias = "IBV_QPT_UD")]
     pub fn ud(self) -> QueuePairBuilder<P, Ud> {
@@ -63,7 +63,7 @@ impl<P: Provider> QueuePairBuilder<P> {
         self.transport()
     }
 
-    /// For whole Ethernet frames.
+    /// Selects raw packets: whole Ethernet frames.
     #[must_use]
     #[doc(alias = "IBV_QPT_RAW_PACKET")]
     pub fn raw_packet(self) -> QueuePairBuilder<P, RawPacket> {
@@ -118,35 +118,35 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// Send work requests outstanding: 128 unless said otherwise.
+    /// Send work requests outstanding; default 128.
     #[must_use]
     pub fn max_send_wr(mut self, count: u32) -> Self {
         self.init.cap.max_send_wr = count;
         self
     }
 
-    /// Receive work requests outstanding: 128 unless said otherwise.
+    /// Receive work requests outstanding; default 128.
     #[must_use]
     pub fn max_recv_wr(mut self, count: u32) -> Self {
         self.init.cap.max_recv_wr = count;
         self
     }
 
-    /// Entries in a send's gather list: 1 unless said otherwise.
+    /// Entries in a send's gather list; default 1.
     #[must_use]
     pub fn max_send_sge(mut self, count: u32) -> Self {
         self.init.cap.max_send_sge = count;
         self
     }
 
-    /// Entries in a receive's scatter list: 1 unless said otherwise.
+    /// Entries in a receive's scatter list; default 1.
     #[must_use]
     pub fn max_recv_sge(mut self, count: u32) -> Self {
         self.init.cap.max_recv_sge = count;
         self
     }
 
-    /// Bytes that a send may carry in the work request itself: 64 unless said otherwise.
+    /// Bytes that a send may carry in the work request itself; default 64.
     #[must_use]
     pub fn max_inline_data(mut self, bytes: u32) -> Self {
         self.init.cap.max_inline_data = bytes;
@@ -162,7 +162,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// How the send queue rings: [`DoorbellMode::BlueFlame`] unless said otherwise.
+    /// How the send queue rings; default [`DoorbellMode::BlueFlame`].
     #[must_use]
     pub fn doorbell(mut self, mode: DoorbellMode) -> Self {
         self.init.doorbell = mode;
@@ -185,15 +185,15 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
     /// line. Up to 64 bytes where the completion queue's entries [have
     /// 128](crate::CompletionQueueBuilder::entry_size).
     ///
-    /// What arrives is in its buffer when its completion was polled. Before, neither peers, nor
-    /// later work requests (a fenced one, too), nor other threads find it there; and it is lost if
-    /// the queue pair is reset or destroyed first.
+    /// Received data is in its buffer once its completion was polled. Before that, peers, later
+    /// work requests (fenced ones, too) and other threads don't see it, and it is lost if the queue
+    /// pair is reset or destroyed.
     ///
-    /// A wish: other devices than a ConnectX, other transports than RC and UC, and queue pairs with
-    /// [shared receives](Self::shared_receives) go without. Raw posts then name memory of the
-    /// program by its own address, which stays as it is until the completion was polled
-    /// ([`RawBatch`](crate::RawBatch)). Parts of an [indirect key](crate::IndirectKey) can't take
-    /// what arrives: [`PostError::BadOperation`](crate::PostError::BadOperation).
+    /// A hint: devices other than ConnectX, transports other than RC and UC, and queue pairs with
+    /// [shared receives](Self::shared_receives) ignore it. Raw posts must then name the program's
+    /// memory by its address, which stays mapped until the completion was polled
+    /// ([`RawBatch`](crate::RawBatch)). Parts of an [indirect key](crate::IndirectKey) can't be
+    /// receive buffers: [`PostError::BadOperation`](crate::PostError::BadOperation).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -218,7 +218,7 @@ impl<P: Provider, T: Transport> QueuePairBuilder<P, T> {
         self
     }
 
-    /// Makes it, in RESET.
+    /// Creates the queue pair, in RESET.
     ///
     /// # Errors
     ///

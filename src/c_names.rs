@@ -1,5 +1,4 @@
-//! libibverbs's names, and what they are here; librdmacm's are in [`cm`](crate::cm). This module
-//! holds a table and nothing else.
+//! Table of libibverbs's names and their counterparts here; librdmacm's are in [`cm`](crate::cm).
 //!
 //! | C | here |
 //! |---|---|

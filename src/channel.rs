@@ -48,8 +48,7 @@ pub struct CompletionChannel {
 
 /// A completion queue that was armed has something.
 ///
-/// It is then no longer armed. By the time that it is polled it may have been emptied by a poll
-/// before.
+/// The queue is then no longer armed. An earlier poll may have emptied the queue already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CompletionEvent {
@@ -84,8 +83,8 @@ impl CompletionChannel {
     ///
     /// # Errors
     ///
-    /// [`Error::DeviceGone`]; [`Error::OtherProcess`] in a forked child; [`Error::Kernel`] for what
-    /// the read said.
+    /// [`Error::DeviceGone`]; [`Error::OtherProcess`] in a forked child; [`Error::Kernel`] for a
+    /// failed read.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn try_next(&self) -> Result<Option<CompletionEvent>, Error> {
         Ok(self.core.try_next()?.map(|cq| CompletionEvent { cq }))

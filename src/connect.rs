@@ -48,7 +48,7 @@ impl Prepared {
     }
 }
 
-/// This side's half of a connection with one peer, and what INIT needs for it.
+/// Local half of a connection with one peer, and the attributes for INIT.
 pub(crate) fn settle(at: &LocalPort, qpn: u32, psn: u32) -> Result<(Prepared, InitAttr), Error> {
     let mtu = at.path_mtu()?;
     let LocalPort { local, device, port, gid, .. } = at;
@@ -79,11 +79,12 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
 }
 
 impl<P: Provider, T: Peered> QueuePair<P, T> {
-    /// Brings it to INIT and says what the peer must know. Receives can be posted from here on.
+    /// Brings the queue pair to INIT and returns the endpoint for the peer. Receives can be posted
+    /// from here on.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for a GID index or a port that isn't there, an MTU over the port's;
+    /// [`Error::Limit`] for a GID index or a port that doesn't exist, an MTU over the port's;
     /// [`Error::Unsupported`] on an Ethernet port without GIDs; the kernel's refusal.
     pub fn prepare(&mut self, local: &Local) -> Result<Endpoint, Error> {
         self.whole()?;
@@ -158,8 +159,8 @@ impl<P: Provider, T: Peered> QueuePair<P, T> {
 
 /// A queue pair for datagrams.
 impl<P: Provider> QueuePair<P, Ud> {
-    /// Brings it all the way to RTS, since there is no peer to wait for, and says what others must
-    /// know to send to it.
+    /// Brings the queue pair to RTS, since UD has no peer to wait for, and returns the endpoint
+    /// that senders need.
     ///
     /// # Errors
     ///

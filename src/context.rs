@@ -72,11 +72,9 @@ impl<P: Provider> Context<P> {
         &self.inner.device
     }
 
-    /// The provider's own view of the device, below this API: what it makes there is for the
-    /// commands and the raw queues.
+    /// The provider's context, below this API. It creates objects for commands and raw queues.
     ///
-    /// No object is ended or changed by its number without `unsafe`, since the kernel gives the
-    /// number to the next one:
+    /// Ending or changing an object by its number is `unsafe`, since the kernel reuses numbers:
     ///
     /// ```compile_fail,E0133
     /// use uverbs_core::provider::{ContextOps, CqInit};
@@ -91,7 +89,7 @@ impl<P: Provider> Context<P> {
         &self.inner.provider
     }
 
-    /// The raw command door: whatever this library doesn't send, you can.
+    /// Raw command interface, for commands that this library doesn't send.
     #[must_use]
     pub fn door(&self) -> &Arc<dyn UverbsDoor> {
         self.inner.provider.core().uverbs().door()
@@ -119,7 +117,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` for a port that isn't there.
+    /// The kernel's refusal: `EINVAL` for a port that doesn't exist.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -139,7 +137,7 @@ impl<P: Provider> Context<P> {
     /// # Errors
     ///
     /// [`Error::Unsupported`] of an older kernel, or a driver that doesn't tell (soft-RoCE);
-    /// [`Error::Limit`] for a port that isn't there; the kernel's refusal.
+    /// [`Error::Limit`] for a port that doesn't exist; the kernel's refusal.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -164,7 +162,7 @@ impl<P: Provider> Context<P> {
             Err(error) if matches!(error.errno(), Some(Errno::EINVAL | Errno::ENODATA)) => error,
             other => return other,
         };
-        // Only now is the table's length worth a question, and what is in it.
+        // On the slow path, query the table's length and its entries for the error.
         let entries = self.query_port(port)?.gid_table_len;
         if index < entries {
             let used = self.query_gid_table().map_err(|_| refused)?;
@@ -267,8 +265,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, for a port that isn't there [`Error::Kernel`] with `EINVAL`;
-    /// [`Error::Limit`] or [`Error::EmptyGid`] for a GID index that isn't there;
+    /// The kernel's refusal, for a port that doesn't exist [`Error::Kernel`] with `EINVAL`;
+    /// [`Error::Limit`] or [`Error::EmptyGid`] for a GID index that doesn't exist;
     /// [`Error::Unsupported`] on an Ethernet port without GIDs.
     pub fn local_port(&self, local: &Local) -> Result<LocalPort, Error> {
         let core = Arc::clone(self.inner.provider.core());
@@ -321,7 +319,7 @@ impl<P: Provider> Context<P> {
         self.completion_queue(entries).build()
     }
 
-    /// Begins a completion queue for at least `entries` completions.
+    /// Returns a builder of a completion queue with room for at least `entries` completions.
     #[doc(alias = "ibv_create_cq_ex")]
     #[must_use]
     pub fn completion_queue(&self, entries: u32) -> CompletionQueueBuilder<P> {
@@ -338,7 +336,8 @@ impl<P: Provider> Context<P> {
         Channel::create(self.inner.provider.core()).map(CompletionChannel::new)
     }
 
-    /// Begins a reliable-connected queue pair whose completions of both kinds go to `cq`.
+    /// Returns a builder of a reliable-connected queue pair whose sends and receives complete to
+    /// `cq`.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -357,7 +356,7 @@ impl<P: Provider> Context<P> {
         QueuePairBuilder::new(self.clone(), pd, cq)
     }
 
-    /// Begins a shared receive queue, into whose buffers many queue pairs receive.
+    /// Returns a builder of a shared receive queue, which many queue pairs may receive from.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -376,8 +375,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     ///
-    /// What reading the event file gives; [`Error::OtherProcess`] in a forked child. A device that
-    /// goes tells by an event, [`DeviceFatal`](uverbs_core::objects::event::AsyncEventKind).
+    /// Error of reading the event file; [`Error::OtherProcess`] in a forked child. The removal of
+    /// the device is an event, [`DeviceFatal`](uverbs_core::objects::event::AsyncEventKind).
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -403,8 +402,8 @@ impl<P: Provider> Context<P> {
         &self.inner.events
     }
 
-    /// 24 random bits: a connection that reuses a number must not take an old one's packets for its
-    /// own.
+    /// Random first PSN of 24 bits: a connection that reuses a QP number must not accept packets of
+    /// its predecessor.
     pub(crate) fn random_psn(&self) -> u32 {
         self.inner.random.hash_one(unique_id()) as u32 & 0xff_ffff
     }
@@ -414,11 +413,11 @@ impl<P: Provider> Context<P> {
     }
 }
 
-/// GIDs that are asked for at first: more than a port of a machine with few addresses has.
+/// Number of GIDs to query first: enough for a port with few addresses.
 const USUAL_GIDS: usize = 256;
 
-/// A port and the GID on it, as they were when [`Context::local_port`] asked; with the [`Local`]
-/// that it was asked with. It keeps the device open, as every object made from it does.
+/// A port and its GID as [`Context::local_port`] found them, with the [`Local`] that it was given.
+/// It keeps the device open, as every object made from a context does.
 #[derive(Clone, Debug)]
 pub struct LocalPort {
     pub(crate) core: Arc<ContextCore>,
@@ -460,7 +459,7 @@ impl LocalPort {
     }
 }
 
-/// How likely a peer can reach a GID; the first of equals wins.
+/// Preference among GIDs by the chance that a peer reaches them; the first of equals wins.
 fn preference(entry: &GidEntry) -> (bool, bool, Reverse<u32>) {
     (entry.kind == GidType::RoceV2, entry.gid.is_ipv4_mapped(), Reverse(entry.index))
 }

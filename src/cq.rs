@@ -18,7 +18,7 @@ use uverbs_core::queues::tag_work::TagInfo;
 use crate::provider::Provider;
 use crate::{Any, CompletionChannel, Gone};
 
-/// A completion queue's polling side: a unique value. Whoever owns it polls, with no lock and no
+/// A completion queue's polling side: a unique value. The owner polls, with no lock and no
 /// system call.
 ///
 /// The kernel's object lives until the last queue pair that completes to it is gone, even if this
@@ -44,7 +44,7 @@ impl<P: Provider> CompletionQueue<P> {
         &self.core
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
@@ -56,11 +56,11 @@ impl<P: Provider> CompletionQueue<P> {
         self.core.cqn()
     }
 
-    /// Work requests whose completions it has room for: at least what was asked for.
+    /// Capacity in completions: at least the requested number.
     ///
-    /// A completion that finds it full is lost, and with it the queue and every queue pair that
-    /// completes to it. It has room for the worst case if it holds the `max_send_wr` and
-    /// `max_recv_wr` that were [granted](crate::QueuePair::cap), of all its queue pairs.
+    /// A completion that overruns the queue is lost, and the queue and all its queue pairs fail.
+    /// The capacity is safe if it covers the [granted](crate::QueuePair::cap) `max_send_wr` and
+    /// `max_recv_wr` of all its queue pairs.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.core.capacity()
@@ -79,7 +79,8 @@ impl<P: Provider> CompletionQueue<P> {
         self.core.channel().cloned().map(CompletionChannel::new)
     }
 
-    /// Asks for one event on the channel: at the next completion, or the next solicited one.
+    /// Arms the queue for one event on the channel: at the next completion, or the next solicited
+    /// one.
     ///
     /// A completion that arrived after the last poll may or may not raise the event: poll once more
     /// before sleeping. [`wait`](Self::wait) arms, polls again and sleeps.
@@ -94,15 +95,14 @@ impl<P: Provider> CompletionQueue<P> {
         self.cq.arm(notify)
     }
 
-    /// Gives the queue room for `entries` completions, more or fewer than it has. Completions that
-    /// are in it stay, in turn. It asks the kernel and copies; polling is as it was.
+    /// Resizes the queue to `entries` completions. Unpolled completions stay, in order. Needs a
+    /// command to the kernel and a copy; polling keeps its cost.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for 0 entries or more than the device has, and for fewer than one of its
-    /// queue pairs may have completions, of those that it has [room](Self::capacity) for now; the
-    /// kernel's refusal: `EINVAL` for a size that what is in the queue doesn't fit. The queue is as
-    /// it was.
+    /// [`Error::Limit`] for 0 entries, for more than the device's limit, and for fewer than the
+    /// completions that one of its queue pairs may have outstanding; the kernel's refusal: `EINVAL`
+    /// if the unpolled completions don't fit. The queue is unchanged.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -116,10 +116,10 @@ impl<P: Provider> CompletionQueue<P> {
         self.cq.resize(entries)
     }
 
-    /// Has each event stand for `count` completions, or for what came within `period` of the last
-    /// event, whichever comes first: fewer interrupts, later. 0 is no such limit; with both 0 each
-    /// completion that the queue is armed for is told at once, as in a new queue. In whole
-    /// microseconds.
+    /// Moderates events: an event stands for `count` completions, or for those within `period` of
+    /// the last event, whichever comes first. This means fewer but later interrupts. 0 disables a
+    /// limit; with both 0, as in a new queue, each armed completion raises an event at once. The
+    /// device counts in whole microseconds.
     ///
     /// # Errors
     ///
@@ -275,8 +275,8 @@ impl<P: Provider> CompletionQueue<P> {
     /// its sends if they completed here, those of its receives if they did. Its completions that
     /// were not polled yet are dropped.
     ///
-    /// Each comes with the number of its work request. The second call for the same one finds
-    /// nothing.
+    /// Each buffer comes with its work request's id. A second call for the same queue pair returns
+    /// an empty list.
     ///
     /// ```
     /// # let context = uverbs::device("softhca0")?.open()?;
@@ -317,9 +317,8 @@ impl<P: Provider> CompletionQueue<P> {
 #[derive(Debug)]
 pub struct Burst<'q, P: Provider = Any> {
     queue: &'q mut CompletionQueue<P>,
-    /// Completions until it ends, or with [`MORE`] until a look at what is left of the budget. All
-    /// that each completion costs, and all that a burst has beside its queue: it stays in a
-    /// register.
+    /// Completions until the burst ends, or with [`MORE`] until the remaining budget is checked. A
+    /// burst keeps only this counter and its queue, so that it stays in a register.
     step: u32,
 }
 
@@ -327,20 +326,21 @@ pub struct Burst<'q, P: Provider = Any> {
 const MORE: u32 = 1 << 31;
 
 impl<P: Provider> CompletionQueue<P> {
-    /// Begins a burst that is long, or before which there are messages. Gives its first step.
+    /// Begins a long burst, or a burst with deferred work first. Returns its first step.
     #[cold]
     #[inline(never)]
     fn begin(&mut self, budget: usize) -> u32 {
         if self.core.has_messages() {
-            // Also where there is always something to poll: buffers of queue pairs that are gone
-            // wait to be freed.
+            // Also needed if the queue is never empty: buffers of destroyed queue pairs wait to be
+            // freed.
             self.cq.settle();
         }
         self.left = budget;
         self.next_step()
     }
 
-    /// Goes on with a long burst: gives entries back early, or the device would run out of them.
+    /// Continues a long burst: returns CQEs to the device early, which would run out of them
+    /// otherwise.
     #[cold]
     #[inline(never)]
     fn go_on(&mut self) -> u32 {
@@ -348,7 +348,7 @@ impl<P: Provider> CompletionQueue<P> {
         self.next_step()
     }
 
-    /// Takes a step off what is left of the budget.
+    /// Takes a step off the remaining budget.
     fn next_step(&mut self) -> u32 {
         let step = self.core.lag().min(MORE - 1);
         match self.left.checked_sub(step as usize) {
@@ -422,8 +422,8 @@ impl<P: Provider> Completion<'_, P> {
     ///
     /// # Errors
     ///
-    /// How it failed. The queue pair is then in error, and what else is outstanding comes back
-    /// flushed.
+    /// The failure. After it the queue pair is in ERR, and its outstanding
+    /// work requests are flushed.
     #[inline]
     pub fn result(&self) -> Result<Completed, Failure> {
         self.view.result()
@@ -527,7 +527,7 @@ impl<P: Provider> Completion<'_, P> {
     }
 }
 
-/// A completion on its own: everything decoded.
+/// A decoded completion, independent of its queue.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct WorkCompletion {

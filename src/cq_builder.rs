@@ -8,7 +8,7 @@ use uverbs_core::provider::{ContextOps, CqInit, CqeSize};
 use crate::provider::Provider;
 use crate::{Any, CompletionChannel, CompletionQueue, Context};
 
-/// Begins a completion queue: its room, its vector, the size of its entries, its channel.
+/// Builder of a completion queue: capacity, vector, CQE size, channel.
 ///
 /// ```no_run
 /// # fn f(context: &uverbs::Context) -> Result<(), uverbs::Error> {
@@ -26,16 +26,14 @@ impl<P: Provider> CompletionQueueBuilder<P> {
         Self { context, init: CqInit::new(entries) }
     }
 
-    /// Completion vector: which of the device's interrupts its events come by. 0 unless said
-    /// otherwise.
+    /// Completion vector: the device's interrupt that raises the queue's events. Default 0.
     #[must_use]
     pub fn vector(mut self, vector: u32) -> Self {
         self.init.comp_vector = vector;
         self
     }
 
-    /// Bytes of an entry: 64 unless said otherwise. soft-RoCE's are its kernel's, whatever is asked
-    /// for.
+    /// Size of a CQE in bytes; default 64. Ignored by soft-RoCE, whose kernel defines the size.
     #[must_use]
     pub fn entry_size(mut self, size: CqeSize) -> Self {
         self.init.cqe_size = size;
@@ -60,11 +58,10 @@ impl<P: Provider> CompletionQueueBuilder<P> {
         self
     }
 
-    /// The device may compress entries: completions of one queue pair that come together and differ
-    /// in little it writes as one whole entry and eight more in the place of each further one.
-    /// Polling writes them out again, and so is out of line for all of this queue's completions:
-    /// worth it where the bus is what is scarce. Completions that were compressed have the
-    /// [timestamp](crate::Completion::timestamp) of the first one of them.
+    /// Lets the device compress CQEs. It writes completions of one queue pair that arrive together
+    /// and differ little as one whole CQE and 8 bytes for each further one. Polling expands them
+    /// out of line, also uncompressed ones of this queue: use it where PCIe bandwidth is scarce.
+    /// Compressed completions have the [timestamp](crate::Completion::timestamp) of the first.
     ///
     /// ConnectX alone, and with entries of 64 bytes. Queue pairs with shared receives can't
     /// complete to such a queue.
@@ -75,7 +72,7 @@ impl<P: Provider> CompletionQueueBuilder<P> {
         self
     }
 
-    /// Makes it.
+    /// Creates the completion queue.
     ///
     /// # Errors
     ///

@@ -221,7 +221,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted.
+    /// [`Rejected`] with the unposted data.
     #[inline(always)]
     #[doc(alias = "ibv_wr_set_ud_addr")]
     pub fn send_to<D: Source>(
@@ -237,7 +237,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted.
+    /// [`Rejected`] with the unposted data.
     #[inline(always)]
     pub fn send_imm_to<D: Source>(
         &mut self,
@@ -249,7 +249,7 @@ impl<P: Provider> Batch<'_, P, Ud> {
         self.data_to(wr.into(), SendOp::SendImm(imm), data, to)
     }
 
-    /// SEND of bytes that are copied into the work request: they are yours at once.
+    /// SEND of bytes that are copied into the work request: the program may reuse them at once.
     ///
     /// # Errors
     ///
@@ -338,7 +338,8 @@ impl<P: Provider> RawBatch<'_, '_, P, Ud> {
         if to.ah.domain != queue.domain {
             return Err(PostError::ForeignAddress);
         }
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`, and the
+        // SAFETY: the caller upholds this function's contract; the cursor is of this queue's last
+        // `begin`, and the
         // handle's domain is the queue's.
         unsafe { queue.sq.post_to(at, wr.into(), op, to.as_work(), data) }
             .map(|_| queue.unrung.note())

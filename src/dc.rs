@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //!
-//! A post hands on its caller's promise.
+//! A post passes on its caller's contract.
 #![allow(unsafe_code, reason = "hands posts on to the provider")]
 
 use uverbs_core::attr::{AhAttr, DciInitAttr, DciRtrAttr};
@@ -72,7 +72,7 @@ impl<P: Provider> DcDestination<P> {
 
 /// An initiator of dynamic connections.
 impl<P: Provider> QueuePair<P, Dci> {
-    /// Brings it all the way to RTS: each post names its target, so there is no peer to wait for.
+    /// Brings the initiator to RTS: each post names its target, so there is no peer to wait for.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl Directed for Dci {
         to: &DcDestination<P>,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { sq.post_dc(at, wr, op, to.as_work(), data) }
     }
 }

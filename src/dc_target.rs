@@ -18,10 +18,9 @@ use crate::{
     Any, CompletionQueue, Context, DcEndpoint, Local, ProtectionDomain, Refused, SharedReceiveQueue,
 };
 
-/// A target of dynamic connections (DCT): any number of initiators
-/// ([`Dci`](crate::transport::Dci)) reach it, each while it has something to send. What they send
-/// goes to the receives of a shared queue; what they write and read, to exposed memory. It posts
-/// nothing itself.
+/// A target of dynamic connections (DCT). Any number of initiators ([`Dci`](crate::transport::Dci))
+/// reach it, each connected while it has work requests outstanding. SENDs take receives of a shared
+/// queue; RDMA and atomics access exposed memory. The target posts no sends.
 ///
 /// Dropping it destroys it.
 #[derive(Debug)]
@@ -96,7 +95,7 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> DcTarget<P> {
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
@@ -114,7 +113,8 @@ impl<P: Provider> DcTarget<P> {
         self.core.state()
     }
 
-    /// Brings it to RTR, where it takes what comes, and says what initiators must know.
+    /// Brings the target to RTR, where it accepts requests, and returns the endpoint for
+    /// initiators.
     ///
     /// # Errors
     ///
@@ -126,7 +126,8 @@ impl<P: Provider> DcTarget<P> {
         let (port, pkey_index, access) = (local.port, local.pkey_index, local.access);
         self.init(&DctInitAttr { port, pkey_index, access })?;
         let own = at.gid.as_ref().map(|own| (own.gid, u8::try_from(own.index).unwrap_or(u8::MAX)));
-        // Answers go to whoever asked: the GID of this side stands in for theirs.
+        // The device answers to the requester's address; this side's GID is a placeholder in the
+        // path.
         let path = path(local, at.port.lid, own);
         let attr = DctRtrAttr { path_mtu, path, min_rnr_timer: local.min_rnr_timer };
         let dctn = self.ready_to_receive(&attr)?;
@@ -156,11 +157,11 @@ impl<P: Provider> DcTarget<P> {
         crate::mlx5::ready_target(&self.core, attr)
     }
 
-    /// Destroys it now. Initiators that go on sending run out of retries.
+    /// Destroys the target now. Initiators that go on sending run out of retries.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the target, which goes on.
+    /// The kernel's refusal, with the target, which stays usable.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {
         // SAFETY: nothing is ever posted to it.

@@ -105,7 +105,7 @@ impl DeviceMemory {
         crate::mlx5::map_operation(&self.core, op)
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
@@ -156,7 +156,7 @@ impl<P: Provider> Context<P> {
     /// nothing; [`Error::System`] if it can't be mapped.
     #[doc(alias = "ibv_import_dm")]
     pub unsafe fn import_device_memory(&self, handle: u32) -> Result<DeviceMemory, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         let core = unsafe { self.provider().import_dm(handle) }?;
         Ok(DeviceMemory { core: Arc::new(core) })
     }

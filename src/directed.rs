@@ -1,5 +1,5 @@
-//! Posts that name where they go, on a reliable transport: to a target of dynamic connections, or
-//! by XRC to one of the peer's shared receive queues.
+//! Posts that name their destination, on a reliable transport: a target of dynamic connections, or
+//! by XRC one of the peer's shared receive queues.
 //!
 //! # Safety
 //!
@@ -21,8 +21,7 @@ use crate::{Batch, RawBatch, Rejected};
 /// A position in a send queue of a provider.
 pub(crate) type Cursor<P> = <<P as Contract>::Sq as SendOps>::Cursor;
 
-/// A reliable transport each of whose work requests names where it goes. Sealed, as [`Transport`]
-/// is.
+/// A reliable transport whose work requests each name a destination. Sealed, as [`Transport`] is.
 pub trait Directed: Transport {
     /// Destination of a work request.
     type To<P: Provider>: Debug;
@@ -61,7 +60,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted.
+    /// [`Rejected`] with the unposted data.
     #[inline]
     pub fn send_to<D: Source>(
         &mut self,
@@ -76,7 +75,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted.
+    /// [`Rejected`] with the unposted data.
     #[inline]
     pub fn send_imm_to<D: Source>(
         &mut self,
@@ -92,7 +91,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted.
+    /// [`Rejected`] with the unposted data.
     #[inline]
     pub fn write_to<D: Source>(
         &mut self,
@@ -109,7 +108,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted.
+    /// [`Rejected`] with the unposted data.
     #[inline]
     pub fn write_imm_to<D: Source>(
         &mut self,
@@ -125,7 +124,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted.
+    /// [`Rejected`] with the unposted data.
     #[inline]
     pub fn read_from<D: Target>(
         &mut self,
@@ -142,7 +141,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with `into`: [`PostError::BadData`] for what is shorter than 8 bytes.
+    /// [`Rejected`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
     #[inline]
     pub fn compare_swap_at<D: Target>(
         &mut self,
@@ -177,7 +176,7 @@ impl<P: Provider, T: Directed> Batch<'_, P, T> {
         self.piece_to_target(wr.into(), op, Data::One(word), into, to)
     }
 
-    /// SEND of bytes that are copied into the work request: they are yours at once.
+    /// SEND of bytes that are copied into the work request: the program may reuse them at once.
     ///
     /// # Errors
     ///
@@ -276,7 +275,8 @@ impl<P: Provider, T: Directed> RawBatch<'_, '_, P, T> {
         if T::domain(to).is_some_and(|domain| domain != queue.domain) {
             return Err(PostError::ForeignAddress);
         }
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`, and the
+        // SAFETY: the caller upholds this function's contract; the cursor is of this queue's last
+        // `begin`, and the
         // handle's domain is the queue's.
         unsafe { T::post::<P>(&mut queue.sq, at, wr.into(), op, to, data) }
             .map(|_| queue.unrung.note())

@@ -45,7 +45,7 @@ impl Flow {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the rule, which goes on.
+    /// The kernel's refusal, with the rule, which stays usable.
     #[doc(alias = "ibv_destroy_flow")]
     pub fn destroy(mut self) -> Result<(), Refused<Self>> {
         match self.core.destroy() {

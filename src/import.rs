@@ -26,11 +26,11 @@ use crate::{Context, Device, ProtectionDomain, devices};
 
 const VERB: &str = "import_device";
 
-/// A context of the open device behind `file`, a descriptor that [`Context::export`] gave, here or
-/// in a process that sent it (`SCM_RIGHTS`). Both contexts use one open file: what either makes,
-/// the other can name by its handle ([`Context::import_pd`],
-/// [`ProtectionDomain::import_region`]). The file is closed, and what is left of its objects ends,
-/// with the last context of it and the last descriptor; `file` itself may be closed at once.
+/// Makes a context of the open device behind `file`, a descriptor from [`Context::export`], of this
+/// process or of one that sent it (`SCM_RIGHTS`). Both contexts share one open file: each can name
+/// the objects of both by handle ([`Context::import_pd`], [`ProtectionDomain::import_region`]). The
+/// file closes with its last context and descriptor, which ends the remaining objects. `file` may
+/// be closed at once.
 ///
 /// Completion queues, queue pairs, channels and asynchronous events are each context's own.
 /// ConnectX alone, since Linux 5.9. A software HCA is its process's own: its descriptor names the
@@ -153,7 +153,7 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_import_pd")]
     #[doc(alias = "ibv_unimport_pd")]
     pub unsafe fn import_pd(&self, handle: u32) -> Result<ProtectionDomain, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         let core = unsafe { self.provider().import_pd(handle) };
         let core = core.map_err(|refused| no_such(refused, "import_pd", handle))?;
         Ok(ProtectionDomain::new(core))

@@ -85,9 +85,9 @@ impl<P: Provider> Context<P> {
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 impl<P: Provider, T: Connected> Batch<'_, P, T> {
-    /// Lays a key out over parts of exposed memory, one after the other, and gives its new key,
-    /// which is for own posts and for peers alike. What it was laid out over before it names no
-    /// more. Peers have the rights in `access`; own posts may read and write.
+    /// Lays a key out over parts of exposed memory, one after the other, and returns its new value,
+    /// for local posts and for peers. The key's former layout is gone. Peers have the rights in
+    /// `access`; local posts may read and write.
     ///
     /// Work requests behind it begin when it is carried out.
     ///

@@ -21,9 +21,9 @@ pub struct Local {
     pub mtu: Option<Mtu>,
     /// READs and atomics outstanding in each direction, as far as the device has them.
     pub rd_atomic: u8,
-    /// How long the peer shall wait when no receive is posted.
+    /// RNR timer: time that the peer waits before it retries a message without a posted receive.
     pub min_rnr_timer: RnrTimer,
-    /// How long to wait for an acknowledgement.
+    /// Time to wait for an acknowledgement.
     pub timeout: AckTimeout,
     /// Retries after a timeout or a sequence error, 0 to 7.
     pub retry_count: u8,

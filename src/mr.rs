@@ -23,7 +23,8 @@ use uverbs_core::queues::work::Sge;
 
 use crate::{ProtectionDomain, Refused};
 
-/// Memory that you registered yourself, by address. Deregistered when dropped; the memory is yours.
+/// Memory that the program registered by address. Dropping it deregisters and leaves the memory to
+/// the program.
 #[derive(Debug)]
 #[doc(alias = "ibv_mr")]
 pub struct MemoryRegion {
@@ -47,13 +48,13 @@ impl MemoryRegion {
         self.core.rkey()
     }
 
-    /// Its first address, as work requests name it.
+    /// First address in work requests (IOVA).
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -71,14 +72,14 @@ impl MemoryRegion {
         Sge { addr: self.addr.wrapping_add(offset), len, lkey: self.lkey() }
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
     }
 
-    /// Changes its memory, its domain or its rights, for less than a registration costs where the
-    /// device can. Its keys may be others then.
+    /// Changes memory, domain or rights of the region, for less than a new registration costs if
+    /// the device supports it. The keys may change.
     ///
     /// # Safety
     ///
@@ -113,7 +114,7 @@ impl MemoryRegion {
             return Err(Refused { error, object: self });
         }
         let pd = pd.as_ref().map(|pd| pd.core().clone());
-        // SAFETY: the caller's promise; the domain was just checked.
+        // SAFETY: the caller upholds this function's contract; the domain was just checked.
         if let Err(error) = unsafe { self.core.reregister(*memory, pd, *access) } {
             return Err(Refused { error, object: self });
         }
@@ -133,7 +134,7 @@ impl MemoryRegion {
         Self { core, addr, len, _device_memory: device_memory }
     }
 
-    /// Deregisters it, and says so if the kernel refuses.
+    /// Deregisters the region, and returns the kernel's refusal.
     ///
     /// # Errors
     ///
@@ -161,7 +162,7 @@ pub struct Reregistration {
 }
 
 impl Reregistration {
-    /// It is `len` bytes at `addr`, known by that address.
+    /// Changes the memory to `len` bytes at `addr`, known by that address.
     #[must_use]
     #[doc(alias = "IBV_REREG_MR_CHANGE_TRANSLATION")]
     pub fn memory(self, addr: *mut u8, len: usize) -> Self {
@@ -169,7 +170,7 @@ impl Reregistration {
         self.memory_at(addr, len, iova)
     }
 
-    /// It is `len` bytes at `addr`, known as starting at `iova`.
+    /// Changes the memory to `len` bytes at `addr`, known as starting at `iova`.
     #[must_use]
     pub fn memory_at(mut self, addr: *mut u8, len: usize, iova: u64) -> Self {
         let addr = addr.expose_provenance() as u64;
@@ -177,7 +178,7 @@ impl Reregistration {
         self
     }
 
-    /// It is of another protection domain of the same open device.
+    /// Moves the region to another protection domain of the same open device.
     #[must_use]
     #[doc(alias = "IBV_REREG_MR_CHANGE_PD")]
     pub fn domain(mut self, pd: &ProtectionDomain) -> Self {
@@ -185,7 +186,7 @@ impl Reregistration {
         self
     }
 
-    /// It has these rights.
+    /// Changes the rights.
     #[must_use]
     #[doc(alias = "IBV_REREG_MR_CHANGE_ACCESS")]
     pub fn access(mut self, access: AccessFlags) -> Self {
@@ -296,7 +297,7 @@ impl ProtectionDomain {
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
         let iova = addr.expose_provenance() as u64;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.register_at(addr, len, iova, access) }
     }
 
@@ -319,7 +320,7 @@ impl ProtectionDomain {
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
         let length = bounded("length", len, u64::MAX)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         let core = unsafe { self.pin(addr, length, iova, access) }?;
         Ok(MemoryRegion::new(core, iova, len, None))
     }
@@ -356,7 +357,7 @@ impl ProtectionDomain {
     ) -> Result<MrCore, Error> {
         let uverbs = self.core().context().uverbs();
         let start = addr.expose_provenance() as u64;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         let keys = unsafe { uverbs.reg_mr(self.handle(), start, len, iova, access) }
             .map_err(|error| named(uverbs, access, error))?;
         // SAFETY: the kernel just created the region, so no other owner has its handle.
@@ -383,7 +384,7 @@ fn named(uverbs: &Uverbs, access: AccessFlags, error: Error) -> Error {
     }
 }
 
-/// Refuses what is no change, or of another device.
+/// Refuses an empty change, and objects of another device.
 fn check(region: &MrCore, change: &Reregistration) -> Result<(), Error> {
     let invalid = |what, value: &str, why| {
         Err(Error::Invalid { verb: "rereg_mr", what, value: value.to_owned(), why })
@@ -404,7 +405,7 @@ fn check(region: &MrCore, change: &Reregistration) -> Result<(), Error> {
     }
 }
 
-/// Refuses 0 and what is over `limit`.
+/// Refuses 0 and values over `limit`.
 pub(crate) fn bounded(what: &'static str, value: usize, limit: u64) -> Result<u64, Error> {
     let value = value as u64;
     if value == 0 {

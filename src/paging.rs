@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! A registration hands on the caller's promise.
+//! A registration passes on the caller's contract.
 #![allow(unsafe_code, reason = "registering memory hands it to the device by address")]
 
 use uverbs_core::attr::AccessFlags;
@@ -49,7 +49,7 @@ impl ProtectionDomain {
         len: usize,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.register(addr, len, access | AccessFlags::ON_DEMAND) }
     }
 
@@ -67,7 +67,7 @@ impl ProtectionDomain {
     ///
     /// [`Error::Kernel`]: `EOPNOTSUPP` without on-demand paging, `EINVAL` without this kind.
     pub unsafe fn register_everything(&self, access: AccessFlags) -> Result<MemoryRegion, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.register_on_demand(std::ptr::null_mut(), usize::MAX, access) }
     }
 

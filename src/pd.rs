@@ -28,7 +28,7 @@ impl ProtectionDomain {
         &self.core
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()

@@ -37,7 +37,7 @@ impl<P: Provider> Home<P> {
     }
 }
 
-/// A queue pair, of a [transport](Transport): a reliable connection unless said otherwise.
+/// A queue pair of a [transport](Transport); by default a reliable connection.
 ///
 /// Bring it up with [`prepare`](Self::prepare) and [`connect`](Self::connect), or transition by
 /// transition with typed attributes. A transition that lacks an attribute doesn't compile:
@@ -49,8 +49,8 @@ impl<P: Provider> Home<P> {
 /// # Ok(()) }
 /// ```
 ///
-/// Dropping it (or both its halves) destroys it; frames in flight go back to their slabs when the
-/// completion queue is polled next, or dropped. Leaking it leaks its memory and never frees it.
+/// Dropping the queue pair (or both halves) destroys it. Frames in flight go back to their slabs
+/// when the completion queue is polled next, or dropped. Leaking the queue pair leaks its memory.
 #[derive(Debug)]
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair<P: Provider = Any, T: Transport = Rc> {
@@ -103,13 +103,13 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.send.core()
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core().handle()
     }
 
-    /// Its number, 24 bits.
+    /// QP number, 24 bits.
     #[must_use]
     pub fn qpn(&self) -> u32 {
         self.core().qpn()
@@ -127,7 +127,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().cap()
     }
 
-    /// The state it was last brought to; the device may have put it into ERR since.
+    /// State of the last transition; the device may have moved the queue pair to ERR since.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.core().state()
@@ -152,9 +152,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().ece()
     }
 
-    /// Has the next change of state ask for these options: those that the peer's device said, or
-    /// what both said. The vendor's documentation says when to ask; rdma_cm carries them from one
-    /// side to the other ([`cm::Param`](crate::cm::Param)).
+    /// Sets the ECE options for the next transition: the peer's, or the options that both sides
+    /// agreed on. The vendor's documentation says when to ask for them; rdma_cm carries them
+    /// between the sides ([`cm::Param`](crate::cm::Param)).
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// # Errors
     ///
     /// [`Error::State`] from another state; the kernel's refusal: `EINVAL` for a port or partition
-    /// that isn't there.
+    /// that doesn't exist.
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(&mut self, attr: &T::Init) -> Result<(), Error> {
         self.whole()?;
@@ -313,7 +313,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Ok(())
     }
 
-    /// To ERR: everything outstanding comes back flushed through the completion queues.
+    /// Moves the queue pair to ERR: outstanding work requests are flushed to the completion queues.
     ///
     /// # Errors
     ///
@@ -323,9 +323,9 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         self.core().fail()
     }
 
-    /// To RESET: everything outstanding is forgotten, completions not yet polled included. The
-    /// buffers come back with their work requests' numbers. `cqs` are its completion queues; others
-    /// among them are left alone.
+    /// Moves the queue pair to RESET, which drops outstanding work requests and unpolled
+    /// completions. Returns the buffers with their work requests' ids. `cqs` are its completion
+    /// queues; unrelated ones among them are left alone.
     ///
     /// # Errors
     ///
@@ -374,20 +374,19 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
         Ok(frames)
     }
 
-    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back
-    /// from the completion queues.
+    /// Destroys the queue pair now. Then [`CompletionQueue::reclaim`] takes the buffers in flight
+    /// back from the completion queues.
     ///
-    /// So it is after the device was removed, too
-    /// ([`AsyncEventKind::DeviceFatal`](crate::AsyncEventKind), [`Error::DeviceGone`]): nothing
-    /// completes any more, and this call and [`CompletionQueue::reclaim`] are how buffers come
-    /// back. Linux has then taken the object from the device, waits here until that is done, and
-    /// confirms it (kernel `rdma_core.c:uobj_destroy`, `rdma_lookup_get_uobject`: of a device that
-    /// is gone only commands that destroy are let through).
+    /// After the device's removal ([`AsyncEventKind::DeviceFatal`](crate::AsyncEventKind),
+    /// [`Error::DeviceGone`]) work requests no longer complete, and this call with
+    /// [`CompletionQueue::reclaim`] gets their buffers back. Linux then only allows destroy
+    /// commands; it waits until it has taken the object from the device, and confirms (kernel
+    /// `rdma_core.c:uobj_destroy`, `rdma_lookup_get_uobject`).
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue pair, which goes on. If it is dropped then, and the
-    /// kernel refuses again, its buffers and rings stay with the device for good.
+    /// The kernel's refusal, with the queue pair, which stays usable. If it is dropped then and the
+    /// kernel refuses again, its buffers and rings are leaked.
     #[doc(alias = "ibv_destroy_qp")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {

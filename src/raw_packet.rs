@@ -43,7 +43,7 @@ impl<P: Provider> QueuePair<P, RawPacket> {
     /// # Errors
     ///
     /// [`Error::State`] from another state than RESET; the kernel's refusal: `EINVAL` for a port
-    /// that isn't there.
+    /// that doesn't exist.
     pub fn bring_up(&mut self, port: u8) -> Result<(), Error> {
         self.init(&RawPacketInitAttr { port })?;
         self.ready_to_receive(&RawPacketRtrAttr)?;
@@ -58,7 +58,7 @@ impl<P: Provider> Batch<'_, P, RawPacket> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::ShortPacket`] under 14 bytes, or under
+    /// [`Rejected`] with the unposted data: [`PostError::ShortPacket`] under 14 bytes, or under
     /// 18 where the device wants so many in the work request; [`PostError::BadOperation`] if the
     /// device doesn't fill in checksums, and for a part of an [indirect key](crate::IndirectKey)
     /// where it wants the first bytes, which have no address here.
@@ -87,7 +87,8 @@ impl<P: Provider> Batch<'_, P, RawPacket> {
         unsafe { self.keep(posted, data) }
     }
 
-    /// Sends a packet of bytes that are copied into the work request: they are yours at once.
+    /// Sends a packet of bytes that are copied into the work request: the program may reuse them
+    /// at once.
     ///
     /// # Errors
     ///
@@ -123,7 +124,8 @@ impl<P: Provider> RawBatch<'_, '_, P, RawPacket> {
         data: Data<'_>,
     ) -> Result<(), PostError> {
         let Batch { queue, at, .. } = &mut *self.batch;
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        // SAFETY: the caller upholds this function's contract; the cursor is of this queue's last
+        // `begin`.
         unsafe { queue.sq.post_packet(at, wr.into(), checksums, data) }.map(|_| queue.unrung.note())
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! Each post hands on the caller's promise. The cursor is the batch's, which borrows the queue.
+//! Each post passes on the caller's contract. The cursor is the batch's, which borrows the queue.
 #![allow(unsafe_code, reason = "posts that are the caller's promise")]
 
 use uverbs_core::provider::SendOps;
@@ -53,7 +53,8 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
             return Err(PostError::BadOperation);
         }
         let Batch { queue, at, .. } = &mut *self.batch;
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        // SAFETY: the caller upholds this function's contract; the cursor is of this queue's last
+        // `begin`.
         unsafe { queue.sq.post(at, wr.into(), op, data) }.map(|_| queue.unrung.note())
     }
 }
@@ -73,7 +74,8 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
     #[inline]
     pub unsafe fn rekey(&mut self, wr: impl Into<Wr>, op: &Rekey) -> Result<(), PostError> {
         let Batch { queue, at, .. } = &mut *self.batch;
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        // SAFETY: the caller upholds this function's contract; the cursor is of this queue's last
+        // `begin`.
         unsafe { queue.sq.rekey(at, wr.into(), op) }.map(|_| queue.unrung.note())
     }
 
@@ -95,7 +97,8 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         op: &KeyLayout<'_>,
     ) -> Result<(), PostError> {
         let Batch { queue, at, .. } = &mut *self.batch;
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        // SAFETY: the caller upholds this function's contract; the cursor is of this queue's last
+        // `begin`.
         unsafe { queue.sq.lay_out(at, wr.into(), op) }.map(|_| queue.unrung.note())
     }
 
@@ -110,7 +113,7 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
     /// [`PostError`]; the batch is as before.
     #[inline]
     pub unsafe fn send(&mut self, wr: impl Into<Wr>, data: Data<'_>) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.post(wr, SendOp::Send, data) }
     }
 
@@ -130,7 +133,7 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         data: Data<'_>,
         imm: u32,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.post(wr, SendOp::SendImm(imm), data) }
     }
 
@@ -150,7 +153,7 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         data: Data<'_>,
         to: Remote,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.post(wr, SendOp::Write(to), data) }
     }
 
@@ -171,7 +174,7 @@ impl<P: Provider, T: Connected> RawBatch<'_, '_, P, T> {
         to: Remote,
         imm: u32,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.post(wr, SendOp::WriteImm(to, imm), data) }
     }
 }
@@ -193,7 +196,7 @@ impl<P: Provider, T: Reliable> RawBatch<'_, '_, P, T> {
         into: &[Sge],
         from: Remote,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.post(wr, SendOp::Read(from), Data::List(into)) }
     }
 
@@ -216,7 +219,7 @@ impl<P: Provider, T: Reliable> RawBatch<'_, '_, P, T> {
         swap: u64,
     ) -> Result<(), PostError> {
         let op = SendOp::CompareSwap { remote, compare, swap };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.post(wr, op, Data::One(into)) }
     }
 
@@ -237,7 +240,7 @@ impl<P: Provider, T: Reliable> RawBatch<'_, '_, P, T> {
         remote: Remote,
         add: u64,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.post(wr, SendOp::FetchAdd { remote, add }, Data::One(into)) }
     }
 }

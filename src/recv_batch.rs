@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! As in the send queue's file: safe posts move a frame in, raw posts hand on the caller's promise.
+//! As in the send queue's file: safe posts move a frame in, raw posts passes on the caller's
+//! contract.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has a raw post of its own")]
 
 use std::marker::PhantomData;
@@ -60,7 +61,7 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted, frames of a chain at their full length:
+    /// [`Rejected`] with the unposted data, frames of a chain at their full length:
     /// [`PostError::BadOperation`] for a part of an indirect key where
     /// [completions bring data along](crate::QueuePairBuilder::scatter_to_cqe).
     #[inline(always)]
@@ -143,7 +144,8 @@ impl<'q, P: Provider, Q: RecvOps> RecvBatch<'q, P, Q> {
     /// [`PostError`]; the batch is as before.
     #[inline(always)]
     pub unsafe fn post_raw(&mut self, id: u64, list: &[Sge]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise; the cursor is of this queue's last `begin`.
+        // SAFETY: the caller upholds this function's contract; the cursor is of this queue's last
+        // `begin`.
         unsafe { self.receives.queue.post(&mut self.at, id, list) }
             .map(|_| self.receives.unrung.note())
     }

@@ -4,19 +4,19 @@ use std::fmt;
 
 use uverbs_core::error::Error;
 
-/// A refusal to destroy, with the object, which goes on as before: `EBUSY` while a multicast group
-/// or a memory window uses it is ordinary, and it can be tried again.
+/// Refusal to destroy an object, with the object, which stays usable. `EBUSY` is normal while a
+/// multicast group or a memory window uses it; retry afterwards.
 ///
 /// `?` makes an [`Error`] of it, and drops the object.
 pub struct Refused<T> {
-    /// Why.
+    /// Reason.
     pub error: Error,
     /// The object, which still exists.
     pub object: T,
 }
 
 impl<T> Refused<T> {
-    /// Why; the object is dropped.
+    /// The reason; drops the object.
     #[must_use]
     pub fn into_error(self) -> Error {
         self.error

@@ -6,7 +6,7 @@ use uverbs_core::error::Error;
 use uverbs_core::memory::frame::Frame;
 use uverbs_core::queues::work::PostError;
 
-/// Why something was not posted, and what it was: a frame, a shared frame, or a part of exposed
+/// Rejected post: the reason, and the data that wasn't posted, such as a frame or a part of exposed
 /// memory.
 ///
 /// ```
@@ -22,7 +22,7 @@ use uverbs_core::queues::work::PostError;
 /// ```
 #[derive(Debug)]
 pub struct Rejected<D = Frame> {
-    /// Why.
+    /// Reason.
     pub error: PostError,
     /// Data of the rejected post, handed back.
     pub data: D,

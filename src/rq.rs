@@ -85,7 +85,7 @@ impl<P: Provider> RecvQueue<P> {
     ///
     /// See [`RqOps::reset`].
     pub(crate) unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.receives.queue.reset() };
     }
 

@@ -20,7 +20,7 @@ pub struct IndirectionTable {
 }
 
 impl IndirectionTable {
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
@@ -66,7 +66,7 @@ pub struct RssQueuePair<P: Provider = Any> {
 }
 
 impl<P: Provider> RssQueuePair<P> {
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.object().handle()
@@ -100,11 +100,11 @@ impl<P: Provider> RssQueuePair<P> {
         Flow::make(&self.context, to, rule, Some(Arc::clone(counters.core())))
     }
 
-    /// Destroys it now.
+    /// Destroys the queue pair now.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue pair, which goes on: `EBUSY` while it has rules.
+    /// The kernel's refusal, with the queue pair, which stays usable: `EBUSY` while it has rules.
     #[doc(alias = "ibv_destroy_qp")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {
         match self.core.destroy() {

@@ -4,7 +4,7 @@
 //!
 //! Safe posts name only memory that is held by what moves into the queue's table, or copy inline.
 //! The cursor of a batch comes from `begin`, and the batch borrows the queue, so nothing else moves
-//! it meanwhile. Raw posts hand on the caller's promise.
+//! it meanwhile. Raw posts passes on the caller's contract.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has raw posts of its own")]
 
 use std::marker::PhantomData;
@@ -111,7 +111,7 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
     ///
     /// See [`SendOps::reset`].
     pub(crate) unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.sq.reset() };
     }
 
@@ -254,7 +254,7 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     ) -> Result<(), Rejected<D>> {
         match posted {
             Ok(slot) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 unsafe { self.queue.sq.own(&self.at, slot, data.hold()) };
                 self.queue.unrung.note();
                 Ok(())
@@ -326,7 +326,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
@@ -338,7 +338,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
@@ -355,7 +355,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
@@ -372,7 +372,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
@@ -386,7 +386,7 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
         self.data(wr.into(), SendOp::WriteImm(to, imm), data)
     }
 
-    /// SEND of bytes that are copied into the work request: they are yours at once.
+    /// SEND of bytes that are copied into the work request: the program may reuse them at once.
     ///
     /// # Errors
     ///
@@ -459,7 +459,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
@@ -492,7 +492,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TooManySges`] for a chain of more
+    /// [`Rejected`] with the unposted data: [`PostError::TooManySges`] for a chain of more
     /// frames than the queue was made for.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
@@ -510,7 +510,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with `into`: [`PostError::BadData`] for what is shorter than 8 bytes.
+    /// [`Rejected`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
     #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub fn compare_swap<D: Target>(
@@ -530,7 +530,7 @@ impl<P: Provider, T: Reliable> Batch<'_, P, T> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with `into`: [`PostError::BadData`] for what is shorter than 8 bytes.
+    /// [`Rejected`] with `into`: [`PostError::BadData`] for data shorter than 8 bytes.
     #[inline(always)]
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub fn fetch_add<D: Target>(

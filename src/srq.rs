@@ -219,7 +219,7 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         &self.core
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
@@ -238,13 +238,13 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         self.core.event_id()
     }
 
-    /// Receives that may be outstanding: at least what was asked for.
+    /// Receives that may be outstanding: at least the requested number.
     #[must_use]
     pub fn max_wr(&self) -> u32 {
         self.max_wr
     }
 
-    /// Entries in a receive's scatter list: at least what was asked for.
+    /// Entries in a receive's scatter list: at least the requested number.
     #[must_use]
     pub fn max_sge(&self) -> u32 {
         self.core.max_sge()
@@ -299,7 +299,7 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         Ok(())
     }
 
-    /// Its sizes, and the limit as it is now, asked of the device.
+    /// Queries sizes and the current limit from the device.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use crate::provider::Provider;
 use crate::srq::{ForTags, ForXrc, Plain, Use};
 use crate::{Any, CompletionQueue, Context, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
-/// Begins a shared receive queue: its sizes, its limit.
+/// Builder of a shared receive queue: sizes and limit.
 ///
 /// ```no_run
 /// # fn f(context: &uverbs::Context, pd: &uverbs::ProtectionDomain) -> Result<(), uverbs::Error> {
@@ -29,8 +29,8 @@ impl<P: Provider> SharedReceiveQueueBuilder<P> {
         Self { context, init: SrqInit::new(Arc::clone(pd.core())), _use: PhantomData }
     }
 
-    /// For XRC: what initiators send to its number comes through any target of `domain`, and
-    /// completes to `cq`.
+    /// Makes a queue for XRC: messages to its number come through any target of `domain`, and
+    /// complete to `cq`.
     ///
     /// See [`XrcDomain`](crate::XrcDomain) for an example.
     #[must_use]
@@ -45,8 +45,8 @@ impl<P: Provider> SharedReceiveQueueBuilder<P> {
         SharedReceiveQueueBuilder { context: self.context, init: self.init, _use: PhantomData }
     }
 
-    /// With a list of up to `max_tags` tags, which messages of the queue pairs that are made with
-    /// it are matched with. All completions go to `cq`: of messages, and of changes of the list.
+    /// Makes a tag-matching queue with a list of up to `max_tags` tags, for messages of the queue
+    /// pairs made with it. Messages and list changes complete to `cq`.
     ///
     /// See [`ForTags`] for an example.
     #[must_use]
@@ -64,7 +64,7 @@ impl<P: Provider> SharedReceiveQueueBuilder<P> {
 }
 
 impl<P: Provider> SharedReceiveQueueBuilder<P, ForTags> {
-    /// Changes of the list outstanding: 16 unless said otherwise.
+    /// Changes of the list outstanding; default 16.
     #[must_use]
     #[doc(alias = "max_ops")]
     pub fn max_tag_changes(mut self, count: u32) -> Self {
@@ -76,14 +76,14 @@ impl<P: Provider> SharedReceiveQueueBuilder<P, ForTags> {
 }
 
 impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
-    /// Receives outstanding: 128 unless said otherwise.
+    /// Receives outstanding; default 128.
     #[must_use]
     pub fn max_wr(mut self, count: u32) -> Self {
         self.init.max_wr = count;
         self
     }
 
-    /// Entries in a receive's scatter list: 1 unless said otherwise.
+    /// Entries in a receive's scatter list; default 1.
     #[must_use]
     pub fn max_sge(mut self, count: u32) -> Self {
         self.init.max_sge = count;
@@ -100,7 +100,7 @@ impl<P: Provider, U: Use> SharedReceiveQueueBuilder<P, U> {
         self
     }
 
-    /// Makes it.
+    /// Creates the queue.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! A change by mask hands on the caller's promise.
+//! A change by mask passes on the caller's contract.
 #![allow(unsafe_code, reason = "declares a change by mask, which is the caller's to answer for")]
 
 use std::time::{Duration, Instant};
@@ -65,8 +65,8 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     ///
     /// # Safety
     ///
-    /// What the attributes mean to driver and device is the caller's to know. None makes the device
-    /// carry out anew what it has carried out, or reach other memory than the posts named.
+    /// The attributes must be valid for the driver and the device. They must not make the device
+    /// repeat completed work, or reach memory that the posts didn't name.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify(&mut self, attr: &RawQpAttr, mask: QpAttrMask) -> Result<(), Error> {
         self.whole()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.core().modify_by_mask(attr, mask) }?;
         if mask.contains(QpAttrMask::STATE) {
             match self.state() {

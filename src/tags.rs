@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! As in `recv_batch.rs`: safe changes move a frame in, raw ones hand on the caller's promise.
+//! As in `recv_batch.rs`: safe changes move a frame in, raw ones passes on the caller's contract.
 #![allow(unsafe_code, reason = "calls the provider's unsafe posts, and has a raw post of its own")]
 
 use uverbs_core::memory::post::{MOST_PIECES, Room};
@@ -53,7 +53,7 @@ impl<'q, P: Provider> TagBatch<'q, P> {
     ///
     /// # Errors
     ///
-    /// [`Rejected`] with what was to be posted: [`PostError::TagsFull`] of as many tags as the
+    /// [`Rejected`] with the unposted data: [`PostError::TagsFull`] of as many tags as the
     /// queue was made for; [`PostError::Full`] of as many changes; [`PostError::State`] after a
     /// [`destroy`](crate::SharedReceiveQueue::destroy) that was refused, and once a completion told
     /// that a change failed; [`PostError::TooManySges`] for a chain of frames.
@@ -109,7 +109,7 @@ impl<'q, P: Provider> TagBatch<'q, P> {
         into: Sge,
     ) -> Result<TagHandle, PostError> {
         let op = TagOp::Add { tag: tag.into(), recv_id, into };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { self.receives.queue.change_tags(wr.into(), &op) }
     }
 

@@ -21,7 +21,7 @@ use crate::recv_batch::Receives;
 use crate::{Any, CompletionQueue, Context, Gone, ProtectionDomain, RecvBatch, Refused, Rejected};
 
 /// A work queue: it receives packets that a [queue pair over a table](crate::RssQueuePair) sends
-/// its way. A unique value, as [`RecvQueue`](crate::RecvQueue) is: whoever owns it posts.
+/// its way. A unique value, as [`RecvQueue`](crate::RecvQueue) is: the thread that owns it posts.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -52,7 +52,7 @@ impl<P: Provider> WorkQueue<P> {
         &self.core
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
@@ -70,13 +70,13 @@ impl<P: Provider> WorkQueue<P> {
         self.core.event_id()
     }
 
-    /// Receives that may be outstanding: at least what was asked for.
+    /// Receives that may be outstanding: at least the requested number.
     #[must_use]
     pub fn max_wr(&self) -> u32 {
         self.core.max_wr()
     }
 
-    /// Entries in a receive's scatter list: at least what was asked for.
+    /// Entries in a receive's scatter list: at least the requested number.
     #[must_use]
     pub fn max_sge(&self) -> u32 {
         self.core.max_sge()
@@ -100,8 +100,8 @@ impl<P: Provider> WorkQueue<P> {
         Ok(())
     }
 
-    /// RDY to ERR: everything outstanding comes back flushed through the completion queue, and so
-    /// does what is posted from now on.
+    /// RDY to ERR: outstanding receives, and those posted later, are flushed to the completion
+    /// queue.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl<P: Provider> WorkQueue<P> {
         self.core.fail()
     }
 
-    /// To RESET: everything outstanding is forgotten, completions not yet polled included. The
-    /// buffers come back with their work requests' numbers. `cq` is its completion queue.
+    /// Moves the queue to RESET, which drops outstanding receives and unpolled completions. Returns
+    /// the buffers with their work requests' ids. `cq` is its completion queue.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl<P: Provider> WorkQueue<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue, which goes on: `EBUSY` while a table has it.
+    /// The kernel's refusal, with the queue, which stays usable: `EBUSY` while a table has it.
     #[doc(alias = "ibv_destroy_wq")]
     #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Gone, Refused<Self>> {
@@ -186,7 +186,7 @@ impl<P: Provider> WorkQueue<P> {
     }
 }
 
-/// Begins a work queue: its sizes.
+/// Builder of a work queue.
 #[derive(Clone, Debug)]
 pub struct WorkQueueBuilder<P: Provider = Any> {
     context: Context<P>,
@@ -194,14 +194,14 @@ pub struct WorkQueueBuilder<P: Provider = Any> {
 }
 
 impl<P: Provider> WorkQueueBuilder<P> {
-    /// Receives outstanding: 128 unless said otherwise.
+    /// Receives outstanding; default 128.
     #[must_use]
     pub fn max_wr(mut self, count: u32) -> Self {
         self.init.max_wr = count;
         self
     }
 
-    /// Entries in a receive's scatter list: 1 unless said otherwise.
+    /// Entries in a receive's scatter list; default 1.
     #[must_use]
     pub fn max_sge(mut self, count: u32) -> Self {
         self.init.max_sge = count;
@@ -217,7 +217,7 @@ impl<P: Provider> WorkQueueBuilder<P> {
         self
     }
 
-    /// Makes it, in RESET.
+    /// Creates the work queue, in RESET.
     ///
     /// # Errors
     ///

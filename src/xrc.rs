@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //!
-//! A post hands on its caller's promise; a domain is wrapped as the kernel answers it.
+//! A post passes on its caller's contract; a domain is wrapped as the kernel answers it.
 #![allow(unsafe_code, reason = "hands posts on to the provider, wraps a kernel object by number")]
 
 use std::fmt;
@@ -62,7 +62,7 @@ pub struct XrcDomain {
 }
 
 impl<P: Provider> Context<P> {
-    /// Makes an XRC domain of this open device's own.
+    /// Creates an XRC domain for this open device only.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl XrcDomain {
         &self.core
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.core.handle()
@@ -157,7 +157,7 @@ impl RemoteSrq {
         Ok(Self { srqn })
     }
 
-    /// Its number.
+    /// SRQ number.
     #[must_use]
     pub fn srqn(&self) -> u32 {
         self.srqn
@@ -195,7 +195,7 @@ impl Directed for XrcIni {
         to: &RemoteSrq,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { sq.post_xrc(at, wr, op, to.srqn, data) }
     }
 }

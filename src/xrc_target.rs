@@ -55,8 +55,8 @@ impl<P: Provider> Context<P> {
         Ok(self.target(domain, created, id, QpState::Reset))
     }
 
-    /// Opens a target that somebody made in the same domain, by its number. It is then destroyed
-    /// when all who have it have dropped it. Its asynchronous events come to each of them.
+    /// Opens a target of the same domain by its number. The target is destroyed when all openers
+    /// have dropped it. Each opener gets its asynchronous events.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> XrcTarget<P> {
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for commands that the program sends.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.object.handle()
@@ -239,7 +239,7 @@ impl<P: Provider> XrcTarget<P> {
         self.bring(attr)
     }
 
-    /// To ERR: the initiator's next message fails.
+    /// Moves the target to ERR: the initiator's next message fails.
     ///
     /// # Errors
     ///
@@ -249,7 +249,7 @@ impl<P: Provider> XrcTarget<P> {
         unsafe { self.object.end(QpState::Error) }
     }
 
-    /// To RESET, from where it can be connected anew.
+    /// Moves the target to RESET, from which it can be connected again.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl<P: Provider> XrcTarget<P> {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the target, which goes on.
+    /// The kernel's refusal, with the target, which stays usable.
     #[doc(alias = "ibv_destroy_qp")]
     #[allow(clippy::result_large_err, reason = "the error is the target itself, once")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {

@@ -340,7 +340,8 @@ impl RdmaStream {
             let (value, limit) = (len as u64, u32::MAX.into());
             return Err(Error::Limit { verb: "map_at", what: "length", value, limit }.into());
         }
-        // SAFETY: the caller's promise; the stream deregisters it in `unmap`, or before it is gone.
+        // SAFETY: the caller upholds this function's contract; the stream deregisters it in
+        // `unmap`, or before it is gone.
         let region = unsafe { pd.register(addr, len, access) }?;
         let mut offered = Some(Mapped::Region(region));
         self.waiting.run(self.timeouts.write_limit(), |engine| engine.offer(&mut offered, offset))

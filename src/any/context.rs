@@ -30,7 +30,7 @@ macro_rules! forward {
             }
 
             unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(context) => unsafe { context.import_dm(handle) },)+ }
             }
 
@@ -70,7 +70,7 @@ macro_rules! forward {
             }
 
             unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(context) => unsafe { context.import_pd(handle) },)+ }
             }
 

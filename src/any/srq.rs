@@ -23,17 +23,17 @@ macro_rules! forward {
                 wr: TagWr,
                 op: &TagOp,
             ) -> Result<TagHandle, PostError> {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(srq) => unsafe { srq.change_tags(wr, op) },)+ }
             }
 
             unsafe fn own_tag(&mut self, tag: TagHandle, held: Held) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(srq) => unsafe { srq.own_tag(tag, held) },)+ }
             }
 
             unsafe fn ring_tags(&mut self) {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 match self { $(Self::$variant(srq) => unsafe { srq.ring_tags() },)+ }
             }
 

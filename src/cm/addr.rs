@@ -35,7 +35,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// `struct sockaddr_in` or `struct sockaddr_in6`: family, port, then what the family has.
+/// Encodes `struct sockaddr_in` or `struct sockaddr_in6`: family, port, address.
 pub(super) fn to_kernel(addr: SocketAddr) -> SockAddr {
     let mut bytes = Vec::with_capacity(28);
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };

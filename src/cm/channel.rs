@@ -20,7 +20,7 @@ use crate::Device;
 #[doc(alias = "rdma_event_channel")]
 pub struct EventChannel {
     ucma: Ucma,
-    /// The device that it was opened for, where it wasn't opened for all.
+    /// Device that the channel serves; `None` serves all devices of the kernel.
     device: Option<Device>,
 }
 
@@ -36,8 +36,9 @@ impl EventChannel {
         Self::opened(KernelCmDoor::open().map(|door| Arc::new(door) as Arc<dyn CmDoor>))
     }
 
-    /// Opens a channel of the connection manager that connects this device: a software HCA has its
-    /// own, which knows no other device. For the kernel's devices it is as [`open`](Self::open).
+    /// Opens a channel of the connection manager that connects this device. A software HCA has a
+    /// separate connection manager for itself. For the kernel's devices this equals
+    /// [`open`](Self::open).
     ///
     /// ```
     /// use uverbs::cm::{EventChannel, Listener};
@@ -98,7 +99,7 @@ impl EventChannel {
         &self.ucma
     }
 
-    /// Makes an id whose events come here.
+    /// Creates an id whose events come to this channel.
     ///
     /// # Errors
     ///

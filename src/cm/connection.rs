@@ -44,12 +44,12 @@ impl<P: Provider> Connection<P> {
         self.established
     }
 
-    /// Its queue pair.
+    /// The queue pair.
     pub fn queue_pair(&mut self) -> &mut QueuePair<P> {
         &mut self.qp
     }
 
-    /// Its id.
+    /// The id.
     #[must_use]
     pub fn id(&self) -> &Id {
         &self.id
@@ -83,8 +83,8 @@ impl<P: Provider> Connection<P> {
     /// True if the connection has ended: the peer disconnected, or its host doesn't answer. Waits
     /// at most `limit` for the end; [`Duration::ZERO`] doesn't wait.
     ///
-    /// The queue pair then takes no more work that would be done: what is outstanding comes back
-    /// flushed once it is in ERR ([`disconnect`](Self::disconnect) brings it there).
+    /// After the end, outstanding work requests are flushed once the queue pair is in ERR
+    /// ([`disconnect`](Self::disconnect) brings it there).
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl<P: Provider> Connection<P> {
         Ok(true)
     }
 
-    /// Ends the connection, and waits no longer than `limit` until the peer knows. The queue pair,
-    /// given back, is in ERR: what was outstanding comes back flushed.
+    /// Ends the connection, and waits at most `limit` until the peer knows. Returns the queue pair
+    /// in ERR: its outstanding work requests are flushed.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl<P: Provider> Connection<P> {
         Ok(())
     }
 
-    /// Its parts: when the id is dropped, the connection ends.
+    /// Splits the connection into queue pair and id. Dropping the id ends the connection.
     #[must_use]
     pub fn into_parts(self) -> (QueuePair<P>, Id) {
         (self.qp, self.id)

@@ -13,10 +13,10 @@ use super::{Connection, EventChannel, EventKind, IbAddr, Id, Param, PathRecord, 
 use crate::provider::Provider;
 use crate::{AckTimeout, Device, QueuePair, Refused};
 
-/// How long each step may take unless said otherwise.
+/// Default time limit of each step.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
-/// Begins a connection to an address.
+/// Builder of a connection to an address.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -39,14 +39,14 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// To this address. Each step may take ten seconds.
+    /// Connects to this address. Each step may take ten seconds.
     #[must_use]
     pub fn new(to: SocketAddr) -> Self {
         Self::to(Address::Ip(to))
     }
 
-    /// To this InfiniBand address, which names a port of a [space](Self::port_space), or a service
-    /// of [`PortSpace::Ib`].
+    /// Connects to this InfiniBand address, which names a port of a [space](Self::port_space), or a
+    /// service of [`PortSpace::Ib`].
     ///
     /// ```no_run
     /// use uverbs::cm::{Connector, IbAddr, PortSpace};
@@ -74,14 +74,14 @@ impl Connector {
         }
     }
 
-    /// From this address; without it the system chooses.
+    /// Sets the source address; by default the system chooses.
     #[must_use]
     pub fn from(mut self, from: SocketAddr) -> Self {
         self.from = Some(Address::Ip(from));
         self
     }
 
-    /// From this InfiniBand address.
+    /// Sets an InfiniBand source address.
     #[must_use]
     pub fn from_ib(mut self, from: IbAddr) -> Self {
         self.from = Some(Address::Ib(from));
@@ -96,14 +96,14 @@ impl Connector {
         self
     }
 
-    /// To a port of this space, of [`PortSpace::Tcp`] unless said otherwise.
+    /// Sets the port space of the peer's port; default [`PortSpace::Tcp`].
     #[must_use]
     pub fn port_space(mut self, space: PortSpace) -> Self {
         self.space = space;
         self
     }
 
-    /// How long each step may take: the address, the path, the peer's answer.
+    /// Time limit of each step: resolving the address, resolving the path, the peer's answer.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -117,14 +117,14 @@ impl Connector {
         self
     }
 
-    /// How long the queue pair waits for acknowledgements; without it what the path says.
+    /// Acknowledgement timeout of the queue pair; by default the path determines it.
     #[must_use]
     pub fn ack_timeout(mut self, timeout: AckTimeout) -> Self {
         self.ack_timeout = Some(timeout);
         self
     }
 
-    /// Shares its own address with other ids.
+    /// Allows other ids to bind to the connection's source address.
     #[must_use]
     pub fn reuse_addr(mut self) -> Self {
         self.reuse_addr = true;
@@ -180,8 +180,7 @@ impl Connector {
     }
 }
 
-/// Without a route to the address the command itself says so (kernel `addr.c`,
-/// `addr_resolve`).
+/// If the address has no route, the resolve command itself fails (kernel `addr.c`, `addr_resolve`).
 fn unrouted(error: Error) -> Error {
     match error.errno() {
         Some(errno @ (Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
@@ -191,7 +190,7 @@ fn unrouted(error: Error) -> Error {
     }
 }
 
-/// The error with the peer's address, and with what of it did not come.
+/// Adds the peer's address and the awaited event to the error.
 pub(super) fn named(error: Error, attempt: &Attempt, awaited: &str) -> Error {
     match error {
         Error::Connection(ConnectionError { kind, .. }) => kind.of(attempt.clone()).into(),
@@ -230,7 +229,7 @@ impl Route {
         self.id.port()
     }
 
-    /// Its id.
+    /// The id.
     #[must_use]
     pub fn id(&self) -> &Id {
         &self.id
@@ -250,9 +249,9 @@ impl Route {
     ///
     /// # Errors
     ///
-    /// With the queue pair, in whichever state it came to: [`Error::Connection`] when the peer
-    /// refuses or doesn't answer; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their
-    /// fields; the kernel's refusal.
+    /// Returns the queue pair in its current state with the error: [`Error::Connection`] when the
+    /// peer refuses or doesn't answer; [`Error::TimedOut`]; [`Error::Limit`] for parameters over
+    /// their fields; the kernel's refusal.
     #[doc(alias = "rdma_connect")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn connect<P: Provider>(
@@ -280,7 +279,7 @@ impl Route {
         let depths = param.depths(able, None);
         self.id.connect_with(qp.qpn(), param, depths).map_err(by_tcp)?;
         let answer = self.id.channel().next(self.attempt.limit)?;
-        // On iWARP the kernel has brought the queue pair to RTS, and nothing is left to say.
+        // On iWARP the kernel has brought the queue pair to RTS, and no confirmation is needed.
         if answer.kind() == EventKind::Established {
             let answer = answer.expect(EventKind::Established)?.connection();
             // The numbers are those that were agreed on; of siw this is how many this side may have

@@ -46,7 +46,7 @@ use crate::{
 /// | `rdma_disconnect`, `rdma_destroy_ep` | [`disconnect`](Self::disconnect), dropping it |
 #[derive(Debug)]
 pub struct Endpoint {
-    // The queue pair goes before what it needs.
+    // Dropped first: the queue pair needs the fields below.
     connection: Connection,
     ends: Ends,
 }
@@ -113,13 +113,13 @@ impl Ends {
 }
 
 impl<W> NewEndpoint<W> {
-    /// Its protection domain.
+    /// The protection domain.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.ends.home.pd
     }
 
-    /// Its queue pair, for receives.
+    /// The queue pair, for posting receives.
     pub fn queue_pair(&mut self) -> &mut QueuePair {
         &mut self.qp
     }
@@ -167,7 +167,7 @@ impl NewEndpoint<Route> {
         Ok(Self { qp, ends, way })
     }
 
-    /// Asks the peer, and waits for its answer.
+    /// Sends the connection request, and waits for the peer's answer.
     ///
     /// # Errors
     ///
@@ -235,7 +235,8 @@ impl EndpointListener {
     ///
     /// # Errors
     ///
-    /// As [`Listener::next`], and as what makes a queue pair: the request is refused then.
+    /// As [`Listener::next`], and errors of creating the queue pair, after which the request is
+    /// refused.
     #[doc(alias = "rdma_get_request")]
     pub fn next(&mut self, limit: Duration) -> Result<NewEndpoint<ConnectionRequest>, Error> {
         let way = self.listener.next(limit)?;
@@ -256,23 +257,23 @@ impl EndpointListener {
 }
 
 impl Endpoint {
-    /// Its protection domain.
+    /// The protection domain.
     #[must_use]
     pub fn pd(&self) -> &ProtectionDomain {
         &self.ends.home.pd
     }
 
-    /// Its queue pair: posts go here.
+    /// The queue pair, for posts.
     pub fn queue_pair(&mut self) -> &mut QueuePair {
         self.connection.queue_pair()
     }
 
-    /// Its connection.
+    /// The connection.
     pub fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
-    /// The next completion of what was sent; waits for it no longer than `limit`.
+    /// Waits at most `limit` for the next send completion.
     ///
     /// # Errors
     ///

@@ -16,11 +16,11 @@ use super::{Ece, EventChannel, Id};
 pub enum EventKind {
     /// Device and port for the address are known.
     AddressResolved,
-    /// They aren't.
+    /// Address resolution failed.
     AddressError,
     /// The path is known.
     RouteResolved,
-    /// It isn't.
+    /// Route resolution failed.
     RouteError,
     /// A peer wants a connection: [`Event::take_request`].
     ConnectRequest,
@@ -36,11 +36,11 @@ pub enum EventKind {
     Established,
     /// The connection ended.
     Disconnected,
-    /// The device is gone; the id is of no more use.
+    /// The device was removed; the id can only be dropped.
     DeviceRemoval,
     /// The multicast group was joined: [`Event::datagram`] tells how to send to it.
     MulticastJoined,
-    /// It was not, or was left.
+    /// Joining the group failed, or the membership ended.
     MulticastError,
     /// The interface's hardware address changed (bonding).
     AddressChange,
@@ -92,7 +92,7 @@ impl EventKind {
     }
 }
 
-/// One event. It owns what it tells, so nothing needs to be acknowledged.
+/// An event of a channel. It owns its data, so it needs no acknowledgement.
 #[derive(Debug)]
 #[doc(alias = "rdma_cm_event")]
 pub struct Event {
@@ -109,9 +109,10 @@ pub struct ConnectionDetails {
     /// InfiniBand): 56 bytes of a request, 196 of an answer, 148 of a refusal. iWARP keeps the
     /// exact length.
     pub private_data: Vec<u8>,
-    /// READs and atomics that this side may serve at a time: what the peer wants outstanding.
+    /// READs and atomics of the peer that this side may serve at a time: the peer's initiator
+    /// depth.
     pub responder_resources: u8,
-    /// READs and atomics that this side may have outstanding: what the peer serves.
+    /// READs and atomics that this side may have outstanding: the peer's responder resources.
     pub initiator_depth: u8,
     /// True if the peer's queue pair has end-to-end flow control.
     pub flow_control: bool,
@@ -156,8 +157,8 @@ impl Event {
         EventKind::from_raw(self.raw.event)
     }
 
-    /// Which id it happened to ([`Id::key`]); of a [`ConnectRequest`](EventKind::ConnectRequest)
-    /// the listener's.
+    /// Key of the event's id ([`Id::key`]); for a [`ConnectRequest`](EventKind::ConnectRequest) the
+    /// listener's key.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.raw.uid
@@ -215,7 +216,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`Error::Connection`] with what it says instead.
+    /// [`Error::Connection`] for an event of another kind.
     pub fn expect(self, kind: EventKind) -> Result<Self, Error> {
         if self.kind() == kind && self.status() == 0 {
             return Ok(self);

@@ -22,10 +22,10 @@ const IB: u64 = 0x013f_0000;
 
 /// An InfiniBand address. `struct sockaddr_ib`.
 ///
-/// By such addresses connects who has a GID and no IP address. The path is asked of the subnet
-/// manager, or [given](super::Connector::path). Linux tells a request that comes by one from others
-/// by its private data, where else the IP addresses stand: their first byte must be 0, and the
-/// upper half of the second neither 4 nor 6 (kernel `cma.c`, `cma_save_ip_info`).
+/// Address of a connection by GID, without an IP address. The path comes from the subnet manager,
+/// or from [`path`](super::Connector::path). Linux distinguishes such requests from IP ones by the
+/// private data, which holds the IP addresses otherwise: its first byte must be 0, and the upper
+/// half of the second neither 4 nor 6 (kernel `cma.c`, `cma_save_ip_info`).
 ///
 /// ```
 /// use uverbs::cm::{IbAddr, PortSpace};
@@ -46,9 +46,9 @@ pub struct IbAddr {
     pub flow_info: u32,
     /// Service id of the peer's service, or of a [port](Self::port).
     pub service_id: u64,
-    /// The bits of it that count.
+    /// Mask of the significant bits of `service_id`.
     pub service_mask: u64,
-    /// Which of several subnets of the same prefix; 0 where there is one.
+    /// Scope among subnets of one prefix; 0 for a single subnet.
     pub scope_id: u64,
 }
 
@@ -120,7 +120,7 @@ impl Id {
         self.bind_to(Address::Ib(*addr))
     }
 
-    /// Begins to find device and port for `to`, from `from` if that is given.
+    /// Starts to resolve `to` to a device and port, from source address `from` if given.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Id {
         self.resolve(from.copied().map(Address::Ib), Address::Ib(*to), limit)
     }
 
-    /// Its own address, if that is one of InfiniBand.
+    /// The local address, if it is an InfiniBand address.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Ids: what the connection manager knows a connection, a listener or a datagram peer by.
+//! Ids: the connection manager's handle of a connection, a listener or a datagram peer.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ use super::{EventChannel, Param};
 use crate::device::look_for;
 use crate::{Device, Siw};
 
-/// Which ports an id's address counts in, and so what it connects.
+/// Port spaces: the number space of an id's port, and with it the kind of queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "rdma_port_space")]
 #[non_exhaustive]
@@ -71,10 +71,11 @@ impl PortSpace {
     }
 }
 
-/// An id. Dropping it ends what it stands for: a listener, a connection, an unanswered request.
+/// An id of the connection manager. Dropping it ends the listener, the connection or the unanswered
+/// request.
 ///
-/// Its methods begin what they are named after; an [`Event`](super::Event) of its channel, with its
-/// [`key`](Self::key), tells of the end.
+/// Methods start an operation; its end is an [`Event`](super::Event) of the id's channel, with the
+/// id's [`key`](Self::key).
 #[derive(Debug)]
 #[doc(alias = "rdma_cm_id")]
 pub struct Id {
@@ -124,8 +125,8 @@ impl Id {
         let _ = self.able.set(able);
     }
 
-    /// Both depths: the program's, or else all that the device can and the peer wants (librdmacm
-    /// `cma.c`, `rdma_connect` and `rdma_accept`).
+    /// Both depths: the program's, or the maximum of the device limited by the peer's wish
+    /// (librdmacm `cma.c`, `rdma_connect` and `rdma_accept`).
     fn depths(&self, param: &Param) -> Result<Depths, Error> {
         let able = match self.able.get() {
             Some(able) => *able,
@@ -137,8 +138,9 @@ impl Id {
         Ok(param.exact_depths(able.least(self.peer)))
     }
 
-    /// The device's depths, where no queue pair told of them. siw refuses more than it has (kernel
-    /// `siw_cm.c`, `siw_connect` and `siw_accept`), so it is opened and asked; others take any.
+    /// Queries the device's depths if no queue pair gave them. siw refuses depths above its limits
+    /// (kernel `siw_cm.c`, `siw_connect` and `siw_accept`), so it is opened and queried; other
+    /// drivers accept all depths.
     fn ask_device(&self) -> Result<Depths, Error> {
         match self.device() {
             Ok(device) if device.record().driver_id == RDMA_DRIVER_SIW => {
@@ -184,7 +186,7 @@ impl Id {
         Ok(())
     }
 
-    /// Gives it an own address. Port 0 is one that the system chooses.
+    /// Binds the id to a local address. With port 0 the system chooses the port.
     ///
     /// # Errors
     ///
@@ -207,7 +209,7 @@ impl Id {
         })
     }
 
-    /// Begins to find device and port for `to`, from `from` if that is given.
+    /// Starts to resolve `to` to a device and port, from source address `from` if given.
     ///
     /// # Errors
     ///
@@ -233,7 +235,7 @@ impl Id {
         self.channel.ucma().resolve_addr(self.number, &from, &to.to_kernel(), limit)
     }
 
-    /// Begins to find the path.
+    /// Starts to resolve the path to the peer.
     ///
     /// # Errors
     ///
@@ -316,7 +318,7 @@ impl Id {
         self.channel.ucma().reject(self.number, 0, private_data)
     }
 
-    /// Refuses a peer's request for what it says of the vendor's options ([`Ece`](super::Ece)).
+    /// Refuses a peer's request because of its ECE options ([`Ece`](super::Ece)).
     ///
     /// # Errors
     ///
@@ -394,7 +396,7 @@ impl Id {
         Ok(self.query()?.port_num)
     }
 
-    /// Its own address, if it has one.
+    /// The local address, if the id is bound.
     ///
     /// # Errors
     ///
@@ -454,7 +456,7 @@ impl Id {
         self.set(RDMA_OPTION_ID_AFONLY, &i32::from(only).to_ne_bytes())
     }
 
-    /// How long its queue pair waits for acknowledgements.
+    /// Sets the acknowledgement timeout of the id's queue pair.
     ///
     /// # Errors
     ///
@@ -478,7 +480,7 @@ impl Drop for Id {
     }
 }
 
-/// In milliseconds, rounded up, at least one: the kernel refuses 0.
+/// Converts to milliseconds, rounded up and at least 1: the kernel refuses 0.
 pub(super) fn milliseconds(limit: Duration) -> u32 {
     u32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX).max(1)
 }

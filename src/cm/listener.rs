@@ -39,7 +39,7 @@ pub struct Listener {
     limit: Duration,
 }
 
-/// Begins a [`Listener`].
+/// Builder of a [`Listener`].
 #[derive(Clone, Debug)]
 pub struct ListenerBuilder {
     addr: Address,
@@ -56,7 +56,7 @@ impl ListenerBuilder {
         Self { addr, space, backlog: 0, limit: LIMIT, reuse_addr: false, v6_only: false }
     }
 
-    /// At a port of this space, of [`PortSpace::Tcp`] unless said otherwise.
+    /// Sets the port space; default [`PortSpace::Tcp`].
     #[must_use]
     pub fn port_space(mut self, space: PortSpace) -> Self {
         self.space = space;
@@ -71,7 +71,7 @@ impl ListenerBuilder {
         self
     }
 
-    /// How long each step of an acceptance may take: ten seconds unless said otherwise.
+    /// Time limit of each step of an acceptance; default ten seconds.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -92,7 +92,7 @@ impl ListenerBuilder {
         self
     }
 
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
     ///
@@ -133,15 +133,15 @@ impl Listener {
         Self::builder(addr).listen()
     }
 
-    /// Begins a listener with options.
+    /// Returns a builder of a listener with options.
     #[must_use]
     pub fn builder(addr: SocketAddr) -> ListenerBuilder {
         ListenerBuilder::at(Address::Ip(addr))
     }
 
-    /// Begins a listener at an InfiniBand address, which names a port of its
-    /// [space](ListenerBuilder::port_space), or a service of [`PortSpace::Ib`]. A GID of zeros is
-    /// every InfiniBand port.
+    /// Returns a builder of a listener at an InfiniBand address, which names a port of its
+    /// [space](ListenerBuilder::port_space), or a service of [`PortSpace::Ib`]. The zero GID stands
+    /// for every InfiniBand port.
     #[must_use]
     #[doc(alias = "AF_IB")]
     pub fn builder_ib(addr: IbAddr) -> ListenerBuilder {
@@ -178,8 +178,8 @@ impl Listener {
         Ok(None)
     }
 
-    /// The request of an event. A connection's events come to its own channel, so others are of
-    /// requests that were given up.
+    /// Extracts the request of an event. Connections have separate channels, so other events here
+    /// belong to requests that were given up.
     fn request(&self, mut event: Event) -> Result<Option<ConnectionRequest>, Error> {
         if event.kind() == EventKind::DeviceRemoval && event.key() == self.id.key() {
             return Err(ConnectionErrorKind::DeviceRemoved.into());
@@ -198,7 +198,7 @@ impl Listener {
         self.id.local_addr()
     }
 
-    /// Its id.
+    /// The id.
     #[must_use]
     pub fn id(&self) -> &Id {
         &self.id
@@ -252,7 +252,7 @@ impl ConnectionRequest {
         self.id.device()
     }
 
-    /// Its id.
+    /// The id.
     #[must_use]
     pub fn id(&self) -> &Id {
         &self.id
@@ -272,9 +272,9 @@ impl ConnectionRequest {
     ///
     /// # Errors
     ///
-    /// With the queue pair, in whichever state it came to: [`Error::Connection`] when the peer gave
-    /// up; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their fields; the kernel's
-    /// refusal.
+    /// Returns the queue pair in its current state with the error: [`Error::Connection`] when the
+    /// peer gave up; [`Error::TimedOut`]; [`Error::Limit`] for parameters over their fields; the
+    /// kernel's refusal.
     #[doc(alias = "rdma_accept")]
     #[allow(clippy::result_large_err, reason = "the error is the queue pair itself, once")]
     pub fn accept<P: Provider>(
@@ -348,8 +348,8 @@ impl ConnectionRequest {
         self.id.reject(private_data)
     }
 
-    /// Refuses for what the peer says of the vendor's options, which [`details`](Self::details)
-    /// has, with private data as [`reject`](Self::reject).
+    /// Refuses the request because of the peer's ECE options (in [`details`](Self::details)), with
+    /// private data as [`reject`](Self::reject).
     ///
     /// # Errors
     ///

@@ -50,9 +50,9 @@ pub struct Lookup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "rdma_addrinfo")]
 pub struct AddressInfo {
-    /// Which ports the address counts in.
+    /// Port space of the address.
     pub space: PortSpace,
-    /// This side's address: where a server waits; of a client the one that was asked for.
+    /// Local address: a server's address to listen at, or a client's requested source address.
     #[doc(alias = "ai_src_addr")]
     pub own: Option<SocketAddr>,
     /// The other side's address; a server has none.
@@ -99,7 +99,7 @@ impl Lookup {
         self
     }
 
-    /// In this port space, which also says of which protocol the service's number is.
+    /// Sets the port space, which also selects the protocol of the service name.
     #[must_use]
     pub fn space(mut self, space: PortSpace) -> Self {
         self.space = space;
@@ -113,10 +113,10 @@ impl Lookup {
         self
     }
 
-    /// The addresses of `host` and `service`, in the system's order: the best ones first. Either
-    /// may be missing: a client without a host goes to its own, one without a service to port 0.
+    /// Looks up the addresses of `host` and `service`, in the system's order, best first. Both are
+    /// optional: without a host a client gets its local host, without a service port 0.
     ///
-    /// It waits for name servers as long as the system does (`resolv.conf`), unless
+    /// Blocks for name servers as long as the system does (`resolv.conf`), unless
     /// [`numeric`](Self::numeric).
     ///
     /// # Errors

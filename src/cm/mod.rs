@@ -42,8 +42,9 @@
 //! | `rdma_getaddrinfo` | [`Lookup`] |
 //! | `rdma_create_ep`, `rdma_get_request`, `rdma_get_send_comp`, ... | [`Endpoint`] |
 //!
-//! It needs the kernel module `rdma_ucm` (any kernel that uverbs runs on has it) and an interface
-//! with an IP address over the RDMA device: Ethernet with RoCE, rxe or iWARP (siw), or IPoIB.
+//! Connections need the kernel module `rdma_ucm` (any kernel that uverbs runs on has it) and an
+//! interface with an IP address over the RDMA device: Ethernet with RoCE, rxe or iWARP (siw), or
+//! IPoIB.
 
 mod addr;
 mod channel;

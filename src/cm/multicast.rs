@@ -22,7 +22,7 @@ pub enum Membership {
     #[default]
     #[doc(alias = "RDMA_MC_JOIN_FLAG_FULLMEMBER")]
     Full,
-    /// Only sends: the group's packets aren't asked for.
+    /// Send only: the port doesn't receive the group's packets.
     #[doc(alias = "RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER")]
     SendOnly,
 }
@@ -50,7 +50,7 @@ impl Groups {
         Self(Arc::new(Mutex::new(Some(channel.ucma().clone()))))
     }
 
-    /// Has the id go to another channel, while no group is left.
+    /// Moves the id to another channel, while no group can be left.
     ///
     /// # Errors
     ///
@@ -96,8 +96,8 @@ impl Drop for JoinedGroup {
 }
 
 impl Id {
-    /// Begins to join a multicast group: of an id of [`PortSpace::Udp`](super::PortSpace) that is
-    /// bound, or has resolved an address. The id's channel then tells
+    /// Starts to join a multicast group. The id belongs to [`PortSpace::Udp`](super::PortSpace) and
+    /// is bound, or has resolved an address. The channel gets
     /// [`MulticastJoined`](super::EventKind::MulticastJoined).
     ///
     /// ```

@@ -36,8 +36,7 @@ pub struct Param {
 }
 
 impl Default for Param {
-    /// No private data, what the device can, 7 retries; 6 after receiver-not-ready, so that they
-    /// end.
+    /// No private data, the device's maximum depths, 7 retries; 6 RNR retries, so that they end.
     fn default() -> Self {
         Self {
             private_data: Vec::new(),
@@ -51,7 +50,7 @@ impl Default for Param {
     }
 }
 
-/// How many READs and atomics go one way and the other.
+/// READ depths in both directions: served, and outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Depths {
     pub(super) serves: u8,
@@ -80,12 +79,12 @@ impl Depths {
 }
 
 impl Param {
-    /// As this queue pair is.
+    /// Copies the parameters, with the flag of the queue pair's shared receives.
     pub(super) fn of_queue_pair<P: Provider>(&self, qp: &QueuePair<P>) -> Self {
         Self { shared_receives: qp.core().srq().is_some(), ..self.clone() }
     }
 
-    /// Both depths: what was asked for, whether or not it can be had, or else `most`.
+    /// Both requested depths, supported or not; `most` for unset ones.
     pub(super) fn exact_depths(&self, most: Depths) -> Depths {
         Depths {
             serves: self.responder_resources.unwrap_or(most.serves),
@@ -93,13 +92,13 @@ impl Param {
         }
     }
 
-    /// Both depths: what was asked for, as far as `able` and the peer's wishes allow.
+    /// Both requested depths, limited by `able` and the peer's wishes.
     pub(super) fn depths(&self, able: Depths, peer: Option<Depths>) -> Depths {
         let most = able.least(peer.unwrap_or(Depths::MOST));
         self.exact_depths(most).least(most)
     }
 
-    /// As the commands take it.
+    /// Encodes the parameters for the kernel's commands.
     ///
     /// # Errors
     ///

@@ -64,8 +64,8 @@ pub struct PathRecord {
     pub mtu: Mtu,
     /// `enum ibv_rate`; 0 is the port's own.
     pub rate: u8,
-    /// How long a packet may be under way: 4.096 µs times two to this, 0 to 63. Connections take
-    /// their timeouts from it.
+    /// Packet lifetime: 4.096 µs times two to this, 0 to 63. Connections derive their timeouts from
+    /// it.
     pub packet_life_time: u8,
 }
 
@@ -109,7 +109,7 @@ impl PathRecord {
         let flow = self.flow_label << 8 | u32::from(self.hop_limit);
         record[44..48].copy_from_slice(&flow.to_be_bytes());
         record[48] = self.traffic_class;
-        // How many are asked for: one.
+        // Number of paths requested: one.
         record[49] = u8::from(self.reversible) << 7 | 1;
         record[50..52].copy_from_slice(&self.pkey.to_be_bytes());
         record[52..54].copy_from_slice(&u16::from(self.service_level).to_be_bytes());
@@ -158,8 +158,8 @@ impl Id {
         self.channel().ucma().set_option(self.number(), RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &value)
     }
 
-    /// Its paths, the first choice first: two where an alternate one was loaded, none before the
-    /// route is resolved and on iWARP.
+    /// Paths of the id, the primary first. Two if an alternate path was loaded; empty before the
+    /// route is resolved, and on iWARP.
     ///
     /// # Errors
     ///

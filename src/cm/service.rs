@@ -17,9 +17,9 @@ const USER: u32 = 18;
 /// Key of a search for services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKey<'a> {
-    /// Its number.
+    /// Service id.
     Id(u64),
-    /// Its name, of 63 bytes at most.
+    /// Service name, at most 63 bytes.
     Name(&'a str),
 }
 
@@ -49,7 +49,7 @@ impl ServiceKey<'_> {
 /// A service as InfiniBand's subnet administration has it. IBTA vol 1, 15.2.5.14.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRecord {
-    /// Its number, which connections name.
+    /// Service id, which connections name.
     pub id: u64,
     /// The port that offers it.
     pub gid: Gid,
@@ -59,9 +59,9 @@ pub struct ServiceRecord {
     pub lease: u32,
     /// Key that a change of the record must name.
     pub key: [u8; 16],
-    /// Its name, up to the first zero.
+    /// Service name, up to the first zero.
     pub name: Vec<u8>,
-    /// 64 bytes of whoever offers it: 16 of bytes, 8 of 16 bits, 4 of 32 bits and 2 of 64 bits, all
+    /// 64 bytes of service data: 16 of 8 bits, 8 of 16 bits, 4 of 32 bits and 2 of 64 bits, all
     /// big-endian.
     pub data: [u8; 64],
 }
@@ -86,10 +86,10 @@ impl ServiceRecord {
 }
 
 impl Id {
-    /// Begins to look for a service, from an id that is [bound](Self::bind) to a device's address.
-    /// An event tells of the end: [`ServiceResolved`](super::EventKind::ServiceResolved), after
-    /// which the [records](Self::service_records) are there and the first one's port is the peer,
-    /// or [`ServiceError`](super::EventKind::ServiceError).
+    /// Starts to search for a service, from an id that is [bound](Self::bind) to a device's
+    /// address. On [`ServiceResolved`](super::EventKind::ServiceResolved) the
+    /// [records](Self::service_records) are available and the port of the first is the peer;
+    /// [`ServiceError`](super::EventKind::ServiceError) reports a failure.
     ///
     /// Needs Linux 6.17, and a port of InfiniBand.
     ///

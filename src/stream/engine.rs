@@ -1,4 +1,4 @@
-//! One end of a stream, without waiting: what its completions mean, and what it posts.
+//! One end of a stream, without waiting: handles its completions and posts its work requests.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,7 +48,7 @@ pub(super) struct Peer {
     list: Place,
     /// The entry of its list that is written next.
     slot: u32,
-    /// Its words have the other order.
+    /// The peer has the other byte order.
     pub(super) swap: bool,
     /// Mappings that it has room for, behind its list.
     pub(super) mappings: u16,
@@ -77,7 +77,7 @@ impl Peer {
     }
 }
 
-/// How far the stream is.
+/// Phase of the stream.
 #[derive(Debug, Default)]
 struct Phase {
     /// The peer knows that the connection stands, so that it takes messages.
@@ -88,9 +88,9 @@ struct Phase {
     tells: bool,
     /// The peer may still send.
     readable: bool,
-    /// This side may still send.
+    /// This side may still send bytes.
     writable: bool,
-    /// It has ended, well or not.
+    /// The stream has ended, cleanly or not.
     closed: bool,
     /// The connection manager has nothing more to say.
     parted: bool,
@@ -261,7 +261,7 @@ impl Engine {
         Ok(expect(batch, self.messages.as_ref(), count)?)
     }
 
-    /// Tells the peer of room, and that this side sends no more.
+    /// Announces free room to the peer, or that this side sends no more.
     pub(super) fn tell(&mut self) -> io::Result<()> {
         let Phase { established, tells, .. } = self.phase;
         while self.controls > 0 && established && tells && self.incoming.owes() {
@@ -340,7 +340,7 @@ impl Engine {
         }
     }
 
-    /// [`read`](Self::read) that leaves the bytes where they are.
+    /// [`read`](Self::read) without consuming the bytes.
     pub(super) fn peek(&mut self, to: &mut [u8]) -> io::Result<Option<usize>> {
         let mut done = 0;
         for span in self.incoming.ahead(to.len()) {
@@ -353,7 +353,7 @@ impl Engine {
         if done == 0 { self.read(to) } else { Ok(Some(done)) }
     }
 
-    /// Why nothing can be sent any more.
+    /// Error that forbids sending, if any.
     pub(super) fn may_write(&self) -> io::Result<()> {
         match &self.phase {
             Phase { error: Some(error), .. } => Err(error.clone().into()),
@@ -459,7 +459,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins to end one direction or both.
+    /// Starts to end one direction or both.
     pub(super) fn shutdown(&mut self, how: std::net::Shutdown) -> io::Result<()> {
         use std::net::Shutdown::{Both, Read, Write};
         let phase = &mut self.phase;
@@ -498,7 +498,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Hears what the connection manager says. Whether it will say more.
+    /// Handles events of the connection manager; true if more may follow.
     fn hear(&mut self) -> io::Result<bool> {
         self.activity += 1;
         let ended = match self.connection.is_closed(Duration::ZERO) {

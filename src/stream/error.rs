@@ -27,7 +27,7 @@ pub enum StreamError {
     },
     /// A message that the protocol doesn't know.
     UnknownMessage {
-        /// Its immediate data.
+        /// Immediate data of the message.
         immediate: u32,
     },
     /// A message that isn't a WRITE with immediate data (on iWARP: a SEND of four bytes).

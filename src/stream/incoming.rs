@@ -1,4 +1,4 @@
-//! Bytes that come: which are there, and what the peer is told of the room for more.
+//! Received bytes, and the credit that the peer gets.
 //!
 //! The buffer has two halves. The peer is told of a half at a time, fills it from its start, and
 //! tells by a message of each piece. A half whose bytes were read goes back to the peer. Counts
@@ -87,7 +87,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The next bytes, as many as are in one stretch and no more than `most`; they count as read.
+    /// Consumes the next contiguous bytes, at most `most`.
     pub(super) fn take(&mut self, most: usize) -> Option<Span> {
         let len =
             (self.half * 2 - self.at).min(self.unread).min(u32::try_from(most).unwrap_or(u32::MAX));

@@ -21,7 +21,7 @@ pub(super) struct KeepAlives {
 
 #[derive(Debug, Default)]
 struct Streams {
-    /// Each with its next keep-alive. A stream keeps itself; here it is only remembered.
+    /// Streams with the time of their next keep-alive. The list doesn't keep streams alive.
     list: Vec<(Weak<Waiting<Engine>>, Instant)>,
     /// True while the thread runs.
     run: bool,

@@ -19,8 +19,8 @@ const SHORTEST_KEEP_ALIVE: Duration = Duration::from_millis(1);
 /// Far from where a time in the future can't be told.
 const LONGEST_KEEP_ALIVE: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Options of a stream, or of those that a listener accepts. Buffers and queues have rsocket's
-/// sizes unless said otherwise.
+/// Options of a stream, or of the streams that a listener accepts. Buffers and queues have
+/// rsocket's sizes by default.
 ///
 /// ```
 /// use uverbs::stream::StreamOptions;
@@ -128,18 +128,18 @@ impl StreamOptions {
         self
     }
 
-    /// How long each step of connecting may take, and the last words when a stream is dropped: ten
-    /// seconds.
+    /// Time limit of each step of connecting, and of the farewell when a stream is dropped; default
+    /// ten seconds.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Asks the peer's host so often whether it is there, without its program's doing, and ends the
-    /// stream where it doesn't answer: after the acknowledgement timeout and its retries, which
-    /// take some seconds. Without keep-alives a stream that is only read doesn't notice. A thread
-    /// sends them for all streams that are made with these options and their clones.
+    /// Sends keep-alives at this interval, without help of the peer's program. If the peer's host
+    /// doesn't acknowledge, the stream ends after the acknowledgement timeout and its retries,
+    /// which take some seconds. Without keep-alives a stream that only reads doesn't notice. One
+    /// thread serves all streams made with these options and their clones.
     #[must_use]
     #[doc(alias = "SO_KEEPALIVE")]
     #[doc(alias = "TCP_KEEPIDLE")]
@@ -171,8 +171,8 @@ impl StreamOptions {
         self
     }
 
-    /// By the connection manager of this device: a software HCA has its own, which knows no other
-    /// device. Unless said otherwise it is the kernel's, which finds the device by the address.
+    /// Uses the connection manager of this device; a software HCA has a separate one. The default
+    /// is the kernel's, which finds the device by the address.
     #[must_use]
     pub fn on(mut self, device: &Device) -> Self {
         self.device = Some(device.clone());
@@ -183,7 +183,7 @@ impl StreamOptions {
         self.device.as_ref().map_or_else(EventChannel::open, EventChannel::of)
     }
 
-    /// Refuses what the protocol has no room for.
+    /// Refuses values that the protocol's fields can't hold.
     pub(super) fn check(&self) -> Result<(), Error> {
         for (what, value) in [("send_buffer", self.send_buffer), ("recv_buffer", self.recv_buffer)]
         {

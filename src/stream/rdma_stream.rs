@@ -46,8 +46,8 @@ pub struct Ready {
 /// or a [keep-alive](StreamOptions::keep_alive) notices. If the peer's process ends, the stream
 /// notices at once.
 ///
-/// Dropping it tells the peer that nothing more comes and waits until what was written is in the
-/// peer's memory, which needs none of the peer's doing, and ten seconds at most
+/// Dropping the stream tells the peer that no more bytes follow, and waits until the peer's memory
+/// has all written bytes. This needs no action of the peer's program, and takes ten seconds at most
 /// ([`StreamOptions::limit`]).
 #[derive(Debug)]
 pub struct RdmaStream {
@@ -57,7 +57,7 @@ pub struct RdmaStream {
     local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     timeouts: Timeouts,
-    /// For the last words, which only the process that made it says.
+    /// Time limit of the farewell, which only the process that made the stream sends.
     limit: Duration,
     process: Process,
 }
@@ -170,8 +170,8 @@ impl RdmaStream {
         Ok(())
     }
 
-    /// How long reads wait; `None`, as it is at first, is as long as it takes. After it they fail
-    /// with [`io::ErrorKind::TimedOut`].
+    /// Sets the time limit of reads; `None`, the default, is unlimited. A read that exceeds it
+    /// fails with [`io::ErrorKind::TimedOut`].
     ///
     /// # Errors
     ///
@@ -180,8 +180,8 @@ impl RdmaStream {
         self.timeouts.set_read(limit)
     }
 
-    /// How long writes and [`shutdown`](Self::shutdown) wait; `None`, as it is at first, is as long
-    /// as it takes. After it they fail with [`io::ErrorKind::TimedOut`].
+    /// Sets the time limit of writes and [`shutdown`](Self::shutdown); `None`, the default, is
+    /// unlimited. A call that exceeds it fails with [`io::ErrorKind::TimedOut`].
     ///
     /// # Errors
     ///
@@ -190,19 +190,19 @@ impl RdmaStream {
         self.timeouts.set_write(limit)
     }
 
-    /// How long reads wait.
+    /// Time limit of reads.
     #[must_use]
     pub fn read_timeout(&self) -> Option<Duration> {
         self.timeouts.read()
     }
 
-    /// How long writes wait.
+    /// Time limit of writes.
     #[must_use]
     pub fn write_timeout(&self) -> Option<Duration> {
         self.timeouts.write()
     }
 
-    /// Reads what is there, and never waits, nonblocking or not.
+    /// Reads available bytes, and never waits, nonblocking or not.
     ///
     /// # Errors
     ///
@@ -212,8 +212,8 @@ impl RdmaStream {
         self.waiting.run(Limit::Now, |engine| engine.read(to))
     }
 
-    /// Reads what is there without taking it: the next read gives the same bytes. Waits as a read
-    /// does.
+    /// Copies available bytes without consuming them: the next read returns them again. Waits as a
+    /// read does.
     ///
     /// # Errors
     ///
@@ -251,8 +251,8 @@ impl RdmaStream {
         self.waiting.run(Limit::Now, |engine| engine.write_at(from, offset))
     }
 
-    /// Which of the wanted directions is worth a try: a read or a write there wouldn't wait. Where
-    /// none is, the file ([`AsFd`]) becomes readable when it is worth another look.
+    /// Returns which of the wanted directions are ready: a read or a write wouldn't wait. If none
+    /// is, the file ([`AsFd`]) becomes readable when another check makes sense.
     ///
     /// # Errors
     ///
@@ -271,13 +271,13 @@ impl RdmaStream {
         self.waiting.look(|engine| engine.is_over())
     }
 
-    /// From now on asks the peer's host so often whether it is there, or, for `None`, no more:
-    /// [`StreamOptions::keep_alive`] has it from the start, and one thread for many streams.
+    /// Sends keep-alives at this interval from now on; `None` stops them.
+    /// [`StreamOptions::keep_alive`] sets them from the start, with one thread for many streams.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] for less than a millisecond; what the system says when there
-    /// are no more threads.
+    /// [`io::ErrorKind::InvalidInput`] for less than a millisecond; the system's error if it can't
+    /// start a thread.
     #[doc(alias = "SO_KEEPALIVE")]
     pub fn set_keep_alive(&self, every: Option<Duration>) -> io::Result<()> {
         let kept = match every {
@@ -298,9 +298,9 @@ impl RdmaStream {
         self.waiting.look(|engine| engine.activity())
     }
 
-    /// Offers the peer `len` bytes of memory that it writes by offsets from `offset` on, without
-    /// this side's doing ([`write_at`](Self::write_at)). It is the peer's to write until the last
-    /// handle is dropped, which the stream has until its own end.
+    /// Offers the peer `len` bytes of memory at offsets from `offset` on. The peer writes there
+    /// without action of this side ([`write_at`](Self::write_at)), until the last handle is
+    /// dropped; the stream holds a handle until its end.
     ///
     /// # Errors
     ///
@@ -352,7 +352,7 @@ impl RdmaStream {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] where it wasn't mapped; the kernel's refusal.
+    /// [`io::ErrorKind::InvalidInput`] for an address that isn't mapped; the kernel's refusal.
     #[doc(alias = "riounmap")]
     pub fn unmap(&self, addr: u64, len: usize) -> io::Result<()> {
         match self.waiting.look(|engine| engine.take_back(addr, len)) {
@@ -369,8 +369,9 @@ impl RdmaStream {
         }
     }
 
-    /// Writes into the peer's memory, from `offset` of what it mapped. Answers how many bytes went.
-    /// The peer isn't told: it sees them in its memory, in the order of the writes.
+    /// Writes into the peer's mapped memory from `offset` on, and returns the number of bytes
+    /// written. The peer gets no message: the bytes appear in its memory, in the order of the
+    /// writes.
     ///
     /// # Errors
     ///
@@ -424,7 +425,7 @@ impl AsFd for RdmaStream {
 }
 
 impl RdmaStream {
-    /// Says the last words, where there is somebody to hear them.
+    /// Sends the farewell to a connected peer.
     fn part(&self) {
         // An unconfirmed peer was sent no bytes.
         if self.waiting.look(|engine| engine.is_closed() || !engine.is_established()) {

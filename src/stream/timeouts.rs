@@ -1,4 +1,4 @@
-//! How long the calls of one stream, or of one socket of datagrams, wait.
+//! Time limits of the calls of one stream, or of one datagram socket.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

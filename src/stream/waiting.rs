@@ -1,8 +1,8 @@
 //! Threads that wait at one stream, or at one socket of datagrams.
 //!
-//! Each tries what it came for. Where that can't be done yet, one of them sleeps on the files, and
-//! the others until it has woken. Whoever sees something while another sleeps wakes it: what came
-//! may be what the other waits for, and is no longer to be seen in the files.
+//! Each thread tries its operation. If none can proceed, one thread sleeps on the files, and the
+//! others wait until it wakes. A thread that consumes an event while another sleeps wakes the
+//! sleeper: the event may be for the sleeper, and the files don't report it again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,17 +13,17 @@ use super::files::{Engine, Files};
 
 /// Polled for so long before a thread sleeps, as rsocket does (`polling_time`).
 const SPIN: Duration = Duration::from_micros(10);
-/// No sleep is longer: then the device is asked whether it is still there.
+/// Maximum length of a sleep, after which the device's presence is checked.
 const DOZE: Duration = Duration::from_millis(500);
 
-/// How long an operation may take.
+/// Time limit of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limit {
-    /// As long as it takes.
+    /// Unlimited.
     None,
-    /// So long.
+    /// This long.
     Within(Duration),
-    /// It doesn't wait at all.
+    /// Never waits.
     Now,
 }
 

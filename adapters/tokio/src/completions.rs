@@ -62,7 +62,8 @@ impl Channel {
     /// The channel to build queues with
     /// ([`CompletionQueueBuilder::channel`](uverbs::CompletionQueueBuilder::channel)).
     ///
-    /// Events are taken out of it here: a program that does so, too, takes wake-ups away.
+    /// The channel. This adapter takes its events; a program that takes events, too, loses
+    /// wake-ups.
     #[must_use]
     pub fn inner(&self) -> &CompletionChannel {
         &self.shared.file.get_ref().0
@@ -110,8 +111,8 @@ impl Shared {
         }
     }
 
-    /// Waits until the file can be read, reads all of it, and wakes who is named. On an error the
-    /// file stays readable: the others see it, too.
+    /// Waits until the file is readable, reads all events, and wakes the tasks that they name.
+    /// After an error the file stays readable, so the other tasks see the error, too.
     async fn dispatch(&self) -> Result<(), Error> {
         let mut ready = self.file.readable().await.map_err(|error| system("epoll", &error))?;
         while let Some(event) = ready.get_inner().0.try_next()? {
@@ -148,7 +149,7 @@ impl<P: Provider> Completions<P> {
         Ok(completion)
     }
 
-    /// As many as there are, at least one: fills `to` from the front, and returns how many. 0 only
+    /// Waits for at least one completion, fills `to` from the front, and returns the count. 0 only
     /// for an empty slice.
     ///
     /// # Errors

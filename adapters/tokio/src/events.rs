@@ -23,8 +23,8 @@ impl<P: Provider> AsRawFd for File<P> {
     }
 }
 
-/// The asynchronous events of an open device, watched by tokio. One of these a context: an event is
-/// read once, by whoever comes first.
+/// The asynchronous events of an open device, watched by tokio. Make one per context: each event is
+/// read once, by the first reader.
 #[derive(Debug)]
 pub struct Events<P: Provider = Any> {
     file: AsyncFd<File<P>>,
@@ -50,8 +50,8 @@ impl<P: Provider> Events<P> {
     ///
     /// # Errors
     ///
-    /// As [`AsyncEvents::try_next`](uverbs::AsyncEvents::try_next). A device that goes tells by an
-    /// event, [`DeviceFatal`](uverbs::AsyncEventKind::DeviceFatal), behind which nothing comes.
+    /// As [`AsyncEvents::try_next`](uverbs::AsyncEvents::try_next). The device's removal is an
+    /// event, [`DeviceFatal`](uverbs::AsyncEventKind::DeviceFatal), the last one.
     pub async fn next(&self) -> Result<AsyncEvent, Error> {
         loop {
             let mut ready = self.file.readable().await.map_err(|error| system("epoll", &error))?;

@@ -19,7 +19,7 @@ use uverbs::{Errno, Error};
 /// While `file` lives, its `as_raw_fd` gives the same descriptor, which is open and of the same
 /// file.
 pub(crate) unsafe fn watch<T: AsRawFd>(file: T, what: &'static str) -> Result<AsyncFd<T>, Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let file = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };
     file.map_err(|error| system(what, &error.into_parts().1))
 }

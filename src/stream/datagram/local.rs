@@ -1,4 +1,4 @@
-//! One own address of a socket of datagrams: a device, a port of it, and a queue pair.
+//! Local address of a datagram socket: a device, a port of it, and a queue pair.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,7 +40,7 @@ pub(super) struct Came {
 pub(super) enum Bytes {
     /// In a frame, from here to there; and which own address it came to.
     Frame { frame: Frame, at: std::ops::Range<usize>, local: usize },
-    /// It came by UDP.
+    /// Bytes that came by UDP.
     Copied(Vec<u8>),
 }
 

@@ -61,7 +61,7 @@ use crate::cm::EventChannel;
 pub struct RdmaDatagram {
     waiting: Waiting<Engine>,
     timeouts: Timeouts,
-    /// For what is on its way when it is dropped.
+    /// Time limit for sent datagrams when the socket is dropped.
     limit: Duration,
     process: Process,
 }
@@ -187,7 +187,7 @@ impl RdmaDatagram {
         self.recv_from(to).map(|(len, _)| len)
     }
 
-    /// [`recv_from`](Self::recv_from) that leaves the datagram where it is.
+    /// [`recv_from`](Self::recv_from) without consuming the datagram.
     ///
     /// # Errors
     ///
@@ -206,8 +206,8 @@ impl RdmaDatagram {
         self.waiting.run(Limit::Now, |engine| engine.read(to, true))
     }
 
-    /// Which of the wanted directions is worth a try: a receive or a send there wouldn't wait.
-    /// Where none is, the file ([`AsFd`]) becomes readable when it is worth another look.
+    /// Returns which of the wanted directions are ready: a receive or a send wouldn't wait. If none
+    /// is, the file ([`AsFd`]) becomes readable when another check makes sense.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl RdmaDatagram {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::NotConnected`] where it wasn't.
+    /// [`io::ErrorKind::NotConnected`] for a socket without a peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.waiting.look(|engine| engine.peer()).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -249,8 +249,8 @@ impl RdmaDatagram {
         Ok(())
     }
 
-    /// How long receives wait; `None`, as it is at first, is as long as it takes. After it they
-    /// fail with [`io::ErrorKind::TimedOut`].
+    /// Sets the time limit of receives; `None`, the default, is unlimited. A receive that exceeds
+    /// it fails with [`io::ErrorKind::TimedOut`].
     ///
     /// # Errors
     ///
@@ -259,8 +259,8 @@ impl RdmaDatagram {
         self.timeouts.set_read(limit)
     }
 
-    /// How long sends wait; `None`, as it is at first, is as long as it takes. After it they fail
-    /// with [`io::ErrorKind::TimedOut`].
+    /// Sets the time limit of sends; `None`, the default, is unlimited. A send that exceeds it
+    /// fails with [`io::ErrorKind::TimedOut`].
     ///
     /// # Errors
     ///
@@ -269,13 +269,13 @@ impl RdmaDatagram {
         self.timeouts.set_write(limit)
     }
 
-    /// How long receives wait.
+    /// Time limit of receives.
     #[must_use]
     pub fn read_timeout(&self) -> Option<Duration> {
         self.timeouts.read()
     }
 
-    /// How long sends wait.
+    /// Time limit of sends.
     #[must_use]
     pub fn write_timeout(&self) -> Option<Duration> {
         self.timeouts.write()

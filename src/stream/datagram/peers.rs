@@ -10,19 +10,19 @@ use crate::cm::Id;
 /// until it has told of itself again.
 const MOST: usize = 4096;
 
-/// How a peer is reached.
+/// Route to a peer.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// By UDP: it has told nothing yet, or nothing leads to it.
+    /// By UDP: the peer has sent no notice yet, or no RDMA route leads to it.
     Udp,
-    /// By UDP, while the connection manager looks for the path to its queue pair.
+    /// By UDP, while the connection manager resolves the path to the peer's queue pair.
     Resolving {
         /// Id that resolves the peer's path.
         id: Id,
         /// The queue pair's number.
         qpn: u32,
     },
-    /// By its queue pair.
+    /// By the peer's queue pair.
     Known(Destination),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Peer {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     all: HashMap<SocketAddr, Peer>,
-    /// In the order in which they came.
+    /// Peers in the order of insertion.
     order: VecDeque<SocketAddr>,
 }
 

@@ -68,12 +68,12 @@ impl Head {
     }
 }
 
-/// Why a notice is sent.
+/// Purpose of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A datagram stands behind it: its sender doesn't know the receiver's queue pair yet.
     Data,
-    /// It tells of its sender's queue pair.
+    /// Announces the sender's queue pair.
     Control,
 }
 

@@ -16,12 +16,17 @@
 //!
 //! | memory | for what | who may touch it |
 //! |---|---|---|
-//! | [`ProtectionDomain::slab`]: frames | messages to send and receive; what WRITE, READ and atomics carry | program or device in turn: a post moves the [`Frame`] in, its completion gives it back |
-//! | [`ProtectionDomain::expose`] | what peers read, write or change by RDMA | both at any time, so the program copies in and out of [`ExposedMemory`] |
-//! | [`ProtectionDomain::register`] | memory that the program already has | the program sees to it, and so it is `unsafe`, as posts by address are ([`Batch::raw`]) |
-//! | [`ProtectionDomain::register_bytes`]; [`RegistrationCache`] | to send an `Arc<[u8]>` from
-//! where it is | read only, by device and program |
+//! | [`ProtectionDomain::slab`] | [`Frame`]s: messages, WRITE, READ, atomics | program or device |
+//! | [`ProtectionDomain::expose`] | RDMA and atomics by peers | both, by [`ExposedMemory`] |
+//! | [`ProtectionDomain::register`] | memory that the program already has | `unsafe` |
+//! | [`ProtectionDomain::register_bytes`] | an `Arc<[u8]>` to send in place | both, read only |
+//! | [`RegistrationCache`] | many `Arc<[u8]>`, with cached registrations | both, read only |
 //! | inline data ([`Batch::send_inline`]) | messages of some tens of bytes | copied when posted |
+//!
+//! A post moves a frame in, and its completion gives it back. Device and program access exposed
+//! memory at any time, so the program copies in and out of it. The program vouches for memory that it
+//! registers itself, so [`ProtectionDomain::register`] and posts by address ([`Batch::raw`]) are
+//! `unsafe`.
 //!
 //! # Coming from C
 //!

@@ -20,13 +20,17 @@ mod sealed {
 ///
 /// | | [`Rc`] | [`Uc`] | [`Ud`] | [`XrcIni`] | [`Dci`] |
 /// |---|---|---|---|---|---|
-/// | connected to one peer | yes | yes | no: each post names its [destination](crate::Destination) | yes, and each post names one of the peer's [queues](crate::RemoteSrq) | no: each post names its [target](crate::DcDestination) |
+/// | connected to one peer | yes | yes | no | yes | no |
 /// | acknowledged, repeated, in order | yes | no: what is lost is lost | no | yes | yes |
 /// | SEND | yes | yes | yes, up to the path's MTU | yes | yes |
 /// | RDMA WRITE | yes | yes | no | yes | yes |
 /// | RDMA READ, atomics | yes | no | no | yes | yes |
-/// | receives | yes | yes | yes | no: an [`XrcTarget`](crate::XrcTarget) does | no: a [`DcTarget`](crate::DcTarget) does |
+/// | receives | yes | yes | yes | no | no |
 /// | goes on after a failed send (SQE) | no | yes | yes | no | no |
+///
+/// Each UD post names its [destination](crate::Destination), each XRC post one of the peer's
+/// [shared receive queues](crate::RemoteSrq), each DC post its [target](crate::DcDestination).
+/// [`XrcTarget`](crate::XrcTarget) and [`DcTarget`](crate::DcTarget) receive for XRC and DC.
 ///
 /// [`RawPacket`] is outside this table: it sends and receives whole Ethernet frames.
 ///

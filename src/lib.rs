@@ -24,8 +24,8 @@
 //! | inline data ([`Batch::send_inline`]) | messages of some tens of bytes | copied when posted |
 //!
 //! A post moves a frame in, and its completion gives it back. Device and program access exposed
-//! memory at any time, so the program copies in and out of it. The program vouches for memory that it
-//! registers itself, so [`ProtectionDomain::register`] and posts by address ([`Batch::raw`]) are
+//! memory at any time, so the program copies in and out of it. The program vouches for memory that
+//! it registers itself, so [`ProtectionDomain::register`] and posts by address ([`Batch::raw`]) are
 //! `unsafe`.
 //!
 //! # Coming from C

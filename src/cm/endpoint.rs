@@ -37,13 +37,18 @@ use crate::{
 ///
 /// | C | here |
 /// |---|---|
-/// | `rdma_create_ep` of a client, `rdma_connect` | [`NewEndpoint::to`], [`connect`](NewEndpoint::connect) |
+/// | `rdma_create_ep` of a client | [`NewEndpoint::to`] |
+/// | `rdma_connect` | [`NewEndpoint::connect`] |
 /// | `rdma_create_ep` of a server, `rdma_listen` | [`EndpointListener::listen`] |
-/// | `rdma_get_request`, `rdma_accept` | [`EndpointListener::next`], [`accept`](NewEndpoint::accept) |
-/// | `rdma_reg_msgs`, `rdma_reg_read`, `rdma_reg_write` | [`slab`](ProtectionDomain::slab) and [`expose`](ProtectionDomain::expose) of `pd()` |
+/// | `rdma_get_request` | [`EndpointListener::next`] |
+/// | `rdma_accept` | [`NewEndpoint::accept`] |
+/// | `rdma_reg_msgs` | [`ProtectionDomain::slab`] of `pd()` |
+/// | `rdma_reg_read`, `rdma_reg_write` | [`ProtectionDomain::expose`] of `pd()` |
 /// | `rdma_post_send`, `rdma_post_recv`, ... | the posts of `queue_pair()` |
-/// | `rdma_get_send_comp`, `rdma_get_recv_comp` | [`send_completion`](Self::send_completion), [`recv_completion`](Self::recv_completion) |
-/// | `rdma_disconnect`, `rdma_destroy_ep` | [`disconnect`](Self::disconnect), dropping it |
+/// | `rdma_get_send_comp` | [`send_completion`](Self::send_completion) |
+/// | `rdma_get_recv_comp` | [`recv_completion`](Self::recv_completion) |
+/// | `rdma_disconnect` | [`disconnect`](Self::disconnect) |
+/// | `rdma_destroy_ep` | drop the endpoint |
 #[derive(Debug)]
 pub struct Endpoint {
     // Dropped first: the queue pair needs the fields below.

@@ -30,15 +30,20 @@
 //! | C | here |
 //! |---|---|
 //! | `rdma_create_event_channel` | [`EventChannel::open`] |
-//! | `rdma_get_cm_event`, `rdma_ack_cm_event` | [`EventChannel::next`]; an event owns what it tells, and needs no acknowledgement |
+//! | `rdma_get_cm_event` | [`EventChannel::next`] |
+//! | `rdma_ack_cm_event` | not needed: an event owns its data |
 //! | `rdma_create_id` | [`EventChannel::create_id`] |
-//! | `rdma_bind_addr`, `rdma_listen`, `rdma_resolve_addr`, `rdma_resolve_route` | methods of [`Id`] of these names |
-//! | `rdma_connect`, `rdma_accept`, `rdma_reject`, `rdma_disconnect` | methods of [`Id`] of these names |
+//! | `rdma_bind_addr`, `rdma_listen` | methods of [`Id`] with these names |
+//! | `rdma_resolve_addr`, `rdma_resolve_route` | methods of [`Id`] with these names |
+//! | `rdma_connect`, `rdma_accept` | methods of [`Id`] with these names |
+//! | `rdma_reject`, `rdma_disconnect` | methods of [`Id`] with these names |
 //! | `rdma_init_qp_attr` | [`Id::init`], [`Id::ready`] |
-//! | `rdma_join_multicast`, `rdma_leave_multicast` | [`Id::join_multicast`], dropping what it gives |
+//! | `rdma_join_multicast` | [`Id::join_multicast`] |
+//! | `rdma_leave_multicast` | drop the [`JoinedGroup`] |
 //! | `rdma_set_option` | `set_...` of [`Id`], or the builders' |
 //! | `id->route` | [`Id::paths`], [`Id::gids`], [`Id::local_addr`], [`Id::peer_addr`] |
-//! | `rdma_resolve_addrinfo`, `rdma_write_cm_event` | [`Id::resolve_service`], [`Id::write_event`] |
+//! | `rdma_resolve_addrinfo` | [`Id::resolve_service`] |
+//! | `rdma_write_cm_event` | [`Id::write_event`] |
 //! | `rdma_getaddrinfo` | [`Lookup`] |
 //! | `rdma_create_ep`, `rdma_get_request`, `rdma_get_send_comp`, ... | [`Endpoint`] |
 //!

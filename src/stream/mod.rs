@@ -37,16 +37,18 @@
 //! | `rsocket`, `rbind`, `rlisten`, `raccept` | [`RdmaListener::bind`], [`RdmaListener::accept`] |
 //! | `rconnect` | [`RdmaStream::connect`] |
 //! | `rsend`, `rrecv` | [`Write`](std::io::Write), [`Read`](std::io::Read) |
-//! | `rpoll` | [`RdmaStream::ready`], and [`AsFd`](std::os::fd::AsFd): an ordinary file for poll, epoll or a reactor |
+//! | `rpoll` | [`RdmaStream::ready`]; [`AsFd`](std::os::fd::AsFd) for poll, epoll or a reactor |
 //! | `MSG_DONTWAIT` | [`RdmaStream::try_read`], [`RdmaStream::try_write`] |
-//! | `rshutdown`, `rclose` | [`RdmaStream::shutdown`], dropping it |
+//! | `rshutdown` | [`RdmaStream::shutdown`] |
+//! | `rclose` | drop the stream |
 //! | `rsocket` of `SOCK_DGRAM`, `rsendto`, `rrecvfrom` | [`RdmaDatagram`] |
-//! | `riomap`, `riounmap`, `riowrite` | [`RdmaStream::map`], [`RdmaStream::unmap`], [`RdmaStream::write_at`] |
+//! | `riomap`, `riounmap` | [`RdmaStream::map`], [`RdmaStream::unmap`] |
+//! | `riowrite` | [`RdmaStream::write_at`] |
 //! | `rsetsockopt` | [`StreamOptions`] |
 //!
-//! *Differences.* A peer that goes without closing is an error here
-//! ([`StreamError::Lost`]), where rsocket reports the end of the stream. The preload library's
-//! forking mode is not there.
+//! *Differences.* A peer that vanishes without closing is an error here
+//! ([`StreamError::Lost`]), while rsocket reports the end of the stream. The preload library's
+//! forking mode is unsupported.
 
 mod datagram;
 mod endpoint;

@@ -214,7 +214,7 @@ impl<P: Provider> Context<P> {
 /// # }
 /// ```
 ///
-/// Of the safe posts: the frame's present length is what is sent, in one packet. More than the
+/// Safe posts of datagrams. A post sends the frame's current length in one packet. More than the
 /// path's MTU fails with a [local length error](crate::Status::LocalLength), or is dropped.
 impl<P: Provider> Batch<'_, P, Ud> {
     /// SEND of a frame, or of what else a [`Source`] is, to a destination.

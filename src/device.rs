@@ -129,15 +129,15 @@ pub fn device(name: &str) -> Result<Device, Error> {
     embedded(name).unwrap_or_else(|| Err(Error::NoSuchDevice { name: name.to_owned(), available }))
 }
 
-/// How often the kernel is asked for its devices before one is said to be missing.
+/// Number of device lists to read before a device counts as missing.
 const LISTINGS: usize = 3;
 
 /// The device that `choose` picks from the kernel's list, if any, and all names in the list.
 ///
 /// A list may lack a device because another was removed meanwhile: the kernel sends a dump in
-/// parts, a device in each, and goes on by counting those that it has sent (`nldev.c`,
-/// `_nldev_get_dumpit`). So a device that isn't in a list is looked for in the next one. An empty
-/// list is not asked for again: with no device listed, none can have been removed behind it.
+/// parts, one device each, and resumes by the number of devices sent (`nldev.c`,
+/// `_nldev_get_dumpit`). So a device missing in one list is searched in the next list. An empty
+/// list is final: without a listed device, no removal can have shifted the count.
 pub(crate) fn look_for(
     choose: impl Fn(&[Device]) -> Option<Device>,
 ) -> Result<(Option<Device>, Vec<String>), Error> {

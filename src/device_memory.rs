@@ -147,8 +147,8 @@ impl<P: Provider> Context<P> {
     ///
     /// # Safety
     ///
-    /// The memory's owner agrees, and keeps it for as long as this, what is cloned of it and the
-    /// regions over it are there.
+    /// The memory's owner agrees, and keeps the memory for as long as this handle, its clones and
+    /// the regions over it exist.
     ///
     /// # Errors
     ///

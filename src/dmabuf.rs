@@ -18,7 +18,7 @@ use crate::{MemoryRegion, ProtectionDomain};
 impl ProtectionDomain {
     /// Registers `len` bytes at `offset` of a dma-buf: memory of another device, known to work
     /// requests and peers as starting at `iova`. The region keeps the dma-buf; the descriptor may
-    /// be closed. If whoever exports it moves the memory, the device looks it up anew. Since Linux
+    /// be closed. If the exporter moves the memory, the device updates its mapping. Since Linux
     /// 5.12.
     ///
     /// The software HCA in process maps the memory: it takes a dma-buf that can be mapped, and

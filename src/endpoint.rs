@@ -28,7 +28,7 @@ pub struct Endpoint {
     pub mtu: Mtu,
     /// READs and atomics that it serves at a time.
     pub rd_atomic: u8,
-    /// Its GID; `None` on InfiniBand within a subnet.
+    /// GID of the port; `None` on InfiniBand within a subnet.
     pub gid: Option<Gid>,
 }
 
@@ -68,7 +68,7 @@ pub struct DatagramEndpoint {
     pub qpn: u32,
     /// The Q_Key that it asks for.
     pub qkey: u32,
-    /// Its GID; `None` on InfiniBand within a subnet.
+    /// GID of the port; `None` on InfiniBand within a subnet.
     pub gid: Option<Gid>,
 }
 
@@ -88,9 +88,9 @@ pub struct DcEndpoint {
     pub lid: u16,
     /// The target's number, 24 bits.
     pub dctn: u32,
-    /// Its access key.
+    /// DC access key.
     pub key: u64,
-    /// Its GID; `None` on InfiniBand within a subnet.
+    /// GID of the port; `None` on InfiniBand within a subnet.
     pub gid: Option<Gid>,
 }
 

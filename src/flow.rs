@@ -119,9 +119,9 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> QueuePair<P, RawPacket> {
-    /// Has the packets that match `rule` come to this queue pair, of the port that it was brought
-    /// up on. Other queue pairs may have the same rule: each gets a copy. Of rules of one priority
-    /// that a packet matches one decides; which is the device's choice.
+    /// Steers the packets that match `rule` to this queue pair, on the port that it was brought up
+    /// on. Other queue pairs may have the same rule: each gets a copy. If a packet matches several
+    /// rules of one priority, the device chooses one of them.
     ///
     /// What this open device sends doesn't come back to it.
     ///

@@ -134,17 +134,18 @@ impl<P: Provider> Context<P> {
         self.door().export().map_err(|errno| Error::System { what, errno })
     }
 
-    /// The protection domain with this handle ([`ProtectionDomain::handle`]), which another context
-    /// of the same open file made. What is made in it here reaches what is registered in it there.
+    /// Imports the protection domain with this handle ([`ProtectionDomain::handle`]), made by
+    /// another context of the same open file. Objects made in it by both contexts share its memory
+    /// regions.
     ///
-    /// Dropping it deallocates nothing; its owner can't while something made in it here is there
-    /// (`EBUSY`).
+    /// Dropping the import deallocates nothing. The owner's deallocation fails with `EBUSY` while
+    /// objects made here exist.
     ///
     /// # Safety
     ///
-    /// The domain's owner agrees, and keeps it for as long as this is there. A queue pair of the
-    /// domain lets a peer reach all memory registered in it with remote rights, whatever keys its
-    /// owner has given away, and raw posts name the rest.
+    /// The domain's owner agrees, and keeps the domain for as long as the import exists. A queue
+    /// pair of the domain lets a peer reach all memory registered in it with remote rights,
+    /// whatever keys its owner has given away. Raw posts can name the rest of its memory.
     ///
     /// # Errors
     ///
@@ -224,7 +225,7 @@ impl ImportedRegion {
         self.found.keys.rkey
     }
 
-    /// Its first address, as work requests name it.
+    /// First address in work requests (IOVA).
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.found.iova

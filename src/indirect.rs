@@ -140,8 +140,8 @@ impl<P: Provider, T: Connected> Batch<'_, P, T> {
 
     /// Takes a key's layout away: who uses the key then is refused, until it is laid out anew.
     ///
-    /// It doesn't wait for what was posted before and uses the key: that is to be complete, or, of
-    /// READs and atomics, this work request [fenced](Wr::fenced).
+    /// Doesn't wait for earlier work requests that use the key. They must be complete; for READs
+    /// and atomics it suffices that this work request is [fenced](Wr::fenced).
     ///
     /// # Errors
     ///

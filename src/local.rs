@@ -2,7 +2,7 @@
 
 use uverbs_core::attr::{AccessFlags, AckTimeout, Mtu, RnrTimer};
 
-/// How a queue pair is brought up: the local half of a connection.
+/// Local half of a connection: attributes to bring a queue pair up with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Local {
     /// Port, from 1.

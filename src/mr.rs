@@ -138,8 +138,8 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the region, which goes on: `EBUSY` while a memory window is bound
-    /// to it.
+    /// The kernel's refusal, with the region, which stays usable: `EBUSY` while a memory window is
+    /// bound to it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn deregister(mut self) -> Result<(), Refused<Self>> {
         self.core.deregister().map_err(|error| Refused { error, object: self })
@@ -260,7 +260,8 @@ impl ProtectionDomain {
         }
         let len = bounded("length", len, isize::MAX as u64)?;
         let (memory, region) = self.allocate(len, access | AccessFlags::LOCAL_WRITE)?;
-        // SAFETY: just registered, at its own address; what has it from here on accesses it so.
+        // SAFETY: the region was just registered at the mapping's address, and from here on only
+        // `ExposedMemory` accesses the bytes, atomically.
         Ok(unsafe { ExposedMemory::new(memory, region, len as usize) })
     }
 
@@ -337,8 +338,8 @@ impl ProtectionDomain {
             None => Mapping::new(len as usize)?,
         };
         let iova = memory.ptr().expose_provenance() as u64;
-        // SAFETY: the mapping is ours; whoever gets it frees it only after the region (Slab,
-        // ExposedMemory).
+        // SAFETY: this function made the mapping, and its new owner (Slab, ExposedMemory) frees it
+        // only after the region.
         let region = unsafe { self.pin(memory.ptr(), len, iova, access) }?;
         Ok((memory, region))
     }

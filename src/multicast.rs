@@ -78,9 +78,9 @@ impl fmt::Debug for MulticastMembership {
 }
 
 impl<P: Provider> QueuePair<P, Ud> {
-    /// Makes it a member of a multicast group, in any state. It receives what carries its own
-    /// Q_Key, so all members of a group have the same one; what it sends to the group comes back to
-    /// it, too.
+    /// Attaches the queue pair to a multicast group, in any state. It receives datagrams that carry
+    /// its Q_Key, so all members of a group need the same Q_Key. Its datagrams to the group come
+    /// back to it, too.
     ///
     /// On Ethernet with real network interfaces the port must also let the group's packets in: a
     /// socket that joined the IP address, or rdma_cm, sees to that.

@@ -7,8 +7,8 @@ use uverbs_core::queues::work::Sge;
 use crate::Context;
 use crate::provider::Provider;
 
-/// A region of no memory: what is received into it is gone, and what is sent from it is zeros. For
-/// own work requests alone, of any protection domain.
+/// A region without memory: receives into it discard the data, and sends from it carry zeros. Only
+/// local work requests can use it, of any protection domain.
 ///
 /// ```
 /// # use uverbs::{AccessFlags, Data};

@@ -20,11 +20,11 @@ use crate::{MemoryRegion, ProtectionDomain};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ib_uverbs_advise_mr_advice")]
 pub enum Prefetch {
-    /// To be read.
+    /// Read access.
     Read,
-    /// To be written.
+    /// Write access.
     Write,
-    /// To be read, if they are in memory: those that aren't stay out.
+    /// Read access to pages that are in memory; other pages are left out.
     Present,
 }
 
@@ -53,9 +53,9 @@ impl ProtectionDomain {
         unsafe { self.register(addr, len, access | AccessFlags::ON_DEMAND) }
     }
 
-    /// Registers all of the process's memory, what is mapped later included, without pinning it:
-    /// work requests name it by address. [`DeviceAttr::odp`](crate::DeviceAttr) says whether the
-    /// device has it (`implicit`).
+    /// Registers all of the process's memory, also later mappings, without pinning it: work
+    /// requests name it by address. [`DeviceAttr::odp`](crate::DeviceAttr) says whether the device
+    /// supports it (`implicit`).
     ///
     /// # Safety
     ///

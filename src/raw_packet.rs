@@ -38,7 +38,7 @@ use crate::{Batch, QueuePair, RawBatch, Rejected};
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 impl<P: Provider> QueuePair<P, RawPacket> {
-    /// Brings it all the way to RTS on a port, from 1: there is no peer to wait for.
+    /// Brings the queue pair to RTS on a port, from 1: raw packets have no peer to wait for.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use crate::{Any, Rejected};
 pub(crate) struct Receives<Q: RecvOps> {
     pub(crate) queue: Q,
     domain: u64,
-    /// Polling copies into what is posted.
+    /// Polling copies received data into posted buffers.
     pub(crate) is_copied_to: bool,
     unrung: Unrung,
 }

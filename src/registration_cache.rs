@@ -88,7 +88,7 @@ pub struct RegistrationCache {
     pd: ProtectionDomain,
     max_regions: usize,
     max_bytes: usize,
-    /// By address: what is in the cache stays where it is.
+    /// Registrations by address; a cached `Arc` doesn't move.
     regions: HashMap<usize, Entry>,
     /// When each was used last, the oldest first.
     order: BTreeMap<u64, usize>,
@@ -190,7 +190,7 @@ impl RegistrationCache {
         self.regions.is_empty()
     }
 
-    /// Bytes of what is in it.
+    /// Total bytes of the cached registrations.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -78,8 +78,8 @@ impl<P: Provider> RssQueuePair<P> {
         IndirectionTable { core: Arc::clone(self.core.table()) }
     }
 
-    /// Has the packets of port 1 that match `rule` spread over the table. A completion has the
-    /// rule's tag in place of the work queue's number.
+    /// Steers the packets of port 1 that match `rule` to the table, which spreads them. Completions
+    /// have the rule's tag in place of the work queue's number.
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ impl<P: Provider, T: Transport> SendQueue<P, T> {
         unsafe { self.sq.reset() };
     }
 
-    /// Begins a batch. Nothing of it is visible to the device before [`Batch::ring`].
+    /// Begins a batch. The device sees its work requests only after [`Batch::ring`].
     ///
     /// While it lives the queue is borrowed:
     ///
@@ -167,9 +167,9 @@ impl<'q, P: Provider, T: Transport> Batch<'q, P, T> {
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     ///
-    /// It can't fail where a doorbell is a store. Where it is a command (rxe) the kernel may refuse
-    /// that: the work requests are in the queue, nothing of them completes, and the next post says
-    /// so ([`PostError::Refused`], [`PostError::DeviceGone`]). [`SendQueue::refused`] tells at
+    /// Never fails if the doorbell is a store. If it is a command (rxe), the kernel may refuse it:
+    /// the work requests stay in the queue and don't complete, and the next post reports it
+    /// ([`PostError::Refused`], [`PostError::DeviceGone`]). [`SendQueue::refused`] reports it at
     /// once.
     #[inline(always)]
     #[doc(alias = "ibv_wr_complete")]

@@ -27,8 +27,8 @@ use crate::{Any, RecvBatch, Refused, Rejected, RemoteSrq, TagBatch};
 /// thousand peers posts as many buffers as messages may arrive at once, and not as many for each
 /// peer.
 ///
-/// A unique value, as [`RecvQueue`](crate::RecvQueue) is: whoever owns it posts. What was posted
-/// comes back by the completion queue of whichever queue pair took it, and may come in any order.
+/// A unique value, as [`RecvQueue`](crate::RecvQueue) is: the owner posts. Receives complete on the
+/// completion queue of the queue pair that takes them, in any order.
 ///
 /// ```
 /// # let context = uverbs::device("softhca0")?.open()?;
@@ -160,7 +160,7 @@ impl<P: Provider> SharedReceiveQueue<P, ForXrc> {
 }
 
 impl<P: Provider> SharedReceiveQueue<P, ForTags> {
-    /// Begins changes of the list. The device sees none of them before [`TagBatch::ring`].
+    /// Begins changes of the tag list. The device sees them only after [`TagBatch::ring`].
     #[doc(alias = "ibv_post_srq_ops")]
     pub fn tag_batch(&mut self) -> TagBatch<'_, P> {
         TagBatch::new(&mut self.receives)
@@ -324,15 +324,15 @@ impl<P: Provider, U: Use> SharedReceiveQueue<P, U> {
         &mut self.receives.queue
     }
 
-    /// Destroys it now, and gives back the buffers that no message was received into, with their
-    /// work request's number. What a completion that isn't polled yet tells of is among them, and
-    /// that completion then is skipped.
+    /// Destroys the queue now, and returns the buffers of receives that took no message, with their
+    /// work requests' ids. Buffers of unpolled completions are returned, too, and those completions
+    /// are skipped.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the queue, which goes on: `EBUSY` while a queue pair receives
-    /// from it. A queue for XRC has no such users: what is sent to it afterwards fails. The list of
-    /// one that matches tags then takes no more changes.
+    /// The kernel's refusal, with the queue, which stays usable: `EBUSY` while a queue pair
+    /// receives from it. A queue for XRC can always be destroyed, and later messages to it fail.
+    /// After a refusal the list of a tag-matching queue takes no more changes.
     #[doc(alias = "ibv_destroy_srq")]
     #[allow(clippy::result_large_err, reason = "the error is the queue itself, once")]
     pub fn destroy(mut self) -> Result<Vec<(u64, Frame)>, Refused<Self>> {

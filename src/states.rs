@@ -61,7 +61,7 @@ impl<P: Provider, T: Transport> QueuePair<P, T> {
     /// Changes whatever attributes a mask names. The handle in `attr` is filled in, and its mask
     /// replaced.
     ///
-    /// It goes by MODIFY_QP, and where the mask has more than that, by the extended command.
+    /// Uses MODIFY_QP, or the extended command if the mask needs it.
     ///
     /// # Safety
     ///

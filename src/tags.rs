@@ -45,8 +45,8 @@ impl<'q, P: Provider> TagBatch<'q, P> {
     /// goes to `into`, without its header. The message's completion has the number `recv_id`, and
     /// gives back a [`Frame`](crate::Frame).
     ///
-    /// A change that the device refuses completes as a failed send, which gives the frame back. The
-    /// tags that are in the list stay there; it takes no more changes.
+    /// A change that the device refuses completes as a failed send, which returns the frame. Tags
+    /// already in the list stay, and the list takes no more changes.
     ///
     /// While the device doesn't know that the program has dealt with all messages that found no tag
     /// ([`TagWr::dealt_with`]), new tags match nothing: such a message may be for one of them.

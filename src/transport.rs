@@ -225,8 +225,7 @@ impl Peered for XrcIni {
     }
 }
 
-/// Initiator of dynamic connections: as [`Rc`], to as many targets as there are. ConnectX alone has
-/// it.
+/// Initiator of dynamic connections (DCI): as [`Rc`], to any number of targets. ConnectX only.
 #[doc(alias = "MLX5DV_DCTYPE_DCI")]
 #[derive(Debug)]
 pub enum Dci {}
@@ -243,8 +242,8 @@ impl Transport for Dci {
     type Endpoint = DcEndpoint;
 }
 
-/// Whole Ethernet frames: it sends any, and receives those that [rules](crate::FlowRule) steer to
-/// it. ConnectX alone has it, on an Ethernet port.
+/// Whole Ethernet frames: sends any frame, and receives the frames that [rules](crate::FlowRule)
+/// steer to it. ConnectX only, on an Ethernet port.
 #[doc(alias = "IBV_QPT_RAW_PACKET")]
 #[derive(Debug)]
 pub enum RawPacket {}

@@ -5,8 +5,8 @@ use std::io::Write as _;
 
 /// Counts what the last batch of a queue wrote, in debug builds; nothing at all in others.
 ///
-/// It is the queue's and not the batch's, which has no destructor. So it speaks when the next batch
-/// begins or the queue is dropped.
+/// The queue holds the count, since a batch has no destructor. The warning comes when the next
+/// batch begins or the queue is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Unrung {
     #[cfg(debug_assertions)]

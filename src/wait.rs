@@ -138,7 +138,7 @@ impl<P: Provider> CompletionQueue<P> {
     }
 }
 
-/// How often a wait that polls asks whether the device is still there.
+/// Interval at which a polling wait checks that the device still exists.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// True for failures that a removed device may report for valid work: the kernel destroys memory

@@ -57,8 +57,9 @@ impl ProtectionDomain {
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 impl<P: Provider, T: Connected> Batch<'_, P, T> {
-    /// Binds a window to a part of exposed memory, and gives the window's new key. The memory must
-    /// be exposed with [`AccessFlags::MW_BIND`]; for remote rights only to what it is bound to.
+    /// Binds a window to a part of exposed memory, and returns the window's new key. The memory
+    /// must be exposed with [`AccessFlags::MW_BIND`]; remote rights then apply only to the bound
+    /// part.
     ///
     /// Work requests behind it begin when it is carried out. If it isn't (the batch is dropped, or
     /// it fails), tell the window ([`MemoryWindow::undo`]).

@@ -168,8 +168,8 @@ impl<P: Provider> WorkQueue<P> {
         &self.receives.queue
     }
 
-    /// Destroys it now. When the kernel has confirmed it, the buffers in flight can be had back
-    /// from the completion queue ([`CompletionQueue::reclaim`]).
+    /// Destroys the work queue now. Then [`CompletionQueue::reclaim`] takes the buffers in flight
+    /// back from the completion queue.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl<P: Provider> WorkQueueBuilder<P> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Begins a work queue whose completions go to `cq`.
+    /// Returns a builder of a work queue whose completions go to `cq`.
     #[must_use]
     #[doc(alias = "ibv_create_wq")]
     pub fn work_queue(

@@ -119,8 +119,8 @@ impl XrcDomain {
     ///
     /// # Errors
     ///
-    /// The kernel's refusal, with the domain, which goes on: `EBUSY` while this open device has a
-    /// target or a queue that was made from it.
+    /// The kernel's refusal, with the domain, which stays usable: `EBUSY` while this open device
+    /// has a target or a queue made from it.
     #[doc(alias = "ibv_close_xrcd")]
     pub fn close(self) -> Result<(), Refused<Self>> {
         match self.core.close() {

@@ -22,13 +22,13 @@ use crate::provider::Provider;
 use crate::transport::{Peered, Rc};
 use crate::{Any, Context, Endpoint, Local, Refused, XrcDomain};
 
-/// A target of an extended reliable connection: what one initiator ([`XrcIni`](crate::XrcIni))
-/// sends comes in here, and goes to the shared receive queue of the domain that each message names;
-/// what it writes and reads, to memory exposed in that queue's protection domain. The target posts
-/// nothing, and has no completions.
+/// A target of an extended reliable connection (XRC TGT). It receives for one initiator
+/// ([`XrcIni`](crate::XrcIni)). Each SEND names a shared receive queue of the domain; RDMA and
+/// atomics access memory exposed in that queue's protection domain. The target posts no work
+/// requests and has no completions.
 ///
-/// It belongs to the domain, not to the process that made it: others of the same domain may
-/// [open](Context::open_xrc_target) it, and it is destroyed when the last of them drops it.
+/// The target belongs to the domain, not to the process that made it. Other processes in the domain
+/// may [open](Context::open_xrc_target) it; the last drop destroys it.
 #[derive(Debug)]
 #[doc(alias = "IBV_QPT_XRC_RECV")]
 pub struct XrcTarget<P: Provider = Any> {
@@ -122,7 +122,7 @@ impl<P: Provider> XrcTarget<P> {
         self.object.handle()
     }
 
-    /// Its number, 24 bits: what initiators connect to, and others open it by.
+    /// QP number, 24 bits: initiators connect to it, and others open the target by it.
     #[must_use]
     pub fn qpn(&self) -> u32 {
         self.object.qpn()

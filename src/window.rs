@@ -57,9 +57,9 @@ impl ProtectionDomain {
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 impl<P: Provider, T: Connected> Batch<'_, P, T> {
-    /// Binds a window to a part of exposed memory, and returns the window's new key. The memory must
-    /// be exposed with [`AccessFlags::MW_BIND`]. Without other rights there, peers reach only the
-    /// bound part.
+    /// Binds a window to a part of exposed memory, and returns the window's new key. The memory
+    /// must be exposed with [`AccessFlags::MW_BIND`]. Without other rights there, peers reach only
+    /// the bound part.
     ///
     /// Work requests behind it begin when it is carried out. If it isn't (the batch is dropped, or
     /// it fails), tell the window ([`MemoryWindow::undo`]).

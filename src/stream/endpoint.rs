@@ -42,7 +42,7 @@ impl Domain {
     }
 }
 
-/// All that an end has but the connection.
+/// State of an end without its connection.
 #[derive(Debug)]
 pub(super) struct Parts {
     _context: Context,
@@ -86,7 +86,7 @@ impl Parts {
             .max_inline_data(options.inline.max(INLINE))
             .build()?;
         let inline = qp.cap().max_inline_data.min(options.inline.max(INLINE));
-        // Beside those that are posted, those whose completions are being looked at.
+        // Receives that are posted, and receives whose completions are being handled.
         let frames = (recvs + spare) as usize + BURST;
         let messages = is_iwarp.then(|| pd.slab(MESSAGE_LEN, frames)).transpose()?;
         let sends = if is_iwarp { sends / 2 } else { sends };

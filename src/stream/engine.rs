@@ -252,7 +252,7 @@ impl Engine {
         self.close();
     }
 
-    /// Posts receives: they take messages, and no bytes.
+    /// Posts receives for messages, which carry no bytes.
     pub(super) fn expect(&mut self, count: u32) -> io::Result<()> {
         if count == 0 {
             return Ok(());

@@ -135,7 +135,7 @@ impl Outgoing {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// A work request completed that had so many bytes of the ring. They complete in order.
+    /// Frees the ring bytes of a completed work request. Work requests complete in order.
     pub(super) fn completed(&mut self, ring_bytes: u32) {
         self.slots += 1;
         self.used -= ring_bytes;

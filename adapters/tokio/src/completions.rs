@@ -51,7 +51,7 @@ impl Channel {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime, or in one without I/O, as all that tokio watches.
+    /// Panics outside of a tokio runtime, and in a runtime without I/O.
     pub fn new<P: Provider>(context: &Context<P>) -> Result<Self, Error> {
         let file = File(context.create_comp_channel()?);
         // SAFETY: a channel has one file, and keeps it open.

@@ -39,7 +39,7 @@ impl<P: Provider> Events<P> {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime, or in one without I/O, as all that tokio watches.
+    /// Panics outside of a tokio runtime, and in a runtime without I/O.
     pub fn new(context: &Context<P>) -> Result<Self, Error> {
         // SAFETY: a context has one such file, and keeps it open.
         let file = unsafe { watch(File(context.clone()), "watching asynchronous events") }?;

@@ -9,7 +9,7 @@ use uverbs::{Context, DoorbellMode, ProtectionDomain};
 
 use crate::error::Error;
 
-/// What `--doorbell` takes.
+/// Value of `--doorbell`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Doorbell {
@@ -63,7 +63,7 @@ impl Rings {
     }
 }
 
-/// Where a send queue rings; `None` where that is no store.
+/// The doorbell register of a send queue; `None` if it rings by system call.
 fn register(sq: &AnySq) -> Option<*mut u64> {
     match sq {
         AnySq::Mlx5(sq) => Some(sq.raw_parts().uar),

@@ -1,4 +1,4 @@
-//! What can go wrong: one line each, and the exit status that goes with it.
+//! Errors of the commands: one line each, and the exit status that goes with it.
 
 use std::fmt;
 use std::io;
@@ -135,7 +135,7 @@ impl From<WrongWord> for Error {
     }
 }
 
-/// What the kernel says of an argument; the rest is of the running system.
+/// Errnos by which the kernel rejects an argument; the others concern the running system.
 const ARGUMENTS: [uverbs::Errno; 4] = [
     uverbs::Errno::EINVAL,
     uverbs::Errno::ENODATA,

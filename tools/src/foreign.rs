@@ -4,7 +4,7 @@
 /// An option's names, and what a user of it does here.
 type Foreign = (&'static [&'static str], &'static str);
 
-/// perftest's, besides those that are here under the same name (`perftest_parameters.c`).
+/// Options of perftest that are missing here (`perftest_parameters.c`).
 const PERFTEST: &[Foreign] = &[
     (&["-X", "--vector"], "events come by completion vector 0; leave it out"),
     (&["-R", "--rdma_cm", "-z", "--comm_rdma_cm"], "the two ends meet over TCP; leave it out"),
@@ -54,7 +54,7 @@ const PINGPONG: &[Foreign] = &[
     (&["-N", "--new_send"], "leave it out, the peer doesn't notice"),
 ];
 
-/// Says what to do instead of an option that this command has not, but a program that it resembles.
+/// Replacement for an option of a C program that `command` resembles; `None` for unknown options.
 pub(crate) fn instead(command: &str, option: &str) -> Option<String> {
     let option = option.split('=').next().unwrap_or(option);
     let (table, program) = match command {

@@ -1,4 +1,5 @@
-//! What a fuzzer calls (`fuzz/`, docs/TESTING.md): what the other process says, in each of the
+//! Entry points of the fuzzer (`fuzz/`, docs/TESTING.md): input of the other process, in each of
+//! the
 //! tools' exchanges. Any bytes will do; a broken promise panics.
 
 /// Any words of a peer; the first byte chooses the tool.

@@ -10,7 +10,7 @@ use serde::Serialize;
 const ROWS: usize = 18;
 /// Cells of the longest bar, where there is room.
 const BAR: usize = 40;
-/// Columns of a row besides its bar.
+/// Columns of a row without its bar.
 const BESIDES: usize = 32;
 
 /// Buckets per decade, as the preferred numbers of IEC 60063, from fine to coarse: evenly spaced on

@@ -7,7 +7,7 @@ use uverbs::{CompletionQueue, QueuePair, WorkCompletion};
 
 use crate::error::Error;
 
-/// Who waits at the queue hears nothing of the connection's end: looked at so often.
+/// Interval of checks for the connection's end, which wakes no waiter at the completion queue.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Link {
@@ -25,7 +25,8 @@ impl Link {
         self.connection.queue_pair()
     }
 
-    /// What completes next, for which `what` is waited; `None` when the other side has left.
+    /// Waits for the next completion; `what` names it in errors. `None` when the other side has
+    /// left.
     pub(crate) fn next(
         &mut self,
         iteration: u64,
@@ -57,7 +58,7 @@ impl Link {
                 Err(uverbs::Error::TimedOut { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            // What it said before it left comes first.
+            // Completions from before the disconnect come first.
             left = self.has_left()?;
             let waited = start.elapsed();
             if waited > limit && !left {

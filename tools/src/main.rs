@@ -129,7 +129,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match error.kind() {
         DisplayHelp | DisplayVersion => {
-            // A closed pipe is the only way this fails, and then nobody reads.
+            // Printing fails only when the pipe is closed, and then the text has no reader.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -144,7 +144,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// What is wrong with the words of a command line.
+/// Error text for the words of a command line.
 fn complaint(error: &clap::Error, words: &[String]) -> String {
     let command = words.get(1).map_or("", String::as_str);
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {

@@ -1,4 +1,4 @@
-//! Where two processes meet by the connection manager: at an IP address and a port of it.
+//! Rendezvous of two processes by the connection manager, at an IP address and a port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -110,7 +110,7 @@ impl ByArgs {
         Err(last.map_or_else(nothing, Error::Verb))
     }
 
-    /// Where a server listens: at a name or an address of its own, or at all IPv4 addresses.
+    /// Address that a server listens at: the one of `bind`, or all IPv4 addresses.
     pub(crate) fn own(&self, bind: Option<&str>, port: u16) -> Result<SocketAddr, Error> {
         let port = self.port.unwrap_or(port);
         let lookup = Lookup::new().passive();

@@ -1,4 +1,4 @@
-//! Where text goes: reports to stdout in one piece, complaints to stderr in one line.
+//! Text output: reports to stdout in one piece, complaints to stderr in one line.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -72,13 +72,13 @@ pub(crate) fn json(report: &impl Serialize) -> Result<(), Error> {
 }
 
 /// Writes one line to stderr, headed by the program's name; what a terminal doesn't show is escaped.
-/// If stderr is closed, nobody wants to know.
+/// Errors of writing to stderr are ignored.
 pub(crate) fn complain(what: &impl Display) {
     let line = shown(what.to_string().replace('\n', " ").as_bytes());
     let _ = writeln!(io::stderr().lock(), "uverbs: {line}");
 }
 
-/// Whether the terminal's locale is an UTF-8 one, by the variables in the order of POSIX (XBD 8.2).
+/// Returns `true` for a UTF-8 locale, by the variables in the order of POSIX (XBD 8.2).
 pub(crate) fn is_utf8() -> bool {
     let set = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);

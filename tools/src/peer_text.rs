@@ -32,8 +32,8 @@ pub(crate) fn beginning(bytes: &[u8], most: usize) -> String {
     }
 }
 
-/// Whether a terminal shows a character, a mark on the one before it included, and nothing else
-/// happens there.
+/// Returns `true` if a terminal shows the character and does nothing else. Combining marks count as
+/// visible.
 fn is_visible(char: char) -> bool {
     let text: String = ['x', char].into_iter().collect();
     // The standard library escapes these for their meaning in Rust, and the others because
@@ -41,7 +41,7 @@ fn is_visible(char: char) -> bool {
     matches!(char, '\\' | '\'' | '"') || text.escape_debug().eq(text.chars())
 }
 
-/// Whether a name is one of a plain file in a folder: visible as it is, not hidden, no option of
+/// Accepts names of plain files in a folder: visible characters alone, not hidden, and no option of
 /// a command that is given `*`.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=NAME).contains(&name.len())

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Nothing is shown before this: a run that is over by then needs no bar.
+/// Time before the bar appears: a shorter run needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time between two pictures.
 const REFRESH: Duration = Duration::from_millis(200);
@@ -50,7 +50,7 @@ impl Progress {
         let width = terminal_size::terminal_size_of(io::stderr())
             .map_or(80, |(terminal_size::Width(width), _)| usize::from(width));
         let line = line(self.length, &self.part, done, now - self.started, width);
-        // Nobody is told of a terminal that is gone.
+        // Errors are ignored: the terminal may be gone.
         let _ = write!(io::stderr(), "\r\x1b[K{line}");
         self.shown = true;
     }

@@ -1,8 +1,8 @@
-//! Where a side's receives are: in each queue pair's own queue, or in one that all of them share.
+//! Receive queues of a side: one for each queue pair, or one that all queue pairs share.
 //!
 //! # Safety
 //!
-//! Posts by address and key are the caller's promise, and handed on.
+//! Posts by address and key pass the contract of [`uverbs::RecvBatch::post_raw`] to the caller.
 #![allow(unsafe_code, reason = "hands on posts by address and key")]
 
 use uverbs::{
@@ -16,31 +16,31 @@ use crate::transport::Connection;
 /// See the [module](self).
 #[allow(clippy::large_enum_variant, reason = "an end has one")]
 pub(crate) enum Receives {
-    /// Of each queue pair.
+    /// A queue for each queue pair.
     Own,
-    /// Of all.
+    /// One queue for all queue pairs.
     Shared(SharedReceiveQueue),
-    /// Of all targets of XRC.
+    /// One queue for all targets of XRC.
     Xrc(Box<XrcReceives>),
-    /// Of all targets of DC.
+    /// One queue for all targets of DC.
     Dc(Box<DcReceives>),
 }
 
-/// What targets receive into, and what they are made from.
+/// The receive queue of the targets of XRC, and the objects it is made from.
 pub(crate) struct XrcReceives {
     srq: SharedReceiveQueue<Any, ForXrc>,
     domain: XrcDomain,
     context: Context,
 }
 
-/// The same of DC.
+/// The receive queue of the targets of DC, and the objects it is made from.
 pub(crate) struct DcReceives {
     srq: SharedReceiveQueue,
     pd: ProtectionDomain,
     context: Context,
 }
 
-/// What initiators must know of a target; both sides are this program.
+/// DC access key of the targets; both sides are this program.
 const DC_KEY: u64 = 0x7576_6572_6273;
 
 impl Receives {
@@ -110,7 +110,7 @@ impl Receives {
         }
     }
 
-    /// The same by address and key.
+    /// Posts a receive by address and key.
     ///
     /// # Safety
     ///
@@ -128,7 +128,7 @@ impl Receives {
         };
         if let Some(srq) = shared {
             let mut batch = srq.batch();
-            // SAFETY: the caller's promise.
+            // SAFETY: `list` is valid by this function's contract.
             unsafe { batch.post_raw(id, list) }?;
             batch.ring();
             return Ok(());
@@ -136,13 +136,13 @@ impl Receives {
         match (self, own) {
             (Self::Xrc(xrc), _) => {
                 let mut batch = xrc.srq.batch();
-                // SAFETY: the caller's promise.
+                // SAFETY: `list` is valid by this function's contract.
                 unsafe { batch.post_raw(id, list) }?;
                 batch.ring();
             }
             (Self::Own, Some(own)) => {
                 let mut batch = own.batch();
-                // SAFETY: the caller's promise.
+                // SAFETY: `list` is valid by this function's contract.
                 unsafe { batch.post_raw(id, list) }?;
                 batch.ring();
             }

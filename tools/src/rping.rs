@@ -178,7 +178,7 @@ fn serve(args: &Args, most: usize) -> Result<u64, Error> {
     Ok(pings)
 }
 
-/// What `rping` asks for and accepts with.
+/// Connection parameters of `rping`'s requests and accepts.
 fn param() -> Param {
     Param {
         responder_resources: Some(1),
@@ -208,12 +208,12 @@ impl BatchOf for QueuePair {
     }
 }
 
-/// What a side makes before it is connected.
+/// Objects that a side makes before it is connected.
 struct Made {
     _pd: ProtectionDomain,
     cq: CompletionQueue,
     slab: Slab,
-    /// What the peer reads, and what it writes; at the server only the device does.
+    /// Memory that the peer reads, and memory that it writes; at the server only the device does.
     source: ExposedMemory,
     sink: ExposedMemory,
     timeout: Duration,
@@ -256,7 +256,7 @@ impl Made {
     }
 }
 
-/// Numbers of work requests: sends of messages, which nobody waits for, have this one.
+/// Work request number of sends of messages, whose completions need no waiting.
 const SEND: u64 = 100;
 
 impl End {
@@ -270,7 +270,7 @@ impl End {
         Ok(sent.map_err(uverbs::Error::from)?)
     }
 
-    /// What the other side says next; `None` when it has left instead.
+    /// Receives the other side's next message; `None` when it has left instead.
     fn told(&mut self, iteration: u64) -> Result<Option<(Remote, usize)>, Error> {
         loop {
             if let Some(message) = self.early.pop_front() {
@@ -303,7 +303,7 @@ impl End {
         Ok(self.completion(iteration, what)?.is_some())
     }
 
-    /// What completes next; `None` when the other side has left.
+    /// Waits for the next completion; `None` when the other side has left.
     fn completion(
         &mut self,
         iteration: u64,

@@ -9,22 +9,22 @@ use std::process::Command;
 use crate::error::Error;
 use crate::output;
 
-/// What C programs link to.
+/// The library that C programs link to.
 const LIBRARY: &str = "libibverbs.so.1";
-/// What puts the sockets of programs on ours, below the library's folder.
+/// Library that turns a program's sockets into rsockets, below the library's folder.
 const SOCKETS: &str = "rsocket/librspreload.so";
-/// What answers programs that look for a software HCA's node, below the library's folder. UCX takes
-/// no device without one.
+/// Library that shows the device node of a software HCA, below the library's folder. UCX takes no
+/// device without one.
 const NODES: &str = "nodes/libuverbs_nodes.so";
-/// What the loader puts before all other libraries.
+/// Variable of the loader: libraries that it loads first.
 const PRELOAD: &str = "LD_PRELOAD";
 /// Which devices our library shows.
 const DEVICE: &str = "UVERBS_DEVICE";
-/// Where the loader looks first.
+/// Variable of the loader: folders that it searches first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// A software HCA that the other programs of this host reach.
 const ON_LOOPBACK: &str = "softhca@loopback";
-/// Where the library is, as seen from the folder of this program: installed, and in a build folder.
+/// Folders of the library, relative to this program's: installed, and in a build folder.
 const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
 
 /// Run a C program for RDMA on uverbs, unmodified.
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     Err(Error::File { path: program.into(), error: command.exec() })
 }
 
-/// What the program is to be shown; `None` leaves it to the library and its environment.
+/// Devices that the program sees; `None` leaves the choice to the library and its environment.
 fn device(asked: Option<&str>) -> Result<Option<String>, Error> {
     match asked {
         Some(names) => Ok(Some(on_the_network(names))),

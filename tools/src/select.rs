@@ -1,5 +1,6 @@
-//! Which device a command works on: one of the machine's, or the embedded software HCA where there
-//! is none.
+//! Selection of the device that a command works on: a device of the machine, or the embedded
+//! software
+//! HCA on a machine without RDMA devices.
 
 use std::io;
 
@@ -12,7 +13,7 @@ use crate::output;
 /// The names of the embedded software HCAs. `softhca` alone stands for the first, too.
 const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 
-/// What the name of a software HCA on the network begins with; its address follows.
+/// Prefix of the name of a software HCA on the network; its address follows.
 const ON_UDP: &str = "softhca@";
 
 /// Said once, where the embedded one is used.
@@ -47,7 +48,7 @@ pub(crate) struct PortArgs {
 pub(crate) struct Two {
     pub(crate) client: Device,
     pub(crate) server: Device,
-    /// Software in this process: it needs processor time of its own.
+    /// Software in this process, which needs processor time.
     pub(crate) embedded: bool,
 }
 

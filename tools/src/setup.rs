@@ -1,5 +1,5 @@
-//! What a device and a port must be able to do before anything is made, by the options' names; and
-//! what reports tell of them.
+//! Checks of a device and a port before any object is made, by the options' names, and their
+//! description in reports.
 
 use serde::{Deserialize, Serialize};
 use uverbs::{AckTimeout, Context, Mtu, PortState};
@@ -8,7 +8,7 @@ use crate::error::{BecauseOf, Error};
 use crate::select;
 use crate::transport::Connection;
 
-/// What the options ask of a device.
+/// Requirements of the options on a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) port: u8,
@@ -20,7 +20,7 @@ pub(crate) struct Wanted {
     pub(crate) connection: Connection,
 }
 
-/// What a report says of a device and its port.
+/// Description of a device and its port in a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) device: String,

@@ -10,7 +10,7 @@ use uverbs::{CompletionQueue, Error, Notify};
 /// No sleep is longer: in between, Ctrl-C and time limits are looked after.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What a loop does between polls that find nothing.
+/// Strategy of a loop between polls that find nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Sleep {
     armed: bool,

@@ -131,7 +131,7 @@ fn serve_device(
         }
         if let Err(error) = served {
             output::complain(&error);
-            // What makes `accept` fail may last, and fails at once.
+            // Errors of `accept` may last, and it returns them at once.
             thread::sleep(PAUSE);
         }
     }
@@ -158,7 +158,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Where the lines of all devices go.
+/// The log of all devices.
 type Log = Arc<Mutex<dyn Write + Send>>;
 
 fn log(path: &Path) -> io::Result<Log> {

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! Posts by address and key are the caller's promise, and handed on.
+//! Posts by address and key pass the contract of [`uverbs::RawBatch`] to the caller.
 #![allow(unsafe_code, reason = "hands on posts by address and key")]
 
 use std::fmt;
@@ -39,13 +39,15 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Whether the peer acknowledges, so that a completion means that a message arrived.
+    /// Returns `true` if the peer acknowledges messages: a completion then means that the message
+    /// arrived.
     pub(crate) fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc | Self::Dc)
     }
 
-    /// Room in a completion queue for those of `receives`. A target takes a queue of completions
-    /// that has room for all of its shared queue, whose size is rounded up.
+    /// CQEs to reserve for `receives`. A target needs a CQ with room for its whole shared queue,
+    /// whose
+    /// size is rounded up.
     pub(crate) fn completions(self, receives: u32) -> u32 {
         match self {
             Self::Dc => receives.saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX),
@@ -71,7 +73,7 @@ impl fmt::Display for Connection {
     }
 }
 
-/// What a peer must know of a queue pair.
+/// Address of a queue pair that the peer needs to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     Connection(Endpoint),
@@ -116,7 +118,7 @@ impl Reach {
         }
     }
 
-    /// Of a connection.
+    /// MTU of a connection.
     pub(crate) fn mtu(&self) -> Option<Mtu> {
         match self {
             Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => Some(endpoint.mtu),
@@ -334,15 +336,15 @@ impl Batch<'_> {
         data: Data<'_>,
     ) -> Result<(), PostError> {
         match self {
-            // SAFETY: the caller's promise.
+            // SAFETY: `data` is valid by this function's contract.
             Self::Rc(batch) => unsafe { batch.raw().post(wr, op, data) },
-            // SAFETY: the caller's promise.
+            // SAFETY: `data` is valid by this function's contract.
             Self::Uc(batch) => unsafe { batch.raw().post(wr, op, data) },
-            // SAFETY: the caller's promise.
+            // SAFETY: `data` is valid by this function's contract.
             Self::Ud(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
-            // SAFETY: the caller's promise.
+            // SAFETY: `data` is valid by this function's contract.
             Self::Xrc(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
-            // SAFETY: the caller's promise.
+            // SAFETY: `data` is valid by this function's contract.
             Self::Dc(batch, Some(to)) => unsafe { batch.raw().post_to(wr, op, data, to) },
             Self::Ud(_, None) | Self::Xrc(_, None) | Self::Dc(_, None) => Err(PostError::State),
         }

@@ -1,4 +1,4 @@
-//! What messages contain, and whether they still do on arrival.
+//! Contents of messages, and their check on arrival.
 
 use std::fmt;
 
@@ -98,7 +98,7 @@ impl Pattern {
         Self { iteration, from, seed: mix(iteration << 1 | side), last: None }
     }
 
-    /// The same with this last byte.
+    /// Replaces the last byte.
     pub(crate) fn ending_with(self, last: u8) -> Self {
         Self { last: Some(last), ..self }
     }

@@ -5,7 +5,7 @@
 ///
 /// # Errors
 ///
-/// The word that is none, and why.
+/// The first word that is not hexadecimal, and why.
 pub(crate) fn parse(text: &str) -> Result<Vec<u8>, (String, String)> {
     let mut bytes = Vec::new();
     for line in text.lines() {

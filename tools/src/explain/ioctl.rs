@@ -94,8 +94,8 @@ fn flags(flags: u16) -> String {
     format!("{flags:#06x}{}", set.collect::<String>())
 }
 
-/// Where an attribute of so many bytes has them (`uverbs_attr_is_inline` of the kernel's
-/// `uverbs_ioctl.h`): an input of at most eight is here, anything else where this points.
+/// Marks an attribute that is passed by address. Attributes of at most eight bytes are inline
+/// (`uverbs_attr_is_inline` of the kernel's `uverbs_ioctl.h`).
 fn place(len: u16) -> &'static str {
     if len <= UVERBS_ATTR_INLINE_MAX { "" } else { " (address)" }
 }

@@ -5,7 +5,7 @@ use uverbs_mlx5_prm::cmd::*;
 
 use super::report::{Explained, Structure, Wrong};
 
-/// What all inputs, and all outputs, begin with.
+/// Bytes of the header of each input and of each output.
 const INPUT: usize = 16;
 const OUTPUT: usize = 8;
 
@@ -27,7 +27,7 @@ macro_rules! layout {
     };
 }
 
-/// What a command has beyond its header.
+/// Fields of a command after its header.
 struct Command {
     opcode: CmdOpcode,
     input: Option<Layout>,
@@ -155,7 +155,7 @@ const COMMANDS: &[Command] = commands! {
     MAD_IFC: vport::mad_ifc_in => vport::mad_ifc_out;
 };
 
-/// What is in a block, by its name.
+/// Layout of a block, by the block's name.
 fn inside(block: &str, context: Option<Layout>) -> Option<Layout> {
     Some(match block {
         "CTX" | "RMP_CONTEXT" | "RQ_CONTEXT" | "SQ_CONTEXT" => return context,

@@ -22,7 +22,7 @@ impl Transport {
     pub(crate) const ALL: [Self; 6] =
         [Self::Rc, Self::Uc, Self::Ud, Self::Xrc, Self::Dc, Self::Raw];
 
-    /// Whether it is called so.
+    /// Compares the name of the transport service with `name`.
     pub(crate) fn is(self, name: &str) -> bool {
         format!("{:?}", self.service()) == name
     }

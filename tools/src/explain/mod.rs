@@ -90,7 +90,7 @@ enum What {
     },
 }
 
-/// Where the bytes come from.
+/// Source of the bytes.
 #[derive(Debug, clap::Args)]
 struct Input {
     /// Hexadecimal digits
@@ -116,7 +116,7 @@ impl Input {
     }
 }
 
-/// A command of the uverbs ioctl; `None` for bytes that are none. So are the others.
+/// A command of the uverbs ioctl. This and the functions below return `None` for malformed bytes.
 pub(crate) fn ioctl(bytes: &[u8]) -> Option<Explained> {
     ioctl::explain(bytes).ok()
 }

@@ -17,8 +17,9 @@ const ICRC: usize = 4;
 #[derive(Default)]
 struct Before {
     structures: Vec<Structure>,
-    /// What of them the ICRC covers, with ones where a router may change it; empty without an IP
-    /// header.
+    /// Bytes of these headers that the ICRC covers, with ones in the fields that a router may
+    /// change;
+    /// empty without an IP header.
     covered: Vec<u8>,
 }
 
@@ -111,7 +112,7 @@ impl Before {
             covered[at] = 0xff;
         }
         self.covered.extend(covered);
-        // What Ethernet padded is no part of it.
+        // Ethernet's padding is no part of the packet.
         Ok(&rest[..rest.len().min(usize::from(two(header, 2)).saturating_sub(20))])
     }
 
@@ -165,7 +166,7 @@ impl Before {
     }
 }
 
-/// What the bytes begin with.
+/// The outermost header of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Ethernet,
@@ -329,7 +330,7 @@ mod tests {
         let whole = bytes(IPV4);
         // Type of service, time to live, checksums, congestion bits.
         let may = [15, 22, 24, 25, 40, 41, 46];
-        // What decides how the rest is read.
+        // Fields by which the parser finds the next header.
         let read = [12, 13, 14, 16, 17, 23, 36, 37];
         for at in (14..whole.len()).filter(|at| !read.contains(at) && *at != 42 && *at != 43) {
             let mut changed = whole.clone();

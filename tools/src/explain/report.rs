@@ -1,4 +1,4 @@
-//! What was found in the bytes, as text and as JSON.
+//! Explained bytes, as text and as JSON.
 
 use std::fmt::{self, Display};
 
@@ -10,7 +10,7 @@ pub(super) type Wrong = (usize, String);
 /// Some bytes, explained.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Explained {
-    /// What it is, in a line.
+    /// Summary, one line.
     what: String,
     structures: Vec<Structure>,
 }
@@ -56,7 +56,7 @@ impl Explained {
         Self { what: what.into(), structures }
     }
 
-    /// What it is, in a line.
+    /// Summary, one line.
     pub(crate) fn what(&self) -> &str {
         &self.what
     }

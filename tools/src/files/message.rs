@@ -1,4 +1,4 @@
-//! What sender and receiver of a file tell each other. All numbers are big-endian.
+//! Messages between the sender and the receiver of a file. All numbers are big-endian.
 
 use crate::error::Error;
 use crate::peer_text::{is_name, shown};
@@ -8,7 +8,7 @@ pub(super) const MOST: usize = 512;
 /// Bytes of a SHA-256.
 pub(super) const HASH: usize = 32;
 
-/// What the sender begins with: the protocol's name and version.
+/// First bytes of the sender's first message: the protocol's name and version.
 const MAGIC: &[u8; 8] = b"uvfile-2";
 
 const ANNOUNCE: u8 = 1;
@@ -74,7 +74,7 @@ impl Message {
         bytes
     }
 
-    /// Of what the other side sent.
+    /// Decodes a message of the other side.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
         parse(bytes).ok_or_else(|| {
             Error::Peer(format!(

@@ -113,12 +113,13 @@ pub(crate) struct RecvArgs {
 /// One side, connected: messages, and completions of pieces.
 struct Side {
     link: Link,
-    /// Where messages go from: not inline, since siw has 80 bytes for that.
+    /// Buffers of outgoing messages. They are not sent inline, since siw takes only 80 inline
+    /// bytes.
     out: Slab,
     timeout: Duration,
 }
 
-/// What happened at a side.
+/// An event of one side.
 enum Happened {
     /// The other side said something.
     Said(Message),
@@ -182,7 +183,7 @@ impl Side {
         Ok(())
     }
 
-    /// What happens next.
+    /// Waits for the next event.
     fn next(&mut self, piece: u64, what: &'static str) -> Result<Happened, Error> {
         self.next_within(piece, what, self.timeout)
     }

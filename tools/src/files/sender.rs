@@ -75,7 +75,7 @@ fn name(args: &SendArgs) -> Result<String, Error> {
     Err(Error::Argument { option: "--name", value: name, why: NAME_RULE.to_owned() })
 }
 
-/// Where it broke: at the file, or on the way.
+/// Origin of an error: the file, or the connection.
 enum Broken {
     Here(io::Error),
     There(Error),

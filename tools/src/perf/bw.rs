@@ -12,11 +12,12 @@ use crate::error::Error;
 use crate::sleep::Sleep;
 use crate::verify::Who;
 
-/// A message that nobody acknowledges, and that has not come after so long a time without any, is
-/// lost. On a busy machine a software device may get no processor time for half a second.
+/// Time without arrivals after which missing messages of an unreliable transport are lost. On a
+/// busy
+/// machine a software device may get no processor time for half a second.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
-/// What a run gave.
+/// Result of a run.
 pub(super) struct Bandwidth {
     /// Messages that this process sent, in the measured time; of both ends if both are here.
     pub(super) messages: u64,
@@ -25,7 +26,7 @@ pub(super) struct Bandwidth {
     /// Messages complete in each whole interval.
     pub(super) intervals: Vec<u64>,
     pub(super) interval_ns: u64,
-    /// What the other process sent, with --bidirectional.
+    /// Messages of the other process, with --bidirectional.
     pub(super) peer: Done,
     /// Messages that were sent and never came.
     pub(super) lost: u64,
@@ -33,7 +34,7 @@ pub(super) struct Bandwidth {
     pub(super) interrupted: bool,
 }
 
-/// What one end does.
+/// Part of one end in the run.
 #[derive(Clone, Copy)]
 struct Part {
     /// Sends.
@@ -180,8 +181,9 @@ impl Loop<'_> {
             if self.ends.iter().all(|(side, part)| !part.active || side.is_done()) {
                 return Ok(Phase { messages: sum, ns: clock.ns(start, last), stopped });
             }
-            // What comes from the other end is no progress of this one. Another thread's clock may
-            // be behind by a little.
+            // Messages from the other end are no progress of this end. Another thread's clock may
+            // be behind by
+            // a little.
             if now.saturating_sub(last) > patience {
                 let waited = Duration::from_nanos(clock.ns(last, now));
                 return Err(Error::Silence { iteration: sum, what: "a completion", waited });
@@ -191,7 +193,7 @@ impl Loop<'_> {
             }
             if ticker.is_due(now) {
                 self.signs()?;
-                // Of a run by time, its warm-up is no part.
+                // A run by time does not count its warm-up.
                 let begun = if meter.is_some() { start } else { now };
                 ticker.tick(bench, begun, now, sum);
             }
@@ -300,8 +302,9 @@ impl Loop<'_> {
         self.ends.iter().map(|(side, _)| side.received).sum()
     }
 
-    /// Whether what hasn't come won't: nobody repeats it, and nothing has come for a while. `last`
-    /// is how many had come, and when that was seen first.
+    /// Returns `true` if missing messages are lost: the transport is unreliable and nothing arrived
+    /// for
+    /// `LOST_AFTER`. `last` holds the number of arrivals, and when it was seen first.
     fn gave_up(&self, bench: &Bench<'_>, last: &mut (u64, Instant)) -> bool {
         let received = self.received();
         if bench.shape.connection.is_reliable() || received != last.0 {

@@ -45,11 +45,11 @@ pub(super) struct Curve {
     pub(super) width: u32,
 }
 
-/// What is drawn over sizes, of each result.
+/// Value that is drawn over message size.
 type Figure = fn(&Measured) -> Option<f64>;
 
 impl Chart {
-    /// Of a whole run: its one size in detail, or all of them over size.
+    /// Chart of a whole run: its one size in detail, or all sizes.
     pub(super) fn of_run(name: String, run: &Record) -> Result<Option<Self>, Error> {
         let shape = &run.parameters;
         match &run.results[..] {
@@ -73,7 +73,7 @@ impl Chart {
         }
     }
 
-    /// Of two runs: one size of both in detail, or medians or rates over the sizes of both.
+    /// Chart of two runs: one size of both in detail, or medians or rates over the sizes of both.
     pub(super) fn of_two(
         names: [String; 2],
         runs: [&Record; 2],
@@ -141,7 +141,7 @@ impl Chart {
         })
     }
 
-    /// Of one size of each recording. `None` when there is nothing to draw.
+    /// Chart of one size of each recording. `None` when there is nothing to draw.
     pub(super) fn new(
         title: String,
         runs: &[(String, &Record, &Measured)],
@@ -290,7 +290,7 @@ fn linear(name: &'static str, most: f64) -> Axis {
     Axis { name, from: 0.0, to: f64::from(count) * step, ticks: (0..=count).map(tick).collect() }
 }
 
-/// The same without the bit.
+/// A linear axis that ends at the largest value.
 fn until(name: &'static str, most: f64) -> Axis {
     let mut axis = linear(name, most);
     axis.to = if most > 0.0 { most } else { axis.to };

@@ -15,7 +15,7 @@ pub(super) struct Clock {
     about: About,
 }
 
-/// What a record says of it.
+/// Description of the clock in a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct About {
     /// `tsc` or `clock_gettime`.

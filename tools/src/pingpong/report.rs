@@ -1,4 +1,4 @@
-//! What a run is reported as: for people, and as JSON.
+//! Report of a run: for people, and as JSON.
 
 use std::fmt::Write;
 

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::progress::{Length, Progress};
 use crate::verify::{Pattern, Who, WrongWord, mix};
 
-/// What a run gave.
+/// Result of a run.
 pub(super) struct Outcome {
     /// Nanoseconds: half round trips, or operations.
     pub(super) latency: Histogram<u64>,
@@ -74,7 +74,7 @@ pub(super) fn run(pair: &mut Pair<'_>, config: &Config) -> Result<Outcome, Error
     Ok(Outcome { latency, measured, verified, clocked, wall, interrupted })
 }
 
-/// What one iteration took.
+/// Duration of one iteration.
 enum Times {
     RoundTrip(Duration),
     /// The client's operation, and the server's.
@@ -135,7 +135,7 @@ fn round_trip(
     Ok(Some(time))
 }
 
-/// What a side sends.
+/// The message that a side sends.
 fn message(config: &Config, iteration: u64, from: Who) -> Pattern {
     let pattern = Pattern::new(iteration, from);
     // The receiver of a plain WRITE polls for the last byte, which therefore differs from the last
@@ -143,7 +143,7 @@ fn message(config: &Config, iteration: u64, from: Who) -> Pattern {
     if config.opcode == Opcode::Write { pattern.ending_with(iteration as u8) } else { pattern }
 }
 
-/// What a side sends as immediate data.
+/// The immediate data that a side sends.
 fn immediate(iteration: u64, from: Who) -> u32 {
     (mix(iteration << 1 | u64::from(from == Who::Server)) >> 32) as u32
 }
@@ -243,7 +243,7 @@ fn read(
     Ok(time)
 }
 
-/// What the word in each side's memory has to be.
+/// Expected value of the word in each side's memory.
 #[derive(Default)]
 struct Words {
     client: u64,

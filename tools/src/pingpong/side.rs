@@ -34,8 +34,8 @@ pub(super) struct Side {
     connection: Connection,
     cq: CompletionQueue,
     outgoing: Outgoing,
-    /// What the peer writes to or reads from; its first byte is what the peer's [`Self::peer`]
-    /// names.
+    /// Memory that the peer writes to or reads from. The peer's [`Self::peer`] names its first
+    /// byte.
     memory: Option<ExposedMemory>,
     peer: Option<Remote>,
     /// A receive that completed, until it is taken.
@@ -46,7 +46,7 @@ pub(super) struct Side {
     pub(super) about: About,
 }
 
-/// Where the next message is.
+/// Position of the next message.
 enum Outgoing {
     Frame(Frame),
     Inline(Vec<u8>),
@@ -69,7 +69,7 @@ pub(super) struct Sent {
     pub(super) len: u32,
 }
 
-/// What a report says of a side.
+/// Description of a side in a report.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct About {
     #[serde(flatten)]
@@ -200,7 +200,7 @@ pub(super) fn make(
     }
 }
 
-/// What the options ask of the device.
+/// Requirements of the options on the device.
 pub(super) fn wanted(config: &Config) -> Wanted {
     Wanted {
         port: config.port,
@@ -265,7 +265,7 @@ impl Side {
         Ok(last[0])
     }
 
-    /// What a read or an atomic brought.
+    /// Result of an RDMA READ or an atomic.
     pub(super) fn answer(&self, iteration: u64) -> Result<&[u8], Error> {
         match &self.outgoing {
             Outgoing::Frame(frame) => Ok(frame),

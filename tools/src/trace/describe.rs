@@ -94,7 +94,7 @@ fn wqe(event: &Event) -> String {
 /// A packet's opcode, its number, and to whom it is.
 pub(super) fn packet(event: &Event) -> String {
     let bytes = event.bytes("bytes");
-    // Without its ICRC, which is none where the wire needs none.
+    // The ICRC is left out; it is invalid on wires that need no ICRC.
     let mut plain = bytes.clone();
     if let Some(icrc) = plain.last_chunk_mut::<4>() {
         *icrc = [0; 4];

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::explain::hex;
 use crate::peer_text::shown;
 
-/// What happened.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -61,7 +61,7 @@ pub(super) struct Event {
 }
 
 impl Event {
-    /// Of the data path.
+    /// Returns `true` for events of the data path.
     pub(super) fn is_data(&self) -> bool {
         !matches!(self.kind, Kind::Ioctl | Kind::Mmap)
     }
@@ -70,14 +70,14 @@ impl Event {
         self.fields.get(name).map_or("", String::as_str)
     }
 
-    /// A number, decimal or behind 0x; 0 for what is none.
+    /// A number, decimal or behind 0x; 0 if the field is not a number.
     pub(super) fn number(&self, name: &str) -> u64 {
         let text = self.field(name);
         let hex = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
         hex.unwrap_or_else(|| text.parse()).unwrap_or(0)
     }
 
-    /// The bytes of a field; none where there are none.
+    /// The bytes of a field; empty if the field is missing or malformed.
     pub(super) fn bytes(&self, name: &str) -> Vec<u8> {
         hex::parse(self.field(name)).unwrap_or_default()
     }

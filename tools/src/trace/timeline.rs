@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::describe;
 use super::event::{Event, Kind};
 
-/// Of the drawing, in pixels.
+/// Dimensions of the drawing, in pixels.
 const ROW: usize = 24;
 const TOP: usize = 64;
 const TIMES: usize = 96;
@@ -169,7 +169,7 @@ impl Picture<'_> {
         }
     }
 
-    /// What a device does by itself.
+    /// An event of one device alone.
     fn own(&mut self, device: usize, y: usize, middle: usize, said: &str) {
         let _ = writeln!(self.body, "<circle cx=\"{device}\" cy=\"{y}\" r=\"4\" fill=\"#555\"/>");
         let (x, anchor) =

@@ -24,7 +24,7 @@ struct Only {
     args: Args,
 }
 
-/// What the command line means, and a time limit that a busy machine keeps.
+/// Parses a command line, with a time limit that a busy machine keeps.
 fn parse(args: &[&str]) -> (Config, Remote) {
     let mut all = vec!["pingpong"];
     if !args.contains(&"--timeout") {

@@ -78,7 +78,7 @@ struct Row {
     unit: &'static str,
     a: Option<f64>,
     b: Option<f64>,
-    /// Of b to a.
+    /// Ratio of b to a.
     ratio: Option<f64>,
 }
 
@@ -209,7 +209,7 @@ fn rows(a: &Measured, b: &Measured) -> Vec<Row> {
     };
     match (&a.latency, &b.latency, &a.bandwidth, &b.bandwidth) {
         (Some(a), Some(b), _, _) => {
-            // Where one of the two has too few samples there is no percentile.
+            // A run with too few samples has no percentile.
             let value = |latency: &Latency, value: u64, needs| {
                 (latency.samples >= needs).then_some(value as f64)
             };

@@ -38,7 +38,7 @@ pub(super) fn png(chart: &Chart) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A bitmap needs a font of its own: what lies around on the machine is not asked.
+/// Registers the font that bitmaps are drawn with. Fonts of the machine are not used.
 fn font() -> Result<(), Error> {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     let register = || register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).is_ok();

@@ -35,7 +35,7 @@ pub(super) struct Pair {
     pub(super) server: Box<Side>,
 }
 
-/// What a wait is about: the sides that are in this process.
+/// Sides of a run that are in this process.
 pub(super) trait Here {
     fn sides(&mut self) -> impl Iterator<Item = &mut Side>;
 }
@@ -46,14 +46,14 @@ impl Here for Pair {
     }
 }
 
-/// What all loops need to know.
+/// Context of all measuring loops.
 pub(super) struct Bench<'a> {
     pub(super) shape: &'a Shape,
     pub(super) size: u32,
     pub(super) clock: &'a Clock,
     /// Set by Ctrl-C.
     pub(super) stop: &'a AtomicBool,
-    /// The device is software in this process, and needs processor time of its own.
+    /// The device is software in this process, and needs processor time.
     pub(super) embedded: bool,
     pub(super) quiet: bool,
     /// Which part of a run of several sizes this is.
@@ -98,7 +98,7 @@ impl Ends {
         }
     }
 
-    /// What a record says of the ends that are here.
+    /// Description of the ends in this process, for a record.
     pub(super) fn about(&self) -> Vec<About> {
         match self {
             Self::Both(pair) => vec![pair.client.about.clone(), pair.server.about.clone()],
@@ -107,10 +107,10 @@ impl Ends {
     }
 }
 
-/// What a wait ended with.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// What was waited for.
+    /// The awaited message came.
     Came,
     /// The user has had enough.
     Stopped,
@@ -130,7 +130,7 @@ impl Bench<'_> {
         Self { stop: &NEVER, ..*self }
     }
 
-    /// Whether a poll that found nothing gives the processor away.
+    /// Returns `true` if a poll that finds nothing yields the processor.
     #[inline]
     fn yields(&self) -> bool {
         self.embedded && !self.shape.busy
@@ -163,7 +163,7 @@ impl Bench<'_> {
         mut came: impl FnMut(&mut E) -> Result<bool, Error>,
         mut look: impl FnMut(&mut E) -> Result<Option<Done>, Error>,
     ) -> Result<Waited, Error> {
-        // Where what is waited for is always there already, nothing below is reached.
+        // The code below is reached only if the awaited message is not there yet.
         if self.stopped() {
             return Ok(Waited::Stopped);
         }
@@ -196,7 +196,8 @@ impl Bench<'_> {
     }
 }
 
-/// What is done ten times a second, and costs a comparison otherwise: the bar and the sign of life.
+/// Work that is done ten times a second: the bar and the sign of life. Otherwise a tick costs one
+/// comparison.
 pub(super) struct Ticker {
     progress: Progress,
     every: u64,
@@ -216,7 +217,7 @@ impl Ticker {
         Self { progress, every, next: bench.clock.now().saturating_add(every) }
     }
 
-    /// Whether it is time, now.
+    /// Returns `true` if a tick is due.
     #[inline]
     pub(super) fn is_due(&self, now: u64) -> bool {
         now >= self.next
@@ -290,13 +291,13 @@ mod tests {
         })
     }
 
-    /// Both ends of a run, each with arguments of its own, and what each gave.
+    /// Runs both ends, each with its arguments, and returns the result of each.
     fn both(family: Family, client_args: &str, server_args: &str) -> [Result<Gave, String>; 2] {
         let never = AtomicBool::new(false);
         both_until(&never, family, client_args, server_args)
     }
 
-    /// The same, until the client's user has had enough.
+    /// Runs both ends until the client's user stops it.
     fn both_until(
         enough: &AtomicBool,
         family: Family,
@@ -406,7 +407,8 @@ mod tests {
                     both_until(&enough, family, args, args)
                 })
             };
-            // Who is interrupted before it measures has nothing to keep: on a busy machine that
+            // A client that is interrupted before it measures has no result. On a busy machine that
+            // phase
             // takes seconds.
             let early = |[client, _]: &[Result<Gave, String>; 2]| {
                 client.as_ref().is_err_and(|error| error == "interrupted")

@@ -15,7 +15,7 @@ use crate::verify::Who;
 /// Longest time that is told from longer ones.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// What a run gave.
+/// Result of a run.
 pub(super) struct Latency {
     /// Nanoseconds: half round trips, or operations. All samples.
     pub(super) histogram: Histogram<u64>,
@@ -54,7 +54,7 @@ pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>,
     }
 }
 
-/// What the measuring loop asks of the ends, wherever they are.
+/// Operations of the measuring loop on its ends, in this process or in two.
 trait Turns {
     fn prepare(&mut self, iteration: u64) -> Result<(), Error>;
     /// The clock runs: there and back.
@@ -103,7 +103,7 @@ fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
         }
         if ticker.is_due(now) {
             ends.tick()?;
-            // Of a run by time, its warm-up is no part.
+            // A run by time does not count its warm-up.
             let begun = if iteration > shape.warmup { begun } else { now };
             ticker.tick(bench, begun, now, iteration);
         }
@@ -256,8 +256,8 @@ fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<()
             Waited::Done(_) => return over(ends.control, iteration - 1),
             Waited::Stopped => return interrupted(),
         }
-        // What a WRITE brought is overwritten by the next, which may come as soon as this one is
-        // answered.
+        // Checked before the answer: the peer's next WRITE, which may follow the answer at once,
+        // overwrites the data.
         ends.side.verify(iteration)?;
         ends.side.post(iteration)?;
         let came = bench.wait(

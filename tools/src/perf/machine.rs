@@ -1,4 +1,4 @@
-//! What a record says of the machine: all that influences a latency.
+//! Description of the machine in a record: all that influences a latency.
 
 use std::fs;
 

@@ -206,7 +206,7 @@ fn sizes(
         if let Ends::One(_, kept) = ends {
             control = Some(kept);
         }
-        // A server of --bidirectional has figures of its own, which the client has, too.
+        // The client of a --bidirectional run reports the server's figures, too.
         if let Some(measured) = measured.filter(|_| !serves) {
             if !plan.json {
                 output::print(&report::row(&measured, utf8, width))?;

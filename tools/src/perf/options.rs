@@ -19,9 +19,9 @@ use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
 const RECEIVE_BYTES_MAX: u64 = 4 << 30;
 /// Sizes of `--all`, as powers of two: perftest's.
 const ALL: std::ops::RangeInclusive<u32> = 1..=23;
-/// The same of datagrams: up to the largest MTU.
+/// Exponents of all sizes of datagrams: up to the largest MTU.
 const ALL_UD: std::ops::RangeInclusive<u32> = 1..=12;
-/// What perftest takes when nothing is said.
+/// perftest's defaults.
 const TX_DEPTH: u32 = 128;
 const CQ_MOD: u32 = 100;
 
@@ -300,7 +300,7 @@ impl Options {
         }
     }
 
-    /// What the transport lacks (IBTA vol 1, 9.6 and table 36).
+    /// Refuses operations that the transport lacks (IBTA vol 1, 9.6 and table 36).
     fn refuse_for_transport(&self, op: Operation) -> Result<(), Error> {
         let connection = self.connection;
         if connection.is_reliable() {

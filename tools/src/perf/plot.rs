@@ -90,8 +90,8 @@ fn label(chart: &Chart, row: usize) -> &str {
     tick.map_or("", |(_, text)| text.as_str())
 }
 
-/// The line of ticks under the drawing, and the axis' name behind it or in a line of its own. What
-/// would run into its neighbour is left out.
+/// The line of ticks under the drawing, and the axis' name behind it or on the next line. A tick
+/// that would run into its neighbour is left out.
 fn ticks(chart: &Chart, columns: usize, width: usize) -> String {
     let axis = &chart.x;
     let mut line = " ".repeat(MARGIN);

@@ -19,7 +19,7 @@ use super::shape::{Shape, Test};
 use super::{bw, clock, lat, side};
 use crate::error::Error;
 
-/// What all these documents say that they are.
+/// Document kind of all records.
 const KIND: &str = "uverbs-perf";
 /// Goes up when a reader of the old ones would misunderstand the new ones.
 const FORMAT: u64 = 1;
@@ -49,13 +49,13 @@ pub(super) struct Record {
     pub(super) results: Vec<Measured>,
 }
 
-/// Of one size.
+/// Results of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measured {
     /// Bytes of a message.
     pub(super) size: u32,
     pub(super) messages: u64,
-    /// What they took.
+    /// Duration of these messages.
     pub(super) time_ns: u64,
     /// Receives that were kept posted.
     pub(super) rx_depth: u32,
@@ -97,7 +97,7 @@ pub(super) struct Bandwidth {
     pub(super) intervals: Vec<u64>,
     /// Sent by the other process meanwhile, and contained in the first two.
     pub(super) peer_messages_per_s: f64,
-    /// Messages that were sent and never came: nobody repeats them over UC and UD.
+    /// Messages that were sent and never came: UC and UD have no retransmission.
     #[serde(default)]
     pub(super) lost: u64,
 }
@@ -278,7 +278,7 @@ impl Record {
     }
 }
 
-/// What somebody who reads the figures later has to know.
+/// Notes on the method, for later readers of the figures.
 fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
     let mut says = Vec::new();
     match (shape.test, shape.op.is_one_sided()) {

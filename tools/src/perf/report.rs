@@ -6,7 +6,7 @@ use super::record::{Bandwidth, Latency, Measured, Record};
 use super::shape::{Shape, Test};
 use crate::histogram::{duration, three};
 
-/// What is being measured, and on what.
+/// The measurement and its device, as a heading.
 pub(super) fn header(record: &Record, utf8: bool) -> String {
     let shape = &record.parameters;
     let Shape { op, test, .. } = shape;
@@ -116,7 +116,7 @@ fn table(test: Test) -> &'static [Column] {
     }
 }
 
-/// Whether all columns fit.
+/// Returns `true` if all columns fit.
 fn fits(test: Test, width: usize) -> bool {
     table(test).iter().map(|column| column.cells).sum::<usize>() <= width
 }
@@ -189,7 +189,7 @@ fn figure(value: f64) -> String {
     if value > 0.0 && value < 0.0995 { format!("{value:.5}") } else { three(value) }
 }
 
-/// What has to be said behind the lines.
+/// Notes below the table.
 pub(super) fn footer(record: &Record, width: usize) -> String {
     let mut text = String::new();
     if record.parameters.test == Test::Bw {

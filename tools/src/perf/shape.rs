@@ -1,4 +1,4 @@
-//! What is measured, with all defaults filled in that need no device.
+//! Parameters of a measurement, with all defaults filled in that need no device.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const RECEIVE_BYTES: u64 = 64 << 20;
 /// Receives that perftest keeps posted when nothing is said.
 const RX_DEPTH: u32 = 512;
 
-/// What is measured.
+/// Kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Test {
@@ -80,7 +80,7 @@ pub(super) enum Family {
     Atomic,
 }
 
-/// Where the two ends are.
+/// Roles of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Both,
@@ -88,8 +88,8 @@ pub(super) enum Role {
     Client { host: String, port: u16 },
 }
 
-/// What is to be done, with all defaults filled in that need no device. The sizes are apart, since
-/// the rest is the same for each.
+/// Plan of a command, with all defaults filled in that need no device. The sizes are a list, since
+/// all other parameters hold for each of them.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) sizes: Vec<u32>,
@@ -163,7 +163,7 @@ impl Shape {
     /// Receives of a queue pair for messages of this size.
     pub(super) fn receives(&self, size: u32) -> u32 {
         if self.op != Operation::Send {
-            // None is ever used up, but a queue has at least one.
+            // The test uses no entry, but a queue has at least one.
             return 1;
         }
         let fitting = RECEIVE_BYTES / (u64::from(size) * u64::from(self.qps)).max(1);

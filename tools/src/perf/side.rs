@@ -63,7 +63,7 @@ struct Line {
     /// Posted, ever.
     posted: u64,
     outstanding: u32,
-    /// Of those the last ones that no completion will tell of.
+    /// Trailing work requests that are not signaled: no completion reports them.
     silent: u32,
 }
 
@@ -121,7 +121,7 @@ fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<Compl
     queue.build().because_of(option, value)
 }
 
-/// What the peer must know of a queue pair.
+/// Address of a queue pair and its memory, for the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hand {
     pub(super) endpoint: Reach,
@@ -251,7 +251,8 @@ impl Prepared {
 }
 
 impl Side {
-    /// What is sent, and what the peer reads, before the first message.
+    /// Fills the memory of outgoing messages and the memory that the peer reads, before the first
+    /// message.
     fn fill(&mut self) -> Result<(), Error> {
         if !self.shape.check || self.shape.op.is_atomic() {
             return Ok(());
@@ -278,12 +279,12 @@ impl Side {
         let sge = memory.sge(place * self.memory.room, self.size + self.shape.head());
         let (own, id) = (to.qp.recv_queue(), id(line, slot));
         // SAFETY: the memory is the side's, dropped after its queue pairs and what they share, and
-        // nobody has a reference to it.
+        // there is no reference to it.
         let posted = unsafe { self.receives.post_raw(own, id, &[sge]) };
         posted.map_err(|error| not_posted(self.who, "a receive", self.received, error))
     }
 
-    /// Where completions come, to sleep on.
+    /// The completion queue, to sleep on.
     pub(super) fn queue(&mut self) -> &mut CompletionQueue {
         &mut self.cq
     }
@@ -387,7 +388,7 @@ mod tests {
                 ),
             }
         }
-        // The memory of who only measures is nobody's business.
+        // A side that only measures exposes no memory.
         for family in [write, read, atomic] {
             let (alone, both) = (shape(family, "bw -I 0"), shape(family, "bw -I 0 -b"));
             assert!(refused(one(Who::Server, &both, &alone)), "{}", both.op);

@@ -213,7 +213,7 @@ impl Args {
         })
     }
 
-    /// What the transport lacks (IBTA vol 1, 9.6 and table 36).
+    /// Refuses operations that the transport lacks (IBTA vol 1, 9.6 and table 36).
     fn refuse_for_transport(&self) -> Result<(), Error> {
         let (connection, opcode) = (self.connection, self.opcode);
         let refuse =
@@ -240,12 +240,13 @@ impl Args {
         }
     }
 
-    /// Whether the other side is another process.
+    /// Returns `true` if the other side is another process.
     fn is_remote(&self) -> bool {
         self.server || self.host.is_some()
     }
 
-    /// What the form with another process needs; `None` for both sides in this one. Options of the
+    /// Parameters of a run with another process; `None` for both sides in this process. Options of
+    /// the
     /// other form are refused.
     pub(super) fn remote(&self) -> Result<Option<Remote>, Error> {
         let refuse = |option, value: &dyn fmt::Display, why: &str| {

@@ -1,4 +1,4 @@
-//! What a ping-pong is to do, with all defaults filled in that need no device.
+//! Parameters of a ping-pong, with all defaults filled in that need no device.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use uverbs::Mtu;
 use crate::doorbell::Doorbell;
 use crate::transport::Connection;
 
-/// What is done in an iteration.
+/// Operation of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Opcode {
@@ -67,7 +67,7 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// What is to be done, with all defaults filled in that need no device.
+/// Parameters of a ping-pong, with all defaults filled in that need no device.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Config {
     pub(crate) connection: Connection,
@@ -114,7 +114,7 @@ pub(crate) enum Role {
     Client { host: String },
 }
 
-/// What the two-process form knows besides [`Config`].
+/// Parameters of the two-process form, in addition to [`Config`].
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     pub(crate) role: Role,

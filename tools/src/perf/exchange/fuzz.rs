@@ -59,7 +59,7 @@ fn hand(number: u32) -> Hand {
     Hand { endpoint: Reach::Connection(endpoint), memory }
 }
 
-/// What the peer says: lines as they belong there, in any order, changed, and anything.
+/// Words of the peer: valid lines in any order, changed lines, and arbitrary bytes.
 fn words(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.iter().copied();
     let mut said = Vec::new();

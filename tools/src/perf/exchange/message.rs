@@ -1,4 +1,4 @@
-//! What two processes tell each other: JSON, a message a line.
+//! Messages between two processes: JSON, one message a line.
 
 use serde::{Deserialize, Serialize};
 use uverbs::Remote;
@@ -15,7 +15,7 @@ pub(super) const LINE: usize = 1024;
 pub(super) enum Message {
     /// Both begin with it.
     Hello(Hello),
-    /// Where one queue pair is.
+    /// Address of one queue pair.
     Qp(Qp),
     /// This side can be sent to.
     Ready,
@@ -27,18 +27,18 @@ pub(super) enum Message {
     Failed(String),
 }
 
-/// What a side is about to measure.
+/// Description of the measurement that a side is about to make.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) program: String,
     /// Changes when the messages do.
     pub(super) version: u32,
-    /// What both sides must have in common: options and their values.
+    /// Options and values that both sides must have in common.
     #[serde(default)]
     pub(super) terms: Vec<(String, String)>,
 }
 
-/// Where a queue pair is, and the memory that the peer may use.
+/// Address of a queue pair, and the memory that the peer may use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Qp {
     pub(super) number: usize,
@@ -83,7 +83,7 @@ impl Qp {
         Self { number, addr, rkey, endpoint: endpoint.to_string() }
     }
 
-    /// The same as the library has it.
+    /// Converts to the library's types.
     pub(super) fn hand(&self) -> Result<Hand, String> {
         let endpoint: Reach = self.endpoint.parse().map_err(|error| format!("{error}"))?;
         Ok(Hand { endpoint, memory: Remote { addr: self.addr, rkey: self.rkey } })

@@ -1,8 +1,9 @@
 //! How two processes find each other: messages over TCP, a JSON line each.
 //!
 //! Both sides say what they are about to measure, and go on only if it is the same. Then the client
-//! says where its queue pairs are, the server answers likewise, and both say `ready`. During the
-//! run there is a sign of life twice a second, and at the end `done`, or `failed` and why.
+//! sends the addresses of its queue pairs, the server answers with its own, and both say `ready`.
+//! During the run there is a sign of life twice a second, and at the end `done`, or `failed` and
+//! why.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -33,7 +34,7 @@ const SILENCE_MIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
 /// Messages that are looked at before something else has its turn: eight seconds of signs of life.
 const HEARD: usize = 16;
-/// What bringing up a queue pair may take the peer.
+/// Time that the peer may take to bring up a queue pair.
 const PER_QP: Duration = Duration::from_millis(10);
 
 /// The connection to the other process.
@@ -42,7 +43,7 @@ pub(super) struct Control {
     stream: Stream,
     peer: Who,
     limit: Duration,
-    /// What was read and is no whole line yet, or not looked at.
+    /// Bytes that were read and not parsed yet.
     pending: Vec<u8>,
     heard: Instant,
     beaten: Instant,
@@ -148,7 +149,7 @@ impl Control {
         self.send(&Message::Done(done), deadline, stop)
     }
 
-    /// Says why this side gives up. The peer may be gone: nobody wants to know then.
+    /// Tells the peer why this side gives up. Errors are ignored: the peer may be gone.
     pub(super) fn give_up(&mut self, error: &Error) {
         let never = AtomicBool::new(false);
         let deadline = Instant::now() + Duration::from_secs(1);
@@ -167,8 +168,9 @@ impl Control {
         let _ = self.stream.send_some(&Message::Alive.line());
     }
 
-    /// What the peer said meanwhile. Never waits; a peer that says nothing for too long is an
-    /// error.
+    /// Handles the messages that the peer has sent. Never waits; a peer that is silent for too long
+    /// is
+    /// an error.
     pub(super) fn hear(&mut self) -> Result<Option<Done>, Error> {
         let mut read = false;
         // One read and so many lines: a peer that never stops talking must not keep this one.
@@ -267,7 +269,7 @@ impl Control {
     }
 }
 
-/// What both sides must have in common, by the options' names.
+/// Terms that both sides must have in common, by the options' names.
 fn terms(shape: &Shape, size: u32) -> Vec<(String, String)> {
     [
         ("operation", shape.op.to_string()),

@@ -63,7 +63,7 @@ fn client(stream: TcpStream) -> Control {
     Control::new(Stream::new(stream, Who::Server, 60 * SECOND).unwrap())
 }
 
-/// What the server says to a peer that sends this and then nothing, or closes.
+/// The server's error for a peer that sends `sends` and then falls silent, or closes.
 fn told(sends: &[u8], closes: bool) -> String {
     let shape = shape("bw -s 64");
     let mut said = String::new();
@@ -143,7 +143,7 @@ fn what_a_peer_said_before_it_went_is_heard() {
     with(
         60 * SECOND,
         |stream| {
-            // What it doesn't read makes its end a reset.
+            // Bytes that are unread when the socket closes cause a TCP reset.
             while stream.peek(&mut [0]).unwrap() == 0 {}
             client(stream).done(sent, &NEVER).unwrap();
             gone.send(()).unwrap();
@@ -237,7 +237,7 @@ fn one_that_speaks_a_byte_at_a_time_has_a_limit_too() {
     });
 }
 
-/// What `server` makes of a client that says that it lives, and nothing else, as fast as it can.
+/// The error of `server` for a client that sends nothing but signs of life, as fast as it can.
 fn against_a_chatterer(server: impl FnOnce(Control)) {
     let over = AtomicBool::new(false);
     let chatter = |mut stream: TcpStream| {

@@ -33,7 +33,7 @@ impl Side {
         self.lines.iter().map(|line| line.posted).sum()
     }
 
-    /// Whether all that was ordered is complete.
+    /// Returns `true` if all ordered messages are complete.
     pub(in crate::perf) fn is_done(&self) -> bool {
         self.lines.iter().all(|line| line.todo == 0 && line.outstanding == 0)
     }
@@ -153,8 +153,9 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
             Some(inline) => Data::Inline(inline),
             None => Data::One(line.local),
         };
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
-        // reference to it.
+        // SAFETY: the memory is the side's, dropped after its queue pairs, and there is no
+        // reference
+        // to it.
         unsafe { batch.post(wr, op, data) }?;
         line.posted += 1;
         if tells {

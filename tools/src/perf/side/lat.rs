@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::perf::shape::Operation;
 use crate::verify::{Pattern, Who};
 
-/// What is known of the one message under way.
+/// State of the one message in flight.
 #[derive(Default)]
 pub(super) struct Turn {
     /// Own work request completed.
@@ -23,7 +23,7 @@ pub(super) struct Turn {
 }
 
 impl Side {
-    /// What can be done before the clock runs.
+    /// Prepares an iteration before the clock runs.
     pub(in crate::perf) fn prepare(&mut self, iteration: u64) -> Result<(), Error> {
         self.turn.sent = false;
         let check = self.shape.check;
@@ -45,7 +45,7 @@ impl Side {
                 None => self.memory.outgoing.write(self.last(), &[iteration as u8])?,
             },
             Operation::Read | Operation::FetchAdd | Operation::CompareSwap if check => {
-                // What the last one brought must not pass for this one's.
+                // Stale data of the last message must not pass for this one's.
                 self.copy.fill(0xee);
                 self.memory.outgoing.write(0, &self.copy)?;
             }
@@ -65,8 +65,9 @@ impl Side {
         };
         line.posted += 1;
         let mut batch = line.qp.batch();
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and nobody has a
-        // reference to it.
+        // SAFETY: the memory is the side's, dropped after its queue pairs, and there is no
+        // reference
+        // to it.
         let posted = unsafe { batch.post(Wr::new(id(0, 1)), op, data) };
         match posted {
             Ok(()) => batch.ring(),
@@ -75,8 +76,8 @@ impl Side {
         Ok(())
     }
 
-    /// Whether what this side waits for is there: the peer's message, or for what is one-sided the
-    /// answer.
+    /// Returns `true` once the awaited message is there: the peer's message, or the completion of a
+    /// one-sided operation.
     #[inline]
     pub(in crate::perf) fn seen(&mut self, iteration: u64) -> Result<bool, Error> {
         match self.shape.op {
@@ -97,7 +98,7 @@ impl Side {
         }
     }
 
-    /// Whether this side's own message was acknowledged. Its memory is its own again then.
+    /// Returns `true` once this side's message was acknowledged. Its buffer may be reused then.
     #[inline]
     pub(in crate::perf) fn acknowledged(&mut self, iteration: u64) -> Result<bool, Error> {
         if !self.turn.sent {
@@ -171,7 +172,7 @@ impl Side {
     /// The old value that the last atomic of a queue pair brought: all before it, and nothing else,
     /// changed the word.
     pub(super) fn verify_word(&self, line: usize, iteration: u64) -> Result<(), Error> {
-        // None at all, when it was interrupted early.
+        // The line does not exist if the run was interrupted early.
         let posted = self.lines.get(line).map_or(0, |line| line.posted);
         let Some(wanted) = posted.checked_sub(1) else { return Ok(()) };
         let got = self.memory.outgoing.load(line * self.memory.stride)?;
@@ -196,7 +197,7 @@ impl Side {
         }
     }
 
-    /// Where the last byte of a message is.
+    /// Offset of the last byte of a message.
     #[inline]
     fn last(&self) -> usize {
         (self.size as usize).saturating_sub(1)

@@ -1,4 +1,4 @@
-//! What an end is set up with, and how it is refused what its device can't do.
+//! Setup of an end, and errors for options that its device can't support.
 
 use serde::{Deserialize, Serialize};
 use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, RnrTimer};
@@ -9,22 +9,22 @@ use crate::perf::shape::{Operation, Shape, Test};
 use crate::setup::{Place, Wanted, ack_timeout};
 use crate::verify::Who;
 
-/// What a record says of an end.
+/// Description of an end in a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::perf) struct About {
     pub(in crate::perf) end: String,
     #[serde(flatten)]
     pub(in crate::perf) place: Place,
-    /// Of the first queue pair, as the device granted it.
+    /// Limit of the first queue pair, as the device granted it.
     pub(in crate::perf) max_send_wr: u32,
     pub(in crate::perf) max_recv_wr: u32,
     pub(in crate::perf) max_inline_data: u32,
-    /// Of all queue pairs.
+    /// Doorbells of all queue pairs.
     #[serde(default)]
     pub(in crate::perf) rings: Rings,
 }
 
-/// What the options ask of the device.
+/// Requirements of the options on the device.
 pub(super) fn wanted(shape: &Shape, size: u32) -> Wanted {
     Wanted {
         port: shape.port,
@@ -36,7 +36,7 @@ pub(super) fn wanted(shape: &Shape, size: u32) -> Wanted {
     }
 }
 
-/// What the peer does to this end's memory in this test, and nothing else.
+/// Access rights of the peer to this end's memory: no more than this test needs.
 pub(super) fn rights(shape: &Shape, who: Who) -> AccessFlags {
     let peer_acts = match shape.test {
         Test::Lat => who == Who::Server || !shape.op.is_one_sided(),

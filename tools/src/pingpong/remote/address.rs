@@ -1,4 +1,4 @@
-//! What the two sides tell each other, as `ibv_rc_pingpong` writes it:
+//! Address that the two sides exchange, as `ibv_rc_pingpong` writes it:
 //! `0012:000040:1b2c3d:00000000000000000000ffff0a000001`, LID, QPN, PSN and GID in hex, and the NUL
 //! that ends a C string (rdma-core `libibverbs/examples/rc_pingpong.c`,
 //! `pingpong.c:gid_to_wire_gid`).
@@ -12,7 +12,7 @@ use crate::peer_text::shown;
 /// Bytes of a message, the NUL among them.
 pub(crate) const LEN: usize = 52;
 
-/// Where a queue pair is.
+/// Address of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     /// LID; 0 on RoCE.
@@ -25,7 +25,7 @@ pub(crate) struct Address {
     pub(crate) gid: Option<Gid>,
 }
 
-/// A message that is none: which part of it, and what stood there.
+/// A malformed message: the bad part, and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AddressError {
     part: &'static str,

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::peer_text::shown;
 use crate::tcp::{Stream, TcpError};
 
-/// What the client ends with: a C string.
+/// Last message of the client: a C string.
 const DONE: [u8; 5] = *b"done\0";
 
 /// Bytes of a [`Way`].

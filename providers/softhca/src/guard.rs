@@ -73,8 +73,9 @@ mod uapi {
 
 /// This process's mappings by address, each with the number of its claim.
 ///
-/// A client unmaps a page without telling us, and its address may then be that of another device's
-/// page. The kernel doesn't mind whose descriptor protects a range; this does.
+/// A client unmaps a page without telling the device, and another device's page may then get the
+/// address. The kernel accepts a descriptor of either device for the range; this table tells them
+/// apart.
 static CLAIMS: PerProcess<Claims> = PerProcess::new();
 
 #[derive(Debug, Default)]
@@ -110,7 +111,7 @@ pub(crate) fn has_doorbells(addr: u64, len: u64) -> bool {
     let last = claims.by_address.range(..end as usize).next_back();
     let claimed = last.is_some_and(|(&at, claim)| (at + claim.len) as u64 > addr);
     drop(claims);
-    // A client may have unmapped it, and memory of its own be there now.
+    // The client may have unmapped the page, and mapped other memory there.
     claimed && maps::has_memfd(FILE, addr, end)
 }
 
@@ -126,7 +127,7 @@ pub(crate) struct Guarded {
     address: usize,
     len: usize,
     claim: u64,
-    /// Who mapped it. A forked child has a copy of this and no such mapping.
+    /// Process that mapped it. A forked child has a copy of this and no such mapping.
     process: Process,
     protected: bool,
 }
@@ -139,7 +140,7 @@ impl Guard {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uapi::UFFD_USER_MODE_ONLY;
         // SAFETY: the call takes a number.
         let fd = Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;
-        // SAFETY: the call's answer is a new descriptor, which nobody else has.
+        // SAFETY: the call's result is a new descriptor, owned here alone.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let features = uapi::UFFD_FEATURE_PAGEFAULT_FLAG_WP | uapi::UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
         let mut api = uapi::uffdio_api { api: uapi::UFFD_API, features, ioctls: 0 };
@@ -190,7 +191,7 @@ impl Guard {
     pub(crate) fn release(&self, mapping: &mut Guarded) {
         if mapping.protected {
             mapping.protected = false;
-            // A mapping that is no longer there holds nobody up.
+            // A mapping that is gone delays no store.
             let _ = self.set(mapping, 0);
         }
     }
@@ -208,7 +209,7 @@ impl Guard {
 }
 
 impl Guarded {
-    /// Where it was registered.
+    /// Registered address.
     pub(crate) fn address(&self) -> usize {
         self.address
     }

@@ -37,7 +37,7 @@ fn ring(map: &Pages) -> JoinHandle<()> {
     })
 }
 
-/// Whether a store waits, or comes to wait soon.
+/// Returns `true` if a store waits, or begins to wait soon.
 fn a_store_waits(guard: &Guard) -> bool {
     let mut fds = [PollFd::new(guard.as_fd(), PollFlags::POLLIN)];
     poll(&mut fds, PollTimeout::from(20_000u16)).is_ok_and(|ready| ready == 1)
@@ -112,7 +112,7 @@ fn a_mapping_that_is_gone_is_forgotten_and_harms_no_other() {
     let (_first, client) = page(&mut set);
     let (_second, other) = page(&mut set);
     drop(client);
-    // Its stores are no longer to be feared: nobody has to look for them.
+    // The guarded page waits for stores again; `has_doorbells` need not find it.
     assert!(set.protect());
     let thread = ring(&other);
     assert!(a_store_waits(&guard));

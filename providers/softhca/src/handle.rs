@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::run::Shared;
 
-/// Longest wait for the device's thread: one that a debugger has stopped holds up nobody.
+/// Longest wait for the device's thread: a thread stopped by a debugger must not block others.
 const LIMIT: Duration = Duration::from_secs(1);
 /// The time between two looks at the device's sockets.
 const LOOK: Duration = Duration::from_micros(50);

@@ -1,8 +1,8 @@
-//! What the device's thread does while there is no work.
+//! Idle strategy of the device's thread.
 
 use std::time::Duration;
 
-/// What the device's thread does while there is no work: it spins, then yields, then sleeps until
+/// Idle strategy of the device's thread: it spins, then yields, then sleeps until
 /// something wakes it ([`SoftHcaBuilder::idle`](crate::SoftHcaBuilder::idle)).
 ///
 /// A frame from another device, a command and a timer wake it in any case. A doorbell is a store
@@ -23,14 +23,14 @@ pub struct Idle {
     /// processor time; [`Duration::MAX`] never sleeps. A thread that doorbells wake sleeps sooner
     /// where others want the processor: when a yield takes 100 microseconds.
     pub awake: Duration,
-    /// Longest sleep where something has to be looked at that wakes nobody. Default: 4
+    /// Longest sleep while something must be polled that wakes no thread. Default: 4
     /// milliseconds. The first sleep is of 20 microseconds, and each is twice as long as the one
     /// before. That is so for doorbells where the system refuses to protect pages, for receives of
     /// a queue pair in the error state, and for wires that tell of no arrival.
     pub look: Duration,
     /// Longest sleep at all, as a limit to every wait. Default: 100 milliseconds.
     pub longest: Duration,
-    /// Whether doorbell pages are protected during sleep. Default: true.
+    /// Protect doorbell pages during sleep. Default: true.
     pub protect: bool,
 }
 

@@ -51,7 +51,7 @@ impl Link {
         }
     }
 
-    /// Whether other processes reach it through shared memory.
+    /// Returns `true` if other processes reach it through shared memory.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Network { shared: Some(_), .. })
     }

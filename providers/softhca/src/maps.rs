@@ -1,4 +1,4 @@
-//! Where this process has a page of a file mapped, by `/proc/self/maps` (Linux's
+//! Mappings of a file in this process, by `/proc/self/maps` (Linux's
 //! `Documentation/filesystems/proc.rst`).
 
 use std::ffi::CStr;
@@ -16,7 +16,7 @@ pub(crate) fn addresses(file: impl AsFd, offset: u64, len: u64) -> Vec<usize> {
     found.collect()
 }
 
-/// Where a line has the bytes of a memfd with this inode number. Neighbours may be one area.
+/// Address of a memfd's bytes in a line, by inode number. The kernel may merge neighbouring areas.
 fn address(line: &str, inode: u64, offset: u64, len: u64) -> Option<usize> {
     // start-end perms offset dev inode name
     let mut words = line.split_ascii_whitespace();
@@ -28,7 +28,7 @@ fn address(line: &str, inode: u64, offset: u64, len: u64) -> Option<usize> {
     (mapped && at.checked_add(len)? <= end).then_some(at as usize)
 }
 
-/// Whether a memfd of this name is mapped somewhere between two addresses.
+/// Returns `true` if a memfd of this name is mapped between two addresses.
 pub(crate) fn has_memfd(name: &CStr, start: u64, end: u64) -> bool {
     let name = format!("/memfd:{}", name.to_string_lossy());
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();

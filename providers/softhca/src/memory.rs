@@ -11,7 +11,7 @@
 //! named. `kernel::user::probe` found it mapped (and writable, where it is written), and
 //! `UverbsDoor::ioctl` makes the caller promise that it stays so until the object is destroyed.
 //! Null and misaligned addresses are refused here. Memory registered on demand is looked at before
-//! each access instead: the promise is that nobody unmaps it between the two.
+//! each access instead: the caller promises that it stays mapped between the two.
 //!
 //! Accesses of different sizes meet here, as they do on hardware: the client may use bytes where
 //! the device uses words, and the other way round. The language's model defines no atomic accesses

@@ -1,4 +1,4 @@
-//! A lock that each process has of its own.
+//! A lock with a separate value in each process.
 //!
 //! A forked child has a copy of its parent's memory. A lock that another thread held at that moment
 //! stays locked in the child for ever, and what it guards describes the parent's threads and
@@ -47,7 +47,7 @@ impl<T: Default + Send + 'static> PerProcess<T> {
             match self.at.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => at = new,
                 Err(first) => {
-                    // SAFETY: the box just made, which nobody else has seen.
+                    // SAFETY: the box was made above and never published.
                     drop(unsafe { Box::from_raw(new) });
                     at = first;
                 }

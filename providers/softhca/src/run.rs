@@ -1,4 +1,4 @@
-//! Runs the device: on a thread of its own, or step by step for a test.
+//! Device loop: on a thread, or step by step for a test.
 //!
 //! What wakes a thread that sleeps:
 //!
@@ -49,7 +49,7 @@ const STORE_NAP: Duration = Duration::from_micros(20);
 /// Longest time that the thread gives way to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
-/// Where the device's time comes from.
+/// Source of the device's time.
 #[derive(Debug)]
 enum Clock {
     Real(Instant),
@@ -114,8 +114,9 @@ impl Shared {
     /// The device, for a caller that gives it no work.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Kernel> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Nothing that holds the lock panics; if it did, the tables would still be whole enough to
-        // be closed.
+        // The code under the lock never panics; if it did, the tables would still be whole enough
+        // to be
+        // closed.
         let guard = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard
@@ -129,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Moves virtual time on; real time goes by itself.
+    /// Advances virtual time; real time needs no call.
     pub(crate) fn advance(&self, by: Duration) {
         if let Clock::Virtual(now) = &self.clock {
             let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
@@ -155,7 +156,7 @@ impl Shared {
         busy
     }
 
-    /// Slices of work until there is none, or callers wait.
+    /// Works in slices until there is no more work, or callers wait.
     fn burst(&self) -> bool {
         let mut any = false;
         for left in (0..BURST).rev() {
@@ -188,8 +189,9 @@ impl Shared {
         self.help[0].fetch_add(1, Ordering::Relaxed);
         self.help[1].fetch_add(worked.into(), Ordering::Relaxed);
         drop(kernel);
-        // Nothing wakes it any more for what comes when this client stops: the stores pass, and
-        // packets were read.
+        // A client that stops helping leaves stores that pass unguarded and packets that were read:
+        // the
+        // thread must look at them.
         self.wake();
         worked
     }
@@ -224,7 +226,7 @@ impl Shared {
         }
     }
 
-    /// Whether clients' stores are held up.
+    /// Returns `true` if clients' stores are held up.
     fn is_protected(&self) -> bool {
         self.protected.load(Ordering::Relaxed)
     }
@@ -254,7 +256,7 @@ impl Drop for Shared {
     }
 }
 
-/// Starts the device's thread. It ends when nobody holds the device any more.
+/// Starts the device's thread. It ends with the last handle to the device.
 ///
 /// # Errors
 ///
@@ -268,7 +270,7 @@ pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
 /// and nothing comes.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
-/// What clients did that wait, as the thread saw it last.
+/// Work of waiting clients, as the thread saw it last.
 #[derive(Debug, Default)]
 struct Helpers {
     helped: [u64; 2],
@@ -292,7 +294,7 @@ pub(crate) struct Thread {
     pub(crate) sleeper: Arc<Sleeper>,
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) idle: Idle,
-    /// Whether the wire wakes the thread when a frame comes.
+    /// The wire wakes the thread when a frame comes.
     pub(crate) wire_wakes: bool,
     /// Can be read while frames wait in the wire.
     pub(crate) wire: Option<OwnedFd>,
@@ -301,7 +303,8 @@ pub(crate) struct Thread {
 /// Longest sleep, whatever was asked for: what `ppoll` takes.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Lets clients' stores pass when the device's thread ends, by a panic, too: nobody else would.
+/// Lets clients' stores pass when the device's thread ends, also by a panic; stores would wait for
+/// ever otherwise.
 struct Release(Weak<Shared>);
 
 impl Drop for Release {
@@ -373,15 +376,15 @@ impl Thread {
         }
     }
 
-    /// Sleeps, if there is nothing to do; for `look` at most if something may come that wakes
-    /// nobody. Gives whether a client is about to make the store that woke it.
+    /// Sleeps, if there is nothing to do; for `look` at most if work may come that wakes no thread.
+    /// Returns `true` if a client is about to make the store that woke it.
     fn sleep(&self, shared: Arc<Shared>, look: Duration) -> bool {
         self.sleeper.lie_down();
         let mut kernel = shared.lock();
         let protect = self.guard.is_some() && !kernel.device.gone;
         let guarded = protect && shared.protect(&mut kernel);
         kernel.device.hca.arm();
-        // What was stored before it was protected, or brought before the sleeper lay down.
+        // Finds stores from before the protection, and work from before the sleeper lay down.
         if shared.slice(&mut kernel, true) {
             self.sleeper.get_up();
             shared.release(&mut kernel);
@@ -396,7 +399,7 @@ impl Thread {
         let limit = if blind { look.min(longest) } else { longest };
         let limit = due.map_or(limit, |due| due.clamp(SHORTEST, limit));
         let guard = self.guard.as_deref().map(AsFd::as_fd);
-        // What arrives for a device that is gone is not read.
+        // Frames for a device that is gone are not read.
         let wire = self.wire.as_ref().filter(|_| !gone).map(AsFd::as_fd);
         if !self.sleeper.wait(guard, wire, limit) {
             return false;

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
-/// Where one thread sleeps.
+/// Sleeping place of one thread.
 ///
 /// The thread says that it [lies down](Sleeper::lie_down), looks once more at all that it works on,
 /// and then [waits](Sleeper::wait). Whoever brings work does so under a lock that this look takes

@@ -39,10 +39,10 @@ pub(crate) struct Inner {
     pub(crate) woken_by_stores: bool,
 }
 
-/// What the port tells.
+/// Port attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Whether the link is up.
+    /// The link is up.
     pub active: bool,
     /// Kind.
     pub link: LinkLayer,
@@ -58,7 +58,7 @@ pub struct PortInfo {
     pub max_msg_sz: u32,
 }
 
-/// What clients have written for the device and it has not taken ([`SoftHca::pending`]).
+/// Client writes that the device has not processed yet ([`SoftHca::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Queue pairs, by number.
@@ -123,15 +123,15 @@ impl SoftHca {
         self.inner.shared.now()
     }
 
-    /// When an idle device will have something to do by itself (timers, delayed packets), on the
-    /// clock of [`SoftHca::now`]. `None` once it is unplugged.
+    /// Time of the idle device's next event (timers, delayed packets), on the clock of
+    /// [`SoftHca::now`]. `None` once it is unplugged.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.inner.shared.lock().next_deadline()
     }
 
     /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`. Later ioctls get
-    /// `EIO`, but for those that destroy what a client holds.
+    /// `EIO`, except those that destroy a client's objects.
     pub fn unplug(&self) {
         if let Some(link) = &self.inner.link {
             link.unplug();
@@ -180,9 +180,11 @@ impl SoftHca {
         self.inner.link.as_ref()?.shared_stats()
     }
 
-    /// What clients have written for the device and it has not taken: rings, doorbell records,
-    /// doorbell pages. Looking changes nothing. Of a stepped device it is all that was written
-    /// since the last step; from a running one it is whatever is there.
+    /// Client writes that the device has not processed yet: rings, doorbell records, doorbell
+    /// pages.
+    /// The call changes no state. A stepped device returns all writes since the last step; a
+    /// running
+    /// device returns the writes pending at this moment.
     #[must_use]
     pub fn pending(&self) -> Pending {
         let kernel = self.inner.shared.lock();
@@ -214,7 +216,8 @@ impl SoftHca {
         self.inner.shared.lock().device.uars.clear();
     }
 
-    /// Whether a doorbell wakes the device's thread at once ([`protect`](crate::Idle::protect)).
+    /// Returns `true` if a doorbell wakes the device's thread at once
+    /// ([`protect`](crate::Idle::protect)).
     /// Otherwise the first message behind an idle time waits for the thread's next look,
     /// [`look`](crate::Idle::look) at most.
     #[must_use]
@@ -245,8 +248,7 @@ impl SoftHca {
         }
     }
 
-    /// How many ids its connection manager has: listeners, connections, requests that nobody has
-    /// answered.
+    /// Number of ids of its connection manager: listeners, connections, unanswered requests.
     #[must_use]
     pub fn cm_ids(&self) -> usize {
         self.inner.shared.lock().device.cm.ids()

@@ -43,7 +43,7 @@ const FIRST_INDEX: u32 = 0x10;
 /// One page of the machine's, with as many UARs as fit.
 #[derive(Debug)]
 pub(crate) struct UarPage {
-    /// Of its first UAR. The others follow.
+    /// Index of its first UAR. The others follow.
     index: u32,
     /// The device's memfd, and where in it the page is.
     file: Arc<OwnedFd>,
@@ -58,7 +58,7 @@ pub(crate) struct UarPage {
 #[derive(Debug, Default)]
 struct Clients {
     guarded: Vec<Guarded>,
-    /// One could not be registered: stores through it wake nobody.
+    /// A mapping could not be registered: stores through it wake no thread.
     unguarded: bool,
 }
 
@@ -86,7 +86,7 @@ impl UarPage {
         self.index
     }
 
-    /// Whether a UAR of this number is in it.
+    /// Returns `true` if the page contains the UAR of this number.
     pub(crate) fn has(&self, index: u32) -> bool {
         index.checked_sub(self.index).is_some_and(|uar| (uar as usize) < self.len() / UAR_SIZE)
     }
@@ -169,7 +169,7 @@ impl UarPage {
         for (start, uar) in self.uars() {
             for offset in DOORBELLS {
                 let word = self.word(start + offset as usize);
-                // A look before the swap keeps the line shared while nobody rings.
+                // A load before the swap keeps the cache line shared while no doorbell is rung.
                 if word.load(Ordering::Relaxed) != 0 {
                     // Acquire pairs with the client's release of the WQE and of the doorbell record
                     // before its store.
@@ -227,8 +227,8 @@ fn map_page(file: &OwnedFd, offset: u64, len: usize) -> Result<Pages, Errno> {
 
 /// The pages of a device.
 ///
-/// A page lives as long as somebody holds it: its uverbs object, or a QP or CQ that rings through
-/// it. mlx5_ib keeps it likewise until the last mapping goes (`mlx5_ib_mmap_free`). All are in one
+/// A page lives as long as it has a holder: its uverbs object, or a QP or CQ that rings through
+/// it. mlx5_ib also keeps it until the last mapping goes (`mlx5_ib_mmap_free`). All are in one
 /// memfd, so that a page costs no descriptor. Indices are used again, places in the file are not: a
 /// client may still have a page mapped that it freed, and what it stores there must not ring for
 /// the next owner of the index. The file is sparse, so that places cost nothing.

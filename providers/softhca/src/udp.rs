@@ -27,7 +27,7 @@ pub struct Udp {
     carrier: Carrier,
 }
 
-/// What carries packets between devices on the network that are of one user and one host.
+/// Carrier of packets between devices on the network of one user and one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Carrier {

@@ -17,8 +17,8 @@ const DONE: [u8; 5] = *b"done\0";
 /// Bytes of a [`Way`].
 const WAY: usize = 14;
 
-/// Where messages of XRC come in: a target's number, and a shared receive queue's. `xsrq_pingpong`
-/// has an exchange of its own; this one is between two of this program.
+/// Receiving side of XRC: the number of a target, and the number of a shared receive queue. Only
+/// this program speaks it; `xsrq_pingpong` has a different exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) target: u32,
@@ -48,11 +48,11 @@ impl Way {
 pub(super) enum ExchangeError {
     /// Part of a message came, or nothing.
     Cut { what: &'static str, bytes: usize, of: usize, error: TcpError },
-    /// What the peer sent is no address.
+    /// Malformed address from the peer.
     Address(AddressError),
-    /// What the peer sent behind its address is no way in.
+    /// Malformed [`Way`] from the peer, behind its address.
     NoWay { found: Vec<u8> },
-    /// What the peer sent in the end is not `done`.
+    /// The peer's last message is not `done`.
     NotDone { found: Vec<u8> },
     /// The message could not be sent.
     Tcp(TcpError),

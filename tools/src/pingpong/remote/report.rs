@@ -1,4 +1,4 @@
-//! What a run with another process is reported as: the C program's two lines, and JSON.
+//! Report of a run with another process: the C program's two lines, and JSON.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::address::Address;
 use super::session::Outcome;
 use crate::pingpong::config::{Config, Remote, Role};
 
-/// Who talked to whom, and how it went.
+/// The two sides of a run, and its result.
 pub(super) struct Done {
     pub(super) device: String,
     pub(super) own: Address,
@@ -27,7 +27,7 @@ pub(super) struct Report {
     config: Config,
     local: Place,
     remote: Place,
-    /// Whether the page starts of each message were looked at.
+    /// The page starts of each message were checked.
     checked: bool,
     /// Ended early, by Ctrl-C: the figures are of what was measured until then.
     interrupted: bool,

@@ -23,9 +23,9 @@ use crate::sleep::Sleep;
 use crate::transport::{Link, Reach};
 use crate::verify::{Mismatch, Who};
 
-/// What the C program fills its buffer with.
+/// Fill byte of the C program's buffer.
 const FILL: u8 = 0x7b;
-/// What it has page starts be, with its `-c`.
+/// First byte of each page of the C program, with its `-c`.
 const PAGE_START: u8 = 0;
 
 /// The Q_Key of the C program's datagrams (`ud_pingpong.c:pp_init_ctx`).
@@ -35,7 +35,7 @@ const QKEY: u32 = 0x1111_1111;
 const RECV: u64 = 1;
 const SEND: u64 = 2;
 
-/// Frames besides the posted receives: one on its way out, one that has just come.
+/// Frames in addition to the posted receives: one being sent, one that has just come.
 const SPARE: u32 = 2;
 
 /// How a run went.
@@ -58,10 +58,10 @@ pub(super) struct Session<'a> {
     device: String,
     qp: Link,
     shared: Receives,
-    /// What the peer must know.
+    /// Address of this side's queue pair, for the peer.
     here: Reach,
     cq: CompletionQueue,
-    /// Of a connection.
+    /// MTU of a connection.
     mtu: Option<Mtu>,
     /// Bytes of each frame before the message.
     head: usize,

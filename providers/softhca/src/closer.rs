@@ -72,7 +72,7 @@ impl Closer {
         Connection { socket: self.own(socket), process: Process::current() }
     }
 
-    /// Whether so many descriptors wait that no more are to be taken.
+    /// Returns `true` if too many descriptors wait to take more.
     pub(crate) fn is_crowded(&self) -> bool {
         self.waiting() > MANY
     }

@@ -122,7 +122,7 @@ unsafe fn each_byte(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's promise; a byte has no alignment.
         let byte = unsafe { AtomicU8::from_ptr(from.wrapping_add(at).cast_mut()) };
         let byte = byte.load(Ordering::Relaxed);
-        // SAFETY: likewise.
+        // SAFETY: a byte that is mapped by the contract of this function.
         unsafe { AtomicU8::from_ptr(to.wrapping_add(at)) }.store(byte, Ordering::Relaxed);
     }
 }
@@ -138,7 +138,7 @@ unsafe fn each_word(from: *const u8, to: *mut u64, count: usize) {
             unsafe { AtomicU8::from_ptr(from.wrapping_add(at)) }.load(Ordering::Relaxed)
         };
         let word = match from.addr().is_multiple_of(8) {
-            // SAFETY: likewise, and aligned.
+            // SAFETY: a word that is mapped by the contract of this function, and aligned.
             true => unsafe { AtomicU64::from_ptr(from.cast()) }.load(Ordering::Relaxed),
             false => u64::from_ne_bytes(std::array::from_fn(byte)),
         };

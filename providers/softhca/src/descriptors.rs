@@ -42,11 +42,11 @@ impl Control {
     }
 }
 
-/// What one call received.
+/// Result of one receive call.
 pub(crate) struct Received {
     /// Bytes that it put into the buffer.
     pub(crate) bytes: usize,
-    /// What came with them, opened close-on-exec.
+    /// Descriptors that came with the bytes, opened close-on-exec.
     pub(crate) fds: Vec<Foreign>,
     /// There were more that this process may not open.
     pub(crate) cut: bool,
@@ -73,6 +73,6 @@ pub(crate) fn receive(
 
 /// Takes a descriptor that the kernel has just made for us.
 fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: it came with SCM_RIGHTS: it is new, open, and nobody else in this process knows it.
+    // SAFETY: it came with SCM_RIGHTS: it is new, open, and owned here alone.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -1,8 +1,8 @@
-//! What each opening of the device gives: a door in place of an open `/dev/infiniband/uverbsN`.
+//! Door of the device, one for each opening, in place of an open `/dev/infiniband/uverbsN`.
 //!
 //! A descriptor that stands for the door is a file of memory, empty and made when somebody asks for
 //! one. Its inode tells which door is meant, for a duplicate and after a journey through a socket,
-//! within this process: a device of a process is nobody else's.
+//! within this process: other processes cannot reach the device.
 //!
 //! # Safety
 //!
@@ -43,7 +43,7 @@ pub(crate) struct Door {
     /// The device that it is of, while somebody has a handle of that.
     device: Weak<Inner>,
     myself: Weak<Door>,
-    /// What stands for it, once somebody asked.
+    /// Descriptor that stands for the door, once it was asked for.
     descriptor: OnceLock<OwnedFd>,
 }
 

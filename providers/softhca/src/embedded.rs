@@ -11,11 +11,11 @@ use crate::wire::Fabric;
 /// Their names. `softhca` alone stands for the first, too.
 const NAMES: [&str; 2] = ["softhca0", "softhca1"];
 
-/// What the name of a device on the network begins with; its address follows.
+/// Prefix of the name of a device on the network; its address follows.
 const ON_UDP: &str = "softhca@";
 
-/// What this process has made so far. A device ends with its last handle, the fabric never. What a
-/// forked child inherits has no thread, so it begins anew.
+/// Devices and fabric of this process. A device ends with its last handle, the fabric never. A
+/// forked child inherits no device thread, so it begins with an empty set.
 static EMBEDDED: PerProcess<Embedded> = PerProcess::new();
 
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl SoftHca {
     /// # Errors
     ///
     /// As [`SoftHcaBuilder::build`](crate::SoftHcaBuilder::build); `InvalidInput` for an address
-    /// that is none.
+    /// that is malformed.
     pub fn embedded(name: &str) -> Option<io::Result<Self>> {
         let name = if name == "softhca" { NAMES[0] } else { name };
         if let Some(udp) = name.strip_prefix(ON_UDP) {

@@ -112,7 +112,7 @@ fn a_mapping_that_is_gone_is_forgotten_and_harms_no_other() {
     let (_first, client) = page(&mut set);
     let (_second, other) = page(&mut set);
     drop(client);
-    // The guarded page waits for stores again; `has_doorbells` need not find it.
+    // The unmapped page needs no guard: `protect` succeeds without it.
     assert!(set.protect());
     let thread = ring(&other);
     assert!(a_store_waits(&guard));

@@ -12,7 +12,7 @@ use super::{
     Reth, Syndrome, U24, XrcEth,
 };
 
-/// The most that extension headers take: those of atomics on a dynamic connection.
+/// Most bytes of extension headers: an atomic on a dynamic connection.
 const MAX_EXTENSIONS: usize = 44;
 
 // Every layout fits, the builder indexes on that.
@@ -100,13 +100,13 @@ impl PacketBuilder {
         self.bth.psn = U24::new(psn.get());
         self
     }
-    /// Whether to ask for an acknowledgement.
+    /// Sets or clears the acknowledge request bit.
     #[must_use]
     pub fn ack_request(mut self, on: bool) -> PacketBuilder {
         self.bth.ack = if on { Bth::ACK_REQ } else { 0 };
         self
     }
-    /// Whether to ask for a solicited event.
+    /// Sets or clears the solicited event bit.
     #[must_use]
     pub fn solicited(mut self, on: bool) -> PacketBuilder {
         self.bth.flags = self.bth.flags & !Bth::SOLICITED | if on { Bth::SOLICITED } else { 0 };
@@ -124,13 +124,13 @@ impl PacketBuilder {
         self.bth.pkey = U16::new(pkey);
         self
     }
-    /// What it says of congestion ([`Bth::FECN`], [`Bth::BECN`], [`Bth::NOTIFIABLE`]).
+    /// Sets the congestion bits ([`Bth::FECN`], [`Bth::BECN`], [`Bth::NOTIFIABLE`]).
     #[must_use]
     pub fn congestion(mut self, bits: u8) -> PacketBuilder {
         self.bth.congestion = bits & (Bth::FECN | Bth::BECN | Bth::NOTIFIABLE);
         self
     }
-    /// Whether to compute the ICRC; 0 stands in its place otherwise. See
+    /// Turns the computation of the ICRC on or off; the field is 0 if off. See
     /// [`super::Wire::needs_icrc`].
     #[must_use]
     pub fn icrc(mut self, on: bool) -> PacketBuilder {
@@ -158,7 +158,7 @@ impl PacketBuilder {
     pub fn feth(self, header: Feth) -> PacketBuilder {
         self.put(Extensions::FETH, &header)
     }
-    /// RDMA header; `dma_length` is that of the whole message.
+    /// RDMA header; `dma_length` is the length of the whole message.
     #[must_use]
     pub fn reth(self, va: u64, rkey: u32, dma_length: u32) -> PacketBuilder {
         let reth =

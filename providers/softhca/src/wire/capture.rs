@@ -1,4 +1,4 @@
-//! What passes a wire, as a pcapng file that Wireshark and tshark read
+//! Capture of a wire's packets, as a pcapng file that Wireshark and tshark read
 //! (draft-ietf-opsawg-pcapng).
 //!
 //! Each packet has the headers that RoCEv2 gives it: Ethernet, IP, UDP, and an ICRC over them. On a
@@ -214,7 +214,7 @@ fn six(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Of an IPv4 header (RFC 791).
+/// Checksum of an IPv4 header (RFC 791).
 fn checksum(header: &[u8; 20]) -> u16 {
     let words = header.chunks_exact(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1]));
     let sum = words.sum::<u32>();
@@ -273,7 +273,7 @@ impl Wire for Captured {
     fn advance(&mut self, now: Duration) {
         self.inner.advance(now);
     }
-    /// What a step brought is in the file at its end, whatever becomes of the process.
+    /// Flushes the file at the end of a step, so that it is complete even if the process dies.
     fn flush(&mut self) {
         self.inner.flush();
         self.capture.lock().flush();

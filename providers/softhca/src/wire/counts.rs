@@ -74,7 +74,7 @@ macro_rules! counts {
 }
 pub(super) use counts;
 
-/// The same for a counter that nobody else adds to meanwhile: no locked instruction.
+/// Adds to a counter with a single writer: no locked instruction.
 #[inline]
 pub(super) fn add_alone(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

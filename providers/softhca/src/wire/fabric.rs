@@ -283,7 +283,7 @@ impl LinkControl {
 
     /// Puts the cable back.
     pub fn replug(&self) {
-        // A port that has gone stays dead: nobody would empty its queue. The lock keeps it from
+        // A port that has gone stays dead: its queue would never be emptied. The lock keeps it from
         // going in between.
         let table = self.switch.read();
         if table.ports.contains_key(&self.id) {
@@ -291,7 +291,7 @@ impl LinkControl {
         }
     }
 
-    /// Whether the cable is in.
+    /// Returns `true` if the cable is in.
     #[must_use]
     pub fn is_plugged(&self) -> bool {
         self.port.is_plugged()
@@ -389,7 +389,7 @@ impl Wire for FabricPort {
         port.answered.store(port.taken.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// `None` for a port without a waker, which nobody has promised to read.
+    /// `None` for a port without a waker: such a port may never be read.
     fn mark(&self, to: Address) -> Option<u64> {
         let table = self.link.switch.read();
         let port = table.route(to).filter(|port| port.is_plugged() && port.waker.get().is_some());

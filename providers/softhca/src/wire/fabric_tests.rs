@@ -61,7 +61,7 @@ fn a_group_frame_reaches_each_member_once() {
     a.transmit(frame(gid(1), Address { lid: 0xc001, ..group(1) }, 1)).unwrap();
     a.transmit(frame(gid(1), group(2), 2)).unwrap();
     a.transmit(frame(gid(1), group(3), 3)).unwrap();
-    // b is full; nobody waits for it.
+    // b is full; the sender does not wait for it.
     a.transmit(frame(gid(1), group(2), 4)).unwrap();
     assert_eq!(
         (numbers(&mut a), numbers(&mut b), numbers(&mut c)),
@@ -88,7 +88,7 @@ fn unknown_destinations_are_dropped_and_counted() {
     let mut a = fabric.attach(&[gid(1), Address::default()]);
     a.transmit(frame(gid(1), gid(2), 0)).unwrap();
     a.transmit(frame(gid(1), lid(2), 0)).unwrap();
-    // An empty address is nobody's, even if a port names it.
+    // An empty address reaches no port, even if a port names it.
     a.transmit(frame(gid(1), Address::default(), 0)).unwrap();
     let expected = FabricStats { sent: 3, unknown_destination: 3, ..Default::default() };
     assert_eq!(fabric.stats(), expected);
@@ -185,7 +185,7 @@ fn a_frame_wakes_who_has_nothing_to_read() {
     assert_eq!((woken(), numbers(&mut b)), (1, vec![1, 2]));
     a.transmit(frame(gid(1), gid(2), 3)).unwrap();
     assert_eq!((woken(), numbers(&mut b)), (2, vec![3]));
-    // Who sends is awake.
+    // A sender is awake.
     b.transmit(frame(gid(2), gid(2), 4)).unwrap();
     assert_eq!((woken(), numbers(&mut b)), (2, vec![4]));
 }

@@ -18,7 +18,7 @@ const HOLD_LIMIT: Duration = Duration::from_micros(100);
 const RETRY_AFTER: Duration = Duration::from_micros(10);
 
 /// Which faults, and how often. Probabilities are per frame, from 0.0 (never) to 1.0 (always); the
-/// default is none at all.
+/// default is 0.0 for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Probability that a frame never arrives.
@@ -227,7 +227,7 @@ impl<W: Wire> Wire for Faulty<W> {
         self.inner.receive()
     }
 
-    // The faults are those of packets.
+    // Faults apply to packets alone.
     fn flood(&mut self, frame: &[u8]) {
         self.inner.flood(frame);
     }

@@ -168,7 +168,7 @@ fn corrupts_one_bit() {
     // Anywhere in the frame.
     let bits = wrong.iter().fold(0, |bits, (n, m)| bits | (n ^ m));
     assert!(u32::count_ones(bits) > 20, "{bits:#x}");
-    // Nothing to flip in an empty frame.
+    // An empty frame has no bit to flip.
     let mut wire = wire(6, Faults { corrupt: 1.0, ..Default::default() });
     wire.transmit(Frame { bytes: Vec::new(), ..frame(0) }).unwrap();
     assert_eq!(wire.receive().unwrap().bytes, []);

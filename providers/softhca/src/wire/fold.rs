@@ -11,7 +11,7 @@
 const SHORTEST: usize = 64;
 
 /// Folds all whole blocks of 16 bytes. Gives 16 bytes to take into a CRC of 0, and the rest of the
-/// input. `None` where the input is short, or the processor hasn't the instruction.
+/// input. `None` if the input is short, or the processor lacks the instruction.
 pub(super) fn fold(crc: u32, bytes: &[u8]) -> Option<([u8; 16], &[u8])> {
     if bytes.len() < SHORTEST {
         return None;

@@ -88,7 +88,7 @@ impl Bth {
     pub const MIG_REQ: u8 = 0x40;
     /// `flags`: pad count, shifted by [`Bth::PAD_SHIFT`].
     pub const PAD_MASK: u8 = 0x30;
-    /// Where the pad count starts in `flags`.
+    /// `flags`: shift of the pad count.
     pub const PAD_SHIFT: u32 = 4;
     /// `flags`: transport header version; only 0 exists.
     pub const TVER_MASK: u8 = 0x0f;
@@ -117,12 +117,12 @@ impl Bth {
     pub fn dest_qp(&self) -> u32 {
         self.dest_qp.get()
     }
-    /// Whether the message asks for a solicited event.
+    /// Returns `true` if the message asks for a solicited event.
     #[must_use]
     pub fn is_solicited(&self) -> bool {
         self.flags & Bth::SOLICITED != 0
     }
-    /// Whether the requester asks for an acknowledgement.
+    /// Returns `true` if the requester asks for an acknowledgement.
     #[must_use]
     pub fn is_ack_requested(&self) -> bool {
         self.ack & Bth::ACK_REQ != 0
@@ -277,9 +277,9 @@ pub struct AtomicEth {
     pub va: U64,
     /// Remote key.
     pub rkey: U32,
-    /// What to store (compare and swap) or to add (fetch and add).
+    /// Value to store (compare and swap) or to add (fetch and add).
     pub swap_or_add: U64,
-    /// What must be there for the swap; unused by fetch and add.
+    /// Expected value of compare and swap; unused by fetch and add.
     pub compare: U64,
 }
 
@@ -306,7 +306,7 @@ pub struct Aeth {
 }
 
 impl Aeth {
-    /// What the syndrome says.
+    /// Decodes the syndrome.
     #[must_use]
     pub fn syndrome(&self) -> Syndrome {
         Syndrome::from_u8(self.syndrome)
@@ -334,7 +334,7 @@ impl Aeth {
 )]
 #[repr(C)]
 pub struct AtomicAckEth {
-    /// What was in the remote memory before.
+    /// Value of the remote memory before the atomic.
     pub original: U64,
 }
 

@@ -24,7 +24,7 @@ const STEPS: u32 = 64;
 pub struct HostWire {
     udp: UdpWire,
     shared: SharedWire,
-    /// What shared memory doesn't reach is lost.
+    /// Frames for ends that shared memory does not reach are lost.
     shared_only: bool,
     /// Readable while one of the two is.
     epoll: Epoll,
@@ -93,7 +93,7 @@ impl Wire for HostWire {
             if std::mem::take(&mut self.tend) {
                 self.shared.tend();
             }
-            // In turn: whoever floods the socket holds up nobody on this host.
+            // In turn: a flood at the socket must not delay the devices on this host.
             if std::mem::take(&mut self.after_udp)
                 && let Some(frame) = self.shared.receive(&mut self.udp.spare)
             {

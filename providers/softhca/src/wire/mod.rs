@@ -52,8 +52,8 @@ pub use self::shared::{Lent, Loan, SharedControl, SharedStats, Span};
 pub use self::syndrome::{NakCode, Syndrome};
 pub use self::udp::{UdpControl, UdpStats, UdpWire};
 
-/// Where a packet goes or comes from: a GID for RoCE, a LID (with a GID where there is a GRH) for
-/// InfiniBand.
+/// Address of a packet's source or destination: a GID for RoCE, a LID (with a GID if the packet has
+/// a GRH) for InfiniBand.
 ///
 /// An InfiniBand switch looks at the LID alone, so a LID other than 0 decides; with LID 0 the GID
 /// does.
@@ -61,12 +61,13 @@ pub use self::udp::{UdpControl, UdpStats, UdpWire};
 pub struct Address {
     /// The GID in wire order; all zero for a local packet without GRH.
     pub gid: [u8; 16],
-    /// The LID; 0 on Ethernet, where there is none.
+    /// The LID; 0 on Ethernet, which has no LIDs.
     pub lid: u16,
 }
 
 impl Address {
-    /// Whether it names a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4 multicast
+    /// Returns `true` for a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4
+    /// multicast
     /// address (RoCEv2, annex A17.9.1).
     #[must_use]
     pub const fn is_group(&self) -> bool {
@@ -76,7 +77,7 @@ impl Address {
     }
 }
 
-/// What a packet's GRH or IP header says beside the addresses.
+/// Fields of a packet's GRH or IP header, except the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// Traffic class: DSCP, and ECN in the low two bits.
@@ -103,7 +104,8 @@ impl Route {
     /// ECN's "congestion experienced" (RFC 3168), which is "capable" in both forms at once.
     const CONGESTED: u8 = 3;
 
-    /// The same for a sender that heeds congestion marks: "capable", unless it says more.
+    /// Marks the packets of a sender that heeds congestion marks as ECN-capable, unless marked
+    /// already.
     #[must_use]
     pub const fn capable_of_ecn(mut self) -> Route {
         if self.traffic_class & Route::CONGESTED == 0 {
@@ -121,7 +123,7 @@ impl Route {
         capable
     }
 
-    /// Whether a switch marked it.
+    /// Returns `true` if a switch marked it.
     #[must_use]
     pub const fn is_congested(&self) -> bool {
         self.traffic_class & Route::CONGESTED == Route::CONGESTED
@@ -137,16 +139,16 @@ impl Default for Route {
 /// A packet on a wire: everything from the BTH to the ICRC as bytes, routing beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Who sent it.
+    /// Source.
     pub src: Address,
-    /// Who is to get it.
+    /// Destination.
     pub dst: Address,
     /// How it goes there.
     pub route: Route,
     /// BTH, extension headers, payload, pad, ICRC.
     pub bytes: Vec<u8>,
-    /// The payload, if it stayed in its sender's memory. It may be that of several packets of a
-    /// message, of which this has the headers: those of the first and the last. Their PSNs follow
+    /// The payload, if it stayed in its sender's memory. It may cover several packets of a message.
+    /// The frame then has the headers of the first and the last. Their PSNs follow
     /// each other, and its own is the first.
     pub loan: Option<Box<Loan>>,
 }
@@ -188,14 +190,15 @@ pub trait Wire: Send + fmt::Debug {
     /// frames doesn't pass this on, and sees none.
     fn take_loans(&mut self) {}
 
-    /// Whether the end with this address takes loans, and reaches this process's memory.
+    /// Returns `true` if the end with this address takes loans, and reaches this process's memory.
     fn lends(&self, to: Address) -> bool {
         let _ = to;
         false
     }
 
-    /// Whether what the end with this address sends waits where there is no room for it here, and
-    /// so isn't lost.
+    /// Returns `true` if frames from the end with this address wait, rather than get lost, while
+    /// there
+    /// is no room for them here.
     fn is_patient(&self, from: Address) -> bool {
         let _ = from;
         false
@@ -264,30 +267,32 @@ pub trait Wire: Send + fmt::Debug {
         let _ = addresses;
     }
 
-    /// Whom to wake when something arrives from another end and nothing was there to read. Said
-    /// once. False if this wire wakes nobody; then its HCA looks now and then.
+    /// Sets the waker for arrivals from another end while the wire was empty. Called once. Returns
+    /// `false` if this wire cannot wake; then its HCA polls now and then.
     fn set_waker(&mut self, waker: Waker) -> bool {
         let _ = waker;
         false
     }
 
-    /// A mark behind all that was ever sent to the end with this address; `None` where nobody knows
-    /// how far that end is, or whether anybody will read there.
+    /// A mark behind all that was ever sent to the end with this address; `None` if the progress of
+    /// that end is unknown, or if it may never be read.
     fn mark(&self, to: Address) -> Option<u64> {
         let _ = to;
         None
     }
 
-    /// Whether the end with this address has read, and answered, all that was sent to it before
-    /// `mark`.
+    /// Returns `true` if the end with this address has read, and answered, all that was sent to it
+    /// before `mark`.
     fn is_past(&self, to: Address, mark: u64) -> bool {
         let _ = (to, mark);
         true
     }
 
-    /// Whether bytes may arrive other than they were sent. Only then is it worth the sender's time
-    /// to compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
-    /// [`Packet::parse`] takes as "none computed".
+    /// Returns `true` if bytes may be corrupted on the way. Only then is it worth the sender's time
+    /// to
+    /// compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
+    /// [`Packet::parse`]
+    /// takes as "none computed".
     fn needs_icrc(&self) -> bool {
         false
     }

@@ -56,7 +56,7 @@ pub enum Operation {
     Congestion,
 }
 
-/// Where in its message a packet stands.
+/// Position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
     /// The first of several.
@@ -85,7 +85,7 @@ impl Transport {
 }
 
 impl Opcode {
-    /// The same operation of another transport; it may be one without a layout.
+    /// This operation on another transport; the result may have no layout.
     #[must_use]
     pub const fn of(self, transport: Transport) -> Opcode {
         Opcode(self.0 & 0x1f | transport.bits())
@@ -174,16 +174,16 @@ pub struct Layout {
     pub transport: Transport,
     /// The operation that the packet is part of.
     pub operation: Operation,
-    /// Where in its message it stands.
+    /// Position of the packet in its message.
     pub position: Position,
     /// The extension headers it has: all of these and no others.
     pub headers: Extensions,
-    /// Whether it may carry payload.
+    /// It may carry payload.
     pub payload: bool,
 }
 
 impl Layout {
-    /// Whether a requester sends it, as opposed to a responder.
+    /// Returns `true` for packets of a requester, `false` for a responder's.
     #[must_use]
     pub const fn is_request(&self) -> bool {
         !matches!(
@@ -191,7 +191,7 @@ impl Layout {
             Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge
         )
     }
-    /// Whether it carries immediate data.
+    /// Returns `true` if it carries immediate data.
     #[must_use]
     pub const fn has_immediate(&self) -> bool {
         self.headers.contains(Extensions::IMMDT)
@@ -208,7 +208,7 @@ macro_rules! opcodes {
             /// All opcodes that have a layout.
             pub const ALL: &[Opcode] = &[$(Opcode::$name),*];
 
-            /// What the opcode says about its packet.
+            /// Layout of a packet with this opcode.
             ///
             /// # Errors
             /// [`PacketError::UnknownOpcode`] when IBTA reserves it or this device does not know

@@ -39,9 +39,9 @@ pub enum PacketError {
     TooLong(usize),
     /// The invariant CRC does not match: the packet changed on its way.
     Icrc {
-        /// What the packet carries.
+        /// ICRC in the packet.
         found: u32,
-        /// What its bytes give.
+        /// ICRC computed from its bytes.
         computed: u32,
     },
 }
@@ -141,12 +141,12 @@ impl<'a> Packet<'a> {
     pub fn psn(&self) -> Psn {
         self.bth.psn()
     }
-    /// What the opcode says about the packet.
+    /// Layout of the packet, by its opcode.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
-    /// The same headers with another payload.
+    /// Copies the headers, with another payload.
     #[must_use]
     pub(crate) fn carrying<'b>(&self, payload: &'b [u8]) -> Packet<'b>
     where

@@ -37,7 +37,7 @@ fn builder(opcode: Opcode, seed: u64) -> PacketBuilder {
 /// RDMA WRITE only with immediate, 5 bytes: the most that goes into a small packet.
 #[test]
 fn golden_write_only_with_immediate() {
-    // What an earlier packet left behind, in the place of the pad too.
+    // Stale bytes of an earlier packet, also at the place of the pad.
     let mut out = vec![0xee; 100];
     PacketBuilder::new(Opcode::RC_WRITE_ONLY_IMM, 0x00_1234, Psn::new(0xab_cdef))
         .ack_request(true)
@@ -393,7 +393,7 @@ proptest! {
         }
     }
 
-    /// But for byte 4, which switches may change.
+    /// Byte 4 is excluded, which switches may change.
     #[test]
     fn one_wrong_bit_is_found(
         seed in any::<u64>(),

@@ -46,19 +46,20 @@ impl Psn {
         ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
     }
 
-    /// Whether this PSN comes before `other`.
+    /// Returns `true` if this PSN comes before `other`.
     #[must_use]
     pub const fn is_before(self, other: Psn) -> bool {
         self.diff(other) < 0
     }
 
-    /// Whether this PSN comes after `other`.
+    /// Returns `true` if this PSN comes after `other`.
     #[must_use]
     pub const fn is_after(self, other: Psn) -> bool {
         self.diff(other) > 0
     }
 
-    /// Whether this PSN is one of the `count` that start at `first`. `count` is at most 2^23.
+    /// Returns `true` if this PSN is among the `count` that start at `first`. `count` is at most
+    /// 2^23.
     #[must_use]
     pub const fn is_within(self, first: Psn, count: u32) -> bool {
         self.0.wrapping_sub(first.0) & Psn::MASK < count

@@ -4,8 +4,7 @@
 /// Packets that are kept at most: as many as one call receives by UDP, a quarter of a MiB.
 const PACKETS: usize = 64;
 
-/// A pool of buffers whose content nobody needs any more. It keeps `MOST` of them; the defaults are
-/// those of packets.
+/// A pool of buffers whose content is stale. It keeps `MOST` of them; the defaults fit packets.
 #[derive(Debug, Default)]
 pub(crate) struct Spare<T = Vec<u8>, const MOST: usize = PACKETS>(Vec<T>);
 

@@ -35,7 +35,7 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
 }
 
 /// The code of the shortest acknowledge timeout that is not below `timeout`; 31, the longest, where
-/// there is none. Never 0, which would mean no timeout.
+/// if every timeout is below. Never 0, which would mean no timeout.
 #[must_use]
 pub fn ack_timeout_code(timeout: Duration) -> u8 {
     (1..31).find(|code| ack_timeout(*code).is_some_and(|t| t >= timeout)).unwrap_or(31)

@@ -26,7 +26,7 @@ pub(super) const MOST: usize = 64;
 const SHORTEST: usize = 1 << 16;
 /// Bytes of the longest.
 pub(super) const LONGEST: usize = 1 << 34;
-/// The size stays, and nobody but who has it mapped by then can write to it (Linux 5.1).
+/// Seals: the size is fixed, and only mappings made before sealing can write (Linux 5.1).
 pub(super) const SEALS: libc::c_int =
     libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE;
 
@@ -85,7 +85,7 @@ pub(crate) fn allocate(len: usize) -> Option<Pages> {
     Some(pages.keeping(Owner { file }))
 }
 
-/// Where bytes of this process lie, if they are in one area.
+/// Place of bytes of this process, if they are in one area.
 pub(super) fn place(span: Span) -> Option<Place> {
     AREAS.lock().iter().find_map(|area| {
         let offset = span.addr.checked_sub(area.addr)?;

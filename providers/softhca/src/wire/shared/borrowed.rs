@@ -65,7 +65,7 @@ impl Drop for Mapped {
     }
 }
 
-/// What of a process's memory is mapped here.
+/// Mappings of a process's memory.
 #[derive(Debug)]
 pub(super) struct Borrowed {
     /// The process, also after its number was given to another one.
@@ -86,7 +86,7 @@ struct Known {
 }
 
 impl Borrowed {
-    /// Of the process by this number.
+    /// Mappings of the process with this number.
     pub(super) fn new(pid: i32, closer: Closer) -> Borrowed {
         // SAFETY: takes numbers alone.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };

@@ -31,7 +31,7 @@ mod memory {
     /// Words of the header: each in a place of its own, 16 apart.
     const HEADER: usize = 4;
     const APART: usize = 16;
-    /// Where the records begin, in bytes.
+    /// Offset of the records, in bytes.
     pub(super) const RECORDS: usize = HEADER * APART * 8;
 
     /// A word of a record. Only one side has it at a time, so loom fails two that do.
@@ -77,7 +77,7 @@ mod memory {
             for (word, bytes) in self.record(index).zip(bytes.chunks(8)) {
                 let mut value = [0; 8];
                 value[..bytes.len()].copy_from_slice(bytes);
-                // SAFETY: nobody else has it now, or loom has failed.
+                // SAFETY: this side has the word alone now, or loom has failed.
                 word.with_mut(|word| unsafe { *word = u64::from_ne_bytes(value) });
             }
         }

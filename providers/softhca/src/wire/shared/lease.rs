@@ -7,13 +7,13 @@ use super::loan::Span;
 use super::memory::{CAPACITY, Memory, RECORDS};
 use super::ring::{BEGIN, HEAD};
 
-/// Where the reader says whether it takes loans.
+/// Word in which the reader says that it takes loans.
 const TAKES: usize = 384 / 8;
 /// Bytes of a loan's state, and of each of its pieces.
 pub(super) const STATE: usize = 8;
 pub(super) const PIECE: usize = 32;
 
-/// What may become of a loan, once.
+/// Final state of a loan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Move {
     Take = 2,
@@ -39,7 +39,7 @@ pub(super) struct Lease {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) span: Span,
-    /// Where it lies in memory that others can map, if it does.
+    /// Place of the payload in memory that others can map, if it is in such memory.
     pub(super) place: Option<Place>,
 }
 
@@ -73,12 +73,12 @@ impl Memory {
         self.word(TAKES).store(takes.into(), Ordering::Release);
     }
 
-    /// Whether the reader says that it takes loans.
+    /// Returns `true` if the reader takes loans.
     pub(super) fn takes_loans(&self) -> bool {
         self.word(TAKES).load(Ordering::Acquire) != 0
     }
 
-    /// Where the state of the loan in the record at an index stands.
+    /// Index of the state word of the loan in the record at an index.
     fn state(at: u64) -> usize {
         (RECORDS + (at as usize + HEAD) % CAPACITY) / 8
     }
@@ -101,7 +101,7 @@ impl Memory {
         self.word(Memory::state(at)).load(Ordering::Acquire) == at + LENT
     }
 
-    /// Whether a loan is lent, and its record not yet dealt with.
+    /// Returns `true` if a loan is lent, and its record not yet dealt with.
     pub(super) fn is_open(&self, at: u64) -> bool {
         // Acquire as in `dealt_with`.
         self.is_lent(at) && self.word(BEGIN).load(Ordering::Acquire) <= at

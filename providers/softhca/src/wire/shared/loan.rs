@@ -51,7 +51,7 @@ pub(crate) const SHORTEST_LOAN: u32 = 8192;
 /// Bytes that are lent at once, at most.
 pub(crate) const LONGEST_LOAN: u32 = 1 << 16;
 
-/// What a lender is known by, and where it has that in its memory.
+/// Name of a lender, and its address in the lender's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) at: u64,
@@ -78,7 +78,7 @@ impl Name {
         }
     }
 
-    /// Nothing more can be read from here by the kernel.
+    /// Withdraws the name: the kernel copies no more from here.
     pub(super) fn forget(&self) {
         self.0.iter().for_each(|word| word.store(0, Ordering::SeqCst));
     }
@@ -124,7 +124,7 @@ impl Lender {
         self.borrowed.count()
     }
 
-    /// Whether the process by this number has the lender's name in its memory.
+    /// Returns `true` if the process by this number has the lender's name in its memory.
     fn is_there(&self) -> bool {
         // SAFETY: no bytes are asked for, so nothing is written to the address.
         unsafe { self.read_named(&[], 0, 0, 0) }
@@ -178,8 +178,9 @@ impl Lender {
         left == 0 && u64::try_from(read) == Ok(len + name_len as u64) && name == self.identity.name
     }
 
-    /// The same out of memory that is mapped here. False, and nothing is copied, unless all of it
-    /// can be had so.
+    /// Copies out of memory that is mapped here. Returns `false`, and copies no byte, unless all of
+    /// it
+    /// is mapped.
     ///
     /// # Safety
     /// The bytes at `to` are mapped, and may be written to by the terms of whoever owns them.
@@ -286,7 +287,7 @@ impl Loan {
         done
     }
 
-    /// The same into a buffer.
+    /// Copies into a buffer.
     pub(crate) fn copy(&self, from: u64, to: &mut [u8]) -> bool {
         let (addr, len) = (to.as_mut_ptr().expose_provenance() as u64, to.len() as u64);
         // SAFETY: the buffer has these bytes, and is borrowed for writing.
@@ -309,7 +310,7 @@ impl Loan {
         taken
     }
 
-    /// Whether it couldn't be read, or was recalled.
+    /// Returns `true` if it couldn't be read, or was recalled.
     pub(crate) fn is_lost(&self) -> bool {
         !self.memory.is_lent(self.lease.at)
     }
@@ -320,7 +321,7 @@ impl Loan {
 pub struct Lent {
     memory: Arc<Memory>,
     at: u64,
-    /// Where it lies, to tell whether the program changed that.
+    /// Spans of the payload, to tell if the program changed it.
     spans: Vec<Span>,
 }
 
@@ -333,7 +334,7 @@ impl Lent {
         &self.spans
     }
 
-    /// Whether the other side may still take it.
+    /// Returns `true` if the other side may still take it.
     pub(crate) fn is_open(&self) -> bool {
         self.memory.is_open(self.at)
     }
@@ -343,7 +344,7 @@ impl Lent {
         self.memory.turn(self.at, Move::Recall)
     }
 
-    /// Whether the other side couldn't read it.
+    /// Returns `true` if the other side couldn't read it.
     pub(crate) fn is_refused(&self) -> bool {
         self.memory.is_refused(self.at)
     }

@@ -30,14 +30,13 @@ use crate::descriptors::{self, Received};
 
 /// Addresses of one device that its packets may be from.
 pub(super) const SOURCES: usize = 16;
-/// What a message begins with; the last byte is the version of the ring's format.
+/// First bytes of a message; the last byte is the version of the ring's format.
 const MAGIC: [u8; 8] = *b"uverbs\0\x03";
-/// Where the addresses stand: behind the magic, how many there are, and the sender's name and its
-/// place.
+/// Offset of the addresses: behind the magic, their number, and the sender's name and its place.
 const ADDRESSES: usize = 40;
 const MESSAGE: usize = ADDRESSES + SOURCES * 16;
-/// Who a user is that this user namespace has no number for (`/proc/sys/kernel/overflowuid`'s
-/// default): not the same one.
+/// Number for users unknown in this user namespace (`/proc/sys/kernel/overflowuid`'s default).
+/// Different users share it.
 const NOBODY: u32 = 65534;
 
 /// The name of the socket of an address.
@@ -45,7 +44,7 @@ fn name(address: SocketAddr) -> String {
     format!("uverbs-softhca/{}/{address}", geteuid())
 }
 
-/// Whether the other end of a socket is this process's user.
+/// Returns `true` if the other end of a socket is this process's user.
 fn is_ours(socket: impl AsFd) -> bool {
     let own = geteuid().as_raw();
     let peer = getsockopt(&socket, sockopt::PeerCredentials).map(|peer| peer.uid());
@@ -65,7 +64,7 @@ pub(super) fn listen(address: SocketAddr, closer: &Closer) -> io::Result<Foreign
 /// The next one that connected; an error that is not `WouldBlock` for one who is refused.
 ///
 /// # Errors
-/// `WouldBlock` where nobody waits; `PermissionDenied` for another user; what the system says.
+/// `WouldBlock` if no connection waits; `PermissionDenied` for another user; errors of the system.
 pub(super) fn accept(listener: &UnixListener, closer: &Closer) -> io::Result<Connection> {
     // Another user's may have files in it.
     let socket = closer.connection(listener.accept()?.0);
@@ -79,7 +78,7 @@ pub(super) fn accept(listener: &UnixListener, closer: &Closer) -> io::Result<Con
 /// Connects to the device of an address, and gives it a new ring for packets from `sources`.
 ///
 /// # Errors
-/// `ECONNREFUSED` where there is none; `EPERM` where it is another user's; what the system says.
+/// `ECONNREFUSED` without a device there; `EPERM` for another user's; errors of the system.
 pub(super) fn meet(
     address: SocketAddr,
     sources: &[[u8; 16]],
@@ -120,17 +119,17 @@ pub(super) fn message(sources: &[[u8; 16]], identity: Identity) -> [u8; MESSAGE]
     bytes
 }
 
-/// What one who connected says first.
+/// First message of a peer that connected.
 #[derive(Debug)]
 pub(super) struct Greeting {
     /// Its addresses.
     pub(super) sources: Vec<[u8; 16]>,
     pub(super) memory: Memory,
-    /// What its memory is known by.
+    /// Identity of its memory.
     pub(super) identity: Identity,
 }
 
-/// What the one who connected has sent. `None` as long as nothing is there.
+/// Reads the first message of a peer that connected. `None` until it has arrived.
 ///
 /// # Errors
 /// `EPROTO` for any other message; what the system says.
@@ -168,7 +167,8 @@ pub(super) fn ring(socket: BorrowedFd<'_>) {
     let _ = send(socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
 }
 
-/// Takes the bytes that woke us, those of one call. False if the other end has gone, or sent
+/// Reads the bytes that woke us, one call's worth. Returns `false` if the other end has gone, or
+/// sent
 /// descriptors, which it has no reason to.
 pub(super) fn drain(socket: &UnixStream, closer: &Closer) -> bool {
     let mut bytes = [0; 256];

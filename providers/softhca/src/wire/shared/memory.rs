@@ -23,7 +23,7 @@ use crate::copy;
 /// Bytes of records, a power of two. A queue pair has 64 packets on the way, 270 KiB at most; what
 /// is longer than a processor's cache is slower.
 pub(super) const CAPACITY: usize = 1 << 19;
-/// Where the records begin.
+/// Offset of the records.
 pub(super) const RECORDS: usize = 4096;
 pub(super) const SIZE: usize = RECORDS + CAPACITY;
 
@@ -47,7 +47,7 @@ impl Memory {
     /// The other side's ring.
     ///
     /// # Errors
-    /// `EPROTO` for anything but memory of the right size that nobody can shrink.
+    /// `EPROTO` for anything but memory of the right size that is sealed against shrinking.
     pub(super) fn open(file: &OwnedFd) -> Result<Memory, Errno> {
         let seals = fcntl(file, FcntlArg::F_GET_SEALS).map_err(|_| Errno::EPROTO)?;
         let size = fstat(file)?.st_size;

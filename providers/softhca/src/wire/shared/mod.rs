@@ -56,7 +56,7 @@ pub use self::stats::{SharedControl, SharedStats};
 const PEERS: usize = 256;
 /// How long an address is not asked again that no device of ours answered for.
 const ABSENT: Duration = Duration::from_secs(1);
-/// How long nobody is let in at a time, where many descriptors wait to be closed.
+/// Pause of accepting connections while many descriptors wait to be closed.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long one who connected may wait with its message.
 const SILENT: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ pub(crate) struct SharedWire {
     /// Those of `outgoing` that were written to since the last flush.
     written: Vec<u128>,
     incoming: Vec<Incoming>,
-    /// Whose turn it is to be read.
+    /// Index of the next ring to read.
     turn: usize,
     /// Addresses that are not asked again before a time.
     absent: BTreeMap<[u8; 16], Duration>,
@@ -93,7 +93,7 @@ pub(crate) struct SharedWire {
     takes_loans: bool,
     /// Closes what peers sent and what they may have sent.
     closer: Closer,
-    /// Nobody is let in until fewer descriptors wait to be closed.
+    /// Accepts no connections until fewer descriptors wait to be closed.
     paused: bool,
     /// A look ended before all was read.
     unread: bool,
@@ -102,8 +102,9 @@ pub(crate) struct SharedWire {
 
 struct Endpoint {
     address: SocketAddr,
-    /// `None` where its name or a descriptor couldn't be had: nobody finds this end, which still
-    /// finds others.
+    /// `None` if its name or a descriptor was refused: other devices cannot find this end, which
+    /// still
+    /// finds them.
     listener: Option<Foreign<UnixListener>>,
 }
 
@@ -154,7 +155,7 @@ enum State {
     Over,
 }
 
-/// What became of a frame that was offered.
+/// Outcome of an offered frame.
 #[derive(Debug)]
 pub(crate) enum Offer {
     /// Its bytes come back, for another one.
@@ -206,7 +207,7 @@ impl SharedWire {
         SharedControl { shared: Arc::clone(&self.shared) }
     }
 
-    /// Whether any other device is met, so that rings have to be looked at.
+    /// Returns `true` if any other device is connected, so that rings have to be polled.
     pub(crate) fn is_used(&self) -> bool {
         !self.incoming.is_empty() || !self.outgoing.is_empty()
     }
@@ -360,7 +361,7 @@ impl SharedWire {
         self.name.forget();
     }
 
-    /// Counts a frame that nobody takes.
+    /// Counts a frame without receiver.
     pub(crate) fn lose(&self) {
         add(&self.shared.counters.nowhere, 1);
     }
@@ -468,7 +469,7 @@ impl SharedWire {
         }
     }
 
-    /// Begins to let nobody in, or ends that.
+    /// Begins or ends the pause of accepting connections.
     #[cold]
     fn pause(&mut self) {
         self.paused = !self.paused;

@@ -43,7 +43,7 @@ const UNTOLD: u64 = 2048;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// What [`Writer::push`] answers when there is no room.
+/// Failure of [`Writer::push`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotWritten {
     Full,
@@ -70,9 +70,9 @@ fn head(source: u8, route: &Route, bytes: &[u8]) -> [u8; HEAD] {
 pub(super) struct Writer {
     memory: Arc<Memory>,
     end: u64,
-    /// What the reader was told of `end`.
+    /// Value of `end` that was published to the reader.
     told: u64,
-    /// What the reader said last.
+    /// Value of `begin` that was last read from the reader.
     begin: u64,
 }
 
@@ -85,7 +85,7 @@ impl Writer {
         &self.memory
     }
 
-    /// Whether the reader says that it takes loans.
+    /// Returns `true` if the reader takes loans.
     pub(super) fn is_lent_to(&self) -> bool {
         self.memory.takes_loans()
     }
@@ -183,7 +183,7 @@ impl Writer {
         self.end
     }
 
-    /// Whether the reader sleeps and has to be woken, which is then this caller's to do.
+    /// Returns `true` if the reader sleeps and this caller must wake it.
     pub(super) fn must_wake(&self) -> bool {
         // Orders the end before the look at the sleeper; its partner is the fence in
         // `Reader::arm`. One of the two sees what the other stored.
@@ -198,10 +198,11 @@ impl Writer {
 pub(super) struct Reader {
     memory: Arc<Memory>,
     begin: u64,
-    /// What the writer said last. The line that it says it in goes from processor to processor, so
-    /// it is looked at only when all before has been read.
+    /// Value of `end` that was last read from the writer. Its cache line moves between processors,
+    /// so it
+    /// is read again only when all records before it have been read.
     end: u64,
-    /// What the writer was told of `begin`.
+    /// Value of `begin` that was published to the writer.
     told: u64,
     armed: bool,
     longest: usize,
@@ -248,7 +249,7 @@ impl Reader {
             _ => Some(self.lease(pieces, u16::from_ne_bytes([head[12], head[13]]))?),
         };
         let mut bytes = spare.take();
-        // What is there already needs no zeros: it is written over.
+        // Bytes that are in the buffer already need no zeros: the load overwrites them.
         bytes.resize(len, 0);
         self.memory.load(self.begin + (HEAD + places) as u64, &mut bytes);
         self.begin += record(places + len);

@@ -1,4 +1,4 @@
-//! What a shared-memory wire counts, and its link.
+//! Counters of a shared-memory wire and of its link.
 
 use crate::wire::counts::counts;
 

@@ -12,7 +12,7 @@ use crate::wire::packet::ICRC_LEN;
 const SEGMENTS: usize = 64;
 const BYTES: usize = 65_000;
 
-/// Where packets go, and by which socket.
+/// Destination of packets, and the socket they leave by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     /// The device's own address among several.
@@ -53,12 +53,12 @@ impl Batch {
         self.count
     }
 
-    /// Whether it has half of the bytes that one call takes.
+    /// Returns `true` if it has half of the bytes that one call takes.
     pub(super) fn is_half(&self) -> bool {
         self.bytes.len() >= BYTES / 2
     }
 
-    /// Whether a packet can join.
+    /// Returns `true` if a packet can join.
     pub(super) fn takes(&self, way: &Way, len: usize, divides: bool) -> bool {
         match &self.way {
             None => true,

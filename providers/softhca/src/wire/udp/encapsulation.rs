@@ -16,7 +16,7 @@ const IPV4: usize = 28;
 const IPV6: usize = 48;
 /// IP's number of UDP.
 const UDP: u8 = 17;
-/// Where an IPv4 header has its identification.
+/// Offset of the identification in an IPv4 header.
 const ID_AT: usize = 4;
 
 /// Source and destination of a datagram.
@@ -141,7 +141,7 @@ impl Back {
     }
 }
 
-/// The product of two polynomials modulo that of the CRC, all bits reversed.
+/// The product of two polynomials modulo the CRC's polynomial, all bits reversed.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = UNIT;

@@ -49,7 +49,8 @@ pub const PORT: u16 = 4791;
 /// extension headers, ICRC. Linux counts as many (`RXE_MAX_HDR_LENGTH`).
 pub const OVERHEAD: u32 = 80;
 
-/// What the kernel adds to a packet's bytes: `struct sk_buff` and `skb_shared_info`.
+/// Memory of the kernel for a packet, in addition to its bytes: `struct sk_buff` and
+/// `skb_shared_info`.
 const SK_BUFF: usize = 640;
 /// BTH to ICRC of the longest packet.
 pub(super) const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
@@ -91,7 +92,7 @@ struct Endpoint {
     socket: Socket,
     /// Sockets with source ports of their own; none on loopback.
     senders: Vec<Socket>,
-    /// Whether the kernel divides what is sent in one call, and counts as we do.
+    /// The kernel divides the bytes of one call into packets, and numbers them as this wire does.
     divides: bool,
     /// No foreign device can be behind this address.
     inside: bool,
@@ -131,7 +132,7 @@ impl Endpoint {
     }
 }
 
-/// What is wrong where the port can't be had.
+/// Error text for a port that could not be bound.
 fn in_words(address: SocketAddr, error: io::Error) -> io::Error {
     let (ip, port) = (address.ip(), address.port());
     let why = match Errno::from_raw(error.raw_os_error().unwrap_or(0)) {
@@ -206,7 +207,7 @@ impl UdpWire {
         u32::try_from(room / packet).unwrap_or(u32::MAX)
     }
 
-    /// Where a frame leaves, and where to.
+    /// Destination of a frame, and the socket it leaves by.
     fn way(&self, frame: &Frame) -> Option<Way> {
         let of = |gid| self.endpoints.iter().position(|at| gid == sixteen(at.socket.address.ip()));
         let endpoint = of(frame.src.gid)?;

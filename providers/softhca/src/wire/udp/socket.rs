@@ -35,7 +35,7 @@ pub(super) struct Socket {
     pub(super) room: usize,
 }
 
-/// What one call received.
+/// Result of one receive call.
 #[derive(Debug)]
 pub(super) struct Received<'a> {
     pub(super) from: SocketAddr,
@@ -121,7 +121,7 @@ impl Socket {
         sendmsg(fd, &bytes, &control, MsgFlags::MSG_DONTWAIT, Some(&to)).map(drop)
     }
 
-    /// What has arrived, if anything.
+    /// Receives the next datagrams, if any.
     ///
     /// # Errors
     /// `EAGAIN` where there is nothing.

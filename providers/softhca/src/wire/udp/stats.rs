@@ -1,4 +1,4 @@
-//! What a UDP wire counts, and its link.
+//! Counters of a UDP wire and of its link.
 
 use crate::wire::counts::counts;
 

@@ -115,7 +115,7 @@ fn what_leads_nowhere_is_counted() {
     assert_eq!(control.stats().link_down, 1);
 }
 
-/// What other software may send to the port.
+/// Malformed packets, which other software may send to the port.
 #[test]
 fn damage_is_dropped_and_counted() {
     let (mut ours, here) = wire();

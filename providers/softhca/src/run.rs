@@ -189,9 +189,9 @@ impl Shared {
         self.help[0].fetch_add(1, Ordering::Relaxed);
         self.help[1].fetch_add(worked.into(), Ordering::Relaxed);
         drop(kernel);
-        // A client that stops helping leaves stores that pass unguarded and packets that were read:
-        // the
-        // thread must look at them.
+        // A client that stops helping leaves stores that passed unguarded and packets that were
+        // read:
+        // the thread must look at them.
         self.wake();
         worked
     }

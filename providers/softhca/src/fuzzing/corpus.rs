@@ -1,4 +1,4 @@
-//! What a fuzzer kept of each target, once more.
+//! Replays the corpus of each fuzz target.
 
 #[path = "../../../../fuzz/replay.rs"]
 mod replay;

@@ -1,4 +1,4 @@
-//! What fuzzers call: one function for each boundary where somebody else writes bytes. Each takes
+//! Entry points of fuzzers: one function for each boundary where foreign bytes come in. Each takes
 //! any bytes, and panics when a promise is broken.
 //!
 //! `fuzz/` has the targets, `corpus.rs` replays what is kept of a fuzzer's finds, in a plain test.

@@ -1,4 +1,4 @@
-//! Two devices with a connection of each service, and one more that nobody attacks.
+//! Two devices with a connection of each service, and a bystander connection that is not attacked.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::hca::{Access, DctContext, Mtu, QpTransition, Service, XrcSrq};
 pub(super) const QKEY: u32 = 0x1122_3344;
 pub(super) const DC_KEY: u64 = 0x0123_4567_89ab_cdef;
 const XRCD: u32 = 7;
-/// Places in the buffer: what peers may write, what the host's own work reads and writes, where
-/// messages of the connection arrive that nobody attacks; what nobody may change.
+/// Places in the buffer: memory that peers may write, memory of the host's own work, the messages
+/// of the bystander connection, and memory that must not change.
 pub(super) const GRANTED: u64 = 0x1000;
 pub(super) const GRANTED_LEN: u64 = 0x2000;
 pub(super) const OWN: u64 = 0x3000;
@@ -122,7 +122,7 @@ impl Scene {
         }
     }
 
-    /// Where a queue pair's work requests go: what its service wants in front.
+    /// Sets the address segments that the service of a queue pair needs.
     pub(super) fn address(&self, pair: usize, host: usize, mut wr: Wr) -> Wr {
         let to = 1 - host;
         let number = match SERVICES[pair] {
@@ -168,8 +168,8 @@ impl Scene {
         self.address(pair, host, wr)
     }
 
-    /// Both devices come to rest, nothing was changed that nobody may change, and the connection
-    /// that nobody attacked works in both directions.
+    /// Checks that both devices come to rest, that protected memory is unchanged, and that the
+    /// bystander connection works in both directions.
     pub(super) fn check(&mut self) {
         self.rig.run();
         for host in &self.rig.hosts {

@@ -1,4 +1,4 @@
-//! What a program writes into its rings, records and doorbells.
+//! Arbitrary content of a program's rings, records and doorbells.
 
 use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
 
@@ -81,7 +81,7 @@ fn copy(feed: &mut Feed<'_>, scene: &Scene, pair: usize, host: usize, len: u16) 
         _ => (keys.own, IOVA + OWN + 0x2000),
     };
     let mut wr = Wr::new(Opcode::MMO);
-    // Where an engine tells its result; nothing looks there.
+    // Result address of an engine; it is not checked.
     wr.address = vec![0; 16];
     wr.list = vec![(OWN, bytes, keys.own), (to.wrapping_sub(IOVA), bytes, key)];
     let mut bytes = wr.bytes(end.qpn, end.posted);
@@ -91,7 +91,7 @@ fn copy(feed: &mut Feed<'_>, scene: &Scene, pair: usize, host: usize, len: u16) 
 }
 
 fn receive(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
-    // The services that have a ring of their own.
+    // Services with a ring for each queue pair.
     let end = &mut scene.pairs[pair % 3][host];
     let mut stride = [0; 64];
     for segment in stride.chunks_exact_mut(16) {

@@ -34,7 +34,7 @@ pub struct GuestMemory {
 struct Mapping {
     iova: u64,
     len: u64,
-    /// Where in `map` this piece starts: a partial unmapping leaves the mapping whole.
+    /// Offset of this piece in `map`: a partial unmapping leaves the mapping whole.
     start: u64,
     map: std::sync::Arc<MmapRaw>,
 }
@@ -105,7 +105,7 @@ impl GuestMemory {
         whole.iter().fold(0, |sum, (_, len)| sum.saturating_add(*len))
     }
 
-    /// What is left of `mappings` outside of a range.
+    /// The parts of `mappings` outside of a range.
     fn without(mappings: &[Mapping], iova: u64, len: u64) -> Vec<Mapping> {
         let end = iova.saturating_add(len);
         let mut kept = Vec::with_capacity(mappings.len() + 2);
@@ -309,7 +309,7 @@ mod tests {
         let map = |iova, len| memory.map(iova, len, long.try_clone().unwrap(), 0);
         map(0, most).unwrap();
         assert!(map(most, PAGE).is_err());
-        // What is left of a mapping keeps all of it.
+        // A remaining piece keeps the whole mapping.
         memory.unmap(PAGE, most).unwrap();
         assert!(map(most, PAGE).is_err());
         memory.unmap(0, PAGE).unwrap();

@@ -5,7 +5,7 @@
 //! Everything is trapped: each register and doorbell that the guest touches is a message. Nothing
 //! here needs privileges.
 //!
-//! Several functions, each served by a thread of its own, may share a wire ([`Server::on`]).
+//! Several functions, each with a thread, may share a wire ([`Server::on`]).
 
 mod bell;
 mod channel;

@@ -112,7 +112,7 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: takes a number alone, of a context that nobody else knows.
+        // SAFETY: takes a number alone, of a context that is known here alone.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

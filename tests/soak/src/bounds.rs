@@ -1,4 +1,4 @@
-//! What grows: samples of a process, taken whenever all is quiet.
+//! Growth of a process: samples, taken whenever all is quiet.
 
 use crate::trouble::Fault;
 use crate::watch::Sample;
@@ -9,8 +9,9 @@ const ALLOCATOR: u64 = 8 << 10;
 /// Files and threads of peers that have gone and weren't noticed yet.
 const FEW: u64 = 4;
 
-/// Whether even the least of the last third is more than the most of the first third, by more than
-/// `slack`: from what to what.
+/// Compares the thirds of a run: `Some` if the least of the last third exceeds the most of the
+/// first
+/// third by more than `slack`, with both values.
 fn grown(values: &[u64], slack: u64) -> Option<(u64, u64)> {
     let third = values.len() / 3;
     let most = *values.get(..third)?.iter().max()?;
@@ -18,7 +19,7 @@ fn grown(values: &[u64], slack: u64) -> Option<(u64, u64)> {
     (least > most + slack).then_some((most, least))
 }
 
-/// What of a process grew.
+/// Faults for the resources of a process that grew.
 pub(crate) fn judge(process: &str, samples: &[Sample]) -> Vec<Fault> {
     type Part = (&'static str, fn(&Sample) -> u64, u64);
     // A thread's arena is a mapping or two of the allocator's.
@@ -45,7 +46,7 @@ mod tests {
         assert_eq!(grown(&[5, 9, 6, 7, 9, 8, 9, 7, 9], 0), None);
         assert_eq!(grown(&[1, 2, 3, 4, 5, 6, 7, 8, 9], 0), Some((3, 7)));
         assert_eq!(grown(&[1, 2, 3, 4, 5, 6, 7, 8, 9], 4), None);
-        // What is made once, late in the first third, is no leak.
+        // An object made once, late in the first third, is no leak.
         assert_eq!(grown(&[1, 1, 9, 9, 9, 9, 9, 9, 9], 0), None);
         assert_eq!(grown(&[1, 9], 0), None, "too few to say");
     }

@@ -48,7 +48,7 @@ impl Child {
         Ok(Self { name: name.to_owned(), process, said })
     }
 
-    /// What it said and nobody has heard yet.
+    /// Messages that it has sent since the last call.
     pub(crate) fn heard(&self) -> Vec<Said> {
         self.said.try_iter().collect()
     }
@@ -58,7 +58,7 @@ impl Child {
         self.said.iter().collect()
     }
 
-    /// What it has.
+    /// Sample of its resources.
     pub(crate) fn sample(&self) -> Result<Sample, Fault> {
         let name = || self.name.clone();
         Sample::of(self.id())

@@ -3,7 +3,7 @@
 //!
 //! Three hosts stay for the whole run or nearly: one on shared memory, one on UDP, whose devices
 //! are taken out and come back; and one on either, which is killed. Each has a guest at a time;
-//! half of these are killed at a random moment. A fourth process does the same by itself.
+//! half of these are killed at a random moment. A fourth process runs hosts and guests inside.
 //!
 //! A cycle is traffic for a while, and then quiet: all guests have gone, and the hosts must hold
 //! nothing but what they held before.
@@ -29,7 +29,7 @@ const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(120);
 /// Sessions of a guest that isn't killed.
 const SESSIONS: u64 = 12;
-/// Who ends by a kill may do so within that time, in milliseconds.
+/// Longest life of a process that ends by a kill, in milliseconds.
 const LIFE: u64 = 3000;
 /// Sessions that may end early since their processes were kept from running: so many, and one of so
 /// many.
@@ -162,7 +162,7 @@ impl Place {
         broken.chain([format!("{name}: {counters}")]).collect()
     }
 
-    /// Whether the host's process lives through the run.
+    /// Returns `true` if the host's process lives through the run.
     fn is_steady(&self) -> bool {
         self.wire != Wire::Either
     }
@@ -305,7 +305,7 @@ impl Run {
         Ok(())
     }
 
-    /// What a guest said of a session.
+    /// Notes a guest's message on a session.
     fn note(&mut self, at: usize, name: &str, said: Said) {
         let place = &mut self.places[at];
         match said {
@@ -422,7 +422,7 @@ impl Run {
     }
 }
 
-/// What was said, and none of the answers that are looked for.
+/// Fault for a message that is no expected answer.
 fn unexpected(process: &str, said: Said) -> Fault {
     let why = match said {
         Said::Wrong { why } => why,

@@ -1,4 +1,4 @@
-//! A host: a device on which guests' sessions are served, each by a thread of its own.
+//! A host: a device on which guests' sessions are served, one thread for each.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,7 +27,7 @@ const END: Duration = Duration::from_secs(60);
 /// Broken sessions whose reason a host keeps, at most.
 const TOLD: usize = 8;
 
-/// What a host has served.
+/// Counts of the sessions that a host has served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     /// Sessions that began.
@@ -38,7 +38,7 @@ pub(crate) struct Counts {
     pub(crate) broken: u64,
     pub(crate) messages: u64,
     pub(crate) lost: u64,
-    /// What nothing excuses, the first of it.
+    /// First failure that no kill or removal excuses.
     pub(crate) wrong: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Counts {
 /// A session that broke: when, and what is known of it.
 type Broken = (Instant, String);
 
-/// What sessions' threads write down.
+/// Records of the sessions' threads.
 #[derive(Debug, Default)]
 struct Told {
     counts: Counts,

@@ -7,7 +7,7 @@ use uverbs::GRH_LEN;
 
 use crate::trouble::Trouble;
 
-/// What a session sends its messages by.
+/// Transport or interface of a session's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// The stream itself, there and back.
@@ -26,12 +26,12 @@ pub(crate) const KINDS: [Kind; 7] =
     [Kind::Stream, Kind::Rc, Kind::Uc, Kind::Ud, Kind::Srq, Kind::Xrc, Kind::Dc];
 
 impl Kind {
-    /// Whether what was sent has arrived once it completes.
+    /// Returns `true` if a completed message has arrived.
     pub(crate) fn is_reliable(self) -> bool {
         !matches!(self, Self::Uc | Self::Ud)
     }
 
-    /// Whether it has READ, WRITE and atomics besides messages.
+    /// Returns `true` if it supports READ, WRITE and atomics in addition to messages.
     pub(crate) fn reaches_memory(self) -> bool {
         self.is_reliable() && self != Self::Stream
     }

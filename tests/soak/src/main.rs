@@ -44,7 +44,7 @@ enum Part {
         /// How long
         #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
         minutes: u64,
-        /// Where random decisions begin [default: the process's number]
+        /// Seed of random decisions [default: the process's number]
         #[arg(long)]
         seed: Option<u64>,
         /// Print one JSON object at the end, and progress on standard error

@@ -24,8 +24,9 @@ impl Starved {
         Self { processes: processes.to_owned(), before: waits(processes) }
     }
 
-    /// Whether `waited` is at least half of `time`, and `time` long enough for a limit to run out:
-    /// a session that ended sooner was refused, not starved.
+    /// Returns `true` if `waited` is at least half of `time`, and `time` long enough for a limit to
+    /// run
+    /// out: a session that ended sooner was refused, not starved.
     pub(crate) fn is_half(waited: Duration, time: Duration) -> bool {
         time >= LEAST && waited * 2 >= time
     }
@@ -38,7 +39,7 @@ impl Starved {
     }
 }
 
-/// Of each thread, the second number of its `schedstat`: nanoseconds on a run queue
+/// Second number of each thread's `schedstat`: nanoseconds on a run queue
 /// (Documentation/scheduler/sched-stats.rst).
 fn waits(processes: &[u32]) -> HashMap<u32, Duration> {
     let threads = processes.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());

@@ -1,4 +1,4 @@
-//! What the processes of a run do: `host`, `guest`, and `inside`, where all is in one process.
+//! Processes of a run: `host`, `guest`, and `inside`, which has all in one process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use crate::wire::{PORT, Wire, counters, listening, opened};
 /// How long a device may take to be empty once its clients have gone: a connection whose peer
 /// doesn't answer keeps its id for some seconds.
 const EMPTY: Duration = Duration::from_secs(30);
-/// Of one guest in one process.
+/// Sessions of one guest in the process `inside`.
 const SESSIONS: u32 = 6;
 
 /// Serves guests of other processes until its input ends. `count` asks for a [`Status`], `replug`

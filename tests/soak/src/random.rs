@@ -22,7 +22,7 @@ impl Random {
         self.next() % limit
     }
 
-    /// One of them.
+    /// Picks an element.
     pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }

@@ -14,7 +14,7 @@ use crate::trouble::Trouble;
 /// How long the last messages of an unreliable transport may take.
 const LATE: Duration = Duration::from_millis(200);
 
-/// What takes messages.
+/// Object that takes messages.
 enum Way {
     Rc(QueuePair),
     Uc(QueuePair<Any, Uc>),
@@ -35,8 +35,9 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// What receives `count` messages of `size` bytes at a time from the sender of this line, and
-    /// the line that tells the sender of it.
+    /// Creates a receiver of `count` messages of `size` bytes at a time from the sender of this
+    /// line,
+    /// and the line that tells the sender of it.
     pub(crate) fn new(
         device: &Device,
         kind: Kind,
@@ -68,8 +69,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes the messages that were expected, in turn. Those of an unreliable transport may be
-    /// missing: gives how many.
+    /// Takes the expected messages, in turn. Messages of an unreliable transport may be missing:
+    /// returns their number.
     pub(crate) fn take(&mut self, first: u32) -> Result<u32, Trouble> {
         let (kind, end) = (self.kind, first + self.slab.count());
         let limit = if kind.is_reliable() { LIMIT } else { LATE };
@@ -109,7 +110,7 @@ impl Receiver {
         Ok(0)
     }
 
-    /// Whether the word that the peer counts in is at this number.
+    /// Checks that the word that the peer counts in has this value.
     pub(crate) fn counted(&self, rounds: u32) -> Result<(), Trouble> {
         let mut word = [0; 8];
         self.memory.read(0, &mut word)?;

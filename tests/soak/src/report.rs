@@ -1,4 +1,4 @@
-//! What a run came to.
+//! Report of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::trouble::Fault;
 use crate::watch::Sample;
 
-/// What was done.
+/// Totals of the work done.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Totals {
     /// Sessions between processes.
@@ -18,7 +18,7 @@ pub(crate) struct Totals {
     pub(crate) lost: u64,
     /// Sessions that ended in a typed error, since a host was killed or its device taken out.
     pub(crate) excused: u64,
-    /// Those of both kinds that ended so since their processes were kept from running.
+    /// Sessions of both kinds that ended early since their processes were kept from running.
     pub(crate) starved: u64,
     pub(crate) guests: u64,
     pub(crate) guests_killed: u64,
@@ -43,9 +43,9 @@ pub(crate) struct Report {
     pub(crate) totals: Totals,
     /// Why guests' sessions ended that count as [starved](Totals::starved), of the first ones.
     pub(crate) early: Vec<String>,
-    /// What hosts say after a fault: why their last sessions broke, and their devices' counters.
+    /// Lines of hosts after a fault: why their last sessions broke, and their devices' counters.
     pub(crate) hosts: Vec<String>,
-    /// Of each process that lives through the whole run, when all was quiet.
+    /// Samples of each process that lives through the whole run, when all was quiet.
     pub(crate) samples: BTreeMap<String, Vec<Sample>>,
     /// Sockets and files when all had ended.
     pub(crate) left: u64,

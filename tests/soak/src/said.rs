@@ -1,4 +1,4 @@
-//! What the processes of a run tell the one that conducts it: a JSON object a line.
+//! Messages of a run's processes to their conductor: a JSON object a line.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -26,11 +26,11 @@ pub(crate) enum Said {
     /// A round in one process: a pair of devices, with or without an end in mid-traffic, and the
     /// sessions that ended since the process was kept from running.
     Round { sessions: u64, broken: u64, messages: u64, unplugged: bool, starved: u64 },
-    /// What nothing excuses.
+    /// A failure that no kill or removal excuses.
     Wrong { why: String },
 }
 
-/// What a host has served, and what its device holds.
+/// Counts of a host's sessions, and the objects that its device holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
     pub(crate) counts: Counts,
@@ -43,8 +43,8 @@ pub(crate) struct Status {
     pub(crate) counters: String,
 }
 
-/// What a device holds for its clients, but for doorbell pages: these are taken when queues need
-/// them, seventeen at most, and kept until the device is closed.
+/// Objects that a device holds for its clients, except doorbell pages: these are taken when queues
+/// need them, seventeen at most, and kept until the device is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Held {
     pub(crate) objects: u64,
@@ -69,7 +69,7 @@ pub(crate) fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock").into()
 }
 
-/// Prints a line. Where nobody reads, nobody conducts: the process ends.
+/// Prints a line. Ends the process if the line has no reader: then the conductor is gone.
 pub(crate) fn say(said: &Said) {
     let line = serde_json::to_string(said).expect("it has no maps");
     let mut out = std::io::stdout().lock();

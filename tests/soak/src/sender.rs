@@ -14,7 +14,7 @@ use crate::trouble::Trouble;
 /// No wait for a completion is longer: retries end before.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-/// What peers may do, and how patient this side is: a second for an acknowledgement, seven times,
+/// Access rights of peers, and this side's patience: a second for an acknowledgement, seven times,
 /// since the machine may be busy with other things.
 pub(crate) fn local() -> Local {
     Local {
@@ -24,8 +24,7 @@ pub(crate) fn local() -> Local {
     }
 }
 
-/// What a message consists of: it depends on place and number, so that a byte in the wrong place
-/// shows.
+/// Byte of a message: it depends on place and number, so that a byte in the wrong place shows.
 pub(crate) fn pattern(at: usize, message: u32) -> u8 {
     (at as u8) ^ (at >> 8) as u8 ^ (message.wrapping_mul(0x9e37_79b9) >> 24) as u8
 }

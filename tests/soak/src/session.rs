@@ -23,7 +23,7 @@ const LINE: Duration = Duration::from_secs(40);
 /// How often hosts are asked whether they are there.
 const ALIVE: Duration = Duration::from_secs(2);
 
-/// What a guest asks for.
+/// Request of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) kind: Kind,
@@ -32,11 +32,11 @@ pub(crate) struct Plan {
     pub(crate) size: usize,
 }
 
-/// What a session came to.
+/// Result of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) messages: u64,
-    /// Of an unreliable transport, by the host's word.
+    /// Lost messages of an unreliable transport, as the host counts them.
     pub(crate) lost: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong in a session, and what ends the whole run.
+//! Failures of a session, and faults that end the whole run.
 
 use std::fmt;
 use std::io;
@@ -26,7 +26,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// Whether a peer that went, or a device that was taken away, explains it.
+    /// Returns `true` if a peer that went, or a device that was taken away, explains it.
     pub(crate) fn is_excusable(&self) -> bool {
         !matches!(self, Self::Corrupt { .. } | Self::Line(_) | Self::Short)
     }
@@ -59,7 +59,7 @@ impl<E: Into<Error>> From<E> for Trouble {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fault")]
 pub(crate) enum Fault {
-    /// Bytes changed, or a session failed though nobody took its peer or device away.
+    /// Bytes changed, or a session failed although its peer and its device stayed.
     Session { process: String, why: String },
     /// Something grew from cycle to cycle.
     Grew { process: String, what: String, from: u64, to: u64 },
@@ -67,7 +67,7 @@ pub(crate) enum Fault {
     Left { process: String, what: String, count: u64 },
     /// Counters that contradict each other.
     Counters { process: String, why: String },
-    /// A process that ended by itself.
+    /// A process that ended without being killed.
     Died { process: String, status: String },
     /// A process that didn't answer within its limit.
     Silent { process: String, waited: u64 },

@@ -1,4 +1,4 @@
-//! What a process has by the kernel's count, and what is left of a run.
+//! Resources of a process by the kernel's count, and leftovers of a run.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::wire::Net;
 
-/// What a process has.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Sample {
     /// Resident memory in KiB.
@@ -20,7 +20,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Of a process that is there.
+    /// Sample of a live process.
     pub(crate) fn of(pid: u32) -> io::Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         Ok(Self {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use uverbs::Device;
 use uverbs::softhca::{Carrier, SoftHca, Udp};
 
-/// What carries packets from process to process.
+/// Carrier of packets between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wire {
     Shm,
@@ -14,7 +14,7 @@ pub(crate) enum Wire {
     Either,
 }
 
-/// Where hosts listen.
+/// Port of the hosts' listeners.
 pub(crate) const PORT: u16 = 7471;
 
 impl Wire {
@@ -29,13 +29,13 @@ impl Wire {
     }
 }
 
-/// Where a device's host listens.
+/// Listening address of a device's host.
 pub(crate) fn listening(device: &SoftHca) -> SocketAddr {
     let gid = device.gids()[0].gid;
     SocketAddr::new(std::net::Ipv6Addr::from(gid).to_canonical(), PORT)
 }
 
-/// What a device has counted: its transport's and its wire's, where that isn't zero.
+/// Counters of a device: transport and wire, without zeros.
 pub(crate) fn counters(hca: &SoftHca) -> String {
     let udp = hca.udp_stats().map(|stats| stats.by_name()).unwrap_or_default();
     let shared = hca.shared_stats().map(|stats| stats.by_name()).unwrap_or_default();
@@ -65,12 +65,12 @@ impl Net {
         Ipv4Addr::new(127, self.0[0], self.0[1], number)
     }
 
-    /// What the addresses of this run begin with, as text.
+    /// Text prefix of this run's addresses.
     pub(crate) fn prefix(self) -> String {
         format!("127.{}.{}.", self.0[0], self.0[1])
     }
 
-    /// The same in `/proc/net/udp`: hex, in the order of bytes in memory, whose end the prefix is.
+    /// The prefix in `/proc/net/udp`: hex in memory order, so that it is the end of each address.
     pub(crate) fn in_hex(self) -> String {
         let [high, low] = self.0;
         match cfg!(target_endian = "little") {

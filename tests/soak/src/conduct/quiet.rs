@@ -10,8 +10,8 @@ use crate::trouble::Fault;
 
 /// How long a session of the last guests, and what they left with the hosts, may take to go.
 const QUIET: Duration = Duration::from_secs(90);
-/// What a host holds without guests at most: the listener's id, and the domain that it makes for
-/// its first guest.
+/// Upper limit of a host without guests: the listener's id, and the domain that it makes for its
+/// first guest.
 const NOTHING: Held = Held { objects: 1, ids: 1, pinned: 0 };
 
 /// How far guests are when no more are invited.
@@ -95,7 +95,7 @@ impl Run {
         Ok(status)
     }
 
-    /// A host's counts agree with those of its guests.
+    /// Checks that a host's counts agree with the counts of its guests.
     fn compare(&mut self, at: usize, status: &Status) {
         let place = &self.places[at];
         let process = place.host.name.clone();
@@ -107,8 +107,9 @@ impl Run {
             let why = format!("{} packets or rings are damaged", status.damaged);
             self.faults.push(Fault::Counters { process: process.clone(), why });
         }
-        // A guest that was killed may have ended its session, and not said so. Of a host that was
-        // killed nobody knows.
+        // A guest that was killed may have ended its session, and not said so. The counts of a host
+        // that
+        // was killed are unknown.
         let agree = (done..=done + broken).contains(&counts.done) && counts.broken <= broken;
         if place.is_steady() && !agree {
             let why = format!("{done} sessions of guests ended, {broken} broke; host: {counts:?}");

@@ -1,4 +1,4 @@
-//! What huge pages are worth to a program that touches many frames: `cargo bench --bench frames`
+//! Gain of huge pages for a program that touches many frames: `cargo bench --bench frames`
 //!
 //! The same 65536 frames of 4 KiB, as one slab of 256 MiB, which is in huge pages if the kernel has
 //! some, and as 256 slabs of 1 MiB, which never are. A line of each frame is written, in an order

@@ -125,7 +125,7 @@ fn symbol(library: *mut c_void, name: &str) -> *mut c_void {
     unsafe { libc::dlsym(library, name.as_ptr()) }
 }
 
-/// Nanoseconds that the device in this process has taken so far; 0 where nobody counts.
+/// Nanoseconds that the device in this process has taken so far; 0 without such a count.
 fn device_time() -> impl Fn() -> u64 {
     let found = symbol(libc::RTLD_DEFAULT, "uverbs_softhca_nanoseconds");
     // SAFETY: null is `None`; else the function of that name in `tests/c-stack`, whose signature

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The registered area is leaked, nothing is posted, and nobody looks at it.
+//! The registered area is leaked, no work is posted, and the area is never read.
 #![allow(unsafe_code, reason = "a registration by address, as in C")]
 
 use uverbs::{
@@ -14,7 +14,7 @@ use crate::Step;
 
 const PAGE: usize = 4096;
 
-/// What the steps make and take down.
+/// Objects that the steps make and take down.
 #[derive(Debug)]
 pub(crate) struct Ours {
     device: Option<Device>,

@@ -1,4 +1,4 @@
-//! What the program tells callgrind: where to count, and what the count is of.
+//! Requests to callgrind: begin or end counting, and name a count.
 //!
 //! A request is a sequence of instructions that does nothing on a processor and that valgrind knows
 //! (`valgrind.h`, `__SPECIAL_INSTRUCTION_PREAMBLE`; the numbers are `callgrind.h`'s). Outside of
@@ -46,7 +46,7 @@ fn request(_: u64, _: u64) -> u64 {
     0
 }
 
-/// Whether somebody counts.
+/// Returns `true` under valgrind.
 pub(crate) fn is_counting() -> bool {
     request(RUNNING_ON_VALGRIND, 0) != 0
 }

@@ -13,7 +13,7 @@ use uverbs::{
     Batch, CompletionQueue, Data, Frame, PostError, RecvQueue, Rejected, SendQueue, Sge, Wr,
 };
 
-/// What a program does with completions.
+/// Sums over the fields of completions, in place of a program's use of them.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) ids: u64,

@@ -2,10 +2,10 @@
 //!
 //! `cargo xtask counts` runs this program under callgrind and compares what it counts with
 //! `instructions.tsv`; and it takes the functions of `hot.rs` out of it and compares them with
-//! `x86_64/`. Run by itself it does everything once and counts nothing; with `--path` it prints
+//! `x86_64/`. Without valgrind it does everything once and counts nothing; with `--path` it prints
 //! where it is.
 //!
-//! Objects and device are those of `side_by_side`: the device is null, and the harness writes
+//! Objects and device are the same as in `side_by_side`: the device is null, and the harness writes
 //! completions.
 //!
 //! # Safety
@@ -58,7 +58,7 @@ fn main() {
             println!("{}", std::env::current_exe().expect("the program's own path").display());
             return;
         }
-        // What `cargo bench` hands over.
+        // Argument of `cargo bench`.
         None | Some("--bench") => {}
         Some(other) => {
             eprintln!("{other}: the only argument is --path");
@@ -172,7 +172,7 @@ fn recvs<P: Bench, const N: usize>(context: &Context<P>, prefix: &str, case: &st
     );
 }
 
-/// What is there to poll.
+/// Kind of completions to poll.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Send,

@@ -27,7 +27,7 @@ struct Parts {
     srq_head: u32,
 }
 
-/// What a side has besides queue pairs of RC and their completion queue; `enum special` of the
+/// Object of a side in addition to RC queue pairs and their completion queue; `enum special` of the
 /// shim.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) enum Special {
     Channel,
 }
 
-/// Whether the C stack here is our library.
+/// Returns `true` if the C stack here is our library.
 pub(crate) fn is_ours() -> bool {
     std::env::var_os(OURS).is_some()
 }
@@ -87,7 +87,7 @@ fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// What completions name a context's queue pair by: they are numbered from 0, and with libmlx5 the
+/// User index of a context's queue pair in completions: counted from 0, and with libmlx5 the
 /// last place of each table of 4096 stays empty (rdma-core `mlx5.c:mlx5_store_uidx`).
 fn user_index(at: u32, ours: bool) -> u32 {
     if ours { at } else { at / 4095 * 4096 + at % 4095 }
@@ -104,7 +104,7 @@ pub(crate) struct Side {
     shared: SrqRing,
     pi: Vec<u32>,
     drain: Loop,
-    /// Whether the loops run on our library.
+    /// The loops run on our library.
     ours: bool,
 }
 

@@ -45,13 +45,13 @@ pub(crate) const CASES: [&str; 26] = [
 
 /// Work requests between two looks at the clock, in the cases that post.
 pub(crate) const POSTS: u32 = 32;
-/// What libibverbs is asked for. Its ring, 16 KiB, then tells how large ours is made; it fits a
+/// Depth requested of libibverbs. Its ring, 16 KiB, then tells how large ours is made; it fits a
 /// first-level cache.
 pub(crate) const DEPTH: u32 = 32;
 /// The ring where there is no C stack to compare with: what it would have.
 const UNITS: u32 = 256;
 pub(crate) const CQES: u32 = 128;
-/// Work requests that fit a queue in the cases that poll: those of a round, and more.
+/// Work requests that fit a queue in the cases that poll: more than a round has.
 const POLL_DEPTH: u32 = 128;
 /// Completions in a round of the cases with many queue pairs.
 const MANY: u32 = 2048;
@@ -75,7 +75,7 @@ impl Plan {
                 "--quick" => (plan.blocks, plan.ops) = (15, 2048),
                 "--only" => plan.only = args.next().cloned(),
                 "--variant" => plan.variant = args.next().cloned(),
-                // What cargo hands to every benchmark.
+                // Arguments that cargo passes to every benchmark.
                 "--exact" | "--nocapture" => {}
                 other => {
                     return Err(format!(
@@ -152,7 +152,7 @@ pub(crate) fn run(plan: &Plan, shim: Option<&Path>, each: &mut dyn FnMut(&Sample
     }
     let clock = Clock::new();
     let shim = shim.map(|shim| Shim::load(shim).expect("the shim"));
-    // Of the run without libmlx5's locks only that half is wanted.
+    // The run without libmlx5's locks is needed for its C half alone.
     let unlocked = std::env::var_os("MLX5_SINGLE_THREADED").is_some();
     for case in CASES {
         if plan.only.as_ref().is_some_and(|only| !case.contains(only.as_str())) {
@@ -228,7 +228,7 @@ fn units_of(case: &str) -> u32 {
     }
 }
 
-/// What a case needs besides connections.
+/// Object that a case needs in addition to connections.
 fn special(case: &str) -> Special {
     if case.contains("_ud_") {
         Special::Datagrams
@@ -326,7 +326,7 @@ fn c_variants(
     units
 }
 
-/// What a poll case completes.
+/// Kind of completions in a poll case.
 #[derive(Clone, Copy)]
 enum Kind {
     Send,
@@ -404,14 +404,14 @@ fn shape(units: u32) -> Shape {
     Shape { qps: 1, units, recvs: DEPTH, sges: 4, cqes: CQES, doorbell, channel: false }
 }
 
-/// Whose the frames of work requests are meanwhile.
+/// Owner of the frames of outstanding work requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Frames {
-    /// There are none.
+    /// The case has no frames.
     None,
     /// The queue's.
     Moved,
-    /// The program's, in a table of its own.
+    /// The program, in a table.
     Kept,
 }
 

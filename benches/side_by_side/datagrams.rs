@@ -27,7 +27,7 @@ struct Side<P: Bench> {
     cq: CompletionQueue<P>,
     ring: CqRing,
     to: Destination<P>,
-    /// What completions name the queue pair by, and its number.
+    /// The queue pair's user index in completions, and its number.
     numbers: (u32, u32),
     area: Area,
     slab: Slab,

@@ -1,4 +1,4 @@
-//! The harness in the device's place: it writes completions, and nobody reads work requests.
+//! The harness in the device's place: it writes completions, and never reads work requests.
 //!
 //! # Safety
 //!
@@ -11,7 +11,7 @@ use uverbs_mlx5_prm::data::mlx5_wqe_srq_next_seg;
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Where a completion queue lies, and how far the device got.
+/// Ring of a completion queue, and the device's position in it.
 #[derive(Debug)]
 pub(crate) struct CqRing {
     buf: *mut u8,
@@ -22,7 +22,7 @@ pub(crate) struct CqRing {
     received: u16,
 }
 
-/// What a completion tells.
+/// Content of a completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// The send that begins at this WQEBB is done.
@@ -33,7 +33,7 @@ pub(crate) enum Event {
     SharedRecv(u16),
 }
 
-/// Where a shared receive queue lies, and the WQE that the next message goes to.
+/// Ring of a shared receive queue, and the WQE that the next message goes to.
 #[derive(Debug)]
 pub(crate) struct SrqRing {
     buf: *const u8,

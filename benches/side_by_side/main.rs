@@ -3,7 +3,7 @@
 //! `cargo bench --bench side_by_side`, with `-- --quick` for a look, `-- --only poll` for the cases
 //! with that in their name. `docs/PERFORMANCE.md` has the numbers and what they mean.
 //!
-//! The device is null: queues are mapped, nobody looks at them, and the harness writes completions
+//! The device is null: queues are mapped but never processed, and the harness writes completions
 //! ahead. What is timed is what the processor spends in the library. The C half is Debian's
 //! libibverbs and libmlx5 (`shim.c` has the loops) on a software HCA that is put under them by
 //! `tests/c-stack`; ours is on one, too. So this program starts itself once more, under the

@@ -79,7 +79,7 @@ mod ticks {
     pub(super) fn settle() {}
 }
 
-/// Whether a line can be flushed from the cache here.
+/// This processor has an instruction that flushes a cache line.
 pub(crate) const CAN_FLUSH: bool = cfg!(target_arch = "x86_64");
 
 impl Clock {

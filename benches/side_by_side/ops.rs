@@ -22,7 +22,7 @@ pub(crate) struct Area {
     pub(crate) addr: u64,
     pub(crate) lkey: u32,
     pub(crate) rkey: u32,
-    /// What is sent inline; a program's own memory.
+    /// Inline data; a program's own memory.
     pub(crate) bytes: &'static [[u64; 8]; LINES as usize],
 }
 
@@ -52,9 +52,9 @@ impl Area {
 pub(crate) trait Op {
     /// WQEBBs of its WQE.
     const UNITS: u32 = 1;
-    /// Whether there is a safe call for it.
+    /// The operation has a safe call.
     const SAFE: bool = true;
-    /// Whether the safe call takes a frame.
+    /// The safe call takes a frame.
     const FRAME: bool = true;
 
     fn raw<P: Provider>(

@@ -1,4 +1,4 @@
-//! Our half: queue pairs on a software HCA that nobody steps.
+//! Our half: queue pairs on a software HCA that is never stepped.
 //!
 //! # Safety
 //!
@@ -71,7 +71,7 @@ pub(crate) struct Shape {
     /// Completions that the queue holds.
     pub(crate) cqes: u32,
     pub(crate) doorbell: DoorbellMode,
-    /// Whether completions raise events.
+    /// Completions raise events.
     pub(crate) channel: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 pub(crate) struct Side<P: Bench> {
     pub(crate) qps: Vec<QueuePair<P>>,
-    /// What completions name them by, and their numbers.
+    /// The queue pairs' user indices in completions, and their numbers.
     numbers: Vec<(u32, u32)>,
     pub(crate) cq: CompletionQueue<P>,
     pub(crate) ring: CqRing,
@@ -257,7 +257,7 @@ impl<P: Bench> Side<P> {
         self.id = id;
     }
 
-    /// Raw, of frames that the program keeps in a table of its own meanwhile.
+    /// Posts raw frames, which the program keeps in a table meanwhile.
     #[inline(never)]
     pub(crate) fn post_kept<O: Op, const N: usize>(&mut self, batches: usize) {
         let Self { area, qps, frames, posted, .. } = self;

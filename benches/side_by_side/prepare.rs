@@ -1,4 +1,5 @@
-//! What the C half needs: Debian's packages unpacked, the shim compiled, the library that puts a
+//! Preparation of the C half: Debian's packages unpacked, the shim compiled, the library that puts
+//! a
 //! software HCA under it.
 
 use std::ffi::OsString;

@@ -44,7 +44,7 @@ struct Side<P: Shares> {
     links: SrqRing,
     cq: CompletionQueue<P>,
     ring: CqRing,
-    /// What completions name the queue pair by, and its number.
+    /// The queue pair's user index in completions, and its number.
     numbers: (u32, u32),
     area: Area,
     slab: Slab,

@@ -1,7 +1,7 @@
-//! What the software HCA's thread costs its client: latency, rate, idle time and waking, beside TCP
+//! Cost of the software HCA's thread to its client: latency, rate, idle time and waking, beside TCP
 //! on loopback. `cargo bench --bench wake`, half a minute
 //!
-//! Each case runs on one processor and on two, in a process of its own. `--quick` takes fewer
+//! Each case runs on one processor and on two, each in a fresh process. `--quick` takes fewer
 //! rounds; `--spin`, `--awake` and `--look` (all in microseconds) and `--blind` (no page
 //! protection) change the device's pace. Lines for machines: `ratio NAME_<processors> VALUE`, TCP's
 //! figure over softhca's for times and softhca's over TCP's for rates, so that more than 1 is
@@ -18,7 +18,7 @@ use system::Spread;
 /// Bytes of a message.
 const SIZE: usize = 64;
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     /// Round trips of a ping-pong; a tenth of them warms up.

@@ -182,7 +182,7 @@ pub(crate) fn rate(two: &Two, messages: usize) -> Fallible<f64> {
     Ok(messages as f64 / took.as_secs_f64())
 }
 
-/// What an open device takes that has nothing to do.
+/// Processor use of an open device without work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
     pub(crate) percent: f64,

@@ -32,7 +32,7 @@ pub(crate) fn pin_to(count: usize) -> Option<()> {
     (failed == 0).then_some(())
 }
 
-/// What the process has used so far: processor time, and how often a thread of it went to sleep.
+/// Usage of the process so far: processor time, and how often a thread of it went to sleep.
 pub(crate) fn usage() -> (Duration, f64) {
     // SAFETY: a usage is plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -52,7 +52,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one time.
+    /// Figures of at least one time.
     pub(crate) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e6;

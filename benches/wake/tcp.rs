@@ -1,4 +1,4 @@
-//! The same over a TCP connection on loopback: two threads, blocking calls, no delay.
+//! The ping-pong over a TCP connection on loopback: two threads, blocking calls, no delay.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

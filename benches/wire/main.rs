@@ -53,14 +53,14 @@ impl Plan {
     }
 }
 
-/// What one round found out: microseconds, messages and bytes per second.
+/// Results of one round: microseconds, messages and bytes per second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) p50: f64,
     pub(crate) p999: f64,
     pub(crate) rate: f64,
     pub(crate) bandwidth: [f64; SIZES.len()],
-    /// Of READs; 0 where there are none.
+    /// Rates of READs; 0 without READs.
     pub(crate) reads: [f64; SIZES.len()],
     /// Nanoseconds of processor time for a byte that was written, of both processes.
     pub(crate) processor: f64,

@@ -103,7 +103,7 @@ pub(crate) fn serve(device: &str, plan: &Plan) -> Fallible<()> {
     // The last message is there; the client's clock stops now.
     side.send()?;
     side.sent()?;
-    // WRITEs and READs need nobody here.
+    // WRITEs and READs need no action of this side.
     let before = processor()?;
     heard()?;
     println!("{}", processor()? - before);

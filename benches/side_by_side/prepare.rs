@@ -1,6 +1,5 @@
 //! Preparation of the C half: Debian's packages unpacked, the shim compiled, the library that puts
-//! a
-//! software HCA under it.
+//! a software HCA under it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

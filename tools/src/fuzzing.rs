@@ -1,6 +1,5 @@
 //! Entry points of the fuzzer (`fuzz/`, docs/TESTING.md): input of the other process, in each of
-//! the
-//! tools' exchanges. Any bytes will do; a broken promise panics.
+//! the tools' exchanges. Any bytes will do; a broken promise panics.
 
 /// Any words of a peer; the first byte chooses the tool.
 pub(crate) fn exchanges(data: &[u8]) {

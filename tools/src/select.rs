@@ -1,6 +1,5 @@
 //! Selection of the device that a command works on: a device of the machine, or the embedded
-//! software
-//! HCA on a machine without RDMA devices.
+//! software HCA on a machine without RDMA devices.
 
 use std::io;
 

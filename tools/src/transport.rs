@@ -46,8 +46,7 @@ impl Connection {
     }
 
     /// CQEs to reserve for `receives`. A target needs a CQ with room for its whole shared queue,
-    /// whose
-    /// size is rounded up.
+    /// whose size is rounded up.
     pub(crate) fn completions(self, receives: u32) -> u32 {
         match self {
             Self::Dc => receives.saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX),

@@ -115,8 +115,7 @@ impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Kernel> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // The code under the lock never panics; if it did, the tables would still be whole enough
-        // to be
-        // closed.
+        // to be closed.
         let guard = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard
@@ -190,8 +189,7 @@ impl Shared {
         self.help[1].fetch_add(worked.into(), Ordering::Relaxed);
         drop(kernel);
         // A client that stops helping leaves stores that passed unguarded and packets that were
-        // read:
-        // the thread must look at them.
+        // read: the thread must look at them.
         self.wake();
         worked
     }

@@ -181,10 +181,8 @@ impl SoftHca {
     }
 
     /// Client writes that the device has not processed yet: rings, doorbell records, doorbell
-    /// pages.
-    /// The call changes no state. A stepped device returns all writes since the last step; a
-    /// running
-    /// device returns the writes pending at this moment.
+    /// pages. The call changes no state. A stepped device returns all writes since the last step; a
+    /// running device returns the writes pending at this moment.
     #[must_use]
     pub fn pending(&self) -> Pending {
         let kernel = self.inner.shared.lock();
@@ -217,9 +215,8 @@ impl SoftHca {
     }
 
     /// Returns `true` if a doorbell wakes the device's thread at once
-    /// ([`protect`](crate::Idle::protect)).
-    /// Otherwise the first message behind an idle time waits for the thread's next look,
-    /// [`look`](crate::Idle::look) at most.
+    /// ([`protect`](crate::Idle::protect)). Otherwise the first message behind an idle time waits
+    /// for the thread's next look, [`look`](crate::Idle::look) at most.
     #[must_use]
     pub fn is_woken_by_doorbells(&self) -> bool {
         self.inner.woken_by_stores

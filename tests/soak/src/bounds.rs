@@ -10,8 +10,7 @@ const ALLOCATOR: u64 = 8 << 10;
 const FEW: u64 = 4;
 
 /// Compares the thirds of a run: `Some` if the least of the last third exceeds the most of the
-/// first
-/// third by more than `slack`, with both values.
+/// first third by more than `slack`, with both values.
 fn grown(values: &[u64], slack: u64) -> Option<(u64, u64)> {
     let third = values.len() / 3;
     let most = *values.get(..third)?.iter().max()?;

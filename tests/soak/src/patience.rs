@@ -25,8 +25,7 @@ impl Starved {
     }
 
     /// Returns `true` if `waited` is at least half of `time`, and `time` long enough for a limit to
-    /// run
-    /// out: a session that ended sooner was refused, not starved.
+    /// run out: a session that ended sooner was refused, not starved.
     pub(crate) fn is_half(waited: Duration, time: Duration) -> bool {
         time >= LEAST && waited * 2 >= time
     }

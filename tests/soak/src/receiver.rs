@@ -36,8 +36,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Creates a receiver of `count` messages of `size` bytes at a time from the sender of this
-    /// line,
-    /// and the line that tells the sender of it.
+    /// line, and the line that tells the sender of it.
     pub(crate) fn new(
         device: &Device,
         kind: Kind,

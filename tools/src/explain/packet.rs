@@ -18,8 +18,7 @@ const ICRC: usize = 4;
 struct Before {
     structures: Vec<Structure>,
     /// Bytes of these headers that the ICRC covers, with ones in the fields that a router may
-    /// change;
-    /// empty without an IP header.
+    /// change; empty without an IP header.
     covered: Vec<u8>,
 }
 

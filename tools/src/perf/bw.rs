@@ -13,8 +13,7 @@ use crate::sleep::Sleep;
 use crate::verify::Who;
 
 /// Time without arrivals after which missing messages of an unreliable transport are lost. On a
-/// busy
-/// machine a software device may get no processor time for half a second.
+/// busy machine a software device may get no processor time for half a second.
 const LOST_AFTER: Duration = Duration::from_secs(2);
 
 /// Result of a run.
@@ -182,8 +181,7 @@ impl Loop<'_> {
                 return Ok(Phase { messages: sum, ns: clock.ns(start, last), stopped });
             }
             // Messages from the other end are no progress of this end. Another thread's clock may
-            // be behind by
-            // a little.
+            // be behind by a little.
             if now.saturating_sub(last) > patience {
                 let waited = Duration::from_nanos(clock.ns(last, now));
                 return Err(Error::Silence { iteration: sum, what: "a completion", waited });
@@ -303,8 +301,7 @@ impl Loop<'_> {
     }
 
     /// Returns `true` if missing messages are lost: the transport is unreliable and nothing arrived
-    /// for
-    /// `LOST_AFTER`. `last` holds the number of arrivals, and when it was seen first.
+    /// for `LOST_AFTER`. `last` holds the number of arrivals, and when it was seen first.
     fn gave_up(&self, bench: &Bench<'_>, last: &mut (u64, Instant)) -> bool {
         let received = self.received();
         if bench.shape.connection.is_reliable() || received != last.0 {

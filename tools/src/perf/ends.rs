@@ -408,8 +408,7 @@ mod tests {
                 })
             };
             // A client that is interrupted before it measures has no result. On a busy machine that
-            // phase
-            // takes seconds.
+            // phase takes seconds.
             let early = |[client, _]: &[Result<Gave, String>; 2]| {
                 client.as_ref().is_err_and(|error| error == "interrupted")
             };

@@ -246,8 +246,7 @@ impl Args {
     }
 
     /// Parameters of a run with another process; `None` for both sides in this process. Options of
-    /// the
-    /// other form are refused.
+    /// the other form are refused.
     pub(super) fn remote(&self) -> Result<Option<Remote>, Error> {
         let refuse = |option, value: &dyn fmt::Display, why: &str| {
             Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })

@@ -67,8 +67,7 @@ pub struct Address {
 
 impl Address {
     /// Returns `true` for a multicast group: a multicast GID (IBTA 4.1.1), or a mapped IPv4
-    /// multicast
-    /// address (RoCEv2, annex A17.9.1).
+    /// multicast address (RoCEv2, annex A17.9.1).
     #[must_use]
     pub const fn is_group(&self) -> bool {
         // As one number: it is asked for each packet.
@@ -197,8 +196,7 @@ pub trait Wire: Send + fmt::Debug {
     }
 
     /// Returns `true` if frames from the end with this address wait, rather than get lost, while
-    /// there
-    /// is no room for them here.
+    /// there is no room for them here.
     fn is_patient(&self, from: Address) -> bool {
         let _ = from;
         false
@@ -289,10 +287,8 @@ pub trait Wire: Send + fmt::Debug {
     }
 
     /// Returns `true` if bytes may be corrupted on the way. Only then is it worth the sender's time
-    /// to
-    /// compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
-    /// [`Packet::parse`]
-    /// takes as "none computed".
+    /// to compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
+    /// [`Packet::parse`] takes as "none computed".
     fn needs_icrc(&self) -> bool {
         false
     }

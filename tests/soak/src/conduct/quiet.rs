@@ -108,8 +108,7 @@ impl Run {
             self.faults.push(Fault::Counters { process: process.clone(), why });
         }
         // A guest that was killed may have ended its session, and not said so. The counts of a host
-        // that
-        // was killed are unknown.
+        // that was killed are unknown.
         let agree = (done..=done + broken).contains(&counts.done) && counts.broken <= broken;
         if place.is_steady() && !agree {
             let why = format!("{done} sessions of guests ended, {broken} broke; host: {counts:?}");

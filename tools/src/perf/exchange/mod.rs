@@ -169,8 +169,7 @@ impl Control {
     }
 
     /// Handles the messages that the peer has sent. Never waits; a peer that is silent for too long
-    /// is
-    /// an error.
+    /// is an error.
     pub(super) fn hear(&mut self) -> Result<Option<Done>, Error> {
         let mut read = false;
         // One read and so many lines: a peer that never stops talking must not keep this one.

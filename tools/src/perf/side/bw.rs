@@ -154,8 +154,7 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
             None => Data::One(line.local),
         };
         // SAFETY: the memory is the side's, dropped after its queue pairs, and there is no
-        // reference
-        // to it.
+        // reference to it.
         unsafe { batch.post(wr, op, data) }?;
         line.posted += 1;
         if tells {

@@ -66,8 +66,7 @@ impl Side {
         line.posted += 1;
         let mut batch = line.qp.batch();
         // SAFETY: the memory is the side's, dropped after its queue pairs, and there is no
-        // reference
-        // to it.
+        // reference to it.
         let posted = unsafe { batch.post(Wr::new(id(0, 1)), op, data) };
         match posted {
             Ok(()) => batch.ring(),

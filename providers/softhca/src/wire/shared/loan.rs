@@ -179,8 +179,7 @@ impl Lender {
     }
 
     /// Copies out of memory that is mapped here. Returns `false`, and copies no byte, unless all of
-    /// it
-    /// is mapped.
+    /// it is mapped.
     ///
     /// # Safety
     /// The bytes at `to` are mapped, and may be written to by the terms of whoever owns them.

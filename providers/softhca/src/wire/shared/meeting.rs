@@ -168,8 +168,7 @@ pub(super) fn ring(socket: BorrowedFd<'_>) {
 }
 
 /// Reads the bytes that woke us, one call's worth. Returns `false` if the other end has gone, or
-/// sent
-/// descriptors, which it has no reason to.
+/// sent descriptors, which it has no reason to.
 pub(super) fn drain(socket: &UnixStream, closer: &Closer) -> bool {
     let mut bytes = [0; 256];
     match descriptors::receive(socket, &mut bytes, closer) {

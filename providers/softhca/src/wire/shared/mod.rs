@@ -103,8 +103,7 @@ pub(crate) struct SharedWire {
 struct Endpoint {
     address: SocketAddr,
     /// `None` if its name or a descriptor was refused: other devices cannot find this end, which
-    /// still
-    /// finds them.
+    /// still finds them.
     listener: Option<Foreign<UnixListener>>,
 }
 

@@ -199,8 +199,7 @@ pub(super) struct Reader {
     memory: Arc<Memory>,
     begin: u64,
     /// Value of `end` that was last read from the writer. Its cache line moves between processors,
-    /// so it
-    /// is read again only when all records before it have been read.
+    /// so it is read again only when all records before it have been read.
     end: u64,
     /// Value of `begin` that was published to the writer.
     told: u64,

@@ -60,7 +60,7 @@ pub(crate) struct Figures {
     pub(crate) p999: f64,
     pub(crate) rate: f64,
     pub(crate) bandwidth: [f64; SIZES.len()],
-    /// Rates of READs; 0 without READs.
+    /// Bandwidth of READs; 0 without READs.
     pub(crate) reads: [f64; SIZES.len()],
     /// Nanoseconds of processor time for a byte that was written, of both processes.
     pub(crate) processor: f64,

@@ -96,7 +96,7 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// What its thread does while there is no work: spins, yields, sleeps. See [`Idle`] for the
+    /// Sets the thread's strategy without work: spin, yield, sleep. See [`Idle`] for the
     /// defaults.
     pub fn idle(mut self, change: impl FnOnce(&mut Idle)) -> Self {
         change(&mut self.idle);

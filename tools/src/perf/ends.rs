@@ -163,7 +163,7 @@ impl Bench<'_> {
         mut came: impl FnMut(&mut E) -> Result<bool, Error>,
         mut look: impl FnMut(&mut E) -> Result<Option<Done>, Error>,
     ) -> Result<Waited, Error> {
-        // The code below is reached only if the awaited message is not there yet.
+        // First, since the code below never runs while each awaited message is there already.
         if self.stopped() {
             return Ok(Waited::Stopped);
         }

@@ -163,7 +163,7 @@ impl Shape {
     /// Receives of a queue pair for messages of this size.
     pub(super) fn receives(&self, size: u32) -> u32 {
         if self.op != Operation::Send {
-            // The test uses no entry, but a queue has at least one.
+            // The test uses no receive, but a queue has at least one.
             return 1;
         }
         let fitting = RECEIVE_BYTES / (u64::from(size) * u64::from(self.qps)).max(1);

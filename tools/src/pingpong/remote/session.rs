@@ -38,7 +38,7 @@ const SEND: u64 = 2;
 /// Frames in addition to the posted receives: one being sent, one that has just come.
 const SPARE: u32 = 2;
 
-/// How a run went.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     /// Messages that went in each direction.

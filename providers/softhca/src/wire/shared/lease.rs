@@ -86,7 +86,7 @@ impl Memory {
     /// Moves a loan on from "lent". False if it isn't.
     pub(super) fn turn(&self, at: u64, turn: Move) -> bool {
         let (lent, next) = (at + LENT, at + turn as u64);
-        // What the reader is done with may be written over, by the lender. Only the lender asks
+        // The lender may overwrite records that the reader is done with. Only the lender asks
         // later than that, and so finds out here. Acquire as in `dealt_with`.
         let dealt_with = self.word(BEGIN).load(Ordering::Acquire) > at;
         // Release: the reader's copy was before it took the loan. Acquire: the lender's program

@@ -68,7 +68,7 @@ fn what_is_recalled_counts_for_nothing() {
     drop(lent);
     assert!(loan.is_lost() && !loan.settle());
     assert_eq!(theirs.control().stats().recalled, 1);
-    // What lies in its place later is none of its business.
+    // A recalled loan stays lost when new data is lent at its address.
     let lent = ours.lend(hello.clone(), &spans([&memory[..]]), 3).unwrap();
     let loan = step(&mut theirs).unwrap().loan.unwrap();
     assert!(loan.settle());
@@ -156,7 +156,7 @@ fn memory_of_the_library_is_read_by_a_mapping() {
         assert_eq!(read(&[within(&next, 5, 50_000)], 0), (vec![byte; 50_000], true));
     }
     drop(two);
-    // What is short, or one too many, is no area.
+    // Neither a short allocation nor one beyond the limit is an area.
     assert!(area::allocate(4096).is_none() && area::allocate(area::LONGEST + 1).is_none());
     let many = (0..1000).map_while(|_| area::allocate(1 << 16)).collect::<Vec<_>>();
     assert!(many.len() < 100);
@@ -206,7 +206,7 @@ fn a_place_that_is_none_is_not_mapped() {
     assert!(!found(behind));
     assert!(!found(file(0, area::LONGEST + 4096, sealed)));
     assert!(!found(std::fs::File::open("/proc/self/exe").unwrap().into()));
-    // Nor from a process that is none.
+    // A process that does not exist.
     assert!(borrowed::Borrowed::new(-1, closer.clone()).find(good, 100).is_none());
     // Mapped once, it is there until it is given up, also when its owner has freed it.
     let known = borrowed();
@@ -255,7 +255,7 @@ fn what_is_mapped_is_given_up_for_a_sleep() {
     assert_eq!(known(&theirs), 0);
 }
 
-/// Where the kernel forbids it, or the process isn't who it says: what was read is no good.
+/// The kernel forbids reading, or the process has another name: no data is taken.
 #[test]
 fn who_cannot_be_read_is_not_asked_to_lend() {
     let ((mut ours, here), shared) = (wire(), Arc::default());
@@ -274,7 +274,7 @@ fn who_cannot_be_read_is_not_asked_to_lend() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(find(child.id() as i32, identity).is_none());
-    // One who lends all the same ends its connection; whom nobody asked to, too.
+    // A peer that lends unasked loses its connection.
     let (memory, file) = Memory::create().unwrap();
     let _stranger = stranger(here, &meeting::message(&[[7; 16]], NOBODY), &[file]);
     until(&mut ours, |stats| stats.joined == 1);

@@ -79,7 +79,7 @@ pub(crate) struct SharedWire {
     next_token: u64,
     /// By GID, as a [`number`].
     outgoing: BTreeMap<u128, Outgoing>,
-    /// Those of `outgoing` that were written to since the last flush.
+    /// Keys of `outgoing` that were written to since the last flush.
     written: Vec<u128>,
     incoming: Vec<Incoming>,
     /// Index of the next ring to read.
@@ -365,7 +365,7 @@ impl SharedWire {
         add(&self.shared.counters.nowhere, 1);
     }
 
-    /// Tells those who have been written to, and wakes those of them who sleep.
+    /// Publishes new records to their readers, and wakes the readers that sleep.
     pub(crate) fn flush(&mut self) {
         while let Some(to) = self.written.pop() {
             let Some(peer) = self.outgoing.get_mut(&to) else { continue };
@@ -416,7 +416,7 @@ impl SharedWire {
                 }
             };
             let src = sources.get(usize::from(record.source));
-            // Nobody lends to those who take no loans.
+            // A loan to an end that takes no loans is a broken record.
             let (Some(src), true) = (src, record.lease.is_none() || lender.is_some()) else {
                 add(&counters.broken, 1);
                 *state = State::Over;

@@ -31,7 +31,7 @@ proptest! {
     ) {
         let (mut writer, mut reader) = ring();
         let (mut written, mut read) = (0, 0);
-        // What was read last lies in the buffer of what is read next.
+        // Each read reuses the buffer of the last.
         let mut spare = Spare::default();
         let route = |at: usize| Route::new(at as u8, at as u32, (at % 255 + 1) as u8);
         while read < lens.len() {
@@ -73,7 +73,7 @@ proptest! {
                 match reader.pop(&mut Spare::default()) {
                     Ok(Some(record)) => prop_assert!(record.bytes.len() <= LONGEST),
                     Ok(None) => break,
-                    // A wire would stop here; a reader that goes on is none the worse.
+                    // A wire would stop here; a reader that goes on stays valid.
                     Err(Broken) => break,
                 }
             }
@@ -109,7 +109,7 @@ proptest! {
 #[test]
 fn what_cannot_be_is_broken() {
     let cases = [
-        // Longer than a packet; longer than what was published; of which there is none.
+        // Longer than a packet; longer than the published bytes; nothing published.
         (LONGEST as u64 + 1, 128),
         (113, 2),
         (u64::from(u32::MAX), 8192),

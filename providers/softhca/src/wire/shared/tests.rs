@@ -47,7 +47,7 @@ fn send(wire: &mut SharedWire, frame: Frame) {
     wire.flush();
 }
 
-/// What one step of a device does.
+/// One step of a device.
 fn step(wire: &mut SharedWire) -> Option<Frame> {
     wire.tend();
     let frame = wire.receive(&mut Spare::default());
@@ -263,7 +263,7 @@ fn a_wire_s_end_does_not_wait_for_a_peer_s_descriptors() {
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-/// Nobody is let in while many descriptors wait to be closed, and later those who waited are.
+/// No connection is accepted while many descriptors wait to be closed; waiting peers come in later.
 #[test]
 fn peers_wait_while_many_descriptors_do() {
     let (mut ours, here) = wire();
@@ -327,7 +327,7 @@ fn strangers_with_wrong_messages_are_refused() {
     assert_eq!(step(&mut ours), None);
     assert_eq!(ours.incoming.len(), 1);
     drop(silent);
-    // The honest one is none the worse.
+    // The honest peer still gets through.
     send(&mut theirs, frame(there, here, 2, 64));
     assert_eq!(step(&mut ours), Some(frame(there, here, 2, 64)));
 }
@@ -364,7 +364,7 @@ proptest! {
             memory.poke(at, value);
             send(&mut theirs, frame(there, here, at as u8, 100));
             let honest = frame(there, here, at as u8, 100);
-            // What the stranger writes is his own, whatever it is.
+            // The bytes of the stranger come from its address alone.
             let got = (0..20_000).find_map(|_| step(&mut ours).filter(|got| got.src == there));
             prop_assert_eq!(got, Some(honest));
         }

@@ -144,7 +144,7 @@ fn damage_is_dropped_and_counted() {
     let stats = ours.control().stats();
     assert_eq!((stats.malformed, stats.bad_icrc, stats.received), (3, 2, 0), "{stats:?}");
     assert_eq!(stats.congestion_notices, 1, "{stats:?}");
-    // The wire is none the worse.
+    // The wire still works.
     ours.transmit(Frame { src: here, dst: here, route: Route::default(), bytes: good, loan: None })
         .unwrap();
     ours.flush();

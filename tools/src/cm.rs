@@ -43,7 +43,7 @@ EXIT STATUS:\n  \
     1  there is no way to the host, or a call was refused\n  \
     2  bad arguments")]
 struct Watch {
-    /// Where a way is looked for
+    /// Host to resolve a route to
     host: Option<String>,
 
     /// The name or address to listen at [default: all]

@@ -48,7 +48,7 @@ pub(crate) struct Waits {
 /// Options that are the same for both ends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ByArgs {
-    /// RDMA port that the two sides meet at [default: that of the C program, 7471 or 7174]
+    /// RDMA port that the two sides meet at [default: the C program's, 7471 or 7174]
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 

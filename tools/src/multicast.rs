@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     send: bool,
 
-    /// The own name or address, and by it the device [default: that of the route to the group]
+    /// The own name or address, and by it the device [default: by the route to the group]
     #[arg(long, value_name = "HOST")]
     bind: Option<String>,
 

@@ -42,7 +42,7 @@ enum Command {
 /// after power-on.
 ///
 /// Several --socket are as many devices on one wire, in one guest or in several. Each is served,
-/// reset and left by itself, and its link is down while nobody is there.
+/// reset and left separately, and its link is down without a client.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "EXAMPLES:\n  \
     uverbs softhca serve --socket /tmp/hca.sock --log /tmp/hca.log\n  \
@@ -60,7 +60,7 @@ struct Serve {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(LAST)))]
     number: u16,
     /// Write a line for every command, doorbell and interrupt; - is standard error. Of several
-    /// devices each line begins with the number of its own
+    /// devices each line begins with the device's number
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Serve one client of each device and end

@@ -20,7 +20,7 @@ use uverbs::{
 
 use crate::receives::Receives;
 
-/// What `--connection` takes: perftest's names.
+/// Values of `--connection`: perftest's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[value(rename_all = "UPPER")]
 #[serde(rename_all = "UPPERCASE")]

@@ -54,7 +54,7 @@ pub(crate) struct SendArgs {
     /// The receiver's name or address
     host: String,
 
-    /// What the receiver calls it [default: the file's own name]
+    /// The receiver's name for it [default: the file's name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Plot both as SVG: one size in detail, several over size
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// The same as PNG
+    /// Write the plot as PNG
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
     /// Plot on stdout, too; at a terminal this is so anyway

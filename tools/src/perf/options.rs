@@ -28,7 +28,7 @@ const CQ_MOD: u32 = 100;
 /// One measurement, after its operation was named.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What is measured
+    /// Measurement to run
     #[arg(value_enum)]
     test: Test,
 
@@ -176,7 +176,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// The same as PNG
+    /// Write the plot as PNG
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
 

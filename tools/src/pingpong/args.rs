@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long = "use-srq")]
     use_srq: bool,
 
-    /// What is done
+    /// Operation
     #[arg(long, value_enum, default_value_t = Opcode::Send)]
     opcode: Opcode,
 

@@ -29,7 +29,7 @@ pub(super) struct Report {
     histogram: Vec<Bucket>,
 }
 
-/// Of both sides together.
+/// Counts of both sides together.
 #[derive(Debug, Serialize)]
 struct Counts {
     /// In the latencies and rates.

@@ -15,10 +15,10 @@ use crate::verify::{Pattern, Who};
 pub(super) struct Turn {
     /// Own work request completed.
     sent: bool,
-    /// The receive that the peer's message took, when it has been polled: perhaps before anybody
+    /// The receive that the peer's message took, once it has been polled, possibly before this side
     /// waits for it.
     arrived: Option<u32>,
-    /// The same, when it has been seen.
+    /// This receive, once its message has been seen.
     held: Option<u32>,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Report {
     program: &'static str,
     version: &'static str,
     role: &'static str,
-    /// Of the server's machine, as the client was given it.
+    /// The server's host, as the client was given it.
     host: Option<String>,
     tcp_port: u16,
     device: String,

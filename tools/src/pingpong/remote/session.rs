@@ -68,7 +68,7 @@ pub(super) struct Session<'a> {
     address: Address,
     /// Frames that are nowhere else.
     free: Vec<Frame>,
-    /// What is sent next.
+    /// The next message to send.
     outgoing: Option<Frame>,
     receives: u32,
     sent: u64,
@@ -131,12 +131,12 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Where it is.
+    /// Address of the queue pair.
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Where it is reached by XRC.
+    /// Receiving side of XRC.
     pub(super) fn way(&self) -> Option<Way> {
         match &self.here {
             Reach::Xrc(_, target, srq) => Some(Way { target: *target, srqn: srq.srqn() }),

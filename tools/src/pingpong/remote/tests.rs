@@ -149,7 +149,7 @@ fn what_does_not_match_is_an_error_that_says_so() {
     let (client, server) = (client.err().unwrap().to_string(), server.err().unwrap().to_string());
     assert!(client.contains("the message to the server failed"), "{client}");
     assert!(server.contains("the receive of the client's message failed"), "{server}");
-    // Who checks page starts must be sent such.
+    // A side that checks page starts needs a peer that writes them.
     let [_, server] =
         both(LinkLayer::Ethernet, &["-n", "2", "--timeout", "3"], &["-n", "2", "--chk"]);
     let error = server.err().unwrap().to_string();
@@ -220,8 +220,8 @@ fn a_client_that_only_sends_ends_the_server() {
     let (config, remote) = parse(&["--server", "-s", "16", "--timeout", "1"]);
     let listener = Listener::bind(0).unwrap();
     let port = listener.port();
-    // It has no receive for the answer, which its HCA therefore puts off for ever, and sends what
-    // nobody waits for.
+    // This client has no receive for the answer, which its HCA therefore puts off for ever, and
+    // sends a message that the server does not wait for.
     let context = other.open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(65).unwrap();
@@ -243,7 +243,7 @@ fn a_client_that_only_sends_ends_the_server() {
         while !server.is_finished() {
             assert!(started.elapsed() < LIMIT, "it serves for ever");
             let mut batch = qp.batch();
-            // Full, when nobody is there any more to acknowledge.
+            // The queue fills up once the peer no longer acknowledges.
             let _ = batch.send_inline(1, &[0; 16]);
             batch.ring();
             let mut completions: [uverbs::WorkCompletion; 8] = Default::default();

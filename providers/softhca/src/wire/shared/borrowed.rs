@@ -5,7 +5,7 @@
 //! no access fails, and none takes memory.
 //!
 //! What is mapped is there as long as it is, also when its owner has freed it. So all of it is
-//! given up when this side goes to sleep and hasn't used it for a while.
+//! given up when this side goes to sleep and has not used it for a while.
 //!
 //! # Safety
 //!
@@ -76,11 +76,11 @@ pub(super) struct Borrowed {
 
 #[derive(Debug)]
 struct Known {
-    /// By inode; `None` for a file that is none to map.
+    /// By inode; `None` for a file that is not mapped.
     files: Vec<(u64, Option<Arc<Mapped>>)>,
     /// The one that gives way next.
     next: usize,
-    /// Whether any was asked for since this side slept last, and when it slept after it was.
+    /// Some mapping was asked for since this side slept last, and when it slept after it was.
     used: bool,
     since: Duration,
 }

@@ -28,7 +28,7 @@ mod memory {
 
     /// Two of the smallest records.
     pub(super) const CAPACITY: usize = 128;
-    /// Words of the header: each in a place of its own, 16 apart.
+    /// Words of the header: each in a separate place, 16 apart.
     const HEADER: usize = 4;
     const APART: usize = 16;
     /// Offset of the records, in bytes.

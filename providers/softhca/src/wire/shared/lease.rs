@@ -22,7 +22,7 @@ pub(super) enum Move {
 }
 
 /// A loan's state before any of these. Indexes are multiples of [`UNIT`](super::ring::UNIT), so
-/// each state of each record is a number of its own.
+/// each state of each record is a distinct number.
 pub(super) const LENT: u64 = 1;
 
 /// A loan as its record has it.

@@ -306,7 +306,7 @@ impl SharedWire {
         }
     }
 
-    /// Connects to the device of an address. False if there is none.
+    /// Connects to the device of an address. False if the device is absent.
     fn meet(&mut self, to: [u8; 16], source: usize) -> bool {
         let asked = self.absent.get(&to).is_some_and(|until| self.now < *until);
         if asked || self.outgoing.len() >= PEERS || (Address { gid: to, lid: 0 }).is_group() {

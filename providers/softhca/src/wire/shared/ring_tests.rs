@@ -9,7 +9,7 @@ use super::*;
 
 const LONGEST: usize = 4200;
 
-/// Both ends, each with a mapping of its own.
+/// Both ends, each with a separate mapping.
 fn ring() -> (Writer, Reader) {
     let (memory, file) = Memory::create().unwrap();
     let reader = Reader::new(Memory::open(&file).unwrap(), LONGEST);

@@ -30,7 +30,7 @@ counts! {
     joined,
     /// Devices of either kind that have gone.
     left,
-    /// Refused: of another user, with a message that is none, or one too many.
+    /// Refused: of another user, with a malformed message, or one too many.
     refused,
     /// Ended because the other side wrote what none of this kind writes.
     broken,

@@ -17,7 +17,7 @@ const BYTES: usize = 65_000;
 pub(super) struct Way {
     /// The device's own address among several.
     pub(super) endpoint: usize,
-    /// The socket that sends: of the endpoint itself, or one with a port of its own.
+    /// The socket that sends: of the endpoint itself, or one with a separate port.
     pub(super) sender: usize,
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,

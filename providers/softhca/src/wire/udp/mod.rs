@@ -90,7 +90,7 @@ pub struct UdpWire {
 /// An address of the device.
 struct Endpoint {
     socket: Socket,
-    /// Sockets with source ports of their own; none on loopback.
+    /// Sockets with separate source ports; empty on loopback.
     senders: Vec<Socket>,
     /// The kernel divides the bytes of one call into packets, and numbers them as this wire does.
     divides: bool,

@@ -245,8 +245,8 @@ impl<P: Provider> CompletionQueue<P> {
     }
 
     /// Looks for completions that were dropped since the last look because they named no work
-    /// request that is outstanding. [`wait`](Self::wait) looks by itself; a program that only polls
-    /// looks when it has polled nothing for long.
+    /// request that is outstanding. [`wait`](Self::wait) calls it. A program that only polls calls
+    /// it when it has polled nothing for long.
     ///
     /// # Errors
     ///

@@ -1,13 +1,15 @@
-//! Completion queues of another size, and events that stand for several completions.
+//! Completion queues of another size, events that stand for several completions, and completions
+//! that name no outstanding work request.
+#![allow(unsafe_code, reason = "writes completions as a device at fault does")]
 
 mod common;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use common::{LIMIT, Side, is_rxe, local, pair_with, soft};
+use common::{LIMIT, Side, is_rxe, local, only_on_softhca, pair_with, soft};
 use uverbs::softhca::SoftHca;
-use uverbs::{CompletionQueue, CqeSize, Errno, Error, Notify, WorkCompletion};
+use uverbs::{CompletionQueue, CqeSize, Errno, Error, Mlx5, Notify, WorkCompletion};
 
 /// Two sides whose client may have more in its queue than fits a small one.
 fn sides() -> (Side, Side) {
@@ -285,4 +287,31 @@ fn bad_moderations_are_refused() {
     cq.moderate(u16::MAX, Duration::from_micros(most.into())).unwrap();
     let error = cq.moderate(1, Duration::from_micros(u64::from(most) + 1)).unwrap_err();
     assert_eq!((error.verb(), error.errno()), (Some("modify_cq"), Some(Errno::EINVAL)));
+}
+
+/// A device at fault writes successes of a queue pair that isn't there.
+#[test]
+fn a_completion_that_no_work_request_is_outstanding_for_ends_a_wait() {
+    const UIDX: usize = 32;
+    if !only_on_softhca("the test writes the device's completions") {
+        return;
+    }
+    let hca = SoftHca::builder().build().unwrap();
+    let context = soft(&hca).open_as::<Mlx5>().unwrap();
+    let mut cq = context.create_cq(8).unwrap();
+    let ring = cq.provider().raw_parts();
+    for at in 0..3 {
+        let entry = ring.buf.wrapping_add(at * ring.stride);
+        // SAFETY: within an entry of the ring, which the device doesn't write to.
+        unsafe { entry.wrapping_add(UIDX).cast::<u32>().write(0xff_fff0_u32.to_be()) };
+        // SAFETY: as above.
+        unsafe { entry.wrapping_add(ring.stride - 1).write_volatile(0) };
+    }
+    let error = cq.wait(LIMIT).unwrap_err();
+    assert_eq!(error, Error::Unmatched { verb: "poll_cq", count: 3 });
+    assert!(error.to_string().contains("3 completions named no outstanding work request"));
+    assert_eq!((error.to_errno(), error.verb()), (Errno::EIO, Some("poll_cq")));
+    assert_eq!(cq.check(), Ok(()), "it was told");
+    let short = Duration::from_millis(1);
+    assert!(matches!(cq.wait(short), Err(Error::TimedOut { .. })));
 }

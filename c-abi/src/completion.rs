@@ -11,13 +11,12 @@ use uverbs_core::provider::{Decoded, View};
 use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
 use uverbs_core::queues::tag_work::TagInfo;
 
-use crate::cq::Cq;
 use crate::sys::{
     IBV_WC_ATOMIC_WRITE, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_DRIVER1, IBV_WC_DRIVER3,
-    IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_IP_CSUM_OK, IBV_WC_RDMA_READ,
-    IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS,
-    IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID, IBV_WC_TM_DEL, IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG,
-    IBV_WC_TM_RECV, IBV_WC_TM_SYNC, IBV_WC_TM_SYNC_REQ, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
+    IBV_WC_FETCH_ADD, IBV_WC_FLUSH, IBV_WC_GRH, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV,
+    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_TM_ADD, IBV_WC_TM_DATA_VALID,
+    IBV_WC_TM_DEL, IBV_WC_TM_MATCH, IBV_WC_TM_NO_TAG, IBV_WC_TM_RECV, IBV_WC_TM_SYNC,
+    IBV_WC_TM_SYNC_REQ, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_wc,
 };
 
 /// `IBV_WC_*` of a status.
@@ -154,18 +153,6 @@ pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
     let sent = both(sender.qpn(), plain.wc_flags() | besides.flags);
     // SAFETY: the caller's promise.
     unsafe { put(to, [wr_id, kind, both(0, byte_len), both(imm_data, qpn), sent, from]) };
-}
-
-/// [`IBV_WC_IP_CSUM_OK`] of a raw packet whose checksums the device found right, up to the
-/// transport's (rdma-core `cq.c:get_csum_ok`). Packets of work queues have no such flag there.
-pub(crate) fn checksums<V: View>(view: &V, cq: &Cq) -> u32 {
-    let packet = view.packet();
-    let received = view.is_recv() && view.result().is_ok();
-    let received = received && view.user_index().is_some_and(|index| cq.takes_packets(index));
-    match received && packet.ip_checksum_ok && packet.transport_checksum_ok {
-        true => IBV_WC_IP_CSUM_OK,
-        false => 0,
-    }
 }
 
 /// Stores a completion's words.

@@ -65,7 +65,7 @@ pub(crate) struct Cq {
     sent: SentQueues,
     /// Queue pairs whose receives are raw packets, by user index.
     packets: Mutex<Vec<(u32, Weak<QpShared>)>>,
-    /// Members that the program asked for besides ([`TIMESTAMP`] and others), [`SENT_KINDS`] and
+    /// Members that the program asked for ([`TIMESTAMP`] and others), [`SENT_KINDS`] and
     /// [`PACKETS`] where there may be such, and [`UNMATCHED`]. Each poll looks here.
     extras: AtomicU8,
 }
@@ -148,7 +148,7 @@ impl Cq {
         self.extras.fetch_or(extra, Ordering::Relaxed);
     }
 
-    /// What completions have besides their members.
+    /// Extra members of completions, and marks of completions that need a look.
     #[inline(always)]
     pub(crate) fn extras(&self) -> u8 {
         self.extras.load(Ordering::Relaxed)
@@ -231,7 +231,7 @@ impl Cq {
         });
     }
 
-    /// Nothing is to be done before or behind a poll, and no completion needs more than its members.
+    /// Nothing is to be done before or after a poll, and completions have no extra members.
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
         // The pace is 0 while there are messages.

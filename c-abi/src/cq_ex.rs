@@ -13,10 +13,9 @@ use uverbs_core::Errno;
 use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 use uverbs_core::queues::tag_work::TagHeader;
 
-use crate::completion::checksums;
 use crate::context::Context;
 use crate::cq::{Cq, step};
-use crate::poll::settle;
+use crate::poll::{checksums, settle};
 use crate::shown::{PACKETS, SENT_KINDS, Shown, TAGS, TIMESTAMP, VLAN_TAG};
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 

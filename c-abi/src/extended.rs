@@ -1,16 +1,19 @@
-//! What mlx5 has besides of an extended queue pair: `mlx5dv_qp_ex_from_ibv_qp_ex`, and where sends
-//! of dynamic connections go.
+//! mlx5's part of an extended queue pair: `mlx5dv_qp_ex_from_ibv_qp_ex`, addresses of dynamic
+//! connections, and WQEs that the program composed.
 //!
 //! # Safety
 //!
-//! C's contract: posts are made between `wr_start` and its end, by that thread.
+//! C's contract: posts are made between `wr_start` and its end, by that thread; a WQE of
+//! the program's is as long as its control segment says, and names what the device may use.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::slice::from_raw_parts;
 use std::sync::Arc;
 
 use uverbs_core::Errno;
+use uverbs_mlx5::wqe_len;
 
 use crate::copies::{Copies, wr_memcpy};
 use crate::mkey::{
@@ -18,10 +21,9 @@ use crate::mkey::{
     wr_mr_list, wr_set_mkey_access_flags, wr_set_mkey_layout_interleaved, wr_set_mkey_layout_list,
 };
 use crate::qp::{DRIVER, Qp};
-use crate::raw_wqe::wr_raw_wqe;
 use crate::send::{SendSide, Side, Target, To};
 use crate::sent_kinds::SentKinds;
-use crate::sys::{ibv_ah, ibv_qp_ex, ibv_sge};
+use crate::sys::{IBV_WC_DRIVER2, ibv_ah, ibv_qp_ex, ibv_sge};
 use crate::waiting::direct;
 
 pub(crate) type Ex = *mut Mlx5QpEx;
@@ -149,4 +151,23 @@ unsafe extern "C" fn wr_set_dc_addr_stream(
     }
     // SAFETY: C's contract: of an initiator, whose thread has the lock.
     unsafe { direct(side, To::Target(Target { ah, dctn, key, stream })) };
+}
+
+/// Posts a WQE that the program composed (rdma-core `qp.c:mlx5_wr_raw_wqe`).
+unsafe extern "C" fn wr_raw_wqe(ex: Ex, wqe: *const c_void) {
+    // SAFETY: C's contract.
+    let Some((qp, side, _)) = (unsafe { of(ex) }) else { return };
+    if !qp.takes_raw_wqes() {
+        return side.build.refuse(Errno::EOPNOTSUPP);
+    }
+    // SAFETY: C's contract: a control segment, at any address, and as much as that says.
+    let wqe = unsafe { from_raw_parts(wqe.cast(), wqe_len(wqe.cast::<[u8; 8]>().read())) };
+    // SAFETY: C's contract; the program wrote the member before.
+    let id = unsafe { (*qp.c()).wr_id };
+    side.post(|sq, at| {
+        // SAFETY: C's contract; the cursor is of this queue's last `start`.
+        let index = unsafe { sq.post_wqe(at, id, wqe) }?;
+        qp.note_sent(Some(index), IBV_WC_DRIVER2);
+        Ok(())
+    });
 }

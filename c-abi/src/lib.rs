@@ -90,7 +90,6 @@ mod posts;
 mod qp;
 mod query_device;
 mod rate;
-mod raw_wqe;
 mod recv;
 mod request;
 mod rsocket;

@@ -76,6 +76,26 @@ fn service(qp_type: u32, dynamic: Option<Dynamic>) -> Result<QpType, Error> {
     }
 }
 
+/// Adds mlx5's own attributes and its environment's to the request.
+fn ask_own(asked: &mut QpInit, own: Own) {
+    asked.scatter_to_cqe = own.scatter.unwrap_or_else(environment::scatters);
+    if environment::shuts_up_blue_flame() {
+        asked.doorbell = DoorbellMode::NonCached;
+    }
+    asked.create_flags = own.create_flags;
+    asked.out_of_order = own.out_of_order;
+    match own.dynamic {
+        Some(Dynamic::Initiator(streams)) => asked.streams = streams,
+        Some(Dynamic::Target(key)) => {
+            // A DC target has no rings, so it needs no doorbell register.
+            (asked.dc_key, asked.doorbell) = (key, DoorbellMode::NonCached);
+            (asked.cap.max_send_wr, asked.cap.max_send_sge) = (0, 0);
+            asked.cap.max_inline_data = 0;
+        }
+        None => {}
+    }
+}
+
 /// Creates a queue pair and writes the granted sizes to `init`. `send_ops` makes it an extended one
 /// (`ibv_wr_*`) with these operations.
 ///
@@ -112,22 +132,7 @@ unsafe fn create(
     asked.qp_type = qp_type;
     asked.cap = cap;
     asked.exact_lists = true;
-    asked.scatter_to_cqe = own.scatter.unwrap_or_else(environment::scatters);
-    if environment::shuts_up_blue_flame() {
-        asked.doorbell = DoorbellMode::NonCached;
-    }
-    asked.create_flags = own.create_flags;
-    asked.out_of_order = own.out_of_order;
-    match own.dynamic {
-        Some(Dynamic::Initiator(streams)) => asked.streams = streams,
-        Some(Dynamic::Target(key)) => {
-            // A DC target has no rings, so it needs no doorbell register.
-            (asked.dc_key, asked.doorbell) = (key, DoorbellMode::NonCached);
-            (asked.cap.max_send_wr, asked.cap.max_send_sge) = (0, 0);
-            asked.cap.max_inline_data = 0;
-        }
-        None => {}
-    }
+    ask_own(&mut asked, own);
     asked.allocator = of.allocator();
     // C programs may request more than their completion queues hold, and resize those later.
     asked.overcommit = true;

@@ -13,7 +13,7 @@ use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
 
 use crate::completion;
 use crate::cq::{Cq, step};
-use crate::sys::{ibv_cq, ibv_wc};
+use crate::sys::{IBV_WC_IP_CSUM_OK, ibv_cq, ibv_wc};
 
 /// Where a completion is written to. `CALLS` as a [`Sink`]'s.
 struct Place<const CALLS: bool>(*mut ibv_wc);
@@ -127,6 +127,18 @@ pub(crate) fn settle<C: CqOps>(poll: &mut C, core: &CqCore) {
     }
 }
 
+/// [`IBV_WC_IP_CSUM_OK`] of a raw packet whose checksums the device found right, up to the
+/// transport's (rdma-core `cq.c:get_csum_ok`). Packets of work queues have no such flag there.
+pub(crate) fn checksums<V: View>(view: &V, cq: &Cq) -> u32 {
+    let packet = view.packet();
+    let received = view.is_recv() && view.result().is_ok();
+    let received = received && view.user_index().is_some_and(|index| cq.takes_packets(index));
+    match received && packet.ip_checksum_ok && packet.transport_checksum_ok {
+        true => IBV_WC_IP_CSUM_OK,
+        false => 0,
+    }
+}
+
 /// Polls a queue of mlx5.
 ///
 /// # Safety
@@ -209,7 +221,7 @@ unsafe fn fill_one<C: CqOps>(poll: &mut C, extras: Option<&Cq>, to: *mut ibv_wc)
         if let Some(opcode) = cq.sent().complete(wc.qp_num, view.send_index()) {
             wc.opcode = opcode;
         }
-        wc.wc_flags |= completion::checksums(&view, cq);
+        wc.wc_flags |= checksums(&view, cq);
     }
     true
 }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Where a send queue's such work requests are that haven't completed, oldest first, by their
-/// indexes modulo 65536, with `IBV_WC_*`. A ring has half as many places, so of two indexes it
+/// Outstanding work requests of a send queue whose completions don't tell them, oldest first: index
+/// modulo 65536 and `IBV_WC_*`. A ring has half as many places, so of two indexes it
 /// shows which is older.
 #[derive(Debug, Default)]
 pub(crate) struct SentKinds {

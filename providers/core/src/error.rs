@@ -344,7 +344,8 @@ impl fmt::Display for Error {
             Self::DeviceGone { verb } => write!(f, "{verb}: the device is gone"),
             Self::Unmatched { verb, count } => write!(
                 f,
-                "{verb}: {count} completions named no outstanding work request and were dropped; destroy the queue pairs"
+                "{verb}: {count} completions named no outstanding work request and were dropped; \
+                 destroy the queue pairs"
             ),
             Self::OtherProcess { verb } => {
                 write!(f, "{verb}: another process opened the device, of which this is a fork")

@@ -21,7 +21,7 @@ use uverbs_softhca::{Pending, PendingRing, SoftHca};
 
 /// Bytes of a line of a doorbell page.
 const BLOCK: usize = 64;
-/// What a step takes.
+/// Time that a step takes.
 const TICK: Duration = Duration::from_micros(1);
 /// More slices of work than anything here takes.
 const MANY: usize = 100_000;

@@ -42,19 +42,19 @@ pub trait View: Debug + Copy {
     /// The local queue pair; of a raw packet received the tag of the rule that it came by.
     fn qpn(&self) -> u32;
 
-    /// What completions name the queue pair by, on mlx5; unlike its number it is there of raw
-    /// packets, too.
+    /// User index of the queue pair, on mlx5. Completions of raw packets have no queue pair number.
     fn user_index(&self) -> Option<u32> {
         None
     }
 
-    /// What C programs get as `pkey_index` of a receive. On mlx5 it is the low half of the field for
-    /// immediate data, invalidated keys and a datagram's P_Key (rdma-core `cq.c:handle_responder`).
+    /// Member `pkey_index` of a receive for C programs. On mlx5: the low half of the field for
+    /// immediate data, invalidated keys and a datagram's P_Key (rdma-core
+    /// `cq.c:handle_responder`).
     fn pkey_index(&self) -> u16 {
         0
     }
 
-    /// Whether a send carried immediate data.
+    /// Returns true for a send with immediate data.
     fn sent_immediate(&self) -> bool {
         false
     }

@@ -40,7 +40,7 @@ use uverbs_core::queues::slots::Taken;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
-use crate::cqe::{Cqe, Entry, RawUidx, Unloaded};
+use crate::cqe::{Cqe, Entry, RawUidx};
 use crate::doorbell;
 
 use self::arms::Arms;
@@ -369,7 +369,6 @@ impl Cq {
                 // SAFETY: the entry is the program's.
                 match unsafe { self.next_of_tags(entry, opcode) } {
                     Some(Ok(polled)) => return Some(polled),
-                    // As below.
                     Some(Err(Stray)) if strays + 1 < self.size => {
                         strays += 1;
                         continue;
@@ -381,11 +380,10 @@ impl Cq {
                 }
             }
             if let Err(why) = unloaded
-                && why != Unloaded::Absent
                 // SAFETY: a success of the last queue pair.
-                && let Some(polled) = unsafe { self.fail_unloaded(entry, opcode, why) }
+                && let failed @ Some(_) = unsafe { self.fail_unloaded(entry, opcode, why) }
             {
-                return Some(polled);
+                return failed;
             }
             if known
                 && unloaded.is_ok()
@@ -413,32 +411,9 @@ impl Cq {
         None
     }
 
-    /// Takes the work request of a success whose data could not be copied, as a failed one. `None`
-    /// if it isn't outstanding.
-    ///
-    /// # Safety
-    ///
-    /// As for [`succeed`](Self::succeed).
-    #[cold]
-    unsafe fn fail_unloaded<'a>(
-        &mut self,
-        entry: Entry,
-        opcode: CqeOpcode,
-        why: Unloaded,
-    ) -> Option<Polled<Cqe<'a>>> {
-        // SAFETY: the caller's promise.
-        let shared = unsafe { &*self.last };
-        let taken = match opcode {
-            // SAFETY: the device completed this send; this is the only poller.
-            CqeOpcode::REQ => unsafe { take_send(shared, entry) },
-            // SAFETY: as above, a receive.
-            _ => unsafe { take_recv(shared, entry) },
-        };
-        let Taken { wr_id, frame, .. } = taken?;
-        self.step();
-        // SAFETY: as in `succeed`.
-        let view = unsafe { Cqe::unloaded(entry, why) };
-        Some(Polled { view, wr_id, frame })
+    fn stray(&mut self) -> Odd {
+        self.strays = self.strays.saturating_add(1);
+        Odd::Stray
     }
 
     /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue
@@ -452,8 +427,7 @@ impl Cq {
         self.step();
         let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
         if !failed || !known {
-            self.strays = self.strays.saturating_add(1);
-            return Odd::Stray;
+            return self.stray();
         }
         // SAFETY: `last` is in a table, says the caller, which isn't changed until the next call.
         let shared = unsafe { &*self.last };
@@ -468,13 +442,7 @@ impl Cq {
             // poller.
             unsafe { take_recv(shared, entry) }
         };
-        taken.map_or_else(
-            || {
-                self.strays = self.strays.saturating_add(1);
-                Odd::Stray
-            },
-            Odd::Failed,
-        )
+        taken.map_or_else(|| self.stray(), Odd::Failed)
     }
 }
 

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use uverbs_core::order::device_memory;
+use uverbs_core::provider::Polled;
+use uverbs_core::queues::slots::Taken;
 use uverbs_mlx5_prm::cqe::{
     CqeOpcode, MLX5_INLINE_SCATTER_32, MLX5_INLINE_SCATTER_64, OpOwn, mlx5_cqe64,
 };
@@ -25,8 +27,8 @@ use uverbs_mlx5_prm::data::{MLX5_INVALID_LKEY, mlx5_wqe_data_seg};
 use uverbs_mlx5_prm::opcode::Opcode;
 use zerocopy::FromBytes;
 
-use super::Cq;
-use crate::cqe::{Entry, Unloaded};
+use super::{Cq, take_recv, take_send};
+use crate::cqe::{Cqe, Entry, Unloaded};
 
 /// Bytes of a described entry's half, and of what stands before it in a large one.
 const SMALL: usize = mlx5_cqe64::SIZE / 2;
@@ -147,6 +149,37 @@ impl Cq {
             }
         }
         if left.is_empty() { Ok(()) } else { Err(Unloaded::Length) }
+    }
+
+    /// Takes the work request of a success whose data could not be copied, as a failed one. `None`
+    /// if it isn't outstanding.
+    ///
+    /// # Safety
+    ///
+    /// As for [`succeed`](Self::succeed).
+    #[cold]
+    pub(super) unsafe fn fail_unloaded<'a>(
+        &mut self,
+        entry: Entry,
+        opcode: CqeOpcode,
+        why: Unloaded,
+    ) -> Option<Polled<Cqe<'a>>> {
+        if why == Unloaded::Absent {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let shared = unsafe { &*self.last };
+        let taken = match opcode {
+            // SAFETY: the device completed this send; this is the only poller.
+            CqeOpcode::REQ => unsafe { take_send(shared, entry) },
+            // SAFETY: as above, a receive.
+            _ => unsafe { take_recv(shared, entry) },
+        };
+        let Taken { wr_id, frame, .. } = taken?;
+        self.step();
+        // SAFETY: as in `succeed`.
+        let view = unsafe { Cqe::unloaded(entry, why) };
+        Some(Polled { view, wr_id, frame })
     }
 }
 

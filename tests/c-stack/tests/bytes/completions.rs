@@ -87,8 +87,8 @@ fn flags(completion: &Completion<'_, Mlx5>, of_tags: u32, sent_immediate: bool) 
 pub(crate) struct Besides {
     /// The sender's flag of immediate data.
     pub(crate) sent_immediate: bool,
-    /// What libmlx5 gives as `pkey_index` of a message without immediate data or key: the device
-    /// has the P_Key there, of datagrams.
+    /// Member `pkey_index` of a message without immediate data or key: libmlx5 gives the P_Key there,
+    /// of datagrams.
     pub(crate) pkey: Option<u16>,
     /// The opcode of a key operation.
     pub(crate) rekey: u32,
@@ -134,7 +134,7 @@ pub(crate) fn print(
     let _ = write!(to, " src {src:x} pkey {pkey:x} slid {lid:x} sl {level:x} path {path:x}");
 }
 
-/// Of queues that match tags.
+/// Prints what a queue that matches tags tells.
 pub(crate) fn print_tags(to: &mut String, completion: &Completion<'_, Mlx5>) {
     let Some(info) = completion.tag_info() else { return };
     let flags = match completion.result() {
@@ -151,7 +151,7 @@ pub(crate) fn print_tags(to: &mut String, completion: &Completion<'_, Mlx5>) {
     }
 }
 
-/// What the functions of extended queues tell besides.
+/// Prints the other members that extended queues have.
 pub(crate) fn print_others(to: &mut String, completion: &Completion<'_, Mlx5>, packets: bool) {
     let Ok(completed) = completion.result() else { return };
     let ticks = completion.timestamp().unwrap_or_default();

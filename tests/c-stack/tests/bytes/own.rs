@@ -48,7 +48,7 @@ pub(crate) fn by_program(
     std::fs::write(&script, cases.script(sizes)).unwrap();
     command.arg(&script).arg(way).envs(cases.env.iter().cloned());
     if !cases.scatter {
-        // Where data comes in completions, libmlx5 reads sender, path and GRH out of the data.
+        // With data in completions libmlx5 reads sender, path and GRH out of the data.
         command.env("MLX5_SCATTER_TO_CQE", "0");
     }
     command.env("UVERBS_SOFTHCA_STEPPED", "1").env("UVERBS_SOFTHCA_OBLIGING", "1");

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use common::{End, Outcome, Table, connect, open_to_all, shown};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use uverbs::{AsyncElement::Qp, CompletionChannel, Context, Frame, Local, Notify, Remote};
+use uverbs::event::AsyncElement::Qp;
+use uverbs::{CompletionChannel, Context, Frame, Local, Notify, Remote};
 
 const CLIENTS: usize = 3;
 const ROUNDS: usize = 2;

@@ -6,7 +6,8 @@
 mod common;
 
 use common::{End, Outcome, PATIENCE, Table, connect, ending, open_to_all, shown};
-use uverbs::{AsyncElement, CompletionQueue, Context, QueuePair, SharedReceiveQueue};
+use uverbs::event::AsyncElement;
+use uverbs::{CompletionQueue, Context, QueuePair, SharedReceiveQueue};
 
 const CLIENTS: usize = 4;
 /// Receives of each client, or four times as many of all.

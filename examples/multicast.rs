@@ -9,8 +9,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use common::{Outcome, PATIENCE, Table, shown};
+use uverbs::multicast::MulticastGroup;
 use uverbs::{Any, CompletionQueue, Context, Destination, GRH_LEN, LinkLayer, Local};
-use uverbs::{MulticastGroup, ProtectionDomain, QueuePair, Ud};
+use uverbs::{ProtectionDomain, QueuePair, Ud};
 
 /// A node of the network, which sends and receives datagrams.
 struct Node {

@@ -7,7 +7,8 @@
 mod common;
 
 use common::{Outcome, Table, connected, ending, open_to_all};
-use uverbs::{AccessFlags, Context, Data, Error, ExposedMemory, Local, Remote, Sge};
+use uverbs::raw::{Data, Sge};
+use uverbs::{AccessFlags, Context, Error, ExposedMemory, Local, Remote};
 use uverbs_core::provider::ContextOps;
 
 fn main() -> Outcome {

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{End, Outcome, Table, ending, open_to_all, path_to_itself};
-use uverbs::{AckTimeout, Context, Endpoint, InitAttr, Local, Mtu, QpAttr, QpState};
-use uverbs::{QpState::*, RnrTimer, RtrAttr, RtsAttr};
+use uverbs::attr::{InitAttr, QpAttr};
+use uverbs::attr::{RtrAttr, RtsAttr};
+use uverbs::{AckTimeout, Context, Endpoint, Local, Mtu, QpState};
+use uverbs::{QpState::*, RnrTimer};
 
 const STATES: [QpState; 5] = [Reset, Init, ReadyToReceive, ReadyToSend, Error];
 

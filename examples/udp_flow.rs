@@ -10,12 +10,12 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use common::{Outcome, PATIENCE, Table, shown};
+use uverbs::flow::{EthMatch, FlowCounters, FlowRule, Ipv4Match, MacAddr, Masked, PortMatch};
+use uverbs::packet::{Checksums, RawPacketQueuePair};
+use uverbs::rss::{HashFields, RssHash, WorkQueue};
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
-use uverbs::{
-    Checksums, CompletionQueue, Context, Device, EthMatch, FlowCounters, FlowRule, HashFields,
-    Ipv4Match, MacAddr, Masked, PortMatch, RawPacketQueuePair, RssHash, Slab, WorkQueue,
-};
+use uverbs::{CompletionQueue, Context, Device, Slab};
 
 /// Stations of the two ends. Nobody else has these: the second bit says that they are our own.
 const SENDER: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);

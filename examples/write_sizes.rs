@@ -8,7 +8,8 @@ mod common;
 use std::time::Instant;
 
 use common::{End, Outcome, Table, connected, open_to_all};
-use uverbs::{PostError, Remote, SharedFrame, Wr};
+use uverbs::memory::SharedFrame;
+use uverbs::{PostError, Remote, Wr};
 
 /// WRITEs of each measurement.
 const COUNT: u64 = 256;

@@ -1,11 +1,13 @@
 //! The device's clock.
 
 use uverbs_core::error::Error;
-use uverbs_core::objects::clock::DeviceClock;
 use uverbs_core::provider::ContextOps;
 
 use crate::Context;
 use crate::provider::Provider;
+
+#[doc(inline)]
+pub use uverbs_core::objects::clock::{ClockReading, DeviceClock};
 
 impl<P: Provider> Context<P> {
     /// The device's clock, by which completions have their

@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use uverbs_core::error::Error;
-use uverbs_core::objects::counters::{CountersCore, FlowCount};
+use uverbs_core::objects::counters::CountersCore;
 use uverbs_core::objects::flow::{FlowCore, Steered};
 use uverbs_core::provider::ContextOps;
 use uverbs_kernel_abi::flow::IB_UVERBS_READ_COUNTERS_PREFER_CACHED;
 
 use crate::provider::Provider;
 use crate::transport::RawPacket;
-use crate::{Context, FlowRule, QueuePair, Refused};
+use crate::{Context, QueuePair, Refused};
+
+#[doc(inline)]
+pub use uverbs_core::attr::{EthMatch, FlowRule, Ipv4Match, Ipv6Match, MacAddr, Masked, PortMatch};
+#[doc(inline)]
+pub use uverbs_core::objects::counters::FlowCount;
 
 /// A rule at work: packets that match it come to the queue pair until this is dropped or
 /// [destroyed](Self::destroy).
@@ -62,7 +67,7 @@ impl Flow {
 /// # let context = uverbs::device("softhca0")?.open()?;
 /// # let pd = context.alloc_pd()?;
 /// # let cq = context.create_cq(256)?;
-/// use uverbs::{FlowRule, PortMatch};
+/// use uverbs::flow::{FlowRule, PortMatch};
 ///
 /// let mut qp = context.queue_pair(&pd, &cq).raw_packet().build()?;
 /// qp.bring_up(1)?;

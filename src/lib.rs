@@ -72,74 +72,36 @@ compile_error!("uverbs needs a 64-bit machine: a doorbell is one 64-bit store");
 struct Readme;
 
 mod any;
-mod builder;
+pub mod attr;
 pub mod c_names;
-mod channel;
-mod clock;
+pub mod clock;
 pub mod cm;
-mod connect;
-mod context;
 mod cq;
-mod cq_builder;
-mod datagram;
-mod dc;
-mod dc_target;
+pub mod dc;
 mod device;
-mod device_memory;
-mod directed;
-mod dmabuf;
-mod endpoint;
-mod flow;
-mod import;
-mod indirect;
-mod local;
-mod mr;
-mod multicast;
-mod null_region;
-mod on_thread;
-mod paging;
-mod pd;
-mod placement;
+pub mod event;
+pub mod flow;
+pub mod memory;
+pub mod multicast;
+pub mod packet;
+pub mod placement;
 pub mod provider;
 mod qp;
-mod raw_packet;
-mod raw_posts;
-mod recv_batch;
-mod refused;
-mod registration_cache;
-mod rejected;
-mod rq;
-mod rss;
-mod single;
-mod sq;
-mod srq;
-mod srq_builder;
-mod states;
+pub mod raw;
+mod recv;
+pub mod rss;
+mod send;
 pub mod stream;
-mod tags;
+pub mod tags;
 pub mod transport;
-mod unrung;
-mod wait;
-mod window;
-mod work_queue;
-mod xrc;
-mod xrc_target;
+pub mod unstable;
+pub mod xrc;
 
 #[doc(inline)]
 pub use uverbs_core::attr::{
-    AccessFlags, AckTimeout, AhAttr, AlternatePath, AtomicCap, DciChange, DciInitAttr, DciRtrAttr,
-    DciStreams, DctInitAttr, DctRtrAttr, DeviceAttr, DeviceCaps, DoorbellMode, DrainAttr, Ece,
-    EthMatch, FlowRule, Gid, GidEntry, GidType, GlobalRoute, Grh, GrhKind, HashFields, InitAttr,
-    Ipv4Match, Ipv6Match, LinkLayer, MacAddr, Masked, Mtu, MulticastGroup, OdpCaps,
-    OdpTransportCaps, Path, PathMigration, PortAttr, PortCaps, PortMatch, PortState, QpAttr,
-    QpAttrMask, QpCap, QpState, QpType, RawPacketCaps, RawPacketChange, RawPacketInitAttr,
-    RawPacketRtrAttr, RawPacketRtsAttr, RawQpAttr, RcChange, RcDrainedChange, RnrTimer, RssCaps,
-    RssHash, RtrAttr, RtsAttr, SendOpSet, Speed, SrqAttr, TmCaps, Transition, UcChange,
-    UcDrainedChange, UcRecovery, UcRtrAttr, UdChange, UdDrainedChange, UdInitAttr, UdRecovery,
-    UdRtrAttr, UnreliableRtsAttr, Width, WqState, XrcFile, XrcTargetRtsAttr,
+    AccessFlags, AckTimeout, AhAttr, DeviceAttr, DoorbellMode, Gid, GidEntry, GidType, LinkLayer,
+    Mtu, PortAttr, PortState, QpCap, QpState, RnrTimer,
 };
-/// The doors, for programs that bring their own, and wrappers that record or inject faults.
-pub use uverbs_core::doors;
 #[doc(inline)]
 pub use uverbs_core::errno::Errno;
 #[doc(inline)]
@@ -158,8 +120,6 @@ pub use uverbs_core::error::OutOfRange;
 pub use uverbs_core::error::Result;
 #[doc(inline)]
 pub use uverbs_core::error::{EndpointError, Error};
-#[doc(inline)]
-pub use uverbs_core::memory::bytes::RegisteredBytes;
 /// Memory exposed to peers, by [`ProtectionDomain::expose`].
 ///
 /// ```
@@ -176,8 +136,6 @@ pub use uverbs_core::memory::bytes::RegisteredBytes;
 ///
 #[doc(inline)]
 pub use uverbs_core::memory::exposed::ExposedMemory;
-#[doc(inline)]
-pub use uverbs_core::memory::exposed::ExposedPart;
 /// Registered memory to send from and receive into, from a [`Slab`].
 ///
 /// ```
@@ -220,82 +178,33 @@ pub use uverbs_core::memory::frame::Frame;
 #[doc(inline)]
 pub use uverbs_core::memory::frame::Slab;
 #[doc(inline)]
-pub use uverbs_core::memory::indirect::{ExposedBlocks, IndirectKey, IndirectPart};
-#[doc(inline)]
 pub use uverbs_core::memory::post::{Chain, Part, Room, Source, Target};
-#[doc(inline)]
-pub use uverbs_core::memory::shared::SharedFrame;
-#[doc(inline)]
-pub use uverbs_core::memory::window::MemoryWindow;
-#[doc(inline)]
-pub use uverbs_core::objects::clock::{ClockReading, DeviceClock};
-#[doc(inline)]
-pub use uverbs_core::objects::counters::FlowCount;
-pub use uverbs_core::objects::dm_operation::{DmOp, DmOperation};
-/// The file of a device's asynchronous events, by [`Context::async_events`]. It can be polled with
-/// others:
-///
-/// ```
-/// # let context = uverbs::device("softhca0")?.open()?;
-/// use std::os::fd::AsFd;
-///
-/// let events = context.async_events();
-/// let file = events.as_fd(); // for poll, epoll or a reactor
-/// if let Some(event) = events.try_next()? {
-///     println!("{:?}", event.kind);
-/// }
-/// # Ok::<(), uverbs::Error>(())
-/// ```
-///
-#[doc(inline)]
-pub use uverbs_core::objects::event::AsyncEvents;
-#[doc(inline)]
-pub use uverbs_core::objects::event::{AsyncElement, AsyncEvent, AsyncEventKind};
-#[cfg(feature = "adversary")]
-pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
-pub use uverbs_core::provider::{CqeSize, Notify, PacketInfo};
+pub use uverbs_core::provider::{CqeSize, Notify};
 #[doc(inline)]
 pub use uverbs_core::queues::completion::{Completed, Failure, Sender, Status};
-pub use uverbs_core::queues::layout::{Block, KeyLayout, KeyParts};
-pub use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
-pub use uverbs_core::queues::tag_message::{Rendezvous, TagMessage, TagMessageKind};
-pub use uverbs_core::queues::tag_work::{Tag, TagHandle, TagHeader, TagInfo, TagWr};
-pub use uverbs_core::queues::work::{
-    Checksums, Data, PostError, Rekey, Remote, SendFlags, SendOp, Sge, WindowKind, Wr,
-};
-/// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
-pub use uverbs_mlx5 as mlx5;
+pub use uverbs_core::queues::work::{PostError, Remote, SendFlags, Wr};
 pub use uverbs_mlx5::Mlx5;
-/// The provider for Linux's soft-RoCE.
-pub use uverbs_rxe as rxe;
 pub use uverbs_rxe::Rxe;
-pub use uverbs_siw as siw;
 pub use uverbs_siw::Siw;
 #[cfg(feature = "softhca")]
 /// The software HCA.
 pub use uverbs_softhca as softhca;
 
 pub use any::Any;
-pub use builder::QueuePairBuilder;
-pub use channel::{CompletionChannel, CompletionEvent};
-pub use context::{Context, LocalPort};
-pub use cq::{Burst, Completion, CompletionQueue, WorkCompletion};
-pub use cq_builder::CompletionQueueBuilder;
-pub use datagram::{AddressHandle, Destination, GRH_LEN};
-pub use dc::DcDestination;
-pub use dc_target::DcTarget;
+pub use cq::builder::CompletionQueueBuilder;
+pub use cq::channel::{CompletionChannel, CompletionEvent};
+pub use cq::queue::{Burst, Completion, CompletionQueue, WorkCompletion};
+pub use device::context::{Context, LocalPort};
 #[cfg(feature = "softhca")]
-pub use device::device_or_softhca;
-pub use device::{Device, default_device, device, devices, open};
-pub use device_memory::DeviceMemory;
-pub use endpoint::{DatagramEndpoint, DcEndpoint, Endpoint};
-pub use import::{ImportedRegion, import};
-pub use mr::{MemoryRegion, Reregistration};
-pub use multicast::MulticastMembership;
-pub use null_region::NullRegion;
-pub use on_thread::OnThread;
-pub use paging::Prefetch;
-pub use pd::ProtectionDomain;
+pub use device::find::device_or_softhca;
+pub use device::find::{Device, default_device, device, devices, open};
+pub use device::import::import;
+pub use memory::mr::MemoryRegion;
+pub use memory::pd::ProtectionDomain;
+pub use qp::builder::QueuePairBuilder;
+pub use qp::endpoint::{DatagramEndpoint, Endpoint};
+pub use qp::on_thread::OnThread;
+pub use send::datagram::{AddressHandle, Destination, GRH_LEN};
 /// A queue pair of a reliable connection.
 pub type RcQueuePair<P = Any> = QueuePair<P, Rc>;
 /// A queue pair of an unreliable connection.
@@ -303,24 +212,13 @@ pub type UcQueuePair<P = Any> = QueuePair<P, Uc>;
 /// A queue pair for datagrams.
 pub type UdQueuePair<P = Any> = QueuePair<P, Ud>;
 
-/// A queue pair for whole Ethernet frames.
-pub type RawPacketQueuePair<P = Any> = QueuePair<P, RawPacket>;
-
-pub use flow::{Flow, FlowCounters};
-pub use local::Local;
-pub use qp::{Gone, QueuePair};
-pub use raw_posts::RawBatch;
-pub use recv_batch::RecvBatch;
-pub use refused::Refused;
-pub use registration_cache::{CacheCounts, RegistrationCache};
-pub use rejected::Rejected;
-pub use rq::RecvQueue;
-pub use rss::{IndirectionTable, RssQueuePair};
-pub use sq::{Batch, SendQueue};
-pub use srq::{ForTags, ForXrc, Plain, SharedReceiveQueue};
-pub use srq_builder::SharedReceiveQueueBuilder;
-pub use tags::TagBatch;
-pub use transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
-pub use work_queue::{WorkQueue, WorkQueueBuilder};
-pub use xrc::{RemoteSrq, XrcDomain};
-pub use xrc_target::XrcTarget;
+pub use qp::local::Local;
+pub use qp::queue_pair::{Gone, QueuePair};
+pub use qp::refused::Refused;
+pub use recv::batch::RecvBatch;
+pub use recv::queue::RecvQueue;
+pub use recv::shared::{Plain, SharedReceiveQueue};
+pub use recv::shared_builder::SharedReceiveQueueBuilder;
+pub use send::queue::{Batch, SendQueue};
+pub use send::rejected::Rejected;
+pub use transport::{Rc, Uc, Ud};

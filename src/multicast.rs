@@ -3,14 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use uverbs_core::attr::{AhAttr, LinkLayer, MulticastGroup};
+use uverbs_core::attr::{AhAttr, LinkLayer};
 use uverbs_core::error::Error;
 use uverbs_core::objects::qp::QpCore;
 
-use crate::connect::path;
 use crate::provider::Provider;
+use crate::qp::connect::path;
 use crate::transport::Ud;
 use crate::{Destination, QueuePair, Refused};
+
+#[doc(inline)]
+pub use uverbs_core::attr::MulticastGroup;
 
 /// The queue pair number that datagrams to a group carry. IBTA vol 1, 9.6.1.3.
 const MULTICAST_QPN: u32 = 0xff_ffff;
@@ -90,7 +93,8 @@ impl<P: Provider> QueuePair<P, Ud> {
     /// # let pd = context.alloc_pd()?;
     /// # let mut cq = context.create_cq(256)?;
     /// use std::net::Ipv4Addr;
-    /// use uverbs::{GRH_LEN, Local, MulticastGroup};
+    /// use uverbs::{GRH_LEN, Local};
+    /// use uverbs::multicast::MulticastGroup;
     ///
     /// let mut qp = context.queue_pair(&pd, &cq).ud().build()?;
     /// let at = qp.bring_up(&Local::default())?;

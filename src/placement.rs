@@ -6,12 +6,14 @@
 #![allow(unsafe_code, reason = "calls the provider's unsafe post")]
 
 use uverbs_core::provider::SendOps;
-use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 use uverbs_core::queues::work::{PostError, Remote, Wr};
 
 use crate::Batch;
 use crate::provider::Provider;
 use crate::transport::Reliable;
+
+#[doc(inline)]
+pub use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
 
 /// Memory placement extensions: soft-RoCE has them from Linux 6.2 on, for RC; ConnectX doesn't, and
 /// posts are refused there. [`DeviceAttr::caps_ex`](crate::DeviceAttr::caps_ex) says what a device
@@ -23,7 +25,7 @@ use crate::transport::Reliable;
 /// # let mut cq = context.create_cq(256)?;
 /// # let mut qp = context.queue_pair(&pd, &cq).build()?;
 /// # let (log, head) = (uverbs::Remote { addr: 0, rkey: 0 }, uverbs::Remote { addr: 0, rkey: 0 });
-/// use uverbs::{FlushLevel, PlacementTypes};
+/// use uverbs::placement::{FlushLevel, PlacementTypes};
 ///
 /// let mut batch = qp.batch();
 /// batch.write_inline(uverbs::Wr::new(1).unsignaled(), b"a record", log)?;

@@ -7,19 +7,28 @@
 
 use uverbs_core::memory::post::{MOST_PIECES, Room};
 use uverbs_core::provider::{Provider as Contract, SrqOps};
-use uverbs_core::queues::tag_work::{Tag, TagHandle, TagOp, TagWr};
+use uverbs_core::queues::tag_work::TagOp;
 use uverbs_core::queues::work::{PostError, Sge};
 
 use crate::provider::Provider;
-use crate::recv_batch::Receives;
+use crate::recv::batch::Receives;
 use crate::{Any, Rejected};
 
-/// Changes of the list of a [queue that matches tags](crate::ForTags): written, but not published.
+pub use crate::recv::shared::ForTags;
+#[doc(inline)]
+pub use uverbs_core::attr::TmCaps;
+#[doc(inline)]
+pub use uverbs_core::queues::tag_message::{Rendezvous, TagMessage, TagMessageKind};
+#[doc(inline)]
+pub use uverbs_core::queues::tag_work::{Tag, TagHandle, TagHeader, TagInfo, TagWr};
+
+/// Changes of the list of a [queue that matches tags](crate::tags::ForTags): written, but not published.
 /// Dropped or forgotten, they are as if never written; their frames go back to their slabs when the
 /// next batch begins.
 ///
 /// ```no_run
-/// use uverbs::{ForTags, Frame, SharedReceiveQueue, Tag, TagWr};
+/// use uverbs::{Frame, SharedReceiveQueue};
+/// use uverbs::tags::{ForTags, Tag, TagWr};
 /// # fn f(srq: &mut SharedReceiveQueue<uverbs::Any, ForTags>, one: Frame, two: Frame)
 /// # -> Result<(), uverbs::Error> {
 /// let mut batch = srq.tag_batch();

@@ -9,8 +9,9 @@ use uverbs_core::attr::{
     UdDrainedChange, UdInitAttr, UdRecovery, UdRtrAttr, UnreliableRtsAttr,
 };
 
-pub use crate::directed::Directed;
-use crate::{DatagramEndpoint, DcEndpoint, Endpoint, Local};
+use crate::dc::DcEndpoint;
+pub use crate::send::directed::Directed;
+use crate::{DatagramEndpoint, Endpoint, Local};
 
 mod sealed {
     pub trait Sealed {}
@@ -29,8 +30,8 @@ mod sealed {
 /// | goes on after a failed send (SQE) | no | yes | yes | no | no |
 ///
 /// Each UD post names its [destination](crate::Destination), each XRC post one of the peer's
-/// [shared receive queues](crate::RemoteSrq), each DC post its [target](crate::DcDestination).
-/// [`XrcTarget`](crate::XrcTarget) and [`DcTarget`](crate::DcTarget) receive for XRC and DC.
+/// [shared receive queues](crate::xrc::RemoteSrq), each DC post its [target](crate::dc::DcDestination).
+/// [`XrcTarget`](crate::xrc::XrcTarget) and [`DcTarget`](crate::dc::DcTarget) receive for XRC and DC.
 ///
 /// [`RawPacket`] is outside this table: it sends and receives whole Ethernet frames.
 ///
@@ -197,7 +198,7 @@ impl Unreliable for Ud {
 }
 
 /// Initiator of an extended reliable connection (XRC): as [`Rc`], to one
-/// [target](crate::XrcTarget), and through it to any shared receive queue of the target's domain,
+/// [target](crate::xrc::XrcTarget), and through it to any shared receive queue of the target's domain,
 /// of whichever process. It receives nothing.
 #[doc(alias = "IBV_QPT_XRC_SEND")]
 #[derive(Debug)]
@@ -242,7 +243,7 @@ impl Transport for Dci {
     type Endpoint = DcEndpoint;
 }
 
-/// Whole Ethernet frames: sends any frame, and receives the frames that [rules](crate::FlowRule)
+/// Whole Ethernet frames: sends any frame, and receives the frames that [rules](crate::flow::FlowRule)
 /// steer to it. ConnectX only, on an Ethernet port.
 #[doc(alias = "IBV_QPT_RAW_PACKET")]
 #[derive(Debug)]

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, local, not_on_rxe, only_on_softhca, pair_with, soft};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use uverbs::attr::{GlobalRoute, Path, RtrAttr};
+use uverbs::event::{AsyncElement, AsyncEventKind};
 use uverbs::softhca::SoftHca;
-use uverbs::{
-    AccessFlags, AsyncElement, AsyncEventKind, Context, Endpoint, Error, GlobalRoute, Path, Remote,
-    RnrTimer, RtrAttr, Status,
-};
+use uverbs::{AccessFlags, Context, Endpoint, Error, Remote, RnrTimer, Status};
 
 /// No event for so long means that none will come.
 const SILENCE: Duration = Duration::from_millis(300);

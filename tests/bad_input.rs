@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, impatient, is_rxe, not_on_rxe, only_on_softhca, pair, pair_with, soft};
 use uverbs::Errno;
+use uverbs::attr::{GlobalRoute, InitAttr, Path, RtrAttr};
+use uverbs::raw::{Data, SendOp, Sge};
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::wire::Fabric;
 use uverbs::{
-    AccessFlags, Data, Device, Error, GlobalRoute, InitAttr, Local, Mtu, Path, PostError, QpState,
-    Remote, RnrTimer, RtrAttr, SendOp, Sge, Status, Wr,
+    AccessFlags, Device, Error, Local, Mtu, PostError, QpState, Remote, RnrTimer, Status, Wr,
 };
 
 fn failed(side: &mut Side) -> Status {
@@ -58,14 +59,14 @@ fn without_a_device_there_is_advice_and_no_simulation() {
 
 /// A device whose node this process may not open.
 #[derive(Debug)]
-struct Forbidden(uverbs::doors::DeviceRecord);
+struct Forbidden(uverbs::unstable::doors::DeviceRecord);
 
-impl uverbs::doors::DeviceSource for Forbidden {
-    fn record(&self) -> &uverbs::doors::DeviceRecord {
+impl uverbs::unstable::doors::DeviceSource for Forbidden {
+    fn record(&self) -> &uverbs::unstable::doors::DeviceRecord {
         &self.0
     }
 
-    fn open(&self) -> Result<Arc<dyn uverbs::doors::UverbsDoor>, Errno> {
+    fn open(&self) -> Result<Arc<dyn uverbs::unstable::doors::UverbsDoor>, Errno> {
         Err(Errno::EACCES)
     }
 
@@ -76,7 +77,7 @@ impl uverbs::doors::DeviceSource for Forbidden {
 
 #[test]
 fn no_permission_names_the_device_node() {
-    let mut record = uverbs::doors::DeviceRecord::new("mlx5_0", 1);
+    let mut record = uverbs::unstable::doors::DeviceRecord::new("mlx5_0", 1);
     record.uverbs_name = "uverbs3".to_owned();
     let error = Device::from_source(Arc::new(Forbidden(record))).open().unwrap_err();
     assert_eq!(error, Error::PermissionDenied { path: "/dev/infiniband/uverbs3".to_owned() });
@@ -90,19 +91,19 @@ fn a_device_of_an_unknown_driver_is_unsupported() {
     }
     let hca = SoftHca::builder().build().unwrap();
     #[derive(Debug)]
-    struct Disguised(SoftHca, uverbs::doors::DeviceRecord);
-    impl uverbs::doors::DeviceSource for Disguised {
-        fn record(&self) -> &uverbs::doors::DeviceRecord {
+    struct Disguised(SoftHca, uverbs::unstable::doors::DeviceRecord);
+    impl uverbs::unstable::doors::DeviceSource for Disguised {
+        fn record(&self) -> &uverbs::unstable::doors::DeviceRecord {
             &self.1
         }
-        fn open(&self) -> Result<Arc<dyn uverbs::doors::UverbsDoor>, Errno> {
-            uverbs::doors::DeviceSource::open(&self.0)
+        fn open(&self) -> Result<Arc<dyn uverbs::unstable::doors::UverbsDoor>, Errno> {
+            uverbs::unstable::doors::DeviceSource::open(&self.0)
         }
         fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
             self.0.pkey(port, index)
         }
     }
-    let record = uverbs::doors::DeviceRecord::new("hns_0", 12);
+    let record = uverbs::unstable::doors::DeviceRecord::new("hns_0", 12);
     let error = Device::from_source(Arc::new(Disguised(hca, record))).open().unwrap_err();
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
 }

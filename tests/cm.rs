@@ -501,7 +501,7 @@ struct Member {
     qp: QueuePair<uverbs::Any, Ud>,
     to: uverbs::Destination,
     // Detached before the queue pair could be destroyed.
-    _attached: uverbs::MulticastMembership,
+    _attached: uverbs::multicast::MulticastMembership,
     joined: JoinedGroup,
     id: Id,
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{LIMIT, device_with_address};
 use uverbs::cm::{EventChannel, EventKind, PortSpace, ServiceKey};
-use uverbs::doors::cm::{CmCommand, CmDoor};
+use uverbs::unstable::doors::cm::{CmCommand, CmDoor};
 use uverbs::{Errno, Error};
 
 /// A connection manager before Linux 6.17: commands from this number on are unknown

@@ -13,11 +13,13 @@ use common::{
     pattern,
 };
 use uverbs::Errno;
-use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
-use uverbs::doors::{Faulty, Recorded, Recorder};
+use uverbs::event::{AsyncElement, AsyncEventKind};
+use uverbs::raw::{Data, Sge};
+use uverbs::unstable::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::unstable::doors::{Faulty, Recorded, Recorder};
 use uverbs::{
-    AccessFlags, AsyncElement, AsyncEventKind, Data, Device, Error, GidType, LinkLayer, Local,
-    Mlx5, PortState, QpState, Remote, Rxe, Sge, Status, WorkCompletion,
+    AccessFlags, Device, Error, GidType, LinkLayer, Local, Mlx5, PortState, QpState, Remote, Rxe,
+    Status, WorkCompletion,
 };
 
 #[test]
@@ -466,7 +468,7 @@ fn raw_posts_take_any_operation() {
     let target = client.pd.expose(64, AccessFlags::empty()).unwrap();
     let into: Sge = target.sge(8, 7);
     let mut batch = client.qp.batch();
-    let op = uverbs::SendOp::Read(memory.remote(0));
+    let op = uverbs::raw::SendOp::Read(memory.remote(0));
     // SAFETY: `target` outlives the queue pair, and is looked at through copies only.
     unsafe { batch.raw().post(1, op, Data::One(into)) }.unwrap();
     batch.ring();

@@ -4,11 +4,13 @@
 mod common;
 
 use common::{LIMIT, device, done, filled, impatient, is_rxe, local, pattern};
+use uverbs::dc::{DcEndpoint, DcTarget, DciChange, DciInitAttr};
+use uverbs::raw::{Data, SendOp};
 use uverbs::transport::Dci;
 use uverbs::{
-    AccessFlags, Any, Completed, CompletionQueue, Context, Data, DcEndpoint, DcTarget, DciChange,
-    DciInitAttr, Device, Errno, Error, Frame, Local, PostError, ProtectionDomain, QpState,
-    QueuePair, Remote, SendOp, SharedReceiveQueue, Status, WorkCompletion,
+    AccessFlags, Any, Completed, CompletionQueue, Context, Device, Errno, Error, Frame, Local,
+    PostError, ProtectionDomain, QpState, QueuePair, Remote, SharedReceiveQueue, Status,
+    WorkCompletion,
 };
 
 /// A target with all that is its own.

@@ -3,11 +3,11 @@
 mod common;
 
 use common::{LIMIT, device, filled, impatient, is_rxe, is_siw, local, pattern};
+use uverbs::dc::{DcDestination, DcTarget, DciStreams};
 use uverbs::transport::Dci;
 use uverbs::{
-    AccessFlags, Any, Completed, CompletionQueue, Context, DcDestination, DcTarget, DciStreams,
-    Errno, Error, ExposedMemory, ProtectionDomain, QpState, QueuePair, Remote, SharedReceiveQueue,
-    Status,
+    AccessFlags, Any, Completed, CompletionQueue, Context, Errno, Error, ExposedMemory,
+    ProtectionDomain, QpState, QueuePair, Remote, SharedReceiveQueue, Status,
 };
 
 /// A target with exposed memory, and an initiator with streams, on one open device.

@@ -4,10 +4,9 @@
 mod common;
 
 use common::{Side, is_rxe, local, pair, pattern};
-use uverbs::{
-    AccessFlags, Completed, Data, DeviceMemory, Errno, Error, MemoryRegion, OutOfRange, Remote,
-    Status,
-};
+use uverbs::memory::DeviceMemory;
+use uverbs::raw::Data;
+use uverbs::{AccessFlags, Completed, Errno, Error, MemoryRegion, OutOfRange, Remote, Status};
 
 const OPEN: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
@@ -154,7 +153,7 @@ fn bad_input_is_refused() {
     assert!(matches!(error, Error::Invalid { what: "device memory", .. }), "{error}");
     // The region can't be given other memory.
     let region = register(&side, &memory, 0, 64);
-    let change = uverbs::Reregistration::default().access(AccessFlags::LOCAL_WRITE);
+    let change = uverbs::memory::Reregistration::default().access(AccessFlags::LOCAL_WRITE);
     // SAFETY: it stays over device memory.
     let refused = unsafe { region.reregister(&change) }.unwrap_err();
     assert_eq!(refused.error.errno(), Some(Errno::EINVAL));

@@ -5,7 +5,8 @@ mod common;
 use std::sync::Arc;
 use std::thread;
 
-use uverbs::{DeviceMemory, DmOp, DmOperation, Error, OutOfRange};
+use uverbs::memory::{DeviceMemory, DmOp, DmOperation};
+use uverbs::{Error, OutOfRange};
 
 /// Device memory, an increment on it and a test-and-set; none where the device hasn't these.
 fn operations(len: usize) -> Option<(DeviceMemory, DmOperation, DmOperation)> {

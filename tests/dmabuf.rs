@@ -96,7 +96,7 @@ fn it_gets_other_rights_and_keeps_its_memory() {
     let (mut client, server) = pair();
     let file = exported(4096, SealFlag::F_SEAL_SHRINK);
     let region = register(&server, &file, 0, 4096, 0);
-    let change = uverbs::Reregistration::default().access(AccessFlags::LOCAL_WRITE);
+    let change = uverbs::memory::Reregistration::default().access(AccessFlags::LOCAL_WRITE);
     #[allow(unsafe_code, reason = "changes a region")]
     // SAFETY: the memory is the file's; no work request is outstanding.
     let region = unsafe { region.reregister(&change) }.unwrap();

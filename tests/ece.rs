@@ -3,8 +3,9 @@
 mod common;
 
 use common::{is_rxe, local, not_on_rxe, only_on_softhca, soft};
+use uverbs::attr::Ece;
 use uverbs::softhca::SoftHca;
-use uverbs::{Context, Ece, Error, Local, QueuePair};
+use uverbs::{Context, Error, Local, QueuePair};
 
 const VENDOR: u32 = 0x15b3;
 const VERSION: u32 = 1 << 28;

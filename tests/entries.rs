@@ -5,11 +5,12 @@
 mod common;
 
 use common::{End, LIMIT, is_rxe, local, not_on_rxe, only_on_softhca, pattern, soft};
+use uverbs::raw::{Data, Sge};
 use uverbs::softhca::SoftHca;
 use uverbs::transport::Uc;
 use uverbs::{
-    AccessFlags, Completed, CompletionQueue, Context, CqeSize, Data, Error, ExposedMemory, Frame,
-    ProtectionDomain, QueuePair, Sge, Status, WorkCompletion, Wr,
+    AccessFlags, Completed, CompletionQueue, Context, CqeSize, Error, ExposedMemory, Frame,
+    ProtectionDomain, QueuePair, Status, WorkCompletion, Wr,
 };
 
 /// Around what entries have room for.

@@ -8,12 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use uverbs::adversary::{Adversary, Order};
 use uverbs::provider::{CqOps as _, SendOps as _};
+use uverbs::raw::{Data, SendOp, Sge};
 use uverbs::softhca::SoftHca;
+use uverbs::unstable::DoorbellMemory;
+use uverbs::unstable::adversary::{Adversary, Order};
 use uverbs::{
-    AccessFlags, Completed, CompletionQueue, Context, Data, Device, DoorbellMemory, DoorbellMode,
-    ExposedMemory, Local, Mlx5, QueuePair, Remote, RnrTimer, SendOp, Sge, Wr,
+    AccessFlags, Completed, CompletionQueue, Context, Device, DoorbellMode, ExposedMemory, Local,
+    Mlx5, QueuePair, Remote, RnrTimer, Wr,
 };
 
 /// Seeds for the whole, for each type of doorbell page.

@@ -12,10 +12,12 @@ use std::os::unix::net::UnixStream;
 use common::{LIMIT, done, is_rxe, local, pattern, soft};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+use uverbs::event::AsyncEventKind;
+use uverbs::raw::{Data, SendOp};
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    AccessFlags, AsyncEventKind, CompletionQueue, Context, Data, Device, Errno, Error,
-    ExposedMemory, ProtectionDomain, QueuePair, Remote, SendOp, Wr,
+    AccessFlags, CompletionQueue, Context, Device, Errno, Error, ExposedMemory, ProtectionDomain,
+    QueuePair, Remote, Wr,
 };
 
 /// Sends a descriptor, and numbers with it.
@@ -163,7 +165,7 @@ fn device_memory_is_shared() {
     let import = |handle| unsafe { shared.guest.import_device_memory(handle) };
     let same = import(own.handle()).unwrap();
     assert_eq!((same.len(), same.handle()), (256, own.handle()));
-    let bytes = |memory: &uverbs::DeviceMemory| {
+    let bytes = |memory: &uverbs::memory::DeviceMemory| {
         let mut bytes = vec![0; 128];
         memory.read(64, &mut bytes).unwrap();
         bytes

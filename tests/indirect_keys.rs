@@ -4,10 +4,13 @@
 mod common;
 
 use common::{LIMIT, Side, local, pair_with, pattern, soft};
+use uverbs::attr::SendOpSet;
+use uverbs::memory::{ExposedPart, IndirectKey, KeyLayout, KeyParts};
+use uverbs::raw::{Data, Sge};
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    AccessFlags, Batch, Completed, Data, Error, ExposedMemory, ExposedPart, IndirectKey, KeyLayout,
-    KeyParts, PostError, QueuePairBuilder, Remote, SendOpSet, Sge, Status, WorkCompletion,
+    AccessFlags, Batch, Completed, Error, ExposedMemory, PostError, QueuePairBuilder, Remote,
+    Status, WorkCompletion,
 };
 
 const NOTHING: AccessFlags = AccessFlags::empty();
@@ -15,7 +18,7 @@ const BOTH: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRI
 const NO_KEYS: &str = "its kernel has no indirect keys";
 
 fn with_keys(builder: QueuePairBuilder) -> QueuePairBuilder {
-    let ops = SendOpSet::of(uverbs::QpType::Rc) | SendOpSet::REKEY;
+    let ops = SendOpSet::of(uverbs::attr::QpType::Rc) | SendOpSet::REKEY;
     builder.max_send_wr(32).send_ops(ops)
 }
 
@@ -386,7 +389,7 @@ fn as_many_parts_as_there_can_be() {
         assert_eq!([client.done().id, client.done().id], [1, 2]);
         assert!(bytes(&there)[..len] == expected[..], "{round}");
     }
-    let ops = SendOpSet::of(uverbs::QpType::Rc) | SendOpSet::REKEY;
+    let ops = SendOpSet::of(uverbs::attr::QpType::Rc) | SendOpSet::REKEY;
     let mut small =
         Side::new(&common::device(), &local(), |builder| builder.max_send_wr(1).send_ops(ops));
     let endpoint = small.endpoint;

@@ -24,14 +24,14 @@ use common::{End, Side, local, pattern, skip, soft};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use placing::place;
+use uverbs::attr::DeviceCaps;
+use uverbs::placement::{FlushLevel, PlacementTypes};
+use uverbs::raw::{Data, SendOp};
 use uverbs::softhca::hca::{Key, Placement};
 use uverbs::softhca::wire::Feth;
 use uverbs::softhca::{Carrier, HcaStats, SoftHca, Udp};
 use uverbs::transport::{Uc, Ud};
-use uverbs::{
-    AccessFlags, Completed, Data, Device, DeviceCaps, FlushLevel, GRH_LEN, Local, MemoryRegion,
-    PlacementTypes, Remote, SendOp, Status,
-};
+use uverbs::{AccessFlags, Completed, Device, GRH_LEN, Local, MemoryRegion, Remote, Status};
 
 /// One packet and its neighbours, several packets, and more than what either side has under way.
 const SIZES: [usize; 8] = [1, 255, 1023, 1024, 1025, 4097, 100_000, 1 << 20];

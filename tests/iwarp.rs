@@ -9,7 +9,7 @@ use std::thread;
 
 use common::{LIMIT, device_with_address, is_siw, skip};
 use uverbs::cm::{Connection, Connector, EventChannel, EventKind, Listener, Param};
-use uverbs::doors::cm::{CmCommand, CmDoor};
+use uverbs::unstable::doors::cm::{CmCommand, CmDoor};
 use uverbs::{Context, Device, Errno, PostError, ProtectionDomain, QueuePair, Remote};
 
 /// Somewhere in the peer's memory: no READ gets there.

@@ -14,11 +14,12 @@ use std::thread;
 use std::time::Instant;
 
 use common::{is_rxe, local, soft};
+use uverbs::memory::WindowKind;
+use uverbs::multicast::MulticastGroup;
 use uverbs::softhca::SoftHca;
 use uverbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, DatagramEndpoint, Device, Gid,
-    LocalPort, MulticastGroup, ProtectionDomain, QueuePairBuilder, SharedReceiveQueue, UdQueuePair,
-    WindowKind,
+    LocalPort, ProtectionDomain, QueuePairBuilder, SharedReceiveQueue, UdQueuePair,
 };
 use uverbs_kernel_abi::mlx5::MLX5_IB_OBJECT_UAR;
 

@@ -11,9 +11,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, is_rxe};
+use uverbs::event::{AsyncElement, AsyncEventKind};
 use uverbs::{
-    AccessFlags, AsyncElement, AsyncEventKind, Context, Device, Errno, Frame, GidType, Local,
-    PortState, WorkCompletion,
+    AccessFlags, Context, Device, Errno, Frame, GidType, Local, PortState, WorkCompletion,
 };
 
 /// Runs a program of iproute2, and answers what it printed.

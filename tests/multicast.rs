@@ -6,11 +6,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use common::{LIMIT, device, is_rxe};
+use uverbs::multicast::MulticastGroup;
 use uverbs::softhca::SoftHca;
 use uverbs::transport::Ud;
 use uverbs::{
     Any, Completed, CompletionQueue, Context, DatagramEndpoint, Destination, Device, Errno, Error,
-    GRH_LEN, Gid, LinkLayer, Local, MulticastGroup, ProtectionDomain, QueuePair, WorkCompletion,
+    GRH_LEN, Gid, LinkLayer, Local, ProtectionDomain, QueuePair, WorkCompletion,
 };
 
 /// A datagram queue pair in RTS with all that is its own.

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Side, is_rxe, local, pair, pair_with};
-use uverbs::{AccessFlags, Data, Error, ExposedMemory, NullRegion, PostError, Remote, Sge, Status};
+use uverbs::memory::NullRegion;
+use uverbs::raw::{Data, Sge};
+use uverbs::{AccessFlags, Error, ExposedMemory, PostError, Remote, Status};
 
 /// The region, where the device has one.
 fn nothing(side: &Side) -> Option<NullRegion> {

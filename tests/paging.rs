@@ -4,10 +4,11 @@
 mod common;
 
 use common::{Side, page_size, pair, pattern, soft};
+use uverbs::memory::Prefetch;
+use uverbs::raw::Sge;
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    AccessFlags, Completed, Errno, Error, MemoryRegion, Prefetch, ProtectionDomain, Remote, Sge,
-    Status,
+    AccessFlags, Completed, Errno, Error, MemoryRegion, ProtectionDomain, Remote, Status,
 };
 
 const OWN: AccessFlags = AccessFlags::LOCAL_WRITE;
@@ -196,7 +197,7 @@ fn all_of_memory_is_one_region() {
     batch.ring();
     let mut batch = client.qp.batch();
     // SAFETY: as above.
-    unsafe { batch.raw().send(2, uverbs::Data::One(name(&from, &source))) }.unwrap();
+    unsafe { batch.raw().send(2, uverbs::raw::Data::One(name(&from, &source))) }.unwrap();
     batch.ring();
     assert_eq!(server.done().byte_len as usize, 3 * page_size());
     client.done();

@@ -1,13 +1,12 @@
 //! FLUSH and ATOMIC WRITE: what devices say of them and refuse, and what soft-RoCE does. The
 //! software HCA's engine is tested in `providers/softhca/src/hca/tests/placement.rs`.
 
+use uverbs::attr::DeviceCaps;
+use uverbs::placement::{FlushLevel, PlacementTypes};
 use uverbs::softhca::SoftHca;
 use uverbs::softhca::hca::{Key, Placement};
 use uverbs::softhca::wire::Feth;
-use uverbs::{
-    AccessFlags, Completed, DeviceCaps, Error, FlushLevel, Local, PlacementTypes, PostError,
-    Remote, Status, Wr,
-};
+use uverbs::{AccessFlags, Completed, Error, Local, PostError, Remote, Status, Wr};
 
 mod common;
 #[path = "common/placing.rs"]

@@ -5,11 +5,12 @@ mod common;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use common::{LIMIT, device, not_on_rxe, only_on_softhca, skip, soft};
+use uverbs::flow::{EthMatch, Flow, FlowRule, Ipv4Match, Ipv6Match, MacAddr, Masked, PortMatch};
+use uverbs::packet::{Checksums, RawPacketChange, RawPacketQueuePair};
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    Checksums, Completed, CompletionQueue, Context, Device, Errno, Error, EthMatch, Flow, FlowRule,
-    Ipv4Match, Ipv6Match, LinkLayer, MacAddr, Masked, PortMatch, PostError, ProtectionDomain,
-    RawPacketChange, RawPacketQueuePair, Slab,
+    Completed, CompletionQueue, Context, Device, Errno, Error, LinkLayer, PostError,
+    ProtectionDomain, Slab,
 };
 
 const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);

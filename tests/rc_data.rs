@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Side, pair, pair_with, pattern};
-use uverbs::{AccessFlags, Completed, Data, DoorbellMode, ExposedMemory, Sge, Wr};
+use uverbs::raw::{Data, Sge};
+use uverbs::{AccessFlags, Completed, DoorbellMode, ExposedMemory, Wr};
 
 /// Around nothing, one packet, several packets, and many.
 const SIZES: [usize; 12] = [0, 1, 15, 16, 17, 255, 4095, 4096, 4097, 8192, 65_537, 1 << 20];

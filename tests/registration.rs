@@ -6,11 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{Side, is_rxe, local, page_size, pair, pattern, soft};
+use uverbs::memory::{RegisteredBytes, RegistrationCache, Reregistration};
 use uverbs::softhca::SoftHca;
-use uverbs::{
-    AccessFlags, Completed, Errno, Error, MemoryRegion, RegisteredBytes, RegistrationCache, Remote,
-    Reregistration, Status,
-};
+use uverbs::{AccessFlags, Completed, Errno, Error, MemoryRegion, Remote, Status};
 
 const OWN: AccessFlags = AccessFlags::LOCAL_WRITE;
 const OPEN: AccessFlags = OWN.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
@@ -200,7 +198,8 @@ fn the_device_does_not_write_registered_bytes_either() {
     let (mut client, mut server) = pair();
     let bytes = shared(64, 1);
     let registered = server.pd.register_bytes(&bytes).unwrap();
-    let sge = uverbs::Sge { addr: bytes.as_ptr().addr() as u64, len: 64, lkey: registered.lkey() };
+    let sge =
+        uverbs::raw::Sge { addr: bytes.as_ptr().addr() as u64, len: 64, lkey: registered.lkey() };
     let mut batch = server.qp.recv_batch();
     // SAFETY: the region can't be written, which is what the test shows.
     unsafe { batch.post_raw(1, &[sge]) }.unwrap();

@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 
 use common::victim::Victim;
 use common::{LIMIT, local};
+use uverbs::dc::{DcDestination, DcTarget};
+use uverbs::event::AsyncEventKind;
+use uverbs::memory::WindowKind;
+use uverbs::multicast::MulticastGroup;
 use uverbs::transport::{Dci, Rc, Transport, Uc, Ud, XrcIni};
+use uverbs::xrc::{ForXrc, XrcDomain, XrcTarget};
 use uverbs::{
-    AccessFlags, Any, AsyncEventKind, Batch, CompletionQueue, Context, DcDestination, DcTarget,
-    Destination, Device, Errno, Error, ForXrc, Frame, Gid, Local, MulticastGroup, Plain,
-    ProtectionDomain, QueuePair, Rejected, SharedReceiveQueue, Slab, Status, WindowKind, XrcDomain,
-    XrcTarget,
+    AccessFlags, Any, Batch, CompletionQueue, Context, Destination, Device, Errno, Error, Frame,
+    Gid, Local, Plain, ProtectionDomain, QueuePair, Rejected, SharedReceiveQueue, Slab, Status,
 };
 
 /// Frames of each end: half of them are in flight.
@@ -186,7 +189,7 @@ macro_rules! connected {
 connected!(Rc, Uc);
 
 /// Datagrams, one end of which is in a group.
-struct Datagrams(End<Ud>, End<Ud>, Destination, Option<uverbs::MulticastMembership>);
+struct Datagrams(End<Ud>, End<Ud>, Destination, Option<uverbs::multicast::MulticastMembership>);
 
 impl Datagrams {
     fn flow(make: &Maker<'_>) -> Box<dyn Flow> {

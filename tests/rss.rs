@@ -5,11 +5,13 @@ mod common;
 use std::time::Instant;
 
 use common::{LIMIT, device, is_rxe, not_on_rxe, only_on_softhca, skip, soft};
+use uverbs::flow::{EthMatch, FlowRule, MacAddr, PortMatch};
+use uverbs::packet::{Checksums, RawPacketQueuePair};
+use uverbs::rss::{HashFields, IndirectionTable, RssHash, RssQueuePair, WorkQueue, WqState};
 use uverbs::softhca::SoftHca;
 use uverbs::{
-    Checksums, Completed, CompletionQueue, Context, Device, Errno, Error, EthMatch, Failure,
-    FlowRule, HashFields, IndirectionTable, LinkLayer, MacAddr, PortMatch, PostError,
-    ProtectionDomain, RawPacketQueuePair, RssHash, RssQueuePair, Slab, Status, WorkQueue, WqState,
+    Completed, CompletionQueue, Context, Device, Errno, Error, Failure, LinkLayer, PostError,
+    ProtectionDomain, Slab, Status,
 };
 
 const HERE: MacAddr = MacAddr([2, 0, 0, 0, 9, 1]);

@@ -8,10 +8,12 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, device, done, filled, is_rxe, local, pattern};
+use uverbs::attr::SrqAttr;
+use uverbs::event::{AsyncElement, AsyncEventKind};
+use uverbs::raw::Sge;
 use uverbs::{
-    AsyncElement, AsyncEventKind, Completed, CompletionQueue, Context, Device, Errno, Error, Frame,
-    GRH_LEN, Local, PostError, ProtectionDomain, QueuePair, Sge, SharedReceiveQueue, Slab, SrqAttr,
-    Status, WorkCompletion,
+    Completed, CompletionQueue, Context, Device, Errno, Error, Frame, GRH_LEN, Local, PostError,
+    ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, Status, WorkCompletion,
 };
 
 /// A side whose queue pairs receive from one queue.

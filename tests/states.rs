@@ -6,12 +6,16 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{End, LIMIT, Side, device, is_rxe, local, pair, pattern};
+use uverbs::attr::{
+    AlternatePath, DrainAttr, PathMigration, QpAttrMask, RcChange, RcDrainedChange, UcChange,
+    UcDrainedChange, UcRecovery, UdChange, UdDrainedChange, UdRecovery,
+};
+use uverbs::event::{AsyncElement, AsyncEventKind};
+use uverbs::raw::{Data, RawQpAttr, SendOp, Sge};
 use uverbs::transport::{Drains, Uc, Ud};
 use uverbs::{
-    AccessFlags, AckTimeout, AlternatePath, Any, AsyncElement, AsyncEventKind, Completed,
-    CompletionQueue, Data, DrainAttr, Errno, Error, GRH_LEN, LinkLayer, Local, PathMigration,
-    QpAttrMask, QpState, QueuePair, RawQpAttr, RcChange, RcDrainedChange, RnrTimer, SendOp, Sge,
-    Status, UcChange, UcDrainedChange, UcRecovery, UdChange, UdDrainedChange, UdRecovery,
+    AccessFlags, AckTimeout, Any, Completed, CompletionQueue, Errno, Error, GRH_LEN, LinkLayer,
+    Local, QpState, QueuePair, RnrTimer, Status,
 };
 
 /// Room for a datagram of the tests.
@@ -400,9 +404,9 @@ fn by_mask_whatever_the_kernel_has() {
     let lid = end.context.query_port(1).unwrap().lid;
     let at = uverbs::AhAttr {
         port: 1,
-        path: uverbs::Path {
+        path: uverbs::attr::Path {
             dlid: lid,
-            grh: own.map(|own| uverbs::GlobalRoute {
+            grh: own.map(|own| uverbs::attr::GlobalRoute {
                 dgid: own.gid,
                 sgid_index: own.index as u8,
                 hop_limit: 64,

@@ -14,10 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::victim::Driven;
 use common::{LIMIT, Side, pair_on};
-use uverbs::{
-    AccessFlags, AckTimeout, AsyncElement, AsyncEventKind, Context, Errno, Error, Local, PostError,
-    QpState, Status,
-};
+use uverbs::event::{AsyncElement, AsyncEventKind};
+use uverbs::{AccessFlags, AckTimeout, Context, Errno, Error, Local, PostError, QpState, Status};
 
 /// Rounds of traffic before the driver goes.
 const ROUNDS: u64 = 20;

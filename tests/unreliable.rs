@@ -6,10 +6,11 @@ mod common;
 use std::time::Duration;
 
 use common::{End, LIMIT, device, is_rxe, pattern};
+use uverbs::raw::{Data, SendOp};
 use uverbs::transport::{Uc, Ud};
 use uverbs::{
-    AccessFlags, Completed, Data, DatagramEndpoint, Destination, Error, GRH_LEN, LinkLayer, Local,
-    PostError, QpState, Remote, SendOp, Status,
+    AccessFlags, Completed, DatagramEndpoint, Destination, Error, GRH_LEN, LinkLayer, Local,
+    PostError, QpState, Remote, Status,
 };
 
 fn uc_pair() -> (End<Uc>, End<Uc>) {
@@ -250,9 +251,9 @@ fn addresses_that_lead_nowhere_are_refused_by_name() {
     }
     let attr = uverbs::AhAttr {
         port: 1,
-        path: uverbs::Path {
+        path: uverbs::attr::Path {
             dlid: 1,
-            grh: Some(uverbs::GlobalRoute {
+            grh: Some(uverbs::attr::GlobalRoute {
                 dgid: at.gid.unwrap_or_default(),
                 sgid_index: 0,
                 hop_limit: 1,
@@ -266,10 +267,10 @@ fn addresses_that_lead_nowhere_are_refused_by_name() {
     };
     let level = end.context.create_ah(&end.pd, &attr).unwrap_err();
     assert!(matches!(level, Error::Limit { what: "service level", limit: 15, .. }), "{level}");
-    let path = uverbs::Path { service_level: 0, ..attr.path };
+    let path = uverbs::attr::Path { service_level: 0, ..attr.path };
     let label = end.context.create_ah(&end.pd, &uverbs::AhAttr { path, ..attr }).unwrap_err();
     assert!(matches!(label, Error::Limit { what: "flow label", .. }), "{label}");
-    let path = uverbs::Path { grh: None, ..path };
+    let path = uverbs::attr::Path { grh: None, ..path };
     let port = end.context.create_ah(&end.pd, &uverbs::AhAttr { port: 99, path }).unwrap_err();
     if is_rxe() {
         // Its ports are all of Ethernet, so the route is missed before the port is.
@@ -284,8 +285,9 @@ fn addresses_that_lead_nowhere_are_refused_by_name() {
     let ethernet = end.context.query_port(1).unwrap().link_layer == LinkLayer::Ethernet;
     if let Some(free) = free.filter(|_| ethernet) {
         let sgid_index = free as u8;
-        let grh = attr.path.grh.map(|grh| uverbs::GlobalRoute { sgid_index, flow_label: 0, ..grh });
-        let attr = uverbs::AhAttr { port: 1, path: uverbs::Path { grh, ..path } };
+        let grh =
+            attr.path.grh.map(|grh| uverbs::attr::GlobalRoute { sgid_index, flow_label: 0, ..grh });
+        let attr = uverbs::AhAttr { port: 1, path: uverbs::attr::Path { grh, ..path } };
         let empty = end.context.create_ah(&end.pd, &attr).unwrap_err();
         assert!(matches!(empty, Error::EmptyGid { index, .. } if index == free), "{empty}");
     }

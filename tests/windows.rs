@@ -3,11 +3,14 @@
 mod common;
 
 use common::{LIMIT, Side, local, pair_with, pattern, soft};
+use uverbs::attr::SendOpSet;
+use uverbs::memory::{MemoryWindow, WindowKind};
+use uverbs::raw::Rekey;
 use uverbs::softhca::SoftHca;
 use uverbs::transport::{Transport, Uc};
 use uverbs::{
-    AccessFlags, Any, Completed, CompletionQueue, ExposedMemory, Local, MemoryWindow, PostError,
-    QueuePair, QueuePairBuilder, Rekey, Remote, SendOpSet, Status, WindowKind, WorkCompletion,
+    AccessFlags, Any, Completed, CompletionQueue, ExposedMemory, Local, PostError, QueuePair,
+    QueuePairBuilder, Remote, Status, WorkCompletion,
 };
 
 const KINDS: [WindowKind; 2] = [WindowKind::Type1, WindowKind::Type2];
@@ -291,8 +294,8 @@ fn unreliable_connections_have_windows() {
         assert_eq!(done(&mut server_cq), Ok(Completed::Rekey));
     }
     let uc: &mut QueuePair<Any, Uc> = &mut client;
-    let nobody = uverbs::SendOp::SendInvalidate(0x100);
-    let data = uverbs::Data::Inline(&[]);
+    let nobody = uverbs::raw::SendOp::SendInvalidate(0x100);
+    let data = uverbs::raw::Data::Inline(&[]);
     let mut batch = uc.batch();
     #[allow(unsafe_code, reason = "the typed post isn't there for UC")]
     // SAFETY: no memory is named.

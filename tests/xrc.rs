@@ -7,11 +7,15 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 use common::{LIMIT, device, done, filled, impatient, is_rxe, local, pattern};
+use uverbs::attr::RcChange;
+use uverbs::event::{AsyncElement, AsyncEventKind};
+use uverbs::raw::{Data, SendOp};
+use uverbs::transport::XrcIni;
+use uverbs::xrc::{ForXrc, RemoteSrq, XrcDomain, XrcFile, XrcTarget};
 use uverbs::{
-    AccessFlags, Any, AsyncElement, AsyncEventKind, Completed, CompletionQueue, Context, Data,
-    Device, Errno, Error, ForXrc, Frame, Local, PostError, ProtectionDomain, QpState, QueuePair,
-    RcChange, Remote, RemoteSrq, SendOp, SharedReceiveQueue, Slab, Status, WorkCompletion, Wr,
-    XrcDomain, XrcFile, XrcIni, XrcTarget,
+    AccessFlags, Any, Completed, CompletionQueue, Context, Device, Errno, Error, Frame, Local,
+    PostError, ProtectionDomain, QpState, QueuePair, Remote, SharedReceiveQueue, Slab, Status,
+    WorkCompletion, Wr,
 };
 
 const ALL: AccessFlags =
@@ -529,7 +533,7 @@ fn bad_input_is_refused_by_name() {
     let mut target = target;
     let peer = "lid=1 qpn=5 psn=1 mtu=1024 rd_atomic=1 gid=none".parse().unwrap();
     assert_eq!(what(target.connect(&peer).unwrap_err()), "target");
-    let error = target.ready_to_send(&uverbs::XrcTargetRtsAttr {
+    let error = target.ready_to_send(&uverbs::xrc::XrcTargetRtsAttr {
         sq_psn: 1,
         timeout: uverbs::AckTimeout::DEFAULT,
     });

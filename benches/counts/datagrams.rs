@@ -2,12 +2,13 @@
 //!
 //! What isn't counted a stepped software HCA does.
 
-use uverbs::mlx5::Mlx5;
+use uverbs::raw::{Data, SendOp, Sge};
 use uverbs::softhca::SoftHca;
 use uverbs::transport::Ud;
+use uverbs::unstable::mlx5::Mlx5;
 use uverbs::{
-    AccessFlags, CompletionQueue, Data, Destination, Device, Error, ExposedMemory, Frame, GRH_LEN,
-    Local, PostError, QueuePair, Rejected, SendOp, SendQueue, Sge, Slab, Wr,
+    AccessFlags, CompletionQueue, Destination, Device, Error, ExposedMemory, Frame, GRH_LEN, Local,
+    PostError, QueuePair, Rejected, SendQueue, Slab, Wr,
 };
 
 use crate::hot::Seen;

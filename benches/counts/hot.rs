@@ -8,10 +8,9 @@
 //! Posts memory by key that the caller keeps registered; the device is null and touches none.
 #![allow(unsafe_code, reason = "raw posts are what is looked at")]
 
-use uverbs::mlx5::Mlx5;
-use uverbs::{
-    Batch, CompletionQueue, Data, Frame, PostError, RecvQueue, Rejected, SendQueue, Sge, Wr,
-};
+use uverbs::raw::{Data, Sge};
+use uverbs::unstable::mlx5::Mlx5;
+use uverbs::{Batch, CompletionQueue, Frame, PostError, RecvQueue, Rejected, SendQueue, Wr};
 
 /// Sums over the fields of completions, in place of a program's use of them.
 #[derive(Debug, Default)]

@@ -27,9 +27,10 @@ mod ops;
 mod ours;
 mod shared;
 
-use uverbs::mlx5::Mlx5;
+use uverbs::raw::Data;
 use uverbs::softhca::SoftHca;
-use uverbs::{Any, Context, Data, Device, DoorbellMode};
+use uverbs::unstable::mlx5::Mlx5;
+use uverbs::{Any, Context, Device, DoorbellMode};
 
 use crate::hot::Seen;
 use crate::ops::{Atomic, Gather4, Op, PAYLOAD, Read, Send64, WriteInline8};

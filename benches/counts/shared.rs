@@ -3,11 +3,12 @@
 //!
 //! What isn't counted a stepped software HCA does.
 
-use uverbs::mlx5::Mlx5;
+use uverbs::raw::Sge;
 use uverbs::softhca::SoftHca;
+use uverbs::unstable::mlx5::Mlx5;
 use uverbs::{
     AccessFlags, CompletionQueue, Device, Error, ExposedMemory, Frame, Local, PostError, QueuePair,
-    Rejected, Sge, SharedReceiveQueue, Slab,
+    Rejected, SharedReceiveQueue, Slab,
 };
 
 use crate::hot::{self, Seen};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use uverbs::mlx5::Mlx5;
 use uverbs::softhca::SoftHca;
+use uverbs::unstable::mlx5::Mlx5;
 use uverbs::{Context, Device, DoorbellMode};
 
 use crate::c::{self, Shim, Special};

@@ -6,10 +6,11 @@
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
 use uverbs::provider::SendOps as _;
+use uverbs::raw::{Data, SendOp};
 use uverbs::transport::Ud;
 use uverbs::{
-    AccessFlags, CompletionQueue, Context, Data, Destination, DoorbellMode, Error, ExposedMemory,
-    Frame, Local, QueuePair, SendOp, Slab, Wr,
+    AccessFlags, CompletionQueue, Context, Destination, DoorbellMode, Error, ExposedMemory, Frame,
+    Local, QueuePair, Slab, Wr,
 };
 
 use crate::cases::{CQES, Names, POSTS, Variant};

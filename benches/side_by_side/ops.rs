@@ -6,7 +6,8 @@
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
 use uverbs::provider::Provider;
-use uverbs::{Batch, Data, Frame, PostError, Rejected, Remote, SendOp, Sge, Wr};
+use uverbs::raw::{Data, SendOp, Sge};
+use uverbs::{Batch, Frame, PostError, Rejected, Remote, Wr};
 use zerocopy::IntoBytes;
 
 /// Bytes of a message, and of a place in the memory.

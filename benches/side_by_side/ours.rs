@@ -9,8 +9,8 @@
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
-use uverbs::mlx5::{Cq, Mlx5, Sq};
 use uverbs::provider::{AnyCq, AnySq, Provider, SendOps as _};
+use uverbs::unstable::mlx5::{Cq, Mlx5, Sq};
 use uverbs::{
     AccessFlags, Any, Completion, CompletionQueue, Context, DoorbellMode, ExposedMemory, Frame,
     Local, Notify, ProtectionDomain, QueuePair, Slab, WorkCompletion, Wr,

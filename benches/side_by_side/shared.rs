@@ -5,8 +5,8 @@
 //! As in `ours.rs`: the device never looks at what is posted.
 #![allow(unsafe_code, reason = "raw posts are what is measured")]
 
-use uverbs::mlx5::{Mlx5, Srq};
 use uverbs::provider::AnySrq;
+use uverbs::unstable::mlx5::{Mlx5, Srq};
 use uverbs::{
     AccessFlags, Any, CompletionQueue, Context, Error, ExposedMemory, Frame, Local, QueuePair,
     SharedReceiveQueue, Slab,

@@ -9,7 +9,7 @@
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use uverbs::SendOpSet;
+use uverbs::attr::SendOpSet;
 use uverbs::provider::AnyContext;
 use uverbs_core::Errno;
 use uverbs_core::attr::{DciStreams, DoorbellMode, QpType};

@@ -5,7 +5,8 @@ use std::error::Error;
 use std::fmt::Display;
 use std::time::Duration;
 
-use uverbs::{AccessFlags, AckTimeout, CompletionQueue, Context, Frame, GlobalRoute, Local, Path};
+use uverbs::attr::{GlobalRoute, Path};
+use uverbs::{AccessFlags, AckTimeout, CompletionQueue, Context, Frame, Local};
 use uverbs::{ProtectionDomain, QueuePair, RnrTimer, WorkCompletion};
 
 /// No wait is longer.

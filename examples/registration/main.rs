@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use common::{End, Outcome, Table, connect, open_to_all};
 use program::{Program, whole};
-use uverbs::{Context, QpType, SendOpSet};
+use uverbs::Context;
+use uverbs::attr::{QpType, SendOpSet};
 
 /// The program's buffers, and how many WRITEs it makes from them in turn.
 const BUFFERS: usize = 8;

@@ -3,8 +3,11 @@
 
 use std::collections::HashMap;
 
-use uverbs::{AccessFlags, Data, Frame, IndirectKey, KeyLayout, KeyParts, MemoryRegion, Remote};
-use uverbs::{Sge, Wr};
+use uverbs::Wr;
+use uverbs::memory::{IndirectKey, KeyLayout, KeyParts};
+use uverbs::raw::Data;
+use uverbs::raw::Sge;
+use uverbs::{AccessFlags, Frame, MemoryRegion, Remote};
 
 use crate::common::{End, Outcome};
 

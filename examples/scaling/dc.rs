@@ -1,6 +1,7 @@
 //! By dynamic connections.
 
-use uverbs::{CompletionQueue, Context, DcEndpoint, DcTarget, SharedReceiveQueue};
+use uverbs::dc::{DcEndpoint, DcTarget};
+use uverbs::{CompletionQueue, Context, SharedReceiveQueue};
 
 use crate::common::{Outcome, open_to_all};
 use crate::peer::{BYTES, MESSAGE, heard};

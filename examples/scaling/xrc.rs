@@ -1,9 +1,8 @@
 //! By extended reliable connections.
 
-use uverbs::{
-    Any, CompletionQueue, Context, Endpoint, ForXrc, QueuePair, SharedReceiveQueue, XrcDomain,
-    XrcIni, XrcTarget,
-};
+use uverbs::transport::XrcIni;
+use uverbs::xrc::{ForXrc, XrcDomain, XrcTarget};
+use uverbs::{Any, CompletionQueue, Context, Endpoint, QueuePair, SharedReceiveQueue};
 
 use crate::common::{Outcome, open_to_all};
 use crate::peer::{BYTES, MESSAGE, heard};

@@ -5,7 +5,8 @@
 //! As in `provider.rs`; the counts are ours, and nothing leans on them.
 #![allow(unsafe_code, reason = "hands on a queue's unsafe methods")]
 
-use uverbs::{Errno, Mlx5, PostError, Rekey};
+use uverbs::raw::Rekey;
+use uverbs::{Errno, Mlx5, PostError};
 use uverbs_core::memory::registered::Held;
 use uverbs_core::provider::{Provider, SendOps};
 use uverbs_core::queues::work::{Data, Destination, SendOp, Wr};

@@ -22,7 +22,7 @@ use super::channel::unique_key;
 use super::multicast::Groups;
 use super::param::Depths;
 use super::{EventChannel, Param};
-use crate::device::look_for;
+use crate::device::find::look_for;
 use crate::{Device, Siw};
 
 /// Port spaces: the number space of an id's port, and with it the kind of queue pair.
@@ -339,14 +339,14 @@ impl Id {
         self.channel.ucma().disconnect(self.number)
     }
 
-    /// Tells it of [`CommunicationEstablished`](crate::AsyncEventKind), which stands for the peer's
+    /// Tells it of [`CommunicationEstablished`](crate::event::AsyncEventKind), which stands for the peer's
     /// last message where that was lost.
     ///
     /// # Errors
     ///
     /// The kernel's refusal: `EISCONN` when it knew already.
     #[doc(alias = "rdma_notify")]
-    pub fn notify(&self, event: crate::AsyncEventKind) -> Result<(), Error> {
+    pub fn notify(&self, event: crate::event::AsyncEventKind) -> Result<(), Error> {
         self.channel.ucma().notify(self.number, event.raw())
     }
 

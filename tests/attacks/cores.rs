@@ -6,12 +6,15 @@ use std::sync::Barrier;
 use crate::common::{
     self, LIMIT, Side, local, not_on_rxe, only_on_softhca, pair_with, pattern, soft,
 };
+use uverbs::attr::SendOpSet;
+use uverbs::memory::{Block, IndirectKey, MemoryWindow, WindowKind};
+use uverbs::packet::Checksums;
 use uverbs::provider::AnyContext;
+use uverbs::raw::Sge;
 use uverbs::softhca::SoftHca;
 use uverbs::transport::{RawPacket, Rc};
 use uverbs::{
-    AccessFlags, Block, Checksums, Completed, Device, Error, ExposedMemory, IndirectKey,
-    MemoryWindow, PostError, QueuePairBuilder, Remote, SendOpSet, Sge, WindowKind,
+    AccessFlags, Completed, Device, Error, ExposedMemory, PostError, QueuePairBuilder, Remote,
 };
 use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{ContextOps, NewSrq, SrqInit, SrqOps};
@@ -24,7 +27,7 @@ const NO_SGE: Sge = Sge { addr: 0, len: 0, lkey: 0 };
 const NO_BLOCK: Block = Block { addr: 0, lkey: 0, len: 0, stride: 0 };
 
 fn with_keys(builder: QueuePairBuilder) -> QueuePairBuilder {
-    builder.max_send_wr(32).send_ops(SendOpSet::of(uverbs::QpType::Rc) | SendOpSet::REKEY)
+    builder.max_send_wr(32).send_ops(SendOpSet::of(uverbs::attr::QpType::Rc) | SendOpSet::REKEY)
 }
 
 fn pair() -> (Side, Side) {
@@ -131,7 +134,7 @@ fn a_layout_that_was_only_noted_reaches_nothing() {
 }
 
 /// A raw packet queue and a connection that lays keys out, in one domain.
-fn packets(device: &Device) -> (Side, uverbs::RawPacketQueuePair) {
+fn packets(device: &Device) -> (Side, uverbs::packet::RawPacketQueuePair) {
     let mut side = Side::new(device, &local(), with_keys);
     let endpoint = side.endpoint;
     side.qp.connect(&endpoint).unwrap();

@@ -11,9 +11,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{LIMIT, Side, device, pair, pair_with};
-use uverbs::{
-    AccessFlags, CompletionQueue, Context, Frame, InitAttr, QueuePair, SharedFrame, Slab,
-};
+use uverbs::attr::InitAttr;
+use uverbs::memory::SharedFrame;
+use uverbs::{AccessFlags, CompletionQueue, Context, Frame, QueuePair, Slab};
 
 /// Long enough for the device to do what it was told.
 const WHILE: Duration = Duration::from_millis(100);

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use uverbs::{DoorbellMode, Frame, Local, QpType, RnrTimer, SendOpSet};
+use uverbs::attr::{QpType, SendOpSet};
+use uverbs::{DoorbellMode, Frame, Local, RnrTimer};
 
 use crate::common;
 use crate::frames::Place;

@@ -1,6 +1,7 @@
 //! Programs that come and go within a step, and what may be done to the halves of a queue pair.
 
-use uverbs::{AccessFlags, Frame, InitAttr, QueuePair};
+use uverbs::attr::InitAttr;
+use uverbs::{AccessFlags, Frame, QueuePair};
 
 use crate::common::soft;
 use crate::world::World;

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use uverbs::{
-    AccessFlags, Context, IndirectKey, IndirectPart, MemoryWindow, ProtectionDomain, Remote,
-    WindowKind,
-};
+use uverbs::memory::{IndirectKey, IndirectPart, MemoryWindow, WindowKind};
+use uverbs::{AccessFlags, Context, ProtectionDomain, Remote};
 
 use crate::choices::Choices;
 use crate::memory::{Memories, Reach, SLOT, Spot};

@@ -1,6 +1,7 @@
 //! Shared frames: one handle of each in hand, and others with work requests.
 
-use uverbs::{Frame, SharedFrame};
+use uverbs::Frame;
+use uverbs::memory::SharedFrame;
 
 use crate::choices::Choices;
 use crate::work::Queue;

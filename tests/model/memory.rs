@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use uverbs::{
-    AccessFlags, Context, DeviceMemory, ExposedMemory, ExposedPart, MemoryRegion, ProtectionDomain,
-    Remote,
-};
+use uverbs::memory::{DeviceMemory, ExposedPart};
+use uverbs::{AccessFlags, Context, ExposedMemory, MemoryRegion, ProtectionDomain, Remote};
 
 use crate::choices::Choices;
 

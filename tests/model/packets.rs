@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use uverbs::{
-    Checksums, Completed, CompletionQueue, EthMatch, Flow, FlowRule, MacAddr, PostError,
-    RawPacketQueuePair, Wr,
-};
+use uverbs::flow::{EthMatch, Flow, FlowRule, MacAddr};
+use uverbs::packet::{Checksums, RawPacketQueuePair};
+use uverbs::{Completed, CompletionQueue, PostError, Wr};
 
 use crate::frames::{FRAME, Place};
 use crate::pair::PIECES;

@@ -1,6 +1,7 @@
 //! Changes of windows and indirect keys, which work requests make.
 
-use uverbs::{Batch, Completed, PostError, WindowKind, Wr};
+use uverbs::memory::WindowKind;
+use uverbs::{Batch, Completed, PostError, Wr};
 
 use crate::choices::Choices;
 use crate::keys::{BOTH, Key, Thing};

@@ -1,9 +1,7 @@
 //! Sends, RDMA and atomics of a connection.
 
-use uverbs::{
-    Batch, Completed, ExposedPart, Frame, IndirectPart, PostError, Rejected, Remote, SharedFrame,
-    Target as Writable, Wr,
-};
+use uverbs::memory::{ExposedPart, IndirectPart, SharedFrame};
+use uverbs::{Batch, Completed, Frame, PostError, Rejected, Remote, Target as Writable, Wr};
 
 use crate::frames::{FRAME, Place};
 use crate::keys::Target;

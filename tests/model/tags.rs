@@ -2,10 +2,8 @@
 
 use std::collections::VecDeque;
 
-use uverbs::{
-    Any, Completed, CompletionQueue, ForTags, Frame, QueuePair, SharedReceiveQueue, Status,
-    TagHandle, TagMessage, TagMessageKind, TagWr, Wr,
-};
+use uverbs::tags::{ForTags, TagHandle, TagMessage, TagMessageKind, TagWr};
+use uverbs::{Any, Completed, CompletionQueue, Frame, QueuePair, SharedReceiveQueue, Status, Wr};
 
 use crate::common::local;
 use crate::frames::Place;

@@ -1,7 +1,9 @@
 //! Changes and messages at the edges: what is too long, empty, too late, never rung.
 #![allow(unsafe_code, reason = "raw posts are part of what is tested")]
 
-use uverbs::{Completed, Error, PostError, Sge, Tag, TagInfo, TagWr};
+use uverbs::raw::Sge;
+use uverbs::tags::{Tag, TagInfo, TagWr};
+use uverbs::{Completed, Error, PostError};
 
 use crate::scene::{Scene, TAGS, tag_device};
 

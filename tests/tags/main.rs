@@ -9,10 +9,8 @@ mod stepped;
 
 use common::{device, pattern};
 use scene::{CHANGES, HEADER, Scene, TAGS, refuses, tag_device};
-use uverbs::{
-    AccessFlags, Completed, CompletionQueue, Errno, Error, PostError, Remote, Rendezvous, Status,
-    Tag, TagHeader, TagInfo, TagMessage, TagMessageKind, TagWr,
-};
+use uverbs::tags::{Rendezvous, Tag, TagHeader, TagInfo, TagMessage, TagMessageKind, TagWr};
+use uverbs::{AccessFlags, Completed, CompletionQueue, Errno, Error, PostError, Remote, Status};
 
 #[test]
 fn a_message_goes_to_the_first_tag_that_matches() {
@@ -396,7 +394,7 @@ fn a_tag_with_a_key_of_no_memory_fails_its_message() {
     let Some(device) = tag_device() else { return };
     let mut scene = Scene::new(&device);
     scene.receive(1);
-    let wrong = uverbs::Sge { addr: 0, len: 64, lkey: 0xbad00 };
+    let wrong = uverbs::raw::Sge { addr: 0, len: 64, lkey: 0xbad00 };
     let mut batch = scene.srq.tag_batch();
     // SAFETY: the key names no memory.
     unsafe { batch.add_raw(1, 1, 2, wrong) }.expect("add");

@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use uverbs::softhca::{LinkLayer, SoftHca};
+use uverbs::tags::{ForTags, Tag, TagHeader, TagInfo, TagMessage, TagMessageKind};
 use uverbs::{
-    AccessFlags, Any, Completed, CompletionQueue, Context, Device, Error, ForTags, Frame, Local,
-    ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, Tag, TagHeader, TagInfo, TagMessage,
-    TagMessageKind, WorkCompletion,
+    AccessFlags, Any, Completed, CompletionQueue, Context, Device, Error, Frame, Local,
+    ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, WorkCompletion,
 };
 use uverbs_core::provider::ContextOps;
 use uverbs_kernel_abi::qp::{IB_QP_STATE, IB_QPS_ERR, ib_uverbs_modify_qp};
@@ -108,7 +108,7 @@ impl Scene {
 
     /// Adds tags, each with a number of its own, which its message has too, and waits until they
     /// are there.
-    pub(crate) fn add(&mut self, tags: &[Tag]) -> Vec<uverbs::TagHandle> {
+    pub(crate) fn add(&mut self, tags: &[Tag]) -> Vec<uverbs::tags::TagHandle> {
         let frames: Vec<_> = tags.iter().map(|_| self.frame()).collect();
         let mut batch = self.srq.tag_batch();
         let mut handles = Vec::new();

@@ -3,7 +3,8 @@
 
 use uverbs::provider::AnyCq;
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::{AccessFlags, Completed, Rendezvous, Status, TagMessageKind};
+use uverbs::tags::{Rendezvous, TagMessageKind};
+use uverbs::{AccessFlags, Completed, Status};
 
 use crate::common::{only_on_softhca, pattern, soft};
 use crate::scene::{Scene, Told};

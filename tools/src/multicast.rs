@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uverbs::cm::{EventChannel, EventKind, Id, JoinedGroup, Lookup, Membership, PortSpace};
+use uverbs::multicast::MulticastMembership;
 use uverbs::transport::Ud;
-use uverbs::{
-    Any, CompletionQueue, Destination, GRH_LEN, MulticastMembership, ProtectionDomain, QueuePair,
-};
+use uverbs::{Any, CompletionQueue, Destination, GRH_LEN, ProtectionDomain, QueuePair};
 
 use crate::error::Error;
 use crate::meet::ByArgs;

@@ -5,10 +5,12 @@
 //! Posts by address and key pass the contract of [`uverbs::RecvBatch::post_raw`] to the caller.
 #![allow(unsafe_code, reason = "hands on posts by address and key")]
 
+use uverbs::dc::DcTarget;
+use uverbs::raw::Sge;
+use uverbs::xrc::{ForXrc, RemoteSrq, XrcDomain, XrcTarget};
 use uverbs::{
-    Any, CompletionQueue, Context, DcTarget, ForXrc, Frame, PostError, ProtectionDomain,
-    QueuePairBuilder, RecvQueue, Rejected, RemoteSrq, Sge, SharedReceiveQueue, XrcDomain,
-    XrcTarget,
+    Any, CompletionQueue, Context, Frame, PostError, ProtectionDomain, QueuePairBuilder, RecvQueue,
+    Rejected, SharedReceiveQueue,
 };
 
 use crate::transport::Connection;

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! Posts by address and key pass the contract of [`uverbs::RawBatch`] to the caller.
+//! Posts by address and key pass the contract of [`uverbs::raw::RawBatch`] to the caller.
 #![allow(unsafe_code, reason = "hands on posts by address and key")]
 
 use std::fmt;
@@ -10,12 +10,16 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use uverbs::dc::{DcDestination, DcEndpoint, DcTarget};
 use uverbs::provider::AnySq;
+use uverbs::raw::{Data, SendOp};
+use uverbs::transport::XrcIni;
 use uverbs::transport::{Dci, Directed};
+use uverbs::xrc::{RemoteSrq, XrcTarget};
 use uverbs::{
-    Any, CompletionQueue, Data, DatagramEndpoint, DcDestination, DcEndpoint, DcTarget, Destination,
-    Endpoint, EndpointError, Frame, GRH_LEN, Gid, Local, Mtu, Part, PostError, QpCap, QueuePair,
-    QueuePairBuilder, RecvQueue, Rejected, RemoteSrq, SendOp, Uc, Ud, Wr, XrcIni, XrcTarget,
+    Any, CompletionQueue, DatagramEndpoint, Destination, Endpoint, EndpointError, Frame, GRH_LEN,
+    Gid, Local, Mtu, Part, PostError, QpCap, QueuePair, QueuePairBuilder, RecvQueue, Rejected, Uc,
+    Ud, Wr,
 };
 
 use crate::receives::Receives;
@@ -326,7 +330,7 @@ impl Batch<'_> {
     ///
     /// # Safety
     ///
-    /// The contract of [`uverbs::RawBatch`].
+    /// The contract of [`uverbs::raw::RawBatch`].
     #[inline]
     pub(crate) unsafe fn post(
         &mut self,

@@ -8,8 +8,9 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use tokio::io::unix::AsyncFd;
+use uverbs::event::AsyncEvent;
 use uverbs::provider::Provider;
-use uverbs::{Any, AsyncEvent, Context, Error};
+use uverbs::{Any, Context, Error};
 
 use crate::watch::{system, watch};
 
@@ -50,8 +51,8 @@ impl<P: Provider> Events<P> {
     ///
     /// # Errors
     ///
-    /// As [`AsyncEvents::try_next`](uverbs::AsyncEvents::try_next). The device's removal is an
-    /// event, [`DeviceFatal`](uverbs::AsyncEventKind::DeviceFatal), the last one.
+    /// As [`AsyncEvents::try_next`](uverbs::event::AsyncEvents::try_next). The device's removal is an
+    /// event, [`DeviceFatal`](uverbs::event::AsyncEventKind::DeviceFatal), the last one.
     pub async fn next(&self) -> Result<AsyncEvent, Error> {
         loop {
             let mut ready = self.file.readable().await.map_err(|error| system("epoll", &error))?;

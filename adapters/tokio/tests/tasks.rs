@@ -7,10 +7,9 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
+use uverbs::event::{AsyncElement, AsyncEventKind};
 use uverbs::softhca::SoftHca;
-use uverbs::{
-    AsyncElement, AsyncEventKind, Context, Device, Error, Local, ProtectionDomain, QueuePair, Slab,
-};
+use uverbs::{Context, Device, Error, Local, ProtectionDomain, QueuePair, Slab};
 use uverbs_tokio::{Channel, Completions, Events};
 
 /// No wait in a test is longer.

@@ -5,8 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
+use uverbs::packet::RawPacketCaps;
 use uverbs::softhca::{LinkLayer, SoftHca};
-use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr, RawPacketCaps, TmCaps};
+use uverbs::tags::TmCaps;
+use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr};
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_RAW_PACKET;
 
 /// Lines that `ibv_devinfo -v` prints and our library has no field for: what mlx5's provider

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use uverbs::dc::DcTarget;
+use uverbs::xrc::{ForXrc, XrcTarget};
 use uverbs::{
-    Any, CompletionQueue, Context, DatagramEndpoint, DcTarget, Device, Endpoint, ExposedMemory,
-    ForXrc, ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, Uc, Ud, XrcTarget,
+    Any, CompletionQueue, Context, DatagramEndpoint, Device, Endpoint, ExposedMemory,
+    ProtectionDomain, QueuePair, SharedReceiveQueue, Slab, Uc, Ud,
 };
 
 use crate::kind::Kind;

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use uverbs::dc::{DcDestination, DcEndpoint};
+use uverbs::transport::{Dci, XrcIni};
+use uverbs::xrc::RemoteSrq;
 use uverbs::{
-    AccessFlags, AckTimeout, Any, CompletionQueue, Context, DatagramEndpoint, DcDestination,
-    DcEndpoint, Dci, Destination, Device, Endpoint, Frame, Local, ProtectionDomain, QueuePair,
-    Remote, RemoteSrq, Uc, Ud, WorkCompletion, XrcIni,
+    AccessFlags, AckTimeout, Any, CompletionQueue, Context, DatagramEndpoint, Destination, Device,
+    Endpoint, Frame, Local, ProtectionDomain, QueuePair, Remote, Uc, Ud, WorkCompletion,
 };
 
 use crate::kind::Kind;

@@ -14,9 +14,10 @@ mod bw;
 mod lat;
 mod setup;
 
+use uverbs::raw::{SendOp, Sge};
 use uverbs::{
     AccessFlags, CompletionQueue, Context, Device, ExposedMemory, Local, PostError,
-    ProtectionDomain, Remote, SendOp, Sge,
+    ProtectionDomain, Remote,
 };
 
 use self::lat::Turn;

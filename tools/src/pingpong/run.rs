@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use uverbs::{Completed, SendOp};
+use uverbs::Completed;
+use uverbs::raw::SendOp;
 
 use super::config::{Config, Opcode};
 use super::side::{Arrived, Pair, Side};

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
+use uverbs::raw::SendOp;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, Context, Device, ExposedMemory, Frame, Local,
-    PostError, ProtectionDomain, Remote, RnrTimer, SendOp, Slab,
+    PostError, ProtectionDomain, Remote, RnrTimer, Slab,
 };
 
 use super::config::Config;

@@ -1,12 +1,14 @@
 //! Changes of queue pairs that work, as `c/bytes.c` makes them: in RTS, into SQD and back, by mask.
 #![allow(unsafe_code, reason = "changes by mask")]
 
-use uverbs::transport::{Drains, Rc, Transport, Uc, Ud, XrcIni};
-use uverbs::{
-    AccessFlags, AckTimeout, AlternatePath, DrainAttr, Mlx5, Path, PathMigration, QpAttrMask,
-    QpState, QueuePair, RawQpAttr, RcChange, RcDrainedChange, RnrTimer, UcChange, UcDrainedChange,
-    UdChange, UdDrainedChange, XrcTarget,
+use uverbs::attr::{
+    AlternatePath, DrainAttr, Path, PathMigration, QpAttrMask, RcChange, RcDrainedChange, UcChange,
+    UcDrainedChange, UdChange, UdDrainedChange,
 };
+use uverbs::raw::RawQpAttr;
+use uverbs::transport::{Drains, Rc, Transport, Uc, Ud, XrcIni};
+use uverbs::xrc::XrcTarget;
+use uverbs::{AccessFlags, AckTimeout, Mlx5, QpState, QueuePair, RnrTimer};
 
 /// What may be read from now on.
 const READ: Option<AccessFlags> = Some(AccessFlags::REMOTE_READ);
@@ -17,7 +19,7 @@ const MIGRATED: Option<PathMigration> = Some(PathMigration::Migrated);
 
 /// The other way to the peer.
 fn alternate(way: Path) -> Option<AlternatePath> {
-    let grh = way.grh.map(|grh| uverbs::GlobalRoute { hop_limit: 7, ..grh });
+    let grh = way.grh.map(|grh| uverbs::attr::GlobalRoute { hop_limit: 7, ..grh });
     let path = Path { service_level: 1, grh, ..way };
     let timeout = AckTimeout::from_code(15).unwrap();
     Some(AlternatePath { port: 1, pkey_index: 0, path, timeout })

@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use uverbs::{Completed, Completion, Failure, Mlx5, Status, TagInfo};
+use uverbs::tags::TagInfo;
+use uverbs::{Completed, Completion, Failure, Mlx5, Status};
 
 /// `IBV_WC_*` flags.
 const GRH: u32 = 1;

@@ -14,15 +14,19 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uverbs::doors::Recorder;
-use uverbs::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::attr::{GlobalRoute, Path, SendOpSet};
+use uverbs::memory::{Block, KeyLayout, KeyParts, WindowKind};
+use uverbs::packet::Checksums;
+use uverbs::raw::{Data, Rekey, SendOp, Sge};
 use uverbs::softhca::{LinkLayer, SoftHca};
 use uverbs::transport::{Dci, RawPacket, Rc, Uc, Ud, XrcIni};
+use uverbs::unstable::doors::Recorder;
+use uverbs::unstable::doors::{DeviceRecord, DeviceSource, UverbsDoor};
+use uverbs::xrc::RemoteSrq;
 use uverbs::{
-    AccessFlags, AddressHandle, AhAttr, Block, Checksums, CompletionChannel, CompletionQueue,
-    CompletionQueueBuilder, CqeSize, Data, Device, DoorbellMode, Gid, GlobalRoute, KeyLayout,
-    KeyParts, MemoryRegion, Mlx5, Notify, Path, QueuePair, RecvBatch, Rekey, Remote, RemoteSrq,
-    SendFlags, SendOp, SendOpSet, Sge, WindowKind, Wr,
+    AccessFlags, AddressHandle, AhAttr, CompletionChannel, CompletionQueue, CompletionQueueBuilder,
+    CqeSize, Device, DoorbellMode, Gid, MemoryRegion, Mlx5, Notify, QueuePair, RecvBatch, Remote,
+    SendFlags, Wr,
 };
 use uverbs_core::Errno;
 use uverbs_core::memory::window::next_key;

@@ -2,10 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use uverbs::{
-    Context, EthMatch, Flow, FlowCounters, FlowRule, Ipv4Match, Ipv6Match, MacAddr, Masked, Mlx5,
-    PortMatch, QueuePair,
+use uverbs::flow::{
+    EthMatch, Flow, FlowCounters, FlowRule, Ipv4Match, Ipv6Match, MacAddr, Masked, PortMatch,
 };
+use uverbs::{Context, Mlx5, QueuePair};
 
 use crate::transports::Spoken;
 

@@ -10,7 +10,8 @@ use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, fcntl};
-use uverbs::{Context, Device, MemoryRegion, Mlx5, ProtectionDomain, XrcFile};
+use uverbs::xrc::XrcFile;
+use uverbs::{Context, Device, MemoryRegion, Mlx5, ProtectionDomain};
 
 /// A domain of XRC that a file names. The descriptor's number is in the command.
 pub(crate) fn open_by_file(context: &Context<Mlx5>, phase: &impl Fn(&str)) {

@@ -11,10 +11,9 @@ use std::os::unix::fs::FileExt;
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use uverbs::{
-    AccessFlags, Context, DeviceMemory, DmOp, DmOperation, MemoryRegion, Mlx5, NullRegion,
-    ProtectionDomain, Sge,
-};
+use uverbs::memory::{DeviceMemory, DmOp, DmOperation, NullRegion};
+use uverbs::raw::Sge;
+use uverbs::{AccessFlags, Context, MemoryRegion, Mlx5, ProtectionDomain};
 
 use crate::driver::{Area, number};
 

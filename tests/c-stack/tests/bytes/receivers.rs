@@ -1,11 +1,13 @@
 //! What receives apart from the queue pair that sends: a shared receive queue, and by XRC or DC a
 //! target, as `c/bytes.c` makes them.
 
+use uverbs::attr::Path;
+use uverbs::dc::{DcTarget, DctInitAttr, DctRtrAttr};
 use uverbs::transport::Rc;
+use uverbs::xrc::{ForXrc, XrcDomain, XrcTarget, XrcTargetRtsAttr};
 use uverbs::{
-    AckTimeout, CompletionQueue, Context, DcTarget, DctInitAttr, DctRtrAttr, ForXrc, Mlx5, Path,
-    Plain, ProtectionDomain, QueuePairBuilder, RecvBatch, RnrTimer, SharedReceiveQueue, XrcDomain,
-    XrcTarget, XrcTargetRtsAttr,
+    AckTimeout, CompletionQueue, Context, Mlx5, Plain, ProtectionDomain, QueuePairBuilder,
+    RecvBatch, RnrTimer, SharedReceiveQueue,
 };
 
 use crate::changes;

@@ -5,10 +5,9 @@
 //! Receives name the area, and nothing is sent that would take them.
 #![allow(unsafe_code, reason = "posts receives by address")]
 
-use uverbs::{
-    CompletionQueue, Context, EthMatch, Flow, FlowRule, HashFields, IndirectionTable, MacAddr,
-    MemoryRegion, Mlx5, ProtectionDomain, RssHash, RssQueuePair, WorkQueue,
-};
+use uverbs::flow::{EthMatch, Flow, FlowRule, MacAddr};
+use uverbs::rss::{HashFields, IndirectionTable, RssHash, RssQueuePair, WorkQueue};
+use uverbs::{CompletionQueue, Context, MemoryRegion, Mlx5, ProtectionDomain};
 
 /// What is made.
 pub(crate) struct Spread {

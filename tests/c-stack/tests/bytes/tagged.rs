@@ -7,10 +7,9 @@
 
 use std::fmt::Write as _;
 
-use uverbs::{
-    ForTags, Mlx5, PostError, Remote, Rendezvous, Sge, SharedReceiveQueue, Tag, TagHandle,
-    TagMessage, TagMessageKind, TagWr,
-};
+use uverbs::raw::Sge;
+use uverbs::tags::{ForTags, Rendezvous, Tag, TagHandle, TagMessage, TagMessageKind, TagWr};
+use uverbs::{Mlx5, PostError, Remote, SharedReceiveQueue};
 
 use crate::driver::{Area, number};
 

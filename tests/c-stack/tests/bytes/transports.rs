@@ -1,14 +1,23 @@
 //! What differs between transports: the attributes of transitions, and where a post goes.
 #![allow(unsafe_code, reason = "raw posts")]
 
+use uverbs::attr::{
+    InitAttr, Path, RtrAttr, RtsAttr, UcRtrAttr, UdInitAttr, UdRtrAttr, UnreliableRtsAttr,
+};
+use uverbs::dc::{DcDestination, DciChange, DciInitAttr, DciRtrAttr, DciStreams};
+use uverbs::flow::{Flow, FlowCounters, FlowRule};
+use uverbs::memory::KeyLayout;
+use uverbs::multicast::MulticastGroup;
+use uverbs::packet::{
+    Checksums, RawPacketChange, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr,
+};
+use uverbs::raw::{Data, Rekey, SendOp};
+use uverbs::tags::ForTags;
 use uverbs::transport::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcIni};
+use uverbs::xrc::RemoteSrq;
 use uverbs::{
-    AccessFlags, AckTimeout, Batch, Checksums, Data, DcDestination, DciChange, DciInitAttr,
-    DciRtrAttr, DciStreams, Destination, Flow, FlowCounters, FlowRule, ForTags, InitAttr,
-    KeyLayout, Mlx5, Mtu, MulticastGroup, Path, PostError, QueuePair, QueuePairBuilder,
-    RawPacketChange, RawPacketInitAttr, RawPacketRtrAttr, RawPacketRtsAttr, Rekey, RemoteSrq,
-    RnrTimer, RtrAttr, RtsAttr, SendOp, SharedReceiveQueue, UcRtrAttr, UdInitAttr, UdRtrAttr,
-    UnreliableRtsAttr, Wr,
+    AccessFlags, AckTimeout, Batch, Destination, Mlx5, Mtu, PostError, QueuePair, QueuePairBuilder,
+    RnrTimer, SharedReceiveQueue, Wr,
 };
 
 use crate::changes;
@@ -52,7 +61,7 @@ pub(crate) trait Spoken: Transport {
     ///
     /// # Safety
     ///
-    /// As [`uverbs::RawBatch`].
+    /// As [`uverbs::raw::RawBatch`].
     unsafe fn post(
         batch: &mut Batch<'_, Mlx5, Self>,
         wr: Wr,
@@ -94,7 +103,7 @@ pub(crate) trait Spoken: Transport {
     ///
     /// # Safety
     ///
-    /// As [`uverbs::RawBatch::rekey`].
+    /// As [`uverbs::raw::RawBatch::rekey`].
     unsafe fn rekey(_: &mut Batch<'_, Mlx5, Self>, _: Wr, _: &Rekey) -> Result<(), PostError>
     where
         Self: Sized,
@@ -106,7 +115,7 @@ pub(crate) trait Spoken: Transport {
     ///
     /// # Safety
     ///
-    /// As [`uverbs::RawBatch`].
+    /// As [`uverbs::raw::RawBatch`].
     unsafe fn lay_out(
         _: &mut Batch<'_, Mlx5, Self>,
         _: Wr,

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use uverbs::{Data, PostError, Wr};
+use uverbs::raw::Data;
+use uverbs::{PostError, Wr};
 
 use super::{Line, Side, failed, id, not_posted, operation, wrong_arrival};
 use crate::error::Error;

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use uverbs::{Completed, Data, Wr};
+use uverbs::raw::Data;
+use uverbs::{Completed, Wr};
 
 use super::{Side, failed, id, operation, wrong_arrival};
 use crate::error::Error;

@@ -8,9 +8,11 @@ use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use uverbs::raw::SendOp;
+use uverbs::xrc::RemoteSrq;
 use uverbs::{
     AccessFlags, Completed, CompletionQueue, DatagramEndpoint, Device, Endpoint, Frame, Local, Mtu,
-    RemoteSrq, RnrTimer, SendOp, WorkCompletion,
+    RnrTimer, WorkCompletion,
 };
 
 use super::address::Address;

@@ -1,0 +1,6 @@
+//! Devices and contexts: finding a device, opening it, importing it.
+
+pub(crate) mod context;
+pub(crate) mod find;
+pub(crate) mod import;
+pub(crate) mod paging;

@@ -1,0 +1,178 @@
+//! Indirect keys: one range of addresses for parts of exposed memory that lie anywhere.
+//!
+//! # Safety
+//!
+//! A key is laid out over exposed memory only, and keeps it; what a work request needs of both is
+//! held in its slot. The cursor is the batch's, which borrows the queue.
+#![allow(unsafe_code, reason = "calls the provider's unsafe posts")]
+
+use std::sync::Arc;
+
+use uverbs_core::attr::AccessFlags;
+use uverbs_core::error::Error;
+use uverbs_core::memory::exposed::ExposedPart;
+use uverbs_core::memory::indirect::{ExposedBlocks, IndirectKey, KeyChange};
+use uverbs_core::provider::{ContextOps, SendOps};
+use uverbs_core::queues::layout::{Block, MOST_PARTS};
+use uverbs_core::queues::work::{PostError, Sge, Wr};
+
+use crate::provider::Provider;
+use crate::transport::Connected;
+use crate::{Batch, Context, ProtectionDomain};
+
+impl<P: Provider> Context<P> {
+    /// Allocates a key for up to `max_parts` parts of exposed memory, which [`Batch::map_list`] or
+    /// [`Batch::map_interleaved`] gives it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without (soft-RoCE); [`Error::Limit`] for more parts than
+    /// a work request has room for (ConnectX: 52); [`Error::Invalid`] for a domain of another
+    /// context; the kernel's refusal.
+    #[doc(alias = "mlx5dv_create_mkey")]
+    pub fn alloc_indirect_key(
+        &self,
+        pd: &ProtectionDomain,
+        max_parts: u32,
+    ) -> Result<IndirectKey, Error> {
+        if !Arc::ptr_eq(pd.core().context(), self.provider().core()) {
+            return Err(Error::Invalid {
+                verb: "alloc_mw",
+                what: "protection domain",
+                value: "of another context".to_owned(),
+                why: "a key stays on its open device",
+            });
+        }
+        let (core, room) = self.provider().alloc_indirect(pd.core(), max_parts)?;
+        // SAFETY: just answered by the provider.
+        Ok(unsafe { IndirectKey::new(core, room) })
+    }
+}
+
+/// Indirect keys. The queue pair must be built with room for work requests that change keys:
+/// [`send_ops`](crate::QueuePairBuilder::send_ops) with
+/// [`SendOpSet::REKEY`](crate::attr::SendOpSet::REKEY). A layout takes a third of that more for each four
+/// parts beyond four.
+///
+/// ```
+/// # let context = uverbs::device("softhca0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let mut cq = context.create_cq(256)?;
+/// use uverbs::AccessFlags;
+/// use uverbs::attr::{QpType, SendOpSet};
+///
+/// let ops = SendOpSet::of(QpType::Rc) | SendOpSet::REKEY;
+/// let mut qp = context.queue_pair(&pd, &cq).max_send_wr(16).send_ops(ops).build()?;
+/// # let access = AccessFlags::REMOTE_WRITE;
+/// # let endpoint = qp.prepare(&uverbs::Local { access, ..Default::default() })?;
+/// # qp.connect(&endpoint)?;
+/// let matrix = pd.expose(64 * 64, AccessFlags::empty())?;
+/// for row in 0..64 {
+///     matrix.write(row * 64 + 7, &[row as u8])?;
+/// }
+/// let mut column = context.alloc_indirect_key(&pd, 4)?;
+/// let mut batch = qp.batch();
+/// let seventh = matrix.blocks(7, 1, 64, 64)?; // a byte of each row
+/// batch.map_interleaved(1, &mut column, &[seventh], AccessFlags::empty())?;
+/// # let copy = pd.expose(64, AccessFlags::REMOTE_WRITE)?;
+/// batch.write(2, column.part(0, 64)?, copy.remote(0))?; // the whole column by one WRITE
+/// batch.ring();
+/// for _ in 0..2 {
+///     cq.wait(std::time::Duration::from_secs(20))?.result?;
+/// }
+/// let mut there = [0; 64];
+/// copy.read(0, &mut there)?;
+/// assert!(there.iter().enumerate().all(|(row, byte)| *byte == row as u8));
+/// # Ok::<(), uverbs::Error>(())
+/// ```
+impl<P: Provider, T: Connected> Batch<'_, P, T> {
+    /// Lays a key out over parts of exposed memory, one after the other, and returns its new value,
+    /// for local posts and for peers. The key's former layout is gone. Peers have the rights in
+    /// `access`; local posts may read and write.
+    ///
+    /// Work requests behind it begin when it is carried out.
+    ///
+    /// The key keeps each memory that it was laid out over until it is dropped: the first layout
+    /// over one allocates, and a key that wanders over many keeps them all.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::BadOperation`] if the queue pair wasn't built for it;
+    /// [`PostError::ForeignBuffer`] for a key or memory of another domain;
+    /// [`PostError::TooManySges`] for more parts than the key has room for, or than the send queue
+    /// has in all; [`PostError::BadData`] for no bytes, or for other rights than local write and
+    /// remote ones; [`PostError::MessageTooLong`] for a part of more than 2 GiB;
+    /// [`PostError::Full`], [`PostError::State`].
+    #[doc(alias = "mlx5dv_wr_mr_list")]
+    #[doc(alias = "mlx5dv_wr_set_mkey_layout_list")]
+    pub fn map_list(
+        &mut self,
+        wr: impl Into<Wr>,
+        key: &mut IndirectKey,
+        parts: &[ExposedPart],
+        access: AccessFlags,
+    ) -> Result<u32, PostError> {
+        let mut room = [Sge { addr: 0, len: 0, lkey: 0 }; MOST_PARTS];
+        lay_out(self, wr.into(), key.list(self.queue.domain, parts, access, &mut room)?)?;
+        Ok(key.rkey())
+    }
+
+    /// Maps blocks of several memories in turn: one block of each, then the next block of each. Use
+    /// it for rows and columns, or for headers and payloads of many packets as one message. All
+    /// parts must have equal numbers of blocks.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map_list`](Self::map_list), but the key has room for one less; and
+    /// [`PostError::BadData`] for unequal numbers of blocks.
+    #[doc(alias = "mlx5dv_wr_mr_interleaved")]
+    #[doc(alias = "mlx5dv_wr_set_mkey_layout_interleaved")]
+    pub fn map_interleaved(
+        &mut self,
+        wr: impl Into<Wr>,
+        key: &mut IndirectKey,
+        blocks: &[ExposedBlocks],
+        access: AccessFlags,
+    ) -> Result<u32, PostError> {
+        let mut room = [Block { addr: 0, lkey: 0, len: 0, stride: 0 }; MOST_PARTS];
+        lay_out(self, wr.into(), key.interleaved(self.queue.domain, blocks, access, &mut room)?)?;
+        Ok(key.rkey())
+    }
+
+    /// Takes a key's layout away: who uses the key then is refused, until it is laid out anew.
+    ///
+    /// Doesn't wait for earlier work requests that use the key. They must be complete; for READs
+    /// and atomics it suffices that this work request is [fenced](Wr::fenced).
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::BadOperation`] if the queue pair wasn't built for it;
+    /// [`PostError::ForeignBuffer`] for a key of another domain; [`PostError::Full`],
+    /// [`PostError::State`].
+    pub fn unmap(&mut self, wr: impl Into<Wr>, key: &IndirectKey) -> Result<(), PostError> {
+        let (op, held) = key.invalidation(self.queue.domain)?;
+        let queue = &mut *self.queue;
+        // SAFETY: nothing is named.
+        let slot = unsafe { queue.sq.rekey(&mut self.at, wr.into(), &op) }?;
+        // SAFETY: the slot of the post just made.
+        unsafe { queue.sq.own(&self.at, slot, held) };
+        queue.unrung.note();
+        Ok(())
+    }
+}
+
+/// Posts a layout.
+fn lay_out<P: Provider, T: Connected>(
+    batch: &mut Batch<'_, P, T>,
+    wr: Wr,
+    change: KeyChange<'_>,
+) -> Result<(), PostError> {
+    // SAFETY: it names exposed memory, which is the device's to use at any time; the key keeps it
+    // registered (`posted`, before the batch is rung), and is kept itself until this is over. Then
+    // it is deallocated before its memory is.
+    let slot = unsafe { batch.queue.sq.lay_out(&mut batch.at, wr, change.op()) }?;
+    // SAFETY: the slot of the post just made.
+    unsafe { batch.queue.sq.own(&batch.at, slot, change.posted()) };
+    batch.queue.unrung.note();
+    Ok(())
+}

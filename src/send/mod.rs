@@ -1,0 +1,8 @@
+//! Posting sends: batches, single posts, datagrams, posts that name their peer.
+
+pub(crate) mod datagram;
+pub(crate) mod directed;
+pub(crate) mod queue;
+pub(crate) mod rejected;
+pub(crate) mod single;
+pub(crate) mod unrung;

@@ -1,0 +1,11 @@
+//! Insides, without a promise of stability: doors to the kernel, providers, fault injection.
+
+/// The doors, for programs that bring their own, and wrappers that record or inject faults.
+pub use uverbs_core::doors;
+#[cfg(feature = "adversary")]
+pub use uverbs_core::order::{adversary, doorbell_memory::DoorbellMemory};
+/// The provider for ConnectX: raw queue parts, raw WQEs, dumps.
+pub use uverbs_mlx5 as mlx5;
+/// The provider for Linux's soft-RoCE.
+pub use uverbs_rxe as rxe;
+pub use uverbs_siw as siw;

@@ -26,8 +26,8 @@ use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::transmute;
 
-use crate::rts::change;
-use crate::sq::SendCursor;
+use crate::create::rts::change;
+use crate::send::queue::SendCursor;
 use crate::{Context, Sq};
 
 /// The longest copy of a device that names no limit. A WQE has 0 in its place.

@@ -42,7 +42,7 @@ use uverbs_kernel_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
-pub use crate::uar::alloc_uar;
+pub use crate::device::uar::alloc_uar;
 
 /// Sends a command that makes no object: a question of the device's.
 ///

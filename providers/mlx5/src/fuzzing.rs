@@ -9,8 +9,8 @@ use uverbs_core::memory::post::Source;
 use uverbs_core::provider::{CqOps, Polled, RecvOps, SendOps, View};
 use uverbs_core::queues::work::{Data, SendOp, Wr};
 
+use crate::send::wqe::Room;
 use crate::tests::fixture::{PollSide, RecvSide, SendSide, slab};
-use crate::wqe::Room;
 
 mod answers;
 #[path = "../../../fuzz/liar.rs"]

@@ -27,45 +27,17 @@
 //! does no atomic read-modify-write, and leaves its common path only where the ring wraps, looks
 //! full, or a work request failed.
 
-mod ah;
-mod ah_map;
-mod buffer;
-mod caps;
-mod clock;
-mod context;
 mod copy;
 mod cq;
 mod cqe;
 mod create;
-mod create_srq;
-mod dct;
+mod device;
 pub mod devx;
-mod dm;
-mod doorbell;
-mod ece;
 mod flow;
-mod indirect;
-mod inline;
-mod list;
 pub mod matcher;
-mod ooo;
-mod packet;
-mod pieces;
 mod raw;
-mod rekey;
-mod reserved;
-mod ring;
-mod rq;
-mod rts;
-mod size;
-mod sq;
-mod srq;
-mod streams;
-mod tags;
-mod uar;
-mod wide;
-mod work_queue;
-mod wqe;
+mod recv;
+mod send;
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -80,22 +52,22 @@ use uverbs_core::error::Error;
 use uverbs_core::objects::context::ContextCore;
 use uverbs_core::provider::Provider;
 
-pub use ah::Ah;
-pub use caps::DcCaps;
-pub use context::Context;
 pub use copy::{CopyCaps, CopyEnd, CopyScratch, allow_copies};
 pub use cq::Cq;
 pub use cqe::Cqe;
-pub use dct::{modify_target, ready_target};
-pub use dm::{map_operation, operation_pages};
-pub use ooo::{OutOfOrderCaps, announce as announce_out_of_order};
-pub use pieces::Place;
+pub use create::dct::{modify_target, ready_target};
+pub use device::ah::Ah;
+pub use device::caps::DcCaps;
+pub use device::context::Context;
+pub use device::dm::{map_operation, operation_pages};
+pub use device::uar::Uar;
 pub use raw::{CqRaw, RqRaw, SqRaw, SrqRaw, wqe_len};
-pub use rq::{RecvCursor, Rq};
-pub use sq::{Run, SendCursor, Sq};
-pub use srq::{Srq, SrqCursor};
-pub use streams::reset_stream;
-pub use uar::Uar;
+pub use recv::ooo::{OutOfOrderCaps, announce as announce_out_of_order};
+pub use recv::queue::{RecvCursor, Rq};
+pub use recv::srq::{Srq, SrqCursor};
+pub use recv::streams::reset_stream;
+pub use send::pieces::Place;
+pub use send::queue::{Run, SendCursor, Sq};
 
 /// The provider.
 #[derive(Clone, Copy, Debug)]

@@ -17,9 +17,14 @@ use uverbs_mlx5_prm::wqe::{RecvKind, RecvView, WqeView};
 use zerocopy::FromBytes;
 use zerocopy::byteorder::big_endian::U32;
 
-use crate::doorbell::Posted;
-use crate::sq::SendCursor;
-use crate::{Ah, Cq, Rq, Sq, Srq, wqe};
+use crate::Ah;
+use crate::Cq;
+use crate::Rq;
+use crate::Sq;
+use crate::Srq;
+use crate::send::doorbell::Posted;
+use crate::send::queue::SendCursor;
+use crate::send::wqe;
 
 /// Where a send queue lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use uverbs_core::objects::cq::CqCore;
 use uverbs_core::provider::Notify;
 use uverbs_mlx5_prm::doorbell::{CI_MASK, CqArm, MLX5_CQ_SET_CI};
 
-use crate::doorbell;
+use crate::send::doorbell;
 
 /// What arming takes beside a poller, which may poll meanwhile: C's library reads the consumer
 /// index without its lock, too (rdma-core `cq.c:mlx5_arm_cq`).

@@ -41,7 +41,7 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use uverbs_mlx5_prm::doorbell::{CI_MASK, MLX5_CQ_SET_CI};
 
 use crate::cqe::{Cqe, Entry, RawUidx};
-use crate::doorbell;
+use crate::send::doorbell;
 
 use self::arms::Arms;
 use self::known::{Known, Special};

@@ -24,8 +24,8 @@ use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 use zerocopy::IntoBytes;
 
 use super::{Cq, OP_OWN_OFFSET, UNWRITTEN};
-use crate::create::CqMemory;
-use crate::size::cq_entries;
+use crate::create::queues::CqMemory;
+use crate::create::size::cq_entries;
 
 const VERB: &str = "resize_cq";
 /// How long the entry that ends a ring may take: it is there when the command's answer is.

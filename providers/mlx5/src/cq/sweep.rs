@@ -10,7 +10,9 @@ use uverbs_core::provider::CqOps;
 use uverbs_core::queues::srq::SrqShared;
 use uverbs_mlx5_prm::cqe::{CqeOpcode, MLX5_CQE_OWNER_MASK, OpOwn, mlx5_cqe64};
 
-use super::{Cq, OP_OWN_OFFSET, tags};
+use super::Cq;
+use super::OP_OWN_OFFSET;
+use super::tags;
 use crate::cqe::Entry;
 
 impl Cq {

@@ -7,8 +7,8 @@ use uverbs_core::provider::{AhOps, Alike, Request, Requests, RunOps, SendOps};
 use uverbs_core::queues::work::{Data, Destination, PostError, SendFlags, SendOp, Wr};
 
 use crate::Ah;
-use crate::inline::is_small;
-use crate::sq::{Run, SendCursor, Sq};
+use crate::send::inline::is_small;
+use crate::send::queue::{Run, SendCursor, Sq};
 
 /// The queue pair and the key that datagrams of the tests go to.
 pub(crate) const PEER: (u32, u32) = (0xab_cdef, 7);

@@ -13,7 +13,7 @@ use uverbs_mlx5_prm::cmd::caps::{DMA_MMO_QP, DMA_MMO_SQ, LOG_DMA_MMO_MAX_SIZE};
 use super::door::{Door, LKEY};
 use super::fixture::SendSide;
 use super::wqe::golden;
-use crate::wqe::Room;
+use crate::send::wqe::Room;
 use crate::{Context, CopyCaps, CopyEnd, CopyScratch, Mlx5, allow_copies};
 
 const ROOM: Room = Room { max_sge: 8, max_inline: 220 };

@@ -18,8 +18,8 @@ use uverbs_core::queues::work::{Data, SendOp, Sge, Wr};
 use uverbs_mlx5_prm::doorbell::CqArm;
 
 use super::fixture::{Heap, PollSide, RecvSide, SendSide, free, slab};
-use crate::doorbell::{self, Step, steps};
-use crate::wqe::Room;
+use crate::send::doorbell::{self, Step, steps};
+use crate::send::wqe::Room;
 
 /// Opcodes of entries.
 const REQ: u8 = 0;

@@ -18,8 +18,8 @@ use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 
 use super::door::{Door, MAC};
 use super::fixture::{HALF, QPN, SendSide};
-use crate::doorbell::{Step, steps};
-use crate::wqe::Room;
+use crate::send::doorbell::{Step, steps};
+use crate::send::wqe::Room;
 use crate::{Ah, Mlx5};
 
 const ROOM: Room = Room { max_sge: 8, max_inline: 188 };

@@ -9,7 +9,7 @@ use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 use super::datagram::{GRH, INFINIBAND, handles, path};
 use super::fixture::{QPN, SendSide};
 use crate::Ah;
-use crate::wqe::Room;
+use crate::send::wqe::Room;
 
 const ROOM: Room = Room { max_sge: 4, max_inline: 120 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 8, lkey: 0x1234_5678 };

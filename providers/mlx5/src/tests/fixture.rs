@@ -20,12 +20,12 @@ use uverbs_core::queues::user_index::UserIndexes;
 use uverbs_mlx5_prm::wqe::Service;
 
 use crate::cq::{CqParts, UNWRITTEN, fill};
-use crate::doorbell::Doorbell;
-use crate::packet::Packets;
-use crate::rq::RqParts;
-use crate::sq::SqParts;
-use crate::srq::SrqParts;
-use crate::wqe::Room;
+use crate::recv::queue::RqParts;
+use crate::recv::srq::SrqParts;
+use crate::send::doorbell::Doorbell;
+use crate::send::packet::Packets;
+use crate::send::queue::SqParts;
+use crate::send::wqe::Room;
 use crate::{Cq, Rq, Sq, Srq};
 
 use super::door::Door;

@@ -9,8 +9,8 @@ use uverbs_core::queues::work::{Data, Rekey, Remote, SendFlags, SendOp, Sge, Wr}
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
-use crate::doorbell::{Step, steps};
-use crate::wqe::{self, Room};
+use crate::send::doorbell::{Step, steps};
+use crate::send::wqe::{self, Room};
 
 const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
 const SGE: Sge = Sge { addr: 0x7f01_0203_0405, len: 64, lkey: 0xaabb_ccdd };

@@ -6,8 +6,8 @@ use uverbs_core::queues::work::{Checksums, Data, PostError, Sge, Wr};
 use uverbs_mlx5_prm::wqe::{Segment, Service, WqeView};
 
 use super::fixture::SendSide;
-use crate::packet::Packets;
-use crate::wqe::Room;
+use crate::send::packet::Packets;
+use crate::send::wqe::Room;
 
 const ROOM: Room = Room { max_sge: 4, max_inline: 200 };
 /// A device from ConnectX-5 on, and one before.

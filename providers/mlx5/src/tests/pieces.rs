@@ -12,9 +12,9 @@ use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge,
 use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
-use crate::pieces::Place;
-use crate::sq::SendCursor;
-use crate::wqe::{self, Room};
+use crate::send::pieces::Place;
+use crate::send::queue::SendCursor;
+use crate::send::wqe::{self, Room};
 use crate::{Ah, Sq};
 
 const ROOM: Room = Room { max_sge: 10, max_inline: 188 };

@@ -9,8 +9,8 @@ use uverbs_core::queues::work::{
 
 use super::fixture::SendSide;
 use super::wqe::golden;
-use crate::sq::SendCursor;
-use crate::wqe::Room;
+use crate::send::queue::SendCursor;
+use crate::send::wqe::Room;
 
 const ROOM: Room = Room { max_sge: 8, max_inline: 220 };
 const SMALL_FENCE: u8 = 1 << 5;

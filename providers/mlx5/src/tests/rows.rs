@@ -10,7 +10,7 @@ use super::asked::{Asked, PEER, Row, post_alone};
 use super::datagram::{INFINIBAND, handles, path};
 use super::fixture::{HALF, SendSide};
 use crate::Sq;
-use crate::wqe::Room;
+use crate::send::wqe::Room;
 
 const ROOM: Room = Room { max_sge: 6, max_inline: 92 };
 

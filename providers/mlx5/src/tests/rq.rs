@@ -8,8 +8,8 @@ use uverbs_core::queues::work::{PostError, Sge};
 use uverbs_mlx5_prm::wqe::{RecvKind, RecvView};
 
 use super::fixture::{RecvSide, free, slab};
-use crate::doorbell::{Step, steps};
-use crate::rq::RecvCursor;
+use crate::recv::queue::RecvCursor;
+use crate::send::doorbell::{Step, steps};
 
 fn post(side: &mut RecvSide, at: &mut RecvCursor, id: u64, list: &[Sge]) -> Result<u32, PostError> {
     // SAFETY: the cursor is the test's; no device reads the ring.

@@ -9,9 +9,9 @@ use uverbs_mlx5_prm::opcode::Opcode;
 
 use super::asked::{Asked, post_alone};
 use super::fixture::{HALF, SendSide, free, slab};
-use crate::doorbell::{Step, steps};
-use crate::sq::SendCursor;
-use crate::wqe::Room;
+use crate::send::doorbell::{Step, steps};
+use crate::send::queue::SendCursor;
+use crate::send::wqe::Room;
 
 const ROOM: Room = Room { max_sge: 16, max_inline: 400 };
 const SGE: Sge = Sge { addr: 0x1000, len: 64, lkey: 0x100 };

@@ -7,8 +7,8 @@ use uverbs_core::queues::work::{PostError, Sge};
 
 use super::cq::{Cqe, RESP_SEND};
 use super::fixture::{PollSide, SharedSide, free, slab};
-use crate::doorbell::{Step, steps};
-use crate::srq::SrqCursor;
+use crate::recv::srq::SrqCursor;
+use crate::send::doorbell::{Step, steps};
 
 fn post(
     side: &mut SharedSide,

@@ -1,0 +1,9 @@
+//! Making queues: the driver's part of each command, and the sizes of rings.
+
+pub(crate) mod buffer;
+pub(crate) mod dct;
+pub(crate) mod queues;
+pub(crate) mod rts;
+pub(crate) mod size;
+pub(crate) mod srq;
+pub(crate) mod work_queue;

@@ -1,0 +1,64 @@
+//! An address that takes the path of a queue pair: the device's own object for it (rdma-core
+//! `verbs.c`, `_mlx5dv_map_ah_to_qp`).
+//!
+//! # Safety
+//!
+//! The command holds numbers.
+#![allow(unsafe_code, reason = "sends a command of the device's")]
+
+use uverbs_core::error::Error;
+use uverbs_mlx5_prm::address::{GrhGidFl, StatRateSl, mlx5_wqe_av};
+use uverbs_mlx5_prm::cmd::caps::cmd_hca_cap;
+use uverbs_mlx5_prm::cmd::general::{
+    AV_QP_MAPPING, AV_QP_MAPPING_IN, AV_QP_MAPPING_QPN, general_obj_in_cmd_hdr,
+};
+use uverbs_mlx5_prm::cmd::header;
+use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
+use zerocopy::{IntoBytes, transmute};
+
+use crate::create::rts::told;
+use crate::{Ah, Context, devx};
+
+const VERB: &str = "map_ah_to_qp";
+/// Bytes of an answer.
+const ANSWER: usize = 16;
+
+impl Context {
+    /// Has messages to an address take the path of a queue pair of the peer's. Answers the handle
+    /// of what does that, an object of [`devx`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] of a device without; the device's refusal.
+    #[doc(alias = "mlx5dv_map_ah_to_qp")]
+    pub fn map_ah_to_qp(&self, ah: &Ah, qpn: u32) -> Result<u32, Error> {
+        let kinds = self.general_caps().map(|list| cmd_hca_cap::GENERAL_OBJ_TYPES.get(&list));
+        if !kinds.is_ok_and(|kinds| kinds >> AV_QP_MAPPING & 1 != 0) {
+            let what = "addresses on the path of a queue pair".to_owned();
+            return Err(Error::Unsupported { verb: VERB, what });
+        }
+        let whole: mlx5_wqe_av = transmute!(*ah.template());
+        // On Ethernet, where each address has a GID, no bit says so.
+        if whole.rgid == [0; 16] {
+            let what = "an address without a GID on the path of a queue pair".to_owned();
+            return Err(Error::Unsupported { verb: VERB, what });
+        }
+        let gid = GrhGidFl(whole.grh_gid_fl.get()).src_addr_index();
+        let vector = mlx5_wqe_av {
+            stat_rate_sl: StatRateSl::ZERO.with_sl(StatRateSl(whole.stat_rate_sl).sl()).0,
+            grh_gid_fl: GrhGidFl::ZERO.with_src_addr_index(gid).0.into(),
+            rgid: whole.rgid,
+            ..Default::default()
+        };
+        let (mut request, mut answer) = ([0; AV_QP_MAPPING_IN], [0; ANSWER]);
+        header::cmd_in::OPCODE.set(&mut request, CmdOpcode::CREATE_GENERAL_OBJECT.0.into());
+        general_obj_in_cmd_hdr::OBJ_TYPE.set(&mut request, AV_QP_MAPPING.into());
+        AV_QP_MAPPING_QPN.set(&mut request, qpn.into());
+        // The vector is the input's end.
+        let at = AV_QP_MAPPING_IN - size_of::<mlx5_wqe_av>();
+        request[at..].copy_from_slice(vector.as_bytes());
+        // SAFETY: the command holds numbers.
+        let made = unsafe { devx::create(self.core.uverbs(), &request, &mut answer) };
+        made.map_err(|error| Error::kernel(VERB, told(error.to_errno(), &answer)))
+    }
+}

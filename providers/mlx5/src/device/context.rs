@@ -1,0 +1,349 @@
+//! An open device: the handshake with the kernel driver, and what it said.
+//!
+//! # Safety
+//!
+//! A domain is wrapped as the kernel answers it. What a provider promises is said in
+//! `uverbs_core::provider`.
+#![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
+
+use std::sync::{Arc, OnceLock};
+
+use uverbs_core::attr::{AhAttr, DeviceAttr, FlowRule, LinkLayer, PortAttr, RssHash};
+use uverbs_core::commands::device::ContextInfo;
+use uverbs_core::error::Error;
+use uverbs_core::memory::dbrec::Dbrecs;
+use uverbs_core::memory::pool::Pool;
+use uverbs_core::objects::clock::DeviceClock;
+use uverbs_core::objects::context::ContextCore;
+use uverbs_core::objects::counters::CountersCore;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::objects::dm::DmCore;
+use uverbs_core::objects::flow::{FlowCore, Steered};
+use uverbs_core::objects::mw::MwCore;
+use uverbs_core::objects::pd::PdCore;
+use uverbs_core::objects::rss::{IndTableCore, RssCore};
+use uverbs_core::objects::wq::WqCore;
+use uverbs_core::provider::{ContextOps, CqInit, NewQp, NewSrq, NewWq, QpInit, SrqInit, WqInit};
+use uverbs_core::queues::user_index::UserIndexes;
+use uverbs_kernel_abi::driver_id::RDMA_DRIVER_MLX5;
+use uverbs_kernel_abi::mlx5::{
+    MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY, MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE,
+    MLX5_IB_ALLOC_UCTX_DEVX, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, MLX5_IB_ATTR_QUERY_PD_HANDLE,
+    MLX5_IB_ATTR_QUERY_PD_RESP_PDN, MLX5_IB_METHOD_PD_QUERY, MLX5_LIB_CAP_4K_UAR,
+    MLX5_LIB_CAP_DYN_UAR, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, mlx5_ib_alloc_pd_resp,
+    mlx5_ib_alloc_ucontext_req_v2, mlx5_ib_alloc_ucontext_resp, mlx5_ib_query_device_resp,
+};
+use uverbs_kernel_abi::objects::UVERBS_OBJECT_PD;
+use zerocopy::IntoBytes;
+
+use crate::Ah;
+use crate::Cq;
+use crate::Mlx5;
+use crate::create::queues::{create_cq, create_qp};
+use crate::create::size::Limits;
+use crate::create::srq::create_srq;
+use crate::create::work_queue;
+use crate::device::clock;
+use crate::device::clock::Clock;
+use crate::device::dm;
+use crate::device::reserved::Reserved;
+use crate::device::uar::Uars;
+use crate::flow;
+use crate::send::indirect;
+
+const OPEN: &str = "open_device";
+const IMPORT: &str = "import_device";
+
+/// Doorbell registers asked for, and those of low latency among them: rdma-core's defaults. A
+/// kernel with dynamic UARs ignores them and an older one needs them, to get as far as to be
+/// refused with a reason.
+const TOTAL_BFREGS: u32 = 16;
+const LOW_LATENCY_BFREGS: u32 = 4;
+
+/// Completions carry the user index.
+const CQE_VERSION: u8 = 1;
+
+/// What address handles must know of a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Port {
+    pub(crate) ethernet: bool,
+    pub(crate) grh_required: bool,
+}
+
+/// An open ConnectX.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) uars: Uars,
+    /// Queues and records.
+    pub(crate) memory: Pool,
+    pub(crate) dbrecs: Dbrecs,
+    pub(crate) indexes: UserIndexes,
+    pub(crate) limits: Limits,
+    /// Whether queue pairs know enhanced connection establishment.
+    pub(crate) ece: bool,
+    /// Whether CREATE_AH answers the peer's MAC address.
+    pub(crate) tells_mac: bool,
+    /// Whether it was opened for commands of its own.
+    devx: bool,
+    pub(crate) reserved: Reserved,
+    clock: Clock,
+    /// The driver's part of QUERY_DEVICE, once it was asked for.
+    pub(crate) caps: OnceLock<Box<mlx5_ib_query_device_resp>>,
+    /// The key of no memory.
+    pub(crate) dump_fill: Option<u32>,
+    device: DeviceAttr,
+    /// Each port, once it was asked for.
+    ports: Box<[OnceLock<Port>]>,
+    pub(crate) core: Arc<ContextCore>,
+}
+
+impl Context {
+    /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through:
+    /// the same commands in the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the
+    /// optional ones. For commands of its own (DEVX), as there: streams go on by one.
+    pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
+        is_mlx5(OPEN, &core)?;
+        let mut request = mlx5_ib_alloc_ucontext_req_v2 {
+            flags: MLX5_IB_ALLOC_UCTX_DEVX,
+            total_num_bfregs: TOTAL_BFREGS,
+            num_low_latency_bfregs: LOW_LATENCY_BFREGS,
+            max_cqe_version: CQE_VERSION,
+            lib_caps: MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR,
+            ..Default::default()
+        };
+        let mut answer = mlx5_ib_alloc_ucontext_resp::default();
+        let mut ask = |request: &mlx5_ib_alloc_ucontext_req_v2| {
+            core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())
+        };
+        let info = ask(&request).or_else(|_| {
+            // A device or a kernel without.
+            request.flags = 0;
+            ask(&request)
+        })?;
+        let devx = request.flags & MLX5_IB_ALLOC_UCTX_DEVX != 0;
+        Ok(Self { devx, ..Self::new(OPEN, core, info, &answer)? })
+    }
+
+    /// `QUERY_CONTEXT`, and the rest as above (rdma-core `mlx5.c:mlx5_import_context`). Since Linux
+    /// 5.9.
+    pub(crate) fn import(core: Arc<ContextCore>) -> Result<Self, Error> {
+        is_mlx5(IMPORT, &core)?;
+        let mut answer = mlx5_ib_alloc_ucontext_resp::default();
+        let id = MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX;
+        let info = core.uverbs().query_context(id, answer.as_mut_bytes())?;
+        Self::new(IMPORT, core, info, &answer)
+    }
+
+    fn new(
+        verb: &'static str,
+        core: Arc<ContextCore>,
+        info: ContextInfo,
+        answer: &mlx5_ib_alloc_ucontext_resp,
+    ) -> Result<Self, Error> {
+        // Static registers are what a kernel gives that doesn't know DYN_UAR (mlx5_ib before 5.8),
+        // and what an imported device may have.
+        if answer.tot_bfregs != 0 {
+            let what = "a context without dynamic UARs (all before Linux 5.8)".to_owned();
+            return Err(Error::Unsupported { verb, what });
+        }
+        if answer.cqe_version != CQE_VERSION {
+            let what = format!("completion format {} (this library knows 1)", answer.cqe_version);
+            return Err(Error::Unsupported { verb, what });
+        }
+        let has_dump_fill = answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY != 0;
+        let device = core.uverbs().query_device_ex(&mut [])?;
+        let uars = Uars::open(&core, answer.bf_reg_size, answer.num_uars_per_page)?;
+        let memory = Pool::new()?;
+        Ok(Self {
+            uars,
+            dbrecs: Dbrecs::new(&memory),
+            memory,
+            indexes: UserIndexes::default(),
+            limits: Limits::new(answer, &device, info.num_comp_vectors),
+            tells_mac: answer.cmds_supp_uhw & MLX5_USER_CMDS_SUPP_UHW_CREATE_AH != 0,
+            ece: answer.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE != 0,
+            devx: false,
+            reserved: Reserved::default(),
+            clock: Clock::new(answer),
+            caps: OnceLock::new(),
+            dump_fill: has_dump_fill.then_some(answer.dump_fill_mkey),
+            ports: vec![OnceLock::new(); device.phys_port_count.into()].into(),
+            device,
+            core,
+        })
+    }
+
+    /// Whether it was opened for [commands of its own](crate::devx). Of an imported device it isn't
+    /// known, and the answer is no.
+    #[must_use]
+    pub fn has_devx(&self) -> bool {
+        self.devx
+    }
+
+    /// Capabilities and limits as they were when it was opened.
+    pub(crate) fn attr(&self) -> &DeviceAttr {
+        &self.device
+    }
+
+    /// A port, by number from 1. The kernel is asked once: rdma-core asks when the device is
+    /// opened, and keeps the answer (`mlx5.c:mlx5_set_context`, `cached_link_layer`).
+    pub(crate) fn port(&self, number: u8) -> Result<Port, Error> {
+        let slot = self.ports.get(usize::from(number).wrapping_sub(1));
+        if let Some(port) = slot.and_then(OnceLock::get) {
+            return Ok(*port);
+        }
+        let PortAttr { link_layer, grh_required, .. } = self.core.uverbs().query_port(number)?;
+        let port = Port { ethernet: link_layer == LinkLayer::Ethernet, grh_required };
+        Ok(*slot.map_or(&port, |slot| slot.get_or_init(|| port)))
+    }
+}
+
+/// Refuses a device of another driver.
+fn is_mlx5(verb: &'static str, core: &ContextCore) -> Result<(), Error> {
+    let driver = core.uverbs().driver_id();
+    if driver == RDMA_DRIVER_MLX5 {
+        return Ok(());
+    }
+    let what = format!("a device of another driver than mlx5_ib (RDMA driver id {driver})");
+    Err(Error::Unsupported { verb, what })
+}
+
+impl Context {
+    /// The device's number of a protection domain, as its own commands name it. Since Linux 5.9.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    #[doc(alias = "mlx5dv_pd")]
+    pub fn pdn(&self, pd: &PdCore) -> Result<u32, Error> {
+        self.pd_number("query_pd", pd.handle())
+    }
+
+    fn pd_number(&self, verb: &'static str, handle: u32) -> Result<u32, Error> {
+        let mut pdn = [0; 4];
+        let uverbs = self.core.uverbs();
+        let command = uverbs
+            .command(UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY)
+            .handle_in(MLX5_IB_ATTR_QUERY_PD_HANDLE, handle)
+            .output(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, &mut pdn);
+        // SAFETY: the input is a handle.
+        unsafe { command.send(&**uverbs.door(), verb) }?;
+        Ok(u32::from_ne_bytes(pdn))
+    }
+
+    /// Refuses what only an Ethernet port has.
+    pub(crate) fn check_ethernet(&self, verb: &'static str) -> Result<(), Error> {
+        for number in 1..=self.device.phys_port_count {
+            if self.port(number)?.ethernet {
+                return Ok(());
+            }
+        }
+        Err(Error::Unsupported { verb, what: "raw packets on an InfiniBand port".to_owned() })
+    }
+}
+
+// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
+// memory that the core keeps.
+unsafe impl ContextOps<Mlx5> for Context {
+    fn core(&self) -> &Arc<ContextCore> {
+        &self.core
+    }
+
+    fn query_device(&self) -> Result<DeviceAttr, Error> {
+        self.core.uverbs().query_device_ex(&mut [])
+    }
+
+    fn device_attr(&self) -> &DeviceAttr {
+        &self.device
+    }
+
+    fn comp_vectors(&self) -> u32 {
+        self.limits.comp_vectors()
+    }
+
+    fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
+        self.core.uverbs().query_port(port)
+    }
+
+    fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
+        // The PD number is for raw commands only; the kernel insists on room for it.
+        let mut answer = mlx5_ib_alloc_pd_resp::default();
+        let handle = self.core.uverbs().alloc_pd(answer.as_mut_bytes())?;
+        // SAFETY: the kernel just made it, and nobody else has its number.
+        Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
+    }
+
+    /// As rdma-core `verbs.c:mlx5_import_pd`: the question tells whether there is such a domain.
+    unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
+        self.pd_number("import_pd", handle)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { PdCore::imported(Arc::clone(&self.core), handle) })
+    }
+
+    unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { dm::import(&self.core, handle) }
+    }
+
+    fn create_cq(&self, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
+        create_cq(self, init)
+    }
+
+    fn create_qp(&self, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
+        create_qp(self, init)
+    }
+
+    fn create_srq(&self, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
+        create_srq(self, init)
+    }
+
+    fn create_wq(&self, init: &WqInit) -> Result<NewWq<Mlx5>, Error> {
+        work_queue::create(self, init)
+    }
+
+    fn create_ind_table(&self, queues: Vec<Arc<WqCore>>) -> Result<Arc<IndTableCore>, Error> {
+        work_queue::create_table(self, queues)
+    }
+
+    fn create_rss_qp(
+        &self,
+        pd: &Arc<PdCore>,
+        table: &Arc<IndTableCore>,
+        hash: &RssHash,
+    ) -> Result<Arc<RssCore>, Error> {
+        work_queue::create_rss_qp(pd, table, hash)
+    }
+
+    fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<Ah, Error> {
+        Ah::create(self, pd, attr)
+    }
+
+    fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
+        dm::alloc(&self.core, self.device.max_dm_size, len, log_align)
+    }
+
+    fn map_clock(&self) -> Result<DeviceClock, Error> {
+        clock::map(&self.core, self.clock)
+    }
+
+    fn create_flow(
+        &self,
+        to: Steered,
+        rule: &FlowRule,
+        counters: Option<Arc<CountersCore>>,
+    ) -> Result<FlowCore, Error> {
+        flow::create(&self.core, to, rule, counters)
+    }
+
+    fn create_counters(&self) -> Result<CountersCore, Error> {
+        CountersCore::create(Arc::clone(&self.core))
+    }
+
+    fn alloc_indirect(&self, pd: &Arc<PdCore>, parts: u32) -> Result<(MwCore, u32), Error> {
+        indirect::alloc(pd, parts, self.limits.parts())
+    }
+
+    fn null_lkey(&self) -> Option<u32> {
+        self.dump_fill
+    }
+}

@@ -1,0 +1,13 @@
+//! Send queues: WQEs, their place in the ring, and posts of every kind.
+
+pub(crate) mod doorbell;
+pub(crate) mod indirect;
+pub(crate) mod inline;
+pub(crate) mod list;
+pub(crate) mod packet;
+pub(crate) mod pieces;
+pub(crate) mod queue;
+pub(crate) mod rekey;
+pub(crate) mod ring;
+pub(crate) mod wide;
+pub(crate) mod wqe;

@@ -1,0 +1,402 @@
+//! Work requests that are made piece by piece, written where the device reads them.
+//!
+//! # Safety
+//!
+//! As in `sq/mod.rs`. What is written before a work request is ended lies in WQEBBs that are free.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use std::ptr::null_mut;
+
+use uverbs_core::order::device_memory;
+use uverbs_core::provider::{PieceOps, SendOps};
+use uverbs_core::queues::slot::{Named, Reach};
+use uverbs_core::queues::work::{Data, Destination, PostError, SendOp, Sge, Wr};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, DS_MAX};
+use uverbs_mlx5_prm::data::DATA_SEG_MAX;
+use zerocopy::IntoBytes;
+
+use crate::Ah;
+use crate::send::doorbell::Posted;
+use crate::send::inline::{is_small, write_small};
+use crate::send::list::{counted, is_rare, write_counted};
+use crate::send::queue::{SendCursor, Sq};
+use crate::send::ring::Ring;
+use crate::send::wqe::{self, DS_PER_UNIT, Head, Vector};
+
+/// A position in a send queue where WQEs are written piece by piece. It has no more of the last WQE
+/// than where it begins: the rest stands there.
+///
+/// It lies in memory between two calls, and keeps addresses that would be computed again. Members
+/// are ordered so that none which are stored apart are loaded as one: the processor can't forward
+/// such stores to the load.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Place {
+    /// The next free WQEBB.
+    pi: u32,
+    /// The count at which there must be a look at what is outstanding.
+    stop: u32,
+    /// The first WQEBB of the WQE that is begun; null if none is.
+    unit: *mut u8,
+    /// Where its data goes; null as long as a datagram's address isn't known.
+    data: *mut u8,
+    /// Its slot.
+    slot: Named,
+    /// Its [`Head`] in one word.
+    head: u32,
+    /// Work requests before `pi`.
+    count: u32,
+    /// The first WQEBB of the last WQE.
+    first: u32,
+}
+
+// SAFETY: addresses in a ring, which only the queue reaches that put them there.
+unsafe impl Send for Place {}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self {
+            pi: 0,
+            stop: 0,
+            unit: null_mut(),
+            data: null_mut(),
+            slot: Named::NONE,
+            head: 0,
+            count: 0,
+            first: 0,
+        }
+    }
+}
+
+/// Bits of a head beside its length. The test of the highest one is a test of the sign, which needs
+/// no constant.
+const ATOMIC: u32 = 1 << 31;
+const ANSWERED: u32 = 1 << 30;
+
+#[inline(always)]
+fn pack(head: Head) -> u32 {
+    let answered = if head.answered { ANSWERED } else { 0 };
+    let atomic = if head.atomic { ATOMIC } else { 0 };
+    head.units | answered | atomic
+}
+
+#[inline(always)]
+fn unpack(word: u32) -> Head {
+    let units = word & !(ATOMIC | ANSWERED);
+    Head { units, answered: word & ANSWERED != 0, atomic: word & ATOMIC != 0 }
+}
+
+/// Whether there are bytes, and no more than a message may have; and eight for an atomic.
+#[inline(always)]
+fn is_usual(len: u32, head: u32) -> bool {
+    const { assert!(DATA_SEG_MAX == ATOMIC) };
+    (len.wrapping_sub(1) | head) & ATOMIC == 0 || head & ATOMIC != 0 && len == 8
+}
+
+impl Place {
+    #[inline(always)]
+    fn forget(&mut self) {
+        (self.unit, self.data) = (null_mut(), null_mut());
+    }
+
+    /// Work requests that may follow the one that is begun without a look. If there are none,
+    /// `look` may have known of no more than the usual room for this one, and the producer index
+    /// may wrap behind it.
+    #[inline(always)]
+    fn more(&self) -> u32 {
+        self.stop.wrapping_sub(self.count.wrapping_add(1))
+    }
+
+    /// Where `count` must stop for work requests that are posted by other means. The last one that
+    /// `look` found room for doesn't count: if it isn't ended, its room may be too short for
+    /// theirs.
+    #[inline(always)]
+    fn stop(&self) -> u32 {
+        if self.more() == 0 { self.count } else { self.stop }
+    }
+
+    /// Corrects the control segment, which says that there is one segment of data.
+    ///
+    /// # Safety
+    ///
+    /// A WQE is begun, and its first WQEBB is free.
+    #[inline(always)]
+    unsafe fn set_length(&self, segments: u32) {
+        let head: *mut u64 = self.unit.cast();
+        // The length is the last byte, and two at least, so nothing is carried or borrowed.
+        let last = |byte| u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, byte]);
+        // SAFETY: the caller's promise.
+        let ctrl = unsafe { device_memory::read(head) };
+        let ctrl = ctrl.wrapping_add(last(segments as u8)).wrapping_sub(last(1));
+        // SAFETY: as above.
+        unsafe { device_memory::write(head, ctrl) };
+    }
+
+    /// Ends a WQE of so many WQEBBs, all of which is there.
+    ///
+    /// # Safety
+    ///
+    /// It is begun.
+    #[inline(always)]
+    unsafe fn end(&mut self, units: u32) {
+        self.first = self.pi;
+        self.pi = self.pi.wrapping_add(units);
+        self.count = self.count.wrapping_add(1);
+        // SAFETY: named when it was begun; its slot is free, and this is the only poster.
+        unsafe { self.slot.end(Reach::new(self.pi, self.count)) };
+        self.forget();
+    }
+}
+
+impl Sq {
+    /// Ends a WQE whose length is known.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PieceOps::close`]; `ds` was measured with this data.
+    #[inline(always)]
+    unsafe fn close_measured(
+        &mut self,
+        at: &mut Place,
+        ds: u32,
+        data: Data<'_>,
+    ) -> Result<(), PostError> {
+        let Place { pi, count, .. } = *at;
+        let (units, head) = (ds.div_ceil(DS_PER_UNIT), unpack(at.head).units);
+        at.stop = if at.more() == 0 {
+            self.make_room(pi, count, units)?
+        } else if self.is_long(units) {
+            self.make_long_room(pi, (count, at.stop), units)?
+        } else {
+            at.stop
+        };
+        let ring = self.ring_memory();
+        if ring.wraps(pi, units) {
+            // SAFETY: there is room for what was measured.
+            unsafe { write_wrapped(ring, pi, (head, ds), data) };
+        } else {
+            let behind = ring.unit(pi).wrapping_add(head as usize * DS_BYTES);
+            // SAFETY: as above, in one piece.
+            unsafe { wqe::write_data(behind, &data) };
+        }
+        // SAFETY: as above.
+        unsafe { at.set_length(ds - head) };
+        // SAFETY: as above, and its data is written.
+        unsafe { at.end(units) };
+        Ok(())
+    }
+
+    /// Ends a WQE with a list, which is written as it is counted where that
+    /// [can be](counted). False if it isn't ended; what was written then doesn't count.
+    ///
+    /// # Safety
+    ///
+    /// As for [`PieceOps::close`].
+    #[inline(always)]
+    unsafe fn close_counted(&mut self, at: &mut Place, list: &[Sge]) -> bool {
+        if at.more() == 0 {
+            return false;
+        }
+        let (ring, head) = (self.ring_memory(), unpack(at.head));
+        let Some(units) = counted(ring, at.pi, head, self.longest_list(), list) else {
+            return false;
+        };
+        // SAFETY: there was room for one behind this, so for as many WQEBBs as the queue was made
+        // for; they are in one piece.
+        if !unsafe { write_counted(at.data, list) } {
+            return false;
+        }
+        // SAFETY: as above.
+        unsafe { at.set_length(list.len() as u32) };
+        // SAFETY: as above, and its data is written.
+        unsafe { at.end(units) };
+        true
+    }
+}
+
+// SAFETY: what is ended passed the same checks as a post, and is noted in its slot as one.
+unsafe impl PieceOps for Sq {
+    type Place = Place;
+
+    const IN_PLACE: bool = true;
+
+    #[inline(always)]
+    fn start(&mut self, at: &mut Place) {
+        let SendCursor { pi, count, stop, .. } = self.begin();
+        (at.pi, at.count, at.stop) = (pi, count, stop);
+        at.forget();
+    }
+
+    fn cursor(&mut self, at: &Place) -> SendCursor {
+        let Place { pi, count, first, .. } = *at;
+        let (begin, start) = (self.producer(), self.ring_memory().start);
+        let last = match pi.wrapping_sub(begin) {
+            0 => Posted { head: 0, at: start, first: pi, ds: 0, units: 0 },
+            _ => self.written_at(first, pi.wrapping_sub(first)),
+        };
+        SendCursor { pi, count, stop: at.stop(), begin, last }
+    }
+
+    fn move_to(at: &mut Place, cursor: &SendCursor) {
+        (at.pi, at.count) = (cursor.pi, cursor.count);
+        (at.stop, at.first) = (cursor.stop, cursor.last.first);
+        at.forget();
+    }
+
+    #[inline]
+    fn refuse(at: &mut Place) {
+        at.stop = at.count;
+        at.forget();
+    }
+
+    #[inline(always)]
+    fn is_full(at: &Place) -> bool {
+        at.count == at.stop
+    }
+
+    #[inline(always)]
+    fn look(&mut self, at: &mut Place) -> Result<(), PostError> {
+        at.forget();
+        // It may become as long as the queue was made for. Where that is too much, no more may
+        // follow it, and `close` looks once more.
+        at.stop = match self.make_room(at.pi, at.count, self.longest()) {
+            Err(PostError::Full) => self.make_room(at.pi, at.count, self.usual())?,
+            stop => stop?,
+        };
+        Ok(())
+    }
+
+    #[inline(always)]
+    unsafe fn open<const TO: bool>(
+        &mut self,
+        at: &mut Place,
+        wr: Wr,
+        op: SendOp,
+    ) -> Result<(), PostError> {
+        if TO && !matches!(op, SendOp::Send | SendOp::SendImm(_)) {
+            return Err(PostError::BadOperation);
+        }
+        let head = wqe::head_to::<TO>(&op);
+        let (pi, unit) = (at.pi, self.ring_memory().unit(at.pi));
+        // SAFETY: the slot is free as the WQEBB is; this is the only poster.
+        at.slot = unsafe { self.slots().name(pi, wr.id) };
+        // Nearly all have one segment of data; `set_length` is for the others.
+        let ctrl = wqe::ctrl(&op, pi, self.qpn_ds(head.units + 1), wr.flags);
+        at.head = pack(head);
+        at.unit = unit;
+        let behind = unit.wrapping_add(head.units as usize * DS_BYTES);
+        at.data = if TO { null_mut() } else { behind };
+        // SAFETY: this WQEBB is free.
+        unsafe { wqe::store(unit, ctrl) };
+        // SAFETY: as above, and it takes what `head` counts.
+        unsafe { wqe::write_operation(unit.wrapping_add(DS_BYTES), &op) };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn is_open(at: &Place) -> bool {
+        !at.unit.is_null()
+    }
+
+    #[inline(always)]
+    fn takes_data(at: &Place) -> bool {
+        !at.data.is_null()
+    }
+
+    #[inline(always)]
+    unsafe fn address(&mut self, at: &mut Place, to: Destination<'_, Ah>) {
+        let vector = Vector { template: to.ah.template(), first: to.peer };
+        // The vector fills the first WQEBB.
+        at.data = self.ring_memory().unit(at.pi.wrapping_add(1));
+        // SAFETY: that one is free.
+        unsafe { vector.store::<false>(at.unit.wrapping_add(DS_BYTES)) };
+    }
+
+    #[inline(always)]
+    unsafe fn close_at_once<const TO: bool>(&mut self, at: &mut Place, data: Data<'_>) -> bool {
+        // A datagram's data is in a second WQEBB.
+        let units = wqe::units_of_one::<TO>();
+        match data {
+            // No atomic, so the head need not be looked at.
+            Data::One(piece) if TO && !is_rare(piece.len) => {
+                // SAFETY: this segment is in a WQEBB that is free.
+                unsafe { wqe::store(at.data, wqe::short_segment(&piece)) };
+            }
+            Data::One(piece) if !TO && is_usual(piece.len, at.head) => {
+                // SAFETY: this segment is in a WQEBB that is free.
+                unsafe { wqe::store(at.data, wqe::data_segment(&piece)) };
+            }
+            Data::List(list) => {
+                // SAFETY: the caller's promise.
+                return unsafe { self.close_counted(at, list) };
+            }
+            Data::Inline(bytes)
+                if is_small(bytes)
+                    && bytes.len() <= self.room().max_inline as usize
+                    && at.head & ANSWERED == 0 =>
+            {
+                // SAFETY: as above.
+                unsafe { write_small(at.data, bytes) };
+            }
+            _ => return false,
+        }
+        // SAFETY: begun, says the caller; one segment fits behind each head.
+        unsafe { at.end(units) };
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn close(&mut self, at: &mut Place, data: Data<'_>) -> Result<(), PostError> {
+        if let Data::List(list) = data
+            // SAFETY: the caller's promise.
+            && unsafe { self.close_counted(at, list) }
+        {
+            return Ok(());
+        }
+        let ds = wqe::measure_behind(unpack(at.head), &data, self.room())?;
+        // SAFETY: as above; it was just measured.
+        unsafe { self.close_measured(at, ds, data) }
+    }
+
+    #[inline(always)]
+    fn is_usual(&self, at: &Place) -> bool {
+        at.unit.is_null() && self.umr_end.is_none() && at.pi.wrapping_sub(at.first) <= 2
+    }
+
+    #[inline(always)]
+    unsafe fn finish(&mut self, at: &Place) {
+        debug_assert!(self.is_usual(at));
+        let Place { pi, count, stop, first, .. } = *at;
+        let begin = self.producer();
+        if pi == begin {
+            return;
+        }
+        // Before the doorbell: it would be kept in registers meanwhile.
+        self.stop = stop;
+        self.keep(pi, count);
+        let (ring, last) = (self.ring_memory(), self.written_at(first, pi.wrapping_sub(first)));
+        // SAFETY: the caller's promise.
+        unsafe { self.announce::<false>(ring, pi, begin, last) };
+    }
+}
+
+/// Writes the data of a WQE that goes over the ring's end, behind its head, which doesn't.
+///
+/// # Safety
+///
+/// `head` and `ds` units of 16 bytes from the WQEBB `index` on, around the end, are free, and `ds`
+/// is at most [`DS_MAX`] and what was measured with this data.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32), data: Data<'_>) {
+    let mut aside = [[0u64; 2]; DS_MAX as usize];
+    let (behind, all) = (head as usize * DS_BYTES, ds as usize * DS_BYTES);
+    let start: *mut u8 = aside.as_mut_ptr().cast();
+    // SAFETY: the head lies in this WQEBB; there is room for the longest WQE.
+    unsafe { device_memory::copy(ring.unit(index), start, behind) };
+    // SAFETY: as above.
+    unsafe { wqe::write_data(start.wrapping_add(behind), &data) };
+    let bytes = aside.as_bytes().get(..all).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { ring.copy_in(index, bytes) };
+}

@@ -1,0 +1,235 @@
+//! Work requests that change keys of this side: windows bound, keys invalidated. On the device each
+//! is a UMR (PRM, "UMR"), as in rdma-core `qp.c:set_bind_wr`.
+//!
+//! The device may begin the WQE behind a UMR before the UMR is carried out. So that WQE gets a
+//! small fence (PRM, "fence"). Posts don't look for UMRs: the queue remembers where the last one
+//! ended, and the fence is set when the batch is rung, or when the next UMR is written.
+//!
+//! # Safety
+//!
+//! WQEs are written where `make_room` found room, behind the published index.
+#![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
+
+use uverbs_core::attr::AccessFlags;
+use uverbs_core::order::device_memory;
+use uverbs_core::queues::work::{PostError, Rekey, WINDOW_MAX, WindowKind, Wr};
+use uverbs_mlx5_prm::ctrl::{DS_BYTES, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::umr::{
+    AccessFlags as KeyAccess, MLX5_WQE_MKEY_CONTEXT_FREE,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC as ATOMIC,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE as LOCAL_WRITE,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ as REMOTE_READ,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE as REMOTE_WRITE,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE as FREE, MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN as LEN,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY as MKEY, MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN as QPN,
+    MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR as START_ADDR, QpnMkey, UmrFlags,
+    mlx5_wqe_mkey_context_seg, mlx5_wqe_umr_ctrl_seg, mlx5_wqe_umr_klm_seg,
+};
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
+
+use crate::Sq;
+use crate::send::doorbell::Posted;
+use crate::send::queue::SendCursor;
+use crate::send::wqe::{self, DS_PER_UNIT, Words};
+
+/// A key that any queue pair may use.
+pub(crate) const ANY_QPN: u32 = 0xff_ffff;
+/// Octowords of a list of one: lists take whole units of four.
+const LIST: u16 = 4;
+
+/// The segments behind the control segment.
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct Segments {
+    umr: mlx5_wqe_umr_ctrl_seg,
+    mkey: mlx5_wqe_mkey_context_seg,
+    list: [mlx5_wqe_umr_klm_seg; LIST as usize],
+}
+
+/// Bytes of a WQE without a list, and with one.
+const SHORT: usize = DS_BYTES + std::mem::offset_of!(Segments, list);
+const LONG: usize = DS_BYTES + size_of::<Segments>();
+
+pub(crate) fn key_access(access: AccessFlags) -> KeyAccess {
+    KeyAccess::ZERO
+        .with_local_write(access.contains(AccessFlags::LOCAL_WRITE))
+        .with_remote_read(access.contains(AccessFlags::REMOTE_READ))
+        .with_remote_write(access.contains(AccessFlags::REMOTE_WRITE))
+        .with_atomic(access.contains(AccessFlags::REMOTE_ATOMIC))
+}
+
+/// The key whose context is changed, and the segments.
+fn segments(op: &Rekey, qpn: u32) -> (u32, Segments) {
+    let mut all = Segments::new_zeroed();
+    let mut flags = UmrFlags::ZERO.with_inline(true).with_translation_offset(true);
+    let mut mask = FREE | MKEY;
+    let key = match *op {
+        Rekey::Bind { kind, old, new, lkey, addr, len, access } => {
+            let of_queue = kind == WindowKind::Type2;
+            let owner = if of_queue { qpn } else { ANY_QPN };
+            if of_queue {
+                (flags, mask) = (flags.with_check_free(true), mask | QPN);
+            }
+            let mkey = QpnMkey::ZERO.with_qpn(owner).with_mkey(new as u8);
+            all.mkey.qpn_mkey = U32::new(mkey.0);
+            if len == 0 {
+                all.mkey.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+            } else {
+                mask |= LEN | START_ADDR | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ATOMIC;
+                all.umr.klm_octowords = U16::new(LIST);
+                all.mkey.access_flags = key_access(access).0;
+                all.mkey.start_addr = U64::new(addr);
+                all.mkey.len = U64::new(len);
+                all.list[0] = mlx5_wqe_umr_klm_seg {
+                    // At most 2^31: the caller looked.
+                    byte_count: U32::new(len as u32),
+                    mkey: U32::new(lkey),
+                    address: U64::new(addr),
+                };
+            }
+            old
+        }
+        Rekey::Invalidate { key } => {
+            (flags, mask) = (flags.with_check_qpn(true), mask | QPN);
+            all.mkey.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+            all.mkey.qpn_mkey = U32::new(QpnMkey::ZERO.with_qpn(ANY_QPN).0);
+            key
+        }
+    };
+    (all.umr.flags, all.umr.mkey_mask) = (flags.0, U64::new(mask));
+    (key, all)
+}
+
+/// A control segment with the small fence; one that has a fence is stronger, and stays.
+fn behind_umr(ctrl: Words) -> Words {
+    let [head, rest] = ctrl;
+    // The fourth byte of its second half (`mlx5_wqe_ctrl_seg::fm_ce_se`), whose highest three bits
+    // are the fence.
+    let byte = |bits: u8| (u64::from(bits) << 32).to_be();
+    if rest & byte(0b111 << 5) != 0 {
+        return ctrl;
+    }
+    [head, rest | byte(MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE)]
+}
+
+impl Sq {
+    /// Posts a UMR. By value: a batch stays in registers.
+    ///
+    /// # Safety
+    ///
+    /// See [`SendOps::rekey`](uverbs_core::provider::SendOps::rekey).
+    #[inline(never)]
+    pub(crate) unsafe fn rekey_at(
+        &mut self,
+        at: SendCursor,
+        wr: Wr,
+        op: Rekey,
+    ) -> Result<(SendCursor, u32), PostError> {
+        if !self.rekeys() {
+            return Err(PostError::BadOperation);
+        }
+        let bytes = match op {
+            Rekey::Bind { len, .. } if len > WINDOW_MAX => return Err(PostError::MessageTooLong),
+            Rekey::Bind { len: 1.., .. } => LONG,
+            Rekey::Bind { .. } | Rekey::Invalidate { .. } => SHORT,
+        };
+        let (key, segments) = segments(&op, self.qpn());
+        let mut wqe = [0; LONG];
+        wqe[DS_BYTES..].copy_from_slice(segments.as_bytes());
+        // SAFETY: the caller's promise.
+        unsafe { self.write_umr(at, wr, key, &mut wqe[..bytes]) }
+    }
+
+    /// Writes a UMR of `key`, all of which is in `wqe` but the control segment, and moves the
+    /// cursor. Gives the slot, too.
+    ///
+    /// # Safety
+    ///
+    /// As for [`rekey_at`](Self::rekey_at), and `wqe` is no longer than the ring.
+    pub(crate) unsafe fn write_umr(
+        &mut self,
+        mut at: SendCursor,
+        wr: Wr,
+        key: u32,
+        wqe: &mut [u8],
+    ) -> Result<(SendCursor, u32), PostError> {
+        let ds = (wqe.len() / DS_BYTES) as u32;
+        let units = ds.div_ceil(DS_PER_UNIT);
+        self.reserve(&mut at, units)?;
+        let plain = wqe::raw_ctrl(Opcode::UMR.0, 0, at.pi, self.qpn_ds(ds), wr.flags, key);
+        // Behind another UMR it is this WQE that waits; else the one that stands there does.
+        let ctrl = match self.umr_end {
+            Some(end) if end == at.pi => behind_umr(plain),
+            Some(end) => {
+                self.fence_at(end);
+                plain
+            }
+            None => plain,
+        };
+        wqe[..DS_BYTES].copy_from_slice(ctrl.as_bytes());
+        let ring = self.ring_memory();
+        // SAFETY: behind the published index, and `reserve` found room.
+        unsafe { ring.copy_in(at.pi, wqe) };
+        let last = Posted { head: ctrl[0], at: ring.unit(at.pi), first: at.pi, ds, units };
+        // SAFETY: as above; this is the only poster.
+        let slot = unsafe { Self::note(self.slots(), &mut at, wr.id, last) };
+        // Marked, so that both are taken back with a batch that is forgotten.
+        (self.umr_end, self.marked) = (Some(at.pi), at.pi);
+        Ok((at, slot))
+    }
+
+    /// Sets the fence of the WQE behind the last UMR, and publishes what the cursor's parts say,
+    /// the last WQE of which begins at `first`. Where the UMR is that one, the fence is left to the
+    /// next batch.
+    ///
+    /// # Safety
+    ///
+    /// As for [`publish`](Self::publish).
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn publish_behind_umr(&mut self, pi: u32, count: u32, stop: u32, first: u32) {
+        if let Some(index) = self.umr_end.filter(|index| *index != pi) {
+            self.fence_at(index);
+            self.umr_end = None;
+        }
+        self.rung_umr_end = self.umr_end;
+        let last = self.written_at(first, pi.wrapping_sub(first));
+        let begin = self.producer();
+        // SAFETY: the caller's promise.
+        unsafe { self.publish(SendCursor { pi, count, stop, begin, last }) };
+        if self.umr_end.is_some() {
+            self.look_first();
+        }
+    }
+
+    /// The control segment of the WQE at `index`, which is written and not published.
+    fn ctrl_at(&self, index: u32) -> Words {
+        let at = self.ring_memory().unit(index);
+        // SAFETY: a control segment of a WQE of this ring, which is aligned, and not published.
+        unsafe { device_memory::read(at.cast::<Words>()) }
+    }
+
+    /// Sets the small fence of the WQE at `index`, which is written and not published.
+    fn fence_at(&self, index: u32) {
+        let (to, ctrl) = (self.ring_memory().unit(index), self.ctrl_at(index));
+        // SAFETY: a control segment of a WQE of this ring, not published; this is the only poster.
+        unsafe { wqe::store(to, behind_umr(ctrl)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_added_where_there_is_none() {
+        let with = |byte: u8| [7, u64::from_be_bytes([1, 2, 3, byte, 5, 6, 7, 8]).to_be()];
+        let bytes = |[head, rest]: Words| (head, rest.to_ne_bytes());
+        assert_eq!(bytes(behind_umr(with(0x08))), (7, [1, 2, 3, 0x28, 5, 6, 7, 8]));
+        for fenced in [0x20, 0x68, 0x80] {
+            assert_eq!(behind_umr(with(fenced)), with(fenced));
+        }
+    }
+}

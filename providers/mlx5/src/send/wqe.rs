@@ -1,0 +1,589 @@
+//! A send work request as the device reads it: control segment, remote address, operands, data.
+//!
+//! Segments are stored whole, sixteen bytes as two words, into memory that is the program's until
+//! the doorbell record covers it. Words made in registers, so that a BlueFlame copy, which reads
+//! words, finds each in one store and the processor can forward it; a segment's struct stored as
+//! such becomes a store for each field.
+//!
+//! # Safety
+//!
+//! Writers take a place of so many bytes as [`measure`] said, and write nothing behind; padding of
+//! inline data keeps what it held, but in the first sixteen bytes, where it is zeroed.
+#![allow(unsafe_code, reason = "writes segments into a ring by raw address")]
+
+use uverbs_core::order::device_memory;
+use uverbs_core::queues::work::{Data, PostError, Remote, SendFlags, SendOp, Sge};
+use uverbs_mlx5_prm::address::{DqpDct, mlx5_wqe_av, mlx5_wqe_xrc_seg};
+use uverbs_mlx5_prm::ctrl::{
+    DS_BYTES, DS_MAX, FmCeSe, MLX5_SEND_WQE_BB, MLX5_WQE_CTRL_CQ_UPDATE, MLX5_WQE_CTRL_FENCE,
+    MLX5_WQE_CTRL_SOLICITED, OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg,
+};
+use uverbs_mlx5_prm::data::{DATA_SEG_MAX, mlx5_wqe_data_seg};
+use uverbs_mlx5_prm::opcode::Opcode;
+use uverbs_mlx5_prm::remote::{mlx5_wqe_atomic_seg, mlx5_wqe_raddr_seg};
+use zerocopy::{IntoBytes, transmute};
+
+use crate::send::inline::{inline_units, total_inline, write_inline, write_inline_list};
+use crate::send::ring::Ring;
+
+/// Units of 16 bytes in a WQEBB: control, remote address, operands and one piece fit.
+pub(crate) const DS_PER_UNIT: u32 = (MLX5_SEND_WQE_BB / DS_BYTES) as u32;
+
+/// A segment in memory order.
+pub(crate) type Words = [u64; 2];
+
+/// What a queue pair's WQEs may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) max_sge: u32,
+    pub(crate) max_inline: u32,
+}
+
+/// Units of 16 bytes of an address vector.
+pub(crate) const VECTOR_UNITS: u32 = (size_of::<mlx5_wqe_av>() / DS_BYTES) as u32;
+/// The same of the segment that names a shared receive queue.
+pub(crate) const XRC_UNITS: u32 = (size_of::<mlx5_wqe_xrc_seg>() / DS_BYTES) as u32;
+/// The same of a control segment and an address vector.
+pub(crate) const DATAGRAM_HEAD: u32 = 1 + VECTOR_UNITS;
+
+/// The most that stands before a list of `post` that is no atomic's.
+pub(crate) const LISTED_HEAD: u32 = 2;
+
+/// The length of a datagram's WQE in units of 16 bytes, or why it can't be posted.
+#[inline(always)]
+pub(crate) fn measure_datagram(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    match op {
+        SendOp::Send | SendOp::SendImm(_) => measure_data(DATAGRAM_HEAD, data, room),
+        _ => Err(PostError::BadOperation),
+    }
+}
+
+/// The length of a WQE of `head` units before its data.
+#[inline(always)]
+fn measure_data(head: u32, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    match data {
+        Data::Inline(bytes) => Ok(head + inline_segments(bytes.len(), room)?),
+        Data::InlineList(pieces) => Ok(head + inline_segments(total_inline(pieces), room)?),
+        Data::One(sge) if sge.len > DATA_SEG_MAX => Err(PostError::MessageTooLong),
+        Data::One(sge) => Ok(head + u32::from(sge.len != 0)),
+        Data::List(list) => Ok(head + measure_list(list, room.max_sge)?.0),
+    }
+}
+
+/// What stands before the data of a work request, and which data it may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// Units of 16 bytes; they fit a WQEBB.
+    pub(crate) units: u32,
+    pub(crate) answered: bool,
+    pub(crate) atomic: bool,
+}
+
+/// Of a datagram it is the first WQEBB.
+pub(crate) const DATAGRAM: Head = Head { units: DATAGRAM_HEAD, answered: false, atomic: false };
+const _: () = assert!(DATAGRAM_HEAD == DS_PER_UNIT);
+
+#[inline(always)]
+pub(crate) fn head(op: &SendOp) -> Head {
+    let (units, answered, atomic) = match op {
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (1, false, false),
+        SendOp::Write(_) | SendOp::WriteImm(..) => (2, false, false),
+        SendOp::Read(_) => (2, true, false),
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (3, true, true),
+    };
+    Head { units, answered, atomic }
+}
+
+/// [`head`], or that of a datagram if it goes `TO` a peer.
+#[inline(always)]
+pub(crate) fn head_to<const TO: bool>(op: &SendOp) -> Head {
+    if TO { DATAGRAM } else { head(op) }
+}
+
+/// WQEBBs of a work request with one piece, a datagram's if it goes `TO` a peer.
+pub(crate) const fn units_of_one<const TO: bool>() -> u32 {
+    if TO { 2 } else { 1 }
+}
+
+/// The length of a connected work request's WQE in units of 16 bytes, or why it can't be posted.
+#[inline(always)]
+pub(crate) fn measure(op: &SendOp, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    measure_behind(head(op), data, room)
+}
+
+/// The same of one that begins so.
+#[inline(always)]
+pub(crate) fn measure_behind(head: Head, data: &Data<'_>, room: Room) -> Result<u32, PostError> {
+    let Head { units, answered, atomic } = head;
+    match data {
+        Data::Inline(_) | Data::InlineList(_) if answered => Err(PostError::BadData),
+        Data::One(sge) if atomic && sge.len != 8 => Err(PostError::BadData),
+        Data::List(list) if atomic => match measure_list(list, room.max_sge)? {
+            (1, 8) => Ok(units + 1),
+            _ => Err(PostError::BadData),
+        },
+        _ => measure_data(units, data, room),
+    }
+}
+
+/// WQEBBs of so many units of 16 bytes: `div_ceil` takes two more instructions.
+#[inline(always)]
+pub(crate) fn blocks(ds: u32) -> u32 {
+    (ds + (DS_PER_UNIT - 1)) >> DS_PER_UNIT.ilog2()
+}
+
+/// WQEBBs of a connected WQE that [`measure`] found so long. One piece behind at most three
+/// segments never needs more than one, which is worth knowing beforehand.
+#[inline(always)]
+pub(crate) fn units(ds: u32, data: &Data<'_>) -> u32 {
+    match data {
+        Data::One(_) => 1,
+        _ => ds.div_ceil(DS_PER_UNIT),
+    }
+}
+
+#[inline(always)]
+fn inline_segments(len: usize, room: Room) -> Result<u32, PostError> {
+    if len > room.max_inline as usize {
+        return Err(PostError::InlineTooLong);
+    }
+    Ok(inline_units(len))
+}
+
+/// Entries of a list that have bytes, and how many bytes in all. Empty ones are not written, as in
+/// rdma-core.
+#[inline]
+pub(crate) fn measure_list(list: &[Sge], max_sge: u32) -> Result<(u32, u64), PostError> {
+    if list.len() > max_sge as usize {
+        return Err(PostError::TooManySges);
+    }
+    let mut count = 0;
+    let mut total = 0u64;
+    for sge in list {
+        count += u32::from(sge.len != 0);
+        total += u64::from(sge.len);
+    }
+    if total > u64::from(DATA_SEG_MAX) {
+        return Err(PostError::MessageTooLong);
+    }
+    Ok((count, total))
+}
+
+/// What flags are multiplied by: the product has each one where the flag byte's word has it, and
+/// no two of its bits fall together, so nothing is carried. No load, and no shift by a variable.
+const SPREAD: u32 = {
+    const fn shift(flag: SendFlags, bit: u8) -> u32 {
+        1 << (FLAG_SHIFT + bit.ilog2() - flag.bits().ilog2())
+    }
+    shift(SendFlags::FENCE, MLX5_WQE_CTRL_FENCE)
+        | shift(SendFlags::SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE)
+        | shift(SendFlags::SOLICITED, MLX5_WQE_CTRL_SOLICITED)
+};
+/// What is kept of the product.
+const FLAG_BITS: u8 = MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_SOLICITED;
+const FLAG_SHIFT: u32 = 24;
+const _: () = {
+    const fn bit(flags: u8, flag: SendFlags, bit: u8) -> u8 {
+        if flags & flag.bits() == 0 { 0 } else { bit }
+    }
+    let mut flags = 0;
+    while flags <= SendFlags::all().bits() {
+        let byte = bit(flags, SendFlags::FENCE, MLX5_WQE_CTRL_FENCE)
+            | bit(flags, SendFlags::SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE)
+            | bit(flags, SendFlags::SOLICITED, MLX5_WQE_CTRL_SOLICITED);
+        assert!(spread(flags) == byte);
+        flags += 1;
+    }
+};
+
+/// The flag byte.
+#[inline(always)]
+fn flag_byte(flags: SendFlags) -> FmCeSe {
+    FmCeSe(spread(flags.bits()))
+}
+
+#[inline(always)]
+const fn spread(flags: u8) -> u8 {
+    let flags = (flags & SendFlags::all().bits()) as u32;
+    (flags.wrapping_mul(SPREAD) >> FLAG_SHIFT) as u8 & FLAG_BITS
+}
+
+/// Opcode, and immediate data or the key to be invalidated.
+#[inline(always)]
+fn opcode(op: &SendOp) -> (Opcode, u32) {
+    match *op {
+        SendOp::Send => (Opcode::SEND, 0),
+        SendOp::SendImm(imm) => (Opcode::SEND_IMM, imm),
+        SendOp::SendInvalidate(key) => (Opcode::SEND_INVAL, key),
+        SendOp::Write(_) => (Opcode::RDMA_WRITE, 0),
+        SendOp::WriteImm(_, imm) => (Opcode::RDMA_WRITE_IMM, imm),
+        SendOp::Read(_) => (Opcode::RDMA_READ, 0),
+        SendOp::CompareSwap { .. } => (Opcode::ATOMIC_CS, 0),
+        SendOp::FetchAdd { .. } => (Opcode::ATOMIC_FA, 0),
+    }
+}
+
+/// The control segment. `qpn_ds` is its second word.
+#[inline(always)]
+pub(crate) fn ctrl(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Words {
+    let (opcode, imm) = opcode(op);
+    raw_ctrl(opcode.0, 0, index, qpn_ds, flags, imm)
+}
+
+/// The same for work requests in a row. The index is swapped by itself, so that a loop keeps the
+/// rest of the first eight bytes in a register. Were all of them swapped at once, the compiler
+/// would keep a second loop counter, which is the index at its place.
+#[inline(always)]
+pub(crate) fn ctrl_in_row(op: &SendOp, index: u32, qpn_ds: u32, flags: SendFlags) -> Words {
+    let [rest, flags] = ctrl(op, 0, qpn_ds, flags);
+    let index = u64::from((index as u16).swap_bytes()) << 8;
+    [rest | index.to_le(), flags]
+}
+
+/// The first word of the control segment of the next WQE like this one, so many WQEBBs behind it,
+/// if the indexes differ in their lowest byte alone: where that is, nothing is carried.
+#[inline(always)]
+pub(crate) fn next_ctrl(first: u64, units: u32) -> u64 {
+    first.wrapping_add((u64::from(units) << 40).to_be())
+}
+
+/// The control segment of any WQE.
+#[inline(always)]
+pub(crate) fn raw_ctrl(
+    opcode: u8,
+    opmod: u8,
+    index: u32,
+    qpn_ds: u32,
+    flags: SendFlags,
+    imm: u32,
+) -> Words {
+    let word0 = OpmodIdxOpcode::ZERO.with_opmod(opmod).with_opcode(opcode);
+    let seg = mlx5_wqe_ctrl_seg::new(word0, QpnDs(qpn_ds), flag_byte(flags), imm);
+    let (word0, word1) = (seg.opmod_idx_opcode.get(), seg.qpn_ds.get());
+    // Signature and stream, the bytes before the flags, are zero: DC adds its stream.
+    let first = u64::from(word0) << 32 | u64::from(word1) | u64::from(index as u16) << 40;
+    [first.to_be(), pair(seg.fm_ce_se.into(), seg.imm.get())]
+}
+
+/// A stream of DC, where it stands in the second half of a control segment.
+#[inline(always)]
+pub(crate) fn stream(number: u16) -> u64 {
+    pair(u32::from(number) << 8, 0)
+}
+
+/// Two fields of 32 bits as they stand in memory, the first one first.
+#[inline(always)]
+pub(crate) fn pair(first: u32, second: u32) -> u64 {
+    (u64::from(first) << 32 | u64::from(second)).to_be()
+}
+
+#[inline(always)]
+fn remote_segment(remote: Remote) -> Words {
+    let seg = mlx5_wqe_raddr_seg::new(remote.addr, remote.rkey);
+    [seg.raddr.get().to_be(), pair(seg.rkey.get(), seg.reserved.get())]
+}
+
+/// The first segment of a datagram's address vector: key and peer, and the handle's
+/// [`second_word`].
+#[inline(always)]
+pub(crate) fn datagram(second_word: u64, qpn: u32, qkey: u32) -> Words {
+    [pair(qkey, 0), second_word | peer(qpn)]
+}
+
+/// The same of one to a target of dynamic connections, whose access key stands where a datagram has
+/// Q_Key and reserved word (PRM "Datagram Segment").
+#[inline(always)]
+pub(crate) fn dynamic(second_word: u64, dctn: u32, key: u64) -> Words {
+    [key.to_be(), second_word | peer(dctn)]
+}
+
+/// The second eight bytes of an address vector, without the peer: rate, loopback and LID, and the
+/// bit of a long vector (`MLX5_EXTENDED_UD_AV`).
+pub(crate) fn second_word(vector: &[Words; 3]) -> u64 {
+    vector[0][1] | pair(DqpDct::ZERO.with_ext(true).0, 0)
+}
+
+/// An address vector (`mlx5_wqe_av`): the handle's, with what is each work request's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vector<'a> {
+    /// Rate, loopback and LID in the first segment's second half; MAC address and route behind it.
+    pub(crate) template: &'a [Words; 3],
+    /// The whole first segment: the peer's number and key, and the template's half.
+    pub(crate) first: Words,
+}
+
+impl Vector<'_> {
+    /// Writes it, each segment by [`store_as`].
+    ///
+    /// # Safety
+    ///
+    /// As [`store`], for three segments.
+    #[inline(always)]
+    pub(crate) unsafe fn store<const WHOLE: bool>(self, to: *mut u8) {
+        // Apart: a copy of the whole template would keep its address in a register.
+        let [_, [a, b], [c, d]] = *self.template;
+        // SAFETY: the caller's promise.
+        unsafe { store_as::<WHOLE>(to, self.first) };
+        // SAFETY: as above.
+        unsafe { store_as::<WHOLE>(to.wrapping_add(DS_BYTES), [a, b]) };
+        // SAFETY: as above.
+        unsafe { store_as::<WHOLE>(to.wrapping_add(2 * DS_BYTES), [c, d]) };
+    }
+}
+
+/// A queue pair's or a target's number, where an address vector has it. Of a number of more than 24
+/// bits none is taken off, as in rdma-core (`qp.c:set_datagram_seg`).
+#[inline(always)]
+fn peer(number: u32) -> u64 {
+    pair(number, 0)
+}
+
+/// Writes a WQE to a shared receive queue of the peer's.
+///
+/// # Safety
+///
+/// As [`Ring::write_wrapped`], for one unit more than [`measure`] said of this operation and data.
+#[inline]
+pub(crate) unsafe fn write_xrc(
+    ring: Ring,
+    (index, ds): (u32, u32),
+    ctrl: Words,
+    srqn: u32,
+    op: &SendOp,
+    data: &Data<'_>,
+) {
+    let address: Words = transmute!(mlx5_wqe_xrc_seg::new(srqn));
+    let to = ring.unit(index);
+    let wraps = ring.wraps(index, ds.div_ceil(DS_PER_UNIT));
+    let mut aside = [[0u64; 2]; DS_MAX as usize];
+    let at = if wraps { aside.as_mut_ptr().cast() } else { to };
+    // SAFETY: the caller's promise, or room for the longest WQE.
+    unsafe { store(at, ctrl) };
+    // SAFETY: as above.
+    unsafe { store(at.wrapping_add(DS_BYTES), address) };
+    // SAFETY: as above, behind the unit that `measure` didn't count.
+    unsafe { write_body(at.wrapping_add(2 * DS_BYTES), op, data) };
+    if wraps {
+        let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
+        // SAFETY: the caller's promise.
+        unsafe { ring.copy_in(index, bytes) };
+    }
+}
+
+/// Stores one segment.
+///
+/// # Safety
+///
+/// `to` is aligned to 8 bytes and valid to write 16 bytes; nobody else reads or writes them now.
+#[inline(always)]
+pub(crate) unsafe fn store(to: *mut u8, words: Words) {
+    // SAFETY: the caller's promise.
+    unsafe { device_memory::write(to.cast::<Words>(), words) };
+}
+
+/// Stores one segment as [`store`], or if it is `WHOLE` by one store of sixteen bytes.
+///
+/// # Safety
+///
+/// As there.
+#[inline(always)]
+pub(crate) unsafe fn store_as<const WHOLE: bool>(to: *mut u8, words: Words) {
+    if WHOLE {
+        // SAFETY: the caller's promise.
+        unsafe { device_memory::write_whole(to.cast::<Words>(), words) };
+    } else {
+        // SAFETY: as above.
+        unsafe { store(to, words) };
+    }
+}
+
+/// Writes a WQE in one piece.
+///
+/// # Safety
+///
+/// `to` is aligned to 8 bytes and valid to write as many units of 16 bytes as [`measure`] said of
+/// this operation and data, or [`measure_datagram`] where there is an address vector; nobody else
+/// reads or writes them now.
+#[inline(always)]
+pub(crate) unsafe fn write(
+    to: *mut u8,
+    ctrl: Words,
+    to_peer: Option<Vector<'_>>,
+    op: &SendOp,
+    data: &Data<'_>,
+) {
+    // SAFETY: a WQE has a control segment at least.
+    unsafe { store(to, ctrl) };
+    let mut at = to.wrapping_add(DS_BYTES);
+    if let Some(vector) = to_peer {
+        // SAFETY: `measure_datagram` counted its segments.
+        unsafe { vector.store::<false>(at) };
+        at = at.wrapping_add(VECTOR_UNITS as usize * DS_BYTES);
+    }
+    // SAFETY: the rest of what was measured.
+    unsafe { write_body(at, op, data) };
+}
+
+/// Writes what follows control segment and address.
+///
+/// # Safety
+///
+/// As [`write`], for what [`measure`] counted behind the control segment.
+#[inline(always)]
+unsafe fn write_body(at: *mut u8, op: &SendOp, data: &Data<'_>) {
+    // SAFETY: the caller's promise.
+    let at = unsafe { write_operation(at, op) };
+    // SAFETY: as above, behind that.
+    unsafe { write_data(at, data) };
+}
+
+/// Writes remote address and operands, and gives the place behind them.
+///
+/// # Safety
+///
+/// As [`write`], for what [`head`] counted behind the control segment.
+#[inline(always)]
+pub(crate) unsafe fn write_operation(mut at: *mut u8, op: &SendOp) -> *mut u8 {
+    let (remote, operands) = match *op {
+        SendOp::Write(remote) | SendOp::WriteImm(remote, _) | SendOp::Read(remote) => {
+            (Some(remote), None)
+        }
+        SendOp::CompareSwap { remote, compare, swap } => {
+            (Some(remote), Some(mlx5_wqe_atomic_seg::new(swap, compare)))
+        }
+        SendOp::FetchAdd { remote, add } => (Some(remote), Some(mlx5_wqe_atomic_seg::new(add, 0))),
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (None, None),
+    };
+    if let Some(remote) = remote {
+        // SAFETY: `head` counted a second segment for these operations.
+        unsafe { store(at, remote_segment(remote)) };
+        at = at.wrapping_add(DS_BYTES);
+    }
+    if let Some(operands) = operands {
+        // SAFETY: and a third one for these.
+        unsafe { store(at, transmute!(operands)) };
+        at = at.wrapping_add(DS_BYTES);
+    }
+    at
+}
+
+/// Writes what a work request carries.
+///
+/// # Safety
+///
+/// As [`write`], for what [`measure_behind`] counted behind the head.
+#[inline(always)]
+pub(crate) unsafe fn write_data(at: *mut u8, data: &Data<'_>) {
+    match data {
+        Data::One(sge) => {
+            if sge.len != 0 {
+                // SAFETY: `measure` counted it, since it has bytes.
+                unsafe { store(at, data_segment(sge)) };
+            }
+        }
+        // SAFETY: `measure` counted those that have bytes, and these are written.
+        Data::List(list) => unsafe { write_list(at, list) },
+        // SAFETY: `measure` counted header and bytes, rounded up.
+        Data::Inline(bytes) => unsafe { write_inline(at, bytes) },
+        // SAFETY: as above.
+        Data::InlineList(pieces) => unsafe { write_inline_list(at, pieces, 0) },
+    }
+}
+
+#[inline(always)]
+pub(crate) fn data_segment(sge: &Sge) -> Words {
+    let seg = mlx5_wqe_data_seg::new(sge.len, sge.lkey, sge.addr);
+    [pair(seg.byte_count.get(), seg.lkey.get()), seg.addr.get().to_be()]
+}
+
+/// The same of a piece with fewer bytes than [`DATA_SEG_MAX`], whose length stands there as it is.
+///
+/// Length and key are loaded apart: one load of both would wait for a program that stored them
+/// apart just before.
+#[inline(always)]
+pub(crate) fn short_segment(sge: &Sge) -> Words {
+    [pair(sge.len, sge.lkey), sge.addr.to_be()]
+}
+
+/// Stores the segment of a piece as [`short_segment`] has it, length and key apart: a chain isn't
+/// copied to the register, and two swaps of four bytes take less than one of eight.
+///
+/// # Safety
+///
+/// As [`store`].
+#[inline(always)]
+pub(crate) unsafe fn store_short(to: *mut u8, len: u32, lkey: u32, addr: u64) {
+    let [first, second] = [len.to_be(), lkey.to_be()];
+    // SAFETY: the caller's promise.
+    unsafe { device_memory::write(to.cast(), first) };
+    // SAFETY: as above.
+    unsafe { device_memory::write(to.wrapping_add(4).cast(), second) };
+    // SAFETY: as above.
+    unsafe { device_memory::write(to.wrapping_add(8).cast(), addr.to_be()) };
+}
+
+/// Writes the entries of a list that have bytes.
+///
+/// # Safety
+///
+/// As [`store`], for each of them.
+#[inline]
+unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
+    for sge in list {
+        if sge.len != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { store(at, data_segment(sge)) };
+            at = at.wrapping_add(DS_BYTES);
+        }
+    }
+}
+
+/// Writes a WQE that goes over the end: built aside, and stored in two pieces.
+///
+/// # Safety
+///
+/// As [`write`], for `ds` units of 16 bytes from the WQEBB `index` on, around the end, and `ds`
+/// is at most [`DS_MAX`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn write_wrapped(
+    ring: Ring,
+    index: u32,
+    ds: u32,
+    ctrl: Words,
+    op: SendOp,
+    data: Data<'_>,
+) {
+    let mut aside = [[0u64; 2]; DS_MAX as usize];
+    // SAFETY: room for the longest WQE.
+    unsafe { write(aside.as_mut_ptr().cast(), ctrl, None, &op, &data) };
+    let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { ring.copy_in(index, bytes) };
+}
+
+/// The same of a WQE with an address vector, which comes in parts: whole it would be written to the
+/// stack by each post, also where nothing wraps.
+///
+/// # Safety
+///
+/// As [`write_wrapped`].
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn write_wrapped_to(
+    ring: Ring,
+    (index, ds): (u32, u32),
+    ctrl: Words,
+    template: &[Words; 3],
+    [key, peer]: Words,
+    op: SendOp,
+    data: Data<'_>,
+) {
+    let mut aside = [[0u64; 2]; DS_MAX as usize];
+    let vector = Vector { template, first: [key, peer] };
+    // SAFETY: room for the longest WQE.
+    unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
+    let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
+    // SAFETY: the caller's promise.
+    unsafe { ring.copy_in(index, bytes) };
+}

@@ -3,7 +3,7 @@
 use crate::hca::context::{CqContext, Moderation};
 use crate::hca::device::Hca;
 use crate::hca::dma::Region;
-use crate::hca::engine::complete;
+use crate::hca::engine::completion::cqe;
 use crate::hca::error::{HcaError, HcaEvent};
 use crate::hca::number::Cqn;
 use crate::hca::state::common::Common;
@@ -36,7 +36,7 @@ impl Hca {
         let old = self.common.cqs.get(cqn)?.ctx.clone();
         let ctx = CqContext { region, log_entries, cqe_size, ..old };
         self.common.cqs.check_resize(&*self.common.dma, cqn, &ctx, log_max)?;
-        complete::resized(&mut self.common, cqn);
+        cqe::resized(&mut self.common, cqn);
         self.common.cqs.get_mut(cqn)?.ctx = ctx;
         Ok(())
     }

@@ -24,35 +24,11 @@
 //! | `congestion` | congestion notifications (IBTA annex A17.9.3) |
 //! | `turn` | budgets and result of a turn |
 
-mod answers;
-pub(crate) mod complete;
-mod congestion;
-mod datagram;
-pub(crate) mod dct;
-mod deliver;
-mod doorbell;
-mod fetch;
-mod fetches;
-mod flush;
-mod frame_receive;
-mod frame_send;
-mod frames;
-mod lent_answers;
-mod loans;
-mod mads;
-mod page_faults;
-mod parts;
-mod patience;
-mod placement;
-mod receives;
-mod records;
-mod refusal;
-mod replies;
+pub(crate) mod completion;
+pub(crate) mod datagram;
+mod ethernet;
+mod local;
 mod requester;
-mod requests;
 mod responder;
-mod resume;
 mod scheduler;
-mod streams;
-mod tags;
-mod turn;
+mod wqe;

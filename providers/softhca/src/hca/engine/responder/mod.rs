@@ -1,0 +1,8 @@
+//! The responder: requests in order, READs and atomics, responses.
+
+pub(crate) mod checks;
+pub(crate) mod deliver;
+pub(crate) mod placement;
+pub(crate) mod queue;
+pub(crate) mod read_atomic;
+pub(crate) mod response_tx;

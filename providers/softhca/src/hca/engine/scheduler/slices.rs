@@ -1,0 +1,168 @@
+//! Runs the device's work, slice by slice: frames from the wire, timers, turns of queue pairs.
+
+use std::time::Duration;
+
+use crate::hca::context::QpState;
+use crate::hca::device::Hca;
+use crate::hca::engine::completion::flush;
+use crate::hca::engine::requester::queue;
+use crate::hca::engine::responder::response_tx;
+use crate::hca::engine::scheduler::patience;
+use crate::hca::engine::scheduler::turn::PACKETS_PER_TURN;
+use crate::hca::error::HcaEvent;
+use crate::hca::number::Qpn;
+use crate::hca::state::common::Common;
+
+/// Frames taken from the wire in one step.
+const FRAMES_PER_STEP: usize = 64;
+/// Consecutive steps that may defer the timers because frames are unread.
+const LATE_STEPS: u32 = 15;
+/// QPs served in one step.
+const QPS_PER_STEP: usize = 64;
+/// Time until the next attempt to send on a full wire.
+const FULL_WIRE_RETRY: Duration = Duration::from_micros(10);
+
+impl Hca {
+    /// Runs one bounded slice of work: packets, timers, queues with doorbells. `now` is monotonic
+    /// time since the start. True if anything was done, so that another call may do more.
+    ///
+    /// Receives posted to a QP in ERR ring no doorbell, so a front calls this from time to time
+    /// even when it sees no activity.
+    pub fn step(&mut self, now: Duration) -> bool {
+        self.common.now = self.common.now.max(now);
+        self.common.port.advance(self.common.now);
+        self.common.cqs.now = self.common.now;
+        let mut done = self.common.port.retry();
+        done |= self.transmit_mads();
+        let mut unread = true;
+        for _ in 0..FRAMES_PER_STEP {
+            let Some(frame) = self.common.port.receive() else {
+                unread = false;
+                break;
+            };
+            done = true;
+            self.common.stats.rx_packets += frame.packets();
+            self.deliver(&frame);
+            self.common.port.recycle(frame);
+        }
+        done |= self.listen(FRAMES_PER_STEP);
+        // Unread frames may hold the awaited ACK, so timers are deferred, `LATE_STEPS` times at
+        // most.
+        if unread && self.schedule.late < LATE_STEPS {
+            self.schedule.late += 1;
+        } else {
+            self.schedule.late = 0;
+            done |= self.expire();
+        }
+        for qpn in self.schedule.flushing.iter().copied().collect::<Vec<_>>() {
+            if self.qps.get(&qpn).is_some_and(|qp| flush::has_receives(qp, &mut self.common)) {
+                self.enqueue(qpn);
+            }
+        }
+        for _ in 0..QPS_PER_STEP.min(self.schedule.runnable.len()) {
+            let Some(qpn) = self.schedule.runnable.pop_front() else {
+                break;
+            };
+            done |= self.serve(qpn);
+        }
+        let Common { dma, cqs, events, stats, .. } = &mut self.common;
+        cqs.end_blocks(&**dma, events, stats);
+        done |= cqs.expire(events, stats);
+        self.bury();
+        self.recall();
+        self.common.port.flush();
+        done
+    }
+
+    /// Prepares the wire for a thread that will sleep on its descriptor. The caller steps once more
+    /// to find packets that arrived before ([`Wire::arm`](crate::wire::Wire::arm)).
+    pub fn arm(&mut self) {
+        self.common.port.arm();
+    }
+
+    /// Time at which [`Hca::step`] may have work without a doorbell or packet; None when idle.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        if self.common.port.is_full() {
+            return Some(self.common.now + FULL_WIRE_RETRY);
+        }
+        if !self.schedule.runnable.is_empty() {
+            return Some(self.common.now);
+        }
+        let timer = self.schedule.deadline();
+        let wire = self.common.port.next_event();
+        let late = self.common.cqs.deadline();
+        timer.into_iter().chain(wire).chain(late).min()
+    }
+
+    /// True if memory has to be polled because no doorbell rings: for receives posted to a QP in
+    /// ERR.
+    pub(crate) fn needs_looks(&self) -> bool {
+        !self.schedule.flushing.is_empty()
+    }
+
+    /// Runs the timers that are due.
+    fn expire(&mut self) -> bool {
+        let mut done = false;
+        // Each round removes an entry, and a timer that is set anew lies in the future, since none
+        // has length 0.
+        while let Some(qpn) = self.schedule.due(self.common.now) {
+            if let Some(qp) = self.qps.get_mut(&qpn) {
+                qp.timer = None;
+                if let Some(later) = patience::later(qp, &self.common) {
+                    self.schedule.put_off(qp, later);
+                    continue;
+                }
+                done = true;
+                queue::expire(qp, &mut self.common);
+                self.schedule.enqueue(qp);
+            }
+        }
+        done
+    }
+
+    /// Runs one turn of a QP.
+    fn serve(&mut self, qpn: Qpn) -> bool {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            let turn = self.targets.serve(qpn, &mut self.common);
+            if turn.more {
+                self.enqueue(qpn);
+            }
+            return turn.done;
+        };
+        qp.queued = false;
+        let answers = response_tx::transmit(qp, &mut self.common, PACKETS_PER_TURN);
+        let requests = queue::transmit(qp, &mut self.common, PACKETS_PER_TURN);
+        let flushed = flush::run(qp, &mut self.common);
+        let more = answers.more || requests.more || flushed.more;
+        if qp.state == QpState::Err && qp.ctx.srq.is_some() && !more && !qp.last_wqe_told {
+            qp.last_wqe_told = true;
+            let Common { events, stats, .. } = &mut self.common;
+            events.push(HcaEvent::LastWqeReached { qpn }, stats);
+        }
+        if more {
+            self.schedule.enqueue(qp);
+        }
+        self.schedule.settle(qp);
+        self.exchange();
+        answers.done || requests.done || flushed.done
+    }
+
+    /// Moves QPs of a dead CQ to error without a CQE (IBTA 11.6.3.2, CQ error; the affiliated QPs
+    /// get a catastrophic error). An XRC target follows when one of its messages is for an SRQ of
+    /// that CQ.
+    fn bury(&mut self) {
+        for cqn in std::mem::take(&mut self.common.cqs.died) {
+            let users: Vec<Qpn> = (self.qps.values())
+                .filter(|qp| qp.ctx.send_cq == cqn || qp.ctx.recv_cq == cqn)
+                .map(|qp| qp.qpn)
+                .collect();
+            for qpn in users {
+                self.fatal(qpn, false);
+            }
+            self.targets.bury(cqn);
+        }
+        for qpn in std::mem::take(&mut self.common.cqs.bereft) {
+            self.fatal(qpn, false);
+        }
+    }
+}

@@ -11,7 +11,10 @@ use uverbs_kernel_abi::rdma_cm::{
 use super::fields::{address, give};
 use super::header::gid;
 use super::id::{Service, State};
-use super::manager::{Manager, Membership, UDP_QKEY, event};
+use super::manager::Manager;
+use super::manager::Membership;
+use super::manager::UDP_QKEY;
+use super::manager::event;
 use super::queue::Queued;
 
 /// QPN of multicast packets.

@@ -6,7 +6,10 @@ use uverbs_core::Errno;
 
 use super::id::{Id, IdNumber, Service, State};
 use super::mad::{Ids, Message, Rej, room};
-use super::manager::{Manager, Param, event, interval};
+use super::manager::Manager;
+use super::manager::Param;
+use super::manager::event;
+use super::manager::interval;
 use super::refusals::CONSUMER;
 use super::refusals::TIMEOUT;
 use super::refusals::refusal;

@@ -8,9 +8,9 @@ use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::{cq, dct, eq, mkey, qp, rq, simple};
 
 use super::Firmware;
-use super::table::TABLE;
 use crate::board::memory::DeviceMemory;
 use crate::board::profile::Profile;
+use crate::firmware::base::table::TABLE;
 use crate::fuzzing::feed::Feed;
 use crate::hca::number::UarNumber;
 use crate::hca::testing::Arena;

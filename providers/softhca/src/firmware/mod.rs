@@ -16,38 +16,12 @@
 //! | `odp` | on-demand paging |
 //! | `event` | events of the HCA side as event queue entries |
 
-mod call;
-mod caps;
-mod counters;
-mod cq;
-mod dct;
-mod edit;
-mod eq;
-mod event;
-mod flow;
-mod frame_queue;
+mod base;
+mod device;
+mod frames;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
-mod general;
-mod life;
-mod mad;
-mod mcast;
-mod memic;
-mod mkey;
-mod nic;
-mod numbers;
-mod odp;
-mod owner;
-mod pages;
-mod qp;
-mod register;
-mod rings;
-mod simple;
-mod srq;
-mod steering;
-mod table;
-mod umem;
-mod vport;
+mod objects;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,16 +32,16 @@ use uverbs_mlx5_prm::cmd::header::{cmd_in, cmd_out};
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::sq::{rqc, sqc};
 
-use self::call::{Call, Refusal};
-use self::eq::EqTable;
-use self::general::General;
-use self::life::Life;
-use self::memic::Memic;
-use self::nic::Nic;
-use self::numbers::Numbers;
-use self::owner::Objects;
-use self::simple::Simple;
-use self::steering::Interfaces;
+use self::base::call::{Call, Refusal};
+use self::base::general::General;
+use self::base::numbers::Numbers;
+use self::base::owner::Objects;
+use self::base::simple::Simple;
+use self::device::eq::EqTable;
+use self::device::life::Life;
+use self::device::nic::Nic;
+use self::frames::interfaces::Interfaces;
+use self::objects::memic::Memic;
 use crate::board::memory::DeviceMemory;
 use crate::board::profile::Profile;
 use crate::hca::{Dma, Hca};
@@ -94,13 +68,13 @@ pub(crate) struct Firmware {
     pages: Vec<u64>,
     simple: Simple,
     general: General,
-    cqs: Objects<cq::Cq>,
-    qps: Objects<qp::Qp>,
+    cqs: Objects<objects::cq::Cq>,
+    qps: Objects<objects::qp::Qp>,
     dcts: Objects<Box<[u8; dctc::SIZE]>>,
-    mkeys: Objects<mkey::Mkey>,
-    srqs: Objects<srq::Srq>,
+    mkeys: Objects<objects::mkey::Mkey>,
+    srqs: Objects<objects::srq::Srq>,
     sqs: Objects<Box<[u8; sqc::SIZE]>>,
-    umems: BTreeMap<u32, umem::Umem>,
+    umems: BTreeMap<u32, base::umem::Umem>,
     umem_ids: Numbers,
     frame_rqs: Objects<Box<[u8; rqc::SIZE]>>,
     interfaces: Interfaces,
@@ -134,7 +108,7 @@ impl Firmware {
             srqs: Objects::new("no such shared receive queue"),
             sqs: Objects::new("no such send queue"),
             umems: BTreeMap::new(),
-            umem_ids: Numbers::new(1, umem::MAX_UMEM),
+            umem_ids: Numbers::new(1, base::umem::MAX_UMEM),
             frame_rqs: Objects::new("no such receive queue"),
             interfaces: Interfaces::default(),
             nic: Nic::default(),
@@ -168,7 +142,7 @@ impl Firmware {
         self.srqs.clear();
         self.sqs.clear();
         self.umems.clear();
-        self.umem_ids = Numbers::new(1, umem::MAX_UMEM);
+        self.umem_ids = Numbers::new(1, base::umem::MAX_UMEM);
         self.frame_rqs.clear();
         self.interfaces = Interfaces::default();
         self.nic = Nic::default();
@@ -200,8 +174,8 @@ impl Firmware {
     }
 
     fn dispatch(&mut self, opcode: CmdOpcode, mut call: Call<'_>) -> Result<(), Refusal> {
-        let entry =
-            table::find(opcode).ok_or(Refusal::new(CmdStatus::BAD_OP_ERR, "no such command"))?;
+        let entry = base::table::find(opcode)
+            .ok_or(Refusal::new(CmdStatus::BAD_OP_ERR, "no such command"))?;
         if call.input.len() < entry.input {
             return Err(Refusal::new(CmdStatus::BAD_INP_LEN_ERR, "input too short"));
         }
@@ -211,7 +185,7 @@ impl Firmware {
         if self.life < entry.needs {
             return Err(Refusal::new(CmdStatus::BAD_SYS_STATE_ERR, "the device is not that far"));
         }
-        if umem::is_too_much(opcode, &call) {
+        if base::umem::is_too_much(opcode, &call) {
             return Err(Refusal::param(
                 "registered memory is for completion queues and queue pairs",
             ));

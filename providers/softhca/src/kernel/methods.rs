@@ -35,10 +35,28 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
-use crate::kernel::verbs::{
-    ah, counters, cq, device, devx, dm, dmabuf, event, flow, mcast, mr, mw, pd, port, qp,
-    qp_modify, rss, srq, uar, wq, write, xrc,
-};
+use crate::kernel::verbs::ah;
+use crate::kernel::verbs::counters;
+use crate::kernel::verbs::cq;
+use crate::kernel::verbs::device;
+use crate::kernel::verbs::devx;
+use crate::kernel::verbs::dm;
+use crate::kernel::verbs::dmabuf;
+use crate::kernel::verbs::event;
+use crate::kernel::verbs::flow;
+use crate::kernel::verbs::mcast;
+use crate::kernel::verbs::mr;
+use crate::kernel::verbs::mw;
+use crate::kernel::verbs::pd;
+use crate::kernel::verbs::port;
+use crate::kernel::verbs::qp;
+use crate::kernel::verbs::qp_modify;
+use crate::kernel::verbs::rss;
+use crate::kernel::verbs::srq;
+use crate::kernel::verbs::uar;
+use crate::kernel::verbs::wq;
+use crate::kernel::verbs::write;
+use crate::kernel::verbs::xrc;
 
 /// All methods and write commands.
 pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };

@@ -1,0 +1,71 @@
+//! Turns events of the HCA side into entries of event queues.
+
+use uverbs_mlx5_prm::eqe::{EventType, PageFaultType, mlx5_eqe};
+
+use crate::firmware::Firmware;
+use crate::hca::{HcaEvent, PageFault};
+
+/// Queue kind in an event (Linux `include/linux/mlx5/driver.h`, `MLX5_RES_QP`).
+const RES_QP: u8 = 0;
+/// Syndrome of a CQ error: overrun (PRM "CQ Error Event").
+const CQ_OVERRUN: u8 = 1;
+
+fn page_fault(fault: PageFault) -> mlx5_eqe {
+    match fault {
+        PageFault::Wqe { kind, token, queue, index, packet } => {
+            mlx5_eqe::wqe_fault(kind, token, queue, index, packet)
+        }
+        PageFault::Rdma { write, token, rkey, va, len, packet } => {
+            let kind = if write { PageFaultType::RDMA_WRITE } else { PageFaultType::RDMA_READ };
+            mlx5_eqe::rdma_fault(kind, token, rkey.0, (va, len), packet)
+        }
+    }
+}
+
+impl Firmware {
+    /// Moves events from the HCA side to the event queues. True if there were any.
+    pub(crate) fn tell(&mut self) -> bool {
+        let mut told = false;
+        while let Some(event) = self.hca.next_event() {
+            told = true;
+            // The event type already names the kind of object; this field separates queue pairs
+            // from send and receive queues.
+            let queue = |kind, number| (None, mlx5_eqe::queue(kind, RES_QP, number));
+            let (eqn, eqe) = match event {
+                HcaEvent::CqCompletion { cqn } => {
+                    let Some(cq) = self.cqs.find(cqn.0) else { continue };
+                    (Some(cq.eqn), mlx5_eqe::completion(cqn.0))
+                }
+                HcaEvent::CqError { cqn } => (None, mlx5_eqe::cq_error(cqn.0, CQ_OVERRUN)),
+                HcaEvent::QpFatal { qpn } => queue(EventType::WQ_CATAS_ERROR, qpn.0),
+                HcaEvent::QpRequestError { qpn } => queue(EventType::WQ_INVAL_REQ_ERROR, qpn.0),
+                HcaEvent::QpAccessError { qpn } => queue(EventType::WQ_ACCESS_ERROR, qpn.0),
+                HcaEvent::CommEstablished { qpn } => queue(EventType::COMM_EST, qpn.0),
+                HcaEvent::SqDrained { qpn } => queue(EventType::SQ_DRAINED, qpn.0),
+                HcaEvent::SrqLimit { srqn } => queue(EventType::SRQ_RQ_LIMIT, srqn.0),
+                HcaEvent::SrqError { srqn } => queue(EventType::SRQ_CATAS_ERROR, srqn.0),
+                HcaEvent::DctDrained { dctn } => queue(EventType::DCT_DRAINED, dctn.0),
+                HcaEvent::DctKeyViolation { dctn } => queue(EventType::DCT_KEY_VIOLATION, dctn.0),
+                HcaEvent::LastWqeReached { qpn } => queue(EventType::SRQ_LAST_WQE, qpn.0),
+                HcaEvent::PageFault { fault, .. } => (None, page_fault(fault)),
+            };
+            // Dropped if no event queue takes this type.
+            if let Some(eqn) = eqn.or_else(|| self.eqs.of(EventType(eqe.type_))) {
+                self.eqs.post(&*self.dma, eqn, eqe);
+            }
+        }
+        told
+    }
+
+    /// Reports the completion of the commands in `vector`.
+    pub(crate) fn tell_command(&mut self, vector: u32) {
+        if let Some(eqn) = self.command_eq() {
+            self.eqs.post_commands(&*self.dma, eqn, vector);
+        }
+    }
+
+    /// Number of the event queue that takes command completions.
+    pub(crate) fn command_eq(&self) -> Option<u32> {
+        self.eqs.of(EventType::CMD)
+    }
+}

@@ -35,36 +35,36 @@ use uverbs_kernel_abi::wc::ib_uverbs_sge;
 
 use crate::kernel::attr::{AttrSpec as A, Use};
 use crate::kernel::call::{Call, Method, Table, Write};
-use crate::kernel::verbs::ah;
-use crate::kernel::verbs::counters;
-use crate::kernel::verbs::cq;
-use crate::kernel::verbs::device;
-use crate::kernel::verbs::devx;
-use crate::kernel::verbs::dm;
-use crate::kernel::verbs::dmabuf;
-use crate::kernel::verbs::event;
-use crate::kernel::verbs::flow;
-use crate::kernel::verbs::mcast;
-use crate::kernel::verbs::mr;
-use crate::kernel::verbs::mw;
-use crate::kernel::verbs::pd;
-use crate::kernel::verbs::port;
-use crate::kernel::verbs::qp;
-use crate::kernel::verbs::qp_modify;
-use crate::kernel::verbs::rss;
-use crate::kernel::verbs::srq;
-use crate::kernel::verbs::uar;
-use crate::kernel::verbs::wq;
-use crate::kernel::verbs::write;
-use crate::kernel::verbs::xrc;
+use crate::kernel::verbs::device::context;
+use crate::kernel::verbs::device::devx;
+use crate::kernel::verbs::device::event;
+use crate::kernel::verbs::device::port;
+use crate::kernel::verbs::device::uar;
+use crate::kernel::verbs::device::write;
+use crate::kernel::verbs::memory::dm;
+use crate::kernel::verbs::memory::dmabuf;
+use crate::kernel::verbs::memory::mr;
+use crate::kernel::verbs::memory::mw;
+use crate::kernel::verbs::memory::pd;
+use crate::kernel::verbs::packets::ah;
+use crate::kernel::verbs::packets::counters;
+use crate::kernel::verbs::packets::flow;
+use crate::kernel::verbs::packets::mcast;
+use crate::kernel::verbs::queues::cq;
+use crate::kernel::verbs::queues::qp;
+use crate::kernel::verbs::queues::qp_modify;
+use crate::kernel::verbs::queues::rss;
+use crate::kernel::verbs::queues::srq;
+use crate::kernel::verbs::queues::wq;
+use crate::kernel::verbs::queues::xrc;
 
 /// All methods and write commands.
 pub(crate) static TABLE: Table = Table { methods: METHODS, writes: WRITES };
 
 /// Write commands of INVOKE_WRITE.
 const WRITES: &[Write] = &[
-    device::QUERY_DEVICE,
-    device::EX_QUERY_DEVICE,
+    context::QUERY_DEVICE,
+    context::EX_QUERY_DEVICE,
     pd::ALLOC_PD,
     mr::REG_MR,
     mr::REREG_MR,
@@ -120,7 +120,7 @@ static METHODS: &[Method] = &[
             A::UHW_IN,
             A::UHW_OUT,
         ],
-        handler: device::get_context,
+        handler: context::get_context,
     },
     Method {
         object: UVERBS_OBJECT_DEVICE,
@@ -134,7 +134,7 @@ static METHODS: &[Method] = &[
                 size_of::<mlx5_ib_alloc_ucontext_resp>(),
             ),
         ],
-        handler: device::query_context,
+        handler: context::query_context,
     },
     Method {
         object: UVERBS_OBJECT_DEVICE,

@@ -32,7 +32,8 @@ pub(crate) mod user;
 mod verbs;
 
 pub(crate) use self::state::device::Device;
-pub(crate) use self::verbs::{mr, port};
+pub(crate) use self::verbs::device::port;
+pub(crate) use self::verbs::memory::mr;
 pub(crate) use crate::board::profile;
 
 use self::state::device::Owner;
@@ -101,7 +102,7 @@ impl Kernel {
         if self.device.gone {
             return Err(Errno::EIO);
         }
-        verbs::map::mmap(&self.device, file, len, offset)
+        verbs::device::map::mmap(&self.device, file, len, offset)
     }
 
     /// Runs one slice of the device's work: doorbells, HCA, events. True if anything was done.

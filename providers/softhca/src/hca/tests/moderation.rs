@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::queues::{arm, write};
+use super::queues::arm;
+use super::queues::write;
 use crate::hca::testing::*;
 use crate::hca::{HcaEvent, Moderation};
 

@@ -30,11 +30,13 @@ use crate::hca::{CqeScatter, DciStreams, QpContext, Region, RqContext, Service, 
 use crate::kernel::call::Call;
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Qp};
-use crate::kernel::verbs::dct;
-use crate::kernel::verbs::qp_request::{Asked, Queues, check_flags, driver_request, flags, kind};
-use crate::kernel::verbs::raw_packet;
-use crate::kernel::verbs::rss;
-use crate::kernel::verbs::xrc::{self, TargetAsked};
+use crate::kernel::verbs::queues::dct;
+use crate::kernel::verbs::queues::qp_request::{
+    Asked, Queues, check_flags, driver_request, flags, kind,
+};
+use crate::kernel::verbs::queues::raw_packet;
+use crate::kernel::verbs::queues::rss;
+use crate::kernel::verbs::queues::xrc::{self, TargetAsked};
 use crate::uar::UarPage;
 
 /// `MLX5_IB_INVALID_BFREG`.

@@ -12,7 +12,7 @@ use crate::kernel::call::Call;
 use crate::kernel::state::flows;
 use crate::kernel::state::raw_queues::RawQueues;
 use crate::kernel::user::page_size;
-use crate::kernel::verbs::qp_request::{Asked, Queues};
+use crate::kernel::verbs::queues::qp_request::{Asked, Queues};
 
 /// A created queue pair.
 pub(crate) struct Made {
@@ -102,7 +102,7 @@ pub(crate) fn create(
 /// page, in five bits (`wq.page_offset`; `mlx5_umem_find_best_quantized_pgoff`). The page may have
 /// any size between the HCA's and the machine's. Linux accepts more addresses in memory that
 /// happens to be in larger pages.
-pub(super) fn is_place(addr: u64) -> bool {
+pub(crate) fn is_place(addr: u64) -> bool {
     let logs = MLX5_ADAPTER_PAGE_SIZE.ilog2()..=page_size().ilog2();
     logs.map(|log| 1u64 << log).any(|page| addr.is_multiple_of(page / 64) && addr % page < page / 2)
 }

@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 
 use crate::kernel::call::Call;
 use crate::kernel::state::device::Device;
-use crate::kernel::verbs::qp_modify::gid;
+use crate::kernel::verbs::queues::qp_modify::gid;
 
 /// Values of `link_layer`.
 const INFINIBAND: u8 = 1;

@@ -16,8 +16,8 @@ use zerocopy::FromBytes;
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::flows::{MULTICAST, PRIORITIES, Placed, REST, Rule};
 use crate::kernel::state::objects::{Flow, Object};
-use crate::kernel::verbs::counters;
-use crate::kernel::verbs::flow_spec::Specs;
+use crate::kernel::verbs::packets::counters;
+use crate::kernel::verbs::packets::flow_spec::Specs;
 
 /// Extended CREATE_FLOW.
 pub(crate) const EX_CREATE_FLOW: Write = Write {
@@ -160,7 +160,7 @@ fn rules(
 }
 
 /// The driver's request (`mlx5_ib_create_flow`): its head, and the data behind it.
-pub(super) fn driver_request(call: &Call<'_>) -> Result<Option<(u32, Vec<u8>)>, Errno> {
+pub(crate) fn driver_request(call: &Call<'_>) -> Result<Option<(u32, Vec<u8>)>, Errno> {
     let bytes = call.driver_input()?;
     if bytes.is_empty() {
         return Ok(None);

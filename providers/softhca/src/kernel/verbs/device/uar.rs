@@ -9,11 +9,11 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC,
 };
 
-use super::map;
 use crate::board::profile::MAX_UARS;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Object, Uar};
 use crate::kernel::user::page_size;
+use crate::kernel::verbs::device::map;
 
 /// UAR.ALLOC.
 pub(crate) fn alloc(call: &mut Call<'_>) -> Result<(), Errno> {

@@ -50,7 +50,7 @@ const FLUSH_GLOBAL: u32 = 1 << 8;
 const FLUSH_PERSISTENT: u32 = 1 << 9;
 
 /// `IB_ACCESS_SUPPORTED`.
-pub(super) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
+pub(crate) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | IB_UVERBS_ACCESS_REMOTE_WRITE
     | IB_UVERBS_ACCESS_REMOTE_READ
     | IB_UVERBS_ACCESS_REMOTE_ATOMIC
@@ -64,7 +64,7 @@ pub(super) const SUPPORTED: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
 
 /// Checks access flags (`ib_check_mr_access`) by the device's capabilities
 /// (`IB_DEVICE_FLUSH_GLOBAL`).
-pub(super) fn check_access(flags: u32, config: &HcaConfig) -> Result<(), Errno> {
+pub(crate) fn check_access(flags: u32, config: &HcaConfig) -> Result<(), Errno> {
     let remote = IB_UVERBS_ACCESS_REMOTE_ATOMIC | IB_UVERBS_ACCESS_REMOTE_WRITE;
     if flags & remote != 0 && flags & IB_UVERBS_ACCESS_LOCAL_WRITE == 0 {
         return Err(Errno::EINVAL);
@@ -102,7 +102,7 @@ pub(crate) fn rights(flags: u32) -> Access {
 
 /// Converts access flags of a QP. An mlx5 context has bits for three remote rights (`rre`, `rwe`,
 /// `rae`); a device with memory placement keeps one more.
-pub(super) fn queue_rights(flags: u32, config: &HcaConfig) -> Access {
+pub(crate) fn queue_rights(flags: u32, config: &HcaConfig) -> Access {
     let mut kept = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     kept.set(Access::FLUSH_GLOBAL, config.placement);
     rights(flags) & kept
@@ -142,7 +142,7 @@ fn reg(call: &mut Call<'_>) -> Result<(), Errno> {
 }
 
 /// Creates a region's key and puts the region behind its handle. Fills in `mr.key` and `mr.pinned`.
-pub(super) fn install(call: &mut Call<'_>, handle: u32, mut mr: Mr) -> Result<Key, Errno> {
+pub(crate) fn install(call: &mut Call<'_>, handle: u32, mut mr: Mr) -> Result<Key, Errno> {
     let pdn = call.file.objects.pd(mr.pd)?.pdn;
     let device = &mut *call.device;
     mr.pinned = take(device, &mr)?;
@@ -172,7 +172,7 @@ fn take(device: &mut Device, mr: &Mr) -> Result<u64, Errno> {
 }
 
 /// Checks that start and device address have the same offset in their pages.
-pub(super) fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
+pub(crate) fn check_offsets(start: u64, hca_va: u64) -> Result<(), Errno> {
     match start % page_size() == hca_va % page_size() {
         true => Ok(()),
         false => Err(Errno::EINVAL),

@@ -26,8 +26,8 @@ use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::Object;
 use crate::kernel::transition;
-use crate::kernel::verbs::dct;
-use crate::kernel::verbs::mr::{access_flags, queue_rights};
+use crate::kernel::verbs::memory::mr::{access_flags, queue_rights};
+use crate::kernel::verbs::queues::dct;
 use crate::wire::{Address, Psn};
 
 /// MODIFY_QP.
@@ -150,7 +150,7 @@ fn change(call: &mut Call<'_>, mut request: ib_uverbs_modify_qp, rate: u32) -> R
 }
 
 /// The driver's request, which may be missing.
-pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_modify_qp, Errno> {
+pub(crate) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_modify_qp, Errno> {
     let bytes = call.driver_input()?;
     let known = size_of::<mlx5_ib_modify_qp>();
     if !bytes.is_empty() && bytes.len() < known {

@@ -32,23 +32,23 @@ const DEFAULT_UIDX: u32 = 0xff_ffff;
 /// A client's request after the checks of the core and of `check_qp_type`.
 pub(crate) struct Asked {
     pub(crate) service: Service,
-    pub(super) cap: ib_uverbs_qp_cap,
-    pub(super) user_handle: u64,
+    pub(crate) cap: ib_uverbs_qp_cap,
+    pub(crate) user_handle: u64,
     pub(crate) pd: u32,
     pub(crate) send_cq: u32,
     pub(crate) recv_cq: u32,
     pub(crate) srq: Option<u32>,
-    pub(super) sq_sig_all: bool,
+    pub(crate) sq_sig_all: bool,
     /// Raw packet QP: the VLAN tag goes into the CQE.
     pub(crate) strips_vlan: bool,
     /// Event file, if one is given.
-    pub(super) event_file: Option<u32>,
+    pub(crate) event_file: Option<u32>,
     pub(crate) handle: u32,
 }
 
 impl Asked {
     /// Selects the driver's QP type (`process_vendor_flags`, `check_qp_attr`).
-    pub(super) fn subtype(&mut self, flags: u32) -> Result<(), Errno> {
+    pub(crate) fn subtype(&mut self, flags: u32) -> Result<(), Errno> {
         let kind = flags & (MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT);
         match (self.service, kind) {
             (Service::Dci, MLX5_QP_FLAG_TYPE_DCI) => {
@@ -66,7 +66,7 @@ impl Asked {
         }
     }
 
-    pub(super) fn read(call: &Call<'_>, kind: u8) -> Result<Self, Errno> {
+    pub(crate) fn read(call: &Call<'_>, kind: u8) -> Result<Self, Errno> {
         let cap: ib_uverbs_qp_cap = call.input(UVERBS_ATTR_CREATE_QP_CAP)?;
         let user_handle: u64 = call.input(UVERBS_ATTR_CREATE_QP_USER_HANDLE)?;
         let srq = call.object(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
@@ -111,7 +111,7 @@ impl Asked {
 }
 
 /// Kind of the queue pair, if the core knows it.
-pub(super) fn kind(call: &Call<'_>) -> Result<u8, Errno> {
+pub(crate) fn kind(call: &Call<'_>) -> Result<u8, Errno> {
     let kind = call.constant(UVERBS_ATTR_CREATE_QP_TYPE, u64::from(u32::MAX))?;
     let kind = u8::try_from(kind).map_err(|_| Errno::EINVAL)?;
     match kind {
@@ -127,7 +127,7 @@ pub(super) fn kind(call: &Call<'_>) -> Result<u8, Errno> {
     }
 }
 
-pub(super) fn flags(call: &Call<'_>) -> Result<u32, Errno> {
+pub(crate) fn flags(call: &Call<'_>) -> Result<u32, Errno> {
     call.flags(
         UVERBS_ATTR_CREATE_QP_FLAGS,
         IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
@@ -153,7 +153,7 @@ fn service(kind: u8) -> Result<Service, Errno> {
 }
 
 /// Checks creation flags (`check_creation_flags`).
-pub(super) fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
+pub(crate) fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
     if flags == 0 || kind == IB_UVERBS_QPT_DRIVER {
         return Ok(());
     }
@@ -169,7 +169,7 @@ pub(super) fn check_flags(kind: u8, flags: u32) -> Result<(), Errno> {
 
 /// Parses the driver's request (`process_udata_size`, `check_ucmd_data`, `process_vendor_flags`,
 /// `get_qp_uidx`).
-pub(super) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
+pub(crate) fn driver_request(call: &Call<'_>) -> Result<mlx5_ib_create_qp, Errno> {
     // Requests of clients without ECE end here.
     let shortest = std::mem::offset_of!(mlx5_ib_create_qp, ece_options);
     let bytes = call.driver_input()?;
@@ -209,14 +209,14 @@ pub(crate) fn fits(uidx: u32, cqe_version: u8) -> bool {
 
 /// Checked sizes of the queues.
 pub(crate) struct Queues {
-    pub(super) sq_count: u32,
-    pub(super) rq_count: u32,
+    pub(crate) sq_count: u32,
+    pub(crate) rq_count: u32,
     pub(crate) rq_shift: u32,
 }
 
 impl Queues {
     /// Checks the sizes as `set_rq_size`, `set_user_buf_size` and firmware do.
-    pub(super) fn check(
+    pub(crate) fn check(
         call: &Call<'_>,
         asked: &Asked,
         request: &mlx5_ib_create_qp,
@@ -266,7 +266,7 @@ impl Queues {
     }
 
     /// Bytes to pin (`set_user_buf_size`).
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let receives = match self.rq_count {
             0 => 0,
             count => u64::from(count) << self.rq_shift,
@@ -276,7 +276,7 @@ impl Queues {
 
     /// Capabilities for QUERY_QP (`mlx5_ib_query_qp`): only the provider knows the send side of a
     /// user's QP.
-    pub(super) fn cap(&self) -> ib_uverbs_qp_cap {
+    pub(crate) fn cap(&self) -> ib_uverbs_qp_cap {
         ib_uverbs_qp_cap {
             max_recv_wr: self.rq_count,
             max_recv_sge: match self.rq_count {

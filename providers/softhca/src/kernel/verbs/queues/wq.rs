@@ -28,7 +28,7 @@ use crate::hca::{QpAttrs, QpContext, QpState, QpTransition, Region, RqContext, S
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Object, Wq};
-use crate::kernel::verbs::raw_packet::is_place;
+use crate::kernel::verbs::queues::raw_packet::is_place;
 
 /// Parameters of WQ.CREATE, checked as the core does.
 struct Asked {

@@ -45,8 +45,8 @@ use crate::hca::number::Key;
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::Context;
-use crate::kernel::verbs::rss::TOLD_FIELDS;
-use crate::kernel::verbs::srq::log_max_tags;
+use crate::kernel::verbs::queues::rss::TOLD_FIELDS;
+use crate::kernel::verbs::queues::srq::log_max_tags;
 use crate::uar::uars_in_page;
 
 /// DEVICE.GET_CONTEXT.
@@ -186,7 +186,7 @@ const ATOMIC: u32 = 1 << 4;
 
 /// Valid bits of a CQE's timestamp (`mlx5_ib_query_device`), and frequency in kHz of the clock,
 /// which counts nanoseconds.
-pub(super) const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
+pub(crate) const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
 const CLOCK_KHZ: u64 = 1_000_000;
 
 fn query_ex(call: &mut Call<'_>) -> Result<(), Errno> {

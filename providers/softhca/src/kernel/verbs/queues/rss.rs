@@ -42,8 +42,8 @@ use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::flows;
 use crate::kernel::state::objects::{IndTable, Object, Qp};
 use crate::kernel::state::raw_queues::RawQueues;
-use crate::kernel::verbs::qp_request::{check_flags, flags};
-use crate::kernel::verbs::raw_packet::domain;
+use crate::kernel::verbs::queues::qp_request::{check_flags, flags};
+use crate::kernel::verbs::queues::raw_packet::domain;
 
 /// All hash fields that mlx5_ib reports, for any device (`mlx5_ib_query_device`).
 pub(crate) const TOLD_FIELDS: u64 = IPV4 | IPV6 | TCP | UDP | MLX5_RX_HASH_INNER;

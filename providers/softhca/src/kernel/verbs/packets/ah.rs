@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use crate::kernel::call::{Call, Write};
 use crate::kernel::state::objects::{Ah, Object};
-use crate::kernel::verbs::qp_modify::path;
+use crate::kernel::verbs::queues::qp_modify::path;
 
 /// CREATE_AH.
 pub(crate) const CREATE_AH: Write = Write {

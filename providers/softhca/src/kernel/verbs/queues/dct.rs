@@ -16,9 +16,9 @@ use crate::kernel::call::Call;
 use crate::kernel::state::device::errno;
 use crate::kernel::state::objects::{Dct, Object};
 use crate::kernel::transition;
-use crate::kernel::verbs::mr::{access_flags, queue_rights};
-use crate::kernel::verbs::qp_modify::{driver_request, path};
-use crate::kernel::verbs::qp_request::Asked;
+use crate::kernel::verbs::memory::mr::{access_flags, queue_rights};
+use crate::kernel::verbs::queues::qp_modify::{driver_request, path};
+use crate::kernel::verbs::queues::qp_request::Asked;
 
 /// Required attributes of RESET to INIT, and of INIT to RTR.
 const INIT: u32 = IB_QP_STATE | IB_QP_ACCESS_FLAGS | IB_QP_PKEY_INDEX | IB_QP_PORT;

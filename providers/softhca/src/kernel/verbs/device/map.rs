@@ -12,16 +12,16 @@ use uverbs_kernel_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
-use super::device::TIMESTAMP_MASK;
 use crate::kernel::state::device::Device;
 use crate::kernel::state::file::File;
 use crate::kernel::user::page_size;
+use crate::kernel::verbs::device::context::TIMESTAMP_MASK;
 
 /// First mmap command of entries that the kernel numbers (`MLX5_IB_MMAP_OFFSET_START`).
 const OWN_NUMBERS: u64 = 9;
 
 /// Page offset of the `index`th UAR (`mlx5_entry_to_mmap_offset`).
-pub(super) fn uar_page(index: u32) -> u64 {
+pub(crate) fn uar_page(index: u32) -> u64 {
     mmap_offset(OWN_NUMBERS, index, 1)
 }
 

@@ -15,7 +15,7 @@ use crate::kernel::call::{Call, zero_extended};
 use crate::kernel::state::flows;
 use crate::kernel::state::objects::{Counters, Object};
 use crate::kernel::user::copy_from_user;
-use crate::kernel::verbs::flow;
+use crate::kernel::verbs::packets::flow;
 
 /// Maximum descriptions of one counters object (`MAX_COUNTERS_NUM`).
 const MAX_PLACES: u32 = u16::MAX as u32 / (2 * size_of::<u32>() as u32);

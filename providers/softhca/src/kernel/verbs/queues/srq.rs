@@ -28,7 +28,7 @@ use crate::hca::{Region, SrqContext, TagSrq, XrcSrq};
 use crate::kernel::call::{Call, Write, zero_extended};
 use crate::kernel::state::device::{Device, errno};
 use crate::kernel::state::objects::{Object, Srq};
-use crate::kernel::verbs::qp_request::fits;
+use crate::kernel::verbs::queues::qp_request::fits;
 
 /// Bytes of an SGE, and of the link segment at the start of a WQE.
 const SEGMENT: u32 = 16;
@@ -147,7 +147,7 @@ fn log_tags(device: &Device, kind: &Kind) -> Result<u8, Errno> {
 
 /// Log2 of the maximum entries of a tag list; 0 on Ethernet, where libmlx5 cannot use one. The PCI
 /// device reports the same (`firmware/caps.rs`).
-pub(super) fn log_max_tags(device: &Device) -> u8 {
+pub(crate) fn log_max_tags(device: &Device) -> u8 {
     match device.profile.is_ethernet() {
         true => 0,
         false => device.hca.config().log_max_tags,

@@ -25,12 +25,14 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_REG_DM_MR_RESP_RKEY,
 };
 
-use super::mr::{SUPPORTED, check_access, install};
 use crate::board::profile::DEVICE_MEMORY_LEN;
 use crate::hca::number::Key;
 use crate::kernel::call::Call;
 use crate::kernel::state::objects::{Backing, Dm, Mr, Object};
 use crate::kernel::user::page_size;
+use crate::kernel::verbs::memory::mr::SUPPORTED;
+use crate::kernel::verbs::memory::mr::check_access;
+use crate::kernel::verbs::memory::mr::install;
 
 /// Granularity of lengths (`MLX5_MEMIC_BASE_SIZE`), its log2 (`MLX5_MEMIC_BASE_ALIGN`), and the
 /// largest log2 of an alignment in such units (`log_max_memic_addr_alignment`).

@@ -1,20 +1,22 @@
 #![no_main]
 #![allow(dead_code, unused_imports, reason = "the tools' modules, of which a part is used")]
 
-#[path = "../../tools/src/doorbell.rs"]
-mod doorbell;
-#[path = "../../tools/src/error.rs"]
-mod error;
 #[path = "../../tools/src/fuzzing.rs"]
 mod fuzzing;
-#[path = "../../tools/src/receives.rs"]
-mod receives;
-#[path = "../../tools/src/tcp.rs"]
-mod tcp;
-#[path = "../../tools/src/transport.rs"]
-mod transport;
-#[path = "../../tools/src/verify.rs"]
-mod verify;
+
+#[path = "../../tools/src/base"]
+mod base {
+    pub(crate) mod error;
+}
+
+#[path = "../../tools/src/link"]
+mod link {
+    pub(crate) mod doorbell;
+    pub(crate) mod receives;
+    pub(crate) mod tcp;
+    pub(crate) mod transport;
+    pub(crate) mod verify;
+}
 
 #[path = "../../tools/src/files"]
 mod files {
@@ -40,7 +42,7 @@ mod perf {
     mod side {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) struct Hand {
-            pub(super) endpoint: crate::transport::Reach,
+            pub(super) endpoint: crate::link::transport::Reach,
             pub(super) memory: uverbs::Remote,
         }
     }

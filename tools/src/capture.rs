@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::{Error, FAILED};
-use crate::output;
+use crate::base::error::{Error, FAILED};
+use crate::base::output;
 
 /// Tells the software HCAs of a process where to.
 const VARIABLE: &str = "UVERBS_CAPTURE";

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use uverbs::cm::{Event, EventChannel, EventKind, Id, PortSpace};
 
-use crate::error::Error;
-use crate::meet::ByArgs;
-use crate::{interrupt, output};
+use crate::base::error::Error;
+use crate::base::interrupt;
+use crate::base::output;
+use crate::link::meet::ByArgs;
 
 /// The longest wait that a Ctrl-C may last.
 const LOOK: Duration = Duration::from_millis(100);

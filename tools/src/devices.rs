@@ -5,8 +5,9 @@ use std::fmt::Write;
 use serde::Serialize;
 use uverbs::Device;
 
-use crate::error::Error;
-use crate::{output, select};
+use crate::base::error::Error;
+use crate::base::output;
+use crate::base::select;
 
 /// List the RDMA devices.
 ///

@@ -1,48 +1,32 @@
 //! The `uverbs` command line: lists RDMA devices, says what they can do, and sends verified and
 //! timed messages through them.
 
+mod base;
 mod capture;
 mod cm;
 mod devices;
 mod devinfo;
-mod doorbell;
-mod error;
 mod explain;
 mod files;
-mod foreign;
 #[cfg(test)]
 mod fuzzing;
-mod histogram;
-mod interrupt;
 mod link;
 mod manual;
-mod meet;
 mod multicast;
-mod output;
-mod peer_text;
 mod perf;
 mod pingpong;
-mod progress;
-mod receives;
 mod rping;
 mod rstream;
 mod run;
-mod select;
-mod setup;
-mod sleep;
 mod softhca;
-mod tcp;
 mod trace;
-mod transport;
-mod units;
-mod verify;
 
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
-use crate::error::{Error, USAGE};
+use crate::base::error::{Error, USAGE};
 
 /// RDMA devices: list them, look into them, and send verified data through them.
 #[derive(Debug, Parser)]
@@ -117,7 +101,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            output::complain(&error);
+            base::output::complain(&error);
             ExitCode::from(error.status())
         }
     }
@@ -138,7 +122,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
             ExitCode::from(USAGE)
         }
         _ => {
-            output::complain(&complaint(error, &std::env::args().collect::<Vec<_>>()));
+            base::output::complain(&complaint(error, &std::env::args().collect::<Vec<_>>()));
             ExitCode::from(USAGE)
         }
     }
@@ -151,7 +135,7 @@ fn complaint(error: &clap::Error, words: &[String]) -> String {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) => Some(option),
         _ => None,
     };
-    let instead = unknown.and_then(|option| foreign::instead(command, option));
+    let instead = unknown.and_then(|option| base::foreign::instead(command, option));
     instead.unwrap_or_else(|| one_line(&error.to_string()))
 }
 

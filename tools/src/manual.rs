@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::error::Error;
-use crate::{Cli, output};
+use crate::Cli;
+use crate::base::error::Error;
+use crate::base::output;
 
 /// Write the manual pages: uverbs.1, and one for each command.
 ///

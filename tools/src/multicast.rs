@@ -10,10 +10,11 @@ use uverbs::multicast::MulticastMembership;
 use uverbs::transport::Ud;
 use uverbs::{Any, CompletionQueue, Destination, GRH_LEN, ProtectionDomain, QueuePair};
 
-use crate::error::Error;
-use crate::meet::ByArgs;
-use crate::units::parse_size;
-use crate::{interrupt, output};
+use crate::base::error::Error;
+use crate::base::interrupt;
+use crate::base::output;
+use crate::base::units::parse_size;
+use crate::link::meet::ByArgs;
 
 /// Receives that are kept posted.
 const RECEIVES: u32 = 64;

@@ -10,12 +10,12 @@ use uverbs::{
     Refused, Remote, Slab,
 };
 
-use crate::error::Error;
-use crate::link::Link;
-use crate::meet::MeetArgs;
-use crate::output;
-use crate::peer_text::shown;
-use crate::units::parse_size;
+use crate::base::error::Error;
+use crate::base::output;
+use crate::base::peer_text::shown;
+use crate::base::units::parse_size;
+use crate::link::meet::MeetArgs;
+use crate::link::queue::Link;
 
 /// `rping`'s port.
 const PORT: u16 = 7174;

@@ -8,10 +8,10 @@ use serde::Serialize;
 use uverbs::ExposedMemory;
 use uverbs::stream::{RdmaStream, StreamOptions};
 
-use crate::error::Error;
-use crate::meet::MeetArgs;
-use crate::output;
-use crate::units::parse_size;
+use crate::base::error::Error;
+use crate::base::output;
+use crate::base::units::parse_size;
+use crate::link::meet::MeetArgs;
 
 /// The C programs' port.
 const PORT: u16 = 7471;

@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::error::Error;
-use crate::output;
+use crate::base::error::Error;
+use crate::base::output;
 
 /// The library that C programs link to.
 const LIBRARY: &str = "libibverbs.so.1";

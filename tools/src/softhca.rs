@@ -13,8 +13,8 @@ use uverbs::softhca::pci::{PciOptions, Sink};
 use uverbs::softhca::vfio_user::Server;
 use uverbs::softhca::wire::Fabric;
 
-use crate::error::Error;
-use crate::output;
+use crate::base::error::Error;
+use crate::base::output;
 
 /// From a client that could not be served to the next.
 const PAUSE: Duration = Duration::from_millis(100);

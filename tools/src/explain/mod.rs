@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use uverbs_mlx5_prm::cmd::opcode::CmdOpcode;
 
-use crate::error::Error;
-use crate::output;
+use crate::base::error::Error;
+use crate::base::output;
 
 pub(crate) use mlx5::Transport;
 pub(crate) use report::Explained;

@@ -1,8 +1,8 @@
 //! A peer of `send-file` or `recv-file` that says anything.
 
 use super::message::{MOST, Message};
+use crate::base::peer_text::is_name;
 use crate::fuzzing::check;
-use crate::peer_text::is_name;
 
 /// Any bytes are a message, whose name stays in its directory and whose text can be shown, or an
 /// error.

@@ -1,7 +1,7 @@
 //! Messages between the sender and the receiver of a file. All numbers are big-endian.
 
-use crate::error::Error;
-use crate::peer_text::{is_name, shown};
+use crate::base::error::Error;
+use crate::base::peer_text::{is_name, shown};
 
 /// Longest message.
 pub(super) const MOST: usize = 512;

@@ -14,10 +14,10 @@ use uverbs::{
     Batch, CompletionQueue, Device, Frame, PostError, ProtectionDomain, QueuePair, Remote, Slab,
 };
 
-use crate::error::Error;
-use crate::link::Link;
-use crate::meet::{ByArgs, Waits};
-use crate::units::parse_size;
+use crate::base::error::Error;
+use crate::base::units::parse_size;
+use crate::link::meet::{ByArgs, Waits};
+use crate::link::queue::Link;
 use message::{MOST, Message};
 
 pub(crate) use receiver::receive;

@@ -13,9 +13,9 @@ use uverbs::{AccessFlags, ExposedMemory, Refused};
 
 use super::message::{HASH, Message};
 use super::{Happened, PIECE_MOST, PORT, RecvArgs, Side, expect, made, out_of_turn};
-use crate::error::Error;
-use crate::output;
-use crate::progress::{Length, Progress};
+use crate::base::error::Error;
+use crate::base::output;
+use crate::base::progress::{Length, Progress};
 
 /// How long the sender has, after the verdict, to leave.
 const FAREWELL: Duration = Duration::from_secs(2);

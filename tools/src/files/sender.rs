@@ -10,10 +10,10 @@ use uverbs::{Frame, Refused, Remote};
 
 use super::message::{HASH, Message};
 use super::{Happened, PIECE_MOST, PORT, RECEIVES, SendArgs, Side, expect, made, out_of_turn};
-use crate::error::Error;
-use crate::output;
-use crate::peer_text::{NAME_RULE, is_name};
-use crate::progress::{Length, Progress};
+use crate::base::error::Error;
+use crate::base::output;
+use crate::base::peer_text::{NAME_RULE, is_name};
+use crate::base::progress::{Length, Progress};
 
 /// The receiver flushes the file to its disk before it answers.
 const FLUSH: Duration = Duration::from_secs(600);

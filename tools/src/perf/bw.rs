@@ -8,9 +8,9 @@ use super::exchange::{Control, Done};
 use super::meter::Meter;
 use super::shape::Operation;
 use super::side::Side;
-use crate::error::Error;
-use crate::sleep::Sleep;
-use crate::verify::Who;
+use crate::base::error::Error;
+use crate::base::sleep::Sleep;
+use crate::link::verify::Who;
 
 /// Time without arrivals after which missing messages of an unreliable transport are lost. On a
 /// busy machine a software device may get no processor time for half a second.
@@ -365,8 +365,8 @@ mod tests {
     use super::super::options::Options;
     use super::super::shape::{Family, Shape};
     use super::*;
-    use crate::select;
-    use crate::tcp::{Listener, Stream};
+    use crate::base::select;
+    use crate::link::tcp::{Listener, Stream};
 
     /// Messages that the client has sent before the server looks for the first time: many polls of
     /// a [`Side`], all of them busy.

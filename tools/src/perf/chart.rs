@@ -4,8 +4,8 @@ use hdrhistogram::Histogram;
 
 use super::record::{Measured, Record};
 use super::shape::Test;
-use crate::error::Error;
-use crate::histogram::{duration, three};
+use crate::base::error::Error;
+use crate::base::histogram::{duration, three};
 
 /// Percentiles that have a tick, as shares of samples above them.
 const NINES: [(f64, &str); 8] = [

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::chart::Chart;
 use super::record::{Keeper, Latency, Measured, Record};
 use super::{draw, plot};
-use crate::error::Error;
-use crate::histogram::{duration, three};
-use crate::output;
+use crate::base::error::Error;
+use crate::base::histogram::{duration, three};
+use crate::base::output;
 
 /// Compare two recorded runs.
 ///
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// The second, whose figures are divided by the first one's
     b: PathBuf,
     /// Only this size
-    #[arg(short, long, value_name = "BYTES", value_parser = crate::units::parse_size)]
+    #[arg(short, long, value_name = "BYTES", value_parser = crate::base::units::parse_size)]
     size: Option<u64>,
     /// Print one JSON document
     #[arg(long)]

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use plotters::style::register_font;
 
 use super::chart::{Axis, Chart};
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// Points.
 const WIDTH: u32 = 960;

@@ -9,11 +9,11 @@ use super::clock::Clock;
 use super::exchange::{Control, Done};
 use super::shape::Shape;
 use super::side::{About, Prepared, Side};
-use crate::error::Error;
-use crate::progress::{Length, Progress};
-use crate::select::Two;
-use crate::sleep::Sleep;
-use crate::verify::Who;
+use crate::base::error::Error;
+use crate::base::progress::{Length, Progress};
+use crate::base::select::Two;
+use crate::base::sleep::Sleep;
+use crate::link::verify::Who;
 
 /// Fruitless polls between two looks at the clock, where they don't give the processor away: others
 /// may keep it for milliseconds.
@@ -249,8 +249,8 @@ mod tests {
     use super::super::shape::{Family, Test};
     use super::super::{bw, lat};
     use super::*;
-    use crate::select;
-    use crate::tcp::{Listener, Stream};
+    use crate::base::select;
+    use crate::link::tcp::{Listener, Stream};
 
     #[derive(Debug, Parser)]
     struct Only {

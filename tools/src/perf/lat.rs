@@ -9,8 +9,8 @@ use hdrhistogram::Histogram;
 use super::ends::{Bench, Ends, Here, Pair, Ticker, Waited};
 use super::exchange::{Control, Done};
 use super::side::Side;
-use crate::error::Error;
-use crate::verify::Who;
+use crate::base::error::Error;
+use crate::link::verify::Who;
 
 /// Longest time that is told from longer ones.
 const LONGEST_NS: u64 = 3_600_000_000_000;

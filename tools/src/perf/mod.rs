@@ -25,10 +25,12 @@ use clap::Subcommand;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::error::Error;
-use crate::tcp::{Listener, Stream};
-use crate::verify::Who;
-use crate::{interrupt, output, select};
+use crate::base::error::Error;
+use crate::base::interrupt;
+use crate::base::output;
+use crate::base::select;
+use crate::link::tcp::{Listener, Stream};
+use crate::link::verify::Who;
 use chart::Chart;
 use clock::Clock;
 use ends::{Bench, Ends};

@@ -8,12 +8,12 @@ use clap::ValueEnum;
 use uverbs::Mtu;
 
 use super::shape::{Family, Operation, Plan, Role, Shape, Test};
-use crate::doorbell::Doorbell;
-use crate::error::Error;
-use crate::select::PortArgs;
-use crate::tcp;
-use crate::transport::Connection;
-use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
+use crate::base::error::Error;
+use crate::base::select::PortArgs;
+use crate::base::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
+use crate::link::doorbell::Doorbell;
+use crate::link::tcp;
+use crate::link::transport::Connection;
 
 /// Memory for receives that is never gone over.
 const RECEIVE_BYTES_MAX: u64 = 4 << 30;

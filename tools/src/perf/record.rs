@@ -17,7 +17,7 @@ use tempfile::NamedTempFile;
 use super::machine::Machine;
 use super::shape::{Shape, Test};
 use super::{bw, clock, lat, side};
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// Document kind of all records.
 const KIND: &str = "uverbs-perf";

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::record::{Bandwidth, Latency, Measured, Record};
 use super::shape::{Shape, Test};
-use crate::histogram::{duration, three};
+use crate::base::histogram::{duration, three};
 
 /// The measurement and its device, as a heading.
 pub(super) fn header(record: &Record, utf8: bool) -> String {

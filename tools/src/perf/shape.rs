@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::doorbell::Doorbell;
-use crate::transport::Connection;
+use crate::link::doorbell::Doorbell;
+use crate::link::transport::Connection;
 
 /// Memory that the default receive depth keeps within.
 const RECEIVE_BYTES: u64 = 64 << 20;

@@ -24,11 +24,11 @@ use self::lat::Turn;
 pub(super) use self::setup::About;
 use self::setup::{blame, local, rights, wanted};
 use super::shape::{Operation, Shape};
-use crate::doorbell::Rings;
-use crate::error::{BecauseOf, Error};
-use crate::receives::Receives;
-use crate::transport::{Link, Reach};
-use crate::verify::{Pattern, Who};
+use crate::base::error::{BecauseOf, Error};
+use crate::link::doorbell::Rings;
+use crate::link::receives::Receives;
+use crate::link::transport::{Link, Reach};
+use crate::link::verify::{Pattern, Who};
 
 /// Messages of two queue pairs share no cache line.
 const ALIGN: usize = 64;
@@ -340,7 +340,7 @@ mod tests {
     use super::super::options::Options;
     use super::super::shape::Family;
     use super::*;
-    use crate::select;
+    use crate::base::select;
 
     const SIZE: u32 = 8;
 

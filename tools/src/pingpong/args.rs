@@ -6,12 +6,12 @@ use std::time::Duration;
 use uverbs::Mtu;
 
 use super::config::{Config, Opcode, Remote, Role};
-use crate::doorbell::Doorbell;
-use crate::error::Error;
-use crate::select::PortArgs;
-use crate::tcp;
-use crate::transport::Connection;
-use crate::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
+use crate::base::error::Error;
+use crate::base::select::PortArgs;
+use crate::base::units::{parse_bytes, parse_mtu, parse_size, parse_timeout};
+use crate::link::doorbell::Doorbell;
+use crate::link::tcp;
+use crate::link::transport::Connection;
 
 /// Send verified messages to and fro, and measure how long they take.
 ///

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use uverbs::Mtu;
 
-use crate::doorbell::Doorbell;
-use crate::transport::Connection;
+use crate::link::doorbell::Doorbell;
+use crate::link::transport::Connection;
 
 /// Operation of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]

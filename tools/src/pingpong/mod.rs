@@ -10,8 +10,10 @@ mod side;
 
 pub(crate) use args::Args;
 
-use crate::error::Error;
-use crate::{interrupt, output, select};
+use crate::base::error::Error;
+use crate::base::interrupt;
+use crate::base::output;
+use crate::base::select;
 
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let config = args.config()?;

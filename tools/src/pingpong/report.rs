@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::config::Config;
 use super::run::Outcome;
 use super::side::{About, Pair};
-use crate::histogram::{self, Bucket, duration, three};
+use crate::base::histogram::{self, Bucket, duration, three};
 
 /// The whole report. Times are in nanoseconds.
 #[derive(Debug, Serialize)]

@@ -8,9 +8,9 @@ use uverbs::raw::SendOp;
 
 use super::config::{Config, Opcode};
 use super::side::{Arrived, Pair, Side};
-use crate::error::Error;
-use crate::progress::{Length, Progress};
-use crate::verify::{Pattern, Who, WrongWord, mix};
+use crate::base::error::Error;
+use crate::base::progress::{Length, Progress};
+use crate::link::verify::{Pattern, Who, WrongWord, mix};
 
 /// Result of a run.
 pub(super) struct Outcome {

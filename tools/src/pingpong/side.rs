@@ -13,14 +13,14 @@ use uverbs::{
 };
 
 use super::config::Config;
-use crate::doorbell::Rings;
-use crate::error::{BecauseOf, Error};
-use crate::receives::Receives;
-use crate::select::Two;
-use crate::setup::{Place, Wanted, ack_timeout};
-use crate::sleep::Sleep;
-use crate::transport::{Connection, Link, Reach};
-use crate::verify::{Pattern, Who};
+use crate::base::error::{BecauseOf, Error};
+use crate::base::select::Two;
+use crate::base::setup::{Place, Wanted, ack_timeout};
+use crate::base::sleep::Sleep;
+use crate::link::doorbell::Rings;
+use crate::link::receives::Receives;
+use crate::link::transport::{Connection, Link, Reach};
+use crate::link::verify::{Pattern, Who};
 
 /// Empty polls between two looks at the clock and at the other side.
 const PATIENCE: u32 = 64;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::base::peer_text::shown;
 use crate::explain::hex;
-use crate::peer_text::shown;
 
 /// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -12,9 +12,9 @@ use std::process::Command;
 
 use serde::Serialize;
 
-use crate::error::{Error, FAILED};
+use crate::base::error::{Error, FAILED};
+use crate::base::output;
 use crate::explain::Explained;
-use crate::output;
 use event::Event;
 
 /// Tells the library in a process where to.

@@ -6,14 +6,14 @@ use uverbs::{Endpoint, Gid, Mtu, Remote};
 
 use super::message::{Done, Hello, LINE, Message, Qp};
 use super::{Control, PROGRAM, VERSION, terms};
-use crate::doorbell::Doorbell;
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::fuzzing::check;
+use crate::link::doorbell::Doorbell;
+use crate::link::tcp::Stream;
+use crate::link::transport::{Connection, Reach};
+use crate::link::verify::Who;
 use crate::perf::shape::{Operation, Shape, Test};
 use crate::perf::side::Hand;
-use crate::tcp::Stream;
-use crate::transport::{Connection, Reach};
-use crate::verify::Who;
 
 const SIZE: u32 = 64;
 /// Queue pairs of each side.

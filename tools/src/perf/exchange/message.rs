@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uverbs::Remote;
 
+use crate::link::transport::Reach;
 use crate::perf::side::Hand;
-use crate::transport::Reach;
 
 /// Bytes of a line. A queue pair's has 250.
 pub(super) const LINE: usize = 1024;

@@ -19,10 +19,10 @@ use message::{Hello, LINE, Message, Qp};
 
 use super::shape::Shape;
 use super::side::Hand;
-use crate::error::Error;
-use crate::peer_text::beginning;
-use crate::tcp::{Stream, TcpError, check};
-use crate::verify::Who;
+use crate::base::error::Error;
+use crate::base::peer_text::beginning;
+use crate::link::tcp::{Stream, TcpError, check};
+use crate::link::verify::Who;
 
 const PROGRAM: &str = "uverbs perf";
 const VERSION: u32 = 2;

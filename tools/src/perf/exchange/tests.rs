@@ -10,10 +10,10 @@ use clap::Parser;
 use uverbs::{Endpoint, Gid, Mtu, Remote};
 
 use super::*;
+use crate::link::tcp::Listener;
+use crate::link::transport::Reach;
 use crate::perf::options::Options;
 use crate::perf::shape::Family;
-use crate::tcp::Listener;
-use crate::transport::Reach;
 
 const SECOND: Duration = Duration::from_secs(1);
 static NEVER: AtomicBool = AtomicBool::new(false);

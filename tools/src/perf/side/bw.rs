@@ -7,9 +7,9 @@ use uverbs::raw::Data;
 use uverbs::{PostError, Wr};
 
 use super::{Line, Side, failed, id, not_posted, operation, wrong_arrival};
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::link::verify::Pattern;
 use crate::perf::shape::{Operation, Shape, Test};
-use crate::verify::Pattern;
 
 /// Completions that one poll takes.
 const BURST: usize = 64;

@@ -7,9 +7,9 @@ use uverbs::raw::Data;
 use uverbs::{Completed, Wr};
 
 use super::{Side, failed, id, operation, wrong_arrival};
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::link::verify::{Pattern, Who};
 use crate::perf::shape::Operation;
-use crate::verify::{Pattern, Who};
 
 /// State of the one message in flight.
 #[derive(Default)]
@@ -179,7 +179,7 @@ impl Side {
         if got == wanted {
             return Ok(());
         }
-        Err(crate::verify::WrongWord {
+        Err(crate::link::verify::WrongWord {
             iteration,
             what: "the old value",
             of: self.who.other(),

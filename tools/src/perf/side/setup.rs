@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, RnrTimer};
 
-use crate::doorbell::Rings;
-use crate::error::{BecauseOf, Error};
+use crate::base::error::{BecauseOf, Error};
+use crate::base::setup::{Place, Wanted, ack_timeout};
+use crate::link::doorbell::Rings;
+use crate::link::verify::Who;
 use crate::perf::shape::{Operation, Shape, Test};
-use crate::setup::{Place, Wanted, ack_timeout};
-use crate::verify::Who;
 
 /// Description of an end in a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

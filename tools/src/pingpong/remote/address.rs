@@ -7,7 +7,7 @@ use std::fmt;
 
 use uverbs::Gid;
 
-use crate::peer_text::shown;
+use crate::base::peer_text::shown;
 
 /// Bytes of a message, the NUL among them.
 pub(crate) const LEN: usize = 52;

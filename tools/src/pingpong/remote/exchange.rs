@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 
 use super::address::{Address, AddressError, LEN};
-use crate::error::Error;
-use crate::peer_text::shown;
-use crate::tcp::{Stream, TcpError};
+use crate::base::error::Error;
+use crate::base::peer_text::shown;
+use crate::link::tcp::{Stream, TcpError};
 
 /// Last message of the client: a C string.
 const DONE: [u8; 5] = *b"done\0";
@@ -168,7 +168,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::tcp::Listener;
+    use crate::link::tcp::Listener;
 
     static NEVER: AtomicBool = AtomicBool::new(false);
     const LIMIT: Duration = Duration::from_millis(200);

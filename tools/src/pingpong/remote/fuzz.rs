@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use super::address::Address;
 use super::exchange::{ExchangeError, Peer, Way};
 use crate::fuzzing::check;
-use crate::tcp::Stream;
-use crate::verify::Who;
+use crate::link::tcp::Stream;
+use crate::link::verify::Who;
 
 const SERVER: u8 = 1;
 const XRC: u8 = 2;

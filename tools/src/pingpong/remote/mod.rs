@@ -15,9 +15,10 @@ use self::exchange::Peer;
 use self::report::{Done, Report};
 use self::session::Session;
 use super::config::{Config, Remote, Role};
-use crate::error::Error;
-use crate::tcp::{Listener, Stream, TcpError};
-use crate::{output, select};
+use crate::base::error::Error;
+use crate::base::output;
+use crate::base::select;
+use crate::link::tcp::{Listener, Stream, TcpError};
 
 /// A run with another process.
 pub(super) fn run(config: &Config, remote: &Remote, stop: &AtomicBool) -> Result<(), Error> {

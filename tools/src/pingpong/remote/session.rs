@@ -17,13 +17,13 @@ use uverbs::{
 
 use super::address::Address;
 use super::exchange::Way;
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::base::sleep::Sleep;
+use crate::link::receives::Receives;
+use crate::link::transport::{Link, Reach};
+use crate::link::verify::{Mismatch, Who};
 use crate::pingpong::config::{Config, Remote, Role};
 use crate::pingpong::side;
-use crate::receives::Receives;
-use crate::sleep::Sleep;
-use crate::transport::{Link, Reach};
-use crate::verify::{Mismatch, Who};
 
 /// Fill byte of the C program's buffer.
 const FILL: u8 = 0x7b;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::verify::Who;
+use crate::link::verify::Who;
 
 /// The TCP port of perftest and of ibv_rc_pingpong, and ours.
 pub(crate) const PORT: u16 = 18515;

@@ -10,9 +10,10 @@ use uverbs::Device;
 use uverbs::cm::{ConnectionRequest, Connector, EventChannel, Listener, Lookup, Route};
 use uverbs::stream::{RdmaStream, StreamOptions};
 
-use crate::error::Error;
-use crate::units::parse_timeout;
-use crate::{output, select};
+use crate::base::error::Error;
+use crate::base::output;
+use crate::base::select;
+use crate::base::units::parse_timeout;
 
 /// Options that say where.
 #[derive(Debug, clap::Args)]

@@ -7,8 +7,8 @@ use terminal_size::{Width, terminal_size_of};
 
 use serde::Serialize;
 
-use crate::error::Error;
-use crate::peer_text::shown;
+use crate::base::error::Error;
+use crate::base::peer_text::shown;
 
 /// Columns of stdout: the terminal's, or those that `COLUMNS` names. Without either a line may have
 /// any length.

@@ -22,7 +22,7 @@ use uverbs::{
     Ud, Wr,
 };
 
-use crate::receives::Receives;
+use crate::link::receives::Receives;
 
 /// Values of `--connection`: perftest's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use uverbs::{
     Rejected, SharedReceiveQueue,
 };
 
-use crate::transport::Connection;
+use crate::link::transport::Connection;
 
 /// See the [module](self).
 #[allow(clippy::large_enum_variant, reason = "an end has one")]

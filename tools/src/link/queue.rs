@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use uverbs::cm::Connection;
 use uverbs::{CompletionQueue, QueuePair, WorkCompletion};
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// Interval of checks for the connection's end, which wakes no waiter at the completion queue.
 const LOOK: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// Exit status of a program that SIGINT ended, as shells have it.
 const INTERRUPTED: i32 = 130;

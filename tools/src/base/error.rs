@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use uverbs::{Failure, OutOfRange, PostError};
 
-use crate::tcp::TcpError;
-use crate::verify::{Mismatch, WrongWord};
+use crate::link::tcp::TcpError;
+use crate::link::verify::{Mismatch, WrongWord};
 
 /// Exit status of a failure at run time.
 pub(crate) const FAILED: u8 = 1;

@@ -6,8 +6,8 @@ use std::io;
 use uverbs::Device;
 use uverbs::softhca::SoftHca;
 
-use crate::error::Error;
-use crate::output;
+use crate::base::error::Error;
+use crate::base::output;
 
 /// The names of the embedded software HCAs. `softhca` alone stands for the first, too.
 const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];

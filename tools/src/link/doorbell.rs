@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uverbs::provider::AnySq;
 use uverbs::{Context, DoorbellMode, ProtectionDomain};
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// Value of `--doorbell`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ mod tests {
     use uverbs::QueuePair;
 
     use super::*;
-    use crate::select;
+    use crate::base::select;
 
     fn queue(qp: &mut QueuePair) -> &AnySq {
         qp.send_queue().provider()

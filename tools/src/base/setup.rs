@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 use uverbs::{AckTimeout, Context, Mtu, PortState};
 
-use crate::error::{BecauseOf, Error};
-use crate::select;
-use crate::transport::Connection;
+use crate::base::error::{BecauseOf, Error};
+use crate::base::select;
+use crate::link::transport::Connection;
 
 /// Requirements of the options on a device.
 #[derive(Clone, Copy, Debug)]

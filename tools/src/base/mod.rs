@@ -1,0 +1,13 @@
+//! Shared by all commands: output, errors, units, the device that a command works on.
+
+pub(crate) mod error;
+pub(crate) mod foreign;
+pub(crate) mod histogram;
+pub(crate) mod interrupt;
+pub(crate) mod output;
+pub(crate) mod peer_text;
+pub(crate) mod progress;
+pub(crate) mod select;
+pub(crate) mod setup;
+pub(crate) mod sleep;
+pub(crate) mod units;

@@ -13,8 +13,9 @@ use uverbs_core::commands::cm::Ucma;
 use uverbs_core::error::Error;
 
 use super::sys::rdma_event_channel;
-use crate::answer::boxed;
-use crate::{cancel, environment};
+use crate::base::answer::boxed;
+use crate::base::cancel;
+use crate::base::environment;
 
 /// An event channel. The program's file is readable while an event is pending; its `O_NONBLOCK`
 /// decides whether reading an event waits.

@@ -13,11 +13,14 @@ use uverbs_core::Errno;
 use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::rdma_ucm_conn_param;
 
+use super::device;
+use super::done;
+use super::endpoint;
 use super::id::{self, Id, UD, ucma};
+use super::invalid;
 use super::sys::{rdma_cm_id, rdma_conn_param};
-use super::{device, done, endpoint, invalid};
-use crate::convert;
-use crate::modify::modify_qp;
+use crate::base::convert;
+use crate::queues::modify::modify_qp;
 use crate::sys::ibv_qp_attr;
 
 /// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the device's maximum.
@@ -147,8 +150,10 @@ unsafe fn param(id: *mut rdma_cm_id, given: Option<&rdma_conn_param>) -> rdma_uc
         let state = Id::of(id).state();
         (param.responder_resources, param.initiator_depth) = (state.serves, state.asks);
         if let Some(given) = given {
-            let data =
-                crate::request::memory(given.private_data.cast(), given.private_data_len.into());
+            let data = crate::post::request::memory(
+                given.private_data.cast(),
+                given.private_data_len.into(),
+            );
             if !given.private_data.is_null() {
                 param.private_data[..data.len()].copy_from_slice(data);
                 param.private_data_len = given.private_data_len;
@@ -281,7 +286,7 @@ unsafe fn refuse(id: *mut rdma_cm_id, reason: u8, data: *const c_void, len: u8) 
     // SAFETY: by C's contract.
     done(unsafe {
         let len = if data.is_null() { 0 } else { len };
-        let data = crate::request::memory(data.cast(), len.into());
+        let data = crate::post::request::memory(data.cast(), len.into());
         ucma(id).reject(Id::of(id).number(), reason, data)
     })
 }

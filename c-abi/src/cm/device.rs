@@ -13,11 +13,11 @@ use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
 use super::invalid;
-use crate::answer::null;
-use crate::device;
-use crate::open::open_device;
-use crate::pd::alloc_pd;
-use crate::query_device::query_device;
+use crate::base::answer::null;
+use crate::device::list;
+use crate::device::open::open_device;
+use crate::device::query_device::query_device;
+use crate::memory::pd::alloc_pd;
 use crate::sys::{ibv_context, ibv_device_attr, ibv_pd};
 
 /// An open device.
@@ -37,7 +37,7 @@ unsafe impl Send for Opened {}
 
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
-fn open(of: &std::sync::Arc<device::Device>) -> Result<Opened, Error> {
+fn open(of: &std::sync::Arc<list::Device>) -> Result<Opened, Error> {
     let failed = || Error::kernel("rdma_open_device", Errno::of(&std::io::Error::last_os_error()));
     // SAFETY: the device is in the list, which is held here.
     let verbs = unsafe { open_device(of.c()) };
@@ -61,7 +61,7 @@ fn open(of: &std::sync::Arc<device::Device>) -> Result<Opened, Error> {
 /// Returns all devices; opens those seen for the first time.
 fn all() -> Result<Vec<Opened>, Error> {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    for device in device::devices()? {
+    for device in list::devices()? {
         if !opened.iter().any(|known| known.guid == device.device().node_guid()) {
             opened.push(open(&device)?);
         }

@@ -19,7 +19,7 @@ use uverbs_core::error::Error;
 use super::id::Id;
 use super::sys::rdma_cm_id;
 use super::{done, invalid};
-use crate::ece::{query_ece, set_ece};
+use crate::queues::ece::{query_ece, set_ece};
 use crate::sys::{ibv_ece, ibv_qp};
 
 /// Options of an id; vendor 0 if unset.

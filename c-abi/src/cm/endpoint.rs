@@ -12,10 +12,12 @@ use std::ptr::null_mut;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
+use super::done;
 use super::event::{CONNECT_REQUEST, REJECTED, ack_cm_event, get_cm_event, next};
 use super::id::{self, Id, told};
+use super::invalid;
+use super::qp;
 use super::sys::{rdma_addrinfo, rdma_cm_id};
-use super::{done, invalid, qp};
 use crate::sys::{ibv_pd, ibv_qp_init_attr};
 
 /// `RAI_PASSIVE`.

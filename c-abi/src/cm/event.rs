@@ -16,12 +16,17 @@ use uverbs_kernel_abi::rdma_cm::rdma_ucm_event_resp;
 
 use super::channel::Channel;
 use super::connect::{fail, ready};
+use super::done;
+use super::ece;
 use super::id::{self, Id, UD, deliver, give, migrate, refresh, unique_key};
+use super::invalid;
+use super::multicast;
+use super::resolve;
 use super::sys::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
 };
-use super::{done, ece, invalid, multicast, resolve};
-use crate::{cancel, convert};
+use crate::base::cancel;
+use crate::base::convert;
 
 /// `RDMA_CM_EVENT_*`.
 pub(crate) const ADDR_RESOLVED: u32 = 0;

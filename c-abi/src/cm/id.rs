@@ -20,12 +20,16 @@ use uverbs_core::error::Error;
 use uverbs_kernel_abi::rdma_cm::{RDMA_PS_IPOIB, RDMA_PS_UDP};
 
 use super::channel::Channel;
+use super::device;
+use super::done;
 use super::ece::Options;
+use super::endpoint;
+use super::event;
+use super::invalid;
 use super::multicast::{self, Group};
 use super::resolve::Resolution;
 use super::sys::{rdma_cm_id, rdma_event_channel};
-use super::{device, done, endpoint, event, invalid};
-use crate::object::Acks;
+use crate::base::object::Acks;
 use crate::sys::ibv_qp_init_attr;
 
 /// `IBV_QPT_RC`, `IBV_QPT_UD`.
@@ -370,7 +374,7 @@ pub(crate) unsafe extern "C" fn set_option(
 ) -> c_int {
     // SAFETY: by C's contract.
     done(unsafe {
-        let value = crate::request::memory(value.cast(), len);
+        let value = crate::post::request::memory(value.cast(), len);
         ucma(id).set_option(Id::of(id).number, level as u32, name as u32, value)
     })
 }

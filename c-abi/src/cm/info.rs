@@ -18,7 +18,7 @@ use uverbs_kernel_abi::rdma_cm::{RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP};
 
 use super::id::{UD, length, put};
 use super::sys::rdma_addrinfo;
-use crate::answer::minus_one;
+use crate::base::answer::minus_one;
 
 /// `RAI_*`.
 const PASSIVE: c_int = 1;

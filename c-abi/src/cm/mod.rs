@@ -34,7 +34,7 @@ use std::ffi::c_int;
 use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
-use crate::answer::minus_one;
+use crate::base::answer::minus_one;
 
 /// 0, or -1 with the error in `errno`, as librdmacm answers.
 fn done(result: Result<(), Error>) -> c_int {

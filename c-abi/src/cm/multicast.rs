@@ -21,7 +21,7 @@ use super::event::{Event, MULTICAST_ERROR, MULTICAST_JOIN};
 use super::id::{self, Id, ucma, unique_key};
 use super::sys::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::{done, endpoint, invalid};
-use crate::qp::{attach_mcast, detach_mcast};
+use crate::queues::qp::{attach_mcast, detach_mcast};
 use crate::sys::ibv_gid;
 
 /// `RDMA_CM_JOIN_MC_ATTR_ADDRESS` and `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`: both are required.

@@ -13,15 +13,17 @@ use uverbs_core::Errno;
 use uverbs_core::error::Error;
 
 use super::connect::{INIT, bring, start};
+use super::done;
+use super::ece;
 use super::id::UD;
+use super::invalid;
 use super::sys::rdma_cm_id;
-use super::{done, ece, invalid};
-use crate::channel::{create_comp_channel, destroy_comp_channel};
-use crate::cq::destroy_cq;
-use crate::make_cq::create_cq;
-use crate::make_qp;
-use crate::qp::destroy_qp as end_qp;
-use crate::srq;
+use crate::queues::channel::{create_comp_channel, destroy_comp_channel};
+use crate::queues::cq::destroy_cq;
+use crate::queues::make_cq::create_cq;
+use crate::queues::make_qp;
+use crate::queues::qp::destroy_qp as end_qp;
+use crate::queues::srq;
 use crate::sys::{
     ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr,
     ibv_srq_init_attr_ex,

@@ -23,7 +23,7 @@ use super::event::{ADDRINFO_RESOLVED, INTERNAL, USER};
 use super::id::{Id, State, refresh, ucma};
 use super::sys::{rdma_addrinfo, rdma_cm_id};
 use super::{done, endpoint, info, invalid};
-use crate::answer::{minus_one, set_errno};
+use crate::base::answer::{minus_one, set_errno};
 
 const VERB: &str = "rdma_resolve_addrinfo";
 

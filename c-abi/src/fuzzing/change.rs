@@ -6,8 +6,19 @@ use std::mem::MaybeUninit;
 use super::feed::Feed;
 use super::world::World;
 use super::{checked, edit, odd};
+use crate::device::counters;
+use crate::device::devx;
+use crate::device::gid;
+use crate::device::port;
+use crate::device::query_device;
+use crate::memory::mr;
+use crate::queues::cq;
+use crate::queues::ece;
+use crate::queues::modify;
+use crate::queues::qp;
+use crate::queues::srq;
+use crate::queues::wq;
 use crate::sys::*;
-use crate::{counters, cq, devx, ece, gid, modify, mr, port, qp, query_device, srq, wq};
 
 /// States of queue pairs, each with the attribute mask that moves RC there.
 const STEPS: [(u32, u32); 5] = [(0, 1), (1, 0x39), (2, 0x12_9181), (3, 0x1_2e01), (6, 1)];

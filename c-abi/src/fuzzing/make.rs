@@ -7,11 +7,23 @@ use std::ptr::null_mut;
 use super::feed::Feed;
 use super::world::World;
 use super::{edit, odd};
+use crate::device::counters;
+use crate::device::devx;
+use crate::memory::dm;
+use crate::memory::mr;
+use crate::memory::mw;
+use crate::memory::parent_domain;
+use crate::memory::pd;
+use crate::queues::ah;
+use crate::queues::channel;
+use crate::queues::flow;
+use crate::queues::make_cq;
+use crate::queues::make_qp;
+use crate::queues::rss;
+use crate::queues::srq;
+use crate::queues::wq;
+use crate::queues::xrcd;
 use crate::sys::*;
-use crate::{
-    ah, channel, counters, devx, dm, flow, make_cq, make_qp, mr, mw, parent_domain, pd, rss, srq,
-    wq, xrcd,
-};
 
 /// `enum ibv_qp_type`: RC, UC, UD, RAW_PACKET, XRC_SEND, XRC_RECV, DRIVER.
 const QP_TYPES: [u32; 7] = [2, 3, 4, 8, 9, 10, 0xff];

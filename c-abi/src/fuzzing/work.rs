@@ -6,8 +6,9 @@ use std::ptr::{null, null_mut};
 use super::feed::Feed;
 use super::world::World;
 use super::{checked, odd};
+use crate::poll::basic;
+use crate::queues::qp;
 use crate::sys::*;
-use crate::{poll, qp};
 
 /// Maximum SGEs of a list, and work requests of a list.
 const PIECES: usize = 4;
@@ -252,7 +253,7 @@ unsafe fn completions(world: &mut World, feed: &mut Feed<'_>) {
     if !of.is_null() {
         let room = feed.below(all.len() + 1) as i32;
         // SAFETY: by C's contract (`mod.rs`); there is as much room.
-        let count = unsafe { poll::poll_cq(of, room, all.as_mut_ptr()) };
+        let count = unsafe { basic::poll_cq(of, room, all.as_mut_ptr()) };
         assert!((-4095..=room).contains(&count), "poll_cq: {count} of {room}");
     }
 }

@@ -10,12 +10,25 @@ use uverbs::softhca::SoftHca;
 use uverbs_core::memory::pages::Pages;
 
 use super::feed::Feed;
-use crate::device::Device;
+use crate::device::counters;
+use crate::device::devx;
+use crate::device::list::Device;
+use crate::device::open;
+use crate::memory::dm;
+use crate::memory::mr;
+use crate::memory::mw;
+use crate::memory::parent_domain;
+use crate::memory::pd;
+use crate::queues::ah;
+use crate::queues::channel;
+use crate::queues::cq;
+use crate::queues::flow;
+use crate::queues::qp;
+use crate::queues::rss;
+use crate::queues::srq;
+use crate::queues::wq;
+use crate::queues::xrcd;
 use crate::sys::*;
-use crate::{
-    ah, channel, counters, cq, devx, dm, flow, mr, mw, open, parent_domain, pd, qp, rss, srq, wq,
-    xrcd,
-};
 
 /// Maximum objects of a kind.
 const MOST: usize = 12;

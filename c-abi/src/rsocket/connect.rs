@@ -16,10 +16,13 @@ use libc::{
 };
 use uverbs_core::Errno;
 
+use super::address;
+use super::done;
+use super::errno;
 use super::options::Options;
+use super::poll;
 use super::socket::{Phase, Socket, any, of, remove};
-use super::{address, done, errno, poll};
-use crate::answer::minus_one;
+use crate::base::answer::minus_one;
 
 pub(crate) unsafe extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     let flags = kind & (SOCK_NONBLOCK | SOCK_CLOEXEC);

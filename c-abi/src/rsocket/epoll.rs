@@ -25,7 +25,7 @@ use uverbs_core::Errno;
 
 use super::done;
 use super::poll::poll;
-use crate::answer::minus_one;
+use crate::base::answer::minus_one;
 
 /// Events that a program can wait for. Poll and epoll share their bits (`EPOLLIN` is `POLLIN`).
 const WAITED: u32 = (EPOLLIN | EPOLLOUT | EPOLLPRI) as u32;

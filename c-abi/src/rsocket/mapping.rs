@@ -15,8 +15,8 @@ use uverbs_core::Errno;
 
 use super::socket::{Mapped, of};
 use super::{bytes, done, errno};
-use crate::answer::minus_one;
-use crate::request::memory;
+use crate::base::answer::minus_one;
+use crate::post::request::memory;
 
 fn map(
     socket: c_int,

@@ -29,7 +29,7 @@ use std::io;
 
 use uverbs_core::Errno;
 
-use crate::answer::minus_one;
+use crate::base::answer::minus_one;
 
 /// 0, or -1 with the error in `errno`.
 fn done(result: Result<(), Errno>) -> c_int {

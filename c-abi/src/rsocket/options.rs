@@ -20,7 +20,7 @@ use uverbs_core::Errno;
 
 use super::done;
 use super::socket::{Phase, State, of, on_device};
-use crate::answer::minus_one;
+use crate::base::answer::minus_one;
 
 /// Option level of rsocket and its options (`rsocket.h`).
 const SOL_RDMA: c_int = 0x1_0000;

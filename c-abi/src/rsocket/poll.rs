@@ -14,8 +14,8 @@ use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, fd_set, nfds_t, pollfd, t
 use uverbs_core::Errno;
 
 use super::socket::find;
-use crate::answer::minus_one;
-use crate::cancel;
+use crate::base::answer::minus_one;
+use crate::base::cancel;
 
 /// Time of busy polling before the thread sleeps (`polling_time`).
 const SPIN: Duration = Duration::from_micros(10);

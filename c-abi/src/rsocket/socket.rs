@@ -17,7 +17,7 @@ use uverbs_core::{Errno, thread};
 
 use super::errno;
 use super::options::Options;
-use crate::device;
+use crate::device::list;
 
 /// State of a socket.
 #[derive(Clone)]
@@ -268,7 +268,7 @@ pub(super) fn any(family: c_int) -> SocketAddr {
 /// Options with the connection manager of the devices that programs see: see
 /// [`crate::cm::channel`].
 pub(super) fn on_device(options: StreamOptions) -> Result<StreamOptions, Errno> {
-    let devices = device::devices().map_err(|error| error.to_errno())?;
+    let devices = list::devices().map_err(|error| error.to_errno())?;
     let device = devices.first().ok_or(Errno::ENODEV)?;
     Ok(options.on(device.device()))
 }

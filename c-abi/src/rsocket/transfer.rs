@@ -17,11 +17,15 @@ use libc::{
 use uverbs::stream::{RdmaStream, StreamError};
 use uverbs_core::Errno;
 
+use super::address;
+use super::bytes;
 use super::connect::rgetpeername;
+use super::datagrams;
+use super::errno;
+use super::poll;
 use super::socket::{Socket, find, of};
-use super::{address, bytes, datagrams, errno, poll};
-use crate::answer::minus_one;
-use crate::request::memory;
+use crate::base::answer::minus_one;
+use crate::post::request::memory;
 
 /// A peer that vanished ends the stream, as in C's library.
 fn end(error: io::Error) -> Result<usize, Errno> {

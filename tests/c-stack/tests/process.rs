@@ -91,7 +91,7 @@ const POINTS: &str = "\
     sync_file_range syslog system tcdrain tee usleep vmsplice wait wait3 wait4 waitid waitpid \
     write writev";
 
-/// A test at its start, which the waits of `c-abi/src/cancel.rs` make.
+/// A test at its start, which the waits of `c-abi/src/base/cancel.rs` make.
 const IN_WAITS: [&str; 1] = ["pthread_testcancel"];
 
 #[test]
@@ -107,7 +107,10 @@ fn all_cancellation_points_that_are_called_are_replaced() {
         .filter(|name| imports.contains(*name))
         .filter(|name| !replaced.contains(name) && !IN_WAITS.contains(name))
         .collect();
-    assert!(open.is_empty(), "not replaced in c-abi/build.rs and c-abi/src/cancel.rs: {open:?}");
+    assert!(
+        open.is_empty(),
+        "not replaced in c-abi/build.rs and c-abi/src/base/cancel.rs: {open:?}"
+    );
 }
 
 /// Functions that change the process for good, or run code of ours when it forks or ends.

@@ -1,0 +1,86 @@
+//! Devices that the environment names, and settings of C's provider there (`README.md`).
+//!
+//! # Safety
+//!
+//! The loader calls each function of `.init_array` once. C functions may ignore its arguments.
+#![allow(unsafe_code, reason = "places a function where the loader calls it")]
+
+use std::sync::Arc;
+
+use uverbs::Device;
+use uverbs_core::Errno;
+use uverbs_core::doors::cm::{CmDoor, KernelCmDoor};
+use uverbs_core::environment::Variable;
+use uverbs_core::error::Error;
+use uverbs_core::provider::CqeSize;
+
+use crate::device::list;
+
+/// Reads the environment when the library is loaded: nginx clears its environment later.
+#[cfg(not(any(test, fuzzing)))]
+#[used]
+// The section holds pointers to functions.
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+#[cfg(not(any(test, fuzzing)))]
+extern "C" fn loaded() {
+    uverbs_core::environment::remember();
+}
+
+/// Device names, separated by commas. `None`: all devices of the kernel.
+fn named() -> Option<String> {
+    Variable::Device.text().filter(|names| !names.is_empty())
+}
+
+/// Devices that programs see.
+pub(crate) fn devices() -> Result<Vec<Device>, Error> {
+    match named() {
+        Some(names) => names.split(',').map(uverbs::device).collect(),
+        None => uverbs::devices(),
+    }
+}
+
+/// Connection manager of these devices: an embedded device's, which knows that device only, or the
+/// kernel's. Without named devices it is the kernel's, without a search: programs may open a
+/// channel for each connection.
+pub(crate) fn connection_manager() -> Result<Arc<dyn CmDoor>, Error> {
+    let named = if named().is_some() { list::devices()? } else { Vec::new() };
+    let opened = match named.first() {
+        Some(device) => device.device().source().open_cm(),
+        None => KernelCmDoor::open().map(|door| Arc::new(door) as Arc<dyn CmDoor>),
+    };
+    opened.map_err(|errno| Error::kernel("rdma_create_event_channel", errno))
+}
+
+/// Whether doorbells go without BlueFlame (libmlx5 `mlx5.c:get_shut_up_bf`).
+pub(crate) fn shuts_up_blue_flame() -> bool {
+    is_on(Variable::ShutUpBlueFlame)
+}
+
+/// Whether short messages come in their completions, where the program doesn't say (libmlx5
+/// `verbs.c:use_scatter_to_cqe`, which asks for it unless it is told not to).
+pub(crate) fn scatters() -> bool {
+    is_on(Variable::ScatterToCqe)
+}
+
+/// Anything but `0`, as C's provider reads it.
+fn is_on(variable: Variable) -> bool {
+    variable.value().is_some_and(|value| value != "0")
+}
+
+/// Bytes of a completion queue's entries, where the program doesn't say; as C's provider reads them
+/// (`verbs.c:get_cqe_size`): no number is 0. `EINVAL` of a size that there isn't.
+pub(crate) fn cqe_size() -> Result<CqeSize, Errno> {
+    let Some(text) = Variable::CqeSize.text() else { return Ok(CqeSize::Bytes64) };
+    size_of_number(text.trim().parse().unwrap_or(0))
+}
+
+/// The size of entries of so many bytes.
+pub(crate) fn size_of_number(bytes: u16) -> Result<CqeSize, Errno> {
+    match bytes {
+        64 => Ok(CqeSize::Bytes64),
+        128 => Ok(CqeSize::Bytes128),
+        _ => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,227 @@
+//! Polling.
+//!
+//! # Safety
+//!
+//! C's contract; completions are written where the program points.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+
+use uverbs::provider::AnyCq;
+use uverbs_core::objects::cq::CqCore;
+use uverbs_core::provider::{CqOps, Polled, Sink, Usual, View};
+
+use crate::poll::completion;
+use crate::queues::cq::{Cq, step};
+use crate::sys::{IBV_WC_IP_CSUM_OK, ibv_cq, ibv_wc};
+
+/// Where a completion is written to. `CALLS` as a [`Sink`]'s.
+struct Place<const CALLS: bool>(*mut ibv_wc);
+
+impl<const CALLS: bool> Place<CALLS> {
+    /// # Safety
+    ///
+    /// `to` is valid to write.
+    #[inline(always)]
+    unsafe fn new(to: *mut ibv_wc) -> Self {
+        Self(to)
+    }
+}
+
+impl<V: View, const CALLS: bool> Sink<V> for Place<CALLS> {
+    type Output = ();
+
+    const CALLS: bool = CALLS;
+
+    #[inline(always)]
+    fn take(self, view: V, wr_id: u64) {
+        // SAFETY: as `new` was promised.
+        unsafe { completion::write(self.0, &view, wr_id) };
+    }
+}
+
+/// A lone completion, or none, is found without calls: no registers are kept for them.
+pub(crate) unsafe extern "C" fn poll_cq(
+    cq: *const ibv_cq,
+    entries: c_int,
+    wc: *mut ibv_wc,
+) -> c_int {
+    // SAFETY: C's contract.
+    let cq = unsafe { Cq::of(cq) };
+    let Some(mut poll) = cq.poll().lock_own() else {
+        // SAFETY: C's contract.
+        return unsafe { poll_shared(cq, entries, wc) };
+    };
+    let mut count = 0;
+    if entries > 0
+        && cq.is_usual()
+        && let AnyCq::Mlx5(queue) = &mut *poll
+    {
+        // SAFETY: C's contract: there is room for one.
+        let place = unsafe { Place::<false>::new(wc) };
+        match queue.next_usual(place) {
+            Usual::Taken(()) => {
+                queue.publish();
+                if entries == 1 {
+                    return 1;
+                }
+                count = 1;
+            }
+            Usual::Nothing => {
+                drop(poll);
+                cq.found_nothing();
+                return 0;
+            }
+            Usual::Unusual => {}
+        }
+    }
+    poll.keep();
+    // SAFETY: the lock is held; C's contract.
+    unsafe { poll_on(cq, entries, wc, count) }
+}
+
+/// The same where other threads may poll, too.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(never)]
+unsafe fn poll_shared(cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
+    cq.poll().lock().keep();
+    // SAFETY: the lock is held; C's contract.
+    unsafe { poll_on(cq, entries, wc, 0) }
+}
+
+/// Goes on behind `count` completions, and lets go of the lock.
+///
+/// # Safety
+///
+/// This thread holds the lock. C's contract.
+#[inline(never)]
+unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_int {
+    // SAFETY: C's contract: there is room for as many; nobody else has the queue.
+    let found = unsafe {
+        let (to, rest) = (wc.add(count as usize), entries - count);
+        match cq.poll().held() {
+            AnyCq::Mlx5(poll) if cq.has_extras() => fill(poll, cq, Some(cq), (to, rest)),
+            AnyCq::Mlx5(poll) => fill_usual(poll, cq, (to, rest)),
+            AnyCq::Rxe(poll) => fill(poll, cq, None, (to, rest)),
+            #[cfg(feature = "any-siw")]
+            AnyCq::Siw(poll) => fill(poll, cq, None, (to, rest)),
+        }
+    };
+    // SAFETY: the lock is held.
+    let found = unsafe { cq.checked(cq.poll().held().strays(), count + found) };
+    cq.poll().release();
+    if found == 0 {
+        cq.found_nothing();
+    }
+    found
+}
+
+/// Learns of queue pairs that came and went, if there are any.
+#[inline(always)]
+pub(crate) fn settle<C: CqOps>(poll: &mut C, core: &CqCore) {
+    if core.has_messages() {
+        poll.settle();
+    }
+}
+
+/// [`IBV_WC_IP_CSUM_OK`] of a raw packet whose checksums the device found right, up to the
+/// transport's (rdma-core `cq.c:get_csum_ok`). Packets of work queues have no such flag there.
+pub(crate) fn checksums<V: View>(view: &V, cq: &Cq) -> u32 {
+    let packet = view.packet();
+    let received = view.is_recv() && view.result().is_ok();
+    let received = received && view.user_index().is_some_and(|index| cq.takes_packets(index));
+    match received && packet.ip_checksum_ok && packet.transport_checksum_ok {
+        true => IBV_WC_IP_CSUM_OK,
+        false => 0,
+    }
+}
+
+/// Polls a queue of mlx5.
+///
+/// # Safety
+///
+/// There is room for so many completions at the place.
+#[inline(always)]
+unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)) -> c_int {
+    // SAFETY: the caller's promise; each place is within.
+    unsafe {
+        fill_by(poll, cq, room, |poll, to| match poll.next_usual(Place::<true>::new(to)) {
+            Usual::Taken(()) => true,
+            Usual::Nothing => false,
+            Usual::Unusual => fill_one(poll, None, to),
+        })
+    }
+}
+
+/// Polls any queue.
+///
+/// # Safety
+///
+/// As for [`fill_usual`].
+#[inline(never)]
+unsafe fn fill<C: CqOps>(
+    poll: &mut C,
+    cq: &Cq,
+    extras: Option<&Cq>,
+    room: (*mut ibv_wc, c_int),
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { fill_by(poll, cq, room, |poll, to| fill_one(poll, extras, to)) }
+}
+
+/// Fills as many places as there are, until one stays empty.
+///
+/// # Safety
+///
+/// As for [`fill_usual`].
+#[inline(always)]
+unsafe fn fill_by<C: CqOps>(
+    poll: &mut C,
+    cq: &Cq,
+    (mut to, entries): (*mut ibv_wc, c_int),
+    next: impl Fn(&mut C, *mut ibv_wc) -> bool,
+) -> c_int {
+    settle(poll, cq.core());
+    let mut found = 0;
+    while found < entries {
+        // Entries go back by steps, or the device could run out of them.
+        let step = step(cq.core()).min(entries - found);
+        let mut left = step;
+        while left != 0 && next(poll, to) {
+            to = to.wrapping_add(1);
+            left -= 1;
+        }
+        if left != step {
+            poll.publish();
+        }
+        found += step - left;
+        if left != 0 {
+            break;
+        }
+    }
+    found
+}
+
+/// Writes the next completion, whatever it is; false if there is none.
+///
+/// # Safety
+///
+/// `to` is valid to write.
+#[inline(never)]
+unsafe fn fill_one<C: CqOps>(poll: &mut C, extras: Option<&Cq>, to: *mut ibv_wc) -> bool {
+    let Some(Polled { view, wr_id, .. }) = poll.next() else { return false };
+    // SAFETY: the caller's promise.
+    unsafe { completion::write(to, &view, wr_id) };
+    if let Some(cq) = extras {
+        // SAFETY: as above; it was just written.
+        let wc = unsafe { &mut *to };
+        if let Some(opcode) = cq.sent().complete(wc.qp_num, view.send_index()) {
+            wc.opcode = opcode;
+        }
+        wc.wc_flags |= checksums(&view, cq);
+    }
+    true
+}

@@ -1,0 +1,5 @@
+//! Polling completions.
+
+pub(crate) mod basic;
+pub(crate) mod completion;
+pub(crate) mod current;

@@ -1,0 +1,164 @@
+//! C's work requests of one kind, as a provider that writes in place asks for them.
+//!
+//! # Safety
+//!
+//! What a work request names is the program's promise: C's contract.
+#![allow(unsafe_code, reason = "pointers of C")]
+
+use std::hint::assert_unchecked;
+use std::marker::PhantomData;
+use std::slice;
+
+use uverbs_core::provider::{Alike, Request, Requests};
+use uverbs_core::queues::work::{Data, Destination, SendFlags, SendOp};
+
+use crate::post::request::{bytes, destination, flags, pieces, plain_op};
+use crate::post::send::Sends;
+use crate::post::table::{INLINE, ONE, SMALL, SMALL_BYTES, shape};
+use crate::sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_send_wr};
+
+/// The work requests of a list, as long as they are of this kind.
+pub(crate) struct Chain<'a, S, const OPCODE: u32, const SHAPE: u8> {
+    /// [`Qp::signal`](crate::queues::qp::Qp::signal).
+    signal: u32,
+    /// The next one, or null.
+    wr: *const ibv_send_wr,
+    links: PhantomData<Link<'a, S, OPCODE, SHAPE>>,
+}
+
+impl<S, const OPCODE: u32, const SHAPE: u8> Chain<'_, S, OPCODE, SHAPE> {
+    #[inline(always)]
+    pub(crate) fn new(signal: u32, wr: *const ibv_send_wr) -> Self {
+        Self { signal, wr, links: PhantomData }
+    }
+
+    /// The first one that isn't posted, or null.
+    #[inline(always)]
+    pub(crate) fn left(&self) -> *const ibv_send_wr {
+        self.wr
+    }
+}
+
+impl<'a, S: Sends, const OPCODE: u32, const SHAPE: u8> Requests for Chain<'a, S, OPCODE, SHAPE> {
+    type One = Link<'a, S, OPCODE, SHAPE>;
+
+    #[inline(always)]
+    fn first(&self) -> Option<Self::One> {
+        // SAFETY: C's contract: null, or the next one.
+        let wr = unsafe { self.wr.as_ref() }?;
+        // SAFETY: as above.
+        unsafe { is_of::<OPCODE, SHAPE>(wr) }.then(|| Link::new(self.signal, wr))
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        // SAFETY: C's contract: null, or one.
+        if let Some(wr) = unsafe { self.wr.as_ref() } {
+            self.wr = wr.next;
+        }
+    }
+}
+
+/// A work request of C's that is of this kind.
+pub(crate) struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
+    /// [`Qp::signal`](crate::queues::qp::Qp::signal).
+    signal: u32,
+    flags: u32,
+    wr: &'a ibv_send_wr,
+    provider: PhantomData<S>,
+}
+
+impl<S, const OPCODE: u32, const SHAPE: u8> Clone for Link<'_, S, OPCODE, SHAPE> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S, const OPCODE: u32, const SHAPE: u8> Copy for Link<'_, S, OPCODE, SHAPE> {}
+
+impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
+    #[inline(always)]
+    pub(crate) fn new(signal: u32, wr: &'a ibv_send_wr) -> Self {
+        Self { signal, flags: wr.send_flags, wr, provider: PhantomData }
+    }
+}
+
+// SAFETY: the program leaves it alone meanwhile: C's contract.
+unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S, OPCODE, SHAPE> {
+    type Ah = S::Ah;
+
+    const ALIKE: Alike = match SHAPE {
+        ONE => Alike::Piece,
+        SMALL => Alike::Inline,
+        _ => Alike::No,
+    };
+
+    #[inline(always)]
+    fn id(&self) -> u64 {
+        self.wr.wr_id
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> SendFlags {
+        flags(self.flags | self.signal)
+    }
+
+    #[inline(always)]
+    fn op(&self) -> SendOp {
+        plain_op::<OPCODE>(self.wr)
+    }
+
+    #[inline(always)]
+    fn to(&self) -> Option<Destination<'_, S::Ah>> {
+        // SAFETY: C's contract; asked of datagrams.
+        unsafe { destination::<S>(self.wr) }
+    }
+
+    #[inline(always)]
+    fn data(&self) -> Data<'_> {
+        // SAFETY: C's contract; its shape is `SHAPE`.
+        unsafe { carried::<SHAPE>(self.wr) }
+    }
+}
+
+/// Whether a work request is of this kind. With another flag than fence, signaled and solicited
+/// (`IBV_SEND_IP_CSUM`), one piece is of no kind, and is posted the general way.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn is_of<const OPCODE: u32, const SHAPE: u8>(wr: &ibv_send_wr) -> bool {
+    const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+    wr.opcode == OPCODE
+        && match SHAPE {
+            // Flags that are known to be no others need no mask: an instruction less.
+            ONE => wr.send_flags & !FLAGS == 0 && wr.num_sge == 1,
+            // SAFETY: the caller's promise.
+            _ => unsafe { shape(wr) == SHAPE },
+        }
+}
+
+/// What a work request of this shape carries.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
+    // SAFETY: C's contract, and the shape says so.
+    unsafe {
+        match SHAPE {
+            // By reference: it is read where it is written, which needs fewer registers.
+            ONE => Data::List(slice::from_ref(&*wr.sg_list)),
+            INLINE => Data::Inline(bytes(&*wr.sg_list)),
+            SMALL => {
+                let bytes = bytes(&*wr.sg_list);
+                assert_unchecked(bytes.len() <= SMALL_BYTES as usize);
+                Data::Inline(bytes)
+            }
+            _ => Data::List(pieces(wr.sg_list, wr.num_sge)),
+        }
+    }
+}

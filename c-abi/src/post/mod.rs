@@ -1,0 +1,14 @@
+//! Posting work requests.
+
+pub(crate) mod chains;
+pub(crate) mod copies;
+pub(crate) mod extended;
+pub(crate) mod pending;
+pub(crate) mod recv;
+pub(crate) mod request;
+pub(crate) mod send;
+pub(crate) mod sent_kinds;
+pub(crate) mod single;
+pub(crate) mod table;
+pub(crate) mod tags;
+pub(crate) mod wr;

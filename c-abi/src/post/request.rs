@@ -1,0 +1,202 @@
+//! What C's work requests say: operation, destination, flags, and what they carry.
+//!
+//! # Safety
+//!
+//! What a work request names is the program's promise: C's contract.
+#![allow(unsafe_code, reason = "pointers of C")]
+
+use std::ffi::c_int;
+use std::slice;
+
+use uverbs_core::provider::AhOps;
+use uverbs_core::queues::work::{
+    Checksums, Data, Destination, PostError, Rekey, Remote, SendFlags, SendOp, Sge,
+};
+
+use crate::memory::mw;
+use crate::post::send::Sends;
+use crate::queues::ah::Ah;
+use crate::sys::{
+    BindMw, IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED, IBV_WC_BIND_MW, IBV_WC_LOCAL_INV, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
+};
+
+/// Pieces of inline data that are gathered at once: more than any device's list has.
+const INLINE_PIECES: usize = 64;
+
+/// Where a datagram goes; `None` if the handle is another provider's.
+///
+/// # Safety
+///
+/// C's contract; the queue pair is of datagrams.
+#[inline(always)]
+pub(crate) unsafe fn destination<'a, S: Sends>(wr: &ibv_send_wr) -> Option<Destination<'a, S::Ah>> {
+    // SAFETY: of a datagram C fills in this member, with a handle of ours.
+    let (ud, ah) = unsafe { (wr.wr.ud, Ah::of(wr.wr.ud.ah)) };
+    let ah = S::own_ah(ah.any())?;
+    Some(ah.to(ud.remote_qpn, ud.remote_qkey))
+}
+
+/// What a work request does to a key of this side, if that is what it is for.
+pub(crate) fn rekey(wr: &ibv_send_wr) -> Option<Rekey> {
+    match wr.opcode {
+        IBV_WR_BIND_MW => {
+            let BindMw { mw, rkey, bind_info } = &wr.bind_mw;
+            // SAFETY: C's contract: of this one C fills in its member, with a window of ours.
+            Some(unsafe { mw::bind(*mw, *rkey, bind_info) })
+        }
+        IBV_WR_LOCAL_INV => Some(Rekey::Invalidate { key: wr.imm_data }),
+        _ => None,
+    }
+}
+
+/// `IBV_WC_*` of a key operation.
+pub(crate) fn key_opcode(op: &Rekey) -> u32 {
+    match op {
+        Rekey::Bind { .. } => IBV_WC_BIND_MW,
+        Rekey::Invalidate { .. } => IBV_WC_LOCAL_INV,
+    }
+}
+
+/// Flags of a work request as the providers have them.
+#[inline(always)]
+pub(crate) fn flags(c: u32) -> SendFlags {
+    const {
+        assert!(SendFlags::SOLICITED.bits() as u32 == IBV_SEND_SOLICITED);
+        assert!(SendFlags::SIGNALED.bits() as u32 == IBV_SEND_SIGNALED);
+        assert!(SendFlags::FENCE.bits() as u32 == IBV_SEND_FENCE);
+    }
+    SendFlags::from_bits_truncate(c as u8)
+}
+
+/// Who fills in a packet's checksums.
+pub(crate) fn checksums(c: u32) -> Checksums {
+    if c & IBV_SEND_IP_CSUM == 0 { Checksums::AsTheyAre } else { Checksums::Filled }
+}
+
+/// The number for a work request that was not posted.
+#[cold]
+pub(crate) fn errno(error: PostError) -> c_int {
+    error.to_errno().raw()
+}
+
+/// The peer's memory in a WRITE or READ.
+#[inline(always)]
+fn remote(wr: &ibv_send_wr) -> Remote {
+    // SAFETY: of these C fills in this member; it is numbers.
+    let rdma = unsafe { wr.wr.rdma };
+    Remote { addr: rdma.remote_addr, rkey: rdma.rkey }
+}
+
+#[inline(always)]
+fn fetch_add(wr: &ibv_send_wr) -> SendOp {
+    // SAFETY: of an atomic C fills in this member; it is numbers.
+    let atomic = unsafe { wr.wr.atomic };
+    let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
+    SendOp::FetchAdd { remote, add: atomic.compare_add }
+}
+
+/// The operation of a work request with this opcode.
+#[inline(always)]
+pub(crate) fn plain_op<const OPCODE: u32>(wr: &ibv_send_wr) -> SendOp {
+    match OPCODE {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_RDMA_WRITE => SendOp::Write(remote(wr)),
+        IBV_WR_RDMA_READ => SendOp::Read(remote(wr)),
+        _ => fetch_add(wr),
+    }
+}
+
+/// The operation of a work request.
+pub(crate) fn other_op(wr: &ibv_send_wr) -> Result<SendOp, PostError> {
+    let imm = u32::from_be(wr.imm_data);
+    Ok(match wr.opcode {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImm(imm),
+        IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate(wr.imm_data),
+        IBV_WR_RDMA_WRITE => SendOp::Write(remote(wr)),
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm(remote(wr), imm),
+        IBV_WR_RDMA_READ => SendOp::Read(remote(wr)),
+        IBV_WR_ATOMIC_FETCH_AND_ADD => fetch_add(wr),
+        IBV_WR_ATOMIC_CMP_AND_SWP => {
+            // SAFETY: of an atomic C fills in this member; it is numbers.
+            let atomic = unsafe { wr.wr.atomic };
+            let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
+            SendOp::CompareSwap { remote, compare: atomic.compare_add, swap: atomic.swap }
+        }
+        _ => return Err(PostError::BadOperation),
+    })
+}
+
+/// Calls `post` with what a work request carries.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn with_data(
+    wr: &ibv_send_wr,
+    flags: u32,
+    post: impl FnOnce(Data<'_>) -> Result<u32, PostError>,
+) -> Result<(), PostError> {
+    // SAFETY: C's contract.
+    let list = unsafe { pieces(wr.sg_list, wr.num_sge) };
+    if flags & IBV_SEND_INLINE == 0 {
+        return post(Data::List(list)).map(drop);
+    }
+    if let [one] = list {
+        // SAFETY: C's contract.
+        return post(Data::Inline(unsafe { bytes(one) })).map(drop);
+    }
+    if list.len() > INLINE_PIECES {
+        return Err(PostError::TooManySges);
+    }
+    let mut all = [&[][..]; INLINE_PIECES];
+    for (to, piece) in all.iter_mut().zip(list) {
+        // SAFETY: C's contract.
+        *to = unsafe { bytes(piece) };
+    }
+    post(Data::InlineList(&all[..list.len()])).map(drop)
+}
+
+/// A gather list; C lets an empty one be null.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge] {
+    if count <= 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(list, count as usize) }
+}
+
+/// The bytes of a piece of inline data, which is named by its address.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn bytes<'a>(piece: &Sge) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    unsafe { memory(std::ptr::with_exposed_provenance(piece.addr as usize), piece.len as usize) }
+}
+
+/// Bytes of the program; C lets none of them be at null.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn memory<'a>(addr: *const u8, len: usize) -> &'a [u8] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(addr, len) }
+}

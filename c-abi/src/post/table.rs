@@ -1,0 +1,221 @@
+//! Which function posts a work request: by the queue pair, and by opcode and shape of the first one
+//! of a list. Each has its kind's checks and stores and no other's.
+//!
+//! # Safety
+//!
+//! As in `post.rs`.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::c_int;
+
+use crate::post::send::{SendSide, Sends};
+use crate::post::single::{alike, alone, any, chain, looked_up};
+use crate::queues::qp::{Qp, UD};
+use crate::sys::{
+    IBV_SEND_INLINE, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND,
+    ibv_send_wr,
+};
+
+// Shapes: what a work request carries, as far as functions are made for it.
+/// One piece.
+pub(crate) const ONE: u8 = 0;
+/// Any other number of pieces.
+pub(crate) const LIST: u8 = 1;
+/// One piece of inline data.
+pub(crate) const INLINE: u8 = 2;
+/// Inline data that fits its first segment, which is a case of its own for the processor.
+pub(crate) const SMALL: u8 = 3;
+pub(crate) const SMALL_BYTES: u32 = 12;
+/// Inline data in any other number of pieces.
+const OTHER: u8 = 4;
+
+/// Opcodes of which a table has functions: `IBV_WR_*` below this. The table holds them twice, first
+/// for pieces and then for inline data. Since this number is also the inline flag, opcode and flag
+/// together are the index.
+const OPCODES: u32 = 8;
+const _: () = assert!(IBV_WR_ATOMIC_FETCH_AND_ADD < OPCODES && IBV_SEND_INLINE == OPCODES);
+
+pub(crate) type Post =
+    unsafe extern "C" fn(&Qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
+
+/// The functions of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Posts {
+    /// By the first work request's opcode, and whether it has inline data.
+    by_kind: [Post; 2 * OPCODES as usize],
+    any: Post,
+}
+
+impl Posts {
+    /// Those of a queue pair with this send queue, of the kind `IBV_QPT_*`.
+    pub(crate) fn new(side: &SendSide, kind: u32) -> &'static Self {
+        match side {
+            SendSide::Mlx5(_) => of_kind::<uverbs_mlx5::Sq>(kind),
+            SendSide::Rxe(_) => of_kind::<uverbs_rxe::Sq>(kind),
+            #[cfg(feature = "any-siw")]
+            SendSide::Siw(_) => of_kind::<uverbs_siw::Sq>(kind),
+            SendSide::None => Self::none(),
+        }
+    }
+
+    /// Those of a queue pair without one.
+    pub(crate) fn none() -> &'static Self {
+        const { &Self::all_of(any::<uverbs_mlx5::Sq>) }
+    }
+
+    /// The function for a list of work requests that begins with this one, if one is made for its
+    /// opcode: not a choice of two addresses, so that a post needs one load.
+    #[inline(always)]
+    pub(crate) fn of(&self, first: &ibv_send_wr) -> Option<Post> {
+        let in_table = first.opcode < OPCODES;
+        let kind = first.opcode | first.send_flags & IBV_SEND_INLINE;
+        if in_table { self.by_kind.get(kind as usize).copied() } else { None }
+    }
+
+    /// The function for any list.
+    pub(crate) fn any(&self) -> Post {
+        self.any
+    }
+
+    const fn all_of(any: Post) -> Self {
+        Self { by_kind: [any; 2 * OPCODES as usize], any }
+    }
+
+    /// The same with functions for one opcode: of pieces, and of inline data.
+    const fn with(mut self, opcode: u32, pieces: Post, inline: Option<Post>) -> Self {
+        self.by_kind[opcode as usize] = pieces;
+        if let Some(inline) = inline {
+            self.by_kind[(opcode | IBV_SEND_INLINE) as usize] = inline;
+        }
+        self
+    }
+
+    const fn of_connections<S: Sends>() -> Self {
+        const SEND: u32 = IBV_WR_SEND;
+        const WRITE: u32 = IBV_WR_RDMA_WRITE;
+        const READ: u32 = IBV_WR_RDMA_READ;
+        const ADD: u32 = IBV_WR_ATOMIC_FETCH_AND_ADD;
+        Self::all_of(any::<S>)
+            .with(SEND, with_pieces::<S, SEND, false>, Some(with_bytes::<S, SEND, false>))
+            .with(WRITE, with_pieces::<S, WRITE, false>, Some(with_bytes::<S, WRITE, false>))
+            .with(READ, with_pieces::<S, READ, false>, None)
+            .with(ADD, with_pieces::<S, ADD, false>, None)
+    }
+
+    const fn of_datagrams<S: Sends>() -> Self {
+        const SEND: u32 = IBV_WR_SEND;
+        let inline = with_bytes::<S, SEND, true>;
+        Self::all_of(any::<S>).with(SEND, with_pieces::<S, SEND, true>, Some(inline))
+    }
+}
+
+/// Those of a provider's queue pair.
+fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
+    match kind {
+        ..UD => const { &Posts::of_connections::<S>() },
+        UD => const { &Posts::of_datagrams::<S>() },
+        // Each send names where it goes, or is a whole packet, or it takes none.
+        _ => const { &Posts::all_of(any::<S>) },
+    }
+}
+
+/// Posts a list whose first work request has pieces.
+///
+/// # Safety
+///
+/// C's contract; the first one's opcode is `OPCODE`.
+unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: C's contract; there is one, of this shape.
+    unsafe {
+        if (*wr).num_sge == 1 {
+            one_or_more::<S, OPCODE, ONE, TO>(qp, wr, bad)
+        } else {
+            one_or_more::<S, OPCODE, LIST, TO>(qp, wr, bad)
+        }
+    }
+}
+
+/// The same of inline data.
+///
+/// # Safety
+///
+/// As there.
+unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: C's contract; there is one, of this shape.
+    unsafe {
+        match shape(&*wr) {
+            SMALL => one_or_more::<S, OPCODE, SMALL, TO>(qp, wr, bad),
+            INLINE => one_or_more::<S, OPCODE, INLINE, TO>(qp, wr, bad),
+            _ => any::<S>(qp, wr, bad),
+        }
+    }
+}
+
+/// Posts a list, the first work request of which is of this kind.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !S::IN_PLACE {
+            return alike::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
+        }
+        if !(*wr).next.is_null() {
+            return chain::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
+        }
+        lone::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
+    }
+}
+
+/// Posts a lone work request. This is a function of its own: inlined, it would have its caller save
+/// registers, also for a chain.
+///
+/// # Safety
+///
+/// As there.
+#[inline(never)]
+unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
+    qp: &Qp,
+    wr: *const ibv_send_wr,
+    bad: *mut *const ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if alone::<S, OPCODE, SHAPE, TO>(qp, &*wr) {
+            return 0;
+        }
+        looked_up::<S, OPCODE, SHAPE, TO>(qp, wr, bad)
+    }
+}
+
+/// What a work request carries.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+pub(crate) unsafe fn shape(wr: &ibv_send_wr) -> u8 {
+    match (wr.send_flags & IBV_SEND_INLINE != 0, wr.num_sge) {
+        (false, 1) => ONE,
+        (false, _) => LIST,
+        // SAFETY: C's contract: there is one.
+        (true, 1) if unsafe { (*wr.sg_list).len } <= SMALL_BYTES => SMALL,
+        (true, 1) => INLINE,
+        (true, _) => OTHER,
+    }
+}

@@ -1,0 +1,550 @@
+//! Extended queue pairs: a program makes work requests piece by piece, with `ibv_wr_*`. From
+//! `wr_start` to `wr_complete` or `wr_abort` the send queue is locked.
+//!
+//! An operation is written into the ring at once, and behind it a datagram's address and the data.
+//! Sends of XRC, of dynamic connections and of other providers' datagrams wait until all their
+//! pieces are there, in any order; a whole packet waits for its bytes.
+//!
+//! Functions that are called for each work request save no registers: rare cases are tail calls.
+//!
+//! # Safety
+//!
+//! C's contract: the functions are called between `wr_start` and its end, by that thread.
+#![allow(unsafe_code, reason = "functions and pointers of C")]
+
+use std::ffi::{c_int, c_void};
+
+use uverbs_core::Errno;
+use uverbs_core::provider::AhOps;
+use uverbs_core::queues::placement::{FlushLevel, PlaceOp, PlacementTypes};
+use uverbs_core::queues::work::{Data, PostError, Rekey, Remote, SendOp, Sge, Wr};
+
+use crate::memory::mw;
+use crate::post::pending::{direct, post_waiting};
+use crate::post::request::{checksums, flags, key_opcode, memory, pieces};
+use crate::post::send::{Kept, Peer, Sends, Side, To};
+use crate::queues::ah::Ah;
+use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
+use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
+
+/// Kinds of queue pairs: whose sends go to the one peer; datagrams that are written piece by piece;
+/// other sends that name where they go; whole packets.
+const CONNECTED: u8 = 0;
+const DATAGRAMS: u8 = 1;
+const DIRECTED: u8 = 2;
+const PACKETS: u8 = 3;
+
+/// Whether a work request is written when all its pieces are there.
+const fn waits(kind: u8) -> bool {
+    matches!(kind, DIRECTED | PACKETS)
+}
+
+/// C's struct with the functions for queue pairs of this provider and of this type.
+pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
+    match qp_base.qp_type {
+        UD if S::IN_PLACE => table::<S, DATAGRAMS>(qp_base),
+        UD | XRC_SEND | DRIVER => table::<S, DIRECTED>(qp_base),
+        RAW_PACKET => table::<S, PACKETS>(qp_base),
+        _ => table::<S, CONNECTED>(qp_base),
+    }
+}
+
+fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
+    let of = qp_base.qp_type;
+    ibv_qp_ex {
+        qp_base,
+        comp_mask: 0,
+        wr_id: 0,
+        wr_flags: 0,
+        wr_atomic_cmp_swp: Some(compare_swap::<S, TO>),
+        wr_atomic_fetch_add: Some(fetch_add::<S, TO>),
+        wr_bind_mw: Some(bind_mw::<S>),
+        wr_local_inv: Some(local_inv::<S>),
+        wr_rdma_read: Some(read::<S, TO>),
+        wr_rdma_write: Some(write::<S, TO>),
+        wr_rdma_write_imm: Some(write_imm::<S, TO>),
+        wr_send: Some(send::<S, TO>),
+        wr_send_imm: Some(send_imm::<S, TO>),
+        wr_send_inv: Some(send_inv::<S, TO>),
+        wr_send_tso: None,
+        // As in C, each for its own type: a WQE of another type has no room for the address.
+        wr_set_ud_addr: if of == UD { Some(set_ud_addr::<S, TO>) } else { None },
+        wr_set_xrc_srqn: if of == XRC_SEND { Some(set_xrc_srqn::<S>) } else { None },
+        wr_set_inline_data: Some(set_inline_data::<S, TO>),
+        wr_set_inline_data_list: Some(set_inline_data_list::<S, TO>),
+        wr_set_sge: Some(set_sge::<S, TO>),
+        wr_set_sge_list: Some(set_sge_list::<S, TO>),
+        wr_start: Some(start::<S, TO>),
+        wr_complete: Some(complete::<S>),
+        wr_abort: Some(abort::<S>),
+        wr_atomic_write: Some(atomic_write::<S>),
+        wr_flush: Some(flush::<S>),
+    }
+}
+
+/// C's struct without functions: of a queue pair that takes no sends.
+pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
+    ibv_qp_ex {
+        qp_base,
+        comp_mask: 0,
+        wr_id: 0,
+        wr_flags: 0,
+        wr_atomic_cmp_swp: None,
+        wr_atomic_fetch_add: None,
+        wr_bind_mw: None,
+        wr_local_inv: None,
+        wr_rdma_read: None,
+        wr_rdma_write: None,
+        wr_rdma_write_imm: None,
+        wr_send: None,
+        wr_send_imm: None,
+        wr_send_inv: None,
+        wr_send_tso: None,
+        wr_set_ud_addr: None,
+        wr_set_xrc_srqn: None,
+        wr_set_inline_data: None,
+        wr_set_inline_data_list: None,
+        wr_set_sge: None,
+        wr_set_sge_list: None,
+        wr_start: None,
+        wr_complete: None,
+        wr_abort: None,
+        wr_atomic_write: None,
+        wr_flush: None,
+    }
+}
+
+/// The queue pair, and what this thread builds.
+///
+/// # Safety
+///
+/// C's contract: its thread has the lock. The queue pair is of this provider.
+#[inline(always)]
+unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
+    // SAFETY: C's contract.
+    let qp = unsafe { Qp::of(qp.cast()) };
+    // SAFETY: as above; `functions` was asked for by the queue's own provider.
+    let side = unsafe { S::side(qp.send().held()).unwrap_unchecked() };
+    (qp, side)
+}
+
+unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    unsafe { Qp::of(qp.cast()) }.send().lock().keep();
+    // SAFETY: locked just now.
+    let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
+    sq.start(&mut build.at);
+    build.failed = None;
+    if TO != CONNECTED {
+        build.forget();
+    }
+}
+
+unsafe extern "C" fn complete<S: Sends>(q: *const ibv_qp_ex) -> c_int {
+    // SAFETY: C's contract.
+    let (qp, Side { sq, build }) = unsafe { of::<S>(q) };
+    if build.failed.is_some() || !sq.is_usual(&build.at) {
+        // SAFETY: as above.
+        return unsafe { complete_rare::<S>(q) };
+    }
+    // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
+    unsafe { sq.finish(&build.at) };
+    qp.send().release();
+    0
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn complete_rare<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
+    // SAFETY: C's contract.
+    let (qp, Side { sq, build }) = unsafe { of::<S>(qp) };
+    let code = match build.failed {
+        None => {
+            let at = sq.cursor(&build.at);
+            // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
+            unsafe { sq.ring(at) };
+            sq.refused().map_or(0, Errno::raw)
+        }
+        Some(errno) => {
+            // SAFETY: the lock is still held.
+            unsafe { qp.give_up() };
+            errno.raw()
+        }
+    };
+    qp.send().release();
+    code
+}
+
+unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    let (qp, side) = unsafe { of::<S>(qp) };
+    S::refuse(&mut side.build.at);
+    // SAFETY: as above; the lock is still held.
+    unsafe { qp.give_up() };
+    qp.send().release();
+}
+
+/// Whether an operation is for the function that looks for room first.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn is_full<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> bool {
+    // SAFETY: C's contract.
+    let (_, Side { build, .. }) = unsafe { of::<S>(qp) };
+    !waits(TO) && S::is_full(&build.at)
+}
+
+/// Begins an operation. Without `LOOK` there is room for it.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, op: SendOp) {
+    // SAFETY: C's contract; the program wrote the two members before.
+    let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let Side { sq, build } = side;
+    let wr = Wr { id, flags: flags(c_flags | of.signal()) };
+    if waits(TO) {
+        build.forget();
+        build.waits = Some((wr, op));
+        if TO == PACKETS {
+            build.to = Some(To::Wire(checksums(c_flags)));
+        }
+        return;
+    }
+    if LOOK {
+        if build.failed.is_some() {
+            return;
+        }
+        if let Err(error) = sq.look(&mut build.at) {
+            return build.fail(error);
+        }
+    }
+    // SAFETY: C's contract; the place is of this queue's last `start`, and there is room.
+    let opened = unsafe {
+        match TO {
+            DATAGRAMS => sq.open::<true>(&mut build.at, wr, op),
+            _ => sq.open::<false>(&mut build.at, wr, op),
+        }
+    };
+    if let Err(error) = opened {
+        build.fail(error);
+    }
+}
+
+/// The function of an operation. Another one looks for room first, and does the same.
+macro_rules! operation {
+    ($name:ident($($argument:ident: $type:ty),*), $op:expr) => {
+        unsafe extern "C" fn $name<S: Sends, const TO: u8>(
+            q: *const ibv_qp_ex,
+            $($argument: $type),*
+        ) {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn look<S: Sends, const TO: u8>(
+                q: *const ibv_qp_ex,
+                $($argument: $type),*
+            ) {
+                // SAFETY: C's contract.
+                unsafe { begin::<S, TO, true>(q, $op) }
+            }
+            // SAFETY: C's contract.
+            unsafe {
+                if is_full::<S, TO>(q) {
+                    return look::<S, TO>(q, $($argument),*);
+                }
+                begin::<S, TO, false>(q, $op);
+            }
+        }
+    };
+}
+
+operation!(send(), SendOp::Send);
+operation!(send_imm(imm: u32), SendOp::SendImm(u32::from_be(imm)));
+operation!(send_inv(key: u32), SendOp::SendInvalidate(key));
+operation!(write(rkey: u32, addr: u64), SendOp::Write(Remote { addr, rkey }));
+operation!(
+    write_imm(rkey: u32, addr: u64, imm: u32),
+    SendOp::WriteImm(Remote { addr, rkey }, u32::from_be(imm))
+);
+operation!(read(rkey: u32, addr: u64), SendOp::Read(Remote { addr, rkey }));
+operation!(
+    fetch_add(rkey: u32, addr: u64, add: u64),
+    SendOp::FetchAdd { remote: Remote { addr, rkey }, add }
+);
+operation!(
+    compare_swap(rkey: u32, addr: u64, compare: u64, swap: u64),
+    SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap }
+);
+
+/// Gives an operation what it carries, and so ends it, if that can be done at once.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn set_at_once<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) -> bool {
+    // SAFETY: C's contract.
+    let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
+    if waits(TO) || !S::takes_data(&build.at) {
+        return false;
+    }
+    // SAFETY: C's contract; as `open` left it.
+    unsafe {
+        match TO {
+            DATAGRAMS => sq.close_at_once::<true>(&mut build.at, data),
+            _ => sq.close_at_once::<false>(&mut build.at, data),
+        }
+    }
+}
+
+/// Gives an operation what it carries, and so ends it, unless it is a datagram that doesn't know
+/// yet where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[inline(always)]
+unsafe fn set<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
+    // SAFETY: C's contract.
+    let (_, side) = unsafe { of::<S>(qp) };
+    if waits(TO) {
+        // SAFETY: as above.
+        return unsafe { post_waiting(side, data) };
+    }
+    let Side { sq, build } = side;
+    if !S::takes_data(&build.at) {
+        if TO == DATAGRAMS && S::is_open(&build.at) {
+            build.keep(data);
+        }
+        return;
+    }
+    // SAFETY: C's contract; as `open` left it.
+    if let Err(error) = unsafe { sq.close(&mut build.at, data) } {
+        build.fail(error);
+    }
+}
+
+/// Changes a key; there is nothing to be set behind it.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn rekey<S: Sends>(qp: *const ibv_qp_ex, op: &Rekey) {
+    // SAFETY: C's contract; the program wrote the two members before.
+    let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let wr = Wr { id, flags: flags(c_flags | of.signal()) };
+    side.post(|sq, at| {
+        let index = S::index(at);
+        // SAFETY: C's contract; the cursor is of this queue's last `start`.
+        unsafe { sq.rekey(at, wr, op) }?;
+        of.note_sent(index, key_opcode(op));
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn bind_mw<S: Sends>(
+    q: *const ibv_qp_ex,
+    window: *const ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: C's contract.
+    unsafe { rekey::<S>(q, &mw::bind(window, rkey, &*info)) }
+}
+
+unsafe extern "C" fn local_inv<S: Sends>(q: *const ibv_qp_ex, key: u32) {
+    // SAFETY: C's contract.
+    unsafe { rekey::<S>(q, &Rekey::Invalidate { key }) }
+}
+
+/// FLUSH or ATOMIC WRITE; there is nothing to be set behind it.
+///
+/// # Safety
+///
+/// C's contract.
+unsafe fn place<S: Sends>(qp: *const ibv_qp_ex, op: Result<PlaceOp, PostError>) {
+    // SAFETY: C's contract; the program wrote the two members before.
+    let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
+    let wr = Wr { id, flags: flags(c_flags | of.signal()) };
+    // SAFETY: C's contract; the cursor is of this queue's last `start`.
+    side.post(|sq, at| op.and_then(|op| unsafe { sq.place(at, wr, &op) }).map(drop));
+}
+
+unsafe extern "C" fn atomic_write<S: Sends>(
+    q: *const ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    data: *const c_void,
+) {
+    // SAFETY: C's contract: eight bytes.
+    let data = unsafe { data.cast::<[u8; 8]>().read_unaligned() };
+    // SAFETY: C's contract.
+    unsafe { place::<S>(q, Ok(PlaceOp::AtomicWrite { remote: Remote { addr, rkey }, data })) }
+}
+
+unsafe extern "C" fn flush<S: Sends>(
+    q: *const ibv_qp_ex,
+    rkey: u32,
+    addr: u64,
+    len: usize,
+    types: u8,
+    level: u8,
+) {
+    let op = || {
+        let types = PlacementTypes::from_bits(types).ok_or(PostError::BadData)?;
+        let level = match level {
+            0 => FlushLevel::Range,
+            1 => FlushLevel::Region,
+            _ => return Err(PostError::BadData),
+        };
+        let len = u32::try_from(len).map_err(|_| PostError::MessageTooLong)?;
+        Ok(PlaceOp::Flush { remote: Remote { addr, rkey }, len, types, level })
+    };
+    // SAFETY: C's contract.
+    unsafe { place::<S>(q, op()) }
+}
+
+unsafe extern "C" fn set_sge<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    lkey: u32,
+    addr: u64,
+    len: u32,
+) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !set_at_once::<S, TO>(q, Data::One(Sge { addr, len, lkey })) {
+            set_rare_sge::<S, TO>(q, lkey, addr, len);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn set_rare_sge<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    lkey: u32,
+    addr: u64,
+    len: u32,
+) {
+    // SAFETY: C's contract.
+    unsafe { set::<S, TO>(q, Data::One(Sge { addr, len, lkey })) }
+}
+
+unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    count: usize,
+    list: *const ibv_sge,
+) {
+    // SAFETY: C's contract.
+    unsafe {
+        // `pieces` asks for the same. Asked before, its empty slice costs no instructions.
+        let ended =
+            count as c_int > 0 && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
+        if !ended {
+            set_rare_list::<S, TO>(q, count, list);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn set_rare_list<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    count: usize,
+    list: *const ibv_sge,
+) {
+    // SAFETY: C's contract.
+    unsafe { set::<S, TO>(q, Data::List(pieces(list, count as c_int))) }
+}
+
+unsafe extern "C" fn set_inline_data<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    addr: *const c_void,
+    len: usize,
+) {
+    // SAFETY: C's contract.
+    unsafe {
+        if !set_at_once::<S, TO>(q, Data::Inline(memory(addr.cast(), len))) {
+            set_long_inline::<S, TO>(q, addr, len);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe extern "C" fn set_long_inline<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    addr: *const c_void,
+    len: usize,
+) {
+    // SAFETY: C's contract.
+    unsafe { set::<S, TO>(q, Data::Inline(memory(addr.cast(), len))) }
+}
+
+unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    let mut all = Vec::with_capacity(count);
+    for at in 0..count {
+        // SAFETY: C's contract.
+        let piece = unsafe { *list.add(at) };
+        // SAFETY: as above.
+        all.push(unsafe { memory(piece.addr.cast(), piece.length) });
+    }
+    // SAFETY: as above.
+    unsafe { set::<S, TO>(q, Data::InlineList(&all)) }
+}
+
+unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
+    q: *const ibv_qp_ex,
+    ah: *const ibv_ah,
+    qpn: u32,
+    qkey: u32,
+) {
+    if TO != DATAGRAMS {
+        // SAFETY: C's contract.
+        return unsafe { direct(of::<S>(q).1, To::Datagram(Peer { ah, qpn, qkey })) };
+    }
+    // SAFETY: as above.
+    let (_, Side { sq, build }) = unsafe { of::<S>(q) };
+    if !S::is_open(&build.at) {
+        return;
+    }
+    // SAFETY: as above: a handle of the queue pair's domain.
+    let Some(ah) = S::own_ah(unsafe { Ah::of(ah) }.any()) else {
+        return build.fail(PostError::ForeignAddress);
+    };
+    // SAFETY: C's contract; as `open` left it.
+    unsafe { sq.address(&mut build.at, ah.to(qpn, qkey)) };
+    if build.kept.is_some() {
+        // SAFETY: C's contract.
+        unsafe { close_kept::<S>(q) };
+    }
+}
+
+/// Ends a datagram that waited for where it goes.
+///
+/// # Safety
+///
+/// C's contract.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn close_kept<S: Sends>(q: *const ibv_qp_ex) {
+    // SAFETY: C's contract.
+    let (_, Side { build, .. }) = unsafe { of::<S>(q) };
+    match build.kept.take() {
+        // SAFETY: as above.
+        Some(Kept::Pieces(list)) => unsafe { set::<S, DATAGRAMS>(q, Data::List(&list)) },
+        // SAFETY: as above.
+        Some(Kept::Bytes(bytes)) => unsafe { set::<S, DATAGRAMS>(q, Data::Inline(&bytes)) },
+        None => {}
+    }
+}
+
+unsafe extern "C" fn set_xrc_srqn<S: Sends>(q: *const ibv_qp_ex, srqn: u32) {
+    // SAFETY: C's contract.
+    unsafe { direct(of::<S>(q).1, To::Srq(srqn)) }
+}

@@ -246,7 +246,7 @@ fn a_refused_queue_pair_does_not_count() {
 
 #[test]
 fn an_event_stands_for_many_completions() {
-    if !common::only_on_softhca("the test steps the device") {
+    if !only_on_softhca("the test steps the device") {
         return;
     }
     let hca = SoftHca::builder().stepped().build().unwrap();

@@ -96,7 +96,9 @@ mod tests {
     fn the_list_is_in_order_over_the_end_of_all_numbers() {
         let kinds = SentKinds::default();
         let at = |offset: u16| (u16::MAX - 1).wrapping_add(offset);
-        [0, 2, 3, 7].map(|offset| kinds.push(at(offset), 5 + u32::from(offset)));
+        for offset in [0, 2, 3, 7] {
+            kinds.push(at(offset), 5 + u32::from(offset));
+        }
         kinds.cut(at(4));
         assert_eq!(kinds.complete(at(1)), None, "another one; the first is over with it");
         assert_eq!(kinds.complete(at(3)), Some(8), "the second didn't complete");

@@ -66,7 +66,7 @@ unsafe fn change(
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => {
             let add = &wr.tm.add;
-            // C's provider uses the first SGE only.
+            // SAFETY: by C's contract, null or a list; C's provider uses the first SGE only.
             let piece = unsafe { add.sg_list.as_ref() }.filter(|_| add.num_sge != 0);
             let into = piece.copied().unwrap_or(Sge { addr: 0, len: 0, lkey: 0 });
             TagOp::Add { tag: Tag::masked(add.tag, add.mask), recv_id: add.recv_wr_id, into }

@@ -782,7 +782,7 @@ impl<T: Spoken> Driver<T> {
     fn settle(&mut self) {
         capture::settle(&self.device);
         for side in [0, 1] {
-            self.poll(side, self.tags || self.lists && self.cases % 2 != 0);
+            self.poll(side, self.tags || self.lists && !self.cases.is_multiple_of(2));
         }
     }
 

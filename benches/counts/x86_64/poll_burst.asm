@@ -75,7 +75,7 @@
     test ebp,ebp
     je .30
     mov rdi,rbx
-    call uverbs::cq::CompletionQueue<P>::go_on
+    call uverbs::cq::queue::CompletionQueue<P>::go_on
     mov ebp,eax
     test eax,eax
     jne .3
@@ -301,7 +301,7 @@
     mov r14,rsi
     mov esi,0x10
     mov rdi,rbx
-    call uverbs::cq::CompletionQueue<P>::begin
+    call uverbs::cq::queue::CompletionQueue<P>::begin
     mov rsi,r14
     mov ebp,eax
     jmp .1

@@ -167,7 +167,7 @@
     mov [rsp+0x10],r11d
     mov edx,r11d
     mov ecx,1
-    call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
+    call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
@@ -223,7 +223,7 @@
     mov r15,rsi
     mov r12,rdx
     mov r14,rcx
-    call qword [rel uverbs_mlx5::sq::Sq::disown]
+    call qword [rel uverbs_mlx5::send::queue::Sq::disown]
     mov rcx,r14
     mov rdx,r12
     mov rsi,r15
@@ -238,7 +238,7 @@
     mov esi,r14d
     mov edx,ebx
     mov ecx,1
-    call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
+    call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
@@ -259,5 +259,5 @@
     mov edx,ebx
     mov ecx,r11d
     mov r8d,r14d
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr]
+    call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
     jmp .17

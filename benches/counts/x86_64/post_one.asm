@@ -117,7 +117,7 @@
     mov rbx,rdi
     mov r14,rsi
     mov r15,rdx
-    call qword [rel uverbs_mlx5::sq::Sq::disown]
+    call qword [rel uverbs_mlx5::send::queue::Sq::disown]
     mov rdx,r15
     mov rsi,r14
     mov rdi,rbx
@@ -133,7 +133,7 @@
     mov esi,r14d
     mov edx,ebx
     mov ecx,1
-    call qword [rel uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room]
+    call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
     mov ecx,eax
     mov eax,edx
     test cl,1
@@ -148,7 +148,7 @@
     mov esi,eax
     mov edx,ebx
     mov r8d,r14d
-    call qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr]
+    call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
     jmp .9
 .14:
     mov ecx,eax

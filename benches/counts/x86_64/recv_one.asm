@@ -76,7 +76,7 @@
     mov rbx,rdi
     mov r14,rsi
     mov r15,rdx
-    call qword [rel uverbs_mlx5::rq::Rq::disown]
+    call qword [rel uverbs_mlx5::recv::queue::Rq::disown]
     mov rdx,r15
     mov rsi,r14
     mov rdi,rbx
@@ -86,7 +86,7 @@
     mov r14,rdi
     mov rbp,rsi
     mov esi,ebx
-    call qword [rel uverbs_mlx5::rq::Rq::make_room]
+    call qword [rel uverbs_mlx5::recv::queue::Rq::make_room]
     mov rsi,rbp
     mov rdi,r14
     mov ecx,eax

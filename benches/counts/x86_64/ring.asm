@@ -147,4 +147,4 @@
     pop r14
     pop r15
     pop rbp
-    jmp qword [rel uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr]
+    jmp qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]

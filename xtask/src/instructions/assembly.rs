@@ -25,15 +25,15 @@ const HOT: &str = "counts::hot::";
 /// checked, too.
 const EXITS: [&str; 13] = [
     // The ring looks full: reads the consumer index of the polling side.
-    "uverbs_mlx5::sq::room::<impl uverbs_mlx5::sq::Sq>::make_room",
-    "uverbs_mlx5::rq::Rq::make_room",
+    "uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room",
+    "uverbs_mlx5::recv::queue::Rq::make_room",
     // A WQE changed keys: the next WQE gets a fence.
-    "uverbs_mlx5::rekey::<impl uverbs_mlx5::sq::Sq>::publish_behind_umr",
+    "uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr",
     // A batch was forgotten (`mem::forget`): takes its frames back.
-    "uverbs_mlx5::sq::Sq::disown",
-    "uverbs_mlx5::rq::Rq::disown",
+    "uverbs_mlx5::send::queue::Sq::disown",
+    "uverbs_mlx5::recv::queue::Rq::disown",
     // A WQE of several WQEBBs wraps at the ring's end.
-    "uverbs_mlx5::wqe::Ring::write_wrapped",
+    "uverbs_mlx5::send::wqe::Ring::write_wrapped",
     // A receive filled more than one frame.
     "uverbs_core::memory::registered::Registered::spread",
     // A failed completion, or a completion of an unknown queue pair.
@@ -44,11 +44,11 @@ const EXITS: [&str; 13] = [
     // More than 256 queue pairs: prefetches.
     "uverbs_mlx5::cq::Cq::look_ahead",
     // A long burst, or messages: handles the messages, and gives CQEs back.
-    "uverbs::cq::CompletionQueue<P>::begin",
-    "uverbs::cq::CompletionQueue<P>::go_on",
+    "uverbs::cq::queue::CompletionQueue<P>::begin",
+    "uverbs::cq::queue::CompletionQueue<P>::go_on",
 ];
 /// Ends of the check: these functions share data between owners, so they may lock.
-const ENDS: [&str; 8] = [
+const ENDS: [&str; 9] = [
     // If `learn` runs out of memory, unwinding drops its values. The other functions never panic,
     // which this file checks, but the compiler does not know.
     "_Unwind_Resume",
@@ -64,6 +64,8 @@ const ENDS: [&str; 8] = [
     // A dropped frame returns to its slab, which all threads share. The last frame may free the
     // slab.
     "uverbs_core::memory::registered::give_back",
+    // The first frame on a queue: raises what its table may hold, once.
+    "uverbs_core::queues::slots::SlotTable::will_own",
     // Frames of unsignaled work requests and shared frames return to their slabs.
     "uverbs_core::queues::slots::SlotTable::pass_over",
 ];

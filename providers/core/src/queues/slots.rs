@@ -164,6 +164,8 @@ impl SlotTable {
 
     /// Says that frames will be [put](Slots::own) into slots. Posting side, before the first one;
     /// once is enough.
+    #[cold]
+    #[inline(never)]
     pub fn will_own(&self) {
         // Relaxed: read by the polling side only after a completion of a slot that was written
         // behind this.

@@ -9,6 +9,7 @@
 //!
 //! `UVERBS_TEST_SEEDS` says how many seeds, `UVERBS_TEST_SEED` repeats one.
 #![forbid(unsafe_code)]
+#![allow(clippy::forget_non_drop, reason = "programs forget values of any type")]
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -122,7 +122,7 @@ pub(crate) unsafe fn answer(id: *mut rdma_cm_id, said: Ece) -> Result<(), Error>
         return Err(invalid("rdma_get_cm_event"));
     }
     of.state().ece.remote.vendor = said.vendor;
-    // A kernel or a peer without options sends vendor 0.
+    // SAFETY: by C's contract. A kernel or a peer without options sends vendor 0.
     unsafe { ask((*id).qp, Ece { vendor: local.vendor, options: said.options }) }
 }
 

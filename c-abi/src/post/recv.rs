@@ -176,7 +176,7 @@ unsafe extern "C" fn post_any<L: Stays, R: Receives<L>>(
     let mut at = rq.begin();
     // SAFETY: C's contract: null, or the next receive of the list.
     while let Some(one) = unsafe { wr.as_ref() } {
-        // Fast path: one SGE.
+        // SAFETY: by C's contract; the cursor is of the `begin` above. Fast path: one SGE.
         let posted =
             one.num_sge == 1 && unsafe { rq.post_at_once(&mut at, one.wr_id, &*one.sg_list) };
         if !posted {

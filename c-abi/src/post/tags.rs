@@ -84,7 +84,7 @@ unsafe fn change(
     // SAFETY: by C's contract.
     let handle = unsafe { queue.change_tags(asked, &op) }?;
     if op == TagOp::Remove(handle) && !asked.signaled {
-        // The index is free at once, as with C's provider.
+        // SAFETY: by C's contract. The index is free at once, as with C's provider.
         unsafe { queue.ring_tags() };
     }
     if let TagOp::Add { .. } = op {

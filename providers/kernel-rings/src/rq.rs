@@ -185,9 +185,11 @@ unsafe impl<D: Driver> RecvOps for Rq<D> {
     unsafe fn own(&mut self, _: &RecvCursor, slot: u32, held: Held) {
         self.marked = slot.wrapping_add(1);
         if held.is_lent() {
-            self.shared.recv.will_lend();
+            // SAFETY: this queue is the only poster.
+            unsafe { self.shared.recv.will_lend() };
         }
-        self.shared.recv.will_own();
+        // SAFETY: this queue is the only poster.
+        unsafe { self.shared.recv.will_own() };
         // SAFETY: the slot of an element just written, says the caller: the poster's, and `begin`
         // left no buffer in it.
         unsafe { self.shared.recv.slots().own(slot, held) };

@@ -267,9 +267,11 @@ unsafe impl<D: Driver> SendOps for Sq<D> {
         // not know.
         if D::SENDS_COMPLETE_IN_ORDER {
             if held.is_lent() {
-                self.shared.send.will_lend();
+                // SAFETY: this queue is the only poster.
+                unsafe { self.shared.send.will_lend() };
             }
-            self.shared.send.will_own();
+            // SAFETY: this queue is the only poster.
+            unsafe { self.shared.send.will_own() };
         }
         // SAFETY: the slot of an element just written, says the caller: the poster's, and `begin`
         // left no buffer in it.

@@ -162,26 +162,33 @@ impl SlotTable {
         unsafe { &mut *self.frame(index) }.take()
     }
 
-    /// Says that frames will be [put](Slots::own) into slots. Posting side, before the first one;
-    /// once is enough.
-    #[cold]
-    #[inline(never)]
-    pub fn will_own(&self) {
+    /// Notes that frames will be [put](Slots::own) into slots. Called by the posting side before the
+    /// first frame; once is enough.
+    ///
+    /// # Safety
+    ///
+    /// No other thread notes frames or lent memory meanwhile: the mark is raised without a
+    /// read-modify-write.
+    #[inline]
+    pub unsafe fn will_own(&self) {
         // Relaxed: read by the polling side only after a completion of a slot that was written
         // behind this.
         if self.holds.load(Ordering::Relaxed) == NOTHING {
-            // Raised only, whoever else calls meanwhile.
-            self.holds.fetch_max(FRAMES, Ordering::Relaxed);
+            self.holds.store(FRAMES, Ordering::Relaxed);
         }
     }
 
-    /// The same, and that some of what is put there is [lent](Held::is_lent), and not to be handed
-    /// out. Before the first such one.
+    /// Notes that some slots will hold [lent](Held::is_lent) memory, which completions do not hand
+    /// out. Called by the posting side before the first lent memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`will_own`](Self::will_own).
     #[cold]
-    pub fn will_lend(&self) {
-        // Relaxed: as above. Not again for each: the cache line is the polling side's.
+    pub unsafe fn will_lend(&self) {
+        // Relaxed: as in `will_own`. Stored once: the cache line is the polling side's.
         if self.holds.load(Ordering::Relaxed) != LENT {
-            self.holds.fetch_max(LENT, Ordering::Relaxed);
+            self.holds.store(LENT, Ordering::Relaxed);
         }
     }
 

@@ -10,7 +10,8 @@ fn post(table: &SlotTable, at: u32, units: u32, id: u64, frame: Option<Frame>) -
     // SAFETY: one thread plays both sides, and the tests post only into free slots.
     unsafe { table.slots().put(at, id, end) };
     if let Some(frame) = frame {
-        table.will_own();
+        // SAFETY: one thread plays both sides.
+        unsafe { table.will_own() };
         // SAFETY: as above.
         unsafe { table.slots().own(at, frame.into_held()) };
     }
@@ -49,7 +50,8 @@ fn what_is_lent_never_comes_out_as_a_frame() {
         for id in 0..3 {
             // SAFETY: one thread plays both sides, and the slot is free.
             unsafe { table.slots().put(at, id, at + 1) };
-            table.will_lend();
+            // SAFETY: one thread plays both sides.
+            unsafe { table.will_lend() };
             // SAFETY: as above.
             unsafe { table.slots().own(at, shared.clone().into_held()) };
             assert!(complete(&table, at).frame.is_none(), "{units} units");

@@ -358,11 +358,13 @@ unsafe impl RecvOps for Rq {
     unsafe fn own(&mut self, at: &RecvCursor, slot: u32, held: Held) {
         self.marked = at.pi;
         if held.is_lent() {
-            self.shared.recv.will_lend();
+            // SAFETY: this queue is the only poster.
+            unsafe { self.shared.recv.will_lend() };
         }
         if !self.owns {
             self.owns = true;
-            self.shared.recv.will_own();
+            // SAFETY: this queue is the only poster.
+            unsafe { self.shared.recv.will_own() };
         }
         // SAFETY: the place of a WQE just written, says the caller: ours, and `begin` left no
         // buffer in it.

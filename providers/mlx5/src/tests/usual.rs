@@ -72,8 +72,10 @@ impl World {
         let gone: Vec<_> = (0..skipped).map(|_| indexes.take("create_qp").unwrap()).collect();
         let mut qps: Vec<_> = (0..=BUFFERS).map(|_| posted(&indexes, UNITS)).collect();
         drop(gone);
-        qps[BUFFERS].send.will_own();
-        qps[BUFFERS].recv.will_own();
+        // SAFETY: the test is the only poster.
+        unsafe { qps[BUFFERS].send.will_own() };
+        // SAFETY: the test is the only poster.
+        unsafe { qps[BUFFERS].recv.will_own() };
         let srq = SrqShared::new(UNITS + 1, None);
         // SAFETY: the slots from the front on, but for the last; the test is the only poster.
         (0..UNITS).for_each(|slot| unsafe { srq.put(slot, 300 + u64::from(slot)) });

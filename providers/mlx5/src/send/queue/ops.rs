@@ -177,11 +177,13 @@ unsafe impl SendOps for Sq {
     unsafe fn own(&mut self, at: &SendCursor, slot: u32, held: Held) {
         self.marked = at.pi;
         if held.is_lent() {
-            self.shared.send.will_lend();
+            // SAFETY: this queue is the only poster.
+            unsafe { self.shared.send.will_lend() };
         }
         if !self.owns {
             self.owns = true;
-            self.shared.send.will_own();
+            // SAFETY: this queue is the only poster.
+            unsafe { self.shared.send.will_own() };
         }
         // SAFETY: the place of a WQE just written, says the caller: ours, and `begin` left no
         // buffer in it.

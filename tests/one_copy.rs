@@ -337,12 +337,14 @@ fn a_process_killed_amid_copies_is_a_dead_link() {
         let flushed = Status::Flushed;
         assert_eq!(failures, [Status::RetryExceeded, flushed, flushed, flushed]);
     }
-    // Each of them was met and came, both ways, and went.
+    // Each process was met, came, and went, both ways. A process that is being killed may be met
+    // once more: the kernel closes its listener behind its connections.
     let start = Instant::now();
     while hca.shared_stats().unwrap().left < 2 * ROUNDS && start.elapsed() < LIMIT {
         thread::sleep(Duration::from_millis(1));
     }
     let stats = hca.shared_stats().unwrap();
-    assert_eq!((stats.met, stats.joined, stats.left), (ROUNDS, ROUNDS, 2 * ROUNDS), "{stats:?}");
+    assert!(stats.met >= ROUNDS && stats.joined == ROUNDS, "{stats:?}");
+    assert_eq!(stats.left, stats.met + stats.joined, "{stats:?}");
     assert_eq!(stats.broken, 0, "{stats:?}");
 }

@@ -262,5 +262,5 @@
 //! [`Wr::solicited`]: crate::Wr::solicited
 //! [`Wr::unsignaled`]: crate::Wr::unsignaled
 //! [`devices`]: crate::devices
-//! [`import`]: crate::device::import()
+//! [`import`]: crate::import()
 //! [`open`]: crate::open

@@ -136,7 +136,7 @@ impl<P: Provider> QueuePair<P, Dci> {
     /// # Errors
     ///
     /// [`Error::State`] unless in RTS; [`Error::Kernel`]: `EINVAL` from a device whose initiator
-    /// has no streams, from an older one, and in an [imported](crate::device::import) device that was
+    /// has no streams, from an older one, and in an [imported](crate::import()) device that was
     /// opened without DEVX. Since Linux 5.15.
     #[doc(alias = "mlx5dv_dci_stream_id_reset")]
     pub fn reset_stream(&mut self, stream: u16) -> Result<(), Error> {

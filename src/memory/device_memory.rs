@@ -130,7 +130,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// The device memory with this handle ([`DeviceMemory::handle`]), which another context of the
-    /// same open file allocated ([`import`](crate::device::import)): mapped here, too, and good for regions
+    /// same open file allocated ([`import`](crate::import())): mapped here, too, and good for regions
     /// of domains of this context. Dropping it frees nothing. Since Linux 5.14.
     ///
     /// ```

@@ -6,105 +6,95 @@
     push r12
     push rbx
     sub rsp,0x28
-    mov r14,r8
+    mov r12,r8
     mov r15,rcx
-    mov r12,rdx
-    mov r13,rdi
+    mov r13,rdx
+    mov r14,rdi
     mov ebp,[rsi+0x30]
     cmp ebp,[rsi+0x24]
     jne .5
-.1:
-    mov [rsp+0x20],r12
     mov rax,[r15+0x20]
-    mov r12d,7
+    mov edx,7
     cmp rax,[rsi+0x80]
-    jne .7
-    mov [rsp+0x10],r13
-    mov r12d,[rsi+0x28]
+    jne .6
+.1:
+    mov [rsp+0x20],r13
+    mov edx,[rsi+0x28]
     mov r13d,[r15+0x18]
     mov eax,[r15+0x1C]
     mov [rsp+0x18],rax
-    lea rax,[r15+0x10]
-    mov [rsp+8],rax
-    mov [rsp],r14
-    mov rbx,r14
+    mov rbx,r12
     shr rbx,0x20
     and ebx,0xFFFFFFF
     imul rbx,r13
     add rbx,[r15+0x10]
-    test r12d,r12d
-    je .6
-    dec r12d
+    test edx,edx
+    je .8
+    dec edx
 .2:
-    mov rcx,[rsi]
-    mov rax,[rsi+8]
-    mov edi,[rsi+0x20]
-    mov r14d,[rsi+0x18]
-    and r14d,ebp
-    mov rdx,r14
+    mov rdi,[rsi]
+    mov rcx,[rsi+8]
+    mov r9d,[rsi+0x20]
+    mov eax,[rsi+0x18]
+    and eax,ebp
+    mov r8,rax
     shl r13,0x20
     add r13,[rsp+0x18]
     bswap rbx
     bswap r13
-    imul rdx,rdi
-    mov [rcx+rdx],r13
-    mov [rcx+rdx+8],rbx
-    cmp rdi,0x10
+    imul r8,r9
+    mov [rdi+r8],r13
+    mov [rdi+r8+8],rbx
+    cmp r9,0x10
     jbe .3
-    add rcx,rdx
+    add rdi,r8
     movups xmm0,[rel .rodata]
-    movups [rcx+0x10],xmm0
+    movups [rdi+0x10],xmm0
 .3:
     inc ebp
-    shl r14,4
-    mov rcx,[rsp+0x20]
-    mov [rax+r14],rcx
-    mov [rax+r14+8],ebp
+    shl rax,4
+    mov rdi,[rsp+0x20]
+    mov [rcx+rax],rdi
+    mov [rcx+rax+8],ebp
     mov [rsi+0x30],ebp
     cmp byte [rsi+0x34],0
-    mov r13,[rsp]
-    je .9
+    jne .4
+    mov byte [rsi+0x34],1
+    mov rcx,[rsi+0x40]
+    mov edi,[rcx+0x88]
+    test edi,edi
+    jne .4
+    mov dword [rcx+0x88],1
 .4:
-    mov rax,[rsi+0x10]
-    mov [rax+r14],r15
-    mov [rax+r14+8],r13
+    mov rcx,[rsi+0x10]
+    mov [rcx+rax],r15
+    mov [rcx+rax+8],r12
     mov rax,[rsi+0x38]
     movzx ecx,bp
     bswap ecx
     mov [rax],ecx
     mov [rsi+0x24],ebp
-    mov [rsi+0x28],r12d
+    mov [rsi+0x28],edx
     mov [rsi+0x30],ebp
     mov eax,0x11
-    mov r13,[rsp+0x10]
-    jmp .8
+    jmp .7
 .5:
     mov rbx,rsi
     mov rdi,rsi
     call qword [rel uverbs_mlx5::recv::queue::Rq::disown]
     mov rsi,rbx
     mov ebp,[rbx+0x24]
-    jmp .1
+    mov rax,[r15+0x20]
+    mov edx,7
+    cmp rax,[rsi+0x80]
+    je .1
 .6:
-    mov r14,rsi
-    mov rdi,rsi
-    mov esi,ebp
-    call qword [rel uverbs_mlx5::recv::queue::Rq::make_room]
-    mov r12d,edx
-    test al,1
-    je .10
-    mov eax,0x11
-    cmp r12d,0x11
-    mov r14,[rsp]
-    mov r13,[rsp+0x10]
-    je .8
+    mov [r14],r15
+    mov [r14+8],r12
+    mov eax,edx
 .7:
-    mov [r13],r15
-    mov [r13+8],r14
-    mov eax,r12d
-.8:
-    mov [r13+0x10],eax
-    mov rax,r13
+    mov [r14+0x10],eax
+    mov rax,r14
     add rsp,0x28
     pop rbx
     pop r12
@@ -113,28 +103,32 @@
     pop r15
     pop rbp
     ret
+.8:
+    lea rax,[r15+0x10]
+    mov [rsp+8],rax
+    mov [rsp+0x10],rsi
+    mov rdi,rsi
+    mov esi,ebp
+    call qword [rel uverbs_mlx5::recv::queue::Rq::make_room]
+    test al,1
+    je .9
+    mov eax,0x11
+    cmp edx,0x11
+    jne .6
+    jmp .7
 .9:
-    mov byte [rsi+0x34],1
-    mov rdi,[rsi+0x40]
-    sub rdi,0xFFFFFFFFFFFFFF80
-    mov rbx,rsi
-    call qword [rel uverbs_core::queues::slots::SlotTable::will_own]
-    mov rsi,rbx
-    jmp .4
-.10:
-    mov rsi,r14
+    mov rsi,[rsp+0x10]
     jmp .2
-    jmp .11
-.11:
+    mov rdi,[rsp+8]
     mov r14,rax
-    jmp .12
-    mov [rsp],r14
+    mov rsi,r12
+    call qword [rel uverbs_core::memory::registered::give_back]
+    mov rdi,r14
+    call _Unwind_Resume
     mov r14,rax
     add r15,0x10
-    mov [rsp+8],r15
-.12:
-    mov rdi,[rsp+8]
-    mov rsi,[rsp]
+    mov rdi,r15
+    mov rsi,r12
     call qword [rel uverbs_core::memory::registered::give_back]
     mov rdi,r14
     call _Unwind_Resume

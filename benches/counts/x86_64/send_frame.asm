@@ -5,138 +5,145 @@
     push r13
     push r12
     push rbx
-    sub rsp,0x38
+    sub rsp,0x28
     mov r14,r8
-    mov r12,rcx
-    mov [rsp+0x18],rdx
+    mov r15,rcx
+    mov r13,rdx
     mov rbx,rdi
-    mov r9d,[rsi+0x40]
-    cmp r9d,[rsi+0x20]
+    mov r12d,[rsi+0x40]
+    cmp r12d,[rsi+0x20]
     jne .14
-    mov rax,[r12+0x20]
+.1:
+    mov [rsp+0x20],r13
+    mov rax,[r15+0x20]
     mov edx,7
     cmp rax,[rsi+0xC8]
     jne .2
-.1:
     mov edx,5
     cmp r14d,0x80000000
     jbe .3
 .2:
-    mov [rbx],r12
+    mov [rbx],r15
     mov [rbx+8],r14
     jmp .13
 .3:
-    mov r8d,[rsi+0x24]
+    mov r11d,[rsi+0x24]
     mov ecx,[rsi+0x28]
     mov rax,r14
     shr rax,0x20
     and eax,0xFFFFFFF
-    lea rdx,[r12+0x10]
-    mov [rsp+0x20],rdx
-    mov ebp,[r12+0x18]
-    mov edx,[r12+0x1C]
-    mov [rsp+0x10],rdx
+    mov ebp,[r15+0x18]
+    mov edx,[r15+0x1C]
+    mov [rsp+0x18],rdx
     imul rbp,rax
-    add rbp,[r12+0x10]
+    add rbp,[r15+0x10]
     cmp r14d,1
-    mov r15d,2
-    sbb r15d,0
-    cmp r8d,ecx
+    mov r13d,2
+    sbb r13d,0
+    cmp r11d,ecx
     je .15
 .4:
-    or r15d,[rsi+0x2C]
-    mov r10,[rsi]
-    movzx eax,r9w
+    or r13d,[rsi+0x2C]
+    mov rdx,[rsi]
+    movzx eax,r12w
     shl rax,0x28
-    or rax,r15
+    or rax,r13
     mov rdi,0xA00000000
     or rdi,rax
     bswap rdi
-    mov rax,[rsi+8]
-    mov r15d,[rsi+0x18]
-    and r15d,r9d
-    mov r13,r15
-    shl r13,6
-    mov [r10+r13],rdi
-    mov qword [r10+r13+8],0x8000000
+    mov r10,[rsi+8]
+    mov r9d,[rsi+0x18]
+    and r9d,r12d
+    mov r8,r9
+    shl r8,6
+    mov [rdx+r8],rdi
+    mov qword [rdx+r8+8],0x8000000
     test r14d,r14d
     je .5
     bswap rbp
-    mov edx,r14d
-    and edx,0x7FFFFFFF
-    shl rdx,0x20
-    add rdx,[rsp+0x10]
-    bswap rdx
-    mov [r10+r13+0x10],rdx
-    mov [r10+r13+0x18],rbp
+    mov eax,r14d
+    and eax,0x7FFFFFFF
+    shl rax,0x20
+    add rax,[rsp+0x18]
+    bswap rax
+    mov [rdx+r8+0x10],rax
+    mov [rdx+r8+0x18],rbp
 .5:
-    inc r8d
-    lea ebp,[r9+1]
-    shl r15,4
-    mov rdx,[rsp+0x18]
-    mov [rax+r15],rdx
-    mov [rax+r15+8],ebp
-    mov [rax+r15+0xC],r8d
-    mov [rsi+0x40],ebp
+    inc r11d
+    lea eax,[r12+1]
+    shl r9,4
+    mov r13,[rsp+0x20]
+    mov [r10+r9],r13
+    mov [r10+r9+8],eax
+    mov [r10+r9+0xC],r11d
+    mov [rsi+0x40],eax
     cmp byte [rsi+0x44],0
-    je .16
+    jne .6
+    mov byte [rsi+0x44],1
+    mov r10,[rsi+0x78]
+    mov ebp,r11d
+    mov r11d,[r10+0x48]
+    test r11d,r11d
+    mov r11d,ebp
+    jne .6
+    mov dword [r10+0x48],1
 .6:
-    mov rax,[rsi+0x10]
-    mov [rax+r15],r12
-    mov [rax+r15+8],r14
+    mov r10,[rsi+0x10]
+    mov [r10+r9],r15
+    mov [r10+r9+8],r14
     cmp dword [rsi+0x48],0
-    jne .17
-    mov rax,[rsi+0x50]
-    movzx edx,bp
-    bswap edx
-    mov [rax+4],edx
+    jne .16
+    mov r9,[rsi+0x50]
+    movzx r10d,ax
+    bswap r10d
+    mov [r9+4],r10d
     cmp dword [rsi+0x6C],0
     je .7
     sfence
     test r14d,r14d
     je .8
-    mov rax,[rsi+0x58]
-    mov edi,[rsi+0x68]
-    mov rdx,[r10+r13]
-    mov [rax+rdi],rdx
-    mov rdx,[r10+r13+8]
-    mov [rax+rdi+8],rdx
-    mov rdx,[r10+r13+0x10]
-    mov [rax+rdi+0x10],rdx
-    mov rdx,[r10+r13+0x18]
-    mov [rax+rdi+0x18],rdx
-    movaps xmm0,[r10+r13+0x20]
-    movaps [rax+rdi+0x20],xmm0
-    movaps xmm0,[r10+r13+0x30]
-    movaps [rax+rdi+0x30],xmm0
+    mov rdi,[rsi+0x58]
+    mov r9d,[rsi+0x68]
+    mov r10,[rdx+r8]
+    mov [rdi+r9],r10
+    mov r10,[rdx+r8+8]
+    mov [rdi+r9+8],r10
+    mov r10,[rdx+r8+0x10]
+    mov [rdi+r9+0x10],r10
+    mov r10,[rdx+r8+0x18]
+    mov [rdi+r9+0x18],r10
+    movaps xmm0,[rdx+r8+0x20]
+    movaps [rdi+r9+0x20],xmm0
+    movaps xmm0,[rdx+r8+0x30]
+    movaps [rdi+r9+0x30],xmm0
     cmp dword [rsi+0x70],0
     jne .10
     jmp .9
 .7:
-    mov rax,[rsi+0x58]
-    mov edx,[rsi+0x68]
-    mov [rax+rdx],rdi
+    mov rdx,[rsi+0x58]
+    mov r8d,[rsi+0x68]
+    mov [rdx+r8],rdi
     jmp .11
 .8:
-    mov rax,[rsi+0x58]
-    mov edx,[rsi+0x68]
-    mov [rax+rdx],rdi
+    mov rdx,[rsi+0x58]
+    mov r8d,[rsi+0x68]
+    mov [rdx+r8],rdi
 .9:
     sfence
 .10:
-    mov eax,[rsi+0x6C]
-    xor [rsi+0x68],eax
+    mov edx,[rsi+0x6C]
+    xor [rsi+0x68],edx
 .11:
     mov [rsi+0x28],ecx
-    mov [rsi+0x20],ebp
-    mov [rsi+0x24],r8d
-    mov [rsi+0x40],ebp
+    mov [rsi+0x20],eax
+    mov [rsi+0x24],r11d
+    mov [rsi+0x40],eax
 .12:
     mov edx,0x11
 .13:
     mov [rbx+0x10],edx
     mov rax,rbx
-    add rsp,0x38
+    add rsp,0x28
     pop rbx
     pop r12
     pop r13
@@ -145,74 +152,51 @@
     pop rbp
     ret
 .14:
-    mov r15,rsi
+    mov r12,rsi
     mov rdi,rsi
     call qword [rel uverbs_mlx5::send::queue::Sq::disown]
-    mov rsi,r15
-    mov r9d,[r15+0x20]
-    mov rax,[r12+0x20]
-    mov edx,7
-    cmp rax,[rsi+0xC8]
-    je .1
-    jmp .2
+    mov rsi,r12
+    mov r12d,[r12+0x20]
+    jmp .1
 .15:
+    lea rax,[r15+0x10]
+    mov [rsp+0x10],rax
     mov [rsp+8],rsi
     mov rdi,rsi
-    mov [rsp],r9
-    mov esi,r9d
-    mov r13d,r8d
-    mov edx,r8d
+    mov esi,r12d
+    mov [rsp+4],r11d
+    mov edx,r11d
     mov ecx,1
     call qword [rel uverbs_mlx5::send::queue::room::<impl uverbs_mlx5::send::queue::Sq>::make_room]
     test al,1
-    je .18
-    mov r8d,r13d
-    mov ecx,r13d
+    je .17
+    mov r11d,[rsp+4]
+    mov ecx,r11d
     cmp edx,0x11
     mov rsi,[rsp+8]
-    mov r9,[rsp]
     jne .2
     jmp .4
 .16:
-    mov byte [rsi+0x44],1
-    mov [rsp+0x28],rdi
-    mov rdi,[rsi+0x78]
-    add rdi,0x40
-    mov [rsp+8],rsi
-    mov [rsp+0x18],r8d
-    mov [rsp+0x10],ecx
-    mov [rsp],r9
-    mov [rsp+0x30],r10
-    call qword [rel uverbs_core::queues::slots::SlotTable::will_own]
-    mov rdi,[rsp+0x28]
-    mov r10,[rsp+0x30]
-    mov r9,[rsp]
-    mov ecx,[rsp+0x10]
-    mov r8d,[rsp+0x18]
-    mov rsi,[rsp+8]
-    jmp .6
-.17:
     mov rdi,rsi
-    mov esi,ebp
-    mov edx,r8d
-    mov r8d,r9d
+    mov esi,eax
+    mov edx,r11d
+    mov r8d,r12d
     call qword [rel uverbs_mlx5::send::rekey::<impl uverbs_mlx5::send::queue::Sq>::publish_behind_umr]
     jmp .12
-.18:
+.17:
     mov ecx,edx
     mov rsi,[rsp+8]
-    mov r8d,r13d
-    mov r9,[rsp]
+    mov r11d,[rsp+4]
     jmp .4
-    jmp .19
-.19:
+    mov rdi,[rsp+0x10]
     mov rbx,rax
-    jmp .20
+    mov rsi,r14
+    call qword [rel uverbs_core::memory::registered::give_back]
+    mov rdi,rbx
+    call _Unwind_Resume
     mov rbx,rax
-    add r12,0x10
-    mov [rsp+0x20],r12
-.20:
-    mov rdi,[rsp+0x20]
+    add r15,0x10
+    mov rdi,r15
     mov rsi,r14
     call qword [rel uverbs_core::memory::registered::give_back]
     mov rdi,rbx

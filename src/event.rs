@@ -1,6 +1,7 @@
 //! Asynchronous events of devices, ports and objects.
 
-/// The file of a device's asynchronous events, by [`Context::async_events`](crate::Context::async_events). It can be polled with
+/// File of a device's asynchronous events, made by
+/// [`Context::async_events`](crate::Context::async_events). It can be polled with
 /// others:
 ///
 /// ```

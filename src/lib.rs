@@ -20,7 +20,7 @@
 //! | [`ProtectionDomain::expose`] | RDMA and atomics by peers | both, by [`ExposedMemory`] |
 //! | [`ProtectionDomain::register`] | memory that the program already has | `unsafe` |
 //! | [`ProtectionDomain::register_bytes`] | an `Arc<[u8]>` to send in place | both, read only |
-//! | [`RegistrationCache`](memory::RegistrationCache) | many `Arc<[u8]>`, with cached registrations | both, read only |
+//! | [`memory::RegistrationCache`] | many `Arc<[u8]>`, registrations cached | both, read only |
 //! | inline data ([`Batch::send_inline`]) | messages of some tens of bytes | copied when posted |
 //!
 //! A post moves a frame in, and its completion gives it back. Device and program access exposed

@@ -130,8 +130,8 @@ impl<P: Provider> Context<P> {
     }
 
     /// The device memory with this handle ([`DeviceMemory::handle`]), which another context of the
-    /// same open file allocated ([`import`](crate::import())): mapped here, too, and good for regions
-    /// of domains of this context. Dropping it frees nothing. Since Linux 5.14.
+    /// same open file allocated ([`import`](crate::import())): mapped here, too, and good for
+    /// regions of domains of this context. Dropping it frees nothing. Since Linux 5.14.
     ///
     /// ```
     /// let context = uverbs::device("softhca0")?.open()?;

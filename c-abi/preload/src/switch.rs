@@ -180,8 +180,8 @@ fn change(fd: c_int) -> Option<Entry> {
         set_sizes(socket);
         copy_options(socket, tcp);
         if !table::replace(fd, switching, Entry::new(Kind::Rdma, socket)) {
-            // SAFETY: a socket of this thread's alone: another one closed the descriptor and its TCP
-            // socket meanwhile.
+            // SAFETY: this thread's socket. Another thread closed the descriptor and its TCP socket
+            // meanwhile.
             unsafe { rdma::rclose(socket) };
             return None;
         }

@@ -121,8 +121,8 @@ unsafe fn poll_with(
 pub(super) unsafe fn before(number: c_int, events: i16, flags: c_int) {
     if find(number).is_some_and(|socket| socket.may_wait(flags)) {
         let mut file = pollfd { fd: number, events, revents: 0 };
-        // SAFETY: by the contract of `poll`. A stream's wait continues after a signal. The call itself
-        // reports all other errors.
+        // SAFETY: by the contract of `poll`. A stream's wait continues after a signal. The call
+        // itself reports all other errors.
         while unsafe { poll(std::slice::from_mut(&mut file), None) } == Err(Errno::EINTR) {}
     }
 }

@@ -162,8 +162,8 @@ impl SlotTable {
         unsafe { &mut *self.frame(index) }.take()
     }
 
-    /// Notes that frames will be [put](Slots::own) into slots. Called by the posting side before the
-    /// first frame; once is enough.
+    /// Notes that frames will be [put](Slots::own) into slots. Called by the posting side before
+    /// the first frame; once is enough.
     ///
     /// # Safety
     ///

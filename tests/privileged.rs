@@ -105,7 +105,7 @@ fn a_set_user_id_program_takes_nothing_from_the_environment() {
         return common::skip("the file system of the temporary folder has no set-user-ID programs");
     }
     succeeded(command);
-    assert_eq!(scene.files(), [PathBuf::new(); 0]);
+    assert!(scene.files().is_empty(), "{:?}", scene.files());
 }
 
 /// Where another user prepared the names, nothing is written to what they lead to.

@@ -1,8 +1,8 @@
-//! Polling.
+//! `ibv_poll_cq`.
 //!
 //! # Safety
 //!
-//! C's contract; completions are written where the program points.
+//! By C's contract (crate root), `wc` has room for `entries` completions.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -15,7 +15,7 @@ use crate::poll::completion;
 use crate::queues::cq::{Cq, step};
 use crate::sys::{IBV_WC_IP_CSUM_OK, ibv_cq, ibv_wc};
 
-/// Where a completion is written to. `CALLS` as a [`Sink`]'s.
+/// Destination of a completion. `CALLS` is [`Sink::CALLS`].
 struct Place<const CALLS: bool>(*mut ibv_wc);
 
 impl<const CALLS: bool> Place<CALLS> {
@@ -35,12 +35,12 @@ impl<V: View, const CALLS: bool> Sink<V> for Place<CALLS> {
 
     #[inline(always)]
     fn take(self, view: V, wr_id: u64) {
-        // SAFETY: as `new` was promised.
+        // SAFETY: by the contract of `new`.
         unsafe { completion::write(self.0, &view, wr_id) };
     }
 }
 
-/// A lone completion, or none, is found without calls: no registers are kept for them.
+/// Polls. An empty poll and a single completion make no calls, so no registers are saved.
 pub(crate) unsafe extern "C" fn poll_cq(
     cq: *const ibv_cq,
     entries: c_int,
@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
         && cq.is_usual()
         && let AnyCq::Mlx5(queue) = &mut *poll
     {
-        // SAFETY: C's contract: there is room for one.
+        // SAFETY: C's contract: `wc` has room for a completion.
         let place = unsafe { Place::<false>::new(wc) };
         match queue.next_usual(place) {
             Usual::Taken(()) => {
@@ -76,11 +76,11 @@ pub(crate) unsafe extern "C" fn poll_cq(
         }
     }
     poll.keep();
-    // SAFETY: the lock is held; C's contract.
+    // SAFETY: C's contract; this thread holds the lock.
     unsafe { poll_on(cq, entries, wc, count) }
 }
 
-/// The same where other threads may poll, too.
+/// Polls a queue that other threads poll, too.
 ///
 /// # Safety
 ///
@@ -88,18 +88,18 @@ pub(crate) unsafe extern "C" fn poll_cq(
 #[inline(never)]
 unsafe fn poll_shared(cq: &Cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
     cq.poll().lock().keep();
-    // SAFETY: the lock is held; C's contract.
+    // SAFETY: C's contract; this thread holds the lock.
     unsafe { poll_on(cq, entries, wc, 0) }
 }
 
-/// Goes on behind `count` completions, and lets go of the lock.
+/// Polls after `count` completions, and releases the lock.
 ///
 /// # Safety
 ///
-/// This thread holds the lock. C's contract.
+/// C's contract; this thread holds the lock.
 #[inline(never)]
 unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_int {
-    // SAFETY: C's contract: there is room for as many; nobody else has the queue.
+    // SAFETY: C's contract: `wc` has room; this thread holds the lock.
     let found = unsafe {
         let (to, rest) = (wc.add(count as usize), entries - count);
         match cq.poll().held() {
@@ -110,7 +110,7 @@ unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_i
             AnyCq::Siw(poll) => fill(poll, cq, None, (to, rest)),
         }
     };
-    // SAFETY: the lock is held.
+    // SAFETY: this thread holds the lock.
     let found = unsafe { cq.checked(cq.poll().held().strays(), count + found) };
     cq.poll().release();
     if found == 0 {
@@ -119,7 +119,7 @@ unsafe fn poll_on(cq: &Cq, entries: c_int, wc: *mut ibv_wc, count: c_int) -> c_i
     found
 }
 
-/// Learns of queue pairs that came and went, if there are any.
+/// Reads the inbox of new and destroyed queue pairs, unless it is empty.
 #[inline(always)]
 pub(crate) fn settle<C: CqOps>(poll: &mut C, core: &CqCore) {
     if core.has_messages() {
@@ -127,8 +127,8 @@ pub(crate) fn settle<C: CqOps>(poll: &mut C, core: &CqCore) {
     }
 }
 
-/// [`IBV_WC_IP_CSUM_OK`] of a raw packet whose checksums the device found right, up to the
-/// transport's (rdma-core `cq.c:get_csum_ok`). Packets of work queues have no such flag there.
+/// [`IBV_WC_IP_CSUM_OK`] of a raw packet whose IP and transport checksums are right (rdma-core
+/// `cq.c:get_csum_ok`). Packets of work queues have no such flag there.
 pub(crate) fn checksums<V: View>(view: &V, cq: &Cq) -> u32 {
     let packet = view.packet();
     let received = view.is_recv() && view.result().is_ok();
@@ -139,14 +139,14 @@ pub(crate) fn checksums<V: View>(view: &V, cq: &Cq) -> u32 {
     }
 }
 
-/// Polls a queue of mlx5.
+/// Polls an mlx5 queue on the fast path.
 ///
 /// # Safety
 ///
-/// There is room for so many completions at the place.
+/// `room.0` has room for `room.1` completions.
 #[inline(always)]
 unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)) -> c_int {
-    // SAFETY: the caller's promise; each place is within.
+    // SAFETY: by the contract of `fill_usual`.
     unsafe {
         fill_by(poll, cq, room, |poll, to| match poll.next_usual(Place::<true>::new(to)) {
             Usual::Taken(()) => true,
@@ -156,7 +156,7 @@ unsafe fn fill_usual<C: CqOps>(poll: &mut C, cq: &Cq, room: (*mut ibv_wc, c_int)
     }
 }
 
-/// Polls any queue.
+/// Polls a queue of any provider, or one with extras.
 ///
 /// # Safety
 ///
@@ -168,11 +168,11 @@ unsafe fn fill<C: CqOps>(
     extras: Option<&Cq>,
     room: (*mut ibv_wc, c_int),
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `fill`.
     unsafe { fill_by(poll, cq, room, |poll, to| fill_one(poll, extras, to)) }
 }
 
-/// Fills as many places as there are, until one stays empty.
+/// Fills entries until `next` finds no completion or all are filled.
 ///
 /// # Safety
 ///
@@ -187,7 +187,7 @@ unsafe fn fill_by<C: CqOps>(
     settle(poll, cq.core());
     let mut found = 0;
     while found < entries {
-        // Entries go back by steps, or the device could run out of them.
+        // Published in steps, so that the device never runs out of CQEs.
         let step = step(cq.core()).min(entries - found);
         let mut left = step;
         while left != 0 && next(poll, to) {
@@ -205,7 +205,7 @@ unsafe fn fill_by<C: CqOps>(
     found
 }
 
-/// Writes the next completion, whatever it is; false if there is none.
+/// Writes the next completion of any kind; false if the queue is empty.
 ///
 /// # Safety
 ///
@@ -213,10 +213,10 @@ unsafe fn fill_by<C: CqOps>(
 #[inline(never)]
 unsafe fn fill_one<C: CqOps>(poll: &mut C, extras: Option<&Cq>, to: *mut ibv_wc) -> bool {
     let Some(Polled { view, wr_id, .. }) = poll.next() else { return false };
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `fill_one`.
     unsafe { completion::write(to, &view, wr_id) };
     if let Some(cq) = extras {
-        // SAFETY: as above; it was just written.
+        // SAFETY: by the contract of `fill_one`; initialized by the line above.
         let wc = unsafe { &mut *to };
         if let Some(opcode) = cq.sent().complete(wc.qp_num, view.send_index()) {
             wc.opcode = opcode;

@@ -1,8 +1,8 @@
-//! Completions as C shows them.
+//! Converts completions to `ibv_wc`.
 //!
 //! # Safety
 //!
-//! They are written where the program points.
+//! `ibv_wc` is written by pointer; its validity is a condition of each `unsafe fn`.
 #![allow(unsafe_code, reason = "writes C's struct by pointer")]
 
 use std::mem::offset_of;
@@ -48,7 +48,7 @@ fn opcode(completed: Completed) -> u32 {
         Completed::Read => IBV_WC_RDMA_READ,
         Completed::CompareSwap => IBV_WC_COMP_SWAP,
         Completed::FetchAdd => IBV_WC_FETCH_ADD,
-        // A ConnectX doesn't say which it was: `sent_kinds.rs`.
+        // A ConnectX completes all key operations with one opcode; see `sent_kinds.rs`.
         Completed::Rekey => IBV_WC_BIND_MW,
         Completed::Flush => IBV_WC_FLUSH,
         Completed::AtomicWrite => IBV_WC_ATOMIC_WRITE,
@@ -59,14 +59,14 @@ fn opcode(completed: Completed) -> u32 {
     }
 }
 
-/// Two members that stand one behind the other, as they stand in memory.
+/// Joins two adjacent members into the word that holds them.
 #[inline(always)]
 fn both(first: u32, second: u32) -> u64 {
     const { assert!(cfg!(target_endian = "little")) };
     u64::from(first) | u64::from(second) << 32
 }
 
-/// The flag of what came along with a message, and its member: immediate data, or a key.
+/// `ibv_wc` flag and `imm_data` of immediate data or an invalidated key.
 #[inline(always)]
 fn along(immediate: Option<u32>, invalidated: Option<u32>) -> (u32, u32) {
     match (immediate, invalidated) {
@@ -81,32 +81,32 @@ fn grh(sender: Sender) -> u32 {
     if sender.has_grh() { IBV_WC_GRH } else { 0 }
 }
 
-/// What a usual completion has.
+/// Members of a completion on the fast path.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Plain {
     pub(crate) opcode: u32,
     pub(crate) byte_len: u32,
-    /// Immediate data or a key, in C's order.
+    /// Immediate data or an invalidated key, as in `ibv_wc`.
     pub(crate) imm_data: u32,
-    /// What that is. [`IBV_WC_GRH`] is the sender's to tell.
+    /// Flag that says which. [`IBV_WC_GRH`] comes from `sender`.
     pub(crate) flags: u32,
     pub(crate) qpn: u32,
-    /// Of a receive; so are the path's bits.
+    /// Sender and path bits: receives only.
     pub(crate) sender: Sender,
     pub(crate) path_bits: u8,
 }
 
-/// Members and flags of C's struct that the functions of an extended queue don't read.
+/// Members of `ibv_wc` that an extended queue's functions do not read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Besides {
     /// [`IBV_WC_WITH_IMM`] of a send (rdma-core `cq.c:handle_good_req`).
     flags: u32,
-    /// Of a receive.
+    /// P_Key index: receives only.
     pkey_index: u16,
 }
 
 impl Plain {
-    /// `None` of a failure, and of what tells of tags: that is for [`rare`].
+    /// `None` for a failure and for tag-matching completions; [`rare`] converts these.
     #[inline(always)]
     pub(crate) fn of<V: View>(view: &V) -> Option<(Self, Besides)> {
         let decoded = view.decode();
@@ -134,8 +134,7 @@ impl Plain {
     }
 }
 
-/// Writes a completion with all its members, by six stores: a struct that is made first and then
-/// copied waits for its parts.
+/// Writes a completion by six stores. A struct built first and copied would wait for its parts.
 ///
 /// # Safety
 ///
@@ -143,7 +142,7 @@ impl Plain {
 #[inline(always)]
 pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
     let Some((plain, besides)) = Plain::of(view) else {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `write`.
         return unsafe { to.write(rare(view, wr_id)) };
     };
     let Plain { opcode, byte_len, imm_data, qpn, sender, path_bits, .. } = plain;
@@ -151,11 +150,11 @@ pub(crate) unsafe fn write<V: View>(to: *mut ibv_wc, view: &V, wr_id: u64) {
     let level = u32::from(sender.service_level()) | u32::from(path_bits) << 8;
     let from = both(u32::from(sender.lid()) << 16 | u32::from(besides.pkey_index), level);
     let sent = both(sender.qpn(), plain.wc_flags() | besides.flags);
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `write`.
     unsafe { put(to, [wr_id, kind, both(0, byte_len), both(imm_data, qpn), sent, from]) };
 }
 
-/// Stores a completion's words.
+/// Stores the words of a completion.
 ///
 /// # Safety
 ///
@@ -174,12 +173,12 @@ unsafe fn put(to: *mut ibv_wc, words: [u64; 6]) {
     }
     let to: *mut u64 = to.cast();
     for (at, word) in words.into_iter().enumerate() {
-        // SAFETY: within the struct, which is as long and as aligned.
+        // SAFETY: within `ibv_wc`, whose size and alignment are asserted above.
         unsafe { to.add(at).write(word) };
     }
 }
 
-/// C's struct of a completion that isn't [`Plain`].
+/// Converts a completion that is not [`Plain`].
 #[cold]
 #[inline(never)]
 pub(crate) fn rare<V: View>(view: &V, wr_id: u64) -> ibv_wc {
@@ -207,7 +206,7 @@ fn failed<V: View>(view: &V, wr_id: u64, failure: Failure) -> ibv_wc {
     }
 }
 
-/// A completion that tells of tags, and no failure.
+/// Converts a successful tag-matching completion.
 fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
     let (opcode, flags) = of_tags(completed, view.tag_info().unwrap_or_default());
     let (imm, imm_data) = along(view.immediate(), view.invalidated());
@@ -227,15 +226,15 @@ fn tagged<V: View>(view: &V, wr_id: u64, completed: Completed) -> ibv_wc {
     }
 }
 
-/// Opcode and flags of a completion that tells of tags (rdma-core `cq.c:mlx5_cq_read_wc_opcode`,
-/// `mlx5_cq_read_wc_flags`).
+/// Opcode and flags of a successful tag-matching completion (rdma-core
+/// `cq.c:mlx5_cq_read_wc_opcode`, `mlx5_cq_read_wc_flags`).
 fn of_tags(completed: Completed, info: TagInfo) -> (u32, u32) {
     let (opcode, flags) = match completed {
         Completed::TagAdded => (IBV_WC_TM_ADD, 0),
         Completed::TagRemoved => (IBV_WC_TM_DEL, 0),
         Completed::TagsSynced => (IBV_WC_TM_SYNC, 0),
         Completed::TagFound => (IBV_WC_TM_RECV, IBV_WC_TM_MATCH),
-        // The header comes with the first completion of a message.
+        // Only the first completion of a message has the header.
         Completed::TagRecv if info.header.is_none() => (IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID),
         Completed::TagRecv => (IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID),
         Completed::RecvUnexpected => (IBV_WC_TM_RECV, 0),
@@ -244,8 +243,8 @@ fn of_tags(completed: Completed, info: TagInfo) -> (u32, u32) {
     (opcode, flags | if info.wants_sync { IBV_WC_TM_SYNC_REQ } else { 0 })
 }
 
-/// The same of a failed one, and its bytes. A message that is canceled has C's opcode of a plain
-/// receive.
+/// Opcode, flags and bytes of a failed tag-matching completion. A canceled message has the opcode
+/// of an untagged receive.
 fn failed_of_tags(status: Status, info: TagInfo, byte_len: u32) -> (u32, u32, u32) {
     let sync = if info.wants_sync { IBV_WC_TM_SYNC_REQ } else { 0 };
     if status != Status::RendezvousIncomplete {

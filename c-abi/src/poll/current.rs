@@ -1,4 +1,4 @@
-//! The completion that the functions of an extended queue read.
+//! Current completion of an extended completion queue.
 
 use std::ffi::c_int;
 
@@ -8,32 +8,32 @@ use uverbs_core::queues::completion::Sender;
 use crate::poll::completion::{Plain, rare};
 use crate::sys::{IBV_WC_GRH, IBV_WC_SUCCESS, ibv_wc_tm_info};
 
-/// Members of a completion that are taken out of it if they were asked for.
+/// Extra members, decoded if the program asked for them.
 pub(crate) const TIMESTAMP: u8 = 1;
 pub(crate) const VLAN_TAG: u8 = 2;
 pub(crate) const TAGS: u8 = 4;
-/// Sends may be of those whose completions don't tell what they are (`sent_kinds.rs`).
+/// Sends may have completions without opcode (`sent_kinds.rs`).
 pub(crate) const SENT_KINDS: u8 = 8;
 /// Receives may be raw packets.
 pub(crate) const PACKETS: u8 = 16;
 
-/// The completion that a program looks at.
+/// Completion that the program reads.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) plain: Plain,
     pub(crate) vendor_err: u32,
     pub(crate) vlan_tag: u16,
     pub(crate) timestamp: u64,
-    /// Part of the header of a message that found a tag.
+    /// Part of the header of a message that matched a tag.
     pub(crate) tag: ibv_wc_tm_info,
-    /// Completions that were dropped, as far as the program was told.
+    /// Dropped completions reported to the program so far.
     pub(crate) strays: u64,
-    /// Completions to take before their entries are given back to the device.
+    /// Completions to take before the consumer index is published.
     pub(crate) left: c_int,
 }
 
 impl Shown {
-    /// Shows a completion, with its time if that was asked for, but no other extras. Gives its
+    /// Shows a completion, with its timestamp if asked for, without other extras. Returns its
     /// status.
     #[inline(always)]
     pub(crate) fn show<V: View>(&mut self, view: &V, extras: u8) -> u32 {

@@ -1,8 +1,10 @@
-//! C's work requests of one kind, as a provider that writes in place asks for them.
+//! Iterates over a list of C's work requests of one opcode and shape, for providers that write WQEs
+//! in place.
 //!
 //! # Safety
 //!
-//! What a work request names is the program's promise: C's contract.
+//! By C's contract (crate root), the list, its SGEs and handles are valid and unchanged during the
+//! post.
 #![allow(unsafe_code, reason = "pointers of C")]
 
 use std::hint::assert_unchecked;
@@ -17,11 +19,11 @@ use crate::post::send::Sends;
 use crate::post::table::{INLINE, ONE, SMALL, SMALL_BYTES, shape};
 use crate::sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_send_wr};
 
-/// The work requests of a list, as long as they are of this kind.
+/// Work requests of a list, up to the first one of another opcode or shape.
 pub(crate) struct Chain<'a, S, const OPCODE: u32, const SHAPE: u8> {
-    /// [`Qp::signal`](crate::queues::qp::Qp::signal).
+    /// Flags added to each work request: [`Qp::signal`](crate::queues::qp::Qp::signal).
     signal: u32,
-    /// The next one, or null.
+    /// Next work request, or null.
     wr: *const ibv_send_wr,
     links: PhantomData<Link<'a, S, OPCODE, SHAPE>>,
 }
@@ -32,7 +34,7 @@ impl<S, const OPCODE: u32, const SHAPE: u8> Chain<'_, S, OPCODE, SHAPE> {
         Self { signal, wr, links: PhantomData }
     }
 
-    /// The first one that isn't posted, or null.
+    /// First work request that is not posted, or null.
     #[inline(always)]
     pub(crate) fn left(&self) -> *const ibv_send_wr {
         self.wr
@@ -44,24 +46,24 @@ impl<'a, S: Sends, const OPCODE: u32, const SHAPE: u8> Requests for Chain<'a, S,
 
     #[inline(always)]
     fn first(&self) -> Option<Self::One> {
-        // SAFETY: C's contract: null, or the next one.
+        // SAFETY: C's contract: null, or the next work request of the list.
         let wr = unsafe { self.wr.as_ref() }?;
-        // SAFETY: as above.
+        // SAFETY: C's contract: a valid work request.
         unsafe { is_of::<OPCODE, SHAPE>(wr) }.then(|| Link::new(self.signal, wr))
     }
 
     #[inline(always)]
     fn advance(&mut self) {
-        // SAFETY: C's contract: null, or one.
+        // SAFETY: C's contract: null, or the next work request of the list.
         if let Some(wr) = unsafe { self.wr.as_ref() } {
             self.wr = wr.next;
         }
     }
 }
 
-/// A work request of C's that is of this kind.
+/// Work request of opcode `OPCODE` and shape `SHAPE`.
 pub(crate) struct Link<'a, S, const OPCODE: u32, const SHAPE: u8> {
-    /// [`Qp::signal`](crate::queues::qp::Qp::signal).
+    /// Flags added to the work request: [`Qp::signal`](crate::queues::qp::Qp::signal).
     signal: u32,
     flags: u32,
     wr: &'a ibv_send_wr,
@@ -84,7 +86,7 @@ impl<'a, S, const OPCODE: u32, const SHAPE: u8> Link<'a, S, OPCODE, SHAPE> {
     }
 }
 
-// SAFETY: the program leaves it alone meanwhile: C's contract.
+// SAFETY: by C's contract the program does not change the work request during the post.
 unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S, OPCODE, SHAPE> {
     type Ah = S::Ah;
 
@@ -111,19 +113,19 @@ unsafe impl<S: Sends, const OPCODE: u32, const SHAPE: u8> Request for Link<'_, S
 
     #[inline(always)]
     fn to(&self) -> Option<Destination<'_, S::Ah>> {
-        // SAFETY: C's contract; asked of datagrams.
+        // SAFETY: C's contract; called for UD only.
         unsafe { destination::<S>(self.wr) }
     }
 
     #[inline(always)]
     fn data(&self) -> Data<'_> {
-        // SAFETY: C's contract; its shape is `SHAPE`.
+        // SAFETY: C's contract; the work request has shape `SHAPE`.
         unsafe { carried::<SHAPE>(self.wr) }
     }
 }
 
-/// Whether a work request is of this kind. With another flag than fence, signaled and solicited
-/// (`IBV_SEND_IP_CSUM`), one piece is of no kind, and is posted the general way.
+/// Tests for opcode and shape. A single SGE with flags other than fence, signaled and solicited
+/// (`IBV_SEND_IP_CSUM`) has neither: the slow path posts it.
 ///
 /// # Safety
 ///
@@ -133,24 +135,24 @@ unsafe fn is_of<const OPCODE: u32, const SHAPE: u8>(wr: &ibv_send_wr) -> bool {
     const FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
     wr.opcode == OPCODE
         && match SHAPE {
-            // Flags that are known to be no others need no mask: an instruction less.
+            // The test excludes all other flags, so the flags need no mask afterwards.
             ONE => wr.send_flags & !FLAGS == 0 && wr.num_sge == 1,
-            // SAFETY: the caller's promise.
+            // SAFETY: C's contract.
             _ => unsafe { shape(wr) == SHAPE },
         }
 }
 
-/// What a work request of this shape carries.
+/// Data of a work request of shape `SHAPE`.
 ///
 /// # Safety
 ///
-/// C's contract.
+/// C's contract; the work request has this shape.
 #[inline(always)]
 pub(crate) unsafe fn carried<'a, const SHAPE: u8>(wr: &ibv_send_wr) -> Data<'a> {
-    // SAFETY: C's contract, and the shape says so.
+    // SAFETY: C's contract: `num_sge` elements; one at least of the shapes that read one.
     unsafe {
         match SHAPE {
-            // By reference: it is read where it is written, which needs fewer registers.
+            // A reference, so that the SGE is loaded where it is written: fewer registers.
             ONE => Data::List(slice::from_ref(&*wr.sg_list)),
             INLINE => Data::Inline(bytes(&*wr.sg_list)),
             SMALL => {

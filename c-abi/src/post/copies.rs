@@ -1,4 +1,4 @@
-//! Copies of memory that the device makes: `mlx5dv_wr_memcpy`.
+//! Copies that the device makes: `mlx5dv_wr_memcpy`.
 //!
 //! # Safety
 //!

@@ -1,10 +1,11 @@
-//! mlx5's part of an extended queue pair: `mlx5dv_qp_ex_from_ibv_qp_ex`, addresses of dynamic
-//! connections, and WQEs that the program composed.
+//! mlx5's extended queue pair: `mlx5dv_qp_ex_from_ibv_qp_ex`, destinations of dynamic connections,
+//! and raw WQEs.
 //!
 //! # Safety
 //!
-//! C's contract: posts are made between `wr_start` and its end, by that thread; a WQE of
-//! the program's is as long as its control segment says, and names what the device may use.
+//! By C's contract (crate root), posts are made between `wr_start` and `wr_complete` or `wr_abort`
+//! by one thread. A raw WQE is as long as its control segment says, and names memory that the
+//! device may access.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::cell::UnsafeCell;
@@ -28,8 +29,7 @@ use crate::sys::{IBV_WC_DRIVER2, ibv_ah, ibv_qp_ex, ibv_sge};
 
 pub(crate) type Ex = *mut Mlx5QpEx;
 
-/// `struct mlx5dv_qp_ex`. What isn't there is null, as with C's library for another kind of queue
-/// pair.
+/// `struct mlx5dv_qp_ex`. Unsupported functions are [`not_there`].
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Mlx5QpEx {
@@ -50,23 +50,22 @@ pub(crate) struct Mlx5QpEx {
 
 const _: () = assert!(size_of::<Mlx5QpEx>() == 104 && size_of::<Interleaved>() == 24);
 
-/// What mlx5 has besides of an extended queue pair. The key that is being laid out is of whoever
-/// holds the send queue's lock.
+/// mlx5's members of an extended queue pair. `building` is guarded by the send queue's lock.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Extended {
     c: Mlx5QpEx,
     building: UnsafeCell<Option<Building>>,
-    /// If it was made for copies.
+    /// Copy state, if created with `MLX5DV_QP_EX_WITH_MEMCPY`.
     pub(crate) copies: Option<Copies>,
-    /// It was made for WQEs of the program's own.
+    /// Created with `MLX5DV_QP_EX_WITH_RAW_WQE`.
     pub(crate) takes_raw_wqes: bool,
     pub(crate) sent_kinds: Arc<SentKinds>,
 }
 
-// SAFETY: pointers to functions, and what a lock guards.
+// SAFETY: function pointers, and data guarded by the send queue's lock.
 unsafe impl Send for Extended {}
-// SAFETY: as above.
+// SAFETY: function pointers, and data guarded by the send queue's lock.
 unsafe impl Sync for Extended {}
 
 impl Default for Extended {
@@ -97,23 +96,23 @@ impl Default for Extended {
 }
 
 impl Extended {
-    /// Forgets a layout that wasn't said to its end.
+    /// Discards an unfinished mkey layout.
     ///
     /// # Safety
     ///
-    /// The send queue is locked by this thread.
+    /// This thread holds the send queue's lock.
     pub(crate) unsafe fn forget(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: this thread holds the lock that guards `building`.
         unsafe { *self.building.get() = None };
     }
 }
 
 pub(crate) unsafe extern "C" fn qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut Mlx5QpEx {
-    // SAFETY: C's contract: one of ours.
+    // SAFETY: C's contract: a queue pair of ours.
     unsafe { Qp::mlx5(qp.cast()) }.cast()
 }
 
-/// Queue pair, its queue with what is built there, and the key's layout; `None` behind an error.
+/// Queue pair, send side and unfinished mkey layout; `None` after a failed post.
 ///
 /// # Safety
 ///
@@ -123,7 +122,7 @@ pub(crate) unsafe fn of<'a>(
 ) -> Option<(&'a Qp, &'a mut Side<uverbs_mlx5::Sq>, &'a mut Option<Building>)> {
     // SAFETY: C's contract.
     let qp = unsafe { Qp::of_mlx5(ex.cast()) };
-    // SAFETY: its thread has the lock.
+    // SAFETY: by C's contract this thread holds the lock.
     let (side, building) =
         unsafe { (qp.send().held(), &mut *(*ex.cast::<Extended>()).building.get()) };
     match side {
@@ -149,20 +148,20 @@ unsafe extern "C" fn wr_set_dc_addr_stream(
     if qp.kind() != DRIVER {
         return side.build.refuse(Errno::EINVAL);
     }
-    // SAFETY: C's contract: of an initiator, whose thread has the lock.
+    // SAFETY: C's contract; the queue pair is an initiator, and this thread holds the lock.
     unsafe { direct(side, To::Target(Target { ah, dctn, key, stream })) };
 }
 
-/// Posts a WQE that the program composed (rdma-core `qp.c:mlx5_wr_raw_wqe`).
+/// Posts a raw WQE (rdma-core `qp.c:mlx5_wr_raw_wqe`).
 unsafe extern "C" fn wr_raw_wqe(ex: Ex, wqe: *const c_void) {
     // SAFETY: C's contract.
     let Some((qp, side, _)) = (unsafe { of(ex) }) else { return };
     if !qp.takes_raw_wqes() {
         return side.build.refuse(Errno::EOPNOTSUPP);
     }
-    // SAFETY: C's contract: a control segment, at any address, and as much as that says.
+    // SAFETY: C's contract: a control segment, unaligned, and as many bytes as it says.
     let wqe = unsafe { from_raw_parts(wqe.cast(), wqe_len(wqe.cast::<[u8; 8]>().read())) };
-    // SAFETY: C's contract; the program wrote the member before.
+    // SAFETY: C's contract; the program set the member before.
     let id = unsafe { (*qp.c()).wr_id };
     side.post(|sq, at| {
         // SAFETY: C's contract; the cursor is of this queue's last `start`.

@@ -1,8 +1,9 @@
-//! What C's work requests say: operation, destination, flags, and what they carry.
+//! Decodes C's work requests: operation, destination, flags and data.
 //!
 //! # Safety
 //!
-//! What a work request names is the program's promise: C's contract.
+//! By C's contract (crate root), the lists and data that a work request names are valid until it
+//! completes, and its handles are objects of this library.
 #![allow(unsafe_code, reason = "pointers of C")]
 
 use std::ffi::c_int;
@@ -24,28 +25,28 @@ use crate::sys::{
     IBV_WR_SEND_WITH_INV, ibv_send_wr, ibv_sge,
 };
 
-/// Pieces of inline data that are gathered at once: more than any device's list has.
+/// Maximum elements of an inline list; larger than any device's limit.
 const INLINE_PIECES: usize = 64;
 
-/// Where a datagram goes; `None` if the handle is another provider's.
+/// Destination of a UD send; `None` if another provider made the address handle.
 ///
 /// # Safety
 ///
-/// C's contract; the queue pair is of datagrams.
+/// C's contract; the queue pair is UD.
 #[inline(always)]
 pub(crate) unsafe fn destination<'a, S: Sends>(wr: &ibv_send_wr) -> Option<Destination<'a, S::Ah>> {
-    // SAFETY: of a datagram C fills in this member, with a handle of ours.
+    // SAFETY: C fills in the union's `ud` member of a UD send, with a handle of ours.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::of(wr.wr.ud.ah)) };
     let ah = S::own_ah(ah.any())?;
     Some(ah.to(ud.remote_qpn, ud.remote_qkey))
 }
 
-/// What a work request does to a key of this side, if that is what it is for.
+/// Key operation of a work request; `None` if the work request is another operation.
 pub(crate) fn rekey(wr: &ibv_send_wr) -> Option<Rekey> {
     match wr.opcode {
         IBV_WR_BIND_MW => {
             let BindMw { mw, rkey, bind_info } = &wr.bind_mw;
-            // SAFETY: C's contract: of this one C fills in its member, with a window of ours.
+            // SAFETY: C fills in `bind_mw` of this opcode, with a window of ours.
             Some(unsafe { mw::bind(*mw, *rkey, bind_info) })
         }
         IBV_WR_LOCAL_INV => Some(Rekey::Invalidate { key: wr.imm_data }),
@@ -61,7 +62,7 @@ pub(crate) fn key_opcode(op: &Rekey) -> u32 {
     }
 }
 
-/// Flags of a work request as the providers have them.
+/// Converts C's send flags; unknown flags are dropped.
 #[inline(always)]
 pub(crate) fn flags(c: u32) -> SendFlags {
     const {
@@ -72,34 +73,34 @@ pub(crate) fn flags(c: u32) -> SendFlags {
     SendFlags::from_bits_truncate(c as u8)
 }
 
-/// Who fills in a packet's checksums.
+/// Checksums that the device fills in.
 pub(crate) fn checksums(c: u32) -> Checksums {
     if c & IBV_SEND_IP_CSUM == 0 { Checksums::AsTheyAre } else { Checksums::Filled }
 }
 
-/// The number for a work request that was not posted.
+/// Error number of a failed post.
 #[cold]
 pub(crate) fn errno(error: PostError) -> c_int {
     error.to_errno().raw()
 }
 
-/// The peer's memory in a WRITE or READ.
+/// Remote address and key of a WRITE or READ.
 #[inline(always)]
 fn remote(wr: &ibv_send_wr) -> Remote {
-    // SAFETY: of these C fills in this member; it is numbers.
+    // SAFETY: C fills in the union's `rdma` member of these opcodes; any bits are valid.
     let rdma = unsafe { wr.wr.rdma };
     Remote { addr: rdma.remote_addr, rkey: rdma.rkey }
 }
 
 #[inline(always)]
 fn fetch_add(wr: &ibv_send_wr) -> SendOp {
-    // SAFETY: of an atomic C fills in this member; it is numbers.
+    // SAFETY: C fills in the union's `atomic` member of atomics; any bits are valid.
     let atomic = unsafe { wr.wr.atomic };
     let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
     SendOp::FetchAdd { remote, add: atomic.compare_add }
 }
 
-/// The operation of a work request with this opcode.
+/// Operation of a work request whose opcode is `OPCODE`, one of those with a table entry.
 #[inline(always)]
 pub(crate) fn plain_op<const OPCODE: u32>(wr: &ibv_send_wr) -> SendOp {
     match OPCODE {
@@ -110,7 +111,7 @@ pub(crate) fn plain_op<const OPCODE: u32>(wr: &ibv_send_wr) -> SendOp {
     }
 }
 
-/// The operation of a work request.
+/// Operation of a work request of any opcode, except key operations.
 pub(crate) fn other_op(wr: &ibv_send_wr) -> Result<SendOp, PostError> {
     let imm = u32::from_be(wr.imm_data);
     Ok(match wr.opcode {
@@ -122,7 +123,7 @@ pub(crate) fn other_op(wr: &ibv_send_wr) -> Result<SendOp, PostError> {
         IBV_WR_RDMA_READ => SendOp::Read(remote(wr)),
         IBV_WR_ATOMIC_FETCH_AND_ADD => fetch_add(wr),
         IBV_WR_ATOMIC_CMP_AND_SWP => {
-            // SAFETY: of an atomic C fills in this member; it is numbers.
+            // SAFETY: C fills in the union's `atomic` member of atomics; any bits are valid.
             let atomic = unsafe { wr.wr.atomic };
             let remote = Remote { addr: atomic.remote_addr, rkey: atomic.rkey };
             SendOp::CompareSwap { remote, compare: atomic.compare_add, swap: atomic.swap }
@@ -131,7 +132,7 @@ pub(crate) fn other_op(wr: &ibv_send_wr) -> Result<SendOp, PostError> {
     })
 }
 
-/// Calls `post` with what a work request carries.
+/// Calls `post` with the data of a work request: SGEs or inline bytes.
 ///
 /// # Safety
 ///
@@ -162,7 +163,7 @@ pub(crate) unsafe fn with_data(
     post(Data::InlineList(&all[..list.len()])).map(drop)
 }
 
-/// A gather list; C lets an empty one be null.
+/// Slice of an SGE list. An empty list may be null.
 ///
 /// # Safety
 ///
@@ -172,22 +173,22 @@ pub(crate) unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge]
     if count <= 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by C's contract the list has `count` elements.
     unsafe { slice::from_raw_parts(list, count as usize) }
 }
 
-/// The bytes of a piece of inline data, which is named by its address.
+/// Bytes of an element of an inline list, read at its address.
 ///
 /// # Safety
 ///
 /// C's contract.
 #[inline(always)]
 pub(crate) unsafe fn bytes<'a>(piece: &Sge) -> &'a [u8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: by C's contract the element names valid memory.
     unsafe { memory(std::ptr::with_exposed_provenance(piece.addr as usize), piece.len as usize) }
 }
 
-/// Bytes of the program; C lets none of them be at null.
+/// Slice of the program's memory; null only if `len` is 0.
 ///
 /// # Safety
 ///
@@ -197,6 +198,6 @@ pub(crate) unsafe fn memory<'a>(addr: *const u8, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by C's contract the memory is valid; it is not empty, so not null.
     unsafe { slice::from_raw_parts(addr, len) }
 }

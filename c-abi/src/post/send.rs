@@ -1,8 +1,8 @@
-//! The sending side of a queue pair, by provider: what a lock of C's guards.
+//! Send side of a queue pair, by provider; guarded by the send lock.
 //!
 //! # Safety
 //!
-//! That a queue stays with a thread is what the lock promises.
+//! The lock promises [`Stays`] that one thread uses the queue, and the send queue relies on it.
 #![allow(unsafe_code, reason = "hands on what the lock promises")]
 
 use uverbs::provider::{AnyAh, AnySq};
@@ -13,23 +13,23 @@ use uverbs_core::queues::work::{Checksums, PostError, SendOp, Sge, Wr};
 use crate::base::lock::Stays;
 use crate::sys::ibv_ah;
 
-/// The send queue of one provider, which knows its own address handles.
+/// Send queue of a provider.
 pub(crate) trait Sends: PieceOps + RunOps {
     fn own_ah(ah: &AnyAh) -> Option<&Self::Ah>;
 
-    /// Index of the next work request modulo 65536, where completions name them by that.
+    /// Index of the next WQE modulo 65536, if the provider's completions carry it.
     fn index(at: &Self::Cursor) -> Option<u16> {
         let _ = at;
         None
     }
 
-    /// The side that is of this provider.
+    /// Returns the send side if it is this provider's.
     fn side(side: &mut SendSide) -> Option<&mut Side<Self>>
     where
         Self: Sized;
 }
 
-/// A send queue, and what its program builds there.
+/// Send queue, and the state between `wr_start` and `wr_complete`.
 pub(crate) struct Side<S: Sends> {
     pub(crate) sq: S,
     pub(crate) build: Build<S>,
@@ -40,7 +40,7 @@ pub(crate) enum SendSide {
     Rxe(Side<uverbs_rxe::Sq>),
     #[cfg(feature = "any-siw")]
     Siw(Side<uverbs_siw::Sq>),
-    /// Of a target of XRC.
+    /// No send queue: an XRC target.
     None,
 }
 
@@ -110,9 +110,9 @@ impl SendSide {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// As for [`SendOps::reset`].
     pub(crate) unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `reset`.
         unsafe {
             match self {
                 Self::Mlx5(side) => side.sq.reset(),
@@ -127,7 +127,7 @@ impl SendSide {
 
 impl Stays for SendSide {
     unsafe fn stay(&mut self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `stay`.
         unsafe {
             match self {
                 Self::Mlx5(side) => side.sq.stay(),
@@ -151,7 +151,7 @@ impl Stays for SendSide {
 }
 
 impl<S: Sends> Side<S> {
-    /// Posts what isn't made piece by piece.
+    /// Posts a complete work request, unless an earlier one failed.
     pub(crate) fn post(
         &mut self,
         post: impl FnOnce(&mut S, &mut S::Cursor) -> Result<(), PostError>,
@@ -168,33 +168,33 @@ impl<S: Sends> Side<S> {
     }
 }
 
-/// What stands between `wr_start` and its end.
+/// State between `wr_start` and `wr_complete` or `wr_abort`.
 pub(crate) struct Build<S: Sends> {
-    /// Where the next one is written, and the one that waits for its pieces, where these are
-    /// written as they come. From the first error on nothing is.
+    /// Position of the next WQE, and the unfinished WQE where the provider writes in place. Refuses
+    /// posts after an error.
     pub(crate) at: S::Place,
-    /// That error.
+    /// First error since `wr_start`.
     pub(crate) failed: Option<Errno>,
-    /// The operation that waits for its pieces, where it is written when all are there.
+    /// Operation that is written once its destination and data are set.
     pub(crate) waits: Option<(Wr, SendOp)>,
     pub(crate) to: Option<To>,
-    /// What such a send carries that came before where it goes.
+    /// Data set before the destination.
     pub(crate) kept: Option<Kept>,
 }
 
-/// Where a send goes that names it.
+/// Destination set for a single send.
 #[derive(Clone, Copy)]
 pub(crate) enum To {
     Datagram(Peer),
-    /// A shared receive queue of the peer's, of XRC.
+    /// XRC: number of the peer's SRQ.
     Srq(u32),
-    /// A target of dynamic connections.
+    /// Target of dynamic connections.
     Target(Target),
-    /// Wherever its headers say, of a whole packet.
+    /// Raw packet: its headers name the destination.
     Wire(Checksums),
 }
 
-/// Where a datagram goes.
+/// UD destination.
 #[derive(Clone, Copy)]
 pub(crate) struct Peer {
     pub(crate) ah: *const ibv_ah,
@@ -202,10 +202,10 @@ pub(crate) struct Peer {
     pub(crate) qkey: u32,
 }
 
-// SAFETY: the handle is reached by whoever holds the lock, as its program promises.
+// SAFETY: the handle is used by the holder of the send lock; by C's contract it is valid then.
 unsafe impl Send for Peer {}
 
-/// Where a send of dynamic connections goes.
+/// Destination of a dynamic connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) ah: *const ibv_ah,
@@ -214,7 +214,7 @@ pub(crate) struct Target {
     pub(crate) stream: u16,
 }
 
-// SAFETY: as above.
+// SAFETY: the handle is used by the holder of the send lock; by C's contract it is valid then.
 unsafe impl Send for Target {}
 
 pub(crate) enum Kept {
@@ -234,10 +234,10 @@ impl<S: Sends> Build<S> {
         self.refuse(error.to_errno());
     }
 
-    /// Nothing of what is built is posted.
+    /// Fails all posts since `wr_start`.
     #[cold]
     pub(crate) fn refuse(&mut self, errno: Errno) {
-        // The first one counts: the others follow from it.
+        // Only the first error is reported: the others follow from it.
         self.failed.get_or_insert(errno);
         S::refuse(&mut self.at);
     }

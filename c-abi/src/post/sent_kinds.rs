@@ -1,22 +1,21 @@
-//! Opcodes of sends whose completions don't tell them: key operations, which the device completes
-//! alike, and WQEs of the program's own (rdma-core `wq->wr_data`, `cq.c:handle_good_req`).
+//! Opcodes of sends whose CQEs lack them: key operations, which a ConnectX completes with one
+//! opcode, and raw WQEs (rdma-core `wq->wr_data`, `cq.c:handle_good_req`).
 //!
-//! Only such sends write here. A completion queue looks here from the first of them on.
+//! Only these sends are recorded. The first of them makes the completion queue look here.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Outstanding work requests of a send queue whose completions don't tell them, oldest first: index
-/// modulo 65536 and `IBV_WC_*`. A ring has half as many places, so of two indexes it
-/// shows which is older.
+/// Outstanding work requests of a send queue whose CQEs lack the opcode, oldest first: index modulo
+/// 65536 and `IBV_WC_*`. A ring has at most 32768 entries, so the order of two indexes is defined.
 #[derive(Debug, Default)]
 pub(crate) struct SentKinds {
     attached: AtomicBool,
     list: Mutex<VecDeque<(u16, u32)>>,
 }
 
-/// Whether a work request is at an index or behind it.
+/// Tests that `index` equals `begin` or comes after it, modulo 65536.
 fn is_from(index: u16, begin: u16) -> bool {
     index.wrapping_sub(begin) < 1 << 15
 }
@@ -26,17 +25,17 @@ impl SentKinds {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the completion queue looks here; from now on it does.
+    /// Marks the list as known to the completion queue. Returns true if it was marked before.
     pub(crate) fn attach(&self) -> bool {
         self.attached.swap(true, Ordering::Relaxed)
     }
 
-    /// Notes the opcode of the work request at an index, before it is published.
+    /// Records the opcode of the work request at `index`, before the doorbell.
     pub(crate) fn push(&self, index: u16, opcode: u32) {
         self.list().push_back((index, opcode));
     }
 
-    /// Forgets those from an index on: of a batch that is given up.
+    /// Removes the entries from `begin` on; called when a batch is discarded.
     pub(crate) fn cut(&self, begin: u16) {
         let mut list = self.list();
         while list.back().is_some_and(|&(index, _)| is_from(index, begin)) {
@@ -44,13 +43,13 @@ impl SentKinds {
         }
     }
 
-    /// Forgets all.
+    /// Removes all entries.
     pub(crate) fn clear(&self) {
         self.list().clear();
     }
 
-    /// The opcode of the send that completed at this index, if it is one of these. Those before it
-    /// are over, too.
+    /// Returns the recorded opcode of the completed send at `index`, if any. Removes it and all
+    /// older entries.
     fn complete(&self, index: u16) -> Option<u32> {
         let mut list = self.list();
         let mut last = None;
@@ -61,7 +60,7 @@ impl SentKinds {
     }
 }
 
-/// The lists of queue pairs whose sends complete to a queue, by their numbers.
+/// Lists of the queue pairs whose sends complete to a completion queue, by QP number.
 #[derive(Debug, Default)]
 pub(crate) struct SentQueues(Mutex<Vec<(u32, Weak<SentKinds>)>>);
 
@@ -70,15 +69,14 @@ impl SentQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before the queue pair publishes the first. Those that are gone are forgotten.
+    /// Adds a queue pair's list, before its first entry's doorbell. Drops lists of destroyed ones.
     pub(crate) fn attach(&self, qpn: u32, kinds: &Arc<SentKinds>) {
         let mut lists = self.lists();
         lists.retain(|(_, kinds)| kinds.strong_count() != 0);
         lists.push((qpn, Arc::downgrade(kinds)));
     }
 
-    /// The opcode of the send of this queue pair that completed at this index, if its completion
-    /// doesn't tell.
+    /// Returns the recorded opcode of the completed send of queue pair `qpn` at `index`, if any.
     #[cold]
     pub(crate) fn complete(&self, qpn: u32, index: Option<u16>) -> Option<u32> {
         let lists = self.lists();

@@ -1,8 +1,9 @@
-//! Posting sends.
+//! `ibv_post_send` and `ibv_bind_mw`.
 //!
 //! # Safety
 //!
-//! What a work request names is the program's promise: C's contract.
+//! By C's contract (crate root), a list's work requests, SGEs and handles are valid, and the queue
+//! pair is not destroyed during the post.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -33,17 +34,17 @@ pub(crate) unsafe extern "C" fn post_send(
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: C's contract: null, or the first one.
+    // SAFETY: C's contract: null, or the first work request.
     let (qp, Some(first)) = (unsafe { (Qp::of(qp), wr.as_ref()) }) else { return 0 };
     match qp.posts().of(first) {
-        // SAFETY: C's contract; it is the queue pair's, by what the first one says.
+        // SAFETY: C's contract; the table matches the queue pair and the first work request.
         Some(post) => unsafe { post(qp, wr, bad) },
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         None => unsafe { others(qp, wr, bad) },
     }
 }
 
-/// Posts a list whose first work request is of an opcode that has no function.
+/// Posts a list whose first opcode is outside the table.
 ///
 /// # Safety
 ///
@@ -56,11 +57,11 @@ unsafe extern "C" fn others(
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let post = qp.posts().any();
-    // SAFETY: the caller's promise; it is the queue pair's.
+    // SAFETY: C's contract; the function is of the queue pair's table.
     unsafe { post(qp, wr, bad) }
 }
 
-/// Binds a window of type 1. What the region and the rights must be is in the header, too.
+/// Binds a type 1 window. `verbs.h` checks region and access rights before.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *const ibv_qp,
     window: *mut ibv_mw,
@@ -71,8 +72,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
     if bind.bind_info.mw_access_flags & ZERO_BASED != 0 {
         return refuse(Errno::EINVAL);
     }
-    // The key's lowest byte counts (`ibv_inc_rkey`).
-    // SAFETY: as above.
+    // Binding increments the key's lowest byte (`ibv_inc_rkey`).
+    // SAFETY: C's contract.
     let rkey = unsafe { (*window).rkey };
     let new = rkey & !0xff | rkey.wrapping_add(1) & 0xff;
     let wr = ibv_send_wr {
@@ -88,23 +89,23 @@ pub(crate) unsafe extern "C" fn bind_mw(
         bind_mw: BindMw { mw: window, rkey: new, bind_info: bind.bind_info },
     };
     let mut bad = null();
-    // SAFETY: as above; one work request.
+    // SAFETY: C's contract; a list of one work request.
     let posted = unsafe { ((*(*qp).context).ops.post_send.unwrap_unchecked())(qp, &wr, &mut bad) };
     if posted == 0 {
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         unsafe { (*window).rkey = new };
     }
     posted
 }
 
-/// Posts work requests that are alike, which is what programs post: one loop for each kind, since
-/// cursor, checks and doorbell of a loop for all go through memory, which takes twice as long. At
-/// the first one that is different the rest is [`rest`]'s. `TO` is true of datagrams. Where the
-/// provider writes in place, [`chain`] and [`alone`] do this.
+/// Posts a list of one opcode and shape, for providers that do not write in place. One loop per
+/// kind: in a loop for all kinds, cursor and checks go through memory, which takes twice as long.
+/// From the first different work request on, [`rest`] posts. `TO` is true for UD. For providers
+/// that write in place, [`chain`] and [`alone`] do this.
 ///
 /// # Safety
 ///
-/// C's contract; there is one at least.
+/// C's contract; the list is not empty, and its first work request has this opcode and shape.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn alike<
     S: Sends,
@@ -117,7 +118,7 @@ pub(crate) unsafe extern "C" fn alike<
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let mut side = qp.send().lock();
-    // SAFETY: the table of functions is of the queue's own provider.
+    // SAFETY: the table of functions belongs to the queue pair's provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     let mut at = sq.begin();
     loop {
@@ -144,35 +145,35 @@ pub(crate) unsafe extern "C" fn alike<
             }
         }
     }
-    // SAFETY: as above; a queue pair that is posted to isn't destroyed.
+    // SAFETY: C's contract; the cursor is of the `begin` above.
     unsafe { sq.ring(at) };
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts a lone work request, if nothing about it is rare and the lock is free. False if it isn't
-/// posted. This way has no calls, so hardly any registers are saved.
+/// Posts a single work request on the fast path if the lock is free; false if it is not posted.
+/// Makes no calls, so it saves few registers.
 ///
 /// # Safety
 ///
-/// C's contract; it is of this kind.
+/// C's contract; the work request has this opcode and shape.
 #[inline(always)]
 pub(crate) unsafe fn alone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
     wr: &ibv_send_wr,
 ) -> bool {
     let Some(mut side) = qp.send().lock_at_once() else { return false };
-    // SAFETY: the table of functions is of the queue's own provider.
+    // SAFETY: the table of functions belongs to the queue pair's provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
-    // SAFETY: C's contract; a queue pair that is posted to isn't destroyed.
+    // SAFETY: C's contract.
     unsafe { sq.post_alone::<TO>(Link::<S, OPCODE, SHAPE>::new(qp.signal(), wr)) }
 }
 
-/// Posts a lone work request that [`alone`] didn't, and looks up how many more have room, so that
-/// [`alone`] posts those. What is rare goes the general way.
+/// Posts a single work request that [`alone`] could not, and looks up the room for more, which
+/// [`alone`] uses next time. The slow path takes what the run cannot post.
 ///
 /// # Safety
 ///
-/// C's contract; it is of this kind, and the provider writes in place.
+/// C's contract; the work request has this opcode and shape, and the provider writes in place.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn looked_up<
     S: Sends,
@@ -185,11 +186,10 @@ pub(crate) unsafe extern "C" fn looked_up<
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let mut side = qp.send().lock();
-    // SAFETY: the table of functions is of the queue's own provider.
+    // SAFETY: the table of functions belongs to the queue pair's provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     let mut run = sq.begin_run::<TO>();
-    // SAFETY: C's contract; the run is of the `begin_run` above, and a queue pair that is posted to
-    // isn't destroyed.
+    // SAFETY: C's contract; the run is of the `begin_run` above.
     unsafe {
         let link = Link::<S, OPCODE, SHAPE>::new(qp.signal(), &*wr);
         if !sq.extend_by_one::<TO>(&mut run, link) {
@@ -200,11 +200,11 @@ pub(crate) unsafe extern "C" fn looked_up<
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts a chain of work requests that are alike.
+/// Posts a list whose first work request has opcode `OPCODE` and shape `SHAPE`.
 ///
 /// # Safety
 ///
-/// C's contract; and the provider writes in place.
+/// C's contract; the provider writes in place.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn chain<
     S: Sends,
@@ -217,10 +217,10 @@ pub(crate) unsafe extern "C" fn chain<
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let mut side = qp.send().lock();
-    // SAFETY: the table of functions is of the queue's own provider.
+    // SAFETY: the table of functions belongs to the queue pair's provider.
     let Side { sq, .. } = unsafe { S::side(&mut side).unwrap_unchecked() };
     let mut run = sq.begin_run::<TO>();
-    // Masked once, not with the flags of each.
+    // `signal` is masked once, here, instead of with each work request's flags.
     let mut chain = Chain::<S, OPCODE, SHAPE>::new(qp.signal() & IBV_SEND_SIGNALED, wr);
     // SAFETY: C's contract; the run is of the `begin_run` above.
     unsafe {
@@ -229,20 +229,20 @@ pub(crate) unsafe extern "C" fn chain<
         if !left.is_null() {
             return different(qp, sq, run, left, bad);
         }
-        // A queue pair that is posted to isn't destroyed.
+        // SAFETY: C's contract: the queue pair is not destroyed.
         sq.ring(sq.cursor_of(run));
     }
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Posts the rest of a list whose next work request the run can't take, and rings.
+/// Posts the rest of a list from a work request that the run cannot post, and rings.
 ///
-/// The cursor is made here, of a run that comes by value. If both ends of [`chain`] used one
-/// cursor, the compiler would keep it in memory, and load a word of it that waits for two stores.
+/// Makes the cursor from a run passed by value. A cursor shared by both ends of [`chain`] would be
+/// kept in memory, and one of its loads would wait for two stores.
 ///
 /// # Safety
 ///
-/// C's contract; the run is the queue's, which is locked.
+/// C's contract; the run is of this queue, and this thread holds the lock.
 #[inline(never)]
 unsafe fn different<S: Sends>(
     qp: &Qp,
@@ -251,14 +251,14 @@ unsafe fn different<S: Sends>(
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `different`.
     unsafe {
         let at = sq.cursor_of(run);
         rest(qp, sq, at, wr, bad)
     }
 }
 
-/// Posts work requests of any kinds.
+/// Posts a list of any work requests.
 ///
 /// # Safety
 ///
@@ -270,7 +270,7 @@ pub(crate) unsafe extern "C" fn any<S: Sends>(
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
     let mut side = qp.send().lock();
-    // One that has no queue isn't of any provider.
+    // A queue pair without a send queue has no provider.
     let Some(Side { sq, .. }) = S::side(&mut side) else {
         // SAFETY: C's contract.
         return unsafe { refused(wr, bad) };
@@ -280,11 +280,11 @@ pub(crate) unsafe extern "C" fn any<S: Sends>(
     unsafe { rest(qp, sq, at, wr, bad) }
 }
 
-/// Posts the rest of a list, and rings.
+/// Posts the rest of a list of any work requests, and rings.
 ///
 /// # Safety
 ///
-/// C's contract; the cursor is the queue's, which is locked.
+/// C's contract; the cursor is of this queue, and this thread holds the lock.
 #[inline(never)]
 unsafe fn rest<S: Sends>(
     qp: &Qp,
@@ -293,25 +293,25 @@ unsafe fn rest<S: Sends>(
     mut wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: C's contract: null, or the next one.
+    // SAFETY: C's contract: null, or the next work request.
     while let Some(one) = unsafe { wr.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: C's contract; the cursor is of this queue.
         if let Err(error) = unsafe { post_one(qp, sq, &mut at, one) } {
-            // SAFETY: as above.
+            // SAFETY: C's contract; the cursor is of this queue.
             return unsafe { stop(sq, at, wr, error, bad) };
         }
         wr = one.next;
     }
-    // SAFETY: as above; a queue pair that is posted to isn't destroyed.
+    // SAFETY: C's contract; the cursor is of this queue.
     unsafe { sq.ring(at) };
     sq.refused().map_or(0, Errno::raw)
 }
 
-/// Rings what comes before a work request that was refused.
+/// Rings the work requests before a refused one, and reports it in `bad`.
 ///
 /// # Safety
 ///
-/// C's contract; the cursor is the queue's.
+/// C's contract; the cursor is of this queue.
 #[cold]
 #[inline(never)]
 unsafe fn stop<S: Sends>(
@@ -321,7 +321,7 @@ unsafe fn stop<S: Sends>(
     error: PostError,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `stop`.
     unsafe {
         sq.ring(at);
         *bad = wr;
@@ -333,7 +333,7 @@ unsafe fn stop<S: Sends>(
 ///
 /// # Safety
 ///
-/// C's contract; the cursor is the queue's.
+/// C's contract; the cursor is of this queue.
 unsafe fn post_one<S: Sends>(
     qp: &Qp,
     sq: &mut S,
@@ -344,13 +344,13 @@ unsafe fn post_one<S: Sends>(
     let id = Wr { id: wr.wr_id, flags: flags(c_flags) };
     if let Some(op) = rekey(wr) {
         let index = S::index(at);
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `post_one`.
         unsafe { sq.rekey(at, id, &op) }?;
         qp.note_sent(index, key_opcode(&op));
         return Ok(());
     }
     let op = other_op(wr)?;
-    // SAFETY: the caller's promise. Of a datagram C fills in its member, with a handle of ours.
+    // SAFETY: by the contract of `post_one`. `destination` is called for UD only.
     unsafe {
         match qp.kind() {
             UD => {}
@@ -358,7 +358,7 @@ unsafe fn post_one<S: Sends>(
                 let checksums = checksums(c_flags);
                 return with_data(wr, c_flags, |data| sq.post_packet(at, id, checksums, data));
             }
-            // One of dynamic connections says where to by `mlx5dv_wr_set_dc_addr` alone.
+            // Dynamic connections take destinations by `mlx5dv_wr_set_dc_addr` only.
             RAW_PACKET | DRIVER => return Err(PostError::BadOperation),
             XRC_SEND => {
                 return with_data(wr, c_flags, |data| sq.post_xrc(at, id, op, wr.xrc_srqn, data));

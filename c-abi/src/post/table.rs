@@ -1,9 +1,10 @@
-//! Which function posts a work request: by the queue pair, and by opcode and shape of the first one
-//! of a list. Each has its kind's checks and stores and no other's.
+//! Tables of post functions. The queue pair's type selects the table; opcode and shape of a list's
+//! first work request select the function. Each function checks and stores only what its kind
+//! needs.
 //!
 //! # Safety
 //!
-//! As in `post.rs`.
+//! By C's contract (crate root), a list's work requests, SGEs and handles are valid.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -16,38 +17,37 @@ use crate::sys::{
     ibv_send_wr,
 };
 
-// Shapes: what a work request carries, as far as functions are made for it.
-/// One piece.
+// Shapes: data of a work request, as far as functions are specialised for it.
+/// One SGE.
 pub(crate) const ONE: u8 = 0;
-/// Any other number of pieces.
+/// Any other number of SGEs.
 pub(crate) const LIST: u8 = 1;
-/// One piece of inline data.
+/// Inline data of one element.
 pub(crate) const INLINE: u8 = 2;
-/// Inline data that fits its first segment, which is a case of its own for the processor.
+/// Inline data of one element that fits the first inline segment: one store pattern.
 pub(crate) const SMALL: u8 = 3;
 pub(crate) const SMALL_BYTES: u32 = 12;
-/// Inline data in any other number of pieces.
+/// Inline data of any other number of elements.
 const OTHER: u8 = 4;
 
-/// Opcodes of which a table has functions: `IBV_WR_*` below this. The table holds them twice, first
-/// for pieces and then for inline data. Since this number is also the inline flag, opcode and flag
-/// together are the index.
+/// Opcodes with a function: `IBV_WR_*` below this. The table has each opcode twice, for SGEs and
+/// for inline data. The number equals the inline flag, so `opcode | flag` is the index.
 const OPCODES: u32 = 8;
 const _: () = assert!(IBV_WR_ATOMIC_FETCH_AND_ADD < OPCODES && IBV_SEND_INLINE == OPCODES);
 
 pub(crate) type Post =
     unsafe extern "C" fn(&Qp, *const ibv_send_wr, *mut *const ibv_send_wr) -> c_int;
 
-/// The functions of a queue pair.
+/// Post functions of a queue pair.
 #[derive(Debug)]
 pub(crate) struct Posts {
-    /// By the first work request's opcode, and whether it has inline data.
+    /// Indexed by the first work request's opcode and inline flag.
     by_kind: [Post; 2 * OPCODES as usize],
     any: Post,
 }
 
 impl Posts {
-    /// Those of a queue pair with this send queue, of the kind `IBV_QPT_*`.
+    /// Post functions of a queue pair with this send queue and type `IBV_QPT_*`.
     pub(crate) fn new(side: &SendSide, kind: u32) -> &'static Self {
         match side {
             SendSide::Mlx5(_) => of_kind::<uverbs_mlx5::Sq>(kind),
@@ -58,13 +58,13 @@ impl Posts {
         }
     }
 
-    /// Those of a queue pair without one.
+    /// Post functions of a queue pair without a send queue.
     pub(crate) fn none() -> &'static Self {
         const { &Self::all_of(any::<uverbs_mlx5::Sq>) }
     }
 
-    /// The function for a list of work requests that begins with this one, if one is made for its
-    /// opcode: not a choice of two addresses, so that a post needs one load.
+    /// Function for a list that begins with `first`; `None` for an opcode outside the table. Not a
+    /// choice of two addresses, so that a post needs one load.
     #[inline(always)]
     pub(crate) fn of(&self, first: &ibv_send_wr) -> Option<Post> {
         let in_table = first.opcode < OPCODES;
@@ -81,7 +81,7 @@ impl Posts {
         Self { by_kind: [any; 2 * OPCODES as usize], any }
     }
 
-    /// The same with functions for one opcode: of pieces, and of inline data.
+    /// Sets the functions of an opcode, for SGEs and for inline data.
     const fn with(mut self, opcode: u32, pieces: Post, inline: Option<Post>) -> Self {
         self.by_kind[opcode as usize] = pieces;
         if let Some(inline) = inline {
@@ -109,17 +109,17 @@ impl Posts {
     }
 }
 
-/// Those of a provider's queue pair.
+/// Post functions of a queue pair type.
 fn of_kind<S: Sends>(kind: u32) -> &'static Posts {
     match kind {
         ..UD => const { &Posts::of_connections::<S>() },
         UD => const { &Posts::of_datagrams::<S>() },
-        // Each send names where it goes, or is a whole packet, or it takes none.
+        // Raw packets and sends that name a destination take the slow path; some types take none.
         _ => const { &Posts::all_of(any::<S>) },
     }
 }
 
-/// Posts a list whose first work request has pieces.
+/// Posts a list whose first work request has SGEs.
 ///
 /// # Safety
 ///
@@ -129,7 +129,7 @@ unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: C's contract; there is one, of this shape.
+    // SAFETY: C's contract; the branch establishes the shape.
     unsafe {
         if (*wr).num_sge == 1 {
             one_or_more::<S, OPCODE, ONE, TO>(qp, wr, bad)
@@ -139,17 +139,17 @@ unsafe extern "C" fn with_pieces<S: Sends, const OPCODE: u32, const TO: bool>(
     }
 }
 
-/// The same of inline data.
+/// Posts a list whose first work request has inline data.
 ///
 /// # Safety
 ///
-/// As there.
+/// As for [`with_pieces`].
 unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: C's contract; there is one, of this shape.
+    // SAFETY: C's contract; the branch establishes the shape.
     unsafe {
         match shape(&*wr) {
             SMALL => one_or_more::<S, OPCODE, SMALL, TO>(qp, wr, bad),
@@ -159,18 +159,18 @@ unsafe extern "C" fn with_bytes<S: Sends, const OPCODE: u32, const TO: bool>(
     }
 }
 
-/// Posts a list, the first work request of which is of this kind.
+/// Posts a list whose first work request has opcode `OPCODE` and shape `SHAPE`.
 ///
 /// # Safety
 ///
-/// C's contract.
+/// C's contract; the first work request has this opcode and shape.
 #[inline(always)]
 unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `one_or_more`.
     unsafe {
         if !S::IN_PLACE {
             return alike::<S, OPCODE, SHAPE, TO>(qp, wr, bad);
@@ -182,19 +182,18 @@ unsafe fn one_or_more<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bo
     }
 }
 
-/// Posts a lone work request. This is a function of its own: inlined, it would have its caller save
-/// registers, also for a chain.
+/// Posts a single work request. Not inlined: its caller would save registers, also for a chain.
 ///
 /// # Safety
 ///
-/// As there.
+/// As for [`one_or_more`].
 #[inline(never)]
 unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO: bool>(
     qp: &Qp,
     wr: *const ibv_send_wr,
     bad: *mut *const ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `one_or_more`.
     unsafe {
         if alone::<S, OPCODE, SHAPE, TO>(qp, &*wr) {
             return 0;
@@ -203,7 +202,7 @@ unsafe extern "C" fn lone<S: Sends, const OPCODE: u32, const SHAPE: u8, const TO
     }
 }
 
-/// What a work request carries.
+/// Shape of a work request's data.
 ///
 /// # Safety
 ///
@@ -213,7 +212,7 @@ pub(crate) unsafe fn shape(wr: &ibv_send_wr) -> u8 {
     match (wr.send_flags & IBV_SEND_INLINE != 0, wr.num_sge) {
         (false, 1) => ONE,
         (false, _) => LIST,
-        // SAFETY: C's contract: there is one.
+        // SAFETY: C's contract: the list has one element.
         (true, 1) if unsafe { (*wr.sg_list).len } <= SMALL_BYTES => SMALL,
         (true, 1) => INLINE,
         (true, _) => OTHER,

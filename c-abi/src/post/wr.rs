@@ -1,15 +1,16 @@
-//! Extended queue pairs: a program makes work requests piece by piece, with `ibv_wr_*`. From
+//! `ibv_wr_*` of extended queue pairs: a program builds each work request by several calls. From
 //! `wr_start` to `wr_complete` or `wr_abort` the send queue is locked.
 //!
-//! An operation is written into the ring at once, and behind it a datagram's address and the data.
-//! Sends of XRC, of dynamic connections and of other providers' datagrams wait until all their
-//! pieces are there, in any order; a whole packet waits for its bytes.
+//! A call writes the operation into the ring at once; later calls add the UD address and the data.
+//! Sends of XRC, of dynamic connections, of raw packets, and UD of providers that do not write in
+//! place are written when complete. Address and data may come in either order.
 //!
-//! Functions that are called for each work request save no registers: rare cases are tail calls.
+//! Functions called once per work request save no registers: their slow paths are tail calls.
 //!
 //! # Safety
 //!
-//! C's contract: the functions are called between `wr_start` and its end, by that thread.
+//! By C's contract (crate root), the functions are called between `wr_start` and `wr_complete` or
+//! `wr_abort`, by one thread.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -27,19 +28,19 @@ use crate::queues::ah::Ah;
 use crate::queues::qp::{DRIVER, Qp, RAW_PACKET, UD, XRC_SEND};
 use crate::sys::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_sge};
 
-/// Kinds of queue pairs: whose sends go to the one peer; datagrams that are written piece by piece;
-/// other sends that name where they go; whole packets.
+/// Groups of queue pair types: connected; UD written in place; other sends that name a destination;
+/// raw packets.
 const CONNECTED: u8 = 0;
 const DATAGRAMS: u8 = 1;
 const DIRECTED: u8 = 2;
 const PACKETS: u8 = 3;
 
-/// Whether a work request is written when all its pieces are there.
+/// Tests for a group whose work requests are written only when complete.
 const fn waits(kind: u8) -> bool {
     matches!(kind, DIRECTED | PACKETS)
 }
 
-/// C's struct with the functions for queue pairs of this provider and of this type.
+/// `ibv_qp_ex` with the functions for a queue pair of this provider and type.
 pub(crate) fn functions<S: Sends>(qp_base: ibv_qp) -> ibv_qp_ex {
     match qp_base.qp_type {
         UD if S::IN_PLACE => table::<S, DATAGRAMS>(qp_base),
@@ -67,7 +68,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
         wr_send_imm: Some(send_imm::<S, TO>),
         wr_send_inv: Some(send_inv::<S, TO>),
         wr_send_tso: None,
-        // As in C, each for its own type: a WQE of another type has no room for the address.
+        // As in C, only for its type: a WQE of another type has no room for the address.
         wr_set_ud_addr: if of == UD { Some(set_ud_addr::<S, TO>) } else { None },
         wr_set_xrc_srqn: if of == XRC_SEND { Some(set_xrc_srqn::<S>) } else { None },
         wr_set_inline_data: Some(set_inline_data::<S, TO>),
@@ -82,7 +83,7 @@ fn table<S: Sends, const TO: u8>(qp_base: ibv_qp) -> ibv_qp_ex {
     }
 }
 
-/// C's struct without functions: of a queue pair that takes no sends.
+/// `ibv_qp_ex` without functions, for a queue pair without a send queue.
 pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
     ibv_qp_ex {
         qp_base,
@@ -114,16 +115,16 @@ pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
     }
 }
 
-/// The queue pair, and what this thread builds.
+/// Queue pair and send side.
 ///
 /// # Safety
 ///
-/// C's contract: its thread has the lock. The queue pair is of this provider.
+/// C's contract: this thread holds the lock. The queue pair is of this provider.
 #[inline(always)]
 unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     // SAFETY: C's contract.
     let qp = unsafe { Qp::of(qp.cast()) };
-    // SAFETY: as above; `functions` was asked for by the queue's own provider.
+    // SAFETY: this thread holds the lock; the provider's own queue pairs have these functions.
     let side = unsafe { S::side(qp.send().held()).unwrap_unchecked() };
     (qp, side)
 }
@@ -131,7 +132,7 @@ unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
 unsafe extern "C" fn start<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     unsafe { Qp::of(qp.cast()) }.send().lock().keep();
-    // SAFETY: locked just now.
+    // SAFETY: locked by the line above.
     let (_, Side { sq, build }) = unsafe { of::<S>(qp) };
     sq.start(&mut build.at);
     build.failed = None;
@@ -144,10 +145,10 @@ unsafe extern "C" fn complete<S: Sends>(q: *const ibv_qp_ex) -> c_int {
     // SAFETY: C's contract.
     let (qp, Side { sq, build }) = unsafe { of::<S>(q) };
     if build.failed.is_some() || !sq.is_usual(&build.at) {
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         return unsafe { complete_rare::<S>(q) };
     }
-    // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
+    // SAFETY: C's contract; the place is of this queue's last `start`.
     unsafe { sq.finish(&build.at) };
     qp.send().release();
     0
@@ -161,7 +162,7 @@ unsafe extern "C" fn complete_rare<S: Sends>(qp: *const ibv_qp_ex) -> c_int {
     let code = match build.failed {
         None => {
             let at = sq.cursor(&build.at);
-            // SAFETY: of this queue's last `start`; a queue pair that is posted to isn't destroyed.
+            // SAFETY: C's contract; the cursor is of this queue's last `start`.
             unsafe { sq.ring(at) };
             sq.refused().map_or(0, Errno::raw)
         }
@@ -179,12 +180,12 @@ unsafe extern "C" fn abort<S: Sends>(qp: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     let (qp, side) = unsafe { of::<S>(qp) };
     S::refuse(&mut side.build.at);
-    // SAFETY: as above; the lock is still held.
+    // SAFETY: this thread holds the lock.
     unsafe { qp.give_up() };
     qp.send().release();
 }
 
-/// Whether an operation is for the function that looks for room first.
+/// Tests that an operation must look for room first.
 ///
 /// # Safety
 ///
@@ -196,14 +197,14 @@ unsafe fn is_full<S: Sends, const TO: u8>(qp: *const ibv_qp_ex) -> bool {
     !waits(TO) && S::is_full(&build.at)
 }
 
-/// Begins an operation. Without `LOOK` there is room for it.
+/// Begins an operation. `LOOK`: look for room first; otherwise there is room.
 ///
 /// # Safety
 ///
 /// C's contract.
 #[inline(always)]
 unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, op: SendOp) {
-    // SAFETY: C's contract; the program wrote the two members before.
+    // SAFETY: C's contract; the program set both members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let Side { sq, build } = side;
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
@@ -223,7 +224,7 @@ unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, 
             return build.fail(error);
         }
     }
-    // SAFETY: C's contract; the place is of this queue's last `start`, and there is room.
+    // SAFETY: C's contract; the place is of this queue's last `start`, and has room.
     let opened = unsafe {
         match TO {
             DATAGRAMS => sq.open::<true>(&mut build.at, wr, op),
@@ -235,7 +236,7 @@ unsafe fn begin<S: Sends, const TO: u8, const LOOK: bool>(qp: *const ibv_qp_ex, 
     }
 }
 
-/// The function of an operation. Another one looks for room first, and does the same.
+/// Defines the function of an operation. Its inner function looks for room first.
 macro_rules! operation {
     ($name:ident($($argument:ident: $type:ty),*), $op:expr) => {
         unsafe extern "C" fn $name<S: Sends, const TO: u8>(
@@ -280,7 +281,7 @@ operation!(
     SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap }
 );
 
-/// Gives an operation what it carries, and so ends it, if that can be done at once.
+/// Sets the data of an operation and ends it, if it takes the fast path. False: nothing is done.
 ///
 /// # Safety
 ///
@@ -292,7 +293,7 @@ unsafe fn set_at_once<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'
     if waits(TO) || !S::takes_data(&build.at) {
         return false;
     }
-    // SAFETY: C's contract; as `open` left it.
+    // SAFETY: C's contract; `open` began the operation.
     unsafe {
         match TO {
             DATAGRAMS => sq.close_at_once::<true>(&mut build.at, data),
@@ -301,8 +302,8 @@ unsafe fn set_at_once<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'
     }
 }
 
-/// Gives an operation what it carries, and so ends it, unless it is a datagram that doesn't know
-/// yet where it goes.
+/// Sets the data of an operation and ends it. A UD send without an address keeps the data until the
+/// address is set.
 ///
 /// # Safety
 ///
@@ -312,7 +313,7 @@ unsafe fn set<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
     // SAFETY: C's contract.
     let (_, side) = unsafe { of::<S>(qp) };
     if waits(TO) {
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         return unsafe { post_waiting(side, data) };
     }
     let Side { sq, build } = side;
@@ -322,19 +323,19 @@ unsafe fn set<S: Sends, const TO: u8>(qp: *const ibv_qp_ex, data: Data<'_>) {
         }
         return;
     }
-    // SAFETY: C's contract; as `open` left it.
+    // SAFETY: C's contract; `open` began the operation.
     if let Err(error) = unsafe { sq.close(&mut build.at, data) } {
         build.fail(error);
     }
 }
 
-/// Changes a key; there is nothing to be set behind it.
+/// Posts a key operation, which takes neither destination nor data.
 ///
 /// # Safety
 ///
 /// C's contract.
 unsafe fn rekey<S: Sends>(qp: *const ibv_qp_ex, op: &Rekey) {
-    // SAFETY: C's contract; the program wrote the two members before.
+    // SAFETY: C's contract; the program set both members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
     side.post(|sq, at| {
@@ -361,13 +362,13 @@ unsafe extern "C" fn local_inv<S: Sends>(q: *const ibv_qp_ex, key: u32) {
     unsafe { rekey::<S>(q, &Rekey::Invalidate { key }) }
 }
 
-/// FLUSH or ATOMIC WRITE; there is nothing to be set behind it.
+/// Posts a FLUSH or ATOMIC WRITE, which takes neither destination nor data.
 ///
 /// # Safety
 ///
 /// C's contract.
 unsafe fn place<S: Sends>(qp: *const ibv_qp_ex, op: Result<PlaceOp, PostError>) {
-    // SAFETY: C's contract; the program wrote the two members before.
+    // SAFETY: C's contract; the program set both members before.
     let ((of, side), id, c_flags) = unsafe { (of::<S>(qp), (*qp).wr_id, (*qp).wr_flags) };
     let wr = Wr { id, flags: flags(c_flags | of.signal()) };
     // SAFETY: C's contract; the cursor is of this queue's last `start`.
@@ -440,7 +441,7 @@ unsafe extern "C" fn set_sge_list<S: Sends, const TO: u8>(
 ) {
     // SAFETY: C's contract.
     unsafe {
-        // `pieces` asks for the same. Asked before, its empty slice costs no instructions.
+        // `pieces` makes this test, too. Made here, its empty slice costs no instructions.
         let ended =
             count as c_int > 0 && set_at_once::<S, TO>(q, Data::List(pieces(list, count as c_int)));
         if !ended {
@@ -491,10 +492,10 @@ unsafe extern "C" fn set_inline_data_list<S: Sends, const TO: u8>(
     for at in 0..count {
         // SAFETY: C's contract.
         let piece = unsafe { *list.add(at) };
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         all.push(unsafe { memory(piece.addr.cast(), piece.length) });
     }
-    // SAFETY: as above.
+    // SAFETY: C's contract.
     unsafe { set::<S, TO>(q, Data::InlineList(&all)) }
 }
 
@@ -508,16 +509,16 @@ unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
         // SAFETY: C's contract.
         return unsafe { direct(of::<S>(q).1, To::Datagram(Peer { ah, qpn, qkey })) };
     }
-    // SAFETY: as above.
+    // SAFETY: C's contract.
     let (_, Side { sq, build }) = unsafe { of::<S>(q) };
     if !S::is_open(&build.at) {
         return;
     }
-    // SAFETY: as above: a handle of the queue pair's domain.
+    // SAFETY: C's contract: a handle of the queue pair's domain.
     let Some(ah) = S::own_ah(unsafe { Ah::of(ah) }.any()) else {
         return build.fail(PostError::ForeignAddress);
     };
-    // SAFETY: C's contract; as `open` left it.
+    // SAFETY: C's contract; `open` began the operation.
     unsafe { sq.address(&mut build.at, ah.to(qpn, qkey)) };
     if build.kept.is_some() {
         // SAFETY: C's contract.
@@ -525,7 +526,7 @@ unsafe extern "C" fn set_ud_addr<S: Sends, const TO: u8>(
     }
 }
 
-/// Ends a datagram that waited for where it goes.
+/// Ends a UD send whose data was set before its address.
 ///
 /// # Safety
 ///
@@ -536,9 +537,9 @@ unsafe extern "C" fn close_kept<S: Sends>(q: *const ibv_qp_ex) {
     // SAFETY: C's contract.
     let (_, Side { build, .. }) = unsafe { of::<S>(q) };
     match build.kept.take() {
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         Some(Kept::Pieces(list)) => unsafe { set::<S, DATAGRAMS>(q, Data::List(&list)) },
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         Some(Kept::Bytes(bytes)) => unsafe { set::<S, DATAGRAMS>(q, Data::Inline(&bytes)) },
         None => {}
     }

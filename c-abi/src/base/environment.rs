@@ -53,30 +53,30 @@ pub(crate) fn connection_manager() -> Result<Arc<dyn CmDoor>, Error> {
     opened.map_err(|errno| Error::kernel("rdma_create_event_channel", errno))
 }
 
-/// Whether doorbells go without BlueFlame (libmlx5 `mlx5.c:get_shut_up_bf`).
+/// Doorbells are written without BlueFlame (libmlx5 `mlx5.c:get_shut_up_bf`).
 pub(crate) fn shuts_up_blue_flame() -> bool {
     is_on(Variable::ShutUpBlueFlame)
 }
 
-/// Whether short messages come in their completions, where the program doesn't say (libmlx5
-/// `verbs.c:use_scatter_to_cqe`, which asks for it unless it is told not to).
+/// Short messages lie in their CQEs, unless the program decides (libmlx5
+/// `verbs.c:use_scatter_to_cqe`, where the default is yes).
 pub(crate) fn scatters() -> bool {
     is_on(Variable::ScatterToCqe)
 }
 
-/// Anything but `0`, as C's provider reads it.
+/// Set, and not to `0`, as C's provider reads it.
 fn is_on(variable: Variable) -> bool {
     variable.value().is_some_and(|value| value != "0")
 }
 
-/// Bytes of a completion queue's entries, where the program doesn't say; as C's provider reads them
-/// (`verbs.c:get_cqe_size`): no number is 0. `EINVAL` of a size that there isn't.
+/// CQE size, unless the program decides, read like C's provider (`verbs.c:get_cqe_size`): text that
+/// is not a number is 0. `EINVAL` for a size other than 64 and 128.
 pub(crate) fn cqe_size() -> Result<CqeSize, Errno> {
     let Some(text) = Variable::CqeSize.text() else { return Ok(CqeSize::Bytes64) };
     size_of_number(text.trim().parse().unwrap_or(0))
 }
 
-/// The size of entries of so many bytes.
+/// CQE size of so many bytes.
 pub(crate) fn size_of_number(bytes: u16) -> Result<CqeSize, Errno> {
     match bytes {
         64 => Ok(CqeSize::Bytes64),

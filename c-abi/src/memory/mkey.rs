@@ -1,11 +1,11 @@
-//! Keys that are made of parts of other keys, and the work requests that give them their parts:
-//! `mlx5dv_create_mkey`, `mlx5dv_wr_mr_list` and their like (rdma-core `providers/mlx5/qp.c`,
-//! `mlx5_send_wr_mkey_configure` and what follows).
+//! Indirect mkeys, and the work requests that lay them out: `mlx5dv_create_mkey`,
+//! `mlx5dv_wr_mr_list`, `mlx5dv_wr_mkey_configure` and its setters (rdma-core
+//! `providers/mlx5/qp.c`, `mlx5_send_wr_mkey_configure` and the functions after it).
 //!
 //! # Safety
 //!
-//! C's contract: posts are made between `wr_start` and its end, by that thread; what they name
-//! stays registered.
+//! By C's contract (crate root), posts are made between `wr_start` and `wr_complete` or `wr_abort`
+//! by one thread, and the memory that they name stays registered.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::{c_int, c_void};
@@ -27,9 +27,10 @@ use crate::post::send::Side;
 use crate::queues::qp::Qp;
 use crate::sys::{IBV_SEND_INLINE, IBV_WC_DRIVER1, ibv_pd, ibv_sge};
 
-/// `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`: each key here is both.
+/// Accepted flags: `MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT` and `_REMOTE_INVALIDATE`. Every mkey is
+/// both.
 const FLAGS: u32 = 1 | 1 << 4;
-/// `IBV_ACCESS_*` that such a key may have.
+/// Access rights that an mkey may have.
 const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
@@ -44,7 +45,7 @@ pub(crate) struct MkeyInit {
     max_entries: u16,
 }
 
-/// `struct mlx5dv_mkey`, and what is behind it.
+/// `struct mlx5dv_mkey`, followed by our members.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Mkey {
@@ -52,7 +53,7 @@ pub(crate) struct Mkey {
     rkey: u32,
     pd: *mut ibv_pd,
     core: MwCore,
-    /// Parts that it has room for.
+    /// Maximum entries of a layout.
     room: u32,
 }
 
@@ -67,8 +68,8 @@ pub(crate) unsafe extern "C" fn create_mkey(attr: *mut MkeyInit) -> *mut Mkey {
     let of = unsafe { Pd::of(pd) };
     let made = of.context().ops().alloc_indirect(of.core(), attr.max_entries.into());
     let made = made.map(|(core, room)| {
-        // The lowest byte is 0, as C's provider gives it (`verbs.c:_mlx5dv_create_mkey`). A key is
-        // used behind its first layout, which gives it the byte.
+        // The lowest byte is 0, as in C's provider (`verbs.c:_mlx5dv_create_mkey`). The first
+        // layout sets it; the key is unusable before.
         let key = core.rkey() & !0xff;
         Box::new(Mkey { lkey: key, rkey: key, pd, core, room })
     });
@@ -80,9 +81,9 @@ pub(crate) unsafe extern "C" fn destroy_mkey(mkey: *mut Mkey) -> c_int {
     let all = unsafe { &mut *mkey };
     let (pd, done) = (all.pd, all.core.dealloc());
     if done.is_ok() {
-        // SAFETY: its domain outlives it, says the kernel.
+        // SAFETY: the kernel does not destroy a domain before its mkeys.
         let left = unsafe { Pd::of(pd) }.context().left();
-        // SAFETY: it was made as this box, and is gone.
+        // SAFETY: the object was kept as a box of this type, and is destroyed.
         drop(unsafe { left.take::<Mkey>(Kind::Window, mkey) });
     }
     code(done)
@@ -106,19 +107,19 @@ pub(crate) struct Configuration {
     comp_mask: u64,
 }
 
-/// A key's layout, as far as it was said.
+/// Layout of an mkey that is being built.
 #[derive(Debug)]
 pub(crate) struct Building {
-    /// The key, and the parts that it has room for.
+    /// The mkey, and the maximum entries of its layout.
     key: (u32, u32),
     wr: Wr,
-    /// Setters that are to come.
+    /// Missing calls of setters.
     left: u8,
     access: Option<AccessFlags>,
     parts: Option<Parts>,
 }
 
-/// Parts that wait for the other setters.
+/// Entries of a layout that is being built.
 #[derive(Debug)]
 enum Parts {
     List(Vec<Sge>),
@@ -134,7 +135,7 @@ impl Parts {
     }
 }
 
-/// Begins a key's layout, which `setters` are to say.
+/// Begins a layout that `setters` calls complete.
 ///
 /// # Safety
 ///
@@ -142,7 +143,7 @@ impl Parts {
 unsafe fn configure(ex: Ex, mkey: *const Mkey, setters: u8) {
     // SAFETY: C's contract.
     let Some((qp, side, building)) = (unsafe { of(ex) }) else { return };
-    // SAFETY: as above; the program wrote the two members before.
+    // SAFETY: C's contract; the program set both members before.
     let (id, c_flags) = unsafe { ((*qp.c()).wr_id, (*qp.c()).wr_flags) };
     if c_flags & IBV_SEND_INLINE == 0 {
         return side.build.refuse(Errno::EOPNOTSUPP);
@@ -153,7 +154,7 @@ unsafe fn configure(ex: Ex, mkey: *const Mkey, setters: u8) {
     *building = Some(Building { key, wr, left: setters, access: None, parts: None });
 }
 
-/// Takes what a setter says, and posts the layout behind the last one.
+/// Applies a setter; the last one posts the layout.
 ///
 /// # Safety
 ///
@@ -175,7 +176,7 @@ unsafe fn set(ex: Ex, say: impl FnOnce(&mut Building) -> Result<(), Errno>) {
     }
 }
 
-/// Posts a layout.
+/// Posts a layout (UMR).
 ///
 /// # Safety
 ///
@@ -185,7 +186,7 @@ unsafe fn post(
     side: &mut Side<uverbs_mlx5::Sq>,
     building: &Building,
 ) -> Result<(), Errno> {
-    // A key keeps what isn't said; here both are said with each layout.
+    // C keeps the previous value of what is not set. Here both setters are required.
     let (Some(access), Some(parts)) = (building.access, &building.parts) else {
         return Err(Errno::EOPNOTSUPP);
     };
@@ -230,7 +231,8 @@ unsafe fn list(count: u16, list: *const ibv_sge) -> Result<Parts, Errno> {
     Ok(Parts::List(unsafe { pieces(list, count.into()) }.to_vec()))
 }
 
-/// Lengths and strides have 16 bits in the work request, where C's provider cuts them off.
+/// Interleaved blocks. Lengths and strides have 16 bits in the WQE; larger ones fail, and C's
+/// provider truncates them.
 ///
 /// # Safety
 ///
@@ -290,12 +292,12 @@ pub(crate) unsafe extern "C" fn wr_mkey_configure(
 ) {
     // SAFETY: C's contract.
     let attr = unsafe { &*attr };
-    // A signature's state isn't there to be reset; and a layout of nothing isn't posted.
+    // Resets of signatures are unsupported, and a layout without setters would post nothing.
     if attr.conf_flags != 0 || attr.comp_mask != 0 || setters == 0 {
-        // SAFETY: as above.
+        // SAFETY: C's contract.
         return unsafe { not_there(ex, std::ptr::null()) };
     }
-    // SAFETY: as above.
+    // SAFETY: C's contract.
     unsafe { configure(ex, mkey, setters) };
 }
 
@@ -319,7 +321,7 @@ pub(crate) unsafe extern "C" fn wr_set_mkey_layout_interleaved(
     unsafe { set(ex, |building| layout(building, blocks(rounds, count, data))) };
 }
 
-/// Signatures and encryption.
+/// Refuses unsupported setters: signatures and encryption.
 pub(crate) unsafe extern "C" fn not_there(ex: Ex, _: *const c_void) {
     // SAFETY: C's contract.
     if let Some((_, side, building)) = unsafe { of(ex) } {

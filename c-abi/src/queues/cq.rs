@@ -61,18 +61,18 @@ pub(crate) struct Cq {
     parent: Option<Arc<Parent>>,
     /// Created by `ibv_create_cq_ex` or mlx5's function.
     is_extended: bool,
-    /// Opcodes of sends whose completions don't tell them.
+    /// Recorded opcodes of sends whose CQEs lack them.
     sent: SentQueues,
     /// Queue pairs whose receives are raw packets, by user index.
     packets: Mutex<Vec<(u32, Weak<QpShared>)>>,
-    /// Members that the program asked for ([`TIMESTAMP`] and others), [`SENT_KINDS`] and
-    /// [`PACKETS`] where there may be such, and [`UNMATCHED`]. Each poll looks here.
+    /// Members that the program asked for ([`TIMESTAMP`] and others), and marks: [`SENT_KINDS`],
+    /// [`PACKETS`] and [`UNMATCHED`]. Each poll reads it.
     extras: AtomicU8,
 }
 
-/// Completions were dropped, and the program was not told yet.
+/// Mark: completions were dropped, and the program was not told yet.
 const UNMATCHED: u8 = 128;
-/// Result of a poll after such (rdma-core `cq.c`, `CQ_POLL_ERR`).
+/// Result of an empty poll after dropped completions (rdma-core `cq.c`, `CQ_POLL_ERR`).
 pub(crate) const POLL_ERROR: c_int = -2;
 
 impl Cq {
@@ -119,14 +119,14 @@ impl Cq {
         &self.sent
     }
 
-    /// A queue pair whose sends complete here is about to publish one whose completion doesn't tell
-    /// what it is.
+    /// Adds the recorded opcodes of a queue pair that sends to this queue. Called before the
+    /// doorbell of the first recorded send.
     pub(crate) fn attach_sent(&self, qpn: u32, kinds: &Arc<SentKinds>) {
         self.sent.attach(qpn, kinds);
         self.look_for(SENT_KINDS);
     }
 
-    /// A queue pair whose receives complete here takes raw packets.
+    /// Adds a queue pair whose receives here are raw packets.
     pub(crate) fn attach_packets(&self, shared: &Arc<QpShared>) {
         let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
         packets.retain(|(_, of)| of.strong_count() != 0);
@@ -135,14 +135,14 @@ impl Cq {
         self.look_for(PACKETS);
     }
 
-    /// Whether the queue pair with this user index takes raw packets.
+    /// Returns true if the queue pair with this user index receives raw packets.
     pub(crate) fn takes_packets(&self, user_index: u32) -> bool {
         let packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
         packets.iter().any(|(index, of)| *index == user_index && of.strong_count() != 0)
     }
 
-    /// From now on completions may be of this kind. Behind a poll of another thread, which may not
-    /// look there any more.
+    /// Sets a mark for later polls. Waits for a poll of another thread, which may have read the
+    /// marks.
     fn look_for(&self, extra: u8) {
         let _polls = self.poll.lock_unless_mine();
         self.extras.fetch_or(extra, Ordering::Relaxed);
@@ -154,21 +154,22 @@ impl Cq {
         self.extras.load(Ordering::Relaxed)
     }
 
-    /// Whether a completion needs more than its members by [`ibv_wc`](crate::sys::ibv_wc).
+    /// Returns true if completions may need more than the members of
+    /// [`ibv_wc`](crate::sys::ibv_wc).
     #[inline(always)]
     pub(crate) fn has_extras(&self) -> bool {
         self.extras() & (SENT_KINDS | PACKETS) != 0
     }
 
-    /// Looks for completions that were dropped since the last look, behind a poll. `POLL_ERROR` if
-    /// there were any, in place of nothing `found`.
+    /// Result of a poll that found `found` completions: [`POLL_ERROR`] if it found none and
+    /// completions were dropped since the last report.
     ///
     /// # Safety
     ///
-    /// The queue is locked by this thread; `strays` is what it dropped.
+    /// This thread holds the lock. `strays` is the number of completions the queue dropped.
     #[inline(always)]
     pub(crate) unsafe fn checked(&self, strays: u64, found: c_int) -> c_int {
-        // SAFETY: of whoever holds the lock.
+        // SAFETY: this thread holds the lock.
         let told = unsafe { &mut (*self.shown()).strays };
         if *told == strays {
             return found;
@@ -180,7 +181,7 @@ impl Cq {
     #[inline(never)]
     fn unmatched(&self, told: &mut u64, strays: u64, found: c_int) -> c_int {
         if found != 0 {
-            // The next poll that finds nothing tells.
+            // The next empty poll reports it.
             self.extras.fetch_or(UNMATCHED, Ordering::Relaxed);
             return found;
         }
@@ -231,10 +232,10 @@ impl Cq {
         });
     }
 
-    /// Nothing is to be done before or after a poll, and completions have no extra members.
+    /// Tests for the fast path: no inbox messages, and no extras except the timestamp.
     #[inline(always)]
     pub(crate) fn is_usual(&self) -> bool {
-        // The pace is 0 while there are messages.
+        // The pace is 0 while the inbox has messages.
         self.core.pace() != 0 && self.extras() & !TIMESTAMP == 0
     }
 

@@ -1,9 +1,10 @@
-//! Extended completion queues: a program polls completions one after the other, and asks for the
-//! members it wants. From `start_poll` to `end_poll` the queue is locked.
+//! Extended completion queues: a program polls one completion at a time and reads the members it
+//! wants. From `start_poll` to `end_poll` the queue is locked.
 //!
 //! # Safety
 //!
-//! C's contract: the functions are called between `start_poll` and `end_poll`, by that thread.
+//! By C's contract (crate root), the functions are called between `start_poll` and `end_poll`, by
+//! one thread.
 #![allow(unsafe_code, reason = "functions and pointers of C")]
 
 use std::ffi::c_int;
@@ -19,7 +20,7 @@ use crate::poll::current::{PACKETS, SENT_KINDS, Shown, TAGS, TIMESTAMP, VLAN_TAG
 use crate::queues::cq::{Cq, step};
 use crate::sys::{ibv_cq, ibv_cq_ex, ibv_wc_tm_info};
 
-/// C's struct with all functions in it: those that read what wasn't asked for give 0.
+/// `ibv_cq_ex` with all functions. A function for a member that was not asked for returns 0.
 pub(crate) fn functions(base: ibv_cq) -> ibv_cq_ex {
     ibv_cq_ex {
         base,
@@ -56,13 +57,13 @@ unsafe fn of<'a>(cq: *mut ibv_cq_ex) -> &'a Cq {
     unsafe { Cq::of(cq.cast()) }
 }
 
-/// Shows a completion to the program, without what is asked for seldom.
+/// Shows a completion to the program, without extras except the timestamp.
 struct Show<'a>(&'a Cq);
 
 impl<'a> Show<'a> {
     /// # Safety
     ///
-    /// The queue is locked by this thread, and nobody refers to what it shows.
+    /// This thread holds the lock, and no reference to `shown` exists.
     #[inline(always)]
     unsafe fn new(cq: &'a Cq) -> Self {
         Self(cq)
@@ -76,7 +77,7 @@ impl<V: View> Sink<V> for Show<'_> {
 
     #[inline(always)]
     fn take(self, view: V, wr_id: u64) {
-        // SAFETY: as `new` was promised.
+        // SAFETY: by the contract of `new`.
         unsafe {
             let shown = &mut *self.0.shown();
             (*self.0.c()).status = shown.show(&view, self.0.extras());
@@ -86,14 +87,14 @@ impl<V: View> Sink<V> for Show<'_> {
     }
 }
 
-/// Takes the next completion, whatever it is. `ENOENT` if there is none.
+/// Takes the next completion of any kind; `ENOENT` if the queue is empty.
 ///
 /// # Safety
 ///
-/// The queue is locked by this thread.
+/// This thread holds the lock.
 #[inline(never)]
 unsafe fn take(cq: &Cq) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `take`.
     let found = unsafe {
         match cq.poll().held() {
             AnyCq::Mlx5(poll) => next(poll, cq),
@@ -103,30 +104,30 @@ unsafe fn take(cq: &Cq) -> c_int {
         }
     };
     if !found {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `take`.
         let found = unsafe { cq.checked(cq.poll().held().strays(), 0) };
         return if found == 0 { Errno::ENOENT.raw() } else { found };
     }
-    // SAFETY: of whoever holds the lock.
+    // SAFETY: this thread holds the lock.
     if unsafe { (*cq.shown()).left } <= 0 {
-        // The device must not run out of entries.
-        // SAFETY: the caller's promise.
+        // Published in steps, so that the device never runs out of CQEs. SAFETY: by the contract of
+        // `take`.
         unsafe { publish(cq) };
     }
     0
 }
 
-/// False if there is none.
+/// Shows the next completion; false if the queue is empty.
 ///
 /// # Safety
 ///
-/// The queue is locked by this thread.
+/// This thread holds the lock.
 #[inline(always)]
 unsafe fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> bool {
     let Some(Polled { view, wr_id, .. }) = poll.next() else { return false };
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `next`; no reference to `shown` exists.
     unsafe { Show::new(cq) }.take(view, wr_id);
-    // SAFETY: as above.
+    // SAFETY: this thread holds the lock.
     let shown = unsafe { &mut *cq.shown() };
     if cq.extras() & !TIMESTAMP != 0 {
         extras(shown, &view, cq);
@@ -134,22 +135,22 @@ unsafe fn next<C: CqOps>(poll: &mut C, cq: &Cq) -> bool {
     true
 }
 
-/// Takes the usual completion by the least code, without a call, so that no registers are kept for
-/// one. `None` is for [`take`].
+/// Takes a completion on the fast path, without calls, so that no registers are saved. `None`: the
+/// completion is left to [`take`].
 ///
 /// # Safety
 ///
-/// The queue is locked by this thread.
+/// This thread holds the lock.
 #[inline(always)]
 unsafe fn take_usual(cq: &Cq) -> Option<c_int> {
-    // SAFETY: of whoever holds the lock.
+    // SAFETY: this thread holds the lock.
     let shown = unsafe { &*cq.shown() };
     if cq.extras() & !TIMESTAMP != 0 || shown.left <= 1 {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `take_usual`.
     let AnyCq::Mlx5(poll) = (unsafe { cq.poll().held() }) else { return None };
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `take_usual`.
     match poll.next_usual(unsafe { Show::new(cq) }) {
         Usual::Taken(()) => Some(0),
         Usual::Nothing => Some(Errno::ENOENT.raw()),
@@ -157,7 +158,7 @@ unsafe fn take_usual(cq: &Cq) -> Option<c_int> {
     }
 }
 
-/// Takes out what was asked for besides, but for the time, which is usual.
+/// Decodes the extra members that the program asked for, except the timestamp.
 #[inline(never)]
 fn extras<V: View>(shown: &mut Shown, view: &V, cq: &Cq) {
     let extras = cq.extras();
@@ -181,22 +182,22 @@ fn extras<V: View>(shown: &mut Shown, view: &V, cq: &Cq) {
 
 /// # Safety
 ///
-/// The queue is locked by this thread.
+/// This thread holds the lock.
 #[inline(always)]
 unsafe fn publish(cq: &Cq) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `publish`.
     match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => poll.publish(),
         AnyCq::Rxe(poll) => poll.publish(),
         #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => poll.publish(),
     }
-    // SAFETY: of whoever holds the lock.
+    // SAFETY: this thread holds the lock.
     unsafe { (*cq.shown()).left = step(cq.core()) };
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
-    // SAFETY: C's contract: null, or a mask of extensions, of which there are none.
+    // SAFETY: C's contract: null, or a mask of extensions; C defines no extension.
     if unsafe { attr.as_ref() }.is_some_and(|mask| *mask != 0) {
         return Errno::EINVAL.raw();
     }
@@ -207,7 +208,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
         return unsafe { start_shared(cq) };
     };
     poll.keep();
-    // SAFETY: locked just now.
+    // SAFETY: this thread holds the lock, and keeps it.
     match cq.is_usual().then(|| unsafe { take_usual(cq) }).flatten() {
         Some(0) => 0,
         Some(found) => {
@@ -215,7 +216,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
             cq.found_nothing();
             found
         }
-        // SAFETY: locked just now.
+        // SAFETY: this thread holds the lock, and keeps it.
         None => unsafe { start_locked(cq) },
     }
 }
@@ -226,23 +227,23 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *const u32) -> c_int {
 #[inline(never)]
 unsafe fn start_shared(cq: &Cq) -> c_int {
     cq.poll().lock().keep();
-    // SAFETY: locked just now.
+    // SAFETY: this thread holds the lock, and keeps it.
     unsafe { start_locked(cq) }
 }
 
 /// # Safety
 ///
-/// The queue is locked by this thread.
+/// This thread holds the lock.
 #[inline(never)]
 unsafe fn start_locked(cq: &Cq) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `start_locked`.
     match unsafe { cq.poll().held() } {
         AnyCq::Mlx5(poll) => settle(poll, cq.core()),
         AnyCq::Rxe(poll) => settle(poll, cq.core()),
         #[cfg(feature = "any-siw")]
         AnyCq::Siw(poll) => settle(poll, cq.core()),
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `start_locked`.
     let found = unsafe { take(cq) };
     if found != 0 {
         cq.poll().release();
@@ -265,7 +266,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: C's contract.
     let cq = unsafe { of(cq) };
-    // SAFETY: as above.
+    // SAFETY: C's contract: this thread holds the lock.
     unsafe { publish(cq) };
     cq.poll().release();
 }
@@ -293,11 +294,11 @@ read! {
     read_dlid_path_bits: u8 = |shown| shown.plain.path_bits;
     read_completion_ts: u64 = |shown| shown.timestamp;
     read_cvlan: u16 = |shown| shown.vlan_tag;
-    // In a packet's completion it stands where others have the queue pair's number.
+    // A raw packet's CQE has the flow tag in place of the QP number.
     read_flow_tag: u32 = |shown| shown.plain.qpn;
 }
 
-/// Nanoseconds since 1970, by the kernel's page; 0 where there is none.
+/// Nanoseconds since 1970, converted by the kernel's clock page; 0 without the page.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: C's contract.
     let (timestamp, context) =

@@ -123,20 +123,20 @@ pub(crate) unsafe extern "C" fn create_cq(
     given(unsafe { create(context, init, channel, cq_context, None, None) }).cast()
 }
 
-/// Size of entries by the environment, which C's provider looks at for each of its queues.
+/// CQE size set by the environment. C's provider also reads it for each queue.
 ///
 /// # Safety
 ///
 /// C's contract.
 unsafe fn entry_size(context: *const ibv_context) -> Result<CqeSize, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `entry_size`.
     match unsafe { Context::of(context) }.ops() {
         AnyContext::Mlx5(_) => environment::cqe_size(),
         _ => Ok(CqeSize::Bytes64),
     }
 }
 
-/// What a queue is made from, and its parent domain.
+/// Converts C's attributes to core's, and finds the parent domain.
 ///
 /// # Safety
 ///

@@ -40,9 +40,9 @@ pub(crate) const RC: u32 = 2;
 /// Attributes of mlx5's own function for queue pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
-    /// Whether short messages may lie in their completions, where the program says.
+    /// Scatter to CQE: short messages lie in their CQEs. `None`: the environment decides.
     pub(crate) scatter: Option<bool>,
-    /// It gives keys their parts.
+    /// Posts mkey layouts.
     pub(crate) layouts: bool,
     /// Posts memory copies.
     pub(crate) copies: bool,

@@ -145,38 +145,36 @@ impl Qp {
         self.mlx5.copies.as_ref()
     }
 
-    /// Whether it was made for WQEs of the program's own.
+    /// Returns true if it was created for raw WQEs.
     pub(crate) fn takes_raw_wqes(&self) -> bool {
         self.mlx5.takes_raw_wqes
     }
 
-    /// Opcodes of its sends whose completions don't tell them.
+    /// Recorded opcodes of sends whose CQEs lack them.
     pub(crate) fn sent_kinds(&self) -> &SentKinds {
         &self.mlx5.sent_kinds
     }
 
-    /// Notes the opcode of the send at this index, whose completion won't tell it, before it is
-    /// published.
+    /// Records the opcode of the send at `index`, whose CQE lacks it. Called before the doorbell.
     #[cold]
     pub(crate) fn note_sent(&self, index: Option<u16>, opcode: u32) {
         let (kinds, Some(index)) = (&self.mlx5.sent_kinds, index) else { return };
         if !kinds.attach() {
             // SAFETY: C's contract: a queue that a queue pair completes to outlives it.
             let base = unsafe { &(*self.c()).qp_base };
-            // SAFETY: as above.
+            // SAFETY: C's contract: a completion queue outlives the queue pairs that use it.
             let (cq, qpn) = unsafe { (Cq::of(base.send_cq), base.qp_num) };
             cq.attach_sent(qpn, kinds);
         }
         kinds.push(index, opcode);
     }
 
-    /// Makes it one for copies, and for WQEs of the program's own.
+    /// Enables copies and raw WQEs.
     pub(crate) fn set_operations(&mut self, copies: Option<Copies>, raw_wqes: bool) {
         (self.mlx5.copies, self.mlx5.takes_raw_wqes) = (copies, raw_wqes);
     }
 
-    /// Forgets what was built and isn't posted: a key's layout that wasn't said to its end, and
-    /// what sends were noted.
+    /// Discards what was built and not posted: an unfinished mkey layout, and the recorded opcodes.
     ///
     /// # Safety
     ///
@@ -367,7 +365,7 @@ pub(crate) unsafe extern "C" fn detach_mcast(
     code(unsafe { Qp::of(qp).object().detach(&group(gid, lid)) })
 }
 
-/// In-order guarantees of data: none, since no provider knows of a device that gives one.
+/// Reports no in-order guarantees of data: no provider's device gives one.
 pub(crate) unsafe extern "C" fn data_in_order(_: *mut ibv_qp, _: c_int, _: u32) -> c_int {
     0
 }

@@ -1,12 +1,14 @@
 //! `libibverbs.so.1` for C programs: the functions and tables of `infiniband/verbs.h`, over
 //! uverbs' providers. README.md says how it is built and what it lacks.
 //!
-//! | file | what |
+//! | folder | contents |
 //! |---|---|
 //! | [`sys`] | C's structs |
-//! | `exports` | exported names and versions |
-//! | `table` | functions in an open device's tables |
-//! | all others | a verbs object each |
+//! | `exports` | exported names and versions, function tables of an open device |
+//! | `base` | results, locks, objects, environment |
+//! | `device`, `memory`, `queues` | a verbs object in each file |
+//! | `post`, `poll` | the data path |
+//! | `mlx5dv`, `cm`, `rsocket` | `mlx5dv.h`, librdmacm, `rsocket.h` |
 //!
 //! `uverbs-core` implements the verbs. This crate translates arguments, takes locks, and maps
 //! numbers to pointers.

@@ -16,7 +16,7 @@ const DEVICE: &str = "UVERBS_DEVICE";
 type GetDeviceList = unsafe extern "C" fn(*mut c_int) -> *mut *mut c_void;
 type GetDeviceName = unsafe extern "C" fn(*mut c_void) -> *const c_char;
 
-/// What the child does: one thread, and no other test.
+/// Body of the child process: one thread, and no other test.
 #[test]
 fn child() {
     if std::env::var_os(CHILD).is_none() {

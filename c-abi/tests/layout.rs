@@ -1,8 +1,8 @@
 //! Compares C's structs with `infiniband/verbs.h`: every member's offset and size, every struct's
 //! size. The fixtures come from `xtask/layouts/c_abi.py`.
 //!
-//! Ours are those of rdma-core 65. What is another in 44 must be a part of it: it grew at its end,
-//! or `verbs_context` at its front.
+//! Ours are the layouts of rdma-core 65. A struct that differs in rdma-core 44 must be a part of
+//! ours: it has since grown at its end, or `verbs_context` at its front.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

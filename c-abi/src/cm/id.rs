@@ -53,7 +53,7 @@ pub(crate) struct State {
     pub(crate) resolution: Resolution,
 }
 
-// SAFETY: what the attributes point to is the program's, which any thread of it may use.
+// SAFETY: by C's contract the attributes point to memory that any thread of the program may use.
 unsafe impl Send for State {}
 
 #[repr(C)]

@@ -70,8 +70,8 @@ impl Context {
         let events = context.async_events().as_raw_fd();
         file::make_blocking(events)?;
         if context.door().raw_fd().is_some() {
-            // SAFETY: C's contract: what a program ends, in whichever process, it doesn't use any
-            // more. A child drops nothing else of its parent's: `close` forgets it.
+            // SAFETY: by C's contract no process uses an object after its destruction in either
+            // process. A child frees nothing else of its parent's objects: `close` forgets it.
             unsafe { context.provider().core().uverbs().share_with_children() };
         }
         let mut c = table(context.provider());

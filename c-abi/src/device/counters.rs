@@ -1,6 +1,6 @@
-//! Counters of flow rules (rdma-core `providers/mlx5/verbs.c`, `mlx5_create_counters` and what
-//! follows). What they count is said by the program, point by point, and told to the kernel with
-//! the first rule that is made with them.
+//! Counters of flow rules (rdma-core `providers/mlx5/verbs.c`, `mlx5_create_counters` and the
+//! functions after it). The program adds counting points one by one; the kernel gets them with the
+//! first rule that uses the counters.
 //!
 //! # Safety
 //!

@@ -1,4 +1,4 @@
-//! Posting work requests.
+//! Posts of work requests: single, lists, and `ibv_wr_*`.
 
 pub(crate) mod chains;
 pub(crate) mod copies;

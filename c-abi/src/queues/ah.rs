@@ -91,8 +91,8 @@ pub(crate) unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
     let of = unsafe { Context::of(whole.c.context) };
     let mapped = whole.mapped.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(object) = mapped {
-        // SAFETY: the object was made for this handle, whose last use this is. The handle is freed
-        // even on an error, as in C's provider.
+        // SAFETY: the object was created for this handle, and this is its last use. The handle is
+        // freed even on an error, as in C's provider.
         let _ = unsafe { devx::destroy(of.core().uverbs(), object) };
     }
     0

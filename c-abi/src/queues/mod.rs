@@ -1,4 +1,5 @@
-//! Making, changing and destroying queues, and what packets and addresses they take.
+//! Queues: creation, changes and destruction of QPs, CQs, SRQs, work queues, address handles and
+//! flows.
 
 pub(crate) mod ah;
 pub(crate) mod channel;

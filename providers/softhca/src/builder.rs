@@ -1,4 +1,4 @@
-//! A device's description, and how it is put together.
+//! Builder of a software HCA.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -29,14 +29,14 @@ use crate::uar::UarSet;
 use crate::udp::{self, Udp};
 use crate::wire::{Address, Capture, Fabric, Wire};
 
-/// Devices are numbered in the process; the number makes their addresses.
+/// Number of the next device of this process. GUID and addresses are derived from it.
 static NUMBER: AtomicU16 = AtomicU16::new(1);
 
 /// `RDMA_NODE_IB_CA`.
 const NODE_TYPE_CA: u8 = 1;
 
-/// Describes a device. The defaults: Ethernet, MTU 4096, the HCA's own limits, a thread, a fabric
-/// of its own.
+/// Builds a [`SoftHca`]. Defaults: Ethernet, MTU 4096, the HCA's limits, a thread, a private
+/// fabric.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SoftHcaBuilder {
@@ -56,62 +56,62 @@ pub struct SoftHcaBuilder {
 }
 
 impl SoftHcaBuilder {
-    /// The name of the device; without one it is `softhca` and a number.
+    /// Sets the device's name. Default: `softhca` and a number.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The number that makes its GUID and addresses, from 1; without one the devices of a process
-    /// count up. Give one where devices of several processes meet on a wire, or where the GUID has
-    /// to be known beforehand.
+    /// Sets the number from which GUID and addresses are derived, 1 or more. Default: the devices
+    /// of a process count up. Needed if devices of several processes share a wire, or if the GUID
+    /// must be known beforehand.
     pub fn number(mut self, number: u16) -> Self {
         self.number = Some(number);
         self
     }
 
-    /// The kind of its port.
+    /// Sets the port's link layer.
     pub fn link(mut self, link: LinkLayer) -> Self {
         self.hca.link = link;
         self
     }
 
-    /// The MTU of its port.
+    /// Sets the port's MTU.
     pub fn active_mtu(mut self, mtu: Mtu) -> Self {
         self.active_mtu = Some(mtu);
         self
     }
 
-    /// It wants the first 18 bytes of each raw packet in the work request, as devices before
-    /// ConnectX-5 do. Of a device in process.
+    /// Requires the first 18 bytes of each raw packet inline in the WQE, as devices before
+    /// ConnectX-5 do. In-process devices only.
     pub fn wants_headers(mut self) -> Self {
         self.hca.min_inline_header = MLX5_ETH_L2_INLINE_HEADER_SIZE as u16;
         self
     }
 
-    /// No thread: the device works in [`SoftHca::step`] only, and its clock stands until
+    /// Runs the device without a thread: it works in [`SoftHca::step`] only, and its clock moves by
     /// [`SoftHca::advance`].
     pub fn stepped(mut self) -> Self {
         self.stepped = true;
         self
     }
 
-    /// Sets the thread's strategy without work: spin, yield, sleep. See [`Idle`] for the
-    /// defaults.
+    /// Sets what the thread does without work: spin, yield, sleep. Defaults: [`Idle`].
     pub fn idle(mut self, change: impl FnOnce(&mut Idle)) -> Self {
         change(&mut self.idle);
         self
     }
 
-    /// Attaches it to a fabric that other devices share.
+    /// Attaches the device to a fabric shared with other devices.
     pub fn fabric(mut self, fabric: &Fabric) -> Self {
         self.fabric = Some(fabric.clone());
         self
     }
 
-    /// Attaches it to the network, in place of a fabric: RoCEv2 over UDP, by which processes and
-    /// machines reach each other, and reach Linux's soft-RoCE. Its GIDs are the addresses. Devices
-    /// of one user on one host use shared memory instead ([`Carrier`](crate::Carrier)).
+    /// Attaches the device to the network instead of a fabric. It speaks RoCEv2 over UDP and
+    /// reaches devices of other processes and hosts, and Linux's soft-RoCE. Its GIDs are the
+    /// addresses. Devices of one user on one host use shared memory instead
+    /// ([`Carrier`](crate::Carrier)).
     ///
     /// ```
     /// use uverbs_softhca::{SoftHca, Udp};
@@ -125,106 +125,104 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// Gives its port a wire of the caller's making, instead of a fabric.
+    /// Attaches the port to the caller's wire instead of a fabric.
     pub fn wire(mut self, wire: Box<dyn Wire>) -> Self {
         self.wire = Some(wire);
         self
     }
 
-    /// Writes down what passes its wire. Without it the environment's `UVERBS_CAPTURE` names a file
-    /// for all devices of the process.
+    /// Captures the packets of its wire. Default: the file named by `UVERBS_CAPTURE`, shared by all
+    /// devices of the process.
     pub fn capture(mut self, capture: &Capture) -> Self {
         self.capture = Some(capture.clone());
         self
     }
 
-    /// The addresses in its GID table, each as RoCEv2, in place of those that its number makes. For
-    /// a wire of the caller's that leads to them.
+    /// Sets the addresses of its GID table, each as RoCEv2. Default: derived from the number. Meant
+    /// for a caller's wire that leads to these addresses.
     pub fn gids(mut self, addresses: &[IpAddr]) -> Self {
         self.gids = Some(udp::gids(addresses.iter().copied()));
         self
     }
 
-    /// Reliable connections slow down where the network is congested: packets are marked as capable
-    /// of ECN, and peers that asked for this, too, are told of marks (`docs/WIRE.md`). Without it
-    /// marks are only counted.
+    /// Enables congestion control of reliable connections (`docs/WIRE.md`). Packets are marked as
+    /// ECN capable. If the peer has it, too, congestion marks slow its sender down. Default: marks
+    /// are only counted.
     pub fn congestion_control(mut self) -> Self {
         self.hca.congestion = true;
         self
     }
 
-    /// Peers may FLUSH and ATOMIC WRITE (IBTA vol 1, annex A19), which no ConnectX has: the device
-    /// says so in its capabilities, and takes regions and queue pairs with the right to FLUSH
-    /// (`IB_ACCESS_FLUSH_GLOBAL`). Its own programs can't post either: mlx5 has no such work
-    /// request.
+    /// Accepts FLUSH and ATOMIC WRITE from peers (IBTA vol 1, annex A19), which no ConnectX does.
+    /// The device announces the capability, and accepts the FLUSH right of regions and queue pairs
+    /// (`IB_ACCESS_FLUSH_GLOBAL`). Its own programs cannot post either operation: mlx5 has no such
+    /// work request.
     pub fn memory_placement(mut self) -> Self {
         self.hca.placement = true;
         self
     }
 
-    /// Bytes of memory that may be pinned, in whole pages; more gives `ENOMEM`. Without it there is
-    /// no limit.
+    /// Maximum pinned memory in bytes, rounded down to whole pages; beyond, registration fails with
+    /// `ENOMEM`. Default: unlimited.
     pub fn memlock_limit(mut self, bytes: u64) -> Self {
         self.memlock = Some(bytes);
         self
     }
 
-    /// QPs that may exist at once.
+    /// Maximum number of QPs.
     pub fn max_qp(mut self, limit: u32) -> Self {
         self.hca.max_qp = limit;
         self
     }
 
-    /// CQs that may exist at once.
+    /// Maximum number of CQs.
     pub fn max_cq(mut self, limit: u32) -> Self {
         self.hca.max_cq = limit;
         self
     }
 
-    /// Memory regions that may exist at once.
+    /// Maximum number of memory regions.
     pub fn max_mr(mut self, limit: u32) -> Self {
         self.hca.max_mkey = limit;
         self
     }
 
-    /// Protection domains that may exist at once.
+    /// Maximum number of protection domains.
     pub fn max_pd(mut self, limit: u32) -> Self {
         self.max_pd = Some(limit);
         self
     }
 
-    /// Entries of the largest CQ; rounded up to a power of two less one.
+    /// Maximum entries of a CQ, rounded up to a power of two less one.
     pub fn max_cqe(mut self, limit: u32) -> Self {
         self.hca.log_max_cqes = log2_up(limit.saturating_add(1));
         self
     }
 
-    /// WQEBBs of the largest send queue and WQEs of the largest receive queue; rounded up to a
-    /// power of two.
+    /// Maximum WQEBBs of a send queue and WQEs of a receive queue, rounded up to a power of two.
     pub fn max_qp_wr(mut self, limit: u32) -> Self {
         self.hca.log_max_wqebbs = log2_up(limit);
         self.hca.log_max_rq_entries = log2_up(limit);
         self
     }
 
-    /// Complains about what silicon lets pass ([`Strictness::Pedantic`]).
+    /// Reports acts that silicon tolerates as complaints ([`Strictness::Pedantic`]).
     pub fn strict(mut self) -> Self {
         self.hca.strict = Strictness::Pedantic;
         self
     }
 
-    /// Anything else about the HCA side.
+    /// Changes any other setting of the HCA.
     pub fn hca(mut self, change: impl FnOnce(&mut HcaConfig)) -> Self {
         change(&mut self.hca);
         self
     }
 
-    /// Makes the device.
+    /// Builds the device.
     ///
     /// # Errors
     ///
-    /// What the system says when the thread can't be started, or the address of a UDP wire can't be
-    /// had.
+    /// The system's error if the thread cannot be started or a UDP address cannot be bound.
     pub fn build(self) -> io::Result<SoftHca> {
         let udp = match &self.udp {
             Some(_) if self.hca.link == LinkLayer::InfiniBand => {
@@ -241,7 +239,7 @@ impl SoftHcaBuilder {
         }
         if let Some(wire) = &udp {
             config.active_mtu = config.active_mtu.min(udp::mtu(wire)?);
-            // Half of the buffer is for requests, and for other queue pairs.
+            // Half of the receive buffer is left for requests and for other queue pairs.
             let answers = wire.holds(config.active_mtu.bytes()) / 2;
             config.read_window = config.read_window.min(answers);
         }
@@ -250,7 +248,7 @@ impl SoftHcaBuilder {
             profile.gids = udp::gids(wire.addresses().iter().map(SocketAddr::ip));
         }
         profile.gids = self.gids.unwrap_or(profile.gids);
-        // The table has its full length on either side; only the front is in use.
+        // The table has its full length in both worlds; only its first entries are used.
         profile.hca.pkeys.resize(usize::from(profile.pkey_table_len()), 0);
         profile.memlock = self.memlock.unwrap_or(profile.memlock);
         profile.max_pd = self.max_pd.unwrap_or(profile.max_pd);
@@ -298,7 +296,7 @@ impl SoftHcaBuilder {
         if !self.stepped {
             device.cm.seed(random.hash_one("connections"));
         }
-        // Refused, the thread looks at the pages now and then.
+        // Without a guard the thread polls the doorbell pages instead.
         let guard = if self.stepped || !self.idle.protect { None } else { Guard::new().ok() };
         let guard = guard.map(Arc::new);
         device.uars = guard.clone().map_or_else(UarSet::default, UarSet::guarded);

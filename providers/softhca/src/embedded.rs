@@ -1,4 +1,4 @@
-//! The devices that every process has, by name: two on one fabric, and any on the network.
+//! Devices that every process can open by name: two on one fabric, and any on the network.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -8,7 +8,7 @@ use crate::softhca::{Inner, SoftHca};
 use crate::udp::Udp;
 use crate::wire::Fabric;
 
-/// Their names. `softhca` alone stands for the first, too.
+/// Device names. `softhca` also means the first.
 const NAMES: [&str; 2] = ["softhca0", "softhca1"];
 
 /// Prefix of the name of a device on the network; its address follows.
@@ -26,22 +26,21 @@ struct Embedded {
 }
 
 impl SoftHca {
-    /// The process's own device of that name: `softhca0` (or `softhca`), `softhca1`. It is the same
-    /// device each time, as long as somebody has it, and both are on one fabric, so that queue
-    /// pairs of either reach each other, whichever part of the program made them. `None` for other
-    /// names.
+    /// Opens a device of this process: `softhca0` (or `softhca`), `softhca1`. While a handle
+    /// exists, each call returns the same device. Both are on one fabric, so queue pairs of all
+    /// parts of the program reach each other. `None` for other names.
     ///
-    /// `softhca@ADDRESS` or `softhca@ADDRESS:PORT` is a device on the network, as [`Udp`] reads the
-    /// text: `softhca@127.0.0.2`. `softhca@loopback` has the first address of 127.0.0.0/8 that is
-    /// free. Two of them on one host meet in shared memory, unless `,udp` follows.
+    /// `softhca@ADDRESS` or `softhca@ADDRESS:PORT` is a device on the network; [`Udp`] parses the
+    /// text: `softhca@127.0.0.2`. `softhca@loopback` takes the first free address of 127.0.0.0/8.
+    /// Two such devices on one host use shared memory, except with `,udp` at the end.
     ///
-    /// Devices of [`SoftHca::builder`] are on fabrics of their own, unless they are
-    /// [attached](crate::SoftHcaBuilder::fabric).
+    /// Devices of [`SoftHca::builder`] are on private fabrics, unless
+    /// [attached](crate::SoftHcaBuilder::fabric) to a shared one.
     ///
     /// # Errors
     ///
-    /// As [`SoftHcaBuilder::build`](crate::SoftHcaBuilder::build); `InvalidInput` for an address
-    /// that is malformed.
+    /// As [`SoftHcaBuilder::build`](crate::SoftHcaBuilder::build); `InvalidInput` for a malformed
+    /// address.
     pub fn embedded(name: &str) -> Option<io::Result<Self>> {
         let name = if name == "softhca" { NAMES[0] } else { name };
         if let Some(udp) = name.strip_prefix(ON_UDP) {

@@ -6,23 +6,23 @@
 //! thread inside the page fault, and the descriptor can be read. Lifting the protection lets the
 //! thread make the store again: no store is lost, and none is made twice. Loads don't fault.
 //!
-//! No store slips by when a page is protected: the kernel flushes the translations of all
-//! processors before the call returns, after which every earlier store is in the page. So the
-//! device protects, looks at the page again, and then sleeps.
+//! Protection misses no store: the kernel flushes the translations of all processors before the
+//! call returns, so every earlier store is in the page by then. The device protects the page, reads
+//! it once more, and then sleeps.
 //!
 //! The descriptor is of the kind that handles faults of user mode alone (`UFFD_USER_MODE_ONLY`,
 //! Linux 5.11), which needs no privilege. Write protection of shared memory came with Linux 5.19.
 //! Containers may refuse the call (seccomp); then there is no guard.
 //!
 //! A child after `fork` inherits neither registration nor protection (without
-//! `UFFD_FEATURE_EVENT_FORK`), nor the page itself. The last thing that a device does is to
-//! lift all protection, so that nothing depends on when the descriptor's last copy is closed.
+//! `UFFD_FEATURE_EVENT_FORK`), nor the page. A device lifts all protection when it ends, so nothing
+//! depends on when the last copy of the descriptor is closed.
 //!
 //! # Safety
 //!
-//! Four system calls with structs of the kernel's layout. None reads or writes the memory of the
-//! range; they change whether stores into it fault. A range is one that this process mapped for a
-//! doorbell page, as long as its claim stands.
+//! Four system calls take structs of the kernel's layout. They change whether stores into a range
+//! fault, and access none of its memory. This process mapped the range for a doorbell page, and
+//! holds its claim.
 #![allow(unsafe_code, reason = "userfaultfd has no safe names")]
 
 use std::collections::BTreeMap;
@@ -97,14 +97,13 @@ impl Claims {
     }
 }
 
-/// The name of memfds with doorbell pages.
+/// Name of the memfds that hold doorbell pages.
 pub(crate) const FILE: &CStr = c"softhca-uar";
 
-/// Whether a doorbell page of any device of this process that guards its pages is mapped somewhere
-/// in `len` bytes from `addr` on.
+/// Tests for guarded doorbell pages, of any device of this process, in `len` bytes from `addr`.
 ///
-/// A device that accessed such a page as a client's memory would stop while its owner sleeps; and
-/// two that did so to each other, for ever.
+/// A device that accessed such a page as client memory would stop while the page's device sleeps.
+/// Two devices that did so to each other would stop for ever.
 pub(crate) fn has_doorbells(addr: u64, len: u64) -> bool {
     let end = addr.saturating_add(len);
     let claims = CLAIMS.lock();
@@ -115,7 +114,7 @@ pub(crate) fn has_doorbells(addr: u64, len: u64) -> bool {
     claimed && maps::has_memfd(FILE, addr, end)
 }
 
-/// A descriptor that client mappings are registered with.
+/// Userfaultfd that client mappings are registered with.
 #[derive(Debug)]
 pub(crate) struct Guard {
     fd: OwnedFd,
@@ -127,7 +126,7 @@ pub(crate) struct Guarded {
     address: usize,
     len: usize,
     claim: u64,
-    /// Process that mapped it. A forked child has a copy of this and no such mapping.
+    /// Process that mapped it. A forked child has a copy of this struct but not the mapping.
     process: Process,
     protected: bool,
 }
@@ -135,29 +134,29 @@ pub(crate) struct Guarded {
 impl Guard {
     /// # Errors
     ///
-    /// `ENOSYS`, `EPERM` or `EINVAL` where the system has no such thing, or not for us.
+    /// `ENOSYS`, `EPERM` or `EINVAL` if the system lacks userfaultfd or refuses it.
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uapi::UFFD_USER_MODE_ONLY;
         // SAFETY: the call takes a number.
         let fd = Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;
-        // SAFETY: the call's result is a new descriptor, owned here alone.
+        // SAFETY: the call returned a new descriptor, which only this value owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let features = uapi::UFFD_FEATURE_PAGEFAULT_FLAG_WP | uapi::UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
         let mut api = uapi::uffdio_api { api: uapi::UFFD_API, features, ioctls: 0 };
         // SAFETY: the struct is the command's, and lives over the call.
         unsafe { uapi::api(fd.as_raw_fd(), &raw mut api) }?;
-        // An architecture without write protection answers the call without the feature.
+        // An architecture without write protection succeeds without the feature.
         if api.features & features != features {
             return Err(Errno::EINVAL);
         }
         Ok(Self { fd })
     }
 
-    /// Registers a mapping of shared memory that was just made.
+    /// Registers a new mapping of shared memory.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal; then the mapping is as it was.
+    /// The kernel's error; the mapping is unchanged.
     pub(crate) fn register(&self, address: usize, len: usize) -> Result<Guarded, Errno> {
         let mut claims = CLAIMS.lock();
         let mut range = uapi::uffdio_register {
@@ -178,7 +177,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is no longer there, or no longer the one that was registered.
+    /// `ENOENT` if the mapping is gone or replaced.
     pub(crate) fn protect(&self, mapping: &mut Guarded) -> Result<(), Errno> {
         if !mapping.protected {
             self.set(mapping, uapi::UFFDIO_WRITEPROTECT_MODE_WP)?;
@@ -187,11 +186,11 @@ impl Guard {
         Ok(())
     }
 
-    /// Lets stores into a mapping pass, those that wait among them.
+    /// Lets stores into a mapping pass, also waiting ones.
     pub(crate) fn release(&self, mapping: &mut Guarded) {
         if mapping.protected {
             mapping.protected = false;
-            // A mapping that is gone delays no store.
+            // A mapping that is gone delays no store, so the error is ignored.
             let _ = self.set(mapping, 0);
         }
     }
@@ -216,7 +215,7 @@ impl Guarded {
 }
 
 impl AsFd for Guard {
-    /// Can be read while a store waits.
+    /// Readable while a store waits.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

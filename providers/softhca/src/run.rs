@@ -1,18 +1,18 @@
 //! Device loop: on a thread, or step by step for a test.
 //!
-//! What wakes a thread that sleeps:
+//! A sleeping thread is woken by:
 //!
-//! | what | how |
+//! | event | mechanism |
 //! |---|---|
-//! | a doorbell | the store faults on a page that is write-protected meanwhile ([`crate::guard`]) |
-//! | a command, a page that is mapped, a door that is closed | [`Shared::change`] |
+//! | a doorbell | the store faults on the write-protected page ([`crate::guard`]) |
+//! | a command, a mapped page, a closed door | [`Shared::change`] |
 //! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]), or its descriptor |
 //! | a timer, a frame that the wire delays | the length of the sleep |
 //! | the end of the last handle | `Drop` of [`Shared`] |
 //!
-//! A posted receive rings nothing: its record is read when a message comes. Receives of a queue
-//! pair in the error state are the exception, since they flush at once; while there is such a queue
-//! pair the thread looks now and then.
+//! Posting a receive rings no doorbell: the device reads the doorbell record when a message comes.
+//! Receives of a queue pair in the error state flush at once, so the thread polls while such a
+//! queue pair exists.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,26 +27,24 @@ use crate::idle::Idle;
 use crate::kernel::Kernel;
 use crate::sleep::Sleeper;
 
-/// Slices between two looks at whether anybody still holds the device.
+/// Slices between two tests for remaining handles.
 const BURST: usize = 256;
-/// The first sleep where nothing wakes the thread. Each one that finds nothing is followed by one
-/// of twice the length.
+/// First sleep if nothing wakes the thread. Each sleep without work doubles the next.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
-/// Shortest sleep: a timer that is due and waits for something else is looked at so often.
+/// Shortest sleep; also the interval at which a due timer that cannot act is retried.
 const SHORTEST: Duration = Duration::from_micros(10);
-/// How much later than asked for the kernel may end a sleep. Its default is 50 microseconds.
+/// Maximum delay of the kernel at the end of a sleep. Its default is 50 microseconds.
 const SLACK_NS: libc::c_ulong = 1_000;
-/// A yield that takes longer went to somebody who computes or polls without end. Yielding again
-/// would give that one slice after slice (milliseconds), while a thread that sleeps is run as soon
-/// as it is woken.
+/// Threshold of a slow yield: another thread computes or polls without end. Further yields would
+/// give it a time slice each (milliseconds); a thread that sleeps runs as soon as it is woken.
 const LATE_YIELD: Duration = Duration::from_micros(100);
-/// How long the thread waits for the store that woke it.
+/// Maximum wait for the store that woke the thread.
 const STORE: Duration = Duration::from_millis(20);
-/// How long it sleeps between looks for that store. If it yielded instead, a client that goes on to
-/// poll would keep the processor for a time slice (4 ms), and so it does where a sleep is over
-/// before the store is made.
+/// Sleep between two looks for that store. If the thread yielded instead, a client that then polls
+/// would keep the processor for a time slice (4 ms). A sleep that ends before the store has the
+/// same effect.
 const STORE_NAP: Duration = Duration::from_micros(20);
-/// Longest time that the thread gives way to ioctls.
+/// Maximum time that the thread leaves the lock to ioctls.
 const GIVE_WAY: Duration = Duration::from_millis(1);
 
 /// Source of the device's time.
@@ -57,26 +55,26 @@ enum Clock {
     Virtual(AtomicU64),
 }
 
-/// The device and what guards it.
+/// Device, its lock and its clock.
 #[derive(Debug)]
 pub(crate) struct Shared {
     kernel: Mutex<Kernel>,
-    /// Callers that want the lock. The mutex is not fair, and the device's thread takes it all the
-    /// time.
+    /// Callers that wait for the lock. The mutex is not fair, and the device's thread takes it
+    /// again and again.
     waiting: AtomicUsize,
     clock: Clock,
     /// The device's thread; a stepped device has none.
     sleeper: Option<Arc<Sleeper>>,
-    /// Clients' stores are held up: the thread sleeps, or is about to.
+    /// Client stores fault: the thread sleeps, or is about to.
     protected: AtomicBool,
-    /// Slices that waiting clients did, and those of them that found work.
+    /// Slices run by waiting clients, and how many of these did work.
     help: [AtomicU64; 2],
-    /// The last field: it is dropped when the device's files are closed.
+    /// Last field, dropped after the device's files are closed.
     held: Arc<()>,
 }
 
 impl Shared {
-    /// A device whose thread sleeps in `sleeper`; one that is stepped without.
+    /// Creates a device. Its thread sleeps in `sleeper`; `None`: stepped.
     pub(crate) fn new(kernel: Kernel, sleeper: Option<Arc<Sleeper>>) -> Self {
         let clock = match sleeper {
             None => Clock::Virtual(AtomicU64::new(0)),
@@ -93,12 +91,12 @@ impl Shared {
         }
     }
 
-    /// Can be upgraded until all of the device is gone.
+    /// Returns a reference that can be upgraded while any part of the device exists.
     pub(crate) fn held(&self) -> Weak<()> {
         Arc::downgrade(&self.held)
     }
 
-    /// Does something to the device that may give it work, and wakes it.
+    /// Changes the device in a way that may give it work, and wakes it.
     pub(crate) fn change<R>(&self, act: impl FnOnce(&mut Kernel) -> R) -> R {
         let result = act(&mut self.lock());
         self.wake();
@@ -111,11 +109,10 @@ impl Shared {
         }
     }
 
-    /// The device, for a caller that gives it no work.
+    /// Locks the device, for a caller that gives it no work.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Kernel> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // The code under the lock never panics; if it did, the tables would still be whole enough
-        // to be closed.
+        // The code under the lock never panics. If it did, the tables could still be closed.
         let guard = self.kernel.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard
@@ -139,14 +136,13 @@ impl Shared {
         }
     }
 
-    /// One slice of work. True if anything was done.
+    /// Runs one slice of work; true if it did anything.
     pub(crate) fn step(&self) -> bool {
         let mut kernel = self.lock();
         self.slice(&mut kernel, true)
     }
 
-    /// One slice of work, and where it is the last for now, another try of the events that did not
-    /// fit.
+    /// Runs one slice of work. `last`: the last for now, so it retries events that did not fit.
     fn slice(&self, kernel: &mut Kernel, last: bool) -> bool {
         let busy = kernel.step(self.now());
         if last || !busy {
@@ -155,7 +151,7 @@ impl Shared {
         busy
     }
 
-    /// Works in slices until there is no more work, or callers wait.
+    /// Runs slices until there is no work, or callers wait.
     fn burst(&self) -> bool {
         let mut any = false;
         for left in (0..BURST).rev() {
@@ -169,9 +165,9 @@ impl Shared {
         any
     }
 
-    /// A slice of work on the thread of a client that waits: what it waits for comes without a
-    /// switch between threads. True if anything was done. Nothing where another thread is at it; a
-    /// stepped device's work is its test's to do.
+    /// Runs a slice of work on the thread of a waiting client, which saves a switch between
+    /// threads. True if it did anything. Does nothing if another thread is working, or if the
+    /// device is stepped.
     pub(crate) fn help(&self) -> bool {
         if self.sleeper.is_none() || self.waiting.load(Ordering::Relaxed) != 0 {
             return false;
@@ -181,21 +177,21 @@ impl Shared {
             Err(TryLockError::Poisoned(kernel)) => kernel.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        // A store of a signal handler on this thread would wait for the device's thread, and that
-        // for this one.
+        // A store by a signal handler on this thread would wait for the device's thread, which
+        // waits for this one.
         self.release(&mut kernel);
         let worked = self.slice(&mut kernel, false);
         self.help[0].fetch_add(1, Ordering::Relaxed);
         self.help[1].fetch_add(worked.into(), Ordering::Relaxed);
         drop(kernel);
-        // A client that stops helping leaves stores that passed unguarded and packets that were
-        // read: the thread must look at them.
+        // Before a client stops helping, unguarded stores and received packets may be left: the
+        // thread must look at them.
         self.wake();
         worked
     }
 
     /// Waits until the wire has taken the connection manager's messages, for as long as a port
-    /// keeps what it can't send: the program may end next, and with it the device's thread.
+    /// keeps unsent packets. The program may end next, and with it the device's thread.
     pub(crate) fn send_off(&self) {
         let start = Instant::now();
         while self.sleeper.is_some() && self.lock().device.hca.holds_mads() {
@@ -211,25 +207,25 @@ impl Shared {
         [0, 1].map(|at| self.help[at].load(Ordering::Relaxed))
     }
 
-    /// Makes clients' stores wake the device's thread. False if some can't.
+    /// Makes client stores wake the device's thread; false if some cannot.
     fn protect(&self, kernel: &mut Kernel) -> bool {
         self.protected.store(true, Ordering::Relaxed);
         kernel.device.uars.protect()
     }
 
-    /// Lets clients' stores pass.
+    /// Lets client stores pass.
     fn release(&self, kernel: &mut Kernel) {
         if self.protected.swap(false, Ordering::Relaxed) {
             kernel.device.uars.release();
         }
     }
 
-    /// Returns `true` if clients' stores are held up.
+    /// Returns `true` if client stores fault.
     fn is_protected(&self) -> bool {
         self.protected.load(Ordering::Relaxed)
     }
 
-    /// [`release`](Self::release) for a caller without the lock, which it takes only if it has to.
+    /// As [`release`](Self::release), for a caller without the lock. Takes the lock only if needed.
     fn let_stores_pass(&self) {
         if self.is_protected() {
             self.release(&mut self.lock());
@@ -248,27 +244,27 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// The thread ends.
+    /// Ends the thread.
     fn drop(&mut self) {
         self.wake();
     }
 }
 
-/// Starts the device's thread. It ends with the last handle to the device.
+/// Starts the device's thread, which ends with the last handle to the device.
 ///
 /// # Errors
 ///
-/// What the system says when there are no more threads.
+/// The system's error if it has no more threads.
 pub(crate) fn spawn(name: &str, thread: Thread) -> io::Result<()> {
     uverbs_core::thread::start(&format!("softhca-{name}"), move || thread.run())
 }
 
-/// How long the thread leaves the work to clients that wait, before it looks whether they still do:
-/// what comes when they have just stopped waits so long. The longer one is reached where they wait
-/// and nothing comes.
+/// Time for which the thread leaves work to waiting clients before it tests whether they still
+/// work. Work that arrives after they stopped waits that long. The longer time applies if clients
+/// wait and no work comes.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(200)];
 
-/// Work of waiting clients, as the thread saw it last.
+/// Work of waiting clients at the thread's last look.
 #[derive(Debug, Default)]
 struct Helpers {
     helped: [u64; 2],
@@ -276,7 +272,7 @@ struct Helpers {
 }
 
 impl Helpers {
-    /// How long to leave the work to them, if they did some since the last look.
+    /// Returns a sleep if waiting clients did work since the last look.
     fn nap(&mut self, helped: [u64; 2]) -> Option<Duration> {
         let [slices, worked] = [0, 1].map(|at| helped[at] != self.helped[at]);
         self.helped = helped;
@@ -292,17 +288,17 @@ pub(crate) struct Thread {
     pub(crate) sleeper: Arc<Sleeper>,
     pub(crate) guard: Option<Arc<Guard>>,
     pub(crate) idle: Idle,
-    /// The wire wakes the thread when a frame comes.
+    /// The wire wakes the thread when a frame arrives.
     pub(crate) wire_wakes: bool,
-    /// Can be read while frames wait in the wire.
+    /// Readable while frames wait in the wire.
     pub(crate) wire: Option<OwnedFd>,
 }
 
-/// Longest sleep, whatever was asked for: what `ppoll` takes.
+/// Longest sleep; within the range of `ppoll`.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Lets clients' stores pass when the device's thread ends, also by a panic; stores would wait for
-/// ever otherwise.
+/// Lets client stores pass when the device's thread ends, also by a panic; otherwise they would
+/// wait for ever.
 struct Release(Weak<Shared>);
 
 impl Drop for Release {
@@ -316,7 +312,7 @@ impl Drop for Release {
 impl Thread {
     fn run(self) {
         let _release = Release(Weak::clone(&self.device));
-        // Refused, timers are 50 microseconds late.
+        // If refused, timers are 50 microseconds late.
         let _ = nix::sys::prctl::set_timerslack(SLACK_NS);
         let mut idle_since = Instant::now();
         let mut look = FIRST_LOOK;
@@ -326,15 +322,15 @@ impl Thread {
         let mut helpers = Helpers::default();
         while let Some(shared) = self.device.upgrade() {
             if let Some(nap) = helpers.nap(shared.helped()) {
-                // A helper's slice may have ended the sleep right after pages were protected.
+                // A helper's slice may have ended the sleep just after pages were protected.
                 shared.let_stores_pass();
-                // Not held while asleep, so that the last handle's drop ends this loop.
+                // Dropped while asleep, so that the last handle's drop ends this loop.
                 drop(shared);
                 (store_waits, idle_since) = (false, Instant::now());
                 thread::sleep(nap);
                 continue;
             }
-            // While pages are protected not more than a slice at a time: a client may stand still.
+            // One slice at a time while pages are protected: a client may be stopped.
             let worked = if shared.is_protected() { shared.step() } else { shared.burst() };
             if worked {
                 shared.let_stores_pass();
@@ -346,8 +342,7 @@ impl Thread {
             let idle = idle_since.elapsed();
             let tired = idle >= self.idle.awake || std::mem::take(&mut busy_processor);
             if store_waits && idle < STORE {
-                // The client has been woken, but may not have run yet: to protect again would stop
-                // it again.
+                // The client was woken but may not have run: protecting now would stop it again.
                 drop(shared);
                 thread::sleep(STORE_NAP);
                 continue;
@@ -360,7 +355,7 @@ impl Thread {
                 look = look.saturating_mul(2).min(self.idle.look.max(FIRST_LOOK));
                 continue;
             }
-            // Not held while idling, so that the last handle's drop ends this loop.
+            // Dropped while idle, so that the last handle's drop ends this loop.
             drop(shared);
             if idle < self.idle.spin {
                 for _ in 0..32 {
@@ -374,15 +369,15 @@ impl Thread {
         }
     }
 
-    /// Sleeps, if there is nothing to do; for `look` at most if work may come that wakes no thread.
-    /// Returns `true` if a client is about to make the store that woke it.
+    /// Sleeps if there is no work; at most `look` if work may come that wakes no thread. Returns
+    /// `true` if a client is about to make the store that woke the thread.
     fn sleep(&self, shared: Arc<Shared>, look: Duration) -> bool {
         self.sleeper.lie_down();
         let mut kernel = shared.lock();
         let protect = self.guard.is_some() && !kernel.device.gone;
         let guarded = protect && shared.protect(&mut kernel);
         kernel.device.hca.arm();
-        // Finds stores from before the protection, and work from before the sleeper lay down.
+        // Finds stores made before the protection, and work that came before the sleep.
         if shared.slice(&mut kernel, true) {
             self.sleeper.get_up();
             shared.release(&mut kernel);
@@ -397,12 +392,12 @@ impl Thread {
         let limit = if blind { look.min(longest) } else { longest };
         let limit = due.map_or(limit, |due| due.clamp(SHORTEST, limit));
         let guard = self.guard.as_deref().map(AsFd::as_fd);
-        // Frames for a device that is gone are not read.
+        // Frames for a destroyed device are not read.
         let wire = self.wire.as_ref().filter(|_| !gone).map(AsFd::as_fd);
         if !self.sleeper.wait(guard, wire, limit) {
             return false;
         }
-        // A client's store waits: before anything else.
+        // A client's store waits: let it pass first.
         if let Some(shared) = self.device.upgrade() {
             shared.let_stores_pass();
         }

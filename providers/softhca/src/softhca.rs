@@ -1,4 +1,4 @@
-//! One device: its handle.
+//! Handle of a software HCA.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,8 +25,8 @@ use crate::kernel::profile::Gid;
 use crate::link::Link;
 use crate::wire::{SharedStats, UdpStats};
 
-/// A software HCA. Clones name the same device; it ends with the last of them and of its doors, and
-/// then another can have its address.
+/// A software HCA. Clones are the same device. It ends with the last clone and the last door, which
+/// frees its address.
 #[derive(Clone)]
 pub struct SoftHca {
     pub(crate) inner: Arc<Inner>,
@@ -35,7 +35,7 @@ pub struct SoftHca {
 pub(crate) struct Inner {
     pub(crate) shared: Handle,
     pub(crate) record: DeviceRecord,
-    /// The port's end of the wire; `None` on a wire of the caller's.
+    /// The port's end of the wire; `None` on a caller's wire.
     pub(crate) link: Option<Link>,
     pub(crate) process: Process,
     pub(crate) woken_by_stores: bool,
@@ -44,9 +44,9 @@ pub(crate) struct Inner {
 /// Port attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// The link is up.
+    /// True if the link is up.
     pub active: bool,
-    /// Kind.
+    /// Link layer.
     pub link: LinkLayer,
     /// MTU of the port.
     pub active_mtu: Mtu,
@@ -56,11 +56,11 @@ pub struct PortInfo {
     pub gid_table_len: u32,
     /// Entries of the P_Key table.
     pub pkey_table_len: u16,
-    /// Longest message in bytes.
+    /// Maximum message size in bytes.
     pub max_msg_sz: u32,
 }
 
-/// Client writes that the device has not processed yet ([`SoftHca::pending`]).
+/// Client writes that await processing ([`SoftHca::pending`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Queue pairs, by number.
@@ -74,19 +74,19 @@ pub struct Pending {
 }
 
 impl SoftHca {
-    /// Starts to describe a device.
+    /// Begins to build a device.
     pub fn builder() -> SoftHcaBuilder {
         SoftHcaBuilder::default()
     }
 
-    /// Opens the device, as `open("/dev/infiniband/uverbsN")` does. Dropping the door frees all
-    /// that was made through it.
+    /// Opens the device, like `open("/dev/infiniband/uverbsN")`. Dropping the door frees all
+    /// objects created through it.
     ///
     /// # Errors
     ///
     /// `ENOENT` after [`SoftHca::unplug`].
     pub fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno> {
-        // A forked child has a copy without a thread.
+        // A forked child has a copy of the handle without a thread.
         if !self.inner.process.is_current() {
             return Err(Errno::ENODEV);
         }
@@ -95,45 +95,45 @@ impl SoftHca {
         Ok(traced(&self.inner.record.name, Door::new(shared, file, &self.inner)))
     }
 
-    /// The device of an open door, by a descriptor that [`UverbsDoor::export`] of the door gave in
-    /// this process; `None` for any other descriptor, and once the door is closed.
+    /// Returns the device of an open door by a descriptor that [`UverbsDoor::export`] returned in
+    /// this process. `None` for other descriptors, and once the door is closed.
     #[must_use]
     pub fn exported(file: BorrowedFd<'_>) -> Option<Self> {
         Door::exported(file)?.device().map(|inner| Self { inner })
     }
 
-    /// One slice of the device's work; true if anything was done. Meant for stepped devices,
+    /// Runs one slice of the device's work; true if it did anything. Meant for stepped devices,
     /// allowed for others.
     pub fn step(&self) -> bool {
         self.inner.shared.step()
     }
 
-    /// Steps until there is nothing to do now, at most `max` times. Gives the number of steps that
-    /// did something; `max` means that there may be more. Time stands still meanwhile.
+    /// Steps until the device is idle, at most `max` times, without moving its clock. Returns the
+    /// number of steps that did work; `max` means that there may be more.
     pub fn step_until_idle(&self, max: usize) -> usize {
         (0..max).take_while(|_| self.step()).count()
     }
 
-    /// Moves a stepped device's clock on. A threaded device follows real time and ignores it.
+    /// Advances a stepped device's clock. A threaded device follows real time and ignores it.
     pub fn advance(&self, by: Duration) {
         self.inner.shared.advance(by);
     }
 
-    /// The device's time since it was made.
+    /// Time since the device's creation.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.inner.shared.now()
     }
 
-    /// Time of the idle device's next event (timers, delayed packets), on the clock of
-    /// [`SoftHca::now`]. `None` once it is unplugged.
+    /// Time of the idle device's next event (timer or delayed packet) on the clock of
+    /// [`SoftHca::now`]. `None` after [`SoftHca::unplug`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.inner.shared.lock().next_deadline()
     }
 
-    /// Pulls the device out: its objects go, async event files get `DEVICE_FATAL`. Later ioctls get
-    /// `EIO`, except those that destroy a client's objects.
+    /// Unplugs the device: its objects are destroyed, async event files get `DEVICE_FATAL`. Later
+    /// ioctls fail with `EIO`, except those that destroy a client's objects.
     pub fn unplug(&self) {
         if let Some(link) = &self.inner.link {
             link.unplug();
@@ -141,9 +141,8 @@ impl SoftHca {
         self.inner.shared.change(Kernel::unplug);
     }
 
-    /// Takes the link down: packets are lost, the port says so (`PORT_ERR`). On a wire of the
-    /// caller's ([`SoftHcaBuilder::wire`]) only the port's state changes; what is lost there is the
-    /// wire's business.
+    /// Takes the link down: packets are lost, and the port reports `PORT_ERR`. On a caller's wire
+    /// ([`SoftHcaBuilder::wire`]) only the port's state changes; the wire decides about packets.
     pub fn link_down(&self) {
         if let Some(link) = &self.inner.link {
             link.unplug();
@@ -164,27 +163,27 @@ impl SoftHca {
         });
     }
 
-    /// The counters.
+    /// Counters of the device.
     #[must_use]
     pub fn stats(&self) -> HcaStats {
         self.inner.shared.lock().device.hca.stats().clone()
     }
 
-    /// The counters of its UDP wire; `None` on another wire.
+    /// Counters of its UDP wire; `None` on another wire.
     #[must_use]
     pub fn udp_stats(&self) -> Option<UdpStats> {
         self.inner.link.as_ref()?.udp_stats()
     }
 
-    /// The counters of its shared-memory wire; `None` on another wire.
+    /// Counters of its shared-memory wire; `None` on another wire.
     #[must_use]
     pub fn shared_stats(&self) -> Option<SharedStats> {
         self.inner.link.as_ref()?.shared_stats()
     }
 
-    /// Client writes that the device has not processed yet: rings, doorbell records, doorbell
-    /// pages. The call changes no state. A stepped device returns all writes since the last step; a
-    /// running device returns the writes pending at this moment.
+    /// Client writes that await processing: rings, doorbell records, doorbell pages. The call
+    /// changes no state. A stepped device returns all writes since the last step; a running device
+    /// returns the writes pending at this moment.
     #[must_use]
     pub fn pending(&self) -> Pending {
         let kernel = self.inner.shared.lock();
@@ -197,9 +196,9 @@ impl SoftHca {
         }
     }
 
-    /// Carries out a FLUSH or an ATOMIC WRITE in place of the NOP that a program will post at
-    /// WQEBB `index` of the send ring of `qpn` ([`Hca::place`](crate::hca::Hca::place)): mlx5 has
-    /// no work request of either. Call it before the NOP's doorbell.
+    /// Executes a FLUSH or an ATOMIC WRITE in place of the NOP that a program will post at WQEBB
+    /// `index` of the send ring of `qpn` ([`Hca::place`](crate::hca::Hca::place)), since mlx5 has
+    /// no work request for either. Call it before the NOP's doorbell.
     ///
     /// # Errors
     ///
@@ -209,28 +208,28 @@ impl SoftHca {
         kernel.device.hca.place(Qpn(qpn), index, Srqn(0), operation)
     }
 
-    /// Zeroes the doorbell pages. A doorbell that the device has not seen yet is lost, so step it
-    /// before. What a BlueFlame write stores behind the doorbell stays in the page otherwise, and
-    /// would show in [`SoftHca::pending`] again.
+    /// Zeroes the doorbell pages. Unprocessed doorbells are lost, so step the device before.
+    /// Without the call, the bytes of a BlueFlame write behind the doorbell stay in the page and
+    /// appear again in [`SoftHca::pending`].
     pub fn clear_uars(&self) {
         self.inner.shared.lock().device.uars.clear();
     }
 
     /// Returns `true` if a doorbell wakes the device's thread at once
-    /// ([`protect`](crate::Idle::protect)). Otherwise the first message behind an idle time waits
-    /// for the thread's next look, [`look`](crate::Idle::look) at most.
+    /// ([`protect`](crate::Idle::protect)). Otherwise the first message after an idle time waits
+    /// for the thread's next look, at most [`look`](crate::Idle::look).
     #[must_use]
     pub fn is_woken_by_doorbells(&self) -> bool {
         self.inner.woken_by_stores
     }
 
-    /// The used entries of the GID table, by index.
+    /// Used entries of the GID table, by index.
     #[must_use]
     pub fn gids(&self) -> Vec<Gid> {
         self.inner.shared.lock().device.profile.gids.clone()
     }
 
-    /// The port.
+    /// Attributes of the port.
     #[must_use]
     pub fn port_info(&self) -> PortInfo {
         let kernel = self.inner.shared.lock();
@@ -253,8 +252,8 @@ impl SoftHca {
         self.inner.shared.lock().device.cm.ids()
     }
 
-    /// How many objects there are of each kind that has some, of all who have the device open: by
-    /// the kernel's number of the kind, `UVERBS_OBJECT_*`. Files of events are not among them.
+    /// Number of objects of all clients by type (`UVERBS_OBJECT_*`), without event files. Types
+    /// without objects are left out.
     #[must_use]
     pub fn objects(&self) -> BTreeMap<u16, usize> {
         self.inner.shared.lock().objects()
@@ -297,7 +296,7 @@ impl DeviceSource for SoftHca {
     }
 
     fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
-        // A forked child has a copy without a thread.
+        // A forked child has a copy of the handle without a thread.
         if !self.inner.process.is_current() {
             return Err(Errno::ENODEV);
         }
@@ -307,7 +306,7 @@ impl DeviceSource for SoftHca {
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno> {
         let kernel = self.inner.shared.lock();
         let profile = &kernel.device.profile;
-        // In sysfs there is no file of that name.
+        // sysfs has no such file either.
         if port != 1 || index >= profile.pkey_table_len() {
             return Err(Errno::ENOENT);
         }

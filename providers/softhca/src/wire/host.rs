@@ -1,5 +1,5 @@
-//! A device's place in the network and on its host: packets go through shared memory where the
-//! other device is of this user and host, by UDP otherwise.
+//! A device on the network and on its host. Packets go through shared memory to devices of this
+//! user and host, by UDP to all others.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,40 +11,41 @@ use super::shared::{Offer, SharedControl, SharedWire};
 use super::udp::{UdpControl, UdpWire};
 use super::{Address, Frame, Lent, Span, Wire, WireFull};
 
-/// How long sockets are not looked at while rings are. They wake a device that sleeps in any case.
+/// Time between two looks at the sockets while rings are busy. Sockets wake a sleeping device in
+/// any case.
 const LOOK: Duration = Duration::from_micros(10);
-/// Steps between two looks where time stands still.
+/// Steps between two looks at the sockets while the clock stands.
 const STEPS: u32 = 64;
 
-/// One end of a RoCEv2 wire, and of a shared-memory wire at the same addresses.
+/// A RoCEv2 wire, and a shared-memory wire at its addresses.
 ///
-/// Which way packets take to an address is decided by whoever sends, when it sends the first one,
-/// and again a second after a device wasn't found.
+/// The sender chooses the wire to an address when it sends the first packet there. It tries again a
+/// second after a device was not found.
 #[derive(Debug)]
 pub struct HostWire {
     udp: UdpWire,
     shared: SharedWire,
-    /// Frames for ends that shared memory does not reach are lost.
+    /// Frames for devices that shared memory does not reach are lost.
     shared_only: bool,
-    /// Readable while one of the two is.
+    /// Readable while one of the two wires is.
     epoll: Epoll,
-    /// Sockets are to be looked at in this step.
+    /// This step looks at the UDP sockets.
     look: bool,
-    /// And those of the shared-memory wire haven't been.
+    /// This step looks at the sockets of the shared-memory wire, and has yet to do so.
     tend: bool,
-    /// The last frame came by UDP: shared memory has its turn.
+    /// The last frame came by UDP: shared memory is next.
     after_udp: bool,
     looked: Duration,
     steps: u32,
 }
 
 impl HostWire {
-    /// Puts a shared-memory wire beside one on UDP. `shared_only` loses packets to whoever isn't
-    /// reached through shared memory, and counts them.
+    /// Joins a shared-memory wire to a UDP wire. `shared_only`: packets to devices that shared
+    /// memory does not reach are lost and counted.
     ///
     /// # Errors
     ///
-    /// What the system says when there are no more descriptors.
+    /// The system's error if it has no more descriptors.
     pub fn new(udp: UdpWire, shared_only: bool) -> io::Result<HostWire> {
         let shared = SharedWire::bind(&udp.addresses())?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -65,7 +66,7 @@ impl HostWire {
         })
     }
 
-    /// Handles on the links and counters of the two.
+    /// Handles to links and counters of both wires.
     #[must_use]
     pub fn controls(&self) -> (UdpControl, SharedControl) {
         (self.udp.control(), self.shared.control())
@@ -93,7 +94,7 @@ impl Wire for HostWire {
             if std::mem::take(&mut self.tend) {
                 self.shared.tend();
             }
-            // In turn: a flood at the socket must not delay the devices on this host.
+            // Alternates, so that a flood at the socket does not delay devices of this host.
             if std::mem::take(&mut self.after_udp)
                 && let Some(frame) = self.shared.receive(&mut self.udp.spare)
             {

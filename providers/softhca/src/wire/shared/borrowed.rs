@@ -1,15 +1,15 @@
-//! Another process's memory that this one has mapped, to read what is lent there.
+//! Mappings of another process's memory, for reading lent payloads.
 //!
-//! The kernel hands out the descriptor to those who may trace its owner. Nothing of it is believed.
-//! It has to be a memfd that can't shrink, with all its pages there, which nobody can take out: so
-//! no access fails, and none takes memory.
+//! The kernel gives the descriptor of a file to processes that may trace its owner. The file is not
+//! trusted: it must be a memfd that cannot shrink, with all pages allocated and no way to remove
+//! them. So no access faults, and none allocates memory.
 //!
-//! What is mapped is there as long as it is, also when its owner has freed it. So all of it is
-//! given up when this side goes to sleep and has not used it for a while.
+//! A mapping keeps its memory allocated, also after the owner freed it. So all mappings are dropped
+//! when this side goes to sleep and has used none of them for a while.
 //!
 //! # Safety
 //!
-//! Two system calls by number, which take and give descriptors.
+//! Two system calls by number take numbers and return descriptors.
 #![allow(unsafe_code, reason = "pidfd_open and pidfd_getfd have no wrappers")]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -26,12 +26,11 @@ use uverbs_core::memory::pages::Pages;
 use super::area::{LONGEST, MOST, Place, SEALS};
 use crate::closer::{Closer, Foreign};
 
-/// Bytes that are mapped at a time, of all processes: what is freed elsewhere may stay for so much,
-/// and the smallest address space of 64-bit processors has eight times as many.
+/// Maximum bytes mapped at a time, of all processes. Freed memory may stay allocated up to this
+/// limit. The smallest address space of 64-bit processors is eight times as large.
 const BUDGET: usize = 1 << 36;
 
-/// How long it stays mapped that isn't used. A device that has nothing to do looks more than once
-/// in each.
+/// Minimum time that unused mappings are kept. An idle device tests it more than once per interval.
 const UNUSED: Duration = Duration::from_millis(250);
 
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -46,7 +45,7 @@ impl Mapped {
     }
 
     fn new(file: &OwnedFd, len: usize) -> Option<Mapped> {
-        // Two at once may both be refused, where one would have fit.
+        // Two concurrent calls may both be refused although one would fit.
         let taken = MAPPED.fetch_add(len, Ordering::Relaxed);
         let pages = match taken <= BUDGET - len {
             true => Pages::shared_read_only(file.as_fd(), len, 0).ok(),
@@ -65,10 +64,10 @@ impl Drop for Mapped {
     }
 }
 
-/// Mappings of a process's memory.
+/// Mappings of another process's files.
 #[derive(Debug)]
 pub(super) struct Borrowed {
-    /// The process, also after its number was given to another one.
+    /// Descriptor of the process, valid also if its number is reused.
     process: Option<OwnedFd>,
     closer: Closer,
     known: Mutex<Known>,
@@ -76,26 +75,26 @@ pub(super) struct Borrowed {
 
 #[derive(Debug)]
 struct Known {
-    /// By inode; `None` for a file that is not mapped.
+    /// Mapping by inode; `None` for a file that cannot be mapped.
     files: Vec<(u64, Option<Arc<Mapped>>)>,
-    /// The one that gives way next.
+    /// Index of the entry that the next file replaces.
     next: usize,
-    /// Some mapping was asked for since this side slept last, and when it slept after it was.
+    /// A mapping was used since the last sleep. Next field: time of the last sleep with such use.
     used: bool,
     since: Duration,
 }
 
 impl Borrowed {
-    /// Mappings of the process with this number.
+    /// Prepares mappings of the process `pid`.
     pub(super) fn new(pid: i32, closer: Closer) -> Borrowed {
-        // SAFETY: takes numbers alone.
+        // SAFETY: the call takes numbers only.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         let (used, since) = (false, Duration::ZERO);
         let known = Known { files: Vec::new(), next: 0, used, since };
         Borrowed { process: own(fd), closer, known: Mutex::new(known) }
     }
 
-    /// The file of `len` bytes at a place, mapped for reading, if it can be.
+    /// Returns the mapping that holds `len` bytes at `place`; maps the file if needed and possible.
     pub(super) fn find(&self, place: Place, len: u64) -> Option<Arc<Mapped>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.used = true;
@@ -111,7 +110,7 @@ impl Borrowed {
         mapped.filter(|mapped| end <= mapped.0.len() as u64)
     }
 
-    /// This side goes to sleep: gives up all of it that wasn't used for a while.
+    /// Called before this side sleeps. Drops all mappings if none was used for a while.
     pub(super) fn rest(&self, now: Duration) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut known.used) {
@@ -121,7 +120,7 @@ impl Borrowed {
         }
     }
 
-    /// Files that are known.
+    /// Number of known files.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).files.len()
@@ -129,9 +128,9 @@ impl Borrowed {
 
     fn map(&self, place: Place) -> Option<Mapped> {
         let process = self.process.as_ref()?.as_raw_fd();
-        // SAFETY: takes numbers alone.
+        // SAFETY: the call takes numbers only.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process, place.descriptor, 0) };
-        // Any file that the other process chose.
+        // It may be any file that the other process chose.
         let file: Foreign = self.closer.own(own(fd)?);
         Mapped::new(&file, check(&file, place.file)?)
     }
@@ -148,25 +147,25 @@ impl Known {
     }
 }
 
-/// The file's length, if it is the one that is meant, and its memory is there as long as it is
-/// mapped: sealed, without holes, and not of huge pages.
+/// Returns the file's length if it is the file `inode`, and its memory stays allocated while
+/// mapped: sealed, without holes, without huge pages.
 fn check(file: &OwnedFd, inode: u64) -> Option<usize> {
-    // First, since other files' servers may be asked by what follows.
+    // Tested first: the calls below may reach a file system's server.
     let sealed = fcntl(file, FcntlArg::F_GET_SEALS).ok()? & SEALS == SEALS;
     if !sealed || fstatfs(file).ok()?.filesystem_type() != TMPFS_MAGIC {
         return None;
     }
     let stat = fstat(file).ok()?;
     let len = usize::try_from(stat.st_size).ok().filter(|len| (1..=LONGEST).contains(len))?;
-    // Blocks also count pages behind the end. The first hole is the end where there is no other
-    // (lseek(2)). Pages that were allocated and never written are holes, too (kernel
-    // `mm/filemap.c`, `folio_seek_hole_data`).
+    // Block counts also include pages behind the end, so the test is for holes: in a file without
+    // holes the first one is its end (lseek(2)). Allocated pages that were never written count as
+    // holes (kernel `mm/filemap.c`, `folio_seek_hole_data`).
     let whole = lseek(file, 0, Whence::SeekHole).ok()? == stat.st_size;
     (whole && stat.st_ino == inode).then_some(len)
 }
 
 fn own(fd: libc::c_long) -> Option<OwnedFd> {
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
-    // SAFETY: the kernel has just opened it for us.
+    // SAFETY: the kernel returned a new descriptor.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }

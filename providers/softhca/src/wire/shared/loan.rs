@@ -1,25 +1,23 @@
-//! Payload that stays in its sender's memory until its receiver reads it there.
+//! Loans: payload that stays in the sender's memory until the receiver has copied it.
 //!
-//! A sender that lends writes a record into the ring whose packet has headers alone, and says where
-//! the payload lies. The receiver copies it out of a mapping of its own, if it is in an
-//! [area](super::area), or has the kernel copy it from one process's memory to the other's
-//! (process_vm_readv(2)). The record's state says whose move it is:
+//! The lender writes a record with the packet's headers and the payload's place into the ring. The
+//! receiver copies the payload from its mapping if the place is in an [area](super::area);
+//! otherwise the kernel copies between the processes (process_vm_readv(2)). States of a record:
 //!
 //! | state | stored by | meaning |
 //! |---|---|---|
-//! | lent | the lender | the payload lies there |
-//! | taken | the reader, after its copy | it has arrived |
-//! | refused | the reader | it couldn't be read; the packet is lost |
-//! | recalled | the lender | the memory is its program's again; the packet is lost |
+//! | lent | the lender | the payload is at the place |
+//! | taken | the reader, after its copy | the payload arrived |
+//! | refused | the reader | the place was unreadable; the packet is lost |
+//! | recalled | the lender | the program owns the memory again; the packet is lost |
 //!
-//! Whoever changes "lent" first wins: a copy that ends after the lender recalled the memory counts
-//! for nothing.
+//! The first change of "lent" counts. A copy that ends after the recall is discarded.
 //!
-//! The kernel says which process made the connection, and checks that we may read there. The number
-//! may be another process's by the time we use it. So the lender keeps a name that it made up in its
-//! memory. The name is read and compared before anything is copied: a process that has the number
-//! by now loses nothing to us. Each copy ends with the name, too: the kernel looks the process up
-//! once for each call, so all that one call read is of the process with that name.
+//! The kernel reports the process that connected, and checks that this process may read it. Its
+//! number may be reused before a copy. So the lender keeps a random name in its memory, which is
+//! compared before a copy: a process that reused the number loses no bytes. Each copy also ends
+//! with the name. The kernel looks the process up once per call, so all bytes of a call come from
+//! the process with that name.
 #![allow(unsafe_code, reason = "process_vm_readv and copies write to addresses")]
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -38,17 +36,17 @@ use crate::wire::counts::add;
 /// Bytes of a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// First address.
+    /// Address of the first byte.
     pub(crate) addr: u64,
-    /// How many.
+    /// Length in bytes.
     pub(crate) len: u64,
 }
 
-/// Pieces that a payload may be in.
+/// Maximum pieces of a payload.
 pub(crate) const SPANS: usize = 8;
-/// Bytes from which on a loan is faster than copies.
+/// Minimum bytes of a loan; shorter payloads are faster copied.
 pub(crate) const SHORTEST_LOAN: u32 = 8192;
-/// Bytes that are lent at once, at most.
+/// Maximum bytes of a loan.
 pub(crate) const LONGEST_LOAN: u32 = 1 << 16;
 
 /// Name of a lender, and its address in the lender's memory.
@@ -58,13 +56,13 @@ pub(super) struct Identity {
     pub(super) name: [u64; 2],
 }
 
-/// The name of a wire's end, as long as it lives.
+/// Name of a wire's end, valid while the end exists.
 #[derive(Debug)]
 pub(super) struct Name(Box<[AtomicU64; 2]>);
 
 impl Default for Name {
     fn default() -> Name {
-        // The hasher's keys are random, which is all that it is wanted for.
+        // The hasher's keys are random; that is all that is needed.
         let random = || RandomState::new().build_hasher().finish() | 1;
         Name(Box::new([random(), random()].map(AtomicU64::new)))
     }
@@ -100,14 +98,14 @@ pub(super) struct Lender {
 }
 
 impl Lender {
-    /// The process at the other end of a connection, if its memory can be read.
+    /// Finds the process at the other end of a connection. `None` if its memory is unreadable.
     pub(super) fn find(
         pid: i32,
         identity: Identity,
         shared: &Arc<Shared>,
         closer: &Closer,
     ) -> Option<Arc<Lender>> {
-        // In this order: what has the number now and the name below is what was opened.
+        // In this order: if the name is there after the open, the opened process has it.
         let borrowed = Borrowed::new(pid, closer.clone());
         let lender = Lender { pid, identity, borrowed, shared: Arc::clone(shared) };
         (pid > 0 && lender.is_there()).then(|| Arc::new(lender))
@@ -118,31 +116,31 @@ impl Lender {
         self.borrowed.rest(now);
     }
 
-    /// Files that it knows, mapped or not.
+    /// Number of known files, mapped or not.
     #[cfg(test)]
     pub(super) fn known(&self) -> usize {
         self.borrowed.count()
     }
 
-    /// Returns `true` if the process by this number has the lender's name in its memory.
+    /// Returns `true` if the process of this number has the lender's name in its memory.
     fn is_there(&self) -> bool {
         // SAFETY: no bytes are asked for, so nothing is written to the address.
         unsafe { self.read_named(&[], 0, 0, 0) }
     }
 
-    /// Copies `len` bytes, `from` bytes into the spans, to an address of ours, which may be
-    /// unmapped: the kernel looks. False unless all of it was copied, and from this lender.
+    /// Copies `len` bytes from offset `from` of the pieces to an address of this process. The
+    /// address may be unmapped: the kernel tests it. True if all bytes were copied from this
+    /// lender.
     ///
     /// # Safety
-    /// If the bytes at `to` are mapped, they may be written to, at any time until this returns, by
-    /// the terms of whoever owns them.
+    /// If the bytes at `to` are mapped, their owner allows writes to them until this returns.
     unsafe fn read(&self, pieces: &[Piece], from: u64, to: u64, len: u64) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `read`.
         self.is_there() && unsafe { self.read_named(pieces, from, to, len) }
     }
 
-    /// Copies bytes, and then the name, in one call. False unless all of it was copied and the name
-    /// is the lender's.
+    /// Copies bytes, and then the name, in one call. True if all bytes were copied and the name is
+    /// the lender's.
     ///
     /// # Safety
     /// As [`read`](Self::read).
@@ -163,8 +161,8 @@ impl Lender {
         let name_here = libc::iovec { iov_base: name.as_mut_ptr().cast(), iov_len: name_len };
         let here = [part(to, len), name_here];
         let here = if len == 0 { &here[1..] } else { &here };
-        // SAFETY: both lists are as long as said. What the kernel can't reach it refuses; at `to`
-        // it writes by the caller's promise, and to the name, which is ours.
+        // SAFETY: both lists have the given lengths. The kernel refuses unmapped memory. It writes
+        // to `to` by the contract of `read_named`, and to `name`.
         let read = unsafe {
             libc::process_vm_readv(
                 self.pid,
@@ -178,11 +176,11 @@ impl Lender {
         left == 0 && u64::try_from(read) == Ok(len + name_len as u64) && name == self.identity.name
     }
 
-    /// Copies out of memory that is mapped here. Returns `false`, and copies no byte, unless all of
-    /// it is mapped.
+    /// Copies from mapped memory. Returns `false`, and copies no byte, unless all pieces are
+    /// mapped.
     ///
     /// # Safety
-    /// The bytes at `to` are mapped, and may be written to by the terms of whoever owns them.
+    /// The bytes at `to` are mapped, and their owner allows writes to them.
     unsafe fn copy(&self, pieces: &[Piece], from: u64, to: u64, len: u64) -> bool {
         let mut found: [Option<(Arc<Mapped>, Part)>; SPANS] = Default::default();
         let mut left = len;
@@ -199,8 +197,8 @@ impl Lender {
         for (mapped, Part { piece, skip, run }) in found.iter().flatten() {
             let offset = piece.place.map_or(0, |place| place.offset) + skip;
             let from = mapped.as_ptr().wrapping_add(offset as usize);
-            // SAFETY: `find` saw that the whole piece is in the mapping, which lives; the target is
-            // the caller's promise.
+            // SAFETY: `find` checked that the piece lies in the mapping, which is held here. The
+            // target is valid by the contract of `copy`.
             unsafe { copy::between(from, to, *run as usize) };
             to = to.wrapping_add(*run as usize);
         }
@@ -208,7 +206,7 @@ impl Lender {
     }
 }
 
-/// A part of a piece: so many bytes, behind those that are skipped.
+/// Part of a piece: `run` bytes after the first `skip`.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     piece: Piece,
@@ -216,7 +214,7 @@ struct Part {
     run: u64,
 }
 
-/// The parts of `len` bytes that begin `from` bytes into the pieces; fewer where they end before.
+/// Splits `len` bytes from offset `from` of the pieces into parts; fewer if the pieces end before.
 fn parts(pieces: &[Piece], mut from: u64, len: u64) -> impl Iterator<Item = Part> {
     let mut left = len;
     let parts = pieces.iter().take(SPANS).map(move |piece| {
@@ -258,26 +256,26 @@ impl Loan {
         self.len as usize
     }
 
-    /// Packets of the path's MTU that the payload stands for, as its sender says.
+    /// Packets of the path's MTU that the payload counts for, as stated by its sender.
     #[must_use]
     pub fn packets(&self) -> u32 {
         self.lease.packets.into()
     }
 
-    /// Copies `len` bytes, `from` bytes into the payload, to an address of this process. False if
-    /// they can't be read; the payload is lost then, and so are all later ones of this lender,
-    /// which is told.
+    /// Copies `len` bytes from offset `from` of the payload to an address of this process. False if
+    /// they are unreadable: then this payload and all later ones of the lender are lost, and the
+    /// lender is told.
     ///
     /// # Safety
-    /// The bytes at `to` are mapped, and may be written to, as by any other device.
+    /// The bytes at `to` are mapped, and their owner allows a device to write them.
     pub(crate) unsafe fn read(&self, from: u64, to: u64, len: u64) -> bool {
         let pieces = &self.lease.pieces;
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `read`.
         let mapped = unsafe { self.lender.copy(pieces, from, to, len) };
         if mapped {
             add(&self.lender.shared.counters.mapped, 1);
         }
-        // SAFETY: as above.
+        // SAFETY: by the contract of `read`.
         let done = mapped || unsafe { self.lender.read(pieces, from, to, len) };
         if !done && self.memory.turn(self.lease.at, Move::Refuse) {
             self.memory.take_loans(false);
@@ -293,14 +291,14 @@ impl Loan {
         unsafe { self.read(from, addr, len) }
     }
 
-    /// All of it, if it can be had.
+    /// Copies the whole payload; `None` if it is unreadable.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = vec![0; self.len()];
         (self.copy(0, &mut bytes) && self.settle()).then_some(bytes)
     }
 
-    /// Takes the payload for good, once, after the last copy. False if its lender recalled it: what
-    /// was copied may not be what was sent.
+    /// Takes the payload after the last copy. False if the lender recalled it: the copied bytes may
+    /// differ from the sent ones.
     #[must_use]
     pub(crate) fn settle(&self) -> bool {
         let counters = &self.lender.shared.counters;
@@ -309,18 +307,18 @@ impl Loan {
         taken
     }
 
-    /// Returns `true` if it couldn't be read, or was recalled.
+    /// Returns `true` if the payload was unreadable or recalled.
     pub(crate) fn is_lost(&self) -> bool {
         !self.memory.is_lent(self.lease.at)
     }
 }
 
-/// Memory that is lent. Dropped, it is the lender's again: what wasn't taken by then is lost.
+/// Lent memory. Dropping it recalls a payload that was not taken: the packet is lost.
 #[derive(Debug)]
 pub struct Lent {
     memory: Arc<Memory>,
     at: u64,
-    /// Spans of the payload, to tell if the program changed it.
+    /// Spans of the payload, to detect changes by the program.
     spans: Vec<Span>,
 }
 
@@ -333,17 +331,17 @@ impl Lent {
         &self.spans
     }
 
-    /// Returns `true` if the other side may still take it.
+    /// Returns `true` if the receiver may still take it.
     pub(crate) fn is_open(&self) -> bool {
         self.memory.is_open(self.at)
     }
 
-    /// Takes it back. False if that is too late: it was taken, or is lost anyway.
+    /// Recalls the payload. False if it was taken or refused before.
     pub(crate) fn recall(&self) -> bool {
         self.memory.turn(self.at, Move::Recall)
     }
 
-    /// Returns `true` if the other side couldn't read it.
+    /// Returns `true` if the receiver could not read it.
     pub(crate) fn is_refused(&self) -> bool {
         self.memory.is_refused(self.at)
     }

@@ -1,14 +1,14 @@
-//! RoCEv2 over UDP sockets (IBTA annex A17): packets leave the process, unprivileged, in the form
-//! that adapters and Linux's soft-RoCE send.
+//! RoCEv2 over UDP sockets (IBTA annex A17): packets leave the process without privileges, in the
+//! format of adapters and of Linux's soft-RoCE.
 //!
-//! - `encapsulation`: what the ICRC covers before the BTH;
-//! - `batch`: packets that leave in one system call;
-//! - `socket`: one socket; `interface`: where its address is;
+//! - `encapsulation`: the bytes before the BTH that the ICRC covers;
+//! - `batch`: packets sent by one system call;
+//! - `socket`: one socket; `interface`: the interface of its address;
 //! - `stats`: counters and the link.
 //!
-//! RoCE has neither authentication nor encryption. Whoever can send to the port can try queue pair
-//! numbers, sequence numbers and keys, and a spoofed source address is believed; so a wire has the
-//! addresses that it was given and no others, and nothing but loopback unless told.
+//! RoCE has neither authentication nor encryption. Any sender that reaches the port can try queue
+//! pair numbers, sequence numbers and keys, and spoofed source addresses are believed. So a wire
+//! binds only the addresses that it was given; the default is loopback.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -43,35 +43,34 @@ mod tests;
 
 pub use self::stats::{UdpControl, UdpStats};
 
-/// UDP's port of RoCEv2 (annex A17.3.1).
+/// UDP port of RoCEv2 (annex A17.3.1).
 pub const PORT: u16 = 4791;
-/// Bytes around the payload of a packet that an interface has to take: IPv6, UDP, BTH, the longest
+/// Bytes around a packet's payload that an interface must accept: IPv6, UDP, BTH, the longest
 /// extension headers, ICRC. Linux counts as many (`RXE_MAX_HDR_LENGTH`).
 pub const OVERHEAD: u32 = 80;
 
-/// Memory of the kernel for a packet, in addition to its bytes: `struct sk_buff` and
-/// `skb_shared_info`.
+/// Kernel memory per packet in addition to its bytes: `struct sk_buff` and `skb_shared_info`.
 const SK_BUFF: usize = 640;
-/// BTH to ICRC of the longest packet.
+/// Maximum bytes from BTH to ICRC.
 pub(super) const LONGEST: usize = BTH_LEN + 64 + MAX_PAYLOAD + ICRC_LEN;
-/// First opcode that IBTA leaves to manufacturers (9.2.1); our dynamic connections have such.
+/// First opcode reserved for manufacturers (9.2.1). softhca's dynamic connections use such.
 const VENDOR: u8 = 0xc0;
-/// Opcodes of packets with which the answer to a READ is complete.
+/// Opcodes of the last packet of a READ response.
 const READ_ENDS: [Opcode; 4] = [
     Opcode::RC_READ_RESPONSE_LAST,
     Opcode::RC_READ_RESPONSE_ONLY,
     Opcode::XRC_READ_RESPONSE_LAST,
     Opcode::XRC_READ_RESPONSE_ONLY,
 ];
-/// Congestion notification (annex A17.9.3).
+/// Opcode of a congestion notification packet (annex A17.9.3).
 const CNP: u8 = 0x81;
-/// Sockets that packets leave by, where a network may spread flows by their source port, and where
-/// their ports begin: above those that the kernel hands out by itself.
+/// Number of sending sockets per address; networks spread flows by the source port. `FIRST_SENDER`
+/// is their first port, above the kernel's ephemeral ports.
 const SENDERS: usize = 8;
 const FIRST_SENDER: u16 = 0xf000;
-/// Calls that receive nothing usable, one after the other, before the device has a turn.
+/// Maximum consecutive receive calls without a usable packet before the device has its turn.
 const READS: usize = 16;
-/// How long to wait before a call is made again that found no room.
+/// Delay before a send that found no room is repeated.
 const RETRY_AFTER: Duration = Duration::from_micros(20);
 
 /// One end of a RoCEv2 wire.
@@ -94,7 +93,7 @@ struct Endpoint {
     senders: Vec<Socket>,
     /// The kernel divides the bytes of one call into packets, and numbers them as this wire does.
     divides: bool,
-    /// No foreign device can be behind this address.
+    /// Only software HCAs can be behind this address.
     inside: bool,
 }
 
@@ -109,18 +108,19 @@ impl Endpoint {
             senders.extend(Socket::bind(SocketAddr::new(address.ip(), port)));
         }
         Ok(Endpoint {
-            // An interface that divides by itself may count identifications otherwise.
+            // An interface that divides in hardware may count IP identifications differently.
             divides: loopback || address.is_ipv6(),
-            // Soft-RoCE takes its port for all addresses, so with ours it is not on this host.
+            // Soft-RoCE binds its port on all addresses: if ours is bound there, it is not on this
+            // host.
             inside: loopback || address.port() != PORT,
             socket,
             senders,
         })
     }
 
-    /// The socket that packets to a queue pair leave by, always the same one.
+    /// Index of the socket for packets to a queue pair; constant per queue pair.
     fn sender(&self, qpn: u32) -> usize {
-        // Knuth's multiplicative hash; the low numbers are the dense ones.
+        // Knuth's multiplicative hash; queue pair numbers differ in the low bits.
         match self.senders.len() {
             0 => 0,
             count => 1 + (qpn.wrapping_mul(0x9e37_79b1) >> 16) as usize % count,
@@ -147,12 +147,12 @@ fn in_words(address: SocketAddr, error: io::Error) -> io::Error {
 }
 
 impl UdpWire {
-    /// A wire that is reached at these addresses: UDP port 4791 of each, or another port that all
-    /// devices of the network use in its place. Packets go to the same port.
+    /// Binds the wire to these addresses: UDP port 4791 of each, or another port that all devices
+    /// of the network use. Packets go to the same port.
     ///
     /// # Errors
     ///
-    /// What the system says, and in words where a port is taken or an address isn't this host's.
+    /// The system's error; its text names a port in use or an address of another host.
     pub fn bind(addresses: &[SocketAddr]) -> io::Result<UdpWire> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let mut endpoints = Vec::new();
@@ -177,19 +177,19 @@ impl UdpWire {
         })
     }
 
-    /// A handle on its link and counters.
+    /// Returns a handle to link and counters.
     #[must_use]
     pub fn control(&self) -> UdpControl {
         UdpControl { shared: Arc::clone(&self.shared) }
     }
 
-    /// The addresses that it is reached at.
+    /// Addresses of the wire.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.endpoints.iter().map(|endpoint| endpoint.socket.address).collect()
     }
 
-    /// The MTUs of the interfaces that have its addresses, as far as they are known.
+    /// MTUs of the interfaces that have its addresses, if known.
     pub(crate) fn link_mtus(&self) -> impl Iterator<Item = (IpAddr, u32)> {
         self.endpoints.iter().filter_map(|at| {
             let ip = at.socket.address.ip();
@@ -197,9 +197,8 @@ impl UdpWire {
         })
     }
 
-    /// Packets with this much payload that the smallest of its receive buffers holds. The kernel
-    /// reckons with the memory that a packet takes, which is the next power of two of its length,
-    /// and a header of its own.
+    /// Number of packets with this payload that fit the smallest of its receive buffers. The kernel
+    /// counts a packet's memory: its length rounded up to a power of two, and a header.
     #[must_use]
     pub fn holds(&self, mtu: u32) -> u32 {
         let room = self.endpoints.iter().map(|at| at.socket.room).min().unwrap_or(0);
@@ -207,7 +206,7 @@ impl UdpWire {
         u32::try_from(room / packet).unwrap_or(u32::MAX)
     }
 
-    /// Destination of a frame, and the socket it leaves by.
+    /// Destination of a frame, and the socket that sends it.
     fn way(&self, frame: &Frame) -> Option<Way> {
         let of = |gid| self.endpoints.iter().position(|at| gid == sixteen(at.socket.address.ip()));
         let endpoint = of(frame.src.gid)?;
@@ -231,7 +230,7 @@ impl UdpWire {
         Some(Way { endpoint, sender, from, to, route: Route { id: 0, ..frame.route } })
     }
 
-    /// Sends the batch. It stays where there is no room for it.
+    /// Sends the batch. It is kept if the socket has no room.
     fn push_out(&mut self) {
         let Some(way) = self.batch.way else { return };
         let Some(endpoint) = self.endpoints.get_mut(way.endpoint) else { return };
@@ -242,7 +241,7 @@ impl UdpWire {
         match sent {
             Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => return,
             Ok(()) => add(&counters.sent, count as u64),
-            // The kernel, or the interface, doesn't divide: from here on one by one.
+            // Neither kernel nor interface divides: send single packets from now on.
             Err(Errno::EIO | Errno::EINVAL | Errno::EOPNOTSUPP) if count > 1 => {
                 let mut left = 0;
                 for packet in self.batch.undivided() {
@@ -259,7 +258,7 @@ impl UdpWire {
         self.batch.clear();
     }
 
-    /// Receives from one socket. False if nothing was there.
+    /// Receives from one socket; false if it is empty.
     fn read(&mut self, endpoint: usize) -> bool {
         let UdpWire { endpoints, arrived, back, shared, spare, .. } = self;
         let Some(Endpoint { socket, .. }) = endpoints.get_mut(endpoint) else { return false };
@@ -305,7 +304,7 @@ impl UdpWire {
             let mut bytes = spare.take();
             bytes.clear();
             bytes.extend_from_slice(packet);
-            // Checked, and not the ICRC that begins at the BTH.
+            // The checksum is verified, and is not the ICRC that begins at the BTH: cleared.
             bytes[len - ICRC_LEN..].fill(0);
             arrived.push_back(Frame {
                 src,
@@ -319,7 +318,7 @@ impl UdpWire {
     }
 }
 
-/// Gives a packet the ICRC that it has between these addresses. A damaged one stays damaged.
+/// Computes a packet's ICRC for these addresses. A damaged packet stays damaged.
 pub(super) fn reseal((src, dst): (IpAddr, IpAddr), id: u16, packet: &mut [u8]) {
     let damage = batch::damage(packet);
     seal(&Ends { src, dst, src_port: PORT, dst_port: PORT }, id, packet);
@@ -340,7 +339,7 @@ impl Wire for UdpWire {
             return Ok(());
         };
         let endpoint = &self.endpoints[way.endpoint];
-        // Unpatched kernels read beyond a packet whose opcode they don't know (CVE-2026-46133).
+        // Unpatched kernels read beyond a packet of unknown opcode (CVE-2026-46133).
         if frame.bytes.first().is_none_or(|opcode| *opcode >= VENDOR) && !endpoint.inside {
             add(&counters.foreign, 1);
             return Ok(());
@@ -354,8 +353,8 @@ impl Wire for UdpWire {
         self.batch.push(way, &frame.bytes);
         let opcode = frame.bytes.first().copied().map(Opcode);
         self.spare.put(frame.bytes);
-        // Whoever reads asks for more when it has an answer (`max_rd_atomic`), and so does that
-        // while the others are made.
+        // A requester with all READs outstanding (`max_rd_atomic`) posts its next READ when a
+        // response ends. It does so while the other responses are made.
         if opcode.is_some_and(|opcode| READ_ENDS.contains(&opcode)) && self.batch.is_half() {
             self.push_out();
         }

@@ -1,10 +1,9 @@
-//! How long it takes from a SEND until a receiver that sleeps has its completion, ours beside
-//! libibverbs's: the same calls on the same preloaded software HCA.
-//! `UVERBS_DEBIAN_ROOT=target/debian/root cargo bench -p uverbs-c-stack --bench wake`, after
-//! `cargo xtask judge` has unpacked the C stack there.
+//! Time from a SEND until a sleeping receiver has its completion, with uverbs and with libibverbs:
+//! the same calls on the same preloaded software HCA. First `cargo xtask judge` unpacks the C
+//! stack, then: `UVERBS_DEBIAN_ROOT=target/debian/root cargo bench -p uverbs-c-stack --bench wake`.
 //!
-//! Both run in turns, each round in a process of its own. Lines for machines: `ratio woken_PAUSE
-//! VALUE`, libibverbs's median over ours, so that more than 1 is better than libibverbs.
+//! Both run in turns, a process for each round. Output for scripts: `ratio woken_PAUSE VALUE`, the
+//! median of libibverbs divided by ours; above 1, ours is better.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -14,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use uverbs::{Error, Local, Mlx5, Notify};
 
-/// No wait is longer.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Turns, and what the receiver and its device are left alone before each message, in
-/// microseconds, with how many messages.
+/// Number of rounds. Next constant: pause before each message in microseconds, and number of
+/// messages.
 const TURNS: usize = 5;
 const CASES: [(u32, u32); 2] = [(0, 4000), (2000, 300)];
 
@@ -47,20 +46,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One process's times, in nanoseconds; the first tenth warms up.
+/// Adds the nanoseconds of one process; the first tenth is warm-up.
 fn times(command: &mut Command, count: u32, pause: u32, all: &mut Vec<u64>) {
     let run = common::run(command.arg(count.to_string()).arg(pause.to_string())).ok();
     let times = run.stdout.lines().map(|line| line.parse::<u64>().expect("nanoseconds"));
     all.extend(times.skip(count as usize / 10));
 }
 
-/// Median and 99th percentile, in microseconds.
+/// Median and 99th percentile in microseconds.
 fn spread(mut times: Vec<u64>) -> [f64; 2] {
     times.sort_unstable();
     [times.len() / 2, times.len() * 99 / 100].map(|at| times[at] as f64 / 1000.0)
 }
 
-/// Our side: what `c/wake.c` does, call for call.
+/// Receiver with uverbs, call for call like `c/wake.c`.
 fn ours(count: u32, pause: Duration) -> Result<(), Error> {
     let device = uverbs::default_device()?;
     let context = device.open_as::<Mlx5>()?;

@@ -1,5 +1,5 @@
-//! What stands in rings, records and doorbell pages, as text: one writer for both sides of a
-//! comparison.
+//! Captures of rings, doorbell records and doorbell pages as text. Both sides of a comparison use
+//! this writer.
 //!
 //! ```text
 //! case inline 17 at 3
@@ -19,17 +19,17 @@ use std::time::Duration;
 
 use uverbs_softhca::{Pending, PendingRing, SoftHca};
 
-/// Bytes of a line of a doorbell page.
+/// Bytes per line of a doorbell page.
 const BLOCK: usize = 64;
-/// Time that a step takes.
+/// Time that passes in a step.
 const TICK: Duration = Duration::from_micros(1);
-/// More slices of work than anything here takes.
+/// Limit of work slices; nothing here needs as many.
 const MANY: usize = 100_000;
 
-/// Everything pending, under a name.
+/// Formats all pending writes as the case `name`.
 pub(crate) fn text(name: &str, pending: &Pending) -> String {
     let mut text = format!("case {name}\n");
-    // Writing to a string can't fail.
+    // Writing to a string cannot fail.
     for qp in &pending.qps {
         let [rcv, snd] = words(&qp.record);
         let _ = writeln!(text, "qp {:x} record {rcv} {snd}", qp.qpn);
@@ -61,15 +61,15 @@ pub(crate) fn text(name: &str, pending: &Pending) -> String {
     text
 }
 
-/// Lets a stepped device do all that there is to do, and leaves the doorbell pages clean. Its clock
-/// goes on, so that completions have times.
+/// Steps a device until it is idle, and zeroes the doorbell pages. Advances its clock, so that
+/// completions have different times.
 pub(crate) fn settle(device: &SoftHca) {
     device.advance(TICK);
     device.step_until_idle(MANY);
     device.clear_uars();
 }
 
-/// WQEBBs of a queue pair's send ring, and the counter of the next one.
+/// WQEBBs of a queue pair's send ring, and the producer counter.
 pub(crate) fn place(device: &SoftHca, qpn: u32) -> Option<(u32, u16)> {
     let pending = device.pending();
     let send = pending.qps.into_iter().find(|qp| qp.qpn == qpn)?.send?;

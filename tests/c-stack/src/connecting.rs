@@ -1,4 +1,4 @@
-//! What programs that connect by `uverbs::cm` share. The twin of `c/connecting.h`.
+//! Shared by the programs that connect by `uverbs::cm`. Counterpart: `c/connecting.h`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use uverbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 
 pub(crate) type Done<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What queue pairs are made of.
+/// Objects that queue pairs are created from.
 pub(crate) struct Domain {
     context: Context,
     pd: ProtectionDomain,
@@ -25,8 +25,8 @@ impl Domain {
     }
 }
 
-/// The address that is connected by: `UVERBS_TEST_ADDRESS`, or the IPv4 address that is GID
-/// `UVERBS_TEST_GID` of `UVERBS_TEST_DEVICE`.
+/// Address to connect to: `UVERBS_TEST_ADDRESS`, or the IPv4 address in GID `UVERBS_TEST_GID` of
+/// `UVERBS_TEST_DEVICE`.
 pub(crate) fn find_address() -> Done<IpAddr> {
     if let Ok(address) = std::env::var("UVERBS_TEST_ADDRESS") {
         return Ok(address.parse()?);

@@ -1,4 +1,4 @@
-//! The device of this process, made when it is first opened.
+//! The software HCA of this process, created when it is first opened.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,32 +9,32 @@ use uverbs_softhca::{LinkLayer, SoftHca, SoftHcaBuilder, Udp};
 use crate::log::known;
 use crate::obliging::Obliging;
 
-/// The RDMA device's name.
+/// Name of the RDMA device.
 pub(crate) const NAME: &str = "softhca0";
-/// The character device's name.
+/// Name of the character device.
 pub(crate) const NODE: &str = "uverbs0";
 
-/// What the environment says of the device.
+/// Settings of the device from the environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) link: LinkLayer,
-    /// `None` where an address on the network makes it.
+    /// Number that GUID and addresses are derived from; `None`: derived from the network address.
     pub(crate) number: Option<u16>,
-    /// On the network, in place of a fabric of its own.
+    /// Network address; `None`: a private fabric.
     pub(crate) udp: Option<Udp>,
-    /// No thread: commands are answered, queues are left alone. For what times the client's side of
+    /// No thread: commands are answered, queues are not processed. For timing the client's side of
     /// the data path.
     pub(crate) stepped: bool,
-    /// It wants headers of raw packets in work requests.
+    /// Raw packets need inline headers.
     headers: bool,
 }
 
 impl Settings {
-    /// Reads the environment.
+    /// Reads the settings from the environment.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words.
+    /// A text that names the wrong variable.
     pub(crate) fn from_env() -> Result<Self, String> {
         let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let link = match text("UVERBS_SOFTHCA_LINK").as_deref() {
@@ -43,7 +43,8 @@ impl Settings {
             Some(other) => return Err(format!("UVERBS_SOFTHCA_LINK={other}: neither eth nor ib")),
         };
         let udp = text("UVERBS_SOFTHCA_UDP").map(|text| {
-            // The tree in sysfs and the device are made one after the other, and must agree.
+            // The sysfs tree and the device are made one after the other, and must have one
+            // address.
             let udp = text.parse().ok().filter(|udp| *udp != Udp::loopback());
             udp.ok_or_else(|| format!("UVERBS_SOFTHCA_UDP={text}: no address"))
         });
@@ -62,7 +63,7 @@ impl Settings {
         Ok(Self { link, number, udp, stepped: text("UVERBS_SOFTHCA_STEPPED").is_some(), headers })
     }
 
-    /// The device, described.
+    /// Builder of a device with these settings.
     pub(crate) fn builder(self) -> SoftHcaBuilder {
         let mut builder = SoftHca::builder().name(NAME).link(self.link);
         if let Some(number) = self.number {
@@ -78,7 +79,7 @@ impl Settings {
     }
 }
 
-/// The device; `None` where it can't be made.
+/// Returns the device; `None` if it cannot be created.
 pub(crate) fn get() -> Option<&'static SoftHca> {
     static DEVICE: OnceLock<Option<SoftHca>> = OnceLock::new();
     let device =
@@ -90,7 +91,7 @@ pub(crate) fn get() -> Option<&'static SoftHca> {
 ///
 /// # Errors
 ///
-/// `EIO` where it can't be made, or what opening gives.
+/// `EIO` if the device cannot be created; the error of the open.
 pub(crate) fn open() -> Result<Arc<dyn UverbsDoor>, Errno> {
     let door = get().ok_or(Errno::EIO)?.open().map_err(known)?;
     Ok(match std::env::var_os("UVERBS_SOFTHCA_OBLIGING") {

@@ -1,11 +1,9 @@
-//! What a C program that knows of this library can ask of the device under it: to show what is
-//! pending, and to work.
-//!
-//! The program declares these functions weak, so that it also runs without the library.
+//! Functions for C programs that know of this library: they capture pending writes and let the
+//! device work. The programs declare them weak, so that they also run without the library.
 //!
 //! # Safety
 //!
-//! Names come as C strings, numbers go to where the caller points.
+//! Names come as C strings, and results are written to the caller's pointers.
 #![allow(unsafe_code, reason = "functions for C")]
 
 use std::ffi::CStr;
@@ -17,7 +15,7 @@ use libc::{c_char, c_int};
 
 use crate::{capture, device, log};
 
-/// The file that captures go to.
+/// File for captures.
 fn file() -> Option<&'static File> {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     let open = || {
@@ -36,33 +34,33 @@ fn add(text: &str) -> c_int {
 ///
 /// `text` is a C string.
 unsafe fn read(text: *const c_char) -> String {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `read`.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Writes what is pending to the capture file, under a name. 0, or -1 without file or device.
+/// Appends a capture named `name` to the file. Returns 0, or -1 without file or device.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uverbs_softhca_capture(name: *const c_char) -> c_int {
-    // SAFETY: the header of the function in C says so.
+    // SAFETY: by contract of the function's C header: a C string.
     let name = unsafe { read(name) };
     device::get().map_or(-1, |device| add(&capture::text(&name, &device.pending())))
 }
 
-/// Adds a line to the capture file.
+/// Appends a line to the capture file.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uverbs_softhca_note(line: *const c_char) -> c_int {
-    // SAFETY: as above.
+    // SAFETY: by contract of the function's C header: a C string.
     add(&(unsafe { read(line) } + "\n"))
 }
 
-/// Adds a line `# name` to the record of commands.
+/// Appends a line `# name` to the command log.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uverbs_softhca_mark(name: *const c_char) {
-    // SAFETY: as above.
+    // SAFETY: by contract of the function's C header: a C string.
     log::mark(&unsafe { read(name) });
 }
 
-/// Lets a stepped device work until it is idle, and zeroes the doorbell pages.
+/// Steps the device until it is idle, and zeroes the doorbell pages.
 #[unsafe(no_mangle)]
 extern "C" fn uverbs_softhca_settle() -> c_int {
     device::get().map_or(-1, |device| {
@@ -71,23 +69,23 @@ extern "C" fn uverbs_softhca_settle() -> c_int {
     })
 }
 
-/// Bytes of the process that the device has pinned: regions, rings, records.
+/// Pinned bytes of the process: regions, rings, records.
 #[unsafe(no_mangle)]
 extern "C" fn uverbs_softhca_pinned() -> u64 {
     device::get().map_or(0, uverbs_softhca::SoftHca::pinned_bytes)
 }
 
-/// Length of a queue pair's send ring in WQEBBs, and the counter of the next one. 0, or -1 for no
-/// such ring.
+/// Writes the length of a queue pair's send ring in WQEBBs, and its producer counter. Returns 0, or
+/// -1 if there is no such ring.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn uverbs_softhca_place(qpn: u32, ring: *mut u32, next: *mut u32) -> c_int {
     let Some((entries, counter)) = device::get().and_then(|device| capture::place(device, qpn))
     else {
         return -1;
     };
-    // SAFETY: the caller points to two numbers.
+    // SAFETY: by contract of the function's C header: valid for a number.
     unsafe { ring.write(entries) };
-    // SAFETY: as above.
+    // SAFETY: by contract of the function's C header: valid for a number.
     unsafe { next.write(counter.into()) };
     0
 }

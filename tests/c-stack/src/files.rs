@@ -1,9 +1,8 @@
-//! Descriptors of the device: which numbers are ours, and the door behind each.
+//! Descriptors of the device: their numbers, and the door of each.
 //!
-//! A descriptor is a real one, of [`STAND_IN`]: a character device, so that `fstat` tells what the
-//! client wants to see, and one that can't be mapped, so that an mmap that slips past the hooks
-//! fails. Whether a number is ours is one atomic load, since every `close` and `write` of the
-//! process asks.
+//! A descriptor is an open [`STAND_IN`]. This is a character device, as clients expect from
+//! `fstat`, and it cannot be mapped, so an mmap that bypasses the hooks fails. A number is looked
+//! up by one atomic load, since every `close` and `write` of the process does so.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -15,17 +14,17 @@ use uverbs_core::doors::UverbsDoor;
 
 use crate::log::Logged;
 
-/// What the descriptors really are.
+/// File that the descriptors are opened on.
 pub(crate) const STAND_IN: &std::ffi::CStr = c"/dev/null";
 /// Its device number, as in sysfs.
 pub(crate) const STAND_IN_NUMBER: &str = "1:3";
 
-/// Numbers that can be ours.
+/// Limit of descriptor numbers.
 const MOST: usize = 4096;
 
 static OURS: [AtomicBool; MOST] = [const { AtomicBool::new(false) }; MOST];
 static DOORS: Mutex<BTreeMap<RawFd, Arc<Logged>>> = Mutex::new(BTreeMap::new());
-/// Set in the child of a fork.
+/// Set in a forked child.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 fn doors() -> MutexGuard<'static, BTreeMap<RawFd, Arc<Logged>>> {
@@ -36,27 +35,27 @@ fn flag(fd: RawFd) -> Option<&'static AtomicBool> {
     OURS.get(usize::try_from(fd).ok()?)
 }
 
-/// Whether a descriptor is the device's.
+/// Returns true for a descriptor of the device.
 pub(crate) fn is_ours(fd: RawFd) -> bool {
     flag(fd).is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// Puts a door behind a descriptor.
+/// Assigns a door to a descriptor.
 ///
 /// # Errors
 ///
 /// `EMFILE` for a number too large for the table.
 pub(crate) fn insert(fd: RawFd, door: Arc<dyn UverbsDoor>) -> Result<(), Errno> {
     let flag = flag(fd).ok_or(Errno::EMFILE)?;
-    // A door that is still there belongs to a number that went without a close that we saw.
+    // An entry that exists belongs to a descriptor that was closed without our hook.
     let stale = doors().insert(fd, Arc::new(Logged::new(fd, door)));
     flag.store(true, Ordering::Relaxed);
-    // Closed without the lock: that frees its objects, and closes descriptors.
+    // Dropped without the lock: this frees objects, and closes descriptors.
     drop(stale);
     Ok(())
 }
 
-/// Puts the door behind a descriptor of ours behind another one, too.
+/// Assigns the door of descriptor `fd` also to `also`.
 ///
 /// # Errors
 ///
@@ -70,11 +69,11 @@ pub(crate) fn share(fd: RawFd, also: RawFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The door behind a descriptor of ours.
+/// Returns the door of a descriptor.
 ///
 /// # Errors
 ///
-/// `EIO` in the child of a fork; `EBADF` when another thread has just closed it.
+/// `EIO` in a forked child; `EBADF` if another thread closed the descriptor just now.
 pub(crate) fn door(fd: RawFd) -> Result<Arc<Logged>, Errno> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(Errno::EIO);
@@ -82,22 +81,23 @@ pub(crate) fn door(fd: RawFd) -> Result<Arc<Logged>, Errno> {
     doors().get(&fd).cloned().ok_or(Errno::EBADF)
 }
 
-/// A descriptor of ours is about to be closed. Gives the door, to be dropped behind the close.
+/// Removes a descriptor that is about to be closed. Returns its door, to be dropped after the
+/// close.
 pub(crate) fn remove(fd: RawFd) -> Option<Arc<Logged>> {
     flag(fd)?.store(false, Ordering::Relaxed);
     if FORKED.load(Ordering::Relaxed) {
-        // The lock may be held by a thread that isn't here, and so may the device's.
+        // A thread that the child lacks may hold this lock, or the device's.
         return None;
     }
     doors().remove(&fd)
 }
 
-/// This process is the child of a fork.
+/// Marks this process as a forked child.
 pub(crate) extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether this process is the child of a fork.
+/// Returns true in a forked child.
 pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }

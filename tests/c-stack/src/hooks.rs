@@ -1,11 +1,11 @@
-//! The symbols of libc that are interposed, and what happens when the library is loaded and left.
+//! Interposed functions of libc, and the code that runs when the library is loaded and unloaded.
 //!
 //! # Safety
 //!
-//! Each function has the C signature of the one it hides, and passes its arguments on untouched
-//! unless they mean the device. `open`, `openat` and `ioctl` are variadic in C; here they take the
-//! one argument that may follow, which the calling conventions of Linux on x86-64 and AArch64 pass
-//! alike. Paths are read as C strings, as libc would; buffers are reached as `user` does.
+//! Each function has the C signature of libc's, and passes its arguments on unchanged unless they
+//! name the device. `open`, `openat` and `ioctl` are variadic in C. Here they take the one optional
+//! argument, which the calling conventions of Linux on x86-64 and AArch64 pass like a fixed one.
+//! Paths are read as C strings, as libc does; `user` accesses buffers.
 #![allow(unsafe_code, reason = "takes the place of C functions, which deal in raw pointers")]
 
 use std::ffi::{CStr, c_void};
@@ -21,15 +21,15 @@ use crate::{device, files, log, real, trace, tree, user};
 
 /// `NETLINK_RDMA` (`linux/netlink.h`).
 const NETLINK_RDMA: c_int = 20;
-/// The longest command (`ib_uverbs_ioctl` takes a page).
+/// Maximum bytes of a command (`ib_uverbs_ioctl` accepts a page).
 const MOST_BYTES: usize = 4096;
 
-/// What a path means.
+/// Meaning of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
-    /// The device.
+    /// The device's node.
     Ours,
-    /// An RDMA device of the machine, which the process is not to see.
+    /// Another RDMA device of the machine, hidden from the process.
     Hidden,
     Other,
 }
@@ -41,7 +41,7 @@ unsafe fn target(path: *const c_char) -> Target {
     if path.is_null() {
         return Target::Other;
     }
-    // SAFETY: the caller's promise, which is also libc's.
+    // SAFETY: by the contract of `target`, which is also libc's.
     let path = unsafe { CStr::from_ptr(path) };
     match path.to_bytes().strip_prefix(b"/dev/infiniband/") {
         None | Some(b"") => Target::Other,
@@ -81,7 +81,7 @@ fn open_device(flags: c_int) -> c_int {
     match files::insert(fd, door) {
         Ok(()) => fd,
         Err(errno) => {
-            // SAFETY: the descriptor has just been made, and nobody else knows of it.
+            // SAFETY: a new descriptor, unknown to other code.
             unsafe { libc::close(fd) };
             fail(errno)
         }
@@ -92,12 +92,12 @@ macro_rules! opens {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, flags: c_int, mode: PassedMode) -> c_int {
-            // SAFETY: as for libc, the path is a C string.
+            // SAFETY: by libc's contract the path is a C string.
             match unsafe { target(path) } {
                 Target::Ours => open_device(flags),
                 Target::Hidden => fail(Errno::ENOENT),
                 Target::Other => match real::$name() {
-                    // SAFETY: the caller's own arguments.
+                    // SAFETY: the arguments of the caller.
                     Some(real) => unsafe { real(path, flags, mode) },
                     None => fail(Errno::ENOSYS),
                 },
@@ -116,12 +116,12 @@ macro_rules! opens_at {
             flags: c_int,
             mode: PassedMode,
         ) -> c_int {
-            // SAFETY: as for libc, the path is a C string.
+            // SAFETY: by libc's contract the path is a C string.
             match unsafe { target(path) } {
                 Target::Ours => open_device(flags),
                 Target::Hidden => fail(Errno::ENOENT),
                 Target::Other => match real::$name() {
-                    // SAFETY: the caller's own arguments.
+                    // SAFETY: the arguments of the caller.
                     Some(real) => unsafe { real(folder, path, flags, mode) },
                     None => fail(Errno::ENOSYS),
                 },
@@ -131,13 +131,13 @@ macro_rules! opens_at {
 }
 opens_at! { openat openat64 }
 
-/// The path to ask libc about instead of `path`; `Err` for what is hidden.
+/// Path that libc is asked for instead of `path`; `Err` for a hidden one.
 ///
 /// # Safety
 ///
 /// `path` is null or a C string.
 unsafe fn stand_in(path: *const c_char) -> Result<*const c_char, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: by the contract of `stand_in`.
     match unsafe { target(path) } {
         Target::Ours => Ok(files::STAND_IN.as_ptr()),
         Target::Hidden => Err(Errno::ENOENT),
@@ -149,9 +149,9 @@ macro_rules! stats {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(path: *const c_char, stat: *mut c_void) -> c_int {
-            // SAFETY: as for libc, the path is a C string.
+            // SAFETY: by libc's contract the path is a C string.
             match (unsafe { stand_in(path) }, real::$name()) {
-                // SAFETY: the caller's own arguments, or the path of the stand-in.
+                // SAFETY: the arguments of the caller, or the stand-in's path.
                 (Ok(path), Some(real)) => unsafe { real(path, stat) },
                 (Err(errno), _) => fail(errno),
                 (_, None) => fail(Errno::ENOSYS),
@@ -169,9 +169,9 @@ unsafe extern "C" fn statx(
     mask: c_uint,
     stat: *mut c_void,
 ) -> c_int {
-    // SAFETY: as for libc, the path is a C string.
+    // SAFETY: by libc's contract the path is a C string.
     match (unsafe { stand_in(path) }, real::statx()) {
-        // SAFETY: the caller's own arguments, or the path of the stand-in.
+        // SAFETY: the arguments of the caller, or the stand-in's path.
         (Ok(path), Some(real)) => unsafe { real(folder, path, flags, mask, stat) },
         (Err(errno), _) => fail(errno),
         (_, None) => fail(Errno::ENOSYS),
@@ -180,16 +180,16 @@ unsafe extern "C" fn statx(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
-    // SAFETY: as for libc, the path is a C string.
+    // SAFETY: by libc's contract the path is a C string.
     match (unsafe { stand_in(path) }, real::access()) {
-        // SAFETY: the caller's own arguments, or the path of the stand-in.
+        // SAFETY: the arguments of the caller, or the stand-in's path.
         (Ok(path), Some(real)) => unsafe { real(path, mode) },
         (Err(errno), _) => fail(errno),
         (_, None) => fail(Errno::ENOSYS),
     }
 }
 
-/// RDMA netlink would tell of the machine's devices; without it the C stack looks in sysfs.
+/// Refuses RDMA netlink, which would list the machine's devices; the C stack then uses sysfs.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
@@ -197,7 +197,7 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
         return fail(Errno::EPROTONOSUPPORT);
     }
     match real::socket() {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments of the caller.
         Some(real) => unsafe { real(domain, kind, protocol) },
         None => fail(Errno::ENOSYS),
     }
@@ -211,7 +211,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         files::remove(fd)
     });
     let result = match real::close() {
-        // SAFETY: the caller's own argument.
+        // SAFETY: the argument of the caller.
         Some(real) => unsafe { real(fd) },
         None => fail(Errno::ENOSYS),
     };
@@ -222,11 +222,11 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     result
 }
 
-/// Another descriptor of the open device: what `ibv_import_device` takes.
+/// Duplicates a descriptor of the device, for `ibv_import_device`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup(fd: c_int) -> c_int {
     let Some(real) = real::dup() else { return fail(Errno::ENOSYS) };
-    // SAFETY: the caller's own argument.
+    // SAFETY: the argument of the caller.
     let new = unsafe { real(fd) };
     if new < 0 || !files::is_ours(fd) {
         return new;
@@ -234,14 +234,14 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
     match files::share(fd, new) {
         Ok(()) => new,
         Err(errno) => {
-            // SAFETY: the descriptor has just been made, and nobody else knows of it.
+            // SAFETY: a new descriptor, unknown to other code.
             unsafe { libc::close(new) };
             fail(errno)
         }
     }
 }
 
-/// The kernel's answer to a write command that it doesn't know (`uapi_get_method`).
+/// Answers write commands as the kernel does an unknown one (`uapi_get_method`).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
     if files::is_ours(fd) {
@@ -249,7 +249,7 @@ unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssiz
         return -1;
     }
     match real::write() {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments of the caller.
         Some(real) => unsafe { real(fd, bytes, len) },
         None => fail(Errno::ENOSYS) as ssize_t,
     }
@@ -257,22 +257,22 @@ unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssiz
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, request: libc::Ioctl, argument: *mut c_void) -> c_int {
-    // The kernel takes 32 bits of it.
+    // The kernel uses 32 bits of the request number.
     if files::is_ours(fd) && request as u32 == RDMA_VERBS_IOCTL {
         let errno = Errno::last();
         let done = command(fd, argument.expose_provenance());
-        // As with the kernel, what succeeds leaves it alone.
+        // Success leaves `errno` unchanged, as in the kernel.
         errno.set();
         return finish(done);
     }
     match real::ioctl() {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the arguments of the caller.
         Some(real) => unsafe { real(fd, request, argument) },
         None => fail(Errno::ENOSYS),
     }
 }
 
-/// One command: copied in, answered, copied out, as the kernel does it.
+/// Executes a command: copied in, answered, copied out, as in the kernel.
 fn command(fd: c_int, address: usize) -> Result<(), Errno> {
     const HEADER: usize = size_of::<ib_uverbs_ioctl_hdr>();
     let inside = trace::enter();
@@ -282,18 +282,18 @@ fn command(fd: c_int, address: usize) -> Result<(), Errno> {
     let length = usize::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
     if (HEADER..=MOST_BYTES).contains(&length) {
         let mut all = vec![0; length];
-        // Attributes that can't be read are missing, which the device answers in the order of its
+        // If attributes are unreadable, the device gets none, and answers in the order of its
         // checks.
         if user::read(address, &mut all).is_ok() {
             bytes = all;
         }
     }
-    // A length that is no whole number of words is wrong in any case.
+    // A length that is not a multiple of a word fails the device's checks.
     let mut words = bytes.as_chunks().0.iter().copied().map(u64::from_ne_bytes).collect::<Vec<_>>();
     let before = words.clone();
     inside.is(format_args!("ioctl {}", log::name(&words)));
-    // SAFETY: the addresses in the command are the program's, with the promises that it owes the
-    // kernel; softhca reaches them as `copy_from_user` would.
+    // SAFETY: the program keeps the kernel's contract for the addresses in its command. softhca
+    // accesses them like `copy_from_user`.
     let result = unsafe { door.ioctl(&mut words) };
     for (at, (new, old)) in words.iter().zip(&before).enumerate() {
         if new != old {
@@ -315,7 +315,7 @@ macro_rules! mmaps {
             offset: off_t,
         ) -> *mut c_void {
             if flags & libc::MAP_ANONYMOUS == 0 && files::is_ours(fd) {
-                // SAFETY: the caller's own arguments.
+                // SAFETY: the arguments of the caller.
                 return match unsafe { map(address, len, protection, flags, fd, offset) } {
                     Ok(address) => address,
                     Err(errno) => {
@@ -325,7 +325,7 @@ macro_rules! mmaps {
                 };
             }
             match real::$name() {
-                // SAFETY: the caller's own arguments.
+                // SAFETY: the arguments of the caller.
                 Some(real) => unsafe { real(address, len, protection, flags, fd, offset) },
                 None => {
                     Errno::ENOSYS.set();
@@ -337,11 +337,11 @@ macro_rules! mmaps {
 }
 mmaps! { mmap mmap64 }
 
-/// Maps a page of the device. What the door maps becomes the client's, who unmaps it.
+/// Maps a page of the device. The client owns the mapping, and unmaps it.
 ///
 /// # Safety
 ///
-/// With `MAP_FIXED` the caller gives up what is mapped at `address`.
+/// With `MAP_FIXED` the caller gives up the mapping at `address`.
 unsafe fn map(
     address: *mut c_void,
     len: size_t,
@@ -361,12 +361,12 @@ unsafe fn map(
     let (mapped, size) = (mapping.as_mut_ptr().cast::<c_void>(), mapping.len());
     if flags & libc::MAP_FIXED != 0 {
         let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: moves a mapping that nobody knows of yet to where the caller wants it.
+        // SAFETY: moves a new mapping, unknown to other code, to the caller's address.
         let moved = unsafe { libc::mremap(mapped, size, size, how, address) };
         if moved == libc::MAP_FAILED {
             return Err(Errno::last());
         }
-        // What was mapped is no more at its old place: nothing is left to unmap.
+        // The mapping has moved: nothing to unmap at its first address.
         std::mem::forget(mapping);
         return protect(moved, size, protection);
     }
@@ -376,24 +376,24 @@ unsafe fn map(
 }
 
 fn protect(address: *mut c_void, len: usize, protection: c_int) -> Result<*mut c_void, Errno> {
-    // SAFETY: a mapping that nobody uses yet.
+    // SAFETY: a new mapping, unused yet.
     let result = unsafe { libc::mprotect(address, len, protection) };
     Errno::result(result).map(|_| address)
 }
 
-/// This process's tree; removed when it ends.
+/// Process number and sysfs tree; the tree is removed when the process ends.
 static TREE: OnceLock<(u32, PathBuf)> = OnceLock::new();
 
 unsafe extern "C" {
-    /// C's own.
+    /// libc's `stdout`.
     static mut stdout: *mut libc::FILE;
 }
 
-/// Has the program write out each line, so that nothing is lost when it is killed.
+/// Makes stdout line buffered, so that killed programs lose no line.
 fn write_lines() {
-    // SAFETY: a pointer that libc has set up before any library is loaded.
+    // SAFETY: libc sets the pointer before it loads libraries.
     let file = unsafe { stdout };
-    // SAFETY: nothing has been written yet; the buffer is libc's to allocate.
+    // SAFETY: nothing was written yet; libc allocates the buffer.
     unsafe { libc::setvbuf(file, std::ptr::null_mut(), libc::_IOLBF, 0) };
 }
 
@@ -411,7 +411,7 @@ extern "C" fn load() {
         }
     };
     let root = tree::root();
-    // Left by a process of the same number that was killed.
+    // Left by a killed process of the same number.
     let _ = std::fs::remove_dir_all(&root);
     if let Err(error) = tree::write(&root, settings) {
         eprintln!("uverbs-c-stack: {}: {error}", root.display());
@@ -420,7 +420,7 @@ extern "C" fn load() {
     // SAFETY: runs before `main` and before any other thread.
     unsafe { std::env::set_var("SYSFS_PATH", &root) };
     let _ = TREE.set((std::process::id(), root));
-    // SAFETY: the handler stores to an atomic, which may be done in the child of a fork.
+    // SAFETY: the handler stores to an atomic, which is allowed in a forked child.
     unsafe { libc::pthread_atfork(None, None, Some(files::forked)) };
 }
 

@@ -1,23 +1,23 @@
 //! The software HCA under unmodified C programs.
 //!
-//! Preloaded (`LD_PRELOAD=libuverbs_c_stack.so`), this library takes the place of
-//! `/dev/infiniband/uverbs0`: it writes a sysfs tree that shows one ConnectX, points `SYSFS_PATH`
-//! at it, and answers what the process then does with the device node out of a
-//! [`SoftHca`](uverbs_softhca::SoftHca) in the same process. Nothing else of the process changes;
-//! the machine's own RDMA devices are out of its sight.
+//! This library is preloaded (`LD_PRELOAD=libuverbs_c_stack.so`) and takes the place of
+//! `/dev/infiniband/uverbs0`. It writes a sysfs tree with one ConnectX, points `SYSFS_PATH` at it,
+//! and answers the process's calls on the device node by a [`SoftHca`](uverbs_softhca::SoftHca) in
+//! the process. The rest of the process is unchanged, except that the machine's RDMA devices are
+//! hidden.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `hooks` | the symbols of libc that are interposed |
-//! | `real` | libc's own, behind them |
-//! | `files` | which descriptors are ours, and the door behind each |
+//! | `hooks` | interposed functions of libc |
+//! | `real` | libc's own functions |
+//! | `files` | descriptors of the device, and the door of each |
 //! | `device` | the device and the environment variables that describe it |
 //! | `tree` | the sysfs tree |
-//! | `log` | the record of all commands |
-//! | `obliging` | says yes where Linux refuses, for comparisons |
-//! | `capture`, `exports` | what is pending in rings, records and doorbell pages, for programs that know of this library |
-//! | `trace` | when the process is in here, for those who count what the client does |
-//! | `user` | the process's memory, where a pointer may be wrong |
+//! | `log` | log of all commands |
+//! | `obliging` | accepts commands that Linux refuses, for comparisons |
+//! | `capture`, `exports` | pending writes, for programs that know of this library |
+//! | `trace` | marks the time in this library, for programs that count the client's work |
+//! | `user` | access to process memory by pointers that may be wrong |
 //!
 //! Environment:
 //!
@@ -34,11 +34,10 @@
 //! | `UVERBS_SOFTHCA_LINES` | set: what the program prints is written out line by line, also into a pipe |
 //! | `UVERBS_SOFTHCA_MARKED`, `UVERBS_SOFTHCA_TIMED` | set: calls are marked for a tracer, the time in here is counted (`trace`) |
 //!
-//! Limits. A descriptor that was duplicated (`dup`, `fcntl`, `SCM_RIGHTS`) is `/dev/null` and
-//! nothing else; so is what is left after `dup2` onto the device's, or after `close_range`. After a
-//! fork the child must not use the device (the thread that serves it lives in the parent): every
-//! command and every mmap gives `EIO` there. The legacy `write()` commands are not answered
-//! (`EOPNOTSUPP`). Programs that make system calls without libc are not seen.
+//! Limits. A duplicate of a descriptor (`dup2`, `fcntl`, `SCM_RIGHTS`) is `/dev/null`; so is a
+//! descriptor of the device after `dup2` onto it or `close_range`. A forked child cannot use the
+//! device, whose thread runs in the parent: every command and mmap fails with `EIO` there. Legacy
+//! `write()` commands fail with `EOPNOTSUPP`. System calls made without libc are not seen.
 
 mod capture;
 mod device;

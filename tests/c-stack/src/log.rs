@@ -1,12 +1,12 @@
-//! The record: a line for each command, to be compared with another stack's.
+//! Log of commands, a line each, for comparison with another stack's.
 //!
-//! `fd 4 3.0 0:idr=1 6:out4=ff010000 1:in4=... = 0`: object and method in hex (with a write
-//! command's number in parentheses), then each attribute in wire order: id in hex, direction and
-//! length, payload bytes; at the end 0 or an errno. A payload that can't be read is `?`.
+//! `fd 4 3.0 0:idr=1 6:out4=ff010000 1:in4=... = 0`: object and method in hex (a write command's
+//! number in parentheses), then each attribute in wire order: id in hex, direction and length,
+//! payload bytes; at the end 0 or an errno. An unreadable payload is `?`.
 //!
 //! # Safety
 //!
-//! Passes the caller's promise on to the door.
+//! Passes a command on to the door, by the contract of its `ioctl`.
 #![allow(unsafe_code, reason = "forwards the unsafe call of a door")]
 
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use uverbs_kernel_abi::objects::{
     UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,
 };
 
-/// A door whose commands are written down, if the environment wants it.
+/// Door whose commands are logged, if the environment asks for it.
 #[derive(Debug)]
 pub(crate) struct Logged {
     fd: RawFd,
@@ -46,7 +46,7 @@ fn file() -> Option<&'static File> {
     FILE.get_or_init(open).as_ref()
 }
 
-/// A door's errno, as the C side takes it.
+/// Converts a door's errno to nix's.
 pub(crate) fn known(errno: uverbs_core::Errno) -> Errno {
     Errno::from_raw(errno.raw())
 }
@@ -61,7 +61,7 @@ impl Logged {
         Self { fd, door, recorder }
     }
 
-    /// One command.
+    /// Executes and logs a command.
     ///
     /// # Safety
     ///
@@ -71,7 +71,7 @@ impl Logged {
     ///
     /// The errno.
     pub(crate) unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        // SAFETY: the caller's own promise.
+        // SAFETY: by the contract of `ioctl`.
         let result = unsafe { self.door.ioctl(command) };
         if let Some(recorder) = &self.recorder {
             for recorded in recorder.take() {
@@ -81,7 +81,7 @@ impl Logged {
         result.map_err(known)
     }
 
-    /// One mmap, to read and, if `writes`, to write.
+    /// Maps a page, for reading and, if `writes`, for writing.
     ///
     /// # Errors
     ///
@@ -100,19 +100,19 @@ impl Logged {
     }
 }
 
-/// A line `# name`, to find one's way in the record.
+/// Writes a line `# name`, which separates parts of the log.
 pub(crate) fn mark(name: &str) {
     write(&format!("# {name}\n"));
 }
 
-/// One write per line, so that lines of several threads don't mix. A full disk loses lines.
+/// Writes a line by one call, so that lines of several threads do not mix. A full disk loses lines.
 fn write(line: &str) {
     if let Some(mut file) = file() {
         let _ = file.write_all(line.as_bytes());
     }
 }
 
-/// A command's name: object and method in hex, with a write command's number in parentheses.
+/// Name of a command: object and method in hex, with a write command's number in parentheses.
 pub(crate) fn name(command: &[u64]) -> String {
     let Some((header, mut attrs)) = uverbs_core::doors::words::parse(command) else {
         return "malformed".to_owned();
@@ -121,16 +121,16 @@ pub(crate) fn name(command: &[u64]) -> String {
     if (header.object_id, header.method_id) == (UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
         && let Some(attr) = attrs.find(|attr| attr.attr_id == UVERBS_ATTR_WRITE_CMD)
     {
-        // Writing to a string can't fail.
+        // Writing to a string cannot fail.
         let _ = write!(name, "({:#x})", attr.data);
     }
     name
 }
 
-/// A command as a line.
+/// Formats a command as a line.
 pub(crate) fn line(fd: RawFd, recorded: &Recorded) -> String {
     let mut line = format!("fd {fd} {:x}.{:x}", recorded.object, recorded.method);
-    // Writing to a string can't fail.
+    // Writing to a string cannot fail.
     if let Some(command) = recorded.write_command {
         let _ = write!(line, "({command:#x})");
     }

@@ -1,13 +1,13 @@
-//! A door that says yes, unsent, to changes of queue pairs that Linux's driver of this device
-//! refuses: into SQD and within, and an alternate path; and gives operations on device memory,
-//! which this device hasn't in process, the addresses of the memory itself. So a program goes on,
-//! and the commands behind them are there to be compared.
+//! Door that accepts commands which Linux's driver of this device refuses, so that programs
+//! continue and their later commands can be compared. Changes of queue pairs into and within SQD,
+//! and to an alternate path, succeed without effect. In-process devices have no operations on
+//! device memory: their addresses are those of the memory.
 //!
 //! # Safety
 //!
-//! What is answered is a change of attributes alone: no memory leans on it. In the place of an
-//! operation's addresses the device is asked for the memory's own, which are as long. Everything
-//! else is handed on with the caller's promise.
+//! Accepted changes concern attributes only: no memory depends on them. For an operation on device
+//! memory the device is asked for the memory's addresses, which have the same length. All other
+//! commands are passed on by the contract of `ioctl`.
 #![allow(unsafe_code, reason = "forwards an unsafe method of the door, and reads a request")]
 
 use std::os::fd::{OwnedFd, RawFd};
@@ -33,12 +33,12 @@ use uverbs_kernel_abi::write::IB_USER_VERBS_CMD_MODIFY_QP;
 /// Words of a command's header.
 const HEADER: usize = 3;
 
-/// See the [module](self).
+/// Door over another door; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Obliging(pub(crate) Arc<dyn UverbsDoor>);
 
 impl Obliging {
-    /// The request, if this is a MODIFY_QP.
+    /// Request of a MODIFY_QP; `None` for other commands.
     ///
     /// # Safety
     ///
@@ -57,18 +57,18 @@ impl Obliging {
             return None;
         }
         let at = std::ptr::with_exposed_provenance::<ib_uverbs_modify_qp>(request.data as usize);
-        // SAFETY: an attribute longer than eight bytes is the address of an input, which the caller
-        // promises to be readable.
+        // SAFETY: an attribute longer than eight bytes is the address of an input, readable by the
+        // contract of `ioctl`.
         Some(unsafe { at.read_unaligned() })
     }
 }
 
 impl Obliging {
-    /// Where device memory is, in the place of where an operation on it is.
+    /// Answers a request for an operation's addresses with the addresses of the device memory.
     ///
     /// # Safety
     ///
-    /// As [`UverbsDoor::ioctl`], of a command that asks for such.
+    /// As [`UverbsDoor::ioctl`]; the command is `MLX5_IB_METHOD_DM_MAP_OP_ADDR`.
     unsafe fn map_operation(&self, command: &mut [u64]) -> Result<(), Errno> {
         let (mut header, attrs) = words::parse(command).ok_or(Errno::EINVAL)?;
         let mut attrs: Vec<_> = attrs.collect();
@@ -94,9 +94,9 @@ impl Obliging {
         let pair = |attr: ib_uverbs_attr| -> [u64; 2] { zerocopy::transmute!(attr) };
         let mut asked: Vec<u64> = words(header).into();
         asked.extend(attrs.into_iter().flat_map(pair));
-        // SAFETY: the same outputs as the caller's, of the same lengths, and one that lives here.
+        // SAFETY: the caller's outputs, with their lengths, and a local one.
         unsafe { self.0.ioctl(&mut asked) }?;
-        // Who records the command looks at the flags for what was written.
+        // The log reads in the flags which outputs were written.
         let (told, _) = asked[HEADER..].as_chunks::<2>();
         let (attrs, _) = command[HEADER..].as_chunks_mut::<2>();
         for (attr, told) in attrs.iter_mut().zip(told) {
@@ -111,10 +111,10 @@ impl Obliging {
     }
 }
 
-// SAFETY: passes everything on, but for changes that make no promise about memory.
+// SAFETY: passes everything on, except changes that promise nothing about memory.
 unsafe impl UverbsDoor for Obliging {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        // SAFETY: the caller's own promise.
+        // SAFETY: by the contract of `ioctl`.
         let change = unsafe { Self::modify(command) };
         let refused = |change: ib_uverbs_modify_qp| {
             change.qp_state == IB_QPS_SQD || change.attr_mask & IB_QP_ALT_PATH != 0
@@ -124,10 +124,10 @@ unsafe impl UverbsDoor for Obliging {
         }
         let method = words::parse(command).map(|(header, _)| (header.object_id, header.method_id));
         if method == Some((UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR)) {
-            // SAFETY: as above.
+            // SAFETY: by the contract of `ioctl`.
             return unsafe { self.map_operation(command) };
         }
-        // SAFETY: as above.
+        // SAFETY: by the contract of `ioctl`.
         unsafe { self.0.ioctl(command) }
     }
 

@@ -1,9 +1,9 @@
-//! libc's own functions, behind the interposed ones.
+//! libc's own functions, which the hooks hide.
 //!
 //! # Safety
 //!
-//! `dlsym(RTLD_NEXT)` gives the next object's function of the same name. The signatures are those
-//! of the manual; on Linux every libc has them.
+//! `dlsym(RTLD_NEXT)` finds the next object's function of the same name. The signatures are from
+//! the manual, and the same in every libc of Linux.
 #![allow(unsafe_code, reason = "functions found by name are transmuted to their C signatures")]
 
 use std::ffi::{CStr, c_void};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_uint, mode_t, off_t, size_t, ssize_t};
 
-/// A function found by name, looked up once.
+/// Function found by name, looked up once.
 pub(crate) struct Symbol {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -22,15 +22,15 @@ impl Symbol {
         Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address; null where libc lacks it.
+    /// Address of the function; null if libc lacks it.
     fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name is a C string; no memory of ours is touched.
+        // SAFETY: the name is a C string; no memory of this library is accessed.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        // Two threads may both look: they find the same.
+        // Two threads may look it up; both find the same address.
         self.address.store(found, Ordering::Relaxed);
         found
     }
@@ -38,9 +38,9 @@ impl Symbol {
 
 macro_rules! symbols {
     ($($name:ident: $kind:ty;)*) => {$(
-        /// libc's function of this name; `None` where it has none.
+        /// Returns libc's function of this name; `None` if it is missing.
         pub(crate) fn $name() -> Option<$kind> {
-            // The name of the function, with the NUL that C wants.
+            // Name of the function, with NUL.
             const NAME: &CStr = match CStr::from_bytes_with_nul(
                 concat!(stringify!($name), "\0").as_bytes(),
             ) {
@@ -49,8 +49,7 @@ macro_rules! symbols {
             };
             static SYMBOL: Symbol = Symbol::new(NAME);
             let address = SYMBOL.address();
-            // SAFETY: null is `None`; anything else is libc's function of that name, whose C
-            // signature this is.
+            // SAFETY: null is `None`; otherwise libc's function of that name, with this signature.
             unsafe { std::mem::transmute::<*mut c_void, Option<$kind>>(address) }
         }
     )*};
@@ -74,7 +73,7 @@ symbols! {
     socket: unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
 }
 
-/// `mode_t` as it is passed where C has `...`.
+/// `mode_t` as passed through `...`.
 pub(crate) type PassedMode = c_uint;
 
 const _: () = assert!(size_of::<mode_t>() <= size_of::<PassedMode>());

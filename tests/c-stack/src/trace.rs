@@ -1,17 +1,16 @@
-//! Where the process is: in the stack under test, or in this library, which is there in the
-//! kernel's place.
+//! Tells work of the stack under test from work of this library, which is the kernel's part.
 //!
-//! What the software HCA does to answer a call (system calls, memory, time) is none of the
-//! client's. Who counts the client's (`tests/control_path`, `c/heap.c`) learns here which is which:
-//! a tracer by marks, the rest by asking.
+//! The software HCA makes system calls, allocates and takes time to answer a call. Programs that
+//! count the client's share (`tests/control_path`, `c/heap.c`) must leave that out: a tracer does
+//! so by marks, code in the process by [`uverbs_softhca_inside`].
 //!
-//! A mark is a `write` to a descriptor that can't be, [`MARK`]: `>` when a call comes in, `= name`
-//! to say which, `<` when it is answered. The kernel refuses it, and a tracer sees it pass. Meant
-//! for processes with one thread.
+//! A mark is a `write` to an invalid descriptor, [`MARK`]: `>` when a call comes in, `= name` with
+//! its name, `<` when it is answered. The kernel refuses the call, and a tracer sees it. Meant for
+//! processes with one thread.
 //!
 //! # Safety
 //!
-//! A system call whose one buffer is a slice.
+//! A system call is made with a slice as its only buffer.
 #![allow(unsafe_code, reason = "a system call that no hook of this library sees")]
 
 use std::fmt::{self, Write};
@@ -22,15 +21,15 @@ use std::time::Instant;
 use libc::c_int;
 use nix::errno::Errno;
 
-/// The descriptor of marks.
+/// Descriptor of marks.
 pub(crate) const MARK: c_int = -1000;
 
-/// Calls that are being answered.
+/// Number of calls that are being answered.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
-/// Nanoseconds in here, if they are wanted.
+/// Nanoseconds spent in this library, if asked for.
 static NANOSECONDS: AtomicU64 = AtomicU64::new(0);
 
-/// What the environment wants.
+/// Settings from the environment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
     marks: bool,
@@ -46,25 +45,25 @@ fn wanted() -> Wanted {
     })
 }
 
-/// Reads the environment, so that it is not read in the middle of things.
+/// Reads the environment at load, so that no call has to.
 pub(crate) fn load() {
     wanted();
 }
 
 fn mark(text: &str) {
     let errno = Errno::last();
-    // SAFETY: a buffer and its length; the descriptor is none, so the kernel reads nothing.
+    // SAFETY: a buffer and its length; the descriptor is invalid, so the kernel reads no byte.
     unsafe { libc::syscall(libc::SYS_write, MARK, text.as_ptr(), text.len()) };
     errno.set();
 }
 
-/// One call that is being answered.
+/// Call that is being answered.
 #[derive(Debug)]
 pub(crate) struct Inside {
     since: Option<Instant>,
 }
 
-/// A call has come in.
+/// Begins to answer a call.
 pub(crate) fn enter() -> Inside {
     let Wanted { marks, time } = wanted();
     if marks {
@@ -75,11 +74,11 @@ pub(crate) fn enter() -> Inside {
 }
 
 impl Inside {
-    /// Says which call it is.
+    /// Names the call.
     pub(crate) fn is(&self, name: fmt::Arguments<'_>) {
         if wanted().marks {
             let mut text = String::from("= ");
-            // Writing to a string can't fail.
+            // Writing to a string cannot fail.
             let _ = text.write_fmt(name);
             mark(&text);
         }
@@ -99,13 +98,13 @@ impl Drop for Inside {
     }
 }
 
-/// Whether a call is being answered.
+/// Returns 1 while a call is being answered.
 #[unsafe(no_mangle)]
 extern "C" fn uverbs_softhca_inside() -> c_int {
     c_int::from(INSIDE.load(Ordering::Relaxed) != 0)
 }
 
-/// Nanoseconds that were spent here, with `UVERBS_SOFTHCA_TIMED`.
+/// Nanoseconds spent in this library, with `UVERBS_SOFTHCA_TIMED`.
 #[unsafe(no_mangle)]
 extern "C" fn uverbs_softhca_nanoseconds() -> u64 {
     NANOSECONDS.load(Ordering::Relaxed)

@@ -1,7 +1,5 @@
-//! The sysfs tree: what libibverbs and libmlx5 read of it (`libibverbs/init.c`, `sysfs.c`,
-//! `cmd_device.c`).
-//!
-//! Attributes: kernel `Documentation/ABI/stable/sysfs-class-infiniband`.
+//! The sysfs files that libibverbs and libmlx5 read (`libibverbs/init.c`, `sysfs.c`,
+//! `cmd_device.c`; kernel `Documentation/ABI/stable/sysfs-class-infiniband`).
 
 use std::fs;
 use std::io;
@@ -13,17 +11,16 @@ use uverbs_softhca::{GidType, SoftHca};
 use crate::device::{NAME, NODE, Settings};
 use crate::files::STAND_IN_NUMBER;
 
-/// PCI identity of the device that softhca plays, as QUERY_DEVICE tells it: Mellanox, ConnectX-6
-/// Dx.
+/// PCI vendor and device id of softhca, as in QUERY_DEVICE: Mellanox, ConnectX-6 Dx.
 const PCI: (u32, u32) = (0x15b3, 0x101d);
 
-/// Writes the tree of the device below `root`.
+/// Writes the device's tree below `root`.
 ///
 /// # Errors
 ///
-/// What the files give.
+/// The errors of the files.
 pub(crate) fn write(root: &Path, settings: Settings) -> io::Result<()> {
-    // Its addresses are those of the device that will be opened, but it needs no thread.
+    // Has the addresses of the device that will be opened, without its thread.
     let device = settings.builder().stepped().build()?;
     let verbs = root.join("class/infiniband_verbs");
     file(&verbs, "abi_version", "6")?;
@@ -69,7 +66,7 @@ fn port(folder: &Path, device: &SoftHca) -> io::Result<()> {
     Ok(())
 }
 
-/// `fe80:0000:…`: two bytes a group.
+/// Formats bytes as `fe80:0000:…`, two bytes a group.
 fn groups(bytes: &[u8]) -> String {
     let groups =
         bytes.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect());
@@ -84,7 +81,7 @@ fn file(folder: &Path, path: &str, text: &str) -> io::Result<()> {
     fs::write(path, format!("{text}\n"))
 }
 
-/// Where this process's tree goes.
+/// Directory of this process's tree.
 pub(crate) fn root() -> PathBuf {
     let dir = std::env::var_os("UVERBS_SOFTHCA_DIR").filter(|dir| !dir.is_empty());
     let dir = dir.map_or_else(std::env::temp_dir, PathBuf::from);

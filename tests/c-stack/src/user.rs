@@ -1,10 +1,10 @@
-//! The process's memory where a pointer came from outside and may be wrong.
+//! Access to process memory by pointers from outside, which may be wrong.
 //!
 //! # Safety
 //!
-//! Copies go through `process_vm_readv` and `process_vm_writev` on the own process, which answer
-//! `EFAULT` where a load would kill it. Where these calls are refused (`ENOSYS`, `EPERM` under a
-//! sandbox) the copy is a plain one, and the program's pointers have to be right.
+//! Copies go through `process_vm_readv` and `process_vm_writev` on this process, which return
+//! `EFAULT` where a load would kill it. If these calls are refused (`ENOSYS`, `EPERM` in a sandbox)
+//! the copy is a plain one, and the program's pointers must be valid.
 #![allow(unsafe_code, reason = "the fallback copies from and to addresses that the program gave")]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 ///
 /// # Errors
 ///
-/// `EFAULT` unless all of it is readable.
+/// `EFAULT` unless all bytes are readable.
 pub(crate) fn read(address: usize, bytes: &mut [u8]) -> Result<(), Errno> {
     let len = bytes.len();
     let remote = [RemoteIoVec { base: address, len }];
@@ -25,7 +25,7 @@ pub(crate) fn read(address: usize, bytes: &mut [u8]) -> Result<(), Errno> {
         Ok(read) if read == len => Ok(()),
         Err(Errno::ENOSYS | Errno::EPERM) => {
             let from = std::ptr::with_exposed_provenance::<u8>(address);
-            // SAFETY: see the head of the file; `bytes` is ours.
+            // SAFETY: `bytes` is a local buffer; `address` is valid by the head of this file.
             unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
             Ok(())
         }
@@ -37,7 +37,7 @@ pub(crate) fn read(address: usize, bytes: &mut [u8]) -> Result<(), Errno> {
 ///
 /// # Errors
 ///
-/// `EFAULT` unless all of it is writable.
+/// `EFAULT` unless all bytes are writable.
 pub(crate) fn write(address: usize, bytes: &[u8]) -> Result<(), Errno> {
     let len = bytes.len();
     let remote = [RemoteIoVec { base: address, len }];
@@ -45,7 +45,7 @@ pub(crate) fn write(address: usize, bytes: &[u8]) -> Result<(), Errno> {
         Ok(written) if written == len => Ok(()),
         Err(Errno::ENOSYS | Errno::EPERM) => {
             let to = std::ptr::with_exposed_provenance_mut::<u8>(address);
-            // SAFETY: see the head of the file; `bytes` is ours.
+            // SAFETY: `bytes` is a local buffer; `address` is valid by the head of this file.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len) };
             Ok(())
         }

@@ -1,9 +1,9 @@
-//! Connecting by `uverbs::cm`, both ends in one thread, for a tracer: what it does between two
-//! phase marks is counted. The twin of `c/connect.c`, with the same steps in the same order.
+//! Connections by `uverbs::cm`, both ends in one thread, for a tracer that counts the calls between
+//! phase marks. Counterpart with the same steps: `c/connect.c`.
 //!
-//! `connect-path calls N`: one connection made and taken down, then N further ones, each by itself.
-//! `connect-path times N`: the same without marks, and in the end how many nanoseconds each phase
-//! took. `UVERBS_TEST_DEVICE`, `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address
+//! `connect-path calls N`: connects and disconnects once, then N times more, one after the other.
+//! `connect-path times N`: the same without marks; prints the nanoseconds of each phase.
+//! `UVERBS_TEST_DEVICE`, `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address
 //! (`connecting.rs`).
 
 #[path = "../connecting.rs"]
@@ -22,7 +22,7 @@ use crate::phases::{phase, print_times, take_times};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The event channels, and what queue pairs are made of.
+/// Event channels, and the objects that queue pairs are created from.
 struct Ends {
     asking: EventChannel,
     answering: EventChannel,
@@ -31,7 +31,7 @@ struct Ends {
     domain: Domain,
 }
 
-/// One end of a connection.
+/// An end of a connection.
 struct End {
     id: Id,
     qp: QueuePair,
@@ -52,7 +52,7 @@ impl Ends {
         Ok(Self { asking, answering, _listener: listener, to, domain })
     }
 
-    /// Client and server.
+    /// Creates client and server.
     fn make(&self) -> Done<[End; 2]> {
         let param = Param::default();
         let id = self.asking.create_id(PortSpace::Tcp)?;

@@ -1,13 +1,13 @@
-//! How many system calls a connection takes on each side, beside C's, and how fast connections
-//! come about. Ends with an error if a side of ours makes more calls.
+//! Compares connection set-up with C's: system calls of each side, and time. Fails if a side of
+//! ours makes more calls.
 //!
-//! `connect-rate GID C OURS N RUNS`: the index of the GID that is connected by, the two programs
-//! (`c/connections.c` and `connections`), how many connections are made by each, one after the
-//! other, and how often each is timed, in alternation. `UVERBS_TEST_DEVICE` names the device. It
-//! runs in the machines of `cargo xtask vm`.
+//! `connect-rate GID C OURS N RUNS`: index of the GID to connect to; the two programs
+//! (`c/connections.c` and `connections`); number of connections that each makes in turn; number of
+//! timed runs of each, in alternation. `UVERBS_TEST_DEVICE` names the device. `cargo xtask vm` runs
+//! it in its machines.
 //!
-//! Lines for machines, above 1 where ours is ahead: `ratio calls SIDE VALUE`, `ratio p50 VALUE`,
-//! `ratio rate VALUE`.
+//! Output for scripts: `ratio calls SIDE VALUE`, `ratio p50 VALUE`, `ratio rate VALUE`. Above 1,
+//! ours is better.
 
 #[path = "../../tests/control_path/files.rs"]
 mod files;
@@ -20,7 +20,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use crate::trace::{Phase, count, is_memory};
 
-/// Each run has the next one, since a port may be held for a while.
+/// Port of the first run. Each run takes the next, since a port may stay in use for a while.
 const FIRST_PORT: u16 = 7500;
 
 struct Runs<'a> {
@@ -49,7 +49,7 @@ fn failed(why: &str) -> ExitCode {
 }
 
 impl Runs<'_> {
-    /// Server and client of a run.
+    /// Creates server and client of a run.
     fn sides(&mut self, program: &str, mode: &str) -> [Command; 2] {
         self.port += 1;
         ["server", "client"].map(|side| {
@@ -60,7 +60,7 @@ impl Runs<'_> {
         })
     }
 
-    /// The calls of one side, while the other runs untraced: the server's if `of_server`.
+    /// Counts the calls of one side, the server if `of_server`; the other side runs untraced.
     fn calls(&mut self, program: &str, of_server: bool) -> Result<Phase, String> {
         let [server, client] = self.sides(program, "calls");
         let (mut traced, mut other) = if of_server { (server, client) } else { (client, server) };
@@ -98,7 +98,7 @@ impl Runs<'_> {
         if more.is_empty() { Ok(()) } else { Err(format!("more calls than C: {more:?}")) }
     }
 
-    /// Nanoseconds until each connection stood, in order of length, and for all.
+    /// Sorted nanoseconds until each connection was established, and the total.
     fn times(&mut self, program: &str) -> Result<(Vec<u64>, u64), String> {
         let [mut server, mut client] = self.sides(program, "times");
         let server = start(server.stdout(Stdio::null()))?;
@@ -117,7 +117,7 @@ impl Runs<'_> {
         }
     }
 
-    /// Prints how fast connections come about: the best run of each.
+    /// Prints the times of the best run of each program.
     fn compare_times(&mut self, programs: [&str; 2], runs: usize) -> Result<(), String> {
         let mut best = [[u64::MAX; 2]; 2];
         for _ in 0..runs {
@@ -140,7 +140,7 @@ impl Runs<'_> {
     }
 }
 
-/// A program that ends by itself, unless the other one has failed.
+/// Running program. It is killed when dropped, after the other side failed.
 struct Started(Child);
 
 fn start(command: &mut Command) -> Result<Started, String> {

@@ -1,13 +1,12 @@
-//! Connections by `uverbs::cm`, one after the other, client and server in a process each. The twin
-//! of `c/connections.c`, by the calls that wait.
+//! Connections by `uverbs::cm` one after the other, with a process for client and server each.
+//! Counterpart: `c/connections.c`, by the blocking calls.
 //!
-//! - `connections server calls|times N PORT`: accepts N + 1 connections, and hears how each ends.
-//! - `connections client calls|times N PORT`: makes as many, and ends each.
+//! - `connections server calls|times N PORT`: accepts N + 1 connections, and waits for each end.
+//! - `connections client calls|times N PORT`: makes N + 1 connections, and ends each.
 //!
-//! The first one stands for itself. `calls` is for a tracer, which counts what is done for the
-//! others; `times` prints how many nanoseconds it took until each stood, and all of them together.
-//! `UVERBS_TEST_DEVICE`, `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address
-//! (`connecting.rs`).
+//! The first connection is a warm-up. With `calls` a tracer counts the calls of the others; `times`
+//! prints the nanoseconds until each was established, and the total. `UVERBS_TEST_DEVICE`,
+//! `UVERBS_TEST_GID` and `UVERBS_TEST_ADDRESS` name the address (`connecting.rs`).
 
 #[path = "../connecting.rs"]
 mod connecting;
@@ -24,12 +23,12 @@ use crate::connecting::{Domain, Done, find_address};
 use crate::phases::{phase, print_times, take_times};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two tries while nobody listens.
+/// Pause between two tries before the server listens.
 const PAUSE: Duration = Duration::from_millis(20);
 
 struct Client {
     channel: EventChannel,
-    /// The device is the same for all connections.
+    /// Shared by all connections.
     domain: Option<Domain>,
     to: SocketAddr,
 }
@@ -55,7 +54,7 @@ fn ask(to: SocketAddr, count: usize, times: bool) -> Done<()> {
     let first = loop {
         match client.make() {
             Ok(connection) => break connection,
-            // Nobody listens yet.
+            // The server does not listen yet.
             Err(error) => match error.downcast_ref::<uverbs::Error>() {
                 Some(refused) if refused.to_errno() == Errno::ECONNREFUSED => {
                     std::thread::sleep(PAUSE);

@@ -1,12 +1,11 @@
-//! The control path beside C's on a device of the kernel's own: every system call of both programs,
-//! phase by phase, and how long each phase takes. Ends with an error if ours makes more calls in
-//! any phase.
+//! Compares the control path with C's on a kernel's device: every system call of both programs by
+//! phase, and the time of each phase. Fails if ours makes more calls in a phase.
 //!
-//! `control-calls WHICH GID C OURS FURTHER [RUNS]`: `all` calls are compared or `device` those on
-//! the device alone, the index of the GID that C connects by, the two programs (`c/control.c` and
-//! `control-path`, or `c/connect.c` and `connect-path`), how many objects of each kind follow the
-//! first one, and how often each program is timed, in alternation. `UVERBS_TEST_DEVICE` names the
-//! device. It runs in the machines of `cargo xtask vm`.
+//! `control-calls WHICH GID C OURS FURTHER [RUNS]`: `all` compares all calls, `device` the calls on
+//! the device; index of the GID that C connects to; the two programs (`c/control.c` and
+//! `control-path`, or `c/connect.c` and `connect-path`); number of further objects of each kind;
+//! number of timed runs of each, in alternation. `UVERBS_TEST_DEVICE` names the device. `cargo
+//! xtask vm` runs it in its machines.
 
 #[path = "../../tests/control_path/files.rs"]
 mod files;
@@ -22,8 +21,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::table::{Compared, title};
 use crate::trace::Phase;
 
-/// Further objects of each kind where time is measured: each takes a millisecond in a machine that
-/// is emulated.
+/// Further objects of each kind in timed runs: each takes a millisecond in an emulated machine.
 const TIMED: u64 = 20;
 
 fn main() -> ExitCode {
@@ -62,7 +60,7 @@ fn command(program: &str, mode: &str, further: u64, gid: &str) -> Command {
     command
 }
 
-/// Prints the calls of both.
+/// Prints the calls of both programs.
 fn compare(only_device: bool, gid: &str, programs: [&str; 2], further: u64) -> Result<(), String> {
     let [c, ours] =
         programs.map(|program| trace::trace(&mut command(program, "calls", further, gid)));
@@ -80,7 +78,7 @@ fn compare(only_device: bool, gid: &str, programs: [&str; 2], further: u64) -> R
     if more.is_empty() { Ok(()) } else { Err(format!("more calls than C:\n{}", more.join("\n"))) }
 }
 
-/// Prints the time that each phase takes: the least of many, for what else the machine does only
+/// Prints the time of each phase: the minimum of all runs, since the machine's other work only
 /// adds.
 fn times(gid: &str, programs: [&str; 2], runs: usize) -> Result<(), String> {
     let mut times = [Vec::new(), Vec::new()];
@@ -102,10 +100,10 @@ fn times(gid: &str, programs: [&str; 2], runs: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What a phase's calls must hold: its name, a call, and how many of it for each object.
+/// Required calls of a phase: its name, a call, and the call's count per object.
 type Held = (&'static str, &'static str, u64);
 
-/// Of `control`.
+/// Required calls of the `control` programs.
 const OBJECTS: [Held; 11] = [
     ("open device", "device open", 1),
     ("open device", "device ioctl 0.3", 1),
@@ -120,14 +118,15 @@ const OBJECTS: [Held; 11] = [
     ("close device", "device close", 1),
 ];
 
-/// Of `connect`: both ends' queue pairs. A phase holds a connection's whole life.
+/// Required calls of the `connect` programs: queue pairs of both ends. A phase is a connection's
+/// life.
 const CONNECTIONS: [Held; 3] = [
     ("connection", "device ioctl 4.0", 2),
     ("connection, further", "device ioctl 4.0", 2),
     ("connection, further", "device ioctl 4.1", 2),
 ];
 
-/// Nothing is left out by mistake: both did what the phases say.
+/// Checks that both programs made the required calls, so that the tracer missed none.
 fn is_counted(c: &[Phase], ours: &[Phase], further: u64) -> Result<(), String> {
     let connects = c.iter().any(|phase| phase.name == "connection");
     let held: &[Held] = if connects { &CONNECTIONS } else { &OBJECTS };
@@ -143,7 +142,7 @@ fn is_counted(c: &[Phase], ours: &[Phase], further: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Nanoseconds by phase, of one run.
+/// Nanoseconds of a run by phase.
 fn timed(command: &mut Command) -> Result<Vec<(String, u64)>, String> {
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;

@@ -1,14 +1,14 @@
-//! The control path from Rust, for a tracer (`tests/control_path`): what it does between two phase
-//! marks is counted. The twin of `c/control.c`, with the same calls in the same order.
+//! The control path in Rust, for a tracer (`tests/control_path`) that counts the calls between
+//! phase marks. Counterpart with the same calls: `c/control.c`.
 //!
-//! `control-path calls N`: one of each object, then N further ones, and all taken down.
-//! `control-path times N`: the same without marks, and in the end how many nanoseconds each phase
-//! took. `control-path memory N`: N of each, for `c/heap.c`. `UVERBS_TEST_DEVICE` names the device,
-//! else it is the first.
+//! `control-path calls N`: creates an object of each kind, then N more, and destroys all.
+//! `control-path times N`: the same without marks; prints the nanoseconds of each phase.
+//! `control-path memory N`: N objects of each kind, for `c/heap.c`. `UVERBS_TEST_DEVICE` names the
+//! device; default: the first.
 //!
 //! # Safety
 //!
-//! The registered area is leaked, and nothing is posted.
+//! The registered area is leaked and never accessed, and no work request is posted.
 #![allow(unsafe_code, reason = "a registration by address")]
 
 #[path = "../phases.rs"]
@@ -37,7 +37,7 @@ impl Objects {
     fn reg_mr(&mut self, at: usize) -> Done {
         let rights = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let page = self.memory.wrapping_add(at * PAGE);
-        // SAFETY: the area is leaked, and nobody looks at it.
+        // SAFETY: the area is leaked, and never accessed.
         self.regions[at] = Some(unsafe { self.pd.register(page, PAGE, rights) }?);
         Ok(())
     }

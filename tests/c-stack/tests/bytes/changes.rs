@@ -1,4 +1,5 @@
-//! Changes of queue pairs that work, as `c/bytes.c` makes them: in RTS, into SQD and back, by mask.
+//! Changes of connected queue pairs, in the order of `c/bytes.c`: in RTS, into SQD and back, by
+//! mask.
 #![allow(unsafe_code, reason = "changes by mask")]
 
 use uverbs::attr::{
@@ -10,14 +11,14 @@ use uverbs::transport::{Drains, Rc, Transport, Uc, Ud, XrcIni};
 use uverbs::xrc::XrcTarget;
 use uverbs::{AccessFlags, AckTimeout, Mlx5, QpState, QueuePair, RnrTimer};
 
-/// What may be read from now on.
+/// Access rights set in RTS.
 const READ: Option<AccessFlags> = Some(AccessFlags::REMOTE_READ);
-/// The same behind the drained queue.
+/// Access rights set with the send queue drained.
 const WRITE: Option<AccessFlags> = Some(AccessFlags::REMOTE_WRITE);
 const REARM: Option<PathMigration> = Some(PathMigration::Rearm);
 const MIGRATED: Option<PathMigration> = Some(PathMigration::Migrated);
 
-/// The other way to the peer.
+/// Alternate path to the peer.
 fn alternate(way: Path) -> Option<AlternatePath> {
     let grh = way.grh.map(|grh| uverbs::attr::GlobalRoute { hop_limit: 7, ..grh });
     let path = Path { service_level: 1, grh, ..way };
@@ -25,7 +26,7 @@ fn alternate(way: Path) -> Option<AlternatePath> {
     Some(AlternatePath { port: 1, pkey_index: 0, path, timeout })
 }
 
-/// Into SQD, a change there, and back.
+/// Drains the send queue (SQD), changes the queue pair, and resumes.
 fn drain<T: Drains>(
     qp: &mut QueuePair<Mlx5, T>,
     drained: &T::DrainedChange,
@@ -40,8 +41,8 @@ fn drain<T: Drains>(
     qp.resume(back).unwrap();
 }
 
-/// By mask: attributes that the transport has, and a rate. Raw packets alone have one, and this
-/// device limits none.
+/// Modifies by mask: attributes that the transport has, and a rate limit. Raw packet queue pairs
+/// alone have one, and this device supports none.
 pub(crate) fn by_mask<T: Transport>(
     qp: &mut QueuePair<Mlx5, T>,
     mask: Option<QpAttrMask>,
@@ -57,7 +58,7 @@ pub(crate) fn by_mask<T: Transport>(
         attr.base.qp_access_flags = has(QpAttrMask::ACCESS_FLAGS, AccessFlags::REMOTE_READ.bits());
         attr.base.min_rnr_timer = has(QpAttrMask::MIN_RNR_TIMER, 5) as u8;
         let mask = mask | QpAttrMask::STATE | QpAttrMask::CUR_STATE;
-        // SAFETY: what the queue is set to, or what a typed change may set.
+        // SAFETY: attributes that the queue pair has, or that a typed change may set.
         unsafe { qp.modify(&attr, mask) }.unwrap();
     }
     let mut attr = RawQpAttr { rate_limit: 1000, ..RawQpAttr::default() };
@@ -95,7 +96,7 @@ pub(crate) fn of_rc(qp: &mut QueuePair<Mlx5, Rc>, way: Path, phase: &impl Fn(&st
     by_mask(qp, Some(QpAttrMask::ACCESS_FLAGS | QpAttrMask::MIN_RNR_TIMER), phase);
 }
 
-/// What UC and initiators of XRC may change.
+/// Changes that UC and XRC initiators allow.
 fn of_a_connection<T: Transport<Change = UcChange>>(
     qp: &mut QueuePair<Mlx5, T>,
     way: Path,

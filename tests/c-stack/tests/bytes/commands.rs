@@ -1,10 +1,10 @@
-//! Two sides' commands against each other (`src/log.rs`), phase by phase.
+//! Compares the command logs of both sides (`src/log.rs`), phase by phase.
 
 use std::collections::BTreeMap;
 
 use crate::compare::{Counts, Difference, dump};
 
-/// One command, or an mmap.
+/// A command, or an mmap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
     /// Object, method and write command: `0.0(0x9)`.
@@ -13,7 +13,7 @@ pub(crate) struct Command {
     pub(crate) result: String,
 }
 
-/// One attribute.
+/// Attribute of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attr {
     pub(crate) id: u16,
@@ -22,8 +22,8 @@ pub(crate) struct Attr {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A field of a payload: name, where, bytes. `*` before the name: an address in the process, which
-/// is left out; `?`: one that there is or isn't.
+/// Field of a payload: name, offset, length. `*` before the name: an address in the process, left
+/// out of the comparison. `?`: such an address, or 0.
 type Field = (&'static str, usize, usize);
 
 /// `UVERBS_ATTR_CORE_OUT`.
@@ -118,7 +118,7 @@ const CREATE_AH: &[Field] = &[
     ("attr.reserved", 55, 1),
 ];
 
-/// `struct ib_uverbs_open_qp`. libmlx5 doesn't set the last bytes (`verbs.c:mlx5_open_qp`).
+/// `struct ib_uverbs_open_qp`. libmlx5 leaves the last bytes unset (`verbs.c:mlx5_open_qp`).
 const OPEN_QP: &[Field] = &[
     ("*response", 0, 8),
     ("*user_handle", 8, 8),
@@ -150,7 +150,7 @@ const CREATE_WQ: &[Field] = &[
     ("striding", 36, 12),
 ];
 
-/// Bytes of `struct mlx5_ib_create_qp`; that of a queue pair over a table is longer.
+/// Bytes of `struct mlx5_ib_create_qp`. A queue pair over an indirection table has a longer struct.
 const CREATE_QP_LEN: usize = 56;
 
 /// `struct ib_uverbs_qp_cap`.
@@ -182,12 +182,12 @@ const CREATE_FLOW: &[Field] = &[
     ("data.reserved", 20, 4),
 ];
 
-/// The fields of a payload of so many bytes; empty where it is compared as a whole.
+/// Fields of a payload of this length; empty if it is compared as a whole.
 fn fields(command: &str, attr: u16, len: usize) -> &'static [Field] {
     match (command, attr) {
         ("0.0(0x80000032)", 0x1000) if len > 8 => CREATE_FLOW,
         ("0.3", 0x1000) => CONTEXT,
-        // ALLOC_PD, CREATE_COMP_CHANNEL, QUERY_QP: where the answer goes.
+        // ALLOC_PD, CREATE_COMP_CHANNEL, QUERY_QP: address of the response.
         ("0.0(0x3)" | "0.0(0x11)", 0) => &[("*response", 0, 8)],
         ("0.0(0x19)", 0) => &[("*response", 0, 8), ("qp_handle", 8, 4), ("attr_mask", 12, 4)],
         ("0.0(0xe)", 0) => {
@@ -226,7 +226,7 @@ fn fields(command: &str, attr: u16, len: usize) -> &'static [Field] {
     }
 }
 
-/// Attributes that are descriptors, whose numbers are the process's.
+/// Tests for attributes that are descriptors; their numbers depend on the process.
 fn is_descriptor(command: &str, attr: u16) -> bool {
     matches!(
         (command, attr),
@@ -241,29 +241,28 @@ fn is_descriptor(command: &str, attr: u16) -> bool {
     )
 }
 
-/// Whether this is the answer of a refused write command: there is none, but an address where it
-/// would have gone.
+/// Tests for the response of a refused write command: it is absent, and only its address is logged.
 fn is_unanswered(command: &str, attr: &Attr) -> bool {
     command.starts_with("0.0(") && attr.id == CORE_OUT && attr.kind.starts_with("in")
 }
 
-/// Whether a byte of a payload is the process's own affair, and left out of the comparison.
+/// Tests for a byte that depends on the process, and is left out of the comparison.
 pub(crate) fn is_left_out(command: &str, attr: &Attr, byte: usize) -> bool {
     let mut fields = fields(command, attr.id, attr.bytes.len()).iter();
     is_descriptor(command, attr.id)
         || is_unanswered(command, attr)
         || fields.any(|&(name, at, len)| {
             let mut bytes = attr.bytes.iter().skip(at).take(len);
-            // An address that isn't 0 with another byte is one, too.
+            // The address is present if any of its bytes is not 0.
             let address = name.starts_with('?') && bytes.any(|byte| *byte != 0);
             (name.starts_with('*') || address) && (at..at + len).contains(&byte)
         })
 }
 
-/// A phase of a program: its name, and its commands.
+/// Phase of a program: name and commands.
 pub(crate) type Phase = (String, Vec<Command>);
 
-/// Reads a log: commands by phase, in the order of phases.
+/// Reads a log into phases.
 pub(crate) fn read(text: &str) -> Vec<Phase> {
     let mut phases: Vec<Phase> = vec![("before".to_owned(), Vec::new())];
     for line in text.lines() {
@@ -327,7 +326,7 @@ impl Comparison {
         self.differences.push(Difference { detail: format!("{key}\n{detail}"), key });
     }
 
-    /// Pairs the commands in order; what the other side hasn't is a difference.
+    /// Pairs the commands in order. A command of one side only is a difference.
     fn phase(&mut self, theirs: &[Command], ours: &[Command]) {
         for (left, right) in pairs(theirs, ours, |command| command.name.clone()) {
             match (left, right) {
@@ -423,7 +422,7 @@ impl Comparison {
     }
 }
 
-/// A value as a number where it is one.
+/// Formats a value as a number if it has at most eight bytes.
 fn short(bytes: &[u8]) -> String {
     match bytes.len() {
         0..=8 => {
@@ -435,7 +434,7 @@ fn short(bytes: &[u8]) -> String {
     }
 }
 
-/// The longest common sequence of both sides, and what is between.
+/// Longest common subsequence of both sides, and the elements between.
 fn pairs<'a, T>(
     left: &'a [T],
     right: &'a [T],

@@ -1,4 +1,4 @@
-//! Two sides' captures against each other.
+//! Compares the captures of both sides.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
@@ -13,13 +13,13 @@ use crate::record::{
 /// One difference.
 #[derive(Debug)]
 pub(crate) struct Difference {
-    /// What the table of differences knows it by.
+    /// Key in the table of differences.
     pub(crate) key: String,
-    /// All that helps to understand it.
+    /// Text that explains the difference.
     pub(crate) detail: String,
 }
 
-/// What was compared. `bytes` are those of rings, records, doorbell pages and commands.
+/// Numbers of compared items. `bytes` counts rings, records, doorbell pages and commands.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) cases: usize,
@@ -51,7 +51,8 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// Compares all cases. `theirs` is libmlx5's side; `immediates`: also those of operations without.
+/// Compares all cases. `theirs` is libmlx5's side. `immediates`: also compares the immediate field
+/// of operations that have none.
 pub(crate) fn captures(
     theirs: &[Case],
     ours: &[Case],
@@ -79,7 +80,7 @@ struct Comparison {
     counts: Counts,
 }
 
-/// What the bytes are, to print them.
+/// Format in which bytes are printed.
 #[derive(Clone, Copy)]
 enum Kind {
     Send,
@@ -129,13 +130,13 @@ impl Comparison {
         self.counts.completions += theirs.notes.len();
     }
 
-    /// Shared receive queues: which slots were posted, in which order, and what stands in them.
+    /// Compares shared receive queues: posted slots, their order and contents.
     fn lists(&mut self, theirs: &Case, ours: &Case) {
         if !theirs.lists.keys().eq(ours.lists.keys()) {
             self.differs("shared queues", || "other numbers".to_owned());
         }
         for ((slot, theirs), (ours_slot, ours)) in theirs.lists.values().zip(ours.lists.values()) {
-            // libmlx5 lays out slots besides, for receives that wait for their pages.
+            // libmlx5 also formats slots for receives that wait for page faults.
             let shape =
                 |slot: &u32, ring: &Ring| (ring.stride, ring.first, *slot, ring.bytes.len());
             if shape(slot, theirs) != shape(ours_slot, ours) {
@@ -178,7 +179,7 @@ impl Comparison {
         }
     }
 
-    /// Compares a send WQE. A UDP port that each side chose is a port on both.
+    /// Compares a send WQE. UDP source ports may differ if both sides chose them.
     fn send(&mut self, key: &str, theirs: &[u8], ours: &[u8]) {
         if chose_port(theirs, self.service) != chose_port(ours, self.service) {
             self.differs("UDP source port", || dump(theirs, ours));
@@ -186,7 +187,7 @@ impl Comparison {
         self.bytes(key, Kind::Send, theirs, ours, &meaning(theirs, self.immediates, self.service));
     }
 
-    /// Compares what means something on the first side; lengths differ visibly.
+    /// Compares the given ranges of the first side; different lengths are a difference.
     fn bytes(
         &mut self,
         key: &str,
@@ -205,8 +206,8 @@ impl Comparison {
         }
     }
 
-    /// What doorbell pages hold. The first eight bytes of a half are the doorbell; if there is
-    /// more, it is a WQE.
+    /// Compares doorbell pages. The first eight bytes of a half are the doorbell; with more bytes
+    /// it is a WQE.
     fn registers(&mut self, theirs: &Case, ours: &Case) {
         if !theirs.registers.keys().eq(ours.registers.keys()) {
             self.differs("doorbell's place", || {
@@ -221,7 +222,7 @@ impl Comparison {
             let Some(ours) = ours.registers.get(key) else { continue };
             self.counts.doorbells += 1;
             if key.1 == 0 {
-                // Completion queues'.
+                // Doorbell of a completion queue.
                 self.bytes("arm doorbell", Kind::Bytes, theirs, ours, whole(&(0..theirs.len())));
                 continue;
             }
@@ -238,7 +239,7 @@ impl Comparison {
         }
     }
 
-    /// Each side for itself: a completion queue's doorbell is its arm word and its number.
+    /// Checks one side: the doorbell of a completion queue is its arm word and its number.
     fn arm(&mut self, case: &Case, register: &[u8], who: &str) {
         let bell = &register[MLX5_CQ_DOORBELL..][..8];
         let number = u32::from_be_bytes(bell[4..].try_into().unwrap());
@@ -248,8 +249,8 @@ impl Comparison {
         }
     }
 
-    /// Each side for itself: a doorbell is the head of a pending WQE, a BlueFlame write its WQEBBs
-    /// and nothing behind.
+    /// Checks one side: a doorbell is the head of a pending WQE; a BlueFlame write is its WQEBBs,
+    /// and zeros after them.
     fn doorbells(&mut self, case: &Case, who: &str) {
         for ((_, offset), register) in &case.registers {
             if *offset == 0 {
@@ -278,12 +279,12 @@ impl Comparison {
     }
 }
 
-/// One range, as a list of them.
+/// List with one range.
 fn whole(range: &Range<usize>) -> &[Range<usize>] {
     std::slice::from_ref(range)
 }
 
-/// Both sides' bytes, sixteen in a row, marked where they differ.
+/// Formats both sides' bytes, sixteen a line, and marks differences.
 pub(crate) fn dump(theirs: &[u8], ours: &[u8]) -> String {
     let mut text = String::new();
     let row = |bytes: &[u8], at: usize| -> String {

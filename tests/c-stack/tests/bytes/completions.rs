@@ -1,5 +1,5 @@
-//! Completions of our provider, in the words of `c/bytes.c`: every member of `ibv_wc`, or what the
-//! functions of an extended queue read.
+//! Prints completions of our provider in the format of `c/bytes.c`: every member of `ibv_wc`, or
+//! the results of an extended queue's functions.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub(crate) const BIND_MW: u32 = 5;
 pub(crate) const LOCAL_INV: u32 = 6;
 pub(crate) const DRIVER1: u32 = 135;
 
-/// Opcode, and the flags that tell of tags.
+/// Opcode and flags of a completion.
 fn kind(completed: Completed, tags: Option<TagInfo>, rekey: u32) -> (u32, u32) {
     let has_header = tags.is_some_and(|info| info.header.is_some());
     match completed {
@@ -36,7 +36,7 @@ fn kind(completed: Completed, tags: Option<TagInfo>, rekey: u32) -> (u32, u32) {
         Completed::TagRemoved => (131, 0),
         Completed::TagsSynced => (132, 0),
         Completed::TagFound => (133, TM_MATCH),
-        // The header comes with the first completion of a message.
+        // Only the first completion of a message has the header.
         Completed::TagRecv if has_header => (133, TM_MATCH | TM_DATA_VALID),
         Completed::TagRecv => (133, TM_DATA_VALID),
         Completed::RecvUnexpected => (133, 0),
@@ -45,7 +45,7 @@ fn kind(completed: Completed, tags: Option<TagInfo>, rekey: u32) -> (u32, u32) {
     }
 }
 
-/// A failure's number (`enum ibv_wc_status`).
+/// Number of a status (`enum ibv_wc_status`).
 fn status(status: Status) -> u32 {
     match status {
         Status::LocalLength => 1,
@@ -83,15 +83,15 @@ fn flags(completion: &Completion<'_, Mlx5>, of_tags: u32, sent_immediate: bool) 
     .fold(of_tags, |all, (_, flag)| all | flag)
 }
 
-/// Members of `ibv_wc` that the API lacks, and the functions of an extended queue.
+/// Members of `ibv_wc` and results of an extended queue's functions that the API lacks.
 #[derive(Clone, Copy)]
 pub(crate) struct Besides {
-    /// The sender's flag of immediate data.
+    /// The send had immediate data.
     pub(crate) sent_immediate: bool,
-    /// Member `pkey_index` of a message without immediate data or key: libmlx5 gives the P_Key there,
-    /// of datagrams.
+    /// Member `pkey_index` of a message without immediate data or key: libmlx5 puts a datagram's
+    /// P_Key there.
     pub(crate) pkey: Option<u16>,
-    /// The opcode of a key operation.
+    /// Opcode of a key operation.
     pub(crate) rekey: u32,
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn print(
     let _ = write!(to, " src {src:x} pkey {pkey:x} slid {lid:x} sl {level:x} path {path:x}");
 }
 
-/// Prints what a queue that matches tags tells.
+/// Prints the results of a tag-matching queue.
 pub(crate) fn print_tags(to: &mut String, completion: &Completion<'_, Mlx5>) {
     let Some(info) = completion.tag_info() else { return };
     let flags = match completion.result() {
@@ -152,7 +152,7 @@ pub(crate) fn print_tags(to: &mut String, completion: &Completion<'_, Mlx5>) {
     }
 }
 
-/// Prints the other members that extended queues have.
+/// Prints the results of an extended queue's other functions.
 pub(crate) fn print_others(to: &mut String, completion: &Completion<'_, Mlx5>, packets: bool) {
     let Ok(completed) = completion.result() else { return };
     let ticks = completion.timestamp().unwrap_or_default();

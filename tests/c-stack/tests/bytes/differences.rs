@@ -1,4 +1,4 @@
-//! The table of differences that are meant, each with its reason.
+//! Table of intended differences, each with its reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Reads it: a key a line, its reason indented below, `#` for comments.
+    /// Reads the table: a key per line, its reason indented below, `#` for comments.
     pub(crate) fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap();
         let mut entries = BTreeMap::new();
@@ -28,7 +28,7 @@ impl Table {
         Self { entries }
     }
 
-    /// Counts those it knows, and gives the others back.
+    /// Counts the known differences, and returns the others.
     pub(crate) fn sort(&mut self, differences: Vec<Difference>) -> (usize, Vec<Difference>) {
         let before = differences.len();
         let unknown: Vec<_> = differences

@@ -1,10 +1,10 @@
-//! Carries out a script through our provider, on a stepped software HCA in this process: the twin
-//! of `c/bytes.c`, with the same calls in the same order.
+//! Executes a script through our provider on a stepped software HCA in this process. Counterpart
+//! with the same calls in the same order: `c/bytes.c`.
 //!
 //! # Safety
 //!
-//! Work requests name the one registered area, which is mapped by this file, reached through raw
-//! pointers only, and unmapped after everything else is gone. The device works only between posts.
+//! Work requests name the registered area. This file maps it, accesses it by raw pointers only, and
+//! unmaps it after all objects are destroyed. The device works only between posts.
 #![allow(unsafe_code, reason = "raw posts, and memory at a fixed address")]
 
 use std::collections::{HashMap, HashSet};
@@ -46,16 +46,16 @@ const BASE: usize = 0x20_0000_0000;
 const MEMORY: usize = 1 << 20;
 const CQES: u32 = 511;
 const CHUNK: u32 = 2;
-/// Parts of the indirect key.
+/// Maximum entries of the indirect key.
 const KEY_PARTS: u32 = 32;
 
-/// What a run left: captures and completions, and commands.
+/// Results of a run: captures with completions, and commands.
 pub(crate) struct Output {
     pub(crate) captures: String,
     pub(crate) commands: String,
 }
 
-/// A device whose commands are written down as the preloaded library does it.
+/// Device that logs its commands in the preloaded library's format.
 #[derive(Debug)]
 struct Tapped {
     device: SoftHca,
@@ -88,10 +88,10 @@ struct Tap {
     lines: Arc<Mutex<String>>,
 }
 
-// SAFETY: hands on what the inner door, which keeps the promises, gives.
+// SAFETY: passes on the results of the inner door, which keeps the contract.
 unsafe impl UverbsDoor for Tap {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        // SAFETY: the caller's own promise.
+        // SAFETY: by the contract of `ioctl`.
         let result = unsafe { self.recorder.ioctl(command) };
         for recorded in self.recorder.take() {
             *self.lines.lock().unwrap() += &log::line(0, &recorded);
@@ -111,14 +111,14 @@ unsafe impl UverbsDoor for Tap {
     }
 }
 
-/// The area at its address.
+/// Registered memory at a fixed address.
 pub(crate) struct Area;
 
 impl Area {
     fn new() -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let place = with_exposed_provenance_mut(BASE);
-        // SAFETY: a mapping where there was none.
+        // SAFETY: maps memory at an address that was free.
         let at =
             unsafe { libc::mmap(place, MEMORY, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         assert_eq!(at.expose_provenance(), BASE, "{}", std::io::Error::last_os_error());
@@ -145,22 +145,22 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; everything that names it is gone.
+        // SAFETY: mapped by `new`; all objects that name it are destroyed.
         unsafe { libc::munmap(with_exposed_provenance_mut(BASE), MEMORY) };
     }
 }
 
-/// What a send does: to the peer, or to a key of this side.
+/// Operation of a send: a message to the peer, or a key operation of this side.
 enum Op {
     Send(SendOp),
-    /// Binds a window to the first piece of the list.
+    /// Binds a window to the first SGE.
     Bind {
         window: usize,
         new: u32,
         access: AccessFlags,
     },
     Invalidate(u32),
-    /// Gives the indirect key the pieces of the list; with rounds, blocks that are so far apart.
+    /// Lays out the indirect key over the SGEs; with `rounds`: blocks `stride` bytes apart.
     LayOut {
         rounds: u32,
         stride: u16,
@@ -168,37 +168,37 @@ enum Op {
     },
 }
 
-/// One send, not yet posted.
+/// A send that awaits its post.
 struct Send {
     wr: Wr,
     op: Op,
     inline: bool,
     list: Vec<Sge>,
-    /// Of a datagram: which address, and the key.
+    /// UD: index of the address, and Q_Key.
     address: usize,
     qkey: u32,
-    /// Of DC.
+    /// DC: stream of the initiator.
     stream: u16,
-    /// Of a raw packet.
+    /// Raw packets: checksums that the device fills in.
     checksums: Checksums,
 }
 
 struct Side<T: Spoken> {
     cq: CompletionQueue<Mlx5>,
     qp: QueuePair<Mlx5, T>,
-    /// Of XRC, DC and shared queues.
+    /// XRC, DC and shared queues: objects that receive.
     receiver: Option<Receiver>,
     peer: Peer,
     sends: Vec<Send>,
     recvs: Vec<(u64, Vec<Sge>)>,
 }
 
-/// What a side sends to.
+/// Destination of a side's sends.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Peer {
     pub(crate) qpn: u32,
     pub(crate) srq: Option<RemoteSrq>,
-    /// Of DC: number and key.
+    /// DC: number and key of the target.
     pub(crate) target: Option<(u32, u64)>,
 }
 
@@ -209,25 +209,25 @@ struct Driver<T: Spoken> {
     addresses: Vec<AddressHandle<Mlx5>>,
     region: MemoryRegion,
     other: Option<Other>,
-    /// Of each window the key by what was said so far, and the one by what was rung.
+    /// Keys of each window: after all binds so far, and after the binds that were rung.
     keys: Vec<[u32; 2]>,
-    /// Sends with immediate data, which a completion of ours doesn't tell.
+    /// Sends with immediate data; our completions do not report it.
     immediates: HashSet<u64>,
-    /// Opcodes of binds and layouts: a completion of ours doesn't tell them from invalidations.
+    /// Opcodes of binds and layouts; our completions do not tell them from invalidations.
     rekeys: HashMap<u64, u32>,
     /// The queues match tags.
     tags: bool,
-    /// Cases so far.
+    /// Number of cases so far.
     cases: u32,
-    /// The indirect key as libmlx5 has it, which never changes.
+    /// The indirect key as libmlx5 reports it: constant.
     key: u32,
     next_id: u64,
-    /// The forms of [`Data`] for lists, also for one piece.
+    /// Uses the list forms of [`Data`] also for one SGE.
     lists: bool,
     captures: String,
 }
 
-/// Runs our script of a case file. `lists`: posts single pieces as lists of one.
+/// Runs the script of a case file for our provider. `lists`: posts single SGEs as lists of one.
 pub(crate) fn run(cases: &Cases, lists: bool) -> Output {
     match cases.transport.as_str() {
         "rc" => run_as::<Rc>(cases, lists),
@@ -353,7 +353,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
             receiver.bring_up(number, path, &phase);
         }
     }
-    // Only now do targets of DC have numbers.
+    // Before this transition DC targets have no numbers.
     (sides[0].peer, sides[1].peer) = (of(&sides[1]), of(&sides[0]));
     if let Some(receiver) = &sides[0].receiver {
         receiver.reopen(&context, &phase);
@@ -469,7 +469,7 @@ fn run_as<T: Spoken>(cases: &Cases, lists: bool) -> Output {
     Output { captures, commands }
 }
 
-/// An address of a case file; without `index` it has no global route, whose GID is filled in later.
+/// Address of a case file. Without `index` it has no global route; the GID is filled in later.
 fn address(words: &str, lid: u16) -> AhAttr {
     let mut grh = GlobalRoute {
         dgid: Gid::default(),
@@ -659,13 +659,13 @@ impl<T: Spoken> Driver<T> {
         Send { wr, op, inline, list, address, qkey, stream, checksums }
     }
 
-    /// The key of a window, or the indirect one.
+    /// Key of a window, or the indirect key.
     fn key_of(&self, window: usize) -> u32 {
         self.keys.get(window).map_or(self.key, |keys| keys[0])
     }
 
-    /// Publishes what was sent and received. A refusal is noted, so that it shows beside what
-    /// libmlx5 did.
+    /// Rings the collected sends and receives. A refusal is noted, so that it is compared with
+    /// libmlx5's result.
     fn ring(&mut self, side: usize) {
         let Self { lists, captures, sides, addresses, keys, key, .. } = self;
         let side = &mut sides[side];
@@ -702,7 +702,7 @@ impl<T: Spoken> Driver<T> {
                     // SAFETY: the area stays registered.
                     Op::Send(op) => unsafe { T::post(&mut batch, send.wr, op, data, &to) },
                     Op::Invalidate(key) => {
-                        // SAFETY: nothing is bound.
+                        // SAFETY: no window is bound by it.
                         unsafe { T::rekey(&mut batch, send.wr, &Rekey::Invalidate { key }) }
                     }
                     Op::LayOut { rounds, stride, access } => {
@@ -737,8 +737,8 @@ impl<T: Spoken> Driver<T> {
         }
     }
 
-    /// Writes of nothing, a WQEBB each; datagrams of nothing that nobody takes, since their key is
-    /// wrong.
+    /// Posts empty WRITEs, a WQEBB each; for UD, empty datagrams that the peer drops because of a
+    /// wrong Q_Key.
     fn fill(&mut self, side: usize, mut count: u32) {
         let remote = Remote { addr: BASE as u64, rkey: self.region.rkey() };
         if T::DYNAMIC {
@@ -751,7 +751,7 @@ impl<T: Spoken> Driver<T> {
                     true => Op::Send(SendOp::Send),
                     false => Op::Send(SendOp::Write(remote)),
                 };
-                // A packet has headers at least.
+                // A raw packet needs headers.
                 let list = T::PACKETS.then(|| self.region.sge(0, 60)).into_iter().collect();
                 self.sides[side].sends.push(Send {
                     wr: Wr::new(0),
@@ -770,7 +770,7 @@ impl<T: Spoken> Driver<T> {
         }
     }
 
-    /// Takes out what events there are: the next arm of each queue has a new sequence number.
+    /// Reads pending events, so that the next arm of each queue has a new sequence number.
     fn take_events(&mut self) {
         let Some(channel) = &self.channel else { return };
         while let Some(event) = channel.try_next().unwrap() {
@@ -786,7 +786,7 @@ impl<T: Spoken> Driver<T> {
         }
     }
 
-    /// `extended`: as `c/bytes.c` prints what the functions of an extended queue read.
+    /// Polls and prints; `extended`: in the format of an extended queue's functions.
     fn poll(&mut self, side: usize, extended: bool) {
         let Self { sides, captures, immediates, rekeys, tags, .. } = self;
         while let Some(completion) = sides[side].cq.poll(1).next() {
@@ -806,13 +806,13 @@ impl<T: Spoken> Driver<T> {
     }
 }
 
-/// Pieces as blocks of an interleaved layout.
+/// Converts SGEs to blocks of an interleaved layout.
 fn blocks(list: &[Sge], stride: u16) -> Vec<Block> {
     let block = |one: &Sge| Block { addr: one.addr, lkey: one.lkey, len: one.len as u16, stride };
     list.iter().map(block).collect()
 }
 
-/// Publishes receives. A refusal is noted.
+/// Posts receives and rings. A refusal is noted.
 fn receive<Q: RecvOps>(
     mut batch: RecvBatch<'_, Mlx5, Q>,
     lists: impl Iterator<Item = (u64, Vec<Sge>)>,
@@ -827,7 +827,7 @@ fn receive<Q: RecvOps>(
     batch.ring();
 }
 
-/// The bytes that a piece names, for inline data.
+/// Bytes that an SGE names, for inline data.
 fn bytes(sge: &Sge) -> Vec<u8> {
     let offset = sge.addr as usize - BASE;
     // SAFETY: within the area; the device is idle.

@@ -1,4 +1,4 @@
-//! Rules and their counters, as `c/bytes.c` makes them.
+//! Flow rules and their counters, in the order of `c/bytes.c`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,13 +9,13 @@ use uverbs::{Context, Mlx5, QueuePair};
 
 use crate::transports::Spoken;
 
-/// What one queue pair has.
+/// Rules and counters of a queue pair.
 pub(crate) struct Flows {
     flows: Vec<Flow>,
     counters: FlowCounters,
 }
 
-/// A field of every layer; a second one, of other layers; all that needs no field.
+/// Rules: a field of every layer; fields of other layers; rules that need no field.
 fn rules() -> [FlowRule; 5] {
     let eth = EthMatch {
         dst: Some(MacAddr([2, 0, 0, 0, 0, 2]).into()),
@@ -56,7 +56,7 @@ fn rules() -> [FlowRule; 5] {
 }
 
 impl Flows {
-    /// The second one counts, and so does the fourth, with the same counters.
+    /// Creates the rules. The second and the fourth count, with the same counters.
     pub(crate) fn new<T: Spoken>(
         context: &Context<Mlx5>,
         qp: &mut QueuePair<Mlx5, T>,

@@ -1,9 +1,9 @@
-//! Calls behind the cases, as `c/bytes.c` makes them: domains of files, and what other processes
-//! do.
+//! Calls after the cases, in the order of `c/bytes.c`: XRC domains by file, and imports as another
+//! process makes them.
 //!
 //! # Safety
 //!
-//! A descriptor is taken over by whoever made it, and an imported domain is there until the end.
+//! A descriptor has one owner, and an imported domain exists until the end.
 #![allow(unsafe_code, reason = "takes over a descriptor, and another context's domain")]
 
 use std::fs::File;
@@ -13,12 +13,12 @@ use nix::fcntl::{FcntlArg, fcntl};
 use uverbs::xrc::XrcFile;
 use uverbs::{Context, Device, MemoryRegion, Mlx5, ProtectionDomain};
 
-/// A domain of XRC that a file names. The descriptor's number is in the command.
+/// Opens an XRC domain that a file names. The descriptor's number is in the command.
 pub(crate) fn open_by_file(context: &Context<Mlx5>, phase: &impl Fn(&str)) {
     let file = File::open("/proc/self/exe").unwrap();
     let number = fcntl(&file, FcntlArg::F_DUPFD(900)).unwrap();
     assert_eq!(number, 900);
-    // SAFETY: the descriptor has just been made.
+    // SAFETY: a new descriptor.
     let file = unsafe { OwnedFd::from_raw_fd(number) };
     phase("open_shared_xrcd");
     let shared = context.shared_xrc_domain(&file, XrcFile::OrNew).unwrap();
@@ -26,7 +26,8 @@ pub(crate) fn open_by_file(context: &Context<Mlx5>, phase: &impl Fn(&str)) {
     shared.close().unwrap();
 }
 
-/// What another process would do with a descriptor of the open device, and the handles in it.
+/// Imports the open device by its descriptor, and objects by their handles, as another process
+/// would.
 pub(crate) fn import(
     device: &Device,
     context: &Context<Mlx5>,

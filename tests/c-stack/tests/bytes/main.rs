@@ -1,12 +1,12 @@
-//! Byte for byte: the same verbs calls through libibverbs with libmlx5 and through our provider, on
-//! stepped software HCAs, and everything compared that reaches kernel and device: rings, doorbell
-//! records, doorbell pages, completions, commands.
+//! Compares our provider with libmlx5 byte for byte: the same verbs calls through libibverbs and
+//! through our provider, on stepped software HCAs. Compared are rings, doorbell records, doorbell
+//! pages, completions and commands.
 //!
-//! What differs on purpose stands in `differences.txt` with its reason; the comparison knows that
-//! and no more.
+//! Intended differences are in `differences.txt` with their reasons; the comparison accepts no
+//! others.
 //!
-//! Left out: the order of stores, which memory doesn't tell afterwards (`providers/mlx5` has tests
-//! of its own for that).
+//! The order of stores is not compared, since memory does not show it; `providers/mlx5` has tests
+//! for it.
 
 #[path = "../../src/capture.rs"]
 mod capture;
@@ -58,7 +58,7 @@ fn case_files() -> Vec<Cases> {
     paths.iter().map(|path| Cases::read(path)).collect()
 }
 
-/// One side's run, read back.
+/// Results of one side's run.
 struct Side {
     way: String,
     service: Service,
@@ -85,7 +85,7 @@ impl Side {
     }
 }
 
-/// What the C program does on libmlx5.
+/// Runs the C program on libmlx5.
 fn theirs(stack: &common::CStack, program: &Path, cases: &Cases, way: &str) -> Side {
     own::by_program(stack.command(program), program, cases, (way, way))
 }
@@ -104,7 +104,7 @@ fn compared(theirs: &Side, ours: &Side) -> (Vec<Difference>, Counts) {
     (all, counts)
 }
 
-/// One test, since the scripts' memory is at a fixed address.
+/// Runs all cases. One test, since the scripts' memory is at a fixed address.
 #[test]
 fn our_bytes_are_libmlx5s_bytes() {
     let Some(stack) = common::c_stack() else { return };
@@ -148,7 +148,7 @@ fn our_bytes_are_libmlx5s_bytes() {
         unexpected.len()
     );
     let counted = format!("{counted}; by our libibverbs {of_library}");
-    // Past the harness, which shows only what a failing test prints.
+    // Written past the harness, which prints the output of failing tests only.
     let _ = writeln!(std::io::stderr(), "byte for byte: {counted}");
     if let Some(path) = std::env::var_os("UVERBS_JUDGE_COUNTS") {
         std::fs::write(path, counted).unwrap();
@@ -174,7 +174,7 @@ fn our_bytes_are_libmlx5s_bytes() {
         }
         mutations::of_commands(&mut table, &theirs, &ours);
     }
-    // A change that drops cases must say so here.
+    // A change that drops cases must lower this number.
     assert!(total.cases >= 19_000, "{total:?}");
     assert!(of_library.cases >= 19_000, "{of_library:?}");
 }

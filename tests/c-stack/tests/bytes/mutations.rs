@@ -1,4 +1,4 @@
-//! Changes to our side's record, one at a time: the comparison must report each.
+//! Changes our side's record one by one: the comparison must report each.
 
 use uverbs_mlx5_prm::doorbell::MLX5_CQ_DOORBELL;
 use uverbs_mlx5_prm::wqe::Service;
@@ -9,15 +9,15 @@ use crate::differences::Table;
 use crate::record::{Case, LID, VECTOR, chose_port, meaning, wqe_bytes};
 use crate::{Side, compared};
 
-/// A change to one case; false where the case has nothing to change.
+/// Changes a case; false if it has nothing to change.
 type Mutation = (&'static str, &'static str, fn(&mut Case) -> bool);
 
-/// The first WQE of a ring, if there is one.
+/// First WQE of a send ring.
 fn wqe(case: &mut Case) -> Option<&mut Vec<u8>> {
     case.sends.values_mut().map(|ring| &mut ring.bytes).find(|bytes| !bytes.is_empty())
 }
 
-/// The first doorbell record of a kind of queue.
+/// First doorbell record of a kind of queue.
 fn record<'a>(case: &'a mut Case, kind: &str) -> Option<&'a mut Vec<u8>> {
     let mut records = case.records.iter_mut().filter(|(name, _)| name.starts_with(kind));
     records.next().map(|(_, record)| record)
@@ -39,7 +39,7 @@ const MUTATIONS: &[Mutation] = &[
     }),
     ("length of the WQE", "send WQE", |case| flip(case, 7, 1)),
     ("a byte of inline data", "send WQE", |case| {
-        // The last one that means something.
+        // The last compared byte.
         let Some(bytes) = wqe(case) else { return false };
         let end = meaning(&bytes[..wqe_bytes(bytes)], true, Service::Rc);
         let Some(last) = end.last().filter(|range| range.start == 32) else { return false };
@@ -126,7 +126,7 @@ const OF_LISTS: &[Mutation] = &[
     }),
 ];
 
-/// The arm doorbell, if there is one.
+/// Arm doorbell of the case.
 fn arm(case: &mut Case) -> Option<&mut [u8]> {
     let mut registers = case.registers.iter_mut().filter(|((_, offset), _)| *offset == 0);
     registers.next().map(|(_, bytes)| &mut bytes[MLX5_CQ_DOORBELL..][..8])
@@ -155,12 +155,12 @@ const OF_ARMS: &[Mutation] = &[
     }),
 ];
 
-/// What [`are_all_found`] does, of arms.
+/// As [`are_all_found`], with changes of arm doorbells.
 pub(crate) fn of_arms(table: &mut Table, theirs: &Side, ours: &Side) {
     are_found(OF_ARMS, table, theirs, ours);
 }
 
-/// Each mutation, alone, in every case that it applies to up to ten.
+/// Applies each mutation to up to ten cases, one at a time.
 pub(crate) fn are_all_found(table: &mut Table, theirs: &Side, ours: &Side) {
     are_found(MUTATIONS, table, theirs, ours);
 }
@@ -189,8 +189,8 @@ fn are_found(mutations: &[Mutation], table: &mut Table, theirs: &Side, ours: &Si
     }
 }
 
-/// Each byte of the address vectors of up to a hundred cases. Of a UDP port of the sender's choice
-/// only that it is one is compared.
+/// Changes each byte of the address vectors of up to a hundred cases. A UDP port chosen by the
+/// sender is compared only for being one.
 pub(crate) fn of_address_vectors(table: &mut Table, theirs: &Side, ours: &Side) {
     let (mut vectors, mut ports) = (0, 0);
     for (at, case) in ours.cases.iter().enumerate().rev() {
@@ -218,12 +218,12 @@ pub(crate) fn of_address_vectors(table: &mut Table, theirs: &Side, ours: &Side) 
             break;
         }
     }
-    // The last cases of DC are all for one address.
+    // The last DC cases all use one address.
     let wanted = if ours.service == Service::Ud { 5 } else { -1 };
     assert!(vectors > 20 && ports > wanted, "{vectors} {ports}");
 }
 
-/// Each byte of the number of the peer's queue, of up to a hundred cases.
+/// Changes each byte of the peer's queue number, of up to a hundred cases.
 pub(crate) fn of_peers_queues(table: &mut Table, theirs: &Side, ours: &Side) {
     let mut tried = 0;
     for (at, case) in ours.cases.iter().enumerate().rev() {
@@ -248,7 +248,7 @@ pub(crate) fn of_peers_queues(table: &mut Table, theirs: &Side, ours: &Side) {
     assert_eq!(tried, 100);
 }
 
-/// What is found that isn't in the table, with our case `at` changed.
+/// Differences that the table lacks, with our case `at` changed.
 fn unexpected(
     table: &mut Table,
     [theirs, ours]: [&Side; 2],
@@ -265,7 +265,7 @@ fn unexpected(
     table.sort(found).1
 }
 
-/// Every command left out, every attribute left out, every byte of every attribute changed.
+/// Removes every command and every attribute, and changes every byte of every attribute.
 pub(crate) fn of_commands(table: &mut Table, theirs: &Side, ours: &Side) {
     let mut tried = 0;
     for (theirs, ours) in theirs.commands.iter().zip(&ours.commands) {
@@ -280,7 +280,7 @@ pub(crate) fn of_commands(table: &mut Table, theirs: &Side, ours: &Side) {
             let mut changed = ours.clone();
             let command = changed.1.remove(at);
             assert_ne!(number(count(&changed)), unmoved, "without {command:?}");
-            // What only one side has is a difference whatever is in it.
+            // A command that only one side has is a difference in any case.
             if command.name == "mmap" || !theirs.1.iter().any(|other| other.name == command.name) {
                 continue;
             }
@@ -290,7 +290,7 @@ pub(crate) fn of_commands(table: &mut Table, theirs: &Side, ours: &Side) {
                 assert_ne!(number(count(&changed)), unmoved, "{}: {attr:?}", command.name);
                 for byte in 0..attr.bytes.len() {
                     let mut changed = ours.clone();
-                    // Not one bit alone, by which sizes differ: then it would be libmlx5's.
+                    // Several bits: sizes differ by one bit, and could then equal libmlx5's.
                     changed.1[at].attrs[index].bytes[byte] ^= 0x55;
                     let seen = !count(&changed).1.is_empty();
                     let meant = !commands::is_left_out(&command.name, attr, byte);

@@ -1,4 +1,5 @@
-//! Memory of other kinds than the area: what a case file with `memory` has besides.
+//! Memory in addition to the area, for case files with `memory`: device memory, a dma-buf and the
+//! null region.
 //!
 //! # Safety
 //!
@@ -17,7 +18,7 @@ use uverbs::{AccessFlags, Context, MemoryRegion, Mlx5, ProtectionDomain};
 
 use crate::driver::{Area, number};
 
-/// Memory of other kinds, where a file asks for it.
+/// Device memory, dma-buf and null region; created if a case file asks for them.
 pub(crate) struct Other {
     device_memory: DeviceMemory,
     _operations: [DmOperation; 2],
@@ -27,7 +28,7 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// In the order of `c/bytes.c`, `set_up_memory`.
+    /// Creates them in the order of `c/bytes.c`, `set_up_memory`.
     pub(crate) fn new(
         context: &Context<Mlx5>,
         pd: &ProtectionDomain,
@@ -69,7 +70,7 @@ impl Other {
         drop(self.device_memory);
     }
 
-    /// `d0:16`, `f0:16`, `n0:16`.
+    /// SGE of `d0:16`, `f0:16` or `n0:16`.
     pub(crate) fn sge(&self, piece: &str) -> Option<Sge> {
         let (place, len) = piece.split_once(':')?;
         let len = number(len) as u32;

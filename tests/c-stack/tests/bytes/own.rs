@@ -1,5 +1,4 @@
-//! The C program on our libibverbs: the same rings, records, doorbells and completions as on
-//! libmlx5. Commands are compared with those of our provider alone.
+//! Runs the C program on our libibverbs: rings, records, doorbells and completions equal libmlx5's.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +9,8 @@ use super::record::BEFORE;
 use super::script::Cases;
 use super::{Side, common};
 
-/// Runs the cases on our library, and compares them with libmlx5's.
+/// Runs the cases on our libibverbs, and compares them with libmlx5's. Commands are compared with
+/// our provider's only.
 pub(crate) fn is_the_same(
     stack: &common::CStack,
     program: &Path,
@@ -18,7 +18,7 @@ pub(crate) fn is_the_same(
     theirs: &Side,
 ) -> Counts {
     let mut own = cases.clone();
-    // The preloaded library doesn't see how ours duplicates descriptors (`fcntl`).
+    // Our library duplicates descriptors by `fcntl`, which the preloaded library does not see.
     own.import = false;
     let sizes = own.sizes_of_library(&theirs.way);
     let own = by_program(stack.ours_on_preloaded(program), program, &own, (sizes, &theirs.way));
@@ -36,7 +36,7 @@ pub(crate) fn is_the_same(
     counts
 }
 
-/// What the C program does with this library, with queues of these sizes.
+/// Runs the C program on our libibverbs, with queues of these sizes.
 pub(crate) fn by_program(
     mut command: Command,
     program: &Path,
@@ -48,7 +48,7 @@ pub(crate) fn by_program(
     std::fs::write(&script, cases.script(sizes)).unwrap();
     command.arg(&script).arg(way).envs(cases.env.iter().cloned());
     if !cases.scatter {
-        // With data in completions libmlx5 reads sender, path and GRH out of the data.
+        // With data in CQEs, libmlx5 reads sender, path and GRH from the data.
         command.env("MLX5_SCATTER_TO_CQE", "0");
     }
     command.env("UVERBS_SOFTHCA_STEPPED", "1").env("UVERBS_SOFTHCA_OBLIGING", "1");

@@ -1,5 +1,5 @@
-//! What receives apart from the queue pair that sends: a shared receive queue, and by XRC or DC a
-//! target, as `c/bytes.c` makes them.
+//! Objects that receive in addition to the sending queue pair, in the order of `c/bytes.c`: a
+//! shared receive queue, and for XRC or DC a target.
 
 use uverbs::attr::Path;
 use uverbs::dc::{DcTarget, DctInitAttr, DctRtrAttr};
@@ -15,20 +15,20 @@ use crate::driver::Peer;
 use crate::tagged::Tagged;
 use crate::transports::{MTU, RDMA, Spoken};
 
-/// What targets of dynamic connections ask for.
+/// DC key of the targets.
 const DC_KEY: u64 = 0x1234_5678_90ab_cdef;
 
-/// What a case file's sides receive by.
+/// Receivers of a case file.
 pub(crate) enum Kind {
-    /// A queue of the side's queue pair.
+    /// Shared receive queue of the side's queue pair.
     Shared,
-    /// The same with a list of so many tags and changes.
+    /// Tag-matching shared receive queue: maximum tags, and maximum outstanding changes.
     Tags(u32, u32),
     Xrc(XrcDomain),
     Dynamic,
 }
 
-/// One side's.
+/// Receiver of a side.
 #[allow(clippy::large_enum_variant, reason = "there are two")]
 pub(crate) enum Receiver {
     Shared(SharedReceiveQueue<Mlx5, Plain>),
@@ -70,7 +70,7 @@ impl Receiver {
         }
     }
 
-    /// The side's queue pair takes its receives from here.
+    /// Lets the side's queue pair receive from this receiver.
     pub(crate) fn serve<T: Spoken>(
         &self,
         builder: QueuePairBuilder<Mlx5, T>,
@@ -90,7 +90,7 @@ impl Receiver {
         }
     }
 
-    /// What the peer sends to; `qpn` is the side's queue pair.
+    /// Destination of the peer's sends; `qpn` is the side's queue pair.
     pub(crate) fn peer(&self, qpn: u32) -> Peer {
         match self {
             Self::Shared(_) | Self::Tags(_) => Peer { qpn, ..Peer::default() },
@@ -101,7 +101,7 @@ impl Receiver {
         }
     }
 
-    /// As far up as it goes, for the initiator of this number.
+    /// Moves a target to its last state, for the initiator of this number.
     pub(crate) fn bring_up(&mut self, initiator: u32, path: Path, phase: &impl Fn(&str)) {
         if matches!(self, Self::Shared(_) | Self::Tags(_)) {
             return;
@@ -132,7 +132,7 @@ impl Receiver {
         }
     }
 
-    /// A target once more, by its number.
+    /// Opens a target again by its number.
     pub(crate) fn reopen(&self, context: &Context<Mlx5>, phase: &impl Fn(&str)) {
         let Self::Xrc { target, .. } = self else { return };
         phase("open_qp");
@@ -140,14 +140,14 @@ impl Receiver {
         again.destroy().unwrap();
     }
 
-    /// Changes of a target that works.
+    /// Changes a connected target.
     pub(crate) fn change(&mut self, way: Path, phase: &impl Fn(&str)) {
         if let Self::Xrc { target, .. } = self {
             changes::of_target(target, way, phase);
         }
     }
 
-    /// Sets a limit, and asks for it.
+    /// Sets an SRQ limit, and queries it.
     pub(crate) fn limit(&mut self, phase: &impl Fn(&str)) {
         phase("modify_srq");
         match self {

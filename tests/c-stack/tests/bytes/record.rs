@@ -1,17 +1,17 @@
-//! Captures, read back from their text (`src/capture.rs`), and what of a WQE means something.
+//! Parses captures (`src/capture.rs`), and finds the meaningful bytes of a WQE.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use uverbs_mlx5_prm::wqe::Service;
 
-/// Bytes of one half of a BlueFlame register.
+/// Bytes of half a BlueFlame register.
 pub(crate) const HALF: usize = 256;
 
-/// Where completions stand that come before the first capture.
+/// Name of the case for completions before the first capture.
 pub(crate) const BEFORE: &str = "before the first";
 
-/// A ring and what is pending in it.
+/// Ring with its pending entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     pub(crate) entries: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Ring {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a case left, and what came of it.
+/// Captured state of a case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -28,10 +28,9 @@ pub(crate) struct Case {
     pub(crate) records: BTreeMap<String, Vec<u8>>,
     pub(crate) sends: BTreeMap<u32, Ring>,
     pub(crate) recvs: BTreeMap<u32, Ring>,
-    /// Of shared receive queues: the first pending WQE's slot, and those pending by the list's
-    /// order.
+    /// Shared receive queues: slot of the first pending WQE, and pending WQEs in list order.
     pub(crate) lists: BTreeMap<u32, (u32, Ring)>,
-    /// Contents of doorbell pages in units of half a register, by page and offset.
+    /// Contents of doorbell pages, by page and offset, in units of half a register.
     pub(crate) registers: BTreeMap<(u32, usize), Vec<u8>>,
     /// Completions, and the hash of the memory at the end.
     pub(crate) notes: Vec<String>,
@@ -46,7 +45,7 @@ fn hexadecimal(text: &str) -> u32 {
     u32::from_str_radix(text, 16).unwrap()
 }
 
-/// Reads captures.
+/// Parses captures.
 pub(crate) fn read(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for line in text.lines() {
@@ -98,12 +97,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
 }
 
-/// Length of the WQE that begins here, from its control segment (`ds`).
+/// Length of a WQE, from its control segment (`ds`).
 pub(crate) fn wqe_bytes(bytes: &[u8]) -> usize {
     (word(bytes, 4) & 0x3f) as usize * 16
 }
 
-/// The WQEs of a send ring: each with its ds times 16 bytes.
+/// WQEs of a send ring, each `ds` times 16 bytes.
 pub(crate) fn wqes(ring: &Ring) -> Vec<&[u8]> {
     let mut rest = &ring.bytes[..];
     let mut all = Vec::new();
@@ -115,22 +114,22 @@ pub(crate) fn wqes(ring: &Ring) -> Vec<&[u8]> {
     all
 }
 
-/// Where a datagram's address vector stands (`struct mlx5_wqe_av`).
+/// Range of a datagram's address vector (`struct mlx5_wqe_av`).
 pub(crate) const VECTOR: Range<usize> = 16..64;
-/// Its LID; of RoCE v2 the packet's UDP source port.
+/// LID in the address vector; for RoCE v2 the UDP source port.
 pub(crate) const LID: Range<usize> = 30..32;
 
-/// Whether a datagram's sender chose the UDP source port (0xc000 and up): its flow label is 0, and
-/// gives none. libmlx5 takes a random one.
+/// Tests for a datagram whose sender chose the UDP source port (0xc000 and up): its flow label is
+/// 0, from which no port follows. libmlx5 takes a random one.
 pub(crate) fn chose_port(wqe: &[u8], service: Service) -> bool {
     let lid = wqe.get(LID).map_or(0, |lid| u16::from_be_bytes([lid[0], lid[1]]));
     matches!(service, Service::Ud | Service::Dc) && word(wqe, 44) & 0xf_ffff == 0 && lid >= 0xc000
 }
 
-/// Which bytes of a UMR mean something: control segments, and of the key's context what the mask
-/// names; libmlx5 leaves the rest as it was. Then the list.
+/// Meaningful bytes of a UMR: control segments, the fields of the key's context that the mask
+/// names, and the list. libmlx5 leaves other bytes as they were.
 fn umr_meaning(wqe: &[u8]) -> Vec<Range<usize>> {
-    // Free; owner and variant.
+    // Free flag; owner and variant.
     let mut ranges = vec![0..64, 64..65, 68..72];
     // With a list: rights, start and length.
     if wqe[20..22] != [0, 0] {
@@ -139,34 +138,32 @@ fn umr_meaning(wqe: &[u8]) -> Vec<Range<usize>> {
     ranges
 }
 
-/// Which bytes of a send WQE mean something: not what is left over behind inline data, nor (`all`
-/// is false) the immediate of an operation that has none, which `ibv_wr_*` of libmlx5 leaves as it
-/// was, nor a UDP port of the sender's choice.
+/// Meaningful bytes of a send WQE. Left out: bytes after inline data; unless `all`, the immediate
+/// field of operations without immediate data, which libmlx5's `ibv_wr_*` leave as it was; a UDP
+/// port chosen by the sender.
 pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usize>> {
     let opcode = word(wqe, 0) & 0xff;
     if opcode == 0x25 && wqe.len() >= 128 {
         return umr_meaning(wqe);
     }
-    // The segment that names the peer's queue, of which libmlx5 leaves twelve reserved bytes as
-    // they were.
+    // Segment that names the peer's queue. libmlx5 leaves its twelve reserved bytes as they were.
     let named = match service {
         Service::Xrc if opcode != 0 => 16,
-        // The address vector, which says whose key is asked for, too.
+        // The address vector, which also tells whose Q_Key is used.
         Service::Dc if opcode != 0 => 48,
         _ => 0,
     };
     let (head, operands) = match opcode {
         _ if service == Service::Ud => (VECTOR.end, VECTOR.end),
-        // The Ethernet segment, with a header (`inline_hdr_sz`) or without.
+        // Ethernet segment, with inline headers (`inline_hdr_sz`) or without.
         _ if service == Service::Raw && wqe.get(28..30) == Some(&[0, 0]) => (32, 32),
         _ if service == Service::Raw => (48, 48),
         // RDMA_WRITE, RDMA_WRITE_IMM, RDMA_READ: a remote address.
         0x08 | 0x09 | 0x10 => (32, 32),
-        // ATOMIC_CS: and operands. ATOMIC_FA: one operand of two, and libmlx5 leaves the other one
-        // as it was.
+        // ATOMIC_CS: two operands. ATOMIC_FA: one, and libmlx5 leaves the second as it was.
         0x11 => (48, 48),
         0x12 => (48, 40),
-        // TAG_MATCHING: tag and mask, which libmlx5 leaves as they were in what adds none.
+        // TAG_MATCHING: tag and mask. libmlx5 leaves them as they were if no tag is added.
         0x28 if wqe.get(16).is_some_and(|op| op >> 4 == 1) => (48, 48),
         0x28 => (48, 32),
         _ => (16, 16),
@@ -199,12 +196,12 @@ pub(crate) fn meaning(wqe: &[u8], all: bool, service: Service) -> Vec<Range<usiz
     ranges
 }
 
-/// The same of a shared queue's, which begins with the link to the next one.
+/// Meaningful bytes of a shared receive WQE, which begins with the link to the next.
 pub(crate) fn shared_meaning(wqe: &[u8]) -> Range<usize> {
     0..16 + recv_meaning(&wqe[16.min(wqe.len())..]).end
 }
 
-/// Which bytes of a receive WQE mean something: all up to the segment that ends the list.
+/// Meaningful bytes of a receive WQE: up to the segment that ends the list.
 pub(crate) fn recv_meaning(wqe: &[u8]) -> Range<usize> {
     let segments = wqe.chunks(16);
     let end =

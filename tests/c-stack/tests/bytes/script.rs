@@ -1,12 +1,12 @@
-//! Case files, and the scripts of plain statements that they stand for (`cases/README.md`).
+//! Parses case files and expands them to scripts of plain statements (`cases/README.md`).
 
 use std::path::Path;
 
 use crate::receivers::Kind;
 
-/// Where a receive goes that a case doesn't describe.
+/// Receive posted for a case that describes none.
 const RECEIVE: &str = "0x80000:65536";
-/// Bytes from one piece to the next.
+/// Distance of pieces in bytes.
 const PIECES: usize = 4096;
 
 /// A case file.
@@ -19,7 +19,7 @@ pub(crate) struct Cases {
     pub(crate) plain: bool,
     /// An InfiniBand port; Ethernet otherwise.
     pub(crate) infiniband: bool,
-    /// The device wants headers of raw packets in work requests.
+    /// Raw packets need inline headers.
     pub(crate) headers: bool,
     /// `rc`, `uc`, `ud`, `xrc`, `dc` or `raw`.
     pub(crate) transport: String,
@@ -27,25 +27,25 @@ pub(crate) struct Cases {
     pub(crate) windows: bool,
     /// An indirect key.
     pub(crate) keys: bool,
-    /// Short messages and answers come in their completions.
+    /// Short messages and responses lie in CQEs.
     pub(crate) scatter: bool,
-    /// The environment asks for that, for messages, and not the program.
+    /// The environment enables that, for messages only; the program does not.
     by_environment: bool,
-    /// Streams of initiators of dynamic connections.
+    /// DC initiators have streams.
     pub(crate) streams: bool,
-    /// Completions of 128 bytes; libmlx5 has them by `env`.
+    /// Completions of 128 bytes; libmlx5 gets them by `env`.
     pub(crate) wide: bool,
-    /// Device memory, a dma-buf and the null region besides.
+    /// Device memory, a dma-buf and the null region in addition.
     pub(crate) memory: bool,
     /// The device, its domain and its region are imported at the end.
     pub(crate) import: bool,
-    /// Receives of RC from a queue of each side's.
+    /// RC receives from a shared queue per side.
     pub(crate) shared: bool,
-    /// Shared queues match tags: for each party, tags and changes outstanding.
+    /// Shared queues match tags: for each party, maximum tags and outstanding changes.
     pub(crate) tags: Vec<(String, String)>,
     /// The completion queues report to a channel.
     pub(crate) channel: bool,
-    /// Where datagrams go, in words `name=value`.
+    /// Addresses of datagrams, in words `name=value`.
     pub(crate) addresses: Vec<String>,
     sizes: Vec<(String, String)>,
     /// Name and statements.
@@ -126,7 +126,7 @@ impl Cases {
         all
     }
 
-    /// Queues that match tags, as ours are made.
+    /// Tag-matching queues, in our sizes.
     pub(crate) fn tags(&self) -> Option<Kind> {
         let (_, tags) = self.tags.iter().find(|(who, _)| who == "ours")?;
         let (tags, changes) = tags.split_once(' ').unwrap();
@@ -137,20 +137,20 @@ impl Cases {
         self.cases.len()
     }
 
-    /// The ways to post that libmlx5 is compared in: `post`, `wr`.
+    /// Ways to post that libmlx5 is compared in: `post`, `wr`.
     pub(crate) fn ways(&self) -> Vec<&str> {
         let names = self.sizes.iter().map(|(who, _)| who.as_str());
         names.filter(|who| !who.starts_with("our")).collect()
     }
 
-    /// Whose sizes our libibverbs is asked for: its rings have room for both ways of posting, like
-    /// libmlx5's by `ibv_wr_*`, so some files have numbers for the other way.
+    /// Name of the sizes that our libibverbs is asked for. Its rings have room for both ways of
+    /// posting, like libmlx5's for `ibv_wr_*`; some files have separate sizes for `ibv_post_send`.
     pub(crate) fn sizes_of_library(&self, way: &str) -> &'static str {
         let has = self.sizes.iter().any(|(who, _)| who == "our_library");
         if has && way == "post" { "our_library" } else { "ours" }
     }
 
-    /// The script for one party, a statement a line.
+    /// Script for one party, a statement per line.
     pub(crate) fn script(&self, who: &str) -> String {
         let (_, sizes) = self.sizes.iter().find(|(name, _)| name == who).unwrap();
         let mut script = format!("transport {}\n", self.transport);
@@ -191,7 +191,7 @@ impl Cases {
         script
     }
 
-    /// A line `variables | name | statements`.
+    /// Parses a line `variables | name | statements`.
     fn add(&mut self, line: &str) {
         let parts: Vec<_> = line.split('|').map(str::trim).collect();
         let [variables, name, statements] = parts[..] else { panic!("{line}") };
@@ -211,7 +211,7 @@ impl Cases {
     }
 }
 
-/// The values of a variable.
+/// Values of a variable.
 fn values(text: &str) -> Vec<String> {
     let (edges, range) = match text.strip_prefix("edges") {
         Some(rest) => (true, rest),
@@ -222,12 +222,12 @@ fn values(text: &str) -> Vec<String> {
     };
     let (high, step) = high.split_once('/').unwrap_or((high, "1"));
     let numbers = low.parse::<usize>().unwrap()..=high.parse::<usize>().unwrap();
-    // Four bytes of header stand before inline data.
+    // Inline data follows a header of four bytes.
     let wanted = |n: &usize| !edges || matches!((n + 4) % 16, 0 | 1 | 15);
     numbers.step_by(step.parse().unwrap()).filter(wanted).map(|n| n.to_string()).collect()
 }
 
-/// Statements without repetitions and lists, with the receives that they need.
+/// Expands repetitions and lists, and adds the needed receives.
 fn plain(statements: &str) -> Vec<String> {
     let mut all = Vec::new();
     for statement in statements.split(';').map(str::trim).filter(|text| !text.is_empty()) {
@@ -247,7 +247,7 @@ fn plain(statements: &str) -> Vec<String> {
         let takers = all.iter().filter(takes);
         let mut before: Vec<_> =
             takers.map(|statement| format!("recv {} {RECEIVE}", peer(&statement[5..6]))).collect();
-        // Positions first, since filling rings.
+        // Positions come first, since they fill rings.
         let at = all.iter().position(|statement| !statement.starts_with("at ")).unwrap_or(0);
         for side in ["A", "B"] {
             if before.iter().any(|receive| receive.starts_with(&format!("recv {side}"))) {
@@ -260,7 +260,7 @@ fn plain(statements: &str) -> Vec<String> {
     all
 }
 
-/// Writes out `pieces COUNT LEN`.
+/// Expands `pieces COUNT LEN`.
 fn pieces(statement: &str) -> String {
     let Some((head, list)) = statement.split_once("pieces ") else { return statement.to_owned() };
     let (count, len) = list.trim().split_once(' ').unwrap();

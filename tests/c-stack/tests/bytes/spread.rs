@@ -1,15 +1,15 @@
-//! Work queues, their table and a queue pair over it, as `c/bytes.c` makes them.
+//! Work queues, their indirection table and a queue pair over it, in the order of `c/bytes.c`.
 //!
 //! # Safety
 //!
-//! Receives name the area, and nothing is sent that would take them.
+//! Receives name the area, and no packet arrives that would use them.
 #![allow(unsafe_code, reason = "posts receives by address")]
 
 use uverbs::flow::{EthMatch, Flow, FlowRule, MacAddr};
 use uverbs::rss::{HashFields, IndirectionTable, RssHash, RssQueuePair, WorkQueue};
 use uverbs::{CompletionQueue, Context, MemoryRegion, Mlx5, ProtectionDomain};
 
-/// What is made.
+/// Objects of a receive-side scaling queue pair.
 pub(crate) struct Spread {
     wqs: [WorkQueue<Mlx5>; 2],
     table: IndirectionTable,
@@ -18,7 +18,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// In the order of `c/bytes.c`, `set_up_spread`.
+    /// Creates them in the order of `c/bytes.c`, `set_up_spread`.
     pub(crate) fn new(
         context: &Context<Mlx5>,
         pd: &ProtectionDomain,
@@ -44,7 +44,7 @@ impl Spread {
         let pieces = [region.sge(64, 1000), region.sge(4096, 24)];
         let mut batch = wqs[0].batch();
         for (id, list) in [(1, &pieces[..1]), (2, &pieces), (3, &[])] {
-            // SAFETY: the area outlives the queue, and nothing comes.
+            // SAFETY: the area outlives the queue, and no packet arrives.
             unsafe { batch.post_raw(id, list) }.unwrap();
         }
         batch.ring();
@@ -54,7 +54,7 @@ impl Spread {
         Self { wqs, table, qp, flow }
     }
 
-    /// In the order of `tear_down_spread`.
+    /// Destroys them in the order of `tear_down_spread`.
     pub(crate) fn end(self, cq: &mut CompletionQueue<Mlx5>, phase: &impl Fn(&str)) {
         let Self { wqs: [mut first, second], table, qp, flow } = self;
         phase("destroy_flow");

@@ -1,8 +1,8 @@
-//! Shared queues that match tags: changes of their lists, as `c/bytes.c` makes them.
+//! Tag-matching shared receive queues: changes of their tag lists, in the order of `c/bytes.c`.
 //!
 //! # Safety
 //!
-//! As in the driver's file.
+//! Work requests name the area of `driver.rs`, which outlives the queue.
 #![allow(unsafe_code, reason = "raw posts, and headers at a fixed address")]
 
 use std::fmt::Write as _;
@@ -13,10 +13,10 @@ use uverbs::{Mlx5, PostError, Remote, SharedReceiveQueue};
 
 use crate::driver::{Area, number};
 
-/// What a message's own number is besides that of the change that added its tag.
+/// Added to the id of a change that adds a tag: id of the tag's message.
 const OF_MESSAGE: u64 = 1_000_000;
 
-/// A change, not yet posted.
+/// A change that awaits its post.
 struct Change {
     wr: TagWr,
     op: Op,
@@ -27,14 +27,14 @@ enum Op {
         tag: Tag,
         into: Sge,
     },
-    /// Of the tag that was added so many before.
+    /// Removes the tag that was added `back` changes before.
     Remove {
         back: usize,
     },
     Sync,
 }
 
-/// A queue with a list.
+/// A tag-matching queue, its collected changes and its tags.
 pub(crate) struct Tagged {
     pub(crate) srq: SharedReceiveQueue<Mlx5, ForTags>,
     changes: Vec<Change>,
@@ -74,7 +74,7 @@ impl Tagged {
         self.changes.push(Change { wr, op });
     }
 
-    /// Publishes what was changed. A refusal is noted.
+    /// Posts the collected changes and rings. A refusal is noted.
     pub(crate) fn ring(&mut self, captures: &mut String) {
         if self.changes.is_empty() {
             return;
@@ -88,7 +88,7 @@ impl Tagged {
                     let added = unsafe { batch.add_raw(wr, tag, wr.id + OF_MESSAGE, into) };
                     added.map(|handle| self.handles.push(handle))
                 }
-                // As in C, of those that were rung.
+                // As in C, counted among the tags that were rung.
                 Op::Remove { back } => batch.remove(wr, self.handles[before - back]),
                 Op::Sync => batch.sync(wr),
             };
@@ -100,7 +100,7 @@ impl Tagged {
     }
 }
 
-/// Writes a message's header to memory: offset, kind, tag, and of a rendezvous where the data is.
+/// Writes a message's header to memory: offset, kind, tag, and for a rendezvous the data's place.
 pub(crate) fn write_header<'a>(mut words: impl Iterator<Item = &'a str>, rkey: u32) {
     let at = number(words.next().unwrap()) as usize;
     let kind = match words.next().unwrap() {

@@ -1,4 +1,4 @@
-//! What differs between transports: the attributes of transitions, and where a post goes.
+//! Differences between transports: attributes of transitions, and destinations of posts.
 #![allow(unsafe_code, reason = "raw posts")]
 
 use uverbs::attr::{
@@ -26,38 +26,38 @@ use crate::script::Cases;
 /// The Q_Key of both queue pairs.
 pub(crate) const QKEY: u32 = 0x1ee7_c0de;
 
-/// What peers may do.
+/// Access rights of peers.
 pub(crate) const RDMA: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
 const PSN: u32 = 0x12_3456;
 pub(crate) const MTU: Mtu = Mtu::from_raw(3);
 
-/// Where a post goes, of a transport that says so.
+/// Destination of a post, by transport.
 pub(crate) struct To {
-    /// Of a datagram.
+    /// UD.
     pub(crate) destination: Option<Destination<Mlx5>>,
-    /// Of XRC.
+    /// XRC.
     pub(crate) srq: Option<RemoteSrq>,
-    /// Of DC.
+    /// DC.
     pub(crate) target: Option<DcDestination<Mlx5>>,
-    /// Of raw packets.
+    /// Raw packets: checksums to fill in.
     pub(crate) checksums: Checksums,
 }
 
-/// A transport that scripts run on.
+/// Transport that scripts run on.
 pub(crate) trait Spoken: Transport {
-    /// Whether each post names its destination.
+    /// True if each post names its destination.
     const DATAGRAMS: bool;
-    /// Whether targets and shared receive queues receive, by XRC or by DC.
+    /// True if an XRC or DC target and a shared receive queue receive.
     const XRC: bool = false;
     const DYNAMIC: bool = false;
-    /// Whether it sends whole packets.
+    /// True for raw packets.
     const PACKETS: bool = false;
     fn init() -> Self::Init;
     fn rtr(peer: u32, path: Path) -> Self::Rtr;
     fn rts() -> Self::Rts;
-    /// Posts; `to` is for datagrams, XRC and DC.
+    /// Posts; `to` is for UD, XRC, DC and raw packets.
     ///
     /// # Safety
     ///
@@ -71,14 +71,14 @@ pub(crate) trait Spoken: Transport {
     ) -> Result<(), PostError>
     where
         Self: Sized;
-    /// Streams of an initiator of DC.
+    /// Adds streams to a DC initiator.
     fn with_streams(builder: QueuePairBuilder<Mlx5, Self>) -> QueuePairBuilder<Mlx5, Self>
     where
         Self: Sized,
     {
         builder
     }
-    /// Receives from a queue that matches tags; reliable connections alone do.
+    /// Adds a tag-matching queue; RC only.
     fn with_tags(
         builder: QueuePairBuilder<Mlx5, Self>,
         _: &SharedReceiveQueue<Mlx5, ForTags>,
@@ -88,18 +88,19 @@ pub(crate) trait Spoken: Transport {
     {
         builder
     }
-    /// Makes a rule; raw packets alone have any.
+    /// Creates a flow rule; raw packets only.
     fn steer(_: &mut QueuePair<Mlx5, Self>, _: &FlowRule, _: Option<&FlowCounters>) -> Flow
     where
         Self: Sized,
     {
         panic!("no rules of {}", Self::NAME)
     }
-    /// What the cases need not: changes of a queue that works, groups. `way` is to the peer.
+    /// Calls that the cases do not need: changes of a connected queue pair, multicast groups. `way`
+    /// is the path to the peer.
     fn other_calls(qp: &mut QueuePair<Mlx5, Self>, way: Path, cases: &Cases, phase: &impl Fn(&str))
     where
         Self: Sized;
-    /// Posts a change of a key; RC and UC alone can.
+    /// Posts a key operation; RC and UC only.
     ///
     /// # Safety
     ///
@@ -111,7 +112,7 @@ pub(crate) trait Spoken: Transport {
         Err(PostError::BadOperation)
     }
 
-    /// Gives an indirect key its parts.
+    /// Lays out an indirect key.
     ///
     /// # Safety
     ///
@@ -128,7 +129,7 @@ pub(crate) trait Spoken: Transport {
     }
 }
 
-/// What RC and UC have in common: a post goes to the one peer.
+/// Implements the posts of RC and UC: to the connected peer.
 macro_rules! to_the_peer {
     () => {
         const DATAGRAMS: bool = false;
@@ -140,7 +141,7 @@ macro_rules! to_the_peer {
             data: Data<'_>,
             _: &To,
         ) -> Result<(), PostError> {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of `post`.
             unsafe { batch.raw().post(wr, op, data) }
         }
 
@@ -149,7 +150,7 @@ macro_rules! to_the_peer {
             wr: Wr,
             op: &Rekey,
         ) -> Result<(), PostError> {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of `rekey`.
             unsafe { batch.raw().rekey(wr, op) }
         }
 
@@ -158,7 +159,7 @@ macro_rules! to_the_peer {
             wr: Wr,
             op: &KeyLayout<'_>,
         ) -> Result<(), PostError> {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of `lay_out`.
             unsafe { batch.raw().lay_out(wr, op) }
         }
     };
@@ -252,7 +253,7 @@ impl Spoken for XrcIni {
         to: &To,
     ) -> Result<(), PostError> {
         let to = to.srq.as_ref().expect("each side has a queue");
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `post`.
         unsafe { batch.raw().post_to(wr, op, data, to) }
     }
 }
@@ -295,7 +296,7 @@ impl Spoken for Dci {
         to: &To,
     ) -> Result<(), PostError> {
         let to = to.target.as_ref().expect("a case file of DC has addresses");
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `post`.
         unsafe { batch.raw().post_to(wr, op, data, to) }
     }
 }
@@ -332,7 +333,7 @@ impl Spoken for Ud {
         to: &To,
     ) -> Result<(), PostError> {
         let to = to.destination.as_ref().expect("a case file of datagrams has addresses");
-        // SAFETY: the caller's promise.
+        // SAFETY: by the contract of `post`.
         unsafe { batch.raw().post_to(wr, op, data, to) }
     }
 }
@@ -366,7 +367,7 @@ impl Spoken for RawPacket {
         data: Data<'_>,
         to: &To,
     ) -> Result<(), PostError> {
-        // SAFETY: the caller's promise; the area is at its address.
+        // SAFETY: by the contract of `post`; the area is at its address.
         unsafe { batch.raw().post_packet(wr, to.checksums, data) }
     }
 

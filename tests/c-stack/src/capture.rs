@@ -4,7 +4,7 @@
 //! ```text
 //! case inline 17 at 3
 //! qp 40 record 00000000 0000003d
-//! sq 40 64 3c <hex>          qpn, WQEBBs of the ring, counter of the first pending one, their bytes
+//! sq 40 64 3c <hex>          qpn, WQEBBs of the ring, counter of the first pending, their bytes
 //! rq 40 16 40 2 <hex>        qpn, WQEs of the ring, bytes of one, counter of the first pending
 //!                            one, their bytes
 //! srq 1 record 00000005

@@ -1,4 +1,4 @@
-//! Raw commands from C, most of them wrong, on the preloaded device.
+//! Raw commands from C on the preloaded device, most of them invalid.
 
 mod common;
 

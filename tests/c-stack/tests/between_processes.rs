@@ -1,5 +1,5 @@
-//! C programs of the distribution on the network: each process has a software HCA of its own, and
-//! RoCEv2 over UDP goes between them.
+//! The distribution's C programs on the network: each process has a software HCA, and they exchange
+//! RoCEv2 over UDP.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! `ibv_devices` and `ibv_devinfo` on the preloaded device, compared field by field with what our
-//! own library says of the same device.
+//! Compares `ibv_devices` and `ibv_devinfo` on the preloaded device with our library's attributes
+//! of the same device, field by field.
 
 mod common;
 
@@ -11,9 +11,9 @@ use uverbs::tags::TmCaps;
 use uverbs::{Context, Device, DeviceAttr, Gid, GidType, PortAttr};
 use uverbs_kernel_abi::qp::IB_UVERBS_QPT_RAW_PACKET;
 
-/// Lines that `ibv_devinfo -v` prints and our library has no field for: what mlx5's provider
-/// derives of its driver's own answer, which softhca leaves at 0, and the number of completion
-/// vectors of GET_CONTEXT.
+/// Lines of `ibv_devinfo -v` without a field in our library: values that mlx5's provider derives
+/// from its driver's response, which softhca leaves at 0, and GET_CONTEXT's number of completion
+/// vectors.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("tso_caps", ""),
     ("max_tso", "0"),
@@ -24,7 +24,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("num_comp_vectors", "8"),
 ];
 
-/// Lines as names and values; lines without a colon belong to the value before.
+/// Parses lines into names and values. A line without a colon belongs to the value before.
 fn fields(text: &str) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -111,7 +111,7 @@ fn limit_fields(expected: &mut Expected, attr: &DeviceAttr) {
     ] {
         expected.add(name, value);
     }
-    // Printed only where there are any.
+    // Printed only if it is not 0.
     if attr.max_fmr != 0 {
         expected.add("max_map_per_fmr", attr.max_map_per_fmr);
     }
@@ -150,7 +150,7 @@ fn limit_fields(expected: &mut Expected, attr: &DeviceAttr) {
     expected.add("device_cap_flags_ex", format!("0x{:X}", attr.caps_ex.bits()));
     expected.add("max_rwq_indirection_tables", attr.rss.max_rwq_indirection_tables);
     expected.add("max_rwq_indirection_table_size", attr.rss.max_rwq_indirection_table_size);
-    // mlx5_ib tells of Toeplitz, and of all fields, wherever there is hashing.
+    // mlx5_ib reports Toeplitz and all fields for every device that hashes.
     let (function, fields) = match attr.rss.supported_qpts {
         0 => ("0x0", "0x0"),
         _ => ("0x1", "0x800000FF"),
@@ -195,7 +195,7 @@ fn limit_fields(expected: &mut Expected, attr: &DeviceAttr) {
     }
 }
 
-/// What `ibv_devinfo` calls a number of virtual lanes.
+/// Text of `ibv_devinfo` for a number of virtual lanes.
 fn lanes(code: u8) -> &'static str {
     ["invalid value", "1", "2", "4", "8", "15"].get(usize::from(code)).unwrap_or(&"invalid value")
 }
@@ -226,7 +226,7 @@ fn port_fields(expected: &mut Expected, number: u8, attr: &PortAttr, verbose: bo
     expected.add("init_type_reply", attr.init_type_reply);
     let lanes = attr.active_width.lanes().unwrap();
     expected.add("active_width", format!("{lanes}X ({})", attr.active_width.0));
-    // Ours goes on with the name of the generation.
+    // Our text ends with the name of the generation.
     let speed = attr.active_speed.to_string();
     let (rate, _) = speed.split_once(" Gb/s").unwrap();
     expected.add("active_speed", format!("{rate} Gbps ({})", attr.active_speed.0));
@@ -250,8 +250,8 @@ fn gid_fields(expected: &mut Expected, context: &Context) {
     }
 }
 
-/// What our library says, in `ibv_devinfo`'s words. The same device as the preloaded one, which has
-/// number 1.
+/// Our library's attributes, in the words of `ibv_devinfo`. The device is made like the preloaded
+/// one, with number 1.
 fn expected(link: LinkLayer, verbose: bool) -> Vec<(String, String)> {
     let device = SoftHca::builder().name("softhca0").number(1).link(link).build().unwrap();
     let context = Device::from_source(Arc::new(device)).open().unwrap();
@@ -284,7 +284,7 @@ fn ibv_devinfo_says_what_we_say() {
             let run = common::run(
                 stack.program("ibv_devinfo").args(args).env("UVERBS_SOFTHCA_LINK", name),
             );
-            // The order of the sections is the program's own.
+            // Each program has its order of sections.
             let mut theirs = fields(&run.ok().stdout);
             let mut ours = expected(link, !args.is_empty());
             theirs.sort();

@@ -1,5 +1,5 @@
-//! Unmodified frameworks on our libraries, by `uverbs run`: libfabric, UCX and Open MPI, each
-//! between two processes with a software HCA of their own. No privileges, no kernel's device.
+//! Unmodified frameworks on our libraries, by `uverbs run`: libfabric, UCX and Open MPI. Each runs
+//! between two processes with a software HCA each, without privileges and without a kernel device.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use common::both::{both, free_port};
 use common::{CStack, Run, run};
 
-/// What `cargo xtask judge` unpacked.
+/// Files unpacked by `cargo xtask judge`.
 struct Frameworks {
     stack: CStack,
     root: PathBuf,
@@ -22,7 +22,7 @@ fn path(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// The frameworks and our tool, or a stated skip.
+/// Returns the frameworks and our tool; `None` with a stated skip.
 fn frameworks() -> Option<Frameworks> {
     let stack = common::c_stack()?;
     let (Some(root), Some(tool)) = (path("UVERBS_FRAMEWORKS_ROOT"), path("UVERBS_TOOL")) else {
@@ -36,8 +36,8 @@ fn frameworks() -> Option<Frameworks> {
     Some(Frameworks { stack, root, libraries, tool })
 }
 
-/// A folder with libpsm_infinipath, which libfabric links to, under the name that is linked to. A
-/// package's installation makes that.
+/// Directory with libpsm_infinipath under the name that libfabric links to, which the package's
+/// installation would create.
 fn psm(root: &Path) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -57,8 +57,8 @@ impl Frameworks {
         self.root.join("usr/bin").join(name).to_str().unwrap().to_owned()
     }
 
-    /// What the environment of every program has: the frameworks' libraries, and where Open MPI
-    /// looks for its parts, since they aren't where they were built for.
+    /// Sets the environment of every program: the frameworks' libraries, and Open MPI's directory,
+    /// which is not where it was built for.
     fn environment(&self, command: &mut Command) {
         let own = ["", "openmpi/lib", "pmix2/lib"].map(|folder| self.libraries.join(folder));
         let folders = own.into_iter().chain([psm(&self.root)]).chain(self.stack.library_folders());
@@ -67,7 +67,8 @@ impl Frameworks {
         command.env("LC_ALL", "C").env_remove("UVERBS_DEVICE");
     }
 
-    /// A program with these words, by `uverbs run`, on a device that other processes reach.
+    /// Command of a program with these arguments, by `uverbs run`, on a device that other processes
+    /// reach.
     fn on(&self, name: &str, words: &[&str], environment: &[(&str, &str)]) -> Command {
         let mut command = Command::new(&self.tool);
         command.arg("run").arg("--libraries").arg(common::our_folder());
@@ -77,8 +78,9 @@ impl Frameworks {
         command
     }
 
-    /// Programs of a line each in a namespace with two addresses of no loopback interface, which
-    /// libfabric leaves out. `None` where such a namespace can't be had, with a stated skip.
+    /// Runs two shell lines in a namespace with two addresses that are not loopback, since
+    /// libfabric leaves loopback interfaces out. `None` with a stated skip if there can be no such
+    /// namespace.
     fn at_addresses(&self, server: &str, client: &str) -> Option<Run> {
         let unshared = |args: &[&str]| {
             let mut command = Command::new("unshare");
@@ -104,7 +106,7 @@ impl Frameworks {
 #[test]
 fn libfabric_lists_the_device() {
     let Some(all) = frameworks() else { return };
-    // Its list of connected endpoints has devices with an address of an interface alone.
+    // libfabric lists connected endpoints only for devices with an interface's address.
     let datagrams = run(&mut all.on("fi_info", &["-p", "verbs", "-t", "FI_EP_DGRAM"], &[])).ok();
     assert!(datagrams.stdout.contains("domain: softhca_0-dgram"), "{datagrams:?}");
     let words = format!("{} -p verbs -t FI_EP_MSG", all.program("fi_info"));
@@ -115,7 +117,7 @@ fn libfabric_lists_the_device() {
     }
 }
 
-/// Each end compares what arrives (`-c`).
+/// Each end compares the received bytes (`-c`).
 #[test]
 fn libfabric_ping_pong() {
     let Some(all) = frameworks() else { return };
@@ -151,7 +153,7 @@ fn ucx_lists_the_device() {
     assert!(!listed.stdout.contains("ERROR") && !listed.stderr.contains("ERROR"), "{listed:?}");
 }
 
-/// A test of `ucx_perftest` between two processes.
+/// Runs a test of `ucx_perftest` between two processes.
 fn perftest(all: &Frameworks, transports: &str, words: &str) {
     let port = free_port();
     let environment = [("UCX_TLS", transports), ("UCX_NET_DEVICES", "softhca_0:1")];
@@ -165,7 +167,7 @@ fn perftest(all: &Frameworks, transports: &str, words: &str) {
     }
 }
 
-/// UCX connects queue pairs by datagrams, so these are among the transports of connections.
+/// UCX connects queue pairs by datagrams, so UD is among the transports.
 #[test]
 fn ucx_perftest_over_connections() {
     let Some(all) = frameworks() else { return };
@@ -194,8 +196,8 @@ fn ucx_perftest_over_datagrams() {
     }
 }
 
-/// UCX's own writing and polling of a ConnectX's queues. Such a program never gives the processor
-/// to the device, which is a thread of it, so each step may take a slice of the scheduler's time.
+/// UCX writes and polls a ConnectX's queues itself. Such a program never gives way to the device,
+/// which is a thread of it, so each step may take a time slice of the scheduler.
 #[test]
 fn ucx_perftest_drives_queues_by_itself() {
     let Some(all) = frameworks() else { return };
@@ -207,11 +209,11 @@ fn ucx_perftest_drives_queues_by_itself() {
     perftest(&all, "ud_mlx5", "-t tag_lat -n 10 -w 1");
 }
 
-/// Two ranks over UCX: NetPIPE says where they are and how fast, and compares what arrives (`-i`).
+/// Runs two ranks over UCX: NetPIPE measures and compares the received bytes (`-i`).
 #[test]
 fn open_mpi_over_ucx() {
     let Some(all) = frameworks() else { return };
-    // Few and short ones where UCX drives the queues by itself, for the reason above.
+    // Few short messages with `mlx5` transports, where UCX drives the queues and never gives way.
     for (transports, sizes, least) in [
         ("rc_verbs,ud_verbs:aux", &["-u", "10000"][..], 20),
         ("ud_verbs", &["-u", "10000"], 20),

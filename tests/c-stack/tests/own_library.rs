@@ -13,7 +13,7 @@ fn devices_are_listed_and_described() {
     let device = "softhca@loopback,softhca0";
     let text = common::run(&mut stack.program_on_ours("ibv_devices", device)).ok().stdout;
     let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    // UCX has room for 15 bytes of a name.
+    // UCX stores 15 bytes of a name.
     assert_eq!(names, ["device", "------", "softhca_0", "softhca0"], "{text}");
     let text = common::run(stack.program_on_ours("ibv_devinfo", device).arg("-v")).ok().stdout;
     let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
@@ -64,7 +64,7 @@ fn ping_pong_between_two_processes() {
     }
 }
 
-/// perftest's tools, which post piece by piece, on `uverbs run`.
+/// perftest's tools post by `ibv_wr_*`; they run under `uverbs run`.
 #[test]
 fn perftest_between_two_processes() {
     let Some(stack) = common::c_stack() else { return };
@@ -96,8 +96,8 @@ fn perftest_between_two_processes() {
             command.arg("run").arg("--libraries").arg(common::our_folder());
             command.args(["-d", "softhca", "--"]).arg(program.get_program());
             command.args(["-F", "-n", "20", "-x", "0", "-p", &port]);
-            // A second for each of seven tries: a busy machine may leave the peer's device, which
-            // is a thread, waiting for longer than the usual half of one in all.
+            // Seven tries of a second each, instead of half a second in all: on a busy machine the
+            // peer's device, which is a thread, may wait that long.
             command.args(["-u", "18"]);
             command.args(options.split_whitespace()).args(host);
             command
@@ -119,8 +119,8 @@ fn operations_and_threads() {
     }
 }
 
-/// What C's library does, ours does: with queues that are held, objects that are left, threads that
-/// share a queue.
+/// Our library passes the same checks as C's: queues locked by another thread, objects left
+/// undestroyed, a queue shared by threads.
 #[test]
 fn held_queues_and_objects_left() {
     let Some(stack) = common::c_stack() else { return };
@@ -130,7 +130,7 @@ fn held_queues_and_objects_left() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// Packets, rules, work queues, and what another opened: with C's library as with ours.
+/// Our library passes the same checks as C's: raw packets, flow rules, work queues, imports.
 #[test]
 fn packets_and_imports() {
     let Some(stack) = common::c_stack() else { return };
@@ -143,7 +143,7 @@ fn packets_and_imports() {
     }
 }
 
-/// Keys made of parts of others, which C's library makes by a command of DEVX.
+/// Indirect mkeys, which C's library creates by a DEVX command.
 #[test]
 fn keys_of_parts() {
     let Some(stack) = common::c_stack() else { return };
@@ -152,8 +152,8 @@ fn keys_of_parts() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// The same calls, right and wrong, on the distribution's library and on ours, over the same kind
-/// of device.
+/// Valid and invalid calls have the same results in the distribution's library and in ours, on
+/// devices of one kind.
 #[test]
 fn every_call_ends_as_with_the_c_library() {
     let Some(stack) = common::c_stack() else { return };
@@ -170,8 +170,8 @@ fn every_call_ends_as_with_the_c_library() {
     }
 }
 
-/// A forked child's commands go to the device, which refuses them, since it is its parent's; with
-/// an embedded one the library does. What the parent made goes on.
+/// Commands of a forked child fail: the device refuses them, since it is the parent's; for an
+/// embedded device our library does. The parent's objects keep working.
 #[test]
 fn a_forked_child_sends_as_with_the_c_library() {
     let Some(stack) = common::c_stack() else { return };
@@ -185,8 +185,8 @@ fn a_forked_child_sends_as_with_the_c_library() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// Copies of memory that the device makes, on the distribution's library and on ours, over the same
-/// device: the work requests' bytes, what completes, what is refused.
+/// Copies by the device (`mlx5dv_wr_memcpy`): WQE bytes, completions and refusals are the same in
+/// the distribution's library and in ours, on devices of one kind.
 #[test]
 fn copies_as_with_the_c_library() {
     let Some(stack) = common::c_stack() else { return };
@@ -198,7 +198,7 @@ fn copies_as_with_the_c_library() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// WQEs of the program's own, likewise.
+/// Raw WQEs: bytes, completions and refusals are the same in both libraries.
 #[test]
 fn raw_wqes_as_with_the_c_library() {
     let Some(stack) = common::c_stack() else { return };
@@ -210,8 +210,8 @@ fn raw_wqes_as_with_the_c_library() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// Runs a C program on the distribution's library and on ours, over the same device: each line is
-/// the same. The program, and how many lines there are, more than `least`.
+/// Runs a C program on the distribution's library and on ours, on devices of one kind, and compares
+/// the lines. Returns the program and the number of lines, which is more than `least`.
 fn lines_as_with_the_c_library(
     stack: &CStack,
     name: &str,
@@ -228,8 +228,8 @@ fn lines_as_with_the_c_library(
     Some((program, lines))
 }
 
-/// Lists of tags, on the distribution's library and on ours, over the same device: what is asked,
-/// what completes, what is refused.
+/// Tag lists: requests, completions and refusals are the same in the distribution's library and in
+/// ours, on devices of one kind.
 #[test]
 fn tags_as_with_the_c_library() {
     let Some(stack) = common::c_stack() else { return };
@@ -244,8 +244,7 @@ fn tags_as_with_the_c_library() {
         let lines = theirs.stdout.lines().zip(ours.stdout.lines());
         let differ: Vec<_> = lines.filter(|(c, rust)| c != rust).collect();
         assert!(differ.is_empty(), "{link}: (C, ours): {differ:#?}");
-        // The header of a message is in extended completions alone; wrong handles are looked at by
-        // ours alone.
+        // Only extended completions have a message's header, and only ours checks handles.
         let told = |line: &str| line.split(" tag ").next().unwrap().to_owned();
         let is_both = |line: &&str| line.starts_with("ok ") && !line.ends_with(" (ours)");
         let told = |run: &common::Run| run.stdout.lines().filter(is_both).map(told).collect();

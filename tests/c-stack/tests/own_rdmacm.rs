@@ -1,5 +1,5 @@
-//! Unmodified programs of librdmacm on our library: two processes, each with a software HCA of its
-//! own on the loopback network, which connect by address. No privileges, no kernel's rdma_cm.
+//! Unmodified programs of librdmacm on our library: two processes, with a software HCA each on the
+//! loopback network, connect by address. Without privileges and without the kernel's rdma_cm.
 
 mod common;
 
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use common::{CStack, Run, run};
 
-/// Until a server's device is there, and until its program listens.
+/// Limit of waits for a server's device, and for its listening program.
 const LIMIT: Duration = Duration::from_secs(60);
-/// RoCEv2's UDP port.
+/// UDP port of RoCEv2.
 const PORT: u16 = 4791;
 
-/// Two addresses of the loopback network that no other test has: the server's and the client's.
+/// Addresses of server and client in the loopback network, unique per test.
 fn addresses() -> [String; 2] {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let (number, pid) = (NEXT.fetch_add(2, Ordering::Relaxed), std::process::id());
     [number, number + 1].map(|last| format!("127.{}.{}.{last}", 128 | pid >> 8 & 0x3f, pid & 0xff))
 }
 
-/// Whether a device is at this address (proc(5), `/proc/net/udp`).
+/// Tests for a device at this address (proc(5), `/proc/net/udp`).
 fn is_there(address: &str) -> bool {
     let bytes = address.split('.').rev().map(|byte| byte.parse::<u8>().unwrap());
     let hex: String = bytes.map(|byte| format!("{byte:02X}")).collect();
@@ -30,8 +30,8 @@ fn is_there(address: &str) -> bool {
     table.contains(&format!("{hex}:{PORT:04X}"))
 }
 
-/// Runs a server and, once it listens, its client. Nothing tells that a server listens but its
-/// answer, so a client that is refused comes again.
+/// Runs a server and, once it listens, its client. Only the server's answer shows that it listens,
+/// so a refused client is started again.
 fn meet(mut server: Command, mut client: impl FnMut() -> Command, address: &str) -> [Run; 2] {
     thread::scope(|scope| {
         let server = scope.spawn(move || run(&mut server));
@@ -52,7 +52,7 @@ fn meet(mut server: Command, mut client: impl FnMut() -> Command, address: &str)
     })
 }
 
-/// One of these programs, whose arguments name the server by `SERVER` and itself by `CLIENT`.
+/// Command of a librdmacm program. In `words`, `SERVER` and `CLIENT` stand for the addresses.
 fn program(stack: &CStack, words: &str, [server, client]: &[String; 2], own: &str) -> Command {
     let words = words.replace("SERVER", server).replace("CLIENT", client);
     let mut words = words.split(' ');
@@ -61,7 +61,7 @@ fn program(stack: &CStack, words: &str, [server, client]: &[String; 2], own: &st
     command
 }
 
-/// Both must end well.
+/// Runs both; both must succeed.
 fn pair(server: &str, client: &str) -> Option<[Run; 2]> {
     let stack = common::c_stack()?;
     let both = addresses();
@@ -81,7 +81,7 @@ fn rping_reads_and_writes() {
     }
 }
 
-/// Both by `uverbs run`, which puts our libraries before the distribution's.
+/// Both run under `uverbs run`, which puts our libraries before the distribution's.
 #[test]
 fn rping_by_uverbs_run() {
     let Some(stack) = common::c_stack() else { return };
@@ -128,8 +128,8 @@ fn udaddy_sends_datagrams() {
     }
 }
 
-/// perftest's first connection is for what both tell each other, the second one for the data: its
-/// server ends the listener of the one before it listens for the other.
+/// perftest exchanges parameters by its first connection and data by its second. Its server ends
+/// the first listener before it creates the second.
 #[test]
 fn perftest_connects_twice_by_address() {
     for words in ["ib_send_bw -n 200", "ib_write_lat -n 100", "ib_read_bw -n 100 -q 2"] {
@@ -141,7 +141,7 @@ fn perftest_connects_twice_by_address() {
     }
 }
 
-/// The calls that wait.
+/// By the blocking calls.
 #[test]
 fn rdma_client_and_server_exchange_a_message() {
     for (server, client) in [
@@ -155,7 +155,7 @@ fn rdma_client_and_server_exchange_a_message() {
     }
 }
 
-/// The network between processes carries no multicast: joining and sending can be seen.
+/// The network between processes carries no multicast: the test sees the join and the send only.
 #[test]
 fn mckey_joins_and_sends() {
     let Some(stack) = common::c_stack() else { return };
@@ -167,7 +167,8 @@ fn mckey_joins_and_sends() {
     }
 }
 
-/// Makes commands of our own tool, on the device with an address. Skips where it isn't known.
+/// Returns a function that makes commands of our tool on a device with an address. Skips if the
+/// tool is not built.
 fn our_tool() -> Option<impl Fn(&str, &str) -> Command> {
     let tool = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty());
     if tool.is_none() {
@@ -182,7 +183,7 @@ fn our_tool() -> Option<impl Fn(&str, &str) -> Command> {
     })
 }
 
-/// The C program and our own tool, each as server and as client.
+/// The C program and our tool, each as server and as client.
 #[test]
 fn rping_meets_our_own() {
     let Some(stack) = common::c_stack() else { return };
@@ -198,7 +199,7 @@ fn rping_meets_our_own() {
     let _ = meet(server, client, &both[0]).map(Run::ok);
 }
 
-/// What goes wrong is an error with C's number, and the program goes on.
+/// Failures have C's error numbers, and the program continues.
 #[test]
 fn wrong_calls_are_refused() {
     let Some(stack) = common::c_stack() else { return };
@@ -207,7 +208,7 @@ fn wrong_calls_are_refused() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// No two devices have one name while the list of devices changes.
+/// Each name belongs to one device while the list of devices changes.
 #[test]
 fn names_stay_with_their_devices() {
     let Some(stack) = common::c_stack() else { return };
@@ -218,7 +219,7 @@ fn names_stay_with_their_devices() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// Bytes there and back: in calls that don't wait, that do, and after `rpoll`; each end checks.
+/// Echoes bytes by non-blocking calls, by blocking calls, and after `rpoll`; each end compares.
 #[test]
 fn rstream_moves_bytes() {
     for way in ["", " -T b", " -T a"] {
@@ -231,7 +232,7 @@ fn rstream_moves_bytes() {
     }
 }
 
-/// Into the program's own memory, which each end maps for the other.
+/// Each end maps memory of its program, into which its peer writes.
 #[test]
 fn riostream_writes_into_mapped_memory() {
     let words = "-S 4096 -C 50 -I 2 -T v";
@@ -242,7 +243,7 @@ fn riostream_writes_into_mapped_memory() {
     }
 }
 
-/// The C program and our own tool, each as server and as client.
+/// The C program and our tool, each as server and as client.
 #[test]
 fn rstream_meets_our_own() {
     let Some(stack) = common::c_stack() else { return };
@@ -261,7 +262,7 @@ fn rstream_meets_our_own() {
     }
 }
 
-/// Ends a server that never ends by itself.
+/// Running server, which is killed when dropped.
 struct Serving(Child);
 
 impl Drop for Serving {
@@ -271,9 +272,9 @@ impl Drop for Serving {
     }
 }
 
-/// Datagrams that the server counts; by calls that don't wait, that do, and after `rpoll`. Echoed
-/// ones are left out: after one that took more than a millisecond udpong's client waits for ever,
-/// for it sends its next question with the number of the answer before (`client_send_recv`).
+/// The server counts datagrams sent by non-blocking calls, by blocking calls, and after `rpoll`.
+/// Echoed datagrams are left out: after one that took more than a millisecond, udpong's client
+/// repeats a sequence number and waits for ever (`client_send_recv`).
 #[test]
 fn udpong_moves_datagrams() {
     let Some(stack) = common::c_stack() else { return };
@@ -286,17 +287,17 @@ fn udpong_moves_datagrams() {
             assert!(start.elapsed() < LIMIT, "no device at {}", both[0]);
             thread::sleep(Duration::from_millis(5));
         }
-        // The server's socket may not be there yet: the client asks each second.
+        // The server's socket may not exist yet: the client asks every second.
         let words = format!("udpong -s SERVER -S 1000 -C 200{way}");
         let client = run(&mut program(&stack, &words, &both, &both[1])).ok();
         let line = client.stdout.lines().find(|line| line.starts_with("custom")).unwrap();
         let moved: u32 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
-        // What finds no room is lost; the server has room for 256.
+        // Datagrams without room are lost; the server has room for 256.
         assert!((1..=200).contains(&moved), "{client:?}");
     }
 }
 
-/// The calls of datagrams, as `c/datagrams.c` has them for the virtual machines.
+/// The datagram calls of `c/datagrams.c`, which also runs in the virtual machines.
 #[test]
 fn sockets_of_datagrams_send_back() {
     let Some(stack) = common::c_stack() else { return };
@@ -318,7 +319,7 @@ fn calls_of_sockets_are_right_and_wrong() {
     let Some(stack) = common::c_stack() else { return };
     let Some(program) = stack.compile("sockets") else { return };
     run(&mut stack.on_ours(&program, "softhca0")).checks(52);
-    // Datagrams meet by UDP, so their device has an address of this machine.
+    // Datagrams travel by UDP, so their device needs an address of this machine.
     let [own, _] = addresses();
     run(stack.on_ours(&program, &format!("softhca@{own}")).arg("datagrams")).checks(18);
     std::fs::remove_file(program).unwrap();

@@ -1,6 +1,6 @@
-//! Our own command line on the preloaded device: it takes it for the kernel's, so discovery in
-//! sysfs and the real door (`open`, `ioctl` and `mmap` of a device node) are at work, which no test
-//! in process reaches.
+//! Our command line on the preloaded device, which it takes for a kernel's. So it uses discovery in
+//! sysfs and the kernel's door (`open`, `ioctl`, `mmap` of a device node), which no in-process test
+//! reaches.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The command line, built by `cargo xtask judge`, or a stated skip.
+/// Command of our tool, built by `cargo xtask judge`; `None` with a stated skip.
 fn tool(args: &[&str]) -> Option<Command> {
     let Some(path) = std::env::var_os("UVERBS_TOOL").filter(|path| !path.is_empty()) else {
         common::skip("UVERBS_TOOL is not set (`cargo xtask judge` sets it)");
@@ -40,7 +40,7 @@ fn it_moves_data() {
     }
 }
 
-/// The kernel's door is traced, and the preloaded device behind it.
+/// Traces commands through the kernel's door to the preloaded device.
 #[test]
 fn its_commands_are_traced() {
     let path = std::env::temp_dir().join(format!("uverbs-own-trace-{}", std::process::id()));
@@ -55,10 +55,10 @@ fn its_commands_are_traced() {
     }
 }
 
-/// How long a side of the ping-pong may run: the C server waits for ever.
+/// Limit of a side of the ping-pong, since the C server waits for ever.
 const LIMIT: Duration = Duration::from_secs(12);
 
-/// Whether a server listens to a TCP port: state 0A, at an address `00000000:48B3` (proc(5),
+/// Tests for a listener at a TCP port: state 0A, at an address `00000000:48B3` (proc(5),
 /// `/proc/net/tcp`).
 fn is_listened_to(port: u16) -> bool {
     let end = format!(":{port:04X}");
@@ -72,8 +72,8 @@ fn is_listened_to(port: u16) -> bool {
     })
 }
 
-/// `ibv_rc_pingpong` and our `pingpong` in both roles: the exchange over TCP. Each process has a
-/// device of its own, so no message can arrive behind it; in a machine with a real device it does.
+/// `ibv_rc_pingpong` and our `pingpong` exchange addresses over TCP, in both roles. Each process
+/// has a separate device, so no message arrives; `cargo xtask vm` tests that on one device.
 #[test]
 fn it_exchanges_addresses_with_the_c_program() {
     let Some(stack) = common::c_stack() else { return };
@@ -84,7 +84,7 @@ fn it_exchanges_addresses_with_the_c_program() {
         let options = [&options[..], &["-n", "10", "-g", "3"]].concat();
         let Some(mut ours) = tool(&["pingpong", "--timeout", "5"]) else { return };
         let mut theirs = stack.program("ibv_rc_pingpong");
-        // Letters that mean something else in perftest are long options of ours.
+        // perftest's letters with another meaning are long options of our tool.
         ours.args(&options).args(["--sl", "2", "--chk"]).env("UVERBS_SOFTHCA_NUMBER", "1");
         theirs
             .args(&options)
@@ -99,7 +99,7 @@ fn it_exchanges_addresses_with_the_c_program() {
         client.arg("127.0.0.1");
         let (server, client) = std::thread::scope(|scope| {
             let server = scope.spawn(|| common::run_limited(server, LIMIT));
-            // The C client doesn't wait for a server, and a look by connecting would be taken for a
+            // The C client does not wait for a server, and a test connection would count as a
             // client.
             let started = Instant::now();
             while !is_listened_to(port) && started.elapsed() < LIMIT {
@@ -115,7 +115,7 @@ fn it_exchanges_addresses_with_the_c_program() {
         };
         assert_eq!(line(&ours.stdout, "local "), line(&theirs.stdout, "remote address:"));
         assert_eq!(line(&ours.stdout, "remote "), line(&theirs.stdout, "local address:"));
-        // The first message of a client goes nowhere; our server waits for it.
+        // The client's first message is lost; our server waits for it.
         let says = if ours_serves { "the client's message did not come" } else { "the message to" };
         assert_eq!(ours.status, Some(1), "{ours:?}\n{theirs:?}");
         assert!(ours.stderr.contains(says), "{ours:?}\n{theirs:?}");

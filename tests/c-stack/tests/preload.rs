@@ -1,6 +1,6 @@
-//! Unmodified programs of TCP on `librspreload.so`: two processes, each with a software HCA of its
-//! own on the loopback network. What the server sees of its client tells them apart: over RDMA the
-//! address of the client's device, over TCP the system's own.
+//! Unmodified TCP programs on `librspreload.so`: two processes, with a software HCA each on the
+//! loopback network. The client's address at the server tells the transport: the address of the
+//! client's device for RDMA, the system's for TCP.
 
 mod common;
 
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 
 use common::{CStack, Run, run};
 
-/// Two addresses of the loopback network that no other test has: the server's and the client's.
+/// Addresses of server and client in the loopback network, unique per test.
 fn addresses() -> [String; 2] {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let (number, pid) = (NEXT.fetch_add(2, Ordering::Relaxed), std::process::id());
     [number, number + 1].map(|last| format!("127.{}.{}.{last}", 64 | pid >> 8 & 0x3f, pid & 0xff))
 }
 
-/// A program on the library, on the device at this address.
+/// Command of a program on the preloaded library, with the device at this address.
 fn preloaded(program: impl AsRef<Path>, device: &str) -> Command {
     let mut command = Command::new(program.as_ref());
     command.env("LD_PRELOAD", common::built("librspreload.so"));
     command.env("LD_LIBRARY_PATH", common::our_folder()).env("LC_ALL", "C");
     command.env("UVERBS_DEVICE", format!("softhca@{device}"));
-    // The machine's own configuration is none of the test's.
+    // The machine's configuration must not change the test.
     command.env("RS_PRELOAD_CONFIG", "/dev/null");
     command
 }
 
-/// The machine's Python itself, not a script that looks for one; or a stated skip.
+/// The machine's Python binary, not a wrapper script; `None` with a stated skip.
 fn python() -> Option<PathBuf> {
     let words = ["-c", "import sys; print(sys.executable, end='')"];
     let asked = Command::new("python3").args(words).stderr(Stdio::null()).output();
@@ -63,7 +63,7 @@ fn together(mut server: Command, mut client: Command) -> [Run; 2] {
     })
 }
 
-/// All bytes came back, and the server saw its client at this address.
+/// Checks that all bytes came back, and that the server saw its client at `peer`.
 #[track_caller]
 fn check([server, client]: [Run; 2], peer: &str) {
     let (server, client) = (server.ok(), client.ok());
@@ -72,7 +72,7 @@ fn check([server, client]: [Run; 2], peer: &str) {
     assert_eq!(server.stdout.trim(), format!("echoed {total} for {peer}"), "{client:?}");
 }
 
-/// In calls that wait, by a copied descriptor and out of a file.
+/// By blocking calls, by a duplicated descriptor, and from a file.
 #[test]
 fn pythons_sockets_move_bytes() {
     let Some((runs, [_, client])) = sockets("plain", |_| {}) else { return };
@@ -87,7 +87,7 @@ fn pythons_sockets_wait_by_select_poll_and_epoll() {
     }
 }
 
-/// librdmacm's epoll, which that of the preloaded library stands on, called by itself.
+/// Calls librdmacm's epoll directly; the preloaded library's epoll uses it.
 #[test]
 fn calls_of_repoll_are_right_and_wrong() {
     let Some(python) = python() else { return };
@@ -97,7 +97,7 @@ fn calls_of_repoll_are_right_and_wrong() {
     assert_eq!(run(&mut command).ok().stdout, "all as it should be\n");
 }
 
-/// The connection changes to RDMA in the child.
+/// The child of the server switches the connection to RDMA.
 #[test]
 fn a_forking_server_changes_at_the_first_byte() {
     let with = |command: &mut Command| {
@@ -107,7 +107,7 @@ fn a_forking_server_changes_at_the_first_byte() {
     check(runs, &client);
 }
 
-/// Where nobody listens by RDMA, the client connects by TCP.
+/// If the server does not listen by RDMA, the client connects by TCP.
 #[test]
 fn a_server_without_rdma_is_reached_by_tcp() {
     let with = |command: &mut Command| {
@@ -119,7 +119,7 @@ fn a_server_without_rdma_is_reached_by_tcp() {
     check(runs, "127.0.0.1");
 }
 
-/// Lines of the configuration: other programs' sockets aren't taken, nor other families'.
+/// The configuration excludes sockets of other programs and of other address families.
 #[test]
 fn the_configuration_says_whose_sockets_are_taken() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rs-{}", std::process::id()));
@@ -140,16 +140,16 @@ fn the_configuration_says_whose_sockets_are_taken() {
     std::fs::remove_file(file).unwrap();
 }
 
-/// A program of the distribution that has nothing to do with RDMA.
+/// Command of a distribution's program that knows no RDMA.
 fn program(stack: &CStack, path: &str, device: &str) -> Command {
     let mut command = preloaded(stack.root().join(path), device);
-    // `our_folder` comes first.
+    // `our_folder` is searched first.
     let folders = std::iter::once(common::our_folder()).chain(stack.library_folders());
     command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
     command
 }
 
-/// Waits until the server's device is there (proc(5), `/proc/net/udp`), which it opens to listen.
+/// Waits for the server's device (proc(5), `/proc/net/udp`), which is opened to listen.
 fn wait_for(device: &str) {
     let bytes = device.split('.').rev().map(|byte| byte.parse::<u8>().unwrap());
     let hex: String = bytes.map(|byte| format!("{byte:02X}")).collect();
@@ -158,7 +158,7 @@ fn wait_for(device: &str) {
         assert!(start.elapsed() < Duration::from_secs(60), "no device at {device}");
         thread::sleep(Duration::from_millis(5));
     }
-    // It listens a moment later, and these programs ask once.
+    // The server listens a moment later, and these clients try only once.
     thread::sleep(Duration::from_millis(500));
 }
 

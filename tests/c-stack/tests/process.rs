@@ -10,7 +10,7 @@ use std::process::Command;
 use common::{CStack, run};
 use goblin::elf::Elf;
 
-/// Names in the first column of a table of docs/PROCESS.md, below this heading.
+/// First column of the table below a heading of docs/PROCESS.md.
 fn names_below(heading: &str) -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/PROCESS.md");
     let page = std::fs::read_to_string(page).unwrap();
@@ -22,8 +22,8 @@ fn names_below(heading: &str) -> BTreeSet<String> {
     names.filter(|name| !name.trim_matches([',', ' ']).is_empty()).map(str::to_owned).collect()
 }
 
-/// Each fact of docs/PROCESS.md, on a device of the process and on one of the network, which closes
-/// its peers' descriptors on a thread.
+/// Checks each fact of docs/PROCESS.md on an in-process device and on a network device, which
+/// closes its peers' descriptors on a thread.
 #[test]
 fn a_process_stays_as_it_was() {
     let Some(stack) = common::c_stack() else { return };
@@ -42,7 +42,7 @@ fn a_process_stays_as_it_was() {
         assert!(unknown.is_empty(), "not in docs/PROCESS.md: {unknown:?}");
         run.checks(150);
     }
-    // It is empty: no file was made.
+    // Fails if a file was made there.
     std::fs::remove_dir(folder).unwrap();
     std::fs::remove_file(program).unwrap();
 }
@@ -56,8 +56,8 @@ fn a_cancelled_thread_ends_as_with_the_c_library() {
     std::fs::remove_file(program).unwrap();
 }
 
-/// Behind librspreload a thread that waits in a function of libc, for a file that isn't ours, is
-/// cancelled as without the library.
+/// With librspreload, a thread that waits in a libc function for a foreign file is cancelled like
+/// without the library.
 #[test]
 fn a_thread_is_cancelled_behind_the_preloaded_library() {
     let Some(stack) = common::c_stack() else { return };
@@ -76,9 +76,8 @@ fn imports(library: &Path) -> BTreeSet<String> {
     names.map(|symbol| elf.dynstrtab.get_at(symbol.st_name).unwrap().to_owned()).collect()
 }
 
-/// Functions that are cancellation points in glibc, of those that a Rust library might call:
-/// pthreads(7), both lists. `fcntl` is one for a lock that is waited for (`F_SETLKW`), which
-/// nothing here takes.
+/// glibc's cancellation points that a Rust library might call: pthreads(7), both lists. `fcntl` is
+/// one if it waits for a lock (`F_SETLKW`), which this library never does.
 const POINTS: &str = "\
     accept accept4 aio_suspend clock_nanosleep close close_range closedir connect \
     copy_file_range creat creat64 epoll_pwait epoll_pwait2 epoll_wait fallocate fallocate64 \
@@ -91,7 +90,7 @@ const POINTS: &str = "\
     sync_file_range syslog system tcdrain tee usleep vmsplice wait wait3 wait4 waitid waitpid \
     write writev";
 
-/// A test at its start, which the waits of `c-abi/src/base/cancel.rs` make.
+/// Explicit cancellation point, called by the waits of `c-abi/src/base/cancel.rs`.
 const IN_WAITS: [&str; 1] = ["pthread_testcancel"];
 
 #[test]
@@ -113,7 +112,7 @@ fn all_cancellation_points_that_are_called_are_replaced() {
     );
 }
 
-/// Functions that change the process for good, or run code of ours when it forks or ends.
+/// Functions that change the process for good, or run our code when it forks or ends.
 const NEVER: &str = "\
     __cxa_atexit __register_atfork _exit at_quick_exit atexit bsd_signal chdir chroot clearenv \
     daemon dup2 dup3 execve exit fchdir fork freopen kill longjmp mlock mlock2 mlockall munlock \
@@ -131,7 +130,7 @@ fn nothing_is_imported_that_changes_the_process() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// Threads of the library run its code for as long as the process lives.
+/// `dlclose` does not unload the library: its threads run its code as long as the process lives.
 #[test]
 fn dlclose_leaves_the_library() {
     let bytes = std::fs::read(common::our_library()).unwrap();
@@ -140,12 +139,12 @@ fn dlclose_leaves_the_library() {
     assert_ne!(flags & goblin::elf::dynamic::DF_1_NODELETE, 0, "{flags:#x}");
 }
 
-/// Functions without an answer: a register is no difference.
+/// Functions without a result: their return register is not compared.
 const NO_ANSWER: &str =
     "ibv_ack_cq_events@cq ibv_unimport_pd@pd rdma_free_devices rdma_freeaddrinfo";
 
-/// Differences from C's, and functions for which the C library has no device or connection manager
-/// here.
+/// Intended differences from C's library, and functions for which C's library has no device or
+/// connection manager here.
 const DIFFERENT: [(&str, &str); 13] = [
     ("ibv_read_ibdev_sysfs_file", "a private name, of C's providers"),
     ("mlx5dv_qp_ex_from_ibv_qp_ex", "a place behind the null pointer"),
@@ -162,7 +161,7 @@ const DIFFERENT: [(&str, &str); 13] = [
     ("rdma_create_id", "the preloaded device has no connection manager"),
 ];
 
-/// Functions that are called with an object and zeros behind it.
+/// Functions that are called with an object, and zeros as other arguments.
 const WITH_OBJECTS: &str = "ibv_alloc_pd@context ibv_create_comp_channel@context \
     ibv_create_cq@context ibv_query_device@context ibv_query_port@context ibv_query_gid@context \
     ibv_query_pkey@context ibv_get_pkey_index@context ibv_import_pd@context ibv_import_dm@context \
@@ -184,10 +183,10 @@ const WITH_OBJECTS: &str = "ibv_alloc_pd@context ibv_create_comp_channel@context
     mlx5dv_query_qp_lag_port@qp mlx5dv_modify_qp_lag_port@qp mlx5dv_modify_qp_udp_sport@qp \
     mlx5dv_modify_qp_sched_elem@qp mlx5dv_map_ah_to_qp@qp";
 
-/// Outcome of a call: the low half of what it returned, and errno. `None`: it crashed.
+/// Result of a call: low half of the return value, and errno. `None`: it crashed.
 type Answer = Option<(i32, i32)>;
 
-/// Outcome of each of these functions of a library, as the program prints them.
+/// Results of these functions of a library, as printed by the program.
 fn answers(mut command: Command, library: &str, names: &[String]) -> Vec<(String, Answer)> {
     let run = run(command.arg(library).args(names));
     let mut found = Vec::new();
@@ -211,7 +210,7 @@ fn answers(mut command: Command, library: &str, names: &[String]) -> Vec<(String
     found
 }
 
-/// Compares our answer with C's: numbers by value, pointers by being null, `errno` of failures.
+/// Compares two results: numbers by value, pointers by being null, `errno` for failures.
 fn is_same((number, errno): (i32, i32), (ours, our_errno): (i32, i32)) -> bool {
     let is_number = |number: i32| number.unsigned_abs() < 4096;
     match number {
@@ -222,7 +221,7 @@ fn is_same((number, errno): (i32, i32), (ours, our_errno): (i32, i32)) -> bool {
     }
 }
 
-/// Compares the answers of both libraries; where C's crashes, all is right.
+/// Compares the results of both libraries. If C's crashes, any result is accepted.
 fn compare(
     theirs: &[(String, Answer)],
     ours: &[(String, Answer)],
@@ -245,7 +244,7 @@ fn compare(
     count
 }
 
-/// The names that a library of the distribution exports, without its private ones.
+/// Public names exported by a library of the distribution.
 fn exports(library: &Path) -> Vec<String> {
     let bytes = std::fs::read(library).unwrap();
     let elf = Elf::parse(&bytes).unwrap();
@@ -264,7 +263,7 @@ fn both(stack: &CStack, program: &Path) -> [Command; 2] {
     let mut theirs = stack.command(program);
     theirs.env("UVERBS_SOFTHCA_LINK", "eth");
     let mut ours = stack.on_ours(program, "softhca0");
-    // Ours may crash where C's does, without a backtrace.
+    // Ours may crash where C's does; no backtrace then.
     ours.env("RUST_BACKTRACE", "0");
     [theirs, ours]
 }

@@ -1,4 +1,4 @@
-//! What our libibverbs exports, and under which versions.
+//! Symbols that our libraries export, and their versions.
 
 mod common;
 
@@ -7,8 +7,8 @@ use std::path::Path;
 
 use goblin::elf::Elf;
 
-/// `NAME@VERSION` of each symbol that a shared object defines, or with `defined` false imports;
-/// `NAME` of one without a version.
+/// `NAME@VERSION` of each symbol that a shared object defines, or imports if `defined` is false;
+/// `NAME` without a version.
 fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
     let bytes = std::fs::read(path).unwrap();
     let elf = Elf::parse(&bytes).unwrap();
@@ -32,7 +32,7 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
         let version = elf.versym.as_ref().and_then(|all| all.get_at(at)).map(|v| v.vs_val & 0x7fff);
         let node = nodes.iter().find(|(number, _)| Some(*number) == version);
         match node {
-            // A node's own name stands for the node.
+            // The symbol of a version node itself.
             Some((_, node)) if node == name => {}
             Some((_, node)) => assert!(found.insert(format!("{name}@{node}")), "{name} twice"),
             None => assert!(found.insert(name.to_owned()), "{name} twice"),
@@ -41,14 +41,14 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
     found
 }
 
-/// Functions of the time before 2009, when structs were others.
+/// Tests for functions from before 2009, whose structs differ.
 fn is_ancient(symbol: &str, all: &BTreeSet<String>) -> bool {
     symbol
         .strip_suffix("@IBVERBS_1.0")
         .is_some_and(|name| all.contains(&format!("{name}@IBVERBS_1.1")))
 }
 
-/// rdma-core 65's, by its version scripts.
+/// Symbols of rdma-core 65, from its version scripts.
 fn newest() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi/symbols");
     let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
@@ -64,13 +64,13 @@ fn the_newest_releases_names_are_there_and_no_others() {
     let missing: Vec<_> = newest.difference(&ours).collect();
     assert!(missing.is_empty(), "{missing:?}");
     assert!(newest.len() > 390, "the lists are cut short");
-    // Besides, private names under the numbers that other releases gave their node.
+    // Also private names, under the version nodes of other releases.
     let is_private = |symbol: &str| symbol.contains("@IBVERBS_PRIVATE_");
     let more: Vec<_> = ours.difference(&newest).filter(|symbol| !is_private(symbol)).collect();
     assert!(more.is_empty(), "{more:?}");
 }
 
-/// What rdma-core 65's librspreload interposes (`librspreload.map`), without versions.
+/// Functions that rdma-core 65's librspreload interposes (`librspreload.map`), without versions.
 const PRELOADED: &str = "accept accept4 bind close connect dup dup2 epoll_create epoll_create1 \
     epoll_ctl epoll_wait fcntl fcntl64 getpeername getsockname getsockopt listen poll read readv \
     recv recvfrom recvmsg select send sendfile sendfile64 sendmsg sendto setsockopt shutdown \
@@ -100,7 +100,7 @@ fn the_distributions_names_are_there() {
     assert_eq!(theirs.iter().filter(|symbol| is_ancient(symbol, &theirs)).count(), 33);
 }
 
-/// The page says which functions answer `EOPNOTSUPP`; so do the functions.
+/// README.md lists the functions that return `EOPNOTSUPP`, and only these.
 #[test]
 fn the_readme_lists_what_is_not_implemented() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../c-abi");
@@ -116,11 +116,11 @@ fn the_readme_lists_what_is_not_implemented() {
     let verb = |word: &&str| word.contains("ibv_") && !word.starts_with("mlx5dv_");
     let listed: BTreeSet<_> = section.split('`').skip(1).step_by(2).filter(verb).collect();
     assert_eq!(stubs, listed);
-    // Of mlx5dv it lists what is.
+    // For mlx5dv it lists the implemented functions.
     let exports = std::fs::read_to_string(home.join("src/exports/mlx5.rs")).unwrap();
     let exported = exports.lines().filter_map(|line| line.trim().split_once(" = "));
     let done = exported.filter(|(_, function)| !function.starts_with("stubs::"));
-    // What the header's inline functions call has underscores in front.
+    // Names called by the header's inline functions begin with underscores.
     let done = done.map(|(name, _)| name.trim_start_matches('_'));
     let done: BTreeSet<_> = done.filter(|name| name.starts_with("mlx5dv_")).collect();
     assert!(done.len() > 20, "{done:?}");
@@ -130,8 +130,8 @@ fn the_readme_lists_what_is_not_implemented() {
     assert_eq!(done, listed);
 }
 
-/// Programs of the distribution, which are bound when they start, and pyverbs' modules may import
-/// more than their tests call.
+/// The distribution's programs are bound at start, and pyverbs' modules may import more than their
+/// tests call.
 #[test]
 fn programs_find_all_that_they_import() {
     let Some(stack) = common::c_stack() else { return };

@@ -1,4 +1,4 @@
-//! The device opened, used and closed by several C threads at once.
+//! Several C threads open, use and close the device at once.
 
 mod common;
 

@@ -1,20 +1,20 @@
-//! Two processes that meet: a server that listens at a TCP port, and its client.
+//! Runs two processes: a server that listens at a TCP port, and its client.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Run, run};
 
-/// Until the server listens.
+/// Limit of the wait until the server listens.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A TCP port that is free now.
+/// A free TCP port.
 pub(crate) fn free_port() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port().to_string()
 }
 
-/// Whether somebody listens there (proc(5): state 0A in the fourth column).
+/// Tests for a listener at a TCP port (proc(5): state 0A in the fourth column).
 fn listens(port: &str) -> bool {
     let port = format!(":{:04X}", port.parse::<u16>().unwrap());
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
@@ -35,7 +35,7 @@ pub(crate) fn both(mut server: Command, mut client: Command, port: &str) -> [Run
             std::thread::sleep(Duration::from_millis(5));
         }
         let client = run(&mut client);
-        // What the client said tells why a server still waits.
+        // The client's output explains why a server still waits.
         let server = server.join().unwrap_or_else(|_| panic!("no server for {client:?}"));
         [client, server]
     })

@@ -1,4 +1,4 @@
-//! Running C programs of an unpacked distribution on the preloaded software HCA.
+//! Runs C programs of an unpacked distribution on the preloaded software HCA.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod both;
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 pub(crate) use skip::skip;
 
-/// No program here may run longer, on a busy machine and without optimisation.
+/// Limit of a program's run time, for a busy machine and unoptimised code.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The C stack, unpacked by `cargo xtask judge`.
 pub(crate) struct CStack {
     root: PathBuf,
-    /// `usr/lib/x86_64-linux-gnu` or its like, which has libibverbs.
+    /// Directory with libibverbs, such as `usr/lib/x86_64-linux-gnu`.
     libraries: PathBuf,
 }
 
-/// The C stack, or a stated skip.
+/// Returns the C stack; `None` with a stated skip.
 pub(crate) fn c_stack() -> Option<CStack> {
     let Some(root) = std::env::var_os("UVERBS_DEBIAN_ROOT").filter(|root| !root.is_empty()) else {
         skip("UVERBS_DEBIAN_ROOT is not set (`cargo xtask judge` sets it)");
@@ -39,8 +39,8 @@ pub(crate) fn c_stack() -> Option<CStack> {
     Some(CStack { root, libraries })
 }
 
-/// A library of this workspace. Cargo puts it beside the test, or, when it is a target of its own,
-/// a folder up.
+/// A library of this workspace. Cargo puts it beside the test, or a directory higher if it is a
+/// separate target.
 pub(crate) fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folders = test.ancestors().skip(1).take(2);
@@ -58,7 +58,7 @@ pub(crate) fn our_library() -> PathBuf {
     built("libibverbs.so")
 }
 
-/// A folder in which our libibverbs has the name that programs ask for.
+/// Directory with our libibverbs under the name that programs load.
 pub(crate) fn our_folder() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -80,11 +80,11 @@ pub(crate) fn our_folder() -> PathBuf {
     FOLDER.get_or_init(make).clone()
 }
 
-/// A program on the preloaded device, which has nothing of the C stack in it.
+/// Command of a program on the preloaded device, without the C stack.
 pub(crate) fn preloaded(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", preload()).env("UVERBS_SOFTHCA_DIR", env!("CARGO_TARGET_TMPDIR"));
-    // That is the tests' own device, which is out of sight.
+    // The preloaded library hides the tests' device.
     command.env_remove("UVERBS_TEST_DEVICE");
     command
 }
@@ -95,49 +95,50 @@ impl CStack {
         let path = self.libraries.join("pkgconfig/libibverbs.pc");
         let text = std::fs::read_to_string(path).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Version:")).unwrap();
-        // The library's ABI comes first (`1.14.44.0`).
+        // The library's ABI precedes it (`1.14.44.0`).
         line.trim().splitn(3, '.').nth(2).unwrap().to_owned()
     }
 
-    /// A program of the distribution.
+    /// Command of a program of the distribution.
     pub(crate) fn program(&self, name: &str) -> Command {
         self.command(&self.root.join("usr/bin").join(name))
     }
 
-    /// Where the packages are unpacked.
+    /// Directory of the unpacked packages.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where their libraries are.
+    /// Directories of their libraries.
     pub(crate) fn library_folders(&self) -> [PathBuf; 2] {
         let triplet = self.libraries.file_name().unwrap();
         [self.libraries.clone(), self.root.join("lib").join(triplet)]
     }
 
-    /// A program that uses the C stack.
+    /// Command of a program that uses the C stack.
     pub(crate) fn command(&self, program: &Path) -> Command {
         let mut command = preloaded(program);
         let libraries = std::env::join_paths(self.library_folders()).unwrap();
-        // libibverbs looks for providers where it was installed, which it isn't; an absolute name
-        // without its suffix is taken as it is (`libibverbs/dynamic_driver.c`).
+        // libibverbs looks for providers in its installation directory, which does not exist. It
+        // takes an absolute name without suffix unchanged (`libibverbs/dynamic_driver.c`).
         let provider = self.libraries.join("libibverbs/libmlx5");
         command.env("LD_LIBRARY_PATH", libraries).env("RDMAV_DRIVERS", provider);
         command.env("IBV_SHOW_WARNINGS", "1").env("LC_ALL", "C");
         command
     }
 
-    /// A program on our libibverbs and this device, with the distribution's other libraries.
+    /// Command of a program on our libibverbs and this device, with the distribution's other
+    /// libraries.
     pub(crate) fn on_ours(&self, program: &Path, device: &str) -> Command {
         let mut command = Command::new(program);
         let folders = std::iter::once(our_folder()).chain(self.library_folders());
         command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
-        // What it imports must be there, called or not.
+        // All imported functions must exist, called or not.
         command.env("LD_BIND_NOW", "1").env("UVERBS_DEVICE", device).env("LC_ALL", "C");
         command
     }
 
-    /// A program on our libibverbs and the preloaded device, which it opens as the kernel's.
+    /// Command of a program on our libibverbs and the preloaded device, opened like a kernel's.
     pub(crate) fn ours_on_preloaded(&self, program: &Path) -> Command {
         let mut command = preloaded(program);
         let folders = std::iter::once(our_folder()).chain(self.library_folders());
@@ -146,7 +147,7 @@ impl CStack {
         command
     }
 
-    /// A program of the distribution on our libibverbs.
+    /// Command of a distribution's program on our libibverbs.
     pub(crate) fn program_on_ours(&self, name: &str, device: &str) -> Command {
         self.on_ours(&self.root.join("usr/bin").join(name), device)
     }
@@ -156,14 +157,14 @@ impl CStack {
         self.libraries.join("libibverbs.so.1")
     }
 
-    /// Compiles a program of `c/`, or states why not.
+    /// Compiles a program of `c/`; `None` with a stated skip.
     pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
         let libraries =
             ["-libverbs", "-Wl,--as-needed", "-lmlx5", "-lrdmacm", "-Wl,--allow-shlib-undefined"];
         self.compile_with(name, &libraries)
     }
 
-    /// Compiles a library of `c/` that needs none of the C stack, or states why not.
+    /// Compiles a library of `c/` that does not need the C stack; `None` with a stated skip.
     pub(crate) fn compile_library(&self, name: &str) -> Option<PathBuf> {
         self.compile_with(name, &["-shared", "-fPIC", "-fno-builtin"])
     }
@@ -178,7 +179,7 @@ impl CStack {
         let mut compiler = Command::new("gcc");
         compiler.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
         compiler.arg("-I").arg(self.root.join("usr/include")).arg(&source).arg("-o").arg(&program);
-        // A linked library's own needs are found when it runs.
+        // The linked library's dependencies are found at run time.
         compiler.arg("-L").arg(&self.libraries).args(args);
         match compiler.spawn() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -194,33 +195,33 @@ impl CStack {
     }
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// Exit status; `None` when a signal ended it.
+    /// Exit status; `None` if a signal ended the program.
     pub(crate) status: Option<i32>,
     /// Standard output.
     pub(crate) stdout: String,
     /// Standard error.
     pub(crate) stderr: String,
-    /// It ran for too long.
+    /// The program was killed at its time limit.
     pub(crate) was_killed: bool,
 }
 
-/// Runs a command to its end; one that hangs is killed, and the test fails.
+/// Runs a command to its end. A command that exceeds the limit is killed, and the test fails.
 pub(crate) fn run(command: &mut Command) -> Run {
     let run = run_limited(command, LIMIT);
     assert!(!run.was_killed, "{command:?} ran for more than {LIMIT:?}: {run:?}");
     run
 }
 
-/// Runs a command to its end, or to this time: some programs of the distribution wait for ever.
+/// Runs a command to its end or to `limit`, since some programs of the distribution wait for ever.
 pub(crate) fn run_limited(command: &mut Command, limit: Duration) -> Run {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdout = child.stdout.take().unwrap();
     let mut stderr = child.stderr.take().unwrap();
-    // Both are read while it runs: a full pipe would stop it.
+    // Both pipes are read during the run: a full pipe would stop the program.
     let out = std::thread::spawn(move || {
         let mut text = String::new();
         stdout.read_to_string(&mut text).map(|_| text)
@@ -250,14 +251,14 @@ pub(crate) fn run_limited(command: &mut Command, limit: Duration) -> Run {
 }
 
 impl Run {
-    /// Success, or the test fails with all that was said.
+    /// Fails the test unless the run succeeded; the message has the output.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert_eq!(self.status, Some(0), "{}\n{}", self.stdout, self.stderr);
         self
     }
 
-    /// Success of a program that prints a line per check, and a count of at least `least` of them.
+    /// Checks a run that prints a line per check, and at least `least` lines.
     #[track_caller]
     pub(crate) fn checks(self, least: usize) {
         let failed: Vec<_> = self.stdout.lines().filter(|line| !line.starts_with("ok ")).collect();

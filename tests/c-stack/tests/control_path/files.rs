@@ -1,5 +1,5 @@
-//! Which calls go to the kernel's own RDMA devices: those on descriptors of `/dev/infiniband/*` and
-//! of RDMA netlink, by name as the preloaded library gives them (`src/log.rs`).
+//! Finds calls to the kernel's RDMA devices: calls on descriptors of `/dev/infiniband/*` and of
+//! RDMA netlink. Names are as in the preloaded library's log (`src/log.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use uverbs_kernel_abi::objects::{
 const FOLDER: &[u8] = b"/dev/infiniband/";
 /// `NETLINK_RDMA` (`linux/netlink.h`).
 const NETLINK_RDMA: u64 = 20;
-/// The longest command (`ib_uverbs_ioctl` takes a page).
+/// Maximum bytes of a command (`ib_uverbs_ioctl` accepts a page).
 const MOST_BYTES: usize = 4096;
 
-/// Calls on a descriptor that is asked for something: not `fcntl`, nor `fstat`.
+/// Calls that ask a descriptor for something; `fcntl` and `fstat` do not.
 const TAKE_A_DESCRIPTOR: [libc::c_long; 12] = [
     libc::SYS_bind,
     libc::SYS_close,
@@ -38,16 +38,16 @@ enum Kind {
     Netlink,
 }
 
-/// Descriptors of one process.
+/// Descriptors of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     open: BTreeMap<i64, Kind>,
-    /// The call that is being answered makes one of these.
+    /// Kind of the descriptor that the current call opens.
     opening: Option<Kind>,
 }
 
 impl Files {
-    /// What a call does to a device; `None` for all other calls. `name` is the system call's.
+    /// Text of a call on a device; `None` for other calls. `name` is the system call's.
     pub(crate) fn call(
         &mut self,
         number: libc::c_long,
@@ -55,7 +55,7 @@ impl Files {
         name: &str,
         memory: &File,
     ) -> Option<String> {
-        // A descriptor is 32 bits, whatever stands beside them.
+        // A descriptor is the low 32 bits of its register.
         let descriptor = |arg: u64| i64::from(arg as i32);
         self.opening = None;
         let on = match number {
@@ -68,7 +68,7 @@ impl Files {
                 return Some("socket of RDMA netlink".to_owned());
             }
             libc::SYS_mmap => descriptor(args[4]),
-            // Registers hold anything where a call takes nothing.
+            // For calls without arguments the registers have arbitrary values.
             _ if TAKE_A_DESCRIPTOR.contains(&number) => descriptor(args[0]),
             _ => return None,
         };
@@ -85,7 +85,7 @@ impl Files {
         })
     }
 
-    /// What the last call gave.
+    /// Result of the last call.
     pub(crate) fn result(&mut self, value: i64) {
         if let Some(kind) = self.opening.take()
             && value >= 0
@@ -97,7 +97,7 @@ impl Files {
 
 fn is_device(memory: &File, path: u64) -> bool {
     let mut bytes = [0; FOLDER.len() + 1];
-    // A shorter path may stand at the end of what can be read.
+    // A path shorter than this may end at the last readable byte.
     memory.read_at(&mut bytes, path).is_ok_and(|count| count == bytes.len())
         && bytes.starts_with(FOLDER)
         && bytes[FOLDER.len()] != 0

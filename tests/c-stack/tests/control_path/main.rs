@@ -1,9 +1,9 @@
-//! The control path beside C's: every system call of both, phase by phase, and the memory of
-//! queues. Ours may in no phase make more calls than libibverbs with libmlx5, and
-//! `docs/CONTROL-PATH.md` says what was counted.
+//! Compares our control path with C's: every system call by phase, and the memory of queues. Ours
+//! may make no more calls than libibverbs with libmlx5 in any phase. `docs/CONTROL-PATH.md` has the
+//! counts.
 //!
-//! Both programs (`c/control.c`, `src/bin/control_path.rs`) run on the preloaded software HCA,
-//! whose own calls don't count, under a tracer. `UVERBS_BLESS=1` writes the document's tables anew.
+//! Both programs (`c/control.c`, `src/bin/control_path.rs`) run under a tracer on the preloaded
+//! software HCA, whose calls are not counted. `UVERBS_BLESS=1` rewrites the document's tables.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -21,12 +21,12 @@ use common::CStack;
 use table::Compared;
 use trace::Phase;
 
-/// Further objects of each kind.
+/// Number of further objects of each kind.
 const FURTHER: u64 = 100;
-/// Objects of each kind whose memory is counted.
+/// Number of objects of each kind whose memory is counted.
 const MANY: u64 = 1000;
-/// How far the document's bytes may be off, as a share and in bytes: types change with each version
-/// of this library and of the compiler.
+/// Tolerance of the document's byte counts, as a share and in bytes: types change with the library
+/// and with the compiler.
 const TOLERANCE: (f64, f64) = (0.1, 64.0);
 
 fn ours() -> Command {
@@ -37,8 +37,8 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONTROL-PATH.md")
 }
 
-/// The part of the document between the marks of this name; or, if the environment says so, has it
-/// be `text`.
+/// The document's part between the marks of this name. With `UVERBS_BLESS` it is first replaced by
+/// `text`.
 fn documented(name: &str, text: &str) -> String {
     let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
     static DOCUMENT: Mutex<()> = Mutex::new(());
@@ -53,15 +53,15 @@ fn documented(name: &str, text: &str) -> String {
     present.to_owned()
 }
 
-/// What the counts of files and memory depend on, besides the two programs.
+/// Versions that the counts of files and memory depend on.
 fn versions(stack: &CStack) -> String {
     let (arch, libc) = (std::env::consts::ARCH, names::libc_version());
-    // Where this is, libibverbs reads it, too; and where it isn't, says so.
+    // If the directory exists, libibverbs reads it; otherwise it prints a warning.
     let configured = if Path::new("/etc/libibverbs.d").exists() { ", configured" } else { "" };
     format!("libibverbs and libmlx5 {}, glibc {libc}, {arch}{configured}", stack.version())
 }
 
-/// The table without its last columns: how often a heap grows depends on what else is in it.
+/// Removes the last columns of the table: how often a heap grows depends on its other contents.
 fn without_memory(text: &str) -> String {
     let mut kept = String::new();
     for line in text.lines() {
@@ -72,10 +72,10 @@ fn without_memory(text: &str) -> String {
     kept
 }
 
-/// Parts of a row between bars, with the empty ones at both ends.
+/// Parts of a row between bars, including an empty part at each end.
 const CELLS: usize = 9;
 
-/// Both sides' calls; `None` with a stated reason.
+/// Counts both sides' calls; `None` with a stated skip.
 fn counted(stack: &CStack) -> Option<(Vec<Phase>, Vec<Phase>)> {
     let program = stack.compile("control")?;
     let further = FURTHER.to_string();
@@ -104,7 +104,7 @@ fn no_phase_makes_more_calls_than_c() {
     let table = format!("Counted with {}.\n\n{}", versions(&stack), table::calls(&rows));
     assert!(rows.len() >= 19, "{}", rows.len());
     assert!(more.is_empty(), "more calls than C:\n{}", more.join("\n"));
-    // Nothing is left out by mistake: both did what the phase says.
+    // Checks that the tracer missed no call: both sides made the calls of the phases.
     let has = |phase: &str, call: &str, count: u64| {
         for side in [&theirs, &ours] {
             let phase = side.iter().find(|other| other.name == phase).unwrap();
@@ -121,8 +121,7 @@ fn no_phase_makes_more_calls_than_c() {
 
     let text = format!("{table}\n```text\n{lists}```\n");
     let present = documented("calls", &text);
-    // Another glibc reads files and grows its heap in another way; what stands above holds all the
-    // same.
+    // Other versions of glibc read files and grow heaps differently. The checks above hold for all.
     if present.contains(&format!("with {}.\n", versions(&stack))) {
         let (present, text) = (without_memory(&present), without_memory(&text));
         assert_eq!(
@@ -134,14 +133,14 @@ fn no_phase_makes_more_calls_than_c() {
     }
 }
 
-/// Bytes of one object.
+/// Bytes per object.
 #[derive(Clone, Copy, Debug)]
 struct Bytes {
     pinned: f64,
     heap: f64,
 }
 
-/// Bytes of a completion queue and of a queue pair, from the lines that `c/heap.c` prints.
+/// Bytes of a completion queue and of a queue pair, parsed from the output of `c/heap.c`.
 fn memory(command: &mut Command, heap: &Path) -> [Bytes; 2] {
     let device = common::preload();
     let libraries = std::env::join_paths([heap, &device]).unwrap();

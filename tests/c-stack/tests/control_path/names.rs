@@ -1,13 +1,13 @@
-//! Names of what is counted, and of what it is counted with.
+//! Names of the counted calls, and of the versions that the counts depend on.
 //!
 //! # Safety
 //!
-//! One function of glibc, which gives a static C string.
+//! One function of glibc is called, which returns a static C string.
 #![allow(unsafe_code, reason = "asks glibc for its version")]
 
 use crate::trace::{Calls, is_memory};
 
-/// Methods by object and method, in hex, with the number of a write command:
+/// Method names by object and method in hex, with the number of a write command:
 /// `rdma/ib_user_ioctl_cmds.h`, `ib_user_verbs.h`, `mlx5_user_ioctl_cmds.h`.
 const METHODS: [(&str, &str); 19] = [
     ("0.0(0x1)", "QUERY_DEVICE"),
@@ -31,7 +31,7 @@ const METHODS: [(&str, &str); 19] = [
     ("1008.1001", "UAR_OBJ_DESTROY"),
 ];
 
-/// A call as people know it.
+/// Readable name of a call.
 fn call_name(call: &str) -> String {
     let Some(rest) = call.strip_prefix("device ") else { return call.to_owned() };
     match rest.strip_prefix("ioctl ") {
@@ -44,7 +44,7 @@ fn call_name(call: &str) -> String {
     }
 }
 
-/// Both sides' calls under a title, without those that manage memory: `GET_CONTEXT, 2 read`.
+/// Lists both sides' calls under a title, without memory management: `GET_CONTEXT, 2 read`.
 pub(crate) fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
     let [c, ours] = [c, ours].map(|calls| {
         let named = calls.iter().filter(|(name, _)| !is_memory(name)).map(|(name, &count)| {
@@ -56,9 +56,9 @@ pub(crate) fn listed(title: &str, c: &Calls, ours: &Calls) -> String {
     format!("{title}\n    C     {c}\n    ours  {ours}\n")
 }
 
-/// As `2.36`.
+/// Version of glibc, as `2.36`.
 pub(crate) fn libc_version() -> String {
-    // SAFETY: takes nothing.
+    // SAFETY: the function takes no argument.
     let version = unsafe { libc::gnu_get_libc_version() };
     // SAFETY: a static C string.
     unsafe { std::ffi::CStr::from_ptr(version) }.to_string_lossy().into_owned()

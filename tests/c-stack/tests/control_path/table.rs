@@ -1,26 +1,26 @@
-//! Both sides' phases beside each other, as the tables of `docs/CONTROL-PATH.md`.
+//! Tables of both sides' phases, as in `docs/CONTROL-PATH.md`.
 
 use std::fmt::Write as _;
 
 use crate::names::listed;
 use crate::trace::{Phase, count, is_memory};
 
-/// A phase's calls on the device, for files and the like, for memory: C's and ours.
+/// Calls of a phase, C's and ours: on the device, for files and similar, for memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) calls: [[u64; 2]; 3],
 }
 
-/// Two runs, compared.
+/// Comparison of two runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Compared {
     pub(crate) rows: Vec<Row>,
-    /// All calls by name, phase by phase.
+    /// All calls by name and phase.
     pub(crate) lists: String,
-    /// The phases in which ours makes more calls: on the device, for files and the like, or in all.
+    /// Phases in which ours makes more calls: on the device, for files and similar, or in total.
     pub(crate) more: Vec<String>,
-    /// The phases in which ours makes more calls on the device.
+    /// Phases in which ours makes more calls on the device.
     pub(crate) more_on_device: Vec<String>,
 }
 
@@ -28,12 +28,12 @@ fn is_on_device(name: &str) -> bool {
     name.starts_with("device ")
 }
 
-/// A phase's name, with how many further objects it makes.
+/// Title of a phase, with its number of further objects.
 pub(crate) fn title(phase: &str, further: u64) -> String {
     phase.replace("further", &format!("{further} further"))
 }
 
-/// Compares two runs of the same phases; the last is the end.
+/// Compares two runs of the same phases. The last phase ends the program.
 pub(crate) fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compared {
     let mut compared = Compared {
         rows: Vec::new(),
@@ -62,7 +62,7 @@ pub(crate) fn compare(theirs: &[Phase], ours: &[Phase], further: u64) -> Compare
     compared
 }
 
-/// The table of calls.
+/// Formats the table of calls.
 pub(crate) fn calls(rows: &[Row]) -> String {
     let mut table = String::from(
         "| phase | on the device: C | ours | files and the like: C | ours | for memory: C | ours |\n\
@@ -70,7 +70,7 @@ pub(crate) fn calls(rows: &[Row]) -> String {
     );
     for row in rows {
         let cells = row.calls.map(|[c, ours]| format!("{c} | {ours}"));
-        // Writing to a string can't fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(table, "| {} | {} |", row.name, cells.join(" | "));
     }
     table

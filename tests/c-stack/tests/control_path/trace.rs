@@ -1,9 +1,9 @@
-//! Every system call of a child, by phase: a tracer (ptrace) that follows the marks of
-//! `src/trace.rs`, and where the device is the kernel's own, its descriptors.
+//! Counts every system call of a child by phase. A tracer (ptrace) follows the marks of
+//! `src/trace.rs`, and for a kernel's device its descriptors.
 //!
 //! # Safety
 //!
-//! The child asks to be traced between fork and exec, where a system call may be made.
+//! The child asks to be traced between fork and exec, where a system call is allowed.
 #![allow(unsafe_code, reason = "a hook between fork and exec")]
 
 use std::collections::BTreeMap;
@@ -20,13 +20,13 @@ use nix::unistd::Pid;
 
 use crate::files::Files;
 
-/// `src/trace.rs`.
+/// Descriptor of marks, as in `src/trace.rs`.
 const MARK: libc::c_int = -1000;
 
-/// Calls by name, and how many.
+/// Number of calls by name.
 pub(crate) type Calls = BTreeMap<String, u64>;
 
-/// Calls by which a process manages its memory.
+/// Calls that manage a process's memory.
 const MEMORY: [&str; 5] = ["brk", "mmap", "munmap", "mremap", "madvise"];
 
 /// Calls of a phase.
@@ -36,21 +36,21 @@ pub(crate) struct Phase {
     pub(crate) calls: Calls,
 }
 
-/// Whether a process manages its memory by this call.
+/// Tests for a call that manages memory.
 pub(crate) fn is_memory(call: &str) -> bool {
     MEMORY.contains(&call)
 }
 
-/// How many calls have such a name.
+/// Number of calls whose name matches.
 pub(crate) fn count(calls: &Calls, which: impl Fn(&str) -> bool) -> u64 {
     calls.iter().filter(|(name, _)| which(name)).map(|(_, count)| count).sum()
 }
 
-/// Runs a command and counts; `Err` says why nothing can be traced here.
+/// Runs a command and counts its calls. `Err`: the reason why tracing is impossible.
 pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
     command.env("UVERBS_SOFTHCA_MARKED", "1").env("UVERBS_SOFTHCA_STEPPED", "1");
     command.stdin(Stdio::null());
-    // SAFETY: one system call, which takes nothing of the parent's.
+    // SAFETY: one system call, which uses no memory of the parent.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(std::io::Error::from)) };
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -79,11 +79,11 @@ pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
             WaitStatus::PtraceSyscall(_) => {
                 let info = ptrace::syscall_info(pid).unwrap();
                 if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
-                    // SAFETY: the stop is an entry, so this is the union's member.
+                    // SAFETY: the stop is an entry, so this member is valid.
                     let entry = unsafe { info.u.entry };
                     tracer.entry(entry.nr, entry.args);
                 } else if info.op == libc::PTRACE_SYSCALL_INFO_EXIT {
-                    // SAFETY: the stop is an exit, so this is the union's member.
+                    // SAFETY: the stop is an exit, so this member is valid.
                     let exit = unsafe { info.u.exit };
                     tracer.files.result(exit.sval);
                 }
@@ -96,7 +96,7 @@ pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
             other => panic!("{command:?}: {other:?}"),
         }
     }
-    // It has been waited for; this closes what is left of it.
+    // The child was waited for; this releases `Child`.
     let _ = child.try_wait();
     Ok(tracer.phases)
 }
@@ -104,11 +104,11 @@ pub(crate) fn trace(command: &mut Command) -> Result<Vec<Phase>, String> {
 struct Tracer {
     memory: File,
     phases: Vec<Phase>,
-    /// Calls that are being answered by the library in the kernel's place.
+    /// Number of calls that the preloaded library is answering.
     inside: u32,
-    /// Whether the present one has a name yet.
+    /// The current call has a name.
     named: bool,
-    /// Of the kernel's own devices.
+    /// Descriptors of kernel devices.
     files: Files,
 }
 
@@ -120,8 +120,8 @@ impl Tracer {
             self.memory.read_exact_at(&mut text, args[1]).unwrap();
             self.mark(str::from_utf8(&text).unwrap());
         } else if number == libc::SYS_fcntl && args[1] as libc::c_int == libc::F_GETFD {
-            // Rust's standard library asks so whether a descriptor that it closes is open, in debug
-            // builds only.
+            // Rust's standard library makes this call in debug builds only, before it closes a
+            // descriptor.
         } else if self.inside == 0 {
             let name = name(number);
             match self.files.call(number, args, &name, &self.memory) {
@@ -155,7 +155,7 @@ impl Tracer {
         }
     }
 
-    /// Before the first phase nothing counts: loading and starting a program.
+    /// Counts a call. Calls before the first phase are left out: the program is loading.
     fn count(&mut self, name: &str) {
         if let Some(phase) = self.phases.last_mut() {
             *phase.calls.entry(name.to_owned()).or_insert(0) += 1;

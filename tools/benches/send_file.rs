@@ -1,10 +1,11 @@
-//! A file between two processes: `uverbs send-file` and `recv-file` on two software HCAs, beside a
-//! copy through a TCP socket of the same host, alone and with the same check of every byte.
+//! Copies a file between two processes by `uverbs send-file` and `recv-file` on two software HCAs.
+//! Compared with a copy through a TCP socket of the host, plain and with the same hash of all
+//! bytes.
 //!
 //!     cargo bench -p uverbs-tools --bench send_file [-- MEBIBYTES]
 //!
-//! 2048 MiB unless said otherwise. Each copy is compared with the file afterwards, outside of the
-//! time. A process is measured from its start to the end of both.
+//! Default: 2048 MiB. Each copy is compared with the file, outside of the measured time, which is
+//! from the start of the first process to the end of both.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 type Result<T> = std::result::Result<T, Box<dyn error::Error>>;
 
-/// Bytes of a read and of a write.
+/// Bytes per read and write.
 const PIECE: usize = 1 << 20;
 
 fn main() -> Result<()> {
@@ -65,7 +66,7 @@ fn compare(mebibytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that don't repeat within a piece.
+/// Fills a file with bytes that do not repeat within a piece.
 fn fill(file: &Path, mebibytes: u64) -> Result<()> {
     let mut to = File::create(file)?;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -82,7 +83,7 @@ fn fill(file: &Path, mebibytes: u64) -> Result<()> {
     Ok(to.sync_all()?)
 }
 
-/// Compares a copy, and removes it.
+/// Compares a copy with the file, and removes it.
 fn same(file: &Path, copy: &Path) -> Result<()> {
     let (mut a, mut b) = (File::open(file)?, File::open(copy)?);
     let (mut left, mut right) = (vec![0; PIECE], vec![0; PIECE]);
@@ -118,7 +119,7 @@ fn rdma(file: &Path, folder: &Path) -> Result<()> {
     receiver.args(["recv-file", "--timeout", "120", "-d", &format!("softhca@{there}")]);
     receiver.arg("--out").arg(folder).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut receiver = receiver.spawn()?;
-    // It says where it listens.
+    // The receiver prints its address when it listens.
     let mut said = BufReader::new(receiver.stderr.take().ok_or("a pipe")?);
     said.read_line(&mut String::new())?;
     let mut sender = uverbs();
@@ -133,7 +134,7 @@ fn ended(mut child: Child) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("a side ended with {status}").into()) }
 }
 
-/// The receiving process: file and, behind it, the sender's hash.
+/// Receiving process of the TCP copy: the file and, after it, the sender's hash.
 fn take(to: &Path, check: bool) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -161,7 +162,7 @@ fn take(to: &Path, check: bool) -> Result<()> {
     Ok(from.write_all(b"!")?)
 }
 
-/// The sending process, which announces length and hash as `send-file` does.
+/// Sending process of the TCP copy. It announces length and hash like `send-file`.
 fn give(from: &Path, at: &str, check: bool) -> Result<()> {
     let len = fs::metadata(from)?.len();
     let mut piece = vec![0; PIECE];

@@ -1,7 +1,7 @@
-//! Entry points of the fuzzer (`fuzz/`, docs/TESTING.md): input of the other process, in each of
-//! the tools' exchanges. Any bytes will do; a broken promise panics.
+//! Entry points of the fuzzer (`fuzz/`, docs/TESTING.md): bytes of the other process, in each
+//! exchange of the tools. Any bytes are allowed; a violated promise panics.
 
-/// Any words of a peer; the first byte chooses the tool.
+/// Arbitrary bytes of a peer; the first byte chooses the tool.
 pub(crate) fn exchanges(data: &[u8]) {
     let Some((tool, said)) = data.split_first() else { return };
     match tool % 3 {
@@ -11,7 +11,7 @@ pub(crate) fn exchanges(data: &[u8]) {
     }
 }
 
-/// An error is one line, and nothing in it moves a terminal's cursor.
+/// Checks that an error is one line without terminal control characters.
 pub(crate) fn check(error: &impl ToString) {
     let text = error.to_string();
     let is_line = !text.is_empty() && !text.contains(|c: char| c.is_control());

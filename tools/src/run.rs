@@ -18,7 +18,7 @@ const SOCKETS: &str = "rsocket/librspreload.so";
 const NODES: &str = "nodes/libuverbs_nodes.so";
 /// Variable of the loader: libraries that it loads first.
 const PRELOAD: &str = "LD_PRELOAD";
-/// Which devices our library shows.
+/// Variable of our library: names of the devices to show.
 const DEVICE: &str = "UVERBS_DEVICE";
 /// Variable of the loader: folders that it searches first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
@@ -30,7 +30,7 @@ const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
 /// Run a C program for RDMA on uverbs, unmodified.
 ///
 /// The program's libibverbs.so.1 is ours: it drives the machine's RDMA devices with uverbs'
-/// providers. Where there is none, or with --device softhca, the program has a software HCA on a
+/// providers. Without RDMA devices, or with --device softhca, the program has a software HCA on a
 /// loopback address, which other programs of this host reach, and needs neither hardware nor
 /// privileges.
 ///
@@ -54,8 +54,8 @@ pub(crate) struct Args {
     #[arg(short, long, visible_alias = "ib-dev", value_name = "NAME")]
     device: Option<String>,
 
-    /// Where libibverbs.so.1 is, as `cargo xtask c-abi` lays it out [default: ../lib/uverbs beside
-    /// this program's folder]
+    /// Directory of libibverbs.so.1, in the layout of `cargo xtask c-abi` [default: ../lib/uverbs
+    /// beside this program's folder]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
 

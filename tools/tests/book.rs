@@ -1,5 +1,5 @@
-//! The book's commands: what it shows of `uverbs explain` is what that prints, and its first hour
-//! ends with the bytes where they belong.
+//! The book's commands: its samples of `uverbs explain` equal the program's output, and the
+//! commands of its first hour succeed.
 
 mod common;
 
@@ -9,13 +9,13 @@ use std::process::{Command, Stdio};
 
 use common::{run, skip, uverbs};
 
-/// A page of the book.
+/// Text of a page of the book.
 fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/book/src").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The code blocks of a page that begin with a line like this.
+/// Code blocks of a page that begin with this line.
 fn blocks<'a>(page: &'a str, head: &'a str) -> impl Iterator<Item = &'a str> {
     let starts = page.split(head).skip(1);
     starts.map(|block| block.split_once("```").expect("the block has an end").0)
@@ -38,7 +38,7 @@ fn what_is_explained_is_what_is_printed() {
     assert!(count >= 5, "{count}");
 }
 
-/// Whether any user may make networks here, and join them with a cable.
+/// Returns true if any user may create network namespaces and virtual Ethernet pairs.
 fn has_networks() -> bool {
     let mut probe = Command::new("unshare");
     probe.args(["--map-root-user", "--net", "sh", "-c"]);
@@ -47,7 +47,7 @@ fn has_networks() -> bool {
     probe.status().is_ok_and(|status| status.success())
 }
 
-/// A folder that ends with the test.
+/// Directory that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -68,8 +68,8 @@ fn the_first_hour_ends_with_the_same_bytes() {
     let path = std::env::temp_dir().join(format!("uverbs-hour-{}", std::process::id()));
     let folder = Folder(path.clone());
     std::fs::create_dir(&path).unwrap();
-    // The shell that the page starts gets what stands behind it; each ends at the first command
-    // that fails. Programs in the background read nothing, and have time on a busy machine.
+    // A page starts shells; the commands after that line are their input. Each ends at the first
+    // command that fails. Background programs read no input, and get time on a busy machine.
     let file = path.join("commands");
     let (before, within) = commands.split_once("bash\n").expect("the first container's shell");
     let within = within.replace(" &\n", " < /dev/null &\n").replace("sleep 1\n", "sleep 3\n");

@@ -1,5 +1,5 @@
-//! What connects by IP address: `send-file` and `recv-file`, `rping`, `rstream`, `cm watch`,
-//! `multicast`. Two processes, each with a software HCA on the network.
+//! Commands that connect by IP address: `send-file` and `recv-file`, `rping`, `rstream`, `cm
+//! watch`, `multicast`. Two processes, each with a software HCA on the network.
 
 mod common;
 
@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use common::{Run, command, run, uverbs};
 
-/// Two addresses of the loopback network that no other test has.
+/// Two addresses of the loopback network, unique per test.
 fn addresses() -> [String; 2] {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let (number, pid) = (NEXT.fetch_add(2, Ordering::Relaxed), std::process::id());
     [number, number + 1].map(|last| format!("127.{}.{}.{last}", pid >> 8 & 0x7f, pid & 0xff))
 }
 
-/// Starts a server, and comes back when it listens.
+/// Starts a server, and returns when it listens.
 fn serve(mut command: Command) -> Child {
     let mut child = command.spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
     assert!(line.contains("listening at"), "{line}");
-    // What it complains of later is read at its end.
+    // Its later messages are read at the end.
     child.stderr = Some(errors.into_inner());
     child
 }
@@ -35,7 +35,7 @@ fn ended(child: Child) -> Run {
     Run { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// A client and a server of the same command.
+/// Runs a client and a server of a command.
 fn two(what: &str, client: &[&str], server: &[&str]) -> [Run; 2] {
     let [there, here] = addresses();
     let at = format!("softhca@{there}");
@@ -50,7 +50,7 @@ fn pings_come_back() {
     let [client, server] = two("rping", &["-n", "30", "-s", "5000", "--json"], &["--json"]);
     assert_eq!(client.ok().json()["pings"], 30);
     assert_eq!(server.ok().json()["pings"], 30);
-    // More than the server takes.
+    // More bytes than the server accepts.
     let [client, server] = two("rping", &["-s", "5000"], &["-s", "4999"]);
     assert_eq!((client.status, server.status), (Some(1), Some(1)));
     assert!(server.stderr.contains("5000 bytes, more than --size 4999"), "{}", server.stderr);
@@ -81,13 +81,14 @@ fn whoever_asks_is_watched_and_refused() {
     let event = ended(watch).ok().json();
     assert_eq!((&event["event"], &event["space"]), (&"ConnectRequest".into(), &"tcp".into()));
     assert!(event["peer"].as_str().unwrap().starts_with(&here), "{event}");
-    // The way to somewhere.
+    // Resolves a route.
     let way = uverbs(&["cm", "watch", &there, "-d", &device]).ok();
     let kinds = ["AddressResolved", "RouteResolved"];
     assert!(kinds.iter().all(|kind| way.stdout.contains(kind)), "{}", way.stdout);
 }
 
-/// The wire between processes carries no multicast: sending, and hearing nothing, can be seen here.
+/// The network between processes carries no multicast: the test sees the send, and a receiver that
+/// gets nothing.
 #[test]
 fn a_group_is_joined_and_sent_to() {
     let [one, _] = addresses();
@@ -101,7 +102,7 @@ fn a_group_is_joined_and_sent_to() {
     assert_eq!(wrong.status, Some(2));
 }
 
-/// Sends `file` to a receiver that runs as `receiver` says, and has `options`.
+/// Sends `file` to the receiver `receiver` with these options.
 fn sent(file: &Path, name: &[&str], receiver: Command) -> [Run; 2] {
     let [there, here] = addresses();
     let mut receiver = receiver;
@@ -118,7 +119,7 @@ fn receiver(out: &Path, options: &[&str]) -> Command {
     command(&[&["recv-file", "--out", out, "--timeout", "20"], options].concat())
 }
 
-/// Names in a directory.
+/// File names in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -161,11 +162,11 @@ fn a_file_that_is_there_is_left_as_it_is() {
     assert_eq!(std::fs::read(to.path().join("data.bin")).unwrap(), b"new");
 }
 
-/// No part of a file gets its name, whatever goes wrong.
+/// A failed transfer leaves no file under the name.
 #[test]
 fn a_file_that_changes_meanwhile_is_not_kept() {
     let to = tempfile::tempdir().unwrap();
-    // It is another one each time that it is read.
+    // This file has other contents at each read.
     let [sender, got] =
         sent(Path::new("/proc/sys/kernel/random/uuid"), &[], receiver(to.path(), &[]));
     assert_eq!((sender.status, got.status), (Some(1), Some(1)));
@@ -178,7 +179,7 @@ fn a_full_disk_is_told_to_both() {
     let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let file = from.path().join("data.bin");
     std::fs::write(&file, vec![7; 3_000_000]).unwrap();
-    // No file may be longer than 512 KiB: a write then fails as on a full disk.
+    // The limit of 512 KiB makes a write fail, as on a full disk.
     let mut limited = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_uverbs");
     let script = format!("trap '' XFSZ; ulimit -f 1024; exec {program} recv-file \"$@\"");
@@ -210,7 +211,7 @@ fn a_receiver_that_dies_ends_the_sender() {
         let to = to.path().to_owned();
         move || {
             let start = std::time::Instant::now();
-            // As soon as it has begun.
+            // As soon as the transfer has begun.
             while names(&to).is_empty() && start.elapsed().as_secs() < 60 {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }

@@ -1,4 +1,4 @@
-//! `uverbs capture`, and what tshark says of its files.
+//! `uverbs capture`, and tshark's reading of its files.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use common::{command, run, skip};
 
-/// A folder that ends with the test.
+/// Directory that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -24,7 +24,7 @@ impl Drop for Folder {
     }
 }
 
-/// Captures `uverbs` with these arguments; gives the file.
+/// Captures `uverbs` with these arguments, and returns the file.
 fn capture(folder: &Folder, name: &str, args: &[&str]) -> PathBuf {
     let file = folder.0.join(name);
     let mut words = vec!["capture", "-w", file.to_str().unwrap(), "--"];
@@ -35,7 +35,7 @@ fn capture(folder: &Folder, name: &str, args: &[&str]) -> PathBuf {
     file
 }
 
-/// tshark, as the variable names a folder with Debian's packages.
+/// Command of tshark, from the directory of Debian packages that the variable names.
 fn tshark() -> Option<Command> {
     let Some(root) = std::env::var_os("UVERBS_TSHARK_ROOT").filter(|root| !root.is_empty()) else {
         skip("UVERBS_TSHARK_ROOT is not set (`cargo xtask captures` sets it)");
@@ -50,8 +50,8 @@ fn tshark() -> Option<Command> {
     Some(command)
 }
 
-/// The opcodes of all packets, and which have a Q_Key. Each is InfiniBand's to tshark, none is
-/// malformed, and none has anything that tshark warns of.
+/// Opcodes of all packets, and number of packets with a Q_Key. Checks that tshark reads each packet
+/// as InfiniBand, and reports neither a malformed packet nor a warning.
 fn well_formed(file: &Path) -> Option<(Vec<String>, usize)> {
     let mut command = tshark()?;
     command.arg("-r").arg(file).args(["-o", "ip.check_checksum:TRUE", "-T", "fields"]);

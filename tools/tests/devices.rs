@@ -4,7 +4,7 @@ mod common;
 
 use common::{command, run, uverbs};
 
-/// An empty sysfs and no RDMA netlink would be the same; this only looks.
+/// Tests sysfs for RDMA devices.
 fn has_devices() -> bool {
     let devices = std::fs::read_dir("/sys/class/infiniband");
     devices.is_ok_and(|mut devices| devices.next().is_some())
@@ -125,7 +125,7 @@ fn help_and_version() {
     ] {
         assert!(help.contains(part), "{part:?} is missing:\n{help}");
     }
-    // Without a command there is help, and it counts as bad arguments.
+    // Without a command, help is printed, with the exit status of wrong arguments.
     let none = uverbs(&[]);
     assert_eq!(none.status, Some(2));
     assert!(none.stderr.contains("Usage: uverbs"), "{none:?}");

@@ -1,4 +1,4 @@
-//! Two processes, each with a software HCA on the network: in shared memory, and over UDP.
+//! Two processes, each with a software HCA on the network: by shared memory, and by UDP.
 
 mod common;
 
@@ -9,13 +9,13 @@ use common::{Run, command, run, skip, uverbs};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A TCP port that is free now.
+/// A free TCP port.
 fn free_port() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port().to_string()
 }
 
-/// Waits until somebody listens there: a client that comes too early gives up.
+/// Waits for a listener at the port: a client that comes too early gives up.
 fn wait_for(server: &mut Child, port: &str) {
     let port = format!(":{:04X} ", port.parse::<u16>().unwrap());
     let start = Instant::now();
@@ -33,7 +33,7 @@ fn wait_for(server: &mut Child, port: &str) {
     }
 }
 
-/// A client and a server of the same command, and what the client is given besides.
+/// Runs a client and a server of a command. `client`: further arguments of the client.
 fn two(device: &str, args: &[&str], client: &[&str]) -> [Run; 2] {
     let port = free_port();
     let (what, rest) = args.split_at(args.iter().position(|arg| arg.starts_with('-')).unwrap());
@@ -120,7 +120,7 @@ fn a_peer_that_is_killed_ends_the_other() {
         let mut server = command(&[&common[..], &["--server"]].concat()).spawn().unwrap();
         wait_for(&mut server, &port);
         let mut client = command(&[&common[..], &["127.0.0.1"]].concat()).spawn().unwrap();
-        // Amid the exchange, whenever that is; not before it began, which a connection by TCP ends.
+        // During the exchange. Before it begins, a closed TCP connection would end it.
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(client.try_wait().unwrap(), None, "{device}: it ended early");
         server.kill().unwrap();

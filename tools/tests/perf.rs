@@ -1,4 +1,4 @@
-//! `uverbs perf`: every operation on the embedded software HCA, recorded, compared and drawn.
+//! `uverbs perf`: every operation on the embedded software HCA; recordings, comparisons and plots.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{command, interrupt, run, uverbs};
 use serde_json::{Value, json};
 
-/// A folder of the test's own, gone with it.
+/// Directory that is removed when dropped.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -19,7 +19,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A run on the software HCA with JSON.
+/// Runs on the software HCA, with a JSON report.
 #[track_caller]
 fn measured(args: &str) -> Value {
     let words: Vec<&str> = args.split(' ').collect();
@@ -32,7 +32,7 @@ fn measured(args: &str) -> Value {
     document
 }
 
-/// Records a run.
+/// Runs and records; returns the file.
 #[track_caller]
 fn recorded(args: &str, folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
@@ -54,7 +54,7 @@ fn check_latency(args: &str, samples: u64) {
     let mean = latency["mean"].as_f64().unwrap();
     assert!(mean >= times[0] as f64 * 0.999 && mean <= times[7] as f64, "{args}: {latency}");
     assert!(latency["stdev"].as_f64().unwrap() >= 0.0);
-    // All samples were taken within the time.
+    // All samples lie within the measured time.
     let one_sided = latency["of"] == "operation";
     let halves = if one_sided { 1.0 } else { 2.0 };
     let time = document["results"][0]["time_ns"].as_f64().unwrap();
@@ -106,7 +106,7 @@ fn bandwidth_of_every_operation() {
     for (args, messages, size) in [
         ("write bw -n 500 -s 5000 --check", 500, 5000),
         ("write bw -n 500 -s 64 -I 64 --check -q 3 -t 16 -l 4 -Q 5", 1500, 64),
-        // A list that doesn't fit behind one that told nothing.
+        // A post list that does not fit behind an unsignaled one.
         ("write bw -n 500 -s 64 -t 16 -l 10 -Q 16", 500, 64),
         ("read bw -n 500 -s 5000 --check -o 2", 500, 5000),
         ("send bw -n 500 -s 5000 --check -q 2", 1000, 5000),
@@ -158,7 +158,7 @@ fn a_time_is_kept_and_its_intervals_add_up() {
     let intervals = bandwidth["intervals"].as_array().unwrap();
     let sum: u64 = intervals.iter().map(|count| count.as_u64().unwrap()).sum();
     assert!(intervals.len() >= 8, "{result}");
-    // All but what the last interval, which isn't whole, had, and the end.
+    // All messages, without the last, incomplete interval.
     let messages = result["messages"].as_u64().unwrap();
     assert!(sum <= messages && sum * 10 >= messages * 5, "{sum} of {messages}");
     let whole = bandwidth["interval_ns"].as_f64().unwrap() / 1e9 * intervals.len() as f64;
@@ -206,7 +206,7 @@ fn the_text_is_for_people() {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
     assert!(text.is_ascii() && text.lines().all(|line| line.len() <= 100), "{text}");
-    // 2000 samples have no 99.99th percentile.
+    // 2000 samples define no 99.99th percentile.
     let row = text.lines().find(|line| line.trim_start().starts_with("2 ")).unwrap();
     assert_eq!(row.matches(" - ").count(), 2, "{row}");
     let xrc =
@@ -258,11 +258,11 @@ fn two_recordings_are_compared() {
     let ratio = p50["b"].as_f64().unwrap() / p50["a"].as_f64().unwrap();
     assert!((p50["ratio"].as_f64().unwrap() - ratio).abs() < 1e-9);
     assert_eq!(rows[4]["b"], Value::Null, "500 samples have no 99.9th percentile");
-    // With itself everything is the same.
+    // Compared with itself, a recording shows no difference.
     let same = uverbs(&["perf", "compare", text(&a), text(&a)]).ok().stdout;
     assert!(same.contains("same machine, device and parameters"), "{same}");
     assert!(same.contains("1.000"), "{same}");
-    // Rates are compared, too.
+    // Rates are compared as well.
     let bw = recorded("write bw -D 0.1 -s 64", folder.path(), "bw.json");
     let same = uverbs(&["perf", "compare", text(&bw), text(&bw), "--plot"]).ok().stdout;
     assert!(same.contains("slowest") && same.contains("time, s"), "{same}");
@@ -322,7 +322,7 @@ fn files_are_written_whole_or_not_at_all() {
     let folder = folder();
     let kept = recorded("write lat -n 50", folder.path(), "kept.json");
     let before = fs::read(&kept).unwrap();
-    // Refused before anything is measured, and nothing is left behind.
+    // Refused before the measurement, and no file is left.
     let started = Instant::now();
     for path in ["/no/such/folder/x.json", text(folder.path()), "/proc/x.json"] {
         for option in ["--out", "--svg", "--png"] {
@@ -331,7 +331,7 @@ fn files_are_written_whole_or_not_at_all() {
         }
     }
     assert!(started.elapsed() < Duration::from_secs(100));
-    // A run that fails leaves the old recording.
+    // A failed run keeps the old recording.
     let fails = ["perf", "write", "lat", "-d", "softhca", "-s", "4M", "--timeout", "0.000001"];
     let run = uverbs(&[&fails[..], &["--out", text(&kept), "--quiet"]].concat());
     assert_eq!(run.status, Some(1), "{run:?}");
@@ -339,7 +339,7 @@ fn files_are_written_whole_or_not_at_all() {
     let names: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["kept.json"], "no temporary file is left");
-    // And a new one takes its place, readable as any file.
+    // A new run replaces it, with the permissions of any new file.
     recorded("write lat -n 60", folder.path(), "kept.json");
     assert_ne!(fs::read(&kept).unwrap(), before);
     let plain = folder.path().join("plain");
@@ -365,7 +365,7 @@ fn a_plot_of_each_kind_is_drawn() {
         assert!(texts.iter().all(|text| svg.contains(text)), "{svg}");
         let png = fs::read(&png).unwrap();
         assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
-        // Width and height stand first (PNG, 11.2.2).
+        // Width and height are the first fields (PNG, 11.2.2).
         assert_eq!(png[16..24], [0, 0, 3, 192, 0, 0, 2, 28]);
     }
 }
@@ -385,7 +385,7 @@ fn all_sizes_are_plotted_over_size() {
         assert!(run.status.success(), "{run:?}");
         let svg = fs::read_to_string(&svg).unwrap();
         assert!(texts.iter().all(|text| svg.contains(text)), "{svg}");
-        // 60 columns are enough for the table, whose other columns are told.
+        // 60 columns hold the table; left out columns are named.
         let table = String::from_utf8(run.stdout).unwrap();
         assert!(table.lines().all(|line| line.chars().count() <= 60), "{table}");
         assert!(table.contains("left out, for want of columns: "), "{table}");

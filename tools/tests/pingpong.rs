@@ -1,4 +1,4 @@
-//! `uverbs pingpong`: every operation at every awkward size, on the embedded software HCA.
+//! `uverbs pingpong`: every operation at every edge size, on the embedded software HCA.
 
 mod common;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 const OPCODES: [&str; 7] =
     ["send", "send-imm", "write", "write-imm", "read", "compare-swap", "fetch-add"];
 
-/// A run on the software HCA with JSON, its arguments besides given.
+/// Runs on the software HCA with these arguments and a JSON report.
 #[track_caller]
 fn json(args: &[&str]) -> Value {
     let fixed = ["pingpong", "--device", "softhca", "--json"];
@@ -42,7 +42,7 @@ fn every_transport_is_verified() {
     }
 }
 
-/// Over XRC and DC all of them, and receives from a shared queue with every transport.
+/// All opcodes over XRC and DC, and receives from a shared queue with every transport.
 #[test]
 fn every_opcode_is_verified_over_xrc_dc_and_a_shared_queue() {
     for opcode in OPCODES {
@@ -117,7 +117,7 @@ fn settings_are_verified() {
         let report = json(&[args, &["--iters", "50"]].concat());
         assert_eq!(report["latency"]["samples"], 50, "{args:?}");
     }
-    // Each side reads on its own.
+    // Both sides read the peer's memory.
     assert_eq!(json(&["-e", "--opcode", "read", "--iters", "50"])["verified"], true);
     assert_eq!(json(&["--mtu", "256", "--iters", "1"])["client"]["mtu"], 256);
     assert_eq!(json(&["--gid-index", "0", "--iters", "1"])["client"]["gid_type"], "RoCE v1");
@@ -146,7 +146,7 @@ fn the_report_is_consistent() {
     let buckets = report["histogram"].as_array().unwrap();
     let count = |bucket: &Value| bucket["count"].as_u64().unwrap();
     assert_eq!(buckets.iter().map(count).sum::<u64>(), 500);
-    // Rates are of the clocked time: two messages in each round trip, one at a time.
+    // Rates are of the measured time: two messages per round trip, one at a time.
     let rate = report["rates"]["messages_per_s"].as_f64().unwrap();
     assert!((rate * mean / 1e9 - 1.0).abs() < 0.05, "{rate} messages/s at {mean} ns each");
     assert!((report["rates"]["bytes_per_s"].as_f64().unwrap() / rate - 64.0).abs() < 1e-6);
@@ -164,7 +164,7 @@ fn the_text_is_for_people() {
     {
         assert!(text.contains(part), "{part:?} is missing:\n{text}");
     }
-    // Whatever the unit: a busy machine takes milliseconds.
+    // With any unit: a busy machine takes milliseconds.
     assert!(text.contains("s |#"), "{text}");
     assert!(text.is_ascii(), "{text}");
     assert!(text.lines().all(|line| line.len() <= 100), "{text}");
@@ -177,7 +177,7 @@ fn the_text_is_for_people() {
 
 #[test]
 fn a_note_says_which_device_but_no_bar_is_drawn_into_a_pipe() {
-    // Long enough for a bar to be due.
+    // Long enough for the progress bar.
     let run = uverbs(&["pingpong", "--size", "64K", "-n", "3000"]).ok();
     if std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some())
     {
@@ -227,7 +227,7 @@ fn bad_arguments_are_one_line_and_status_2() {
 
 #[test]
 fn a_peer_that_is_too_slow_is_one_line_and_status_1() {
-    // A quarter of a million packets, which no device has sent before somebody looks at the time.
+    // A quarter of a million packets: no device sends them before the time is checked.
     let args = ["--size", "64M", "--mtu", "256", "--timeout", "0.000001", "--json"];
     let run = uverbs(&[&["pingpong", "-d", "softhca"], &args[..]].concat());
     let line = run.complaint(1);

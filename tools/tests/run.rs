@@ -1,4 +1,4 @@
-//! `uverbs run`: what the program finds. That C programs work there is shown in `tests/c-stack`.
+//! `uverbs run`: environment of the program. `tests/c-stack` shows that C programs work there.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use common::{command, run};
 
-/// A folder that looks like one of ours. A shell doesn't load what is in it.
+/// Directory in the layout of our libraries. A shell loads none of its files.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -29,7 +29,7 @@ fn a_program_has_our_library_and_the_device() {
         assert_eq!(run.stdout, format!("{path}:/nowhere {wanted}\n"));
         assert_eq!(run.stderr, "");
     }
-    // What the environment says stays, if nothing else is asked for.
+    // Variables that no option sets stay as they are.
     let mut command = command(&["run", "--libraries", path, "--", "sh", "-c", show]);
     let run = run(command.env("UVERBS_DEVICE", "softhca1").env_remove("LD_LIBRARY_PATH"));
     assert_eq!(run.stdout, format!("{path} softhca1\n"));

@@ -1,20 +1,20 @@
-//! `uverbs softhca serve`, where it can't.
+//! `uverbs softhca serve` in failures and with two devices.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Every wait ends here.
+/// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A client waits, and the server may not open one descriptor more: it says so now and then, and
-/// takes no processor for it.
+/// A client waits while the server may open no more descriptors. The server reports that now and
+/// then, and uses no processor time.
 #[test]
 fn a_server_without_descriptors_is_quiet() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("hca.sock");
-    // Standard ones, the bell and the listener.
+    // Standard descriptors, the bell and the listener.
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -n 5 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_uverbs")]);
     limited
@@ -32,8 +32,8 @@ fn a_server_without_descriptors_is_quiet() {
     assert!((1..=15).contains(&said.lines().count()), "{}", said.lines().count());
 }
 
-/// Two devices: each takes its client, each line of the log says whose it is, and with `--once` the
-/// end is that of both.
+/// Two devices: each serves its client, each line of the log names its device, and with `--once`
+/// the program ends after both.
 #[test]
 fn a_server_of_two_devices_serves_both() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,7 +57,7 @@ fn a_server_of_two_devices_serves_both() {
     assert!(log.lines().any(|line| line.starts_with("9 ") && line.contains("reset")), "{log}");
 }
 
-/// Waits for the server.
+/// Connects to the server, once it listens.
 fn connect(path: &Path) -> UnixStream {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! `uverbs trace`: a message from post to completion, on both devices, in all forms.
+//! `uverbs trace`: a message from post to completion, on both devices, in all formats.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use common::{command, run, uverbs};
 
-/// One WRITE each way between two devices, one after the other.
+/// Arguments for one WRITE each way between two devices, one after the other.
 const ONE: [&str; 12] = [
     "--", "uverbs", "pingpong", "--quiet", "--opcode", "write", "-s", "8", "--inline", "0", "-n",
     "1",
@@ -16,7 +16,7 @@ fn trace(options: &[&str], program: &[&str]) -> common::Run {
     uverbs(&[&["trace"], options, program].concat())
 }
 
-/// A file of this test's own.
+/// Path of a file, unique per test.
 fn file(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("uverbs-trace-{}-{name}", std::process::id()));
     let _ = std::fs::remove_file(&path);
@@ -37,7 +37,7 @@ fn a_write_is_seen_from_its_doorbell_to_its_completion() {
         let is = |event: &&serde_json::Value| event["device"] == device && event["kind"] == kind;
         events.iter().filter(is).collect()
     };
-    // The client's WRITE: in this order, with the packet's bytes alike on both devices.
+    // The client's WRITE: events in order, with equal packet bytes on both devices.
     let first = |device, kind| of(device, kind)[0];
     let way = [
         first("softhca0", "doorbell"),
@@ -55,13 +55,13 @@ fn a_write_is_seen_from_its_doorbell_to_its_completion() {
     assert!(way[1]["explained"]["what"] == "RDMA_WRITE on Rc", "{}", way[1]);
     assert!(way[2]["line"].as_str().unwrap().starts_with("RC_WRITE_ONLY PSN "), "{}", way[2]);
     assert!(way[6]["line"].as_str().unwrap().contains("REQ: QP 0x40"), "{}", way[6]);
-    // Nothing else happened on the data path, but the server's WRITE back.
+    // The data path has no further event, except of the server's WRITE.
     for (kind, count) in [("doorbell", 1), ("wqe", 1), ("sent", 2), ("received", 2), ("cqe", 1)] {
         for device in ["softhca0", "softhca1"] {
             assert_eq!(of(device, kind).len(), count, "{kind} of {device}");
         }
     }
-    // The control path, with what a command carried.
+    // Control path, with the attributes of commands.
     let lines = of("softhca0", "ioctl");
     let register = lines.iter().find(|event| event["line"].as_str().unwrap().starts_with("REG_MR"));
     assert_eq!(register.unwrap()["fields"]["got.0x1"].as_str().unwrap().len(), 24);
@@ -88,7 +88,7 @@ fn a_program_that_asks_for_no_device_is_told_and_its_status_is_ours() {
     assert!(trace(&[], &["--", "/nonexistent"]).complaint(1).contains("/nonexistent"));
 }
 
-/// Processes of one program write to one trace: what one sends the other reads.
+/// Processes of a program write to one trace: a packet sent by one is received by the other.
 #[test]
 fn two_processes_are_one_picture() {
     let (json, svg, log) = (file("two.json"), file("two.svg"), file("two.log"));
@@ -126,7 +126,7 @@ fn two_processes_are_one_picture() {
     assert_eq!(picture.matches(">program ").count(), 2, "{picture}");
 }
 
-/// A refused command is there with its errno, and nobody else's file is written to.
+/// The trace is written to the file that the variable names; without a name none is written.
 #[test]
 fn without_the_variable_nothing_is_written() {
     let path = file("none");

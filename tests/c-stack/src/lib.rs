@@ -21,18 +21,21 @@
 //!
 //! Environment:
 //!
-//! | variable | |
-//! |---|---|
-//! | `UVERBS_SOFTHCA_LINK` | `eth` (default) or `ib` |
-//! | `UVERBS_SOFTHCA_NUMBER` | makes GUID and addresses; 1 by default |
-//! | `UVERBS_SOFTHCA_UDP` | puts the device on the network, RoCEv2 over UDP, at this address of the host; a port may follow (`127.0.0.2`, `192.0.2.7:4792`), and `,udp` keeps it from shared memory |
-//! | `UVERBS_SOFTHCA_STEPPED` | set: commands are answered, and the queues' memory is left alone, until the program asks for work (`exports`) |
-//! | `UVERBS_SOFTHCA_DIR` | folder in which the sysfs tree is made, and removed at exit; the temporary folder by default |
-//! | `UVERBS_SOFTHCA_LOG` | file to which a line is added for each command |
-//! | `UVERBS_SOFTHCA_CAPTURE` | file to which captures go (`exports`) |
-//! | `UVERBS_SOFTHCA_OBLIGING` | set: changes of queue pairs into SQD and alternate paths, which Linux refuses for this device, are answered with success (`obliging`) |
-//! | `UVERBS_SOFTHCA_LINES` | set: what the program prints is written out line by line, also into a pipe |
-//! | `UVERBS_SOFTHCA_MARKED`, `UVERBS_SOFTHCA_TIMED` | set: calls are marked for a tracer, the time in here is counted (`trace`) |
+//! - `UVERBS_SOFTHCA_LINK`: `eth` (default) or `ib`.
+//! - `UVERBS_SOFTHCA_NUMBER`: number that GUID and addresses are derived from; default 1.
+//! - `UVERBS_SOFTHCA_UDP`: network address of the device, RoCEv2 over UDP. A port may follow
+//!   (`127.0.0.2`, `192.0.2.7:4792`); `,udp` at the end excludes shared memory.
+//! - `UVERBS_SOFTHCA_STEPPED`: if set, commands are answered, and queues are processed only when
+//!   the program asks for it (`exports`).
+//! - `UVERBS_SOFTHCA_DIR`: parent directory of the sysfs tree, which is removed at exit; default:
+//!   the temporary directory.
+//! - `UVERBS_SOFTHCA_LOG`: file to which a line per command is appended.
+//! - `UVERBS_SOFTHCA_CAPTURE`: file for captures (`exports`).
+//! - `UVERBS_SOFTHCA_OBLIGING`: if set, commands that Linux refuses for this device succeed:
+//!   changes of queue pairs into SQD, and alternate paths (`obliging`).
+//! - `UVERBS_SOFTHCA_LINES`: if set, the program's output is written line by line, also to pipes.
+//! - `UVERBS_SOFTHCA_MARKED`, `UVERBS_SOFTHCA_TIMED`: if set, calls are marked for a tracer, or the
+//!   time in this library is counted (`trace`).
 //!
 //! Limits. A duplicate of a descriptor (`dup2`, `fcntl`, `SCM_RIGHTS`) is `/dev/null`; so is a
 //! descriptor of the device after `dup2` onto it or `close_range`. A forked child cannot use the

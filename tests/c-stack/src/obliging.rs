@@ -1,7 +1,7 @@
 //! Door that accepts commands which Linux's driver of this device refuses, so that programs
 //! continue and their later commands can be compared. Changes of queue pairs into and within SQD,
-//! and to an alternate path, succeed without effect. In-process devices have no operations on
-//! device memory: their addresses are those of the memory.
+//! and to an alternate path, succeed without effect. Operations on device memory are missing in
+//! process; they are answered with the memory's addresses.
 //!
 //! # Safety
 //!

@@ -1,11 +1,11 @@
-//! A peer of `send-file` or `recv-file` that says anything.
+//! Arbitrary bytes from a peer of `send-file` or `recv-file`.
 
 use super::message::{MOST, Message};
 use crate::base::peer_text::is_name;
 use crate::fuzzing::check;
 
-/// Any bytes are a message, whose name stays in its directory and whose text can be shown, or an
-/// error.
+/// Bytes parse to an error or to a message, whose file name stays in its directory and whose text
+/// is printable.
 pub(crate) fn files(data: &[u8]) {
     let data = &data[..data.len().min(MOST)];
     match Message::parse(data) {

@@ -68,8 +68,8 @@ pub(crate) struct SendArgs {
 
 /// Receive a file from `uverbs send-file`.
 ///
-/// It is written under a name of its own in the directory, and gets the announced name when all of
-/// it is there and its SHA-256 is the announced one. A file that has the name already is left as it
+/// The file is written under a temporary name in the directory. It gets the announced name once it
+/// is complete and its SHA-256 is the announced one. A file that has the name already is left as it
 /// is, and the sender is refused, unless --force is given. Names of hidden files, and names with
 /// characters that a terminal doesn't show, are refused.
 #[derive(Debug, clap::Args)]

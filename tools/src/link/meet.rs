@@ -53,8 +53,8 @@ pub(crate) struct ByArgs {
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// A software HCA, which has a connection manager of its own, `softhca@ADDRESS`; devices of the
-    /// machine are found by the address
+    /// A software HCA with its connection manager, `softhca@ADDRESS`; devices of the machine are
+    /// found by the address
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
 

@@ -1,4 +1,4 @@
-//! Runs the built binary, with a limit on its time.
+//! Runs the built program, with a time limit.
 #![allow(dead_code, reason = "each test binary includes this file and uses its part")]
 
 #[path = "../../../tests/common/skip.rs"]
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use skip::skip;
 
-/// No run here may be longer, on a busy machine and without optimisation.
+/// Limit of a run, for a busy machine and unoptimised code.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// Exit status; `None` when it was killed by a signal.
+    /// Exit status; `None` if a signal ended the program.
     pub(crate) status: Option<i32>,
     /// Standard output.
     pub(crate) stdout: String,
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// `uverbs` with these arguments, in the C locale, its output in pipes.
+/// Command `uverbs` with these arguments, in the C locale, with pipes for its output.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -38,12 +38,12 @@ pub(crate) fn uverbs(args: &[&str]) -> Run {
     run(&mut command(args))
 }
 
-/// Runs a command to its end; one that hangs is killed, and the test fails.
+/// Runs a command to its end. A command that exceeds the limit is killed, and the test fails.
 pub(crate) fn run(command: &mut Command) -> Run {
     let mut child = command.spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     let mut stderr = child.stderr.take().unwrap();
-    // Both are read while it runs: a full pipe would stop it.
+    // Both pipes are read during the run: a full pipe would stop the program.
     let out = std::thread::spawn(move || {
         let mut text = String::new();
         stdout.read_to_string(&mut text).map(|_| text)
@@ -71,7 +71,7 @@ pub(crate) fn run(command: &mut Command) -> Run {
     }
 }
 
-/// Waits until the program catches SIGINT: before that it would die of the signal.
+/// Waits until the program handles SIGINT: before that the signal would kill it.
 pub(crate) fn wait_for_handler(child: &Child) {
     let started = Instant::now();
     let caught = || {
@@ -86,7 +86,7 @@ pub(crate) fn wait_for_handler(child: &Child) {
     }
 }
 
-/// Presses Ctrl-C, so long after the program can be interrupted.
+/// Sends SIGINT `after` the program can handle it.
 pub(crate) fn interrupt(child: &Child, after: Duration) {
     wait_for_handler(child);
     std::thread::sleep(after);
@@ -95,21 +95,21 @@ pub(crate) fn interrupt(child: &Child, after: Duration) {
 }
 
 impl Run {
-    /// Success, or the test fails with all that was said.
+    /// Fails the test unless the run succeeded; the message has the output.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert_eq!(self.status, Some(0), "{self:?}");
         self
     }
 
-    /// The report as JSON.
+    /// Report as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Failed with this status, nothing on stdout, and one line on stderr, headed by the program's
-    /// name, which is given.
+    /// Checks that the run failed with this status, with empty stdout and one line on stderr that
+    /// begins with the program's name. Returns that line.
     #[track_caller]
     pub(crate) fn complaint(&self, status: i32) -> &str {
         assert_eq!(self.status, Some(status), "{self:?}");

@@ -1,4 +1,4 @@
-//! A peer that says anything in place of what it measures, where it is, and how it ended.
+//! Arbitrary bytes from a peer in place of its test, its address and its result.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +16,7 @@ use crate::perf::shape::{Operation, Shape, Test};
 use crate::perf::side::Hand;
 
 const SIZE: u32 = 64;
-/// Queue pairs of each side.
+/// Queue pairs per side.
 const QPS: u32 = 3;
 
 fn shape() -> Shape {
@@ -59,7 +59,7 @@ fn hand(number: u32) -> Hand {
     Hand { endpoint: Reach::Connection(endpoint), memory }
 }
 
-/// Words of the peer: valid lines in any order, changed lines, and arbitrary bytes.
+/// Bytes of the peer: valid lines in any order, changed lines, and arbitrary bytes.
 fn words(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.iter().copied();
     let mut said = Vec::new();
@@ -97,7 +97,7 @@ fn words(data: &[u8]) -> Vec<u8> {
     said
 }
 
-/// Meets such a peer, and waits for its end.
+/// Runs the exchange with such a peer to its end.
 fn meet(control: &mut Control) -> Result<(), Error> {
     let never = AtomicBool::new(false);
     let own: Vec<Hand> = (0..QPS).map(hand).collect();
@@ -110,11 +110,11 @@ fn meet(control: &mut Control) -> Result<(), Error> {
     control.done(Done::default(), &never)
 }
 
-/// The exchange of either role ends, well or with an error that can be shown; of what was said no
-/// more is kept than a line and what came with it.
+/// The exchange of either role succeeds or ends in a printable error. At most a line and the bytes
+/// read with it are kept of the peer's bytes.
 pub(crate) fn perf(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
-    // Whoever says all of it rightly comes to the end.
+    // A peer that sends all lines correctly reaches the end.
     let right = [0, 1, 0, 1, 0, 1, 0, 2];
     let start = if first & 2 != 0 { words(&right) } else { Vec::new() };
     let said = [start, words(rest)].concat();

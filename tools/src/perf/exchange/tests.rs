@@ -1,4 +1,4 @@
-//! The exchange with peers that keep to it, and with strangers.
+//! The exchange with well-behaved and with misbehaving peers.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -44,7 +44,7 @@ fn hand(number: u32) -> Hand {
     }
 }
 
-/// A server, and what a client does with its address.
+/// Runs a server, and `client` with its address.
 fn with<T: Send>(
     limit: Duration,
     client: impl FnOnce(TcpStream) -> T + Send,
@@ -63,7 +63,7 @@ fn client(stream: TcpStream) -> Control {
     Control::new(Stream::new(stream, Who::Server, 60 * SECOND).unwrap())
 }
 
-/// The server's error for a peer that sends `sends` and then falls silent, or closes.
+/// Error of the server for a peer that sends `sends`, and then closes or falls silent.
 fn told(sends: &[u8], closes: bool) -> String {
     let shape = shape("bw -s 64");
     let mut said = String::new();
@@ -78,7 +78,7 @@ fn told(sends: &[u8], closes: bool) -> String {
         None
     };
     let kept = with(SECOND / 2, stay, |mut control| {
-        // However long the client took: the limit is for the server's own wait.
+        // The client may take any time: the limit is for the server's wait.
         is_told.recv().unwrap();
         let met = control
             .agree(&shape, 64, &NEVER)
@@ -93,7 +93,7 @@ fn told(sends: &[u8], closes: bool) -> String {
     said
 }
 
-/// A line that says the same as `shape("bw -s 64")`.
+/// Line equal to the one of `shape("bw -s 64")`.
 fn hello() -> String {
     let terms = terms(&shape("bw -s 64"), 64);
     let hello = Hello { program: PROGRAM.to_owned(), version: VERSION, terms };
@@ -135,7 +135,7 @@ fn two_that_agree_meet_and_part() {
     assert_eq!(said, (of(1000), back));
 }
 
-/// The last word of a peer that has gone is heard, though nothing can be said to it any more.
+/// The last line of a peer that left is read, although nothing can be sent to it any more.
 #[test]
 fn what_a_peer_said_before_it_went_is_heard() {
     let sent = Done { messages: 5, ns: 6, posted: 7, received: 8, interrupted: false };
@@ -143,7 +143,7 @@ fn what_a_peer_said_before_it_went_is_heard() {
     with(
         60 * SECOND,
         |stream| {
-            // Bytes that are unread when the socket closes cause a TCP reset.
+            // Unread bytes at a close cause a TCP reset.
             while stream.peek(&mut [0]).unwrap() == 0 {}
             client(stream).done(sent, &NEVER).unwrap();
             gone.send(()).unwrap();
@@ -152,7 +152,7 @@ fn what_a_peer_said_before_it_went_is_heard() {
             control.beaten -= SECOND;
             control.beat();
             left.recv().unwrap();
-            // The first write behind the reset may still be taken.
+            // The first write after the reset may still succeed.
             for _ in 0..2 {
                 control.beaten -= SECOND;
                 control.beat();
@@ -215,7 +215,7 @@ fn strangers_are_one_line_within_the_limit() {
         (late.as_bytes(), false, "the client said nothing for 2 s (--timeout)"),
     ] {
         let told = told(sends, closes);
-        // A reset connection is as closed as any, if the other end had not read all.
+        // If bytes were unread, the close shows as a reset.
         let closed = closes && told.contains("the connection to the client");
         assert!(told.contains(says) || closed, "{:?}: {told}", String::from_utf8_lossy(sends));
     }
@@ -237,14 +237,14 @@ fn one_that_speaks_a_byte_at_a_time_has_a_limit_too() {
     });
 }
 
-/// The error of `server` for a client that sends nothing but signs of life, as fast as it can.
+/// Error of `server` for a client that sends only signs of life, as fast as it can.
 fn against_a_chatterer(server: impl FnOnce(Control)) {
     let over = AtomicBool::new(false);
     let chatter = |mut stream: TcpStream| {
         let text = Message::Alive.line().repeat(4096);
         let started = Instant::now();
         while stream.write_all(&text).is_ok() {
-            // Ends a server that would listen for ever, so that the test fails and doesn't hang.
+            // Ends a server that would listen for ever, so that the test fails instead of hanging.
             if started.elapsed() > 60 * SECOND {
                 over.store(true, Ordering::Relaxed);
                 return;
@@ -252,7 +252,7 @@ fn against_a_chatterer(server: impl FnOnce(Control)) {
         }
     };
     with(SECOND / 2, chatter, |control| {
-        // There is something to be read from now on.
+        // From now on the server has something to read.
         thread::sleep(SECOND / 5);
         server(control);
         assert!(!over.load(Ordering::Relaxed), "it listened until the client gave up");

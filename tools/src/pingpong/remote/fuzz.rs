@@ -1,4 +1,4 @@
-//! A peer that says anything in place of its address.
+//! Arbitrary bytes from a peer in place of its address.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,15 +10,16 @@ use crate::link::verify::Who;
 
 const SERVER: u8 = 1;
 const XRC: u8 = 2;
-/// The rest is what it says; otherwise places and bytes that differ from the right words.
+/// Flag: the input's rest is the peer's bytes. Without it: positions and bytes to change in valid
+/// lines.
 const RAW: u8 = 4;
-/// It says less, as many bytes as stand last.
+/// Flag: the peer sends the first bytes only; the input's last byte is their number.
 const CUT: u8 = 8;
 
 const THEIRS: Address = Address { lid: 0x12, qpn: 0x40, psn: 0xab_cdef, gid: None };
 const WAY: Way = Way { target: 0x41, srqn: 0x42 };
 
-/// The exchange of either role ends with an address that the peer said, or an error.
+/// The exchange of either role ends with the peer's address or an error.
 pub(crate) fn pingpong(data: &[u8]) {
     let Some((&flags, rest)) = data.split_first() else { return };
     let mut said = THEIRS.encode().to_vec();

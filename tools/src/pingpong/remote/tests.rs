@@ -1,4 +1,4 @@
-//! Both roles in one process: two software HCAs on one fabric, and TCP on the loopback interface.
+//! Both roles in one process: two software HCAs on a fabric, and TCP on the loopback interface.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,7 +15,7 @@ use crate::pingpong::args::Args;
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// No run here may be longer, on a busy machine and without optimisation.
+/// Limit of each run, for a busy machine and unoptimised code.
 const LIMIT: Duration = Duration::from_secs(100);
 
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ fn two(link: LinkLayer) -> [Device; 2] {
     })
 }
 
-/// Both sides' results, each with its own options.
+/// Results of both sides, each with its options.
 fn both(link: LinkLayer, client: &[&str], server: &[&str]) -> [Result<Done, Error>; 2] {
     let [one, other] = two(link);
     let (client_config, client) = parse(&[&["localhost"], client].concat());
@@ -140,8 +140,8 @@ fn options_of_the_other_form_are_refused() {
 
 #[test]
 fn what_does_not_match_is_an_error_that_says_so() {
-    // A short message is seen by the receiver; a long one does not fit, which its queue pair takes
-    // badly.
+    // The receiver detects a message that is too short. A message that is too long does not fit its
+    // receive, so its queue pair fails.
     let [_, server] = both(LinkLayer::Ethernet, &["-s", "100", "--timeout", "3"], &["-s", "200"]);
     let error = server.err().unwrap().to_string();
     assert!(error.contains("100 bytes, not a message of 200 (--size"), "{error}");
@@ -149,7 +149,7 @@ fn what_does_not_match_is_an_error_that_says_so() {
     let (client, server) = (client.err().unwrap().to_string(), server.err().unwrap().to_string());
     assert!(client.contains("the message to the server failed"), "{client}");
     assert!(server.contains("the receive of the client's message failed"), "{server}");
-    // A side that checks page starts needs a peer that writes them.
+    // A side that verifies page starts needs a peer that writes them.
     let [_, server] =
         both(LinkLayer::Ethernet, &["-n", "2", "--timeout", "3"], &["-n", "2", "--chk"]);
     let error = server.err().unwrap().to_string();
@@ -162,7 +162,7 @@ fn what_does_not_match_is_an_error_that_says_so() {
     assert!(server.err().unwrap().to_string().contains("IPv6 GID"));
 }
 
-/// The error of a server whose client is `client`, on raw TCP.
+/// Error of a server whose client is `client` on raw TCP.
 fn server_against(args: &[&str], client: impl FnOnce(TcpStream)) -> String {
     let [device, _] = two(LinkLayer::Ethernet);
     let (config, remote) = parse(&[&["--server"], args].concat());
@@ -203,12 +203,12 @@ fn a_client_that_makes_no_sense_ends_the_server() {
         std::thread::sleep(Duration::from_secs(4));
     });
     assert!(error.contains("closed the connection") || error.contains("--timeout"), "{error}");
-    // All well over TCP, and then nothing more.
+    // Valid lines over TCP, and then silence.
     let started = Instant::now();
     let error = server_against(short, |stream| answered(stream, b"done\0"));
     assert!(error.contains("iteration 1: the client's message did not come within"), "{error}");
     assert!(started.elapsed() < LIMIT);
-    // A GID that isn't one: IB's, of a program that was started without --gid-idx.
+    // A zero GID: an InfiniBand program without --gid-idx sends it.
     let none = b"0001:000123:abcdef:00000000000000000000000000000000\0";
     let error = server_against(&[], |mut stream| stream.write_all(none).unwrap());
     assert!(error.contains("start it with --gid-idx"), "{error}");
@@ -220,8 +220,8 @@ fn a_client_that_only_sends_ends_the_server() {
     let (config, remote) = parse(&["--server", "-s", "16", "--timeout", "1"]);
     let listener = Listener::bind(0).unwrap();
     let port = listener.port();
-    // This client has no receive for the answer, which its HCA therefore puts off for ever, and
-    // sends a message that the server does not wait for.
+    // This client has no receive for the response, which its HCA puts off for ever, and sends a
+    // message that the server does not expect.
     let context = other.open().unwrap();
     let pd = context.alloc_pd().unwrap();
     let mut cq = context.create_cq(65).unwrap();
@@ -243,7 +243,7 @@ fn a_client_that_only_sends_ends_the_server() {
         while !server.is_finished() {
             assert!(started.elapsed() < LIMIT, "it serves for ever");
             let mut batch = qp.batch();
-            // The queue fills up once the peer no longer acknowledges.
+            // The queue is full once the peer does not acknowledge any more.
             let _ = batch.send_inline(1, &[0; 16]);
             batch.ring();
             let mut completions: [uverbs::WorkCompletion; 8] = Default::default();
@@ -274,7 +274,7 @@ fn a_run_that_is_interrupted_tells_what_it_measured() {
             std::thread::sleep(Duration::from_millis(500));
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        // It may come before the two have met: then that is what both say.
+        // The stop may come before the sides have met; then both report it.
         let client = call(session, connect, |_, _| Ok(()));
         [client, server.join().unwrap()]
     });
@@ -298,7 +298,7 @@ fn a_server_that_vanishes_ends_the_client() {
     let listener = Listener::bind(0).unwrap();
     let port = listener.port();
     let error = std::thread::scope(|scope| {
-        // Does its fifty messages, and is gone with its queue pair.
+        // Sends fifty messages, and destroys its queue pair.
         let server = scope.spawn(|| {
             let session = Session::new(&other, &server_config, &server_remote, &NEVER)?;
             serve(session, listener, |_, _| Ok(()))
@@ -309,7 +309,7 @@ fn a_server_that_vanishes_ends_the_client() {
         assert!(server.join().unwrap().is_ok());
         client.err().unwrap().to_string()
     });
-    // The next message may still find a receive, and then no answer comes.
+    // The next message may still find a receive; then the answer is missing.
     let says = ["the message to the server failed", "the server's message did not come within"];
     assert!(says.iter().any(|says| error.contains(says)), "{error}");
     assert!(error.starts_with("iteration 5"), "{error}");

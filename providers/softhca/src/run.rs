@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a doorbell | the store faults on the write-protected page ([`crate::guard`]) |
 //! | a command, a mapped page, a closed door | [`Shared::change`] |
-//! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]), or its descriptor |
+//! | a frame of another device | the wire's waker ([`crate::wire::Wire::set_waker`]), or file |
 //! | a timer, a frame that the wire delays | the length of the sleep |
 //! | the end of the last handle | `Drop` of [`Shared`] |
 //!

@@ -71,8 +71,8 @@ pub(crate) fn json(report: &impl Serialize) -> Result<(), Error> {
     write(&(text + "\n"))
 }
 
-/// Writes one line to stderr, headed by the program's name; what a terminal doesn't show is escaped.
-/// Errors of writing to stderr are ignored.
+/// Writes a line to stderr that begins with the program's name. Characters that a terminal does not
+/// show are escaped. Errors of the write are ignored.
 pub(crate) fn complain(what: &impl Display) {
     let line = shown(what.to_string().replace('\n', " ").as_bytes());
     let _ = writeln!(io::stderr().lock(), "uverbs: {line}");

@@ -1,6 +1,6 @@
 /*
- * Raw commands on the device file, most of them wrong: each gets the errno that Linux gives it, and nothing crashes.
- * Order of the checks: drivers/infiniband/core/uverbs_ioctl.c. One line per check; exit status 0 when all hold.
+ * Raw commands on the device file, most of them invalid: each fails with Linux's errno, and the process survives. The
+ * order of checks is from drivers/infiniband/core/uverbs_ioctl.c. A line per check; exit status 0 if all succeed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -92,7 +92,7 @@ static int invoke(uint64_t number, const void *in, uint16_t in_length, void *out
 		word = (uintptr_t)in;
 	add(&all, UVERBS_ATTR_CORE_IN, in_length, word);
 	add(&all, UVERBS_ATTR_CORE_OUT, out_length, (uintptr_t)out);
-	/* mlx5_ib wants to tell the number of a new PD. */
+	/* mlx5_ib returns the number of a new PD. */
 	if (number == IB_USER_VERBS_CMD_ALLOC_PD)
 		add(&all, UVERBS_ATTR_UHW_OUT, sizeof(pdn), (uintptr_t)&pdn);
 	return run(&all);
@@ -145,7 +145,7 @@ static void headers(void)
 	all = command(MLX5_IB_OBJECT_UAR, 0x1fff);
 	wants("an unknown method of the driver", run(&all), EPROTONOSUPPORT);
 
-	/* The attributes stand across the end of what is mapped. */
+	/* The attributes cross the end of the mapped memory. */
 	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ib_uverbs_ioctl_hdr *last = (void *)(pages + 4096 - sizeof(*last));
 
@@ -317,7 +317,7 @@ static void pages(void)
 	place = mmap(NULL, 3 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	check(mmap(place + 4096, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, offset) == place + 4096,
 	      "a mapping at a place", errno, 0);
-	/* Both are the same page; no doorbell register is there. */
+	/* Both mappings are of one page. This offset holds no doorbell register. */
 	*(volatile uint32_t *)(page + 0x100) = 4711;
 	check(*(volatile uint32_t *)(place + 4096 + 0x100) == 4711, "which is the same page", 0, 0);
 	wants("unmap", munmap(page, 4096) || munmap(place, 3 * 4096) ? errno : 0, 0);
@@ -333,7 +333,7 @@ static uint64_t chance(void)
 	return state;
 }
 
-/* Commands of known objects with attributes by chance: any answer will do. */
+/* Commands of known objects with random attributes: any result is accepted. */
 static void noise(void)
 {
 	static const uint16_t objects[] = { UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_PD,	UVERBS_OBJECT_CQ,

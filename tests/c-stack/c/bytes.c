@@ -1,7 +1,7 @@
 /*
- * Carries out a script of verbs calls through libibverbs on the preloaded software HCA, which is stepped: what the calls
- * left in rings, records and doorbell pages is captured before the device looks at it. tests/bytes/driver.rs does the
- * same through our provider. The script's statements are described in cases/README.md.
+ * Executes a script of verbs calls through libibverbs on the preloaded software HCA, which is stepped. Rings, records
+ * and doorbell pages are captured before the device works. Counterpart with our provider: tests/bytes/driver.rs. The
+ * statements are described in cases/README.md.
  *
  * bytes SCRIPT post|wr
  */
@@ -25,7 +25,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_ioctl.h>
 
-/* Of the preloaded library. */
+/* Functions of the preloaded library. */
 int uverbs_softhca_capture(const char *name) __attribute__((weak));
 int uverbs_softhca_note(const char *line) __attribute__((weak));
 void uverbs_softhca_mark(const char *name) __attribute__((weak));
@@ -34,10 +34,10 @@ int uverbs_softhca_place(uint32_t qpn, uint32_t *ring, uint32_t *next) __attribu
 
 enum { MEMORY = 1 << 20, WRS = 64, SGES = 32, CQES = 511, CHUNK = 2, ADDRESSES = 16, QKEY = 0x1ee7c0de };
 
-/* What targets of dynamic connections ask for. */
+/* DC key of the targets. */
 #define DC_KEY UINT64_C(0x1234567890abcdef)
 
-/* The same address on both sides, so that nothing in a WQE has to be left out of the comparison. */
+/* One address on both sides, so that whole WQEs can be compared. */
 static uint8_t *const BASE = (uint8_t *)0x2000000000;
 
 static int wr_api;
@@ -46,40 +46,40 @@ static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static uint64_t next_id = 1;
 static enum ibv_qp_type type = IBV_QPT_RC;
-/* Of XRC: the domain that both sides' targets and shared receive queues are in. */
+/* XRC: domain of both sides' targets and shared receive queues. */
 static struct ibv_xrcd *xrcd;
-/* Queue pairs of RC that take their receives from a queue of their side's. */
+/* RC receives come from a shared queue per side. */
 static int shared;
-/* What both completion queues report to, where the script wants it. */
+/* Both completion queues report to a channel. */
 static int with_channel;
 static struct ibv_comp_channel *channel;
 
-/* Where datagrams go: what is asked for, and the handles. */
+/* Addresses of datagrams: attributes and handles. */
 static struct ibv_ah_attr ah_attrs[ADDRESSES];
-/* To the port itself, as queue pairs are connected. */
+/* Path to the port itself, by which queue pairs are connected. */
 static struct ibv_ah_attr way;
 static struct ibv_ah *ahs[ADDRESSES];
 static int ah_count;
 
-/* One window of each type, where a file asks for them, and their keys by what was said so far. */
+/* A window of each type, and their keys after all binds so far. */
 static int windows;
 static int scatter;
-/* Streams of initiators. */
+/* DC initiators have streams. */
 static int streams;
 static struct ibv_mw *mws[2];
 static uint32_t mw_keys[2];
 
-/* An indirect key, where a file asks for it. */
+/* An indirect key. */
 static int keys;
 static struct mlx5dv_mkey *key;
 
-/* The device, its domain and its region are imported at the end, where a file asks for it. */
+/* Device, domain and region are imported at the end. */
 static int with_import;
 
-/* Tags of each side's shared queue, and changes of them, where a file asks for them; the tags that were added. */
+/* Tag-matching queues: maximum tags and outstanding changes; tags that were added. */
 static int tags, tag_changes;
 
-/* Memory of other kinds, where a file asks for it. */
+/* Device memory, a dma-buf and the null region. */
 static int with_memory;
 static struct ibv_dm *dm;
 static struct ibv_mr *dm_mr, *dmabuf_mr, *null_mr;
@@ -87,14 +87,14 @@ static struct ibv_mr *dm_mr, *dmabuf_mr, *null_mr;
 struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
-	/* Of XRC and DC: what receives for this side. */
+	/* XRC and DC: objects that receive for this side. */
 	struct ibv_srq *srq;
 	struct ibv_qp *target;
 	uint32_t srqn;
 	struct ibv_send_wr sends[WRS];
 	struct ibv_sge send_sges[WRS][SGES];
 	int send_count;
-	/* Of DC: where each of them goes, and by which stream. */
+	/* DC: address and stream of each send. */
 	int send_addresses[WRS];
 	int send_streams[WRS];
 	struct ibv_recv_wr recvs[WRS];
@@ -103,7 +103,7 @@ struct side {
 	struct ibv_ops_wr changes[WRS];
 	struct ibv_sge change_sges[WRS][SGES];
 	int change_count;
-	/* Handles of what was added, and how many there were. */
+	/* Handles and number of the added tags. */
 	uint32_t handles[WRS];
 	unsigned int added;
 };
@@ -132,14 +132,14 @@ static void phase(const char *name)
 	uverbs_softhca_mark(name);
 }
 
-/* Cases so far. Where queues are extended, every other one polls by the functions of those. */
+/* Number of cases so far. If queues are extended, every second case polls by their functions. */
 static unsigned int cases;
 static int extended(void)
 {
 	return tags || (wr_api && cases % 2);
 }
 
-/* A completion's members. Of a failed one man ibv_poll_cq(3) defines the first four alone. */
+/* Members of a completion. For a failure, ibv_poll_cq(3) defines the first four only. */
 struct members {
 	uint64_t id;
 	uint32_t status, vendor, qp;
@@ -158,8 +158,8 @@ static char *append(char *to, const char *end, const char *format, ...)
 	return to;
 }
 
-/* Prints them, but for what libmlx5 leaves as the program's struct had it: of sends all about a message but the bytes of
- * READs and atomics. Failures that tell of tags have no syndrome in their entries, where libmlx5 reads one. */
+/* Prints the members that libmlx5 sets. It leaves a send's message members as they were, except the bytes of READs and
+ * atomics. A failed tag-matching CQE has no syndrome, although libmlx5 reads one. */
 static char *print_members(char *to, const char *end, int s, const struct members *of)
 {
 	int answer;
@@ -169,7 +169,7 @@ static char *print_members(char *to, const char *end, int s, const struct member
 	if (of->status)
 		return to;
 	answer = of->opcode == IBV_WC_RDMA_READ || of->opcode == IBV_WC_COMP_SWAP || of->opcode == IBV_WC_FETCH_ADD;
-	/* Of an answer in its completion the functions of libmlx5 take the GRH's flag from the answer's bytes. */
+	/* If the response lies in the CQE, libmlx5's functions read the GRH flag from the response. */
 	to = append(to, end, " opcode %u flags %x", of->opcode, of->flags & ~(scatter && answer ? IBV_WC_GRH : 0));
 	if (answer)
 		return append(to, end, " bytes %u", of->bytes);
@@ -183,8 +183,8 @@ static char *print_members(char *to, const char *end, int s, const struct member
 	return append(to, end, " src %x pkey %x slid %x sl %x path %x", of->src, of->pkey, of->slid, of->sl, of->path);
 }
 
-/* What the functions of extended queues tell besides: the device's time, which a stepped one counts by steps, whether
- * that is near the clock's, and of packets what they alone have. */
+/* Prints the results of an extended queue's other functions: the stepped device's time, whether it is near the clock's
+ * time, and members of packets. */
 static char *print_others(char *to, const char *end, struct ibv_cq_ex *cq)
 {
 	uint64_t ticks = ibv_wc_read_completion_ts(cq), wall = ibv_wc_read_completion_wallclock_ns(cq);
@@ -212,7 +212,7 @@ static char *print_tags(char *to, const char *end, struct ibv_cq_ex *cq)
 	return to;
 }
 
-/* By the functions of extended queues. */
+/* Polls by the functions of extended queues. */
 static void poll_extended(int s)
 {
 	struct ibv_cq_ex *cq = (struct ibv_cq_ex *)sides[s].cq;
@@ -264,7 +264,7 @@ static void poll_all(void)
 		(extended() ? poll_extended : poll_plain)(s);
 }
 
-/* Takes out what events there are: the next arm of each queue has a new sequence number. */
+/* Reads pending events, so that the next arm of each queue has a new sequence number. */
 static void take_events(void)
 {
 	struct ibv_cq *cq;
@@ -278,14 +278,14 @@ static void take_events(void)
 	}
 }
 
-/* Gives the key its parts: what `add_send` kept of them in the fields of an atomic. */
+/* Lays out the indirect key. `add_send` stored the layout in the members of an atomic. */
 static void lay_out(struct ibv_qp_ex *ex, struct ibv_send_wr *wr)
 {
 	struct mlx5dv_qp_ex *dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
 	uint32_t rounds = wr->wr.atomic.swap, stride = wr->wr.atomic.remote_addr, access = wr->wr.atomic.compare_add;
 	struct mlx5dv_mr_interleaved blocks[SGES];
 
-	/* The list is in the work request. */
+	/* The list is in the WQE. */
 	ex->wr_flags |= IBV_SEND_INLINE;
 	if (!rounds) {
 		mlx5dv_wr_mr_list(dv, key, access, wr->num_sge, wr->sg_list);
@@ -447,7 +447,7 @@ static int parse_sges(struct ibv_sge *list)
 	return count;
 }
 
-/* To the queue pair's peer. */
+/* Sets the peer as destination. */
 static void set_destination(struct side *side, struct ibv_send_wr *wr, int address, uint32_t qkey)
 {
 	NEED(address < ah_count, "address");
@@ -577,7 +577,7 @@ static void add_recv(struct side *side)
 	side->recv_count++;
 }
 
-/* A change of the list: the first word of a removal says how many tags were added since the one that it is of. */
+/* Adds a change of the tag list. A removal names the tag by the number of tags added after it. */
 static void add_change(struct side *side)
 {
 	struct ibv_ops_wr *wr = &side->changes[side->change_count];
@@ -614,7 +614,7 @@ static void add_change(struct side *side)
 	side->change_count++;
 }
 
-/* Writes a message's header to memory: its kind, tag, and of a rendezvous where the data is. */
+/* Writes a message's header to memory: kind, tag, and for a rendezvous the data's place. */
 static void write_header(void)
 {
 	uint8_t *to = BASE + strtoul(strtok(NULL, " "), NULL, 0);
@@ -633,7 +633,7 @@ static void write_header(void)
 	}
 }
 
-/* Writes of nothing, a WQEBB each, by DC two; datagrams of nothing that nobody takes, since their key is wrong. */
+/* Posts empty WRITEs, a WQEBB each (DC: two); for UD, empty datagrams that the peer drops because of a wrong Q_Key. */
 static void fill(struct side *side, uint32_t count)
 {
 	if (type == IBV_QPT_DRIVER)
@@ -647,7 +647,7 @@ static void fill(struct side *side, uint32_t count)
 			wr->send_flags = IBV_SEND_SIGNALED;
 			wr->sg_list = side->send_sges[0];
 			if (type == IBV_QPT_RAW_PACKET) {
-				/* A packet has headers at least. */
+				/* A raw packet needs headers. */
 				wr->opcode = IBV_WR_SEND;
 				*wr->sg_list = (struct ibv_sge){ (uintptr_t)BASE, 60, mr->lkey };
 				wr->num_sge = 1;
@@ -668,7 +668,7 @@ static void fill(struct side *side, uint32_t count)
 	}
 }
 
-/* Goes on until so many WQEBBs are left before the end of the ring. */
+/* Fills the ring until `left` WQEBBs remain before its end. */
 static void at(struct side *side, uint32_t left)
 {
 	uint32_t ring, next;
@@ -688,8 +688,8 @@ static void modify(struct ibv_qp *qp, struct ibv_qp_attr attr, int mask)
 	NEED(!(errno = ibv_modify_qp(qp, &attr, mask)), "ibv_modify_qp");
 }
 
-/* To RTS, with the attributes that the transport has (IBTA vol 1, table 91). A target of XRC asks for nothing, and an
- * initiator serves nothing. */
+/* Moves to RTS with the attributes of the transport (IBTA vol 1, table 91). An XRC target sends no requests, and an
+ * initiator serves none. */
 static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const struct ibv_port_attr *port, union ibv_gid gid)
 {
 	int init = IBV_QP_STATE | IBV_QP_PORT, rtr = IBV_QP_STATE, rts = IBV_QP_STATE;
@@ -746,7 +746,7 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const stru
 		       .ah_attr = way,
 	       },
 	       rtr);
-	/* A target of DC has no further state. */
+	/* A DC target has no further state. */
 	if (type == IBV_QPT_DRIVER && is_target)
 		return;
 	phase("ready_to_send");
@@ -762,7 +762,7 @@ static void bring_up(struct ibv_qp *qp, uint32_t peer, int is_target, const stru
 	       rts);
 }
 
-/* `address index=1 flow=0x54321 …`, without `index` no global route. */
+/* Adds `address index=1 flow=0x54321 …`; without `index` it has no global route. */
 static void add_address(void)
 {
 	struct ibv_ah_attr *attr = &ah_attrs[ah_count];
@@ -797,7 +797,7 @@ static void add_address(void)
 	}
 }
 
-/* What receives by XRC: a domain, and for each side a queue and a target. */
+/* Creates the XRC receivers: a domain, and for each side a queue and a target. */
 static void set_up_xrc(int recv_wr, int recv_sge)
 {
 	struct ibv_xrcd_init_attr domain = {
@@ -832,7 +832,7 @@ static void set_up_xrc(int recv_wr, int recv_sge)
 	}
 }
 
-/* What receives from a shared queue: by DC a target. */
+/* Creates shared receive queues, and for DC targets over them. */
 static void set_up_shared(int recv_wr, int recv_sge)
 {
 	for (int s = 0; s < 2; s++) {
@@ -873,8 +873,8 @@ static void set_up_shared(int recv_wr, int recv_sge)
 }
 
 /*
- * A target once more, by its number. libmlx5's destroy_qp can't be called on it: it frees a doorbell
- * record that such a queue pair hasn't, and dies. So the command is sent as ibv_cmd_destroy_qp would.
+ * Opens a target again by its number. libmlx5's destroy_qp would free a doorbell record that such a queue pair lacks,
+ * and crash. So the command is sent as by ibv_cmd_destroy_qp.
  */
 static void reopen(void)
 {
@@ -903,7 +903,7 @@ static void reopen(void)
 	NEED(!ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &destroy), "QP_DESTROY");
 }
 
-/* Device memory, a dma-buf (of what softhca takes for one), the null region. */
+/* Creates device memory, a dma-buf (a file that softhca accepts as one) and the null region. */
 static void set_up_memory(void)
 {
 	struct ibv_alloc_dm_attr attr = { .length = 4096, .log_align_req = 6 };
@@ -915,7 +915,7 @@ static void set_up_memory(void)
 	NEED(dm = ibv_alloc_dm(context, &attr), "ibv_alloc_dm");
 	NEED(!ibv_memcpy_to_dm(dm, 64, BASE, 2048), "ibv_memcpy_to_dm");
 	NEED(!ibv_memcpy_from_dm(back, dm, 64, sizeof(back)) && !memcmp(back, BASE, sizeof(back)), "ibv_memcpy_from_dm");
-	/* The device has no operations here; what is asked for them is compared. */
+	/* In process the device has no such operations; the commands are compared. */
 	for (int op = 0; op < 2; op++) {
 		phase("map_operation");
 		NEED(mlx5dv_dm_map_op_addr(dm, op), "mlx5dv_dm_map_op_addr");
@@ -942,7 +942,7 @@ static void tear_down_memory(void)
 	NEED(!ibv_free_dm(dm), "ibv_free_dm");
 }
 
-/* The other way to the peer, and a state of migration. */
+/* Sets the alternate path to the peer, and a migration state. */
 static void take_alternate(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
@@ -959,7 +959,7 @@ static void take_alternate(struct ibv_qp *qp)
 	modify(qp, attr, IBV_QP_STATE | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
 }
 
-/* Into SQD, changes there, and back. */
+/* Drains the send queue (SQD), changes the queue pair, and resumes. */
 static void drain(struct ibv_qp *qp, int drained, int back)
 {
 	struct ibv_qp_attr attr = {
@@ -987,7 +987,7 @@ static void drain(struct ibv_qp *qp, int drained, int back)
 	modify(qp, attr, back | IBV_QP_STATE);
 }
 
-/* In RTS, into SQD and back, and the rate: raw packets alone have one, and this device limits none. */
+/* Changes in RTS, through SQD, and of the rate limit, which only raw packets have. This device supports no limit. */
 static void changes(void)
 {
 	struct ibv_qp *qp = sides[0].qp;
@@ -1037,7 +1037,7 @@ static void changes(void)
 	NEED(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_RATE_LIMIT), "a rate, which the device lacks");
 }
 
-/* What the cases need not, of each object. */
+/* Calls that the cases do not need, for each object. */
 static void other_calls(void)
 {
 	union ibv_gid group = { .raw = { 0xff, 0x12, [15] = 0x77 } };
@@ -1056,7 +1056,7 @@ static void other_calls(void)
 		int file = open("/proc/self/exe", O_RDONLY);
 		struct ibv_xrcd *of_file;
 
-		/* The number is in the command. */
+		/* The command contains the number. */
 		NEED((init.fd = fcntl(file, F_DUPFD, 900)) == 900, "F_DUPFD");
 		phase("open_shared_xrcd");
 		NEED(of_file = ibv_open_xrcd(context, &init), "ibv_open_xrcd");
@@ -1074,7 +1074,7 @@ static void other_calls(void)
 	}
 }
 
-/* What another process would do with a descriptor of the open device, and the handles in it. */
+/* Imports the open device by its descriptor, and objects by their handles, as another process would. */
 static void import(void)
 {
 	struct ibv_context *guest;
@@ -1094,7 +1094,7 @@ static void import(void)
 	NEED(!ibv_close_device(guest), "ibv_close_device");
 }
 
-/* Rules of the first queue pair, and what counts the packets of two of them. */
+/* Rules of the first queue pair, and the counters of two of them. */
 static struct ibv_flow *flows[5];
 static struct ibv_counters *counters;
 
@@ -1134,7 +1134,7 @@ static void set_up_flows(void)
 	}
 	phase("create_counters");
 	NEED(counters = ibv_create_counters(context, &none), "ibv_create_counters");
-	/* libmlx5 tells the kernel of the last one first. */
+	/* libmlx5 sends the points to the kernel in reverse order. */
 	NEED(!ibv_attach_counters_point_flow(counters, &point, NULL), "ibv_attach_counters_point_flow");
 	point = (struct ibv_counter_attach_attr){ .counter_desc = IBV_COUNTER_PACKETS };
 	NEED(!ibv_attach_counters_point_flow(counters, &point, NULL), "ibv_attach_counters_point_flow");
@@ -1195,7 +1195,7 @@ static void tear_down_flows(void)
 	NEED(!ibv_destroy_counters(counters), "ibv_destroy_counters");
 }
 
-/* Two work queues, a table of both, and a queue pair over it with a rule; receives that nothing takes. */
+/* Two work queues, a table of both, a queue pair over it with a rule, and receives that stay posted. */
 static struct ibv_wq *wqs[2];
 static struct ibv_rwq_ind_table *table;
 static struct ibv_qp *spread;
@@ -1364,7 +1364,7 @@ static void set_up(int send_wr, int send_sge, int max_inline, int recv_wr, int r
 		init.cap.max_send_wr = send_wr;
 		init.cap.max_send_sge = send_sge;
 		init.cap.max_inline_data = max_inline;
-		/* An initiator receives nothing, and libmlx5 would lay out a ring for it all the same. */
+		/* An initiator has no receives, but libmlx5 would allocate a ring for them. */
 		init.cap.max_recv_wr = sides[s].srq ? 0 : recv_wr;
 		init.cap.max_recv_sge = sides[s].srq ? 0 : recv_sge;
 		if (shared)

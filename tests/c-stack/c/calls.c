@@ -1,5 +1,5 @@
-/* Calls of libibverbs, most of them wrong, each with its outcome on a line: NAME RESULT ERRNO. The
- * test runs it on Debian's library and on ours, over the same device, and compares the lines. */
+/* Calls of libibverbs, most of them invalid. Prints a line per call: NAME RESULT ERRNO. The test compares the lines of
+ * Debian's library with ours, on devices of one kind. */
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -13,14 +13,14 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static char memory[1 << 16] __attribute__((aligned(4096)));
 
-/* An errno counts where the call failed. */
+/* errno is printed if the call failed. */
 static void number(const char *name, int result)
 {
 	int failed = result < 0;
 	printf("%s %d %d\n", name, result, failed ? errno : 0);
 }
 
-/* A pointer is given or not. */
+/* Prints whether a pointer was returned. */
 static void *object(const char *name, void *object)
 {
 	printf("%s %s %d\n", name, object ? "given" : "null", object ? 0 : errno);
@@ -46,7 +46,7 @@ static void domains(void)
 	number("dereg_mr", ibv_dereg_mr(mr));
 }
 
-/* How many pieces of each kind of memory the program gave and has not got back. */
+/* Number of live allocations of the program, by kind of memory. */
 static int given[6];
 static void *parent_context;
 
@@ -247,7 +247,7 @@ static void shared(void)
 
 static struct ibv_qp *pair(int type);
 
-/* Keys that are bound, memory that the device has or finds elsewhere, regions of none. */
+/* Windows, device memory, paged memory and null regions. */
 static void windows_and_memory(void)
 {
 	struct ibv_qp *qp = pair(IBV_QPT_RC);
@@ -463,10 +463,10 @@ static void posts(void)
 	number("post_send inline", ibv_post_send(qp, sends, &bad));
 	list[0].length = 8;
 	sends[0].send_flags = IBV_SEND_SIGNALED;
-	/* The first goes, with a key of nobody. */
+	/* The first is posted, with an unknown key. */
 	number("post_send list", ibv_post_send(qp, sends, &bad));
 	printf("bad %d\n", bad == &sends[1]);
-	/* Alone, now that the queue is known to have room. */
+	/* As single posts, now that the queue is known to have room. */
 	sends[0].next = NULL;
 	sends[0].opcode = 77;
 	number("post_send opcode, alone", ibv_post_send(qp, sends, &bad));

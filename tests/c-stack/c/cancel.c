@@ -1,6 +1,6 @@
-/* Threads that are cancelled (pthread_cancel(3)) while they wait: they end there, with their clean-up handlers, and
- * what they waited for goes on. With "ours" also the waits of librdmacm, and that no other call is a cancellation
- * point. */
+/* Threads that are cancelled (pthread_cancel(3)) while they wait: they end there, run their clean-up handlers, and the
+ * object they waited for keeps working. "ours" also tests the waits of librdmacm, and that all other calls are no
+ * cancellation points. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static int to_rts(void)
 					   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* A queue pair that is connected to itself. */
+/* Creates a queue pair that is connected to itself. */
 static int begin(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -77,7 +77,7 @@ static int end(void)
 	       ibv_dealloc_pd(pd) | ibv_close_device(context);
 }
 
-/* A message to itself; how many of the two completions came. */
+/* Sends a message to itself; returns the number of completions, two if all is well. */
 static int send_one(void)
 {
 	struct ibv_sge sge = { (uintptr_t)memory, 64, mr->lkey };
@@ -95,7 +95,7 @@ static int send_one(void)
 	return done;
 }
 
-/* A thread that waits; how often its clean-up handler ran. */
+/* Number of times that a waiting thread's clean-up handler ran. */
 static int cleaned;
 static int asks_before;
 
@@ -115,7 +115,7 @@ static void *wait_in(void *call)
 	return NULL;
 }
 
-/* Cancels a thread that sleeps in this call, and one that was asked to end before it. */
+/* Cancels a thread that sleeps in this call, and one that was cancelled before the call. */
 static void cancelled(const char *name, void (*call)(void))
 {
 	for (asks_before = 0; asks_before < 2; asks_before++) {
@@ -284,7 +284,7 @@ static void connection_waits(void)
 	rclose(waiting);
 }
 
-/* All that isn't a wait, on a thread that was asked to end before: it goes on to the end. */
+/* Makes all non-waiting calls on a thread that was cancelled before: it must reach the end. */
 static void *all_but_waits(void *unused)
 {
 	struct ibv_wc wc;

@@ -1,4 +1,4 @@
-/* Checks that a program prints line by line, and counts. */
+/* Checks, printed a line each, and counted. */
 #ifndef CHECKS_H
 #define CHECKS_H
 
@@ -18,14 +18,14 @@ static inline void check(const char *name, int64_t got, int64_t wanted)
 		printf("FAILED %s: %lld, wanted %lld\n", name, (long long)got, (long long)wanted);
 }
 
-/* No object, for this reason. */
+/* Checks that no object was created, with this errno. */
 #define NONE(name, made, why)                                \
 	do {                                                 \
 		errno = 0;                                   \
 		check(name, (made) == NULL ? errno : 0, why); \
 	} while (0)
 
-/* How many there were: the program's last line, and its status. */
+/* Prints the number of checks as the last line; returns the exit status. */
 static inline int checked(void)
 {
 	printf("%d checks, %d failed\n", checks, failed);

@@ -1,4 +1,4 @@
-/* Calls of librdmacm, right and wrong, with the numbers that they end in. */
+/* Valid and invalid calls of librdmacm, with their error numbers. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -13,7 +13,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
-/* Whose vendor's options a ConnectX has. */
+/* Vendor id of a ConnectX's ECE options. */
 enum { VENDOR = 0x15b3 };
 
 static int good, bad;
@@ -40,7 +40,7 @@ static struct sockaddr *at(const char *ip, int port)
 	return (struct sockaddr *)&addr;
 }
 
-/* The options that ibv_query_ece tells. */
+/* Options reported by ibv_query_ece. */
 static uint32_t known(struct ibv_qp *qp)
 {
 	struct ibv_ece ece = { .comp_mask = 7 };
@@ -56,7 +56,7 @@ static int peer_said(struct rdma_cm_id *id, uint32_t vendor, uint32_t options)
 	return !rdma_get_remote_ece(id, &ece) && ece.vendor_id == vendor && ece.options == options && !ece.comp_mask;
 }
 
-/* Both sides of a connection on one channel. */
+/* Connects and disconnects two ids on one channel. */
 static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_id *listener)
 {
 	struct rdma_cm_event *event;
@@ -116,7 +116,7 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 	for (int i = 0; i < 2; i++) {
 		check("disconnected", !rdma_get_cm_event(channel, &event)
 		      && event->event == RDMA_CM_EVENT_DISCONNECTED && !event->status);
-		/* The side that was told answers, or the other one waits for a minute. */
+		/* The disconnected side must answer, or its peer waits for a minute. */
 		if (event->id == server)
 			check("disconnect, too", !rdma_disconnect(server));
 		rdma_ack_cm_event(event);
@@ -127,7 +127,7 @@ static void connect_and_part(struct rdma_event_channel *channel, struct rdma_cm_
 	      && !rdma_destroy_id(server));
 }
 
-/* The next event, which is to be this one; gives its id. */
+/* Waits for the next event, which must be this one; returns its id. */
 static struct rdma_cm_id *hears(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
 {
 	struct rdma_cm_event *event;
@@ -139,7 +139,7 @@ static struct rdma_cm_id *hears(struct rdma_event_channel *channel, enum rdma_cm
 	return id;
 }
 
-/* Vendors' options between programs with queue pairs of their own, and what is answered to another vendor's. */
+/* ECE options of programs that create queue pairs by ibv_create_qp, and the reply to another vendor's options. */
 static void options_by_hand(struct rdma_event_channel *channel, struct rdma_cm_id *listener, uint32_t vendor)
 {
 	struct ibv_ece wrong[] = { { 0, 1, 0 }, { vendor, 1, 1 } }, asks = { vendor, 0x1234, 0 }, answers = { vendor, 0x34, 0 };
@@ -168,7 +168,7 @@ static void options_by_hand(struct rdma_event_channel *channel, struct rdma_cm_i
 	server = hears(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	check("what was asked for", peer_said(server, vendor, asks.options));
 	if (managed) {
-		/* Another vendor's options ask a queue pair for none, and the answer is by the number that came. */
+		/* Another vendor's options enable none here, and the reply carries the received vendor id. */
 		check("create_qp", !rdma_create_qp(server, NULL, &init));
 		check("none asked for", known(server->qp) == 0);
 		answers.options = 0;
@@ -188,7 +188,7 @@ static void options_by_hand(struct rdma_event_channel *channel, struct rdma_cm_i
 	check("destroy", !rdma_destroy_id(client) && !rdma_destroy_id(server));
 }
 
-/* Whether what the program put into an answer is freed with it, as C's library does. */
+/* Memory that the program put into a result is freed with it, as in C's library. */
 static void free_all(void)
 {
 	enum { SIZE = 1 << 20 };
@@ -205,7 +205,7 @@ static void free_all(void)
 	check("freeaddrinfo frees names, route and private data", mallinfo2().hblkhd == before);
 }
 
-/* The family of the hints counts, with the flag that says so or without. */
+/* The family of the hints is used, with and without the flag for it. */
 static void families(void)
 {
 	for (int i = 0; i < 4; i++) {
@@ -218,11 +218,11 @@ static void families(void)
 	}
 }
 
-/* What rdma-core 59 and later have, and the headers of 44 not yet. */
+/* Constants of rdma-core 59 and later, missing in the headers of 44. */
 static const unsigned ADDRINFO_RESOLVED = 16, ADDRINFO_ERROR = 17, USER = 18, INTERNAL = 19;
 enum { SA = 0x10, DNS = 0x20 };
 
-/* Addresses that come with an event. */
+/* Addresses resolved with an event. */
 static void resolve_names(struct rdma_event_channel *channel)
 {
 	int (*resolve)(struct rdma_cm_id *, const char *, const char *, const struct rdma_addrinfo *);
@@ -260,7 +260,7 @@ static void resolve_names(struct rdma_event_channel *channel)
 	      && to->sin_addr.s_addr == htonl(0x0a010203) && found->ai_qp_type == IBV_QPT_UD);
 	rdma_freeaddrinfo(found);
 	check("query twice", refused(query(id, &found), ENOENT));
-	/* The device's own address: the one from which it reaches itself. */
+	/* The device's address, from which it reaches itself. */
 	rdma_create_id(NULL, &waits, NULL, RDMA_PS_TCP);
 	check("find an address", !rdma_resolve_addr(waits, NULL, at("127.0.0.1", 7471), 1000));
 	waits->route.addr.src_sin.sin_port = 0;

@@ -1,9 +1,9 @@
 /*
- * Connecting by librdmacm, both ends in one thread, for a tracer: what it does between two phase marks is counted. Its twin
- * in Rust is src/bin/connect_path.rs, with the same steps in the same order.
+ * Connections by librdmacm, both ends in one thread, for a tracer that counts the calls between phase marks.
+ * Counterpart with the same steps in Rust: src/bin/connect_path.rs.
  *
- *	connect calls N		one connection made and taken down, then N further ones, each by itself
- *	connect times N		the same without marks, and in the end how many nanoseconds each phase took
+ *	connect calls N		connects and disconnects once, then N times more, one after the other
+ *	connect times N		the same without marks; prints the nanoseconds of each phase
  *
  * UVERBS_TEST_DEVICE, UVERBS_TEST_GID and UVERBS_TEST_ADDRESS name the address (connecting.h).
  */

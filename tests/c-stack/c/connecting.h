@@ -1,4 +1,4 @@
-/* What programs that connect by librdmacm share. Its twin in Rust is src/connecting.rs. */
+/* Shared by the programs that connect by librdmacm. Counterpart in Rust: src/connecting.rs. */
 #ifndef CONNECTING_H
 #define CONNECTING_H
 
@@ -9,7 +9,7 @@
 
 static struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
 
-/* The next event's kind. Gives its id. */
+/* Waits for the next event; returns its type and id. */
 static enum rdma_cm_event_type next_event(struct rdma_event_channel *channel, struct rdma_cm_id **id)
 {
 	struct rdma_cm_event *event;
@@ -22,7 +22,7 @@ static enum rdma_cm_event_type next_event(struct rdma_event_channel *channel, st
 	return type;
 }
 
-/* The next event, which must be this one. Gives its id. */
+/* Waits for the next event, which must be this one; returns its id. */
 static struct rdma_cm_id *expect(struct rdma_event_channel *channel, enum rdma_cm_event_type wanted)
 {
 	struct rdma_cm_id *id;
@@ -48,8 +48,7 @@ static void create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_cq *c
 }
 
 /*
- * The address that is connected by: UVERBS_TEST_ADDRESS, or the IPv4 address that is GID UVERBS_TEST_GID of
- * UVERBS_TEST_DEVICE.
+ * Address to connect to: UVERBS_TEST_ADDRESS, or the IPv4 address in GID UVERBS_TEST_GID of UVERBS_TEST_DEVICE.
  */
 static void find_address(struct in_addr *address)
 {

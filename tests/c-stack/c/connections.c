@@ -1,13 +1,13 @@
 /*
- * Connections by librdmacm, one after the other, client and server in a process each. Its twin in Rust is
+ * Connections by librdmacm one after the other, with a process for client and server each. Counterpart in Rust:
  * src/bin/connections.rs.
  *
- *	connections server calls|times N PORT	accepts N + 1 connections, and hears how each ends
- *	connections client calls|times N PORT	makes as many, and ends each
+ *	connections server calls|times N PORT	accepts N + 1 connections, and waits for each end
+ *	connections client calls|times N PORT	makes N + 1 connections, and ends each
  *
- * The first one stands for itself. `calls` is for a tracer, which counts what is done for the others; `times` prints how
- * many nanoseconds it took until each stood, and all of them together. UVERBS_TEST_DEVICE, UVERBS_TEST_GID
- * and UVERBS_TEST_ADDRESS name the address (connecting.h).
+ * The first connection is a warm-up. With `calls` a tracer counts the calls of the others; `times` prints the
+ * nanoseconds until each was established, and the total. UVERBS_TEST_DEVICE, UVERBS_TEST_GID and UVERBS_TEST_ADDRESS
+ * name the address (connecting.h).
  */
 #include "connecting.h"
 
@@ -27,7 +27,7 @@ static long long now(void)
 	return time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-/* The device is the same for all connections. */
+/* Creates the objects that all connections share. */
 static void equip(struct rdma_cm_id *id)
 {
 	if (!pd) {
@@ -43,7 +43,7 @@ static void destroy(struct rdma_cm_id *id)
 	NEED(!rdma_destroy_id(id), "rdma_destroy_id");
 }
 
-/* The connection; NULL if nobody listens yet. */
+/* Makes a connection; NULL if the server does not listen yet. */
 static struct rdma_cm_id *make(void)
 {
 	struct rdma_cm_id *id;
@@ -102,7 +102,7 @@ static void serve(void)
 
 	equip(id);
 	NEED(!rdma_accept(id, &param), "rdma_accept");
-	/* The client's DREQ may come before its RTU: then there is no ESTABLISHED. */
+	/* If the client's DREQ arrives before its RTU, there is no ESTABLISHED event. */
 	type = next_event(channel, &id);
 	if (type == RDMA_CM_EVENT_ESTABLISHED)
 		type = next_event(channel, &id);

@@ -1,12 +1,12 @@
 /*
- * The control path from C, for a tracer (tests/control): what it does between two phase marks is counted. Its twin in Rust
- * is src/bin/control_path.rs, with the same calls in the same order.
+ * The control path in C, for a tracer (tests/control_path) that counts the calls between phase marks. Counterpart with
+ * the same calls in Rust: src/bin/control_path.rs.
  *
- *	control calls N		one of each object, then N further ones, and all taken down
- *	control times N		the same without marks, and in the end how many nanoseconds each phase took
- *	control memory N	N of each, for c/heap.c
+ *	control calls N		creates an object of each kind, then N more, and destroys all
+ *	control times N		the same without marks; prints the nanoseconds of each phase
+ *	control memory N	N objects of each kind, for c/heap.c
  *
- * UVERBS_TEST_DEVICE names the device, else it is the first; UVERBS_TEST_GID is an index, else 3.
+ * UVERBS_TEST_DEVICE names the device, default the first; UVERBS_TEST_GID is a GID index, default 3.
  */
 #include <infiniband/verbs.h>
 
@@ -127,7 +127,7 @@ int main(int argc, char **argv)
 	only_times = !strcmp(argv[1], "times");
 	if (getenv("UVERBS_TEST_GID"))
 		gid_index = atoi(getenv("UVERBS_TEST_GID"));
-	/* Pages that are touched here are not touched later. */
+	/* Touches the pages here, so that no page fault comes later. */
 	memset(memory, 1, sizeof(memory));
 	phase("list devices");
 	NEED((list = ibv_get_device_list(NULL)) && chosen(list), "no device");

@@ -1,6 +1,5 @@
-/* Copies of memory that the device makes (mlx5dv_wr_memcpy): what queue pairs may have them, the work request's bytes,
- * what completes, what is refused. On Debian's library and on ours, over the same device: each line is the same.
- * "ours": what C's library breaks at, besides. */
+/* Copies by the device (mlx5dv_wr_memcpy): queue pairs that support them, WQE bytes, completions, refusals. The test
+ * compares the lines of Debian's library with ours, on devices of one kind. "ours" adds calls that break C's. */
 #include <endian.h>
 #include <string.h>
 
@@ -80,7 +79,7 @@ static uint64_t words(const uint8_t *at)
 	return (uint64_t)word(at) << 32 | word(at + 4);
 }
 
-/* The bytes of the work request posted last: what isn't known here is told to be there. */
+/* Checks the bytes of the last WQE; values that vary are only checked for presence. */
 static void bytes(struct ring *ring, uint32_t qpn, size_t length)
 {
 	uint32_t index = ring->next;
@@ -127,7 +126,7 @@ static void right(struct ibv_qp *of)
 	done(50, IBV_WC_SUCCESS, MLX5DV_WC_MEMCPY);
 	copied(most);
 
-	/* Several in a batch, of which the last one completes. */
+	/* Several in a batch; only the last one is signaled. */
 	fill(300);
 	begin(qp, 60, 0);
 	copy(qp, 100);
@@ -144,7 +143,7 @@ static void right(struct ibv_qp *of)
 	nothing();
 }
 
-/* What is refused leaves the queue as it was. */
+/* A refused copy leaves the queue unchanged. */
 static void refused(struct ibv_qp *of)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(of);
@@ -169,7 +168,7 @@ static void refused(struct ibv_qp *of)
 	check("nothing copied", THERE[0], 0xee);
 }
 
-/* Work requests of other kinds, each told by its own completion; and a fence behind a window's bind. */
+/* Mixes copies with other work requests, each with its completion; also a fence after a window's bind. */
 static void mixed(void)
 {
 	struct ibv_qp *of = make(pd, IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_BIND_MW, MLX5DV_QP_EX_WITH_MEMCPY);
@@ -209,7 +208,7 @@ static void mixed(void)
 	check("dealloc_mw", ibv_dealloc_mw(window), 0);
 }
 
-/* What the device refuses fails, and takes what is behind along. */
+/* A copy that the device refuses fails, and the work requests after it are flushed. */
 static void fails(struct ibv_qp *of, uint32_t from, uint32_t to)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(of);
@@ -246,8 +245,8 @@ static void failures(struct ibv_qp *of)
 	check("dealloc_pd", ibv_dealloc_pd(other), 0);
 }
 
-/* Scratch memory is there as long as a queue pair is, and no longer; C's library gives it up with the first try to
- * end the domain, and never with a parent domain. */
+/* Scratch memory exists as long as a queue pair needs it. C's library frees it at the first attempt to deallocate the
+ * domain, and never with a parent domain. */
 static void ours(void)
 {
 	struct ibv_pd *own = ibv_alloc_pd(ctx);
@@ -276,7 +275,7 @@ static void ours(void)
 		check("destroy_qp", ibv_destroy_qp(qp[i]), 0);
 		check("in use", ibv_dealloc_pd(own), EBUSY);
 	}
-	/* One that wasn't made for it. */
+	/* A queue pair created without copies. */
 	to_init(plain);
 	to_rts(plain);
 	begin(ibv_qp_to_qp_ex(plain), 1, IBV_SEND_SIGNALED);
@@ -313,7 +312,7 @@ int main(int argc, char **argv)
 	check("destroy_qp", ibv_destroy_qp(qp), 0);
 	mixed();
 	qp = make(pd, IBV_QPT_DRIVER, IBV_QP_EX_WITH_SEND, MLX5DV_QP_EX_WITH_MEMCPY);
-	/* The software HCA doesn't copy for it. */
+	/* The software HCA does not copy for DC initiators. */
 	check("there is an initiator", qp != NULL, 1);
 	to_init(qp);
 	to_rts(qp);

@@ -1,12 +1,12 @@
 /*
- * Sockets of datagrams of librdmacm (rsocket, SOCK_DGRAM): a server that sends each datagram back, and a client that asks
- * again for what was lost. Its twin in Rust is examples/datagrams.rs, and each meets the other.
+ * Datagram sockets of librdmacm (rsocket, SOCK_DGRAM): a server that echoes each datagram, and a client that repeats
+ * lost ones. Counterpart in Rust: examples/datagrams.rs; each works with the other.
  *
  *	datagrams server ADDRESS
  *	datagrams client ADDRESS
  *
- * librdmacm makes an address handle of its own port without a global route (44.0 to 65, `ds_add_qp_dest`), which RoCE refuses, so
- * that none of its programs of datagrams runs there. ibv_create_ah below adds the route; all else is librdmacm's.
+ * librdmacm (44.0 to 65, `ds_add_qp_dest`) creates an address handle of its port without a global route. RoCE refuses
+ * it, so none of librdmacm's datagram programs runs there. ibv_create_ah below adds the route.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@
 		}                                                          \
 	} while (0)
 
-/* The GID that is an IPv4 address, of RoCE v2: the one with the higher index of two that are alike. */
+/* Finds the RoCE v2 GID of an IPv4 address: the higher index of two equal GIDs. */
 static int own_gid(struct ibv_context *context, int port, union ibv_gid *found)
 {
 	static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };

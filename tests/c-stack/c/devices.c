@@ -8,7 +8,7 @@
 
 static char **addresses;
 
-/* Lists two devices, by their places among the addresses. */
+/* Lists two devices by their positions among the addresses. */
 static struct ibv_device **list(int first, int second)
 {
 	struct ibv_device **list;

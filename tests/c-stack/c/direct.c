@@ -1,5 +1,5 @@
-/* Queues for programs that drive a ConnectX by themselves (mlx5dv.h): calls with their outcomes on lines, as in calls.c.
- * The test runs it on Debian's library and on ours, over the same device, and compares the lines. */
+/* Queues for programs that access a ConnectX's rings directly (mlx5dv.h): calls with a line per result, as in calls.c.
+ * The test compares the lines of Debian's library with ours, on devices of one kind. */
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
@@ -51,7 +51,7 @@ static void completion_queues(void)
 	queue("cq of nothing", (struct mlx5dv_cq_init_attr){ 0 }, none);
 }
 
-/* Completions that no queue pair is known for, as a device that is at fault writes them. */
+/* Completions of unknown queue pairs, as a faulty device writes them. */
 static void unmatched(void)
 {
 	struct ibv_cq_init_attr_ex attr = { .cqe = 7 };

@@ -1,5 +1,5 @@
-/* What a forked child does with its parent's device, and what the parent has afterwards: calls with their outcomes on
- * lines, as in calls.c. */
+/* Calls of a forked child on its parent's device, and of the parent afterwards, with a line per result, as in
+ * calls.c. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static void *object(const char *name, void *object)
 	return object;
 }
 
-/* The parent has the file, too, so nothing ends with the child's. */
+/* The parent has the file open, too, so the child's exit destroys no object. */
 static void child(void)
 {
 	struct ibv_alloc_dm_attr attr = { .length = 4096 };

@@ -1,7 +1,7 @@
 /*
- * The heap of a process, for tests/control: preloaded before libuverbs_c_stack.so, counts what the process has allocated,
- * without what the software HCA in it has. Whole pages (queues of libmlx5) are left out: those are counted as what is pinned.
- * glibc's own functions are there under a second name. Meant for processes with one thread.
+ * Heap of a process, for tests/control_path. This library is preloaded before libuverbs_c_stack.so. It counts the
+ * allocations of the process without those made inside the software HCA. Whole pages (libmlx5's queues) are counted as
+ * pinned memory instead. glibc's functions have second names, which are called. For processes with one thread.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -78,7 +78,7 @@ EXPORT void free(void *at)
 	__libc_free(at);
 }
 
-/* A line for a phase that begins: what is allocated and what the device has pinned. */
+/* Begins a phase: prints allocated bytes and bytes pinned by the device. */
 EXPORT void uverbs_heap_report(const char *phase)
 {
 	char line[128];

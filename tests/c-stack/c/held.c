@@ -1,7 +1,7 @@
 /*
- * What C's library does while a program holds a queue, or leaves objects behind: closing a device with objects left,
+ * Behaviour of C's library while a program holds a queue's lock, or leaves objects: closing a device with objects,
  * arming between start_poll and end_poll, failing a queue pair between wr_start and wr_abort, and all of that from a
- * second thread. One line per check; exit status 0 when all hold.
+ * second thread. A line per check; exit status 0 if all succeed.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -104,7 +104,7 @@ static int entries(const char *path)
 	return count;
 }
 
-/* Posts one WRITE to itself, and waits for its completion with the queue left held. */
+/* Posts a WRITE to itself, and waits for its completion without end_poll, so that the lock stays held. */
 static int write_and_hold(struct side *side)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(side->qp);
@@ -156,7 +156,7 @@ static void *to_reset(void *qp)
 	return (void *)(intptr_t)ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-/* Another thread takes the queue pair to RESET while this one looks at a completion, and posts. */
+/* Another thread moves the queue pair to RESET while this thread reads a completion, and posts. */
 static void resetting(struct side *side)
 {
 	struct ibv_sge sge = { (uintptr_t)side->area, 64, side->mr->lkey };
@@ -189,7 +189,7 @@ static int destroy(struct side *side)
 	       ibv_close_device(side->context);
 }
 
-/* Two threads on one queue: each posts and polls, and owns what it polled. */
+/* Two threads share a queue: each posts and polls, and keeps what it polled. */
 static struct side shared;
 static volatile int turn;
 
@@ -202,7 +202,7 @@ static void *post_by_turns(void *mine)
 			sched_yield();
 		good += !write_and_hold(&shared) && shared.cq->wr_id == 5;
 		ibv_end_poll(shared.cq);
-		/* Changes hands at every post for a while, then seldom. */
+		/* The threads alternate at every post for a while, then seldom. */
 		if (i < 200 || i % 100 == 0)
 			turn = !turn;
 	}
@@ -210,7 +210,7 @@ static void *post_by_turns(void *mine)
 	return (void *)good;
 }
 
-/* Two threads that post without any order between them. */
+/* Two threads post without any order between them. */
 static void *post_at_once(void *unused)
 {
 	struct ibv_sge sge = { (uintptr_t)shared.area, 64, shared.mr->lkey };
@@ -253,7 +253,7 @@ int main(void)
 	for (int i = 0; i < 20; i++) {
 		struct side left;
 
-		/* A channel's file is one of its own, which C's library leaves open. */
+		/* A channel has a separate file, which C's library leaves open. */
 		open_side(&left, list[0], 0);
 		check(!ibv_close_device(left.context), "close with objects left", i);
 	}

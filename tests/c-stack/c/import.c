@@ -1,5 +1,5 @@
-/* A device, its protection domain, a region and device memory that another opening of the same file made: by the file's
- * descriptor and the kernel's handles. Prints a line per check. */
+/* Imports a device, its protection domain, a region and device memory from another opening of the device, by the
+ * file's descriptor and the kernel's handles. Prints a line per check. */
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -20,7 +20,7 @@ static void bad_files(void)
 	NONE("a number of no file", ibv_import_device(1000), EINVAL);
 	NONE("a pipe", ibv_import_device(pipes[0]), EINVAL);
 	NONE("another device", ibv_import_device(zero), ENODEV);
-	/* What was refused stays the program's. */
+	/* A refused descriptor still belongs to the program. */
 	check("close", close(zero) | close(pipes[0]) | close(pipes[1]), 0);
 }
 
@@ -44,7 +44,7 @@ static void regions(struct ibv_pd *own, struct ibv_pd *pd, struct ibv_context *c
 	ibv_unimport_mr(same);
 	check("dereg_mr", ibv_dereg_mr(mr), 0);
 
-	/* What either makes in the domain counts; and either may end it. */
+	/* Objects created by either side count, and either side may deallocate the domain. */
 	new = ibv_reg_mr(pd, memory, 4096, 0);
 	check("reg_mr in the imported", new != NULL, 1);
 	check("dealloc_pd in use", ibv_dealloc_pd(own), EBUSY);

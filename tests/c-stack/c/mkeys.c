@@ -1,5 +1,5 @@
-/* Keys that are made of parts of other keys (mlx5dv_create_mkey), and the work requests that lay them out, right and wrong.
- * Between two queue pairs of this process. Prints a line per check. */
+/* Indirect mkeys (mlx5dv_create_mkey), and the work requests that lay them out, valid and invalid. Between two queue
+ * pairs of this process. Prints a line per check. */
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
@@ -84,7 +84,7 @@ static void fill(void)
 	memset(THERE, 0, 4096);
 }
 
-/* Reads `bytes` of the key at its address 0, by a READ of the peer's, into THERE. */
+/* The peer READs `bytes` of the key at its address 0 into THERE. */
 static void read_key(struct ibv_qp_ex *qp, struct mlx5dv_mkey *mkey, uint32_t bytes, int status)
 {
 	begin(qp, IBV_SEND_SIGNALED);
@@ -128,7 +128,7 @@ static void layouts(struct ibv_qp_ex *qp, struct mlx5dv_qp_ex *mlx5)
 		check("a block of the second", memcmp(THERE + round * 12 + 8, memory + 64 + round * 16, 4), 0);
 	}
 
-	/* What is said in turn, with a work request behind it in the same batch. */
+	/* Setters one by one, and a work request after them in the same batch. */
 	fill();
 	begin(qp, flags);
 	mlx5dv_wr_mkey_configure(mlx5, mkey, 2, &conf);
@@ -145,7 +145,7 @@ static void layouts(struct ibv_qp_ex *qp, struct mlx5dv_qp_ex *mlx5)
 	check("destroy_mkey", mlx5dv_destroy_mkey(mkey), 0);
 }
 
-/* Each batch comes to nothing, for this reason. */
+/* Each batch fails, with this error. */
 #define REFUSED(name, flags, why, ...)                  \
 	do {                                            \
 		begin(qp, flags);                       \
@@ -179,7 +179,7 @@ static void wrong(struct ibv_qp_ex *qp, struct mlx5dv_qp_ex *mlx5)
 		mlx5dv_wr_set_mkey_layout_list(mlx5, 1, list); mlx5dv_wr_set_mkey_layout_list(mlx5, 1, list));
 	REFUSED("a signature", flags, EOPNOTSUPP, mlx5dv_wr_mkey_configure(mlx5, mkey, 3, &conf);
 		mlx5dv_wr_set_mkey_sig_block(mlx5, &signature));
-	/* What is taken back is forgotten. */
+	/* An aborted layout is forgotten. */
 	begin(qp, flags);
 	mlx5dv_wr_mkey_configure(mlx5, mkey, 2, &conf);
 	ibv_wr_abort(qp);

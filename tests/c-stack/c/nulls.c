@@ -1,6 +1,6 @@
-/* Each function that is named on the command line, called in a child with zeros alone: what it ends in, on a line. The
- * first argument is the library, the names follow. A lone NAME@OBJECT is called in this process, with an object in front
- * of the zeros. */
+/* Calls each function that is named on the command line in a child, with zeros as arguments, and prints the result. The
+ * first argument is the library, the names follow. A single NAME@OBJECT is called in this process, with an object
+ * before the zeros. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,7 +17,7 @@ typedef uintptr_t function(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t
 
 enum { TIMEOUT_SECONDS = 20 };
 
-/* An object of this kind, of a device that is opened for it. */
+/* Creates an object of this kind, on a device that is opened for it. */
 static void *object(const char *kind)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -35,8 +35,8 @@ static void *object(const char *kind)
 	return strcmp(kind, "cq") ? (void *)ibv_create_qp(pd, &init) : (void *)cq;
 }
 
-/* The child's part: the low half of what is returned, and errno. Of a function without an answer the first means
- * nothing. */
+/* Runs in the child: prints the low half of the return value, and errno. The first is meaningless for functions without
+ * a result. */
 static void call(function *called, const char *name, const char *kind)
 {
 	uintptr_t answer, first;

@@ -1,6 +1,6 @@
-/* Raw packets, flow rules and their counters, work queues, tables of them, and queue pairs over a table: right and wrong.
- * Between two contexts, since a context's own packets don't come back to it. The test runs it on Debian's library and on
- * ours, over the same kind of device. Prints a line per check. */
+/* Raw packets, flow rules and counters, work queues, indirection tables and queue pairs over them: valid and invalid
+ * calls. Between two contexts, since a context does not receive its own packets. The test runs it on Debian's library
+ * and on ours, on devices of one kind. Prints a line per check. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <pthread.h>
@@ -59,7 +59,7 @@ static void bring(struct ibv_qp *qp)
 	check("to RTS", ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
 }
 
-/* UDP in IPv4 from port `port`, filled behind the headers. */
+/* Writes UDP in IPv4 from port `port`, and fills the payload. */
 static void frame(uint8_t *to, const uint8_t *mac, uint16_t port)
 {
 	static const uint8_t headers[34] = { 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, FRAME - 14, 0, 0, 0, 0, 64, 17,
@@ -89,7 +89,7 @@ static struct ibv_wc completion(struct ibv_cq *cq, int wanted)
 	return wc;
 }
 
-/* Flags of the next completion, by the functions of extended queues. */
+/* Flags of the next completion, read by the functions of extended queues. */
 static unsigned int extended_flags(struct ibv_cq *cq)
 {
 	struct ibv_cq_ex *ex = (struct ibv_cq_ex *)cq;
@@ -123,7 +123,7 @@ static void sent(struct side *from)
 	check("sent", wc.status, IBV_WC_SUCCESS);
 }
 
-/* One frame by ibv_post_send, in two pieces or inline. */
+/* Posts a frame by ibv_post_send, of two SGEs or inline. */
 static int post(struct side *from, struct ibv_qp *qp, unsigned int flags, uint32_t length)
 {
 	struct ibv_sge sge[2] = { { (uintptr_t)from->memory, 50, from->mr->lkey },
@@ -143,7 +143,7 @@ static void send_frame(struct side *from, struct ibv_qp *qp, const uint8_t *mac,
 	sent(from);
 }
 
-/* A rule: its attributes, and what follows them. */
+/* Attributes of a rule, and the specifications after them. */
 struct rule {
 	struct ibv_flow_attr attr;
 	uint8_t specs[256];
@@ -202,7 +202,7 @@ static void packets(struct side *from, struct side *side)
 	send_frame(from, out, OTHER, 2);
 	completion(side->cq, 0);
 
-	/* Inline, and piece by piece. */
+	/* Inline, and by ibv_wr_*. */
 	frame(from->memory, MINE, 3);
 	check("post inline", post(from, out, IBV_SEND_INLINE, 60), 0);
 	sent(from);
@@ -223,7 +223,7 @@ static void packets(struct side *from, struct side *side)
 	wc = completion(side->cq, 1);
 	check("inline bytes", memcmp(from->memory, side->memory + 4096 + 3072, 64) + wc.byte_len, 64);
 
-	/* The device fills checksums in, and finds them right. */
+	/* The device fills in the checksums, and the receiver finds them right. */
 	frame(from->memory, MINE, 5);
 	check("post with checksums", post(from, out, IBV_SEND_IP_CSUM, FRAME), 0);
 	sent(from);
@@ -313,7 +313,7 @@ static void counting(struct side *from, struct side *side)
 	point.comp_mask = 4;
 	check("a point with a mask", ibv_attach_counters_point_flow(counters, &point, NULL), EOPNOTSUPP);
 	point.comp_mask = 0;
-	/* Of these nothing is asked behind it: C's provider doesn't let go of their lock. */
+	/* After this error the counters are only destroyed: C's provider keeps their lock. */
 	count.counters = empty;
 	twice = mine;
 	add(&twice, &count, sizeof count);
@@ -321,7 +321,7 @@ static void counting(struct side *from, struct side *side)
 	check("destroy_counters of nothing", ibv_destroy_counters(empty), 0);
 	count.counters = counters;
 	add(&mine, &count, sizeof count);
-	/* Bytes stand first. */
+	/* The byte counter is the first. */
 	check("bytes", ibv_attach_counters_point_flow(counters, &point, NULL), 0);
 	point = (struct ibv_counter_attach_attr){ .counter_desc = IBV_COUNTER_PACKETS, .index = 1 };
 	check("packets", ibv_attach_counters_point_flow(counters, &point, NULL), 0);
@@ -390,7 +390,7 @@ static void bad_queues(struct side *side, struct ibv_wq *wq)
 	check("from RESET to ERR", state(wq, IBV_WQS_ERR), EINVAL);
 }
 
-/* A work queue's life: what is outstanding comes back flushed in ERR, and is forgotten by RESET. */
+/* States of a work queue: ERR flushes outstanding receives, RESET drops them. */
 static void life(struct side *side, struct ibv_wq *wq)
 {
 	check("to RDY", state(wq, IBV_WQS_RDY), 0);
@@ -411,7 +411,7 @@ static void *to_reset(void *wq)
 	return (void *)(intptr_t)state(wq, IBV_WQS_RESET);
 }
 
-/* Another thread takes a work queue to RESET while this one looks at a completion, and posts. */
+/* Another thread moves a work queue to RESET while this thread reads a completion, and posts. */
 static void reset_meanwhile(struct side *side)
 {
 	struct ibv_cq_init_attr_ex asked = { .cqe = WRS };

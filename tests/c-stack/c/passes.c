@@ -1,5 +1,5 @@
-/* Threads that are cancelled in calls of libc on a pipe, without anything of RDMA: the functions that librspreload
- * stands in front of are the cancellation points that they are without it. */
+/* Threads that are cancelled in libc calls on a pipe, without RDMA: functions that librspreload interposes are the same
+ * cancellation points as without it. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Marks of phases for a tracer (src/trace.rs), or their times. */
+/* Phases of a program: marks for a tracer (src/trace.rs), or times. */
 #ifndef PHASES_H
 #define PHASES_H
 
@@ -11,7 +11,7 @@
 
 #define MARK -1000 /* src/trace.rs */
 
-/* c/heap.c, where it is preloaded. */
+/* Function of c/heap.c, if it is preloaded. */
 __attribute__((weak)) void uverbs_heap_report(const char *phase);
 
 static int only_times, phases;

@@ -1,5 +1,5 @@
-/* Work requests made piece by piece (ibv_wr_*) and completions polled one by one (ibv_start_poll),
- * between two queue pairs of this process. Prints a line per check. */
+/* Work requests built by ibv_wr_* and completions polled by ibv_start_poll, between two queue pairs of this process.
+ * Prints a line per check. */
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -60,7 +60,7 @@ static void receive(struct ibv_qp *qp, uint64_t id)
 	check("receive", ibv_post_recv(qp, &wr, &bad), 0);
 }
 
-/* Polls until there is one, and leaves the queue locked. */
+/* Polls until a completion comes, and leaves the queue locked. */
 static void one(void)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -141,7 +141,7 @@ static void connected(void)
 	sent("inline WRITE", 11, IBV_WC_RDMA_WRITE);
 	check("inline bytes", memcmp(HERE, THERE, 30), 0);
 
-	/* Three in one go, of which the last tells. */
+	/* Three in a batch; only the last one is signaled. */
 	fill();
 	begin(qp, 12, 0);
 	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
@@ -180,7 +180,7 @@ static void connected(void)
 	sent("CMP_SWP", 16, IBV_WC_COMP_SWAP);
 	check("swapped", *word * 100 + *old, 742);
 
-	/* What is taken back isn't sent, and what is wrong isn't either. */
+	/* Aborted and invalid work requests are not sent. */
 	fill();
 	begin(qp, 17, IBV_SEND_SIGNALED);
 	ibv_wr_rdma_write(qp, mr->rkey, (uintptr_t)THERE);
@@ -197,7 +197,7 @@ static void connected(void)
 	sent("the next WRITE", 19, IBV_WC_RDMA_WRITE);
 	check("nothing came", THERE[0], 0);
 
-	/* A key of nobody. */
+	/* An unknown key. */
 	begin(qp, 20, IBV_SEND_SIGNALED);
 	ibv_wr_rdma_write(qp, 0x1234, (uintptr_t)THERE);
 	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)HERE, 8);
@@ -210,7 +210,7 @@ static void connected(void)
 	check("destroy_qp", ibv_destroy_qp(b), 0);
 }
 
-/* A chain of posts whose last one is refused: the device is told of those before it. */
+/* A list whose last work request is refused: the device gets those before it. */
 static void refused_behind_others(struct ibv_qp *qp, struct ibv_ah *ah, uint32_t peer)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)HERE, .length = 50, .lkey = mr->lkey };
@@ -238,7 +238,7 @@ static void datagrams(void)
 	check("there is a handle", ah != NULL, 1);
 	bring(a, 0);
 	bring(b, 0);
-	/* Where it goes comes before or behind what it carries. */
+	/* Destination and data in either order. */
 	for (int order = 0; order < 4; order++) {
 		fill();
 		receive(b, 30 + order);
@@ -267,7 +267,7 @@ static void datagrams(void)
 	check("destroy_qp", ibv_destroy_qp(b), 0);
 }
 
-/* Says what a request carries, in the `kind`th way: up to 64 bytes from HERE on. Gives how many. */
+/* Sets a work request's data in the `kind`th way: up to 64 bytes from HERE. Returns the number of bytes. */
 static int carry(struct ibv_qp_ex *qp, int kind, int seed)
 {
 	struct ibv_sge list[3];
@@ -293,7 +293,7 @@ static int carry(struct ibv_qp_ex *qp, int kind, int seed)
 	return bytes;
 }
 
-/* Requests of all lengths, until the ring was gone around several times at each of its places. */
+/* Work requests of all lengths, until the ring has wrapped several times at each offset. */
 static void rounds(int type)
 {
 	int ud = type == IBV_QPT_UD;
@@ -343,7 +343,7 @@ static void rounds(int type)
 	check("destroy_qp", ibv_destroy_qp(b), 0);
 }
 
-/* What goes wrong between start and end: nothing is posted, and the first reason is told. */
+/* Errors between start and complete: no work request is posted, and the first error is returned. */
 static void wrong_pieces(void)
 {
 	struct ibv_qp *a = pair(IBV_QPT_UD, IBV_QP_EX_WITH_SEND), *b = pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE |
@@ -392,7 +392,7 @@ static void wrong_pieces(void)
 	check("destroy_qp", ibv_destroy_qp(b), 0);
 }
 
-/* A poll that never ends while there is more: the queue doesn't run out of entries. */
+/* A poll that continues while completions come: the queue does not run out of CQEs. */
 static void a_long_poll(struct ibv_qp_ex *qp, const char *name)
 {
 	int i, tries, got = 0;
@@ -414,7 +414,7 @@ static void a_long_poll(struct ibv_qp_ex *qp, const char *name)
 	ibv_end_poll(cq);
 }
 
-/* A success behind a failure shows nothing of that. */
+/* A success after a failure shows no members of the failure. */
 static void behind_a_failure(void)
 {
 	struct ibv_qp *a = pair(IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);

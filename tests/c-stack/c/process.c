@@ -1,5 +1,5 @@
-/* Effects of the library on a process: docs/PROCESS.md. Each line there is a check here: the process before any library
- * was initialised, with the library loaded, with a device open, after messages, and with the device closed. */
+/* Effects of the library on a process (docs/PROCESS.md): a check per line there, before any library is initialised,
+ * with the library loaded, with a device open, after messages, and with the device closed. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -39,7 +39,7 @@ struct state {
 };
 
 extern char **environ;
-/* As the program was given it: libc's own variable comes later. */
+/* Environment as passed to the program; libc's variable is set later. */
 static char **given;
 static struct state before, now;
 
@@ -57,7 +57,7 @@ static long number_in(const char *path, const char *name)
 	return found;
 }
 
-/* The sum of all bytes of the environment. */
+/* Sum of all bytes of the environment. */
 static int sum_of_environment(void)
 {
 	int sum = 0;
@@ -100,7 +100,7 @@ static void look(struct state *state)
 	state->children = waitpid(-1, NULL, WNOHANG) != -1 || errno != ECHILD;
 }
 
-/* Before the libraries' constructors. */
+/* Runs before the libraries' constructors. */
 static void look_before(int argc, char **argv, char **envp)
 {
 	(void)argc;
@@ -111,7 +111,7 @@ static void look_before(int argc, char **argv, char **envp)
 
 __attribute__((section(".preinit_array"), used)) static void (*first)(int, char **, char **) = look_before;
 
-/* All that no phase changes. */
+/* Checks what no phase changes. */
 static void unchanged(const char *phase)
 {
 	printf("ok %s:\n", phase);
@@ -135,10 +135,10 @@ static void unchanged(const char *phase)
 	check("children", now.children, 0);
 }
 
-/* Descriptors that there weren't before; each is closed on exec, and has no name that others know. */
+/* Checks new descriptors: each is closed on exec, and has no name that other processes know. */
 static int on_network;
 
-/* A socket that no other process can name; on the network also those of the device's address. */
+/* Tests for a socket that no other process can name; for a network device also for its address's sockets. */
 static int is_our_socket(int fd)
 {
 	struct sockaddr_storage own;
@@ -168,8 +168,8 @@ static int new_files(void)
 	return count;
 }
 
-/* Threads beside the first: each is named as the library names them, and blocks all signals that can be blocked:
- * not SIGKILL and SIGSTOP, and glibc's own two. */
+/* Counts further threads. Each has a name of the library's scheme, and blocks all signals except SIGKILL, SIGSTOP and
+ * glibc's two. */
 static int new_threads(void)
 {
 	static const unsigned long FREE = 1UL << (SIGKILL - 1) | 1UL << (SIGSTOP - 1) | 3UL << 31;
@@ -201,7 +201,7 @@ static int new_threads(void)
 	return count;
 }
 
-/* Mappings with this flag (proc(5), VmFlags): dc is MADV_DONTFORK, lo is locked. */
+/* Number of mappings with this flag (proc(5), VmFlags): dc is MADV_DONTFORK, lo is locked. */
 static int mappings_with(const char *flag)
 {
 	FILE *file = fopen("/proc/self/smaps", "r");
@@ -216,7 +216,7 @@ static int mappings_with(const char *flag)
 }
 
 static int gid_index;
-/* Stacks of 2 MiB behind a page that nobody may touch: the library's threads have them. */
+/* Number of stacks of the library's threads: 2 MiB behind a page without access. */
 static int stacks(void)
 {
 	FILE *file = fopen("/proc/self/maps", "r");
@@ -235,7 +235,7 @@ static int stacks(void)
 	return count;
 }
 
-/* Variables that are asked for, by whichever library that isn't libc itself. */
+/* Variables read by any library except libc. */
 static const char *asked[64];
 static int asks;
 
@@ -311,7 +311,7 @@ static void opened(void)
 	check("a queue pair", mr && qp && !to_rts(), 1);
 }
 
-/* A successful call of the data path leaves errno as it was. */
+/* Successful calls of the data path leave errno unchanged. */
 static int wrong_errno;
 
 static int kept(int result)
@@ -332,7 +332,7 @@ static void sent(void)
 
 	errno = ODD_ERRNO;
 	for (int i = 0; i < MANY; i++) {
-		/* Asleep, the device is woken by the doorbell. */
+		/* The doorbell must wake the sleeping device. */
 		if (i % 100 == 0)
 			usleep(20000);
 		errno = ODD_ERRNO;
@@ -349,7 +349,7 @@ static void sent(void)
 	check("changes of errno", wrong_errno, 0);
 }
 
-/* A signal of the process that all threads of the program block waits for the program. */
+/* A process signal that all threads of the program block stays pending. */
 static void signalled(void)
 {
 	struct timespec limit = { 2, 0 };
@@ -364,7 +364,7 @@ static void signalled(void)
 	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Things that a device keeps which is known and closed: descriptors, and mappings that forked children don't have. */
+/* Resources of a closed device that stay: descriptors, and mappings that forked children lack. */
 struct kept {
 	int files, mappings;
 };

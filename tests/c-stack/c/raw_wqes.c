@@ -1,7 +1,6 @@
-/* WQEs that a program composes itself (mlx5dv_wr_raw_wqe): what stands in the ring, and that each
- * completes as one, among work requests of other kinds, over the ring's end, behind batches that
- * were given up, and after a reset. On Debian's library and on ours, over the same device: each
- * line is the same. */
+/* Raw WQEs (mlx5dv_wr_raw_wqe): the bytes in the ring and the completion of each, among other work requests, across the
+ * ring's end, after aborted batches, and after a reset. The test compares the lines of Debian's library with ours, on
+ * devices of one kind. */
 #include <endian.h>
 #include <string.h>
 
@@ -26,7 +25,7 @@ static struct ibv_qp *make(uint32_t most, uint64_t of_mlx5)
 	return mlx5dv_create_qp(ctx, &init, &mlx5);
 }
 
-/* A WRITE of so many bytes in `pieces` pieces, laid out by hand. */
+/* Lays out a WRITE of so many bytes in `pieces` SGEs by hand. */
 static uint32_t words[64];
 
 static void *by_hand(uint32_t qpn, uint32_t flags, unsigned pieces, uint32_t bytes)
@@ -58,7 +57,7 @@ static void written(struct ibv_qp_ex *qp)
 	ibv_wr_set_sge(qp, mr->lkey, (uintptr_t)memory, 64);
 }
 
-/* What stands in the ring is what was laid out, but for the index. */
+/* Checks that the ring has the WQE as laid out, except its index. */
 static void same(struct ring *ring, unsigned pieces, uint32_t flags)
 {
 	uint32_t index = ring->next, qpn = 0;
@@ -71,7 +70,7 @@ static void same(struct ring *ring, unsigned pieces, uint32_t flags)
 	check("its bytes", memcmp(wqe, words, 32 + 16 * pieces), 0);
 }
 
-/* One behind the other, each kind alone and in one batch; ten times, so that the ring ends. */
+/* Each kind alone, and all in one batch; ten times, so that the ring wraps. */
 static void mixed(struct ibv_qp *of, struct ring *ring)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(of);
@@ -90,7 +89,7 @@ static void mixed(struct ibv_qp *of, struct ring *ring)
 		check("complete", ibv_wr_complete(qp), 0);
 		take(ring, wqe);
 		done(2, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
-		/* The flags are the WQE's: two complete, of four. */
+		/* The WQE has its own flags: two of four complete. */
 		begin(qp, 3, IBV_SEND_SIGNALED);
 		raw(qp, 0, 1);
 		qp->wr_id = 4;
@@ -113,8 +112,7 @@ static void mixed(struct ibv_qp *of, struct ring *ring)
 	nothing();
 }
 
-/* A batch that was given up, by the program or since the queue is full: what is posted in its place
- * is what it is. */
+/* A batch that was aborted or did not fit: the work requests posted in its place have the right opcodes. */
 static void given_up(struct ibv_qp *of)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(of);
@@ -141,7 +139,7 @@ static void given_up(struct ibv_qp *of)
 	nothing();
 }
 
-/* One that fails, and after a reset others in its place, and in that of one that never completed. */
+/* A failed WQE; after a reset, others in its place and in the place of one that never completed. */
 static void reset(struct ibv_qp *of)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(of);
@@ -152,7 +150,7 @@ static void reset(struct ibv_qp *of)
 	mlx5dv_wr_raw_wqe(mlx5dv_qp_ex_from_ibv_qp_ex(qp), by_hand(of->qp_num, SIGNALED, 1, sizeof(memory) + 1));
 	check("complete", ibv_wr_complete(qp), 0);
 	done(2, IBV_WC_LOC_PROT_ERR, 0);
-	/* Once more behind one that tells nobody of its end: what is in its place then is a WRITE. */
+	/* Again after an unsignaled WQE: a WRITE takes its place then. */
 	for (int round = 0; round < 2; round++) {
 		to_reset(of);
 		to_init(of);

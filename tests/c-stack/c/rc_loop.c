@@ -1,6 +1,6 @@
 /*
- * Two reliable-connected queue pairs in one process, through libibverbs: every operation with its data looked at, and
- * the errors that a peer or a mistake can cause. One line per check; the exit status is 0 when all hold.
+ * Two RC queue pairs in a process, through libibverbs: every operation with its data checked, and errors caused by the
+ * peer or by the program. A line per check; exit status 0 if all succeed.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -38,7 +38,7 @@ __attribute__((format(printf, 3, 4))) static int check(int good, const char *nam
 	return good;
 }
 
-/* For what nothing else can go on without. */
+/* Ends the program: later checks depend on the condition. */
 #define NEED(condition, name)                                                                                    \
 	do {                                                                                                     \
 		if (!check((condition), name, "%s", strerror(errno)))                                            \
@@ -59,7 +59,7 @@ static struct ibv_port_attr port;
 static union ibv_gid gid;
 static int gid_index;
 
-/* One side: a queue pair with its completion queue, channel and memory. */
+/* A side: queue pair, completion queue, channel and memory. */
 struct side {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
@@ -121,7 +121,7 @@ struct options {
 	int retries;
 };
 
-/* A busy machine must not look like a dead peer: 270 ms, seven times. */
+/* 270 ms, seven times: a busy machine must not look like a dead peer. */
 static const struct options USUAL = { .access = -1, .rnr_retry = 7, .timeout = 16, .retries = 7 };
 
 static int to_init(struct ibv_qp *qp, int access)
@@ -205,7 +205,7 @@ static void drain(struct ibv_cq *cq)
 		;
 }
 
-/* Both sides in RTS with empty queues, whatever was before. */
+/* Moves both sides to RTS with empty queues, from any state. */
 static int fresh(const struct options *options)
 {
 	int bad = to_state(a.qp, IBV_QPS_RESET) || to_state(b.qp, IBV_QPS_RESET);
@@ -215,7 +215,7 @@ static int fresh(const struct options *options)
 	return !bad && !connect_pair(a.qp, b.qp, options);
 }
 
-/* The next completion, within the limit. */
+/* Waits for the next completion, up to the limit. */
 static int next(struct ibv_cq *cq, struct ibv_wc *wc)
 {
 	int64_t end = now_ms() + LIMIT_MS;
@@ -418,7 +418,7 @@ static void inlines(void)
 		wr.num_sge = 2;
 		wr.send_flags |= IBV_SEND_INLINE;
 		good = !receive(&b, 2, &to, 1) && !post(&a, &wr);
-		/* Inline data belongs to the device from the post on. */
+		/* Inline data is copied by the post. */
 		memset(bytes, 0, sizeof(bytes));
 		check(good && expect(a.cq, 1, IBV_WC_SUCCESS, NULL) && expect(b.cq, 2, IBV_WC_SUCCESS, &got) &&
 			      got.byte_len == length && !memcmp(b.area, same, length),
@@ -445,7 +445,7 @@ static void sges(void)
 	struct ibv_wc got;
 
 	for (int i = 0; i < SGES; i++) {
-		/* Pieces of different lengths on either side, an empty one among them. */
+		/* SGEs of different lengths on both sides, one of them empty. */
 		uint32_t length = i == 2 ? 0 : 700 + 333 * i;
 
 		fill(a.area + 5000 * i, length, i + 1);
@@ -470,7 +470,7 @@ static void sges(void)
 		at += length;
 	}
 	check(same && at == total, "data of several SGEs", "at %u of %u", at, total);
-	/* A read scatters, too. */
+	/* A READ scatters, too. */
 	for (int i = 0; i < SGES; i++)
 		from[i] = sge_of(&a, 700000 + 2000 * i, 100 + i);
 	fill(b.area, 500, 9);
@@ -490,7 +490,7 @@ static void order(void)
 	fill(a.area, 3000, 3);
 	memset(b.area, 0, 3000);
 	memset(a.area + 100000, 0, 3000);
-	/* Unsignaled write, read of the same place, then a fenced write of what was read. */
+	/* An unsignaled WRITE, a READ of the same bytes, then a fenced WRITE of the result. */
 	wr[0] = rdma(IBV_WR_RDMA_WRITE, 1, &near, (uintptr_t)b.area);
 	wr[0].send_flags = 0;
 	wr[1] = rdma(IBV_WR_RDMA_READ, 2, &back, (uintptr_t)b.area);
@@ -504,7 +504,7 @@ static void order(void)
 	check(none(a.cq), "unsignaled requests don't complete", "they did");
 }
 
-/* Many more requests than the queues hold, so that all rings wrap. */
+/* Many more work requests than the queues hold, so that all rings wrap. */
 static void wrap(void)
 {
 	enum { ROUNDS = 200, CHAIN = 8 };
@@ -548,7 +548,7 @@ static int full(void)
 	struct ibv_send_wr wr = rdma(IBV_WR_RDMA_WRITE, 1, &from, (uintptr_t)b.area);
 	int posted = 0, result;
 
-	/* The ring may hold more than was asked for, but it ends. */
+	/* The ring may be larger than requested, but must become full. */
 	while (!(result = post(&a, &wr)) && posted < 100 * DEPTH)
 		posted++;
 	check(result == ENOMEM && posted >= DEPTH, "a full send queue gives ENOMEM", "%d after %d", result, posted);
@@ -593,7 +593,7 @@ static void events(void)
 	check(!receive(&b, 2, &to, 1) && !post(&a, &wr) && event(&b, LIMIT_MS) && expect(b.cq, 2, IBV_WC_SUCCESS, NULL) &&
 		      expect(a.cq, 1, IBV_WC_SUCCESS, NULL),
 	      "armed for solicited: event of a solicited one", "none");
-	/* Armed with a completion that was not polled yet: the device tells of it. */
+	/* Armed after a completion that was not polled yet: the event must come. */
 	check(!receive(&b, 2, &to, 1) && !post(&a, &wr) && expect(a.cq, 1, IBV_WC_SUCCESS, NULL) &&
 		      !ibv_req_notify_cq(b.cq, 0) && event(&b, LIMIT_MS) && expect(b.cq, 2, IBV_WC_SUCCESS, NULL),
 	      "armed behind a completion", "no event");
@@ -637,7 +637,7 @@ static void failing(const char *name, struct ibv_send_wr wr, enum ibv_wc_status 
 	good = !post(&a, &wr) && expect(a.cq, 70, status, &wc);
 	check(good && wc.qp_num == a.qp->qp_num, name, "%s", ibv_wc_status_str(wc.status));
 	check(state_of(a.qp) == IBV_QPS_ERR, "its QP is in the error state", "%d", state_of(a.qp));
-	/* Whatever is posted from now on is flushed. */
+	/* Later work requests are flushed. */
 	wr.wr_id = 71;
 	check(!post(&a, &wr) && expect(a.cq, 71, IBV_WC_WR_FLUSH_ERR, NULL), "the next request is flushed", "no");
 }
@@ -693,7 +693,7 @@ static void errors(void)
 	options.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
 	check(fresh(&options), "reset and connect without remote write", "%s", strerror(errno));
 	wr = rdma(IBV_WR_RDMA_WRITE, 0, &near, (uintptr_t)b.area);
-	/* A right that the QP lacks is an invalid request, one that the region lacks an access error (IBTA 9.9.2). */
+	/* The QP lacks the right: invalid request. The region lacks it: access error (IBTA 9.9.2). */
 	wr.wr_id = 70;
 	check(!post(&a, &wr) && next(a.cq, &wc) && wc.wr_id == 70 &&
 		      (wc.status == IBV_WC_REM_INV_REQ_ERR || wc.status == IBV_WC_REM_ACCESS_ERR),
@@ -812,7 +812,7 @@ static void regions(void)
 	}
 }
 
-/* More pairs than there are doorbell registers of their own, all at work at once. */
+/* More queue pairs than dedicated doorbell registers, all in use at once. */
 static void many(void)
 {
 	enum { PAIRS = 20 };
@@ -856,7 +856,7 @@ static void many(void)
 	check(good && !ibv_destroy_cq(cq), "and gone", "%s", strerror(errno));
 }
 
-/* The calls of 2019 and later: work requests field by field, completions field by field. */
+/* The calls since 2019: ibv_wr_* and extended completion queues. */
 static void extended(void)
 {
 	struct ibv_cq_init_attr_ex cq_init = { .cqe = 64, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM |

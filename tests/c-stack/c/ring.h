@@ -1,5 +1,5 @@
-/* Programs that look at the work requests they posted: a send queue as mlx5dv_init_obj shows it, one
- * queue pair connected to itself, and completions. */
+/* Access to posted WQEs: a send queue's ring from mlx5dv_init_obj, a queue pair connected to itself, and
+ * completions. */
 #ifndef RING_H
 #define RING_H
 
@@ -28,7 +28,7 @@ static void to_init(struct ibv_qp *qp)
 	check("to INIT", ibv_modify_qp(qp, &attr, qp->qp_type == IBV_QPT_DRIVER ? mask : mask | IBV_QP_ACCESS_FLAGS), 0);
 }
 
-/* Connects it to itself; of an initiator of dynamic connections the same without a peer. */
+/* Connects it to itself; a DC initiator gets no peer. */
 static void to_rts(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
@@ -51,7 +51,7 @@ static void to_reset(struct ibv_qp *qp)
 	check("to RESET", ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
 }
 
-/* The ring of a send queue, and the place of the next work request: every one posted is to be taken. */
+/* Ring of a send queue, and place of the next WQE. Every posted WQE must be taken. */
 struct ring {
 	struct mlx5dv_qp of;
 	uint32_t next;
@@ -66,7 +66,7 @@ static struct ring ring_of(struct ibv_qp *qp)
 	return ring;
 }
 
-/* Copies the next work request, of up to four WQEBBs, out of the ring, and gives its bytes. */
+/* Copies the next WQE, of up to four WQEBBs, out of the ring; returns its bytes. */
 static unsigned take(struct ring *ring, uint8_t to[4 * UNIT])
 {
 	uint32_t mask = ring->of.sq.wqe_cnt - 1;
@@ -92,7 +92,7 @@ static void begin(struct ibv_qp_ex *qp, uint64_t id, unsigned int flags)
 	qp->wr_flags = flags;
 }
 
-/* Waits for the next completion, and tells of it, by ibv_poll_cq and by ibv_start_poll in turns. */
+/* Waits for the next completion, and prints it; by ibv_poll_cq and ibv_start_poll in turns. */
 static void done(uint64_t id, int status, int opcode)
 {
 	static int turn;
@@ -124,7 +124,7 @@ static void done(uint64_t id, int status, int opcode)
 		exit(1);
 }
 
-/* Nothing completes. */
+/* Checks that no completion comes. */
 static void nothing(void)
 {
 	struct ibv_wc wc;

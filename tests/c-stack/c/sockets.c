@@ -1,4 +1,4 @@
-/* Calls of rsocket.h, right and wrong, with the numbers that they end in. */
+/* Valid and invalid calls of rsocket.h, with their error numbers. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,7 +36,7 @@ static struct sockaddr_in at(int port)
 	return addr;
 }
 
-/* What one side does while the other is in a call of its own. */
+/* Server's side of a blocking call, on a second thread. */
 static int listener, accepted;
 static char mapped[4096];
 
@@ -48,14 +48,14 @@ static void *server(void *unused)
 
 	accepted = raccept(listener, (struct sockaddr *)&peer, &len);
 	check("raccept", accepted >= 0 && len == sizeof peer && peer.sin_family == AF_INET);
-	/* Ten bytes at once, and no more of the twelve that come. */
+	/* Ten of the twelve bytes, at once. */
 	check("MSG_WAITALL", rrecv(accepted, room, 10, MSG_WAITALL) == 10
 	      && !memcmp(room, "0123456789", 10));
 	check("rsend", rsend(accepted, "answer", 6, 0) == 6);
 	return unused;
 }
 
-/* A socket of datagrams that sends to itself. */
+/* A datagram socket that sends to itself. */
 static void datagrams(void)
 {
 	struct sockaddr_in addr = { .sin_family = AF_INET }, from;
@@ -118,7 +118,7 @@ static void before(void)
 	check("an unknown option",
 	      refused(rsetsockopt(fd, SOL_SOCKET, SO_BROADCAST, &value, sizeof value), ENOTSUP));
 	check("flags", !rfcntl(fd, F_SETFL, O_NONBLOCK) && rfcntl(fd, F_GETFL) == O_NONBLOCK);
-	/* Nobody listens there. */
+	/* No program listens there. */
 	check("rconnect", refused(rconnect(fd, (struct sockaddr *)&addr, sizeof addr), EINPROGRESS));
 	struct pollfd poll = { .fd = fd, .events = POLLOUT };
 	check("rpoll", rpoll(&poll, 1, 20000) == 1 && poll.revents & POLLERR);
@@ -175,7 +175,7 @@ static void select_and_files(int client)
 	FD_SET(client, &writing);
 	check("rselect", rselect(client + 1, &reading, &writing, NULL, &no_time) == 1
 	      && !FD_ISSET(client, &reading) && FD_ISSET(client, &writing));
-	/* A file beside a socket. */
+	/* A file and a socket in one call. */
 	check("pipe", !pipe(ends) && write(ends[1], "x", 1) == 1);
 	struct pollfd both[] = { { .fd = client, .events = POLLIN }, { .fd = ends[0], .events = POLLIN } };
 	check("rpoll of both", rpoll(both, 2, -1) == 1 && !both[0].revents && both[1].revents == POLLIN);
@@ -197,7 +197,7 @@ static void mapping(int client)
 	check("riounmap twice", refused(riounmap(client, mapped, sizeof mapped), EINVAL));
 }
 
-/* sockets: streams. sockets datagrams: these, on a device of the loopback network. */
+/* sockets: stream sockets. sockets datagrams: datagram sockets, on a device of the loopback network. */
 int main(int argc, char **argv)
 {
 	char room[16];

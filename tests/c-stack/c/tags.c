@@ -1,7 +1,7 @@
-/* Shared receive queues that match tags: changes of their lists, where messages go and what is told of them, and
- * calls that are wrong. Each line is a check; those that begin with "said" tell what the library answered. The test
- * runs it on the distribution's library and on ours, over the same device, and compares the lines. With "poll" it
- * takes completions by ibv_poll_cq, which C's provider doesn't do for such queues. */
+/* Tag-matching shared receive queues: changes of their lists, destinations and completions of messages, and invalid
+ * calls. Prints a line per check; lines that begin with "said" are results of the library. The test compares the lines
+ * of the distribution's library with ours, on devices of one kind. "poll" takes completions by ibv_poll_cq, which C's
+ * provider does not support for such queues. */
 #include <endian.h>
 #include <infiniband/tm_types.h>
 #include <infiniband/verbs.h>
@@ -14,7 +14,7 @@
 
 enum { TAGS = 6, CHANGES = 8, AREA = 1 << 18, HEADER = 16, SPARE = 0x20000, SENT = 0x30000 };
 
-/* What is asked of a change: kind, its own number, flags, the tag or its handle, a count. */
+/* A change: kind, id, flags, tag or handle, count. */
 struct change {
 	int opcode;
 	uint64_t wr_id;
@@ -58,13 +58,13 @@ static int64_t now_ms(void)
 	return time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/* The next completion of the list's queue, in words; that of a message without a tag has no more than its bytes. */
+/* Prints a completion of the list's queue. A message without a tag has only its bytes. */
 static void say(const char *what, uint64_t wr_id, int status, int opcode, unsigned flags, uint32_t len, uint32_t qpn,
 		const struct ibv_wc_tm_info *info)
 {
 	int of_message = !status && (opcode & IBV_WC_RECV) && opcode != IBV_WC_TM_ADD && opcode != IBV_WC_TM_DEL &&
 			 opcode != IBV_WC_TM_SYNC;
-	/* Of one that is on its way the bytes say nothing. */
+	/* The bytes of an unfinished message are undefined. */
 	int there = of_message && !(flags & IBV_WC_TM_MATCH && !(flags & IBV_WC_TM_DATA_VALID));
 
 	SAID("%s: %" PRIu64 " status %d opcode %d flags %x len %u of %s tag %" PRIx64 " %x", what, wr_id, status, opcode, flags,
@@ -72,7 +72,7 @@ static void say(const char *what, uint64_t wr_id, int status, int opcode, unsign
 	     !of_message ? "-" : qpn == qp->qp_num ? "qp" : "another", info ? info->tag : 0, info ? info->priv : 0);
 }
 
-/* Whether there was one within the limit. */
+/* Waits for a completion up to the limit; returns 0 if none came. */
 static int next_of(const char *what, int limit_ms)
 {
 	struct ibv_poll_cq_attr none = {};
@@ -111,7 +111,7 @@ static void idle(const char *what)
 	check(what, next_of(what, 100), 0);
 }
 
-/* Posts changes in one chain; each tag's buffer is at 0x1000 times its number. Gives the errno, and how many went. */
+/* Posts changes in one list; tag N's buffer is at 0x1000 * N. Returns the errno, and the number posted. */
 static int change(struct change *all, int count, int *went)
 {
 	struct ibv_ops_wr wrs[64] = {}, *bad = NULL;
@@ -164,7 +164,7 @@ static uint32_t one(const char *what, struct change wanted)
 	return wanted.handle;
 }
 
-/* A tag, whose completion is taken. */
+/* Adds a tag, and takes its completion. */
 static uint32_t added(uint64_t wr_id, uint64_t tag, uint32_t len)
 {
 	uint32_t handle = one("add", add(wr_id, tag, len));
@@ -181,7 +181,7 @@ static void receive(uint64_t wr_id, uint32_t len)
 	check("post_srq_recv", ibv_post_srq_recv(srq, &wr, &bad), 0);
 }
 
-/* Sends a message with a header; the rest is bytes that count. */
+/* Sends a message with a header; the payload is counting bytes. */
 static void post(int opcode, uint64_t tag, uint32_t len, const struct ibv_rvh *rendezvous, const uint32_t *imm)
 {
 	struct ibv_tmh *header = (struct ibv_tmh *)(area + SENT);
@@ -204,7 +204,7 @@ static void post(int opcode, uint64_t tag, uint32_t len, const struct ibv_rvh *r
 	NEED(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
 }
 
-/* Waits until it went, or failed. */
+/* Waits for the send's completion, successful or failed. */
 static void sent(int status)
 {
 	int64_t end = now_ms() + 10000;
@@ -261,7 +261,7 @@ static void matching(void)
 	next("without a tag");
 }
 
-/* A message that finds none, and the count that the device then waits for. */
+/* A message without a matching tag, and the count that the device then expects. */
 static void unexpected(void)
 {
 	for (int i = 1; i < 4; i++)
@@ -283,7 +283,7 @@ static void unexpected(void)
 	idle("unsignaled sync");
 }
 
-/* With counts that the next change brings: the later tests begin in step. */
+/* The next change brings the counts: the later tests begin in sync. */
 static void in_step(uint32_t count)
 {
 	struct change wanted = add(8, 0x77, 64);
@@ -310,7 +310,7 @@ static void removals(void)
 	eager(31, 8);
 	next("it is removed");
 	in_step(4);
-	/* Without a completion the place is free at once, and nothing is told. */
+	/* Without a completion, the place is free at once. */
 	for (int round = 0; round < 3; round++) {
 		struct change chain[TAGS + 2] = {};
 		int went;
@@ -325,7 +325,7 @@ static void removals(void)
 		next("synced");
 		for (int i = 0; i < TAGS; i++)
 			chain[i] = (struct change){ .opcode = IBV_WR_TAG_DEL, .wr_id = 90, .handle = chain[i].handle };
-		/* A chain takes the place that it gives back. */
+		/* A list reuses the place that it freed. */
 		chain[TAGS] = add(9, 59, 64);
 		check("remove, and add", change(chain + TAGS - 1, 2, NULL), 0);
 		SAID("handle %u", chain[TAGS].handle);
@@ -363,7 +363,7 @@ static void rendezvous(void)
 	check("its headers", area[0x2000] == IBV_TMH_RNDV && !memcmp(area + 0x2000 + HEADER, &data, sizeof(data)), 1);
 }
 
-/* Too many tags, too many changes, and what is no change: an errno, and which of a chain it is. */
+/* Too many tags, too many changes, and invalid changes: an errno, and the position in the list. */
 static void refusals(void)
 {
 	struct change chain[64] = {}, wrong = { .opcode = 9, .wr_id = 1 };
@@ -394,7 +394,7 @@ static void refusals(void)
 	next("the last one");
 	one("room again", sync_of(83, 5));
 	next("synced");
-	/* C's provider posts the removal of a tag that isn't there, and its list of places is broken then. */
+	/* C's provider posts the removal of an unknown tag, which corrupts its list of places. */
 	if (by_poll) {
 		wrong = removal(84, 0);
 		check("a tag that is gone (ours)", change(&wrong, 1, &went), ENOMEM);
@@ -476,7 +476,7 @@ static void connect(struct ibv_qp *to_itself, const struct ibv_port_attr *port)
 				    IBV_QP_RNR_RETRY), "RTS");
 }
 
-/* A list takes no more changes once its queue was to be destroyed. */
+/* A list accepts no changes after an attempt to destroy its queue. */
 static void ends(void)
 {
 	struct change wanted = sync_of(90, 5);

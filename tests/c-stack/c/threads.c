@@ -1,6 +1,6 @@
 /*
- * Threads that open the device, connect two queue pairs, move data and close it, over and over, all at once; then
- * descriptors and mappings are counted. One line per check; exit status 0 when all hold.
+ * Threads that open the device, connect two queue pairs, move data and close it, again and again, all at once; then
+ * descriptors and mappings are counted. A line per check; exit status 0 if all succeed.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -57,7 +57,7 @@ static int connect_to(struct ibv_qp *qp, uint32_t peer, const union ibv_gid *gid
 					      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* One completion of either side, within the limit. */
+/* Waits for a completion of either side, up to the limit. */
 static int complete(struct ibv_cq *cq, int64_t end)
 {
 	struct ibv_wc wc;
@@ -66,7 +66,7 @@ static int complete(struct ibv_cq *cq, int64_t end)
 	while (!(count = ibv_poll_cq(cq, 1, &wc))) {
 		if (now_ms() > end)
 			return 0;
-		/* There are more threads than processors, and the device is one of them. */
+		/* There are more threads than processors, and the device is one of the threads. */
 		sched_yield();
 	}
 	return count == 1 && wc.status == IBV_WC_SUCCESS;
@@ -151,7 +151,7 @@ int main(void)
 
 	list = ibv_get_device_list(NULL);
 	check(list && list[0], "get_device_list", 0);
-	/* The first opening makes the device and its thread. */
+	/* The first opening creates the device and its thread. */
 	check(once(list[0], 1), "once", 0);
 	int files = entries("/proc/self/fd"), pages = doorbell_pages();
 

@@ -1,7 +1,6 @@
 /*
- * How long it takes from a SEND until a sleeping receiver has the completion, through libibverbs: a queue pair that is
- * connected to itself, its receives on a queue that reports to a completion channel. benches/wake.rs does the same
- * through our library.
+ * Time from a SEND until a sleeping receiver has the completion, through libibverbs: a queue pair that is connected to
+ * itself, whose receive completions report to a channel. Counterpart with our library: benches/wake.rs.
  *
  * wake COUNT PAUSE_US: prints the times of COUNT wake-ups in nanoseconds, a line each.
  */

@@ -1,4 +1,4 @@
-"""librdmacm's own epoll, by its calls: which answers they give, right and wrong."""
+"""Calls of librdmacm's epoll, valid and invalid, with their results."""
 
 import ctypes
 import errno
@@ -62,7 +62,7 @@ assert wait(poll) == [(9, select.EPOLLIN)] and wait(poll) == []
 assert library.repoll_ctl(poll, MOD, reads, event(once, 10)) == 0
 assert wait(poll) == [(10, select.EPOLLIN)]
 
-# A socket that is closed leaves the set: its number may come again.
+# A closed socket leaves the set, since its number may be reused.
 assert library.rclose(socket) == 0
 again = library.rsocket(2, 1, 0)
 assert again == socket and library.repoll_ctl(poll, ADD, again, event(1, 1)) == 0

@@ -1,4 +1,4 @@
-"""Python's own sockets: sockets.py WAY server|client ADDRESS. Each end says what it saw."""
+"""Python's sockets: sockets.py WAY server|client ADDRESS. Each end prints what it saw."""
 
 import os
 import select

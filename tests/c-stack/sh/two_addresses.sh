@@ -1,6 +1,6 @@
-# A network namespace with two addresses, as any user may make one, and a software HCA on each.
-# $1 runs on the first; $2, if it is there, on the second, once the first listens. $RUN is `uverbs
-# run` and what it is told besides the device.
+# A network namespace with two addresses, which any user may create, and a software HCA on each. $1
+# runs on the first. $2, if given, runs on the second once the first listens. $RUN is `uverbs run`
+# with its other options.
 #   RUN='uverbs run --libraries DIR' unshare --map-root-user --net sh two_addresses.sh 'fi_info'
 set -e
 ip link set lo up

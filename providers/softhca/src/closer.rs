@@ -1,13 +1,13 @@
-//! Descriptors of a peer's choosing, and the thread that closes them.
+//! Descriptors chosen by a peer, and the thread that closes them.
 //!
-//! The last close of a file may wait: for a file server that doesn't answer, for data that a socket
-//! lingers over. So a file that a peer sent is [`Foreign`]: when it is dropped, a thread closes it
-//! that the device never waits for. A [`Connection`], in which such files may lie unread, is shut
-//! down at once and closed by the same thread.
+//! The last close of a file may block: a file server does not answer, or a socket lingers over
+//! data. So a file sent by a peer is a [`Foreign`]: when it is dropped, a thread closes it, for
+//! which the device never waits. A [`Connection`] may hold such files unread. It is shut down when
+//! dropped, and closed by the same thread.
 //!
-//! The kernel closes descriptors that a message brought and this process has no room for before
-//! the call returns. So peers are heard only while few descriptors wait here
-//! ([`Closer::is_crowded`]).
+//! If a message brings more descriptors than this process may open, the kernel closes the rest
+//! inside the receive call, which may block, too. So peers' messages are received only while few
+//! descriptors wait here ([`Closer::is_crowded`]).
 
 use std::io;
 use std::net::Shutdown;
@@ -30,7 +30,7 @@ enum Work {
     Tell(std::sync::mpsc::SyncSender<()>),
 }
 
-/// The thread that closes descriptors. It ends when the last clone is dropped and all are closed.
+/// Thread that closes descriptors. It ends once the last clone is dropped and all are closed.
 #[derive(Clone, Debug)]
 pub(crate) struct Closer {
     thread: Sender<Work>,
@@ -96,10 +96,10 @@ impl Closer {
     }
 }
 
-/// A file whose close may wait.
+/// A file whose close may block.
 #[derive(Debug)]
 pub(crate) struct Foreign<T: Into<OwnedFd> = OwnedFd> {
-    /// `None` once it is dropped.
+    /// `None` after the drop.
     file: Option<T>,
     closer: Closer,
 }
@@ -126,7 +126,7 @@ impl<T: Into<OwnedFd>> Drop for Foreign<T> {
     }
 }
 
-/// A connection to a peer, which learns of its end at once.
+/// Connection to a peer. Dropping it shuts it down at once.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Foreign<UnixStream>,
@@ -149,7 +149,7 @@ impl AsFd for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A forked child's copy of the socket is its parent's connection.
+        // A forked child's copy of the socket is the parent's connection.
         if self.process.is_current() {
             let _ = self.socket.shutdown(Shutdown::Both);
         }
@@ -167,7 +167,7 @@ pub(crate) mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// A socket whose last close waits as long as the other one is there, which takes nothing.
+    /// A socket whose last close blocks while the returned peer exists and reads nothing.
     pub(crate) fn slow_to_close() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -180,7 +180,7 @@ pub(crate) mod tests {
         (slow.into(), there)
     }
 
-    /// However many wait behind a slow one, each is closed in the end.
+    /// All descriptors are closed in the end, also those behind a slow one.
     #[test]
     fn all_descriptors_are_closed_in_the_end() {
         let closer = Closer::new().unwrap();
@@ -197,7 +197,7 @@ pub(crate) mod tests {
         assert_eq!(away.read(&mut [0]).unwrap(), 0, "a peer is told at once");
         drop(there);
         assert!(closer.settle(LIMIT) && closer.waiting() == 0);
-        // The pipe's end comes when the last writer is closed.
+        // The pipe ends when its last writer is closed.
         assert_eq!((&reader).read(&mut [0]).unwrap(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! The door of a program to the connection manager of its software HCA.
+//! Door of a program to the connection manager of its software HCA.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,7 +24,7 @@ impl CmFile {
     ///
     /// # Errors
     ///
-    /// `ENODEV` when the device is gone; what the system says when it has no more files.
+    /// `ENODEV` if the device is gone; the system's error if it has no more descriptors.
     pub(crate) fn open(shared: &Handle) -> Result<Self, Errno> {
         let (file, bell) = shared.change(|kernel| {
             if kernel.device.gone { Err(Errno::ENODEV) } else { kernel.device.cm.open() }

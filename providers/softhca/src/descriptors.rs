@@ -1,9 +1,9 @@
-//! Descriptors that come with a message over a Unix socket.
+//! Descriptors received with a message over a Unix socket.
 //!
 //! # Safety
 //!
-//! The one unsafe operation takes ownership of descriptors that arrived in a message: the kernel
-//! has just opened them for this process, and only the control message names them.
+//! The one unsafe operation takes ownership of received descriptors. The kernel opened them for
+//! this process, and only the control message names them.
 #![allow(unsafe_code, reason = "descriptors arrive as numbers")]
 
 use std::io::IoSliceMut;
@@ -15,12 +15,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recvmsg};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// Descriptors that the kernel delivers at once (linux/net/scm.h, `SCM_MAX_FD`), made even so that
-/// nothing is padded.
+/// Maximum descriptors of a message (linux/net/scm.h, `SCM_MAX_FD`), rounded up to even so that the
+/// struct has no padding.
 const ROOM: usize = 253 + 1;
 
-/// A control message as the kernel writes it (`struct cmsghdr` and its data), with room for all
-/// that can come: descriptors are open here however many are wanted, so each must be seen.
+/// Control message as the kernel writes it (`struct cmsghdr` and its data), with room for the
+/// maximum: the kernel opens all descriptors that fit, so each must be seen to be closed.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct Control {
@@ -31,8 +31,8 @@ struct Control {
 }
 
 impl Control {
-    /// Takes the descriptors that `recvmsg` put here. The length says how many there are, also
-    /// after MSG_CTRUNC (as when this process may open no more).
+    /// Takes the received descriptors. The length tells their number, also after MSG_CTRUNC, when
+    /// this process may open no more.
     fn take(self, closer: &Closer) -> Vec<Foreign> {
         if (self.level, self.kind) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             return Vec::new();
@@ -44,19 +44,19 @@ impl Control {
 
 /// Result of one receive call.
 pub(crate) struct Received {
-    /// Bytes that it put into the buffer.
+    /// Number of bytes in the buffer.
     pub(crate) bytes: usize,
-    /// Descriptors that came with the bytes, opened close-on-exec.
+    /// Descriptors received with the bytes, opened close-on-exec.
     pub(crate) fds: Vec<Foreign>,
-    /// There were more that this process may not open.
+    /// True if the message had more descriptors than this process may open.
     pub(crate) cut: bool,
 }
 
-/// Receives bytes, and the descriptors that come with them, which `closer` will close.
+/// Receives bytes, and descriptors that come with them, which `closer` will close.
 ///
 /// # Errors
 ///
-/// What `recvmsg` says.
+/// The errors of `recvmsg`.
 pub(crate) fn receive(
     socket: impl AsFd,
     buf: &mut [u8],
@@ -71,8 +71,8 @@ pub(crate) fn receive(
     Ok(Received { bytes, fds: control.take(closer), cut })
 }
 
-/// Takes a descriptor that the kernel has just made for us.
+/// Takes a descriptor that the kernel opened for this process.
 fn own(fd: RawFd) -> OwnedFd {
-    // SAFETY: it came with SCM_RIGHTS: it is new, open, and owned here alone.
+    // SAFETY: a new descriptor, received by SCM_RIGHTS, which only this value owns.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

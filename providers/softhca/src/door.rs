@@ -1,13 +1,13 @@
-//! Door of the device, one for each opening, in place of an open `/dev/infiniband/uverbsN`.
+//! Door of a device: an opening of the device, like an open `/dev/infiniband/uverbsN`.
 //!
-//! A descriptor that stands for the door is a file of memory, empty and made when somebody asks for
-//! one. Its inode tells which door is meant, for a duplicate and after a journey through a socket,
-//! within this process: other processes cannot reach the device.
+//! A door is exported by the descriptor of an empty memfd, created on request. Its inode identifies
+//! the door, also for duplicates and after transfers over a socket, in this process only: other
+//! processes cannot reach the device.
 //!
 //! # Safety
 //!
-//! [`UverbsDoor::ioctl`] is an `unsafe fn` whose promises are the caller's; this file passes them
-//! on to `kernel::user` and `memory`, which say how they use them.
+//! [`UverbsDoor::ioctl`] is an `unsafe fn`. This file passes its contract on to `kernel::user` and
+//! `memory`, which say what they rely on.
 #![allow(
     unsafe_code,
     reason = "implements a trait with an unsafe method; has no unsafe block of its own"
@@ -30,31 +30,31 @@ use crate::per_process::PerProcess;
 use crate::softhca::Inner;
 use crate::wire::shared::area;
 
-/// An errno as doors give it: nix is no part of their interface.
+/// Converts nix's errno to the doors', whose interface does not contain nix.
 pub(crate) fn outward(errno: nix::errno::Errno) -> Errno {
     Errno::from_raw(errno as i32)
 }
 
-/// One open device file.
+/// An open device file.
 pub(crate) struct Door {
     shared: Handle,
     file: u64,
     process: Process,
-    /// The device that it is of, while somebody has a handle of that.
+    /// Device of the door, while a handle of the device exists.
     device: Weak<Inner>,
     myself: Weak<Door>,
-    /// Descriptor that stands for the door, once it was asked for.
+    /// Exported descriptor, if one was requested.
     descriptor: OnceLock<OwnedFd>,
 }
 
-/// The door that a descriptor stands for, by the descriptor's inode. A door keeps its inode, so
-/// that no other file has it meanwhile.
+/// Exported door, by its descriptor's inode. The door keeps the memfd, so no other file can have
+/// that inode.
 type Export = ((u64, u64), Weak<Door>);
 
 static EXPORTED: PerProcess<Vec<Export>> = PerProcess::new();
 
 impl Door {
-    /// The open file `file`.
+    /// Creates the door of open file `file`.
     pub(crate) fn new(shared: Handle, file: u64, device: &Arc<Inner>) -> Arc<Self> {
         Arc::new_cyclic(|myself| Self {
             shared,
@@ -66,7 +66,7 @@ impl Door {
         })
     }
 
-    /// The door that a descriptor stands for.
+    /// Returns the door that a descriptor exports.
     pub(crate) fn exported(file: BorrowedFd<'_>) -> Option<Arc<Self>> {
         let identity = fd_identity(file.as_raw_fd())?;
         let doors = EXPORTED.lock();
@@ -74,14 +74,14 @@ impl Door {
         door.upgrade()
     }
 
-    /// The device that it is of.
+    /// Device of the door.
     pub(crate) fn device(&self) -> Option<Arc<Inner>> {
         self.device.upgrade()
     }
 }
 
-// SAFETY: the HCA drops its hold on memory before it answers; descriptors and mappings are made for
-// the caller.
+// SAFETY: the HCA stops using memory before a command returns. Descriptors and mappings are made
+// for the caller.
 unsafe impl UverbsDoor for Door {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         mr::fault_in(command, |bytes| {
@@ -114,20 +114,20 @@ unsafe impl UverbsDoor for Door {
         ours.try_clone().map_err(|error| Errno::of(&error))
     }
 
-    /// Others copy faster out of memory that they can map. A device of this process alone does as
-    /// well with any, and huge pages are of use to it.
+    /// Allocates memory that other devices can map, which they copy faster from. An in-process
+    /// device gains nothing by that, and profits from huge pages.
     fn memory(&self, len: usize) -> Option<Pages> {
         let device = self.device.upgrade()?;
         device.link.as_ref().filter(|link| link.is_shared()).and_then(|_| area::allocate(len))
     }
 
-    /// The device's own limit; the process's RLIMIT_MEMLOCK doesn't count.
+    /// Limit of the device; RLIMIT_MEMLOCK of the process is not used.
     fn memlock(&self, wanted: u64) -> Option<u64> {
         self.shared.lock().device.over_memlock(wanted)
     }
 
     fn progress(&self) -> bool {
-        // A forked child has a copy, perhaps locked for good.
+        // A forked child has a copy, whose lock may be held for ever.
         self.process.is_current() && self.shared.help()
     }
 }

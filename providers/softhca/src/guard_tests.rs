@@ -9,7 +9,7 @@ use super::*;
 use crate::skip::skip;
 use crate::uar::{UarPage, UarSet};
 
-/// A set of guarded pages; none where the system refuses.
+/// Creates a set of guarded pages; `None` if the system refuses.
 fn guarded() -> Option<(Arc<Guard>, UarSet)> {
     match Guard::new() {
         Ok(guard) => {
@@ -23,14 +23,14 @@ fn guarded() -> Option<(Arc<Guard>, UarSet)> {
     }
 }
 
-/// A thread that copies a BlueFlame block to 0x800: eight stores, numbered from 1.
+/// Starts a thread that writes a BlueFlame block to 0x800: eight stores, numbered from 1.
 fn ring(map: &Pages) -> JoinHandle<()> {
     assert_eq!(map.len(), page_size());
     let register = map.as_mut_ptr().wrapping_add(0x800).expose_provenance();
     thread::spawn(move || {
         for word in 0..8 {
             let at = std::ptr::with_exposed_provenance_mut::<u64>(register).wrapping_add(word);
-            // SAFETY: aligned and inside of the mapping, which each test keeps until it joined this
+            // SAFETY: aligned and inside the mapping, which each test keeps until it has joined the
             // thread.
             unsafe { at.write_volatile((word as u64 + 1).to_be()) };
         }
@@ -59,7 +59,7 @@ fn page(set: &mut UarSet) -> (Arc<UarPage>, Pages) {
 fn a_store_into_a_protected_page_waits_and_is_then_made() {
     let Some((guard, mut set)) = guarded() else { return };
     let (_page, client) = page(&mut set);
-    // Again and again, and with nothing in the page at first.
+    // Several times, with an empty page at first.
     for _ in 0..3 {
         assert!(set.protect());
         let thread = ring(&client);
@@ -83,7 +83,7 @@ fn stores_before_the_protection_are_seen_and_later_pages_are_protected_too() {
     assert!(set.protect());
     assert_eq!(rung(&mut set), [(0x800, 1)]);
     let (_second, other) = page(&mut set);
-    // New pages are not, until it is asked for again.
+    // New pages are unprotected until the next `protect`.
     ring(&other).join().unwrap();
     assert_eq!(rung(&mut set), [(0x800, 1)]);
     assert!(set.protect());
@@ -121,11 +121,11 @@ fn a_mapping_that_is_gone_is_forgotten_and_harms_no_other() {
     assert_eq!(rung(&mut set), [(0x800, 1)]);
 }
 
-/// Moves a mapping to the place of another, which it takes.
+/// Moves a mapping to the address of another, which it replaces.
 fn move_to(from: Pages, to: &Pages) {
     let (at, how) = (to.as_mut_ptr().cast(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
     let old = from.as_mut_ptr().cast();
-    // SAFETY: both mappings are this test's and of one page; the second gives up its place.
+    // SAFETY: both mappings belong to this test and are of one page; the second is replaced.
     let moved = unsafe { libc::mremap(old, page_size(), page_size(), how, at) };
     assert_eq!(moved, at);
     std::mem::forget(from);
@@ -155,7 +155,7 @@ fn an_address_used_again_is_the_newcomers() {
     let (_other, map) = page(&mut theirs);
     move_to(map, &client);
     assert!(theirs.protect());
-    // The first device wakes up: the page is no longer its own.
+    // The first device wakes up: the page does not belong to it any more.
     ours.release();
     assert!(ours.protect());
     let thread = ring(&client);
@@ -167,23 +167,23 @@ fn an_address_used_again_is_the_newcomers() {
     assert_eq!(rung(&mut theirs), [(0x800, 1)]);
 }
 
-/// A child forgets its parent's pages, also while the parent works on its own.
+/// A child forgets its parent's pages, and works with its own.
 #[test]
 fn a_child_has_pages_of_its_own() {
     let Some((_guard, mut set)) = guarded() else { return };
     let (_page, client) = page(&mut set);
     assert!(set.protect());
     let held = CLAIMS.lock();
-    // SAFETY: the child allocates, which glibc allows, and takes no lock of another thread's.
+    // SAFETY: the child allocates, which glibc allows, and takes no lock of another thread.
     match unsafe { nix::unistd::fork() }.unwrap() {
         nix::unistd::ForkResult::Child => {
-            // SAFETY: a system call by numbers: a child that hangs is ended.
+            // SAFETY: takes a number; kills a child that hangs.
             unsafe { libc::alarm(20) };
             let works = Guard::new().is_ok_and(|guard| {
                 let mut own = UarSet::guarded(Arc::new(guard));
                 let page = own.alloc(1 << 10).and_then(|page| page.map().map(|map| (page, map)));
                 let guarded = page.is_ok() && own.protect();
-                // Its parent's are a copy, which ends without harm.
+                // The parent's set is a copy here; dropping it is harmless.
                 drop(set);
                 let still = own.protect();
                 own.release();
@@ -207,7 +207,7 @@ fn a_child_has_pages_of_its_own() {
 fn a_mapped_page_is_known_by_its_bytes() {
     let Some((_guard, mut set)) = guarded() else { return };
     let (_page, client) = page(&mut set);
-    // Also as another device sees it.
+    // Another device finds it, too.
     let (start, page) = (client.as_mut_ptr().addr() as u64, page_size() as u64);
     for protected in [false, true] {
         assert_eq!(set.protect() && protected, protected);
@@ -215,7 +215,7 @@ fn a_mapped_page_is_known_by_its_bytes() {
         assert!(has_doorbells(start - page, 2 * page));
     }
     set.release();
-    // Memory of the program's own, at the place of a page that is gone.
+    // Ordinary memory at the address of an unmapped page.
     let own = Pages::anonymous(page_size()).unwrap();
     move_to(own, &client);
     assert!(!has_doorbells(start, page));

@@ -1,8 +1,8 @@
-//! A hold on a device. The device ends with the last of them: its sockets are closed when that is
-//! dropped, so that another device can have the address.
+//! Handle of a device. The device ends with the last handle: dropping it closes the sockets, so
+//! that another device can have the address.
 //!
-//! The device's thread holds the device for a slice at a time, too. If the last handle is dropped
-//! meanwhile, the thread is the one that ends the device, and the handle waits for it.
+//! The device's thread also holds the device, for a slice at a time. If the last handle is dropped
+//! meanwhile, the thread ends the device, and the drop waits for that.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -11,33 +11,33 @@ use std::time::{Duration, Instant};
 
 use crate::run::Shared;
 
-/// Longest wait for the device's thread: a thread stopped by a debugger must not block others.
+/// Limit of the wait for the device's thread, which a debugger may have stopped.
 const LIMIT: Duration = Duration::from_secs(1);
-/// The time between two looks at the device's sockets.
+/// Interval between two tests of the device's end.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// See the [module](self).
+/// Handle of a device; see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    // In this order: the last handle gives the device up, and then waits.
+    // Dropped in this order: the device, then the wait for its end.
     shared: Arc<Shared>,
     _end: Arc<End>,
 }
 
 impl Handle {
-    /// The first one of a device.
+    /// Creates the first handle of a device.
     pub(crate) fn new(shared: Shared) -> Self {
         let end = Arc::new(End { held: shared.held() });
         Self { shared: Arc::new(shared), _end: end }
     }
 
-    /// For the device's thread.
+    /// Reference for the device's thread.
     pub(crate) fn downgrade(&self) -> Weak<Shared> {
         Arc::downgrade(&self.shared)
     }
 
-    /// In a forked child: what it has of the device is a copy without a thread, perhaps locked for
-    /// good, and the memory that the device reached isn't there. It is left as it is.
+    /// Called in a forked child, whose copy of the device has no thread, a lock that may be held
+    /// for ever, and no mappings. The copy is leaked.
     pub(crate) fn leave(&self) {
         std::mem::forget(self.clone());
     }
@@ -51,10 +51,10 @@ impl Deref for Handle {
     }
 }
 
-/// Dropped with the last handle.
+/// Waits for the device's end when the last handle is dropped.
 #[derive(Debug)]
 struct End {
-    /// There until all else of the device is gone.
+    /// Upgradable while any part of the device exists.
     held: Weak<()>,
 }
 
@@ -62,7 +62,7 @@ impl Drop for End {
     fn drop(&mut self) {
         let start = Instant::now();
         while self.held.strong_count() > 0 && start.elapsed() < LIMIT {
-            // A yield would give the device's thread no time if this one has a higher priority.
+            // Sleeps, since a yield gives no time to a device's thread of lower priority.
             thread::sleep(LOOK);
         }
     }

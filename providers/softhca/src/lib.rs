@@ -1,9 +1,9 @@
-//! A software mlx5 HCA: the other side of the hardware interface.
+//! Software ConnectX: the device's side of mlx5's hardware interface.
 //!
-//! [`SoftHca`] is one device in the process. Opening it gives a door that takes the place of an
-//! open `/dev/infiniband/uverbsN`: it answers the ioctl bytes that ib_uverbs and mlx5_ib answer,
-//! and maps UAR pages. The provider then writes WQEs and doorbell records into memory and rings;
-//! the device reads them, moves data over a wire and writes CQEs.
+//! [`SoftHca`] is a device in the process. Opening it returns a door, which takes the place of an
+//! open `/dev/infiniband/uverbsN`: it answers ioctls like ib_uverbs and mlx5_ib, and maps UAR
+//! pages. The provider then writes WQEs and doorbell records; the device reads them, sends packets
+//! over a wire, and writes CQEs.
 //!
 //! ```
 //! use uverbs_softhca::SoftHca;
@@ -15,15 +15,15 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Top to bottom; each uses only those below it:
+//! Layers from top to bottom; each uses only the layers below it:
 //!
-//! - the top (`SoftHca`, threads and steps) puts one device together;
-//! - `kernel` is the front in process, the kernel side: ioctls, handles, errnos;
-//! - `vfio_user`, `pci` and `firmware` are the other front, behind the feature `pci`: the same
-//!   device as a PCI function for a virtual machine, whose own kernel drives it;
+//! - the top (`SoftHca`, threads and steps) assembles a device;
+//! - `kernel` is the in-process front, in the kernel's role: ioctls, handles, errnos;
+//! - `vfio_user`, `pci` and `firmware` are the second front, behind the feature `pci`: a PCI
+//!   function for a virtual machine, driven by the guest's kernel;
 //! - `cm` is the device's connection manager, `cm_door` a program's door to it;
-//! - `board` is what both fronts say of the device: identity, limits, layout of the BAR;
-//! - [`hca`] is the device: queues, keys, transport; it knows no ioctl and no process address;
+//! - `board` is shared by both fronts: identity, limits, layout of the BAR;
+//! - [`hca`] is the device: queues, keys, transport; it knows neither ioctls nor process addresses;
 //! - [`wire`] carries packets.
 
 mod board;

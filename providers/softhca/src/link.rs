@@ -1,4 +1,4 @@
-//! The port's end of a wire, as its owner holds on to it: the cable and the counters.
+//! Control of a port's wire, kept by the device's handle: link state and counters.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::wire::{
     HostWire, LinkControl, SharedControl, SharedStats, UdpControl, UdpStats, UdpWire, Wire,
 };
 
-/// The port's end of a wire.
+/// Control of a port's wire.
 #[derive(Debug)]
 pub(crate) enum Link {
     Fabric(LinkControl),
@@ -15,8 +15,8 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// A wire on the network. Virtual time and another process don't go together, so a stepped
-    /// device has UDP alone.
+    /// Creates a wire on the network. A stepped device uses UDP only, since virtual time excludes
+    /// shared memory with other processes.
     pub(crate) fn network(
         udp: UdpWire,
         carrier: Carrier,

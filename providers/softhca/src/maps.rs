@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 
 use nix::sys::stat::fstat;
 
-/// The addresses at which `len` bytes from `offset` of a file on are mapped; none where the kernel
-/// doesn't tell.
+/// Addresses at which `len` bytes from `offset` of a file are mapped; empty if the kernel does not
+/// report them.
 pub(crate) fn addresses(file: impl AsFd, offset: u64, len: u64) -> Vec<usize> {
     let Ok(stat) = fstat(file) else { return Vec::new() };
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -55,7 +55,7 @@ mod tests {
             "7f0000002000-7f0000005000 rw-s 00001000 00:01 77    /memfd:softhca-uar (deleted)";
         assert_eq!(address(line, 77, 0x1000, 0x1000), Some(0x7f00_0000_2000));
         assert_eq!(address(line, 77, 0x3000, 0x1000), Some(0x7f00_0000_4000));
-        // Before it, behind it, of another file.
+        // Before the range, after it, of another file.
         assert_eq!(address(line, 77, 0, 0x1000), None);
         assert_eq!(address(line, 77, 0x3000, 0x1001), None);
         assert_eq!(address(line, 78, 0x1000, 0x1000), None);

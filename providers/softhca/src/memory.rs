@@ -1,22 +1,22 @@
 //! Process memory as the device reaches it.
 //!
-//! In process a bus address is a virtual address. The device's accesses race with the client's by
-//! nature, so data is moved in words (8 bytes where aligned, single bytes at the ends; `copy`):
-//! never a reference, never a plain copy that the compiler may take for exclusive. The words of an
-//! aligned CQE or record are never seen half written.
+//! In process, a bus address is a virtual address. The device's accesses race with the client's. So
+//! data is copied in words (8 bytes where aligned, single bytes at the ends; `copy`), without
+//! references, and without plain copies that the compiler could assume to be exclusive. Words of an
+//! aligned CQE or doorbell record are never seen half written.
 //!
 //! # Safety
 //!
-//! Every address that the HCA uses comes from a region that `REG_MR`, `CREATE_CQ` or `CREATE_QP`
-//! named. `kernel::user::probe` found it mapped (and writable, where it is written), and
-//! `UverbsDoor::ioctl` makes the caller promise that it stays so until the object is destroyed.
-//! Null and misaligned addresses are refused here. Memory registered on demand is looked at before
-//! each access instead: the caller promises that it stays mapped between the two.
+//! Every address that the HCA uses comes from a region of `REG_MR`, `CREATE_CQ` or `CREATE_QP`.
+//! `kernel::user::probe` found it mapped, and writable if needed. By the contract of
+//! `UverbsDoor::ioctl` it stays so until the object is destroyed. Null and misaligned addresses are
+//! refused here. Memory registered on demand is probed before each access; by the same contract it
+//! stays mapped between probe and access.
 //!
-//! Accesses of different sizes meet here, as they do on hardware: the client may use bytes where
-//! the device uses words, and the other way round. The language's model defines no atomic accesses
-//! of mixed size to the same bytes at the same time; this leans on the machine, where aligned words
-//! and bytes are single accesses of coherent memory.
+//! Accesses of different sizes overlap, as on hardware: the client may use bytes where the device
+//! uses words, and vice versa. The language's memory model does not define concurrent atomic
+//! accesses of mixed size to the same bytes. This file relies on the machine, where accesses to
+//! aligned words and to bytes are single accesses of coherent memory.
 #![allow(
     unsafe_code,
     reason = "a device reaches memory by address; accesses are atomic, through raw pointers"
@@ -29,11 +29,11 @@ use crate::kernel::user::probe;
 use crate::wire::Loan;
 use crate::{copy, guard};
 
-/// No mapping is below this (`vm.mmap_min_addr` is a page at least): what is there is a null
+/// Lowest address of a mapping (`vm.mmap_min_addr` is a page at least). A lower address is a null
 /// pointer with an offset.
 const LOWEST: u64 = 4096;
 
-/// The own process's memory.
+/// Memory of this process.
 #[derive(Debug)]
 pub(crate) struct ProcessDma;
 
@@ -47,7 +47,8 @@ impl Dma for ProcessDma {
         }
         let (words, tail) = rest.split_at_mut(rest.len() & !7);
         if !words.is_empty() {
-            // SAFETY: in a region that the client keeps mapped (module docs), and aligned by now.
+            // SAFETY: in a region that the client keeps mapped (module docs), and aligned after the
+            // head.
             unsafe { copy::load(atomic_u64(at), words) };
         }
         at += words.len();
@@ -60,7 +61,7 @@ impl Dma for ProcessDma {
 
     fn write(&self, addr: u64, data: &[u8]) -> Result<(), DmaFault> {
         let mut at = checked(addr, data.len(), 1)?;
-        // Whoever sees a word of this message sees the messages before it. The partner is the
+        // A reader that sees a word of this message sees all earlier messages. Pairs with the
         // acquiring load of uverbs-core, src/exposed.rs `ExposedMemory::load`.
         fence(Ordering::Release);
         let (head, rest) = data.split_at(head_len(at, data.len()));
@@ -70,7 +71,8 @@ impl Dma for ProcessDma {
         }
         let (words, tail) = rest.split_at(rest.len() & !7);
         if !words.is_empty() {
-            // SAFETY: in a region that the client keeps mapped (module docs), and aligned by now.
+            // SAFETY: in a region that the client keeps mapped (module docs), and aligned after the
+            // head.
             unsafe { copy::store(atomic_u64(at), words) };
         }
         at += words.len();
@@ -83,9 +85,10 @@ impl Dma for ProcessDma {
 
     fn take(&self, addr: u64, loan: &Loan, from: u64, len: usize) -> Result<(), DmaFault> {
         checked(addr, len, 1)?;
-        // As in `write`.
+        // Release, as in `write`.
         fence(Ordering::Release);
-        // SAFETY: in a region that the client keeps mapped (module docs), for its device to write.
+        // SAFETY: in a region that the client keeps mapped (module docs), and that devices may
+        // write.
         match unsafe { loan.read(from, addr, len as u64) } {
             true => Ok(()),
             false => Err(DmaFault { addr, len: len as u64 }),
@@ -97,7 +100,7 @@ impl Dma for ProcessDma {
     }
 
     fn fault_in(&self, addr: u64, len: u64, write: bool) -> Result<(), DmaFault> {
-        // A device's own registers are no memory; its store there would wait for itself.
+        // Doorbell pages are refused: the device's store there would wait for the device itself.
         if guard::has_doorbells(addr, len) || probe(addr, len, write).is_err() {
             return Err(DmaFault { addr, len });
         }
@@ -122,7 +125,7 @@ impl Dma for ProcessDma {
     }
 
     fn store_last(&self, addr: u64, bytes: [u8; 8]) -> Result<(), DmaFault> {
-        // A ring of CQEs begins wherever a program says.
+        // A program may place a CQ ring at any address.
         let Ok(at) = checked(addr, 8, 8) else {
             self.write(addr, &bytes[..7])?;
             return self.store_u8(addr + 7, bytes[7]);
@@ -175,13 +178,15 @@ fn atomic_u8(at: usize) -> &'static AtomicU8 {
 
 fn atomic_u32(at: usize) -> &'static AtomicU32 {
     let word = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: as above; callers checked the alignment.
+    // SAFETY: in a region that the client keeps mapped (module docs); callers checked the
+    // alignment.
     unsafe { AtomicU32::from_ptr(word) }
 }
 
 fn atomic_u64(at: usize) -> &'static AtomicU64 {
     let word = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: as above; callers checked or arranged the alignment.
+    // SAFETY: in a region that the client keeps mapped (module docs); callers checked the
+    // alignment.
     unsafe { AtomicU64::from_ptr(word) }
 }
 

@@ -1,12 +1,12 @@
 //! A lock with a separate value in each process.
 //!
-//! A forked child has a copy of its parent's memory. A lock that another thread held at that moment
-//! stays locked in the child for ever, and what it guards describes the parent's threads and
-//! mappings. So a child starts over with an empty value, and leaves the copy alone.
+//! A forked child has a copy of its parent's memory. A lock that another thread held at the fork
+//! stays locked in the child for ever, and the guarded value describes the parent's threads and
+//! mappings. So a child gets an empty value, and leaves the copy alone.
 //!
 //! # Safety
 //!
-//! The one pointer is null or of a box that is never freed once others can see it.
+//! The pointer is null, or to a box that is never freed once it is published.
 #![allow(unsafe_code, reason = "a static pointer to what this process has")]
 
 use std::ptr;
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use uverbs_core::memory::process::Process;
 
-/// A value behind a lock, one for each process.
+/// A locked value, separate in each process.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T> {
     at: AtomicPtr<Owned<T>>,
@@ -32,12 +32,12 @@ impl<T: Default + Send + 'static> PerProcess<T> {
         Self { at: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// This process's value.
+    /// Locks this process's value; creates it if needed.
     pub(crate) fn lock(&'static self) -> MutexGuard<'static, T> {
-        // Acquire: pairs with the Release of whoever made it.
+        // Acquire: pairs with the Release of the thread that created the value.
         let mut at = self.at.load(Ordering::Acquire);
         loop {
-            // SAFETY: null, or of a box that was leaked below.
+            // SAFETY: null, or to a box that was leaked below.
             let owned: Option<&'static Owned<T>> = unsafe { at.as_ref() };
             if let Some(owned) = owned.filter(|owned| owned.process.is_current()) {
                 return owned.value.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,7 @@ impl<T: Default + Send + 'static> PerProcess<T> {
             match self.at.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => at = new,
                 Err(first) => {
-                    // SAFETY: the box was made above and never published.
+                    // SAFETY: the box was created above and not published.
                     drop(unsafe { Box::from_raw(new) });
                     at = first;
                 }
@@ -69,10 +69,10 @@ mod tests {
     fn a_child_is_not_held_up_by_its_parents_lock() {
         NUMBERS.lock().push(7);
         let held = NUMBERS.lock();
-        // SAFETY: the child allocates, which glibc allows, and takes no lock of another thread's.
+        // SAFETY: the child allocates, which glibc allows, and takes no lock of another thread.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
-                // SAFETY: a system call by numbers: a child that hangs is ended.
+                // SAFETY: takes a number; kills a child that hangs.
                 unsafe { libc::alarm(20) };
                 let was_empty = NUMBERS.lock().is_empty();
                 NUMBERS.lock().push(8);

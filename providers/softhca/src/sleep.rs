@@ -1,4 +1,4 @@
-//! How the device's thread sleeps, and who wakes it.
+//! Sleep and wake-up of the device's thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,12 +11,12 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
-/// Sleeping place of one thread.
+/// Sleeping place of a thread.
 ///
-/// The thread says that it [lies down](Sleeper::lie_down), looks once more at all that it works on,
-/// and then [waits](Sleeper::wait). Whoever brings work does so under a lock that this look takes
-/// as well, and wakes the thread afterwards: either the look finds the work, or the waker finds the
-/// thread lying.
+/// The thread [announces](Sleeper::lie_down) its sleep, looks once more at all work, and then
+/// [waits](Sleeper::wait). A thread that brings work does so under a lock that this look takes,
+/// too, and wakes the thread afterwards. So either the look finds the work, or the waker finds the
+/// announcement.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     asleep: AtomicBool,
@@ -29,18 +29,18 @@ impl Sleeper {
         Ok(Self { asleep: AtomicBool::new(false), bell: EventFd::from_flags(flags)? })
     }
 
-    /// From here on wakers ring.
+    /// Announces the sleep: from now on wakers ring the bell.
     pub(crate) fn lie_down(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
-    /// From here on they don't.
+    /// Ends the announcement: wakers need not ring.
     pub(crate) fn get_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Sleeps until somebody rings, one of the others can be read, or `limit` is over. Gives
-    /// whether `store` can be read.
+    /// Sleeps until the bell rings, `store` or `wire` is readable, or `limit` is over. Returns
+    /// `true` if `store` is readable.
     pub(crate) fn wait(
         &self,
         store: Option<BorrowedFd<'_>>,
@@ -49,7 +49,7 @@ impl Sleeper {
     ) -> bool {
         let fds = [Some(self.bell.as_fd()), store, wire].into_iter().flatten();
         let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect::<Vec<_>>();
-        // A signal ends the sleep early, which is no harm.
+        // A signal may end the sleep early, which is harmless.
         let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(limit)), None);
         self.get_up();
         let [rung, second] = [0, 1].map(|at| fds.get(at).and_then(PollFd::any).unwrap_or(false));
@@ -59,10 +59,10 @@ impl Sleeper {
         second && store.is_some()
     }
 
-    /// Wakes the thread, if it sleeps or is about to.
+    /// Wakes the thread if it sleeps or has announced its sleep.
     pub(crate) fn wake(&self) {
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            // A count at its end can be read, too.
+            // The write fails only for a saturated count, which is readable, too.
             let _ = self.bell.write(1);
         }
     }

@@ -1,17 +1,16 @@
 //! UAR pages: the client stores doorbells there, and the device reads them.
 //!
-//! On silicon a store into the mapped BAR page is an event. Here the page is one of a memfd, mapped
-//! once by the device and once more by whoever maps the door's file, and the device takes what it
-//! finds: it swaps each doorbell word with 0. On a machine whose pages are larger than a UAR,
-//! several share a page and are given out together, as by mlx5_ib (`uar_index2pfn`). Two stores
-//! into one register between two looks become one, which is why the HCA also reads the doorbell
-//! records. While the device's thread sleeps, a [`Guard`] makes stores into the clients' mappings
-//! wake it.
+//! On silicon a store into the mapped BAR page is an event. Here the page belongs to a memfd,
+//! mapped by the device and by the client. The device polls it and swaps each doorbell word with 0.
+//! If the machine's pages are larger than a UAR, several UARs share a page and are allocated
+//! together, as in mlx5_ib (`uar_index2pfn`). Two stores into a register between two looks
+//! coalesce, so the HCA also reads the doorbell records. While the device's thread sleeps, a
+//! [`Guard`] makes stores into the clients' mappings wake it.
 //!
 //! # Safety
 //!
-//! The client stores into these pages at any time. They are reached through `AtomicU64` only,
-//! within the mapping.
+//! The client stores into these pages at any time. They are accessed by `AtomicU64` only, within
+//! the mapping.
 #![allow(unsafe_code, reason = "atomic access through the raw pointer of a shared mapping")]
 
 use std::collections::BTreeMap;
@@ -29,7 +28,7 @@ use uverbs_core::memory::process::Process;
 use crate::guard::{self, Guard, Guarded};
 use crate::maps;
 
-/// Bytes of a UAR (`MLX5_ADAPTER_PAGE_SIZE`), whatever the machine's pages are.
+/// Bytes of a UAR (`MLX5_ADAPTER_PAGE_SIZE`), independent of the machine's page size.
 pub(crate) const UAR_SIZE: usize = 4096;
 
 /// Doorbell words of a UAR: the CQ doorbell (`MLX5_CQ_DOORBELL`, 0x20), and two BlueFlame
@@ -37,15 +36,15 @@ pub(crate) const UAR_SIZE: usize = 4096;
 /// uses in turn.
 const DOORBELLS: [u32; 5] = [0x20, 0x800, 0x900, 0xa00, 0xb00];
 
-/// Indices start here: a ConnectX keeps the first pages of its BAR for itself.
+/// First index: a ConnectX reserves the first pages of its BAR.
 const FIRST_INDEX: u32 = 0x10;
 
-/// One page of the machine's, with as many UARs as fit.
+/// A page of the machine, with as many UARs as fit.
 #[derive(Debug)]
 pub(crate) struct UarPage {
-    /// Index of its first UAR. The others follow.
+    /// Index of its first UAR; the next indexes follow.
     index: u32,
-    /// The device's memfd, and where in it the page is.
+    /// The device's memfd, and the page's offset in it.
     file: Arc<OwnedFd>,
     offset: u64,
     map: Pages,
@@ -54,7 +53,7 @@ pub(crate) struct UarPage {
     clients: Mutex<Clients>,
 }
 
-/// The clients' mappings of a page.
+/// Mappings of a page by clients.
 #[derive(Debug, Default)]
 struct Clients {
     guarded: Vec<Guarded>,
@@ -81,7 +80,7 @@ impl UarPage {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number by which CREATE_CQ, CREATE_QP and the HCA name the first UAR.
+    /// Index of the first UAR, as in CREATE_CQ, CREATE_QP and the HCA.
     pub(crate) fn index(&self) -> u32 {
         self.index
     }
@@ -91,12 +90,12 @@ impl UarPage {
         index.checked_sub(self.index).is_some_and(|uar| (uar as usize) < self.len() / UAR_SIZE)
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Maps the page once more, for the client.
+    /// Maps the page for the client.
     pub(crate) fn map(&self) -> Result<Pages, Errno> {
         let map = map_page(&self.file, self.offset, self.len())?;
         if let Some(guard) = &self.guard {
@@ -109,8 +108,7 @@ impl UarPage {
         Ok(map)
     }
 
-    /// Makes stores of clients wake the device. False if some can't: of a mapping that couldn't be
-    /// registered.
+    /// Makes client stores wake the device. False if a mapping could not be registered.
     fn protect(&self) -> bool {
         let Some(guard) = &self.guard else { return false };
         let mut clients = self.clients();
@@ -118,7 +116,7 @@ impl UarPage {
         let mut failed = false;
         clients.guarded.retain_mut(|one| match guard.protect(one) {
             Ok(()) => true,
-            // No longer there: a client unmapped it, or moved it.
+            // The client unmapped or moved it.
             Err(Errno::ENOENT) => false,
             Err(_) => {
                 failed = true;
@@ -131,7 +129,7 @@ impl UarPage {
         !failed && !clients.unguarded
     }
 
-    /// Guards mappings that are no longer where they were made. False if one can't be.
+    /// Guards mappings that clients have moved; false if one cannot be.
     fn guard_moved(&self, guard: &Guard, guarded: &mut Vec<Guarded>) -> bool {
         let own = self.map.as_mut_ptr().addr();
         let mut all = true;
@@ -151,25 +149,26 @@ impl UarPage {
         all
     }
 
-    /// Lets stores pass again.
+    /// Lets stores pass.
     fn release(&self) {
         if let Some(guard) = &self.guard {
             self.clients().guarded.iter_mut().for_each(|one| guard.release(one));
         }
     }
 
-    /// Its UARs: where each begins in the page, and its number.
+    /// UARs of the page: offset and index of each.
     fn uars(&self) -> impl Iterator<Item = (usize, u32)> {
         (0..self.len()).step_by(UAR_SIZE).zip(self.index..)
     }
 
-    /// Takes each doorbell that was rung since the last look: UAR, byte offset in it, and the 8
-    /// bytes as a big-endian number.
+    /// Takes each doorbell since the last look: UAR, offset in it, and the 8 bytes as a big-endian
+    /// number.
     pub(crate) fn scan(&self, mut ring: impl FnMut(u32, u32, u64)) {
         for (start, uar) in self.uars() {
             for offset in DOORBELLS {
                 let word = self.word(start + offset as usize);
-                // A load before the swap keeps the cache line shared while no doorbell is rung.
+                // Loaded before the swap, so that the cache line stays shared while no doorbell is
+                // rung.
                 if word.load(Ordering::Relaxed) != 0 {
                     // Acquire pairs with the client's release of the WQE and of the doorbell record
                     // before its store.
@@ -182,7 +181,7 @@ impl UarPage {
         }
     }
 
-    /// All that stands in a UAR, which begins there.
+    /// Bytes of the UAR at offset `start`.
     fn contents(&self, start: usize) -> Vec<u8> {
         let words = (start..start + UAR_SIZE).step_by(8);
         words.flat_map(|at| self.word(at).load(Ordering::Acquire).to_ne_bytes()).collect()
@@ -198,20 +197,19 @@ impl UarPage {
     /// `offset` is a multiple of 8 below [`UarPage::len`].
     fn word(&self, offset: usize) -> &AtomicU64 {
         let start = self.map.as_mut_ptr();
-        // SAFETY: all callers' offsets are below the mapping's bytes, which are whole UARs.
+        // SAFETY: all callers' offsets are inside the mapping, which consists of whole UARs.
         let word = unsafe { start.add(offset) }.cast::<u64>();
-        // SAFETY: the mapping starts on a page and the offsets are multiples of 8, so the word is
-        // aligned; it lives as long as `self.map`, and is never accessed other than atomically on
-        // this side.
+        // SAFETY: the mapping starts at a page boundary and offsets are multiples of 8, so the word
+        // is aligned. It lives as long as `self.map`, and is accessed by atomics only on this side.
         unsafe { AtomicU64::from_ptr(word) }
     }
 }
 
 impl Drop for UarPage {
-    /// Gives the memory back; the place in the file stays empty. Failing leaves a page in use until
-    /// the device ends.
+    /// Returns the memory; the range of the file stays a hole. If that fails, the memory stays
+    /// allocated until the device ends.
     fn drop(&mut self) {
-        // A forked child shares the file with the parent, which goes on using it.
+        // A forked child shares the file with the parent, which still uses it.
         if !self.process.is_current() {
             return;
         }
@@ -225,19 +223,19 @@ fn map_page(file: &OwnedFd, offset: u64, len: usize) -> Result<Pages, Errno> {
     Pages::shared(file.as_fd(), len, offset).map_err(|errno| Errno::from_raw(errno.raw()))
 }
 
-/// The pages of a device.
+/// UAR pages of a device.
 ///
-/// A page lives as long as it has a holder: its uverbs object, or a QP or CQ that rings through
-/// it. mlx5_ib also keeps it until the last mapping goes (`mlx5_ib_mmap_free`). All are in one
-/// memfd, so that a page costs no descriptor. Indices are used again, places in the file are not: a
-/// client may still have a page mapped that it freed, and what it stores there must not ring for
-/// the next owner of the index. The file is sparse, so that places cost nothing.
+/// A page lives while an uverbs object, a QP or a CQ uses it; mlx5_ib also keeps it until the last
+/// mapping is gone (`mlx5_ib_mmap_free`). All pages are in one memfd, so that a page costs no
+/// descriptor. Indexes are reused, offsets in the file are not: a client may still have a freed
+/// page mapped, and its stores there must not ring for the next owner of the index. The file is
+/// sparse, so unused ranges cost nothing.
 #[derive(Debug)]
 pub(crate) struct UarSet {
     file: Option<Arc<OwnedFd>>,
-    /// Bytes of a page: the machine's.
+    /// Bytes of a page.
     page: usize,
-    /// Places given out so far.
+    /// Number of ranges of the file used so far.
     places: u64,
     pages: BTreeMap<u32, Weak<UarPage>>,
     guard: Option<Arc<Guard>>,
@@ -249,40 +247,40 @@ impl Default for UarSet {
     }
 }
 
-/// How many UARs the client finds in each page that it maps (`num_uars_per_page`).
+/// Number of UARs in each page that the client maps (`num_uars_per_page`).
 pub(crate) fn uars_in_page() -> u32 {
     (page_size() / UAR_SIZE).max(1) as u32
 }
 
 impl UarSet {
-    /// Pages of so many bytes, whole UARs and whole pages of the machine.
+    /// Set with pages of `page` bytes: a multiple of a UAR and of the machine's page.
     fn of_pages(page: usize) -> Self {
         Self { file: None, page, places: 0, pages: BTreeMap::new(), guard: None }
     }
 
-    /// Pages whose clients' stores can wake the device.
+    /// Set whose client stores can wake the device.
     pub(crate) fn guarded(guard: Arc<Guard>) -> Self {
         Self { guard: Some(guard), ..Self::default() }
     }
 
-    /// Makes stores into any page wake the device. False if some can't.
+    /// Makes stores into any page wake the device; false if some cannot.
     pub(crate) fn protect(&self) -> bool {
         let pages = self.pages.values().filter_map(Weak::upgrade);
         pages.filter(|page| !page.protect()).count() == 0
     }
 
-    /// Lets stores pass again.
+    /// Lets stores pass.
     pub(crate) fn release(&self) {
         self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.release());
     }
 
-    /// Allocates a page, with the lowest indices that are free. The first is a multiple of their
-    /// number: mlx5_ib finds the page in the BAR by a division (`uar_index2pfn`).
+    /// Allocates a page with the lowest free indexes. The first is a multiple of their number,
+    /// since mlx5_ib finds the page in the BAR by a division (`uar_index2pfn`).
     ///
     /// # Errors
     ///
-    /// `ENOMEM` when `limit` UARs exist (firmware's ALLOC_UAR answers LIM_ERR), or what memfd and
-    /// mmap say.
+    /// `ENOMEM` if `limit` UARs exist (firmware's ALLOC_UAR returns LIM_ERR); the errors of memfd
+    /// and mmap.
     pub(crate) fn alloc(&mut self, limit: u32) -> Result<Arc<UarPage>, Errno> {
         self.pages.retain(|_, page| page.strong_count() > 0);
         let in_page = self.page / UAR_SIZE;
@@ -304,7 +302,7 @@ impl UarSet {
         Ok(page)
     }
 
-    /// All that stands in each UAR, by index.
+    /// Bytes of each UAR, by index.
     pub(crate) fn contents(&self) -> Vec<(u32, Vec<u8>)> {
         let mut all = Vec::new();
         for page in self.pages.values().filter_map(Weak::upgrade) {
@@ -318,7 +316,7 @@ impl UarSet {
         self.pages.values().filter_map(Weak::upgrade).for_each(|page| page.clear());
     }
 
-    /// Looks at every page.
+    /// Takes the doorbells of all pages.
     pub(crate) fn scan(&mut self, mut ring: impl FnMut(u32, u32, u64)) {
         for page in self.pages.values() {
             if let Some(page) = page.upgrade() {
@@ -334,9 +332,9 @@ mod tests {
 
     fn store(map: &Pages, offset: usize, value: u64) {
         assert!(offset + 8 <= map.len());
-        // SAFETY: checked just above.
+        // SAFETY: the assertion above checked the offset.
         let word = unsafe { map.as_mut_ptr().add(offset) }.cast::<u64>();
-        // SAFETY: aligned by the tests' offsets, mapped while `map` lives.
+        // SAFETY: the tests' offsets are aligned; mapped while `map` lives.
         unsafe { word.write_volatile(value.to_be()) };
     }
 
@@ -353,7 +351,7 @@ mod tests {
         let client = page.map().unwrap();
         store(&client, 0x900, 0x0102_0304_0506_0708);
         store(&client, 0x20, 5);
-        // Bytes beside the registers, such as the rest of a BlueFlame write, are no doorbells.
+        // Bytes outside the registers, such as the rest of a BlueFlame write, are no doorbells.
         store(&client, 0x808, 77);
         assert_eq!(rung(&mut set), [(0x10, 0x20, 5), (0x10, 0x900, 0x0102_0304_0506_0708)]);
         assert_eq!(rung(&mut set), []);
@@ -371,7 +369,7 @@ mod tests {
         assert_eq!((contents.len(), contents[0].0, contents[0].1.len()), (in_page, 0x10, UAR_SIZE));
         let set_bytes = (0..UAR_SIZE).filter(|&at| contents[0].1[at] != 0).collect::<Vec<_>>();
         assert_eq!(set_bytes, [0xa07, 0xa3f]);
-        // A look changes nothing: the doorbell is still to be taken.
+        // The copy changed nothing: the doorbell can still be taken.
         assert_eq!(rung(&mut set), [(0x10, 0xa00, 1)]);
         set.clear();
         assert!(set.contents()[0].1.iter().all(|byte| *byte == 0));
@@ -390,7 +388,7 @@ mod tests {
         drop(first);
         let again = set.alloc(most).unwrap();
         assert_eq!(again.index(), 0x10);
-        // The client's own mapping outlives the page, and is not the next one's.
+        // The client's mapping outlives the page, and does not belong to the next page.
         store(&client, 0x800, 1);
         assert_eq!(rung(&mut set), []);
         store(&again.map().unwrap(), 0x800, 2);
@@ -416,7 +414,7 @@ mod tests {
         assert_eq!(held(), 0);
     }
 
-    /// As on a machine whose pages are four times as large.
+    /// A machine whose pages are four times as large.
     #[test]
     fn a_larger_page_has_several_uars() {
         let page = 4 * page_size();

@@ -1,4 +1,4 @@
-//! Which addresses a device on the network has, and what follows from them.
+//! Addresses of a device on the network, and attributes that follow from them.
 
 use std::fmt;
 use std::io;
@@ -13,14 +13,15 @@ use crate::wire::udp::{OVERHEAD, PORT, sixteen};
 /// Addresses of a device on the network, whose wire is RoCEv2 over UDP
 /// ([`SoftHcaBuilder::udp`](crate::SoftHcaBuilder::udp)).
 ///
-/// An address is the device's alone: two devices at one address would need two ports, and a GID has
-/// none. On one host each takes another loopback address (127.0.0.1, 127.0.0.2 and so on).
+/// Each device needs an address: two devices at one address would need two ports, and a GID
+/// contains no port. On one host devices take different loopback addresses (127.0.0.1, 127.0.0.2
+/// and so on).
 ///
-/// As text: an address, with or without a port (`127.0.0.2`, `192.0.2.7:4792`, `[2001:db8::7]`), or
-/// `loopback`; `,udp` or `,shm` behind it is the [`Carrier`].
+/// Text format: an address, with or without a port (`127.0.0.2`, `192.0.2.7:4792`,
+/// `[2001:db8::7]`), or `loopback`; then optionally `,udp` or `,shm`, the [`Carrier`].
 ///
-/// RoCE has neither authentication nor encryption. A device is reached from wherever its address
-/// is: from this host alone on loopback; from the whole network otherwise.
+/// RoCE has neither authentication nor encryption. On loopback a device is reached from this host
+/// only, otherwise from the whole network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Udp {
     addresses: Vec<SocketAddr>,
@@ -31,46 +32,46 @@ pub struct Udp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Carrier {
-    /// Shared memory where the other device is found so, UDP otherwise. A device is found by an
-    /// abstract Unix socket: in the same network namespace, while it runs on a thread
-    /// ([`SoftHcaBuilder::stepped`](crate::SoftHcaBuilder::stepped) ones aren't).
+    /// Shared memory to devices that are found by their abstract Unix socket, UDP to all others.
+    /// Found are devices of the same network namespace that run on a thread, so not
+    /// [stepped](crate::SoftHcaBuilder::stepped) ones.
     #[default]
     Either,
-    /// UDP alone, as between hosts. As text `udp`.
+    /// UDP only, as between hosts. Text: `udp`.
     Udp,
-    /// Shared memory alone: packets to other hosts and users are lost, and counted
-    /// ([`SharedStats::nowhere`](crate::wire::SharedStats::nowhere)). As text `shm`.
+    /// Shared memory only: packets to other hosts and users are lost and counted
+    /// ([`SharedStats::nowhere`](crate::wire::SharedStats::nowhere)). Text: `shm`.
     SharedMemory,
 }
 
 impl Udp {
-    /// At this address, UDP port 4791.
+    /// One address, at UDP port 4791.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
         Self { addresses: vec![SocketAddr::new(address, PORT)], ..Self::loopback() }
     }
 
-    /// At the first address from 127.0.0.1 to 127.0.0.254 that no other device has.
+    /// The first free address from 127.0.0.1 to 127.0.0.254.
     #[must_use]
     pub fn loopback() -> Self {
         Self { addresses: Vec::new(), carrier: Carrier::default() }
     }
 
-    /// At this address as well, so that the device has one more GID.
+    /// Adds an address, and with it a GID.
     #[must_use]
     pub fn and(mut self, address: IpAddr) -> Self {
         self.addresses.push(SocketAddr::new(address, PORT));
         self
     }
 
-    /// Another port for all its addresses. Devices reach those alone that have the same.
+    /// Sets the port of all its addresses. Devices reach only devices with the same port.
     #[must_use]
     pub fn port(mut self, port: u16) -> Self {
         self.addresses.iter_mut().for_each(|address| address.set_port(port));
         self
     }
 
-    /// By this alone, or by whatever reaches.
+    /// Sets the carrier.
     #[must_use]
     pub fn by(mut self, carrier: Carrier) -> Self {
         self.carrier = carrier;
@@ -97,7 +98,7 @@ impl Udp {
     }
 }
 
-/// A text that is no address of a device on the network.
+/// Error of a text that is not an address of a device on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadUdp(String);
 
@@ -139,7 +140,7 @@ impl FromStr for Udp {
     }
 }
 
-/// A number that differs among the devices of a network: the end of the first address.
+/// Number derived from the end of the first address, which differs among the devices of a network.
 pub(crate) fn number(wire: &UdpWire) -> Option<u16> {
     let last = match wire.addresses().first()?.ip() {
         IpAddr::V4(address) => address.octets()[2..].try_into(),
@@ -148,16 +149,16 @@ pub(crate) fn number(wire: &UdpWire) -> Option<u16> {
     last.ok().map(u16::from_be_bytes)
 }
 
-/// One entry for each address: the wire has no RoCEv1.
+/// GIDs, one per address: the wire has no RoCEv1.
 pub(crate) fn gids(addresses: impl Iterator<Item = IpAddr>) -> Vec<Gid> {
     addresses.map(|at| Gid { gid: sixteen(at), kind: GidType::RoceV2 }).collect()
 }
 
-/// The longest path MTU that the interfaces of its addresses take.
+/// Largest path MTU that the interfaces of its addresses support.
 ///
 /// # Errors
 ///
-/// In words, where that is less than 256 bytes.
+/// A text, if that is less than 256 bytes.
 pub(crate) fn mtu(wire: &UdpWire) -> io::Result<Mtu> {
     let mut least = Mtu::B4096;
     for (ip, link) in wire.link_mtus() {

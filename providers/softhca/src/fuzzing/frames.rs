@@ -1,4 +1,4 @@
-//! Packets of a hostile peer.
+//! Fuzz target: packets of a hostile peer.
 
 use super::feed::Feed;
 use super::scene::{DC_KEY, GRANTED, GRANTED_LEN, Keys, QKEY, SERVICES, Scene};
@@ -10,13 +10,13 @@ use crate::wire::{
     Wire,
 };
 
-/// Packets and posts of one run.
+/// Number of packets and posts per run.
 const STEPS: usize = 64;
-/// The first packet's number on each connection ([`crate::hca::testing::Setup`]).
+/// PSN of the first packet on each connection ([`crate::hca::testing::Setup`]).
 const PSN: u32 = 0x1234;
 
-/// Any packets to queue pairs of each service, most of them such as a peer could send, among work
-/// that is under way.
+/// Sends arbitrary packets, most of them plausible, to queue pairs of each service, among work in
+/// flight.
 pub fn packets(data: &[u8]) {
     let mut feed = Feed::new(data);
     let mut scene = Scene::new();
@@ -30,7 +30,7 @@ pub fn packets(data: &[u8]) {
             0 => {
                 let (pair, kind, len) = (feed.below(SERVICES.len()), feed.below(6), feed.u16());
                 let wr = scene.request(pair, host, kind, len.into());
-                // A ring of 16, of which a work request takes two at most.
+                // The ring has 16 WQEBBs, of which a work request takes at most two.
                 if scene.pairs[pair][host].posted < 14 {
                     scene.rig.post(&mut scene.pairs[pair][host], &wr);
                 }
@@ -55,14 +55,14 @@ pub fn packets(data: &[u8]) {
 fn frame(scene: &Scene, to: usize, genuine: bool, bytes: Vec<u8>) -> Frame {
     let stranger = Address { gid: [9; 16], lid: 0 };
     let src = if genuine { scene.rig.hosts[1 - to].address } else { stranger };
-    // On its way it met with congestion, if its sender wants to hear of that.
+    // The packet is marked as congested, if its sender takes notifications.
     let asks = bytes.get(4).is_some_and(|byte| byte & Bth::NOTIFIABLE != 0);
     let route = Route::new(if asks { 3 } else { 0 }, 0, 0);
     Frame { src, dst: scene.rig.hosts[to].address, route, bytes, loan: None }
 }
 
-/// A key and an address near an end of what it grants, or near the end of all addresses, where a
-/// length goes beyond 64 bits.
+/// A key, and an address near an edge of its range or near the end of the address space, where a
+/// length exceeds 64 bits.
 pub(super) fn near_edge(feed: &mut Feed<'_>, keys: Keys, edge: u16) -> (Key, u64) {
     let (key, edge) = match edge {
         1 => (keys.granted, IOVA + GRANTED),
@@ -72,7 +72,7 @@ pub(super) fn near_edge(feed: &mut Feed<'_>, keys: Keys, edge: u16) -> (Key, u64
     (key, edge.wrapping_add_signed(i64::from(feed.u8() as i8) * 8))
 }
 
-/// A packet to a queue pair of a host, or its target of dynamic connections.
+/// A packet to a queue pair of a host, or to its DC target.
 fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
     let pair = feed.below(SERVICES.len());
     let all = Opcode::ALL.iter().copied();
@@ -88,7 +88,7 @@ fn packet(feed: &mut Feed<'_>, scene: &Scene, to: usize) -> Vec<u8> {
         _ => of_service[pick],
     };
     let Ok(layout) = opcode.layout() else { return Vec::new() };
-    // Answers go to the initiator, requests to the target.
+    // Responses go to the initiator, requests to the target.
     let number = match SERVICES[pair] {
         Service::Dci if layout.headers.contains(Extensions::DCETH) => scene.targets[to],
         _ => scene.pairs[pair][to].qpn.0,

@@ -1,18 +1,18 @@
-//! Entry points of fuzzers: one function for each boundary where foreign bytes come in. Each takes
-//! any bytes, and panics when a promise is broken.
+//! Entry points of fuzzers: a function for each boundary where foreign bytes come in. Each accepts
+//! arbitrary bytes, and panics if a promise is violated.
 //!
-//! `fuzz/` has the targets, `corpus.rs` replays what is kept of a fuzzer's finds, in a plain test.
+//! `fuzz/` has the targets; `corpus.rs` replays the kept inputs in a plain test.
 //!
-//! | function | whose bytes |
+//! | function | bytes of |
 //! |---|---|
-//! | [`packets`] | a peer's, to connected queue pairs of each service |
-//! | [`work_requests`] | a program's: WQEs, doorbell records, doorbells |
-//! | [`ethernet`] | a sender's, of any Ethernet frame |
-//! | [`rings`] | another process's, in rings of shared memory |
+//! | [`packets`] | a peer, to connected queue pairs of each service |
+//! | [`work_requests`] | a program: WQEs, doorbell records, doorbells |
+//! | [`ethernet`] | a sender of Ethernet frames |
+//! | [`rings`] | another process, in rings of shared memory |
 //! | [`mads`] | another host's connection manager |
-//! | [`mailboxes`] | a guest's driver: commands of the firmware, one after the other |
-//! | [`guests`] | a guest's: registers, entries of the command queue, rings, beside another guest |
-//! | [`clients`] | a vfio-user client's: messages and descriptors |
+//! | [`mailboxes`] | a guest's driver: firmware commands |
+//! | [`guests`] | a guest: registers, command queue entries, rings, beside another guest |
+//! | [`clients`] | a vfio-user client: messages and descriptors |
 
 #[path = "../../../../fuzz/feed.rs"]
 pub(crate) mod feed;
@@ -26,35 +26,35 @@ mod corpus;
 pub use frames::packets;
 pub use work::work_requests;
 
-/// Any Ethernet frame: its headers, and its number for receive side scaling.
+/// An arbitrary Ethernet frame: its headers, and its RSS hash.
 pub fn ethernet(data: &[u8]) {
     crate::hca::ethernet::rss::fuzz::ethernet(data);
 }
 
-/// Any stores into a ring of shared memory that is written and read meanwhile.
+/// Arbitrary stores into a ring of shared memory during writes and reads.
 #[cfg(not(uverbs_loom))]
 pub fn rings(data: &[u8]) {
     crate::wire::shared::ring::fuzz::rings(data);
 }
 
-/// Any messages between two connection managers whose programs connect and part.
+/// Arbitrary messages between two connection managers whose programs connect and disconnect.
 pub fn mads(data: &[u8]) {
     crate::cm::fuzz::mads(data);
 }
 
-/// Any commands of the firmware, after those that make one object of each kind.
+/// Arbitrary firmware commands, after commands that create an object of each kind.
 #[cfg(feature = "pci")]
 pub fn mailboxes(data: &[u8]) {
     crate::firmware::fuzz::mailboxes(data);
 }
 
-/// Any stores of a guest into registers, memory and rings, beside another guest.
+/// Arbitrary stores of a guest into registers, memory and rings, beside another guest.
 #[cfg(feature = "pci")]
 pub fn guests(data: &[u8]) {
     crate::pci::fuzz::guests(data);
 }
 
-/// Any messages of a vfio-user client, with descriptors and without.
+/// Arbitrary messages of a vfio-user client, with and without descriptors.
 #[cfg(feature = "pci")]
 pub fn clients(data: &[u8]) {
     crate::vfio_user::fuzz::clients(data);

@@ -1,4 +1,4 @@
-//! Two devices with a connection of each service, and a bystander connection that is not attacked.
+//! Two devices with a connection of each service, and a bystander connection without attacks.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::hca::{Access, DctContext, Mtu, QpTransition, Service, XrcSrq};
 pub(super) const QKEY: u32 = 0x1122_3344;
 pub(super) const DC_KEY: u64 = 0x0123_4567_89ab_cdef;
 const XRCD: u32 = 7;
-/// Places in the buffer: memory that peers may write, memory of the host's own work, the messages
-/// of the bystander connection, and memory that must not change.
+/// Offsets in the buffer: memory that peers may write; memory of the host's work requests; messages
+/// of the bystander connection; memory that must not change.
 pub(super) const GRANTED: u64 = 0x1000;
 pub(super) const GRANTED_LEN: u64 = 0x2000;
 pub(super) const OWN: u64 = 0x3000;
@@ -25,18 +25,18 @@ const NOBODYS: [(u64, usize); 2] = [(0, 0x1000), (0x8000, 0x1000)];
 const ALL: usize = 0x9000;
 /// Shortest time between two congestion notifications of a queue pair (docs/WIRE.md).
 const QUIET: Duration = Duration::from_micros(50);
-/// The longest message.
+/// Maximum message size.
 const LONGEST: u32 = 0x1800;
 
-/// Keys of one host.
+/// Keys of a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keys {
-    /// For its own queues, the bytes from [`OWN`] on.
+    /// Key of its own queues: the bytes from [`OWN`] on.
     pub(super) own: Key,
-    /// For peers, [`GRANTED`].
+    /// Key for peers: [`GRANTED`].
     pub(super) granted: Key,
     safe: Key,
-    /// [`GRANTED`] once more, numbered from 0.
+    /// Key for peers: [`GRANTED`], with addresses from 0.
     pub(super) zero_based: Key,
 }
 
@@ -44,16 +44,16 @@ pub(super) struct Keys {
 pub(super) struct Scene {
     pub(super) rig: Rig,
     pub(super) keys: [Keys; 2],
-    /// A queue pair on each host: RC, UC, UD, XRC, initiators of dynamic connections.
+    /// A queue pair on each host, by service: RC, UC, UD, XRC, DC initiator.
     pub(super) pairs: Vec<[End; 2]>,
-    /// By host: an SRQ of XRC, and a target of dynamic connections.
+    /// XRC SRQ and DC target, by host.
     pub(super) srqs: [TestSrq; 2],
     pub(super) targets: [u32; 2],
     other: [End; 2],
     rounds: u64,
 }
 
-/// The services in the order of `pairs`.
+/// Services in the order of `pairs`.
 pub(super) const SERVICES: [Service; 5] =
     [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Dci];
 
@@ -151,7 +151,7 @@ impl Scene {
         wr
     }
 
-    /// A work request that is right, by its number.
+    /// A valid work request, by its number.
     pub(super) fn request(&self, pair: usize, host: usize, kind: usize, len: u32) -> Wr {
         let (own, far) = (self.keys[host].own, self.keys[1 - host].granted);
         let len = len % LONGEST;
@@ -173,7 +173,7 @@ impl Scene {
     pub(super) fn check(&mut self) {
         self.rig.run();
         for host in &self.rig.hosts {
-            // One for each queue pair that may tell of congestion, and for each time.
+            // One for each queue pair that sends notifications, and for each interval.
             let most = (self.rig.now.as_nanos() / QUIET.as_nanos() + 1) * 3;
             let told = host.hca.stats().cnps_sent;
             assert!(u128::from(told) <= most, "{told} notifications by {:?}", self.rig.now);

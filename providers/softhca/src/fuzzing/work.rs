@@ -1,4 +1,4 @@
-//! Arbitrary content of a program's rings, records and doorbells.
+//! Fuzz target: arbitrary contents of a program's rings, records and doorbells.
 
 use uverbs_mlx5_prm::opcode::{MLX5_OPC_MOD_MMO_DMA, Opcode};
 
@@ -9,12 +9,13 @@ use crate::hca::dma::Dma;
 use crate::hca::number::UarNumber;
 use crate::hca::testing::{IOVA, UAR, Wr};
 
-/// Things that one run does.
+/// Number of steps per run.
 const STEPS: usize = 48;
-/// The bit of a length that makes a copy of what otherwise is written and not told of.
+/// Bit of a length, for kind 7: a copy. Without it, a work request that is not rung.
 const COPY: u16 = 1 << 13;
 
-/// Any work requests, receives, doorbell records and doorbells, most of them nearly right.
+/// Posts arbitrary work requests, receives, doorbell records and doorbells, most of them nearly
+/// valid.
 pub fn work_requests(data: &[u8]) {
     let mut feed = Feed::new(data);
     let mut scene = Scene::new();
@@ -30,7 +31,7 @@ pub fn work_requests(data: &[u8]) {
                 let end = &scene.pairs[pair][host];
                 let record = end.record + u64::from(feed.u8() & 4);
                 let word = feed.u16();
-                // Near what is there, or anything.
+                // Near the producer index, or arbitrary.
                 let word = if word < 64 { end.posted.wrapping_add(word) } else { word };
                 scene.rig.hosts[host].store(record, word.into());
             }
@@ -72,7 +73,7 @@ fn send(feed: &mut Feed<'_>, scene: &mut Scene, pair: usize, host: usize) {
     }
 }
 
-/// A copy from the host's own memory to there, or to near an end of what a key has.
+/// A copy from the host's memory to itself, or to near an edge of a key's range.
 fn copy(feed: &mut Feed<'_>, scene: &Scene, pair: usize, host: usize, len: u16) -> Vec<u8> {
     let (end, keys) = (&scene.pairs[pair][host], scene.keys[host]);
     let bytes = u32::from(len & 0x0fff);

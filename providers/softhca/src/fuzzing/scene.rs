@@ -31,7 +31,7 @@ const LONGEST: u32 = 0x1800;
 /// Keys of a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keys {
-    /// Key of its own queues: the bytes from [`OWN`] on.
+    /// Key for the host's queues: the bytes from [`OWN`] on.
     pub(super) own: Key,
     /// Key for peers: [`GRANTED`].
     pub(super) granted: Key,

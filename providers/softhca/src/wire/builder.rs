@@ -1,4 +1,4 @@
-//! The packet that goes out: headers by name, bytes in the order of the wire.
+//! Builder of a packet: headers by name, bytes in wire order.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use super::{
     Reth, Syndrome, U24, XrcEth,
 };
 
-/// Most bytes of extension headers: an atomic on a dynamic connection.
+/// Maximum bytes of extension headers: an atomic on a dynamic connection.
 const MAX_EXTENSIONS: usize = 44;
 
-// Every layout fits, the builder indexes on that.
+// Every layout fits; the builder's indexing relies on it.
 const _: () = {
     let mut i = 0;
     while i < Opcode::ALL.len() {
@@ -26,7 +26,7 @@ const _: () = {
     }
 };
 
-/// Why a packet was not written. Each is a mistake of the caller, not of a peer.
+/// Reason that a packet was not written: an error of the caller, never of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EmitError {
@@ -36,7 +36,7 @@ pub enum EmitError {
     Missing(Extensions),
     /// Headers the caller gave and the opcode does not have.
     Unexpected(Extensions),
-    /// So many bytes of payload for an opcode that carries none.
+    /// Bytes of payload for an opcode without payload.
     UnexpectedPayload(usize),
     /// More payload than [`MAX_PAYLOAD`].
     TooLong(usize),
@@ -62,7 +62,7 @@ impl std::error::Error for EmitError {}
 
 /// The headers of a packet to be sent. `Copy`: a queue pair can keep one and change its PSN.
 ///
-/// The headers an opcode has must all be given, in any order, and no others.
+/// All headers of the opcode must be given, in any order, and no others.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketBuilder {
     bth: Bth,
@@ -94,7 +94,7 @@ impl PacketBuilder {
         }
     }
 
-    /// Another PSN, all else the same.
+    /// Sets the PSN.
     #[must_use]
     pub fn psn(mut self, psn: Psn) -> PacketBuilder {
         self.bth.psn = U24::new(psn.get());
@@ -112,13 +112,13 @@ impl PacketBuilder {
         self.bth.flags = self.bth.flags & !Bth::SOLICITED | if on { Bth::SOLICITED } else { 0 };
         self
     }
-    /// The migration request bit.
+    /// Sets or clears the migration request bit.
     #[must_use]
     pub fn mig_req(mut self, on: bool) -> PacketBuilder {
         self.bth.flags = self.bth.flags & !Bth::MIG_REQ | if on { Bth::MIG_REQ } else { 0 };
         self
     }
-    /// The partition key.
+    /// Sets the partition key.
     #[must_use]
     pub fn pkey(mut self, pkey: u16) -> PacketBuilder {
         self.bth.pkey = U16::new(pkey);
@@ -158,7 +158,7 @@ impl PacketBuilder {
     pub fn feth(self, header: Feth) -> PacketBuilder {
         self.put(Extensions::FETH, &header)
     }
-    /// RDMA header; `dma_length` is the length of the whole message.
+    /// RDMA header; `dma_length` is the length of the message.
     #[must_use]
     pub fn reth(self, va: u64, rkey: u32, dma_length: u32) -> PacketBuilder {
         let reth =
@@ -208,10 +208,10 @@ impl PacketBuilder {
         self
     }
 
-    /// Writes the packet into `out`, whose old content goes and whose capacity stays.
+    /// Writes the packet into `out`, whose contents are replaced and whose capacity is kept.
     ///
     /// # Errors
-    /// [`EmitError`] when opcode, headers and payload do not go together; `out` is empty then.
+    /// [`EmitError`] if opcode, headers and payload do not match; `out` is empty then.
     pub fn emit(&self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), EmitError> {
         self.emit_with(payload.len(), out, |to| {
             to.copy_from_slice(payload);
@@ -219,11 +219,11 @@ impl PacketBuilder {
         })
     }
 
-    /// Writes the packet into `out` with a payload of `len` bytes that `fill` writes in place.
-    /// `fill` has to write all of it: what is there before is arbitrary.
+    /// Writes the packet into `out`, with a payload of `len` bytes written by `fill`. It must write
+    /// all bytes, whose contents are arbitrary before.
     ///
     /// # Errors
-    /// [`EmitError`] as in [`emit`](PacketBuilder::emit), or what `fill` returns; `out` is empty
+    /// [`EmitError`] as for [`emit`](PacketBuilder::emit), or the error of `fill`; `out` is empty
     /// then.
     #[inline]
     pub fn emit_with<E: From<EmitError>>(
@@ -250,7 +250,7 @@ impl PacketBuilder {
         let headers = BTH_LEN + self.headers.wire_len();
         let pad = len.wrapping_neg() % 4;
         let covered = headers + len + pad;
-        // No clear() first: bytes that are already there need no zeroing, they get overwritten.
+        // Not cleared first: existing bytes need no zeroing, since they are overwritten.
         out.resize(covered + ICRC_LEN, 0);
 
         let mut bth = self.bth;

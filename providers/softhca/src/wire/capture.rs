@@ -1,11 +1,10 @@
-//! Capture of a wire's packets, as a pcapng file that Wireshark and tshark read
-//! (draft-ietf-opsawg-pcapng).
+//! Captures a wire's packets in a pcapng file for Wireshark and tshark (draft-ietf-opsawg-pcapng).
 //!
-//! Each packet has the headers that RoCEv2 gives it: Ethernet, IP, UDP, and an ICRC over them. On a
-//! wire without such headers they are made up from the addresses: a GID that is no mapped IPv4
-//! address is taken for one of IPv6, MAC addresses and the UDP source port stand for nothing. Plain
-//! Ethernet frames are written as they are. Each device is an interface, and each packet says
-//! whether it left or arrived; between two devices of one file it is there twice.
+//! Each packet is written as RoCEv2: Ethernet, IP, UDP, and an ICRC over them. If the wire has no
+//! such headers, they are made from the addresses: a GID that is not a mapped IPv4 address is used
+//! as an IPv6 address; MAC addresses and UDP source port are made up. Plain Ethernet frames are
+//! written unchanged. Each device is an interface. Each packet is marked as sent or received, so a
+//! packet between two devices of a file is there twice.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -28,18 +27,18 @@ const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const LINKTYPE_ETHERNET: u32 = 1;
-/// Options: end, an interface's name and resolution, a packet's flags.
+/// Options: end; name and time resolution of an interface; flags of a packet.
 const END: u16 = 0;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
-/// Times in nanoseconds.
+/// Time resolution: nanoseconds.
 const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// A capture file ([`SoftHcaBuilder::capture`](crate::SoftHcaBuilder::capture)). Clones write to
-/// the same one.
+/// Capture file ([`SoftHcaBuilder::capture`](crate::SoftHcaBuilder::capture)). Clones write to the
+/// same file.
 ///
 /// ```
 /// use uverbs_softhca::{SoftHca, wire::Capture};
@@ -57,17 +56,17 @@ pub struct Capture {
 
 #[derive(Debug)]
 struct Output {
-    /// `None` once it couldn't be written: a file that ends amid a block is no file.
+    /// `None` after a failed write: a file that ends within a block is unreadable.
     file: Option<BufWriter<File>>,
     interfaces: u32,
 }
 
 impl Capture {
-    /// Creates a file, for its user alone.
+    /// Creates a file that only its user may read.
     ///
     /// # Errors
     ///
-    /// What the system says; `AlreadyExists` where there is a file of that name.
+    /// The system's error; `AlreadyExists` if there is a file of that name.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut file = BufWriter::new(private_file::create(path)?);
         // Version 1.0, a section of any length.
@@ -77,8 +76,8 @@ impl Capture {
         Ok(Self { output: Arc::new(Mutex::new(Output { file: Some(file), interfaces: 0 })) })
     }
 
-    /// The file that the environment asks for. A process that finds it there already, which another
-    /// one has made, takes the name with its number behind.
+    /// Creates the file that the environment names. If another process has created it, the process
+    /// number is appended to the name.
     pub(crate) fn of_environment() -> io::Result<Option<Self>> {
         static CAPTURE: PerProcess<Option<Capture>> = PerProcess::new();
         let Some(path) = Variable::Capture.path() else { return Ok(None) };
@@ -101,7 +100,7 @@ impl Capture {
         Ok(capture.clone())
     }
 
-    /// Puts itself in front of a device's wire.
+    /// Puts a capture in front of a device's wire.
     pub(crate) fn tap(&self, name: &str, inner: Box<dyn Wire>) -> Box<dyn Wire> {
         let mut output = self.lock();
         let interface = output.interfaces;
@@ -132,7 +131,7 @@ impl Output {
     }
 }
 
-/// A block: its type and length, words, bytes, options, and its length again.
+/// Formats a block: type and length, words, bytes, options, and the length again.
 fn block(kind: u32, words: &[u32], bytes: &[u8], options: &[(u16, &[u8])]) -> Vec<u8> {
     let mut block = [kind, 0].map(u32::to_ne_bytes).concat();
     block.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
@@ -154,10 +153,10 @@ fn block(kind: u32, words: &[u32], bytes: &[u8], options: &[(u16, &[u8])]) -> Ve
     block
 }
 
-/// A packet as it is on Ethernet.
+/// Formats a packet as on Ethernet.
 fn ethernet(frame: &Frame) -> Vec<u8> {
     let [src, dst] = [&frame.src, &frame.dst].map(ip);
-    // Locally administered, or a group's.
+    // Locally administered, or multicast.
     let mac = |ip: IpAddr, first: u8| match ip {
         IpAddr::V4(ip) => [&[first, 0][..], &ip.octets()].concat(),
         IpAddr::V6(ip) => [&[first, 0][..], &ip.octets()[12..]].concat(),
@@ -172,7 +171,7 @@ fn ethernet(frame: &Frame) -> Vec<u8> {
             header[..2].copy_from_slice(&[0x45, route.traffic_class]);
             header[2..4].copy_from_slice(&(udp + 20).to_be_bytes());
             header[4..6].copy_from_slice(&route.id.to_be_bytes());
-            // Don't fragment; hops; UDP.
+            // Don't fragment; hop limit; UDP.
             header[6] = 0x40;
             header[8..10].copy_from_slice(&[route.hop_limit, 17]);
             header[12..16].copy_from_slice(&src.octets());
@@ -197,7 +196,7 @@ fn ethernet(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// An end's IP address; of a LID one of the link.
+/// IP address of an end; for a LID a link-local address.
 fn ip(address: &Address) -> IpAddr {
     match (address.gid, address.lid) {
         ([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], lid) => {
@@ -222,7 +221,7 @@ fn checksum(header: &[u8; 20]) -> u16 {
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// A wire whose packets are written down.
+/// A wire whose packets are captured.
 #[derive(Debug)]
 struct Captured {
     inner: Box<dyn Wire>,

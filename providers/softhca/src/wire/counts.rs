@@ -1,9 +1,9 @@
-//! Counts of a wire, and the switch of its link, which its HCA's owner holds on to.
+//! Counters of a wire and the switch of its link, which the HCA's owner keeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Declares a struct of counts for readers, the atomic counters behind it, and the control that the
-/// two share with the link's switch.
+/// Declares a struct of counts for readers, the atomic counters behind it, and the control that
+/// shares them and the link's switch.
 macro_rules! counts {
     (
         $(#[$stats_doc:meta])* stats $Stats:ident;
@@ -18,7 +18,7 @@ macro_rules! counts {
         }
 
         impl $Stats {
-            /// All of them by name, for printing.
+            /// All counts with names, for printing.
             #[must_use]
             pub fn by_name(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
@@ -50,18 +50,17 @@ macro_rules! counts {
         }
 
         impl $Control {
-            /// Pulls the cable: what arrives and what is sent is lost until
-            /// [`replug`](Self::replug).
+            /// Unplugs the cable: sent and received frames are lost until [`replug`](Self::replug).
             pub fn unplug(&self) {
                 self.shared.plugged.store(false, std::sync::atomic::Ordering::Relaxed);
             }
 
-            /// Puts the cable back.
+            /// Plugs the cable in.
             pub fn replug(&self) {
                 self.shared.plugged.store(true, std::sync::atomic::Ordering::Relaxed);
             }
 
-            /// The counts so far.
+            /// Current counts.
             #[must_use]
             pub fn stats(&self) -> $Stats {
                 let counters = &self.shared.counters;
@@ -74,7 +73,7 @@ macro_rules! counts {
 }
 pub(super) use counts;
 
-/// Adds to a counter with a single writer: no locked instruction.
+/// Adds to a counter with a single writer, without a locked instruction.
 #[inline]
 pub(super) fn add_alone(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -82,6 +81,6 @@ pub(super) fn add_alone(counter: &AtomicU64, n: u64) {
 
 #[inline]
 pub(super) fn add(counter: &AtomicU64, n: u64) {
-    // Relaxed: statistics order nothing.
+    // Relaxed: statistics order no other access.
     counter.fetch_add(n, Ordering::Relaxed);
 }

@@ -1,8 +1,8 @@
 //! The invariant CRC (IBTA vol 1, 7.8.1): CRC-32 with the polynomial of Ethernet, 0x04c11db7.
 //!
-//! The real one also covers the routing headers with their changing fields set to ones. A frame in
-//! memory has none, so [`icrc`] starts at the BTH. A wire that leaves the process begins with the
-//! headers that it sends (`icrc_behind`).
+//! The ICRC of a real packet also covers the routing headers, with ones in place of fields that
+//! change. A frame in memory has no such headers, so [`icrc`] starts at the BTH. A wire that leaves
+//! the process begins with its headers (`icrc_behind`).
 
 use super::fold;
 
@@ -38,7 +38,7 @@ const fn tables() -> [[u32; 256]; 16] {
     tables
 }
 
-/// Takes `bytes` into a running CRC. The first state is all ones, the result is its complement.
+/// Adds `bytes` to a running CRC. The initial state is all ones; the result is the complement.
 pub(super) fn update(crc: u32, bytes: &[u8]) -> u32 {
     match fold::fold(crc, bytes) {
         Some((folded, rest)) => by_tables(by_tables(0, &folded), rest),
@@ -53,7 +53,7 @@ fn by_tables(mut crc: u32, bytes: &[u8]) -> u32 {
         for (byte, state) in block.iter_mut().zip(crc.to_le_bytes()) {
             *byte ^= state;
         }
-        // The first byte of the block has 15 bytes behind it.
+        // The first byte of the block has 15 bytes after it.
         crc = 0;
         for (byte, table) in block.iter().zip(TABLES.iter().rev()) {
             crc ^= table[usize::from(*byte)];
@@ -71,16 +71,16 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     !update(!0, bytes)
 }
 
-/// The ICRC of a packet, `bytes` being all from the BTH up to where the ICRC goes. It is stored
-/// least significant byte first.
+/// ICRC of a packet; `bytes` are all bytes from the BTH to the ICRC. It is stored least significant
+/// byte first.
 ///
-/// Byte 4 of the BTH (FECN, BECN and reserved bits) counts as all ones because switches change it.
+/// Byte 4 of the BTH (FECN, BECN and reserved bits) counts as all ones, since switches change it.
 #[must_use]
 pub fn icrc(bytes: &[u8]) -> u32 {
     icrc_behind(!0, bytes)
 }
 
-/// [`icrc`] behind routing headers that made `state`.
+/// As [`icrc`], after routing headers with the CRC state `state`.
 pub(super) fn icrc_behind(state: u32, bytes: &[u8]) -> u32 {
     let Some((head, rest)) = bytes.split_first_chunk::<8>() else {
         return !update(state, bytes);
@@ -126,7 +126,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(crc32(&bytes), !crc);
-            // Whichever of the two ways this processor takes.
+            // Either of the two implementations that this processor uses.
             prop_assert_eq!(by_tables(!0, &bytes), crc);
         }
     }

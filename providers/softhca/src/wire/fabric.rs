@@ -1,4 +1,4 @@
-//! The in-memory switch: any number of ports, frames routed by address.
+//! In-memory switch: any number of ports; frames are routed by address.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use super::{Address, Frame, Wire, WireFull};
 
-/// Frames a port holds for its HCA unless the fabric says otherwise.
+/// Default number of frames that a port holds for its HCA.
 const QUEUE_DEPTH: usize = 1024;
 
-/// An in-memory switch. Clones are the same switch.
+/// In-memory switch. Clones are the same switch.
 ///
-/// Frames between two ports keep their order and arrive or are counted as dropped. A frame to one
-/// of the sender's own addresses goes through the switch as well. A frame to a group goes to every
-/// port that has the group among its addresses, the sender's own included; a port without room
-/// misses its copy.
+/// Frames between two ports keep their order; each arrives or is counted as dropped. A frame to an
+/// address of its sender also goes through the switch. A frame to a group goes to all ports with
+/// the group among their addresses, including the sender's; a port without room misses its copy.
 #[derive(Clone)]
 pub struct Fabric {
     switch: Arc<Switch>,
@@ -34,7 +33,7 @@ struct Switch {
 #[derive(Default)]
 struct Table {
     next_id: u64,
-    /// By age, so that the oldest owner of an address keeps it.
+    /// Ports by age: the oldest owner of an address keeps it.
     ports: BTreeMap<u64, Entry>,
     by_gid: HashMap<[u8; 16], Arc<Port>>,
     by_lid: HashMap<u16, Arc<Port>>,
@@ -51,12 +50,12 @@ struct Port {
     plugged: AtomicBool,
     inbox: Mutex<VecDeque<Frame>>,
     waker: OnceLock<Waker>,
-    /// Frames that came, that were handed out or dropped, and that were handed out before the HCA's
-    /// last step: it has answered those.
+    /// Number of frames that arrived; that were handed out or dropped; and that were handed out
+    /// before the HCA's last step, which it has answered.
     came: AtomicU64,
     taken: AtomicU64,
     answered: AtomicU64,
-    /// Plain Ethernet frames, of which any number may be lost.
+    /// Plain Ethernet frames, which may be lost.
     ethernet: Mutex<VecDeque<Vec<u8>>>,
 }
 
@@ -70,32 +69,32 @@ struct Counters {
     missed_copies: AtomicU64,
 }
 
-/// Counts of frames through a fabric. `sent` is the sum of the others but `refused` and what is
-/// queued now.
+/// Counts of frames through a fabric. `sent` is the sum of the others except `refused`, plus the
+/// frames that are queued now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FabricStats {
-    /// Taken from a sender, dropped ones included.
+    /// Frames taken from senders, including dropped ones.
     pub sent: u64,
-    /// Handed to a receiver.
+    /// Frames handed to receivers.
     pub delivered: u64,
-    /// Given back because the receiver's queue was full.
+    /// Frames returned because the receiver's queue was full.
     pub refused: u64,
-    /// Dropped: no port has that address.
+    /// Dropped: no port has the address.
     pub unknown_destination: u64,
-    /// Dropped: the sender's or the receiver's link is unplugged, or its port has gone.
+    /// Dropped: the link of sender or receiver is unplugged, or the port is gone.
     pub dead_link: u64,
-    /// Copies of multicast frames that a member had no room for, or no link. Such a frame counts as
-    /// sent once, and as delivered once for each copy.
+    /// Copies of multicast frames lost by a member without room or without a link. A multicast
+    /// frame counts as sent once, and as delivered once per copy.
     pub missed_copies: u64,
 }
 
 fn add(counter: &AtomicU64, n: usize) {
-    // Relaxed: statistics order nothing.
+    // Relaxed: statistics order no other access.
     counter.fetch_add(n as u64, Ordering::Relaxed);
 }
 
 impl Port {
-    // A panic elsewhere leaves a queue of whole frames: poisoning says nothing here.
+    // After a panic elsewhere the queue still holds whole frames, so poisoning is ignored.
     fn inbox(&self) -> MutexGuard<'_, VecDeque<Frame>> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,8 +107,7 @@ impl Port {
         self.plugged.load(Ordering::Acquire)
     }
 
-    /// Puts a frame into the queue, and wakes an HCA that may sleep: one that is not the sender
-    /// itself, with nothing to read.
+    /// Queues a frame. Wakes an HCA that may sleep: one with an empty queue, other than the sender.
     fn put(&self, inbox: &mut VecDeque<Frame>, frame: Frame, sender: &Port) {
         let sleeps = inbox.is_empty() && !std::ptr::eq(self, sender);
         inbox.push_back(frame);
@@ -180,13 +178,13 @@ impl Table {
 }
 
 impl Fabric {
-    /// A switch without ports.
+    /// Creates a switch without ports.
     #[must_use]
     pub fn new() -> Fabric {
         Fabric::with_queue_depth(QUEUE_DEPTH)
     }
 
-    /// A switch whose ports each hold up to `depth` frames (at least 1) for their HCA.
+    /// Creates a switch whose ports hold up to `depth` frames (at least 1) for their HCA.
     #[must_use]
     pub fn with_queue_depth(depth: usize) -> Fabric {
         let switch =
@@ -194,8 +192,8 @@ impl Fabric {
         Fabric { switch: Arc::new(switch) }
     }
 
-    /// A new port, plugged in, reached by each of `addresses`: by the GIDs that are not zero and
-    /// the LIDs that are not 0. An address that another port already has stays with that one.
+    /// Creates a port, plugged in, with these addresses: all GIDs that are not zero, and all LIDs
+    /// that are not 0. An address of an existing port stays with that port.
     #[must_use]
     pub fn attach(&self, addresses: &[Address]) -> FabricPort {
         let port = Arc::new(Port {
@@ -216,7 +214,7 @@ impl Fabric {
         FabricPort { link: LinkControl { switch: self.switch.clone(), port, id } }
     }
 
-    /// The counts so far.
+    /// Current counts.
     #[must_use]
     pub fn stats(&self) -> FabricStats {
         let counters = &self.switch.counters;
@@ -245,13 +243,13 @@ impl fmt::Debug for Fabric {
     }
 }
 
-/// One port of a [`Fabric`]; dropping it takes the port away.
+/// A port of a [`Fabric`]. Dropping it removes the port.
 pub struct FabricPort {
     link: LinkControl,
 }
 
-/// The cable of one port, for a test that plays the network. Clones are the same cable; it
-/// outlives the port and then does nothing.
+/// Cable of a port, for a test that plays the network. Clones are the same cable. It may outlive
+/// the port, and has no effect then.
 #[derive(Clone)]
 pub struct LinkControl {
     switch: Arc<Switch>,
@@ -260,38 +258,37 @@ pub struct LinkControl {
 }
 
 impl FabricPort {
-    /// A handle on this port's link.
+    /// Returns the port's cable.
     #[must_use]
     pub fn link_control(&self) -> LinkControl {
         self.link.clone()
     }
 
-    /// Whom to wake when a frame comes from another port and nothing was there to read. Said once;
-    /// later ones are ignored. It is called amid a transmission, and must not use the fabric
-    /// itself.
+    /// Sets the waker, called when a frame from another port arrives at an empty queue. Only the
+    /// first call counts. The waker is called during a transmission, and must not use the fabric.
     pub fn set_waker(&self, waker: Waker) {
         let _ = self.link.port.waker.set(waker);
     }
 }
 
 impl LinkControl {
-    /// Pulls the cable: what waits for this port is lost, and so is what it or others send until
-    /// [`replug`](LinkControl::replug). Senders are not told.
+    /// Unplugs the cable: frames queued for this port are lost, and so are frames sent by it or to
+    /// it until [`replug`](LinkControl::replug). Senders get no error.
     pub fn unplug(&self) {
         self.switch.set_plugged(&self.port, false);
     }
 
-    /// Puts the cable back.
+    /// Plugs the cable in.
     pub fn replug(&self) {
-        // A port that has gone stays dead: its queue would never be emptied. The lock keeps it from
-        // going in between.
+        // A removed port stays dead, since its queue would never be emptied. The lock keeps it from
+        // being removed in between.
         let table = self.switch.read();
         if table.ports.contains_key(&self.id) {
             self.switch.set_plugged(&self.port, true);
         }
     }
 
-    /// Returns `true` if the cable is in.
+    /// Returns `true` if the cable is plugged in.
     #[must_use]
     pub fn is_plugged(&self) -> bool {
         self.port.is_plugged()
@@ -382,14 +379,14 @@ impl Wire for FabricPort {
         self.link.set_addresses(addresses);
     }
 
-    /// A step begins: what was handed out before it is dealt with.
+    /// Begins a step: frames handed out before it are answered.
     fn advance(&mut self, _: Duration) {
         let port = &self.link.port;
-        // Release pairs with `is_past`: the answers are in their inboxes.
+        // Release: pairs with `is_past`. The answers are in their inboxes.
         port.answered.store(port.taken.load(Ordering::Relaxed), Ordering::Release);
     }
 
-    /// `None` for a port without a waker: such a port may never be read.
+    /// `None` for a port without a waker: it may never read.
     fn mark(&self, to: Address) -> Option<u64> {
         let table = self.link.switch.read();
         let port = table.route(to).filter(|port| port.is_plugged() && port.waker.get().is_some());
@@ -414,7 +411,7 @@ impl Drop for FabricPort {
         let mut table = switch.write();
         table.ports.remove(id);
         table.rebuild();
-        // Still under the table lock, for replug().
+        // Still under the table's lock, for `replug`.
         switch.set_plugged(port, false);
     }
 }

@@ -57,11 +57,11 @@ fn a_group_frame_reaches_each_member_once() {
     let mut a = fabric.attach(&[gid(1), group(1)]);
     let mut b = fabric.attach(&[gid(2), group(1), group(2)]);
     let mut c = fabric.attach(&[gid(3), group(2)]);
-    // The path's multicast LID is no port's.
+    // A multicast LID belongs to no port.
     a.transmit(frame(gid(1), Address { lid: 0xc001, ..group(1) }, 1)).unwrap();
     a.transmit(frame(gid(1), group(2), 2)).unwrap();
     a.transmit(frame(gid(1), group(3), 3)).unwrap();
-    // b is full; the sender does not wait for it.
+    // b is full; the sender is not stopped.
     a.transmit(frame(gid(1), group(2), 4)).unwrap();
     assert_eq!(
         (numbers(&mut a), numbers(&mut b), numbers(&mut c)),
@@ -118,7 +118,7 @@ fn an_unplugged_port_loses_both_ways() {
     a.transmit(frame(gid(1), gid(2), 1)).unwrap();
     link.unplug();
     assert!(!link.is_plugged());
-    // Queued, sent to and sent by the dead port.
+    // Queued for the dead port, sent to it, and sent by it.
     a.transmit(frame(gid(1), gid(2), 2)).unwrap();
     b.transmit(frame(gid(2), gid(1), 3)).unwrap();
     assert_eq!(numbers(&mut b), [0; 0]);
@@ -140,7 +140,7 @@ fn a_full_queue_gives_the_frame_back() {
     a.transmit(frame(gid(1), gid(2), 2)).unwrap();
     let WireFull(back) = a.transmit(frame(gid(1), gid(2), 3)).unwrap_err();
     assert_eq!(back, frame(gid(1), gid(2), 3));
-    // Another destination still works.
+    // Another destination still has room.
     a.transmit(frame(gid(1), gid(1), 8)).unwrap();
     assert_eq!(b.receive().unwrap().bytes, [1]);
     a.transmit(back).unwrap();
@@ -185,12 +185,12 @@ fn a_frame_wakes_who_has_nothing_to_read() {
     assert_eq!((woken(), numbers(&mut b)), (1, vec![1, 2]));
     a.transmit(frame(gid(1), gid(2), 3)).unwrap();
     assert_eq!((woken(), numbers(&mut b)), (2, vec![3]));
-    // A sender is awake.
+    // A port that sends is awake.
     b.transmit(frame(gid(2), gid(2), 4)).unwrap();
     assert_eq!((woken(), numbers(&mut b)), (2, vec![4]));
 }
 
-/// Two threads push through a small queue into a third: nothing is lost, each keeps its order.
+/// Two threads push through a small queue to a third: no frame is lost, and each keeps its order.
 #[test]
 fn threads_share_a_fabric() {
     const FRAMES: u32 = 5_000;

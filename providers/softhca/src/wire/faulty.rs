@@ -1,5 +1,5 @@
-//! A wire with faults: loses, repeats, reorders, corrupts and delays, the same way for the same
-//! seed.
+//! A wire with faults: loses, duplicates, reorders, corrupts and delays frames, equally for equal
+//! seeds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -10,33 +10,32 @@ use std::time::Duration;
 
 use super::{Address, Frame, Wire, WireFull};
 
-/// Frames that may be under way (delayed, held back, or refused by the wire below).
+/// Maximum frames in flight: delayed, held back, or refused by the inner wire.
 const BACKLOG: usize = 4096;
-/// How much later than due a held-back frame comes when nothing overtakes it.
+/// Maximum delay of a held-back frame that no frame overtakes.
 const HOLD_LIMIT: Duration = Duration::from_micros(100);
-/// How long to wait before a frame is offered again that the wire below refused.
+/// Interval at which a frame refused by the inner wire is offered again.
 const RETRY_AFTER: Duration = Duration::from_micros(10);
 
-/// Which faults, and how often. Probabilities are per frame, from 0.0 (never) to 1.0 (always); the
-/// default is 0.0 for all.
+/// Faults and their probabilities per frame, from 0.0 (never) to 1.0 (always). The default is 0.0
+/// for all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Probability that a frame never arrives.
+    /// Probability that a frame is lost.
     pub loss: f64,
-    /// Probability that a frame comes twice; each copy then has its own luck.
+    /// Probability that a frame is duplicated; each copy then has its own faults.
     pub duplicate: f64,
-    /// Probability that a frame is held back until others have overtaken it.
+    /// Probability that a frame is held back until other frames have overtaken it.
     pub reorder: f64,
-    /// The most frames that overtake a held-back one; 0 counts as 1.
+    /// Maximum frames that overtake a held-back one; 0 counts as 1.
     pub reorder_depth: u32,
     /// Probability that one bit of a frame flips.
     pub corrupt: f64,
     /// Delay of each frame.
     pub delay: Duration,
-    /// Largest random addition to the delay. It does not reorder: a wire is a queue.
+    /// Maximum random addition to the delay. It keeps the order: a wire is a queue.
     pub jitter: Duration,
-    /// Probability that a switch marks a frame as having met with congestion, where its sender says
-    /// that it heeds such marks (ECN, RFC 3168).
+    /// Probability that a frame is marked as congested (ECN, RFC 3168), if its sender obeys marks.
     pub mark: f64,
 }
 
@@ -57,8 +56,8 @@ pub struct FaultStats {
     pub marked: u64,
 }
 
-/// Changes the faults of a [`Faulty`] wire that its HCA owns by now, and reads what it did. Clones
-/// are the same control.
+/// Changes the faults of a [`Faulty`] wire that an HCA owns, and reads its counts. Clones are the
+/// same control.
 #[derive(Clone, Debug)]
 pub struct FaultControl {
     state: Arc<Mutex<(Faults, FaultStats)>>,
@@ -66,41 +65,41 @@ pub struct FaultControl {
 
 impl FaultControl {
     fn lock(&self) -> MutexGuard<'_, (Faults, FaultStats)> {
-        // Plain numbers: a panic elsewhere leaves nothing half done.
+        // Plain numbers: after a panic elsewhere they are still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other faults from the next frame on. What is under way keeps its fate.
+    /// Sets the faults of later frames. Frames in flight keep theirs.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().0 = faults;
     }
 
-    /// The faults now.
+    /// Current faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.lock().0
     }
 
-    /// The counts so far.
+    /// Current counts.
     #[must_use]
     pub fn stats(&self) -> FaultStats {
         self.lock().1
     }
 }
 
-/// Puts faults on what is sent into another wire. What is received comes through untouched: each
-/// direction has its own sender, and its own `Faulty` if it is to be bad too.
+/// Puts faults on frames sent into another wire. Received frames are unchanged: the other direction
+/// can have its own `Faulty`.
 ///
-/// Same seed, same faults and same calls give the same frames at the same times. Each fault draws
-/// its dice whether or not it is on, so that turning one off leaves the others where they were.
+/// Equal seeds, faults and calls give equal frames at equal times. Each fault draws its random
+/// numbers whether it is enabled or not, so that disabling one leaves the others unchanged.
 pub struct Faulty<W> {
     inner: W,
     dice: Dice,
-    /// For marks alone, which came later: what else a seed decides is as it was.
+    /// Separate random numbers for marks, so that seeds keep their other decisions.
     marking: Dice,
     control: FaultControl,
     now: Duration,
-    /// By the time they are due, then by the order in which they were scheduled.
+    /// Scheduled frames, by due time and then by order of scheduling.
     scheduled: BTreeMap<(Duration, u64), Frame>,
     next_order: u64,
     last_due: Duration,
@@ -110,12 +109,12 @@ pub struct Faulty<W> {
 struct Held {
     frame: Frame,
     due: Duration,
-    /// Frames that still have to overtake it.
+    /// Number of frames that must still overtake it.
     overtakers: u32,
 }
 
 impl<W: Wire> Faulty<W> {
-    /// A faulty wire around `inner`.
+    /// Creates a faulty wire around `inner`.
     #[must_use]
     pub fn new(inner: W, seed: u64, faults: Faults) -> Faulty<W> {
         Faulty {
@@ -131,20 +130,21 @@ impl<W: Wire> Faulty<W> {
         }
     }
 
-    /// A handle that outlives giving the wire away.
+    /// Returns a control that stays valid after the wire is given away.
     #[must_use]
     pub fn control(&self) -> FaultControl {
         self.control.clone()
     }
 
     fn schedule(&mut self, frame: Frame, due: Duration) {
-        // Never before one scheduled earlier: only holding back may reorder.
+        // Never before an earlier scheduled frame: only holding back reorders.
         self.last_due = self.last_due.max(due);
         self.scheduled.insert((self.last_due, self.next_order), frame);
         self.next_order += 1;
     }
 
-    /// Schedules the held-back frames for which `free` says so, in the order they were sent.
+    /// Schedules the held-back frames for which `free` is true, in the order in which they were
+    /// sent.
     fn release(&mut self, free: impl Fn(&Held) -> bool) {
         let mut i = 0;
         while let Some(held) = self.held.get(i) {
@@ -156,7 +156,7 @@ impl<W: Wire> Faulty<W> {
         }
     }
 
-    /// Hands on all that is due, as far as the wire below takes it.
+    /// Sends all due frames, as far as the inner wire takes them.
     fn pump(&mut self) {
         while let Some(first) = self.scheduled.first_entry()
             && first.key().0 <= self.now
@@ -198,7 +198,7 @@ impl<W: Wire> Faulty<W> {
 impl<W: Wire> Wire for Faulty<W> {
     fn transmit(&mut self, mut frame: Frame) -> Result<(), WireFull> {
         self.pump();
-        // Before any dice are drawn: offering again must not change the fate of later frames.
+        // Tested before any random number is drawn: offering again must not change later frames.
         if self.scheduled.len() + self.held.len() >= BACKLOG {
             return Err(WireFull(frame));
         }
@@ -227,7 +227,7 @@ impl<W: Wire> Wire for Faulty<W> {
         self.inner.receive()
     }
 
-    // Faults apply to packets alone.
+    // Faults apply to packets only.
     fn flood(&mut self, frame: &[u8]) {
         self.inner.flood(frame);
     }
@@ -238,7 +238,7 @@ impl<W: Wire> Wire for Faulty<W> {
 
     fn next_event(&self) -> Option<Duration> {
         let scheduled = self.scheduled.first_key_value().map(|((due, _), _)| {
-            // Due and still here: the wire below was full.
+            // Due frames are left only if the inner wire was full.
             if *due > self.now { *due } else { self.now.saturating_add(RETRY_AFTER) }
         });
         let held = self.held.iter().map(|held| held.due.saturating_add(HOLD_LIMIT)).min();
@@ -253,7 +253,7 @@ impl<W: Wire> Wire for Faulty<W> {
         self.pump();
     }
 
-    // Frames that it delays are its `next_event`.
+    // Frames delayed here wake by `next_event`.
     fn set_waker(&mut self, waker: Waker) -> bool {
         self.inner.set_waker(waker)
     }
@@ -292,7 +292,7 @@ impl<W: fmt::Debug> fmt::Debug for Faulty<W> {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and any seed will do.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and works with any seed.
 #[derive(Debug)]
 pub(crate) struct Dice(u64);
 
@@ -315,7 +315,8 @@ impl Dice {
     }
 
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
-        // 53 bits fill the mantissa: below 1.0 always, so 1.0 is certain and 0.0 impossible.
+        // 53 bits fill the mantissa. The value is always below 1.0, so 1.0 is certain and 0.0
+        // impossible.
         ((self.next() >> 11) as f64) / ((1u64 << 53) as f64) < probability
     }
 }

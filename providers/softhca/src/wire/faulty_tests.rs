@@ -21,13 +21,13 @@ fn number(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.bytes[..].try_into().unwrap())
 }
 
-/// A faulty wire from a port to itself.
+/// Creates a faulty wire from a port to itself.
 fn wire(seed: u64, faults: Faults) -> Faulty<Box<dyn Wire>> {
     let port = Fabric::new().attach(&[HERE]);
     Faulty::new(Box::new(port), seed, faults)
 }
 
-/// Takes what arrives and lets time pass from event to event until the wire is idle.
+/// Receives frames and advances time from event to event until the wire is idle.
 fn drain(wire: &mut impl Wire, trace: &mut Vec<(Duration, u32)>, now: &mut Duration) {
     for _ in 0..100_000 {
         while let Some(frame) = wire.receive() {
@@ -43,7 +43,7 @@ fn drain(wire: &mut impl Wire, trace: &mut Vec<(Duration, u32)>, now: &mut Durat
     panic!("the wire never becomes idle");
 }
 
-/// Sends `0..count`, 1 µs apart; what arrives when.
+/// Sends frames `0..count`, 1 µs apart; returns arrivals and counts.
 fn run(seed: u64, faults: Faults, count: u32) -> (Vec<(Duration, u32)>, FaultStats) {
     let mut wire = wire(seed, faults);
     let control = wire.control();
@@ -72,7 +72,7 @@ fn all(count: u32) -> Vec<u32> {
 fn no_faults_change_nothing() {
     let (trace, stats) = run(1, Faults::default(), 500);
     assert_eq!(numbers(&trace), all(500));
-    // At once: each is there before its microsecond is over.
+    // Without delay: each arrives within its microsecond.
     assert!(trace.iter().all(|(at, n)| *at == US * *n));
     assert_eq!(stats, FaultStats { sent: 500, ..Default::default() });
     assert!(wire(1, Faults::default()).needs_icrc());
@@ -107,7 +107,7 @@ fn reorders_within_its_depth() {
     let seen = numbers(&trace);
     let mut overtaken = 0;
     for (i, n) in seen.iter().enumerate() {
-        // Later numbers that came earlier; held-back ones do not count towards the depth.
+        // Later frames that arrived earlier; held-back ones do not count.
         let ahead = seen[..i].iter().filter(|m| *m > n).count();
         overtaken = overtaken.max(ahead);
     }
@@ -282,7 +282,7 @@ fn any_faults() -> impl Strategy<Value = Faults> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Same seed, same trace to the nanosecond; and every frame is accounted for.
+    /// Equal seeds give equal arrivals, to the nanosecond; and every frame is counted.
     #[test]
     fn deterministic_and_complete(seed in any::<u64>(), faults in any_faults()) {
         let (trace, stats) = run(seed, faults, 200);

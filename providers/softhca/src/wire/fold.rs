@@ -3,15 +3,15 @@
 //!
 //! # Safety
 //!
-//! One block calls a function that is compiled for instructions which not every x86-64 processor
-//! has; it is called only where the processor says that it has them.
+//! One block calls a function that is compiled for instructions beyond the x86-64 baseline, after a
+//! test that the processor has them.
 #![allow(unsafe_code, reason = "calls a function compiled for more than the target's baseline")]
 
-/// Shortest input for which it pays: four blocks to begin with.
+/// Shortest input that is worth folding: four blocks.
 const SHORTEST: usize = 64;
 
-/// Folds all whole blocks of 16 bytes. Gives 16 bytes to take into a CRC of 0, and the rest of the
-/// input. `None` if the input is short, or the processor lacks the instruction.
+/// Folds all whole blocks of 16 bytes. Returns 16 bytes to add to a CRC of 0, and the rest of the
+/// input. `None` if the input is short or the processor lacks the instruction.
 pub(super) fn fold(crc: u32, bytes: &[u8]) -> Option<([u8; 16], &[u8])> {
     if bytes.len() < SHORTEST {
         return None;
@@ -19,7 +19,7 @@ pub(super) fn fold(crc: u32, bytes: &[u8]) -> Option<([u8; 16], &[u8])> {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("pclmulqdq") {
         let (blocks, rest) = bytes.as_chunks::<16>();
-        // SAFETY: the processor has the instruction.
+        // SAFETY: the processor has the instruction, by the test above.
         return Some((unsafe { x86::fold(crc, blocks) }, rest));
     }
     let _ = crc;
@@ -33,20 +33,20 @@ mod x86 {
         _mm_xor_si128,
     };
 
-    /// x^(4·128+32) and x^(4·128−32) modulo the polynomial, bits reversed: over four blocks.
+    /// Folding by four blocks: x^(4·128+32) and x^(4·128−32) modulo the polynomial, bits reversed.
     const FOUR: [i64; 2] = [0x1_5444_2bd4, 0x1_c6e4_1596];
-    /// x^(128+32) and x^(128−32): over one.
+    /// Folding by one block: x^(128+32) and x^(128−32).
     const ONE: [i64; 2] = [0x1_7519_97d0, 0x0_ccaa_009e];
 
     #[target_feature(enable = "pclmulqdq")]
     fn load(block: &[u8; 16]) -> __m128i {
-        // No closures here: those that generic code calls aren't compiled for the instruction, and
-        // are calls.
+        // Not as closures: those called by generic code are not compiled for the instruction, and
+        // not inlined.
         let both = u128::from_le_bytes(*block);
         _mm_set_epi64x((both >> 64) as i64, both as i64)
     }
 
-    /// `sum` moved over some blocks, and the next block added.
+    /// Moves `sum` over some blocks, and adds the next block.
     #[target_feature(enable = "pclmulqdq")]
     fn step(sum: __m128i, by: __m128i, next: __m128i) -> __m128i {
         let low = _mm_clmulepi64_si128::<0x00>(sum, by);
@@ -66,7 +66,7 @@ mod x86 {
                 *sum = load(block);
             }
         }
-        // The state so far counts as part of the first four bytes.
+        // The initial state is part of the first four bytes.
         sums[0] = _mm_xor_si128(sums[0], _mm_set_epi64x(0, i64::from(crc)));
         for group in groups {
             for (sum, block) in sums.iter_mut().zip(group) {

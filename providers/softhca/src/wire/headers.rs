@@ -1,7 +1,7 @@
-//! The transport headers as they lie in a packet (IBTA vol 1, 9.2 and 9.3; the same tables stand in
-//! the kernel's `drivers/infiniband/sw/rxe/rxe_hdr.h`).
+//! Transport headers as laid out in a packet (IBTA vol 1, 9.2 and 9.3; also the kernel's
+//! `drivers/infiniband/sw/rxe/rxe_hdr.h`).
 //!
-//! All are big endian and byte aligned, so that a header is read where it lies.
+//! All are big endian and byte aligned, so that a header is read in place.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ use super::{Opcode, Psn, Syndrome};
 pub struct U24([u8; 3]);
 
 impl U24 {
-    /// The low 24 bits of `value`; the others are dropped.
+    /// Number from the low 24 bits of `value`.
     #[must_use]
     pub const fn new(value: u32) -> U24 {
         let [_, a, b, c] = value.to_be_bytes();
@@ -71,7 +71,8 @@ pub struct Bth {
     pub flags: u8,
     /// Partition key.
     pub pkey: U16,
-    /// 7 FECN, 6 BECN (RoCEv2, annex A17), 5:0 reserved. Switches change it: not under the ICRC.
+    /// 7 FECN, 6 BECN (RoCEv2, annex A17), 5:0 reserved. The ICRC excludes it, since switches
+    /// change it.
     pub congestion: u8,
     /// Destination queue pair.
     pub dest_qp: U24,
@@ -84,7 +85,7 @@ pub struct Bth {
 impl Bth {
     /// `flags`: solicited event.
     pub const SOLICITED: u8 = 0x80;
-    /// `flags`: migration request; set while the path state is "migrated", the usual one.
+    /// `flags`: migration request; set in the path state "migrated", the default.
     pub const MIG_REQ: u8 = 0x40;
     /// `flags`: pad count, shifted by [`Bth::PAD_SHIFT`].
     pub const PAD_MASK: u8 = 0x30;
@@ -96,8 +97,8 @@ impl Bth {
     pub const FECN: u8 = 0x80;
     /// `congestion`: backward explicit congestion notification.
     pub const BECN: u8 = 0x40;
-    /// `congestion`, of the reserved bits: the sender takes congestion notifications. Between
-    /// software HCAs alone.
+    /// `congestion`, a reserved bit: the sender obeys congestion notifications. Between software
+    /// HCAs only.
     pub const NOTIFIABLE: u8 = 0x20;
     /// `ack`: acknowledge request.
     pub const ACK_REQ: u8 = 0x80;
@@ -207,16 +208,16 @@ pub struct Feth {
 }
 
 impl Feth {
-    /// Placement type: what was written is visible to all of the peer's host.
+    /// Placement type: earlier writes are visible to the peer's host.
     pub const GLOBAL: u32 = 1 << 0;
-    /// Placement type: what was written outlives a loss of power.
+    /// Placement type: earlier writes survive a loss of power.
     pub const PERSISTENT: u32 = 1 << 1;
     /// Selectivity level: the range that the RDMA header names.
     pub const RANGE: u32 = 0;
     /// Selectivity level: all memory of the key.
     pub const REGION: u32 = 1;
 
-    /// Placement types and selectivity level, of which the lowest four and two bits count.
+    /// Creates a header; the lowest four bits of `placement` and two bits of `level` count.
     #[must_use]
     pub fn new(placement: u32, level: u32) -> Feth {
         Feth { bits: U32::new((level & 3) << 4 | placement & 0xf) }
@@ -354,7 +355,7 @@ pub struct AtomicAckEth {
 )]
 #[repr(C)]
 pub struct ImmDt {
-    /// The value in the order of the wire, as applications hand it over.
+    /// Immediate data in wire order, as applications pass it.
     pub imm: U32,
 }
 
@@ -378,7 +379,7 @@ pub struct Ieth {
     pub rkey: U32,
 }
 
-/// Dynamic connection extended transport header, 16 bytes. It is this device's own: IBTA has no
+/// Dynamic connection extended transport header, 16 bytes. The format is softhca's; IBTA has no
 /// such service.
 #[derive(
     Clone,
@@ -401,7 +402,7 @@ pub struct DcEth {
     pub flags: u8,
     /// The initiator.
     pub src_qp: U24,
-    /// Number of the connection; a device counts up.
+    /// Number of the connection; the initiator counts up.
     pub connection: U32,
 }
 
@@ -410,7 +411,7 @@ impl DcEth {
     pub const CONNECT: u8 = 0x80;
 }
 
-// IBTA 9.2, 9.3: the sizes the section titles give.
+// IBTA 9.2, 9.3: the sizes in the section titles.
 const _: () = {
     assert!(size_of::<Bth>() == 12);
     assert!(size_of::<XrcEth>() == 4);

@@ -1,18 +1,18 @@
 //! Packets and the wires they travel on.
 //!
-//! Queue pairs of the software HCA talk to each other in nothing but packets: InfiniBand transport
-//! headers as IBTA volume 1 chapter 9 gives them, from the BTH to the ICRC. Routing headers (LRH,
-//! GRH, IP, UDP) are not among the bytes: an [`Address`] pair beside them says the same, and a wire
-//! that leaves the process builds the encapsulation it needs.
+//! Queue pairs of the software HCA exchange packets only: InfiniBand transport headers by IBTA
+//! volume 1 chapter 9, from the BTH to the ICRC. Routing headers (LRH, GRH, IP, UDP) are not part
+//! of the bytes. A pair of [`Address`]es beside them takes their place, and a wire that leaves the
+//! process builds its encapsulation.
 //!
-//! - Two views of a packet: [`Packet`] in [`packet`] for bytes that came in, [`PacketBuilder`] in
-//!   [`builder`] for bytes that go out. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`]
-//!   are its nouns.
-//! - [`fabric`]: the in-memory switch. [`faulty`]: a wire with seeded faults around another.
-//! - [`udp`]: RoCEv2, between processes and machines. [`shared`]: between processes of a host,
-//!   through memory that they share. [`host`]: either of the two, whichever reaches.
-//! - [`capture`]: what passes a wire, in a file.
-//! - [`timers`]: the times that travel as small codes.
+//! - Views of a packet: [`Packet`] in [`packet`] for received bytes, [`PacketBuilder`] in
+//!   [`builder`] for sent bytes. [`headers`], [`opcode`], [`syndrome`], [`psn`] and [`crc`] are its
+//!   parts.
+//! - [`fabric`]: the in-memory switch. [`faulty`]: seeded faults around another wire.
+//! - [`udp`]: RoCEv2, between processes and hosts. [`shared`]: shared memory, between processes of
+//!   a host. [`host`]: both, by destination.
+//! - [`capture`]: a wire's packets in a file.
+//! - [`timers`]: times that are encoded in a few bits.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -55,8 +55,7 @@ pub use self::udp::{UdpControl, UdpStats, UdpWire};
 /// Address of a packet's source or destination: a GID for RoCE, a LID (with a GID if the packet has
 /// a GRH) for InfiniBand.
 ///
-/// An InfiniBand switch looks at the LID alone, so a LID other than 0 decides; with LID 0 the GID
-/// does.
+/// An InfiniBand switch routes by LID only. So a LID other than 0 decides; with LID 0 the GID does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Address {
     /// The GID in wire order; all zero for a local packet without GRH.
@@ -70,7 +69,7 @@ impl Address {
     /// multicast address (RoCEv2, annex A17.9.1).
     #[must_use]
     pub const fn is_group(&self) -> bool {
-        // As one number: it is asked for each packet.
+        // Compared as a number, since this runs for each packet.
         let gid = u128::from_be_bytes(self.gid);
         gid >> 120 == 0xff || gid >> 28 == 0xf_fffe
     }
@@ -83,28 +82,28 @@ pub struct Route {
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Hops that are left.
+    /// Remaining hops.
     pub hop_limit: u8,
-    /// Identification of the IPv4 header it came with; 0 where there was none.
+    /// Identification of the received IPv4 header; 0 without one.
     pub id: u16,
 }
 
 impl Route {
-    /// Hops of a packet whose sender didn't say.
+    /// Hop limit of a packet whose sender did not set one.
     const HOPS: u8 = 64;
 
-    /// A route as an address vector describes it, where 0 hops stand for the default.
+    /// Route of an address vector, in which 0 hops mean the default.
     #[must_use]
     pub const fn new(traffic_class: u8, flow_label: u32, hop_limit: u8) -> Route {
         let hop_limit = if hop_limit == 0 { Route::HOPS } else { hop_limit };
         Route { traffic_class, flow_label: flow_label & 0xf_ffff, hop_limit, id: 0 }
     }
 
-    /// ECN's "congestion experienced" (RFC 3168), which is "capable" in both forms at once.
+    /// ECN value "congestion experienced" (RFC 3168): both "capable" bits.
     const CONGESTED: u8 = 3;
 
-    /// Marks the packets of a sender that heeds congestion marks as ECN-capable, unless marked
-    /// already.
+    /// Marks a packet as ECN capable, unless it is marked already. For senders that obey congestion
+    /// marks.
     #[must_use]
     pub const fn capable_of_ecn(mut self) -> Route {
         if self.traffic_class & Route::CONGESTED == 0 {
@@ -113,7 +112,7 @@ impl Route {
         self
     }
 
-    /// Marks it, as a switch does that is congested. False if its sender heeds no marks.
+    /// Marks a packet as a congested switch does; false if its sender does not obey marks.
     pub(crate) const fn mark(&mut self) -> bool {
         let capable = self.traffic_class & Route::CONGESTED != 0;
         if capable {
@@ -122,7 +121,7 @@ impl Route {
         capable
     }
 
-    /// Returns `true` if a switch marked it.
+    /// Returns `true` if a switch has marked the packet.
     #[must_use]
     pub const fn is_congested(&self) -> bool {
         self.traffic_class & Route::CONGESTED == Route::CONGESTED
@@ -142,27 +141,27 @@ pub struct Frame {
     pub src: Address,
     /// Destination.
     pub dst: Address,
-    /// How it goes there.
+    /// Routing fields.
     pub route: Route,
     /// BTH, extension headers, payload, pad, ICRC.
     pub bytes: Vec<u8>,
-    /// The payload, if it stayed in its sender's memory. It may cover several packets of a message.
-    /// The frame then has the headers of the first and the last. Their PSNs follow
-    /// each other, and its own is the first.
+    /// Payload that stays in its sender's memory. It may belong to several packets of a message;
+    /// then the frame has the headers of the first and of the last packet. Their PSNs are
+    /// consecutive, and the frame has the PSN of the first.
     pub loan: Option<Box<Loan>>,
 }
 
 impl Frame {
-    /// Packets that it is or stands for.
+    /// Number of packets that the frame contains or stands for.
     pub(crate) fn packets(&self) -> u64 {
         self.loan.as_ref().map_or(1, |loan| loan.packets().into())
     }
 }
 
-/// The wire has no room now; the frame comes back.
+/// Returns the frame: the wire has no room now.
 ///
-/// This is link level flow control (InfiniBand credits, Ethernet PFC), not loss: the sender keeps
-/// the frame and offers it again later.
+/// This is link level flow control (InfiniBand credits, Ethernet PFC), not loss: the sender offers
+/// the frame again later.
 #[derive(Debug)]
 pub struct WireFull(pub Frame);
 
@@ -174,121 +173,120 @@ impl fmt::Display for WireFull {
 
 impl std::error::Error for WireFull {}
 
-/// One end of a wire, owned by one port of one HCA.
+/// End of a wire, owned by a port of an HCA.
 pub trait Wire: Send + fmt::Debug {
-    /// Sends one frame. `Ok` does not mean that it arrives: a network may lose it.
+    /// Sends a frame. `Ok` does not mean that it arrives: a network may lose it.
     ///
     /// # Errors
-    /// [`WireFull`] gives the frame back when there is no room for it now.
+    /// [`WireFull`] with the frame, if there is no room now.
     fn transmit(&mut self, frame: Frame) -> Result<(), WireFull>;
 
-    /// The next frame that has arrived, if any. Never waits.
+    /// Returns the next received frame. Never waits.
     fn receive(&mut self) -> Option<Frame>;
 
-    /// From here on frames that arrive may have a [loan](Frame::loan). A wire that looks into
-    /// frames doesn't pass this on, and sees none.
+    /// Allows received frames to have a [loan](Frame::loan). A wire that reads frames does not pass
+    /// the call on, so it gets none.
     fn take_loans(&mut self) {}
 
-    /// Returns `true` if the end with this address takes loans, and reaches this process's memory.
+    /// Returns `true` if the end with this address takes loans, and can read this process's memory.
     fn lends(&self, to: Address) -> bool {
         let _ = to;
         false
     }
 
-    /// Returns `true` if frames from the end with this address wait, rather than get lost, while
-    /// there is no room for them here.
+    /// Returns `true` if frames from the end with this address wait for room here instead of being
+    /// lost.
     fn is_patient(&self, from: Address) -> bool {
         let _ = from;
         false
     }
 
-    /// Sends a frame whose payload, of so many packets, lies in this process's memory, and stays
-    /// there until it is acknowledged or what this gives is dropped.
+    /// Sends a frame whose payload, of so many packets, lies in this process's memory. It must stay
+    /// there until it is acknowledged, or until the returned value is dropped.
     ///
     /// # Errors
-    /// The frame comes back where it can't be lent now.
+    /// The frame, if it cannot be lent now.
     fn lend(&mut self, frame: Frame, spans: &[Span], packets: u16) -> Result<Lent, Frame> {
         let _ = (spans, packets);
         Err(frame)
     }
 
-    /// A buffer to build a frame in; what is in it is arbitrary. A wire that copies what it sends
-    /// gives one that was used before.
+    /// Returns a buffer for a frame; its contents are arbitrary. A wire that copies sent frames
+    /// returns used buffers.
     fn spare(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Takes back a frame that was received and dealt with, for the bytes of another one.
+    /// Takes back a received frame after use, for its buffer.
     fn recycle(&mut self, frame: Frame) {
         drop(frame);
     }
 
-    /// Sends a plain Ethernet frame, from its addresses to the end of its payload, to every other
-    /// end. Nothing holds it back: an end without room for it misses it. A wire that carries
-    /// InfiniBand's packets alone loses it.
+    /// Sends a plain Ethernet frame, from its addresses to the end of its payload, to all other
+    /// ends. Without flow control: an end without room loses it. A wire for InfiniBand packets only
+    /// loses it, too.
     fn flood(&mut self, frame: &[u8]) {
         let _ = frame;
     }
 
-    /// The next plain Ethernet frame that has arrived, if any. Never waits.
+    /// Returns the next received plain Ethernet frame. Never waits.
     fn hear(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Earliest time at which this wire has something to do although nothing happens to it until
-    /// then (delayed frames), on the clock of [`advance`](Wire::advance); `None` when idle.
+    /// Time of the wire's next event that no call causes (delayed frames), on the clock of
+    /// [`advance`](Wire::advance). `None` if idle.
     fn next_event(&self) -> Option<Duration> {
         None
     }
 
-    /// Tells the time since start, real or virtual. Going backwards has no effect.
+    /// Sets the time since start, real or virtual. An earlier time than before has no effect.
     fn advance(&mut self, now: Duration) {
         let _ = now;
     }
 
-    /// Sends what [`transmit`](Wire::transmit) gathered. Called at the end of each step.
+    /// Sends frames collected by [`transmit`](Wire::transmit). Called at the end of each step.
     fn flush(&mut self) {}
 
-    /// A descriptor that can be read while something has arrived and was not taken. Whoever sleeps
-    /// waits for it; a wire that has one needs no waker.
+    /// Descriptor that is readable while received frames wait. A sleeping owner waits for it, so a
+    /// wire with a descriptor needs no waker.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Whoever owns this end is about to sleep on its descriptor: what arrives from here on makes
-    /// it readable. A look after this finds what arrived before.
+    /// Called before the owner sleeps on the descriptor: later arrivals make it readable. A receive
+    /// call after this finds earlier arrivals.
     fn arm(&mut self) {}
 
-    /// Replaces the addresses under which this end is reached, multicast groups that it joined
-    /// among them. A wire that has no say in routing ignores it.
+    /// Replaces the addresses of this end, including joined multicast groups. A wire without
+    /// routing ignores it.
     fn set_addresses(&mut self, addresses: &[Address]) {
         let _ = addresses;
     }
 
-    /// Sets the waker for arrivals from another end while the wire was empty. Called once. Returns
-    /// `false` if this wire cannot wake; then its HCA polls now and then.
+    /// Sets the waker, called when a frame from another end arrives at the empty wire. Called once.
+    /// Returns `false` if this wire cannot wake; then its HCA polls.
     fn set_waker(&mut self, waker: Waker) -> bool {
         let _ = waker;
         false
     }
 
-    /// A mark behind all that was ever sent to the end with this address; `None` if the progress of
-    /// that end is unknown, or if it may never be read.
+    /// Returns a mark after all frames sent to the end with this address so far. `None` if that
+    /// end's progress is unknown, or if it may never read.
     fn mark(&self, to: Address) -> Option<u64> {
         let _ = to;
         None
     }
 
-    /// Returns `true` if the end with this address has read, and answered, all that was sent to it
-    /// before `mark`.
+    /// Returns `true` if the end with this address has read and answered all frames before `mark`.
     fn is_past(&self, to: Address, mark: u64) -> bool {
         let _ = (to, mark);
         true
     }
 
-    /// Returns `true` if bytes may be corrupted on the way. Only then is it worth the sender's time
-    /// to compute the ICRC ([`PacketBuilder::icrc`]); without it the field is 0, which
-    /// [`Packet::parse`] takes as "none computed".
+    /// Returns `true` if bytes may be corrupted on the way. Only then the sender computes the ICRC
+    /// ([`PacketBuilder::icrc`]). Otherwise the field is 0, which [`Packet::parse`] reads as "not
+    /// computed".
     fn needs_icrc(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! BTH opcodes and what follows each (IBTA vol 1, 9.2.1 "OpCode and extension headers"; the same
-//! table is `rxe_opcode[]` in the kernel's `drivers/infiniband/sw/rxe/rxe_opcode.c`).
+//! BTH opcodes and the headers of each (IBTA vol 1, 9.2.1 "OpCode and extension headers"; also
+//! `rxe_opcode[]` in the kernel's `drivers/infiniband/sw/rxe/rxe_opcode.c`).
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use bitflags::bitflags;
 
 use super::PacketError;
 
-/// An opcode byte; any value, known or not. Bits 7:5 are the transport, 4:0 the operation.
+/// An opcode byte, known or unknown. Bits 7:5 are the transport, 4:0 the operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
-/// The transport service, bits 7:5 of the opcode. Reliable datagram is left out: no device has it.
+/// Transport service, bits 7:5 of the opcode. Reliable datagram is omitted: no device supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Reliable connection.
@@ -24,8 +24,8 @@ pub enum Transport {
     Cnp,
     /// Extended reliable connection.
     Xrc,
-    /// Dynamic connection. IBTA has none; these are opcodes that it leaves to manufacturers (vol 1,
-    /// 9.2.1).
+    /// Dynamic connection: softhca's opcodes, from the range that IBTA reserves for manufacturers
+    /// (vol 1, 9.2.1).
     Dc,
 }
 
@@ -59,18 +59,18 @@ pub enum Operation {
 /// Position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Position {
-    /// The first of several.
+    /// The first of several packets.
     First,
     /// Between first and last.
     Middle,
-    /// The last of several.
+    /// The last of several packets.
     Last,
     /// The whole message.
     Only,
 }
 
 impl Transport {
-    /// Bits 7:5 of its opcodes, in place.
+    /// Bits 7:5 of its opcodes, unshifted.
     #[must_use]
     pub const fn bits(self) -> u8 {
         match self {
@@ -85,7 +85,7 @@ impl Transport {
 }
 
 impl Opcode {
-    /// This operation on another transport; the result may have no layout.
+    /// The opcode of this operation on another transport; it may have no layout.
     #[must_use]
     pub const fn of(self, transport: Transport) -> Opcode {
         Opcode(self.0 & 0x1f | transport.bits())
@@ -135,12 +135,12 @@ bitflags! {
 /// Bytes of each extension header, by bit number of [`Extensions`].
 const EXTENSION_LEN: [u8; 10] = [4, 8, 4, 16, 28, 4, 8, 4, 4, 16];
 
-/// Bytes of each set of extension headers, by its bits: asked for each packet, more than once.
+/// Bytes of each set of extension headers. A table, since it is used several times per packet.
 static SET_LEN: [u8; 1 << EXTENSION_LEN.len()] = {
     let mut sums = [0; 1 << EXTENSION_LEN.len()];
     let mut set = 1_usize;
     while set < sums.len() {
-        // The set without its lowest header, and that one.
+        // The set without its lowest header, plus that header.
         sums[set] = sums[set & (set - 1)] + EXTENSION_LEN[set.trailing_zeros() as usize];
         set += 1;
     }
@@ -155,8 +155,8 @@ impl Extensions {
         SET_LEN[self.bits() as usize % SET_LEN.len()] as usize
     }
 
-    /// Byte offset of `header` (one flag) behind the BTH of a packet that has the headers `self`;
-    /// `None` when it is not among them.
+    /// Byte offset of `header` (one flag) after the BTH of a packet with the headers `self`; `None`
+    /// if the packet lacks it.
     #[must_use]
     pub const fn offset_of(self, header: Extensions) -> Option<usize> {
         if self.bits() & header.bits() == 0 {
@@ -176,7 +176,7 @@ pub struct Layout {
     pub operation: Operation,
     /// Position of the packet in its message.
     pub position: Position,
-    /// The extension headers it has: all of these and no others.
+    /// Extension headers: all of these, and no others.
     pub headers: Extensions,
     /// It may carry payload.
     pub payload: bool,
@@ -211,8 +211,7 @@ macro_rules! opcodes {
             /// Layout of a packet with this opcode.
             ///
             /// # Errors
-            /// [`PacketError::UnknownOpcode`] when IBTA reserves it or this device does not know
-            /// it.
+            /// [`PacketError::UnknownOpcode`] if IBTA reserves it or this device does not know it.
             #[inline]
             pub const fn layout(self) -> Result<Layout, PacketError> {
                 match self.0 {
@@ -311,7 +310,7 @@ opcodes! {
     Xrc XRC_FLUSH = 0xbc, Flush Only [XRCETH FETH RETH] false;
     Xrc XRC_ATOMIC_WRITE = 0xbd, AtomicWrite Only [XRCETH RETH] true;
 
-    // Ours, without A19's operations: requests say from whom and on which connection, responses do
+    // softhca's, without A19's operations: requests name initiator and connection, responses do
     // not.
     Dc DC_SEND_FIRST = 0xc0, Send First [DCETH] true;
     Dc DC_SEND_MIDDLE = 0xc1, Send Middle [DCETH] true;

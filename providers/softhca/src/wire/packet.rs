@@ -1,4 +1,4 @@
-//! The view of a packet that came in: any bytes, parsed without copying.
+//! View of a received packet: arbitrary bytes, parsed without copying.
 
 use std::fmt;
 
@@ -16,28 +16,28 @@ pub const BTH_LEN: usize = size_of::<Bth>();
 pub const ICRC_LEN: usize = 4;
 /// The largest payload: the largest path MTU of IBTA.
 pub const MAX_PAYLOAD: usize = 4096;
-/// Why bytes are not a packet. A receiver drops all of these silently (IBTA vol 1, 9.6).
+/// Reason that bytes are not a packet. A receiver drops all of these silently (IBTA vol 1, 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// Fewer bytes than the headers, the pad and the ICRC take.
+    /// Fewer bytes than headers, pad and ICRC need.
     Truncated {
-        /// Bytes there are.
+        /// Number of bytes.
         len: usize,
-        /// Bytes the headers ask for.
+        /// Number of bytes that the headers need.
         needed: usize,
     },
-    /// Padding makes each packet a multiple of 4 bytes; this one has so many.
+    /// Length that is not a multiple of 4 bytes, although padding makes every packet one.
     Unpadded(usize),
     /// A transport header version other than 0.
     Version(u8),
     /// An opcode without a layout.
     UnknownOpcode(Opcode),
-    /// So many bytes of payload behind an opcode that carries none.
+    /// Bytes of payload after an opcode without payload.
     UnexpectedPayload(usize),
     /// More payload than [`MAX_PAYLOAD`].
     TooLong(usize),
-    /// The invariant CRC does not match: the packet changed on its way.
+    /// The ICRC does not match: the packet was corrupted.
     Icrc {
         /// ICRC in the packet.
         found: u32,
@@ -82,12 +82,12 @@ pub struct Packet<'a> {
 impl<'a> Packet<'a> {
     /// Reads a packet. Any bytes are allowed.
     ///
-    /// An ICRC of 0 stands for "none computed", what a sender puts on a wire that cannot corrupt
-    /// ([`super::Wire::needs_icrc`]). No single wrong bit makes another ICRC 0 and harms the packet
-    /// too.
+    /// An ICRC of 0 means "not computed", as on a wire that never corrupts
+    /// ([`super::Wire::needs_icrc`]). No single bit error can both zero another ICRC and damage the
+    /// packet.
     ///
     /// # Errors
-    /// [`PacketError`] says what is wrong with the bytes.
+    /// [`PacketError`] with the reason.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Packet<'a>, PacketError> {
         let len = bytes.len();

@@ -6,7 +6,7 @@ use crate::wire::{
     EmitError, NakCode, Operation, PacketBuilder, Position, Syndrome, Transport, U24,
 };
 
-/// Gives each header the opcode has some values made from `seed`.
+/// Gives each header of the opcode values made from `seed`.
 fn builder(opcode: Opcode, seed: u64) -> PacketBuilder {
     let (a, b) = (seed as u32, (seed >> 32) as u32);
     let headers = opcode.layout().unwrap().headers;
@@ -34,10 +34,10 @@ fn builder(opcode: Opcode, seed: u64) -> PacketBuilder {
     builder
 }
 
-/// RDMA WRITE only with immediate, 5 bytes: the most that goes into a small packet.
+/// RDMA WRITE only with immediate, 5 bytes: the most header kinds in a small packet.
 #[test]
 fn golden_write_only_with_immediate() {
-    // Stale bytes of an earlier packet, also at the place of the pad.
+    // Stale bytes of an earlier packet, also where the pad goes.
     let mut out = vec![0xee; 100];
     PacketBuilder::new(Opcode::RC_WRITE_ONLY_IMM, 0x00_1234, Psn::new(0xab_cdef))
         .ack_request(true)
@@ -131,7 +131,7 @@ fn golden_atomic_request_and_send() {
     assert_eq!(out[12..24], [0x80, 1, 0, 0, 0, 0x11, 0x22, 0x33, 0, 0, 0, 9]);
 }
 
-/// The headers of `rxe_hdr.h`: `struct rxe_feth`, behind it `struct rxe_reth`.
+/// The headers of `rxe_hdr.h`: `struct rxe_feth`, then `struct rxe_reth`.
 #[test]
 fn golden_flush_and_atomic_write() {
     let mut out = Vec::new();
@@ -191,7 +191,8 @@ fn opcodes_are_consistent() {
             other => panic!("{opcode:?} in transport {other}"),
         };
         assert_eq!(layout.transport, transport, "{opcode:?}");
-        // All but datagrams number their operations as RC does; some requests have one header more.
+        // All transports except UD number their operations like RC; some requests have one more
+        // header.
         if matches!(transport, Transport::Uc | Transport::Xrc | Transport::Dc) {
             let rc = Opcode(opcode.0 & 0x1f).layout().unwrap();
             assert_eq!((layout.operation, layout.position), (rc.operation, rc.position));
@@ -286,7 +287,7 @@ fn parse_says_what_is_wrong() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// A known opcode half of the time, so that parsing gets beyond the first checks.
+    /// Half of the inputs have a known opcode, so that parsing gets past the first checks.
     #[test]
     fn any_bytes_parse_or_fail(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..128),
@@ -303,7 +304,7 @@ proptest! {
             bytes[covered..].copy_from_slice(&crc.to_le_bytes());
         }
         if let Ok(packet) = Packet::parse(&bytes) {
-            // Every byte has its place.
+            // Every byte belongs to a header, the payload, the pad or the ICRC.
             let headers = BTH_LEN + packet.layout().headers.wire_len();
             let sum = headers + packet.payload().len() + packet.bth().pad_count() + ICRC_LEN;
             prop_assert_eq!(sum, bytes.len());
@@ -393,7 +394,7 @@ proptest! {
         }
     }
 
-    /// Byte 4 is excluded, which switches may change.
+    /// Byte 4 is excluded, since switches may change it.
     #[test]
     fn one_wrong_bit_is_found(
         seed in any::<u64>(),

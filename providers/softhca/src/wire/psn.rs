@@ -5,17 +5,16 @@ use std::ops::Add;
 
 /// A packet sequence number (IBTA vol 1, 9.2 BTH and 9.7.1).
 ///
-/// There is no total order on numbers that wrap, so there is no `Ord`: two PSNs compare by their
-/// signed distance, which has a meaning as long as they are within half the space (2^23) of each
-/// other.
+/// Numbers that wrap have no total order, so there is no `Ord`: two PSNs compare by their signed
+/// distance, which is defined within half of the space (2^23).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
 impl Psn {
-    /// The bits a PSN has.
+    /// Bits of a PSN.
     pub const MASK: u32 = 0x00ff_ffff;
 
-    /// The PSN in the low 24 bits of `value`; the others are dropped.
+    /// PSN from the low 24 bits of `value`.
     #[must_use]
     pub const fn new(value: u32) -> Psn {
         Psn(value & Psn::MASK)
@@ -39,7 +38,7 @@ impl Psn {
         Psn::new(self.0.wrapping_add_signed(count))
     }
 
-    /// How many packets this one is after `other`, in `-2^23 .. 2^23`; negative when before it.
+    /// Number of packets from `other` to this PSN, in `-2^23 .. 2^23`; negative if it is earlier.
     #[must_use]
     pub const fn diff(self, other: Psn) -> i32 {
         // Moving the 24 bits to the top makes bit 23 the sign, the shift back extends it.
@@ -99,7 +98,7 @@ mod tests {
         assert_eq!(Psn::new(0xff_fffe).diff(Psn::new(2)), -4);
         assert!(Psn::new(0xff_ffff).is_before(Psn::new(0)));
         assert!(Psn::new(0).is_after(Psn::new(0xff_ffff)));
-        // The far half belongs to the past, its border included.
+        // The far half is in the past, including its border.
         assert_eq!(Psn::new(0x80_0000).diff(Psn::new(0)), -0x80_0000);
         assert_eq!(Psn::new(0x7f_ffff).diff(Psn::new(0)), 0x7f_ffff);
     }

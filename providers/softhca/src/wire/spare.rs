@@ -1,7 +1,7 @@
-//! Buffers, used again: the next packet or request is neither allocated nor cleared, and lies where
-//! the processor's cache still has it.
+//! Buffers for reuse: the next packet or request needs neither an allocation nor zeroing, and its
+//! buffer is still in the processor's cache.
 
-/// Packets that are kept at most: as many as one call receives by UDP, a quarter of a MiB.
+/// Maximum kept packets: as many as a UDP call receives, a quarter of a MiB.
 const PACKETS: usize = 64;
 
 /// A pool of buffers whose content is stale. It keeps `MOST` of them; the defaults fit packets.
@@ -9,7 +9,7 @@ const PACKETS: usize = 64;
 pub(crate) struct Spare<T = Vec<u8>, const MOST: usize = PACKETS>(Vec<T>);
 
 impl<T: Default, const MOST: usize> Spare<T, MOST> {
-    /// The one that was used last, with what is in it, or an empty one.
+    /// Returns the last used buffer with its contents, or an empty one.
     pub(crate) fn take(&mut self) -> T {
         self.0.pop().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The syndrome byte of an AETH: acknowledged, not ready, or refused (IBTA vol 1, 9.7.5.2).
+//! Syndrome byte of an AETH: acknowledged, receiver not ready, or refused (IBTA vol 1, 9.7.5.2).
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub enum Syndrome {
         /// Encoded credit count, 5 bits.
         credits: u8,
     },
-    /// Receiver not ready: try again after the time of this code ([`super::timers::rnr_delay`]).
+    /// Receiver not ready: retry after the time of this code ([`super::timers::rnr_delay`]).
     RnrNak {
         /// RNR timer code, 5 bits.
         timer: u8,
@@ -28,7 +28,7 @@ impl Syndrome {
     /// The acknowledgement this device sends.
     pub const ACK: Syndrome = Syndrome::Ack { credits: Syndrome::NO_CREDITS };
 
-    /// Reads the byte. Each byte has a meaning and [`to_u8`](Syndrome::to_u8) gives it back.
+    /// Decodes the byte. Each byte has a meaning, and [`to_u8`](Syndrome::to_u8) returns it again.
     #[must_use]
     pub const fn from_u8(byte: u8) -> Syndrome {
         let value = byte & 0x1f;
@@ -40,7 +40,7 @@ impl Syndrome {
         }
     }
 
-    /// The byte; values wider than their 5 bits lose the excess.
+    /// Encodes the byte; values wider than 5 bits are truncated.
     #[must_use]
     pub const fn to_u8(self) -> u8 {
         match self {
@@ -52,18 +52,18 @@ impl Syndrome {
     }
 }
 
-/// Why a responder refused, 5 bits (IBTA 9.7.5.2).
+/// Reason of a refusal, 5 bits (IBTA 9.7.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NakCode(pub u8);
 
 impl NakCode {
-    /// A PSN beyond the expected one: the requester sends again from there.
+    /// PSN beyond the expected one: the requester repeats from there.
     pub const PSN_SEQUENCE: NakCode = NakCode(0);
-    /// The request is malformed, too long or of a kind the responder does not serve.
+    /// Malformed request, too long, or unsupported by the responder.
     pub const INVALID_REQUEST: NakCode = NakCode(1);
-    /// Key, range or right did not allow the access.
+    /// Key, range or access right does not allow the access.
     pub const REMOTE_ACCESS: NakCode = NakCode(2);
-    /// The responder itself failed.
+    /// The responder failed.
     pub const REMOTE_OPERATIONAL: NakCode = NakCode(3);
     /// Reliable datagram only.
     pub const INVALID_RD_REQUEST: NakCode = NakCode(4);

@@ -1,4 +1,4 @@
-//! Times that travel as small codes: the RNR NAK timer and the local acknowledge timeout.
+//! Times encoded in five bits: RNR NAK timer and local acknowledge timeout.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ const RNR_10US: [u32; 32] = [
     4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, // 24..32
 ];
 
-/// How long a requester waits after an RNR NAK with this code. Only the low 5 bits count.
+/// Wait of a requester after an RNR NAK with this code. Only the low 5 bits count.
 #[must_use]
 pub const fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(RNR_10US[(code & 0x1f) as usize] as u64 * 10)
 }
 
-/// The code of the shortest RNR delay that is not below `delay`; 0, the longest, above 491.52 ms.
+/// Code of the shortest RNR delay of at least `delay`; 0, the longest, above 491.52 ms.
 #[must_use]
 pub fn rnr_code(delay: Duration) -> u8 {
     (1..32).find(|code| rnr_delay(*code) >= delay).unwrap_or(0)
 }
 
-/// The acknowledge timeout of a code: 4.096 µs · 2^code (IBTA vol 1, 9.7.6.1.3). `None` for 0: no
+/// Acknowledge timeout of a code: 4.096 µs · 2^code (IBTA vol 1, 9.7.6.1.3). `None` for 0: no
 /// timeout. Only the low 5 bits count.
 #[must_use]
 pub const fn ack_timeout(code: u8) -> Option<Duration> {
@@ -34,8 +34,8 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
     }
 }
 
-/// The code of the shortest acknowledge timeout that is not below `timeout`; 31, the longest, where
-/// if every timeout is below. Never 0, which would mean no timeout.
+/// Code of the shortest acknowledge timeout of at least `timeout`; 31, the longest, if there is
+/// none. Never 0, which would mean no timeout.
 #[must_use]
 pub fn ack_timeout_code(timeout: Duration) -> u8 {
     (1..31).find(|code| ack_timeout(*code).is_some_and(|t| t >= timeout)).unwrap_or(31)

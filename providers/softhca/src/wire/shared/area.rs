@@ -1,10 +1,10 @@
-//! Memory of this process that others can map: what the library allocates for a program's messages
-//! on a device that others reach through shared memory.
+//! Areas: memory of this process that other processes can map. The library allocates messages of
+//! programs in it, on devices that others reach through shared memory.
 //!
-//! It is a memfd. Another process that may trace this one gets the descriptor by its number
-//! (pidfd_getfd(2)), so a loan says number, inode and offset beside the address. A number may be
-//! another file's by then; the inode tells. Whoever gets the descriptor, by /proc, too, can map it
-//! for reading alone: a seal sees to that.
+//! An area is a memfd. A process that may trace this one gets the descriptor by its number
+//! (pidfd_getfd(2)), so a loan names number, inode and offset in addition to the address. The
+//! number may have been reused; the inode tells. Other holders of the descriptor, also by /proc,
+//! can map it read-only, because of a seal.
 
 use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -19,12 +19,12 @@ use uverbs_core::memory::pages::{Pages, page_size};
 use super::loan::Span;
 use crate::per_process::PerProcess;
 
-/// Areas of a process at a time: each takes a descriptor. What is allocated beyond is read as any
-/// other memory.
+/// Maximum number of areas of a process, since each takes a descriptor. Further memory is read like
+/// any other.
 pub(super) const MOST: usize = 64;
-/// Bytes from which on memory is an area: the longest loan.
+/// Minimum bytes of an area: the longest loan.
 const SHORTEST: usize = 1 << 16;
-/// Bytes of the longest.
+/// Maximum bytes of an area.
 pub(super) const LONGEST: usize = 1 << 34;
 /// Seals: the size is fixed, and only mappings made before sealing can write (Linux 5.1).
 pub(super) const SEALS: libc::c_int =
@@ -32,12 +32,12 @@ pub(super) const SEALS: libc::c_int =
 
 static AREAS: PerProcess<Vec<Area>> = PerProcess::new();
 
-/// A place in memory that others can map.
+/// Place of bytes in an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The inode of the memfd; not 0.
+    /// Inode of the memfd; not 0.
     pub(super) file: u64,
-    /// The number that its owner has for it.
+    /// Number of the descriptor in its owner.
     pub(super) descriptor: u32,
     pub(super) offset: u64,
 }
@@ -50,7 +50,7 @@ struct Area {
     len: u64,
 }
 
-/// Kept as long as the memory is mapped here.
+/// Owner of the memfd while the memory is mapped here.
 #[derive(Debug)]
 struct Owner {
     file: OwnedFd,
@@ -63,10 +63,10 @@ impl Drop for Owner {
     }
 }
 
-/// At least `len` bytes, zeroed. `None` if they are better taken elsewhere.
+/// Allocates at least `len` zeroed bytes; `None` if an area is not suitable.
 pub(crate) fn allocate(len: usize) -> Option<Pages> {
     let mut areas = AREAS.lock();
-    // Above the limit of files' sizes a signal would end the process.
+    // Beyond the file size limit a signal would end the process.
     let limit = getrlimit(Resource::RLIMIT_FSIZE).map_or(0, |(soft, _)| soft);
     let fits = (SHORTEST..=LONGEST).contains(&len) && len as u64 <= limit;
     if !fits || areas.len() >= MOST {
@@ -85,7 +85,7 @@ pub(crate) fn allocate(len: usize) -> Option<Pages> {
     Some(pages.keeping(Owner { file }))
 }
 
-/// Place of bytes of this process, if they are in one area.
+/// Place of bytes of this process, if one area contains them.
 pub(super) fn place(span: Span) -> Option<Place> {
     AREAS.lock().iter().find_map(|area| {
         let offset = span.addr.checked_sub(area.addr)?;

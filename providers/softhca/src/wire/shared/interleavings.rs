@@ -1,8 +1,8 @@
-//! Every interleaving of a ring's two sides, by loom, with small records of a small ring. `cargo
-//! xtask interleavings` runs these.
+//! Every interleaving of a ring's two sides, by loom, with small records in a small ring (`cargo
+//! xtask interleavings`).
 //!
-//! The ring's code is `ring.rs` itself, over words that loom watches in place of the mapping. What
-//! a side that lies may store is `ring_tests.rs`' and the fuzz target `rings`'.
+//! The code is `ring.rs`, over loom's words instead of the mapping. Stores of a lying side are
+//! tested by `ring_tests.rs` and the fuzz target `rings`.
 #![allow(unsafe_code, reason = "cells that two threads have one after the other")]
 
 use loom::thread;
@@ -20,7 +20,7 @@ mod lease;
 #[path = "ring.rs"]
 mod ring;
 
-/// As the mapping's, in loom's words.
+/// Memory of a ring in loom's words.
 mod memory {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
@@ -34,13 +34,13 @@ mod memory {
     /// Offset of the records, in bytes.
     pub(super) const RECORDS: usize = HEADER * APART * 8;
 
-    /// A word of a record. Only one side has it at a time, so loom fails two that do.
+    /// Word of a record. Only one side accesses it at a time; loom fails otherwise.
     #[derive(Debug)]
     struct Word(UnsafeCell<u64>);
 
-    // SAFETY: loom says who has the cell when two threads do.
+    // SAFETY: loom checks that only one thread accesses the cell.
     unsafe impl Sync for Word {}
-    // SAFETY: as above.
+    // SAFETY: loom checks that only one thread accesses the cell.
     unsafe impl Send for Word {}
 
     #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ mod memory {
             &self.0.0[at / APART]
         }
 
-        /// The words from a place of a record on.
+        /// Words from an index of a record on.
         fn record(&self, index: u64) -> impl Iterator<Item = &UnsafeCell<u64>> {
             let first = index as usize / 8;
             (first..).map(|at| &self.0.1[at % (CAPACITY / 8)].0)
@@ -77,14 +77,14 @@ mod memory {
             for (word, bytes) in self.record(index).zip(bytes.chunks(8)) {
                 let mut value = [0; 8];
                 value[..bytes.len()].copy_from_slice(bytes);
-                // SAFETY: this side has the word alone now, or loom has failed.
+                // SAFETY: this side has exclusive access, or loom has failed.
                 word.with_mut(|word| unsafe { *word = u64::from_ne_bytes(value) });
             }
         }
 
         pub(super) fn load(&self, index: u64, bytes: &mut [u8]) {
             for (word, bytes) in self.record(index).zip(bytes.chunks_mut(8)) {
-                // SAFETY: as above.
+                // SAFETY: this side has exclusive access, or loom has failed.
                 let value = word.with(|word| unsafe { *word }).to_ne_bytes();
                 bytes.copy_from_slice(&value[..bytes.len()]);
             }
@@ -100,8 +100,8 @@ fn ends() -> (Writer, Reader) {
     (Writer::new(memory.clone()), Reader::new(memory, LONGEST))
 }
 
-/// More records than there is room for: each is read whole and once, and none is written over one
-/// that is being read.
+/// More records than the ring holds: each is read whole and once, and none is overwritten while it
+/// is read.
 #[test]
 fn records_go_round() {
     const RECORDS: u8 = 3;
@@ -133,8 +133,8 @@ fn records_go_round() {
     });
 }
 
-/// A reader that is about to sleep: it sees the record that is written meanwhile, or the writer
-/// sees that it must be woken.
+/// A reader that is about to sleep sees a record written meanwhile, or the writer sees that it must
+/// wake the reader.
 #[test]
 fn nobody_sleeps_over_a_record() {
     loom::model(|| {

@@ -1,4 +1,4 @@
-//! A loan as its record has it, and what becomes of it: one of three things, once.
+//! Lease: a loan as stored in its record, and its final state, which is set once.
 
 use std::sync::atomic::Ordering;
 
@@ -25,27 +25,27 @@ pub(super) enum Move {
 /// each state of each record is a distinct number.
 pub(super) const LENT: u64 = 1;
 
-/// A loan as its record has it.
+/// A loan as stored in its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
     /// Index of the record.
     pub(super) at: u64,
-    /// Packets that it stands for.
+    /// Number of packets that it stands for.
     pub(super) packets: u16,
     pub(super) pieces: Vec<Piece>,
 }
 
-/// One piece of a payload.
+/// Piece of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) span: Span,
-    /// Place of the payload in memory that others can map, if it is in such memory.
+    /// Place of the piece, if it lies in an area.
     pub(super) place: Option<Place>,
 }
 
 impl Piece {
-    /// Four words: the address; the length, and the number of the descriptor; the file, 0 for none;
-    /// and the place in it.
+    /// Four words: address; length and number of the descriptor; inode, 0 for none; offset in the
+    /// area.
     pub(super) fn to_bytes(self) -> [u8; PIECE] {
         let none = Place { file: 0, descriptor: 0, offset: 0 };
         let Place { file, descriptor, offset } = self.place.unwrap_or(none);
@@ -68,7 +68,7 @@ impl Piece {
 }
 
 impl Memory {
-    /// Says whether the reader takes loans.
+    /// Stores whether the reader takes loans.
     pub(super) fn take_loans(&self, takes: bool) {
         self.word(TAKES).store(takes.into(), Ordering::Release);
     }
@@ -83,14 +83,14 @@ impl Memory {
         (RECORDS + (at as usize + HEAD) % CAPACITY) / 8
     }
 
-    /// Moves a loan on from "lent". False if it isn't.
+    /// Moves a loan from "lent" to a final state; false if it was not lent.
     pub(super) fn turn(&self, at: u64, turn: Move) -> bool {
         let (lent, next) = (at + LENT, at + turn as u64);
-        // The lender may overwrite records that the reader is done with. Only the lender asks
-        // later than that, and so finds out here. Acquire as in `dealt_with`.
+        // The lender may overwrite records that the reader has finished. Only the lender asks after
+        // that, and it finds out here. Acquire as in `dealt_with`.
         let dealt_with = self.word(BEGIN).load(Ordering::Acquire) > at;
-        // Release: the reader's copy was before it took the loan. Acquire: the lender's program
-        // stores after that.
+        // Release: the reader's copy precedes its "taken". Acquire: the lender's program stores
+        // after the final state.
         let (done, failed) = (Ordering::AcqRel, Ordering::Acquire);
         let state = self.word(Memory::state(at));
         !(turn == Move::Recall && dealt_with)
@@ -101,7 +101,7 @@ impl Memory {
         self.word(Memory::state(at)).load(Ordering::Acquire) == at + LENT
     }
 
-    /// Returns `true` if a loan is lent, and its record not yet dealt with.
+    /// Returns `true` if a loan is lent, and its record is not finished.
     pub(super) fn is_open(&self, at: u64) -> bool {
         // Acquire as in `dealt_with`.
         self.is_lent(at) && self.word(BEGIN).load(Ordering::Acquire) <= at

@@ -1,4 +1,4 @@
-//! Loans between two ends of one process, and memory that is not what its lender says.
+//! Loans between two ends of a process, and memory that differs from its lender's description.
 #![allow(unsafe_code, reason = "the tests touch what they mapped")]
 
 use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
@@ -9,7 +9,7 @@ use super::super::memory::Memory;
 use super::super::*;
 use super::*;
 
-/// Two ends that take loans and have met, the first one's bytes, and where the second one is.
+/// Two connected ends that take loans, a frame of the first, and its destination.
 fn lending() -> (SharedWire, SharedWire, Frame) {
     let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
     ours.take_loans();
@@ -49,7 +49,7 @@ fn payload_is_read_where_it_lies() {
         assert!(loan.settle() && !loan.settle(), "it is taken once");
         drop(lent);
     }
-    // Beyond its end there is nothing, whatever is asked for.
+    // Beyond its end there are no bytes.
     let _lent = ours.lend(hello, &spans(pieces), 9).unwrap();
     let loan = step(&mut theirs).unwrap().loan.unwrap();
     assert!(!loan.copy(whole.len() as u64 - 1, &mut [0; 2]));
@@ -62,7 +62,7 @@ fn what_is_recalled_counts_for_nothing() {
     let (mut ours, mut theirs, hello) = lending();
     let memory = [7; 9000];
     let lent = ours.lend(hello.clone(), &spans([&memory[..]]), 3).unwrap();
-    // Amid a step: when it is over, what it took is dealt with.
+    // During a step: at its end, taken loans are finished.
     let loan = theirs.receive(&mut Spare::default()).unwrap().loan.unwrap();
     assert!(loan.copy(0, &mut [0; 9000]));
     drop(lent);
@@ -96,7 +96,7 @@ fn memory_that_is_not_there_ends_the_lending() {
     assert_eq!(step(&mut theirs), Some(hello), "packets go on");
 }
 
-/// Memory of a process that is another one by now is not copied, and then found to be its.
+/// If the process number was reused, the memory is not copied.
 #[test]
 fn memory_of_another_process_is_not_copied() {
     let (mut ours, mut theirs, hello) = lending();
@@ -108,10 +108,10 @@ fn memory_of_another_process_is_not_copied() {
     assert_eq!(bytes, [0; 9000]);
 }
 
-/// An area of so many bytes, all of them the same.
+/// Creates an area of `len` equal bytes.
 fn area(len: usize, byte: u8) -> Pages {
     let pages = area::allocate(len).unwrap();
-    // SAFETY: new, and as long as asked for.
+    // SAFETY: a new mapping of at least `len` bytes.
     unsafe { pages.as_mut_ptr().write_bytes(byte, len) };
     pages
 }
@@ -135,21 +135,21 @@ fn memory_of_the_library_is_read_by_a_mapping() {
     let both = [within(&one, 77, 9000), within(&two, 69_999, 1), within(&one, 99_990, 10)];
     let want = [vec![1; 9000], vec![2; 1], vec![1; 10]].concat();
     assert_eq!(read(&both, 0), (want, true));
-    // A part of it, from amid one piece into the next.
+    // A part that crosses from one piece into the next.
     for at in 0..10 {
         // SAFETY: within the area.
         unsafe { one.as_mut_ptr().wrapping_add(77 + 8990 + at).write_volatile(at as u8) };
     }
     let end = [&[1, 2, 3, 4, 5, 6, 7, 8, 9, 2][..], &[1; 10]].concat();
     assert_eq!(read(&both, 8991), (end, true));
-    // One piece elsewhere: the kernel copies all.
+    // A piece outside areas: the kernel copies all.
     let own = [3; 20];
     let mixed = [within(&one, 0, 10), spans([&own[..]])[0]];
     assert_eq!(read(&mixed, 0), ([vec![1; 10], vec![3; 20]].concat(), false));
-    // Over the end of an area, where another mapping may follow.
+    // Across the end of an area, where another mapping may follow.
     assert!(area::place(within(&one, one.len() - 1, 2)).is_none());
     assert!(area::place(within(&one, one.len() - 1, 1)).is_some());
-    // Other memory at the same address later: as many as are known to a reader, and more.
+    // Other memory at the same address: as many files as a reader knows, and more.
     drop(one);
     for byte in 4..100 {
         let next = area(100_000, byte);
@@ -162,8 +162,8 @@ fn memory_of_the_library_is_read_by_a_mapping() {
     assert!(many.len() < 100);
 }
 
-/// Files that others own: a number that is another file's by now, one that can shrink, one that is
-/// too short or too long, and none.
+/// Invalid places: a reused descriptor number, a file that can shrink, a file that is too short or
+/// too long, no file.
 #[test]
 fn a_place_that_is_none_is_not_mapped() {
     let closer = Closer::new().unwrap();
@@ -176,7 +176,7 @@ fn a_place_that_is_none_is_not_mapped() {
     assert!(!find(good, size - 4095) && !find(good, u64::MAX));
     assert!(!find(area::Place { file: good.file + 1, ..good }, 100));
     assert!(!find(area::Place { descriptor: u32::MAX, ..good }, 100));
-    // Files of so many bytes of data, of a length, and with seals.
+    // Files with so many bytes of data, a length, and seals.
     let file = |data: usize, len: usize, seals| {
         let flags = nix::sys::memfd::MFdFlags::MFD_ALLOW_SEALING;
         let file = nix::sys::memfd::memfd_create(c"file", flags).unwrap();
@@ -196,7 +196,7 @@ fn a_place_that_is_none_is_not_mapped() {
     for seal in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_FUTURE_WRITE] {
         assert!(!found(file(len, len, sealed & !seal)), "without {seal:#x}");
     }
-    // Holes: a look into one takes memory. Pages behind the end fill none.
+    // Holes: an access would allocate memory. Pages behind the end fill no hole.
     assert!(!found(file(len / 2, len, sealed)));
     let behind = file(len / 2, len, 0);
     let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -208,7 +208,7 @@ fn a_place_that_is_none_is_not_mapped() {
     assert!(!found(std::fs::File::open("/proc/self/exe").unwrap().into()));
     // A process that does not exist.
     assert!(borrowed::Borrowed::new(-1, closer.clone()).find(good, 100).is_none());
-    // Mapped once, it is there until it is given up, also when its owner has freed it.
+    // Once mapped, it stays readable until it is given up, also if its owner frees it.
     let known = borrowed();
     let mapped = known.find(good, 100).unwrap();
     drop(pages);
@@ -235,7 +235,7 @@ fn others_only_read_the_library_s_memory() {
     assert!(file.set_len(0).is_err());
 }
 
-/// A reader that sleeps holds nothing of others for long.
+/// A sleeping reader keeps no mappings for long.
 #[test]
 fn what_is_mapped_is_given_up_for_a_sleep() {
     let (mut ours, mut theirs, hello) = lending();
@@ -255,7 +255,7 @@ fn what_is_mapped_is_given_up_for_a_sleep() {
     assert_eq!(known(&theirs), 0);
 }
 
-/// The kernel forbids reading, or the process has another name: no data is taken.
+/// If the kernel forbids reading, or the process has another name, no loans are taken.
 #[test]
 fn who_cannot_be_read_is_not_asked_to_lend() {
     let ((mut ours, here), shared) = (wire(), Arc::default());
@@ -268,7 +268,7 @@ fn who_cannot_be_read_is_not_asked_to_lend() {
     assert!(find(own, other).is_none());
     assert!(find(own, NOBODY).is_none());
     assert!(find(0, identity).is_none());
-    // Another process by that number, and none any more.
+    // Another process of that number, and no process any more.
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     assert!(find(child.id() as i32, identity).is_none());
     child.kill().unwrap();
@@ -284,7 +284,7 @@ fn who_cannot_be_read_is_not_asked_to_lend() {
     let payload = (&[nowhere][..], 1);
     writer.lend(0, &Route::default(), &[0; 16], payload).unwrap();
     until(&mut ours, |stats| stats.broken == 1);
-    // And an end whose owner looks into frames is lent nothing.
+    // An end whose owner reads frames is lent nothing.
     let ((mut one, here), (mut plain, there)) = (wire(), wire());
     send(&mut one, frame(here, there, 1, 64));
     assert!(step(&mut plain).is_some());

@@ -1,13 +1,13 @@
-//! How two devices of one host find each other, and how one gives the other its ring.
+//! How two devices of a host find each other, and how one passes its ring to the other.
 //!
-//! Each address of a device has an abstract Unix socket whose name is made of the user's number and
-//! the address. Such names belong to a network namespace, as the UDP port does, and vanish with
-//! their owner. Whoever has a packet for an address connects to its socket, and sends one message:
-//! who it is, and the descriptor of a ring that it made. It may write packets at once. The socket
-//! stays: a byte on it wakes the reader, and its end tells that the other side has gone.
+//! Each address of a device has an abstract Unix socket, named by user number and address. Like UDP
+//! ports, such names belong to a network namespace and vanish with their owner. A device with a
+//! packet for an address connects to its socket, and sends a message: its addresses, and the
+//! descriptor of a new ring. It may write packets at once. The socket stays open: a byte wakes the
+//! reader, and its end tells that the other device is gone.
 //!
-//! Abstract names have no permissions, so both sides ask the kernel who the other is, and refuse
-//! other users.
+//! Abstract names have no permissions. So both sides ask the kernel for the other's user, and
+//! refuse other users.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -28,45 +28,45 @@ use super::ring::Writer;
 use crate::closer::{Closer, Connection, Foreign};
 use crate::descriptors::{self, Received};
 
-/// Addresses of one device that its packets may be from.
+/// Maximum addresses of a device that packets may come from.
 pub(super) const SOURCES: usize = 16;
 /// First bytes of a message; the last byte is the version of the ring's format.
 const MAGIC: [u8; 8] = *b"uverbs\0\x03";
-/// Offset of the addresses: behind the magic, their number, and the sender's name and its place.
+/// Offset of the addresses: after the magic, their number, and the sender's name and its address.
 const ADDRESSES: usize = 40;
 const MESSAGE: usize = ADDRESSES + SOURCES * 16;
-/// Number for users unknown in this user namespace (`/proc/sys/kernel/overflowuid`'s default).
+/// User number of users unknown in this user namespace (`/proc/sys/kernel/overflowuid`'s default).
 /// Different users share it.
 const NOBODY: u32 = 65534;
 
-/// The name of the socket of an address.
+/// Name of an address's socket.
 fn name(address: SocketAddr) -> String {
     format!("uverbs-softhca/{}/{address}", geteuid())
 }
 
-/// Returns `true` if the other end of a socket is this process's user.
+/// Returns `true` if the other end of a socket belongs to this process's user.
 fn is_ours(socket: impl AsFd) -> bool {
     let own = geteuid().as_raw();
     let peer = getsockopt(&socket, sockopt::PeerCredentials).map(|peer| peer.uid());
     own != NOBODY && peer == Ok(own)
 }
 
-/// Begins to listen for those who have packets for an address.
+/// Listens for devices with packets for an address.
 ///
 /// # Errors
-/// `EADDRINUSE` where somebody has the name.
+/// `EADDRINUSE` if the name is taken.
 pub(super) fn listen(address: SocketAddr, closer: &Closer) -> io::Result<Foreign<UnixListener>> {
     let listener = UnixListener::bind_addr(&Name::from_abstract_name(name(address))?)?;
     listener.set_nonblocking(true)?;
     Ok(closer.own(listener))
 }
 
-/// The next one that connected; an error that is not `WouldBlock` for one who is refused.
+/// Accepts the next connection.
 ///
 /// # Errors
 /// `WouldBlock` if no connection waits; `PermissionDenied` for another user; errors of the system.
 pub(super) fn accept(listener: &UnixListener, closer: &Closer) -> io::Result<Connection> {
-    // Another user's may have files in it.
+    // Another user's connection may contain files, so it is closed by the closer, too.
     let socket = closer.connection(listener.accept()?.0);
     if !is_ours(&socket) {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -75,10 +75,10 @@ pub(super) fn accept(listener: &UnixListener, closer: &Closer) -> io::Result<Con
     Ok(socket)
 }
 
-/// Connects to the device of an address, and gives it a new ring for packets from `sources`.
+/// Connects to the device of an address, and passes a new ring for packets from `sources`.
 ///
 /// # Errors
-/// `ECONNREFUSED` without a device there; `EPERM` for another user's; errors of the system.
+/// `ECONNREFUSED` without a device; `EPERM` for another user's device; errors of the system.
 pub(super) fn meet(
     address: SocketAddr,
     sources: &[[u8; 16]],
@@ -132,7 +132,7 @@ pub(super) struct Greeting {
 /// Reads the first message of a peer that connected. `None` until it has arrived.
 ///
 /// # Errors
-/// `EPROTO` for any other message; what the system says.
+/// `EPROTO` for an invalid message; errors of the system.
 pub(super) fn hear(socket: &UnixStream, closer: &Closer) -> Result<Option<Greeting>, Errno> {
     let mut bytes = [0; MESSAGE];
     let received = match descriptors::receive(socket, &mut bytes, closer) {
@@ -142,7 +142,7 @@ pub(super) fn hear(socket: &UnixStream, closer: &Closer) -> Result<Option<Greeti
     understand(&bytes, &received).map(Some)
 }
 
-/// The message, if it is one.
+/// Parses the message.
 fn understand(bytes: &[u8; MESSAGE], received: &Received) -> Result<Greeting, Errno> {
     let whole = received.bytes == MESSAGE && bytes[..8] == MAGIC && !received.cut;
     let count = usize::from(bytes[8]);
@@ -157,18 +157,18 @@ fn understand(bytes: &[u8; MESSAGE], received: &Received) -> Result<Greeting, Er
     Ok(Greeting { sources, memory: Memory::open(file)?, identity })
 }
 
-/// The process that connected, by its number here; 0 if it has none.
+/// Number of the connected process; 0 if it is unknown here.
 pub(super) fn process(socket: &UnixStream) -> i32 {
     getsockopt(socket, sockopt::PeerCredentials).map_or(0, |peer| peer.pid())
 }
 
-/// Wakes the reader at the other end. A socket that is full has woken it already.
+/// Wakes the reader at the other end. A full socket has woken it already.
 pub(super) fn ring(socket: BorrowedFd<'_>) {
     let _ = send(socket.as_raw_fd(), &[1], MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT);
 }
 
-/// Reads the bytes that woke us, one call's worth. Returns `false` if the other end has gone, or
-/// sent descriptors, which it has no reason to.
+/// Reads wake-up bytes by one call. Returns `false` if the other end is gone, or sent descriptors,
+/// which no device does.
 pub(super) fn drain(socket: &UnixStream, closer: &Closer) -> bool {
     let mut bytes = [0; 256];
     match descriptors::receive(socket, &mut bytes, closer) {

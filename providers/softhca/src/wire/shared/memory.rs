@@ -1,10 +1,9 @@
-//! A ring's memory: a mapping that two processes have.
+//! Memory of a ring: a mapping in two processes.
 //!
 //! # Safety
 //!
-//! The mapping is a memfd of a size that its seals keep, so no access beyond it is possible while
-//! it lives. It is reached as a slice of atomic words, never otherwise: whatever another process
-//! stores is a value, at any time.
+//! The mapping is a memfd whose size is sealed, so no access beyond it is possible while it lives.
+//! It is accessed only as a slice of atomic words: any store of the other process is just a value.
 #![allow(unsafe_code, reason = "a mapping of shared memory is reached as atomic words")]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,22 +19,22 @@ use uverbs_core::memory::pages::Pages;
 
 use crate::copy;
 
-/// Bytes of records, a power of two. A queue pair has 64 packets on the way, 270 KiB at most; what
-/// is longer than a processor's cache is slower.
+/// Bytes of records, a power of two. A queue pair has at most 64 packets in flight, 270 KiB. A ring
+/// larger than the processor's cache is slower.
 pub(super) const CAPACITY: usize = 1 << 19;
 /// Offset of the records.
 pub(super) const RECORDS: usize = 4096;
 pub(super) const SIZE: usize = RECORDS + CAPACITY;
 
-/// Makes that neither side can change the size under the other.
+/// Seals the size against changes by either side.
 pub(super) const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
-/// The mapping.
+/// Mapping of a ring.
 #[derive(Debug)]
 pub(super) struct Memory(Pages);
 
 impl Memory {
-    /// A new ring, and the descriptor that the other side maps.
+    /// Creates a ring, and the descriptor that the other side maps.
     pub(super) fn create() -> Result<(Memory, OwnedFd), Errno> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = memfd_create(c"uverbs-softhca", flags)?;
@@ -44,10 +43,10 @@ impl Memory {
         Ok((Memory::map(&file)?, file))
     }
 
-    /// The other side's ring.
+    /// Maps the other side's ring.
     ///
     /// # Errors
-    /// `EPROTO` for anything but memory of the right size that is sealed against shrinking.
+    /// `EPROTO` unless it is memory of the right size, sealed against shrinking.
     pub(super) fn open(file: &OwnedFd) -> Result<Memory, Errno> {
         let seals = fcntl(file, FcntlArg::F_GET_SEALS).map_err(|_| Errno::EPROTO)?;
         let size = fstat(file)?.st_size;
@@ -64,8 +63,8 @@ impl Memory {
 
     fn words(&self) -> &[AtomicU64] {
         let first = self.0.as_mut_ptr().cast::<AtomicU64>();
-        // SAFETY: SIZE bytes are mapped, at a page's boundary, as long as `self` lives; atomics may
-        // be stored to by others.
+        // SAFETY: SIZE bytes are mapped, page aligned, as long as `self` lives; others may store to
+        // atomics.
         unsafe { std::slice::from_raw_parts(first, SIZE / 8) }
     }
 
@@ -79,12 +78,12 @@ impl Memory {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    /// The words of `len` bytes of records from a place on that doesn't wrap before their end.
+    /// Words of `len` bytes of records from an index; the range does not wrap.
     fn records(&self, at: usize, len: usize) -> &[AtomicU64] {
         &self.words()[RECORDS / 8 + at / 8..][..len.div_ceil(8)]
     }
 
-    /// The two words that a record begins with, which don't wrap.
+    /// The two words at the start of a record, which never wrap.
     fn head(&self, index: u64) -> [&AtomicU64; 2] {
         let at = RECORDS / 8 + index as usize % CAPACITY / 8;
         [self.word(at), self.word(at + 1)]
@@ -98,7 +97,7 @@ impl Memory {
         }
     }
 
-    /// Loads them.
+    /// Loads the first 16 bytes of a record.
     #[inline]
     pub(super) fn load_head(&self, index: u64) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -108,7 +107,7 @@ impl Memory {
         bytes
     }
 
-    /// Stores bytes of a record, whose place is an index of all bytes ever written.
+    /// Stores bytes of a record at an index, counted over all bytes ever written.
     #[inline]
     pub(super) fn store(&self, index: u64, bytes: &[u8]) {
         let at = index as usize % CAPACITY;
@@ -123,7 +122,7 @@ impl Memory {
     fn store_run(&self, at: usize, bytes: &[u8]) {
         let records = self.records(at, bytes.len());
         let (words, tail) = bytes.split_at(bytes.len() & !7);
-        // SAFETY: as many words as `records` has, which are mapped.
+        // SAFETY: as many mapped words as `records` has.
         unsafe { copy::store(records.as_ptr(), words) };
         if let (Some(word), [_, ..]) = (records.last(), tail) {
             let mut bytes = [0; 8];
@@ -147,7 +146,7 @@ impl Memory {
     fn load_run(&self, at: usize, bytes: &mut [u8]) {
         let records = self.records(at, bytes.len());
         let (words, tail) = bytes.split_at_mut(bytes.len() & !7);
-        // SAFETY: as many words as `records` has, which are mapped.
+        // SAFETY: as many mapped words as `records` has.
         unsafe { copy::load(records.as_ptr(), words) };
         if let (Some(word), [_, ..]) = (records.last(), &tail) {
             tail.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);

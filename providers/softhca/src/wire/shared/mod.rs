@@ -1,15 +1,15 @@
-//! Packets through memory that processes share: the way between devices of one user on one host.
+//! Shared-memory wire: packets between devices of one user on one host.
 //!
 //! - `meeting`: how two devices find each other;
-//! - `ring`: packets in shared memory, one ring for each direction, made by the one who writes;
-//!   `memory` is its mapping;
-//! - `loan`: payload that stays in the sender's memory until the receiver reads it there; `area`:
-//!   memory that the receiver can map, and `borrowed`: what of it is mapped;
+//! - `ring`: packets in shared memory, a ring for each direction, created by the writer; `memory`
+//!   is its mapping;
+//! - `loan`: payload that stays in the sender's memory until the receiver reads it; `area`: memory
+//!   that the receiver can map; `borrowed`: the receiver's mappings;
 //! - `stats`: counters and the link.
 //!
-//! Each pair of devices has two rings at most. A device that goes, by a signal, too, closes its
-//! socket: what it had written whole is still read, and nothing more is written to it. A ring is
-//! never used for another device.
+//! Each pair of devices has at most two rings. A device that ends, also by a signal, closes its
+//! socket. Its whole records are still read, and it gets no more. A ring is never used for another
+//! device.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,22 +51,21 @@ pub(crate) use self::loan::{LONGEST_LOAN, SHORTEST_LOAN, SPANS};
 pub use self::loan::{Lent, Loan, Span};
 pub use self::stats::{SharedControl, SharedStats};
 
-/// Devices that may write to one, and that one may write to: 132 MiB of rings each, if all are
-/// used.
+/// Maximum devices that may write to this one, and that it may write to: 132 MiB of rings each.
 const PEERS: usize = 256;
-/// How long an address is not asked again that no device of ours answered for.
+/// Time for which an address without a device is not tried again.
 const ABSENT: Duration = Duration::from_secs(1);
 /// Pause of accepting connections while many descriptors wait to be closed.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long one who connected may wait with its message.
+/// Time limit for the first message of a connection.
 const SILENT: Duration = Duration::from_secs(1);
-/// How long the end of a wire waits until its sockets are closed.
+/// Time for which the end of a wire waits for its sockets to be closed.
 const FAREWELL: Duration = Duration::from_millis(100);
-/// Sockets that are looked at in one call, and connections taken in one.
+/// Maximum sockets per look, and connections accepted per call.
 const EVENTS: usize = 32;
-/// Packets that are lost in one look while the cable is pulled: a peer may write without end.
+/// Maximum packets dropped per look while unplugged: a peer may write without end.
 const LOST_AT_ONCE: usize = 64;
-/// Tokens below are of listeners, by index; connections count up from here.
+/// Tokens below are listeners, by index; connections count up from here.
 const FIRST: u64 = 1 << 16;
 
 /// One end of a wire through shared memory.
@@ -74,28 +73,28 @@ pub(crate) struct SharedWire {
     endpoints: Vec<Endpoint>,
     /// The GIDs of the endpoints.
     sources: Vec<[u8; 16]>,
-    /// Readable when somebody connects, wakes us or goes.
+    /// Readable when a device connects, wakes this end, or leaves.
     epoll: Epoll,
     next_token: u64,
-    /// By GID, as a [`number`].
+    /// Connections by GID, as a [`number`].
     outgoing: BTreeMap<u128, Outgoing>,
     /// Keys of `outgoing` that were written to since the last flush.
     written: Vec<u128>,
     incoming: Vec<Incoming>,
     /// Index of the next ring to read.
     turn: usize,
-    /// Addresses that are not asked again before a time.
+    /// Addresses without a device, and the time until which they are not tried.
     absent: BTreeMap<[u8; 16], Duration>,
     shared: Arc<Shared>,
-    /// By which others know our memory.
+    /// Name by which others recognise this process's memory.
     name: Name,
-    /// Whoever owns this end takes frames whose payload lies elsewhere.
+    /// The owner of this end takes frames with loans.
     takes_loans: bool,
-    /// Closes what peers sent and what they may have sent.
+    /// Closes received descriptors, and connections that may contain some.
     closer: Closer,
     /// Accepts no connections until fewer descriptors wait to be closed.
     paused: bool,
-    /// A look ended before all was read.
+    /// The last look ended before all was read.
     unread: bool,
     now: Duration,
 }
@@ -121,7 +120,7 @@ fn number(gid: [u8; 16]) -> u128 {
 }
 
 impl Outgoing {
-    /// It is to be looked at in the next flush.
+    /// Notes it for the next flush.
     fn note(&mut self, to: u128, written: &mut Vec<u128>) {
         if !std::mem::replace(&mut self.written, true) {
             written.push(to);
@@ -137,40 +136,40 @@ struct Incoming {
 }
 
 enum State {
-    /// Connected at a time, and has said nothing yet.
+    /// Connected at this time; its first message is missing.
     Silent(Duration),
     Writes {
         sources: Vec<[u8; 16]>,
         ring: Reader,
         lender: Option<Arc<Lender>>,
     },
-    /// Gone; what it had written is still to be read.
+    /// The device is gone; its records are still to be read.
     Leaves {
         sources: Vec<[u8; 16]>,
         ring: Reader,
         lender: Option<Arc<Lender>>,
     },
-    /// To be forgotten.
+    /// To be removed.
     Over,
 }
 
 /// Outcome of an offered frame.
 #[derive(Debug)]
 pub(crate) enum Offer {
-    /// Its bytes come back, for another one.
+    /// Taken; its buffer comes back for reuse.
     Taken(Vec<u8>),
-    /// There is no room now.
+    /// No room now.
     Full(Frame),
-    /// Its destination isn't reached through shared memory.
+    /// Shared memory does not reach its destination.
     Elsewhere(Frame),
 }
 
 impl SharedWire {
-    /// A wire that is reached at these addresses.
+    /// Creates a wire with these addresses.
     ///
     /// # Errors
     ///
-    /// What the system says when there are no more descriptors. That a name is taken is no error.
+    /// The system's error if it has no more descriptors. A name that is taken is no error.
     pub(crate) fn bind(addresses: &[SocketAddr]) -> io::Result<SharedWire> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let closer = Closer::new()?;
@@ -206,7 +205,7 @@ impl SharedWire {
         SharedControl { shared: Arc::clone(&self.shared) }
     }
 
-    /// Returns `true` if any other device is connected, so that rings have to be polled.
+    /// Returns `true` if another device is connected, so that rings must be polled.
     pub(crate) fn is_used(&self) -> bool {
         !self.incoming.is_empty() || !self.outgoing.is_empty()
     }
@@ -234,7 +233,7 @@ impl SharedWire {
                 add(&counters.full, 1);
                 Offer::Full(frame)
             }
-            // The frame is lost, and what follows takes another way.
+            // The frame is lost; later frames take another way.
             Err(NotWritten::Broken) => {
                 add(&counters.broken, 1);
                 self.forget(to);
@@ -243,23 +242,23 @@ impl SharedWire {
         }
     }
 
-    /// Sends the first frame to somebody who may be met.
+    /// Sends the first frame to a device that may be met.
     #[cold]
     fn offer_first(&mut self, frame: Frame, source: usize) -> Offer {
         match self.meet(frame.dst.gid, source) {
-            // It has its ring from now on.
+            // The connection exists now.
             true => self.offer(frame),
             false => Offer::Elsewhere(frame),
         }
     }
 
-    /// Which of our addresses a frame is from, while the link is up.
+    /// Index of this end's address that a frame comes from, while the link is up.
     fn source(&self, frame: &Frame) -> Option<usize> {
         let plugged = self.shared.plugged.load(Ordering::Relaxed);
         self.sources.iter().position(|own| *own == frame.src.gid).filter(|_| plugged)
     }
 
-    /// From here on the owner of this end takes frames with loans.
+    /// Allows frames with loans.
     pub(crate) fn take_loans(&mut self) {
         self.takes_loans = true;
     }
@@ -301,7 +300,7 @@ impl SharedWire {
                 peer.note(number(to), &mut self.written);
                 Ok(Lent::new(peer.ring.memory(), at, spans))
             }
-            // Offered as plain packets, it finds out what is wrong.
+            // Offered as plain packets, the frame fails with the reason.
             Err(_) => Err(frame),
         }
     }
@@ -340,7 +339,7 @@ impl SharedWire {
         self.absent.insert(to, self.now + ABSENT);
     }
 
-    /// Ends a connection that we write to.
+    /// Ends a connection that this end writes to.
     fn forget(&mut self, to: [u8; 16]) {
         if let Some(peer) = self.outgoing.remove(&number(to)) {
             let _ = self.epoll.delete(&peer.socket);
@@ -354,13 +353,13 @@ impl SharedWire {
         self.endpoints.iter().all(|at| at.listener.is_some())
     }
 
-    /// Others take us for another process from here on.
+    /// Withdraws the name: others take this process for another one.
     #[cfg(test)]
     pub(crate) fn forget_name(&self) {
         self.name.forget();
     }
 
-    /// Counts a frame without receiver.
+    /// Counts a frame without a receiver.
     pub(crate) fn lose(&self) {
         add(&self.shared.counters.nowhere, 1);
     }
@@ -378,10 +377,10 @@ impl SharedWire {
         }
     }
 
-    /// The next frame that has arrived, from each device in turn.
+    /// Returns the next received frame, from each device in turn.
     pub(crate) fn receive(&mut self, spare: &mut Spare) -> Option<Frame> {
         for _ in 0..self.incoming.len() {
-            // To divide takes longer than to ask.
+            // A division would take longer than this test.
             self.turn = if self.turn + 1 < self.incoming.len() { self.turn + 1 } else { 0 };
             if let Some(frame) = self.read(self.turn, spare) {
                 return Some(frame);
@@ -442,7 +441,7 @@ impl SharedWire {
         self.unread.then_some(self.now).or(self.paused.then_some(self.now + PAUSE))
     }
 
-    /// Takes what the sockets tell: who connected, who left, who woke us.
+    /// Handles socket events: connections, ends, wake-ups.
     pub(crate) fn tend(&mut self) {
         let mut events = [EpollEvent::empty(); EVENTS];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
@@ -508,7 +507,7 @@ impl SharedWire {
                     io::ErrorKind::WouldBlock => return,
                     io::ErrorKind::PermissionDenied => add(&counters.refused, 1),
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
-                    // No more descriptors. It would be told for ever; who comes now goes by UDP.
+                    // No more descriptors. The event would repeat for ever; later devices use UDP.
                     _ => {
                         add(&counters.refused, 1);
                         let _ = self.epoll.delete(listener);
@@ -519,7 +518,7 @@ impl SharedWire {
         }
     }
 
-    /// Something is on a socket.
+    /// Handles an event of a connection.
     fn heard(&mut self, token: u64) {
         let counters = &self.shared.counters;
         if let Some(peer) = self.incoming.iter_mut().find(|peer| peer.token == token) {
@@ -559,7 +558,7 @@ impl SharedWire {
         }
     }
 
-    /// A step begins: what was handed out before it is dealt with.
+    /// Begins a step: frames handed out before it are finished.
     pub(crate) fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
         self.unread = false;
@@ -570,7 +569,7 @@ impl SharedWire {
         }
     }
 
-    /// From here on whoever writes wakes this end, by its descriptor.
+    /// Makes writers wake this end, by its descriptor.
     pub(crate) fn arm(&mut self) {
         for peer in &mut self.incoming {
             if let State::Writes { ring, lender, .. } = &mut peer.state {
@@ -589,7 +588,7 @@ impl SharedWire {
         self.outgoing.get(&number(to.gid)).map(|peer| peer.ring.end())
     }
 
-    /// See [`Wire::is_past`](super::Wire::is_past). A mark of a ring that is no more is past.
+    /// See [`Wire::is_past`](super::Wire::is_past). A mark of an ended ring is past.
     pub(crate) fn is_past(&self, to: Address, mark: u64) -> bool {
         let Some(peer) = self.outgoing.get(&number(to.gid)) else { return true };
         let past = peer.ring.dealt_with().map_or(true, |begin| begin >= mark);
@@ -602,7 +601,7 @@ impl Drop for SharedWire {
         self.endpoints.clear();
         self.incoming.clear();
         self.outgoing.clear();
-        // Whoever binds the address next finds its name free, unless a peer's file holds it up.
+        // Frees the name for the next device, unless a peer's file delays it.
         self.closer.settle(FAREWELL);
     }
 }

@@ -1,21 +1,21 @@
-//! One ring in memory that two processes share: one writes packets, the other reads them.
+//! A ring in shared memory: one process writes packets, another reads them.
 //!
-//! | bytes | what | who writes |
+//! | bytes | contents | writer |
 //! |---|---|---|
 //! | 0..8 | end: bytes ever written | the writer |
-//! | 128..136 | begin: bytes that were read and dealt with | the reader |
-//! | 256..264 | whether the reader sleeps, or is about to | both |
-//! | 384..392 | whether the reader takes loans | the reader |
+//! | 128..136 | begin: bytes read and finished | the reader |
+//! | 256..264 | not 0 if the reader sleeps, or is about to | both |
+//! | 384..392 | not 0 if the reader takes loans | the reader |
 //! | 4096.. | [`CAPACITY`] bytes of records | the writer |
 //!
-//! A record is two words (length, route) and a packet, filled up to a multiple of 64 bytes. It may
-//! wrap. If the packet's payload is [lent](super::loan), a state and the places of its pieces stand
-//! before the packet. The index is published last, for several records at once where they follow
-//! each other, so a writer that dies amid a record has published nothing of it.
+//! A record is two words (length, route) and a packet, padded to a multiple of 64 bytes. It may
+//! wrap. If the packet's payload is [lent](super::loan), a state and the places of its pieces
+//! precede the packet. The end is published last, for several records at once if they follow each
+//! other. So a writer that dies within a record has published no part of it.
 //!
-//! Each side believes nothing that the other wrote: its own index it keeps to itself, the other's
-//! it checks against its own, and a length it reads once. A side that finds nonsense stops using
-//! the ring ([`Broken`]).
+//! Neither side trusts the other's stores: it keeps its own index privately, checks the other's
+//! index against it, and reads a length once. A side that finds an invalid value stops using the
+//! ring ([`Broken`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,20 +26,20 @@ use super::memory::{CAPACITY, Memory, fence};
 use crate::wire::Route;
 use crate::wire::spare::Spare;
 
-/// A record takes a multiple of this: a cache line.
+/// Unit of a record's length: a cache line.
 const UNIT: usize = 64;
 /// Bytes of a record before the packet.
 pub(super) const HEAD: usize = 16;
-/// Places of the header's words, in words. Pairs of cache lines are fetched together.
+/// Word offsets in the header. Each is in its own pair of cache lines, which are fetched together.
 const END: usize = 0;
 pub(super) const BEGIN: usize = 128 / 8;
 const SLEEPS: usize = 256 / 8;
 
-/// Bytes of records that are written before the reader is told, where more follow: each time it is,
-/// the line that says so goes to its processor and has to be fetched back.
+/// Maximum bytes of unpublished records while more follow. Each publication moves the cache line to
+/// the reader's processor and back.
 const UNTOLD: u64 = 2048;
 
-/// The other side wrote what no side of this kind writes.
+/// The other side stored an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
@@ -50,7 +50,7 @@ pub(super) enum NotWritten {
     Broken,
 }
 
-/// Bytes that a record takes whose packet, with the places of its payload, has `len` bytes.
+/// Bytes of a record whose packet and pieces have `len` bytes.
 const fn record(len: usize) -> u64 {
     (HEAD + len).next_multiple_of(UNIT) as u64
 }
@@ -65,7 +65,7 @@ fn head(source: u8, route: &Route, bytes: &[u8]) -> [u8; HEAD] {
     head
 }
 
-/// The side that writes.
+/// Writing side.
 #[derive(Debug)]
 pub(super) struct Writer {
     memory: Arc<Memory>,
@@ -90,8 +90,8 @@ impl Writer {
         self.memory.takes_loans()
     }
 
-    /// Writes one packet of the sender's `source`th address, of which the reader is told by
-    /// [`tell`](Self::tell) at the latest.
+    /// Writes a packet from the sender's `source`th address. [`tell`](Self::tell) publishes it at
+    /// the latest.
     #[inline]
     pub(super) fn gather(
         &mut self,
@@ -106,7 +106,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes one packet, and tells the reader.
+    /// Writes and publishes a packet.
     #[cfg(any(test, fuzzing))]
     pub(super) fn push(
         &mut self,
@@ -119,17 +119,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells the reader of all that is written.
+    /// Publishes all written records.
     #[inline]
     pub(super) fn tell(&mut self) {
         if self.told != self.end {
             self.told = self.end;
-            // Release: whoever acquires the end in `look` sees the records.
+            // Release: a reader that acquires the end in `look` sees the records.
             self.memory.word(END).store(self.end, Ordering::Release);
         }
     }
 
-    /// Writes one whose payload lies elsewhere, in so many packets; gives the record's index.
+    /// Writes a packet whose payload is lent, standing for so many packets; returns the record's
+    /// index.
     pub(super) fn lend(
         &mut self,
         source: u8,
@@ -171,29 +172,29 @@ impl Writer {
         Ok(())
     }
 
-    /// How far the reader is.
+    /// Bytes that the reader has finished.
     pub(super) fn dealt_with(&self) -> Result<u64, Broken> {
-        // Acquire pairs with the release in `Reader::done`: its loads are over before we overwrite.
+        // Acquire: pairs with the release in `Reader::done`. Its loads precede our overwriting.
         let begin = self.memory.word(BEGIN).load(Ordering::Acquire);
         if (self.begin..=self.end).contains(&begin) { Ok(begin) } else { Err(Broken) }
     }
 
-    /// All that was ever written.
+    /// Bytes ever written.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
     /// Returns `true` if the reader sleeps and this caller must wake it.
     pub(super) fn must_wake(&self) -> bool {
-        // Orders the end before the look at the sleeper; its partner is the fence in
-        // `Reader::arm`. One of the two sees what the other stored.
+        // Orders the store of the end before the load of the sleep word. Pairs with the fence in
+        // `Reader::arm`: one side sees the other's store.
         fence(Ordering::SeqCst);
         let sleeps = self.memory.word(SLEEPS);
         sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::Relaxed) != 0
     }
 }
 
-/// The side that reads.
+/// Reading side.
 #[derive(Debug)]
 pub(super) struct Reader {
     memory: Arc<Memory>,
@@ -207,18 +208,18 @@ pub(super) struct Reader {
     longest: usize,
 }
 
-/// One packet, and which of the sender's addresses it is from.
+/// A packet, and the index of the sender's address that it is from.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) source: u8,
     pub(super) route: Route,
     pub(super) bytes: Vec<u8>,
-    /// Its payload, if that lies elsewhere.
+    /// Payload, if it is lent.
     pub(super) lease: Option<Lease>,
 }
 
 impl Reader {
-    /// Takes packets of at most `longest` bytes.
+    /// Reader of packets of at most `longest` bytes.
     pub(super) fn new(memory: Memory, longest: usize) -> Reader {
         let memory = Arc::new(memory);
         Reader { memory, begin: 0, end: 0, told: 0, armed: false, longest }
@@ -228,7 +229,7 @@ impl Reader {
         &self.memory
     }
 
-    /// The next packet, if any, in a buffer that was used before.
+    /// Returns the next packet, in a reused buffer.
     #[inline]
     pub(super) fn pop(&mut self, spare: &mut Spare) -> Result<Option<Record>, Broken> {
         if self.begin == self.end && !self.look()? {
@@ -248,7 +249,7 @@ impl Reader {
             _ => Some(self.lease(pieces, u16::from_ne_bytes([head[12], head[13]]))?),
         };
         let mut bytes = spare.take();
-        // Bytes that are in the buffer already need no zeros: the load overwrites them.
+        // Existing bytes of the buffer need no zeroing, since the load overwrites them.
         bytes.resize(len, 0);
         self.memory.load(self.begin + (HEAD + places) as u64, &mut bytes);
         self.begin += record(places + len);
@@ -256,12 +257,12 @@ impl Reader {
             self.armed = false;
             self.memory.word(SLEEPS).store(0, Ordering::Relaxed);
         }
-        // A hop limit of 0 would stand for the default.
+        // A hop limit of 0 would mean the default.
         let route = Route::new(head[5], word(8), head[6].max(1));
         Ok(Some(Record { source, route, bytes, lease }))
     }
 
-    /// Asks how far the writer is. False if it has written nothing since.
+    /// Loads the writer's end; false if it has not changed.
     fn look(&mut self) -> Result<bool, Broken> {
         let end = self.memory.word(END).load(Ordering::Acquire);
         let there = end.wrapping_sub(self.begin);
@@ -272,21 +273,21 @@ impl Reader {
         Ok(there != 0)
     }
 
-    /// The loan of the next record.
+    /// Loan of the next record.
     fn lease(&self, count: usize, packets: u16) -> Result<Lease, Broken> {
         let mut places = [0; SPANS * PIECE];
         let places = &mut places[..count * PIECE];
         self.memory.load(self.begin + (HEAD + STATE) as u64, places);
         let pieces = places.as_chunks().0.iter().map(Piece::from_bytes).collect::<Vec<_>>();
         let lens = || pieces.iter().map(|piece| piece.span.len);
-        // No more than eight, of 32 bits each.
+        // At most eight lengths of 32 bits each.
         if lens().any(|len| len == 0) || lens().sum::<u64>() > LONGEST_LOAN.into() {
             return Err(Broken);
         }
         Ok(Lease { at: self.begin, packets, pieces })
     }
 
-    /// Tells the writer that all that was popped is dealt with.
+    /// Publishes that all popped records are finished.
     pub(super) fn done(&mut self) {
         if self.told != self.begin {
             self.told = self.begin;
@@ -294,8 +295,8 @@ impl Reader {
         }
     }
 
-    /// The reader is about to sleep: from here on a writer wakes it. What was written before is
-    /// found by a look after this.
+    /// Announces the reader's sleep: from now on a writer wakes it. A look after this finds earlier
+    /// records.
     pub(super) fn arm(&mut self) {
         self.armed = true;
         self.memory.word(SLEEPS).store(1, Ordering::Relaxed);

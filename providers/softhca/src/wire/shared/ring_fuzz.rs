@@ -1,4 +1,4 @@
-//! A ring whose other side stores anything at any time: what a fuzzer calls.
+//! Fuzz target: a ring whose other side stores arbitrary values at any time.
 
 use super::super::lease::Move;
 use super::super::loan::Span;
@@ -7,7 +7,7 @@ use super::*;
 use crate::fuzzing::feed::Feed;
 use crate::wire::udp::LONGEST;
 
-/// Any stores into a ring that is written and read meanwhile.
+/// Arbitrary stores into a ring during writes and reads.
 pub(crate) fn rings(data: &[u8]) {
     let mut feed = Feed::new(data);
     let (memory, file) = Memory::create().unwrap();
@@ -61,7 +61,7 @@ pub(crate) fn rings(data: &[u8]) {
     drain(&mut reader);
 }
 
-/// Reads as many packets as a ring holds, and no more: its end is believed only so far.
+/// Reads at most as many packets as a ring holds: the end is trusted only so far.
 fn drain(reader: &mut Reader) {
     let begin = reader.begin;
     for _ in 0..=CAPACITY / UNIT {

@@ -1,4 +1,4 @@
-//! One ring, written and read by honest sides, and by others.
+//! A ring with honest sides, and with lying ones.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Many laps, records of any length across the wrap: what is read is what was written.
+    /// Many laps with records of any length across the wrap: the reader gets the written packets.
     #[test]
     fn packets_arrive_whole_and_in_order(
         lens in prop::collection::vec(prop_oneof![0usize..200, 4000..=LONGEST], 1..600),
@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(writer.dealt_with(), Ok(writer.end()));
     }
 
-    /// A writer that stores anything anywhere, between any two reads.
+    /// A writer that stores arbitrary values between any two reads.
     #[test]
     fn a_reader_takes_any_bytes(
         stores in prop::collection::vec(
@@ -68,12 +68,12 @@ proptest! {
         let (writer, mut reader) = ring();
         for (at, value) in stores {
             writer.memory.word(at).store(value, Ordering::Relaxed);
-            // As many as fit, and not one more: the index doesn't pass what was published.
+            // At most as many as fit: the index does not pass the published end.
             for _ in 0..=CAPACITY / UNIT {
                 match reader.pop(&mut Spare::default()) {
                     Ok(Some(record)) => prop_assert!(record.bytes.len() <= LONGEST),
                     Ok(None) => break,
-                    // A wire would stop here; a reader that goes on stays valid.
+                    // A wire would stop here; a reader that continues stays valid.
                     Err(Broken) => break,
                 }
             }
@@ -82,7 +82,7 @@ proptest! {
         }
     }
 
-    /// A reader that stores anything as its index.
+    /// A reader that stores arbitrary indexes.
     #[test]
     fn a_writer_takes_any_index(
         values in prop::collection::vec(
@@ -141,7 +141,7 @@ fn a_full_ring_takes_nothing_until_it_is_read() {
     }
     assert_eq!(writer.push(0, &Route::default(), &bytes), Err(NotWritten::Full));
     assert!(reader.pop(&mut Spare::default()).unwrap().is_some());
-    // Handed out, and not yet dealt with.
+    // Handed out, but not finished.
     assert_eq!(writer.push(0, &Route::default(), &bytes), Err(NotWritten::Full));
     assert_eq!(writer.dealt_with(), Ok(0));
     reader.done();
@@ -185,7 +185,7 @@ fn loans_of_any_shape_end_the_ring() {
     for pieces in [&[none][..], &[good, none], &[long], &[good, good, piece(1)], &[most; SPANS]] {
         assert_eq!(bad(pieces), Err(Broken), "{pieces:?}");
     }
-    // More places than there are, and a record that ends before them.
+    // More pieces than allowed, and a record that ends before them.
     for (count, there) in [(SPANS as u64 + 1, 4), (255, 8), (SPANS as u64, 1)] {
         let (writer, mut reader) = ring();
         writer.memory.word(RECORDS / 8).store(count.to_be() | 20, Ordering::Relaxed);

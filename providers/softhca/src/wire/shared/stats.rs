@@ -3,41 +3,40 @@
 use crate::wire::counts::counts;
 
 counts! {
-    /// Counts of a shared-memory wire since it was made.
+    /// Counts of a shared-memory wire since its creation.
     stats SharedStats;
-    /// The link and the counters of a shared-memory wire that its HCA owns by now.
-    /// Clones are the same control.
+    /// Link and counters of a shared-memory wire that an HCA owns. Clones are the same control.
     control SharedControl;
     /// Packets written to another device's ring.
     sent,
-    /// Packets among these whose payload, of several packets perhaps, stayed where it was.
+    /// Sent packets whose payload, perhaps of several packets, was lent.
     lent,
-    /// Packets that arrived and were handed to the device.
+    /// Packets received and handed to the device.
     received,
-    /// Payloads that were copied from another process's memory.
+    /// Payloads copied from another process's memory.
     taken,
-    /// Copies among these, one or more for a payload, out of memory that this process has mapped.
+    /// Copies of payloads, one or more each, from memory that this process has mapped.
     mapped,
-    /// Payloads that couldn't be read there; their process lends nothing more to this one.
+    /// Payloads that could not be read; their process lends nothing more to this one.
     unread,
-    /// Payloads that weren't there any more: their work request or memory region had ended.
+    /// Payloads recalled before the copy: their work request or memory region had ended.
     recalled,
     /// System calls that woke a reader.
     wakes,
-    /// Devices that this one has written to; one that came back is counted again.
+    /// Devices that this one has written to; a device that came back counts again.
     met,
     /// Devices that have written to this one.
     joined,
-    /// Devices of either kind that have gone.
+    /// Devices of both kinds that have left.
     left,
-    /// Refused: of another user, with a malformed message, or one too many.
+    /// Refused connections: of another user, with an invalid message, or one too many.
     refused,
-    /// Ended because the other side wrote what none of this kind writes.
+    /// Connections ended because the other side stored invalid values.
     broken,
     /// Packets that a ring had no room for; they were offered again, or lost.
     full,
-    /// Not sent: shared memory alone was asked for, and doesn't reach the destination.
+    /// Packets lost because shared memory, the only carrier, does not reach the destination.
     nowhere,
-    /// Dropped on either way while the link was down.
+    /// Packets dropped in either direction while the link was down.
     link_down,
 }

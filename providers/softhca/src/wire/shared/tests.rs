@@ -1,4 +1,4 @@
-//! Ends in one process, and peers that do what none of this kind does.
+//! Ends in one process, and misbehaving peers.
 
 use std::io::IoSlice;
 use std::net::Ipv4Addr;
@@ -21,10 +21,10 @@ use crate::wire::Route;
 mod loan_tests;
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// A name that no memory has.
+/// An identity that no memory has.
 const NOBODY: Identity = Identity { at: 4096, name: [1, 2] };
 
-/// An end at an address that no other test uses now.
+/// Creates an end at an unused address.
 fn wire() -> (SharedWire, Address) {
     let pid = std::process::id();
     for last in 1..=255 {
@@ -47,7 +47,7 @@ fn send(wire: &mut SharedWire, frame: Frame) {
     wire.flush();
 }
 
-/// One step of a device.
+/// Runs one step of a device.
 fn step(wire: &mut SharedWire) -> Option<Frame> {
     wire.tend();
     let frame = wire.receive(&mut Spare::default());
@@ -60,7 +60,7 @@ fn readable(wire: &SharedWire, limit: Duration) -> bool {
     poll(&mut [PollFd::new(wire.descriptor(), PollFlags::POLLIN)], limit).unwrap() == 1
 }
 
-/// Steps until something is so.
+/// Steps until a condition holds.
 fn until(wire: &mut SharedWire, done: impl Fn(&SharedStats) -> bool) {
     let start = Instant::now();
     while !done(&wire.control().stats()) {
@@ -69,7 +69,7 @@ fn until(wire: &mut SharedWire, done: impl Fn(&SharedStats) -> bool) {
     }
 }
 
-/// Somebody of this user who connects, and sends what he likes.
+/// Connects as a process of this user that sends an arbitrary message.
 fn stranger(at: Address, message: &[u8], fds: &[OwnedFd]) -> UnixStream {
     let ip = Ipv6Addr::from(at.gid).to_canonical();
     let name = format!("uverbs-softhca/{}/{}", nix::unistd::geteuid(), SocketAddr::new(ip, 4791));
@@ -103,7 +103,7 @@ fn frames_arrive_in_order_both_ways() {
     let (one, other) = (ours.control().stats(), theirs.control().stats());
     assert_eq!((one.sent, one.received, other.sent, other.received), (1000, 1000, 1000, 1000));
     assert_eq!((one.met, one.joined, one.left, one.wakes), (1, 1, 0, 0));
-    // To itself, too.
+    // Also to itself.
     send(&mut ours, frame(here, here, 9, 100));
     assert_eq!(step(&mut ours), Some(frame(here, here, 9, 100)));
 }
@@ -118,7 +118,7 @@ fn who_is_not_here_is_reached_elsewhere() {
         assert!(matches!(ours.offer(frame(here, to, 1, 64)), Offer::Elsewhere(_)));
     }
     assert!(matches!(ours.offer(frame(nobody, here, 1, 64)), Offer::Elsewhere(_)));
-    // One that comes later is found a second later.
+    // A device that comes later is found a second later.
     let (theirs, there) = wire();
     drop(theirs);
     assert!(matches!(ours.offer(frame(here, there, 1, 64)), Offer::Elsewhere(_)));
@@ -177,7 +177,7 @@ fn one_that_stands_still_takes_no_more_than_its_ring() {
     assert_eq!(taken.count(), memory::CAPACITY / (4096 + 64));
     let mark = ours.mark(there).unwrap();
     assert!(!ours.is_past(there, mark));
-    // Another one is not disturbed.
+    // A third device is not disturbed.
     let (mut third, elsewhere) = wire();
     send(&mut ours, frame(here, elsewhere, 7, 64));
     assert!(step(&mut third).is_some());
@@ -199,7 +199,8 @@ fn a_cable_that_is_pulled_loses() {
     assert_eq!(step(&mut theirs), Some(frame(here, there, 2, 64)));
 }
 
-/// However much is there: a peer that goes on writing could keep a device busy for ever.
+/// The number of packets lost per look is limited: a peer that writes without end must not keep a
+/// device busy.
 #[test]
 fn what_is_lost_in_one_look_is_bounded() {
     let ((mut ours, here), (mut theirs, there)) = (wire(), wire());
@@ -227,7 +228,7 @@ fn a_peer_s_descriptors_are_closed_while_nobody_waits() {
     let (fd, _first) = slow_to_close();
     drop(stranger(here, b"none", &[fd]));
     until(&mut ours, |stats| stats.refused == 1);
-    // With a byte that wakes, and with one that is there when the peer goes.
+    // With a wake-up byte, and with one that is pending when the peer leaves.
     let mut theirs = Vec::new();
     for byte in 1..3 {
         let (fd, end) = slow_to_close();
@@ -246,7 +247,7 @@ fn a_peer_s_descriptors_are_closed_while_nobody_waits() {
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-/// Files that lie unread when a wire ends, with somebody who was let in, and one who wasn't yet.
+/// Unread files when a wire ends, of an accepted peer and of one that was not accepted yet.
 #[test]
 fn a_wire_s_end_does_not_wait_for_a_peer_s_descriptors() {
     let (mut ours, here) = wire();
@@ -316,7 +317,7 @@ fn strangers_with_wrong_messages_are_refused() {
         until(&mut ours, |stats| stats.left == count);
         drop((stranger, fds));
     }
-    // One who says nothing is not kept.
+    // A silent peer is dropped after a while.
     let silent = stranger(here, &[], &[]);
     assert!(ours.closer.settle(LIMIT), "it would be let in later");
     for _ in 0..2 {
@@ -347,7 +348,7 @@ fn there_are_only_so_many_peers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// A peer that stores anything into its ring at any time, beside an honest one.
+    /// A peer that stores arbitrary values into its ring at any time, beside an honest peer.
     #[test]
     fn any_bytes_in_a_ring_disturb_nobody(
         stores in prop::collection::vec(
@@ -359,12 +360,12 @@ proptest! {
         let from = Address { gid: [9; 16], lid: 0 };
         let _stranger = stranger(here, &meeting::message(&[from.gid], NOBODY), &[file]);
         for (at, value) in stores {
-            // The header's words are the likely ones.
+            // The header's words are more likely.
             let at = if at < 500 { [0, 16, 32][at % 3] } else { at };
             memory.poke(at, value);
             send(&mut theirs, frame(there, here, at as u8, 100));
             let honest = frame(there, here, at as u8, 100);
-            // The bytes of the stranger come from its address alone.
+            // Packets of the lying peer have its address only.
             let got = (0..20_000).find_map(|_| step(&mut ours).filter(|got| got.src == there));
             prop_assert_eq!(got, Some(honest));
         }

@@ -1,4 +1,4 @@
-//! Packets of one destination that leave in one system call.
+//! Packets of one destination that one system call sends.
 
 use std::net::SocketAddr;
 
@@ -7,17 +7,17 @@ use crate::wire::Route;
 use crate::wire::crc::icrc;
 use crate::wire::packet::ICRC_LEN;
 
-/// Segments of one call, and its bytes: what Linux takes at most (net/ipv4/udp.c,
-/// `UDP_MAX_SEGMENTS` 128 since 4.18, and a datagram of 65507 bytes).
+/// Maximum segments and bytes of a call: Linux's limits (net/ipv4/udp.c, `UDP_MAX_SEGMENTS` 128
+/// since 4.18, and a datagram of 65507 bytes).
 const SEGMENTS: usize = 64;
 const BYTES: usize = 65_000;
 
-/// Destination of packets, and the socket they leave by.
+/// Destination of packets, and the socket that sends them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
-    /// The device's own address among several.
+    /// Index of the device's address.
     pub(super) endpoint: usize,
-    /// The socket that sends: of the endpoint itself, or one with a separate port.
+    /// Index of the sending socket: the endpoint's, or one with a separate port.
     pub(super) sender: usize,
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
@@ -35,7 +35,7 @@ impl Way {
     }
 }
 
-/// Packets that wait to leave, all of one length but the last, which may be shorter.
+/// Packets to be sent. All have one length, except that the last may be shorter.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) way: Option<Way>,
@@ -53,12 +53,12 @@ impl Batch {
         self.count
     }
 
-    /// Returns `true` if it has half of the bytes that one call takes.
+    /// Returns `true` if it has half of the bytes of a call.
     pub(super) fn is_half(&self) -> bool {
         self.bytes.len() >= BYTES / 2
     }
 
-    /// Returns `true` if a packet can join.
+    /// Returns `true` if a packet can be added.
     pub(super) fn takes(&self, way: &Way, len: usize, divides: bool) -> bool {
         match &self.way {
             None => true,
@@ -73,7 +73,7 @@ impl Batch {
         }
     }
 
-    /// Adds a packet, and its ICRC.
+    /// Adds a packet, and computes its ICRC.
     pub(super) fn push(&mut self, way: Way, packet: &[u8]) {
         if self.way.is_none() {
             self.segment = packet.len();
@@ -81,7 +81,7 @@ impl Batch {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(packet);
         let damage = damage(packet);
-        // The kernel counts identifications up from 0 when it divides (net/ipv4/af_inet.c,
+        // When the kernel divides, it counts identifications up from 0 (net/ipv4/af_inet.c,
         // `inet_gso_segment`).
         seal(&way.ends(), self.count as u16, &mut self.bytes[at..]);
         if let Some(field) = self.bytes.last_chunk_mut::<ICRC_LEN>() {
@@ -91,7 +91,7 @@ impl Batch {
         self.count += 1;
     }
 
-    /// The packets one by one, with ICRCs for datagrams that are sent so.
+    /// Single packets, with ICRCs for separate datagrams.
     pub(super) fn undivided(&mut self) -> impl Iterator<Item = &[u8]> {
         let ends = self.way.map(|way| way.ends());
         self.bytes.chunks_mut(self.segment.max(1)).map(move |packet| {
@@ -109,8 +109,8 @@ impl Batch {
     }
 }
 
-/// How far the ICRC of a packet is from what its bytes give: 0, unless a wire in front of this one
-/// has damaged it ([`Faulty`](crate::wire::Faulty)), which the other end is to find.
+/// Difference between a packet's ICRC and the computed one. It is 0 unless a wire in front of this
+/// one has damaged the packet ([`Faulty`](crate::wire::Faulty)), which the receiver must find.
 pub(super) fn damage(packet: &[u8]) -> u32 {
     match packet.split_last_chunk::<ICRC_LEN>() {
         None | Some((_, [0, 0, 0, 0])) => 0,

@@ -1,10 +1,8 @@
-//! The IP and UDP headers of a RoCEv2 packet as its ICRC covers them (IBTA annex A17.3, vol 1
-//! 7.8.1).
+//! IP and UDP headers of a RoCEv2 packet as covered by its ICRC (IBTA annex A17.3, vol 1 7.8.1).
 //!
-//! The identification of an IPv4 header is covered, and a program neither sets nor sees it. What
-//! our socket sends has 0, or in the n-th segment of a divided send n. What comes from elsewhere
-//! has any: CRCs are linear, so the difference between the CRC that a packet has and the one that
-//! it would have with identification 0 tells which it was.
+//! The ICRC covers the identification of an IPv4 header, which a program can neither set nor read.
+//! Our socket sends 0, or n in the n-th segment of a divided send. Other senders use any number.
+//! CRCs are linear, so the difference to the CRC with identification 0 tells the identification.
 
 use std::net::IpAddr;
 
@@ -14,7 +12,7 @@ use crate::wire::packet::ICRC_LEN;
 /// Bytes of the two headers.
 const IPV4: usize = 28;
 const IPV6: usize = 48;
-/// IP's number of UDP.
+/// Protocol number of UDP.
 const UDP: u8 = 17;
 /// Offset of the identification in an IPv4 header.
 const ID_AT: usize = 4;
@@ -28,8 +26,7 @@ pub(super) struct Ends {
     pub(super) dst_port: u16,
 }
 
-/// Writes the ICRC of a packet into its last four bytes. `id` is the identification of its IPv4
-/// header.
+/// Writes a packet's ICRC into its last four bytes. `id` is the identification of its IPv4 header.
 pub(super) fn seal(ends: &Ends, id: u16, packet: &mut [u8]) {
     let state = header_state(ends, id, packet.len());
     if let Some((covered, field)) = packet.split_last_chunk_mut::<ICRC_LEN>() {
@@ -37,7 +34,7 @@ pub(super) fn seal(ends: &Ends, id: u16, packet: &mut [u8]) {
     }
 }
 
-/// Checks the ICRC of a packet. Gives the identification of its IPv4 header, or `None` if it is
+/// Checks the ICRC of a packet. Returns the identification of its IPv4 header; `None` if it is
 /// damaged.
 pub(super) fn check(ends: &Ends, packet: &[u8], back: &mut Back) -> Option<u16> {
     let (covered, found) = packet.split_last_chunk::<ICRC_LEN>()?;
@@ -48,14 +45,14 @@ pub(super) fn check(ends: &Ends, packet: &[u8], back: &mut Back) -> Option<u16> 
         IpAddr::V6(_) => None,
         IpAddr::V4(_) => {
             let left = back.by(differs, IPV4 + covered.len() - ID_AT);
-            // The first byte of a number in network order is the low byte of the CRC's state.
+            // In network order, the first byte of a number is the low byte of the CRC state.
             (left >> 16 == 0).then(|| (left as u16).swap_bytes())
         }
     }
 }
 
-/// The CRC of what is before the BTH: 8 bytes of ones in place of a local route header, then the
-/// headers, ones where a router may change them.
+/// CRC of the bytes before the BTH: 8 bytes of ones in place of a local route header, then the
+/// headers, with ones in fields that routers may change.
 fn header_state(ends: &Ends, id: u16, packet: usize) -> u32 {
     let udp_len = (packet + 8) as u16;
     let mut bytes = [0xff; 8 + IPV6];
@@ -89,7 +86,7 @@ fn header_state(ends: &Ends, id: u16, packet: usize) -> u32 {
     update(!0, &bytes[..8 + len])
 }
 
-/// An address as a GID has it: IPv4 mapped (annex A17.9.1).
+/// Address in the format of a GID: IPv4 mapped (annex A17.9.1).
 pub(crate) fn sixteen(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -97,14 +94,14 @@ pub(crate) fn sixteen(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Undoes zero bytes that were taken into a CRC. Keeps the factor of the last length.
+/// Removes trailing zero bytes from a CRC. Caches the factor of the last length.
 #[derive(Debug, Default)]
 pub(super) struct Back {
     bytes: usize,
     factor: u32,
 }
 
-/// 1 as a polynomial whose bits are reversed.
+/// The polynomial 1, bits reversed.
 const UNIT: u32 = 1 << 31;
 /// x^(−8·2^k).
 static BACK: [u32; 17] = {
@@ -141,7 +138,7 @@ impl Back {
     }
 }
 
-/// The product of two polynomials modulo the CRC's polynomial, all bits reversed.
+/// Product of two polynomials modulo the CRC's polynomial, bits reversed.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = UNIT;
@@ -171,8 +168,8 @@ mod tests {
         Ends { src, dst, src_port: ports[0], dst_port: ports[1] }
     }
 
-    /// Packets that Linux's soft-RoCE sent over IPv4 (an ACK, and a datagram with padding) and
-    /// IPv6, and a congestion notification of a ConnectX: from the BTH on, and the identification.
+    /// Packets sent by Linux's soft-RoCE over IPv4 (an ACK, and a datagram with padding) and IPv6,
+    /// and a ConnectX's congestion notification: bytes from the BTH on, and the identification.
     #[test]
     fn packets_of_other_senders() {
         for (ends, id, packet) in [
@@ -232,7 +229,7 @@ mod tests {
         #[test]
         fn a_flipped_bit_is_damage(id: u16, words in 4usize..300, at: usize) {
             let bit = at % (words * 32);
-            // FECN, BECN and their neighbours may change on the way.
+            // FECN, BECN and the bits beside them may change on the way.
             prop_assume!(bit / 8 != 4);
             let v4 = ends("127.0.0.1", "127.0.0.2", [4791, 4791]);
             let v6 = ends("::1", "::1", [4791, 4791]);
@@ -243,7 +240,7 @@ mod tests {
                 check(&ends, &packet, &mut Back::default())
             });
             prop_assert_eq!(v6, None);
-            // One in 2^16 looks like another identification.
+            // One bit error in 2^16 looks like another identification.
             prop_assert_ne!(v4, Some(id));
         }
     }

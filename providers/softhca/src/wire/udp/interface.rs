@@ -1,10 +1,10 @@
-//! The interface that has an address. The kernel is asked through a socket, which is of the wire's
-//! network namespace: what is mounted at /sys may show another one.
+//! MTU of the interface that has an address. The kernel is asked through the wire's socket, which
+//! is in the right network namespace; /sys may show another one.
 //!
 //! # Safety
 //!
-//! One ioctl, which reads a name and writes a number within the struct that it is given
-//! (netdevice(7), SIOCGIFMTU).
+//! One ioctl, which reads a name and writes a number within the given struct (netdevice(7),
+//! SIOCGIFMTU).
 #![allow(unsafe_code, reason = "an ioctl fills in a union")]
 
 use std::net::IpAddr;
@@ -24,14 +24,14 @@ pub(super) fn mtu(socket: BorrowedFd<'_>, address: IpAddr) -> Option<u32> {
     let interface = getifaddrs().ok()?.find(|interface| has(interface) == Some(address));
     match interface {
         Some(interface) => mtu_of(socket, &interface.interface_name),
-        // All of 127.0.0.0/8 is there without being listed.
+        // All of 127.0.0.0/8 exists without being listed.
         None if address.is_loopback() => mtu_of(socket, "lo"),
         None => None,
     }
 }
 
 fn mtu_of(socket: BorrowedFd<'_>, name: &str) -> Option<u32> {
-    // SAFETY: numbers, bytes and addresses, each of which may be 0.
+    // SAFETY: numbers, bytes and addresses, which may be 0.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let (_end, room) = request.ifr_name.split_last_mut()?;
     for (to, byte) in room.get_mut(..name.len())?.iter_mut().zip(name.bytes()) {
@@ -39,7 +39,7 @@ fn mtu_of(socket: BorrowedFd<'_>, name: &str) -> Option<u32> {
     }
     // SAFETY: an open socket and a whole struct, whose name ends with the byte left out above.
     unsafe { get_mtu(socket.as_raw_fd(), &raw mut request) }.ok()?;
-    // SAFETY: the member that this ioctl fills in.
+    // SAFETY: this ioctl fills in this member.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     u32::try_from(mtu).ok()
 }

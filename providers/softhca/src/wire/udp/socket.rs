@@ -1,4 +1,4 @@
-//! One UDP socket: its options, what it sends in one call, what it receives in one.
+//! A UDP socket: options, and sending and receiving several datagrams per call.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -13,14 +13,14 @@ use nix::sys::socket::{
 use super::options::{MtuDiscover, MtuDiscover6, NoCheck6};
 use crate::wire::Route;
 
-/// Receive buffer asked for; the kernel gives what `net.core.rmem_max` allows.
+/// Receive buffer asked for; `net.core.rmem_max` limits it.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// The longest datagram, or several that the kernel put together.
+/// Maximum bytes of a datagram, or of several that the kernel joined.
 const LONGEST: usize = 1 << 16;
-/// Room for all control messages that are asked for, twice over.
+/// Room for all requested control messages, twice.
 const CONTROL: usize = 512;
-/// `IP_PMTUDISC_PROBE`: the header has DF, and 0 as its identification while the socket isn't
-/// connected (ip(7); net/ipv4/ip_output.c, `ip_select_ident`).
+/// `IP_PMTUDISC_PROBE`: the header has DF, and identification 0 while the socket is unconnected
+/// (ip(7); net/ipv4/ip_output.c, `ip_select_ident`).
 const PROBE: libc::c_int = libc::IP_PMTUDISC_PROBE;
 
 #[derive(Debug)]
@@ -29,9 +29,9 @@ pub(super) struct Socket {
     pub(super) address: SocketAddr,
     buffer: Box<[u8]>,
     control: Box<[u8]>,
-    /// Datagrams lost for want of room, as the kernel counted them last.
+    /// Datagrams lost for lack of room, by the kernel's last count.
     lost: u32,
-    /// Bytes of the receive buffer, as the kernel reckons them.
+    /// Bytes of the receive buffer, as counted by the kernel.
     pub(super) room: usize,
 }
 
@@ -40,23 +40,23 @@ pub(super) struct Socket {
 pub(super) struct Received<'a> {
     pub(super) from: SocketAddr,
     pub(super) route: Route,
-    /// One datagram after the other, all of `stride` bytes but the last.
+    /// Consecutive datagrams, all of `stride` bytes except the last.
     pub(super) bytes: &'a [u8],
     pub(super) stride: usize,
-    /// Datagrams lost before it for want of room.
+    /// Datagrams lost before these for lack of room.
     pub(super) lost: u32,
 }
 
 impl Socket {
     /// # Errors
-    /// What the system says; `EADDRINUSE` where somebody has the port.
+    /// The system's error; `EADDRINUSE` if the port is in use.
     pub(super) fn bind(address: SocketAddr) -> io::Result<Socket> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         setsockopt(&socket, sockopt::RxqOvfl, &1)?;
-        // Less than asked for is given without a word.
+        // The kernel may grant less without an error.
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
-        // Without these packets come one by one, and their headers say less.
+        // Without these options packets come one by one, and without their headers' fields.
         optional(&socket, sockopt::UdpGroSegment);
         match address.ip() {
             IpAddr::V4(_) => {
@@ -84,10 +84,10 @@ impl Socket {
         })
     }
 
-    /// Sends datagrams of `segment` bytes, the last one perhaps shorter, in one call.
+    /// Sends datagrams of `segment` bytes, the last perhaps shorter, by one call.
     ///
     /// # Errors
-    /// `EAGAIN` where there is no room now; what else the system says.
+    /// `EAGAIN` if there is no room now; other errors of the system.
     pub(super) fn send(
         &self,
         to: SocketAddr,
@@ -124,7 +124,7 @@ impl Socket {
     /// Receives the next datagrams, if any.
     ///
     /// # Errors
-    /// `EAGAIN` where there is nothing.
+    /// `EAGAIN` if there are none.
     pub(super) fn receive(&mut self) -> Result<Received<'_>, Errno> {
         let fd = self.socket.as_raw_fd();
         let mut into = [IoSliceMut::new(&mut self.buffer)];
@@ -158,7 +158,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Sets an option that some kernels don't know.
+/// Sets an option that some kernels lack.
 fn optional<O: SetSockOpt<Val = bool>>(socket: &UdpSocket, option: O) {
     let _ = setsockopt(socket, option, &true);
 }

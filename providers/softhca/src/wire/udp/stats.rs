@@ -3,37 +3,37 @@
 use crate::wire::counts::counts;
 
 counts! {
-    /// Counts of a UDP wire since it was made.
+    /// Counts of a UDP wire since its creation.
     stats UdpStats;
-    /// The link and the counters of a [`UdpWire`](super::UdpWire) that its HCA owns by now. Clones
-    /// are the same control.
+    /// Link and counters of a [`UdpWire`](super::UdpWire) that an HCA owns. Clones are the same
+    /// control.
     control UdpControl;
-    /// Packets given to the system.
+    /// Packets passed to the system.
     sent,
-    /// Packets that arrived whole and were handed to the device.
+    /// Packets received whole and handed to the device.
     received,
-    /// System calls that sent: a call takes several packets where the system divides them.
+    /// System calls that sent packets: several per call if the system divides.
     send_calls,
     /// System calls that received packets.
     receive_calls,
     /// Dropped on arrival: the ICRC doesn't match.
     bad_icrc,
-    /// Dropped on arrival: no packet can be as short, as long, or of such a length.
+    /// Dropped on arrival: no packet has such a length.
     malformed,
     /// Lost on arrival: the socket's buffer was full.
     overrun,
-    /// Arrived with ECN's mark of congestion.
+    /// Received with ECN's congestion mark.
     congested,
-    /// Congestion notifications (CNP) that arrived.
+    /// Received congestion notifications (CNP).
     congestion_notices,
-    /// Not sent: no socket has the source's address, or none of its kind leads to the destination.
+    /// Not sent: no socket has the source address, or none of its family reaches the destination.
     unroutable,
-    /// Not sent: the system refused (no route, a packet filter, an interface that is down).
+    /// Not sent: the system refused (no route, packet filter, interface down).
     refused,
-    /// Not sent: longer than the interface takes.
+    /// Not sent: longer than the interface's MTU.
     too_long,
-    /// Not sent: a packet of a dynamic connection, which only this device's like understands.
+    /// Not sent: a packet of a dynamic connection, which only software HCAs understand.
     foreign,
-    /// Dropped on either way while the link was down.
+    /// Dropped in either direction while the link was down.
     link_down,
 }

@@ -1,4 +1,4 @@
-//! Two wires on loopback, and a plain socket that sends what no device would.
+//! Two wires on loopback, and a plain socket that sends invalid packets.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::wire::{Opcode, Packet, PacketBuilder, Psn, Syndrome};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A wire at an address that no other test uses now, and its GID.
+/// Creates a wire at an unused address, and returns its GID.
 fn wire() -> (UdpWire, Address) {
     let pid = std::process::id();
     for last in 1..=255 {
@@ -62,12 +62,12 @@ fn frames_of_all_sizes_arrive_in_order() {
     }
     let (stats, peer) = (ours.control().stats(), theirs.control().stats());
     assert_eq!((stats.sent, peer.received), (14, 14));
-    // Runs of one length leave together.
+    // Packets of equal length are sent together.
     assert!(stats.send_calls <= 9, "{stats:?}");
     assert_eq!(peer, UdpStats { received: 14, receive_calls: peer.receive_calls, ..peer });
 }
 
-/// Sixteen READs of a packet each are what most peers have under way.
+/// Sixteen READs of a packet each are the limit of most peers.
 #[test]
 fn answers_to_short_reads_leave_by_halves() {
     let ((mut ours, here), (_theirs, there)) = (wire(), wire());
@@ -138,7 +138,7 @@ fn damage_is_dropped_and_counted() {
     let start = Instant::now();
     let done = |stats: &UdpStats| stats.bad_icrc + stats.malformed + stats.congestion_notices >= 6;
     while !done(&ours.control().stats()) && start.elapsed() < LIMIT {
-        // A notification is one, whatever the device makes of it.
+        // A notification stays one; the device may ignore it.
         assert!(ours.receive().is_none_or(|frame| frame.bytes[0] == CNP));
     }
     let stats = ours.control().stats();
@@ -179,7 +179,7 @@ proptest! {
     ) {
         let (mut ours, _) = wire();
         let at = ours.addresses()[0];
-        // As our own socket sends them: without an identification.
+        // Like our socket: without an identification.
         let stranger = Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let from = stranger.address;
         let ends =

@@ -1,4 +1,4 @@
-//! A bell that wakes a server when a frame comes from another device while it waits for its client.
+//! Bell that wakes a server, which waits for its client, when a frame from another device arrives.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,7 +7,7 @@ use std::task::Wake;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// A descriptor that can be read once the bell was rung.
+/// Descriptor that is readable after the bell was rung.
 #[derive(Debug)]
 pub(super) struct Bell(EventFd);
 
@@ -18,7 +18,7 @@ impl Bell {
 
     /// Silences it until it is rung again.
     pub(super) fn silence(&self) {
-        // It was silent: there is nothing to read.
+        // Fails if the bell was silent already.
         let _ = self.0.read();
     }
 }
@@ -35,7 +35,7 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A saturated count is readable, too.
+        // The write fails only for a saturated count, which is readable, too.
         let _ = self.0.write(1);
     }
 }

@@ -1,5 +1,5 @@
-//! The socket to the client: messages, and the descriptors that come with them. The client chooses
-//! these, so all of them are closed by a [`Closer`], and so is the socket, in which more may lie.
+//! Socket of a client: messages, and descriptors that come with them. The client chooses these, so
+//! a [`Closer`] closes all of them, and also the socket, which may contain more.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,14 +14,14 @@ use super::message::Header;
 use crate::closer::{Closer, Connection, Foreign};
 use crate::descriptors;
 
-/// Time limit for a message from its first byte to its last, and for the client to take an answer.
+/// Time limit for a message from its first byte to its last, and for the client to take a reply.
 const MESSAGE: Duration = Duration::from_secs(10);
-/// Time limit for the client's descriptors to close, where many wait.
+/// Time limit for the client's descriptors to be closed, if many wait.
 const CLOSING: Duration = Duration::from_millis(100);
-/// Descriptors that a message may bring (QEMU's own limit is 16).
+/// Maximum descriptors of a message (QEMU's own limit is 16).
 const MAX_FDS: usize = 16;
 
-/// A message and what came with it.
+/// A message and its descriptors.
 pub(super) struct Message {
     pub(super) header: Header,
     pub(super) body: Vec<u8>,
@@ -52,7 +52,7 @@ impl Channel {
         Ok(Self { socket, closer, limit })
     }
 
-    /// Takes a message, which has begun; None when the client has left.
+    /// Receives a message, which has begun; `None` if the client has left.
     pub(super) fn receive(&self) -> io::Result<Option<Message>> {
         let until = Instant::now() + self.limit;
         let (mut header, mut fds) = (Header::new_zeroed(), Vec::new());
@@ -81,7 +81,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Handles an error: waits until the socket is ready if that is all it asks for.
+    /// Handles an error. If the socket is only not ready, waits for it.
     fn wait(&self, error: io::Error, what: PollFlags, until: Instant) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::Interrupted => return Ok(()),
@@ -99,12 +99,12 @@ impl Channel {
         }
     }
 
-    /// Fills `buf` with a part of a message, and adds the descriptors that come with it to `fds`.
-    /// Fewer bytes than `buf` has: the client has left.
+    /// Fills `buf` with a part of a message, and adds its descriptors to `fds`. Returns fewer bytes
+    /// than `buf` has if the client has left.
     fn fill(&self, buf: &mut [u8], fds: &mut Vec<Foreign>, until: Instant) -> io::Result<usize> {
         let mut done = 0;
         while done < buf.len() {
-            // They close at once, unless the client chose others.
+            // They are closed at once, unless the client chose slow ones.
             if self.closer.is_crowded() && !self.closer.settle(CLOSING) {
                 return Err(broken("descriptors that take too long to close"));
             }
@@ -144,10 +144,10 @@ mod tests {
     use crate::vfio_user::message::MAX_MESSAGE;
 
     const LIMIT: Duration = Duration::from_millis(300);
-    /// Shorter than the limit: each single wait ends in time.
+    /// Shorter than the limit, so that each single wait ends in time.
     const DRIP: Duration = Duration::from_millis(30);
 
-    /// A message that never stands still, and never ends.
+    /// A message that comes in small parts, and never ends.
     #[test]
     fn a_message_that_comes_in_drops_is_given_up() {
         // In the header, and in the body.
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// An answer that is taken, but too slowly.
+    /// A client that takes its replies too slowly.
     #[test]
     fn an_answer_that_goes_in_drops_is_given_up() {
         let (here, mut there) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! A client of any manners: what a fuzzer calls.
+//! Fuzz target: a misbehaving vfio-user client.
 
 use std::io::{IoSlice, PipeReader, Read, Write, pipe};
 use std::net::Shutdown;
@@ -21,14 +21,14 @@ use super::session::Session;
 use crate::fuzzing::feed::Feed;
 use crate::pci::{CONFIG_LEN, PciOptions};
 
-/// Messages of one run.
+/// Number of messages per run.
 const STEPS: usize = 48;
 const PAGE: u64 = 4096;
-/// Descriptors that a message may bring.
+/// Maximum descriptors of a message.
 const MAX_FDS: usize = 16;
 
-/// Any messages: each that is whole is answered, others end the session, and the next client finds
-/// the function as after power-on, without what this one gave.
+/// Sends arbitrary messages. Each complete one is answered, others end the session. The next client
+/// must find the function as after power-on, without this client's memory and descriptors.
 pub(crate) fn clients(data: &[u8]) {
     let mut server = Server::new(&PciOptions::default()).expect("a descriptor is left");
     let fresh = config(&server);
@@ -37,11 +37,12 @@ pub(crate) fn clients(data: &[u8]) {
     let (here, there) = UnixStream::pair().expect("descriptors are left");
     server.cable.replug();
     std::thread::scope(|scope| {
-        // The session's thread sends; another one takes answers, which may be longer than what a
-        // socket holds.
+        // The session's thread sends; a second thread reads replies, which may be longer than the
+        // socket's buffer.
         let reader = scope.spawn(|| {
             let mut answers = Vec::new();
-            // A session that leaves bytes unread breaks the connection; answers before are there.
+            // A session that leaves bytes unread resets the connection; earlier replies are
+            // complete.
             let _ = (&there).read_to_end(&mut answers);
             answers
         });
@@ -52,7 +53,7 @@ pub(crate) fn clients(data: &[u8]) {
     assert_eq!(server.memory.check(), 0, "memory of a client that has gone");
     assert_eq!(config(&server), fresh);
     for mut pipe in pipes {
-        // Were it still open, this would wait for ever.
+        // An open pipe would block here for ever.
         assert!(pipe.read_to_end(&mut Vec::new()).is_ok_and(|bytes| bytes % 8 == 0));
     }
 }
@@ -63,7 +64,7 @@ fn config(server: &Server) -> [u8; CONFIG_LEN as usize] {
     bytes
 }
 
-/// Sends messages, and has the session answer each. Gives those that wait for an answer.
+/// Sends messages, and lets the session answer each. Returns the messages that must be answered.
 fn talk(
     server: &mut Server,
     here: UnixStream,
@@ -79,7 +80,7 @@ fn talk(
             break;
         }
         if feed.u8() % 32 == 31 {
-            // Anything, and then the end: however many messages that is.
+            // Arbitrary bytes, perhaps of several messages, and then the end.
             let bytes = feed.bytes(600);
             (&mut &*there).write_all(bytes).expect("room for a few bytes");
             there.shutdown(Shutdown::Write).expect("a socket");
@@ -122,8 +123,8 @@ fn send(to: &UnixStream, bytes: &[u8], fds: &[OwnedFd]) {
     assert_eq!(sent, Ok(bytes.len()), "there is room for a message");
 }
 
-/// Memory that can't shrink, short or longer than any; memory that can; what events are raised by;
-/// a pipe, of which it is seen that it is closed in the end.
+/// A descriptor: a memfd that cannot shrink, short or longer than any memory; one that can; an
+/// eventfd; a pipe, which must be closed in the end.
 fn descriptor(feed: &mut Feed<'_>, pipes: &mut Vec<PipeReader>) -> OwnedFd {
     let kind = feed.below(8);
     let len = match kind {
@@ -152,7 +153,7 @@ fn descriptor(feed: &mut Feed<'_>, pipes: &mut Vec<PipeReader>) -> OwnedFd {
     }
 }
 
-/// A message that is nearly right.
+/// A message that is nearly valid.
 fn message(feed: &mut Feed<'_>) -> (Header, Vec<u8>) {
     let (number, mut body) = body(feed);
     feed.edit(&mut body);
@@ -168,7 +169,7 @@ fn message(feed: &mut Feed<'_>) -> (Header, Vec<u8>) {
     (Header { id: feed.u16(), command: number, size, flags, error: 0 }, body)
 }
 
-/// A command, and a body for it.
+/// A command and its body.
 fn body(feed: &mut Feed<'_>) -> (u16, Vec<u8>) {
     let index = feed.below(10) as u32;
     match feed.below(12) {
@@ -213,7 +214,7 @@ fn body(feed: &mut Feed<'_>) -> (u16, Vec<u8>) {
     }
 }
 
-/// Pages, few and far, and more than there are.
+/// A page range: few pages or many, near or far, or more than exist.
 fn range(feed: &mut Feed<'_>) -> (u64, u64) {
     match feed.below(4) {
         0..3 => (feed.below(32) as u64 * PAGE, feed.below(17) as u64 * PAGE),
@@ -221,7 +222,7 @@ fn range(feed: &mut Feed<'_>) -> (u64, u64) {
     }
 }
 
-/// A piece of BAR 0, of configuration space, or of another region.
+/// A range of BAR 0, of configuration space, or of another region.
 fn region(feed: &mut Feed<'_>, index: u32) -> Region {
     let index = [0, 0, 0, 7, 7, index][feed.below(6)];
     let mask = [0xff, 0x3fff, 0x1ff_ffff, u32::MAX][feed.below(4)];
@@ -230,7 +231,7 @@ fn region(feed: &mut Feed<'_>, index: u32) -> Region {
     Region { offset: offset.into(), index, count }
 }
 
-/// Each message has its answer, in its turn, and as long as its command says.
+/// Checks that each message has its reply, in order, with the length that its command defines.
 fn check(sent: &[(Header, Vec<u8>)], mut answers: &[u8]) {
     for (header, body) in sent {
         let (answer, rest) = split::<Header>(answers).expect("an answer to each message");
@@ -249,7 +250,7 @@ fn check(sent: &[(Header, Vec<u8>)], mut answers: &[u8]) {
     }
 }
 
-/// Bytes of the answer to a command that is carried out.
+/// Bytes of the reply to a successful command.
 fn answer_len(number: u16, body: &[u8]) -> usize {
     match number {
         command::VERSION => size_of::<Version>(),

@@ -1,9 +1,9 @@
-//! The guest's memory: pieces of files that the client passed, mapped here.
+//! Memory of the guest: parts of files that the client passed, mapped here.
 //!
-//! An access reaches memory only through a mapping that covers it, so nothing a guest writes leads
-//! elsewhere. The pieces are mapped until the client takes them back. A file must be a memfd that
-//! can't shrink: touching what lies behind the end of a file is a signal, not an error, and its
-//! owner could cut it at any time.
+//! An access reaches memory only through a mapping that contains it, so a guest's addresses lead
+//! nowhere else. A part is mapped until the client unmaps it. A file must be a memfd that cannot
+//! shrink: an access behind the end of a file raises a signal, and the file's owner could truncate
+//! it at any time.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,16 +17,16 @@ use nix::sys::statfs::{HUGETLBFS_MAGIC, fstatfs};
 use crate::hca::{Dma, DmaFault};
 use crate::memory::ProcessDma;
 
-/// Most mappings at once; QEMU has a few dozen.
+/// Maximum number of mappings; QEMU has a few dozen.
 const MAX_MAPPINGS: usize = 4096;
-/// Most bytes that their mappings take of this process' address space. A file without contents may
-/// be as long as all of it, and what the process needs next would then find no place.
+/// Maximum bytes of all mappings. An empty file may be as long as the address space, which the
+/// process needs for other mappings.
 const MAX_BYTES: usize = 1 << 42;
 
-/// The guest's physical memory: mappings by address.
+/// Guest physical memory: mappings by address.
 #[derive(Debug, Default)]
 pub struct GuestMemory {
-    /// By address, none overlapping another.
+    /// Sorted by address, without overlaps.
     mappings: RwLock<Vec<Mapping>>,
 }
 
@@ -34,7 +34,7 @@ pub struct GuestMemory {
 struct Mapping {
     iova: u64,
     len: u64,
-    /// Offset of this piece in `map`: a partial unmapping leaves the mapping whole.
+    /// Offset of this part in `map`: a partial unmap keeps the whole mapping.
     start: u64,
     map: std::sync::Arc<MmapRaw>,
 }
@@ -46,8 +46,8 @@ impl Mapping {
 }
 
 impl GuestMemory {
-    /// Maps `len` bytes of `file` from `offset` on at guest address `iova`. What was there goes; on
-    /// an error it stays.
+    /// Maps `len` bytes of `file` from `offset` at guest address `iova`, and replaces earlier
+    /// mappings there. On an error nothing changes.
     pub(super) fn map(&self, iova: u64, len: u64, file: impl AsFd, offset: u64) -> io::Result<()> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
         let size = usize::try_from(len).ok().filter(|size| *size != 0);
@@ -58,9 +58,9 @@ impl GuestMemory {
         if !seals.contains(SealFlag::F_SEAL_SHRINK) {
             return Err(invalid("a file that may shrink"));
         }
-        // A hole punched into huge pages gives back their reservation, and the next access may find
-        // none: a signal, too. A hole in other memory reads as zeros and is filled by the next
-        // store (fallocate(2); Linux `Documentation/mm/hugetlbfs_reserv.rst`).
+        // A hole punched into huge pages returns their reservation. If the next access finds no
+        // free page, it raises a signal, too. A hole in other memory reads as zeros, and the next
+        // store fills it (fallocate(2); Linux `Documentation/mm/hugetlbfs_reserv.rst`).
         if fstatfs(&file)?.filesystem_type() == HUGETLBFS_MAGIC {
             return Err(invalid("a file of huge pages"));
         }
@@ -76,7 +76,7 @@ impl GuestMemory {
         Self::replace(&mut mappings, kept)
     }
 
-    /// Forgets a range; what lies on either side of it stays. On an error nothing has changed.
+    /// Unmaps a range, and keeps the memory on both sides of it. On an error nothing changes.
     pub(super) fn unmap(&self, iova: u64, len: u64) -> io::Result<()> {
         let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
         let kept = Self::without(&mappings, iova, len);
@@ -84,7 +84,7 @@ impl GuestMemory {
     }
 
     fn replace(mappings: &mut Vec<Mapping>, new: Vec<Mapping>) -> io::Result<()> {
-        // One that is cut in the middle becomes two.
+        // A mapping that is cut in the middle becomes two.
         if new.len() > MAX_MAPPINGS && new.len() > mappings.len() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many ranges"));
         }
@@ -96,7 +96,7 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Bytes of address space behind `mappings`: what is left of a mapping keeps all of it.
+    /// Bytes of address space of `mappings`: a part of a mapping keeps the whole.
     fn bytes(mappings: &[Mapping]) -> usize {
         let mut whole: Vec<_> =
             mappings.iter().map(|mapping| (mapping.map.as_ptr(), mapping.map.len())).collect();
@@ -105,7 +105,7 @@ impl GuestMemory {
         whole.iter().fold(0, |sum, (_, len)| sum.saturating_add(*len))
     }
 
-    /// The parts of `mappings` outside of a range.
+    /// Parts of `mappings` outside a range.
     fn without(mappings: &[Mapping], iova: u64, len: u64) -> Vec<Mapping> {
         let end = iova.saturating_add(len);
         let mut kept = Vec::with_capacity(mappings.len() + 2);
@@ -126,12 +126,12 @@ impl GuestMemory {
         kept
     }
 
-    /// Forgets everything.
+    /// Unmaps everything.
     pub(super) fn clear(&self) {
         self.mappings.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// How many mappings there are, which lie in order and within what is allowed.
+    /// Number of mappings; checks order and limits.
     #[cfg(any(test, fuzzing))]
     pub(super) fn check(&self) -> usize {
         let mappings = self.read_lock();
@@ -144,8 +144,8 @@ impl GuestMemory {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `each(process address, place in the access, bytes)` for the pieces of an access. The
-    /// mappings stay while it runs.
+    /// Calls `each(process address, offset in the access, bytes)` for the parts of an access. The
+    /// mappings stay during the call.
     fn walk(
         &self,
         addr: u64,
@@ -170,7 +170,7 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// The process address of a word or byte, used by `with`.
+    /// Calls `with` with the process address of a word or byte.
     fn one<T>(
         &self,
         addr: u64,
@@ -181,7 +181,7 @@ impl GuestMemory {
         let mut with = Some(with);
         let mut result = Err(fault);
         self.walk(addr, len, |at, _, run| {
-            // In pieces it would not be atomic.
+            // In several parts it would not be atomic.
             let with = with.take().filter(|_| run == len).ok_or(fault)?;
             result = with(at);
             Ok(())
@@ -244,7 +244,7 @@ mod tests {
         file.into()
     }
 
-    /// Without a seal, to which some may be added.
+    /// Creates a file without seals, to which seals can be added.
     fn growing(pages: u64) -> File {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = File::from(memfd_create("guest", flags).unwrap());
@@ -288,14 +288,13 @@ mod tests {
             let file = whole.try_clone().unwrap();
             memory.map(page * PAGE, PAGE, file, 0).unwrap();
         }
-        // Into the middle of one that is there, which would be three, and cut out of it, which
-        // would be two.
+        // Mapping into the middle of a mapping would make three; cutting out of it would make two.
         let part = |len| memory.map(0x10, len, whole.try_clone().unwrap(), 0);
         assert!(part(0x10).is_err());
         assert!(memory.unmap(0x10, 0x10).is_err());
         assert_eq!(memory.read_lock().len(), MAX_MAPPINGS);
         memory.write(0, &[7; PAGE as usize]).unwrap();
-        // Over all of it is no more than there was.
+        // Replacing all adds none.
         memory.map(0, PAGE, whole.try_clone().unwrap(), 0).unwrap();
         memory.unmap(0, 2 * PAGE).unwrap();
         assert_eq!(memory.read_lock().len(), MAX_MAPPINGS - 2);
@@ -309,7 +308,7 @@ mod tests {
         let map = |iova, len| memory.map(iova, len, long.try_clone().unwrap(), 0);
         map(0, most).unwrap();
         assert!(map(most, PAGE).is_err());
-        // A remaining piece keeps the whole mapping.
+        // A remaining part keeps the whole mapping.
         memory.unmap(PAGE, most).unwrap();
         assert!(map(most, PAGE).is_err());
         memory.unmap(0, PAGE).unwrap();
@@ -328,7 +327,7 @@ mod tests {
         memory.map(0, PAGE, file(1), 0).unwrap();
     }
 
-    /// The seals keep a client from cutting the file; punching holes they allow.
+    /// The seals forbid a client to truncate the file; they allow holes.
     #[test]
     fn a_hole_reads_as_zeros_and_is_filled_by_the_next_store() {
         let memory = GuestMemory::default();
@@ -366,7 +365,7 @@ mod tests {
         assert_eq!(refused.to_string(), "a file of huge pages");
     }
 
-    /// On a file system, where there are no seals.
+    /// Creates a file on a file system, which has no seals.
     fn tempfile() -> File {
         let path = std::env::temp_dir().join(format!("softhca-memory-{}", std::process::id()));
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -378,7 +377,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Any maps and unmaps, against a plain list of what page has which content.
+        /// Arbitrary maps and unmaps, compared with a list of the pages' contents.
         #[test]
         fn ranges_split_as_they_should(steps in prop::collection::vec((0u64..16, 1u64..6, any::<bool>()), 1..24)) {
             let memory = GuestMemory::default();

@@ -1,5 +1,5 @@
-//! Messages of the vfio-user protocol (QEMU `docs/interop/vfio-user.rst`): all numbers in the
-//! host's byte order, since both ends are on one machine.
+//! Messages of the vfio-user protocol (QEMU `docs/interop/vfio-user.rst`). Numbers are in host byte
+//! order, since both ends are on one machine.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -26,11 +26,10 @@ pub(super) mod flag {
     pub(crate) const ERROR: u32 = 1 << 5;
 }
 
-/// Bytes that a client may transfer at once (what a server offers that names no
-/// `max_data_xfer_size`).
+/// Maximum bytes of a transfer by the client (the default of `max_data_xfer_size`).
 pub(super) const MAX_TRANSFER: u32 = 1 << 20;
 
-/// Bytes of the longest message that is taken: headers and a transfer.
+/// Maximum bytes of a message: headers and a transfer.
 pub(super) const MAX_MESSAGE: usize = MAX_TRANSFER as usize + 4096;
 
 macro_rules! message {
@@ -62,7 +61,7 @@ message! {
     DmaUnmap { argsz: u32, flags: u32, address: u64, size: u64, }
 }
 
-/// `flags` of [`DmaUnmap`]: everything.
+/// `flags` of [`DmaUnmap`]: unmap everything.
 pub(super) const UNMAP_ALL: u32 = 1 << 1;
 
 message! {
@@ -91,7 +90,7 @@ message! {
 }
 
 impl Header {
-    /// Bytes of the body; None for a length that no message has.
+    /// Bytes of the body; `None` for an invalid length.
     pub(super) fn body(&self) -> Option<usize> {
         let size = usize::try_from(self.size).ok()?;
         let body = size.checked_sub(size_of::<Self>())?;
@@ -99,7 +98,7 @@ impl Header {
     }
 }
 
-/// The fixed part of a body, and what follows it.
+/// Splits a body into its fixed part and the rest.
 pub(super) fn split<T: FromBytes>(body: &[u8]) -> Option<(T, &[u8])> {
     T::read_from_prefix(body).ok()
 }

@@ -1,9 +1,8 @@
-//! Serving a [`PciHca`] over vfio-user: QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it
-//! into a guest, whose own drivers bind to it.
+//! Serves a [`PciHca`] over vfio-user. QEMU (10.1 and newer, `-device vfio-user-pci`) plugs it into
+//! a guest, whose drivers bind to it.
 //!
-//! One client at a time, one thread: it answers messages, and does the device's work between them.
-//! Everything is trapped: each register and doorbell that the guest touches is a message. Nothing
-//! here needs privileges.
+//! One thread serves one client at a time: it answers messages, and does the device's work between
+//! them. Each access of the guest to a register or doorbell is a message. No privileges are needed.
 //!
 //! Several functions, each with a thread, may share a wire ([`Server::on`]).
 
@@ -35,35 +34,35 @@ use crate::wire::{Fabric, LinkControl};
 pub struct Server {
     hca: PciHca,
     memory: Arc<GuestMemory>,
-    /// Plugged in while a client is there.
+    /// Plugged in while a client is connected.
     cable: LinkControl,
-    /// Rings when a frame comes.
+    /// Rings when a frame arrives.
     bell: Arc<Bell>,
     signals: Signals,
-    /// Closes what the client sent, and those for clients that have gone, while they have to.
+    /// Closes descriptors of this client; `stuck`: of earlier clients, while some wait.
     closer: Closer,
     stuck: Vec<Closer>,
-    /// The device's clock goes on from client to client.
+    /// The device's clock continues from client to client.
     start: Instant,
 }
 
-/// How long the end of a client waits until its descriptors are closed.
+/// Time for which the end of a session waits for its descriptors to be closed.
 const FAREWELL: Duration = Duration::from_millis(100);
-/// Clients that have gone whose descriptors may still wait to be closed.
+/// Maximum number of earlier clients whose descriptors still wait to be closed.
 const STUCK: usize = 8;
 
 impl Server {
-    /// A function as `options` describe it, alone on its wire.
+    /// Creates a function with these options, alone on its wire.
     ///
     /// # Errors
     ///
-    /// The system's error when no descriptor or thread is left, or the kernel has no asynchronous
+    /// The system's error if no descriptor or thread is left, or if the kernel lacks asynchronous
     /// I/O (`io_setup`).
     pub fn new(options: &PciOptions) -> io::Result<Self> {
         Self::on(&Fabric::default(), options)
     }
 
-    /// A function whose port is on `fabric`. Its link is down until a client is there.
+    /// Creates a function whose port is on `fabric`. Its link is down until a client connects.
     ///
     /// # Errors
     ///
@@ -81,17 +80,17 @@ impl Server {
         Ok(Self { hca, memory, cable, bell, signals, closer, stuck, start })
     }
 
-    /// Writes a line for every command, doorbell and interrupt.
+    /// Logs a line for every command, doorbell and interrupt.
     pub fn log_to(&mut self, sink: Sink) {
         self.hca.log_to(sink);
     }
 
-    /// Takes the next client from `listener` and serves it until it leaves. Afterwards the function
-    /// is as after power-on.
+    /// Accepts the next client from `listener` and serves it until it leaves. Afterwards the
+    /// function is as after power-on.
     ///
     /// # Errors
     ///
-    /// The error of `accept`; a malformed or truncated message. A client that leaves between
+    /// The error of `accept`; an invalid or truncated message. A client that leaves between
     /// messages is no error.
     pub fn serve_one(&mut self, listener: &UnixListener) -> io::Result<()> {
         let (socket, _) = listener.accept()?;
@@ -101,14 +100,14 @@ impl Server {
         done
     }
 
-    /// Forgets a client that has gone.
+    /// Resets the function after a client has left.
     fn leave(&mut self) {
         self.cable.unplug();
         self.hca.reset();
         self.memory.clear();
         self.stuck.retain(|closer| closer.waiting() != 0);
         if !self.closer.settle(FAREWELL) && self.stuck.len() < STUCK {
-            // The next client's descriptors don't wait for this one's.
+            // The next client's descriptors do not wait for this client's.
             if let Ok(new) = Closer::new() {
                 self.stuck.push(std::mem::replace(&mut self.closer, new));
             }

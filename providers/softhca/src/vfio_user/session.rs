@@ -1,4 +1,4 @@
-//! One client, from connect to disconnect.
+//! Session of a client, from connect to disconnect.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,8 +21,8 @@ use super::signals::Signals;
 use crate::closer::Foreign;
 use crate::pci::{BAR0_LEN, CONFIG_LEN, PciHca, VECTORS};
 
-/// Longest sleep: receives posted to a queue pair in error ring no doorbell, so the device looks
-/// now and then.
+/// Longest sleep. Receives posted to a queue pair in the error state ring no doorbell, so the
+/// device polls.
 const IDLE: Duration = Duration::from_millis(5);
 /// Slices of the device's work between two looks at the socket.
 const SLICES: usize = 64;
@@ -47,7 +47,7 @@ const DATA_NONE: u32 = 1;
 const DATA_EVENTFD: u32 = 1 << 2;
 const ACTION_TRIGGER: u32 = 1 << 5;
 
-/// A client and what it set up.
+/// A client and its settings.
 pub(super) struct Session<'a> {
     hca: &'a mut PciHca,
     memory: &'a GuestMemory,
@@ -76,7 +76,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Does the device's work. True if there is more to do.
+    /// Does the device's work; true if there is more.
     pub(super) fn work(&mut self) -> bool {
         let mut busy = true;
         for _ in 0..SLICES {
@@ -94,12 +94,12 @@ impl<'a> Session<'a> {
         busy
     }
 
-    /// Waits for a message, a frame, or a deadline of the device. True if there is a message.
+    /// Waits for a message, a frame, or a deadline of the device; true if there is a message.
     fn wait(&self, busy: bool) -> io::Result<bool> {
         let now = self.start.elapsed();
         let due = self.hca.next_deadline().map_or(IDLE, |when| when.saturating_sub(now));
         let timeout = if busy { Duration::ZERO } else { due.min(IDLE) };
-        // Milliseconds; a deadline within one is polled for.
+        // In milliseconds; a deadline within one is polled for.
         let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO);
         let mut fds =
             [self.channel.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -117,7 +117,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes one message and answers it; false when the client has left.
+    /// Receives and answers a message; false if the client has left.
     pub(super) fn message(&mut self) -> io::Result<bool> {
         let Some(Message { header, body, mut fds }) = self.channel.receive()? else {
             return Ok(false);
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     ) -> Result<Vec<u8>, Errno> {
         match number {
             command::VERSION => {
-                // QEMU takes no other than its own: 0.0.
+                // QEMU accepts its own version only: 0.0.
                 let (version, _) = parse::<Version>(body)?;
                 match version.major {
                     0 => Ok(Version { major: 0, minor: 0 }.as_bytes().to_vec()),
@@ -187,7 +187,8 @@ impl<'a> Session<'a> {
 
     fn dma_map(&mut self, body: &[u8], fds: &mut Vec<Foreign>) -> Result<Vec<u8>, Errno> {
         let (map, _) = parse::<DmaMap>(body)?;
-        // A range without a descriptor is memory of other devices; this one doesn't reach it.
+        // A range without a descriptor is memory of other devices, which this device does not
+        // access.
         if let Some(file) = fds.pop() {
             let mapped = self.memory.map(map.address, map.size, &file, map.offset);
             mapped.map_err(|_| Errno::EINVAL)?;
@@ -210,7 +211,7 @@ impl<'a> Session<'a> {
         }
         let range = set.start as usize..end as usize;
         if set.flags & DATA_EVENTFD != 0 {
-            // A vector without a descriptor is switched off; QEMU's first message has none at all.
+            // A vector without a descriptor is disabled; QEMU's first message has no descriptors.
             for fd in &*fds {
                 self.signals.check(fd)?;
             }

@@ -1,15 +1,15 @@
-//! Signals to a client's eventfds, which never wait.
+//! Signals to a client's eventfds, without blocking.
 //!
-//! A write to an eventfd waits while its counter is full, unless `O_NONBLOCK` is set. The client
-//! shares the flag and the counter, and may change both between a look and the write. The kernel
-//! signals an eventfd without waiting when an asynchronous read ends (io_submit(2),
-//! `IOCB_FLAG_RESFD`; kernel `fs/aio.c`, `aio_complete`, and `fs/eventfd.c`,
-//! `eventfd_signal_mask`). So a signal here is a read of no bytes, which ends at once.
+//! A write to an eventfd blocks while its counter is full, unless `O_NONBLOCK` is set. The client
+//! shares flag and counter, and may change both between a test and the write. The kernel signals an
+//! eventfd without blocking when an asynchronous read ends (io_submit(2), `IOCB_FLAG_RESFD`; kernel
+//! `fs/aio.c`, `aio_complete`, and `fs/eventfd.c`, `eventfd_signal_mask`). So a signal here is a
+//! read of no bytes, which ends at once.
 //!
 //! # Safety
 //!
-//! System calls by number: the requests and events that they point to are locals, which the kernel
-//! is done with when a call returns, since a read of no bytes leaves nothing to write later.
+//! System calls by number. Requests and events are local variables. The kernel is done with them
+//! when a call returns, since a read of no bytes writes nothing later.
 #![allow(unsafe_code, reason = "asynchronous I/O has no wrappers")]
 
 use std::io;
@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
-/// Requests that may be under way: there is one.
+/// Maximum requests in flight.
 const REQUESTS: libc::c_long = 1;
 /// `IOCB_CMD_PREAD`, `IOCB_CMD_PWRITE` and `IOCB_FLAG_RESFD` (linux/aio_abi.h).
 const READ: u16 = 0;
@@ -31,7 +31,7 @@ const SIGNALS: u32 = 1;
 #[repr(C)]
 struct Request {
     data: u64,
-    /// Key and flags, whose order depends on the machine; both are 0.
+    /// Key and flags, in an order that depends on the machine; both are 0.
     key_and_flags: [u32; 2],
     opcode: u16,
     priority: i16,
@@ -57,7 +57,7 @@ struct Event {
 #[derive(Debug)]
 pub(super) struct Signals {
     context: libc::c_ulong,
-    /// The end of a pipe that can be read, and not written to.
+    /// Reading end of a pipe.
     file: OwnedFd,
 }
 
@@ -70,26 +70,26 @@ impl Signals {
         Ok(Self { context, file })
     }
 
-    /// Signals an event. A full counter is signalled already, and a descriptor that is no eventfd
-    /// isn't touched.
+    /// Signals an event. A full counter is signalled already. A descriptor that is not an eventfd
+    /// is left unchanged.
     pub(super) fn raise(&self, event: impl AsFd) {
         if self.submit(READ, event).is_ok() {
             let mut events = [Event::default()];
             let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             let (from, count) = (events.as_mut_ptr(), REQUESTS);
             let (number, context) = (libc::SYS_io_getevents, self.context);
-            // SAFETY: room for as many events as said. It was over when it was submitted.
+            // SAFETY: room for that many events. The request ended when it was submitted.
             unsafe { libc::syscall(number, context, 0_i64, count, from, &raw const now) };
         }
     }
 
-    /// Refuses a descriptor that is no eventfd, and doesn't touch it otherwise.
+    /// Rejects a descriptor that is not an eventfd, without changing it.
     ///
     /// # Errors
     ///
-    /// `EINVAL`, as VFIO's.
+    /// `EINVAL`, as in VFIO.
     pub(super) fn check(&self, event: impl AsFd) -> Result<(), Errno> {
-        // The kernel looks at the event first, and then sees that the pipe's end takes no writes
+        // The kernel checks the event first, and then refuses the write to the pipe's reading end
         // (`fs/aio.c`, `__io_submit_one`, `aio_write`).
         match self.submit(WRITE, event) {
             Err(Errno::EBADF) => Ok(()),
@@ -104,7 +104,7 @@ impl Signals {
         let mut request = Request { opcode, file, flags: SIGNALS, signals, ..Request::default() };
         let requests = [&raw mut request];
         let (number, context) = (libc::SYS_io_submit, self.context);
-        // SAFETY: a list of one request, of no bytes.
+        // SAFETY: a list with one request of no bytes.
         let done = unsafe { libc::syscall(number, context, 1_i64, requests.as_ptr()) };
         Errno::result(done).map(drop)
     }
@@ -112,7 +112,7 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: takes a number alone, of a context that is known here alone.
+        // SAFETY: takes the number of a context that only this value uses.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn eventfds_are_signalled_and_nothing_else_is() {
         let signals = Signals::new().unwrap();
-        // It blocks: whoever wrote to it when it is full would wait.
+        // In blocking mode: a write to the full counter would block.
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).unwrap();
         assert_eq!(signals.check(&event), Ok(()));
         for _ in 0..1000 {

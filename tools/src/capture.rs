@@ -1,4 +1,4 @@
-//! `uverbs capture`: runs a program, and writes down what its software HCAs send and receive.
+//! `uverbs capture`: runs a program, and captures the packets of its software HCAs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::base::error::{Error, FAILED};
 use crate::base::output;
 
-/// Tells the software HCAs of a process where to.
+/// Variable that names the capture file for the software HCAs of a process.
 const VARIABLE: &str = "UVERBS_CAPTURE";
 /// An enhanced packet block of pcapng.
 const PACKET: u32 = 6;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         return Err(file(io::ErrorKind::AlreadyExists.into()));
     }
     let [program, words @ ..] = &args.command[..] else { return Ok(()) };
-    // By its name this program is found wherever it is.
+    // Replaces the name `uverbs` by this program's path, so that it need not be in PATH.
     let own = std::env::current_exe().ok().filter(|_| program == "uverbs");
     let program = own.as_deref().map_or(program.as_os_str(), Path::as_os_str);
     let status = Command::new(program).args(words).env(VARIABLE, &path).status();
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// The files of a capture, and how many packets are in each.
+/// Files of a capture, with their numbers of packets.
 fn packets_of(path: &Path) -> io::Result<Vec<(PathBuf, usize)>> {
     let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -84,7 +84,7 @@ fn packets_of(path: &Path) -> io::Result<Vec<(PathBuf, usize)>> {
     Ok(files)
 }
 
-/// Packets in a chain of blocks, up to one that is not whole.
+/// Number of packets in a sequence of blocks, up to an incomplete block.
 fn packets(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Some((head, _)) = bytes.split_first_chunk::<8>() {

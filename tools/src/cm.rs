@@ -1,4 +1,4 @@
-//! `uverbs cm watch`: the connection manager's events, as they come.
+//! `uverbs cm watch`: prints events of the connection manager.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -12,9 +12,9 @@ use crate::base::interrupt;
 use crate::base::output;
 use crate::link::meet::ByArgs;
 
-/// The longest wait that a Ctrl-C may last.
+/// Longest delay of Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
-/// rdma-core's own port.
+/// rdma-core's port.
 const PORT: u16 = 7471;
 
 /// Look at the connection manager (rdma_cm).
@@ -63,7 +63,7 @@ struct Watch {
     json: bool,
 }
 
-/// An event, told.
+/// Description of an event.
 #[derive(Debug, Serialize)]
 struct Line {
     seconds: f64,
@@ -74,7 +74,7 @@ struct Line {
     peer: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<String>,
-    /// As hexadecimal digits, without the zeros that the kernel fills up with.
+    /// Hexadecimal digits, without the kernel's zero padding.
     #[serde(skip_serializing_if = "String::is_empty")]
     private_data: String,
 }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// The events of a way to a host.
+/// Prints the events of resolving a host.
 fn resolve(args: &Watch, host: &str) -> Result<(), Error> {
     let start = Instant::now();
     let limit = args.by.timeout;
@@ -114,7 +114,7 @@ fn resolve(args: &Watch, host: &str) -> Result<(), Error> {
     Err(last.unwrap_or_else(|| Error::Peer(format!("{host} has no address"))))
 }
 
-/// The events of those who ask.
+/// Prints the events of incoming requests.
 fn listen(args: &Watch) -> Result<(), Error> {
     let stop = interrupt::watch()?;
     let channel = args.by.channel()?;
@@ -134,7 +134,7 @@ fn listen(args: &Watch) -> Result<(), Error> {
         let space = ids.iter().find(|(_, id)| id.key() == event.key()).map_or("", |(name, _)| name);
         let request = event.take_request();
         tell(args, start, space, &event, request.as_ref())?;
-        // Refused when it is dropped.
+        // Dropping a request rejects it.
         drop(request);
         seen += 1;
     }

@@ -1,4 +1,4 @@
-//! `uverbs devices`: what is here, as `ibv_devices` lists it, and a bit more.
+//! `uverbs devices`: lists devices like `ibv_devices`, with more columns.
 
 use std::fmt::Write;
 
@@ -39,7 +39,7 @@ struct Row {
     /// As hexadecimal digits, most significant byte first.
     node_guid: String,
     driver: String,
-    /// Part of this program, and not of the machine.
+    /// True for a device of this program.
     embedded: bool,
     ports: Vec<Port>,
 }
@@ -83,9 +83,9 @@ fn ports(device: &Device) -> Result<Vec<Port>, uverbs::Error> {
 }
 
 impl Listing {
-    /// A line for each port. At a narrow terminal the columns are no wider than what is in them.
+    /// Formats a line per port. On a narrow terminal, columns are as wide as their contents.
     fn table(&self, width: usize) -> String {
-        // With room, as ibv_devices(1) has it; else as narrow as what is in it.
+        // Wide columns as in ibv_devices(1), if there is room.
         let wide = width >= 80;
         let link = if wide { "link layer" } else { "link" };
         let heads = ["device", "node GUID", "driver", "port", "state", link, ""];
@@ -117,7 +117,7 @@ impl Listing {
         for row in &rows {
             let mut line = indent.to_owned();
             for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-                // Writing to a string can't fail, here and below.
+                // Writing to a string cannot fail, here and below.
                 let _ = match column {
                     3 => write!(line, "{cell:>width$}{gap}"),
                     _ => write!(line, "{cell:width$}{gap}"),

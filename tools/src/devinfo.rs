@@ -1,5 +1,4 @@
-//! `uverbs devinfo`: what a device and its ports are and can do, under the names that `ibv_devinfo`
-//! gives them.
+//! `uverbs devinfo`: attributes of devices and ports, under the names of `ibv_devinfo`.
 
 use std::fmt::{Display, Write};
 
@@ -41,14 +40,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A line: its name, and its value for people and for programs.
+/// A line: name, value for people, value for programs.
 struct Field {
     name: &'static str,
     text: String,
     json: Value,
 }
 
-/// All that is shown of one device.
+/// All printed attributes of a device.
 struct Info {
     name: String,
     fields: Vec<Field>,
@@ -60,7 +59,7 @@ struct PortInfo {
     fields: Vec<Field>,
     gids: Vec<Gid>,
     pkeys: Vec<(u16, u16)>,
-    /// A group's name, and its counters.
+    /// Groups of counters, by name.
     counters: Vec<(&'static str, Vec<Counter>)>,
 }
 
@@ -113,7 +112,7 @@ fn info(device: &Device, args: &Args) -> Result<Info, Error> {
     Ok(Info { name: device.name().to_owned(), fields, ports })
 }
 
-/// Since the device was made.
+/// Counters since the device's creation.
 fn counters(device: &SoftHca) -> Vec<(&'static str, Vec<Counter>)> {
     let mut all = vec![("transport", device.stats().transport())];
     all.extend(device.udp_stats().map(|stats| ("udp", stats.by_name())));
@@ -148,7 +147,7 @@ fn port_info(context: &Context, number: u8, verbose: bool) -> Result<PortInfo, E
     Ok(info)
 }
 
-/// A value that reads the same for both.
+/// Field with the same value for people and programs.
 fn plain(name: &'static str, value: impl Display + Into<Value>) -> Field {
     Field { name, text: value.to_string(), json: value.into() }
 }
@@ -159,14 +158,14 @@ fn hex(name: &'static str, value: impl Into<u64>) -> Field {
     Field { name, text: format!("{value:#x}"), json: value.into() }
 }
 
-/// A GUID in ibv_devinfo's form, four digits and a colon.
+/// GUID in the format of ibv_devinfo: four digits and a colon.
 fn guid(name: &'static str, value: u64) -> Field {
     let quarter = |shift: u32| format!("{:04x}", value >> shift & 0xffff);
     let text = [48, 32, 16, 0].map(quarter).join(":");
     Field { name, json: text.clone().into(), text }
 }
 
-/// A name and the number behind it.
+/// A name, followed by its number.
 fn named(name: &'static str, value: impl Display, number: impl Display) -> Field {
     let text = value.to_string();
     Field { name, text: format!("{text} ({number})"), json: text.into() }
@@ -190,8 +189,8 @@ macro_rules! bit_names {
 }
 
 fn device_fields(device: &Device, attr: &DeviceAttr) -> Vec<Field> {
-    // `RDMA_NODE_RNIC` is iWARP; channel adapters, and what doesn't say, are InfiniBand's (RoCE
-    // included).
+    // `RDMA_NODE_RNIC` is iWARP; channel adapters and unspecified nodes are InfiniBand, which
+    // includes RoCE.
     let (transport, number) =
         if device.record().node_type == 4 { ("iWARP", 1) } else { ("InfiniBand", 0) };
     vec![
@@ -314,7 +313,7 @@ impl Info {
         let mut text = format!("hca_id:\t{}\n", self.name);
         lines(&mut text, "\t", &self.fields);
         for port in &self.ports {
-            // Writing to a string can't fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "\t\tport:\t{}", port.number);
             lines(&mut text, "\t\t\t", &port.fields);
             for Gid { index, gid, kind, ifindex } in &port.gids {
@@ -365,12 +364,12 @@ impl PortInfo {
     }
 }
 
-/// Lines with their values in one column.
+/// Formats lines with their values in one column.
 fn lines(text: &mut String, indent: &str, fields: &[Field]) {
     for field in fields {
         let name = format!("{}:", field.name);
         let value = field.text.replace('\n', &format!("\n{indent}{:32}", ""));
-        // Writing to a string can't fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{indent}{name:<32}{value}");
     }
 }

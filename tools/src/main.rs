@@ -1,5 +1,5 @@
-//! The `uverbs` command line: lists RDMA devices, says what they can do, and sends verified and
-//! timed messages through them.
+//! The `uverbs` command line: lists and describes RDMA devices, and sends verified and timed
+//! messages through them.
 
 mod base;
 mod capture;
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of our output has seen enough: no error of ours.
+        // The reader of our output has closed the pipe: not an error.
         Err(Error::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             ExitCode::SUCCESS
         }
@@ -107,13 +107,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version are printed as clap lays them out; an error becomes one line, as all errors
-/// here are.
+/// Prints clap's help and version unchanged; errors become a line, like all errors here.
 fn refuse(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match error.kind() {
         DisplayHelp | DisplayVersion => {
-            // Printing fails only when the pipe is closed, and then the text has no reader.
+            // Printing fails only if the pipe is closed; then there is no reader.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -139,7 +138,7 @@ fn complaint(error: &clap::Error, words: &[String]) -> String {
     instead.unwrap_or_else(|| one_line(&error.to_string()))
 }
 
-/// The part of clap's text that says what is wrong, on one line.
+/// The part of clap's text that names the error, on one line.
 fn one_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     let lines = text.lines().map(str::trim);
@@ -159,7 +158,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Every option that is said not to be here is not.
+    /// Options that are listed as missing are missing.
     #[test]
     fn options_of_other_programs_are_named() {
         for (words, says) in [

@@ -1,4 +1,4 @@
-//! `uverbs manual` and `uverbs completions`: what packagers install beside the program.
+//! `uverbs manual` and `uverbs completions`: files that packagers install with the program.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `uverbs multicast`: datagrams to a group, and from it.
+//! `uverbs multicast`: sends datagrams to a group, and receives from it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -16,9 +16,9 @@ use crate::base::output;
 use crate::base::units::parse_size;
 use crate::link::meet::ByArgs;
 
-/// Receives that are kept posted.
+/// Number of posted receives.
 const RECEIVES: u32 = 64;
-/// The longest wait that a Ctrl-C may last.
+/// Longest delay of Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Join a multicast group, and receive what is sent there, or send.
@@ -71,7 +71,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     group: String,
-    /// Sent, or received.
+    /// Number of datagrams, sent or received.
     datagrams: u64,
     bytes: u64,
 }
@@ -82,7 +82,7 @@ struct Member {
     cq: CompletionQueue,
     pd: ProtectionDomain,
     to: Destination,
-    // Detached before the group is left, and both before the id goes.
+    // Dropped in this order: detached, then left, then the id destroyed.
     attached: Option<MulticastMembership>,
     _joined: JoinedGroup,
     _id: Id,
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     output::print(&format!("{datagrams} datagrams, {bytes} bytes, {done} {}\n", args.group))
 }
 
-/// The own address of this name, of the group's family.
+/// Local address of this name, of the group's address family.
 fn own(host: &str, group: IpAddr) -> Result<SocketAddr, Error> {
     let lookup = Lookup::new().passive().space(PortSpace::Udp);
     let lookup = if group.is_ipv4() { lookup.ipv4() } else { lookup.ipv6() };
@@ -161,7 +161,7 @@ impl Member {
         let slab = self.pd.slab(size as usize, 1)?;
         let qpn = self.qp.qpn();
         for iteration in 0..count {
-            // It came back with the completion before.
+            // The previous completion returned it.
             let Some(mut frame) = slab.take() else { break };
             frame.fill(iteration as u8);
             let mut batch = self.qp.batch();

@@ -1,4 +1,4 @@
-//! Errors of the commands: one line each, and the exit status that goes with it.
+//! Errors of the commands: a line each, and the exit status.
 
 use std::fmt;
 use std::io;
@@ -12,15 +12,15 @@ use crate::link::verify::{Mismatch, WrongWord};
 
 /// Exit status of a failure at run time.
 pub(crate) const FAILED: u8 = 1;
-/// Exit status of bad arguments, as clap has it.
+/// Exit status of bad arguments, as in clap.
 pub(crate) const USAGE: u8 = 2;
 
-/// Why a command ended early.
+/// Reason that a command ended early.
 #[derive(Debug)]
 pub(crate) enum Error {
-    /// An argument that can't be, known without asking the device.
+    /// An argument that is invalid on any device.
     Argument { option: &'static str, value: String, why: String },
-    /// An argument that the device, or the library in its name, refused.
+    /// An argument that the device, or the library for it, refused.
     Refused { option: &'static str, value: String, error: uverbs::Error },
     /// A verb failed.
     Verb(uverbs::Error),
@@ -30,29 +30,29 @@ pub(crate) enum Error {
     Post { iteration: u64, what: String, error: PostError },
     /// A work request failed.
     Completion { iteration: u64, what: String, failure: Failure },
-    /// The peer said nothing for too long.
+    /// The peer was silent for too long.
     Silence { iteration: u64, what: &'static str, waited: Duration },
-    /// Something arrived that was not sent so.
+    /// Something arrived that was not sent like that.
     Unexpected { iteration: u64, what: String },
     /// A message arrived changed.
     Corrupt(Mismatch),
-    /// An atomic's word is not what it has to be.
+    /// An atomic's word has a wrong value.
     Word(WrongWord),
     /// An access outside exposed memory: an error of this program.
     Exposed(OutOfRange),
-    /// The other process said something unexpected, or nothing.
+    /// The other process sent something unexpected, or nothing.
     Peer(String),
-    /// The way to the other process.
+    /// The TCP connection to the other process failed.
     Tcp(TcpError),
     /// A stream between the two processes.
     Stream { what: &'static str, error: io::Error },
     /// A file that could not be read or written, or a socket that could not be served.
     File { path: PathBuf, error: io::Error },
-    /// A file that is not what it has to be.
+    /// A file with unexpected contents.
     Record { path: PathBuf, why: String },
     /// A plot could not be drawn.
     Plot(String),
-    /// The system refused something that isn't a verb.
+    /// The system refused a call that is no verb.
     System { what: &'static str, errno: uverbs::Errno },
     /// The report could not be written.
     Output(io::Error),
@@ -135,7 +135,7 @@ impl From<WrongWord> for Error {
     }
 }
 
-/// Errnos by which the kernel rejects an argument; the others concern the running system.
+/// Errnos by which the kernel rejects an argument. Other errnos concern the running system.
 const ARGUMENTS: [uverbs::Errno; 4] = [
     uverbs::Errno::EINVAL,
     uverbs::Errno::ENODATA,
@@ -143,10 +143,10 @@ const ARGUMENTS: [uverbs::Errno; 4] = [
     uverbs::Errno::ENOSPC,
 ];
 
-/// Names the option that a refusal is about.
+/// Names the option that caused an error.
 pub(crate) trait BecauseOf<T> {
-    /// An error becomes one of this option's argument, unless it is of the running system
-    /// (permissions, memory).
+    /// Converts an error to an error of this option's argument, unless it concerns the running
+    /// system (permissions, memory).
     fn because_of(self, option: &'static str, value: impl fmt::Display) -> Result<T, Error>;
 }
 

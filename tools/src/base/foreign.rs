@@ -1,7 +1,7 @@
-//! Options of perftest and of `ibv_*_pingpong` that are not here: an error names the program that
-//! has them, and what to use instead.
+//! Options of perftest and of `ibv_*_pingpong` that are missing here. The error names the C
+//! program, and a replacement.
 
-/// An option's names, and what a user of it does here.
+/// Names of an option, and its replacement.
 type Foreign = (&'static [&'static str], &'static str);
 
 /// Options of perftest that are missing here (`perftest_parameters.c`).
@@ -45,7 +45,7 @@ const PERFTEST: &[Foreign] = &[
     (&["--disable_pcie_relaxed"], "ordering is relaxed nowhere; leave it out"),
 ];
 
-/// `ibv_rc_pingpong`'s (`rc_pingpong.c`). What is there under another letter says so.
+/// Options of `ibv_rc_pingpong` (`rc_pingpong.c`) that are missing here, or have another letter.
 const PINGPONG: &[Foreign] = &[
     (&["-l"], "use -S or --sl"),
     (&["-o", "--odp", "-O", "--iodp", "-P", "--prefetch"], "memory is registered at once"),
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(instead("devices", "-e"), None);
     }
 
-    /// No name is in a table twice.
+    /// Each name occurs once.
     #[test]
     fn every_name_has_one_answer() {
         for table in [PERFTEST, PINGPONG] {

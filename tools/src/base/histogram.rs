@@ -1,20 +1,19 @@
-//! Latencies as a person reads them: units, and a histogram with logarithmic buckets for the
-//! terminal.
+//! Latencies for people: units, and a histogram with logarithmic buckets for the terminal.
 
 use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Rows that a histogram has at most.
+/// Maximum rows of a histogram.
 const ROWS: usize = 18;
-/// Cells of the longest bar, where there is room.
+/// Maximum cells of a bar.
 const BAR: usize = 40;
 /// Columns of a row without its bar.
 const BESIDES: usize = 32;
 
-/// Buckets per decade, as the preferred numbers of IEC 60063, from fine to coarse: evenly spaced on
-/// a logarithmic scale, and two digits each.
+/// Buckets per decade: preferred numbers of IEC 60063, from fine to coarse, evenly spaced on a
+/// logarithmic scale, with two digits each.
 const SERIES: [&[u64]; 5] = [
     &[
         10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30, 33, 36, 39, 43, 47, 51, 56, 62, 68, 75, 82,
@@ -26,7 +25,7 @@ const SERIES: [&[u64]; 5] = [
     &[10],
 ];
 
-/// One bucket: `from..to` nanoseconds.
+/// Bucket of `from..to` nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Bucket {
     pub(crate) from_ns: u64,
@@ -34,13 +33,13 @@ pub(crate) struct Bucket {
     pub(crate) count: u64,
 }
 
-/// Logarithmic buckets over all that was recorded, the finest that give a readable number of them.
+/// Logarithmic buckets over all recorded values: the finest series with a readable number of
+/// buckets.
 pub(crate) fn buckets(recorded: &Histogram<u64>) -> Vec<Bucket> {
     if recorded.is_empty() {
         return Vec::new();
     }
-    // The recorder rounds to cells, and a cell may lie across an edge: its lower end stands for it,
-    // everywhere.
+    // The recorder rounds to cells, which may cross an edge. A cell counts where its lower end is.
     let (min, max) = (recorded.min(), recorded.lowest_equivalent(recorded.max()));
     let mut buckets = Vec::new();
     for series in SERIES {
@@ -81,7 +80,7 @@ fn edges(series: &[u64], min: u64, max: u64) -> Vec<Bucket> {
     }
 }
 
-/// Draws the buckets, a row each, in 72 columns or in as many as there are.
+/// Draws the buckets, a row each, in 72 columns, or fewer on a narrow terminal.
 pub(crate) fn draw(buckets: &[Bucket], utf8: bool, width: usize) -> String {
     let cells = width.saturating_sub(BESIDES).clamp(8, BAR);
     let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
@@ -106,14 +105,14 @@ pub(crate) fn draw(buckets: &[Bucket], utf8: bool, width: usize) -> String {
     text
 }
 
-/// A bar in eighths of a cell. What is not nothing shows at least an eighth.
+/// A bar in eighths of a cell; at least an eighth for a count above 0.
 fn blocks(count: u64, most: u64, cells: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = scaled(count, most, 8 * cells as u64) as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// A bar in whole cells; a dot for what is too little for one.
+/// A bar in whole cells; a dot for a count below one cell.
 fn hashes(count: u64, most: u64, cells: usize) -> String {
     match (u128::from(count) * cells as u128 / u128::from(most)) as usize {
         0 if count > 0 => ".".to_owned(),
@@ -172,9 +171,9 @@ mod tests {
             prop_assert_eq!(buckets.iter().map(|b| b.count).sum::<u64>(), values.len() as u64);
             prop_assert!(buckets.windows(2).all(|two| two[0].to_ns == two[1].from_ns));
             prop_assert!(buckets.iter().all(|b| b.from_ns < b.to_ns));
-            // The ends are in use: no empty rows before the least or after the largest.
+            // The first and the last row are not empty.
             prop_assert!(buckets[0].count > 0 && buckets[buckets.len() - 1].count > 0);
-            // Exact where the recorder is: its values below 2^11 are.
+            // Exact below 2^11, where the recorder is exact.
             for bucket in buckets.iter().filter(|bucket| bucket.to_ns <= 2048) {
                 let inside = |v: &&u64| (bucket.from_ns..bucket.to_ns).contains(*v);
                 prop_assert_eq!(bucket.count, values.iter().filter(inside).count() as u64);

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first ends the run, and what was measured is reported; the second ends the program.
+//! Ctrl-C: the first ends the run with a report of the results so far; the second ends the program.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,7 @@ use signal_hook::flag;
 
 use crate::base::error::Error;
 
-/// Exit status of a program that SIGINT ended, as shells have it.
+/// Exit status of a program ended by SIGINT, as in shells.
 const INTERRUPTED: i32 = 130;
 
 /// A flag that the first Ctrl-C sets.

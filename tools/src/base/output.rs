@@ -10,8 +10,7 @@ use serde::Serialize;
 use crate::base::error::Error;
 use crate::base::peer_text::shown;
 
-/// Columns of stdout: the terminal's, or those that `COLUMNS` names. Without either a line may have
-/// any length.
+/// Columns of stdout, by the terminal or by `COLUMNS`. Unlimited without either.
 pub(crate) fn width() -> usize {
     let stdout = io::stdout();
     let terminal = terminal_size_of(&stdout).filter(|_| stdout.is_terminal());
@@ -19,8 +18,8 @@ pub(crate) fn width() -> usize {
     terminal.map(|(Width(width), _)| usize::from(width)).or_else(named).unwrap_or(usize::MAX)
 }
 
-/// Breaks lines that are longer than `width` between words. What follows is indented as far as the
-/// line's second column, which begins behind two spaces or more.
+/// Breaks lines longer than `width` between words. Continuation lines are indented to the line's
+/// second column, which begins after two or more spaces.
 pub(crate) fn fold(text: &str, width: usize) -> String {
     let mut folded = String::new();
     for line in text.lines() {
@@ -31,7 +30,7 @@ pub(crate) fn fold(text: &str, width: usize) -> String {
         });
         let indent = column.filter(|column| *column < width / 2).unwrap_or(lead);
         let mut used = 0;
-        // A word goes with the spaces before it.
+        // A word includes the spaces before it.
         let mut rest = line;
         while !rest.is_empty() {
             let start = rest.len() - rest.trim_start().len();
@@ -58,7 +57,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     write(&fold(text, width()))
 }
 
-/// Writes a text as it is.
+/// Writes a text unchanged.
 pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(Error::Output)
@@ -103,7 +102,7 @@ mod tests {
             "  client     softhca0 port 1,\n             Ethernet, QP 0x40\nshort\n\n  a bc def\n"
         );
         assert_eq!(fold("  a bc def\n", 6), "  a bc\n  def\n");
-        // A word that doesn't fit is not cut.
+        // A word that is too long is not cut.
         assert_eq!(fold("0123456789 1\n", 4), "0123456789\n1\n");
         for width in 20..60 {
             let folded = fold(text, width);

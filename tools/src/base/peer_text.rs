@@ -1,29 +1,29 @@
-//! Text that a peer sent: one way to show it, and one rule for names of files.
+//! Text from a peer: printable form, and the rule for file names.
 
 use std::fmt::Write as _;
 
-/// Longest name of a file, in bytes (Linux, `NAME_MAX`).
+/// Maximum bytes of a file name (Linux, `NAME_MAX`).
 const NAME: usize = 255;
 
-/// Rule for names, for errors.
+/// Rule for names, as error text.
 pub(crate) const NAME_RULE: &str = "a name has 1 to 255 bytes, no slash, no invisible characters, \
      no space at an end, and begins with neither `.` nor `-`";
 
-/// Bytes as text for a terminal. Control characters, bidirectional controls and other invisible
-/// characters are escaped: `\u{1b}`. Shown again, the text stays as it is.
+/// Converts bytes to printable text. Control characters, bidirectional controls and other invisible
+/// characters are escaped: `\u{1b}`. Converting the result again leaves it unchanged.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut shown = String::new();
     for char in String::from_utf8_lossy(bytes).chars() {
         match is_visible(char) {
             true => shown.push(char),
-            // Writing to a String never fails.
+            // Writing to a string cannot fail.
             false => drop(write!(shown, "{}", char.escape_debug())),
         }
     }
     shown
 }
 
-/// The beginning of a long text, at most `most` characters of it.
+/// First characters of a long text, at most `most`.
 pub(crate) fn beginning(bytes: &[u8], most: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
     match text.char_indices().nth(most) {
@@ -32,17 +32,17 @@ pub(crate) fn beginning(bytes: &[u8], most: usize) -> String {
     }
 }
 
-/// Returns `true` if a terminal shows the character and does nothing else. Combining marks count as
-/// visible.
+/// Returns `true` if the character is visible and has no other effect on a terminal. Combining
+/// marks count as visible.
 fn is_visible(char: char) -> bool {
     let text: String = ['x', char].into_iter().collect();
-    // The standard library escapes these for their meaning in Rust, and the others because
-    // Unicode has them as control, format, separator, private or unassigned characters.
+    // The standard library escapes these three for their meaning in Rust, and other characters
+    // because Unicode classes them as control, format, separator, private or unassigned.
     matches!(char, '\\' | '\'' | '"') || text.escape_debug().eq(text.chars())
 }
 
-/// Accepts names of plain files in a folder: visible characters alone, not hidden, and no option of
-/// a command that is given `*`.
+/// Accepts names of plain files in a directory: visible characters only, not hidden, and not like
+/// an option of a command that is given `*`.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=NAME).contains(&name.len())
         && !name.starts_with(['.', '-'])

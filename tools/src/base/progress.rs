@@ -1,30 +1,30 @@
-//! A progress bar on stderr, for a person at a terminal who waits for more than a second.
+//! Progress bar on stderr, for a terminal and runs of more than a second.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Time before the bar appears: a shorter run needs no bar.
+/// Time until the bar appears.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time between two pictures.
+/// Time between two updates.
 const REFRESH: Duration = Duration::from_millis(200);
-/// Cells of the longest bar.
+/// Maximum cells of the bar.
 const BAR: usize = 30;
 
-/// How long a run is.
+/// Length of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
-    /// So many of these.
+    /// A number of items, and their name.
     Count(u64, &'static str),
-    /// So many milliseconds.
+    /// Milliseconds.
     Time(u64),
-    /// For as long as the other process wants.
+    /// Decided by the other process.
     Unknown,
 }
 
-/// The bar, or its absence. Dropping it clears the line, so that what is written next starts on it.
+/// The bar, or none. Dropping it clears the line for later output.
 pub(crate) struct Progress {
     length: Length,
-    /// Which part of a longer run this is.
+    /// Name of this part of a longer run.
     part: String,
     started: Instant,
     next: Option<Instant>,
@@ -41,7 +41,7 @@ impl Progress {
         Self { length, part: part.to_owned(), started, next, shown: false }
     }
 
-    /// Shows how far the run is, at a time that was measured anyway: a count, or milliseconds.
+    /// Shows the progress (a count, or milliseconds) at `now`, a time that was read anyway.
     pub(crate) fn tick(&mut self, done: u64, now: Instant) {
         if self.next.is_none_or(|next| now < next) {
             return;
@@ -64,11 +64,11 @@ impl Drop for Progress {
     }
 }
 
-/// One line, shorter than the terminal is wide: a line that wraps could not be cleared.
+/// The bar's line, shorter than the terminal is wide: a wrapped line could not be cleared.
 fn line(length: Length, part: &str, done: u64, elapsed: Duration, width: usize) -> String {
     let (total, what, left) = match length {
         Length::Unknown => return String::new(),
-        // The speed so far, of the whole run: what is left takes as long for each.
+        // Estimated from the speed of the whole run.
         Length::Count(total, what) => {
             let left = total.saturating_sub(done) as f64;
             let each = elapsed.as_secs_f64() / done.max(1) as f64;
@@ -92,7 +92,7 @@ fn line(length: Length, part: &str, done: u64, elapsed: Duration, width: usize) 
     line.chars().take(width.saturating_sub(1)).collect()
 }
 
-/// Seconds as a person says them.
+/// Formats seconds for people.
 fn clock(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     match seconds {
@@ -113,7 +113,7 @@ mod tests {
         let count = Length::Count(1_000, "iterations");
         let text = line(count, "", 250, 10 * SECOND, 200);
         assert!(text.ends_with("] 25 % of 1000 iterations, 30 s left"), "{text}");
-        // A run by time doesn't depend on how fast it is, nor on its warm-up.
+        // A timed run depends neither on its speed nor on its warm-up.
         let text = line(Length::Time(5_000), "", 2_000, 60 * SECOND, 200);
         assert!(text.ends_with("] 40 %, 3 s left"), "{text}");
         assert!(line(Length::Time(5_000), "", 0, SECOND, 200).ends_with("0 %, warming up"));

@@ -9,13 +9,13 @@ use uverbs::softhca::SoftHca;
 use crate::base::error::Error;
 use crate::base::output;
 
-/// The names of the embedded software HCAs. `softhca` alone stands for the first, too.
+/// Names of the embedded software HCAs. `softhca` also means the first.
 const EMBEDDED: [&str; 2] = ["softhca0", "softhca1"];
 
 /// Prefix of the name of a software HCA on the network; its address follows.
 const ON_UDP: &str = "softhca@";
 
-/// Said once, where the embedded one is used.
+/// Message printed once when the embedded software HCA is used.
 const NONE_HERE: &str = "no RDMA device here, using the embedded software HCA (softhca)";
 
 /// Options that name a device, a port and a GID.
@@ -47,12 +47,12 @@ pub(crate) struct PortArgs {
 pub(crate) struct Two {
     pub(crate) client: Device,
     pub(crate) server: Device,
-    /// Software in this process, which needs processor time.
+    /// The device is a thread of this process, and needs processor time.
     pub(crate) embedded: bool,
 }
 
-/// The machine's RDMA devices; where it has none, the embedded one, and a line on stderr that says
-/// so.
+/// Returns the machine's RDMA devices; if there are none, the embedded device, with a message on
+/// stderr.
 pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
     let devices = uverbs::devices()?;
     if !devices.is_empty() {
@@ -63,7 +63,7 @@ pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
     Ok((vec![device], true))
 }
 
-/// The devices that `devinfo` shows: the one named, or all.
+/// Devices that `devinfo` shows: the named one, or all.
 pub(crate) fn named_or_all(name: Option<&str>) -> Result<Vec<Device>, Error> {
     match name {
         None => all().map(|(devices, _)| devices),
@@ -71,8 +71,8 @@ pub(crate) fn named_or_all(name: Option<&str>) -> Result<Vec<Device>, Error> {
     }
 }
 
-/// The devices for the two sides: two queue pairs of the named device (without a name, of the
-/// machine's first), or two software HCAs on one fabric.
+/// Devices of the two sides: the named device (default: the machine's first) for both, or two
+/// software HCAs on one fabric.
 pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
     if let Some(name) = name {
         return named(name);
@@ -86,11 +86,11 @@ pub(crate) fn two(name: Option<&str>, quiet: bool) -> Result<Two, Error> {
     two_embedded()
 }
 
-/// A device that another process can reach: the one named, or the machine's first. The software HCA
-/// lives in one process, unless it is on the network.
+/// A device that another process can reach: the named one, or the machine's first. A software HCA
+/// is reachable only on the network.
 pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
     let two = two(name, true)?;
-    // One that the machine lists is another process's, too, whatever its name.
+    // A device that the machine lists belongs to all processes, whatever its name.
     let listed = uverbs::devices()?.iter().any(|device| device.name() == two.client.name());
     if two.embedded && !listed && !two.client.name().starts_with(ON_UDP) {
         let value = name.unwrap_or("softhca, since there is no RDMA device here");
@@ -109,7 +109,7 @@ pub(crate) fn reachable(name: Option<&str>) -> Result<Two, Error> {
 fn named(name: &str) -> Result<Two, Error> {
     match of_kernel(name) {
         Ok(device) => Ok(loopback(device)),
-        // A device of the machine comes first, should one have that name.
+        // A device of the machine with that name comes first.
         Err(uverbs::Error::NoSuchDevice { .. }) if name == "softhca" => two_embedded(),
         Err(uverbs::Error::NoSuchDevice { .. }) if name.starts_with(ON_UDP) => {
             let made =
@@ -138,7 +138,7 @@ fn two_embedded() -> Result<Two, Error> {
     Ok(Two { client, server, embedded: true })
 }
 
-/// The process's two software HCAs, on one fabric.
+/// The two software HCAs of this process, on one fabric.
 fn embedded() -> Result<[Device; 2], Error> {
     let get = |name| {
         let made = SoftHca::embedded(name).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
@@ -147,7 +147,7 @@ fn embedded() -> Result<[Device; 2], Error> {
     Ok([get(EMBEDDED[0])?, get(EMBEDDED[1])?])
 }
 
-/// The machine's device of that name; none of the embedded ones.
+/// The machine's device of that name; never an embedded one.
 fn of_kernel(name: &str) -> Result<Device, uverbs::Error> {
     let devices = uverbs::devices()?;
     devices.iter().find(|device| device.name() == name).cloned().ok_or_else(|| {
@@ -156,7 +156,7 @@ fn of_kernel(name: &str) -> Result<Device, uverbs::Error> {
     })
 }
 
-/// The software HCA behind a device of this process; `None` for the machine's.
+/// The software HCA of a device of this process; `None` for the machine's devices.
 pub(crate) fn software(device: &Device) -> Option<SoftHca> {
     let listed = uverbs::devices().ok()?;
     match listed.iter().any(|listed| listed.name() == device.name()) {

@@ -1,4 +1,4 @@
-//! Checks of a device and a port before any object is made, by the options' names, and their
+//! Checks of device and port before objects are created, with the options' names, and their
 //! description in reports.
 
 use serde::{Deserialize, Serialize};
@@ -31,12 +31,12 @@ pub(crate) struct Place {
     pub(crate) link_layer: String,
     pub(crate) gid: Option<String>,
     pub(crate) gid_type: Option<String>,
-    /// Bytes; what the connection uses. `None` until there is a connection.
+    /// MTU of the connection in bytes; `None` before there is one.
     pub(crate) mtu: Option<u32>,
 }
 
 impl Place {
-    /// For people: device, port, and where the port is.
+    /// Text for people: device, port and its address.
     pub(crate) fn line(&self) -> String {
         let Self { device, port, link_layer, .. } = self;
         match (&self.gid, &self.gid_type) {
@@ -48,20 +48,20 @@ impl Place {
     }
 }
 
-/// Acknowledgement timeout of a queue pair on the software HCA: 2 s. Nothing is lost in a process'
-/// own memory; a late acknowledgement only means that its thread waits for a processor.
+/// Acknowledgement timeout on the software HCA: 2 s. In process memory no packet is lost. A late
+/// acknowledgement only means that the device's thread waits for a processor.
 const PATIENT: u8 = 19;
 
-/// The acknowledgement timeout where none was asked for.
+/// Default acknowledgement timeout.
 pub(crate) fn ack_timeout(embedded: bool) -> AckTimeout {
     AckTimeout::from_code(PATIENT).filter(|_| embedded).unwrap_or(AckTimeout::DEFAULT)
 }
 
-/// The index of the GID to use, if the port needs one, and what is told of the place.
+/// Index of the GID to use, if the port needs one, and the description.
 pub(crate) type Found = (Option<u32>, Place);
 
 impl Wanted {
-    /// Refuses what the device or its port can't do.
+    /// Refuses options that the device or its port does not support.
     pub(crate) fn find(&self, context: &Context, embedded: bool) -> Result<Found, Error> {
         let refuse =
             |option, value: String, why: String| Err(Error::Argument { option, value, why });

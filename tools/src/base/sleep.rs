@@ -1,4 +1,4 @@
-//! Sleeping where polls find nothing (`--events`).
+//! Sleep in place of busy polling (`--events`).
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs::{CompletionQueue, Error, Notify};
 
-/// No sleep is longer: in between, Ctrl-C and time limits are looked after.
+/// Longest sleep, so that Ctrl-C and time limits are noticed.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Strategy of a loop between polls that find nothing.
+/// Behaviour of a loop between empty polls.
 #[derive(Debug, Default)]
 pub(crate) struct Sleep {
     armed: bool,
 }
 
 impl Sleep {
-    /// Arms these queues, and called again sleeps until one of them has something. They are polled
-    /// before each call: what completes before a queue is armed may raise no event.
+    /// Arms these queues; called again, sleeps until one of them has a completion. The caller polls
+    /// before each call: completions from before the arm may raise no event.
     pub(crate) fn idle<'q>(
         &mut self,
         queues: impl IntoIterator<Item = &'q mut CompletionQueue>,

@@ -1,10 +1,10 @@
-//! Values of options: bytes, MTUs, seconds. `pingpong` and `perf` read them alike.
+//! Values of options: bytes, MTUs, seconds. Shared by `pingpong` and `perf`.
 
 use std::time::Duration;
 
 use uverbs::Mtu;
 
-/// Bytes, with K, M or G behind them or without.
+/// Parses bytes, with an optional K, M or G at the end.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let upper = text.trim().to_ascii_uppercase();
     let (digits, shift) = match upper.strip_suffix("IB").unwrap_or(&upper) {
@@ -33,13 +33,13 @@ pub(crate) fn parse_mtu(text: &str) -> Result<Mtu, String> {
     mtu.ok_or_else(|| "an MTU is 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
-/// Longest timeout. A day.
+/// Longest timeout in seconds: a day.
 const TIMEOUT_MAX: f64 = 86_400.0;
 
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "seconds are like 10 or 0.5".to_owned())?;
     if seconds > 0.0 && seconds <= TIMEOUT_MAX {
-        // Rounds to nanoseconds, and can't fail in this range.
+        // Rounds to nanoseconds, and cannot fail in this range.
         Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
     } else {
         Err(format!("must be over 0 and at most {TIMEOUT_MAX}"))

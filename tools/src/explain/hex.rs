@@ -1,11 +1,11 @@
-//! Hexadecimal digits as people paste them.
+//! Parses hexadecimal digits in common formats.
 
-/// The bytes of a text: digits in pairs, with anything between bytes that usually is. Lines of
-/// xxd(1) and `hexdump -C` lose their offset and their characters.
+/// Parses pairs of hexadecimal digits, with any usual separators. Offsets and characters of xxd(1)
+/// and `hexdump -C` are removed.
 ///
 /// # Errors
 ///
-/// The first word that is not hexadecimal, and why.
+/// The first word that is not hexadecimal, and the reason.
 pub(crate) fn parse(text: &str) -> Result<Vec<u8>, (String, String)> {
     let mut bytes = Vec::new();
     for line in text.lines() {
@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<u8>, (String, String)> {
                 return Err((word.to_owned(), "half a byte: digits come in pairs".to_owned()));
             }
             let pairs = digits.as_bytes().chunks_exact(2);
-            // Digits alone, and two: neither step can fail.
+            // Two digits: neither step can fail.
             bytes.extend(
                 pairs.filter_map(|pair| {
                     u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()
@@ -31,8 +31,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<u8>, (String, String)> {
 
 /// The words of a line that hold bytes.
 fn words(line: &str) -> impl Iterator<Item = &str> {
-    // hexdump -C: eight digits, two spaces, bytes, characters between bars; the last line is an
-    // offset alone.
+    // hexdump -C: eight digits, two spaces, bytes, characters between bars. The last line is only
+    // an offset.
     let line = match line.split_once('|') {
         Some((bytes, _)) => bytes.split_once("  ").map_or("", |(_, bytes)| bytes),
         None => line,

@@ -1,4 +1,4 @@
-//! Commands of the device's firmware: the input and the output that travel in mailboxes.
+//! Commands of the device's firmware: input and output mailboxes.
 
 use uverbs_mlx5_prm::cmd::opcode::{CmdOpcode, CmdStatus};
 use uverbs_mlx5_prm::cmd::*;
@@ -32,7 +32,7 @@ struct Command {
     opcode: CmdOpcode,
     input: Option<Layout>,
     output: Option<Layout>,
-    /// The context, where its name alone doesn't say which it is.
+    /// Layout of the context, if its name is ambiguous.
     context: Option<Layout>,
 }
 
@@ -181,7 +181,7 @@ fn inside(block: &str, context: Option<Layout>) -> Option<Layout> {
     })
 }
 
-/// An input; with the opcode of a command its output.
+/// Explains an input; with `answers`, the output of that command.
 pub(super) fn explain(bytes: &[u8], answers: Option<CmdOpcode>) -> Result<Explained, Wrong> {
     let header = if answers.is_some() { OUTPUT } else { INPUT };
     if bytes.len() < header {
@@ -212,8 +212,8 @@ pub(super) fn explain(bytes: &[u8], answers: Option<CmdOpcode>) -> Result<Explai
     Ok(Explained::new(what, structures))
 }
 
-/// A structure's fields, then the structures in it. What is neither is printed as bytes, unless it
-/// is nothing but zeros.
+/// Adds the fields of a structure, then its inner structures. Other bytes are printed raw, unless
+/// they are all zero.
 fn show(layout: Layout, bytes: &[u8], context: Option<Layout>, to: &mut Vec<Structure>) {
     let mut structure = Structure::new(format!("mlx5_ifc_{}_bits", layout.name));
     for (name, field) in layout.fields {
@@ -243,7 +243,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A command by its name, or by its number.
+/// Parses a command's name or number.
 pub(super) fn opcode(text: &str) -> Result<CmdOpcode, String> {
     let named = CmdOpcode::ALL.iter().find(|opcode| opcode.name() == Some(text));
     let number = || u16::from_str_radix(text.strip_prefix("0x")?, 16).ok();

@@ -1,5 +1,5 @@
-//! `uverbs explain`: bytes of the interfaces below verbs, field by field, with the names of the
-//! manual.
+//! `uverbs explain`: prints bytes of the interfaces below verbs field by field, with the manual's
+//! names.
 
 pub(crate) mod hex;
 mod ioctl;
@@ -116,7 +116,7 @@ impl Input {
     }
 }
 
-/// A command of the uverbs ioctl. This and the functions below return `None` for malformed bytes.
+/// A command of the uverbs ioctl. `None` for malformed bytes, as in the functions below.
 pub(crate) fn ioctl(bytes: &[u8]) -> Option<Explained> {
     ioctl::explain(bytes).ok()
 }
@@ -136,7 +136,7 @@ pub(crate) fn cqe(bytes: &[u8]) -> Option<Explained> {
     mlx5::cqe(bytes).ok()
 }
 
-/// A packet, from whichever header on.
+/// A packet, from any header on.
 pub(crate) fn packet(bytes: &[u8]) -> Option<Explained> {
     packet::explain(bytes).ok()
 }

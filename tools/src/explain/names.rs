@@ -1,4 +1,4 @@
-//! The names of the kernel's objects, methods and attributes, as its headers have them.
+//! Names of the kernel's objects, methods and attributes, from its headers.
 
 use uverbs_kernel_abi::mlx5::*;
 use uverbs_kernel_abi::objects::*;
@@ -32,7 +32,7 @@ macro_rules! objects {
     };
 }
 
-/// The core's.
+/// Objects of the core.
 const CORE: &[Object] = objects! {
     UVERBS_OBJECT_DEVICE {
         UVERBS_METHOD_INVOKE_WRITE: [
@@ -175,7 +175,7 @@ const CORE: &[Object] = objects! {
     }
 };
 
-/// mlx5's own, and what it adds to the core's objects.
+/// Objects of mlx5, and its methods of the core's objects.
 const MLX5: &[Object] = objects! {
     MLX5_IB_OBJECT_DEVX {
         MLX5_IB_METHOD_DEVX_OTHER: [
@@ -309,7 +309,7 @@ const MLX5: &[Object] = objects! {
     }
 };
 
-/// The tables of a driver.
+/// Tables of a driver.
 fn tables(mlx5: bool) -> impl Iterator<Item = &'static Object> {
     CORE.iter().chain(MLX5.iter().filter(move |_| mlx5))
 }
@@ -371,7 +371,7 @@ pub(super) fn attr(mlx5: bool, object: u16, method: u16, id: u16) -> Option<&'st
     if let Some((_, name)) = own {
         return Some(name);
     }
-    // On any of the core's methods that carries them.
+    // An attribute of any of the core's methods.
     let of_core = method < UVERBS_UDATA_DRIVER_DATA_FLAG;
     match id {
         UVERBS_ATTR_UHW_IN if of_core => Some("UVERBS_ATTR_UHW_IN"),
@@ -384,7 +384,7 @@ macro_rules! commands {
     ($( $command:ident ),* $(,)?) => { &[ $( ($command, stringify!($command)) ),* ] };
 }
 
-/// The commands of write(), which `INVOKE_WRITE` carries.
+/// Commands of write(), which `INVOKE_WRITE` carries.
 const WRITES: &[(u32, &str)] = commands! {
     IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_QUERY_DEVICE, IB_USER_VERBS_CMD_QUERY_PORT,
     IB_USER_VERBS_CMD_ALLOC_PD, IB_USER_VERBS_CMD_DEALLOC_PD, IB_USER_VERBS_CMD_CREATE_AH,
@@ -402,7 +402,7 @@ const WRITES: &[(u32, &str)] = commands! {
     IB_USER_VERBS_CMD_CREATE_XSRQ, IB_USER_VERBS_CMD_OPEN_QP,
 };
 
-/// Their extended forms.
+/// Extended commands of write().
 const EXTENDED: &[(u32, &str)] = commands! {
     IB_USER_VERBS_EX_CMD_QUERY_DEVICE, IB_USER_VERBS_EX_CMD_CREATE_CQ,
     IB_USER_VERBS_EX_CMD_CREATE_QP, IB_USER_VERBS_EX_CMD_MODIFY_QP,

@@ -1,4 +1,4 @@
-//! Packets: InfiniBand transport headers, and what RoCEv2 puts before them.
+//! Packets: InfiniBand transport headers, and the headers of RoCEv2 before them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ const UDP: u8 = 17;
 const BTH: usize = 12;
 const ICRC: usize = 4;
 
-/// Headers before the BTH, as far as they were there.
+/// Headers before the BTH, if present.
 #[derive(Default)]
 struct Before {
     structures: Vec<Structure>,
@@ -26,7 +26,7 @@ pub(super) fn explain(bytes: &[u8]) -> Result<Explained, Wrong> {
     let wrong = |why: String| (bytes.len(), why);
     let mut before = Before::default();
     let transport = before.strip(bytes).map_err(wrong)?;
-    // Parsed without its ICRC, which is looked at below: 0 stands for none.
+    // Parsed with an ICRC of 0, which means "not computed"; the ICRC is checked below.
     let mut plain = transport.to_vec();
     let Some((_, icrc)) = plain.split_last_chunk_mut::<ICRC>() else {
         return Err(wrong(format!("a packet has {} at least", BTH + ICRC)));
@@ -62,7 +62,7 @@ pub(super) fn explain(bytes: &[u8]) -> Result<Explained, Wrong> {
 }
 
 impl Before {
-    /// Takes off Ethernet, IP and UDP headers, whichever is first.
+    /// Removes Ethernet, IP and UDP headers, from any of them on.
     fn strip<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], String> {
         let mut rest = bytes;
         let mut kind = kind(bytes);
@@ -111,7 +111,7 @@ impl Before {
             covered[at] = 0xff;
         }
         self.covered.extend(covered);
-        // Ethernet's padding is no part of the packet.
+        // Removes Ethernet's padding.
         Ok(&rest[..rest.len().min(usize::from(two(header, 2)).saturating_sub(20))])
     }
 
@@ -175,7 +175,7 @@ enum Kind {
     Transport,
 }
 
-/// By what stands where a header has fixed bytes; a BTH if nothing does.
+/// Kind of packet by the fixed bytes of headers; otherwise it begins with a BTH.
 fn kind(bytes: &[u8]) -> Kind {
     let is = |at: usize, wanted: &[u8]| bytes.get(at..at + wanted.len()) == Some(wanted);
     if (is(12, &[0x08, 0x00]) && is(14, &[0x45])) || is(12, &[0x86, 0xdd]) {
@@ -209,7 +209,7 @@ fn bth(bth: &Bth) -> Structure {
         .at(9, "psn", bth.psn())
 }
 
-/// The headers that the opcode says follow.
+/// Extension headers of the opcode.
 fn extensions(packet: &Packet<'_>, to: &mut Vec<Structure>) {
     to.extend(
         packet
@@ -329,7 +329,7 @@ mod tests {
         let whole = bytes(IPV4);
         // Type of service, time to live, checksums, congestion bits.
         let may = [15, 22, 24, 25, 40, 41, 46];
-        // Fields by which the parser finds the next header.
+        // Fields that the parser needs to find the next header.
         let read = [12, 13, 14, 16, 17, 23, 36, 37];
         for at in (14..whole.len()).filter(|at| !read.contains(at) && *at != 42 && *at != 43) {
             let mut changed = whole.clone();

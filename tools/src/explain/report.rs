@@ -1,13 +1,13 @@
-//! Explained bytes, as text and as JSON.
+//! Explained bytes as text and as JSON.
 
 use std::fmt::{self, Display};
 
 use serde::Serialize;
 
-/// Why bytes are not what they should be, behind how many there were.
+/// Number of parsed bytes, and the reason that the next are wrong.
 pub(super) type Wrong = (usize, String);
 
-/// Some bytes, explained.
+/// Explanation of bytes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Explained {
     /// Summary, one line.
@@ -15,7 +15,7 @@ pub(crate) struct Explained {
     structures: Vec<Structure>,
 }
 
-/// A structure in it, in the order of the bytes.
+/// A structure, in the order of the bytes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Structure {
     name: String,
@@ -24,7 +24,7 @@ pub(super) struct Structure {
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Field {
-    /// From the structure's beginning, in bytes.
+    /// Offset in the structure, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<usize>,
     name: String,
@@ -36,14 +36,14 @@ impl Structure {
         Self { name: name.into(), fields: Vec::new() }
     }
 
-    /// With a field at an offset.
+    /// Adds a field at an offset.
     pub(super) fn at(mut self, offset: usize, name: &str, value: impl Display) -> Self {
         let (name, value) = (name.to_owned(), value.to_string());
         self.fields.push(Field { offset: Some(offset), name, value });
         self
     }
 
-    /// With what is known of it without being a field.
+    /// Adds a fact that is not a field.
     pub(super) fn note(mut self, name: &str, value: impl Display) -> Self {
         let (name, value) = (name.to_owned(), value.to_string());
         self.fields.push(Field { offset: None, name, value });
@@ -61,8 +61,8 @@ impl Explained {
         &self.what
     }
 
-    /// From what `uverbs-mlx5-prm` prints: a line that says what it is, then structures; a field's
-    /// line is indented, and begins with its offset if it has one.
+    /// Converts the output of `uverbs-mlx5-prm`: a summary line, then structures. Lines of fields
+    /// are indented, and begin with the field's offset if it has one.
     pub(super) fn printed(text: &str) -> Self {
         let mut lines = text.lines();
         let mut all = Self::new(lines.next().unwrap_or_default(), Vec::new());

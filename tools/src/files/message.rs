@@ -3,7 +3,7 @@
 use crate::base::error::Error;
 use crate::base::peer_text::{is_name, shown};
 
-/// Longest message.
+/// Maximum bytes of a message.
 pub(super) const MOST: usize = 512;
 /// Bytes of a SHA-256.
 pub(super) const HASH: usize = 32;
@@ -20,17 +20,17 @@ const PIECE: u8 = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Sender: what will come.
+    /// Sender: description of the file.
     Announce { len: u64, hash: [u8; HASH], name: String },
-    /// Receiver: where the pieces go, one after the other, and from the start again.
+    /// Receiver: place for pieces, used in turn.
     Offer { addr: u64, rkey: u32, piece: u32, pieces: u32 },
-    /// Sender: the next piece is there, and has so many bytes.
+    /// Sender: the next piece was written; number of bytes.
     Piece { count: u32 },
-    /// Receiver: so many pieces were taken out.
+    /// Receiver: number of pieces taken so far.
     Credit { taken: u64 },
-    /// Receiver: how it ended; no text if all is well.
+    /// Receiver: result; an empty text is success.
     Verdict { trouble: String },
-    /// Sender: no more comes, and why.
+    /// Sender: the transfer ends, with the reason.
     Abort { why: String },
 }
 
@@ -69,7 +69,7 @@ impl Message {
                 bytes.extend(text.bytes());
             }
         }
-        // Texts may be long; names were checked.
+        // Texts may be too long; names were checked before.
         bytes.truncate(MOST);
         bytes
     }

@@ -1,4 +1,4 @@
-//! `uverbs send-file` and `uverbs recv-file`: a file to another machine, by RDMA WRITE.
+//! `uverbs send-file` and `uverbs recv-file`: copies a file to another machine by RDMA WRITE.
 
 #[cfg(test)]
 pub(crate) mod fuzz;
@@ -24,9 +24,9 @@ pub(crate) use receiver::receive;
 pub(crate) use sender::send;
 
 const PORT: u16 = 7475;
-/// Receives that each side keeps posted, and so most pieces that may be under way.
+/// Posted receives of each side, and so the maximum pieces in flight.
 const RECEIVES: u32 = 64;
-/// Longest piece.
+/// Maximum bytes of a piece.
 const PIECE_MOST: u64 = 1 << 26;
 
 /// Send a file to `uverbs recv-file` on another machine.
@@ -110,7 +110,7 @@ pub(crate) struct RecvArgs {
     quiet: bool,
 }
 
-/// One side, connected: messages, and completions of pieces.
+/// A connected side: messages, and completions of pieces.
 struct Side {
     link: Link,
     /// Buffers of outgoing messages. They are not sent inline, since siw takes only 80 inline
@@ -119,23 +119,23 @@ struct Side {
     timeout: Duration,
 }
 
-/// An event of one side.
+/// Event of a side.
 enum Happened {
-    /// The other side said something.
+    /// A message arrived.
     Said(Message),
-    /// A piece of this side's is in the other's memory.
+    /// A piece was written to the peer's memory.
     Written(Option<Frame>),
-    /// It has left.
+    /// The peer left.
     Left,
 }
 
 /// Numbers of work requests.
 const MESSAGE: u64 = 1;
 const WRITE: u64 = 2;
-/// Most of them that are under way.
+/// Maximum work requests in flight.
 const SENDS: u32 = 2 * RECEIVES;
 
-/// A queue pair in RESET, and what it needs.
+/// A queue pair in RESET, and the objects that it needs.
 fn made(device: &Device) -> Result<(ProtectionDomain, CompletionQueue, QueuePair), Error> {
     let context = device.open()?;
     let pd = context.alloc_pd()?;
@@ -172,8 +172,8 @@ impl Side {
         Ok(())
     }
 
-    /// Writes a piece, and says that it is there: SENDs arrive behind what was written before.
-    /// Immediate data would say it, too, but iWARP has none.
+    /// Writes a piece, and reports it: a SEND arrives after earlier WRITEs. Immediate data would do
+    /// the same, but iWARP has none.
     fn write(&mut self, piece: Frame, to: Remote) -> Result<(), Error> {
         let count = piece.len() as u32;
         let mut batch = self.link.queue_pair().batch();
@@ -213,7 +213,7 @@ impl Side {
     }
 }
 
-/// Adds a message to a batch. There are as many frames as the queue has places.
+/// Adds a message to a batch. There are as many frames as queue entries.
 fn put(batch: &mut Batch<'_>, out: &Slab, message: &Message) -> Result<(), Error> {
     let bytes = message.to_bytes();
     let mut frame = out.take().ok_or(uverbs::Error::from(PostError::Full))?;
@@ -222,7 +222,7 @@ fn put(batch: &mut Batch<'_>, out: &Slab, message: &Message) -> Result<(), Error
     Ok(batch.send(MESSAGE, frame).map_err(uverbs::Error::from)?)
 }
 
-/// The other side said something that doesn't belong here.
+/// Error of an unexpected message.
 fn out_of_turn(message: &Message) -> Error {
     Error::Peer(format!("the other side said {message:?} out of turn"))
 }

@@ -1,4 +1,4 @@
-//! The receiver: offers memory, takes the pieces out, and gives the file its name when it is whole.
+//! Receiver: offers memory, takes the pieces, and names the file when it is complete.
 
 use std::fs::Permissions;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::base::error::Error;
 use crate::base::output;
 use crate::base::progress::{Length, Progress};
 
-/// How long the sender has, after the verdict, to leave.
+/// Time for the sender to leave after the verdict.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
@@ -44,7 +44,7 @@ pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
     let verdict = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
     if side.say(&Message::Verdict { trouble: verdict }).is_ok() {
         let end = Instant::now() + FAREWELL;
-        // It leaves when it has the verdict: what else it says is of no interest.
+        // The sender leaves when it has the verdict; its other messages are ignored.
         while Instant::now() < end {
             let left = end.saturating_duration_since(Instant::now());
             if matches!(
@@ -59,7 +59,7 @@ pub(crate) fn receive(args: &RecvArgs) -> Result<(), Error> {
     output::print(&format!("{}: {len} bytes, as announced\n", path.display()))
 }
 
-/// Takes the file, and answers where it is.
+/// Receives the file; returns its path and length.
 fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(PathBuf, u64), Error> {
     let (len, hash, name) = match side.next(0, "the sender's announcement")? {
         Happened::Said(Message::Announce { len, hash, name }) => (len, hash, name),
@@ -72,7 +72,7 @@ fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(Pat
         return Err(Error::File { path, error });
     }
     let failed = |error| Error::File { path: path.clone(), error };
-    // As any file that a program makes: what the umask leaves.
+    // The default permissions of a new file: what the umask leaves.
     let mode = Permissions::from_mode(0o666);
     let file = tempfile::Builder::new().permissions(mode).tempfile_in(&args.out);
     let mut file = file.map_err(failed)?;
@@ -91,13 +91,13 @@ fn take(args: &RecvArgs, side: &mut Side, window: &ExposedMemory) -> Result<(Pat
         false => file.persist_noclobber(&path),
     };
     kept.map_err(|error| failed(error.error))?;
-    // The name lasts, too.
+    // Makes the name durable, too.
     let directory = std::fs::File::open(&args.out).and_then(|directory| directory.sync_all());
     directory.map_err(failed)?;
     Ok((path.clone(), len))
 }
 
-/// Writes the pieces to the file as they come, and answers their hash.
+/// Writes the pieces to the file as they arrive; returns their hash.
 fn pieces(
     args: &RecvArgs,
     side: &mut Side,
@@ -126,7 +126,7 @@ fn pieces(
             return Err(Error::Unexpected { iteration: taken, what });
         }
         let piece = &mut buffer[..count as usize];
-        // Copied before it is looked at: the sender may still write there.
+        // Copied before use: the sender may still write there.
         window.read((taken % u64::from(args.pieces) * args.piece) as usize, piece)?;
         hasher.update(&piece);
         let written = file.write_all(piece);

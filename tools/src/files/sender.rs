@@ -1,4 +1,4 @@
-//! The sender: reads, writes into the receiver's memory, and waits for its verdict.
+//! Sender: reads the file, writes it to the receiver's memory, and waits for the verdict.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -15,7 +15,7 @@ use crate::base::output;
 use crate::base::peer_text::{NAME_RULE, is_name};
 use crate::base::progress::{Length, Progress};
 
-/// The receiver flushes the file to its disk before it answers.
+/// Time for the receiver to flush the file to its disk before it answers.
 const FLUSH: Duration = Duration::from_secs(600);
 /// Bytes read at a time for the hash.
 const BLOCK: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub(crate) fn send(args: &SendArgs) -> Result<(), Error> {
         Ok(trouble) => trouble,
         Err(Broken::Here(error)) => {
             let why = error.to_string();
-            // The receiver should know; if it doesn't hear this, it sees that this side leaves.
+            // The receiver should know; if the message is lost, it sees that this side leaves.
             let _ = sending.side.say(&Message::Abort { why });
             let _ = sending.side.link.part();
             return Err(failed(error));
@@ -47,7 +47,7 @@ pub(crate) fn send(args: &SendArgs) -> Result<(), Error> {
     output::print(&format!("{len} bytes in {:.3} s, {rate:.1} MB/s\n", took.as_secs_f64()))
 }
 
-/// Length and hash.
+/// Reads the file once; returns length and hash.
 fn read_through(file: &mut File, quiet: bool) -> io::Result<(u64, [u8; HASH])> {
     let total = file.metadata()?.len();
     let mut progress = Progress::new(Length::Count(total, "bytes"), "reading", quiet);
@@ -75,7 +75,7 @@ fn name(args: &SendArgs) -> Result<String, Error> {
     Err(Error::Argument { option: "--name", value: name, why: NAME_RULE.to_owned() })
 }
 
-/// Origin of an error: the file, or the connection.
+/// Cause of an error: the file, or the connection.
 enum Broken {
     Here(io::Error),
     There(Error),
@@ -95,12 +95,12 @@ impl From<uverbs::Error> for Broken {
 
 struct Sending {
     side: Side,
-    /// Frames that aren't under way.
+    /// Frames that are not in flight.
     frames: Vec<Frame>,
     at: Remote,
     piece: u64,
     pieces: u64,
-    /// Pieces that the receiver has taken out.
+    /// Pieces taken by the receiver.
     taken: u64,
     verdict: Option<String>,
 }
@@ -139,7 +139,7 @@ impl Sending {
         Ok(Self { side, frames, at, piece, pieces, taken: 0, verdict: None })
     }
 
-    /// Sends all of the file, and answers what the receiver found to be wrong.
+    /// Sends the file; returns the receiver's verdict.
     fn pieces(
         &mut self,
         file: &mut File,
@@ -150,7 +150,7 @@ impl Sending {
         let mut progress = Progress::new(Length::Count(len, "bytes"), "sending", quiet);
         let mut hasher = Sha256::new();
         let (mut sent, mut done) = (0u64, 0u64);
-        // Before the last piece goes: with it the receiver has all that was announced.
+        // Tested before the last piece: with it the receiver has all announced bytes.
         let longer = |file: &mut File| match file.read(&mut [0]) {
             Ok(0) => Ok(()),
             Ok(_) => Err(Broken::Here(changed("it became longer"))),
@@ -193,7 +193,7 @@ impl Sending {
         }
     }
 
-    /// Hears one thing.
+    /// Waits for one event.
     fn hear(&mut self, sent: u64, what: &'static str, limit: Duration) -> Result<(), Error> {
         match self.side.next_within(sent, what, limit)? {
             Happened::Written(frame) => self.frames.extend(frame),

@@ -1,4 +1,4 @@
-//! How send queues ring: what was asked for, and what the device gave.
+//! Doorbells of send queues: requested and granted kinds.
 
 use std::fmt;
 
@@ -28,26 +28,26 @@ impl Doorbell {
     }
 }
 
-/// Queue pairs by how they ring. A device without BlueFlame, or with all its registers in use,
-/// gives the non-cached page instead.
+/// Number of queue pairs by kind of doorbell. A device without BlueFlame, or without free
+/// registers, grants the non-cached page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rings {
     pub(crate) blueflame: u32,
     pub(crate) non_cached: u32,
-    /// Soft-RoCE: one command to the kernel for each doorbell.
+    /// Soft-RoCE: a system call per doorbell.
     pub(crate) system_call: u32,
 }
 
 impl Rings {
-    /// Looks at the send queues of a context.
+    /// Counts the send queues of a context.
     pub(crate) fn of<'a>(
         context: &Context,
         pd: &ProtectionDomain,
         queues: impl Iterator<Item = &'a AnySq>,
     ) -> Result<Self, Error> {
         let mut rings = Self::default();
-        // All queues of a context share the non-cached page: a queue pair that asks for it shows
-        // where it is.
+        // All queues of a context share the non-cached page: a queue pair that requests it shows
+        // its address.
         let cq = context.create_cq(2)?;
         let small = context.queue_pair(pd, &cq).max_send_wr(1).max_recv_wr(1);
         let mut small = small.doorbell(DoorbellMode::NonCached).build()?;
@@ -63,7 +63,7 @@ impl Rings {
     }
 }
 
-/// The doorbell register of a send queue; `None` if it rings by system call.
+/// Doorbell register of a send queue; `None` if it rings by system call.
 fn register(sq: &AnySq) -> Option<*mut u64> {
     match sq {
         AnySq::Mlx5(sq) => Some(sq.raw_parts().uar),

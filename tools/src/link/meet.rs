@@ -64,7 +64,7 @@ pub(crate) struct ByArgs {
     pub(crate) timeout: Duration,
 }
 
-/// How long a server waits for a client.
+/// Time that a server waits for a client.
 const WAIT: Duration = Duration::from_secs(600);
 
 impl ByArgs {
@@ -80,7 +80,7 @@ impl ByArgs {
         })
     }
 
-    /// Streams by the device.
+    /// Adds the device to stream options.
     pub(crate) fn streams(&self, options: StreamOptions) -> Result<StreamOptions, Error> {
         let options = options.limit(self.timeout);
         Ok(match self.device()? {
@@ -89,7 +89,7 @@ impl ByArgs {
         })
     }
 
-    /// The addresses of the server's name.
+    /// Addresses of the server's name.
     pub(crate) fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
         let port = self.port.unwrap_or(port).to_string();
         let found = Lookup::new().find(Some(host), Some(&port)).map_err(|error| {
@@ -98,7 +98,7 @@ impl ByArgs {
         Ok(found.into_iter().filter_map(|info| info.peer).collect())
     }
 
-    /// A way to the first of a name's addresses to which there is one.
+    /// Route to the first reachable address of a name.
     pub(crate) fn route(&self, host: &str, port: u16) -> Result<Route, Error> {
         let mut last = None;
         for addr in self.resolve(host, port)? {
@@ -124,7 +124,7 @@ impl ByArgs {
         Ok(first.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], port))))
     }
 
-    /// The next client.
+    /// Waits for the next client.
     pub(crate) fn request(&self, waits: &Waits, port: u16) -> Result<ConnectionRequest, Error> {
         let builder = Listener::builder(self.own(waits.bind(), port)?).limit(self.timeout);
         let listener = builder.listen_on(self.channel()?)?;
@@ -133,7 +133,7 @@ impl ByArgs {
     }
 }
 
-/// Says where a server listens, for who starts the client.
+/// Prints the address that a server listens at, for the user who starts the client.
 fn tell(at: Option<SocketAddr>) {
     if let Some(at) = at {
         output::complain(&format!("listening at {at}"));
@@ -151,7 +151,7 @@ impl Waits {
 }
 
 impl MeetArgs {
-    /// The server's name; `None` at the server.
+    /// Name of the server; `None` at the server.
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
@@ -160,12 +160,12 @@ impl MeetArgs {
         &self.by
     }
 
-    /// The next client.
+    /// Waits for the next client.
     pub(crate) fn request(&self, port: u16) -> Result<ConnectionRequest, Error> {
         self.by.request(&self.waits, port)
     }
 
-    /// A stream to the other side.
+    /// Opens a stream to the other side.
     pub(crate) fn stream(&self, options: StreamOptions, port: u16) -> Result<RdmaStream, Error> {
         let options = self.by.streams(options)?;
         let failed = |what| move |error| Error::Stream { what, error };

@@ -1,4 +1,4 @@
-//! A connection that one thread drives: its completions, and whether the other side has left.
+//! A connection driven by one thread: its completions, and its end.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,7 @@ impl Link {
         self.connection.queue_pair()
     }
 
-    /// Waits for the next completion; `what` names it in errors. `None` when the other side has
-    /// left.
+    /// Waits for the next completion; `what` names it in errors. `None` if the peer has left.
     pub(crate) fn next(
         &mut self,
         iteration: u64,
@@ -71,7 +70,7 @@ impl Link {
         Ok(self.connection.is_closed(Duration::ZERO)?)
     }
 
-    /// Disconnects, and waits until the other side knows.
+    /// Disconnects, and waits until the peer has confirmed it.
     pub(crate) fn part(self) -> Result<(), Error> {
         let parted = self.connection.disconnect(self.timeout);
         Ok(parted.map(drop).map_err(uverbs::Refused::into_error)?)

@@ -1,4 +1,4 @@
-//! Receive queues of a side: one for each queue pair, or one that all queue pairs share.
+//! Receive queues of a side: one per queue pair, or a shared one.
 //!
 //! # Safety
 //!
@@ -15,27 +15,27 @@ use uverbs::{
 
 use crate::link::transport::Connection;
 
-/// See the [module](self).
+/// Receive queues; see the [module](self).
 #[allow(clippy::large_enum_variant, reason = "an end has one")]
 pub(crate) enum Receives {
     /// A queue for each queue pair.
     Own,
     /// One queue for all queue pairs.
     Shared(SharedReceiveQueue),
-    /// One queue for all targets of XRC.
+    /// One queue for all XRC targets.
     Xrc(Box<XrcReceives>),
-    /// One queue for all targets of DC.
+    /// One queue for all DC targets.
     Dc(Box<DcReceives>),
 }
 
-/// The receive queue of the targets of XRC, and the objects it is made from.
+/// Receive queue of the XRC targets, and the objects that it needs.
 pub(crate) struct XrcReceives {
     srq: SharedReceiveQueue<Any, ForXrc>,
     domain: XrcDomain,
     context: Context,
 }
 
-/// The receive queue of the targets of DC, and the objects it is made from.
+/// Receive queue of the DC targets, and the objects that it needs.
 pub(crate) struct DcReceives {
     srq: SharedReceiveQueue,
     pd: ProtectionDomain,
@@ -71,16 +71,16 @@ impl Receives {
         }
     }
 
-    /// A queue pair that receives from here.
+    /// Lets a queue pair receive from here.
     pub(crate) fn give_to(&self, builder: QueuePairBuilder) -> QueuePairBuilder {
         match self {
             Self::Own | Self::Xrc(_) | Self::Dc(_) => builder,
-            // A queue's size is rounded up; no more is posted than there is room for completions.
+            // The queue's size is rounded up; no more receives are posted than the CQ has room for.
             Self::Shared(srq) => builder.shared_receives(srq).overcommit(),
         }
     }
 
-    /// A target of XRC, and the queue that is sent to through it.
+    /// Creates an XRC target; returns also the queue that its messages name.
     pub(crate) fn target(&self) -> Result<(XrcTarget, RemoteSrq), uverbs::Error> {
         match self {
             Self::Xrc(xrc) => Ok((xrc.context.xrc_target(&xrc.domain)?, xrc.srq.remote())),
@@ -88,7 +88,7 @@ impl Receives {
         }
     }
 
-    /// A target of DC, whose completions go to `cq`.
+    /// Creates a DC target, whose completions go to `cq`.
     pub(crate) fn dc_target(&self, cq: &CompletionQueue) -> Result<DcTarget, uverbs::Error> {
         match self {
             Self::Dc(dc) => dc.context.dc_target(&dc.pd, cq, &dc.srq, DC_KEY),

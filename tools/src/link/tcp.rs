@@ -12,15 +12,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::link::verify::Who;
 
-/// The TCP port of perftest and of ibv_rc_pingpong, and ours.
+/// TCP port of perftest, of ibv_rc_pingpong, and of this program.
 pub(crate) const PORT: u16 = 18515;
-/// Longest sleep between two looks at whether Ctrl-C was pressed.
+/// Longest sleep between two tests for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why two processes did not meet, or lost each other.
+/// Reason that two processes did not meet, or lost their connection.
 #[derive(Debug)]
 pub(crate) enum TcpError {
-    /// The port can't be listened to.
+    /// Listening at the port failed.
     Listen { port: u16, error: io::Error },
     /// No client came.
     NoClient { port: u16, waited: Duration },
@@ -30,7 +30,7 @@ pub(crate) enum TcpError {
     Connect { host: String, port: u16, error: io::Error },
     /// The connection broke.
     Broken { peer: Who, error: io::Error },
-    /// The peer said nothing for too long.
+    /// The peer was silent for too long.
     Silent { peer: Who, limit: Duration },
     /// The peer closed the connection.
     Closed { peer: Who },
@@ -83,7 +83,7 @@ fn is_again(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Waits for a file to become ready, for a tenth of a second at most.
+/// Waits until a file is ready, for a tenth of a second at most.
 fn pause(
     file: &impl AsFd,
     events: PollFlags,
@@ -91,14 +91,14 @@ fn pause(
     stop: &AtomicBool,
 ) -> Result<(), TcpError> {
     check(stop)?;
-    // Rounded up, so that the last fraction of a millisecond is slept and not spun away.
+    // Rounded up, so that the last fraction of a millisecond is slept, not spun.
     let millis = left.min(LOOK).as_millis() as u16 + 1;
-    // Whatever poll says, the next access says it better.
+    // Errors of poll are ignored: the next access reports them.
     let _ = poll(&mut [PollFd::new(file.as_fd(), events)], PollTimeout::from(millis));
     Ok(())
 }
 
-/// A server that waits for its client.
+/// Server that waits for its client.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: TcpListener,
@@ -107,7 +107,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Listens on all addresses; port 0 takes a free one.
     pub(crate) fn bind(port: u16) -> Result<Self, TcpError> {
-        // A socket for IPv6 hears IPv4, too; a kernel without IPv6 has no such socket.
+        // An IPv6 socket accepts IPv4, too; a kernel without IPv6 has no such socket.
         let socket = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
             .or_else(|error| match error.kind() {
                 ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(error),
@@ -122,7 +122,7 @@ impl Listener {
         self.socket.local_addr().map_or(0, |address| address.port())
     }
 
-    /// The first client that comes within `wait`. `limit` is for what it says later.
+    /// Accepts the first client within `wait`. `limit` is the time limit of later messages.
     pub(crate) fn accept(
         self,
         wait: Duration,
@@ -133,7 +133,7 @@ impl Listener {
         loop {
             match self.socket.accept() {
                 Ok((tcp, _)) => return Stream::new(tcp, Who::Client, limit),
-                // It came and went.
+                // The client connected and left.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if is_again(&error) => {}
                 Err(error) => return Err(TcpError::Listen { port: self.port(), error }),
@@ -147,7 +147,7 @@ impl Listener {
     }
 }
 
-/// A connection to the other process.
+/// TCP connection to the other process.
 #[derive(Debug)]
 pub(crate) struct Stream {
     tcp: TcpStream,
@@ -162,14 +162,14 @@ impl Stream {
         Ok(Self { tcp, peer, limit })
     }
 
-    /// A connection whose peer has said this, and then says no more. It has no port, of which there
-    /// are few. The other end comes with it: what is said to the peer stays there.
+    /// A connection whose peer has sent `bytes` and sends no more. It needs no TCP port, of which
+    /// there are few. Also returns the peer's end, which keeps bytes sent to the peer.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn that_said(bytes: &[u8], peer: Who) -> (Self, std::os::unix::net::UnixStream) {
         use std::os::unix::net::UnixStream;
 
         let (here, mut there) = UnixStream::pair().expect("descriptors are left");
-        // Before it would wait, it has said enough.
+        // The peer's end sends as much as fits without waiting.
         there.set_nonblocking(true).expect("a socket");
         let _ = there.write_all(bytes);
         there.shutdown(std::net::Shutdown::Write).expect("a socket");
@@ -193,12 +193,12 @@ impl Stream {
         Err(TcpError::Connect { host: host.to_owned(), port, error: last })
     }
 
-    /// When an exchange that begins now has to be over.
+    /// Time at which an exchange that begins now must be over.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.limit
     }
 
-    /// Sends all, in one piece if the socket takes it.
+    /// Sends all bytes, at once if the socket has room.
     pub(crate) fn send(
         &mut self,
         mut bytes: &[u8],
@@ -214,7 +214,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends what the socket takes at once. Never waits.
+    /// Sends as many bytes as the socket takes at once. Never waits.
     pub(crate) fn send_some(&mut self, bytes: &[u8]) -> Result<usize, TcpError> {
         match self.tcp.write(bytes) {
             Ok(sent) => Ok(sent),
@@ -223,7 +223,7 @@ impl Stream {
         }
     }
 
-    /// Reads what there is, up to `most` bytes. `false` if there is nothing. Never waits.
+    /// Reads available bytes, at most `most`; `false` if there are none. Never waits.
     pub(crate) fn fill(&mut self, to: &mut Vec<u8>, most: usize) -> Result<bool, TcpError> {
         let from = to.len();
         to.resize(from + most, 0);
@@ -237,7 +237,7 @@ impl Stream {
         }
     }
 
-    /// Waits for something to read: until the deadline, or a tenth of a second.
+    /// Waits for readable bytes, until the deadline or a tenth of a second.
     pub(crate) fn wait(&self, deadline: Instant, stop: &AtomicBool) -> Result<(), TcpError> {
         self.pause(PollFlags::POLLIN, deadline, stop)
     }

@@ -1,4 +1,4 @@
-//! A queue pair of whichever transport `--connection` names.
+//! A queue pair of the transport that `--connection` names.
 //!
 //! # Safety
 //!
@@ -49,8 +49,8 @@ impl Connection {
         matches!(self, Self::Rc | Self::Xrc | Self::Dc)
     }
 
-    /// CQEs to reserve for `receives`. A target needs a CQ with room for its whole shared queue,
-    /// whose size is rounded up.
+    /// CQEs to reserve for `receives`. A target's CQ needs room for its whole shared queue, whose
+    /// size is rounded up.
     pub(crate) fn completions(self, receives: u32) -> u32 {
         match self {
             Self::Dc => receives.saturating_add(1).checked_next_power_of_two().unwrap_or(u32::MAX),
@@ -81,10 +81,9 @@ impl fmt::Display for Connection {
 pub(crate) enum Reach {
     Connection(Endpoint),
     Datagram(DatagramEndpoint),
-    /// The initiator, the number of the target, which has all else in common with it, and the
-    /// queue.
+    /// XRC: the initiator; the number of the target, which is otherwise equal; the queue.
     Xrc(Endpoint, u32, RemoteSrq),
-    /// The target.
+    /// DC: the target.
     Dc(DcEndpoint),
 }
 
@@ -113,7 +112,7 @@ impl Reach {
         }
     }
 
-    /// The first PSN that it sends; a datagram's receiver needs none, nor does a target.
+    /// First PSN of its sends. UD receivers and targets need none.
     pub(crate) fn psn(&self) -> u32 {
         match self {
             Self::Connection(endpoint) | Self::Xrc(endpoint, ..) => endpoint.psn,
@@ -144,8 +143,7 @@ impl fmt::Display for Reach {
 impl FromStr for Reach {
     type Err = EndpointError;
 
-    /// A datagram's endpoint is the one that tells a Q_Key, XRC's the one that tells a queue, and
-    /// DC's the one that tells a target.
+    /// Parses an endpoint. A Q_Key marks UD, a queue number XRC, a target number DC.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         if text.contains("qkey=") {
             return text.parse().map(Self::Datagram);
@@ -166,35 +164,35 @@ impl FromStr for Reach {
     }
 }
 
-/// See the [module](self).
+/// Queue pair of any transport; see the [module](self).
 pub(crate) enum Link {
     Rc(QueuePair),
     Uc(QueuePair<Any, Uc>),
-    /// With where its messages go, when that is known.
+    /// UD, with the destination once it is known.
     Ud(QueuePair<Any, Ud>, Option<Destination>),
     Xrc(Box<Xrc>),
     Dc(Box<Dc>),
 }
 
-/// Both halves of what goes between two sides by DC.
+/// DC: initiator and target of a side.
 pub(crate) struct Dc {
     qp: QueuePair<Any, Dci>,
     target: DcTarget,
-    /// The peer's target, when it is known.
+    /// The peer's target, once it is known.
     to: Option<DcDestination>,
 }
 
-/// Both halves of what goes between two sides by XRC.
+/// XRC: initiator and target of a side.
 pub(crate) struct Xrc {
     qp: QueuePair<Any, XrcIni>,
     target: XrcTarget,
-    /// The queue that the target's messages come into.
+    /// Queue that receives the target's messages.
     own: RemoteSrq,
-    /// The peer's, when it is known.
+    /// The peer's queue, once it is known.
     to: Option<RemoteSrq>,
 }
 
-/// Does the same with a queue pair of each transport.
+/// Runs the same code on a queue pair of each transport.
 macro_rules! each {
     ($link:expr, $qp:ident => $does:expr) => {
         match $link {
@@ -238,7 +236,7 @@ impl Link {
         }
     }
 
-    /// Brings it to where receives can be posted, and says what the peer must know.
+    /// Moves the queue pair to a state that allows receives; returns its address for the peer.
     pub(crate) fn prepare(&mut self, local: &Local) -> Result<Reach, uverbs::Error> {
         match self {
             Self::Rc(qp) => qp.prepare(local).map(Reach::Connection),
@@ -246,7 +244,8 @@ impl Link {
             Self::Ud(qp, _) => qp.bring_up(local).map(Reach::Datagram),
             Self::Xrc(xrc) => {
                 let here = xrc.qp.prepare(local)?;
-                // One PSN for both directions: then the two endpoints differ in their number alone.
+                // One PSN for both directions, so that the two endpoints differ only in their
+                // number.
                 xrc.target.prepare(&Local { psn: Some(here.psn), ..local.clone() })?;
                 Ok(Reach::Xrc(here, xrc.target.qpn(), xrc.own))
             }
@@ -257,7 +256,7 @@ impl Link {
         }
     }
 
-    /// Messages go there from now on.
+    /// Connects to the peer, or sets it as destination.
     pub(crate) fn connect(&mut self, peer: &Reach) -> Result<(), uverbs::Error> {
         match (&mut *self, peer) {
             (Self::Rc(qp), Reach::Connection(peer)) => qp.connect(peer),
@@ -288,7 +287,7 @@ impl Link {
         each!(self, qp => qp.cap())
     }
 
-    /// The queue pair's own queue of receives, if it has one.
+    /// Receive queue of the queue pair, if it has one.
     pub(crate) fn recv_queue(&mut self) -> Option<&mut RecvQueue> {
         match self {
             Self::Rc(qp) => Some(qp.recv_queue()),
@@ -298,7 +297,7 @@ impl Link {
         }
     }
 
-    /// The provider's send queue.
+    /// Send queue of the provider.
     pub(crate) fn sq(&mut self) -> &AnySq {
         each!(self, qp => qp.send_queue().provider())
     }
@@ -316,7 +315,7 @@ impl Link {
     }
 }
 
-/// A batch of sends. Nothing is posted until `ring`.
+/// A batch of sends. Unposted until `ring`.
 pub(crate) enum Batch<'q> {
     Rc(uverbs::Batch<'q>),
     Uc(uverbs::Batch<'q, Any, Uc>),
@@ -326,7 +325,7 @@ pub(crate) enum Batch<'q> {
 }
 
 impl Batch<'_> {
-    /// Posts to the peer. [`PostError::State`] before it is known, where a post names it.
+    /// Posts to the peer. [`PostError::State`] if the post needs a destination that is unknown yet.
     ///
     /// # Safety
     ///
@@ -353,13 +352,13 @@ impl Batch<'_> {
         }
     }
 
-    /// Posts bytes that are copied: they are the caller's at once.
+    /// Posts inline bytes, which the caller may reuse at once.
     pub(crate) fn inline(&mut self, id: u64, op: SendOp, bytes: &[u8]) -> Result<(), PostError> {
         // SAFETY: the bytes are copied now; no memory is named by key.
         unsafe { self.post(Wr::new(id), op, Data::Inline(bytes)) }
     }
 
-    /// Posts a frame without its first `skip` bytes; its completion gives it back.
+    /// Posts a frame without its first `skip` bytes; its completion returns it.
     pub(crate) fn frame(
         &mut self,
         id: u64,
@@ -412,7 +411,7 @@ impl Batch<'_> {
     }
 }
 
-/// Posts part of a frame on a transport whose posts name where they go.
+/// Posts part of a frame on a transport whose posts name a destination.
 fn directed<T: Directed>(
     batch: &mut uverbs::Batch<'_, Any, T>,
     to: &T::To<Any>,

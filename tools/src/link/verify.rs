@@ -30,18 +30,18 @@ impl fmt::Display for Who {
     }
 }
 
-/// The contents of one message: each byte follows from iteration, side and offset, so that one that
-/// is stale, of the other side, or displaced, is found.
+/// Contents of a message. Each byte follows from iteration, side and offset, so that stale, foreign
+/// and displaced bytes are detected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pattern {
     iteration: u64,
     from: Who,
     seed: u64,
-    /// In place of the last byte: what the receiver of an RDMA WRITE polls for.
+    /// Value of the last byte, which the receiver of an RDMA WRITE polls for.
     last: Option<u8>,
 }
 
-/// A byte that is not what was sent.
+/// A byte that differs from the sent one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
     pub(crate) iteration: u64,
@@ -63,7 +63,7 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// A word that an atomic left or gave back wrong.
+/// A word that an atomic stored or returned wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrongWord {
     pub(crate) iteration: u64,
@@ -106,7 +106,7 @@ impl Pattern {
     /// Bytes `8 * index` to `8 * index + 7`.
     #[inline]
     fn word(&self, index: usize) -> [u8; 8] {
-        // Cheap enough for gigabytes, and no two neighbours alike: a Weyl sequence, folded.
+        // Cheap enough for gigabytes, and different for neighbours: a Weyl sequence, folded.
         let value = self.seed.wrapping_add(index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (value ^ value >> 32).to_le_bytes()
     }
@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// Any one byte changed on the way is found, at its place.
+        /// A single changed byte is found, with its offset.
         #[test]
         fn a_corrupt_byte_is_reported(
             iteration: u64, server: bool, last: Option<u8>, len in 1usize..300, at: prop::sample::Index, flip in 1u8..,
@@ -190,8 +190,8 @@ mod tests {
             prop_assert_eq!(pattern.check(&message), Err(mismatch));
         }
 
-        /// Another iteration's message, the other side's, and one displaced by a byte or a word,
-        /// are found.
+        /// Messages of another iteration, of the other side, or displaced by a byte or word are
+        /// found.
         #[test]
         fn the_wrong_message_is_found(iteration in 0u64..1 << 40, len in 24usize..300, shift in 1usize..9) {
             let right = Pattern::new(iteration, Who::Client);

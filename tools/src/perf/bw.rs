@@ -1,5 +1,5 @@
-//! Bandwidth and message rate: as many messages outstanding as allowed, and how many were complete
-//! in each interval.
+//! Bandwidth and message rate: as many messages in flight as allowed, and completed messages by
+//! interval.
 
 use std::time::{Duration, Instant};
 
@@ -18,47 +18,47 @@ const LOST_AFTER: Duration = Duration::from_secs(2);
 
 /// Result of a run.
 pub(super) struct Bandwidth {
-    /// Messages that this process sent, in the measured time; of both ends if both are here.
+    /// Messages sent by this process in the measured time; by both ends if both are here.
     pub(super) messages: u64,
-    /// From the first post to the last completion.
+    /// Nanoseconds from the first post to the last completion.
     pub(super) ns: u64,
-    /// Messages complete in each whole interval.
+    /// Messages completed in each whole interval.
     pub(super) intervals: Vec<u64>,
     pub(super) interval_ns: u64,
-    /// Messages of the other process, with --bidirectional.
+    /// Result of the other process, with --bidirectional.
     pub(super) peer: Done,
-    /// Messages that were sent and never came.
+    /// Messages that were sent and never arrived.
     pub(super) lost: u64,
-    /// Ended early, by the user.
+    /// The user ended the run early.
     pub(super) interrupted: bool,
 }
 
-/// Part of one end in the run.
+/// Role of an end in the run.
 #[derive(Clone, Copy)]
 struct Part {
-    /// Sends.
+    /// The end sends.
     active: bool,
-    /// Has receives to give back.
+    /// The end has receives to post again.
     receives: bool,
 }
 
-/// The loop: the ends that are here, what they do, and the other process if there is one.
+/// Loop over the local ends, with the other process if there is one.
 struct Loop<'a> {
     ends: Vec<(&'a mut Side, Part)>,
     control: Option<&'a mut Control>,
-    /// The other process has sent all that it will.
+    /// Result of the other process, once it has sent all its messages.
     peer: Option<Done>,
     sleep: Sleep,
 }
 
-/// One pass over all messages.
+/// A pass over all messages: warm-up or measurement.
 struct Phase {
     messages: u64,
     ns: u64,
     stopped: bool,
 }
 
-/// Runs one size. A side that only serves has nothing to tell.
+/// Runs one size. A side that only serves has no result.
 pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Bandwidth>, Error> {
     let part = |who| {
         let both = bench.shape.bidirectional;
@@ -108,7 +108,7 @@ impl Loop<'_> {
         let interrupted = measured.as_ref().is_some_and(|(phase, _)| phase.stopped);
         let mut own = Done { messages, ns, posted, received: 0, interrupted };
         let peer = match &mut self.control {
-            // The client of both tells first; a side that only serves tells when it has been
+            // With --bidirectional the client reports its end first; a server reports after it was
             // served.
             Some(_) if measured.is_none() => {
                 let peer = self.serve(bench)?;
@@ -138,7 +138,7 @@ impl Loop<'_> {
         }))
     }
 
-    /// So many messages on each queue pair, or as many as fit into a time.
+    /// Sends a number of messages on each queue pair, or as many as fit into a time.
     fn phase(
         &mut self,
         bench: &Bench<'_>,
@@ -167,8 +167,8 @@ impl Loop<'_> {
             if let Some(meter) = &mut meter {
                 meter.add(now, sent);
             }
-            // One whose user has had enough waits for this end, which is not to go on for as long
-            // as was wanted.
+            // A peer whose user pressed Ctrl-C waits for this end, which should not run for its
+            // full time.
             let enough = bench.stopped() || self.peer.is_some_and(|done| done.interrupted);
             if !closing && (now >= deadline || enough) {
                 (closing, stopped) = (true, now < deadline);
@@ -180,8 +180,8 @@ impl Loop<'_> {
             if self.ends.iter().all(|(side, part)| !part.active || side.is_done()) {
                 return Ok(Phase { messages: sum, ns: clock.ns(start, last), stopped });
             }
-            // Messages from the other end are no progress of this end. Another thread's clock may
-            // be behind by a little.
+            // Messages from the other end are no progress of this end. Clocks of two threads may
+            // differ slightly.
             if now.saturating_sub(last) > patience {
                 let waited = Duration::from_nanos(clock.ns(last, now));
                 return Err(Error::Silence { iteration: sum, what: "a completion", waited });
@@ -191,14 +191,14 @@ impl Loop<'_> {
             }
             if ticker.is_due(now) {
                 self.signs()?;
-                // A run by time does not count its warm-up.
+                // A timed run excludes its warm-up.
                 let begun = if meter.is_some() { start } else { now };
                 ticker.tick(bench, begun, now, sum);
             }
         }
     }
 
-    /// One round over the ends. Gives messages complete, and whether anything was done.
+    /// Polls and posts once on all ends. Returns completed messages, and whether anything was done.
     #[inline]
     fn pump(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
         let (mut sum, mut any) = (0, false);
@@ -216,7 +216,7 @@ impl Loop<'_> {
         bench.idle(&mut self.sleep, self.ends.iter_mut().map(|(side, _)| &mut **side))
     }
 
-    /// Says that this process lives, and hears whether the other does.
+    /// Sends a sign of life, and checks the peer's.
     fn signs(&mut self) -> Result<(), Error> {
         let Some(control) = &mut self.control else { return Ok(()) };
         control.beat();
@@ -233,8 +233,8 @@ impl Loop<'_> {
         }
     }
 
-    /// Serves the other process until it is done, and all that it sent is here. A peer that never
-    /// stops sending must not keep this one: nothing here waits for a poll that finds nothing.
+    /// Serves the peer until it is done and all its messages have arrived. A peer that never stops
+    /// sending must not keep this end, so no step here depends on an empty poll.
     fn serve(&mut self, bench: &Bench<'_>) -> Result<Done, Error> {
         let mut ticker = Ticker::new(bench, 0);
         let mut since = None;
@@ -258,7 +258,7 @@ impl Loop<'_> {
             if !busy {
                 self.idle(bench)?;
             }
-            // One that is done closes the connection when it has heard that this side is.
+            // A peer that is done closes the connection when it knows that this side is done.
             if self.peer.is_none() && (!busy || ticker.is_due(now)) {
                 self.signs()?;
                 ticker.tick(bench, now, now, 0);
@@ -266,7 +266,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Both ends are here: what was sent is received.
+    /// Receives all sent messages; both ends are here.
     fn catch_up(&mut self, bench: &Bench<'_>) -> Result<(), Error> {
         let posted: Vec<u64> = self.ends.iter().rev().map(|(side, _)| side.posted()).collect();
         let started = Instant::now();
@@ -295,13 +295,13 @@ impl Loop<'_> {
         self.ends.iter().all(|(side, part)| !part.receives || side.received >= posted)
     }
 
-    /// Messages that came to the ends that are here.
+    /// Messages received by the local ends.
     fn received(&self) -> u64 {
         self.ends.iter().map(|(side, _)| side.received).sum()
     }
 
     /// Returns `true` if missing messages are lost: the transport is unreliable and nothing arrived
-    /// for `LOST_AFTER`. `last` holds the number of arrivals, and when it was seen first.
+    /// for `LOST_AFTER`. `last` holds the number of arrivals, and the time of the last one.
     fn gave_up(&self, bench: &Bench<'_>, last: &mut (u64, Instant)) -> bool {
         let received = self.received();
         if bench.shape.connection.is_reliable() || received != last.0 {
@@ -310,8 +310,8 @@ impl Loop<'_> {
         last.1.elapsed() > LOST_AFTER
     }
 
-    /// Messages that were lost, of those whose fate is known here: what the ends that are here
-    /// `posted`, and what the other process says.
+    /// Number of lost messages, from the messages that the local ends `posted` and the peer's
+    /// counts.
     fn lost(&self, bench: &Bench<'_>, posted: u64, peer: &Done) -> u64 {
         if bench.shape.op != Operation::Send || bench.shape.connection.is_reliable() {
             return 0;
@@ -325,8 +325,8 @@ impl Loop<'_> {
         sent.saturating_sub(came)
     }
 
-    /// Compares memory with what was sent. Over an unreliable connection the last WRITE may come
-    /// after its sender knows that it is out.
+    /// Compares memory with the sent messages. On an unreliable connection the last WRITE may
+    /// arrive after its sender's completion.
     fn verify(&mut self, bench: &Bench<'_>) -> Result<(), Error> {
         let started = Instant::now();
         loop {
@@ -342,8 +342,8 @@ impl Loop<'_> {
     fn verify_once(&mut self) -> Result<(), Error> {
         let active: Vec<bool> = self.ends.iter().map(|(_, part)| part.active).collect();
         for (at, (side, part)) in self.ends.iter_mut().enumerate() {
-            // The other end: here it is the other of the two; over there it sends when this one
-            // doesn't, or both do.
+            // The sender of the checked bytes. Of two local ends it is the other; a remote peer
+            // sends if this end does not, or if both do.
             let peer = match active.len() {
                 2 => active[1 - at],
                 _ => self.peer.is_some_and(|done| done.posted > 0),
@@ -368,8 +368,8 @@ mod tests {
     use crate::base::select;
     use crate::link::tcp::{Listener, Stream};
 
-    /// Messages that the client has sent before the server looks for the first time: many polls of
-    /// a [`Side`], all of them busy.
+    /// Messages that the client sends before the server polls first: enough for many busy polls of
+    /// a [`Side`].
     const FLOOD: u64 = 700;
 
     #[derive(Debug, Parser)]
@@ -383,8 +383,8 @@ mod tests {
         Only::parse_from(words).options.plan(Family::Send).unwrap().shape
     }
 
-    /// A server whose client has sent without end, as it seems to it. Gives how many messages it
-    /// had taken when it was over.
+    /// Runs a server whose client sends without end. Returns the number of messages received by the
+    /// end.
     fn flooded(args: &str, server: impl FnOnce(&mut Ends, &Bench<'_>, &AtomicBool)) -> u64 {
         let clock = Clock::new();
         let (never, stop) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -436,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_no_progress_of_the_own_messages() {
-        // The client has one receive, so that no completion tells of the server's messages.
+        // The client has one receive, so that it gets no completions of the server's messages.
         let taken = flooded("bw -b", |ends, bench, _| {
             let error = run(ends, bench).err().unwrap().to_string();
             assert!(error.contains("a completion did not come within"), "{error}");
@@ -459,7 +459,7 @@ mod tests {
             assert_eq!(serving(ends, 1).serve(bench).unwrap().posted, 1);
         });
         assert!((1..FLOOD).contains(&taken), "{taken}");
-        // It says that it sent more than ever comes: the limit is kept while something comes, too.
+        // The client announces more messages than arrive: the limit holds although messages arrive.
         let taken = flooded("bw", |ends, bench, _| {
             let error = serving(ends, u64::MAX).serve(bench).unwrap_err().to_string();
             assert!(error.contains("knows to have arrived did not come within"), "{error}");

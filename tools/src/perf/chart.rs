@@ -1,4 +1,4 @@
-//! Charts, for terminal and file alike: curves, and axes with their ticks.
+//! Charts for terminal and files: curves, and axes with ticks.
 
 use hdrhistogram::Histogram;
 
@@ -28,7 +28,7 @@ pub(super) struct Chart {
     pub(super) curves: Vec<Curve>,
 }
 
-/// Coordinates are what is drawn: logarithms have been taken.
+/// Axis. Coordinates are the drawn ones, after logarithms.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub(super) name: &'static str,
@@ -41,11 +41,11 @@ pub(super) struct Axis {
 pub(super) struct Curve {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
-    /// Points.
+    /// Width in points.
     pub(super) width: u32,
 }
 
-/// Value that is drawn over message size.
+/// Value to be drawn over message size.
 type Figure = fn(&Measured) -> Option<f64>;
 
 impl Chart {
@@ -141,7 +141,7 @@ impl Chart {
         })
     }
 
-    /// Chart of one size of each recording. `None` when there is nothing to draw.
+    /// Chart of one size of each recording; `None` if there is nothing to draw.
     pub(super) fn new(
         title: String,
         runs: &[(String, &Record, &Measured)],
@@ -158,7 +158,7 @@ impl Chart {
                 rates(measured)
             };
             if !points.is_empty() {
-                // A thousand intervals are as many as there are points from left to right.
+                // A thousand intervals have as many points as the chart is wide.
                 let width = if latency { 2 } else { 1 };
                 curves.push(Curve { name: name.clone(), points, width });
             }
@@ -179,7 +179,7 @@ impl Chart {
     }
 }
 
-/// Latency by percentile, as steps: a value holds up to the percentile that it is recorded at.
+/// Latency by percentile, as steps: each value holds up to its percentile.
 fn percentiles(recorded: &Histogram<u64>) -> Vec<(f64, f64)> {
     let all = recorded.len() as f64;
     let mut points: Vec<(f64, f64)> = Vec::new();
@@ -190,14 +190,14 @@ fn percentiles(recorded: &Histogram<u64>) -> Vec<(f64, f64)> {
         let y = (value as f64).log10();
         points.push((from, y));
         below += step.count_at_value();
-        // The last sample is alone above the share of one in all.
+        // The last sample stands for one share of all.
         from = -(1.0 - below as f64 / all).max(1.0 / all).log10();
         points.push((from, y));
     }
     points
 }
 
-/// Gb/s over seconds, an interval each, as steps.
+/// Gb/s over seconds, as a step per interval.
 fn rates(measured: &Measured) -> Vec<(f64, f64)> {
     let Some(bandwidth) = &measured.bandwidth else { return Vec::new() };
     let width = bandwidth.interval_ns as f64 / 1e9;
@@ -228,7 +228,7 @@ fn rate(measured: &Measured) -> Option<f64> {
     measured.bandwidth.as_ref().map(|bandwidth| bandwidth.bytes_per_s * 8.0 / 1e9)
 }
 
-/// Sizes on a logarithmic axis, a tick for every other power of two, or for each of few.
+/// Logarithmic axis of sizes, with a tick at every second power of two, or at each of few.
 fn sizes(least: u32, most: u32) -> Axis {
     let (from, to) = (f64::from(least).log2(), f64::from(most).log2());
     let to = if to > from { to } else { from + 1.0 };
@@ -254,7 +254,7 @@ fn nines(most: f64) -> Axis {
     Axis { name: "percentile", from: 0.0, to, ticks: ticks.collect() }
 }
 
-/// Nanoseconds on a logarithmic axis, from tick to tick.
+/// Logarithmic axis of nanoseconds, from tick to tick.
 fn logarithmic(least: f64, most: f64) -> Axis {
     let series: &[u64] = if most - least > 0.5 {
         &[1, 2, 5]
@@ -275,7 +275,7 @@ fn logarithmic(least: f64, most: f64) -> Axis {
     Axis { name: "latency", from, to, ticks }
 }
 
-/// From nothing to a bit over the most, in four to ten steps of 1, 2 or 5.
+/// Axis from 0 to slightly above the maximum, in four to ten steps of 1, 2 or 5.
 fn linear(name: &'static str, most: f64) -> Axis {
     let most = if most > 0.0 { most } else { 1.0 };
     let power = 10f64.powf((most / 10.0).log10().floor());
@@ -298,7 +298,7 @@ fn until(name: &'static str, most: f64) -> Axis {
     axis
 }
 
-/// A tick's number: no more digits than it needs.
+/// Number of a tick, with as many digits as needed.
 fn short(value: f64) -> String {
     if value < 0.1 {
         return format!("{value:.1e}");
@@ -351,7 +351,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// Whatever was recorded lies within the axes, whose ticks go up.
+        /// All recorded values lie within the axes, and ticks increase.
         #[test]
         fn curves_are_inside(values in proptest::collection::vec(1u64..100_000_000_000, 1..300)) {
             let mut recorded = Histogram::<u64>::new_with_bounds(1, 1 << 40, 3).unwrap();

@@ -1,14 +1,14 @@
-//! The clock of the measuring loops: the time stamp counter where it can be trusted,
-//! `clock_gettime` elsewhere.
+//! Clock of the measuring loops: the time stamp counter if it is invariant, otherwise
+//! `clock_gettime`.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Pairs of readings whose median is told as the clock's cost.
+/// Pairs of readings, whose median is reported as the clock's cost.
 const PAIRS: usize = 1001;
 
-/// Reads in ticks, which are nanoseconds for `clock_gettime`.
+/// Clock that reads in ticks; a tick is a nanosecond for `clock_gettime`.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     inner: quanta::Clock,
@@ -21,18 +21,17 @@ pub(super) struct About {
     /// `tsc` or `clock_gettime`.
     pub(super) source: String,
     pub(super) ticks_per_us: f64,
-    /// Between two readings with nothing in between, at the median. Part of every latency; nothing
-    /// is taken off.
+    /// Median of the time between two consecutive readings. It is part of every latency, and not
+    /// subtracted.
     pub(super) cost_ns: f64,
 }
 
 impl Clock {
-    /// Calibrates against the kernel's monotonic clock, for 200 ms at most.
+    /// Calibrates against the kernel's monotonic clock, in at most 200 ms.
     pub(super) fn new() -> Self {
         let inner = quanta::Clock::new();
         let ns = inner.delta_as_nanos(0, 1 << 40);
-        // quanta takes `clock_gettime`, in nanoseconds, unless the processor says that its counter
-        // is invariant.
+        // quanta uses `clock_gettime`, in nanoseconds, unless the processor's counter is invariant.
         let source = if ns == 1 << 40 { "clock_gettime" } else { "tsc" };
         let ticks_per_us = (1u64 << 40) as f64 * 1e3 / ns.max(1) as f64;
         let mut clock =
@@ -66,7 +65,7 @@ impl Clock {
 
     /// A time in ticks.
     pub(super) fn ticks(&self, time: Duration) -> u64 {
-        // Saturates, and a century from now is as good as never.
+        // Saturates; a century is as good as never.
         (time.as_secs_f64() * 1e6 * self.about.ticks_per_us) as u64
     }
 }
@@ -82,7 +81,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         let (end, real) = (clock.now(), since.elapsed().as_nanos() as f64);
         let ns = clock.ns(start, end) as f64;
-        // The two pairs of readings are not at the same moments: another thread may have run in
+        // The two pairs of readings are at different moments: another thread may have run in
         // between.
         assert!(
             ns > 19e6 && ns < real * 1.5,

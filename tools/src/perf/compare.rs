@@ -160,12 +160,12 @@ fn short(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Everything about the two runs that isn't a result and isn't the same.
+/// Differences between two runs, except results.
 fn differences(a: &Record, b: &Record) -> Vec<Difference> {
     let about = |record: &Record| {
         let mut value = serde_json::to_value(record).unwrap_or_default();
         if let Some(fields) = value.as_object_mut() {
-            // Never the same, or told elsewhere.
+            // Always different, or printed elsewhere.
             for name in ["command", "recorded", "results", "method"] {
                 fields.remove(name);
             }
@@ -239,7 +239,7 @@ fn rows(a: &Measured, b: &Measured) -> Vec<Row> {
 impl Comparison {
     fn text(&self, utf8: bool) -> String {
         let mut text = String::new();
-        // Writing to a string can't fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "A  {}\nB  {}", self.a, self.b);
         if self.differences.is_empty() {
             let _ = writeln!(text, "   same machine, device and parameters");

@@ -10,12 +10,12 @@ use plotters::style::register_font;
 use super::chart::{Axis, Chart};
 use crate::base::error::Error;
 
-/// Points.
+/// Size in points.
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 540;
-/// The name under which the font is registered. An SVG has only the name, and takes the viewer's.
+/// Registered name of the font. An SVG has only the name, so the viewer's font is used.
 const FONT: &str = "sans-serif";
-/// Told apart also by those who see no red or no green (Okabe and Ito), and by their brightness.
+/// Colors that differ for people with color blindness (Okabe and Ito), and in brightness.
 const COLORS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(213, 94, 0)];
 
 /// The chart as SVG.
@@ -38,7 +38,7 @@ pub(super) fn png(chart: &Chart) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Registers the font that bitmaps are drawn with. Fonts of the machine are not used.
+/// Registers the font for bitmaps. Fonts of the machine are not used.
 fn font() -> Result<(), Error> {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     let register = || register_font(FONT, FontStyle::Normal, dejavu::sans::regular()).is_ok();
@@ -63,7 +63,7 @@ impl Ranged for Axis {
         limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
     }
 
-    /// The ticks, and no other lines.
+    /// Grid lines at the ticks only.
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
         if hint.weight().allow_light_points() && hint.bold_points() == 0 {
             return Vec::new();
@@ -169,7 +169,7 @@ mod tests {
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut pixels).unwrap();
         assert_eq!((info.width, info.height), (WIDTH, HEIGHT));
-        // Down the middle: the upper curve is met first.
+        // From the top down, so that the upper curve is found first.
         let column = |y: u32| {
             let at = ((y * WIDTH + WIDTH / 2) * 3) as usize;
             RGBColor(pixels[at], pixels[at + 1], pixels[at + 2])

@@ -1,5 +1,5 @@
-//! Both ends in this process, or one of them and a connection to the other; and how one waits for
-//! what the other does.
+//! Ends of a run: both in this process, or one with a connection to the other; and waits of one end
+//! for the other.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use crate::base::select::Two;
 use crate::base::sleep::Sleep;
 use crate::link::verify::Who;
 
-/// Fruitless polls between two looks at the clock, where they don't give the processor away: others
-/// may keep it for milliseconds.
+/// Empty polls between two looks at the clock, if polls never yield. With yields it is looked at
+/// each time, since other threads may run for milliseconds.
 const PATIENCE: u32 = 256;
-/// Time between two looks at the other process, and for why nothing comes.
+/// Time between two looks at the other process, and at reasons for missing messages.
 const LOOK: Duration = Duration::from_millis(1);
-/// Time between two looks that have nothing to do with the measurement.
+/// Time between two looks at anything else.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The ends of which this process has hold.
+/// Ends in this process.
 pub(super) enum Ends {
     Both(Pair),
     One(Box<Side>, Control),
 }
 
-/// Both ends. One thread drives them.
+/// Both ends, driven by one thread.
 pub(super) struct Pair {
     pub(super) client: Box<Side>,
     pub(super) server: Box<Side>,
@@ -56,7 +56,7 @@ pub(super) struct Bench<'a> {
     /// The device is software in this process, and needs processor time.
     pub(super) embedded: bool,
     pub(super) quiet: bool,
-    /// Which part of a run of several sizes this is.
+    /// Name of this part of a run over several sizes.
     pub(super) part: &'a str,
 }
 
@@ -72,7 +72,7 @@ impl Ends {
         Ok(Self::Both(Pair { client, server: Box::new(server.connect(&hands)?) }))
     }
 
-    /// Brings one end up, and meets the other over TCP.
+    /// Brings up one end, and connects it with the other over TCP.
     pub(super) fn one(
         who: Who,
         devices: &Two,
@@ -112,7 +112,7 @@ impl Ends {
 pub(super) enum Waited {
     /// The awaited message came.
     Came,
-    /// The user has had enough.
+    /// The user ended the run.
     Stopped,
     /// The other process was done before.
     Done(Done),
@@ -123,7 +123,7 @@ impl Bench<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// For the words at the end of a run that the user has ended: what was measured is reported. A
+    /// Bench for the last exchange of a run that the user ended, whose results are reported. A
     /// second Ctrl-C ends the program.
     pub(super) fn parting(&self) -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
@@ -136,7 +136,7 @@ impl Bench<'_> {
         self.embedded && !self.shape.busy
     }
 
-    /// Between two polls that found nothing, of all `sides` that are here.
+    /// Called between two empty polls of all local `sides`.
     #[inline]
     pub(super) fn idle<'s>(
         &self,
@@ -145,15 +145,15 @@ impl Bench<'_> {
     ) -> Result<(), Error> {
         match self.yields() {
             _ if self.shape.events => sleep.idle(sides.into_iter().map(Side::queue))?,
-            // A software HCA needs this processor, perhaps; a real one doesn't.
+            // A software HCA may need this processor; a real device does not.
             true => sides.into_iter().for_each(|side| side.queue().give_way()),
             false => spin_loop(),
         }
         Ok(())
     }
 
-    /// Polls `ends` until `came`, for the time limit at most. Now and then, and when the time is
-    /// over, `look` says whether there is a reason why nothing comes.
+    /// Polls `ends` until `came`, within the time limit. Sometimes, and at the limit, `look` tests
+    /// for a reason that nothing comes.
     #[inline]
     pub(super) fn wait<E: Here>(
         &self,
@@ -163,7 +163,7 @@ impl Bench<'_> {
         mut came: impl FnMut(&mut E) -> Result<bool, Error>,
         mut look: impl FnMut(&mut E) -> Result<Option<Done>, Error>,
     ) -> Result<Waited, Error> {
-        // First, since the code below never runs while each awaited message is there already.
+        // Tested first, since the code below is skipped while all awaited messages are there.
         if self.stopped() {
             return Ok(Waited::Stopped);
         }
@@ -173,7 +173,7 @@ impl Bench<'_> {
         let mut sleep = Sleep::default();
         while !came(ends)? {
             fruitless = fruitless.wrapping_add(1);
-            // Between sleeps there is time for it.
+            // Between sleeps there is time to look.
             if fruitless.is_multiple_of(patience) {
                 let waited = since.get_or_insert_with(Instant::now).elapsed();
                 let over = waited >= self.shape.timeout();
@@ -196,8 +196,7 @@ impl Bench<'_> {
     }
 }
 
-/// Work that is done ten times a second: the bar and the sign of life. Otherwise a tick costs one
-/// comparison.
+/// Work done ten times a second: the bar and the sign of life. Other ticks cost a comparison.
 pub(super) struct Ticker {
     progress: Progress,
     every: u64,
@@ -205,7 +204,7 @@ pub(super) struct Ticker {
 }
 
 impl Ticker {
-    /// `messages` are 0 for an end that only serves.
+    /// `messages` is 0 for an end that only serves.
     pub(super) fn new(bench: &Bench<'_>, messages: u64) -> Self {
         let length = match bench.shape.duration() {
             _ if messages == 0 => Length::Unknown,
@@ -235,8 +234,8 @@ impl Ticker {
     }
 }
 
-/// Two processes can't meet on the software HCA; two threads can. All but the process is as it is
-/// there.
+/// Two threads in place of two processes, which could not share the software HCA. The code is the
+/// same.
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -407,8 +406,8 @@ mod tests {
                     both_until(&enough, family, args, args)
                 })
             };
-            // A client that is interrupted before it measures has no result. On a busy machine that
-            // phase takes seconds.
+            // A client that is interrupted before it measures has no result. On a busy machine the
+            // warm-up takes seconds.
             let early = |[client, _]: &[Result<Gave, String>; 2]| {
                 client.as_ref().is_err_and(|error| error == "interrupted")
             };
@@ -479,7 +478,7 @@ mod tests {
         }
     }
 
-    /// A server that doesn't look takes what its receives have room for.
+    /// A server that does not poll receives as many datagrams as it has receives.
     #[test]
     fn what_datagrams_lose_is_counted() {
         let [client, server] = both(

@@ -1,8 +1,7 @@
 //! Latency: one message at a time, each one timed.
 //!
-//! It is a closed loop: the next message is posted when the last one is done with. A stall is one
-//! long sample, and not as many as would have been sent meanwhile at a fixed rate (coordinated
-//! omission).
+//! This is a closed loop: each message is posted after the previous one is done. So a stall is one
+//! long sample, and not as many as a fixed rate would have sent meanwhile (coordinated omission).
 
 use hdrhistogram::Histogram;
 
@@ -12,27 +11,26 @@ use super::side::Side;
 use crate::base::error::Error;
 use crate::link::verify::Who;
 
-/// Longest time that is told from longer ones.
+/// Longest latency that is recorded exactly.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Result of a run.
 pub(super) struct Latency {
-    /// Nanoseconds: half round trips, or operations. All samples.
+    /// All samples in nanoseconds: half round trips, or operations.
     pub(super) histogram: Histogram<u64>,
-    /// The time that all measured messages took, with what is not in the samples.
+    /// Time of all measured messages, including work outside the samples.
     pub(super) ns: u64,
-    /// Ended early, by the user.
+    /// The user ended the run early.
     pub(super) interrupted: bool,
 }
 
-/// Three digits, and room for all that can come: recording allocates nothing.
+/// Histogram of three digits and sufficient range, so that recording never allocates.
 pub(super) fn recorder() -> Result<Histogram<u64>, Error> {
     Histogram::new_with_bounds(1, LONGEST_NS, 3)
         .map_err(|error| Error::Unexpected { iteration: 0, what: format!("no histogram: {error}") })
 }
 
-/// Runs one size. The server of two processes measures nothing: it answers until the client is
-/// done.
+/// Runs one size. The server of two processes has no result: it answers until the client is done.
 pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>, Error> {
     match ends {
         Ends::Both(pair) => measure(pair, bench).map(Some),
@@ -57,11 +55,11 @@ pub(super) fn run(ends: &mut Ends, bench: &Bench<'_>) -> Result<Option<Latency>,
 /// Operations of the measuring loop on its ends, in this process or in two.
 trait Turns {
     fn prepare(&mut self, iteration: u64) -> Result<(), Error>;
-    /// The clock runs: there and back.
+    /// Timed part: there and back.
     fn turn(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error>;
-    /// It doesn't any more: what came is checked, what was lent is given back.
+    /// Untimed part: checks the message, and posts receives again.
     fn finish(&mut self, iteration: u64, bench: &Bench<'_>) -> Result<Waited, Error>;
-    /// Ten times a second.
+    /// Work done ten times a second.
     fn tick(&mut self) -> Result<(), Error>;
 }
 
@@ -103,7 +101,7 @@ fn measure(ends: &mut impl Turns, bench: &Bench<'_>) -> Result<Latency, Error> {
         }
         if ticker.is_due(now) {
             ends.tick()?;
-            // A run by time does not count its warm-up.
+            // A timed run excludes its warm-up.
             let begun = if iteration > shape.warmup { begun } else { now };
             ticker.tick(bench, begun, now, iteration);
         }
@@ -225,7 +223,7 @@ impl Turns for Client<'_> {
     }
 }
 
-/// The server of two processes: answers, until the client is done.
+/// Serves as the server of two processes until the client is done.
 fn serve(side: &mut Side, control: &mut Control, bench: &Bench<'_>) -> Result<(), Error> {
     let over = |control: &mut Control, answered| {
         let done = Done { messages: answered, posted: answered, ..Done::default() };

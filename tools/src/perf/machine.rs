@@ -1,10 +1,10 @@
-//! Description of the machine in a record: all that influences a latency.
+//! Description of the machine in a record: facts that influence latencies.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine as it was when the run began. What a kernel doesn't tell is `None`.
+/// The machine at the beginning of a run. `None`: not reported by this kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Machine {
     pub(super) host: String,
@@ -13,7 +13,7 @@ pub(super) struct Machine {
     pub(super) processor: Option<String>,
     /// Processors online.
     pub(super) processors: usize,
-    /// Running under a hypervisor, by the processor's own word.
+    /// Running under a hypervisor, as the processor reports.
     pub(super) virtual_machine: bool,
     /// Load averages of 1, 5 and 15 minutes.
     pub(super) load: Option<String>,
@@ -58,7 +58,7 @@ impl Machine {
     }
 }
 
-/// The only line of a file; `None` for an empty one.
+/// Only line of a file; `None` for an empty file.
 fn line(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();

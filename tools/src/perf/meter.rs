@@ -1,24 +1,23 @@
-//! Counts what happens in each of many equal intervals, with memory of a fixed size.
+//! Counts events in equal intervals, in memory of fixed size.
 
 use std::time::Duration;
 
 use super::clock::Clock;
 
-/// Intervals that are kept. When they are full, neighbours become one, twice as long.
+/// Maximum intervals. When all are full, neighbours are joined, so that intervals double.
 const SLOTS: usize = 1024;
 /// The shortest interval.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// Signals that an interval has on average, at least: below that the rate would show how seldom one
-/// looks.
+/// Minimum average signals per interval. With fewer, rates would show how seldom the loop looks.
 const SIGNALS: u64 = 16;
-/// Intervals that are left, however few that signals make.
+/// Minimum intervals, even with few signals.
 const FEWEST: usize = 8;
 
-/// The counts so far.
+/// Counts so far.
 pub(super) struct Meter {
     counts: Vec<u64>,
     at: usize,
-    /// In ticks.
+    /// Length of an interval in ticks.
     width: u64,
     next: u64,
     sum: u64,
@@ -30,12 +29,12 @@ impl Meter {
         Self { counts: vec![0; SLOTS], at: 0, width, next: 0, sum: 0 }
     }
 
-    /// The first interval begins.
+    /// Begins the first interval.
     pub(super) fn start(&mut self, now: u64) {
         self.next = now.saturating_add(self.width);
     }
 
-    /// So many more, now.
+    /// Counts events at `now`.
     #[inline]
     pub(super) fn add(&mut self, now: u64, count: u64) {
         if now >= self.next {
@@ -56,7 +55,7 @@ impl Meter {
         }
     }
 
-    /// Neighbours become one. Only when all are full, so that none is cut.
+    /// Joins neighbours. Called when all intervals are full, so that none is cut.
     fn halve(&mut self) {
         let half = self.at / 2;
         for at in 0..half {
@@ -67,7 +66,7 @@ impl Meter {
         self.width *= 2;
     }
 
-    /// The whole intervals, and how long one is in nanoseconds.
+    /// Returns the whole intervals, and their length in nanoseconds.
     pub(super) fn finish(mut self, clock: &Clock, per_signal: u32) -> (Vec<u64>, u64) {
         let wanted = u64::from(per_signal).saturating_mul(SIGNALS);
         self.counts.truncate(self.at);
@@ -89,8 +88,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// However long it takes, what was counted in whole intervals is in them, and none is
-        /// longer than needed by twice.
+        /// For any duration, events in whole intervals are counted, and intervals are at most twice
+        /// as long as needed.
         #[test]
         fn nothing_is_lost(steps in proptest::collection::vec((1u64..4_000, 0u64..50), 1..2_000)) {
             let clock = Clock::new();
@@ -131,7 +130,7 @@ mod tests {
         for at in 0..64 {
             meter.add(at * width, 100);
         }
-        // 63 whole ones of 100; 1600 are wanted, so 16 become one, but eight are left.
+        // 63 whole intervals of 100; 1600 are wanted, so 16 would be joined, but eight must remain.
         let (counts, ns) = meter.finish(&clock, 100);
         assert_eq!((counts.len(), counts[0]), (15, 400));
         assert!((ns as f64 / 4e6 - 1.0).abs() < 1e-3);

@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// Files that are written at the end. That they can be is known at the beginning.
+/// Files that are written at the end; created at the beginning, so that errors come early.
 struct Keepers {
     out: Option<Keeper>,
     svg: Option<Keeper>,
@@ -150,8 +150,8 @@ fn measure(plan: &Plan) -> Result<(), Error> {
     let clock = Clock::new();
     let mut record = Record::new(&plan.shape, &clock, two_processes);
     let control = meet(plan, &stop)?;
-    // Behind the devices: a thread's processors are inherited, and the software HCA's own threads
-    // are to have all.
+    // After the devices: threads inherit the processors, and the software HCA's threads may use
+    // all.
     if let Some(cpu) = plan.shape.cpu {
         pin(cpu)?;
     }
@@ -223,7 +223,7 @@ fn sizes(
     Ok(())
 }
 
-/// Measures one size. Gives also whether the user ended it.
+/// Measures one size; returns also whether the user ended it.
 fn one(ends: &mut Ends, bench: &Bench<'_>) -> Result<(Option<Measured>, bool), Error> {
     let shape = bench.shape;
     match shape.test {
@@ -241,9 +241,9 @@ fn one(ends: &mut Ends, bench: &Bench<'_>) -> Result<(Option<Measured>, bool), E
     }
 }
 
-/// Reports and writes what was measured.
+/// Reports and writes the results.
 fn publish(plan: &Plan, record: &Record, keepers: Keepers) -> Result<(), Error> {
-    // The recording first: it can't be had again.
+    // The recording first: it cannot be repeated.
     if let Some(keeper) = keepers.out {
         let text = serde_json::to_string_pretty(record);
         let text = text.map_err(|error| Error::Output(error.into()))?;
@@ -275,7 +275,7 @@ fn publish(plan: &Plan, record: &Record, keepers: Keepers) -> Result<(), Error> 
     output::print(&text)
 }
 
-/// Meets the other process, if there is to be one.
+/// Connects to the other process, if there is one.
 fn meet(plan: &Plan, stop: &AtomicBool) -> Result<Option<Control>, Error> {
     let limit = plan.shape.timeout();
     let stream = match &plan.role {
@@ -292,7 +292,7 @@ fn meet(plan: &Plan, stop: &AtomicBool) -> Result<Option<Control>, Error> {
     Ok(Some(Control::new(stream)))
 }
 
-/// Runs this thread on one processor alone.
+/// Runs this thread on one processor.
 fn pin(cpu: usize) -> Result<(), Error> {
     let mut set = CpuSet::new();
     let pinned = set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));

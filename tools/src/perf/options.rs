@@ -1,4 +1,4 @@
-//! Options of `uverbs perf`, and what can be said against them without asking a device.
+//! Options of `uverbs perf`, and checks that need no device.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use crate::link::doorbell::Doorbell;
 use crate::link::tcp;
 use crate::link::transport::Connection;
 
-/// Memory for receives that is never gone over.
+/// Maximum memory for receives.
 const RECEIVE_BYTES_MAX: u64 = 4 << 30;
 /// Sizes of `--all`, as powers of two: perftest's.
 const ALL: std::ops::RangeInclusive<u32> = 1..=23;
-/// Exponents of all sizes of datagrams: up to the largest MTU.
+/// Sizes of `--all` over UD, as powers of two: up to the largest MTU.
 const ALL_UD: std::ops::RangeInclusive<u32> = 1..=12;
 /// perftest's defaults.
 const TX_DEPTH: u32 = 128;
@@ -205,7 +205,7 @@ pub(super) enum Atomic {
 }
 
 impl Options {
-    /// Fills in the defaults, and refuses what contradicts itself.
+    /// Fills in the defaults, and refuses contradictions.
     pub(super) fn plan(&self, family: Family) -> Result<Plan, Error> {
         let lat = self.test == Test::Lat;
         let op = self.operation(family)?;
@@ -326,7 +326,7 @@ impl Options {
         }
     }
 
-    /// One message at a time, on one queue pair: what says otherwise would be lied about.
+    /// Refuses options that contradict one message at a time on one queue pair.
     fn refuse_for_latency(&self) -> Result<(), Error> {
         let given = [
             ("--tx-depth", self.tx_depth),

@@ -6,24 +6,24 @@ use uverbs::Remote;
 use crate::link::transport::Reach;
 use crate::perf::side::Hand;
 
-/// Bytes of a line. A queue pair's has 250.
+/// Maximum bytes of a line. A queue pair's line has 250.
 pub(super) const LINE: usize = 1024;
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Message {
-    /// Both begin with it.
+    /// First message of both sides.
     Hello(Hello),
     /// Address of one queue pair.
     Qp(Qp),
-    /// This side can be sent to.
+    /// This side can receive.
     Ready,
     /// A sign of life.
     Alive,
-    /// This side has sent all that it will.
+    /// This side has sent all its messages.
     Done(Done),
-    /// This side gives up, and why.
+    /// This side gives up, with the reason.
     Failed(String),
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Message {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) program: String,
-    /// Changes when the messages do.
+    /// Version, which changes with the messages.
     pub(super) version: u32,
     /// Options and values that both sides must have in common.
     #[serde(default)]
@@ -44,22 +44,22 @@ pub(super) struct Qp {
     pub(super) number: usize,
     addr: u64,
     rkey: u32,
-    /// As the library writes it.
+    /// The library's text format.
     endpoint: String,
 }
 
-/// How a side ended.
+/// Result of a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::perf) struct Done {
-    /// Messages that it sent, in the measured time.
+    /// Messages sent in the measured time.
     pub(in crate::perf) messages: u64,
     pub(in crate::perf) ns: u64,
-    /// Messages that it sent in all.
+    /// Messages sent in total.
     pub(in crate::perf) posted: u64,
-    /// Messages that it received in all, if it only serves.
+    /// Messages received in total, if the side only serves.
     #[serde(default)]
     pub(in crate::perf) received: u64,
-    /// Its user pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     pub(in crate::perf) interrupted: bool,
 }
 
@@ -68,7 +68,7 @@ impl Message {
         serde_json::from_slice(line).ok()
     }
 
-    /// The line, with its end.
+    /// Formats the line, with its end.
     pub(super) fn line(&self) -> Vec<u8> {
         // Structs of numbers and text always have a JSON form.
         let mut line = serde_json::to_vec(self).unwrap_or_default();

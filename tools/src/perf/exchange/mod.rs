@@ -1,9 +1,9 @@
-//! How two processes find each other: messages over TCP, a JSON line each.
+//! Exchange between two processes over TCP: messages, a JSON line each.
 //!
-//! Both sides say what they are about to measure, and go on only if it is the same. Then the client
-//! sends the addresses of its queue pairs, the server answers with its own, and both say `ready`.
-//! During the run there is a sign of life twice a second, and at the end `done`, or `failed` and
-//! why.
+//! Both sides send their parameters, and continue only if these are equal. Then the client sends
+//! the addresses of its queue pairs, the server answers with its own, and both send `ready`. During
+//! the run each sends a sign of life twice a second, and at the end `done`, or `failed` with the
+//! reason.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -28,11 +28,11 @@ const PROGRAM: &str = "uverbs perf";
 const VERSION: u32 = 2;
 /// Time between two signs of life.
 const BEAT: Duration = Duration::from_millis(500);
-/// No wait for a sign of life is shorter, whatever is asked for.
+/// Minimum wait for a sign of life.
 const SILENCE_MIN: Duration = Duration::from_secs(2);
-/// Time between two looks at the peer while nothing else is to be done.
+/// Time between two looks at the peer while idle.
 const LOOK: Duration = Duration::from_millis(100);
-/// Messages that are looked at before something else has its turn: eight seconds of signs of life.
+/// Maximum messages handled at a time: eight seconds of signs of life.
 const HEARD: usize = 16;
 /// Time that the peer may take to bring up a queue pair.
 const PER_QP: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ pub(super) struct Control {
     stream: Stream,
     peer: Who,
     limit: Duration,
-    /// Bytes that were read and not parsed yet.
+    /// Bytes that are read but not parsed.
     pending: Vec<u8>,
     heard: Instant,
     beaten: Instant,
@@ -55,7 +55,7 @@ impl Control {
         Self { stream, peer, limit, pending: Vec::new(), heard: now, beaten: now }
     }
 
-    /// Both sides say what they measure. What differs is an error on both, with the option's name.
+    /// Exchanges the parameters. A difference is an error on both sides, with the option's name.
     pub(super) fn agree(
         &mut self,
         shape: &Shape,
@@ -86,11 +86,11 @@ impl Control {
         }
     }
 
-    /// Both sides say where their queue pairs are.
+    /// Exchanges the addresses of queue pairs.
     pub(super) fn swap(&mut self, own: &[Hand], stop: &AtomicBool) -> Result<Vec<Hand>, Error> {
         let deadline =
             self.stream.deadline() + PER_QP * u32::try_from(own.len()).unwrap_or(u32::MAX);
-        // One after the other: together they might fill both buffers, and neither would read.
+        // In turn: together they could fill both buffers while neither side reads.
         if self.peer == Who::Server {
             self.send_hands(own, deadline, stop)?;
             return self.read_hands(own.len(), deadline, stop);
@@ -133,7 +133,7 @@ impl Control {
         Ok(hands)
     }
 
-    /// Says that this side can be sent to, and waits until the other one can.
+    /// Tells the peer that this side can receive, and waits for the same message.
     pub(super) fn ready(&mut self, qps: u32, stop: &AtomicBool) -> Result<(), Error> {
         let deadline = self.stream.deadline() + PER_QP * qps;
         self.send(&Message::Ready, deadline, stop)?;
@@ -143,7 +143,7 @@ impl Control {
         }
     }
 
-    /// Says that this side has sent all that it will.
+    /// Tells the peer that this side has sent all its messages.
     pub(super) fn done(&mut self, done: Done, stop: &AtomicBool) -> Result<(), Error> {
         let deadline = self.stream.deadline();
         self.send(&Message::Done(done), deadline, stop)
@@ -156,15 +156,15 @@ impl Control {
         let _ = self.send(&Message::Failed(plain(&error.to_string())), deadline, &never);
     }
 
-    /// A sign of life, if one is due. Never waits. That the connection is broken is told by
-    /// [`hear`](Self::hear), once all is heard that the peer said before.
+    /// Sends a sign of life if one is due. Never waits. [`hear`](Self::hear) reports a broken
+    /// connection, after the peer's earlier messages.
     pub(super) fn beat(&mut self) {
         if self.beaten.elapsed() < BEAT {
             return;
         }
         self.beaten = Instant::now();
-        // Part of a line would be nonsense to the peer; it goes as a whole, or the buffer is full
-        // and the peer hears enough.
+        // Sent whole or not at all, since a partial line would be invalid. If the buffer is full,
+        // the peer has enough to read.
         let _ = self.stream.send_some(&Message::Alive.line());
     }
 
@@ -172,7 +172,7 @@ impl Control {
     /// is an error.
     pub(super) fn hear(&mut self) -> Result<Option<Done>, Error> {
         let mut read = false;
-        // One read and so many lines: a peer that never stops talking must not keep this one.
+        // A limited number of lines, so that a peer that sends without end cannot keep this side.
         for _ in 0..HEARD {
             let Some(message) = self.take()? else {
                 if !read && self.stream.fill(&mut self.pending, LINE)? {
@@ -206,7 +206,7 @@ impl Control {
         }
     }
 
-    /// The silence begins now: what came before was not the peer's turn.
+    /// Restarts the time of the peer's silence: before, it was not the peer's turn.
     pub(super) fn start(&mut self) {
         self.heard = Instant::now();
     }
@@ -220,11 +220,11 @@ impl Control {
         Ok(self.stream.send(&message.line(), deadline, stop)?)
     }
 
-    /// The next message that is more than a sign of life.
+    /// Waits for the next message other than a sign of life.
     fn message(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<Message, Error> {
         loop {
             match self.take()? {
-                // It may go on with this for ever, and there would always be something to read.
+                // A peer may send signs of life for ever, so the deadline is tested here, too.
                 Some(Message::Alive) => {
                     check(stop)?;
                     if Instant::now() >= deadline {
@@ -238,7 +238,7 @@ impl Control {
         }
     }
 
-    /// The next message, if one is here. That the peer gave up is an error.
+    /// Takes the next message, if one has arrived. An error if the peer gave up.
     fn take(&mut self) -> Result<Option<Message>, Error> {
         let end = self.pending.iter().position(|byte| *byte == b'\n');
         let line: Vec<u8> = match end {
@@ -300,7 +300,7 @@ fn differences(own: &[(String, String)], theirs: &[(String, String)]) -> Vec<Str
     differs
 }
 
-/// A word of the peer's, short.
+/// Short printable form of a text from the peer.
 fn plain(text: &str) -> String {
     beginning(text.as_bytes(), 200)
 }

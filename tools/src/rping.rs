@@ -1,5 +1,5 @@
-//! `uverbs rping`: the server reads the client's buffer and writes it back, as rdma-core's `rping`
-//! does.
+//! `uverbs rping`: the server reads the client's buffer and writes it back, like rdma-core's
+//! `rping`.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ use crate::base::units::parse_size;
 use crate::link::meet::MeetArgs;
 use crate::link::queue::Link;
 
-/// `rping`'s port.
+/// Port of `rping`.
 const PORT: u16 = 7174;
 /// Bytes of a message: address, key, length, big-endian.
 const MESSAGE: usize = 16;
-/// `rping`'s sizes (`RPING_MIN_BUFSIZE`, `RPING_BUFSIZE`).
+/// Sizes of `rping` (`RPING_MIN_BUFSIZE`, `RPING_BUFSIZE`).
 const SIZES: std::ops::Range<u64> = 26..65_536;
-/// Receives that are kept posted.
+/// Number of posted receives.
 const RECEIVES: u64 = 2;
 
 /// Have the server read the client's memory and write it back.
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     output::print(&format!("{pings} pings {what}\n"))
 }
 
-/// The data of a ping: its number, then letters from another one each time.
+/// Data of a ping: its number, then letters that begin at another one each time.
 fn ping(number: u64, size: usize) -> Vec<u8> {
     let mut bytes = format!("rdma-ping-{number}: ").into_bytes();
     let letters = (b'A'..=b'z').cycle().skip(number as usize % usize::from(b'z' - b'A' + 1));
@@ -105,7 +105,7 @@ fn ping(number: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A ping as a line: a C string, of which the other side may have made anything.
+/// Printable line of a ping: a C string, whose bytes the other side may have changed.
 fn line(data: &[u8]) -> String {
     shown(data.split(|byte| *byte == 0).next().unwrap_or(&[])) + "\n"
 }
@@ -188,7 +188,7 @@ fn param() -> Param {
     }
 }
 
-/// One batch with one work request.
+/// Makes a batch with one work request.
 trait BatchOf {
     fn batch_of<E: Into<uverbs::Error>>(
         &mut self,
@@ -208,23 +208,24 @@ impl BatchOf for QueuePair {
     }
 }
 
-/// Objects that a side makes before it is connected.
+/// Objects that a side creates before it is connected.
 struct Made {
     _pd: ProtectionDomain,
     cq: CompletionQueue,
     slab: Slab,
-    /// Memory that the peer reads, and memory that it writes; at the server only the device does.
+    /// Memory that the peer reads, and memory that it writes; at the server only its device uses
+    /// them.
     source: ExposedMemory,
     sink: ExposedMemory,
     timeout: Duration,
 }
 
-/// A side that is connected.
+/// A connected side.
 struct End {
     link: Link,
     source: ExposedMemory,
     sink: ExposedMemory,
-    /// Messages that came while something else was waited for.
+    /// Messages that came during another wait.
     early: std::collections::VecDeque<(Remote, usize)>,
 }
 
@@ -256,11 +257,11 @@ impl Made {
     }
 }
 
-/// Work request number of sends of messages, whose completions need no waiting.
+/// Work request id of messages, whose completions are not awaited.
 const SEND: u64 = 100;
 
 impl End {
-    /// Tells the other side of memory.
+    /// Sends address, key and length of memory to the other side.
     fn send(&mut self, memory: &ExposedMemory, size: usize) -> Result<(), Error> {
         let mut message = [0; MESSAGE];
         message[..8].copy_from_slice(&memory.addr().to_be_bytes());
@@ -270,7 +271,7 @@ impl End {
         Ok(sent.map_err(uverbs::Error::from)?)
     }
 
-    /// Receives the other side's next message; `None` when it has left instead.
+    /// Receives the other side's next message; `None` if it has left.
     fn told(&mut self, iteration: u64) -> Result<Option<(Remote, usize)>, Error> {
         loop {
             if let Some(message) = self.early.pop_front() {
@@ -282,7 +283,7 @@ impl End {
         }
     }
 
-    /// Posts an operation and waits until it is done.
+    /// Posts an operation and waits for its completion.
     fn post(
         &mut self,
         iteration: u64,
@@ -303,7 +304,7 @@ impl End {
         Ok(self.completion(iteration, what)?.is_some())
     }
 
-    /// Waits for the next completion; `None` when the other side has left.
+    /// Waits for the next completion; `None` if the other side has left.
     fn completion(
         &mut self,
         iteration: u64,

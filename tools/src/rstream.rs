@@ -1,5 +1,4 @@
-//! `uverbs rstream`: messages to and fro over a stream, as rdma-core's `rstream` and `riostream`
-//! send them.
+//! `uverbs rstream`: messages to and fro over a stream, like rdma-core's `rstream` and `riostream`.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -13,13 +12,13 @@ use crate::base::output;
 use crate::base::units::parse_size;
 use crate::link::meet::MeetArgs;
 
-/// The C programs' port.
+/// Port of the C programs.
 const PORT: u16 = 7471;
-/// Bytes that are exchanged before the test, so that both sides begin at once.
+/// Bytes exchanged before the test, so that both sides begin at once.
 const GREETING: usize = 16;
-/// The C programs' buffers.
+/// Buffer size of the C programs.
 const BUFFER: u32 = 1 << 19;
-/// Longest transfer: the C programs' counts have 31 bits.
+/// Maximum transfer: the C programs' counts have 31 bits.
 const LONGEST: u64 = 1 << 30;
 
 /// Send messages to and fro over a stream, and measure how fast that is.
@@ -76,7 +75,7 @@ struct Report {
     size: u64,
     transfers: u64,
     rounds: u64,
-    /// Bytes of both directions.
+    /// Bytes in both directions.
     bytes: u64,
     nanoseconds: u64,
     bytes_per_second: f64,
@@ -128,11 +127,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     ))
 }
 
-/// One side's part.
+/// Part of one side.
 struct Test<'s> {
     stream: &'s RdmaStream,
     bytes: Vec<u8>,
-    /// The C programs' pattern: each byte is the one before it plus one, over all that is sent.
+    /// The C programs' pattern: each byte is the previous one plus one, over all sent bytes.
     sent: u8,
     got: u8,
     check: bool,
@@ -150,7 +149,7 @@ impl Test<'_> {
         Ok(start.elapsed())
     }
 
-    /// `count` transfers of `len` bytes there, and as many back.
+    /// Sends `count` transfers of `len` bytes, and receives as many; `first` decides the order.
     fn exchange(&mut self, first: bool, count: u64, len: usize) -> io::Result<()> {
         for sends in [first, !first] {
             for _ in 0..count {
@@ -179,7 +178,7 @@ impl Test<'_> {
     fn mapped(&mut self, first: bool, rounds: u64, count: u64) -> io::Result<Duration> {
         let len = self.bytes.len();
         let memory = self.stream.map(len, 0)?;
-        // No mark: they are counted from 0.
+        // 0xff is not the first mark: marks count from 0.
         memory.write(len - 1, &[0xff])?;
         let check = std::mem::take(&mut self.check);
         self.exchange(first, 1, GREETING)?;
@@ -199,7 +198,7 @@ impl Test<'_> {
         Ok(start.elapsed())
     }
 
-    /// Writes `count` transfers, the last of which ends with the mark.
+    /// Writes `count` transfers; the last one ends with the mark.
     fn put(&mut self, count: u64, mark: u8) -> io::Result<()> {
         let last = self.bytes.len() - 1;
         for transfer in 1..=count {

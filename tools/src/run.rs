@@ -1,4 +1,4 @@
-//! `uverbs run`: a C program for libibverbs, on our library in its place.
+//! `uverbs run`: runs a C program for libibverbs on our library.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,20 +9,20 @@ use std::process::Command;
 use crate::base::error::Error;
 use crate::base::output;
 
-/// The library that C programs link to.
+/// Library that C programs link to.
 const LIBRARY: &str = "libibverbs.so.1";
 /// Library that turns a program's sockets into rsockets, below the library's folder.
 const SOCKETS: &str = "rsocket/librspreload.so";
-/// Library that shows the device node of a software HCA, below the library's folder. UCX takes no
-/// device without one.
+/// Library that shows the device node of a software HCA, below the library's directory. UCX ignores
+/// devices without a node.
 const NODES: &str = "nodes/libuverbs_nodes.so";
 /// Variable of the loader: libraries that it loads first.
 const PRELOAD: &str = "LD_PRELOAD";
 /// Variable of our library: names of the devices to show.
 const DEVICE: &str = "UVERBS_DEVICE";
-/// Variable of the loader: folders that it searches first.
+/// Variable of the loader: directories that it searches first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
-/// A software HCA that the other programs of this host reach.
+/// Software HCA that other programs of this host reach.
 const ON_LOOPBACK: &str = "softhca@loopback";
 /// Folders of the library, relative to this program's: installed, and in a build folder.
 const PLACES: [&str; 2] = ["../lib/uverbs", "../c-abi"];
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Becomes the program, so that signals and exit status are its own. Returns if it can't.
+/// Replaces this process by the program, which gets its signals and exit status. Returns on errors.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let Some((program, words)) = args.command.split_first() else { return Ok(()) };
     let folder = match &args.libraries {
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     Err(Error::File { path: program.into(), error: command.exec() })
 }
 
-/// Devices that the program sees; `None` leaves the choice to the library and its environment.
+/// Devices for the program; `None`: the library and its environment decide.
 fn device(asked: Option<&str>) -> Result<Option<String>, Error> {
     match asked {
         Some(names) => Ok(Some(on_the_network(names))),
@@ -104,13 +104,13 @@ fn device(asked: Option<&str>) -> Result<Option<String>, Error> {
     }
 }
 
-/// `softhca` alone is one that other programs reach.
+/// Replaces `softhca` by a device that other programs reach.
 fn on_the_network(names: &str) -> String {
     let name = |name| if name == "softhca" { ON_LOOPBACK } else { name };
     names.split(',').map(name).collect::<Vec<_>>().join(",")
 }
 
-/// The folder beside this program that has the library.
+/// Directory beside this program that contains the library.
 fn installed() -> Result<PathBuf, Error> {
     let program =
         std::env::current_exe().map_err(|error| file(Path::new("/proc/self/exe"), error))?;
@@ -123,7 +123,7 @@ fn installed() -> Result<PathBuf, Error> {
     })
 }
 
-/// The folder's full name, since the program may have another working directory.
+/// Absolute path of the directory, since the program may have another working directory.
 fn with_library(folder: &Path) -> Result<PathBuf, Error> {
     let library = folder.join(LIBRARY);
     library.metadata().map_err(|error| file(&library, error))?;
@@ -134,7 +134,7 @@ fn file(path: &Path, error: io::Error) -> Error {
     Error::File { path: path.to_owned(), error }
 }
 
-/// Our libraries that the loader puts first.
+/// Our libraries that the loader loads first.
 fn preloads(folder: &Path, sockets: bool, devices: &str) -> Result<Vec<PathBuf>, Error> {
     let mut libraries = Vec::new();
     if sockets {
@@ -143,21 +143,21 @@ fn preloads(folder: &Path, sockets: bool, devices: &str) -> Result<Vec<PathBuf>,
         libraries.push(library);
     }
     let nodes = folder.join(NODES);
-    // Few programs look for a node, so the others go without.
+    // Preloaded only for software HCAs: few programs look for a node.
     if devices.split(',').any(|name| name.starts_with("softhca")) && nodes.exists() {
         libraries.push(nodes);
     }
     Ok(libraries)
 }
 
-/// Our libraries, and behind them what was there.
+/// Our libraries, followed by the previous value.
 fn with_others(libraries: &[PathBuf], before: Option<OsString>) -> OsString {
     let ours = libraries.iter().map(|library| library.clone().into_os_string());
     let all: Vec<_> = ours.chain(before.filter(|before| !before.is_empty())).collect();
     all.join(OsStr::new(":"))
 }
 
-/// Our folder, and behind it what was there.
+/// Our directory, followed by the previous value.
 fn path_with(folder: &Path, before: Option<OsString>) -> Result<OsString, Error> {
     let before = before.unwrap_or_default();
     let others = std::env::split_paths(&before).filter(|other| other.as_os_str() != OsStr::new(""));

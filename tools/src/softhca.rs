@@ -1,4 +1,4 @@
-//! `uverbs softhca`: the software HCA as a device for others than this process.
+//! `uverbs softhca`: serves the software HCA as a device to other processes.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,10 +16,9 @@ use uverbs::softhca::wire::Fabric;
 use crate::base::error::Error;
 use crate::base::output;
 
-/// From a client that could not be served to the next.
+/// Pause after a client that could not be served.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The greatest number of a device, which is the greatest LID of a port (IBTA vol 1, 4.1.3: what
-/// follows is multicast).
+/// Largest number of a device: the largest unicast LID of a port (IBTA vol 1, 4.1.3).
 const LAST: u16 = 0xbfff;
 
 /// Serve the software HCA to a virtual machine.
@@ -107,7 +106,7 @@ fn serve(args: &Serve) -> Result<(), Error> {
         let listener = listen(path).map_err(|error| failed(path, error))?;
         devices.push((server, listener, path));
     }
-    // A thread for each: what one's client does or leaves undone is nothing to the others.
+    // A thread each, so that a client does not delay other devices.
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for (server, listener, path) in devices {
@@ -117,7 +116,7 @@ fn serve(args: &Serve) -> Result<(), Error> {
     })
 }
 
-/// Serves one device's clients, one after the other.
+/// Serves a device's clients one after the other.
 fn serve_device(
     mut server: Server,
     listener: &UnixListener,
@@ -131,7 +130,7 @@ fn serve_device(
         }
         if let Err(error) = served {
             output::complain(&error);
-            // Errors of `accept` may last, and it returns them at once.
+            // Errors of `accept` may last, and are returned at once.
             thread::sleep(PAUSE);
         }
     }
@@ -141,7 +140,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
     Error::File { path: path.to_owned(), error }
 }
 
-/// A socket file outlives its owner; one that somebody still listens on is not touched.
+/// Binds a socket. The file of a dead owner is replaced; a socket in use is left alone.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     use std::os::unix::fs::FileTypeExt;
     use std::os::unix::net::UnixStream;
@@ -158,7 +157,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// The log of all devices.
+/// Log of all devices.
 type Log = Arc<Mutex<dyn Write + Send>>;
 
 fn log(path: &Path) -> io::Result<Log> {
@@ -172,7 +171,7 @@ fn sink(log: &Log, number: Option<u16>) -> Sink {
     let log = Arc::clone(log);
     let name = number.map(|number| format!("{number} ")).unwrap_or_default();
     Box::new(move |line| {
-        // In one piece, for whoever reads along. A full disk must not stop the device.
+        // Written at once, for readers of the file. A full disk must not stop the device.
         let line = format!("{name}{line}\n");
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = log.write_all(line.as_bytes());

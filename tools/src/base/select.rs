@@ -51,7 +51,7 @@ pub(crate) struct Two {
     pub(crate) embedded: bool,
 }
 
-/// Returns the machine's RDMA devices; if there are none, the embedded device, with a message on
+/// Returns the machine's RDMA devices; on a machine without, the embedded device, with a message on
 /// stderr.
 pub(crate) fn all() -> Result<(Vec<Device>, bool), Error> {
     let devices = uverbs::devices()?;

@@ -223,7 +223,7 @@ impl Stream {
         }
     }
 
-    /// Reads available bytes, at most `most`; `false` if there are none. Never waits.
+    /// Reads available bytes, at most `most`; `false` without bytes. Never waits.
     pub(crate) fn fill(&mut self, to: &mut Vec<u8>, most: usize) -> Result<bool, TcpError> {
         let from = to.len();
         to.resize(from + most, 0);

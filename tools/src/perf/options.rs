@@ -193,7 +193,7 @@ pub(crate) struct Options {
     freq: bool,
 }
 
-/// Which atomic.
+/// Atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Atomic {
     /// Adds one to the peer's word

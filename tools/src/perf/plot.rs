@@ -4,23 +4,23 @@ use std::fmt::Write;
 
 use super::chart::Chart;
 
-/// Cells of the drawing area, where there is room.
+/// Maximum cells of the drawing area.
 const COLUMNS: usize = 60;
 const ROWS: usize = 14;
-/// Columns left of it.
+/// Columns left of the drawing area.
 const MARGIN: usize = 14;
 /// A dot of a braille cell by its column and row, as bits of U+2800.
 const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
-/// Curves without braille, and where both are.
+/// Marks of the curves without braille, and of cells with both curves.
 const MARKS: [char; 2] = ['*', 'o'];
 const TOGETHER: char = '#';
 
-/// Draws a chart: with braille dots where the locale has them, with marks elsewhere, or for the
-/// second of two curves.
+/// Draws a chart: with braille dots in a UTF-8 locale, with marks otherwise and for the second of
+/// two curves.
 pub(super) fn draw(chart: &Chart, utf8: bool, width: usize) -> String {
     let columns = width.saturating_sub(MARGIN + 1).clamp(20, COLUMNS);
     let mut cells = vec![[0u8; 2]; columns * ROWS];
-    // Each curve on a grid of dots, two by four to a cell.
+    // Each curve is drawn on a grid of dots, two by four per cell.
     for (curve, which) in chart.curves.iter().zip(0..2) {
         let (width, height) = (columns * 2 - 1, ROWS * 4 - 1);
         let place = |value: f64, from: f64, to: f64, steps: usize| {
@@ -38,7 +38,7 @@ pub(super) fn draw(chart: &Chart, utf8: bool, width: usize) -> String {
         }
     }
     let mut text = format!("{}\n", chart.title);
-    // Writing to a string can't fail, here and below.
+    // Writing to a string cannot fail, here and below.
     for row in 0..ROWS {
         let label = label(chart, row);
         let edge = if utf8 { '│' } else { '|' };
@@ -59,7 +59,7 @@ pub(super) fn draw(chart: &Chart, utf8: bool, width: usize) -> String {
     if utf8 { text } else { text.replace('µ', "u") }
 }
 
-/// All dots from one to another, the last one too.
+/// All dots from one to another, including both.
 fn between(from: (usize, usize), to: (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
     let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
     let part = move |from: usize, to: usize, step: usize| {
@@ -79,7 +79,7 @@ fn mark(cell: [u8; 2], utf8: bool) -> char {
     }
 }
 
-/// The tick that falls into a row, if one does.
+/// Text of the tick in a row, if there is one.
 fn label(chart: &Chart, row: usize) -> &str {
     let axis = &chart.y;
     let at = |value: f64| {
@@ -90,8 +90,8 @@ fn label(chart: &Chart, row: usize) -> &str {
     tick.map_or("", |(_, text)| text.as_str())
 }
 
-/// The line of ticks under the drawing, and the axis' name behind it or on the next line. A tick
-/// that would run into its neighbour is left out.
+/// Line of ticks below the drawing, and the axis' name after it or on the next line. A tick that
+/// overlaps its neighbour is left out.
 fn ticks(chart: &Chart, columns: usize, width: usize) -> String {
     let axis = &chart.x;
     let mut line = " ".repeat(MARGIN);

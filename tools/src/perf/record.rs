@@ -1,5 +1,4 @@
-//! A run as a JSON document with everything known of it, to be kept, and to be compared with
-//! another.
+//! Record of a run: a JSON document with all that is known of it, for comparisons.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Cursor, Write};
@@ -21,9 +20,9 @@ use crate::base::error::Error;
 
 /// Document kind of all records.
 const KIND: &str = "uverbs-perf";
-/// Goes up when a reader of the old ones would misunderstand the new ones.
+/// Version of the format; increased if old readers would misread new records.
 const FORMAT: u64 = 1;
-/// A recording has some hundred kilobytes.
+/// Maximum bytes of a recording, which has some hundred kilobytes.
 const FILE_MAX: u64 = 64 << 20;
 
 /// The document. Times are in nanoseconds unless the name says otherwise.
@@ -33,7 +32,7 @@ pub(super) struct Record {
     pub(super) format: u64,
     pub(super) program: String,
     pub(super) version: String,
-    /// UTC, as RFC 3339 has it.
+    /// UTC, in the format of RFC 3339.
     pub(super) recorded: String,
     pub(super) command: Vec<String>,
     pub(super) machine: Machine,
@@ -42,9 +41,9 @@ pub(super) struct Record {
     pub(super) ends_in: String,
     pub(super) ends: Vec<side::About>,
     pub(super) parameters: Shape,
-    /// How the figures came about, and what is not in them.
+    /// How the results were measured, and what they exclude.
     pub(super) method: Vec<String>,
-    /// Ended early, by the user: the figures are of what was measured until then.
+    /// The user ended the run early; the results cover the time until then.
     pub(super) interrupted: bool,
     pub(super) results: Vec<Measured>,
 }
@@ -57,7 +56,7 @@ pub(super) struct Measured {
     pub(super) messages: u64,
     /// Duration of these messages.
     pub(super) time_ns: u64,
-    /// Receives that were kept posted.
+    /// Number of posted receives.
     pub(super) rx_depth: u32,
     pub(super) inline: bool,
     pub(super) latency: Option<Latency>,
@@ -88,16 +87,16 @@ pub(super) struct Latency {
 pub(super) struct Bandwidth {
     pub(super) messages_per_s: f64,
     pub(super) bytes_per_s: f64,
-    /// Messages per second, in the whole intervals; `None` when there was none.
+    /// Messages per second in the slowest whole interval; `None` without whole intervals.
     pub(super) slowest: Option<f64>,
     pub(super) median: Option<f64>,
     pub(super) fastest: Option<f64>,
     pub(super) interval_ns: u64,
-    /// Messages that completed in each.
+    /// Messages completed in each.
     pub(super) intervals: Vec<u64>,
-    /// Sent by the other process meanwhile, and contained in the first two.
+    /// Messages sent by the other process at the same time; included in the first two.
     pub(super) peer_messages_per_s: f64,
-    /// Messages that were sent and never came: UC and UD have no retransmission.
+    /// Messages that were sent and never arrived: UC and UD do not retransmit.
     #[serde(default)]
     pub(super) lost: u64,
 }
@@ -139,7 +138,7 @@ impl Measured {
 
 impl Latency {
     fn new(shape: &Shape, recorded: &Histogram<u64>) -> Result<Self, Error> {
-        // A cell's upper end can be over the largest value in it.
+        // The upper end of a cell may exceed the largest value in it.
         let at = |quantile| recorded.value_at_quantile(quantile).min(recorded.max());
         let of = if shape.op.is_one_sided() { "operation" } else { "half_round_trip" };
         Ok(Self {
@@ -160,7 +159,7 @@ impl Latency {
         })
     }
 
-    /// Name, value, and how many samples it takes for it to be more than the largest one.
+    /// Name, value, and number of samples from which it differs from the maximum.
     pub(super) fn rows(&self) -> [(&'static str, u64, u64); 8] {
         [
             ("min", self.min, 1),
@@ -212,7 +211,7 @@ impl Record {
         }
     }
 
-    /// Reads a recording back, and checks all of it.
+    /// Loads a recording, and checks all of it.
     pub(super) fn load(path: &Path) -> Result<Self, Error> {
         let refuse = |why: String| Err(Error::Record { path: path.to_owned(), why });
         let file = |error| Error::File { path: path.to_owned(), error };
@@ -278,7 +277,7 @@ impl Record {
     }
 }
 
-/// Notes on the method, for later readers of the figures.
+/// Notes on the method, for readers of the results.
 fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
     let mut says = Vec::new();
     match (shape.test, shape.op.is_one_sided()) {
@@ -313,14 +312,14 @@ fn method(shape: &Shape, two_processes: bool) -> Vec<String> {
     says
 }
 
-/// A file that appears whole, or not at all.
+/// File that is created completely or not at all.
 pub(super) struct Keeper {
     path: PathBuf,
 }
 
 impl Keeper {
-    /// Makes a temporary file beside its place and removes it: what can't be written is known
-    /// before anything is measured, and a program that is killed meanwhile leaves nothing.
+    /// Creates a temporary file beside `path` and removes it. So errors come before the
+    /// measurement, and a program that is killed meanwhile leaves no file.
     pub(super) fn new(path: &Path) -> Result<Self, Error> {
         let keeper = Self { path: path.to_owned() };
         if path.is_dir() {
@@ -330,7 +329,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Writes it and puts it into its place.
+    /// Writes the file, and moves it to its path.
     pub(super) fn keep(self, bytes: &[u8]) -> Result<(), Error> {
         let kept = self.temporary().and_then(|mut file| {
             file.write_all(bytes)?;
@@ -343,11 +342,11 @@ impl Keeper {
     fn temporary(&self) -> io::Result<NamedTempFile> {
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new("."));
-        // Else the error would name the temporary file.
+        // Otherwise the error would name the temporary file.
         fs::metadata(parent)?;
         tempfile::Builder::new()
             .prefix(".uverbs-perf-")
-            // As any new file: the umask takes its part.
+            // The permissions of any new file: the umask applies.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(parent)
     }

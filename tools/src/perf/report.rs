@@ -1,4 +1,4 @@
-//! A run for people: what was measured and how, and a line for each size.
+//! Report of a run for people: the measurement, and a line per size.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
         (Test::Lat, false) => "half round trips",
     };
     let mut text = format!("{op} {test} over {}, {of}, {}\n", shape.connection, record.ends_in);
-    // Writing to a string can't fail, here and below.
+    // Writing to a string cannot fail, here and below.
     for about in &record.ends {
         let _ = writeln!(text, "  {:9}  {}", about.end, about.place.line());
     }
@@ -70,8 +70,8 @@ pub(super) fn header(record: &Record, utf8: bool) -> String {
     text
 }
 
-/// A column of the table: its head and its width. Where a terminal is too narrow for all, the ones
-/// without `narrow` are left out.
+/// Column of the table: heading and width. On a terminal that is too narrow, columns without
+/// `narrow` are left out.
 struct Column {
     head: &'static str,
     cells: usize,
@@ -153,7 +153,7 @@ fn latency_cells(size: u32, latency: &Latency, utf8: bool) -> Vec<String> {
     let mut cells = vec![size.to_string(), latency.samples.to_string()];
     let none = latency.samples == 0;
     for (_, value, needs) in latency.rows() {
-        // A percentile that no sample is above would be the largest one under another name.
+        // With too few samples the percentile equals the maximum.
         let short = none || latency.samples < needs;
         cells.push(if short { "-".to_owned() } else { duration(value, utf8) });
     }
@@ -184,7 +184,7 @@ fn bandwidth_cells(measured: &Measured, bandwidth: &Bandwidth, utf8: bool) -> Ve
     ]
 }
 
-/// Three digits at least, however small.
+/// Formats at least three digits.
 fn figure(value: f64) -> String {
     if value > 0.0 && value < 0.0995 { format!("{value:.5}") } else { three(value) }
 }

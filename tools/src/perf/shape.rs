@@ -1,4 +1,4 @@
-//! Parameters of a measurement, with all defaults filled in that need no device.
+//! Parameters of a measurement, with all defaults that need no device.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::link::doorbell::Doorbell;
 use crate::link::transport::Connection;
 
-/// Memory that the default receive depth keeps within.
+/// Maximum memory of the default receive depth.
 const RECEIVE_BYTES: u64 = 64 << 20;
-/// Receives that perftest keeps posted when nothing is said.
+/// Default receive depth of perftest.
 const RX_DEPTH: u32 = 512;
 
 /// Kind of measurement.
@@ -44,7 +44,7 @@ impl Operation {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
 
-    /// Has an answer, and needs nothing of the peer's program.
+    /// The operation has a response, and needs no action of the peer's program.
     pub(super) fn is_one_sided(self) -> bool {
         self.is_atomic() || self == Self::Read
     }
@@ -71,7 +71,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// The operation as the command line names it; which atomic is an option.
+/// Operation as named on the command line; the kind of atomic is an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Write,
@@ -88,8 +88,8 @@ pub(super) enum Role {
     Client { host: String, port: u16 },
 }
 
-/// Plan of a command, with all defaults filled in that need no device. The sizes are a list, since
-/// all other parameters hold for each of them.
+/// Plan of a command, with all defaults that need no device. All parameters hold for each size of
+/// the list.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) sizes: Vec<u32>,
@@ -104,20 +104,20 @@ pub(super) struct Plan {
     pub(super) quiet: bool,
 }
 
-/// All of a measurement but its size.
+/// All parameters of a measurement except its size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Shape {
     pub(super) op: Operation,
     pub(super) test: Test,
-    /// Messages on each queue pair, or a time.
+    /// Number of messages on each queue pair; `None`: limited by time.
     pub(super) iters: Option<u64>,
     pub(super) duration_s: Option<f64>,
     pub(super) warmup: u64,
-    /// Largest message that goes inline. 0 for operations that have an answer.
+    /// Maximum inline bytes; 0 for operations with a response.
     pub(super) inline: u32,
     pub(super) qps: u32,
     pub(super) tx_depth: u32,
-    /// As asked for; `None` takes what fits, by size.
+    /// Requested receive depth; `None`: what fits, by size.
     pub(super) rx_depth: Option<u32>,
     pub(super) cq_mod: u32,
     pub(super) post_list: u32,
@@ -127,19 +127,19 @@ pub(super) struct Shape {
     pub(super) gid_index: Option<u32>,
     /// Bytes.
     pub(super) mtu: Option<u32>,
-    /// As asked for; `None` takes what fits the device.
+    /// Requested timeout; `None`: by device.
     pub(super) qp_timeout: Option<u8>,
     pub(super) sl: u8,
     pub(super) traffic_class: u8,
     pub(super) doorbell: Doorbell,
     #[serde(default)]
     pub(super) connection: Connection,
-    /// One queue of receives for all queue pairs.
+    /// One receive queue for all queue pairs.
     #[serde(default)]
     pub(super) use_srq: bool,
     pub(super) cpu: Option<usize>,
     pub(super) busy: bool,
-    /// Sleeps where polls find nothing.
+    /// Sleeps after empty polls.
     #[serde(default)]
     pub(super) events: bool,
     pub(super) check: bool,

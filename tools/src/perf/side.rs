@@ -1,13 +1,12 @@
-//! One end: its queue pairs, the memory they send from and to, and what is posted and polled.
+//! An end: its queue pairs, their memory, posts and polls.
 //!
 //! # Safety
 //!
-//! Posts are raw, since all messages of a queue pair go from one place in memory, as perftest's do,
-//! and a frame is in one post at a time. The contract of raw posts is that the memory stays
-//! registered and is left alone until the completion. All of it is [`ExposedMemory`] that the side
-//! owns and that is dropped after its queue pairs; the program reaches it by atomic accesses only,
-//! so that even a message that is overwritten on its way is a wrong measurement and no undefined
-//! behaviour.
+//! Posts are raw: like in perftest, all messages of a queue pair are sent from one place in memory,
+//! while a frame is in one post at a time. The contract of raw posts is that memory stays
+//! registered and unchanged until the completion. All memory is [`ExposedMemory`] of the side,
+//! dropped after its queue pairs. The program accesses it by atomics only, so that a message
+//! overwritten in flight is a wrong measurement, but not undefined behaviour.
 #![allow(unsafe_code, reason = "posts by address and key")]
 
 mod bw;
@@ -33,9 +32,9 @@ use crate::link::verify::{Pattern, Who};
 /// Messages of two queue pairs share no cache line.
 const ALIGN: usize = 64;
 
-/// One end.
+/// An end.
 pub(super) struct Side {
-    // The queue pairs go before the memory.
+    // Dropped before the memory.
     lines: Vec<Line>,
     receives: Receives,
     cq: CompletionQueue,
@@ -43,12 +42,12 @@ pub(super) struct Side {
     pub(super) who: Who,
     shape: Shape,
     size: u32,
-    /// The message, where it goes inline.
+    /// Bytes of an inline message.
     inline: Option<Vec<u8>>,
     copy: Vec<u8>,
-    /// lat: the one message under way.
+    /// lat: the message in flight.
     turn: Turn,
-    /// bw: messages received.
+    /// bw: number of messages received.
     pub(super) received: u64,
     pub(super) about: About,
 }
@@ -59,25 +58,25 @@ struct Line {
     number: u32,
     local: Sge,
     remote: Remote,
-    /// Left to post.
+    /// Number of messages left to post.
     todo: u64,
-    /// Posted, ever.
+    /// Number of messages posted in total.
     posted: u64,
     outstanding: u32,
     /// Trailing work requests that are not signaled: no completion reports them.
     silent: u32,
 }
 
-/// A message has a place for each queue pair, in each of these.
+/// Memory of a side. Each part has a place for each queue pair.
 struct Memory {
     stride: usize,
-    /// Between two receives.
+    /// Distance between two receives.
     room: usize,
-    /// Sent from here; answers come here.
+    /// Source of sends; responses are written here.
     outgoing: ExposedMemory,
-    /// The peer's place: what it writes, reads, or adds to.
+    /// Memory that the peer writes, reads or adds to.
     incoming: ExposedMemory,
-    /// Places for SENDs, as many to a queue pair as it has receives.
+    /// Places of receives: as many per queue pair as it has receives.
     receives: Option<ExposedMemory>,
 }
 
@@ -103,7 +102,7 @@ impl Memory {
     }
 }
 
-/// Room for all completions of all queue pairs.
+/// Creates a CQ with room for all completions of all queue pairs.
 fn completion_queue(context: &Context, shape: &Shape, size: u32) -> Result<CompletionQueue, Error> {
     let receives = shape.receives(size);
     let all = shape.connection.completions(receives.saturating_mul(shape.qps));
@@ -191,7 +190,7 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// A queue pair more, in INIT.
+    /// Adds a queue pair in INIT.
     fn add_line(
         &mut self,
         context: &Context,
@@ -228,14 +227,14 @@ impl Prepared {
         Ok(())
     }
 
-    /// Connects each queue pair with the peer's of the same number, which has as many.
+    /// Connects each queue pair to the peer's of the same number. Both sides have equally many.
     pub(super) fn connect(self, peers: &[Hand]) -> Result<Side, Error> {
         let Self { mut side, hands } = self;
         if peers.len() != hands.len() {
             let what = format!("the peer has {} queue pairs, not {}", peers.len(), hands.len());
             return Err(Error::Peer(what));
         }
-        // Before the connection stands: the peer's first message must find a receive.
+        // Posted before the connection: the peer's first message must find a receive.
         let receives = side.shape.receives(side.size);
         for line in 0..side.lines.len() as u32 {
             for slot in 0..receives {
@@ -279,13 +278,13 @@ impl Side {
         let place = line as usize * receives as usize + slot as usize;
         let sge = memory.sge(place * self.memory.room, self.size + self.shape.head());
         let (own, id) = (to.qp.recv_queue(), id(line, slot));
-        // SAFETY: the memory is the side's, dropped after its queue pairs and what they share, and
-        // there is no reference to it.
+        // SAFETY: the memory belongs to the side, is dropped after its queue pairs, and there is no
+        // reference to it.
         let posted = unsafe { self.receives.post_raw(own, id, &[sge]) };
         posted.map_err(|error| not_posted(self.who, "a receive", self.received, error))
     }
 
-    /// The completion queue, to sleep on.
+    /// Completion queue, to sleep on.
     pub(super) fn queue(&mut self) -> &mut CompletionQueue {
         &mut self.cq
     }
@@ -295,14 +294,14 @@ impl Side {
     }
 }
 
-/// A work request's number: its queue pair, and for a send how many messages its completion tells
-/// of, for a receive its place.
+/// Work request id: the queue pair, and for a send the number of messages that its completion
+/// reports, for a receive its place.
 #[inline]
 fn id(line: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(line)
 }
 
-/// The `posted`th operation of a queue pair, from 0. The word that atomics change counts them.
+/// Operation number `posted` of a queue pair, from 0. The word of atomics counts them.
 #[inline]
 fn operation(op: Operation, remote: Remote, posted: u64) -> SendOp {
     match op {
@@ -355,7 +354,7 @@ mod tests {
         Only::parse_from(words).options.plan(family).unwrap().shape
     }
 
-    /// One message of `who`, who does `does`, to an end that is set up for `granted`.
+    /// Sends a message from `who` by the shape `does`, to an end that is set up for `granted`.
     fn one(who: Who, does: &Shape, granted: &Shape) -> Result<(), String> {
         let devices = select::two(Some("softhca"), true).unwrap();
         let make = |who, device, shape| Prepared::new(who, device, true, shape, SIZE).unwrap();

@@ -1,4 +1,4 @@
-//! Arguments of `uverbs pingpong`, and what can be said against them without asking a device.
+//! Arguments of `uverbs pingpong`, and checks that need no device.
 
 use std::fmt;
 use std::time::Duration;
@@ -142,11 +142,11 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-/// Bytes of receive buffers that the default depth keeps within.
+/// Maximum bytes of receive buffers at the default depth.
 const RECEIVE_BYTES: u64 = 64 << 20;
 
 impl Args {
-    /// Fills in the defaults, and refuses what contradicts itself.
+    /// Fills in the defaults, and refuses contradictions.
     pub(crate) fn config(&self) -> Result<Config, Error> {
         let refuse = |option, value: u64, why: &str| {
             Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })
@@ -190,7 +190,7 @@ impl Args {
         let fitting = (RECEIVE_BYTES / u64::from(size)).clamp(1, if remote { 500 } else { 16 });
         let iters = self.iters.unwrap_or(if remote { 1_000 } else { 10_000 });
         let warmup = if remote { 0 } else { iters.div_ceil(10).min(1_000) };
-        // A datagram's limit is the port's MTU.
+        // UD messages are limited by the port's MTU.
         let mtu = if remote && connection != Connection::Ud { Mtu::from_bytes(1024) } else { None };
         Ok(Config {
             connection,
@@ -245,8 +245,8 @@ impl Args {
         self.server || self.host.is_some()
     }
 
-    /// Parameters of a run with another process; `None` for both sides in this process. Options of
-    /// the other form are refused.
+    /// Parameters of a run with another process; `None` if both sides are in this process. Options
+    /// of the other form are refused.
     pub(super) fn remote(&self) -> Result<Option<Remote>, Error> {
         let refuse = |option, value: &dyn fmt::Display, why: &str| {
             Err(Error::Argument { option, value: value.to_string(), why: why.to_owned() })

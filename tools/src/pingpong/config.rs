@@ -1,4 +1,4 @@
-//! Parameters of a ping-pong, with all defaults filled in that need no device.
+//! Parameters of a ping-pong, with all defaults that need no device.
 
 use std::fmt;
 use std::time::Duration;
@@ -37,17 +37,17 @@ impl Opcode {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
-    /// Done by one side on the other's memory, without the other's doing.
+    /// Executed by the peer's device, without the peer's program.
     pub(crate) fn is_one_sided(self) -> bool {
         self.is_atomic() || self == Self::Read
     }
 
-    /// The peer's memory is reached by address.
+    /// Accesses the peer's memory by address.
     pub(crate) fn needs_memory(self) -> bool {
         !matches!(self, Self::Send | Self::SendImm)
     }
 
-    /// The peer's receives are used up.
+    /// Uses a receive of the peer.
     pub(crate) fn needs_receives(self) -> bool {
         matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
     }
@@ -67,19 +67,19 @@ impl fmt::Display for Opcode {
     }
 }
 
-/// Parameters of a ping-pong, with all defaults filled in that need no device.
+/// Parameters of a ping-pong, with all defaults that need no device.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Config {
     pub(crate) connection: Connection,
-    /// Receives are in a shared queue, also where the transport has others.
+    /// Receives from a shared queue, also on transports that need none.
     pub(crate) use_srq: bool,
     pub(crate) opcode: Opcode,
     pub(crate) size: u32,
     pub(crate) iters: u64,
     pub(crate) warmup: u64,
-    /// Completions are slept for, not polled for.
+    /// Sleeps for completions instead of polling.
     pub(crate) events: bool,
-    /// Largest message that goes inline. 0 for operations that have an answer.
+    /// Maximum inline bytes; 0 for operations with a response.
     pub(crate) inline: u32,
     pub(crate) port: u8,
     pub(crate) gid_index: Option<u32>,
@@ -105,12 +105,12 @@ pub(crate) fn nanoseconds<S: serde::Serializer>(time: &Duration, to: S) -> Resul
     to.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Which side this is.
+/// Role of this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Waits, and answers.
+    /// Waits for the client, and answers.
     Server,
-    /// Calls, and begins.
+    /// Connects, and sends first.
     Client { host: String },
 }
 
@@ -121,8 +121,8 @@ pub(crate) struct Remote {
     /// TCP port of the exchange.
     pub(crate) port: u16,
     pub(crate) service_level: u8,
-    /// Page starts of each message are checked, as the C program does with the last.
+    /// Checks page starts of each message; the C program checks the last message.
     pub(crate) check: bool,
-    /// How long the server waits for its client.
+    /// Time that the server waits for its client.
     pub(crate) wait: Duration,
 }

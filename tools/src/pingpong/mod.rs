@@ -1,5 +1,5 @@
-//! `uverbs pingpong`: messages to and fro between two queue pairs, each byte verified, each round
-//! trip timed. The other side may be another process, also `ibv_rc_pingpong`.
+//! `uverbs pingpong`: sends messages to and fro between two queue pairs, verifies each byte and
+//! measures each round trip. The other side may be another process, also `ibv_rc_pingpong`.
 
 mod args;
 mod config;

@@ -1,4 +1,4 @@
-//! Report of a run: for people, and as JSON.
+//! Report of a run, for people and as JSON.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::run::Outcome;
 use super::side::{About, Pair};
 use crate::base::histogram::{self, Bucket, duration, three};
 
-/// The whole report. Times are in nanoseconds.
+/// Report of the run. Times are in nanoseconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     program: &'static str,
@@ -18,9 +18,9 @@ pub(super) struct Report {
     config: Config,
     client: About,
     server: About,
-    /// True, or there is no report.
+    /// Always true: a failed verification ends the run without a report.
     verified: bool,
-    /// Ended early, by Ctrl-C: the figures are of what was measured until then.
+    /// Ctrl-C ended the run early; the results cover the time until then.
     interrupted: bool,
     counts: Counts,
     latency: Latency,
@@ -29,12 +29,12 @@ pub(super) struct Report {
     histogram: Vec<Bucket>,
 }
 
-/// Counts of both sides together.
+/// Counts of both sides.
 #[derive(Debug, Serialize)]
 struct Counts {
-    /// In the latencies and rates.
+    /// Measured messages or operations.
     measured: u64,
-    /// Warm-up included.
+    /// Verified messages or operations, including warm-up.
     verified: u64,
     verified_bytes: u64,
 }
@@ -56,7 +56,7 @@ struct Latency {
     max: u64,
 }
 
-/// One message at a time, both directions, without the time of filling and checking.
+/// Rates of one message at a time, in both directions, without filling and checking.
 #[derive(Debug, Serialize)]
 struct Rates {
     messages_per_s: f64,
@@ -95,7 +95,7 @@ impl Report {
         }
     }
 
-    /// For people, at a terminal of that width.
+    /// Text for people, for a terminal of this width.
     pub(super) fn text(&self, quiet: bool, utf8: bool, width: usize) -> String {
         let mut text = String::new();
         if !quiet {
@@ -119,7 +119,7 @@ impl Report {
 
     fn header(&self, text: &mut String) {
         let Config { connection, opcode, size, iters, warmup, inline, rx_depth, .. } = &self.config;
-        // Writing to a string can't fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             text,
             "{opcode} ping-pong over {connection}, {size} bytes, {iters} iterations after {warmup} of \
@@ -148,7 +148,7 @@ impl Report {
         let what = if config.opcode.is_one_sided() { "operations" } else { "messages" };
         let _ = writeln!(text, "  verified   {} {what}, {bytes}: {how}", counts.verified);
         let per_s = rates.messages_per_s;
-        // Three digits at least: few large messages a second are no round number.
+        // At least three digits: rates of large messages are small.
         let decimals = if per_s < 10.0 { 2 } else { usize::from(per_s < 100.0) };
         let _ =
             writeln!(text, "  rate       {per_s:.decimals$} {what}/s, one at a time, both ways");
@@ -179,7 +179,7 @@ impl Report {
 impl Latency {
     fn new(config: &Config, recorded: &Histogram<u64>) -> Self {
         let of = if config.opcode.is_one_sided() { "operation" } else { "half_round_trip" };
-        // A bucket's upper end can be over the largest value in it.
+        // The upper end of a bucket may exceed the largest value in it.
         let at = |quantile| recorded.value_at_quantile(quantile).min(recorded.max());
         Self {
             unit: "ns",
@@ -214,7 +214,7 @@ fn decimal(bytes: f64) -> String {
     format!("{}B", si(bytes, ["", "k", "M"]))
 }
 
-/// A number with three digits and a prefix; above the last given one it is giga.
+/// Formats three digits and a prefix, or giga above the last given prefix.
 fn si(value: f64, prefixes: [&str; 3]) -> String {
     let mut value = value;
     for prefix in prefixes {

@@ -1,4 +1,4 @@
-//! The iterations: fill, clock, send, wait, clock, check.
+//! Iterations: fill, start the clock, send, wait, stop the clock, check.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use crate::link::verify::{Pattern, Who, WrongWord, mix};
 pub(super) struct Outcome {
     /// Nanoseconds: half round trips, or operations.
     pub(super) latency: Histogram<u64>,
-    /// Messages or operations that were measured, of both sides.
+    /// Measured messages or operations of both sides.
     pub(super) measured: u64,
-    /// Messages or operations that were verified, of both sides, warm-up included.
+    /// Verified messages or operations of both sides, including warm-up.
     pub(super) verified: u64,
-    /// The time that the measured ones took, without filling and checking.
+    /// Time of the measured ones, without filling and checking.
     pub(super) clocked: Duration,
-    /// The time that all took, with everything.
+    /// Time of all iterations, with everything.
     pub(super) wall: Duration,
-    /// Ended early, by Ctrl-C.
+    /// Ctrl-C ended the run early.
     pub(super) interrupted: bool,
 }
 
-/// Runs all iterations; the first thing that is wrong ends it.
+/// Runs all iterations; the first error ends the run.
 pub(super) fn run(pair: &mut Pair<'_>, config: &Config) -> Result<Outcome, Error> {
     let started = Instant::now();
     let total = config.warmup + config.iters;
@@ -39,7 +39,7 @@ pub(super) fn run(pair: &mut Pair<'_>, config: &Config) -> Result<Outcome, Error
             pair.side(who).memory(0)?.store(0, words.of(who))?;
         }
     }
-    // Three digits; it grows with what it is given.
+    // Three digits; the range grows as needed.
     let mut latency = Histogram::new(3).map_err(|error| Error::Unexpected {
         iteration: 0,
         what: format!("no histogram: {error}"),
@@ -47,7 +47,7 @@ pub(super) fn run(pair: &mut Pair<'_>, config: &Config) -> Result<Outcome, Error
     let mut clocked = Duration::ZERO;
     let mut record = |time: Duration, halves: u32| {
         clocked += time;
-        // The recorder grows; no time is too long for it before the end of u64, 585 years.
+        // The range grows up to the end of u64, 585 years.
         let ns = u64::try_from((time / halves).as_nanos()).unwrap_or(u64::MAX);
         latency.record(ns.max(1)).map_err(|error| Error::Unexpected {
             iteration: 0,
@@ -78,11 +78,11 @@ pub(super) fn run(pair: &mut Pair<'_>, config: &Config) -> Result<Outcome, Error
 /// Duration of one iteration.
 enum Times {
     RoundTrip(Duration),
-    /// The client's operation, and the server's.
+    /// Durations of the client's and the server's operations.
     Each([Duration; 2]),
 }
 
-/// One iteration. `None` after Ctrl-C.
+/// Runs one iteration; `None` after Ctrl-C.
 fn once(
     pair: &mut Pair<'_>,
     config: &Config,
@@ -104,7 +104,7 @@ fn once(
     Ok(Some(Times::Each(each)))
 }
 
-/// A ping and a pong. Gives the time from before the ping's post until the pong was seen.
+/// Sends a ping and a pong. Returns the time from before the ping's post until the pong was seen.
 fn round_trip(
     pair: &mut Pair<'_>,
     config: &Config,
@@ -121,7 +121,7 @@ fn round_trip(
         }
     }
     let time = start.elapsed();
-    // Acknowledged is placed: from here on nothing of this iteration moves.
+    // An acknowledged message is placed: from now on this iteration changes no memory.
     let acknowledged = pair.wait(iteration, "an acknowledgement", |pair| {
         pair.client.poll(iteration)?;
         pair.server.poll(iteration)?;
@@ -136,20 +136,20 @@ fn round_trip(
     Ok(Some(time))
 }
 
-/// The message that a side sends.
+/// Contents of a side's message.
 fn message(config: &Config, iteration: u64, from: Who) -> Pattern {
     let pattern = Pattern::new(iteration, from);
-    // The receiver of a plain WRITE polls for the last byte, which therefore differs from the last
+    // The receiver of a plain WRITE polls for the last byte, so it differs from the last
     // iteration's.
     if config.opcode == Opcode::Write { pattern.ending_with(iteration as u8) } else { pattern }
 }
 
-/// The immediate data that a side sends.
+/// Immediate data of a side's message.
 fn immediate(iteration: u64, from: Who) -> u32 {
     (mix(iteration << 1 | u64::from(from == Who::Server)) >> 32) as u32
 }
 
-/// One side sends; the other sees it.
+/// Sends a message from one side, and waits until the other has it.
 fn pass(pair: &mut Pair<'_>, config: &Config, iteration: u64, from: Who) -> Result<bool, Error> {
     let sender = pair.side(from);
     let imm = immediate(iteration, from);
@@ -176,7 +176,7 @@ fn pass(pair: &mut Pair<'_>, config: &Config, iteration: u64, from: Who) -> Resu
     })
 }
 
-/// Checks what a side got in this iteration, and gives its receive back to the queue.
+/// Checks a side's received message, and posts its receive again.
 fn check(side: &mut Side, config: &Config, iteration: u64) -> Result<(), Error> {
     let from = side.who.other();
     let message = message(config, iteration, from);
@@ -198,7 +198,7 @@ fn check(side: &mut Side, config: &Config, iteration: u64) -> Result<(), Error> 
     Ok(())
 }
 
-/// Checks what a completion says of a message.
+/// Checks the completion of a received message.
 fn check_arrival(
     arrived: &Arrived,
     config: &Config,
@@ -227,7 +227,7 @@ fn check_arrival(
     Ok(())
 }
 
-/// One side reads the other's memory.
+/// Reads the other side's memory, and checks it.
 fn read(
     pair: &mut Pair<'_>,
     config: &Config,
@@ -267,7 +267,7 @@ impl Words {
     }
 }
 
-/// One side does an atomic on the other's memory; the word's old value and its new one are checked.
+/// Executes an atomic on the other side's memory, and checks the word's old and new values.
 fn atomic(
     pair: &mut Pair<'_>,
     config: &Config,
@@ -283,7 +283,7 @@ fn atomic(
         let op = SendOp::FetchAdd { remote, add: random };
         (op, Completed::FetchAdd, old.wrapping_add(random))
     } else {
-        // Every fourth compares with something else, and must leave the word alone.
+        // Every fourth compares with a wrong value, and must not change the word.
         let equal = !iteration.is_multiple_of(4);
         let op =
             SendOp::CompareSwap { remote, compare: if equal { old } else { !old }, swap: random };
@@ -306,7 +306,7 @@ fn expect(iteration: u64, what: &'static str, of: Who, wanted: u64, got: u64) ->
     if wanted == got { Ok(()) } else { Err(WrongWord { iteration, what, of, wanted, got }.into()) }
 }
 
-/// Posts a one-sided operation and waits for its completion. Gives the time in between.
+/// Posts a one-sided operation and waits for its completion. Returns the time in between.
 fn operate(
     pair: &mut Pair<'_>,
     iteration: u64,

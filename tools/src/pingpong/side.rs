@@ -1,5 +1,5 @@
-//! The two sides: queue pairs that are connected, with their buffers, and what waits for them to be
-//! heard of.
+//! The two sides: connected queue pairs, their buffers, and polled completions that are not handled
+//! yet.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,12 +22,12 @@ use crate::link::receives::Receives;
 use crate::link::transport::{Connection, Link, Reach};
 use crate::link::verify::{Pattern, Who};
 
-/// Empty polls between two looks at the clock and at the other side.
+/// Empty polls between two looks at the clock and at the other side's completions.
 const PATIENCE: u32 = 64;
-/// Send work requests that a side can have outstanding. It has one.
+/// Maximum outstanding sends of a side, which uses one.
 const SENDS: u32 = 4;
 
-/// One side.
+/// A side.
 pub(super) struct Side {
     pub(super) who: Who,
     pub(super) qp: Link,
@@ -35,23 +35,22 @@ pub(super) struct Side {
     connection: Connection,
     cq: CompletionQueue,
     outgoing: Outgoing,
-    /// Memory that the peer writes to or reads from. The peer's [`Self::peer`] names its first
-    /// byte.
+    /// Memory that the peer writes or reads; the peer's [`Self::peer`] is its address.
     memory: Option<ExposedMemory>,
     peer: Option<Remote>,
-    /// A receive that completed, until it is taken.
+    /// Completed receive, until it is taken.
     arrived: Option<Arrived>,
-    /// The last send's completion, from its polling to the next post.
+    /// Completion of the last send, from its poll to the next post.
     sent: Option<Sent>,
     copy: Vec<u8>,
     pub(super) about: About,
 }
 
-/// Position of the next message.
+/// Buffer of the next message.
 enum Outgoing {
     Frame(Frame),
     Inline(Vec<u8>),
-    /// On its way; the completion brings it back.
+    /// In flight; the completion returns it.
     Away,
 }
 
@@ -78,7 +77,7 @@ pub(super) struct About {
     pub(super) lid: u16,
     pub(super) qpn: u32,
     pub(super) psn: u32,
-    /// Bytes; what the device granted.
+    /// Granted inline bytes.
     pub(super) max_inline_data: u32,
     pub(super) rings: Rings,
 }
@@ -103,7 +102,7 @@ impl Prepared {
             pd.slab(size, 1)?.take().map_or(Outgoing::Away, Outgoing::Frame)
         };
         let receives = if config.opcode.needs_receives() {
-            // With RDMA WRITE the receive's own buffer stays empty.
+            // With RDMA WRITE, the buffers of receives stay unused.
             let len =
                 if config.opcode.needs_memory() { 8 } else { size + config.connection.head() };
             Some(pd.slab(len, config.rx_depth as usize)?)
@@ -156,7 +155,7 @@ impl Prepared {
     fn connect(self, peer: &Reach, memory: Option<Remote>) -> Result<Side, Error> {
         let Self { mut side, receives, .. } = self;
         side.peer = memory;
-        // Before the connection stands: the peer's first message must find a receive.
+        // Posted before the connection: the peer's first message must find a receive.
         let mut id = 0;
         while let Some(frame) = receives.as_ref().and_then(Slab::take) {
             side.receive(id, frame)?;
@@ -167,7 +166,7 @@ impl Prepared {
     }
 }
 
-/// A queue pair as the options want it, and its completion queue.
+/// Creates a queue pair for the options, and its completion queue.
 pub(super) fn make(
     context: &Context,
     pd: &ProtectionDomain,
@@ -193,7 +192,7 @@ pub(super) fn make(
         Err(error @ uverbs::Error::Limit { what, .. }) if what.contains("inline") => {
             Err(Error::Refused { option: "--inline", value: config.inline.to_string(), error })
         }
-        // Any other size asked for is small and fixed.
+        // All other requested sizes are small and fixed.
         Err(error @ uverbs::Error::Limit { .. }) => {
             Err(Error::Refused { option: "--rx-depth", value: config.rx_depth.to_string(), error })
         }
@@ -213,7 +212,7 @@ pub(super) fn wanted(config: &Config) -> Wanted {
     }
 }
 
-/// Brings the queue pair to INIT, with port, GID and MTU as the options want them.
+/// Moves the queue pair to INIT, with the port, GID and MTU of the options.
 pub(super) fn prepare(
     qp: &mut Link,
     config: &Config,
@@ -224,12 +223,12 @@ pub(super) fn prepare(
 }
 
 impl Side {
-    /// The peer's memory.
+    /// Address and key of the peer's memory.
     pub(super) fn remote(&self) -> Result<Remote, Error> {
         self.peer.ok_or_else(|| self.absent("the peer's memory", 0))
     }
 
-    /// Writes the next message into where it will be sent from.
+    /// Writes the next message into its send buffer.
     pub(super) fn fill(&mut self, pattern: &Pattern, iteration: u64) -> Result<(), Error> {
         match &mut self.outgoing {
             Outgoing::Frame(frame) => pattern.fill(frame),
@@ -258,7 +257,7 @@ impl Side {
         Ok(&self.copy)
     }
 
-    /// The memory's last byte, which an RDMA WRITE changes last.
+    /// Last byte of the memory, which an RDMA WRITE changes last.
     pub(super) fn last_byte(&self, iteration: u64) -> Result<u8, Error> {
         let memory = self.memory(iteration)?;
         let mut last = [0];
@@ -274,7 +273,7 @@ impl Side {
         }
     }
 
-    /// Posts a work request with the present message, and rings.
+    /// Posts a work request with the current message, and rings.
     pub(super) fn post(&mut self, iteration: u64, op: SendOp) -> Result<(), Error> {
         self.sent = None;
         let mut batch = self.qp.batch();
@@ -306,7 +305,7 @@ impl Side {
         })
     }
 
-    /// Takes note of what completed.
+    /// Polls, and notes the completions.
     pub(super) fn poll(&mut self, iteration: u64) -> Result<(), Error> {
         let head = self.connection.head() as u32;
         let mut burst = self.cq.poll(8);
@@ -347,8 +346,8 @@ impl Side {
         self.sent
     }
 
-    /// Something that the order of calls brings about is missing: an error of this program,
-    /// reported and not panicked over.
+    /// Error of this program: a value is missing that the order of calls guarantees. Reported
+    /// instead of a panic.
     #[cold]
     fn absent(&self, what: &str, iteration: u64) -> Error {
         Error::Unexpected { iteration, what: format!("{what} of the {} is not there", self.who) }
@@ -368,7 +367,7 @@ pub(super) struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Opens the devices, makes both queue pairs, and connects them.
+    /// Opens the devices, creates both queue pairs, and connects them.
     pub(super) fn connect(
         devices: &Two,
         config: &Config,
@@ -402,7 +401,7 @@ impl<'a> Pair<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Polls until `done`, for the time limit of a message at most. After Ctrl-C gives `false`.
+    /// Polls until `done`, within the time limit of a message. Returns `false` after Ctrl-C.
     #[inline]
     pub(super) fn wait(
         &mut self,
@@ -416,7 +415,7 @@ impl<'a> Pair<'a> {
         while !done(self)? {
             idle = idle.wrapping_add(1);
             if self.events || idle.is_multiple_of(PATIENCE) {
-                // Why nothing comes may stand in the other side's completions.
+                // The reason may be in the other side's completions.
                 self.client.poll(iteration)?;
                 self.server.poll(iteration)?;
                 if self.is_stopped() {
@@ -429,7 +428,7 @@ impl<'a> Pair<'a> {
             }
             match self.embedded {
                 _ if self.events => sleep.idle([&mut self.client.cq, &mut self.server.cq])?,
-                // A software HCA needs this processor, perhaps; a real one doesn't.
+                // A software HCA may need this processor; a real device does not.
                 true => {
                     self.client.cq.give_way();
                     self.server.cq.give_way();

@@ -1,4 +1,4 @@
-//! An event in words: one line, or field by field.
+//! Description of an event, in a line or field by field.
 
 use uverbs_mlx5_prm::cqe::{CqeOpcode, OpOwn, mlx5_cqe64, mlx5_err_cqe};
 use uverbs_mlx5_prm::ctrl::{OpmodIdxOpcode, QpnDs, mlx5_wqe_ctrl_seg};
@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 use super::event::{Event, Kind};
 use crate::explain::{self, Explained, Transport};
 
-/// The event's main fields.
+/// Main fields of the event.
 pub(super) fn line(event: &Event) -> String {
     match event.kind {
         Kind::Ioctl => ioctl(event),
@@ -33,7 +33,7 @@ pub(super) fn line(event: &Event) -> String {
     }
 }
 
-/// All of it, for events with bytes.
+/// Full explanation of events with bytes.
 pub(super) fn whole(event: &Event) -> Option<Explained> {
     let bytes = event.bytes("bytes");
     match event.kind {
@@ -56,7 +56,7 @@ fn ioctl(event: &Event) -> String {
     format!("{name}: {} in {took:.1} us", event.field("result"))
 }
 
-/// The method's name without what all have; of a write command its own.
+/// Name of the method without the common prefix, or name of the write command.
 fn command(bytes: &[u8]) -> String {
     let whole = explain::ioctl(bytes).map(|explained| explained.what().to_owned());
     let whole = whole.unwrap_or_else(|| "a command that can't be read".to_owned());
@@ -68,8 +68,8 @@ fn command(bytes: &[u8]) -> String {
     name.to_owned()
 }
 
-/// A doorbell's eight bytes: of a send queue the first two words of a control segment, of a
-/// completion queue its arm word and number.
+/// Eight bytes of a doorbell: the first two words of a control segment for a send queue, arm word
+/// and number for a completion queue.
 fn doorbell(event: &Event) -> String {
     let (offset, value) = (event.number("offset") as usize, event.number("value"));
     let (high, low) = ((value >> 32) as u32, value as u32);
@@ -91,7 +91,7 @@ fn wqe(event: &Event) -> String {
     format!("QP {} {opcode} at {index}, {ds} segments of 16 bytes", event.field("qpn"))
 }
 
-/// A packet's opcode, its number, and to whom it is.
+/// Opcode, PSN and destination of a packet.
 pub(super) fn packet(event: &Event) -> String {
     let bytes = event.bytes("bytes");
     // The ICRC is left out; it is invalid on wires that need no ICRC.

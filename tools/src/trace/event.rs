@@ -1,4 +1,4 @@
-//! The lines of a trace, read.
+//! Parses the lines of a trace.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Kind {
         Self::Cqe,
     ];
 
-    /// As it stands in a line.
+    /// Name in a line of the trace.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ioctl => "ioctl",
@@ -48,7 +48,7 @@ impl Kind {
     }
 }
 
-/// An event: when, where, what.
+/// An event: time, place, kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Event {
     /// Nanoseconds since the first event.
@@ -56,7 +56,7 @@ pub(super) struct Event {
     pub(super) pid: u32,
     pub(super) device: String,
     pub(super) kind: Kind,
-    /// By their names: see `uverbs_core::trace`.
+    /// Fields by name; see `uverbs_core::trace`.
     pub(super) fields: BTreeMap<String, String>,
 }
 
@@ -70,7 +70,7 @@ impl Event {
         self.fields.get(name).map_or("", String::as_str)
     }
 
-    /// A number, decimal or behind 0x; 0 if the field is not a number.
+    /// Number in decimal or after 0x; 0 if the field is not a number.
     pub(super) fn number(&self, name: &str) -> u64 {
         let text = self.field(name);
         let hex = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16));
@@ -83,11 +83,11 @@ impl Event {
     }
 }
 
-/// The events of a file, in the order of their times.
+/// Parses the events of a file, sorted by time.
 ///
 /// # Errors
 ///
-/// What is wrong, and in which line.
+/// The error, and its line.
 pub(super) fn parse(text: &str) -> Result<Vec<Event>, String> {
     let mut events = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

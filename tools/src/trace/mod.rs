@@ -1,4 +1,4 @@
-//! `uverbs trace`: runs a program, and writes down what it does with RDMA devices.
+//! `uverbs trace`: runs a program, and records its use of RDMA devices.
 
 mod describe;
 mod event;
@@ -17,7 +17,7 @@ use crate::base::output;
 use crate::explain::Explained;
 use event::Event;
 
-/// Tells the library in a process where to.
+/// Variable that names the trace file for the library in a process.
 const VARIABLE: &str = "UVERBS_TRACE";
 
 /// Run a program, and write down what it does with RDMA devices.
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     let [program, words @ ..] = &args.command[..] else { return Ok(()) };
     let made = |error| Error::File { path: "a file for the trace".into(), error };
     let lines = tempfile::NamedTempFile::new().map_err(made)?;
-    // By its name this program is found wherever it is.
+    // Replaces the name `uverbs` by this program's path, so that it need not be in PATH.
     let own = std::env::current_exe().ok().filter(|_| program == "uverbs");
     let program = own.as_deref().map_or(program.as_os_str(), Path::as_os_str);
     let status = Command::new(program).args(words).env(VARIABLE, lines.path()).status();
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
 }
 
-/// The events as lines.
+/// Formats the events as lines.
 fn report(events: &[Event], args: &Args) -> String {
     let mut text = String::new();
     let width = events.iter().map(|event| event.device.len()).max().unwrap_or(0);
@@ -120,7 +120,7 @@ fn report(events: &[Event], args: &Args) -> String {
     text
 }
 
-/// An event as JSON has it.
+/// An event in JSON.
 #[derive(Serialize)]
 struct Row<'a> {
     #[serde(flatten)]

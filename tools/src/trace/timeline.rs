@@ -1,26 +1,26 @@
-//! The timeline: the data path of one or two devices, from top to bottom, as a picture.
+//! Timeline: the data path of one or two devices as a picture, from top to bottom.
 //!
-//! Each device has two lines, its program's and its own. A doorbell is an arrow from program to
-//! device, a completion one back; a packet is one from device to device, from where it was sent to
-//! where it was read. Events are as far apart as their names need; their times stand beside them.
+//! Each device has two lines: its program, and the device. A doorbell is an arrow from program to
+//! device, a completion an arrow back. A packet is an arrow between devices, from its sending to
+//! its reading. Distances follow the texts, not the times, which are printed beside the events.
 
 use std::fmt::Write as _;
 
 use super::describe;
 use super::event::{Event, Kind};
 
-/// Dimensions of the drawing, in pixels.
+/// Dimensions of the picture, in pixels.
 const ROW: usize = 24;
 const TOP: usize = 64;
 const TIMES: usize = 96;
-/// Between a program and its device, and between the devices.
+/// Distance of a program from its device, and between the devices.
 const NEAR: usize = 330;
 const FAR: usize = 470;
 
-/// One end: a device of a process.
+/// An end: a device of a process.
 type End<'a> = (u32, &'a str);
 
-/// Draws `rows` events of the data path, behind the first `skip`.
+/// Draws `rows` events of the data path, after the first `skip`.
 pub(super) fn draw(events: &[Event], skip: usize, rows: usize) -> String {
     let data = events.iter().filter(|event| event.is_data());
     let shown: Vec<&Event> = data.skip(skip).take(rows).collect();
@@ -48,8 +48,8 @@ fn end(event: &Event) -> End<'_> {
     (event.pid, &event.device)
 }
 
-/// For each row, where what was sent in it was read: the first later row with the same packet that
-/// has no sender yet.
+/// For each row, the row in which its packet was read: the first later row with the same packet and
+/// no sender yet.
 fn arrivals(events: &[&Event]) -> Vec<Option<usize>> {
     let mut taken = vec![false; events.len()];
     let mut arrivals = vec![None; events.len()];
@@ -67,7 +67,7 @@ fn arrivals(events: &[&Event]) -> Vec<Option<usize>> {
     arrivals
 }
 
-/// A packet without what changes on its way: congestion bits, ICRC.
+/// Bytes of a packet without those that change on the way: congestion bits, ICRC.
 fn key(event: &Event) -> Vec<u8> {
     let mut bytes = event.bytes("bytes");
     if let Some(congestion) = bytes.get_mut(4) {
@@ -88,7 +88,7 @@ impl Picture<'_> {
         TOP + row * ROW + ROW / 2
     }
 
-    /// The lines of an end: its program's and its device's. The second end is a mirror image.
+    /// Lines of an end: program and device. The second end is mirrored.
     fn lines(&self, end: End<'_>) -> (usize, usize) {
         let first = (TIMES + 40, TIMES + 40 + NEAR);
         match self.ends.iter().position(|known| *known == end) {
@@ -114,7 +114,7 @@ impl Picture<'_> {
         );
     }
 
-    /// Names at the top, and a line down from each.
+    /// Draws the names at the top, and a line down from each.
     fn heads(&mut self) {
         let bottom = Self::y(self.rows);
         let several = self.ends.iter().any(|(pid, _)| *pid != self.ends[0].0);
@@ -158,7 +158,7 @@ impl Picture<'_> {
                     }
                 }
             }
-            // One whose sender is in the picture is the end of an arrow.
+            // If the sender is in the picture, the event is the end of an arrow.
             Kind::Received if self.ends.len() == 2 => self.own(device, y, middle, "reads it"),
             Kind::Received => {
                 let said = format!("reads {}", describe::packet(event));
@@ -169,7 +169,7 @@ impl Picture<'_> {
         }
     }
 
-    /// An event of one device alone.
+    /// Draws an event of one device.
     fn own(&mut self, device: usize, y: usize, middle: usize, said: &str) {
         let _ = writeln!(self.body, "<circle cx=\"{device}\" cy=\"{y}\" r=\"4\" fill=\"#555\"/>");
         let (x, anchor) =
@@ -201,7 +201,7 @@ impl Picture<'_> {
     }
 }
 
-/// A line that fits between a program and its device.
+/// Text that fits between a program and its device.
 fn short(event: &Event) -> String {
     let line = describe::line(event);
     let line = line
@@ -240,7 +240,7 @@ mod tests {
         for says in [">a<", ">b<", "program 1", "program 2", "RC_SEND_ONLY", ">0.0 µs<"] {
             assert!(picture.contains(says), "{says}:\n{picture}");
         }
-        // The third device has no place, and the packet is said once.
+        // The third device is not drawn, and the packet is mentioned once.
         assert!(!picture.contains(">c<"));
         assert_eq!(picture.matches("RC_SEND_ONLY").count(), 1);
     }

@@ -1,4 +1,4 @@
-//! Bandwidth: as many messages outstanding as allowed, on all queue pairs.
+//! Bandwidth: as many messages in flight as allowed, on all queue pairs.
 #![allow(unsafe_code, reason = "posts by address and key: see the module above")]
 
 use std::sync::atomic::{Ordering, fence};
@@ -11,25 +11,25 @@ use crate::base::error::Error;
 use crate::link::verify::Pattern;
 use crate::perf::shape::{Operation, Shape, Test};
 
-/// Completions that one poll takes.
+/// Maximum completions per poll.
 const BURST: usize = 64;
 
 impl Side {
-    /// So many messages more on each queue pair.
+    /// Sets the number of messages to send on each queue pair.
     pub(in crate::perf) fn order(&mut self, messages: u64) {
         for line in &mut self.lines {
             line.todo = messages;
         }
     }
 
-    /// No more messages than are needed to learn of all that were posted.
+    /// Leaves at most one message per queue pair, which reports the unsignaled ones before it.
     pub(in crate::perf) fn close(&mut self) {
         for line in &mut self.lines {
             line.todo = line.todo.min(u64::from(line.silent > 0));
         }
     }
 
-    /// Messages posted, ever.
+    /// Number of messages posted in total.
     pub(in crate::perf) fn posted(&self) -> u64 {
         self.lines.iter().map(|line| line.posted).sum()
     }
@@ -39,8 +39,8 @@ impl Side {
         self.lines.iter().all(|line| line.todo == 0 && line.outstanding == 0)
     }
 
-    /// Polls once, gives receives back, and posts what there is room for. Gives the messages that
-    /// are known to be complete now, and whether anything was done.
+    /// Polls once, posts receives again, and posts as many sends as there is room for. Returns the
+    /// number of messages known to be complete, and whether anything was done.
     #[inline]
     pub(in crate::perf) fn pump(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
         let (sent, mut busy) = self.collect(so_far)?;
@@ -57,7 +57,7 @@ impl Side {
     #[inline]
     fn collect(&mut self, so_far: u64) -> Result<(u64, bool), Error> {
         let mut sent = 0;
-        // Receives that came, to be given back after the burst.
+        // Completed receives, posted again after the burst.
         let mut slots = [0u64; BURST];
         let mut came = 0;
         let mut burst = self.cq.poll(BURST);
@@ -102,8 +102,8 @@ impl Side {
         Ok(Pattern::new(0, self.who.other()).check(&self.copy)?)
     }
 
-    /// After a run: what is in memory is what was sent. `writes` says that the peer wrote here,
-    /// `reads` that this side has read.
+    /// After a run: compares memory with the sent messages. `writes`: the peer wrote here; `reads`:
+    /// this side has read.
     pub(in crate::perf) fn verify_end(
         &mut self,
         active: bool,
@@ -130,7 +130,7 @@ impl Side {
     }
 }
 
-/// Posts one list to a queue pair, if there is room for it, and rings. Gives whether it did.
+/// Posts a list to a queue pair if there is room for it, and rings; returns whether it did.
 #[inline]
 fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bool, PostError> {
     let room = shape.tx_depth - line.outstanding;
@@ -142,8 +142,8 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
     for at in 1..=wanted {
         line.todo -= 1;
         line.silent += 1;
-        // The last of all tells, and so does the last before there is no room: nothing else would
-        // ever make some.
+        // The last message is signaled, and also the last before the queue is full, since only a
+        // completion makes room.
         let tells = line.silent >= shape.cq_mod
             || line.todo == 0
             || (at == wanted && room - at < shape.post_list);
@@ -154,7 +154,7 @@ fn post_some(line: &mut Line, shape: &Shape, inline: Option<&[u8]>) -> Result<bo
             Some(inline) => Data::Inline(inline),
             None => Data::One(line.local),
         };
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and there is no
+        // SAFETY: the memory belongs to the side, is dropped after its queue pairs, and there is no
         // reference to it.
         unsafe { batch.post(wr, op, data) }?;
         line.posted += 1;

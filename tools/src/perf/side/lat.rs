@@ -11,20 +11,19 @@ use crate::base::error::Error;
 use crate::link::verify::{Pattern, Who};
 use crate::perf::shape::Operation;
 
-/// State of the one message in flight.
+/// State of the message in flight.
 #[derive(Default)]
 pub(super) struct Turn {
-    /// Own work request completed.
+    /// This side's work request completed.
     sent: bool,
-    /// The receive that the peer's message took, once it has been polled, possibly before this side
-    /// waits for it.
+    /// Receive of the peer's message, once it was polled, perhaps before this side waits for it.
     arrived: Option<u32>,
-    /// This receive, once its message has been seen.
+    /// Receive whose message was seen.
     held: Option<u32>,
 }
 
 impl Side {
-    /// Prepares an iteration before the clock runs.
+    /// Prepares an iteration, before the clock starts.
     pub(in crate::perf) fn prepare(&mut self, iteration: u64) -> Result<(), Error> {
         self.turn.sent = false;
         let check = self.shape.check;
@@ -46,7 +45,7 @@ impl Side {
                 None => self.memory.outgoing.write(self.last(), &[iteration as u8])?,
             },
             Operation::Read | Operation::FetchAdd | Operation::CompareSwap if check => {
-                // Stale data of the last message must not pass for this one's.
+                // Stale bytes of the last message must not pass for this message's.
                 self.copy.fill(0xee);
                 self.memory.outgoing.write(0, &self.copy)?;
             }
@@ -66,7 +65,7 @@ impl Side {
         };
         line.posted += 1;
         let mut batch = line.qp.batch();
-        // SAFETY: the memory is the side's, dropped after its queue pairs, and there is no
+        // SAFETY: the memory belongs to the side, is dropped after its queue pairs, and there is no
         // reference to it.
         let posted = unsafe { batch.post(Wr::new(id(0, 1)), op, data) };
         match posted {
@@ -76,7 +75,7 @@ impl Side {
         Ok(())
     }
 
-    /// Returns `true` once the awaited message is there: the peer's message, or the completion of a
+    /// Returns `true` once the awaited event is there: the peer's message, or the completion of a
     /// one-sided operation.
     #[inline]
     pub(in crate::perf) fn seen(&mut self, iteration: u64) -> Result<bool, Error> {
@@ -107,7 +106,7 @@ impl Side {
         Ok(self.turn.sent)
     }
 
-    /// Polls, for what there is or for why there is nothing.
+    /// Polls for completions, and for reasons that none comes.
     #[inline]
     pub(in crate::perf) fn look(&mut self, iteration: u64) -> Result<(), Error> {
         let head = self.shape.head();
@@ -131,13 +130,12 @@ impl Side {
         Ok(())
     }
 
-    /// Compares what came with what was sent, where that was asked for.
+    /// Compares the received message with the sent one, if requested.
     pub(in crate::perf) fn verify(&mut self, iteration: u64) -> Result<(), Error> {
         if !self.shape.check {
             return Ok(());
         }
-        // The message was seen by a relaxed load or by a completion; what is read of it is read
-        // after.
+        // A relaxed load or a completion showed the message; later loads must read its bytes.
         fence(Ordering::Acquire);
         let (memory, at) = match self.shape.op {
             Operation::Write => (&self.memory.incoming, 0),
@@ -169,8 +167,8 @@ impl Side {
         }
     }
 
-    /// The old value that the last atomic of a queue pair brought: all before it, and nothing else,
-    /// changed the word.
+    /// Checks the old value of a queue pair's last atomic: only the atomics before it changed the
+    /// word.
     pub(super) fn verify_word(&self, line: usize, iteration: u64) -> Result<(), Error> {
         // The line does not exist if the run was interrupted early.
         let posted = self.lines.get(line).map_or(0, |line| line.posted);

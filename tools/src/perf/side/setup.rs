@@ -1,4 +1,4 @@
-//! Setup of an end, and errors for options that its device can't support.
+//! Setup of an end, and errors of options that its device does not support.
 
 use serde::{Deserialize, Serialize};
 use uverbs::{AccessFlags, AckTimeout, Context, Local, Mtu, RnrTimer};
@@ -15,7 +15,7 @@ pub(in crate::perf) struct About {
     pub(in crate::perf) end: String,
     #[serde(flatten)]
     pub(in crate::perf) place: Place,
-    /// Limit of the first queue pair, as the device granted it.
+    /// Limit granted for the first queue pair.
     pub(in crate::perf) max_send_wr: u32,
     pub(in crate::perf) max_recv_wr: u32,
     pub(in crate::perf) max_inline_data: u32,
@@ -36,7 +36,7 @@ pub(super) fn wanted(shape: &Shape, size: u32) -> Wanted {
     }
 }
 
-/// Access rights of the peer to this end's memory: no more than this test needs.
+/// Access rights of the peer: no more than this test needs.
 pub(super) fn rights(shape: &Shape, who: Who) -> AccessFlags {
     let peer_acts = match shape.test {
         Test::Lat => who == Who::Server || !shape.op.is_one_sided(),
@@ -51,7 +51,7 @@ pub(super) fn rights(shape: &Shape, who: Who) -> AccessFlags {
     }
 }
 
-/// How the queue pairs are brought up.
+/// Attributes by which queue pairs are brought up.
 pub(super) fn local(
     context: &Context,
     shape: &Shape,
@@ -85,7 +85,7 @@ pub(super) fn local(
     })
 }
 
-/// Names the option that a queue pair was refused for.
+/// Names the option that caused a refusal.
 pub(super) fn blame(error: uverbs::Error, shape: &Shape) -> Error {
     let uverbs::Error::Limit { what, .. } = error else {
         return Err::<(), _>(error).because_of("--qps", shape.qps).unwrap_err();

@@ -1,7 +1,6 @@
-//! Address that the two sides exchange, as `ibv_rc_pingpong` writes it:
-//! `0012:000040:1b2c3d:00000000000000000000ffff0a000001`, LID, QPN, PSN and GID in hex, and the NUL
-//! that ends a C string (rdma-core `libibverbs/examples/rc_pingpong.c`,
-//! `pingpong.c:gid_to_wire_gid`).
+//! Address that both sides exchange, in the format of `ibv_rc_pingpong`:
+//! `0012:000040:1b2c3d:00000000000000000000ffff0a000001`, LID, QPN, PSN and GID in hex, and a NUL
+//! (rdma-core `libibverbs/examples/rc_pingpong.c`, `pingpong.c:gid_to_wire_gid`).
 
 use std::fmt;
 
@@ -9,7 +8,7 @@ use uverbs::Gid;
 
 use crate::base::peer_text::shown;
 
-/// Bytes of a message, the NUL among them.
+/// Bytes of a message, including the NUL.
 pub(crate) const LEN: usize = 52;
 
 /// Address of a queue pair.
@@ -19,9 +18,9 @@ pub(crate) struct Address {
     pub(crate) lid: u16,
     /// Queue pair number, 24 bits.
     pub(crate) qpn: u32,
-    /// First PSN that it sends, 24 bits.
+    /// First PSN of its sends, 24 bits.
     pub(crate) psn: u32,
-    /// `None` travels as zeros.
+    /// `None` is sent as zeros.
     pub(crate) gid: Option<Gid>,
 }
 
@@ -41,12 +40,12 @@ impl fmt::Display for AddressError {
 
 impl std::error::Error for AddressError {}
 
-/// Parts, their digits, and where they begin. One byte separates them; the last ends with the NUL.
+/// Names, digits and offsets of the parts. A byte separates them; the last ends with the NUL.
 const PARTS: [(&str, usize, usize); 4] =
     [("LID", 0, 4), ("QPN", 5, 6), ("PSN", 12, 6), ("GID", 19, 32)];
 
 impl Address {
-    /// As it is sent.
+    /// Encodes the message.
     pub(crate) fn encode(&self) -> [u8; LEN] {
         let gid = u128::from_be_bytes(self.gid.map_or([0; 16], |gid| gid.0));
         let Self { lid, qpn, psn, .. } = self;
@@ -59,7 +58,7 @@ impl Address {
         bytes
     }
 
-    /// Reads what was received.
+    /// Decodes a received message.
     pub(crate) fn decode(bytes: &[u8; LEN]) -> Result<Self, AddressError> {
         let mut numbers = [0u128; 4];
         for (number, (part, start, digits)) in numbers.iter_mut().zip(PARTS) {

@@ -1,5 +1,5 @@
-//! The exchange of addresses with the other process, in the order of `ibv_rc_pingpong`: the client
-//! writes its address, the server connects its queue pair and writes its own, the client answers
+//! Exchange of addresses with the other process, in the order of `ibv_rc_pingpong`: the client
+//! sends its address, the server connects its queue pair and sends its own, the client answers
 //! `done`, and the connection is closed (`rc_pingpong.c:pp_client_exch_dest`,
 //! `pp_server_exch_dest`).
 
@@ -17,8 +17,8 @@ const DONE: [u8; 5] = *b"done\0";
 /// Bytes of a [`Way`].
 const WAY: usize = 14;
 
-/// Receiving side of XRC: the number of a target, and the number of a shared receive queue. Only
-/// this program speaks it; `xsrq_pingpong` has a different exchange.
+/// XRC receivers of a side: numbers of a target and of a shared receive queue. Only this program
+/// sends it; `xsrq_pingpong` has a different exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) target: u32,
@@ -43,14 +43,14 @@ impl Way {
     }
 }
 
-/// Why there was no exchange.
+/// Reason that the exchange failed.
 #[derive(Debug)]
 pub(super) enum ExchangeError {
-    /// Part of a message came, or nothing.
+    /// Only part of a message came, or none.
     Cut { what: &'static str, bytes: usize, of: usize, error: TcpError },
     /// Malformed address from the peer.
     Address(AddressError),
-    /// Malformed [`Way`] from the peer, behind its address.
+    /// Malformed [`Way`] from the peer, after its address.
     NoWay { found: Vec<u8> },
     /// The peer's last message is not `done`.
     NotDone { found: Vec<u8> },
@@ -90,7 +90,7 @@ impl From<ExchangeError> for Error {
     }
 }
 
-/// The connection to the other side.
+/// TCP connection to the other side.
 #[derive(Debug)]
 pub(crate) struct Peer<'a> {
     stream: Stream,
@@ -103,13 +103,13 @@ impl<'a> Peer<'a> {
         Self { stream, stop }
     }
 
-    /// In one write, since the C program reads once and wants it all.
+    /// Sends by one write, since the C program reads once and expects the whole message.
     fn write(&mut self, bytes: &[u8]) -> Result<(), ExchangeError> {
         let deadline = self.stream.deadline();
         self.stream.send(bytes, deadline, self.stop).map_err(ExchangeError::Tcp)
     }
 
-    /// Reads `N` bytes, however they come. The limit is for all of them.
+    /// Reads `N` bytes in any parts. The limit is for all of them.
     fn read<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], ExchangeError> {
         let deadline = self.stream.deadline();
         let mut got = Vec::with_capacity(N);
@@ -127,18 +127,18 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// Sends where XRC's messages come in: this library's own words behind an address.
+    /// Sends the XRC receivers, an addition of this program after the address.
     pub(crate) fn write_way(&mut self, way: Way) -> Result<(), ExchangeError> {
         self.write(&way.encode())
     }
 
-    /// Receives where the peer's XRC messages come in.
+    /// Receives the peer's XRC receivers.
     pub(crate) fn read_way(&mut self) -> Result<Way, ExchangeError> {
         let bytes = self.read::<WAY>("the peer's target")?;
         Way::decode(&bytes).ok_or_else(|| ExchangeError::NoWay { found: bytes.to_vec() })
     }
 
-    /// Sends the own address.
+    /// Sends this side's address.
     pub(crate) fn write_address(&mut self, address: &Address) -> Result<(), ExchangeError> {
         self.write(&address.encode())
     }
@@ -149,12 +149,12 @@ impl<'a> Peer<'a> {
         Address::decode(&bytes).map_err(ExchangeError::Address)
     }
 
-    /// The client has the server's address.
+    /// Confirms the server's address.
     pub(crate) fn write_done(mut self) -> Result<(), ExchangeError> {
         self.write(&DONE)
     }
 
-    /// Waits for the client to have it.
+    /// Waits for the client's confirmation.
     pub(crate) fn read_done(mut self) -> Result<(), ExchangeError> {
         let found = self.read("the client's `done`")?;
         if found == DONE { Ok(()) } else { Err(ExchangeError::NotDone { found: found.to_vec() }) }
@@ -182,8 +182,7 @@ mod tests {
         Peer::new(listener.accept(LONG, limit, &NEVER).unwrap(), &NEVER)
     }
 
-    /// A server that runs `serve` on its one client, and a client that does `call` with the raw
-    /// connection.
+    /// Runs `serve` on the server's only client, and `call` on the client's raw connection.
     fn between<T: Send>(
         limit: Duration,
         serve: impl FnOnce(Peer<'static>) -> T + Send,
@@ -240,7 +239,7 @@ mod tests {
     #[test]
     fn a_peer_that_misbehaves_is_an_error_within_the_limit() {
         let read = |mut peer: Peer<'_>| peer.read_address().unwrap_err();
-        // Silent, and holding the line until the server has given up.
+        // Silent, and connected until the server has given up.
         let started = Instant::now();
         let error = between(LIMIT, read, |stream| {
             std::thread::sleep(2 * LIMIT);
@@ -259,7 +258,7 @@ mod tests {
         });
         let ExchangeError::Cut { bytes: 1..LEN, error, .. } = error else { panic!("{error}") };
         assert!(silent(&error), "{error}");
-        // Gone.
+        // The client closes the connection.
         let error = between(LONG, read, |mut stream| stream.write_all(b"0012:").unwrap());
         let ExchangeError::Cut { bytes: 5, of: LEN, error, .. } = error else { panic!("{error}") };
         assert!(matches!(error, TcpError::Closed { .. }), "{error}");
@@ -269,7 +268,7 @@ mod tests {
         });
         assert!(matches!(error, ExchangeError::Address(_)), "{error}");
         assert!(error.to_string().contains("ibv_rc_pingpong"), "{error}");
-        // Another last word.
+        // Another last message.
         let error = between(
             LONG,
             |peer| peer.read_done().unwrap_err(),

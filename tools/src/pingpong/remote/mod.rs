@@ -1,5 +1,5 @@
 //! A ping-pong with another process, which may be `ibv_rc_pingpong`: the exchange has that
-//! program's words and order (rdma-core `libibverbs/examples/rc_pingpong.c`).
+//! program's messages and order (rdma-core `libibverbs/examples/rc_pingpong.c`).
 
 mod address;
 mod exchange;
@@ -40,7 +40,7 @@ pub(super) fn run(config: &Config, remote: &Remote, stop: &AtomicBool) -> Result
     if config.json { output::json(&report) } else { output::print(&report.text()) }
 }
 
-/// The server's side. `tell` is told each address as soon as it is known.
+/// Server's side. Calls `tell` with each address as soon as it is known.
 fn serve(
     mut session: Session<'_>,
     listener: Listener,
@@ -63,7 +63,7 @@ fn serve(
     Ok(Done { device: session.device().to_owned(), own: *session.address(), peer, outcome })
 }
 
-/// The client's side.
+/// Client's side.
 fn call(
     mut session: Session<'_>,
     connect: impl FnOnce() -> Result<Stream, TcpError>,

@@ -14,25 +14,25 @@ pub(super) struct Done {
     pub(super) outcome: Outcome,
 }
 
-/// The whole report. Times are in nanoseconds.
+/// Report of the run. Times are in nanoseconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     program: &'static str,
     version: &'static str,
     role: &'static str,
-    /// The server's host, as the client was given it.
+    /// Host of the server, as given to the client.
     host: Option<String>,
     tcp_port: u16,
     device: String,
     config: Config,
     local: Place,
     remote: Place,
-    /// The page starts of each message were checked.
+    /// Page starts of each message were checked.
     checked: bool,
-    /// Ended early, by Ctrl-C: the figures are of what was measured until then.
+    /// Ctrl-C ended the run early; the results cover the time until then.
     interrupted: bool,
     iterations: u64,
-    /// Both directions.
+    /// Bytes in both directions.
     bytes: u64,
     time_ns: u64,
     bits_per_s: f64,
@@ -84,7 +84,7 @@ impl Report {
         }
     }
 
-    /// For people. The addresses were told before.
+    /// Text for people, without the addresses, which were printed before.
     pub(super) fn text(&self) -> String {
         let seconds = self.time_ns as f64 / 1e9;
         let interrupted = match self.interrupted {

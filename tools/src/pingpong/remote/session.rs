@@ -1,8 +1,8 @@
-//! One side of a ping-pong with another process: its queue pair, its buffers, and the messages.
+//! A side of a ping-pong with another process: queue pair, buffers, messages.
 //!
-//! As in the C program a side sends when its last message is out and the peer's has come, so the
-//! client begins and the server answers; receives are posted anew when one is left
-//! (`rc_pingpong.c:parse_single_wc`). What goes back is what came.
+//! As in the C program, a side sends once its last message completed and the peer's has arrived.
+//! The client sends first. Receives are posted again when one is left
+//! (`rc_pingpong.c:parse_single_wc`). A received message is sent back unchanged.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,28 +30,28 @@ const FILL: u8 = 0x7b;
 /// First byte of each page of the C program, with its `-c`.
 const PAGE_START: u8 = 0;
 
-/// The Q_Key of the C program's datagrams (`ud_pingpong.c:pp_init_ctx`).
+/// Q_Key of the C program's datagrams (`ud_pingpong.c:pp_init_ctx`).
 const QKEY: u32 = 0x1111_1111;
 
-/// Numbers of work requests.
+/// Work request ids.
 const RECV: u64 = 1;
 const SEND: u64 = 2;
 
-/// Frames in addition to the posted receives: one being sent, one that has just come.
+/// Frames in addition to the posted receives: one in flight, one just received.
 const SPARE: u32 = 2;
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// Messages that went in each direction.
+    /// Number of messages in each direction.
     pub(super) iters: u64,
-    /// From before the first message until the last had come and gone.
+    /// Time from before the first message until the last was sent and received.
     pub(super) time: Duration,
-    /// Ended early, by Ctrl-C.
+    /// Ctrl-C ended the run early.
     pub(super) interrupted: bool,
 }
 
-/// One side.
+/// A side.
 pub(super) struct Session<'a> {
     pub(super) config: &'a Config,
     pub(super) remote: &'a Remote,
@@ -68,7 +68,7 @@ pub(super) struct Session<'a> {
     /// Bytes of each frame before the message.
     head: usize,
     address: Address,
-    /// Frames that are nowhere else.
+    /// Unused frames.
     free: Vec<Frame>,
     /// The next message to send.
     outgoing: Option<Frame>,
@@ -80,7 +80,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// A queue pair in INIT, with its receives posted.
+    /// Creates a queue pair in INIT, with posted receives.
     pub(super) fn new(
         device: &Device,
         config: &'a Config,
@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
         let free = std::iter::from_fn(|| slab.take()).collect();
         let local = Local {
             access: AccessFlags::empty(),
-            // Both sides have to agree on it, and the C program has one.
+            // Both sides need equal values, and the C program uses 1.
             rd_atomic: 1,
             rnr_retry: 7,
             min_rnr_timer: RnrTimer::DEFAULT,
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         &self.address
     }
 
-    /// Receiving side of XRC.
+    /// XRC receivers.
     pub(super) fn way(&self) -> Option<Way> {
         match &self.here {
             Reach::Xrc(_, target, srq) => Some(Way { target: *target, srqn: srq.srqn() }),
@@ -146,12 +146,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The device's name.
+    /// Name of the device.
     pub(super) fn device(&self) -> &str {
         &self.device
     }
 
-    /// Connects it. The C program says nothing of its MTU: both sides are given the same.
+    /// Connects the queue pair. The C program does not send its MTU: both sides are given the same.
     pub(super) fn connect(&mut self, peer: &Address, way: Option<Way>) -> Result<(), Error> {
         let &Address { lid, qpn, psn, gid } = peer;
         let endpoint = |mtu| Endpoint { lid, qpn, psn, mtu, rd_atomic: 1, gid };
@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// All messages.
+    /// Exchanges all messages.
     pub(super) fn run(&mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         let (mut send_is_out, mut answer_is_due) = (false, true);
@@ -195,7 +195,7 @@ impl<'a> Session<'a> {
         while self.sent < iters || self.received < iters {
             let mut completions: [WorkCompletion; 2] = Default::default();
             let count = self.cq.poll_into(&mut completions);
-            // A message that isn't due is no progress: a peer that sends without end must not keep
+            // A message out of turn is no progress: a peer that sends without end must not keep
             // this side.
             let mut progress = false;
             for completion in completions.into_iter().take(count) {
@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
         if self.is_client() { Who::Server } else { Who::Client }
     }
 
-    /// The iteration that is going on, from 1.
+    /// Current iteration, from 1.
     fn iteration(&self) -> u64 {
         self.received + 1
     }
@@ -272,7 +272,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A message has come.
+    /// Handles a received message.
     fn arrived(&mut self, completion: WorkCompletion) -> Result<(), Error> {
         let (iteration, from) = (self.iteration(), self.peer());
         let kind = completion.result.map_err(|failure| Error::Completion {
@@ -298,7 +298,7 @@ impl<'a> Session<'a> {
         }
         self.receives -= 1;
         self.received += 1;
-        // A peer that doesn't wait for its turn leaves one here already.
+        // A peer that sends out of turn has left one here already.
         self.free.extend(self.outgoing.replace(frame));
         if self.receives <= 1 {
             self.fill_receives()?;
@@ -306,7 +306,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A message is out.
+    /// Handles the completion of a send.
     fn gone(&mut self, completion: WorkCompletion) -> Result<(), Error> {
         let iteration = self.iteration();
         completion.result.map_err(|failure| Error::Completion {
@@ -334,7 +334,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Sends what is to be sent.
+    /// Sends the next message, if it is due.
     fn send(&mut self) -> Result<(), Error> {
         let frame = self.outgoing.take().ok_or_else(|| self.wrong("nothing to send"))?;
         let mut batch = self.qp.batch();

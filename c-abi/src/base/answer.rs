@@ -1,4 +1,4 @@
-//! Results as C wants them.
+//! Results in C's form.
 //!
 //! # Safety
 //!

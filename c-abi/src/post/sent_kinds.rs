@@ -69,7 +69,8 @@ impl SentQueues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a queue pair's list, before its first entry's doorbell. Drops lists of destroyed ones.
+    /// Adds a queue pair's list. Called before the doorbell of its first entry. Drops the lists of
+    /// destroyed queue pairs.
     pub(crate) fn attach(&self, qpn: u32, kinds: &Arc<SentKinds>) {
         let mut lists = self.lists();
         lists.retain(|(_, kinds)| kinds.strong_count() != 0);

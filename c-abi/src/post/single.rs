@@ -229,7 +229,7 @@ pub(crate) unsafe extern "C" fn chain<
         if !left.is_null() {
             return different(qp, sq, run, left, bad);
         }
-        // SAFETY: C's contract: the queue pair is not destroyed.
+        // Ringing relies on the queue pair not being destroyed: C's contract.
         sq.ring(sq.cursor_of(run));
     }
     sq.refused().map_or(0, Errno::raw)

@@ -124,7 +124,7 @@ pub(crate) fn none(qp_base: ibv_qp) -> ibv_qp_ex {
 unsafe fn of<'a, S: Sends>(qp: *const ibv_qp_ex) -> (&'a Qp, &'a mut Side<S>) {
     // SAFETY: C's contract.
     let qp = unsafe { Qp::of(qp.cast()) };
-    // SAFETY: this thread holds the lock; the provider's own queue pairs have these functions.
+    // SAFETY: this thread holds the lock; only queue pairs of provider `S` have these functions.
     let side = unsafe { S::side(qp.send().held()).unwrap_unchecked() };
     (qp, side)
 }

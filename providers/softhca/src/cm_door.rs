@@ -79,7 +79,7 @@ mod tests {
     use crate::SoftHca;
     use crate::wire::{Frame, Wire, WireFull};
 
-    /// Takes nothing for a while from the first frame on.
+    /// Wire that refuses all frames for a while after the first was offered.
     #[derive(Debug)]
     struct Slow {
         since: Option<Instant>,

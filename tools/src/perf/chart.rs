@@ -190,7 +190,7 @@ fn percentiles(recorded: &Histogram<u64>) -> Vec<(f64, f64)> {
         let y = (value as f64).log10();
         points.push((from, y));
         below += step.count_at_value();
-        // The last sample stands for one share of all.
+        // The last sample has the share of a single sample.
         from = -(1.0 - below as f64 / all).max(1.0 / all).log10();
         points.push((from, y));
     }

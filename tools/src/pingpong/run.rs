@@ -20,7 +20,7 @@ pub(super) struct Outcome {
     pub(super) measured: u64,
     /// Verified messages or operations of both sides, including warm-up.
     pub(super) verified: u64,
-    /// Time of the measured ones, without filling and checking.
+    /// Measured time, without filling and checking.
     pub(super) clocked: Duration,
     /// Time of all iterations, with everything.
     pub(super) wall: Duration,

@@ -54,7 +54,7 @@ fn child() {
     // SAFETY: no other thread reads the environment.
     unsafe { libc::clearenv() };
     assert_eq!(names(), ["softhca0"], "as it was when the library was loaded");
-    // SAFETY: as above.
+    // SAFETY: no other thread reads the environment.
     unsafe { std::env::set_var(DEVICE, "softhca0,softhca1") };
     assert_eq!(names(), ["softhca0", "softhca1"], "as the program has set it");
 }

@@ -124,7 +124,7 @@ impl Socket {
     /// Receives the next datagrams, if any.
     ///
     /// # Errors
-    /// `EAGAIN` if there are none.
+    /// `EAGAIN` without datagrams.
     pub(super) fn receive(&mut self) -> Result<Received<'_>, Errno> {
         let fd = self.socket.as_raw_fd();
         let mut into = [IoSliceMut::new(&mut self.buffer)];

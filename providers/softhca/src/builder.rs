@@ -162,7 +162,7 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// Maximum pinned memory in bytes, rounded down to whole pages; beyond, registration fails with
+    /// Maximum pinned memory in bytes, counted in whole pages; beyond, registration fails with
     /// `ENOMEM`. Default: unlimited.
     pub fn memlock_limit(mut self, bytes: u64) -> Self {
         self.memlock = Some(bytes);
@@ -206,7 +206,7 @@ impl SoftHcaBuilder {
         self
     }
 
-    /// Reports acts that silicon tolerates as complaints ([`Strictness::Pedantic`]).
+    /// Makes acts that silicon tolerates fatal to their queue pair ([`Strictness::Pedantic`]).
     pub fn strict(mut self) -> Self {
         self.hca.strict = Strictness::Pedantic;
         self

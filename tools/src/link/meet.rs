@@ -80,7 +80,7 @@ impl ByArgs {
         })
     }
 
-    /// Adds the device to stream options.
+    /// Adds time limit and device to stream options.
     pub(crate) fn streams(&self, options: StreamOptions) -> Result<StreamOptions, Error> {
         let options = options.limit(self.timeout);
         Ok(match self.device()? {

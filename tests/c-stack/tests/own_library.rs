@@ -119,8 +119,8 @@ fn operations_and_threads() {
     }
 }
 
-/// Our library passes the same checks as C's: queues locked by another thread, objects left
-/// undestroyed, a queue shared by threads.
+/// Our library passes the same checks as C's: queues whose lock the program holds, objects
+/// left undestroyed, a queue shared by threads.
 #[test]
 fn held_queues_and_objects_left() {
     let Some(stack) = common::c_stack() else { return };

@@ -34,8 +34,8 @@ pub const fn ack_timeout(code: u8) -> Option<Duration> {
     }
 }
 
-/// Code of the shortest acknowledge timeout of at least `timeout`; 31, the longest, if there is
-/// none. Never 0, which would mean no timeout.
+/// Code of the shortest acknowledge timeout of at least `timeout`; 31, the longest, if all are
+/// shorter. Never 0, which would mean no timeout.
 #[must_use]
 pub fn ack_timeout_code(timeout: Duration) -> u8 {
     (1..31).find(|code| ack_timeout(*code).is_some_and(|t| t >= timeout)).unwrap_or(31)

@@ -262,7 +262,7 @@ impl Reader {
         Ok(Some(Record { source, route, bytes, lease }))
     }
 
-    /// Loads the writer's end; false if it has not changed.
+    /// Loads the writer's end; false if it is unchanged.
     fn look(&mut self) -> Result<bool, Broken> {
         let end = self.memory.word(END).load(Ordering::Acquire);
         let there = end.wrapping_sub(self.begin);

@@ -1,8 +1,8 @@
-//! What an open device makes, and its contract.
+//! Trait of an open device, which creates objects.
 //!
 //! # Safety
 //!
-//! As in `provider/mod.rs`.
+//! Contract: see `provider/mod.rs`.
 #![allow(unsafe_code, reason = "declares unsafe traits and methods, and calls none")]
 
 use std::fmt::Debug;
@@ -24,18 +24,18 @@ use crate::objects::srq::SrqCore;
 use crate::objects::wq::WqCore;
 use crate::provider::{CqInit, Provider, QpInit, SrqInit, WqInit};
 
-/// A queue pair just made.
+/// A queue pair just created.
 #[derive(Debug)]
 pub struct NewQp<P: Provider> {
     /// The kernel's object.
     pub core: Arc<QpCore>,
     /// The posting side of sends.
     pub sq: P::Sq,
-    /// The posting side of receives; of size 0 where receives come from elsewhere.
+    /// The posting side of receives; of size 0 if receives come from a shared receive queue.
     pub rq: P::Rq,
 }
 
-/// A shared receive queue just made.
+/// A shared receive queue just created.
 #[derive(Debug)]
 pub struct NewSrq<P: Provider> {
     /// The kernel's object.
@@ -44,7 +44,7 @@ pub struct NewSrq<P: Provider> {
     pub srq: P::Srq,
 }
 
-/// A work queue just made.
+/// A work queue just created.
 #[derive(Debug)]
 pub struct NewWq<P: Provider> {
     /// The kernel's object.
@@ -53,19 +53,19 @@ pub struct NewWq<P: Provider> {
     pub rq: P::Rq,
 }
 
-/// Making things on an open device.
+/// Creates objects on an open device.
 ///
 /// # Safety
 ///
-/// - [`core`](Self::core) is always the same, the one that the context was opened with, and
-///   everything made here is of it.
-/// - A core and the side made with it name one kernel object: the [`Cq`](Provider::Cq) polls the
-///   ring that the kernel writes for its [`CqCore`], and [`Sq`](Provider::Sq),
-///   [`Rq`](Provider::Rq) and [`Srq`](Provider::Srq) post to the rings, and into the slot tables
-///   ([`QpCore::shared`], [`SrqCore::shared`], [`WqCore::shared`]), of their core.
-/// - Each side is handed out once, and what it reaches by pointer lives as long as it does.
+/// - [`core`](Self::core) always returns the core that the context was opened with, and every
+///   object created here belongs to that core.
+/// - A core and the side that is created with it name one kernel object. The [`Cq`](Provider::Cq)
+///   polls the ring that the kernel writes for its [`CqCore`]. [`Sq`](Provider::Sq),
+///   [`Rq`](Provider::Rq) and [`Srq`](Provider::Srq) post to the rings and to the slot tables of
+///   their core ([`QpCore::shared`], [`SrqCore::shared`], [`WqCore::shared`]).
+/// - Each side is handed out once, and memory that it reaches by pointer lives as long as the side.
 pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
-    /// The kernel's side of it.
+    /// Kernel object of the context.
     fn core(&self) -> &Arc<ContextCore>;
 
     /// Capabilities and limits.
@@ -75,18 +75,18 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's refusal.
     fn query_device(&self) -> Result<DeviceAttr, Error>;
 
-    /// Capabilities and limits as they were when the device was opened. They change only with
-    /// firmware or driver.
+    /// Capabilities and limits, read when the device was opened. They change only with firmware or
+    /// driver.
     fn device_attr(&self) -> &DeviceAttr;
 
-    /// Completion vectors: interrupts that events may come by.
+    /// Number of completion vectors: interrupts that can deliver events.
     fn comp_vectors(&self) -> u32;
 
-    /// State of a port, from 1.
+    /// State of a port. Ports are counted from 1.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` for a port that isn't there.
+    /// The kernel's refusal: `EINVAL` for a port that does not exist.
     fn query_port(&self, port: u8) -> Result<PortAttr, Error>;
 
     /// Allocates a protection domain.
@@ -96,16 +96,18 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// The kernel's refusal.
     fn alloc_pd(&self) -> Result<Arc<PdCore>, Error>;
 
-    /// The protection domain that another made, by its handle. Dropping it deallocates nothing.
+    /// Imports a protection domain of another process by its handle. Dropping it deallocates
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a driver without; the kernel's refusal: `ENOENT` or `EINVAL` for
-    /// a handle of no domain.
+    /// [`Error::Unsupported`] if the driver can't import; the kernel's refusal: `ENOENT` or
+    /// `EINVAL`
+    /// if the handle names no protection domain.
     ///
     /// # Safety
     ///
-    /// As for [`PdCore::imported`].
+    /// The contract of [`PdCore::imported`].
     unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
         let what = format!("protection domains of others ({handle})");
         Err(Error::Unsupported { verb: "import_pd", what })
@@ -139,30 +141,31 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; [`Error::Invalid`] for objects of another
-    /// context; [`Error::Limit`], or the kernel's refusal.
+    /// [`Error::Unsupported`] if the device has no work queues; [`Error::Invalid`] for objects of
+    /// another context; [`Error::Limit`], or the kernel's refusal.
     fn create_wq(&self, init: &WqInit) -> Result<NewWq<P>, Error> {
         let _ = init;
         Err(Error::Unsupported { verb: "create_wq", what: "work queues".to_owned() })
     }
 
-    /// Creates a table of work queues.
+    /// Creates an indirection table of work queues (RSS).
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; as [`IndTableCore::create`].
+    /// [`Error::Unsupported`] if the device has no such tables; errors of [`IndTableCore::create`].
     fn create_ind_table(&self, queues: Vec<Arc<WqCore>>) -> Result<Arc<IndTableCore>, Error> {
         drop(queues);
         let what = "tables of work queues".to_owned();
         Err(Error::Unsupported { verb: "create_rwq_ind_table", what })
     }
 
-    /// Creates a queue pair that spreads packets over a table.
+    /// Creates a queue pair that spreads packets over an indirection table (RSS).
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; [`Error::Invalid`] for fields that don't go
-    /// together ([`RssHash::check`]); as [`RssCore::create`].
+    /// [`Error::Unsupported`] if the device has no RSS; [`Error::Invalid`] for fields that
+    /// contradict
+    /// each other ([`RssHash::check`]); errors of [`RssCore::create`].
     fn create_rss_qp(
         &self,
         pd: &Arc<PdCore>,
@@ -178,31 +181,32 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a domain of another context, or without a global route on a port that
-    /// needs one; [`Error::Limit`]; the kernel's refusal.
+    /// [`Error::Invalid`] for a protection domain of another context, or for an address without a
+    /// global route on a port that needs one; [`Error::Limit`]; the kernel's refusal.
     fn create_ah(&self, pd: &Arc<PdCore>, attr: &AhAttr) -> Result<P::Ah, Error>;
 
-    /// Allocates `len` bytes of the device's own memory, at a multiple of 2^`log_align` bytes.
+    /// Allocates `len` bytes of on-device memory, aligned to 2^`log_align` bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without such memory, [`Error::Limit`] over what it has,
-    /// or the kernel's refusal: `ENOMEM` when not so much is left.
+    /// [`Error::Unsupported`] if the device has no such memory, [`Error::Limit`] above the device's
+    /// total, or the kernel's refusal: `ENOMEM` if too little is free.
     fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DmCore, Error> {
         let _ = (len, log_align);
         Err(Error::Unsupported { verb: "alloc_dm", what: "device memory".to_owned() })
     }
 
-    /// The device memory that another allocated, by its handle. Dropping it frees nothing.
+    /// Imports device memory of another process by its handle. Dropping it frees nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a driver without; the kernel's refusal: `ENOENT` or `EINVAL` for
-    /// a handle of no such memory.
+    /// [`Error::Unsupported`] if the driver can't import; the kernel's refusal: `ENOENT` or
+    /// `EINVAL`
+    /// if the handle names no device memory.
     ///
     /// # Safety
     ///
-    /// As for [`DmCore::imported`].
+    /// The contract of [`DmCore::imported`].
     unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
         let what = format!("device memory of others ({handle})");
         Err(Error::Unsupported { verb: "import_dm", what })
@@ -212,16 +216,16 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without, or [`Error::System`].
+    /// [`Error::Unsupported`] if the device has no clock to map, or [`Error::System`].
     fn map_clock(&self) -> Result<DeviceClock, Error> {
         Err(Error::Unsupported { verb: "query_rt_values", what: "a clock".to_owned() })
     }
 
-    /// Makes a rule that steers packets to a queue pair.
+    /// Creates a rule that steers packets to a queue pair.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; as [`FlowCore::create`].
+    /// [`Error::Unsupported`] if the device can't steer; errors of [`FlowCore::create`].
     fn create_flow(
         &self,
         to: Steered,
@@ -232,28 +236,30 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
         Err(Error::Unsupported { verb: "create_flow", what: "steering packets".to_owned() })
     }
 
-    /// Makes counters for rules.
+    /// Creates counters for flow rules.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without, or the kernel's refusal.
+    /// [`Error::Unsupported`] if the device has no counters, or the kernel's refusal.
     fn create_counters(&self) -> Result<CountersCore, Error> {
         Err(Error::Unsupported { verb: "create_counters", what: "counters of rules".to_owned() })
     }
 
-    /// Makes a key of up to `parts` parts of other keys, which a work request gives it. Answers how
-    /// many it has room for, too.
+    /// Allocates an indirect key of up to `parts` ranges of other keys. A work request lays it out
+    /// later. Returns the key and its capacity in ranges.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; [`Error::Limit`]; the kernel's refusal.
+    /// [`Error::Unsupported`] if the device has no indirect keys; [`Error::Limit`]; the kernel's
+    /// refusal.
     fn alloc_indirect(&self, pd: &Arc<PdCore>, parts: u32) -> Result<(MwCore, u32), Error> {
         let _ = (pd, parts);
         let what = "keys made of parts of others".to_owned();
         Err(Error::Unsupported { verb: "alloc_mw", what })
     }
 
-    /// The local key of no memory; `None` of a device without.
+    /// The null key: a local key that discards writes and reads as zeros. `None` if the device has
+    /// none.
     fn null_lkey(&self) -> Option<u32> {
         None
     }

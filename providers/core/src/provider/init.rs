@@ -1,4 +1,4 @@
-//! What objects are made from.
+//! Parameters of objects to create.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,39 +19,41 @@ use crate::objects::srq::SrqCore;
 use crate::objects::xrcd::XrcdCore;
 use crate::queues::shared::QpShared;
 
-/// Bytes of a completion queue's entries, where the program may choose.
+/// Size of a completion queue entry, where the program may choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CqeSize {
-    /// A cache line of most processors.
+    /// The cache line of most processors.
     #[default]
     Bytes64,
-    /// For processors with lines of 128 bytes: the described bytes are the second half.
+    /// For processors with cache lines of 128 bytes: the second half of an entry is used.
     Bytes128,
 }
 
-/// What a completion queue is made from.
+/// Parameters of a completion queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CqInit {
-    /// Completions it must hold.
+    /// Minimum capacity in completions.
     pub entries: u32,
-    /// Completion vector: which of the device's interrupts events come by.
+    /// Completion vector: the device interrupt that delivers events.
     pub comp_vector: u32,
-    /// Bytes of an entry. soft-RoCE's are its kernel's, whatever is asked for.
+    /// Size of an entry. soft-RoCE ignores it and uses its kernel's size.
     pub cqe_size: CqeSize,
-    /// The completion channel that it reports to.
+    /// The completion channel that gets the events.
     pub channel: Option<Arc<Channel>>,
-    /// The device doesn't look whether there is room for a completion.
+    /// The device writes completions without checking for room.
     pub ignore_overrun: bool,
-    /// The program itself sees to it that what completes has room, as C's do: the queues that
-    /// complete to it aren't counted.
+    /// The program itself keeps room for completions, as C programs do: the library does not count
+    /// the
+    /// queues that complete here.
     pub unchecked: bool,
-    /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
-    /// soft-RoCE the kernel does.
+    /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
+    /// it:
+    /// its rings are the kernel's.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
     /// The device may compress entries.
     pub compressed: bool,
-    /// The device writes entries of 128 bytes whole, also the half that says nothing.
+    /// CQE padding: the device writes all 128 bytes of an entry, also the unused half.
     pub padded: bool,
 }
 
@@ -72,23 +74,23 @@ impl CqInit {
         }
     }
 
-    /// Whether the queues that complete to it are counted, since it may overrun.
+    /// True if the library counts the queues that complete here, because the ring may overrun.
     #[must_use]
     pub fn counts_queues(&self) -> bool {
         self.ignore_overrun && !self.unchecked
     }
 
-    /// The kernel's flags for it, `IB_UVERBS_CQ_FLAGS_*`.
+    /// The kernel's creation flags, `IB_UVERBS_CQ_FLAGS_*`.
     #[must_use]
     pub fn flags(&self) -> u32 {
         if self.ignore_overrun { IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN } else { 0 }
     }
 
-    /// Whether the channel is of this open device.
+    /// Checks that the channel belongs to this open device.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`]; the kernel would say `EBADF`.
+    /// [`Error::Invalid`]; the kernel itself would answer `EBADF`.
     pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
         match &self.channel {
             Some(channel) if !Arc::ptr_eq(channel.context(), context) => Err(Error::Invalid {
@@ -102,7 +104,7 @@ impl CqInit {
     }
 }
 
-/// What a queue pair is made from.
+/// Parameters of a queue pair.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QpInit {
@@ -110,37 +112,39 @@ pub struct QpInit {
     pub qp_type: QpType,
     /// Protection domain.
     pub pd: Arc<PdCore>,
-    /// Where completions of sends go.
+    /// Completion queue of sends.
     pub send_cq: Arc<CqCore>,
-    /// Where completions of receives go.
+    /// Completion queue of receives.
     pub recv_cq: Arc<CqCore>,
-    /// Where receives come from, in place of a queue of its own.
+    /// Shared receive queue that receives come from, if any.
     pub srq: Option<Arc<SrqCore>>,
-    /// Sizes. With a shared receive queue those of receives are 0.
+    /// Sizes. With a shared receive queue the sizes of receives are 0.
     pub cap: QpCap,
-    /// What the send queue is made for; `None` is all that the transport has.
+    /// Operations that the send queue must support; `None`: all of the transport.
     pub send_ops: Option<SendOpSet>,
-    /// How the send queue rings.
+    /// Doorbell mode of the send queue.
     pub doorbell: DoorbellMode,
-    /// What a target of dynamic connections asks each packet for.
+    /// DC target: access key that each packet must carry.
     pub dc_key: u64,
-    /// Of an initiator of dynamic connections: streams that fail one by one.
+    /// DC initiator: streams, each of which fails alone.
     pub streams: Option<DciStreams>,
-    /// It may have more work outstanding than its completion queues have room for.
+    /// The queues may have more work outstanding than their completion queues have room for.
     pub overcommit: bool,
-    /// Gather lists may be as long as was asked for, and no longer, whatever a WQE has room for: as
-    /// C programs know it.
+    /// Limits gather lists to the requested length, even if a WQE has room for more. C programs
+    /// expect
+    /// it.
     pub exact_lists: bool,
-    /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
-    /// soft-RoCE the kernel does.
+    /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
+    /// it:
+    /// its rings are the kernel's.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
-    /// The device may put short messages into their completions, from where the polling side copies
-    /// them.
+    /// The device may place short messages in their CQEs. The poller copies them to the buffer.
     pub scatter_to_cqe: bool,
-    /// `IB_UVERBS_QP_CREATE_*`, of raw packets: check sequences in the buffer, VLAN tags out of it,
-    /// whole lines.
+    /// `IB_UVERBS_QP_CREATE_*` flags of raw packet queue pairs: keep the frame check sequence,
+    /// strip
+    /// VLAN tags, pad writes to cache lines.
     pub create_flags: u32,
-    /// Receives may complete in another order than they were posted in (mlx5).
+    /// Receives may complete out of order (mlx5).
     pub out_of_order: bool,
 }
 
@@ -168,12 +172,12 @@ impl QpInit {
         }
     }
 
-    /// Whether everything is of this open device. Handles and user indexes are counted per device
-    /// file: one of another file names something else there.
+    /// Checks that all objects belong to this open device. Handles and user indexes are counted for
+    /// each device file, so an object of another file would name a different object here.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for the first that isn't.
+    /// [`Error::Invalid`] naming the first object of another context.
     pub fn check_context(&self, context: &Arc<ContextCore>) -> Result<(), Error> {
         let srq = self.srq.as_ref().map(|srq| ("shared receive queue", srq.pd().context()));
         let others = [
@@ -194,8 +198,9 @@ impl QpInit {
         Ok(())
     }
 
-    /// Request for a queue pair of the size `cap`, in `context`. With a shared receive queue the
-    /// kernel is asked for no receives.
+    /// Builds the request for a queue pair of size `cap` in `context`. With a shared receive queue
+    /// it
+    /// requests 0 receives.
     #[must_use]
     pub fn request<'a>(&self, cap: &QpCap, context: &'a ContextCore) -> CreateQp<'a> {
         let has_recv = self.srq.is_none();
@@ -218,9 +223,9 @@ impl QpInit {
         }
     }
 
-    /// Parts of the queue pair that the kernel made. `event_id` is the request's user handle,
-    /// `cap` the size that the rings have, `memory` is kept until the kernel confirms the
-    /// destruction.
+    /// Parts of the queue pair that the kernel created. `event_id` is the user handle of the
+    /// request,
+    /// `cap` the size of the rings. `memory` is kept until the kernel confirms the destruction.
     #[must_use]
     pub fn parts(
         &self,
@@ -246,18 +251,18 @@ impl QpInit {
     }
 }
 
-/// The list of a shared receive queue that matches tags.
+/// Tag list of a tag-matching shared receive queue.
 #[derive(Clone, Debug)]
 pub struct TagsInit {
-    /// Where all completions go: of messages, and of changes of the list.
+    /// Completion queue of messages and of changes to the list.
     pub cq: Arc<CqCore>,
-    /// Tags that it has room for.
+    /// Maximum number of tags in the list.
     pub max_tags: u32,
-    /// Changes outstanding.
+    /// Maximum number of outstanding changes.
     pub max_changes: u32,
 }
 
-/// What a shared receive queue is made from.
+/// Parameters of a shared receive queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SrqInit {
@@ -267,25 +272,26 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// Entries in a receive's scatter list.
     pub max_sge: u32,
-    /// Fewer receives left than this raise an event; 0 never.
+    /// Limit event: raised once fewer receives are left; 0 disables it.
     pub limit: u32,
-    /// For XRC: the domain whose targets receive from it, and where completions go.
+    /// XRC: the domain whose target queue pairs receive from it, and the completion queue.
     pub xrc: Option<(Arc<XrcdCore>, Arc<CqCore>)>,
-    /// For tags: its list. Not of XRC.
+    /// Tag list of a tag-matching queue. Excludes `xrc`.
     pub tags: Option<TagsInit>,
-    /// Who gives rings and doorbell record their memory; `None` is the open device's pool. Of
-    /// soft-RoCE the kernel does.
+    /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
+    /// it:
+    /// its rings are the kernel's.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
 }
 
 impl SrqInit {
-    /// 128 receives of one piece each, without a limit.
+    /// 128 receives of one SGE each, no limit event.
     #[must_use]
     pub fn new(pd: Arc<PdCore>) -> Self {
         Self { pd, max_wr: 128, max_sge: 1, limit: 0, xrc: None, tags: None, allocator: None }
     }
 
-    /// Whether everything is of this open device, as for [`QpInit::check_context`].
+    /// Checks that all objects belong to this open device; see [`QpInit::check_context`].
     ///
     /// # Errors
     ///
@@ -310,30 +316,30 @@ impl SrqInit {
     }
 }
 
-/// What a work queue is made from.
+/// Parameters of a work queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WqInit {
     /// Protection domain of its buffers.
     pub pd: Arc<PdCore>,
-    /// Where completions go.
+    /// Completion queue.
     pub cq: Arc<CqCore>,
     /// Receives outstanding.
     pub max_wr: u32,
     /// Entries in a receive's scatter list.
     pub max_sge: u32,
-    /// The outer VLAN tag goes into the completion, and not into the buffer.
+    /// The device moves the outer VLAN tag from the packet to the completion.
     pub strips_vlan: bool,
 }
 
 impl WqInit {
-    /// 128 receives of one piece each, with VLAN tags.
+    /// 128 receives of one SGE each; VLAN tags stay in the packets.
     #[must_use]
     pub fn new(pd: Arc<PdCore>, cq: Arc<CqCore>) -> Self {
         Self { pd, cq, max_wr: 128, max_sge: 1, strips_vlan: false }
     }
 
-    /// Whether everything is of this open device, as for [`QpInit::check_context`].
+    /// Checks that all objects belong to this open device; see [`QpInit::check_context`].
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
-//! The traits that a provider implements: between the public API and each family of devices.
+//! Traits that a provider implements. A provider serves one family of devices below the public API.
 //!
-//! The cold traits are about making things; [`SendOps`], [`RecvOps`] and [`CqOps`] are the data
-//! path and are inlined through: the API is generic over the provider, or uses the enum over all of
-//! them, never `dyn`.
+//! Traits of the control path create objects. [`SendOps`], [`RecvOps`] and [`CqOps`] are the data
+//! path and are inlined: the API is generic over the provider, or dispatches by an enum of all
+//! providers, never by `dyn`.
 //!
 //! # Safety
 //!
-//! The file declares an unsafe trait and calls nothing. Safe posts and polls lean on what an
-//! implementation answers, so each trait says what that is; see its own section, and each method's.
+//! The file declares an unsafe trait and calls no unsafe function. Safe posts and polls rely on
+//! what an implementation returns; the `# Safety` section of each trait and method states it.
 #![allow(unsafe_code, reason = "safe posts and polls lean on what an implementation answers")]
 
 mod ah;
@@ -63,21 +63,23 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     /// An address handle.
     type Ah: AhOps;
 
-    /// What it is called in messages.
+    /// Name of the provider in messages.
     const NAME: &'static str;
 
-    /// Shakes hands with the kernel driver.
+    /// Opens the device: exchanges capabilities with the kernel driver (`GET_CONTEXT`).
     ///
     /// # Errors
     ///
     /// The kernel's refusal, or [`Error::Unsupported`] for a driver that is too old.
     fn open(core: Arc<ContextCore>) -> Result<Self::Context, Error>;
 
-    /// The same for a device that another opened: the kernel driver is asked what it said.
+    /// Opens a device whose command file was opened by another process: queries the kernel driver
+    /// for
+    /// the answers that the first opener got.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a driver that can't tell; as for [`open`](Self::open).
+    /// [`Error::Unsupported`] if the driver can't be queried; the errors of [`open`](Self::open).
     fn import(core: Arc<ContextCore>) -> Result<Self::Context, Error> {
         drop(core);
         let what = format!("devices of {} that another opened", Self::NAME);

@@ -1,8 +1,8 @@
-//! Work requests that a program makes piece by piece, as `ibv_wr_*` has it.
+//! Posting of work requests in several calls, as `ibv_wr_*` builds them.
 //!
 //! # Safety
 //!
-//! As in `provider/mod.rs`.
+//! Contract: see `provider/mod.rs`.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
@@ -10,61 +10,62 @@ use std::fmt::Debug;
 use crate::provider::SendOps;
 use crate::queues::work::{Data, Destination, PostError, SendOp, Wr};
 
-/// Posting a send in several calls: first what is to be done, then where a datagram goes, then what
-/// it carries. All together are a [`post`](SendOps::post), or a [`post_to`](SendOps::post_to).
+/// Posts a send in several calls: the operation, then the destination of a datagram, then the data.
+/// Together they are one [`post`](SendOps::post) or [`post_to`](SendOps::post_to).
 ///
-/// What is known between two calls is in a place, which the caller keeps. Room is looked for once,
-/// before a work request [begins](Self::open); rare cases once, when it
-/// [ends](Self::close_at_once).
+/// The caller keeps the state between two calls in a [`Place`](Self::Place). Room in the ring is
+/// checked once, before a work request [opens](Self::open). Slow-path conditions are checked once,
+/// when it [closes](Self::close_at_once).
 ///
 /// # Safety
 ///
-/// As for [`SendOps`].
+/// The contract of [`SendOps`].
 pub unsafe trait PieceOps: SendOps {
-    /// A [`Cursor`](SendOps::Cursor) that lies in memory, with what is begun there.
+    /// A [`Cursor`](SendOps::Cursor) in memory, and the work request that is open at it.
     type Place: Default + Debug + Send;
 
-    /// Whether each piece is written into the ring when it comes. Otherwise a work request waits
-    /// for all of its pieces, and no function is called with `TO`.
+    /// True if each call writes its part of the WQE into the ring. Otherwise the work request is
+    /// kept
+    /// until it is complete, and functions with `TO` true are never called.
     const IN_PLACE: bool;
 
-    /// As [`begin`](SendOps::begin). Nothing is begun at the place.
+    /// Starts a batch, as [`begin`](SendOps::begin). No work request is open at the place.
     fn start(&mut self, at: &mut Self::Place);
 
-    /// The cursor at a place, for posts of other kinds.
+    /// The cursor at a place, for posts by [`SendOps`].
     fn cursor(&mut self, at: &Self::Place) -> Self::Cursor;
 
-    /// Puts the place where the cursor is. What was begun is forgotten.
+    /// Moves the place to the cursor. An open work request is dropped.
     fn move_to(at: &mut Self::Place, cursor: &Self::Cursor);
 
-    /// Makes the place full for good, until the next [`start`](Self::start). What was begun is
-    /// forgotten.
+    /// Makes the place full until the next [`start`](Self::start). An open work request is dropped.
     fn refuse(at: &mut Self::Place);
 
-    /// Whether there must be a [look](Self::look) before a work request begins.
+    /// True if [`look`](Self::look) must be called before a work request opens.
     fn is_full(at: &Self::Place) -> bool;
 
-    /// Looks for room, so that the place isn't full. What was begun is forgotten. If no work
-    /// request is ended behind it, the place is rung by its [cursor](Self::cursor), or
+    /// Checks for room, so that the place is no longer full. An open work request is dropped. If no
+    /// work request closes after it, the place is rung by its [cursor](Self::cursor), or
     /// [refused](Self::refuse).
     ///
     /// # Errors
     ///
-    /// [`PostError::Full`] and [`PostError::State`], as of [`post`](SendOps::post).
+    /// [`PostError::Full`] and [`PostError::State`], as [`post`](SendOps::post) returns them.
     fn look(&mut self, at: &mut Self::Place) -> Result<(), PostError>;
 
-    /// Begins a work request, of a datagram if `TO` is true. One that was begun before and not
-    /// ended is forgotten.
+    /// Opens a work request; `TO`: a datagram. A work request that is still open is dropped.
     ///
     /// # Safety
     ///
-    /// The queue pair is not destroyed, and is of datagrams if `TO` is true. The place comes from
-    /// the last [`start`](Self::start) of this queue, and isn't [full](Self::is_full).
+    /// The queue pair is not destroyed; with `TO` it is a datagram queue pair. The place comes from
+    /// the
+    /// last [`start`](Self::start) of this queue, and is not [full](Self::is_full).
     ///
     /// # Errors
     ///
-    /// As of [`post`](SendOps::post) or [`post_to`](SendOps::post_to), as far as they are known by
-    /// then.
+    /// Errors of [`post`](SendOps::post) or [`post_to`](SendOps::post_to) that depend on `wr` and
+    /// `op`
+    /// alone.
     unsafe fn open<const TO: bool>(
         &mut self,
         at: &mut Self::Place,
@@ -72,81 +73,84 @@ pub unsafe trait PieceOps: SendOps {
         op: SendOp,
     ) -> Result<(), PostError>;
 
-    /// Whether a work request is begun.
+    /// True if a work request is open.
     fn is_open(at: &Self::Place) -> bool;
 
-    /// Whether all of it is known but what it carries.
+    /// True if only the data is missing.
     fn takes_data(at: &Self::Place) -> bool;
 
-    /// Says where a datagram goes that is begun.
+    /// Sets the destination of the open datagram.
     ///
     /// # Safety
     ///
-    /// As for [`post_to`](SendOps::post_to); the place [is open](Self::is_open).
+    /// The contract of [`post_to`](SendOps::post_to); the place [is open](Self::is_open).
     unsafe fn address(&mut self, at: &mut Self::Place, to: Destination<'_, Self::Ah>);
 
-    /// Ends a work request, if nothing about it is rare; otherwise nothing is done, and it is for
-    /// [`close`](Self::close).
+    /// Closes a work request on the fast path. False: nothing was done, and
+    /// [`close`](Self::close) must be called.
     ///
     /// # Safety
     ///
-    /// As for [`post`](SendOps::post). The place [takes data](Self::takes_data), and `TO` is that
-    /// of [`open`](Self::open).
+    /// The contract of [`post`](SendOps::post). The place [takes data](Self::takes_data), and `TO`
+    /// is
+    /// equal to the `TO` of [`open`](Self::open).
     unsafe fn close_at_once<const TO: bool>(
         &mut self,
         at: &mut Self::Place,
         data: Data<'_>,
     ) -> bool;
 
-    /// Ends a work request.
+    /// Closes a work request.
     ///
     /// # Safety
     ///
-    /// As for [`post`](SendOps::post). The place [takes data](Self::takes_data).
+    /// The contract of [`post`](SendOps::post). The place [takes data](Self::takes_data).
     ///
     /// # Errors
     ///
-    /// As of [`post`](SendOps::post). The place is then as before.
+    /// Errors of [`post`](SendOps::post). The place is then unchanged.
     unsafe fn close(&mut self, at: &mut Self::Place, data: Data<'_>) -> Result<(), PostError>;
 
-    /// Whether all of it can be rung by [`finish`](Self::finish): nothing is begun, nothing about
-    /// it is rare, and it can't be [refused](SendOps::refused). Otherwise its
-    /// [cursor](Self::cursor) can be rung.
+    /// True if [`finish`](Self::finish) can ring the batch: no work request is open, none needs the
+    /// slow path, and the doorbell can't be [refused](SendOps::refused). Otherwise ring the
+    /// [cursor](Self::cursor).
     fn is_usual(&self, at: &Self::Place) -> bool;
 
-    /// As [`ring`](SendOps::ring).
+    /// Rings the batch, as [`ring`](SendOps::ring).
     ///
     /// # Safety
     ///
-    /// As there; it [is usual](Self::is_usual), and behind the last [look](Self::look) a work
-    /// request was ended: what that found may be room for this one alone.
+    /// The contract of [`ring`](SendOps::ring); the place [is usual](Self::is_usual), and a work
+    /// request
+    /// was closed after the last [`look`](Self::look), which may have found room for that one
+    /// alone.
     unsafe fn finish(&mut self, at: &Self::Place);
 }
 
-/// A send queue that writes a work request when all of it is known, and so has [`PieceOps`].
+/// A send queue that writes only complete work requests. It gets [`PieceOps`] from this trait.
 ///
 /// # Safety
 ///
-/// As for [`SendOps`], and its cursor is one of any thread.
+/// The contract of [`SendOps`], and the cursor may be used by any thread.
 pub unsafe trait PostsWhole: SendOps<Cursor: Send> {}
 
-/// A place in such a queue.
+/// Place of a [`PostsWhole`] queue.
 #[derive(Debug)]
 pub struct Waiting<C> {
-    /// `None` before the first start, and once it was refused.
+    /// `None` before the first start and after a refusal.
     cursor: Option<C>,
-    /// A work request that waits for what it carries.
+    /// An open work request without its data.
     begun: Option<(Wr, SendOp)>,
 }
 
-// Not derived: that would ask it of the cursor, too.
+// Not derived: the derive would require `C: Default`.
 impl<C> Default for Waiting<C> {
     fn default() -> Self {
         Self { cursor: None, begun: None }
     }
 }
 
-// SAFETY: the calls together are one post.
+// SAFETY: `close` calls `post` once with all parts; the other calls only store them.
 unsafe impl<Q: PostsWhole> PieceOps for Q {
     type Place = Waiting<Q::Cursor>;
 
@@ -212,7 +216,7 @@ unsafe impl<Q: PostsWhole> PieceOps for Q {
     #[inline]
     unsafe fn close(&mut self, at: &mut Self::Place, data: Data<'_>) -> Result<(), PostError> {
         let (Some(cursor), Some((wr, op))) = (&mut at.cursor, at.begun) else { return Ok(()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `close` is the contract of `post`.
         unsafe { self.post(cursor, wr, op, data) }?;
         at.begun = None;
         Ok(())
@@ -225,7 +229,7 @@ unsafe impl<Q: PostsWhole> PieceOps for Q {
     #[inline]
     unsafe fn finish(&mut self, at: &Self::Place) {
         if let Some(cursor) = at.cursor {
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of `finish` includes the contract of `ring`.
             unsafe { self.ring(cursor) };
         }
     }

@@ -1,8 +1,8 @@
-//! Polling.
+//! Trait of polling.
 //!
 //! # Safety
 //!
-//! The file declares an unsafe trait, which says what it asks for.
+//! The file declares an unsafe trait, which states its contract.
 #![allow(unsafe_code, reason = "safe polls lean on what an implementation answers")]
 
 use std::fmt::Debug;
@@ -10,83 +10,91 @@ use std::fmt::Debug;
 use super::{Armer, Notify, Polled, Sink, Usual, View};
 use crate::error::Error;
 
-/// Polling.
+/// Polls a completion queue.
 ///
 /// # Safety
 ///
-/// - [`next`](Self::next) gives a buffer only if the device is done with the work request that it
-///   was posted with, each at most once: of a slot that the completion names, or that is behind it
-///   in a queue which completes in order.
-/// - A slot is retired after what was in it was taken, never before its work request is over.
-/// - The entry of a view goes back to the device no sooner than the view's lifetime ends.
-/// - A queue pair's slots, and those of the shared queue that it receives from, are touched only
+/// - [`next`](Self::next) returns a buffer at most once, and only after the device is done with its
+///   work request: a buffer of the slot that the completion names, or, in a queue that completes in
+///   order, of an earlier slot.
+/// - A slot is retired after its content was taken, never before its work request is complete.
+/// - The CQE of a view goes back to the device no sooner than the view's lifetime ends.
+/// - Slots of a queue pair, and of the shared receive queue that it uses, are accessed only between
+///   the messages that attach and detach the queue pair ([`CqCore::messages`]).
 ///   between the messages that attach and detach it ([`CqCore::messages`]).
 ///
 /// [`CqCore::messages`]: crate::objects::cq::CqCore::messages
 pub unsafe trait CqOps: Debug + Send {
-    /// A queue entry that lives until the next call.
+    /// A CQE in the ring, borrowed until the next call.
     type View<'a>: View
     where
         Self: 'a;
 
-    /// The next completion, if there is one; its work request is retired. The entry goes back to
-    /// the device at [`publish`](Self::publish), which is this call's own when it gives nothing but
-    /// skipped entries.
+    /// Takes the next completion and retires its work request. The CQE goes back to the device at
+    /// [`publish`](Self::publish); a call that finds only skipped CQEs publishes them itself.
     fn next(&mut self) -> Option<Polled<Self::View<'_>>>;
 
-    /// [`next`](Self::next) of what programs poll most, by the least code, for callers that take no
-    /// buffers: `sink` is compiled for each kind of completion.
+    /// Fast path of [`next`](Self::next), for callers that take no buffers. `sink` is compiled into
+    /// each
+    /// kind of completion.
     ///
-    /// What it gives is retired, and its entry goes back to the device at
-    /// [`publish`](Self::publish). Where it finds something unusual nothing is changed. All is
-    /// unusual to a provider without such a way.
+    /// A completion that it takes is retired, and its CQE goes back to the device at
+    /// [`publish`](Self::publish). At a completion of the slow path nothing changes. Providers
+    /// without
+    /// a fast path leave all completions to `next`.
     ///
-    /// To be called where `next` may be: after [`settle`](Self::settle), if there are messages.
+    /// Call it where `next` may be called: after [`settle`](Self::settle), if there are messages.
     #[inline(always)]
     fn next_usual<'a, S: Sink<Self::View<'a>>>(&'a mut self, sink: S) -> Usual<S::Output> {
         let _ = sink;
         Usual::Unusual
     }
 
-    /// Completions that were dropped because they named no work request that is outstanding. Not 0
-    /// means that the device or the kernel did something unexpected.
+    /// Number of completions dropped because they named no outstanding work request. Above 0 the
+    /// device
+    /// or the kernel did something unexpected.
     fn strays(&self) -> u64;
 
-    /// Tells the device how far was polled: the consumer index in the doorbell record.
+    /// Publishes the consumer index in the doorbell record.
     fn publish(&mut self);
 
-    /// Learns of queue pairs that came, and drops what is left of those that went, their
-    /// completions included. To be called when a poll begins and there are
-    /// [messages](crate::objects::cq::CqCore::pace): [`next`](Self::next) need not look for them.
+    /// Reads the messages: adds new queue pairs, and drops destroyed ones together with their
+    /// completions. Call it when a poll begins and there are
+    /// [messages](crate::objects::cq::CqCore::pace); [`next`](Self::next) then need not check.
     fn settle(&mut self);
 
     /// Drops the completions of the queue pair with this user index, which was just reset and stays
-    /// attached. Receives of a shared queue that they are of are free again, and their buffers go
+    /// attached. Receives of a shared receive queue among them become free again, and their buffers
+    /// go
     /// back to their slabs.
     fn sweep(&mut self, user_index: u32);
 
-    /// Asks for an event. One that completed since the last poll may raise it or not, so the caller
-    /// polls once more before it sleeps.
+    /// Arms the completion queue for an event. A completion since the last poll may raise the event
+    /// or
+    /// not, so the caller polls once more before it sleeps.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] without a channel ([`CqCore::events_to_arm`]); the kernel's refusal where
-    /// the kernel is asked.
+    /// arming is a system call.
     ///
     /// [`CqCore::events_to_arm`]: crate::objects::cq::CqCore::events_to_arm
     fn arm(&mut self, notify: Notify) -> Result<(), Error>;
 
-    /// Arms it without the queue, from any thread.
+    /// Returns a function that arms the completion queue from any thread.
     fn armer(&self) -> Armer;
 
-    /// Gives the queue room for `entries` completions. What is in it stays, in turn. It is not for
-    /// the data path: it asks the kernel, and copies.
+    /// Changes the capacity to `entries` completions. Completions in the queue stay, in order.
+    /// Slow: it
+    /// calls the kernel and copies CQEs.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for 0 entries, more than the device has, or fewer than queue pairs were
-    /// promised ([`CqCore::room_of`]); the kernel's refusal: `EINVAL` for a size that what is in
-    /// the queue doesn't fit. The queue is as it was.
+    /// [`Error::Limit`] for 0 entries, more than the device's limit, or fewer than queue pairs
+    /// reserved
+    /// ([`CqCore::room_of`]); the kernel's refusal: `EINVAL` if the unpolled completions don't fit.
+    /// The
+    /// queue is then unchanged.
     ///
     /// [`CqCore::room_of`]: crate::objects::cq::CqCore::room_of
     fn resize(&mut self, entries: u32) -> Result<(), Error>;

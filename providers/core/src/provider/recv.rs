@@ -1,9 +1,9 @@
-//! Posting receives.
+//! Traits of posting receives.
 //!
 //! # Safety
 //!
-//! The file declares unsafe traits: each method says what it asks for. What is done by default
-//! hands on what its caller promised.
+//! The file declares unsafe traits: each method states its contract. Default methods pass the
+//! contract of their caller on.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
@@ -11,11 +11,11 @@ use std::fmt::Debug;
 use crate::memory::registered::Held;
 use crate::queues::work::{PostError, Sge};
 
-/// Posting receives. The same discipline as [`SendOps`](super::SendOps).
+/// Posts receives, with a cursor like [`SendOps`](super::SendOps).
 ///
 /// # Safety
 ///
-/// As for [`SendOps`](super::SendOps).
+/// The contract of [`SendOps`](super::SendOps).
 pub unsafe trait RecvOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
@@ -27,8 +27,9 @@ pub unsafe trait RecvOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// As for [`SendOps::post`](super::SendOps::post); the device writes to the memory that `list`
-    /// names.
+    /// The contract of [`SendOps::post`](super::SendOps::post); the device writes to the memory
+    /// that
+    /// `list` names.
     ///
     /// # Errors
     ///
@@ -40,15 +41,15 @@ pub unsafe trait RecvOps: Debug + Send {
         list: &[Sge],
     ) -> Result<u32, PostError>;
 
-    /// The same with one piece, which most receives have.
+    /// Writes one receive of one SGE, the common case.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post).
+    /// The contract of [`post`](Self::post).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Errors of [`post`](Self::post).
     #[inline(always)]
     unsafe fn post_one(
         &mut self,
@@ -56,35 +57,36 @@ pub unsafe trait RecvOps: Debug + Send {
         wr_id: u64,
         piece: &Sge,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `post_one` is the contract of `post`.
         unsafe { self.post(at, wr_id, std::slice::from_ref(piece)) }
     }
 
-    /// Posts one receive of one piece, if nothing about it is rare. False if nothing was done;
+    /// Writes one receive of one SGE on the fast path. False: nothing was done;
     /// [`post_one`](Self::post_one) tells why.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post).
+    /// The contract of [`post`](Self::post).
     #[inline(always)]
     unsafe fn post_at_once(&mut self, at: &mut Self::Cursor, wr_id: u64, piece: &Sge) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `post_at_once` is the contract of `post`.
         unsafe { self.post_one(at, wr_id, piece) }.is_ok()
     }
 
-    /// Posts one receive of one piece and publishes it. False if nothing was posted: the receive is
-    /// refused, or rare; [`post_one`](Self::post_one) tells.
+    /// Posts one receive of one SGE and publishes it. False: nothing was posted, because the
+    /// receive is
+    /// refused or needs the slow path; [`post_one`](Self::post_one) tells.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post) and [`ring`](Self::ring).
+    /// The contracts of [`post`](Self::post) and [`ring`](Self::ring).
     #[inline(always)]
     unsafe fn post_lone(&mut self, wr_id: u64, piece: &Sge) -> bool {
         let mut at = self.begin();
-        // SAFETY: the caller's promise; the cursor is of the `begin` above.
+        // SAFETY: `post_lone` has the contract of `post`; the cursor is of the `begin` above.
         let posted = unsafe { self.post_one(&mut at, wr_id, piece) };
-        // A cursor that has not moved publishes nothing.
-        // SAFETY: as above.
+        // An unmoved cursor publishes nothing.
+        // SAFETY: `post_lone` has the contract of `ring`; the cursor is of the `begin` above.
         unsafe { self.ring(at) };
         posted.is_ok()
     }
@@ -93,22 +95,24 @@ pub unsafe trait RecvOps: Debug + Send {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of [`SendOps::own`](super::SendOps::own).
     unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
-    /// Publishes everything before the cursor: the doorbell record is all that a receive queue has.
+    /// Publishes all receives before the cursor in the doorbell record. Receive queues have no
+    /// doorbell
+    /// page.
     ///
     /// # Safety
     ///
-    /// As for [`SendOps::ring`](super::SendOps::ring).
+    /// The contract of [`SendOps::ring`](super::SendOps::ring).
     unsafe fn ring(&mut self, at: Self::Cursor);
 }
 
-/// Posting receives of one queue pair.
+/// Posts receives of one queue pair.
 ///
 /// # Safety
 ///
-/// As for [`SendOps`](super::SendOps).
+/// The contract of [`SendOps`](super::SendOps).
 pub unsafe trait RqOps: RecvOps {
     /// Allows posting (from INIT on) or refuses it with [`PostError::State`], from the next
     /// [`begin`](RecvOps::begin) on.
@@ -118,6 +122,6 @@ pub unsafe trait RqOps: RecvOps {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of [`SendOps::reset`](super::SendOps::reset).
     unsafe fn reset(&mut self);
 }

@@ -1,8 +1,8 @@
-//! Work requests that are posted in a row, with one doorbell.
+//! Posting of several work requests with one doorbell.
 //!
 //! # Safety
 //!
-//! As in `provider/mod.rs`.
+//! Contract: see `provider/mod.rs`.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
@@ -10,119 +10,123 @@ use std::fmt::Debug;
 use crate::provider::{PostsWhole, SendOps};
 use crate::queues::work::{Data, Destination, SendFlags, SendOp};
 
-/// What work requests of one type have in common. Providers write a row of those faster that do the
-/// same and are as long.
+/// Properties shared by all work requests of a [`Request`] type. Providers encode a list of equal
+/// operations and lengths faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alike {
-    /// Nothing.
+    /// No shared property.
     No,
-    /// The operation, though not its addresses and operands; and each carries a list of one piece.
+    /// All have one operation (addresses and operands may differ) and one SGE.
     Piece,
-    /// The operation, and each carries one to twelve bytes of inline data.
+    /// All have one operation and one to twelve bytes of inline data.
     Inline,
 }
 
-/// A work request that is asked for what it says when that is needed, and for number, operation and
-/// peer just before they are written, so that little of it is kept in registers.
+/// A work request whose fields are read when they are needed. Number, operation and destination are
+/// read just before the WQE is written, which saves registers.
 ///
 /// # Safety
 ///
-/// Its answers stay the same, and what [`ALIKE`](Self::ALIKE) says is true of all values of the
-/// type.
+/// Repeated calls return equal values, and [`ALIKE`](Self::ALIKE) holds for all values of the type.
 pub unsafe trait Request: Copy {
-    /// Address handles of the provider.
+    /// Address handle of the provider.
     type Ah;
 
-    /// What all requests of this type have in common.
+    /// Properties shared by all requests of this type.
     const ALIKE: Alike;
 
-    /// What its completion is known by.
+    /// Work request number that the completion returns.
     fn id(&self) -> u64;
 
-    /// Its flags.
+    /// Flags.
     fn flags(&self) -> SendFlags;
 
-    /// What is to be done.
+    /// Operation.
     fn op(&self) -> SendOp;
 
-    /// Where a datagram goes; `None` of another one, or if that is refused.
+    /// UD destination. `None`: not UD, or an address handle of another protection domain.
     fn to(&self) -> Option<Destination<'_, Self::Ah>>;
 
-    /// What it carries.
+    /// Data to send, or the buffer of a response.
     fn data(&self) -> Data<'_>;
 }
 
-/// A row of work requests, all of one type.
+/// A list of work requests of one type.
 pub trait Requests {
-    /// The type.
+    /// Type of the work requests.
     type One: Request;
 
-    /// The next one, if there is one; it stays the next one.
+    /// Returns the current work request, if any, without advancing.
     fn first(&self) -> Option<Self::One>;
 
-    /// Goes on to the one behind it, if there was one.
+    /// Advances to the next work request, if there is a current one.
     fn advance(&mut self);
 }
 
-/// Posting sends in a row, none of which has anything rare. What a row needs fits the processor's
-/// registers, where a [`Cursor`](SendOps::Cursor) does not.
+/// Posts lists of sends on the fast path. The state of a run fits the processor's registers; a
+/// [`Cursor`](SendOps::Cursor) does not.
 ///
 /// # Safety
 ///
-/// As for [`SendOps`].
+/// The contract of [`SendOps`].
 pub unsafe trait RunOps: SendOps {
-    /// A tentative position in the queue, as a [`Cursor`](SendOps::Cursor).
+    /// Tentative producer position of a run.
     type Run: Copy + Debug;
 
-    /// As [`begin`](SendOps::begin). `TO` is that of all work requests.
+    /// Starts a run, as [`begin`](SendOps::begin). `TO`: all its work requests are datagrams.
     fn begin_run<const TO: bool>(&mut self) -> Self::Run;
 
-    /// The cursor at the end of a run, by which it is rung, or posts go on that are
-    /// rare. The run isn't used any more then.
+    /// Cursor at the end of a run: rings the run, or continues with posts of the slow path. The run
+    /// must not be used afterwards.
     ///
     /// # Safety
     ///
     /// The run comes from the last [`begin_run`](Self::begin_run) of this queue.
     unsafe fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
 
-    /// Posts work requests, each as [`post`](SendOps::post), or if `TO` is true as
-    /// [`post_to`](SendOps::post_to), as long as there is room and nothing about them is rare. The
-    /// first one that isn't posted, if any, is the row's next one then.
+    /// Posts work requests until the list ends, the ring is full, or one needs the slow path. That
+    /// one
+    /// is then the current one of the list. Each is a [`post`](SendOps::post), or with `TO` a
+    /// [`post_to`](SendOps::post_to).
     ///
     /// # Safety
     ///
-    /// As there, for every request that the row gives. The run comes from the last
-    /// [`begin_run`](Self::begin_run) of this queue, with which nothing was done since but `extend`
-    /// and `extend_by_one` of this run.
+    /// The contract of [`post`](SendOps::post) or [`post_to`](SendOps::post_to), for every request
+    /// of
+    /// the list. The run comes from the last [`begin_run`](Self::begin_run) of this queue; since
+    /// then
+    /// the queue was used only by `extend` and `extend_by_one` with this run.
     unsafe fn extend<const TO: bool, R>(&mut self, run: &mut Self::Run, requests: &mut R)
     where
         R: Requests<One: Request<Ah = Self::Ah>>;
 
-    /// Posts one, as [`extend`](Self::extend), and looks up how many more have room. Once the run
-    /// is rung, [`post_alone`](Self::post_alone) knows it, which doesn't look up itself. False if
-    /// nothing is posted.
+    /// Posts one work request, as [`extend`](Self::extend), and checks how many more have room.
+    /// After
+    /// the ring, [`post_alone`](Self::post_alone) uses that count; it does not check itself. False:
+    /// nothing was posted.
     ///
     /// # Safety
     ///
-    /// As for `extend`.
+    /// The contract of [`extend`](Self::extend).
     unsafe fn extend_by_one<const TO: bool>(
         &mut self,
         run: &mut Self::Run,
         request: impl Request<Ah = Self::Ah>,
     ) -> bool;
 
-    /// Posts a work request and rings, if no batch before was forgotten, there is room, and nothing
-    /// about it is rare. False if nothing is posted.
+    /// Posts one work request and rings. False: nothing was posted, because an earlier batch was
+    /// dropped unrung, the ring has no known room, or the request needs the slow path.
     ///
     /// # Safety
     ///
-    /// As for [`post`](SendOps::post), or with `TO` for [`post_to`](SendOps::post_to), and
-    /// [`ring`](SendOps::ring). Once this is true, no cursor of an earlier
-    /// [`begin`](SendOps::begin) and no run is used any more.
+    /// The contracts of [`post`](SendOps::post), or with `TO` of [`post_to`](SendOps::post_to), and
+    /// of
+    /// [`ring`](SendOps::ring). After a call that returned true, no cursor or run of an earlier
+    /// [`begin`](SendOps::begin) may be used.
     unsafe fn post_alone<const TO: bool>(&mut self, request: impl Request<Ah = Self::Ah>) -> bool;
 }
 
-// SAFETY: nothing is posted by it.
+// SAFETY: these methods post nothing; the caller falls back to `SendOps`.
 unsafe impl<Q: PostsWhole> RunOps for Q {
     type Run = Q::Cursor;
 

@@ -1,9 +1,9 @@
-//! Posting sends.
+//! Trait of posting sends.
 //!
 //! # Safety
 //!
-//! The file declares an unsafe trait: each method says what it asks for. What is done by default
-//! hands on what its caller promised.
+//! The file declares an unsafe trait: each method states its contract. Default methods pass the
+//! contract of their caller on.
 #![allow(unsafe_code, reason = "posting names memory by address, so it is the caller's promise")]
 
 use std::fmt::Debug;
@@ -17,44 +17,48 @@ use crate::queues::work::{
     Checksums, Data, DcDestination, Destination, PostError, Rekey, SendOp, Wr,
 };
 
-/// Posting sends.
+/// Posts sends.
 ///
 /// Work requests are written behind the published producer index, at a cursor that the caller
-/// holds. Nothing is visible to the device until [`ring`](Self::ring); a cursor that is dropped
-/// takes its work requests with it.
+/// holds. The device sees them at [`ring`](Self::ring). Dropping the cursor drops its work
+/// requests.
 ///
 /// # Safety
 ///
-/// - [`post`](Self::post) gives a slot that is free: no work request that the device may still
-///   carry out, and no buffer, is in it; and it names the memory in `data`, and no other, to the
-///   device.
-/// - [`own`](Self::own) keeps the buffer in that slot, and nothing takes it out but the work
-///   request's completion, [`begin`](Self::begin) if it was never rung, [`reset`](Self::reset), or
-///   the end of the queue pair.
-/// - The device hears of nothing that was not rung.
+/// - [`post`](Self::post) returns a free slot: it holds no buffer, and no work request that the
+///   device may still execute. `post` names exactly the memory in `data` to the device.
+/// - [`own`](Self::own) keeps the buffer in that slot. Only these take it out: the completion of
+///   the
+///   work request, [`begin`](Self::begin) if the work request was never rung,
+///   [`reset`](Self::reset), and the end of the queue pair.
+/// - The device never learns of work requests that were not rung.
 pub unsafe trait SendOps: Debug + Send {
     /// Tentative producer position.
     type Cursor: Copy + Debug;
-    /// Where datagrams go.
+    /// Address handle of datagrams.
     type Ah: AhOps;
 
-    /// The published position. Also takes back buffers of work requests that were written and never
-    /// rung.
+    /// Returns a cursor at the published producer index. Drops work requests that were written and
+    /// never
+    /// rung, and returns their buffers.
     fn begin(&mut self) -> Self::Cursor;
 
-    /// Writes one work request at the cursor and moves it. Returns the slot, for
+    /// Writes one work request at the cursor and advances it. Returns the slot, for
     /// [`own`](Self::own).
     ///
     /// # Safety
     ///
     /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin)
-    /// of this queue. If it is rung: the memory that `data` names by key stays registered, and for
-    /// READ and atomics is not read or written by the program, until the completion is polled, the
-    /// queue pair is destroyed with the kernel's confirmation, or the region is deregistered.
+    /// of this queue. If the work request is rung, two conditions hold until its completion is
+    /// polled,
+    /// the queue pair's destruction is confirmed by the kernel, or the region is deregistered: the
+    /// memory that `data` names by key stays registered, and the program neither reads nor writes
+    /// the
+    /// buffer of a READ or an atomic.
     ///
     /// # Errors
     ///
-    /// The cursor is then as before.
+    /// On an error the cursor is unchanged.
     unsafe fn post(
         &mut self,
         at: &mut Self::Cursor,
@@ -63,17 +67,19 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
-    /// The same to a destination, on a queue pair of datagrams. The queue holds on to the address
-    /// handle until the work request is done, where the device asks for that.
+    /// [`post`](Self::post) of a datagram, on a UD queue pair. Where the device needs it, the queue
+    /// holds the address handle until the work request completes.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post); the queue pair is of datagrams, and the address handle of its
+    /// The contract of [`post`](Self::post); the queue pair is UD, and the address handle belongs
+    /// to its
     /// protection domain.
     ///
     /// # Errors
     ///
-    /// The cursor is then as before. [`PostError::BadOperation`] for anything but a SEND.
+    /// On an error the cursor is unchanged. [`PostError::BadOperation`] for all operations but
+    /// SEND.
     unsafe fn post_to(
         &mut self,
         at: &mut Self::Cursor,
@@ -83,15 +89,15 @@ pub unsafe trait SendOps: Debug + Send {
         data: Data<'_>,
     ) -> Result<u32, PostError>;
 
-    /// The same to a target of dynamic connections, on an initiator of those.
+    /// [`post`](Self::post) to a DC target, on a DC initiator.
     ///
     /// # Safety
     ///
-    /// As for [`post_to`](Self::post_to).
+    /// The contract of [`post_to`](Self::post_to).
     ///
     /// # Errors
     ///
-    /// The cursor is then as before. [`PostError::BadOperation`] of a provider without DC.
+    /// On an error the cursor is unchanged. [`PostError::BadOperation`] from a provider without DC.
     unsafe fn post_dc(
         &mut self,
         at: &mut Self::Cursor,
@@ -104,16 +110,18 @@ pub unsafe trait SendOps: Debug + Send {
         Err(PostError::BadOperation)
     }
 
-    /// The same to a shared receive queue of the peer's, on an initiator of XRC: `srqn` is its
-    /// number, 24 bits.
+    /// [`post`](Self::post) to a shared receive queue of the peer, on an XRC initiator. `srqn` is
+    /// the
+    /// 24-bit number of that queue.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post).
+    /// The contract of [`post`](Self::post).
     ///
     /// # Errors
     ///
-    /// The cursor is then as before. [`PostError::BadOperation`] of a provider without XRC.
+    /// On an error the cursor is unchanged. [`PostError::BadOperation`] from a provider without
+    /// XRC.
     unsafe fn post_xrc(
         &mut self,
         at: &mut Self::Cursor,
@@ -126,20 +134,25 @@ pub unsafe trait SendOps: Debug + Send {
         Err(PostError::BadOperation)
     }
 
-    /// Writes a whole packet, its Ethernet header first, on a raw packet queue.
+    /// Writes a whole packet with its Ethernet header, on a raw packet queue pair.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post). Where the queue [copies headers](Self::copies_headers), each
-    /// piece that `data` names by key is at its address in this process, where the first bytes of
-    /// the packet may be read during the call: of memory that others write meanwhile, each byte is
-    /// one that it had.
+    /// The contract of [`post`](Self::post). If the queue [copies headers](Self::copies_headers),
+    /// each
+    /// SGE of `data` is mapped at its address in this process, and the first bytes of the packet
+    /// may be
+    /// read during the call. Other threads may write them meanwhile; each byte read is then one of
+    /// the
+    /// values that it had.
     ///
     /// # Errors
     ///
-    /// The cursor is then as before. [`PostError::ShortPacket`];
-    /// [`PostError::BadOperation`] of a provider without raw packets, or for checksums that the
-    /// device doesn't fill in.
+    /// On an error the cursor is unchanged. [`PostError::ShortPacket`] below the size of an
+    /// Ethernet
+    /// header; [`PostError::BadOperation`] from a provider without raw packets, or for checksums
+    /// that
+    /// the device can't compute.
     unsafe fn post_packet(
         &mut self,
         at: &mut Self::Cursor,
@@ -151,23 +164,27 @@ pub unsafe trait SendOps: Debug + Send {
         Err(PostError::BadOperation)
     }
 
-    /// True if [`post_packet`](Self::post_packet) reads a packet's first bytes at their addresses.
+    /// True if [`post_packet`](Self::post_packet) reads the first bytes of a packet.
     fn copies_headers(&self) -> bool {
         false
     }
 
-    /// Writes a work request that changes a key of this side. The next one begins only when it is
-    /// carried out.
+    /// Writes a work request that changes a local key: a bind or an invalidation. Later work
+    /// requests
+    /// begin after it.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post). The region that a window is bound to stays registered, and its
-    /// memory the device's to use as `access` says, for as long as the window is bound.
+    /// The contract of [`post`](Self::post). While a window is bound, its region stays registered,
+    /// and
+    /// the device may use the memory as `access` says.
     ///
     /// # Errors
     ///
-    /// The cursor is then as before. [`PostError::BadOperation`] if the queue wasn't made for it
-    /// ([`REKEY`](crate::attr::SendOpSet::REKEY)), [`PostError::MessageTooLong`] for a window over
+    /// On an error the cursor is unchanged. [`PostError::BadOperation`] if the queue was not
+    /// created
+    /// with [`REKEY`](crate::attr::SendOpSet::REKEY), [`PostError::MessageTooLong`] for a window
+    /// over
     /// more than 2 GiB.
     unsafe fn rekey(&mut self, at: &mut Self::Cursor, wr: Wr, op: &Rekey)
     -> Result<u32, PostError>;
@@ -181,9 +198,10 @@ pub unsafe trait SendOps: Debug + Send {
     ///
     /// # Errors
     ///
-    /// The cursor is then as before. [`PostError::NotOnDevice`] of a device without;
-    /// [`PostError::BadOperation`] of a transport without; [`PostError::BadData`] for a FLUSH of no
-    /// placement type, or an address of an ATOMIC WRITE that isn't a multiple of eight.
+    /// On an error the cursor is unchanged. [`PostError::NotOnDevice`] if the device has neither
+    /// operation; [`PostError::BadOperation`] on other transports; [`PostError::BadData`] for a
+    /// FLUSH
+    /// without a placement type, or an ATOMIC WRITE to an address that is not a multiple of eight.
     unsafe fn place(
         &mut self,
         at: &mut Self::Cursor,
@@ -194,22 +212,24 @@ pub unsafe trait SendOps: Debug + Send {
         Err(PostError::NotOnDevice)
     }
 
-    /// Writes a work request that gives an indirect key its parts. The next one begins only when it
-    /// is carried out.
+    /// Writes a work request that lays out an indirect key. Later work requests begin after it.
     ///
     /// # Safety
     ///
-    /// As for [`post`](Self::post). The regions that the parts are of stay registered, and their
-    /// memory the device's to use as `access` says, until the key has other parts, is invalidated
-    /// or destroyed.
+    /// The contract of [`post`](Self::post). Until the key is laid out anew, invalidated or
+    /// destroyed,
+    /// the regions of its parts stay registered, and the device may use their memory as `access`
+    /// says.
     ///
     /// # Errors
     ///
-    /// The cursor is then as before. [`PostError::BadOperation`] if the queue wasn't made for it
-    /// ([`REKEY`](crate::attr::SendOpSet::REKEY)), or of a provider without such keys;
-    /// [`PostError::TooManySges`] for more parts than a work request, or the queue, has room for;
-    /// [`PostError::MessageTooLong`] for a part of more than 2 GiB; [`PostError::BadData`] for no
-    /// bytes.
+    /// On an error the cursor is unchanged. [`PostError::BadOperation`] if the queue was not
+    /// created
+    /// with [`REKEY`](crate::attr::SendOpSet::REKEY), or the provider has no indirect keys;
+    /// [`PostError::TooManySges`] for more parts than a work request or the queue has room for;
+    /// [`PostError::MessageTooLong`] for a part of more than 2 GiB; [`PostError::BadData`] for an
+    /// empty
+    /// part.
     unsafe fn lay_out(
         &mut self,
         at: &mut Self::Cursor,
@@ -220,16 +240,18 @@ pub unsafe trait SendOps: Debug + Send {
         Err(PostError::BadOperation)
     }
 
-    /// Puts a buffer into the slot of a work request that was just written; its completion gives it
-    /// back.
+    /// Puts a buffer into the slot of the work request that was just written. Its completion
+    /// returns
+    /// the buffer.
     ///
     /// # Safety
     ///
-    /// `slot` is what the last [`post`](Self::post) returned, which was at this cursor.
+    /// `slot` was returned by the last [`post`](Self::post), at this cursor.
     unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
-    /// Publishes everything before the cursor: doorbell record, then doorbell. Nothing happens if
-    /// there is nothing new.
+    /// Publishes all work requests before the cursor: doorbell record, then doorbell. Does nothing
+    /// if
+    /// there are no new ones.
     ///
     /// # Safety
     ///
@@ -237,34 +259,34 @@ pub unsafe trait SendOps: Debug + Send {
     /// moved by [`post`](Self::post).
     unsafe fn ring(&mut self, at: Self::Cursor);
 
-    /// Why the kernel did not hear of what was rung last. `None` where a doorbell is a store.
+    /// Error of the kernel at the last ring. `None` where a doorbell is a store.
     fn refused(&self) -> Option<Errno>;
 
     /// Allows posting (in RTS) or refuses it with [`PostError::State`], from the next
     /// [`begin`](Self::begin) on.
     fn enable(&mut self, on: bool);
 
-    /// The connection was made for no READs of this side: a post of one is
-    /// [`PostError::NoReads`]. Ignored where the device refuses such a READ by a completion.
+    /// Makes a post of a READ fail with [`PostError::NoReads`], because the connection allows no
+    /// READs
+    /// by this side. Ignored where the device refuses such a READ by a completion.
     fn forbid_reads(&mut self) {}
 
-    /// From now on one thread rings, so what it left in its processor's write-combining buffer is
-    /// drained by its own next fence ([`crate::order::fence::copy_flush`]). A queue whose doorbells
-    /// need none ignores it.
+    /// From now on one thread rings. Its own next fence
+    /// ([`crate::order::fence::copy_flush`]) then drains what it left in the processor's
+    /// write-combining buffer. Queues whose doorbells use no such buffer ignore it.
     ///
     /// # Safety
     ///
-    /// Until [`leave`](Self::leave) only the calling thread rings, and drops the queue.
+    /// Until [`leave`](Self::leave) only the calling thread rings and drops the queue.
     unsafe fn stay(&mut self) {}
 
-    /// Ends what [`stay`](Self::stay) began: drains what is left, and any thread may ring.
+    /// Ends [`stay`](Self::stay): drains the write-combining buffer, and any thread may ring.
     fn leave(&mut self) {}
 
-    /// Starts over at index 0, as the device does after a reset.
+    /// Restarts at index 0, as the device does after a reset.
     ///
     /// # Safety
     ///
-    /// The kernel confirmed the reset, and no completion of this queue is left in its completion
-    /// queue.
+    /// The kernel confirmed the reset, and the completion queue holds no completion of this queue.
     unsafe fn reset(&mut self);
 }

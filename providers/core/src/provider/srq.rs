@@ -1,8 +1,8 @@
-//! Posting receives to a shared queue.
+//! Trait of posting receives to a shared receive queue.
 //!
 //! # Safety
 //!
-//! The file declares an unsafe trait and calls nothing: each method says what it asks for.
+//! The file declares an unsafe trait and calls no unsafe function: each method states its contract.
 #![allow(unsafe_code, reason = "what is posted is taken as the caller promised")]
 
 use super::RecvOps;
@@ -12,74 +12,77 @@ use crate::objects::srq::SrqCore;
 use crate::queues::tag_work::{TagHandle, TagOp, TagWr};
 use crate::queues::work::PostError;
 
-/// Posting receives that any of several queue pairs takes. A slot that [`RecvOps::post`] gives is
-/// free again when its completion was polled, by whichever completion queue.
+/// Posts receives that any of several queue pairs takes. A slot that [`RecvOps::post`] returned is
+/// free again once its completion was polled, on any completion queue.
 ///
 /// # Safety
 ///
-/// As for [`SendOps`](super::SendOps).
+/// The contract of [`SendOps`](super::SendOps).
 pub unsafe trait SrqOps: RecvOps {
-    /// Sets the limit, 0 for none; it isn't over the queue's size.
+    /// Sets the limit of the limit event, at most the queue's size; 0 disables the event.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for another queue's core ([`SrqCore::check_side`]); the kernel's refusal.
+    /// [`Error::Invalid`] for the core of another queue ([`SrqCore::check_side`]); the kernel's
+    /// refusal.
     fn set_limit(&mut self, core: &SrqCore, limit: u32) -> Result<(), Error>;
 
-    /// Room for another number of receives; answers how many it is then.
+    /// Changes the capacity in receives. Returns the new capacity.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for another queue's core ([`SrqCore::check_side`]), whose ring the kernel
-    /// would replace; [`Error::Unsupported`] where the device can't; [`Error::Limit`]; the kernel's
-    /// refusal, also for fewer than are outstanding.
+    /// [`Error::Invalid`] for the core of another queue ([`SrqCore::check_side`]), because the
+    /// kernel
+    /// would replace that queue's ring; [`Error::Unsupported`] if the device can't resize;
+    /// [`Error::Limit`]; the kernel's refusal, also below the number of outstanding receives.
     fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error>;
 
-    /// Of a queue that matches tags: takes back the changes of its list that were written and never
-    /// rung.
+    /// Drops changes of the tag list that were written and never rung. For tag-matching queues.
     fn begin_tags(&mut self) {}
 
-    /// Writes a change of the list. Of a tag that is added or removed it returns the handle.
+    /// Writes a change of the tag list. Returns the handle of the added or removed tag.
     ///
     /// # Safety
     ///
-    /// The queue is not destroyed. If it is rung: the memory that a tag names by key stays
-    /// registered, and is neither read nor written by the program, until the completion that says
-    /// that its message came, won't come, or that the tag was removed; or the queue is destroyed
-    /// with the kernel's confirmation. A tag that is removed without a completion
-    /// ([`TagWr::signaled`]) is one that no message has found or finds.
+    /// The queue is not destroyed. If the change is rung, the memory that a tag names by key stays
+    /// registered, and the program neither reads nor writes it, until a completion says that the
+    /// message arrived, that none will arrive, or that the tag was removed, or until the kernel
+    /// confirmed the queue's destruction. A tag may be removed without a completion
+    /// ([`TagWr::signaled`]) only if no message matched it or can match it.
     ///
     /// # Errors
     ///
-    /// The list is then as before. [`PostError::Full`] of changes outstanding;
+    /// On an error the list is unchanged. [`PostError::Full`] if too many changes are outstanding;
     /// [`PostError::TagsFull`], [`PostError::UnknownTag`]; [`PostError::State`] once
-    /// [closed](Self::close_tags), and once a completion told that a change failed;
-    /// [`PostError::BadOperation`] of a queue without a list.
+    /// [closed](Self::close_tags), or once a completion reported a failed change;
+    /// [`PostError::BadOperation`] from a queue without a tag list.
     unsafe fn change_tags(&mut self, wr: TagWr, op: &TagOp) -> Result<TagHandle, PostError> {
         let _ = (wr, op);
         Err(PostError::BadOperation)
     }
 
-    /// Puts a buffer into the place of a tag that was just added. It stays there until the
-    /// completion that [`change_tags`](Self::change_tags) speaks of,
-    /// [`begin_tags`](Self::begin_tags) if it was never rung, or the end of the queue.
+    /// Gives a buffer to the tag that was just added. The tag keeps it until the completion that
+    /// [`change_tags`](Self::change_tags) describes, [`begin_tags`](Self::begin_tags) if the change
+    /// was
+    /// never rung, or the end of the queue.
     ///
     /// # Safety
     ///
-    /// `tag` is what the last change returned, which added it.
+    /// `tag` was returned by the last change, which added it.
     unsafe fn own_tag(&mut self, tag: TagHandle, held: Held) {
         let _ = (tag, held);
     }
 
-    /// Tells the device of the changes that were written.
+    /// Publishes the written changes to the device.
     ///
     /// # Safety
     ///
     /// The queue is not destroyed.
     unsafe fn ring_tags(&mut self) {}
 
-    /// Ends what changes the list: without this the kernel destroys no queue that has one. Tags
-    /// stay in the list.
+    /// Closes the queue that changes the list; the kernel requires it before it destroys a
+    /// tag-matching
+    /// queue. Tags stay in the list.
     ///
     /// # Errors
     ///

@@ -1,27 +1,29 @@
-//! The usual completion: a success of a queue pair that was seen before, on a queue that holds no
-//! buffers.
+//! Fast path of polling: a successful completion of a queue pair that was seen before, on a queue
+//! that holds no buffers.
 
-/// What takes the view of a usual completion. Not a closure: those aren't always inlined.
+/// Consumer of a fast-path completion. A trait, because closures are not always inlined.
 pub trait Sink<V> {
-    /// What it makes of it.
+    /// Result of the sink.
     type Output;
 
-    /// Whether calls may be made on the way, which cost its caller registers. Then a receive of a
-    /// queue that completes in any order is usual, too, as those of a shared queue; if it has a
-    /// buffer, that goes back to its slab.
+    /// Allows function calls during the poll, which cost the caller registers. The fast path then
+    /// also
+    /// takes receives of out-of-order and shared queues; a buffer of such a receive goes back to
+    /// its
+    /// slab.
     const CALLS: bool;
 
-    /// Takes the view of a completion, and its work request's number.
+    /// Takes the view of a completion, and its work request number.
     fn take(self, view: V, wr_id: u64) -> Self::Output;
 }
 
-/// What [`CqOps::next_usual`](super::CqOps::next_usual) found.
+/// Result of [`CqOps::next_usual`](super::CqOps::next_usual).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usual<R> {
     /// A completion, which the sink took.
     Taken(R),
-    /// There is none.
+    /// The completion queue is empty.
     Nothing,
-    /// Something that is for [`next`](super::CqOps::next).
+    /// A completion of the slow path: call [`next`](super::CqOps::next).
     Unusual,
 }

@@ -1,4 +1,4 @@
-//! Completions as the polling side hands them on.
+//! Completions as a provider's poller returns them.
 
 use std::fmt::Debug;
 
@@ -6,8 +6,7 @@ use crate::memory::frame::Frame;
 use crate::queues::completion::{Completed, Failure, Sender};
 use crate::queues::tag_work::TagInfo;
 
-/// A completion as the polling side hands it on: already retired, its queue entry not yet given
-/// back.
+/// A polled completion. Its work request is retired; its CQE is not yet back with the device.
 #[derive(Debug)]
 pub struct Polled<V> {
     /// The queue entry, decoded on demand.
@@ -18,72 +17,70 @@ pub struct Polled<V> {
     pub frame: Option<Frame>,
 }
 
-/// A completion queue entry, decoded on demand.
+/// A CQE, decoded on demand.
 pub trait View: Debug + Copy {
-    /// What completed, or how it failed.
+    /// Completed operation, or its failure.
     fn result(&self) -> Result<Completed, Failure>;
 
-    /// Whether it is of a receive; also for a failed one.
+    /// True if it completes a receive, successful or failed.
     fn is_recv(&self) -> bool;
 
-    /// Bytes received, read, or returned by an atomic. Not known of SEND and WRITE: 0.
+    /// Bytes received, read, or returned by an atomic; 0 for SEND and WRITE.
     fn byte_len(&self) -> u32;
 
-    /// Immediate data, in host order, of a receive that got some.
+    /// Immediate data of a receive in host byte order, if the message carried some.
     fn immediate(&self) -> Option<u32>;
 
-    /// The device's clock when it completed, in ticks; `None` of a failed one, and of a device
-    /// without.
+    /// Device clock at completion, in ticks; `None` for a failure, or if the device has no
+    /// timestamps.
     fn timestamp(&self) -> Option<u64>;
 
-    /// The key that a received SEND took away.
+    /// Remote key that a received SEND invalidated.
     fn invalidated(&self) -> Option<u32>;
 
-    /// The local queue pair; of a raw packet received the tag of the rule that it came by.
+    /// Local queue pair number; for a received raw packet the tag of its flow rule.
     fn qpn(&self) -> u32;
 
-    /// User index of the queue pair, on mlx5. Completions of raw packets have no queue pair number.
+    /// User index of the queue pair (mlx5). Completions of raw packets have no queue pair number.
     fn user_index(&self) -> Option<u32> {
         None
     }
 
-    /// Member `pkey_index` of a receive for C programs. On mlx5: the low half of the field for
-    /// immediate data, invalidated keys and a datagram's P_Key (rdma-core
-    /// `cq.c:handle_responder`).
+    /// `pkey_index` of a receive, for C programs. mlx5 returns the low half of the field that holds
+    /// immediate data, invalidated keys and a datagram's P_Key (rdma-core `cq.c:handle_responder`).
     fn pkey_index(&self) -> u16 {
         0
     }
 
-    /// Returns true for a send with immediate data.
+    /// True if it completes a send with immediate data.
     fn sent_immediate(&self) -> bool {
         false
     }
 
-    /// Of a raw packet received: what the device found, and took out.
+    /// Checksum results and VLAN tag of a received raw packet.
     fn packet(&self) -> PacketInfo {
         PacketInfo::default()
     }
 
-    /// Of a queue that matches tags: what its completion tells besides.
+    /// Tag information, for a tag-matching queue.
     fn tag_info(&self) -> Option<TagInfo> {
         None
     }
 
-    /// Of a send, on mlx5: where in its queue it began, in WQEBBs modulo 65536; also of a failed
-    /// one.
+    /// Position of a send in its queue, in WQEBBs modulo 65536 (mlx5); also for a failed send.
     fn send_index(&self) -> Option<u16> {
         None
     }
 
-    /// On InfiniBand: the bits below the port's LID mask of the LID that the message came to.
+    /// InfiniBand: the bits of the destination LID below the port's LID mask.
     fn path_bits(&self) -> u8 {
         0
     }
 
-    /// Where a received datagram came from. Of other completions it says nothing.
+    /// Source of a received datagram; empty for other completions.
     fn sender(&self) -> Sender;
 
-    /// All of it at once.
+    /// Decodes all fields.
     #[inline(always)]
     fn decode(&self) -> Decoded {
         Decoded {
@@ -98,19 +95,19 @@ pub trait View: Debug + Copy {
     }
 }
 
-/// What the device found of a raw packet.
+/// Results of a received raw packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PacketInfo {
-    /// The checksum of its IPv4 header is right.
+    /// The IPv4 header checksum is right.
     pub ip_checksum_ok: bool,
-    /// The checksum of TCP or UDP is right.
+    /// The TCP or UDP checksum is right.
     pub transport_checksum_ok: bool,
-    /// The VLAN tag that was taken out of it.
+    /// VLAN tag that the device stripped.
     #[doc(alias = "ibv_wc_read_cvlan")]
     pub vlan_tag: Option<u16>,
 }
 
-/// What a [`View`] shows.
+/// Fields of a [`View`], decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoded {
     /// See [`View::result`].

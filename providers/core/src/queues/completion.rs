@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a completion is of.
+/// Operation that a completion reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wc_opcode")]
 #[non_exhaustive]
@@ -17,7 +17,7 @@ pub enum Completed {
     CompareSwap,
     /// A fetch-and-add.
     FetchAdd,
-    /// A window's bind, or the invalidation of a key. A ConnectX doesn't say which.
+    /// A window's bind, or the invalidation of a key. A ConnectX does not tell them apart.
     #[doc(alias = "IBV_WC_BIND_MW")]
     #[doc(alias = "IBV_WC_LOCAL_INV")]
     Rekey,
@@ -29,17 +29,17 @@ pub enum Completed {
     Recv,
     /// A receive that an RDMA WRITE with immediate data used up.
     RecvWriteImm,
-    /// A message found a tag, and is on its way to the tag's buffer: another completion,
-    /// [`TagRecv`](Self::TagRecv), tells when it is there.
+    /// A message matched a tag, and is on its way to the tag's buffer. A later completion,
+    /// [`TagRecv`](Self::TagRecv), reports its arrival.
     #[doc(alias = "IBV_WC_TM_MATCH")]
     TagFound,
-    /// A message that found a tag is in the tag's buffer, without its header.
+    /// A message that matched a tag is in the tag's buffer, without its header.
     #[doc(alias = "IBV_WC_TM_RECV")]
     #[doc(alias = "IBV_WC_TM_DATA_VALID")]
     TagRecv,
-    /// A message has a tag, but none in the list matched: it is in a receive, whole.
+    /// A message with a tag that matched none in the list: it is in a receive, with its header.
     RecvUnexpected,
-    /// A message without a tag, to a queue that matches tags: it is in a receive, whole.
+    /// A message without a tag, on a tag-matching queue: it is in a receive, with its header.
     #[doc(alias = "IBV_WC_TM_NO_TAG")]
     RecvNoTag,
     /// A tag was added to the list.
@@ -48,37 +48,39 @@ pub enum Completed {
     /// A tag was removed from the list.
     #[doc(alias = "IBV_WC_TM_DEL")]
     TagRemoved,
-    /// The device was told how many messages that found no tag were dealt with.
+    /// The device got the count of handled unexpected messages.
     #[doc(alias = "IBV_WC_TM_SYNC")]
     TagsSynced,
     /// A copy of memory within the host.
     #[doc(alias = "MLX5DV_WC_MEMCPY")]
     Copy,
-    /// Something that this library doesn't post, by the device's opcode.
+    /// An operation that this library does not post, by the device's opcode.
     Other(u8),
 }
 
-/// Where a received datagram came from: what the device took from its headers.
+/// Source of a received datagram, from its headers.
 ///
-/// One word, decoded on demand, so that a completion which nobody asks costs no more than its copy.
+/// One word that is decoded on demand: copying it costs little if the program does not read it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Sender(u64);
 
 impl Sender {
-    /// From its fields: the queue pair's number, 24 bits; the service level, 4 bits; whether a GRH
-    /// came; the LID.
+    /// Packs the fields: 24-bit queue pair number, 4-bit service level, whether the buffer begins
+    /// with
+    /// a GRH, and LID.
     #[must_use]
     pub const fn new(qpn: u32, service_level: u8, has_grh: bool, lid: u16) -> Self {
         let low = qpn & 0xff_ffff | (service_level as u32 & 15) << 24 | (has_grh as u32) << 28;
         Self(low as u64 | (lid as u64) << 32)
     }
 
-    /// From the word that a ConnectX has in its completions: LID, then GRH, service level and queue
-    /// pair (PRM "CQE", `slid` and `flags_rqpn`).
+    /// Reads the word of a ConnectX CQE: LID, then GRH flag, service level and queue pair (PRM
+    /// "CQE",
+    /// `slid` and `flags_rqpn`).
     #[inline]
     #[must_use]
     pub const fn from_mlx5(word: u64) -> Self {
-        // The upper half of the LID's word is not its.
+        // The upper half of the word with the LID belongs to other fields.
         Self(word & 0xffff_ffff_ffff)
     }
 
@@ -89,21 +91,21 @@ impl Sender {
         self.0 as u32 & 0xff_ffff
     }
 
-    /// The service level it came with; on Ethernet the priority.
+    /// Service level of the datagram; on Ethernet the priority.
     #[must_use]
     pub const fn service_level(self) -> u8 {
         (self.0 >> 24) as u8 & 15
     }
 
-    /// Whether the first 40 bytes of the buffer hold the packet's GRH; without, they hold nothing.
-    /// On RoCE there is always one: of a packet by IPv4 its last 20 bytes are the IPv4 header.
+    /// True if the first 40 bytes of the buffer hold the packet's GRH; otherwise their content is
+    /// undefined. RoCE always has one: for IPv4, its last 20 bytes are the IPv4 header.
     #[doc(alias = "IBV_WC_GRH")]
     #[must_use]
     pub const fn has_grh(self) -> bool {
         self.0 >> 28 & 3 != 0
     }
 
-    /// The sender's LID; on RoCE it has no meaning.
+    /// The sender's LID; without meaning on RoCE.
     #[must_use]
     pub const fn lid(self) -> u16 {
         (self.0 >> 32) as u16
@@ -121,51 +123,53 @@ impl fmt::Debug for Sender {
     }
 }
 
-/// How a work request failed. IBTA vol 1, 11.6.2; the names are those of `enum ibv_wc_status`.
+/// Reason of a failure (IBTA vol 1, 11.6.2), by the names of `enum ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wc_status")]
 #[non_exhaustive]
 pub enum Status {
-    /// The message doesn't fit: a receive too small, or a send over the limits.
+    /// The message does not fit: it is longer than the receive's list, or than a send may be.
     LocalLength,
     /// The work request is malformed.
     LocalQpOperation,
-    /// A local key, range or right is wrong.
+    /// The local key does not grant the access or the range.
     LocalProtection,
-    /// Taken back unserved, since the queue pair failed before.
+    /// Flushed: the queue pair was in the error state before.
     Flushed,
     /// A memory window could not be bound.
     MemoryWindowBind,
-    /// The peer answered nonsense.
+    /// The peer's response does not fit the request.
     BadResponse,
-    /// A remote access right is lacking at this side.
+    /// The local region does not grant the access that the peer asked for.
     LocalAccess,
-    /// The peer found the request invalid.
+    /// The peer rejected the request as invalid.
     RemoteInvalidRequest,
-    /// The peer refused the remote key, range or right.
+    /// The peer's region does not grant the key, range or access.
     RemoteAccess,
-    /// The peer could not carry it out.
+    /// The peer failed to execute the request.
     RemoteOperation,
-    /// No answer from the peer after all retries.
+    /// No response from the peer after all retries.
     RetryExceeded,
     /// The peer had no receive posted after all retries.
     RnrRetryExceeded,
     /// The peer aborted the operation.
     RemoteAborted,
-    /// A tag was not removed: it isn't in the list any more, since a message found it.
+    /// A tag was not removed: a message matched it before.
     #[doc(alias = "IBV_WC_TM_ERR")]
     TagNotFound,
-    /// A message found a tag, and its data isn't there. If the completion has bytes, these are the
-    /// headers of a rendezvous that the device can't serve, in the tag's buffer: the program reads
-    /// the data itself. Else the connection failed before the data came.
+    /// A message matched a tag, but its data did not arrive. A completion with bytes reports a
+    /// rendezvous that the device can't serve: its headers are in the tag's buffer, and the program
+    /// must read the data itself. A completion without bytes reports a connection that failed
+    /// before
+    /// the data arrived.
     #[doc(alias = "IBV_WC_TM_RNDV_INCOMPLETE")]
     RendezvousIncomplete,
-    /// Something else.
+    /// Another error.
     General,
 }
 
 impl Status {
-    /// What happened and what to look at, in a sentence.
+    /// Explains the failure and names its likely cause.
     #[must_use]
     pub fn explain(self) -> &'static str {
         match self {
@@ -233,16 +237,16 @@ impl fmt::Display for Status {
 /// A failed work request: the status, and the device's own codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Failure {
-    /// What happened.
+    /// Reason.
     pub status: Status,
     /// The device's syndrome.
     pub syndrome: u8,
-    /// The vendor's syndrome: what support asks for.
+    /// The vendor's syndrome, for the vendor's support.
     pub vendor_syndrome: u8,
 }
 
 impl Failure {
-    /// What happened and what to look at, in a sentence.
+    /// Explains the failure and names its likely cause.
     #[must_use]
     #[cold]
     pub fn explain(&self) -> &'static str {

@@ -1,7 +1,8 @@
-//! Messages to the polling side of a completion queue, from whoever makes and ends queue pairs.
+//! Messages to the poller of a completion queue, from the threads that create and destroy queue
+//! pairs.
 //!
-//! The lock orders the messages. One word besides tells that there are some, so that a poll that
-//! has none costs one load. `interleavings.rs` tries every order of these accesses.
+//! A lock orders the messages. A separate word says that there are some, so a poll without messages
+//! costs one load. `interleavings.rs` tests all interleavings of these accesses.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -9,11 +10,11 @@ use std::sync::atomic::Ordering;
 
 use crate::sync::{AtomicU32, Mutex, MutexGuard};
 
-/// Messages that wait, until nobody reads them any more.
+/// Unread messages, until the poller closes the inbox.
 pub(crate) struct Inbox<T> {
     content: Mutex<Content<T>>,
     lag: AtomicU32,
-    /// The lag, or 0 while there are messages. Changed under the lock alone.
+    /// The lag, or 0 while there are messages. Changed only under the lock.
     pace: AtomicU32,
 }
 
@@ -23,7 +24,7 @@ struct Content<T> {
 }
 
 impl<T> Inbox<T> {
-    /// An empty one, whose [pace](Self::pace) is `lag`.
+    /// An empty inbox; its [pace](Self::pace) is `lag`.
     pub(crate) fn new(lag: u32) -> Self {
         let content = Content { messages: Vec::new(), closed: false };
         Self { content: Mutex::new(content), lag: AtomicU32::new(lag), pace: AtomicU32::new(lag) }
@@ -35,12 +36,12 @@ impl<T> Inbox<T> {
         self.pace.load(Ordering::Acquire)
     }
 
-    /// What the pace is without messages.
+    /// The pace of an inbox without messages.
     pub(crate) fn lag(&self) -> u32 {
         self.lag.load(Ordering::Relaxed)
     }
 
-    /// Changes the lag. Reading side.
+    /// Changes the lag. Called by the poller.
     pub(crate) fn set_lag(&self, lag: u32) {
         let content = self.lock();
         self.lag.store(lag, Ordering::Relaxed);
@@ -50,29 +51,30 @@ impl<T> Inbox<T> {
         }
     }
 
-    /// Leaves a message, unless nobody reads any more.
+    /// Adds a message, or drops it if the inbox is closed.
     pub(crate) fn put(&self, message: T) {
         let mut content = self.lock();
         if content.closed {
             drop(content);
-            // Dropped here, without the lock: this may free buffers.
+            // Dropped without the lock, because the drop may free buffers.
             drop(message);
             return;
         }
         content.messages.push(message);
-        // Release: pairs with the Acquire in `pace`. The lock orders the contents; this only says
+        // Release: pairs with the Acquire in `pace`. The lock orders the contents; this store only
+        // says
         // that there are some.
         self.pace.store(0, Ordering::Release);
     }
 
-    /// Has the reading side look, without a message. Reading side.
+    /// Makes the poller check the inbox without a message. Called by the poller.
     pub(crate) fn call(&self) {
         let _content = self.lock();
         // Release: as in `put`.
         self.pace.store(0, Ordering::Release);
     }
 
-    /// Takes the messages, oldest first, and does `also` before the next one comes. Reading side.
+    /// Takes the messages, oldest first, and calls `also` under the lock. Called by the poller.
     pub(crate) fn take(&self, also: impl FnOnce()) -> Vec<T> {
         let mut content = self.lock();
         self.pace.store(self.lag(), Ordering::Relaxed);
@@ -80,7 +82,7 @@ impl<T> Inbox<T> {
         std::mem::take(&mut content.messages)
     }
 
-    /// Nobody reads any more: messages are dropped from now on.
+    /// Closes the inbox: later messages are dropped.
     pub(crate) fn close(&self) {
         let mut content = self.lock();
         content.closed = true;

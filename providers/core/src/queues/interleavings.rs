@@ -1,9 +1,8 @@
-//! Every interleaving of small cases of what threads share without a lock, by loom: which thread
-//! runs when, and which of the stores that it may see a load sees. A cell that two threads have at
-//! a time fails, too. `cargo xtask interleavings` runs these.
+//! All interleavings of small cases of lock-free sharing, run by loom: every order of the threads,
+//! and every store that a load may see. loom also fails if two threads access a cell at a time.
+//! `cargo xtask interleavings` runs these tests.
 //!
-//! The device is played by the atomics that stand for it: a work request completes once it was
-//! published.
+//! Atomics stand in for the device: a work request completes once it is published.
 #![allow(unsafe_code, reason = "plays both sides of tables that are shared by promise")]
 
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::queues::inbox::Inbox;
 use crate::queues::slots::SlotTable;
 use crate::queues::srq::SrqShared;
 
-/// One posts more than the ring has room for, another takes: the same slots again and again.
+/// One thread posts more than the ring has room for, another polls: slots are reused.
 #[test]
 fn slots_go_there_and_back() {
     const POSTS: u32 = 3;
@@ -48,7 +47,7 @@ fn slots_go_there_and_back() {
     });
 }
 
-/// Posts at `head` once there is room, and gives the new head.
+/// Posts at `head` once there is room, and returns the new head.
 fn post(shared: &SrqShared, head: u32, id: u64) -> u32 {
     let next = loop {
         match shared.behind(head) {
@@ -61,7 +60,7 @@ fn post(shared: &SrqShared, head: u32, id: u64) -> u32 {
     next
 }
 
-/// Two are told of the same completion: one gets it.
+/// Two threads see one completion: one of them takes it.
 #[test]
 fn one_completion_is_taken_once() {
     loom::model(|| {
@@ -70,14 +69,14 @@ fn one_completion_is_taken_once() {
         let other = Arc::clone(&shared);
         // SAFETY: it is in flight, or was taken.
         let there = thread::spawn(move || unsafe { other.take(0) }.map(|taken| taken.wr_id));
-        // SAFETY: as above.
+        // SAFETY: it is in flight, or was taken.
         let here = unsafe { shared.take(0) }.map(|taken| taken.wr_id);
         let there = there.join().unwrap();
         assert!(matches!((here, there), (Some(7), None) | (None, Some(7))), "{here:?} {there:?}");
     });
 }
 
-/// Two give slots back while a third posts into them.
+/// Two threads return slots while a third posts into them.
 #[test]
 fn slots_come_back_from_two() {
     loom::model(|| {
@@ -90,7 +89,7 @@ fn slots_come_back_from_two() {
             // SAFETY: it is in flight.
             thread::spawn(move || unsafe { shared.take(index) }.map(|taken| taken.wr_id))
         });
-        // Into the slot that waited, and into the first that came back.
+        // Into the slot that was free, and into the first that came back.
         let head = post(&shared, head, 12);
         let last = post(&shared, head, 13);
         assert_eq!(takers.map(|taker| taker.join().unwrap()), [Some(10), Some(11)]);
@@ -101,7 +100,7 @@ fn slots_come_back_from_two() {
     });
 }
 
-/// The queue grows while a slot comes back: none is lost.
+/// The queue grows while a slot comes back: no slot is lost.
 #[test]
 fn a_list_grows_while_a_slot_comes_back() {
     loom::model(|| {
@@ -121,11 +120,11 @@ fn a_list_grows_while_a_slot_comes_back() {
     });
 }
 
-/// What the inbox's pace is without messages.
+/// Pace of the inbox without messages.
 const LAG: u32 = 7;
 
-/// Whoever leaves a message before a completion can come is heard by the poll that sees the
-/// completion: the message was taken, or the pace tells of it.
+/// A message is put before a completion can come. The poll that sees the completion also sees the
+/// message: it took the message already, or the pace is 0.
 #[test]
 fn a_message_is_there_before_what_follows_it() {
     loom::model(|| {
@@ -136,7 +135,7 @@ fn a_message_is_there_before_what_follows_it() {
             other.put(1);
             published.store(1, Ordering::Release);
         });
-        // A poll that begins at any time, and one that goes on.
+        // A poll that begins at any time and continues.
         let mut heard = if inbox.pace() == 0 { inbox.take(|| ()) } else { Vec::new() };
         if follows.load(Ordering::Acquire) == 1 && heard.is_empty() {
             assert_eq!(inbox.pace(), 0, "a completion came, and nobody told of its queue pair");
@@ -149,7 +148,7 @@ fn a_message_is_there_before_what_follows_it() {
     });
 }
 
-/// Two tell while one reads: each message is heard once, and the pace is 0 while one waits.
+/// Two threads put messages while one reads: each is read once, and the pace is 0 while one waits.
 #[test]
 fn two_tell_and_one_reads() {
     loom::model(|| {
@@ -169,7 +168,7 @@ fn two_tell_and_one_reads() {
     });
 }
 
-/// The queue gets another size while somebody tells: the message isn't passed over.
+/// The queue is resized while a thread puts a message: the message is not lost.
 #[test]
 fn a_size_changes_while_one_tells() {
     loom::model(|| {
@@ -184,7 +183,7 @@ fn a_size_changes_while_one_tells() {
     });
 }
 
-/// The reader goes while somebody tells: the message is dropped, by whichever of the two.
+/// The reader closes while a thread puts a message: one of the two drops the message.
 #[test]
 fn a_reader_goes_while_one_tells() {
     loom::model(|| {

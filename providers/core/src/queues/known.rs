@@ -1,10 +1,10 @@
-//! Which queues complete to a completion queue, where completions name them by a [`Token`].
+//! Queues that complete to a completion queue, for completions that name them by a [`Token`].
 //!
 //! # Safety
 //!
-//! A completion takes a slot only if its token names a queue of a queue pair that completes here,
-//! and a work request that is published and not retired; so whatever a completion says, no slot is
-//! taken that the posting side may write. Which of those in flight it names is the kernel's word.
+//! A completion takes a slot only if its token names a queue that completes here and a work request
+//! that is published and not retired. So no completion, however wrong, takes a slot that the poster
+//! may write. Which of the work requests in flight is complete is the kernel's word.
 #![allow(unsafe_code, reason = "takes buffers by what the kernel's completions say")]
 
 use std::sync::Arc;
@@ -15,26 +15,27 @@ use crate::queues::slots::Taken;
 use crate::queues::srq::SrqShared;
 use crate::queues::token::{Queue, Token};
 
-/// What completions may be of.
+/// Queue or queues that a user index names.
 #[derive(Debug)]
 enum Owner {
-    /// A queue pair, and which of its queues complete here: the other's slots are another poller's.
+    /// A queue pair, and its queues that complete here. Another poller owns the other
+    /// slots.
     Qp(Arc<QpShared>, Roles, Done),
-    /// A shared receive queue, and how many queue pairs whose receives complete here take from it.
+    /// A shared receive queue, and the number of its queue pairs whose receives complete here.
     Srq(Arc<SrqShared>, usize),
 }
 
-/// Work requests of a send queue that are over while one before them isn't: a bit for each slot.
+/// Work requests of a send queue that completed before an earlier one: a bit for each slot.
 #[derive(Debug)]
 struct Done(Box<[u64]>);
 
 impl Done {
-    /// None of so many slots.
+    /// A clear bit for each of `slots`.
     fn new(slots: u32) -> Self {
         Self(vec![0; slots.div_ceil(64) as usize].into())
     }
 
-    /// Notes a slot. False if it was noted before.
+    /// Sets the bit of a slot. False if it was set before.
     fn note(&mut self, slot: u32) -> bool {
         let Some(word) = self.0.get_mut((slot / 64) as usize) else { return false };
         let bit = 1 << (slot % 64);
@@ -43,7 +44,7 @@ impl Done {
         is_new
     }
 
-    /// Forgets a slot. Whether it was noted.
+    /// Clears the bit of a slot. Returns true if it was set.
     fn forget(&mut self, slot: u32) -> bool {
         let Some(word) = self.0.get_mut((slot / 64) as usize) else { return false };
         let there = *word >> (slot % 64) & 1 != 0;
@@ -52,14 +53,14 @@ impl Done {
     }
 }
 
-/// How a work request ended, as far as its slot is concerned.
+/// Result of a work request, as far as its slot is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It failed, and its queue pair with it.
     Failed,
-    /// It is done. A receive has taken so many bytes into its own buffer.
+    /// It succeeded.
     Done {
-        /// 0 of a receive that told of bytes elsewhere.
+        /// Bytes that a receive placed in its own buffer; 0 if they are elsewhere.
         bytes: u32,
     },
 }
@@ -71,9 +72,11 @@ pub struct Known {
 }
 
 impl Known {
-    /// A queue pair whose completions come here from now on. One that is there stays: work requests
-    /// in flight lean on it. An index is given out anew only after the detachment was read, so none
-    /// is there.
+    /// Adds a queue pair whose completions arrive here from now on. An entry with the same index
+    /// stays,
+    /// because work requests in flight use it; there should be none, because an index is reused
+    /// only
+    /// after the detach message was read.
     pub fn attach(&mut self, shared: Arc<QpShared>, roles: Roles) {
         if roles.recv
             && let Some((srq, index)) = shared_of(&shared)
@@ -87,7 +90,7 @@ impl Known {
         self.place(index).get_or_insert(Owner::Qp(shared, roles, done));
     }
 
-    /// A queue pair that is gone; its completions were dropped before.
+    /// Removes a destroyed queue pair, whose completions were dropped before.
     pub fn detach(&mut self, shared: &Arc<QpShared>) {
         let place = self.place(shared.user_index.value());
         let Some(Owner::Qp(there, roles, _)) = place else { return };
@@ -115,27 +118,28 @@ impl Known {
         &mut self.table[index]
     }
 
-    /// Whether there is something with this index.
+    /// True if a queue has this index.
     #[inline]
     #[must_use]
     pub fn has(&self, user_index: u32) -> bool {
         self.table.get(user_index as usize).is_some_and(Option::is_some)
     }
 
-    /// How many there are.
+    /// Number of queue pairs and shared receive queues.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.iter().flatten().count()
     }
 
-    /// Whether there are none.
+    /// True if no queue completes here.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Of a queue pair that takes from a shared receive queue: the user index that its receives
-    /// are named by, and its own number, which tells them apart from other queue pairs'.
+    /// For a queue pair with a shared receive queue: the user index that its receive completions
+    /// carry,
+    /// and its queue pair number, which tells them apart from receives of other queue pairs.
     #[must_use]
     pub fn shared_receives(&self, user_index: u32) -> Option<(u32, u32)> {
         let Some(Owner::Qp(shared, ..)) = self.table.get(user_index as usize)?.as_ref() else {
@@ -144,17 +148,18 @@ impl Known {
         Some((shared_of(shared)?.1, shared.qpn))
     }
 
-    /// Takes and retires the work request that a completion names, if it is one in flight.
+    /// Takes and retires the work request that a completion names, if that one is in flight.
     ///
     /// # Safety
     ///
-    /// The caller is the polling side, and the device completed that work request if it is in
-    /// flight. `ended` tells how.
+    /// The caller is the only poller, and the device completed that work request if it is in
+    /// flight.
+    /// `ended` returns its result.
     #[inline]
     pub unsafe fn take(&self, token: Token, ended: impl FnOnce() -> Ended) -> Option<Taken> {
         let (shared, roles) = match self.table.get(token.user_index as usize)?.as_ref()? {
             Owner::Qp(shared, roles, _) => (shared, roles),
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of `take` is the contract of `take_shared`.
             Owner::Srq(srq, _) => return unsafe { take_shared(srq, token, ended()) },
         };
         let (slots, is_ours) = match token.queue {
@@ -164,11 +169,12 @@ impl Known {
         if !is_ours || !slots.is_in_flight(token.index) {
             return None;
         }
-        // SAFETY: the kernel completed it, and what it names is in flight; this is the only poller.
+        // SAFETY: the kernel completed it, and it is in flight; this is the only poller.
         let mut taken = unsafe { slots.take(token.index) };
         match ended() {
-            // A failure takes the whole queue pair along. Told before the slot is the poster's
-            // again: what it posts there from now on needs a word of its own to the kernel.
+            // A failure puts the whole queue pair into the error state. It is noted before the
+            // poster gets the
+            // slot back, because a work request posted there afterwards needs another system call.
             Ended::Failed => {
                 shared.send.fail();
                 shared.recv.fail();
@@ -180,20 +186,20 @@ impl Known {
             }
             Ended::Done { .. } => {}
         }
-        // The slot says the same; this can't be anything else.
+        // Equal to the end in the slot: each element is one unit.
         let end = token.index.wrapping_add(1);
-        // SAFETY: it was just taken, and those before it passed over.
+        // SAFETY: it was just taken, and the slots before it were passed over.
         unsafe { slots.retire(end) };
         Some(taken)
     }
 
-    /// Takes the send that a completion names, if it is one in flight, and retires what is over
-    /// without a gap: for send queues that complete in any order, each work request by a completion
-    /// of its own.
+    /// Takes the send that a completion names, if it is in flight, and retires the contiguous
+    /// completed
+    /// ones. For send queues that complete out of order with a completion for each work request.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take).
+    /// The contract of [`take`](Self::take).
     pub unsafe fn take_send(&mut self, token: Token, failed: bool) -> Option<Taken> {
         let owner = self.table.get_mut(token.user_index as usize)?.as_mut()?;
         let Owner::Qp(shared, roles, done) = owner else { return None };
@@ -209,7 +215,7 @@ impl Known {
         // only poller.
         let taken = unsafe { slots.take_alone(token.index) };
         if failed {
-            // As in `take`.
+            // Noted before the poster gets the slot back, as in `take`.
             shared.send.fail();
             shared.recv.fail();
         }
@@ -217,28 +223,28 @@ impl Known {
         while done.forget(end & mask) {
             end = end.wrapping_add(1);
         }
-        // SAFETY: all before it were taken.
+        // SAFETY: all slots before `end` were taken.
         unsafe { slots.retire(end) };
         Some(taken)
     }
 }
 
-/// The shared receive queue of a queue pair, and what completions name it by.
+/// The shared receive queue of a queue pair, and its user index.
 fn shared_of(qp: &QpShared) -> Option<(&Arc<SrqShared>, u32)> {
     let srq = qp.srq.as_ref()?;
     Some((srq, srq.user_index()?))
 }
 
-/// Takes the receive of a shared queue that a completion names, if it is one in flight.
+/// Takes the receive of a shared queue that a completion names, if that one is in flight.
 ///
 /// # Safety
 ///
-/// As for [`Known::take`].
+/// The contract of [`Known::take`].
 unsafe fn take_shared(srq: &SrqShared, token: Token, ended: Ended) -> Option<Taken> {
     if token.queue != Queue::Recv {
         return None;
     }
-    // SAFETY: the kernel completed it, and only what is in flight is taken.
+    // SAFETY: the kernel completed it, and `take` returns only what is in flight.
     let mut taken = unsafe { srq.take(token.index) }?;
     if let Ended::Done { bytes } = ended
         && let Some(frame) = &mut taken.frame

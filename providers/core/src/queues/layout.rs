@@ -1,60 +1,60 @@
-//! The layout of an indirect key: the parts of other keys that a work request gives it.
+//! Layout of an indirect key: the ranges of other keys that a work request assigns to it.
 
 use crate::attr::AccessFlags;
 use crate::queues::work::Sge;
 
-/// Parts of a list that a work request has room for, on any device: a WQE ends at 1008 bytes, 128
-/// of which are no list, and lists take whole units of 64 bytes (PRM, "UMR").
+/// Maximum parts of a list in one work request, on any device. A WQE has at most 1008 bytes, 128 of
+/// them for other segments, and lists are padded to 64 bytes (PRM, "UMR").
 pub const MOST_PARTS: usize = 52;
 
-/// A work request that gives an indirect key its parts (rdma-core, `mlx5dv_wr_mr_list` and
-/// `mlx5dv_wr_mr_interleaved`). Its first byte is then at address 0.
+/// A work request that lays out an indirect key (rdma-core, `mlx5dv_wr_mr_list` and
+/// `mlx5dv_wr_mr_interleaved`). The key's first byte is then at address 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_wr_mkey_configure")]
 pub struct KeyLayout<'a> {
-    /// The key as it is. The lowest eight bits don't matter: the device goes by the others.
+    /// Current key. The device ignores the lowest eight bits.
     pub old: u32,
-    /// The key from now on: the lowest eight bits may differ.
+    /// New key; its lowest eight bits may differ from the current key's.
     pub new: u32,
-    /// What may be done by it, of local and remote rights.
+    /// Access rights, local and remote.
     pub access: AccessFlags,
-    /// What it names.
+    /// Memory that the key names.
     pub parts: KeyParts<'a>,
 }
 
-/// Parts of other keys, of the same protection domain.
+/// Ranges of other keys of the same protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyParts<'a> {
-    /// One after the other.
+    /// Concatenated ranges.
     List(&'a [Sge]),
-    /// A block of each, and then the next block of each, and so on.
+    /// Rounds: one block of each key, then the next block of each key, and so on.
     Interleaved {
-        /// How many blocks of each.
+        /// Number of rounds.
         rounds: u32,
-        /// The blocks.
+        /// Blocks of one round.
         blocks: &'a [Block],
     },
 }
 
 /// The blocks of one key in an interleaved layout.
 ///
-/// The fields have 16 bits in the work request. libmlx5's have 32, and it cuts them off
+/// The fields have 16 bits in the work request. libmlx5's fields have 32 bits and are truncated
 /// (`qp.c:umr_strided_seg_create`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "mlx5dv_mr_interleaved")]
 pub struct Block {
-    /// Where the first one is, in the key's own address space.
+    /// Address of the first block, in the key's address space.
     pub addr: u64,
     /// Local key.
     pub lkey: u32,
-    /// Bytes of each.
+    /// Bytes of a block.
     pub len: u16,
-    /// Bytes from the start of one to the start of the next.
+    /// Bytes from the start of a block to the start of the next.
     pub stride: u16,
 }
 
 impl KeyParts<'_> {
-    /// Bytes in all.
+    /// Total bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {
@@ -66,8 +66,9 @@ impl KeyParts<'_> {
         }
     }
 
-    /// Entries of 16 bytes that it takes in the work request, and in the key: an interleaved layout
-    /// has a head besides.
+    /// Number of 16-byte entries in the work request and in the key. An interleaved layout has one
+    /// more
+    /// for its header.
     #[must_use]
     pub fn entries(&self) -> usize {
         match self {

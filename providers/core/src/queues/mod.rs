@@ -1,4 +1,4 @@
-//! What posting and polling share: work requests, completions, and the slots between them.
+//! State that the poster and the poller share: work requests, completions, and the slots between.
 
 pub mod completion;
 pub(crate) mod inbox;

@@ -6,55 +6,55 @@ use crate::attr::DeviceCaps;
 use crate::queues::work::Remote;
 
 bitflags! {
-    /// Where what was written has to be when a FLUSH completes. IBTA vol 1, A19.4.1.1; numbers of
+    /// Guarantee of a FLUSH for the data written before it. IBTA vol 1, A19.4.1.1; numbers of
     /// `enum ibv_placement_type`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_placement_type")]
     pub struct PlacementTypes: u8 {
-        /// Where all of the peer's host sees it.
+        /// The data is visible to the peer's whole host.
         const GLOBAL = 1 << 0;
-        /// Where it outlives a loss of power.
+        /// The data survives a loss of power.
         const PERSISTENT = 1 << 1;
     }
 }
 
-/// Which memory a FLUSH is about. IBTA vol 1, A19.4.1.2; numbers of `enum ibv_selectivity_level`.
+/// Memory that a FLUSH covers. IBTA vol 1, A19.4.1.2; numbers of `enum ibv_selectivity_level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_selectivity_level")]
 #[repr(u8)]
 pub enum FlushLevel {
     /// The range that the work request names.
     Range = 0,
-    /// All memory of the key; address and length say nothing.
+    /// All memory of the key; address and length are ignored.
     Region = 1,
 }
 
-/// An operation on the peer's memory that takes no memory of this side.
-// Exhaustive, so that the compiler finds the provider that misses one.
+/// An operation on the peer's memory without a local buffer.
+// Exhaustive, so that the compiler finds a provider that misses an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PlaceOp {
-    /// Completes when what the queue pair wrote before is placed.
+    /// FLUSH: completes once earlier writes of the queue pair are placed.
     Flush {
-        /// Start of the range, and the key.
+        /// Start of the range, and its key.
         remote: Remote,
         /// Bytes of the range.
         len: u32,
-        /// Where it has to be: one type at least.
+        /// Guarantees, at least one.
         types: PlacementTypes,
-        /// Whether the range counts.
+        /// The range or the whole region.
         level: FlushLevel,
     },
-    /// Stores eight bytes at once.
+    /// ATOMIC WRITE: stores eight bytes at once.
     AtomicWrite {
-        /// Where, aligned to eight bytes.
+        /// Destination, aligned to eight bytes.
         remote: Remote,
-        /// The bytes as they then lie there.
+        /// Bytes in memory order.
         data: [u8; 8],
     },
 }
 
 impl PlaceOp {
-    /// What a device must be capable of to post it.
+    /// Device capabilities that it requires.
     #[must_use]
     pub const fn needs(&self) -> DeviceCaps {
         match self {

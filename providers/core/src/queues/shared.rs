@@ -1,4 +1,4 @@
-//! What a queue pair shares with the completion queues that its completions go to.
+//! State that a queue pair shares with the completion queues of its completions.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,22 +7,21 @@ use crate::queues::slots::SlotTable;
 use crate::queues::srq::SrqShared;
 use crate::queues::user_index::UserIndex;
 
-/// What a queue pair shares with the completion queues that its completions go to; or a shared
-/// receive queue of XRC, whose completions name it and not the queue pair.
+/// State that a queue pair shares with the completion queues of its completions. Also used for an
+/// XRC shared receive queue, whose completions name the queue and not the queue pair.
 #[derive(Debug)]
 pub struct QpShared {
-    /// The number that completions carry (CQE version 1's user index), unique in the context while
+    /// Number that completions carry (the user index of CQE version 1), unique in the context while
     /// this lives.
     pub user_index: UserIndex,
-    /// The queue pair's number.
+    /// Queue pair number.
     pub qpn: u32,
-    /// The send queue's slots.
+    /// Slots of the send queue.
     pub send: SlotTable,
-    /// The receive queue's slots; [`SlotTable::none`] where receives are another's.
+    /// Slots of the receive queue; [`SlotTable::none`] with a shared receive queue.
     pub recv: SlotTable,
-    /// Where receives come from, if the queue pair has no queue of its own for them.
+    /// Shared receive queue, if the queue pair uses one.
     pub srq: Option<Arc<SrqShared>>,
-    /// What the provider's polling side needs besides, of a queue pair that it takes special care
-    /// of.
+    /// Data of the provider's poller for queue pairs that need special handling.
     pub special: Option<Box<dyn Any + Send + Sync>>,
 }

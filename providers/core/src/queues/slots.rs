@@ -1,16 +1,16 @@
-//! What a queue pair's posting side and its polling side share: one slot per work request, and how
-//! far the device got.
+//! Slot table, which the poster and the poller of a queue share: one slot for each work request,
+//! and the consumer index.
 //!
 //! # Safety
 //!
-//! The two sides may be two threads and take no lock. A slot belongs to the posting side until its
-//! work request is published to the device, and to the polling side from its completion on;
-//! [`SlotTable::retire`] gives it back. The device stands between: it completes only what was
-//! published to it, and it is published after the slot is written. Publishing (a fence and a store
-//! that the device reads) and completing (a load and a fence) order the two threads' accesses to
-//! the slot through the device, as a message through a third thread would; `retired` is the
-//! Release/Acquire pair that orders them on the way back. A table has `mask + 1` slots and frames
-//! for as long as it lives, so an index under the mask needs no check.
+//! Poster and poller may be two threads, and take no lock. The poster owns a slot until its work
+//! request is published to the device. The poller owns it from its completion on, and
+//! [`SlotTable::retire`] returns it to the poster. The device orders the first handover: it
+//! completes only what was published to it, and the slot is written before the publication.
+//! Publishing (a fence and a store that the device reads) and completing (a load and a fence)
+//! order the two threads' accesses through the device, as a message through a third thread would.
+//! The Release/Acquire pair on `retired` orders the handover back. A table has `mask + 1` slots
+//! and frames as long as it lives, so a masked index needs no check.
 #![allow(unsafe_code, reason = "two threads share slots that change hands through the device")]
 
 use std::fmt;
@@ -22,49 +22,52 @@ use crate::order::prefetch::prefetch;
 use crate::queues::slot::{Reach, Slot, Slots};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, UnsafeCell};
 
-/// What the slots of a table may hold.
+/// Content that the slots of a table may have.
 const NOTHING: u32 = 0;
 const FRAMES: u32 = 1;
 const LENT: u32 = 2;
 
-/// The consumer index of [`SlotTable::none`]: slots of shared queues that completions name by 16
-/// bits are below.
+/// Consumer index of [`SlotTable::none`], above all slots of shared queues that completions name by
+/// 16 bits.
 pub const NO_QUEUE: u32 = 1 << 15;
 
-/// What a completion finds in its slot.
+/// Content of a completed work request's slot.
 #[derive(Debug)]
 pub struct Taken {
-    /// The work request's number.
+    /// Work request number.
     pub wr_id: u64,
-    /// The producer index after it, and how many were posted up to it.
+    /// Producer index after it, and the number of work requests posted up to it.
     pub reach: Reach,
-    /// The buffer that was posted with it; what was only lent to the device is let go, and is none.
+    /// Buffer that was posted with it. `None` also for lent memory, which is released.
     pub frame: Option<Frame>,
 }
 
-/// The slots of one work queue: as many as the ring has units (WQEBBs of a send queue, entries of a
-/// receive queue), a power of two.
+/// Slots of one work queue: one for each ring unit (WQEBB of a send queue, entry of a receive
+/// queue), a power of two.
 ///
-/// Its first cache line is the polling side's: all that a completion needs to find its slot. The
-/// posting side has [`Slots`] of its own, and looks here when the ring seems full.
+/// The first cache line is the poller's: it has all that a completion needs to find its slot. The
+/// poster keeps a copy of [`Slots`], and reads here only when the ring seems full.
 #[repr(C, align(64))]
 pub struct SlotTable {
-    /// The consumer index, free running, and how many work requests are before it: a [`Reach`].
-    /// Written by the polling side, read by the posting side when the ring looks full.
+    /// Free-running consumer index, and the number of work requests before it: a [`Reach`]. Written
+    /// by
+    /// the poller, read by the poster when the ring looks full.
     retired: AtomicU64,
-    /// What slots may hold: [nothing](NOTHING), [frames](FRAMES), also [what is lent](LENT). Raised
-    /// before the first post of such: completions look for no more than that.
+    /// Possible content of slots: [`NOTHING`], [`FRAMES`], or also [`LENT`] memory. Raised before
+    /// the
+    /// first such post, so that completions look only for what can be there.
     holds: AtomicU32,
-    /// Set when a completion told that the queue pair failed, or the program made it fail.
+    /// Set when a completion reported a failed queue pair, or the program moved it to the error
+    /// state.
     failed: AtomicBool,
-    /// Two boxes of `mask + 1`, made in `new` and freed in `drop`.
+    /// Two boxes of `mask + 1` elements, allocated in `new` and freed in `drop`.
     slots: Slots,
-    /// The published producer index, free running, where the provider notes it: one whose doorbell
-    /// costs so much that it may share the line. Written by the posting side.
+    /// Free-running published producer index. Only providers note it whose doorbell is so slow that
+    /// the poster may write to this cache line.
     published: AtomicU32,
-    /// What `retired` is in a new table.
+    /// Value of `retired` in a new table.
     first: u32,
-    /// Whether work requests may complete in any order.
+    /// True if work requests may complete out of order.
     any_order: bool,
 }
 
@@ -72,19 +75,20 @@ pub struct SlotTable {
 #[cfg(not(all(test, uverbs_loom)))]
 const _: () = assert!(std::mem::offset_of!(SlotTable, slots) + size_of::<Slots>() <= 64);
 
-// SAFETY: slots change hands as the module's text says; each method names the side that may call
+// SAFETY: slots change hands as the file's head describes; each method names the side that may call
 // it.
 unsafe impl Sync for SlotTable {}
-// SAFETY: frames and numbers may be sent.
+// SAFETY: frames and numbers are `Send`.
 unsafe impl Send for SlotTable {}
 
 impl SlotTable {
-    /// A table for a ring of `units`, a power of two, or 0 for no queue: that has one slot, so that
-    /// no completion, however wrong, finds a table without.
+    /// A table for a ring of `units`, a power of two, or 0 for no queue. A table for 0 units has
+    /// one
+    /// slot, so that even a wrong completion finds a slot.
     ///
     /// # Panics
     ///
-    /// When `units` is neither: the provider computed it.
+    /// If `units` is neither; the provider computes it.
     #[must_use]
     pub fn new(units: u32) -> Self {
         assert!(units == 0 || units.is_power_of_two());
@@ -108,17 +112,18 @@ impl SlotTable {
         }
     }
 
-    /// The same for a queue whose work requests complete in any order, each by a completion of its
-    /// own: see [`take_out_of_turn`](Self::take_out_of_turn).
+    /// Marks a queue whose work requests complete out of order, each with a completion. See
+    /// [`take_out_of_turn`](Self::take_out_of_turn).
     #[must_use]
     pub fn in_any_order(mut self) -> Self {
         self.any_order = true;
         self
     }
 
-    /// The table of a receive queue that a queue pair hasn't, because its receives are a shared
-    /// queue's. Its consumer index is over every index of a shared queue, so a completion of that
-    /// is told apart by the comparison that one of an own queue needs anyway.
+    /// Stand-in for the receive queue of a queue pair with a shared receive queue. Its consumer
+    /// index
+    /// is above every index of a shared queue. The comparison that every completion makes thus also
+    /// recognises completions of the shared queue.
     #[must_use]
     pub fn none() -> Self {
         let mut table = Self::new(0);
@@ -127,14 +132,14 @@ impl SlotTable {
         table
     }
 
-    /// Ring units.
+    /// Number of ring units.
     #[inline]
     #[must_use]
     pub fn units(&self) -> u32 {
         self.slots.mask + 1
     }
 
-    /// Where the slots are, for the posting side.
+    /// Addresses of the slots, for the poster.
     #[must_use]
     pub fn slots(&self) -> Slots {
         self.slots
@@ -145,25 +150,25 @@ impl SlotTable {
         self.slots.slot(index)
     }
 
-    /// Where the buffer of the slot at `index` is kept.
+    /// Address of the buffer that belongs to the slot at `index`.
     #[inline(always)]
     fn frame(&self, index: u32) -> *mut Option<Held> {
         self.slots.frame(index)
     }
 
-    /// Takes out of a slot what it holds.
+    /// Takes the buffer out of a slot.
     ///
     /// # Safety
     ///
     /// The caller may write the slot.
     #[inline(always)]
     unsafe fn take_held(&self, index: u32) -> Option<Held> {
-        // SAFETY: the frame's place belongs to whom the slot does.
+        // SAFETY: the owner of the slot owns its buffer, and that is the caller by the contract.
         unsafe { &mut *self.frame(index) }.take()
     }
 
-    /// Notes that frames will be [put](Slots::own) into slots. Called by the posting side before
-    /// the first frame; once is enough.
+    /// Notes that frames will be [put](Slots::own) into slots. Called by the poster at least once
+    /// before the first frame.
     ///
     /// # Safety
     ///
@@ -171,44 +176,47 @@ impl SlotTable {
     /// read-modify-write.
     #[inline]
     pub unsafe fn will_own(&self) {
-        // Relaxed: read by the polling side only after a completion of a slot that was written
-        // behind this.
+        // Relaxed: the poller reads it only after a completion of a slot that was written after
+        // this.
         if self.holds.load(Ordering::Relaxed) == NOTHING {
             self.holds.store(FRAMES, Ordering::Relaxed);
         }
     }
 
-    /// Notes that some slots will hold [lent](Held::is_lent) memory, which completions do not hand
-    /// out. Called by the posting side before the first lent memory.
+    /// Notes that some slots will hold [lent](Held::is_lent) memory, which completions do not
+    /// return.
+    /// Called by the poster before the first lent memory.
     ///
     /// # Safety
     ///
-    /// As for [`will_own`](Self::will_own).
+    /// The contract of [`will_own`](Self::will_own).
     #[cold]
     pub unsafe fn will_lend(&self) {
-        // Relaxed: as in `will_own`. Stored once: the cache line is the polling side's.
+        // Relaxed: as in `will_own`. Stored once, because the poller uses the cache line.
         if self.holds.load(Ordering::Relaxed) != LENT {
             self.holds.store(LENT, Ordering::Relaxed);
         }
     }
 
-    /// Takes the buffers back of a batch that was not published: out of the slots from `first` to
-    /// `end`, of all slots at most. Posting side.
+    /// Takes back the buffers of a batch that was not published: from the slots from `first` to
+    /// `end`,
+    /// at most all slots. Called by the poster.
     ///
     /// # Safety
     ///
-    /// As for [`put`](Slots::put), of each of these slots.
+    /// The contract of [`put`](Slots::put), for each of these slots.
     pub unsafe fn disown(&self, first: u32, end: u32) {
         let mut index = first;
         while index != end && index.wrapping_sub(first) <= self.slots.mask() {
-            // SAFETY: the slot is ours, says the caller.
+            // SAFETY: the poster owns the slot, by the contract.
             drop(unsafe { self.take_held(index) });
             index = index.wrapping_add(1);
         }
     }
 
-    /// Takes what the work request that starts at ring unit `index` left, and releases buffers of
-    /// earlier, unsignaled ones back to their slabs. Polling side. Then call
+    /// Takes the content of the work request that starts at ring unit `index`, and returns buffers
+    /// of
+    /// earlier, unsignaled ones to their slabs. Called by the poller, which then calls
     /// [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// # Safety
@@ -216,189 +224,199 @@ impl SlotTable {
     /// The device completed this work request, and the caller is the only poller of this queue.
     #[inline(always)]
     pub unsafe fn take(&self, index: u32) -> Taken {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `take` is the contract of `take_at`.
         unsafe { self.take_at(index, (self.tail() ^ index) & self.slots.mask) }
     }
 
-    /// The same with the ring units that were `passed` over since the last completion.
+    /// [`take`](Self::take), with the number of ring units `passed` since the last completion.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take).
+    /// The contract of [`take`](Self::take).
     #[inline(always)]
     unsafe fn take_at(&self, index: u32, passed: u32) -> Taken {
-        // SAFETY: the slot is the polling side's since its completion was seen.
+        // SAFETY: the poller owns the slot since it saw the completion.
         let slot = unsafe { &*self.slot(index) };
         let (wr_id, reach) = (slot.wr_id, slot.reach());
         let holds = self.holds.load(Ordering::Relaxed);
         if holds == NOTHING {
             return Taken { wr_id, reach, frame: None };
         }
-        // One branch for both, that a queue of frames alone, each signaled, never takes.
+        // One branch for both cases. A queue that holds only frames and signals each never takes
+        // it.
         if passed | (holds - FRAMES) != 0 {
-            // SAFETY: the caller's promise holds for all slots up to this one: work requests of a
-            // queue complete in order.
+            // SAFETY: work requests of a queue complete in order, so the contract holds for all
+            // slots up to
+            // this one.
             unsafe { self.pass_over(index) };
         }
-        // SAFETY: the slot is the polling side's.
+        // SAFETY: the poller owns the slot.
         let held = unsafe { self.take_held(index) };
-        // SAFETY: whoever puts what is lent into a table says so before, and it was let go above.
+        // SAFETY: `holds` tells of lent memory before it is posted, and `pass_over` released it.
         let frame = held.map(|held| unsafe { held.into_owned_frame() });
         Taken { wr_id, reach, frame }
     }
 
-    /// Takes what the work request at `index` left, and nothing of those before it: for queues that
-    /// complete in any order, each work request by a completion of its own. Polling side. Then call
-    /// [`retire`](Self::retire) with the end of all that completed without a gap.
+    /// Takes the content of the work request at `index`, and leaves earlier ones. For queues that
+    /// complete out of order with a completion for each work request. Called by the poller, which
+    /// then
+    /// calls [`retire`](Self::retire) with the end of all that completed without a gap.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take).
+    /// The contract of [`take`](Self::take).
     pub unsafe fn take_alone(&self, index: u32) -> Taken {
-        // SAFETY: the slot is the polling side's since its completion was seen.
+        // SAFETY: the poller owns the slot since it saw the completion.
         let slot = unsafe { &*self.slot(index) };
         let (wr_id, reach) = (slot.wr_id, slot.reach());
-        // SAFETY: as above.
+        // SAFETY: the poller owns the slot since it saw the completion.
         let held = unsafe { self.take_held(index) };
         Taken { wr_id, reach, frame: held.and_then(Held::into_frame) }
     }
 
-    /// Takes what the work request at [`tail`](Self::tail) left, in a queue that completes in
-    /// order, each by a completion of its own, if its index ends with `counter`. Polling side. Then
-    /// call [`retire`](Self::retire) with the index behind it, which [`Taken::reach`] has.
+    /// Takes the content of the work request at [`tail`](Self::tail) if its index ends with
+    /// `counter`.
+    /// For queues that complete in order with a completion for each work request. Called by the
+    /// poller, which then calls [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so.
+    /// If `counter` matches: the contract of [`take`](Self::take).
     #[inline(always)]
     pub unsafe fn take_next(&self, counter: u16) -> Option<Taken> {
         let index = self.tail();
         if counter != index as u16 {
             return None;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `counter` matches, so the contract of `take` holds.
         let taken = unsafe { self.take_at(index, 0) };
         Some(Taken { reach: Reach::from(index.wrapping_add(1)), ..taken })
     }
 
-    /// Takes what the work request left whose index ends with `counter`, in a ring of 65536 units
-    /// at most, if the queue completes [in any order](Self::in_any_order). Polling side. Then call
-    /// [`retire`](Self::retire) with [`Taken::reach`], which counts completions: a place is posted
-    /// to again when as many work requests completed as were posted up to it. So no more than half
-    /// of the ring may be outstanding, and the device may complete no work request before one that
-    /// was posted half a ring earlier.
+    /// Takes the content of the work request whose index ends with `counter`, if the queue
+    /// completes
+    /// [out of order](Self::in_any_order). The ring has at most 65536 units. Called by the poller,
+    /// which then calls [`retire`](Self::retire) with [`Taken::reach`].
     ///
+    /// That position counts completions: a slot is posted to again once as many work requests
+    /// completed
+    /// as were posted up to it. So at most half of the ring may be outstanding, and the device may
+    /// complete no work request before one that was posted half a ring earlier.
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so: that the completion came once is the device's
-    /// word.
+    /// If the queue completes out of order: the contract of [`take`](Self::take). Only the device
+    /// can
+    /// tell that the completion is not repeated.
     #[cold]
     pub unsafe fn take_out_of_turn(&self, counter: u16) -> Option<Taken> {
         if !self.any_order {
             return None;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the queue completes out of order, so the contract of `take` holds.
         let taken = unsafe { self.take_alone(counter.into()) };
         Some(Taken { reach: Reach::from(self.tail().wrapping_add(1)), ..taken })
     }
 
-    /// Takes what the work request left whose index ends with `counter`, if one that is outstanding
-    /// starts there, in a ring of 65536 units at most. Polling side. Then call
+    /// Takes the content of the work request whose index ends with `counter`, if an outstanding one
+    /// starts there. The ring has at most 65536 units. Called by the poller, which then calls
     /// [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so.
+    /// If one is outstanding there: the contract of [`take`](Self::take).
     #[inline(always)]
     pub unsafe fn take_ahead(&self, counter: u16) -> Option<Taken> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `take_ahead` is the contract of `find_ahead`.
         let (index, ahead) = unsafe { self.find_ahead(counter) }?;
-        // SAFETY: the caller's promise.
+        // SAFETY: one is outstanding there, so the contract of `take` holds.
         Some(unsafe { self.take_at(index, ahead) })
     }
 
-    /// The same in a table that holds no buffers; `None` in another one.
+    /// [`take_ahead`](Self::take_ahead) in a table without buffers; `None` in other tables.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so.
+    /// If one is outstanding there: the contract of [`take`](Self::take).
     #[inline(always)]
     pub unsafe fn take_ahead_bare(&self, counter: u16) -> Option<(u64, Reach)> {
         if self.holds.load(Ordering::Relaxed) != NOTHING {
             return None;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `take_ahead_bare` is the contract of `find_ahead`.
         let (index, _) = unsafe { self.find_ahead(counter) }?;
-        // SAFETY: the slot is the polling side's since its completion was seen.
+        // SAFETY: the poller owns the slot since it saw the completion.
         let slot = unsafe { &*self.slot(index) };
         Some((slot.wr_id, slot.reach()))
     }
 
-    /// Finds the work request whose index ends with `counter`, if one that is outstanding starts
-    /// there: its index, and how far ahead that is.
+    /// Finds the outstanding work request whose index ends with `counter`: returns its index, and
+    /// its
+    /// distance from the consumer index.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so.
+    /// If one is outstanding there: the contract of [`take`](Self::take).
     #[inline(always)]
     unsafe fn find_ahead(&self, counter: u16) -> Option<(u32, u32)> {
         let tail = self.tail();
-        // The first such index from the consumer index on.
+        // First such index at or after the consumer index.
         let ahead = u32::from(counter.wrapping_sub(tail as u16));
         let index = tail.wrapping_add(ahead);
-        // SAFETY: a slot of the table, by the mask; the polling side's since its completion was
-        // seen.
+        // SAFETY: the mask keeps it inside the table; the poller owns it since it saw the
+        // completion.
         let end = unsafe { (*self.slot(index)).end };
-        // What is outstanding ends behind its beginning. What is over ended at the consumer index
-        // at the latest; and if `index` is a turn of the ring or more ahead, since the counter is
-        // of a completion that came before, then whatever stands there ends at or before it.
+        // An outstanding work request ends after its start. A completed one ended at or before the
+        // consumer
+        // index. If `counter` is of an earlier completion, `index` is one or more turns of the ring
+        // ahead,
+        // and the work request in that slot ends at or before it.
         if end.wrapping_sub(index).wrapping_sub(1) > self.slots.mask {
             return None;
         }
         Some((index, ahead))
     }
 
-    /// [`take_next`](Self::take_next) in a table that holds no buffers; `None` in another one.
+    /// [`take_next`](Self::take_next) in a table without buffers; `None` in other tables.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so.
+    /// If `counter` matches: the contract of [`take`](Self::take).
     #[inline(always)]
     pub unsafe fn take_next_bare(&self, counter: u16) -> Option<(u64, Reach)> {
         let index = self.tail();
         if counter != index as u16 || self.holds.load(Ordering::Relaxed) != NOTHING {
             return None;
         }
-        // SAFETY: the slot is the polling side's since its completion was seen.
+        // SAFETY: the poller owns the slot since it saw the completion.
         let wr_id = unsafe { (*self.slot(index)).wr_id };
         Some((wr_id, Reach::from(index.wrapping_add(1))))
     }
 
-    /// Whether [`take_next`](Self::take_next) would find something. Polling side.
+    /// True if [`take_next`](Self::take_next) would return a work request. Called by the poller.
     #[cold]
     #[must_use]
     pub fn is_next(&self, counter: u16) -> bool {
         counter == self.tail() as u16
     }
 
-    /// Whether [`take_ahead`](Self::take_ahead) would find something. Polling side.
+    /// True if [`take_ahead`](Self::take_ahead) would return a work request. Called by the poller.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take), if that is so.
+    /// If one is outstanding there: the contract of [`take`](Self::take).
     #[cold]
     #[must_use]
     pub unsafe fn is_ahead(&self, counter: u16) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `is_ahead` is the contract of `find_ahead`.
         unsafe { self.find_ahead(counter) }.is_some()
     }
 
-    /// Releases what work requests before `index` hold that made no completion of their own, and
-    /// what this one holds if it is only lent.
+    /// Releases the buffers of unsignaled work requests before `index`, and lent memory of the work
+    /// request at `index`.
     ///
     /// # Safety
     ///
-    /// As for [`take`](Self::take).
+    /// The contract of [`take`](Self::take).
     #[cold]
     #[inline(never)]
     unsafe fn pass_over(&self, index: u32) {
@@ -408,80 +426,86 @@ impl SlotTable {
             if (at ^ index) & self.slots.mask == 0 {
                 break;
             }
-            // SAFETY: this slot's work request was published before the completed one.
+            // SAFETY: this slot's work request was published before the completed one, so it is
+            // complete.
             let held = unsafe { self.take_held(at) };
-            // SAFETY: as above.
+            // SAFETY: this slot's work request was published before the completed one, so it is
+            // complete.
             at = unsafe { (*self.slot(at)).end };
             drop(held);
         }
-        // SAFETY: as above; its place in the table.
+        // SAFETY: the poller owns the completed slot, and its buffer's place.
         let held = unsafe { &mut *self.frame(index) };
         if held.as_ref().is_some_and(Held::is_lent) {
             drop(held.take());
         }
     }
 
-    /// The consumer index as the polling side knows it: the next receive to complete, in a queue
-    /// that completes in order.
+    /// The consumer index as the poller knows it. In a queue that completes in order, the next
+    /// receive
+    /// to complete.
     #[inline]
     #[must_use]
     pub fn tail(&self) -> u32 {
         Reach::of(self.retired.load(Ordering::Relaxed)).end()
     }
 
-    /// Brings what [`take`](Self::take) and [`retire`](Self::retire) use into the cache, all but
-    /// the slot. Polling side, a while before.
+    /// Prefetches all that [`take`](Self::take) and [`retire`](Self::retire) use, except the slot.
+    /// Called by the poller some time before.
     #[inline(always)]
     pub fn prefetch(&self) {
         prefetch(&raw const self.retired);
     }
 
-    /// Gives the slots before `end` back to the posting side. Polling side.
+    /// Returns the slots before `end` to the poster. Called by the poller.
     ///
     /// # Safety
     ///
-    /// The device completed what was posted there, and the slots were [taken](Self::take) or passed
-    /// over; or, in a queue that completes [in any order](Self::in_any_order), as many slots were
+    /// The device completed the work requests in these slots, and they were [taken](Self::take) or
+    /// passed over. In a queue that completes [out of order](Self::in_any_order), as many slots
+    /// were
     /// [taken](Self::take_out_of_turn) as there are before `end`. The caller is the only poller of
     /// this queue.
     #[inline]
     pub unsafe fn retire(&self, reach: impl Into<Reach>) {
-        // Release: pairs with the Acquire in `reached`; what the poller read of the slots stays
-        // before it.
+        // Release: pairs with the Acquire in `reached`. The poller's reads of the slots come before
+        // it.
         self.retired.store(reach.into().word(), Ordering::Release);
     }
 
-    /// How far the polling side got. Posting side.
+    /// The consumer index. Called by the poster.
     #[inline]
     #[must_use]
     pub fn retired(&self) -> u32 {
         self.reached().end()
     }
 
-    /// The same, and how many work requests were posted up to there, if each was
-    /// [`put_counted`](Slots::put_counted); none in a table that is new or was reset. Posting side.
+    /// The consumer index, and the number of work requests posted up to it, if each was
+    /// [`put_counted`](Slots::put_counted); 0 in a table that is new or was reset. Called by the
+    /// poster.
     #[inline]
     #[must_use]
     pub fn reached(&self) -> Reach {
         Reach::of(self.retired.load(Ordering::Acquire))
     }
 
-    /// Notes how far the device may look, just before it may: for providers whose polling side
-    /// checks what a completion names, and takes the slots before `end`. Posting side.
-    ///
+    /// Notes how far the device may read, just before the doorbell. For providers whose poller
+    /// checks
+    /// the slots that a completion names, and takes those before `end`. Called by the poster.
     /// # Safety
     ///
-    /// The slots before `end` were [written](Slots::put) and are the device's from now on. The
+    /// The slots before `end` were [written](Slots::put), and the device owns them from now on. The
     /// caller is the only poster.
     #[inline]
     pub unsafe fn publish(&self, end: u32) {
-        // Release: pairs with the Acquire in `published`; the slots before `end` were written
+        // Release: pairs with the Acquire in `is_in_flight`. The slots before `end` were written
         // before it.
         self.published.store(end, Ordering::Release);
     }
 
-    /// Whether the work request that starts at ring unit `index` is the device's: published, and
-    /// not retired. Polling side.
+    /// True if the work request that starts at ring unit `index` is published and not retired.
+    /// Called
+    /// by the poller.
     #[inline]
     #[must_use]
     pub fn is_in_flight(&self, index: u32) -> bool {
@@ -489,23 +513,25 @@ impl SlotTable {
         index.wrapping_sub(tail) < self.published.load(Ordering::Acquire).wrapping_sub(tail)
     }
 
-    /// Notes that the queue pair failed, or is about to. Anyone: a hint, by which no slot changes
-    /// hands.
+    /// Notes that the queue pair failed or is about to. Called by any thread: a hint that hands
+    /// over no
+    /// slot.
     #[cold]
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a completion told that the queue pair failed, or the program made it fail. A hint:
-    /// nothing else is ordered by it.
+    /// True if a completion reported a failed queue pair, or the program moved it to the error
+    /// state. A
+    /// hint that orders no other access.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Takes all buffers still in the table, in ring order from the consumer index, with their work
-    /// request's number.
+    /// Takes all buffers left in the table, in ring order from the consumer index, with their work
+    /// request numbers.
     ///
     /// # Safety
     ///
@@ -516,24 +542,25 @@ impl SlotTable {
         let mut frames = Vec::new();
         for offset in 0..self.units() {
             let index = start.wrapping_add(offset);
-            // SAFETY: the caller is alone with the table.
+            // SAFETY: the caller is the only user of the table, by the contract.
             let held = unsafe { self.take_held(index) };
             if let Some(frame) = held.and_then(Held::into_frame) {
-                // SAFETY: as above.
+                // SAFETY: the caller is the only user of the table, by the contract.
                 frames.push((unsafe { (*self.slot(index)).wr_id }, frame));
             }
         }
         frames
     }
 
-    /// Starts over at the first index, as the device does after a reset; buffers still in the table
-    /// go back to their slabs.
+    /// Restarts at the first index, as the device does after a reset. Buffers left in the table go
+    /// back
+    /// to their slabs.
     ///
     /// # Safety
     ///
-    /// As for [`reclaim`](Self::reclaim).
+    /// The contract of [`reclaim`](Self::reclaim).
     pub unsafe fn reset(&self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `reset` is the contract of `reclaim`.
         drop(unsafe { self.reclaim() });
         self.failed.store(false, Ordering::Relaxed);
         self.published.store(0, Ordering::Release);
@@ -547,10 +574,12 @@ impl Drop for SlotTable {
         let frames = std::ptr::slice_from_raw_parts_mut(frames.cast_mut(), self.units() as usize);
         let slots =
             std::ptr::slice_from_raw_parts_mut(self.slots.slots.cast_mut(), self.units() as usize);
-        // SAFETY: from `Box::into_raw` of as many, in `new`; no one else uses the table. Buffers go
-        // back to their slabs.
+        // SAFETY: from `Box::into_raw` of as many elements, in `new`; no one else uses the table.
+        // Buffers
+        // go back to their slabs.
         drop(unsafe { Box::from_raw(frames) });
-        // SAFETY: as above.
+        // SAFETY: from `Box::into_raw` of as many elements, in `new`; no one else uses the table.
+        // Buffers go back to their slabs.
         drop(unsafe { Box::from_raw(slots) });
     }
 }

@@ -1,10 +1,9 @@
-//! A slot table used by its two sides in turn and at once.
+//! Tests of the slot table, with one thread and with two.
 
 use super::*;
 use crate::testing;
 
-/// Posts a work request of `units` at `at`, with a frame if there is one, and returns where it
-/// ends.
+/// Posts a work request of `units` at `at`, with a frame if there is one. Returns its end.
 fn post(table: &SlotTable, at: u32, units: u32, id: u64, frame: Option<Frame>) -> u32 {
     let end = at.wrapping_add(units);
     // SAFETY: one thread plays both sides, and the tests post only into free slots.
@@ -12,7 +11,7 @@ fn post(table: &SlotTable, at: u32, units: u32, id: u64, frame: Option<Frame>) -
     if let Some(frame) = frame {
         // SAFETY: one thread plays both sides.
         unsafe { table.will_own() };
-        // SAFETY: as above.
+        // SAFETY: one thread plays both sides.
         unsafe { table.slots().own(at, frame.into_held()) };
     }
     end
@@ -41,7 +40,7 @@ fn a_completion_finds_its_number_and_gives_the_frame_back_once() {
 #[test]
 fn what_is_lent_never_comes_out_as_a_frame() {
     let (_, pd) = testing::domain();
-    // Also where there is one slot, and among frames.
+    // Also with a single slot, and among frames.
     for units in [1, 8] {
         let slab = testing::slab(&pd, 64, 2);
         let table = SlotTable::new(units);
@@ -52,7 +51,7 @@ fn what_is_lent_never_comes_out_as_a_frame() {
             unsafe { table.slots().put(at, id, at + 1) };
             // SAFETY: one thread plays both sides.
             unsafe { table.will_lend() };
-            // SAFETY: as above.
+            // SAFETY: one thread plays both sides.
             unsafe { table.slots().own(at, shared.clone().into_held()) };
             assert!(complete(&table, at).frame.is_none(), "{units} units");
             at = post(&table, at + 1, 1, id, slab.take());
@@ -91,7 +90,7 @@ fn a_completion_releases_the_frames_of_unsignaled_work_before_it() {
 fn what_was_posted_is_counted_where_it_ended() {
     let table = SlotTable::new(8);
     assert_eq!(table.reached(), Reach::new(0, 0), "new");
-    // Of one unit and of several, around the end of the ring.
+    // Work requests of one unit and of several, across the end of the ring.
     let mut at = 0u32;
     for (posted, units) in (1..).zip([1, 3, 1, 2, 4, 1]) {
         let end = at.wrapping_add(units);
@@ -101,7 +100,7 @@ fn what_was_posted_is_counted_where_it_ended() {
         // SAFETY: one thread plays both sides; what was posted is completed.
         let taken = unsafe { table.take(at) };
         assert_eq!((taken.wr_id, taken.reach), (u64::from(posted) + 70, reach));
-        // SAFETY: as above.
+        // SAFETY: one thread plays both sides; what was posted is completed.
         unsafe { table.retire(taken.reach) };
         assert_eq!(table.reached(), reach);
         at = end;
@@ -143,7 +142,7 @@ fn reclaim_gives_all_frames_in_order() {
     // SAFETY: one thread plays both sides.
     let frames = unsafe { table.reclaim() };
     assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3, 4, 5]);
-    // SAFETY: as above.
+    // SAFETY: one thread plays both sides.
     assert!(unsafe { table.reclaim() }.is_empty());
 }
 
@@ -153,14 +152,14 @@ fn only_what_is_published_and_not_retired_is_in_flight() {
     let start = u32::MAX - 1;
     // SAFETY: one thread plays both sides.
     unsafe { table.retire(start) };
-    // SAFETY: nothing takes the slots.
+    // SAFETY: no slot is taken.
     unsafe { table.publish(start) };
     assert!((0..8).all(|ahead| !table.is_in_flight(start.wrapping_add(ahead))));
-    // SAFETY: as above.
+    // SAFETY: nothing takes the slots.
     unsafe { table.publish(start.wrapping_add(3)) };
     let seen: Vec<_> = (0..8).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
     assert_eq!(seen, [true, true, true, false, false, false, false, false]);
-    // SAFETY: as above.
+    // SAFETY: nothing takes the slots.
     unsafe { table.retire(start.wrapping_add(2)) };
     let seen: Vec<_> = (0..4).map(|at| table.is_in_flight(start.wrapping_add(at))).collect();
     assert_eq!(seen, [false, false, true, false]);

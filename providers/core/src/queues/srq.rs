@@ -1,19 +1,21 @@
-//! What a shared receive queue's posting side shares with all that poll completions of it: one slot
-//! per WQE, and the list of free ones.
+//! Slot table of a shared receive queue, shared by its poster and all pollers of its completions:
+//! one slot for each WQE, and a list of the free slots.
 //!
-//! Receives are taken in order and completed in any, by several completion queues. So slots are
-//! given back one by one, to the end of a list that the posting side takes from the front.
+//! The device takes receives in order and completes them out of order, on several completion
+//! queues. So each slot is returned alone, to the end of a list that the poster takes from the
+//! front.
 //!
 //! # Safety
 //!
-//! A slot belongs to the posting side while it is in the list. Posting takes it out and marks it as
-//! in flight before the device hears of it. Of all that are told of its completion one wins the
-//! mark (a compare-and-swap), and the slot is that one's until it is back in the list. So a device
-//! that repeats itself, even to two completion queues at once, gives no buffer out twice.
+//! The poster owns a slot while it is in the list. A post takes the slot out and marks it as in
+//! flight before the device learns of it. Of all pollers that see its completion, one clears the
+//! mark (a compare-and-swap) and owns the slot until it is back in the list. So a device that
+//! repeats a completion, even on two completion queues at once, returns no buffer twice.
 //!
-//! The list: whoever gives a slot back swaps it for the last one, then links that one to it. The
-//! link is the Release/Acquire pair that orders what was read of the slot before what the posting
-//! side writes there; the swap hands on the order between two that give back one after the other.
+//! A poller returns a slot to the list in two steps: it swaps the slot's index into `last`, then
+//! links the previous last slot to it. The link is the Release/Acquire pair that orders the
+//! poller's reads of the slot before the poster's writes. The swap orders two pollers that return
+//! slots one after the other.
 #![allow(unsafe_code, reason = "threads share slots that change hands through the device")]
 
 use std::fmt;
@@ -26,16 +28,16 @@ use crate::queues::slots::Taken;
 use crate::queues::user_index::UserIndex;
 use crate::sync::{AtomicU32, UnsafeCell};
 
-/// Nothing follows in the list, yet.
+/// `next` of the list's last slot.
 const LAST: u32 = u32::MAX;
-/// `flight` of a slot that is in the list, or was just taken out of flight.
+/// `flight` of a slot that is in the list, or whose completion was just taken.
 const HOME: u32 = 0;
 /// `flight` of a slot whose work request may complete.
 const AWAY: u32 = 1;
 
-/// One WQE.
+/// Slot of one WQE.
 struct Slot {
-    /// The free slot behind this one; [`LAST`] for the last.
+    /// Next free slot in the list; [`LAST`] for the last.
     next: AtomicU32,
     flight: AtomicU32,
     wr_id: UnsafeCell<u64>,
@@ -43,31 +45,32 @@ struct Slot {
 }
 
 impl Slot {
-    /// The slot behind this one, if it is free and not the last.
+    /// The next free slot in the list; `None` for the last.
     #[inline(always)]
     fn behind(&self) -> Option<u32> {
-        // Acquire: pairs with the Release in `free`; what was read of the slot behind comes before
-        // what is written there.
+        // Acquire: pairs with the Release in `free`. A poller's reads of the next slot come before
+        // the
+        // poster's writes.
         let next = self.next.load(Ordering::Acquire);
         (next != LAST).then_some(next)
     }
 
     /// # Safety
     ///
-    /// The slot is the caller's, as [`SrqShared::put`] demands.
+    /// The contract of [`SrqShared::put`].
     #[inline(always)]
     unsafe fn put(&self, wr_id: u64) {
-        // SAFETY: the caller's promise; nobody else looks at it.
+        // SAFETY: the poster owns the slot, by the contract.
         unsafe { *self.wr_id.get() = wr_id };
         // Release: pairs with the Acquire in `take`.
         self.flight.store(AWAY, Ordering::Release);
     }
 }
 
-/// Where the slots of a queue that never grows lie: what its posting side keeps at hand. Each
-/// function is [`SrqShared`]'s of the same name, without a look which part has the slot.
+/// Slots of a queue that never grows, for its poster. Each function does the work of the function
+/// of the same name in [`SrqShared`], without looking up the part that has the slot.
 ///
-/// Valid while the [`SrqShared`] lives that it is [of](SrqShared::fixed).
+/// Valid while the [`SrqShared`] lives that [returned](SrqShared::fixed) it.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqSlots {
     first: *const Slot,
@@ -79,7 +82,7 @@ impl SrqSlots {
     /// The queue lives, and has more than `index` slots.
     #[inline(always)]
     unsafe fn slot<'a>(self, index: u32) -> &'a Slot {
-        // SAFETY: one of the slots, which nobody moves, says the caller.
+        // SAFETY: one of the slots, which never move, by the contract.
         unsafe { &*self.first.wrapping_add(index as usize) }
     }
 
@@ -91,7 +94,7 @@ impl SrqSlots {
     #[inline(always)]
     #[must_use]
     pub unsafe fn behind(self, index: u32) -> Option<u32> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `behind` is the contract of `slot`.
         unsafe { self.slot(index) }.behind()
     }
 
@@ -99,12 +102,12 @@ impl SrqSlots {
     ///
     /// # Safety
     ///
-    /// As there, and the queue lives.
+    /// The contract of [`SrqShared::put`], and the queue lives.
     #[inline(always)]
     pub unsafe fn put(self, index: u32, wr_id: u64) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the queue lives, and a slot that may be put is in it.
         let slot = unsafe { self.slot(index) };
-        // SAFETY: the caller's promise: it is ours.
+        // SAFETY: the contract of `SrqSlots::put` is the contract of `Slot::put`.
         unsafe { slot.put(wr_id) };
     }
 
@@ -112,12 +115,13 @@ impl SrqSlots {
     ///
     /// # Safety
     ///
-    /// As there, and the queue lives.
+    /// The contract of [`SrqShared::own`], and the queue lives.
     #[inline(always)]
     pub unsafe fn own(self, index: u32, held: Held) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the queue lives, and a slot that was put is in it.
         let slot = unsafe { self.slot(index) };
-        // SAFETY: ours, says the caller, and empty: nothing is overwritten without its drop.
+        // SAFETY: the poster owns the slot, and it is empty, by the contract: no buffer is
+        // overwritten.
         unsafe { slot.held.get().write(Some(held)) };
     }
 }
@@ -125,15 +129,15 @@ impl SrqSlots {
 /// The slots of a shared receive queue.
 pub struct SrqShared {
     slots: Box<[Slot]>,
-    /// More of them, each part at least as long as all before it.
+    /// Slots added by `grow`. Each part is at least as long as all earlier parts together.
     more: [OnceLock<Box<[Slot]>>; 31],
-    /// The number that completions name it by, where they do (rxe).
+    /// User index of the queue, where completions name it (rxe).
     user_index: Option<UserIndex>,
-    /// The last slot of the list, which is never taken from it.
+    /// The last slot of the list, which is never taken out.
     last: AtomicU32,
 }
 
-/// Free slots with the numbers from `first` to before `end`, each linked to the next.
+/// Free slots from `first` to before `end`, each linked to the next.
 fn chain(first: u32, end: u32) -> Box<[Slot]> {
     let slot = |next| Slot {
         next: AtomicU32::new(next),
@@ -144,18 +148,20 @@ fn chain(first: u32, end: u32) -> Box<[Slot]> {
     (first + 1..end).map(slot).chain([slot(LAST)]).collect()
 }
 
-// SAFETY: slots change hands as the module's text says; each method names the side that may call
+// SAFETY: slots change hands as the file's head describes; each method names the side that may call
 // it.
 unsafe impl Sync for SrqShared {}
-// SAFETY: frames and numbers may be sent.
+// SAFETY: frames and numbers are `Send`.
 unsafe impl Send for SrqShared {}
 
 impl SrqShared {
-    /// All slots are free, in order. One of them is always the list's last, and can't be posted.
+    /// A table whose slots are all free, in order. One slot is always the last of the list and
+    /// can't be
+    /// posted.
     ///
     /// # Panics
     ///
-    /// With fewer than two or more than 2^31 slots: the provider computed it.
+    /// With fewer than two or more than 2^31 slots; the provider computes the number.
     #[must_use]
     pub fn new(slots: u32, user_index: Option<UserIndex>) -> Self {
         assert!((2..=1 << 31).contains(&slots));
@@ -164,14 +170,14 @@ impl SrqShared {
         Self { slots: chain(0, slots), more, user_index, last }
     }
 
-    /// The number that completions name it by, where they do.
+    /// User index that completions name the queue by, if they do.
     #[inline]
     #[must_use]
     pub fn user_index(&self) -> Option<u32> {
         self.user_index.as_ref().map(UserIndex::value)
     }
 
-    /// How many.
+    /// Number of slots.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.parts().map(|part| part.len() as u32).sum()
@@ -182,19 +188,20 @@ impl SrqShared {
         [&*self.slots].into_iter().chain(more.map(|part| &**part))
     }
 
-    /// Where the slots are, for a posting side that never lets the queue [grow](Self::grow).
+    /// Addresses of the slots, for a poster that never lets the queue [grow](Self::grow).
     #[must_use]
     pub fn fixed(&self) -> SrqSlots {
         SrqSlots { first: self.slots.as_ptr() }
     }
 
-    /// At least so many slots from now on, 2^31 at most: new ones join the end of the list. Posting
-    /// side.
+    /// Grows the queue to at least `slots`, at most 2^31. New slots join the end of the list.
+    /// Called by
+    /// the poster.
     ///
     /// # Safety
     ///
-    /// The caller is the only poster, whose ring has room for as many receives, and who keeps no
-    /// [`fixed`](Self::fixed) slots: those are the first ones alone.
+    /// The caller is the only poster. Its ring has room for as many receives. It holds no
+    /// [`fixed`](Self::fixed) slots, which would cover the first part alone.
     ///
     /// ```compile_fail,E0133
     /// # fn f(core: &uverbs_core::objects::srq::SrqCore) {
@@ -210,7 +217,7 @@ impl SrqShared {
         let part = chain(there, slots.max(there.saturating_mul(2)));
         let end = there + part.len() as u32;
         if place.set(part).is_ok() {
-            // As in `free`, of several at once.
+            // As in `free`, for several slots at once.
             let before = self.last.swap(end - 1, Ordering::AcqRel);
             if let Some(slot) = self.get(before) {
                 slot.next.store(there, Ordering::Release);
@@ -242,89 +249,96 @@ impl SrqShared {
     /// There are more than `index` slots.
     #[inline(always)]
     unsafe fn slot(&self, index: u32) -> &Slot {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of `slot`: there are more than `index` slots.
         unsafe { self.get(index).unwrap_unchecked() }
     }
 
-    /// The free slot behind a free one; `None` if that is the last. Posting side.
+    /// The free slot behind a free one; `None` if that is the last. Called by the poster.
     #[inline(always)]
     #[must_use]
     pub fn behind(&self, index: u32) -> Option<u32> {
         self.get(index)?.behind()
     }
 
-    /// Takes a slot for a work request. Posting side.
+    /// Takes a slot out of the list for a work request. Called by the poster.
     ///
     /// # Safety
     ///
-    /// The slot is the posting side's: the front of the list, or behind those taken since the last
+    /// The poster owns the slot: it is the front of the list, or behind those taken since the last
     /// publication, and not the last. The caller is the only poster.
     #[inline(always)]
     pub unsafe fn put(&self, index: u32, wr_id: u64) {
-        // SAFETY: a slot, says the caller.
+        // SAFETY: `index` is one of the slots, by the contract.
         let slot = unsafe { self.slot(index) };
-        // SAFETY: and ours.
+        // SAFETY: the poster owns the slot, by the contract.
         unsafe { slot.put(wr_id) };
     }
 
-    /// Puts the buffer into a slot that was just [taken](Self::put). Posting side.
+    /// Puts the buffer into a slot that was just [taken](Self::put). Called by the poster.
     ///
     /// # Safety
     ///
-    /// As for `put`, and the slot holds nothing.
+    /// The contract of [`put`](Self::put), and the slot is empty.
     #[inline(always)]
     pub unsafe fn own(&self, index: u32, held: Held) {
-        // SAFETY: a slot, says the caller.
+        // SAFETY: `index` is one of the slots, by the contract.
         let slot = unsafe { self.slot(index) };
-        // SAFETY: ours, says the caller, and empty: nothing is overwritten without its drop.
+        // SAFETY: the poster owns the slot, and it is empty, by the contract: no buffer is
+        // overwritten.
         unsafe { slot.held.get().write(Some(held)) };
     }
 
-    /// Takes back all slots from the list's first on that were [taken](Self::put) and never
-    /// published, and drops what they keep. Posting side.
+    /// Returns to the list all slots that were [taken](Self::put) and never published, and drops
+    /// their
+    /// buffers. Called by the poster.
     ///
     /// # Safety
     ///
-    /// As for `put`; `first` is the list's first slot.
+    /// The contract of [`put`](Self::put); `first` is the first slot of the list.
     pub unsafe fn disown_front(&self, first: u32) {
         let mut index = first;
-        // Of the slots in the list, only those that were taken are marked as in flight.
+        // Among the slots from `first` on, only the taken ones are marked as in flight.
         while self.get(index).is_some_and(|slot| slot.flight.load(Ordering::Relaxed) == AWAY) {
-            // SAFETY: of the list's front, so ours, says the caller.
+            // SAFETY: a slot at the list's front belongs to the poster.
             drop(unsafe { self.disown(index) });
             let Some(next) = self.behind(index) else { break };
             index = next;
         }
     }
 
-    /// Takes back what was put into a slot that was never published. Posting side.
+    /// Clears the mark of a slot that was never published, and takes its buffer. Called by the
+    /// poster.
     ///
     /// # Safety
     ///
-    /// As for `put`.
+    /// The contract of [`put`](Self::put).
     unsafe fn disown(&self, index: u32) -> Option<Held> {
-        // SAFETY: a slot, says the caller.
+        // SAFETY: `index` is one of the slots, by the contract.
         let slot = unsafe { self.slot(index) };
         slot.flight.store(HOME, Ordering::Relaxed);
-        // SAFETY: ours, says the caller.
+        // SAFETY: the poster owns the slot, by the contract.
         unsafe { &mut *slot.held.get() }.take()
     }
 
-    /// Takes what a completed work request left, and gives its slot back; `None` if none is in
-    /// flight there. Any thread.
+    /// Takes the content of a completed work request, and returns its slot to the list; `None` if
+    /// none
+    /// is in flight there. Called by any thread.
     ///
     /// # Safety
     ///
-    /// The device completed it, if it is in flight, or is done with the queue.
+    /// If the work request is in flight, the device completed it or is done with the queue.
     #[inline]
     pub unsafe fn take(&self, index: u32) -> Option<Taken> {
         let slot = self.get(index)?;
-        // Acquire: pairs with the Release in `put`. What was put there after that came before the
-        // publication, which the device stands behind.
+        // Acquire: pairs with the Release in `put`. The buffer was put there after that store, but
+        // before
+        // the publication, and the device completes only what was published.
         slot.flight.compare_exchange(AWAY, HOME, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: won: nobody else has the slot until it is given back.
+        // SAFETY: this thread cleared the mark, so it owns the slot until the slot is back in the
+        // list.
         let wr_id = unsafe { *slot.wr_id.get() };
-        // SAFETY: as above.
+        // SAFETY: this thread cleared the mark, so it owns the slot until the slot is back in the
+        // list.
         let held = unsafe { &mut *slot.held.get() }.take();
         self.free(index, slot);
         Some(Taken { wr_id, reach: index.into(), frame: held.and_then(Held::into_frame) })
@@ -334,23 +348,27 @@ impl SrqShared {
     #[inline(always)]
     fn free(&self, index: u32, slot: &Slot) {
         slot.next.store(LAST, Ordering::Relaxed);
-        // Both: who comes next links this slot, so it must know of the store above; and what came
-        // before is ordered for who reads our link.
+        // Release: the thread that returns the next slot links this one, so it must see the store
+        // above.
+        // Acquire: earlier returns come before the poster's read of our link.
         let before = self.last.swap(index, Ordering::AcqRel);
-        // SAFETY: the last is always one of the slots.
+        // SAFETY: `last` is always one of the slots.
         unsafe { self.slot(before) }.next.store(index, Ordering::Release);
     }
 
-    /// Takes all buffers still in flight, with their work request's number, in the order of their
-    /// slots. Completions that come of them later find nothing.
+    /// Takes all buffers in flight, with their work request numbers, in the order of their slots.
+    /// Later
+    /// completions of these slots find none in flight.
     ///
     /// # Safety
     ///
-    /// The device is done with the queue: the kernel confirmed its destruction. Nobody posts any
-    /// more.
+    /// The device is done with the queue: the kernel confirmed its destruction. The queue is no
+    /// longer
+    /// posted to.
     pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
-        // SAFETY: the caller's promise. A completion that is polled meanwhile takes a slot first or
-        // finds it taken.
+        // SAFETY: the device is done with the queue. If a poller takes a completion meanwhile, only
+        // one of
+        // the two gets the slot.
         let taken = (0..self.slots()).filter_map(|index| unsafe { self.take(index) });
         taken.filter_map(|taken| Some((taken.wr_id, taken.frame?))).collect()
     }
@@ -371,13 +389,13 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// Posts with a frame, if there is one, at `head`, and returns the new head.
+    /// Posts a work request at `head`, with a frame if there is one, and returns the new head.
     fn post(shared: &SrqShared, head: u32, id: u64, frame: Option<Frame>) -> u32 {
         let next = shared.behind(head).expect("room");
         // SAFETY: the tests have one poster, which takes the front of the list.
         unsafe { shared.put(head, id) };
         if let Some(frame) = frame {
-            // SAFETY: as above.
+            // SAFETY: the tests have one poster, which takes the front of the list.
             unsafe { shared.own(head, frame.into_held()) };
         }
         next
@@ -434,9 +452,9 @@ mod tests {
         // SAFETY: it is in flight.
         let taken = unsafe { shared.take(0) }.expect("in flight");
         assert!(taken.frame.is_some());
-        // SAFETY: nothing is in flight, and slot 9 isn't there at all.
+        // SAFETY: no slot is in flight, and slot 9 does not exist.
         assert!(unsafe { shared.take(0) }.is_none());
-        // SAFETY: as above.
+        // SAFETY: no slot is in flight, and slot 9 does not exist.
         assert!(unsafe { shared.take(9) }.is_none());
     }
 
@@ -446,9 +464,9 @@ mod tests {
         let slab = testing::slab(&pd, 64, 1);
         let shared = SrqShared::new(2, None);
         post(&shared, 0, 7, slab.take());
-        // SAFETY: the slot is the poster's still.
+        // SAFETY: the poster still owns the slot.
         assert!(unsafe { shared.disown(0) }.is_some());
-        // SAFETY: nothing is in flight.
+        // SAFETY: no slot is in flight.
         assert!(unsafe { shared.take(0) }.is_none());
     }
 
@@ -473,8 +491,9 @@ mod tests {
         assert_eq!(free.len(), 4);
     }
 
-    /// Several threads complete what one posts, each work request told to all of them: each is
-    /// taken once, by its number.
+    /// Several threads poll the completions of one poster, and all of them see each completion.
+    /// Each
+    /// work request is taken once.
     #[test]
     fn many_take_and_each_slot_is_taken_once() {
         const ROUNDS: u64 = if cfg!(miri) { 60 } else { 1_000 };

@@ -1,10 +1,10 @@
-//! Changes of a list of tags that are under way: what each does, by its work request's index in the
-//! queue of changes. They complete in turn, those that are signaled.
+//! Outstanding changes of a tag list, by the index of their work request in the queue of changes.
+//! Signaled changes complete in order.
 //!
 //! # Safety
 //!
-//! Who posts writes a change before it is rung, and who polls reads it behind that; the room in the
-//! queue, which the poller frees, keeps the two apart.
+//! The poster writes a change before it rings, and the poller reads it afterwards. The poster
+//! reuses an entry only after the poller freed it.
 #![allow(unsafe_code, reason = "names the side that may call")]
 
 use std::fmt;
@@ -12,49 +12,49 @@ use std::sync::atomic::Ordering;
 
 use crate::sync::AtomicU32;
 
-/// No place.
+/// No place in the tag list.
 const NONE: u32 = u32::MAX;
 
-/// A change in the queue of changes.
+/// An entry of the queue of changes.
 struct Change {
-    /// What is to come of it: [`ADDS`], [`SIGNALED`].
+    /// Expected results: [`ADDS`], [`SIGNALED`].
     comes: AtomicU32,
-    /// The place that it is of.
+    /// Place of the tag that it changes.
     place: AtomicU32,
 }
 
-/// It adds a tag.
+/// The change adds a tag.
 const ADDS: u32 = 1;
-/// It has a completion.
+/// The change makes a completion.
 const SIGNALED: u32 = 2;
 
 /// A change, as it was [noted](TagChanges::note).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// Where its work request is in the queue of changes.
+    /// Index of its work request in the queue of changes.
     pub at: u32,
-    /// The place that it is of.
+    /// Place of the tag that it changes, if any.
     pub place: Option<u32>,
     /// It adds a tag.
     pub adds: bool,
-    /// It has a completion.
+    /// It makes a completion.
     pub signaled: bool,
 }
 
-/// The changes of a list, and how far they are.
+/// Changes of a list, and how many were rung and completed.
 pub struct TagChanges {
     slots: Box<[Change]>,
-    /// Behind what was rung, and behind what completed: free running indexes of the queue.
+    /// Indexes behind the last rung and the last completed change, free running.
     rung: AtomicU32,
     done: AtomicU32,
 }
 
 impl TagChanges {
-    /// Room for so many, a power of two.
+    /// A queue of `room` entries, a power of two.
     ///
     /// # Panics
     ///
-    /// For what is none: the provider computed it.
+    /// If `room` is no power of two; the provider computes it.
     #[must_use]
     pub fn new(room: u32) -> Self {
         assert!(room.is_power_of_two());
@@ -66,7 +66,7 @@ impl TagChanges {
         }
     }
 
-    /// There is one for each index; looked up without a panic, since polling comes here.
+    /// Entry of an index. Every index has one; the lookup can't panic, because the poller uses it.
     fn slot(&self, at: u32) -> Option<&Change> {
         self.slots.get(at as usize & (self.slots.len() - 1))
     }
@@ -79,12 +79,11 @@ impl TagChanges {
         Some(Changed { at, place, adds: comes & ADDS != 0, signaled: comes & SIGNALED != 0 })
     }
 
-    /// Notes a change. Posting side.
+    /// Notes a change. Called by the poster.
     ///
     /// # Safety
     ///
-    /// It is the next one that was written. There is room for it, and the caller is the only
-    /// poster.
+    /// It is the next written change, and there is room for it. The caller is the only poster.
     #[inline]
     pub unsafe fn note(&self, change: Changed) {
         let Some(slot) = self.slot(change.at) else { return };
@@ -94,8 +93,8 @@ impl TagChanges {
         slot.place.store(change.place.unwrap_or(NONE), Ordering::Relaxed);
     }
 
-    /// Changes before this index were rung; to be called before the device hears of them. Posting
-    /// side.
+    /// Notes that the changes before `end` are rung. Called by the poster before it rings the
+    /// doorbell.
     ///
     /// # Safety
     ///
@@ -106,7 +105,7 @@ impl TagChanges {
         self.rung.store(end, Ordering::Release);
     }
 
-    /// The change that completes next, if one is under way. Polling side.
+    /// Returns the next change to complete, if one is outstanding. Called by the poller.
     ///
     /// # Safety
     ///
@@ -126,8 +125,8 @@ impl TagChanges {
         None
     }
 
-    /// Whether the change at this index, of which the device has 16 bits, was rung and hasn't
-    /// completed. Polling side.
+    /// True if the change at this index is rung and not completed. The device knows 16 bits of the
+    /// index. Called by the poller.
     #[must_use]
     pub fn is_under_way(&self, at: u32) -> bool {
         let done = self.done.load(Ordering::Relaxed);
@@ -136,8 +135,9 @@ impl TagChanges {
         u32::from((at as u16).wrapping_sub(done as u16)) < rung.wrapping_sub(done)
     }
 
-    /// A change that the device refused: what was to come of it, once, whatever the device repeats;
-    /// nothing of one that isn't under way. Polling side.
+    /// Takes a change that the device refused, with its expected results. `None` for a change that
+    /// is
+    /// not outstanding; a repeated refusal has no expected results. Called by the poller.
     ///
     /// # Safety
     ///
@@ -171,7 +171,7 @@ mod tests {
     fn changes_complete_in_turn_and_not_before_they_are_rung() {
         let changes = TagChanges::new(4);
         let change = |at, place, adds, signaled| Changed { at, place, adds, signaled };
-        // SAFETY: one thread plays all sides; what is rung is complete at once.
+        // SAFETY: one thread is poster, poller and device; rung changes are complete at once.
         let next = || unsafe { changes.next() };
         assert_eq!(next(), None);
         for turn in 0..5 {
@@ -183,11 +183,12 @@ mod tests {
                 change(at + 3, None, false, false),
             ];
             for change in round {
-                // SAFETY: as above.
+                // SAFETY: one thread is poster, poller and device; rung changes are complete at
+                // once.
                 unsafe { changes.note(change) };
             }
             assert_eq!(next(), None);
-            // SAFETY: as above.
+            // SAFETY: one thread is poster, poller and device; rung changes are complete at once.
             unsafe { changes.ring(at + 4) };
             assert_eq!([next(), next()], [0, 2].map(|n: usize| Some(round[n])));
             assert_eq!(next(), None);

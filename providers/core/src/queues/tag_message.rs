@@ -1,8 +1,8 @@
-//! The headers of messages that have tags (rdma-core `infiniband/tm_types.h`).
+//! Headers of tagged messages (rdma-core `infiniband/tm_types.h`).
 
 use crate::queues::work::Remote;
 
-/// What a message to a queue that matches tags begins with: the sender writes it.
+/// Header of a message to a tag-matching queue. The sender writes it.
 ///
 /// ```
 /// use uverbs_core::queues::tag_message::{TagMessage, TagMessageKind};
@@ -15,37 +15,37 @@ use crate::queues::work::Remote;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_tmh")]
 pub struct TagMessage {
-    /// What follows.
+    /// Kind of the message.
     pub kind: TagMessageKind,
-    /// The sender's own, told in the completion with the tag.
+    /// Value chosen by the sender; the completion returns it with the tag.
     pub app_ctx: u32,
     /// The tag.
     pub tag: u64,
 }
 
-/// What follows a [`TagMessage`].
+/// Content behind a [`TagMessage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TagMessageKind {
-    /// Data that is for no tag: it goes to a receive, header and all.
+    /// Data without a tag: it goes to a receive, with its header.
     #[doc(alias = "IBV_TMH_NO_TAG")]
     NoTag = 0,
-    /// A [`Rendezvous`]: the device reads what it names to the tag's buffer.
+    /// A [`Rendezvous`]: the device reads the named memory into the tag's buffer.
     #[doc(alias = "IBV_TMH_RNDV")]
     Rendezvous = 1,
-    /// A [`Rendezvous`], sent back by the device when all is read. It goes to a receive.
+    /// A [`Rendezvous`] that the device returns once it has read the data. It goes to a receive.
     #[doc(alias = "IBV_TMH_FIN")]
     Fin = 2,
-    /// The data, which goes to the tag's buffer.
+    /// Data for the tag's buffer.
     #[doc(alias = "IBV_TMH_EAGER")]
     Eager = 3,
 }
 
 impl TagMessage {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const LEN: usize = 16;
 
-    /// As it is sent.
+    /// Encodes the header for the wire.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -55,7 +55,7 @@ impl TagMessage {
         bytes
     }
 
-    /// The header of a message that came whole; `None` if it is too short or of another kind.
+    /// Decodes the header of a whole message; `None` if it is too short or of an unknown kind.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<Self> {
         let kind = match message.first()? {
@@ -71,21 +71,21 @@ impl TagMessage {
     }
 }
 
-/// What follows the header of a rendezvous: where the data is.
+/// Location of a rendezvous message's data. It follows the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_rvh")]
 pub struct Rendezvous {
     /// Address and key of memory that the receiver may read.
     pub from: Remote,
-    /// Bytes.
+    /// Bytes of data.
     pub len: u32,
 }
 
 impl Rendezvous {
-    /// Bytes of it.
+    /// Length in bytes.
     pub const LEN: usize = 16;
 
-    /// As it is sent.
+    /// Encodes it for the wire.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -95,7 +95,7 @@ impl Rendezvous {
         bytes
     }
 
-    /// Of what follows the header; `None` if it is too short.
+    /// Decodes the bytes behind the header; `None` if they are too few.
     #[must_use]
     pub fn parse(behind: &[u8]) -> Option<Self> {
         let addr = u64::from_be_bytes(*behind.first_chunk()?);

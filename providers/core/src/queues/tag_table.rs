@@ -1,16 +1,16 @@
-//! What a shared receive queue that matches tags shares between who changes its list and who polls:
-//! a place for each tag, the list of free ones, and the changes under way.
+//! Tag table of a tag-matching shared receive queue, shared by its poster and its poller: a place
+//! for each tag, a list of the free places, and the outstanding changes.
 //!
-//! The device takes places in the order of the list of free ones, so the list here is the same.
-//! Who adds a tag takes a place from the front. A place goes to the end when nothing more is to
-//! come of it (rdma-core `mlx5.h:mlx5_tm_release_tag`).
+//! The device keeps a list of free places in the same order. Adding a tag takes a place from the
+//! front. The place joins the end once its message and all completions of its changes arrived
+//! (rdma-core `mlx5.h:mlx5_tm_release_tag`).
 //!
 //! # Safety
 //!
-//! A place belongs to the posting side while it is in the list. Posting takes it out, and marks
-//! what is to come of it before the device hears of it: the message, and completions of changes.
-//! Whoever takes the mark of the message off (a compare-and-swap) has what the place holds. So a
-//! device that repeats itself gives no buffer out twice. The list is that of `srq.rs`.
+//! The poster owns a place while it is in the list. A post takes the place out and marks what is
+//! expected of it before the device learns of it: the message, and completions of changes. The
+//! thread that clears the message's mark (a compare-and-swap) takes the place's buffer. So a device
+//! that repeats a completion returns no buffer twice. The list works like the list in `srq.rs`.
 #![allow(unsafe_code, reason = "threads share places that change hands through the device")]
 
 use std::fmt;
@@ -24,53 +24,51 @@ use crate::queues::slots::Taken;
 use crate::queues::tag_changes::{Changed, TagChanges};
 use crate::sync::{AtomicU32, UnsafeCell};
 
-/// Nothing follows in the list, yet.
+/// `next` of the list's last place.
 const NONE: u32 = u32::MAX;
-/// In `waits`: the message is to come. The rest counts completions of changes that are.
+/// Bit of `waits`: the message is expected. The other bits count expected completions of changes.
 const MESSAGE: u32 = 1 << 31;
-/// Messages that found no tag, which the program may leave untold (rdma-core `cq.c`,
-/// `MLX5_TM_MAX_SYNC_DIFF`).
+/// Maximum of unexpected messages not told to the device (rdma-core `MLX5_TM_MAX_SYNC_DIFF`).
 const MOST_UNTOLD: u16 = 0x3fff;
 
-/// One place of the list.
+/// A place for one tag.
 struct Place {
-    /// The free place behind this one; [`NONE`] for the last.
+    /// Next free place in the list; [`NONE`] for the last.
     next: AtomicU32,
-    /// What is to come of it; 0 of a place that is in the list.
+    /// Expected message and completions; 0 while the place is in the list.
     waits: AtomicU32,
-    /// What the device was told of messages without a tag when it was added.
+    /// Count of unexpected messages that the device knew when the tag was added.
     told: AtomicU32,
     wr_id: UnsafeCell<u64>,
     held: UnsafeCell<Option<Held>>,
 }
 
-/// The places of a queue that matches tags.
+/// Tag places of a tag-matching queue.
 pub struct TagTable {
     places: Box<[Place]>,
     changes: TagChanges,
-    /// The last place of the list, which is never taken from it.
+    /// The last place of the list, which is never taken out.
     last: AtomicU32,
-    /// Messages that found no tag, modulo 2^16: those of which the device was told, and those that
-    /// were polled.
+    /// Unexpected messages, modulo 2^16: told to the device, and polled.
     told: AtomicU32,
     came: AtomicU32,
-    /// The queue pair of the changes.
+    /// The queue pair that posts the changes.
     commands: OnceLock<Arc<QpShared>>,
 }
 
-// SAFETY: places change hands as the module's text says; each method names the side that may call
-// it.
+// SAFETY: places change hands as the file's head describes; each method names its caller.
 unsafe impl Sync for TagTable {}
-// SAFETY: frames and numbers may be sent.
+// SAFETY: frames and numbers are `Send`.
 unsafe impl Send for TagTable {}
 
 impl TagTable {
-    /// Room for so many tags, and so many changes outstanding, which is a power of two.
+    /// A table for `tags` tags and `changes` outstanding changes, a power of two.
     ///
     /// # Panics
     ///
-    /// For no tags, 2^31 or more, and for changes of which there is no power of two: the provider
-    /// computed it.
+    /// If there are no tags, or 2^31 or more, or if `changes` is no power of two; the provider
+    /// computes
+    /// both.
     #[must_use]
     pub fn new(tags: u32, changes: u32) -> Self {
         assert!((1..1 << 31).contains(&tags));
@@ -91,35 +89,35 @@ impl TagTable {
         }
     }
 
-    /// Tags that it has room for.
+    /// Capacity in tags.
     #[must_use]
     pub fn tags(&self) -> u32 {
         self.places.len() as u32 - 1
     }
 
-    /// Names the queue pair of the changes, once and before the first one.
+    /// Sets the queue pair of the changes, once, before the first change.
     ///
     /// # Safety
     ///
-    /// Changes of this list are posted there, and nothing else: each completion is of one.
+    /// Only changes of this list are posted there, so each completion is of one of them.
     pub unsafe fn commanded_by(&self, commands: Arc<QpShared>) {
-        // A second one is nobody's: the first stays.
+        // A second call has no effect.
         drop(self.commands.set(commands));
     }
 
-    /// Its changes.
+    /// Outstanding changes.
     #[must_use]
     pub fn changes(&self) -> &TagChanges {
         &self.changes
     }
 
-    /// The queue pair of the changes.
+    /// The queue pair that posts the changes.
     #[must_use]
     pub fn commands(&self) -> Option<&Arc<QpShared>> {
         self.commands.get()
     }
 
-    /// The free place behind a free one; `None` if that is the last. Posting side.
+    /// The free place behind a free one; `None` if that is the last. Called by the poster.
     #[inline]
     #[must_use]
     pub fn behind(&self, place: u32) -> Option<u32> {
@@ -128,8 +126,9 @@ impl TagTable {
         (next != NONE).then_some(next)
     }
 
-    /// Takes a place for a tag, whose message has this number; `signaled` if the change completes.
-    /// Posting side.
+    /// Takes a place out of the list for a tag. `wr_id` is the number of its message; `signaled`:
+    /// the
+    /// change makes a completion. Called by the poster.
     ///
     /// # Safety
     ///
@@ -138,50 +137,53 @@ impl TagTable {
     #[inline]
     pub unsafe fn put(&self, place: u32, wr_id: u64, signaled: bool) {
         let Some(place) = self.places.get(place as usize) else { return };
-        // SAFETY: ours, says the caller; nobody else looks at it.
+        // SAFETY: the poster owns the place, by the contract.
         unsafe { *place.wr_id.get() = wr_id };
         place.told.store(self.told.load(Ordering::Relaxed), Ordering::Relaxed);
         // Release: pairs with the Acquire in `take`.
         place.waits.store(MESSAGE | u32::from(signaled), Ordering::Release);
     }
 
-    /// Puts the buffer into a place that was just [taken](Self::put). Posting side.
+    /// Puts the buffer into a place that was just [taken](Self::put). Called by the poster.
     ///
     /// # Safety
     ///
-    /// As for `put`, and the place holds nothing.
+    /// The contract of [`put`](Self::put), and the place is empty.
     #[inline]
     pub unsafe fn own(&self, place: u32, held: Held) {
         let Some(place) = self.places.get(place as usize) else { return };
-        // SAFETY: ours, says the caller, and not rung yet.
+        // SAFETY: the poster owns the place until it rings, by the contract.
         unsafe { *place.held.get() = Some(held) };
     }
 
-    /// Takes back the list's first `count` places, which were never rung, and drops what they hold.
-    /// Posting side.
+    /// Returns the first `count` places of the list, which were never rung, and drops their
+    /// buffers.
+    /// Called by the poster.
     ///
     /// # Safety
     ///
-    /// As for `put`; `first` is the list's first place.
+    /// The contract of [`put`](Self::put); `first` is the first place of the list.
     pub unsafe fn disown(&self, first: u32, count: u32) {
         let mut index = first;
         for _ in 0..count {
             let Some(place) = self.places.get(index as usize) else { break };
             place.waits.store(0, Ordering::Relaxed);
-            // SAFETY: of the list's front, so ours, says the caller.
+            // SAFETY: a place at the list's front belongs to the poster.
             drop(unsafe { &mut *place.held.get() }.take());
             let Some(next) = self.behind(index) else { break };
             index = next;
         }
     }
 
-    /// Whether the message of a place is still to come; one more completion is then to come of it,
-    /// of the change that removes it. Posting side.
+    /// Marks a place for removal. Returns true if its message is still expected; the place then
+    /// also
+    /// expects the completion of the removal. Called by the poster.
     ///
     /// # Safety
     ///
-    /// If it says so, that completion comes once, or [`wont_remove`](Self::wont_remove) takes it
-    /// back.
+    /// If true is returned, that completion comes once, or [`wont_remove`](Self::wont_remove)
+    /// revokes
+    /// the mark.
     #[must_use]
     pub unsafe fn will_remove(&self, place: u32) -> bool {
         let more = |waits: u32| (waits & MESSAGE != 0).then_some(waits + 1);
@@ -190,7 +192,7 @@ impl TagTable {
         })
     }
 
-    /// Whether the message of a place is still to come. Posting side.
+    /// True if a place still expects its message. Called by the poster.
     #[must_use]
     pub fn is_waiting(&self, place: u32) -> bool {
         let waits =
@@ -198,35 +200,39 @@ impl TagTable {
         waits.is_some_and(|waits| waits & MESSAGE != 0)
     }
 
-    /// Takes that back, of a change that was never rung. Posting side.
+    /// Revokes [`will_remove`](Self::will_remove), for a removal that was never rung. Called by the
+    /// poster.
     ///
     /// # Safety
     ///
-    /// [`will_remove`](Self::will_remove) said so of this place, and this is called once.
+    /// [`will_remove`](Self::will_remove) returned true for this place, and this is called once.
     pub unsafe fn wont_remove(&self, place: u32) {
         self.one_less(place);
     }
 
-    /// What the device is told of messages without a tag. Posting side.
+    /// Notes the count of handled unexpected messages that the device is told. Called by the
+    /// poster.
     #[inline]
     pub fn tell(&self, unexpected: u16) {
         self.told.store(unexpected.into(), Ordering::Relaxed);
     }
 
-    /// The device refused a change, or took it back since it had refused one before: nothing comes
-    /// of it any more. Gives what the place of a tag held that was to be added. Polling side.
+    /// Ends a change that the device refused, or flushed after an earlier refusal. If the change
+    /// was to
+    /// add a tag, returns the content of its place. Called by the poller.
     ///
     /// # Safety
     ///
-    /// The device says so of the change at this index, modulo the queue's length, and the room that
-    /// it takes in the queue isn't free yet. The caller is the only poller.
+    /// The device reports so for the change at this index, modulo the queue's length, and the
+    /// change's
+    /// entry in the queue is not free yet. The caller is the only poller.
     #[must_use]
     pub unsafe fn refused(&self, at: u32) -> Option<Taken> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the contract of this function includes the contract of `TagChanges::refused`.
         let Changed { place, adds, signaled, .. } = unsafe { self.changes.refused(at) }?;
         let place = place?;
         let taken = match adds {
-            // SAFETY: the tag isn't in the list, says the caller, and never was.
+            // SAFETY: the device did not add the tag, by the contract.
             true => unsafe { self.take(place) },
             false => None,
         };
@@ -236,41 +242,43 @@ impl TagTable {
         taken
     }
 
-    /// A change of a place completed, other than one that took a tag out. Polling side.
+    /// Counts the completion of a change that did not remove a tag. Called by the poller.
     ///
     /// # Safety
     ///
-    /// It did, for the only time. A place of which nothing more is to come is free.
+    /// The change completed, and is counted once. A place that expects nothing more becomes free.
     pub unsafe fn changed(&self, place: u32) {
         self.one_less(place);
     }
 
-    /// A tag was taken out of the list: gives what its place held. Polling side.
+    /// Ends a removal: returns the content of the place. Called by the poller.
     ///
     /// # Safety
     ///
-    /// The device took it out.
+    /// The device removed the tag.
     #[must_use]
     pub unsafe fn removed(&self, place: u32) -> Option<Taken> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the device removed the tag, so it is done with the place.
         let taken = unsafe { self.take(place) };
         self.one_less(place);
         taken
     }
 
-    /// The number of the message that is to come of a place. Polling side.
+    /// Number of the message that a place expects. Called by the poller.
     #[must_use]
     pub fn expected(&self, place: u32) -> Option<u64> {
         let place = self.places.get(place as usize)?;
         // Acquire: pairs with the Release in `put`.
         let waits = place.waits.load(Ordering::Acquire);
-        // SAFETY: written before the mark that was just seen, and not again before this side frees
-        // the place.
+        // SAFETY: written before the mark that was just seen, and not again before the poller frees
+        // the
+        // place.
         (waits & MESSAGE != 0).then(|| unsafe { *place.wr_id.get() })
     }
 
-    /// Takes what a place holds whose message came, or won't; `None` if none is to come. Polling
-    /// side, or whoever [reclaims](Self::reclaim).
+    /// Takes the content of a place whose message arrived or will never arrive; `None` if it
+    /// expects no
+    /// message. Called by the poller, or by [`reclaim`](Self::reclaim).
     ///
     /// # Safety
     ///
@@ -280,12 +288,13 @@ impl TagTable {
         let index = place;
         let place = self.places.get(index as usize)?;
         let less = |waits: u32| (waits & MESSAGE != 0).then_some(waits & !MESSAGE);
-        // Acquire: pairs with the Release in `put`. What was put there came before the publication,
-        // which the device stands behind.
+        // Acquire: pairs with the Release in `put`. The buffer was put there before the
+        // publication, and
+        // the device completes only what was published.
         let before = place.waits.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).ok()?;
-        // SAFETY: whoever took the mark off has the place until it is in the list again.
+        // SAFETY: this thread cleared the mark, so it owns the place until it is back in the list.
         let wr_id = unsafe { *place.wr_id.get() };
-        // SAFETY: as above.
+        // SAFETY: this thread cleared the mark, so it owns the place until it is back in the list.
         let held = unsafe { &mut *place.held.get() }.take();
         if before == MESSAGE {
             self.free(index, place);
@@ -293,7 +302,7 @@ impl TagTable {
         Some(Taken { wr_id, reach: index.into(), frame: held.and_then(Held::into_frame) })
     }
 
-    /// One completion less is to come of a place.
+    /// Counts one completion of a change of a place.
     fn one_less(&self, index: u32) {
         let Some(place) = self.places.get(index as usize) else { return };
         let less = |waits: u32| (waits & !MESSAGE != 0).then(|| waits - 1);
@@ -305,24 +314,25 @@ impl TagTable {
     /// Puts a place at the end of the list.
     fn free(&self, index: u32, place: &Place) {
         place.next.store(NONE, Ordering::Relaxed);
-        // As in `srq.rs`.
+        // Orders as in `SrqShared::free`.
         let before = self.last.swap(index, Ordering::AcqRel);
-        // There is such a place; looked up without a panic, since polling comes here.
+        // Such a place exists; the lookup can't panic, because the poller uses it.
         if let Some(before) = self.places.get(before as usize) {
             before.next.store(index, Ordering::Release);
         }
     }
 
-    /// Whether the device matches tags that were added at this place, which it says by its count of
-    /// messages without one: else it waits to be told. Polling side.
+    /// True if the device matches the tag at this place. The device stops matching if its count of
+    /// unexpected messages, `came`, differs from the count that it was told. Called by the poller.
     #[must_use]
     pub fn is_in_step(&self, place: u32, came: u16) -> bool {
         let told = self.places.get(place as usize).map(|at| at.told.load(Ordering::Relaxed));
         told == Some(came.into())
     }
 
-    /// A message without a tag was polled: whether the device should soon be told of it. Polling
-    /// side.
+    /// Counts a polled unexpected message. Returns true if the device should be told the count
+    /// soon.
+    /// Called by the poller.
     #[must_use]
     pub fn unexpected(&self) -> bool {
         let came = self.came.load(Ordering::Relaxed).wrapping_add(1);
@@ -334,10 +344,11 @@ impl TagTable {
     ///
     /// # Safety
     ///
-    /// The device is done with the queue: the kernel confirmed its destruction. Nobody posts any
-    /// more.
+    /// The device is done with the queue: the kernel confirmed its destruction. The queue is no
+    /// longer
+    /// posted to.
     pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the device is done with the queue, by the contract.
         let taken = (0..=self.tags()).filter_map(|place| unsafe { self.take(place) });
         taken.filter_map(|taken| Some((taken.wr_id, taken.frame?))).collect()
     }
@@ -358,13 +369,13 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// Adds at `head`, and returns the new head.
+    /// Adds a tag at `head`, and returns the new head.
     fn add(table: &TagTable, head: u32, id: u64, frame: Option<Frame>, signaled: bool) -> u32 {
         let next = table.behind(head).expect("room");
         // SAFETY: the tests have one poster, which takes the front of the list.
         unsafe { table.put(head, id, signaled) };
         if let Some(frame) = frame {
-            // SAFETY: as above.
+            // SAFETY: the tests have one poster, which takes the front of the list.
             unsafe { table.own(head, frame.into_held()) };
         }
         next
@@ -380,12 +391,12 @@ mod tests {
     }
 
     fn changed(table: &TagTable, place: u32) {
-        // SAFETY: the tests play the device, too.
+        // SAFETY: the tests are the device, too.
         unsafe { table.changed(place) }
     }
 
     fn will_remove(table: &TagTable, place: u32) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the tests are the device, too.
         unsafe { table.will_remove(place) }
     }
 
@@ -402,7 +413,7 @@ mod tests {
             head = add(&table, head, id, None, signaled);
         }
         assert_eq!((head, table.behind(head)), (3, None), "one place stays");
-        // The message before the change; the message alone; the change before the message.
+        // In turn: message before change, message alone, change before message.
         assert_eq!(
             (table.expected(0), take(&table, 0), take(&table, 0)),
             (Some(10), Some(10), None)
@@ -414,7 +425,7 @@ mod tests {
         assert_eq!(order(&table, head), [3, 0, 1]);
         assert_eq!(take(&table, 2), Some(12));
         assert_eq!(order(&table, head), [3, 0, 1, 2]);
-        // More of it than there was is nothing; nor is a place that isn't there.
+        // Surplus completions and places that do not exist have no effect.
         changed(&table, 2);
         changed(&table, 9);
         assert_eq!((order(&table, head), take(&table, 9)), (vec![3, 0, 1, 2], None));
@@ -440,15 +451,15 @@ mod tests {
         assert_eq!(order(&table, head), [2, 0, 1]);
         assert!(!will_remove(&table, 1), "nothing is there");
         assert!(!will_remove(&table, 7));
-        // One that is taken back leaves no trace.
+        // A revoked removal leaves no trace.
         head = add(&table, head, 5, None, false);
         assert!(will_remove(&table, 2));
-        // SAFETY: it was said above.
+        // SAFETY: `will_remove` returned true above.
         unsafe { table.wont_remove(2) };
         assert_eq!((take(&table, 2), order(&table, head)), (Some(5), vec![0, 1, 2]));
     }
 
-    /// What the device refuses is over: the frame comes back, and the places are free.
+    /// A refused change is over: the frame comes back, and its place is free.
     #[test]
     fn refused_changes_leave_nothing() {
         let (_, pd) = testing::domain();
@@ -460,7 +471,7 @@ mod tests {
         }
         assert!(will_remove(&table, 2));
         let note = |at, place, adds, signaled| {
-            // SAFETY: one thread plays all sides.
+            // SAFETY: one thread is poster, poller and device.
             unsafe { table.changes().note(Changed { at, place, adds, signaled }) };
         };
         note(0, Some(0), true, true);
@@ -469,20 +480,20 @@ mod tests {
         note(3, None, false, true);
         ring(&table, 4);
         assert_eq!(order(&table, head), [3]);
-        // SAFETY: as above.
+        // SAFETY: one thread is poster, poller and device.
         let refused = |at| unsafe { table.refused(at) }.map(|taken| taken.wr_id);
         assert_eq!((refused(0), refused(0)), (Some(10), None), "once");
         assert_eq!((refused(1), refused(2), refused(3)), (Some(11), None, None));
         assert_eq!(order(&table, head), [3, 0, 1], "the last one's message may still come");
         assert_eq!((take(&table, 2), order(&table, head)), (Some(12), vec![3, 0, 1, 2]));
         assert!(slab.take().is_some(), "it is back");
-        // A device that repeats itself takes nothing from the next tag of the place.
+        // A repeated refusal takes nothing from the next tag at the place.
         head = add(&table, head, 13, None, false);
         add(&table, head, 14, slab.take(), false);
         assert_eq!((refused(0), take(&table, 0)), (None, Some(14)));
     }
 
-    /// A device that lies takes nothing: a change that was not rung, or that completed.
+    /// A wrong refusal takes no buffer: of a change that was not rung, or that completed.
     #[test]
     fn what_is_not_under_way_is_not_refused() {
         let (_, pd) = testing::domain();
@@ -490,13 +501,13 @@ mod tests {
         let table = TagTable::new(3, 4);
         add(&table, 0, 10, slab.take(), true);
         let added = Changed { at: 0, place: Some(0), adds: true, signaled: true };
-        // SAFETY: one thread plays all sides.
+        // SAFETY: one thread is poster, poller and device.
         unsafe { table.changes().note(added) };
-        // SAFETY: as above.
+        // SAFETY: one thread is poster, poller and device.
         let refused = |at| unsafe { table.refused(at) }.is_some();
         assert!(!refused(0), "not rung");
         ring(&table, 1);
-        // SAFETY: as above.
+        // SAFETY: one thread is poster, poller and device.
         assert_eq!(unsafe { table.changes().next() }, Some(added));
         assert!(!refused(0) && !refused(1) && !refused(0xffff), "it completed");
         assert_eq!(take(&table, 0), Some(10));
@@ -529,17 +540,17 @@ mod tests {
         unsafe { table.disown(head, 1) };
         assert!(slab.take().is_some(), "it is back");
         assert_eq!(take(&table, head), None);
-        // SAFETY: one thread plays all sides.
+        // SAFETY: one thread is poster, poller and device.
         let frames = unsafe { table.reclaim() };
         assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 1]);
-        // The place that was last in the list, too.
+        // Also the place that was last in the list.
         let table = TagTable::new(1, 2);
         let head = add(&table, 0, 2, None, false);
         assert_eq!((take(&table, 0), head), (Some(2), 1));
         assert!(!table.is_waiting(0), "its message came");
         add(&table, head, 3, slab.take(), false);
         assert!(table.is_waiting(1));
-        // SAFETY: as above.
+        // SAFETY: one thread is poster, poller and device.
         let frames = unsafe { table.reclaim() };
         assert_eq!(frames.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [3]);
     }
@@ -548,7 +559,7 @@ mod tests {
         Changed { at, place: Some(place), adds: true, signaled: true }
     }
 
-    /// One thread adds and removes, another one takes messages and completes changes.
+    /// One thread adds and removes tags, another polls messages and changes.
     #[test]
     fn two_threads_lose_no_place() {
         const ROUNDS: u64 = if cfg!(miri) { 40 } else { 2_000 };

@@ -1,41 +1,41 @@
-//! Changes of the list of a shared receive queue that matches tags, and what its completions tell.
+//! Changes of the tag list of a tag-matching shared receive queue, and their completions.
 
 use std::fmt;
 
 use crate::queues::work::Sge;
 
-/// Which messages a buffer is for: those whose tag has the bits of `value` where `mask` has ones.
+/// Messages that match a buffer: those whose tag has the bits of `value` where `mask` has ones.
 ///
 /// ```
 /// use uverbs_core::queues::tag_work::Tag;
 ///
 /// assert_eq!(Tag::from(7), Tag { value: 7, mask: u64::MAX });
-/// // Whatever the upper half says.
+/// // Ignores the upper half.
 /// let low = Tag::masked(7, 0xffff_ffff);
 /// assert!(low.matches(0xabcd_0000_0007) && !low.matches(8));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
-    /// The bits that a message's tag must have. A one where the mask has none matches nothing.
+    /// Required bits. A one outside `mask` makes the tag match no message.
     pub value: u64,
-    /// The bits that are compared.
+    /// Bits to compare.
     pub mask: u64,
 }
 
 impl Tag {
-    /// Messages with this tag alone.
+    /// Matches messages with exactly this tag.
     #[must_use]
     pub const fn exact(value: u64) -> Self {
         Self { value, mask: u64::MAX }
     }
 
-    /// Messages whose tag is `value` in the bits of `mask`.
+    /// Matches messages whose tag is `value` in the bits of `mask`.
     #[must_use]
     pub const fn masked(value: u64, mask: u64) -> Self {
         Self { value, mask }
     }
 
-    /// Whether a message with this tag may take the buffer (`ibv_post_srq_ops(3)`).
+    /// True if a message with this tag may take the buffer (`ibv_post_srq_ops(3)`).
     #[must_use]
     pub const fn matches(self, tag: u64) -> bool {
         tag & self.mask == self.value
@@ -48,7 +48,7 @@ impl From<u64> for Tag {
     }
 }
 
-/// A tag in the list, to remove it by.
+/// Handle of a tag in the list, to remove the tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TagHandle {
     place: u32,
@@ -56,19 +56,19 @@ pub struct TagHandle {
 }
 
 impl TagHandle {
-    /// The tag that is the `turn`th one at `place` of the list. For providers.
+    /// Handle of the `turn`th tag at `place` of the list. For providers.
     #[must_use]
     pub const fn new(place: u32, turn: u32) -> Self {
         Self { place, turn }
     }
 
-    /// Its place in the list. For providers.
+    /// Place in the list. For providers.
     #[must_use]
     pub const fn place(self) -> u32 {
         self.place
     }
 
-    /// How many were at the place before it. For providers.
+    /// Number of earlier tags at that place. For providers.
     #[must_use]
     pub const fn turn(self) -> u32 {
         self.turn
@@ -81,37 +81,37 @@ impl fmt::Debug for TagHandle {
     }
 }
 
-/// Identity and flags of a change of the list. A plain number converts into a signaled one.
+/// Identity and flags of a change of the list. A plain number converts into a signaled change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_ops_wr")]
 pub struct TagWr {
-    /// Comes back in the completion.
+    /// Number that the completion returns.
     pub id: u64,
-    /// It has a completion of its own. A removal by [`TagOp::Remove`] without one gives the buffer
-    /// to nobody: a frame goes back to its slab.
+    /// The change makes a completion. An unsignaled [`TagOp::Remove`] does not return the buffer: a
+    /// frame goes back to its slab.
     #[doc(alias = "IBV_OPS_SIGNALED")]
     pub signaled: bool,
-    /// How many messages that found no tag the program has dealt with, modulo 2^16; `None` tells
-    /// the device nothing new.
+    /// Count of unexpected messages that the program has handled, modulo 2^16. `None`: the device
+    /// keeps
+    /// its count.
     #[doc(alias = "IBV_OPS_TM_SYNC")]
     pub unexpected: Option<u16>,
 }
 
 impl TagWr {
-    /// A signaled one, which tells no count.
+    /// A signaled change without a count.
     #[must_use]
     pub const fn new(id: u64) -> Self {
         Self { id, signaled: true, unexpected: None }
     }
 
-    /// No completion. A later signaled one makes its room in the queue free, too.
+    /// Makes no completion. The next signaled change also frees the entry of this one.
     #[must_use]
     pub const fn unsignaled(self) -> Self {
         Self { signaled: false, ..self }
     }
 
-    /// Also tells the device that the program has dealt with so many messages that found no tag,
-    /// modulo 2^16.
+    /// Also tells the device how many unexpected messages the program has handled, modulo 2^16.
     #[must_use]
     pub const fn dealt_with(self, unexpected: u16) -> Self {
         Self { unexpected: Some(unexpected), ..self }
@@ -124,46 +124,49 @@ impl From<u64> for TagWr {
     }
 }
 
-/// What a change of the list does.
+/// A change of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "ibv_ops_wr_opcode")]
 pub enum TagOp {
     /// Adds a tag at the end of the list.
     #[doc(alias = "IBV_WR_TAG_ADD")]
     Add {
-        /// Which messages.
+        /// Messages to match.
         tag: Tag,
-        /// Comes back in the completion of the message.
+        /// Number that the completion of the message returns.
         recv_id: u64,
-        /// Where the message goes.
+        /// Destination of the message.
         into: Sge,
     },
-    /// Removes one.
+    /// Removes a tag.
     #[doc(alias = "IBV_WR_TAG_DEL")]
     Remove(TagHandle),
-    /// Tells a count, and nothing else.
+    /// Tells the device the count of [`TagWr::unexpected`] without a change.
     #[doc(alias = "IBV_WR_TAG_SYNC")]
     Sync,
 }
 
-/// What the device took out of a message that found a tag: part of its header.
+/// Fields of a matched message's header, which the device strips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wc_tm_info")]
 pub struct TagHeader {
     /// The message's tag.
     pub tag: u64,
-    /// What the sender put there.
+    /// Value chosen by the sender.
     #[doc(alias = "priv")]
     pub app_ctx: u32,
 }
 
-/// What a completion of a queue that matches tags tells besides.
+/// Tag information of a completion on a tag-matching queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TagInfo {
-    /// Of the first completion of a message that found a tag. All other messages come whole.
+    /// Header of a matched message, in its first completion. Unmatched messages keep their header
+    /// in
+    /// the buffer.
     pub header: Option<TagHeader>,
-    /// The device waits to hear how many messages that found no tag the program has dealt with:
-    /// until then tags that are added match nothing.
+    /// The device waits for the count of handled unexpected messages. Until then it matches no
+    /// newly
+    /// added tags.
     #[doc(alias = "IBV_WC_TM_SYNC_REQ")]
     pub wants_sync: bool,
 }

@@ -1,27 +1,28 @@
-//! The number that work requests of rxe and siw carry: which slot of which queue it is, in place of
-//! the program's own number.
+//! Token: the number that work requests of rxe and siw carry. It names queue and slot; the
+//! program's
+//! own number is kept in the slot.
 //!
-//! The kernel hands the number through untouched. Of a failed completion rxe says nothing else than
-//! queue pair and status: not even whether it is of a send (kernel `rxe_comp.c:make_send_cqe`,
-//! `rxe_resp.c:flush_recv_wqe`). The program's own number waits in the slot.
+//! The kernel returns the number unchanged. For a failed completion rxe reports only queue pair and
+//! status, not even whether it was a send (kernel `rxe_comp.c:make_send_cqe`,
+//! `rxe_resp.c:flush_recv_wqe`).
 
 /// Queue pair, queue and slot of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The queue pair's user index: 24 bits.
+    /// User index of the queue pair, 24 bits.
     pub user_index: u32,
-    /// Which of its queues.
+    /// Send or receive queue.
     pub queue: Queue,
     /// Free-running index of the element.
     pub index: u32,
 }
 
-/// One of a queue pair's two queues.
+/// A queue of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Of sends.
+    /// Send queue.
     Send,
-    /// Of receives; also a shared one, which has a user index of its own.
+    /// Receive queue; also a shared one, which has its own user index.
     Recv,
 }
 
@@ -29,7 +30,7 @@ const QUEUE_BIT: u32 = 32;
 const USER_INDEX_SHIFT: u32 = 33;
 
 impl Token {
-    /// As a `wr_id`.
+    /// Packs the token into a `wr_id`.
     #[inline]
     #[must_use]
     pub fn pack(self) -> u64 {
@@ -37,7 +38,7 @@ impl Token {
         u64::from(self.user_index) << USER_INDEX_SHIFT | queue << QUEUE_BIT | u64::from(self.index)
     }
 
-    /// From a `wr_id`: any number is a token, whether or not there is such a queue pair.
+    /// Unpacks a `wr_id`. Every number is a token, even if its queue pair does not exist.
     #[inline]
     #[must_use]
     pub fn unpack(wr_id: u64) -> Self {
@@ -46,7 +47,7 @@ impl Token {
     }
 }
 
-/// Whether a free-running index is before another.
+/// True if a free-running index is before `limit`.
 #[inline(always)]
 #[must_use]
 pub fn is_before(at: u32, limit: u32) -> bool {

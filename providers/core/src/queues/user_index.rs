@@ -1,4 +1,4 @@
-//! User indexes: the numbers that completions name queues by.
+//! User indexes: numbers by which completions name queues.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +33,7 @@ impl UserIndexes {
     }
 }
 
-/// A user index in use; dropped, it can be handed out again.
+/// A user index in use. Dropping it frees the number.
 #[derive(Debug)]
 pub struct UserIndex {
     value: u32,

@@ -7,9 +7,9 @@ use bitflags::bitflags;
 use crate::Errno;
 use crate::attr::AccessFlags;
 
-/// A piece of registered memory as a work request names it.
+/// Scatter/gather element: a range of registered memory.
 ///
-/// Laid out as `struct ibv_sge`, so that a list of C's is a list of these.
+/// Laid out like `struct ibv_sge`, so a C list of SGEs can be used in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_sge")]
 #[repr(C)]
@@ -17,13 +17,13 @@ pub struct Sge {
     /// Address in the region's own address space (the virtual address, unless it was registered
     /// with an iova).
     pub addr: u64,
-    /// Bytes. 0 is legal.
+    /// Length in bytes; 0 is legal.
     pub len: u32,
     /// Local key of the region.
     pub lkey: u32,
 }
 
-/// A place in the peer's memory.
+/// An address in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Address in the peer's region.
@@ -32,17 +32,17 @@ pub struct Remote {
     pub rkey: u32,
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Destination<'a, A> {
-    /// The way.
+    /// Address handle.
     pub ah: &'a A,
-    /// The queue pair at its end, and its key, as the handle's provider has
-    /// [laid them out](crate::provider::AhOps::peer).
+    /// The peer's queue pair and Q_Key, as the handle's provider
+    /// [encodes them](crate::provider::AhOps::peer).
     pub peer: [u64; 2],
 }
 
-// Not derived: that would ask it of the handle, too.
+// Not derived: the derive would require `A: Clone`.
 impl<A> Clone for Destination<'_, A> {
     fn clone(&self) -> Self {
         *self
@@ -51,20 +51,20 @@ impl<A> Clone for Destination<'_, A> {
 
 impl<A> Copy for Destination<'_, A> {}
 
-/// Where a work request of a DC initiator goes.
+/// Destination of a work request of a DC initiator.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DcDestination<'a, A> {
-    /// The way.
+    /// Address handle.
     pub ah: &'a A,
     /// The target's number, 24 bits.
     pub dctn: u32,
-    /// The access key that the target was made with.
+    /// Access key of the target.
     pub key: u64,
-    /// The initiator's stream that it belongs to; without streams it means nothing.
+    /// Stream of the initiator; ignored if it has no streams.
     pub stream: u16,
 }
 
-// Not derived: that would ask it of the handle, too.
+// Not derived: the derive would require `A: Clone`.
 impl<A> Clone for DcDestination<'_, A> {
     fn clone(&self) -> Self {
         *self
@@ -74,26 +74,25 @@ impl<A> Clone for DcDestination<'_, A> {
 impl<A> Copy for DcDestination<'_, A> {}
 
 bitflags! {
-    /// How a send work request is carried out. The bits are those of `enum ibv_send_flags`.
+    /// Flags of a send work request, with the bits of `enum ibv_send_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     #[doc(alias = "ibv_send_flags")]
     pub struct SendFlags: u8 {
-        /// Begins only after all READs and atomics posted before it are complete. IBTA vol 1,
-        /// 10.8.3.3.
+        /// Starts only after all earlier READs and atomics completed. IBTA vol 1, 10.8.3.3.
         const FENCE = 1;
-        /// A completion tells of success. Failure always makes one.
+        /// Makes a completion on success. A failure always makes one.
         const SIGNALED = 2;
         /// Raises a solicited event at the peer.
         const SOLICITED = 4;
     }
 }
 
-/// Identity and flags of a work request. A plain number converts into a signaled one.
+/// Identity and flags of a work request. A plain number converts into a signaled work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Wr {
-    /// Comes back in the completion.
+    /// Number that the completion returns.
     pub id: u64,
-    /// How it is carried out.
+    /// Flags.
     pub flags: SendFlags,
 }
 
@@ -105,16 +104,18 @@ impl Wr {
         Self { id, flags: SendFlags::SIGNALED }
     }
 
-    /// No completion on success. A later signaled one on the same queue retires it too; a frame
-    /// that was posted with it then goes back to its slab, not to the caller, so what a READ
-    /// brought is lost with it.
+    /// Makes no completion on success. A later signaled work request on the queue retires it. A
+    /// frame
+    /// posted with it then goes back to its slab and not to the caller, so the data of an
+    /// unsignaled
+    /// READ is lost.
     #[inline]
     #[must_use]
     pub const fn unsignaled(self) -> Self {
         Self { flags: self.flags.difference(SendFlags::SIGNALED), ..self }
     }
 
-    /// Waits for the READs and atomics before it.
+    /// Waits for earlier READs and atomics.
     #[inline]
     #[must_use]
     pub const fn fenced(self) -> Self {
@@ -136,52 +137,51 @@ impl From<u64> for Wr {
     }
 }
 
-/// What a send queue is asked to do. Immediate data is in host order; the wire carries it
-/// big-endian.
-// Exhaustive, so that the compiler finds the provider that misses one.
+/// Operation of a send work request. Immediate data is in host byte order here and big-endian on
+/// the wire.
+// Exhaustive, so that the compiler finds a provider that misses an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_wr_opcode")]
 pub enum SendOp {
-    /// Into the peer's next receive.
+    /// SEND into the peer's next receive.
     Send,
-    /// The same, with immediate data.
+    /// SEND with immediate data.
     SendImm(u32),
-    /// Into the peer's next receive, and takes one of the peer's keys away from itself: a window's
-    /// of type 2.
+    /// SEND that also invalidates one of the peer's remote keys: the key of a type 2 window.
     SendInvalidate(u32),
-    /// Into the peer's memory, without its knowing.
+    /// RDMA WRITE; the peer gets no completion.
     Write(Remote),
-    /// The same, and consumes a receive to tell of it.
+    /// RDMA WRITE with immediate data, which completes a receive of the peer.
     WriteImm(Remote, u32),
-    /// From the peer's memory.
+    /// RDMA READ.
     Read(Remote),
-    /// Compares eight bytes of the peer's memory, swaps them if equal; the old value comes back.
+    /// Compares eight bytes of the peer's memory and swaps them if equal; returns the old value.
     CompareSwap {
-        /// Where, aligned to eight bytes.
+        /// Address, aligned to eight bytes.
         remote: Remote,
-        /// Compared with.
+        /// Value to compare with.
         compare: u64,
-        /// Stored if equal.
+        /// Value to store if equal.
         swap: u64,
     },
-    /// Adds to eight bytes of the peer's memory; the old value comes back.
+    /// Adds to eight bytes of the peer's memory; returns the old value.
     FetchAdd {
-        /// Where, aligned to eight bytes.
+        /// Address, aligned to eight bytes.
         remote: Remote,
-        /// Added, wrapping.
+        /// Value to add, wrapping.
         add: u64,
     },
 }
 
 impl SendOp {
-    /// Whether the peer answers with data: READ and atomics, which need a reliable transport.
+    /// True if the peer responds with data (READ and atomics). Needs a reliable transport.
     #[inline]
     #[must_use]
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Whether only a reliable transport has it (IBTA vol 1, table 38).
+    /// True if only reliable transports support it (IBTA vol 1, table 38).
     #[inline]
     #[must_use]
     pub const fn needs_reliable(&self) -> bool {
@@ -189,135 +189,144 @@ impl SendOp {
     }
 }
 
-/// What the device fills into a raw packet on its way out.
+/// Checksum offload of a sent raw packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Checksums {
-    /// Nothing: it leaves as it is.
+    /// Off: the packet is sent unchanged.
     #[default]
     AsTheyAre,
-    /// The checksums of IPv4, and of TCP or UDP.
+    /// The device fills in the checksums of IPv4, and of TCP or UDP.
     #[doc(alias = "IBV_SEND_IP_CSUM")]
     Filled,
 }
 
-/// Which kind a memory window is (IBTA vol 1, 10.6.7.2).
+/// Type of a memory window (IBTA vol 1, 10.6.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "ibv_mw_type")]
 pub enum WindowKind {
-    /// Any queue pair of the protection domain may be reached through it. Bound anew it follows the
-    /// new memory; it isn't invalidated.
+    /// Type 1: usable through any queue pair of the protection domain. A new bind moves it; it is
+    /// never
+    /// invalidated.
     Type1,
-    /// Only the queue pair that bound it is reached through it. It must be invalidated, by its
-    /// owner or by the peer, before it is bound anew.
+    /// Type 2: usable only through the queue pair that bound it. Its owner or the peer must
+    /// invalidate
+    /// it before it is bound again.
     Type2,
 }
 
-/// What a work request does to a key of this side.
+/// A change of a local key by a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rekey {
-    /// Binds a memory window to part of a region. Without bytes it unbinds one of type 1.
+    /// Binds a memory window to part of a region. An empty range unbinds a type 1 window.
     Bind {
         /// Kind of the window.
         kind: WindowKind,
-        /// The window's key as it is.
+        /// The window's current key.
         old: u32,
-        /// Its new key: the lowest eight bits differ.
+        /// The window's new key; the lowest eight bits differ.
         new: u32,
         /// Local key of the region.
         lkey: u32,
-        /// First byte, also as the peer names it.
+        /// First byte of the range, by the region's addresses; the peer uses the same address.
         addr: u64,
         /// Bytes, 2 GiB at most.
         len: u64,
-        /// What the peer may do: remote rights.
+        /// Rights of the peer: remote rights only.
         access: AccessFlags,
     },
-    /// Takes a key away: a window's of type 2.
+    /// Invalidates the key of a type 2 window.
     Invalidate {
         /// The key.
         key: u32,
     },
 }
 
-/// Bytes that a window is bound to at most: what a translation entry counts (PRM, "KLM").
+/// Maximum size of a bound window: the limit of a translation entry (PRM, "KLM").
 pub const WINDOW_MAX: u64 = 1 << 31;
 
-/// What a send carries, or where a READ or an atomic puts its answer.
+/// Data of a send, or buffer for the response of a READ or an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Data<'a> {
-    /// Copied into the work request when it is posted; the bytes are free at once.
+    /// Copied into the WQE; the program may reuse the bytes at once.
     Inline(&'a [u8]),
-    /// The same, gathered from several places.
+    /// Copied into the WQE, gathered from several buffers.
     InlineList(&'a [&'a [u8]]),
-    /// One piece of registered memory.
+    /// One SGE.
     One(Sge),
-    /// A gather (or for READ a scatter) list.
+    /// A gather list (scatter list for READ).
     List(&'a [Sge]),
 }
 
-/// Why a work request was not posted. The queue is as it was before.
-// As wide as what a post gives: a result of both is then two registers. With one byte the compiler
-// makes one word of both, and shifts them in and out.
+/// Reason why a work request was not posted. The queue is unchanged.
+// As wide as the value of a successful post, so that a `Result` of both is two registers. With one
+// byte the compiler packs both into one word, with shifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum PostError {
-    /// No room: poll completions first, and signal now and then.
+    /// The queue is full. Poll completions, and signal at least one work request per queue length.
     Full,
-    /// The queue pair isn't in a state for this: sends need RTS, receives INIT or later. On siw
-    /// also when it failed: its kernel flushes nothing that is posted later.
+    /// Wrong state: sends need RTS, receives INIT or later. On siw also after a failure, because
+    /// its
+    /// kernel does not flush later posts.
     State,
-    /// The queue pair receives from a shared receive queue: post there.
+    /// The queue pair uses a shared receive queue. Post there.
     SharedReceives,
-    /// The list has more entries than the queue was made for.
+    /// More SGEs than the queue was created for.
     TooManySges,
-    /// More inline bytes than the queue was made for.
+    /// More inline bytes than the queue was created for.
     InlineTooLong,
-    /// More bytes than a message may have.
+    /// Longer than the maximum message.
     MessageTooLong,
-    /// READs and atomics have an answer, so they can't be inline; atomics need eight bytes for it.
-    /// A window is bound to a byte at least, with remote rights only. A FLUSH has a placement type,
-    /// an ATOMIC WRITE an address that is a multiple of eight.
+    /// Wrong data: READs and atomics can't be inline, and atomics need a buffer of eight bytes. A
+    /// window
+    /// needs at least one byte, and only remote rights. A FLUSH needs a placement type, an ATOMIC
+    /// WRITE an address that is a multiple of eight.
     BadData,
-    /// The buffer was registered in another protection domain.
+    /// The buffer belongs to another protection domain.
     ForeignBuffer,
-    /// The address handle is of another protection domain.
+    /// The address handle belongs to another protection domain.
     ForeignAddress,
-    /// The queue pair's transport doesn't have this operation, or it is a datagram's and has no
-    /// destination; or the queue wasn't made for it (binding windows, invalidating keys), or brings
-    /// data in its completions, which can't be copied to an indirect key.
+    /// The queue pair's transport lacks the operation; or a datagram has no destination; or the
+    /// queue
+    /// was not created for the operation (window bind, invalidation); or its completions carry
+    /// data,
+    /// which can't be copied to an indirect key.
     BadOperation,
-    /// A READ on a connection that was made for none of this side's: the initiator depth was 0, or
-    /// the peer serves none. Only on siw, whose kernel would never get past it; other devices fail
-    /// it by a completion.
+    /// A READ on a connection without READs by this side: the initiator depth was 0, or the peer
+    /// serves
+    /// none. Only on siw, whose kernel would wait forever; other devices fail the READ by a
+    /// completion.
     NoReads,
-    /// The device doesn't have this operation: FLUSH, ATOMIC WRITE.
+    /// The device lacks the operation: FLUSH, ATOMIC WRITE.
     NotOnDevice,
-    /// The list has as many tags as the queue was made for, or completions that were not polled yet
-    /// tell of the places that are free.
+    /// The tag list is full. Poll completions, which may free places.
     TagsFull,
-    /// The tag isn't in the list any more: a completion that was polled told of that, or it was
-    /// removed.
+    /// The tag is no longer in the list: a polled completion said so, or it was removed.
     UnknownTag,
-    /// A packet is shorter than an Ethernet header, 14 bytes, or than the 18 bytes that some
-    /// devices want in the work request.
+    /// The packet is shorter than an Ethernet header of 14 bytes, or than the 18 bytes that some
+    /// devices
+    /// need in the WQE.
     ShortPacket,
-    /// The device is gone: the kernel refused to hear of the last work requests. Only where a
-    /// doorbell is a command (rxe, siw).
+    /// The device is gone: the kernel rejected the last doorbell. Only where a doorbell is a system
+    /// call
+    /// (rxe, siw).
     DeviceGone,
-    /// The kernel refuses to look at the work requests rung last, which stand in the queue;
-    /// `SendQueue::refused` has its errno. Each post asks it once more. Only where a doorbell is a
-    /// command (rxe, siw).
+    /// The kernel rejected the last doorbell, and the rung work requests stay in the queue.
+    /// `SendQueue::refused` returns its errno. Each post retries the doorbell. Only where a
+    /// doorbell is
+    /// a system call (rxe, siw).
     Refused,
 }
 
 impl PostError {
-    /// What `ibv_post_send` and `ibv_post_recv` of mlx5 return in this case.
+    /// The errno that `ibv_post_send` and `ibv_post_recv` of mlx5 return for this error.
     ///
-    /// `ENOMEM` for a full queue or list of tags, a tag that isn't there, a list too long and
-    /// inline data too long; `EIO` for a device that is gone; `EAGAIN` for a doorbell that the
-    /// kernel refuses; `EOPNOTSUPP` for an operation that the device lacks; `EINVAL` for the rest,
-    /// some of which C leaves to the device.
+    /// `ENOMEM` for a full queue or tag list, an unknown tag, too many SGEs and too much inline
+    /// data;
+    /// `EIO` for a device that is gone; `EAGAIN` for a rejected doorbell; `EOPNOTSUPP` for an
+    /// operation
+    /// that the device lacks; `EINVAL` for the rest, part of which C leaves to the device.
     #[must_use]
     #[cold]
     pub fn to_errno(self) -> Errno {

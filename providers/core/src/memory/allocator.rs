@@ -1,8 +1,8 @@
-//! Memory for queues that the program gives, in place of the open device's pool.
+//! Queue memory from the program's allocator, used instead of the open device's pool.
 //!
 //! # Safety
 //!
-//! Memory is zeroed and given back as the allocator promised it.
+//! Memory is zeroed and freed by the contract of [`QueueAllocator`].
 #![allow(unsafe_code, reason = "memory that a program's allocator gave, by address")]
 
 use std::fmt;
@@ -25,14 +25,14 @@ pub enum QueueMemory {
     Cq,
 }
 
-/// Gives queues their memory.
+/// Allocator of queue memory.
 ///
 /// # Safety
 ///
-/// What [`alloc`](Self::alloc) gives is `len` bytes, aligned to `align`, valid for reads and writes
-/// by any thread and by a device, and nobody else's until [`free`](Self::free). A device may have
-/// it for as long as the queue lives: it stays mapped, also across `fork`, in whoever made it.
-/// A forked child doesn't poll what it inherits of it (`MADV_DONTFORK` sees to that).
+/// [`alloc`](Self::alloc) returns `len` bytes, aligned to `align`, valid for reads and writes by
+/// any thread and by a device, and used for no other purpose until [`free`](Self::free). A device
+/// may access them while the queue lives: they stay mapped in the allocating process, also across
+/// `fork`. A forked child does not poll an inherited copy (`MADV_DONTFORK` prevents it).
 pub unsafe trait QueueAllocator: fmt::Debug + Send + Sync {
     /// Allocates `len` bytes; `None` takes them from the open device's pool.
     ///
@@ -54,7 +54,7 @@ pub unsafe trait QueueAllocator: fmt::Debug + Send + Sync {
     unsafe fn free(&self, what: QueueMemory, at: NonNull<u8>);
 }
 
-/// Memory that an allocator gave: taken back by it on drop.
+/// Memory from an allocator; dropping it frees the memory there.
 pub(crate) struct Given {
     at: NonNull<u8>,
     what: QueueMemory,
@@ -62,7 +62,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// `len` zeroed bytes of `by`, if it gives some.
+    /// `len` zeroed bytes from `by`; `None` if it leaves the request to the pool.
     pub(crate) fn new(
         by: &Arc<dyn QueueAllocator>,
         what: QueueMemory,
@@ -84,15 +84,15 @@ impl Given {
     }
 }
 
-// SAFETY: plain memory, which any thread may use, promised the allocator.
+// SAFETY: plain memory, which any thread may use, by the contract of `QueueAllocator`.
 unsafe impl Send for Given {}
-// SAFETY: as above; only its address is read here.
+// SAFETY: plain memory, as for `Send`; only its address is read here.
 unsafe impl Sync for Given {}
 
 impl Drop for Given {
     fn drop(&mut self) {
-        // SAFETY: it was given for this; whoever had it for a device drops it behind the kernel's
-        // confirmation, and this runs once.
+        // SAFETY: the allocator returned it for `what`, and this runs once. An owner that gave it
+        // to a device drops it only after the kernel confirmed the destruction.
         unsafe { self.by.free(self.what, self.at) };
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     use crate::memory::pages::page_size;
     use crate::memory::pool::Pool;
 
-    /// Gives memory of the heap, stained, a wrong alignment, or none.
+    /// Heap allocator for tests, which may return stained or misaligned memory, or none.
     #[derive(Debug, Default)]
     struct Heap {
         out: Mutex<Vec<(QueueMemory, usize, Layout)>>,
@@ -121,7 +121,7 @@ mod tests {
         off: usize,
     }
 
-    // SAFETY: memory of the heap, with what `off` was asked for behind it.
+    // SAFETY: memory of the heap; only tests of misalignment set `off`.
     unsafe impl QueueAllocator for Heap {
         fn alloc(
             &self,
@@ -133,9 +133,9 @@ mod tests {
                 return Ok(None);
             }
             let layout = Layout::from_size_align(len + self.off, align).unwrap();
-            // SAFETY: it isn't empty.
+            // SAFETY: the layout is not empty.
             let at = NonNull::new(unsafe { alloc(layout) }).unwrap();
-            // SAFETY: as long.
+            // SAFETY: the block has `len` bytes.
             unsafe { at.write_bytes(0xee, len) };
             self.out.lock().unwrap().push((what, at.addr().get() + self.off, layout));
             Ok(Some(at.map_addr(|addr| addr.checked_add(self.off).unwrap())))
@@ -146,7 +146,7 @@ mod tests {
             let place = out.iter().position(|entry| (entry.0, entry.1) == (what, at.addr().get()));
             let (.., layout) = out.swap_remove(place.expect("given, and for this"));
             let start = at.as_ptr().wrapping_sub(self.off);
-            // SAFETY: given with this layout, and taken out of the list.
+            // SAFETY: allocated with this layout, and removed from the list.
             unsafe { dealloc(start, layout) };
         }
     }
@@ -166,9 +166,9 @@ mod tests {
         assert_eq!(out(&heap), [QueueMemory::Cq, QueueMemory::Record]);
         assert_eq!(ring.len(), 5000usize.next_multiple_of(page_size()));
         assert!(ring.addr().is_multiple_of(page_size() as u64));
-        // SAFETY: within the memory, which is the test's.
+        // SAFETY: within the memory, which belongs to the test.
         assert!((0..ring.len()).all(|at| unsafe { ring.ptr().wrapping_add(at).read() } == 0));
-        // SAFETY: as above.
+        // SAFETY: within the memory, which belongs to the test.
         assert_eq!(unsafe { record.ptr().cast::<u64>().read() }, 0);
         drop(ring);
         assert_eq!(out(&heap), [QueueMemory::Record]);

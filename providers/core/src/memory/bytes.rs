@@ -1,4 +1,4 @@
-//! Bytes that the program owns, registered for the device to read.
+//! Bytes of the program, registered for the device to read.
 //!
 //! # Safety
 //!
@@ -15,11 +15,11 @@ use crate::memory::registered::{Held, Registered};
 use crate::objects::mr::MrCore;
 use crate::queues::work::Sge;
 
-/// An `Arc<[u8]>` that is registered, to be sent or written to peers where it stands. Any number of
-/// handles may be posted; the completions give nothing back.
+/// A registered `Arc<[u8]>`, sent or written to peers without a copy. Many posts may use it at a
+/// time; their completions return no buffer.
 ///
-/// Cheap to clone. It is deregistered when the last handle is gone and no post of it is
-/// outstanding.
+/// Cloning is cheap. The bytes are deregistered once the last handle is dropped and no post of them
+/// is outstanding.
 #[derive(Clone)]
 pub struct RegisteredBytes {
     memory: Arc<Registered>,
@@ -29,18 +29,19 @@ pub struct RegisteredBytes {
 }
 
 impl RegisteredBytes {
-    /// All of `bytes`, registered as `region`.
+    /// Registers all of `bytes` as `region`.
     ///
     /// # Safety
     ///
-    /// The region was just made to cover these bytes at their own address, with no right to write.
+    /// The region was just created over exactly these bytes at their own address, without write
+    /// rights.
     #[must_use]
     pub unsafe fn new(bytes: Arc<[u8]>, region: MrCore) -> Self {
         let (own, len) = (Arc::clone(&bytes), bytes.len());
         Self { memory: Registered::bytes(bytes, region), bytes: own, start: 0, len }
     }
 
-    /// A handle to some of its bytes alone; what is not there is left out.
+    /// Handle of a part of the bytes; the range is cut to the bytes that exist.
     #[must_use]
     pub fn part(&self, range: impl RangeBounds<usize>) -> Self {
         let start = match range.start_bound() {
@@ -63,7 +64,7 @@ impl RegisteredBytes {
         self.memory.lkey
     }
 
-    /// The bytes that were registered, of which this may be a part.
+    /// The registered bytes, of which this may be a part.
     #[must_use]
     pub fn whole(&self) -> &Arc<[u8]> {
         &self.bytes
@@ -74,20 +75,20 @@ impl Deref for RegisteredBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // PANIC: none; `part` cuts.
+        // PANIC: never; `part` cut the range.
         &self.bytes[self.start..self.start + self.len]
     }
 }
 
-// SAFETY: registered without write rights, and bytes in a shared `Arc` are never written; the
-// `Held` keeps memory and region.
+// SAFETY: the region has no write rights, and bytes in a shared `Arc` are never written; the `Held`
+// keeps memory and region.
 unsafe impl Source for RegisteredBytes {
     fn domain(&self) -> u64 {
         self.memory.domain
     }
 
     fn first(&self) -> Sge {
-        // Posts refuse what is longer than a message.
+        // Posts reject lengths above the maximum message.
         let len = u32::try_from(self.len).unwrap_or(u32::MAX);
         let addr = self.as_ptr().expose_provenance() as u64;
         Sge { addr, len, lkey: self.memory.lkey }

@@ -1,15 +1,15 @@
-//! Memory of a [`Pool`](crate::memory::pool::Pool): a few large mappings, and their free ranges.
+//! Memory of a [`Pool`](crate::memory::pool::Pool): a few large mappings and their free ranges.
 
 use std::sync::Arc;
 
 use crate::error::Error;
 use crate::memory::pages::{Pages, out_of_memory, page_size, round_up};
 
-/// Bytes of the first mapping. Pages that are not used cost nothing but their place.
+/// Size of the first mapping. Unused pages cost only address space.
 const FIRST: usize = 256 << 10;
-/// Each mapping is twice as large as the one before, up to this.
+/// Maximum size of a mapping; each is twice as large as the one before.
 const LARGEST: usize = 16 << 20;
-/// Bytes of mappings without any queue in them that are kept for the next.
+/// Size up to which an idle mapping is kept for later queues.
 pub(super) const IDLE: usize = 32 << 20;
 
 /// The mappings of a pool.
@@ -24,9 +24,9 @@ pub(super) struct Chunks {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pages: Arc<Pages>,
-    /// Free parts, `(start, end)`, in order, never touching each other.
+    /// Free ranges, `(start, end)`, in order, never adjacent.
     free: Vec<(usize, usize)>,
-    /// Everything from here on is as the kernel gave it: zeroed, and not yet in memory.
+    /// Offset from which the pages were never used: zeroed, and not backed by memory yet.
     fresh: usize,
 }
 
@@ -34,18 +34,18 @@ pub(super) struct Chunk {
 pub(super) struct Taken {
     pub(super) pages: Arc<Pages>,
     pub(super) start: usize,
-    /// Bytes from `start` that were in use before, and must be zeroed.
+    /// Bytes from `start` that were used before and must be zeroed.
     pub(super) used: usize,
 }
 
 impl Chunks {
-    /// The first mapping.
+    /// Creates the first mapping.
     pub(super) fn new() -> Result<Self, Error> {
         let first = Chunk::new(round_up(FIRST, page_size())?)?;
         Ok(Self { all: vec![first], next: 2 * FIRST })
     }
 
-    /// `len` bytes, of a new mapping if need be. `len` is in whole pages.
+    /// Takes `len` bytes, if necessary from a new mapping. `len` is a multiple of the page size.
     pub(super) fn take(&mut self, len: usize) -> Result<Taken, Error> {
         if let Some(taken) = self.all.iter_mut().find_map(|chunk| chunk.take(len)) {
             return Ok(taken);
@@ -57,14 +57,14 @@ impl Chunks {
         Ok(taken)
     }
 
-    /// Takes back a part of `pages`.
+    /// Returns a part of `pages`.
     pub(super) fn give_back(&mut self, pages: &Arc<Pages>, start: usize, len: usize) {
         let Some(at) = self.all.iter().position(|chunk| Arc::ptr_eq(&chunk.pages, pages)) else {
             return;
         };
         self.all[at].give_back(start, start + len);
         if self.all.iter().map(Chunk::idle).sum::<usize>() > IDLE {
-            // Unmapped when the caller, too, lets go of it.
+            // Unmapped once the caller drops its reference too.
             self.all.retain(|chunk| chunk.idle() == 0 || !Arc::ptr_eq(&chunk.pages, pages));
         }
     }
@@ -99,7 +99,7 @@ impl Chunk {
         }
     }
 
-    /// Bytes, if none of them is in use.
+    /// Size of the mapping if no part is in use, else 0.
     pub(super) fn idle(&self) -> usize {
         if self.free == [(0, self.pages.len())] { self.pages.len() } else { 0 }
     }

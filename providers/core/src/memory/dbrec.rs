@@ -1,4 +1,4 @@
-//! Doorbell records: eight bytes each, out of pages that many queues share.
+//! Doorbell records: eight bytes each, in pages that many queues share.
 //!
 //! # Safety
 //!
@@ -39,13 +39,13 @@ struct RecordPage {
 }
 
 impl Dbrecs {
-    /// Records in pages of `pool`.
+    /// Creates a pool of records in pages of `pool`.
     #[must_use]
     pub fn new(pool: &Pool) -> Self {
         Self { pool: pool.clone(), pages: Arc::default() }
     }
 
-    /// A record, zeroed.
+    /// Allocates a zeroed record.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Dbrecs {
             return Ok(record);
         }
         let memory = self.pool.alloc(page_size())?;
-        // From the end, so that the first is taken first.
+        // In descending order: `pop` takes the first record first.
         let free = (0..memory.len() / RECORD_STRIDE).rev().collect();
         let page = Arc::new(RecordPage { memory, free: Mutex::new(free) });
         let record = RecordPage::take(&page).ok_or_else(out_of_memory)?;
@@ -69,7 +69,7 @@ impl Dbrecs {
     ///
     /// # Errors
     ///
-    /// As for [`alloc`](Self::alloc), and the allocator's refusal.
+    /// The errors of [`alloc`](Self::alloc), and the allocator's refusal.
     pub fn alloc_by(&self, allocator: Option<&Arc<dyn QueueAllocator>>) -> Result<Dbrec, Error> {
         let Some(by) = allocator else { return self.alloc() };
         match Given::new(by, QueueMemory::Record, RECORD_BYTES, RECORD_BYTES)? {
@@ -78,7 +78,7 @@ impl Dbrecs {
         }
     }
 
-    /// Pages the pool holds.
+    /// Number of pages that the pool holds.
     #[cfg(test)]
     fn page_count(&self) -> usize {
         self.pages.lock().unwrap().len()
@@ -96,8 +96,8 @@ impl RecordPage {
     }
 }
 
-/// A doorbell record. It keeps its page mapped, and goes back to the pool on drop: after the queue
-/// is destroyed.
+/// A doorbell record. It keeps its page mapped. Dropping it, after the queue is destroyed, returns
+/// it to the pool.
 #[derive(Debug)]
 pub struct Dbrec(Of);
 
@@ -108,8 +108,8 @@ enum Of {
 }
 
 impl Dbrec {
-    /// Its two words, [`RECORD_BYTES`] bytes, alone in a cache line unless an allocator gave them.
-    /// Valid for reads and writes while this lives.
+    /// Address of its two words, [`RECORD_BYTES`] bytes. They are alone in a cache line, except in
+    /// memory of an allocator. Valid for reads and writes while the record lives.
     #[must_use]
     pub fn ptr(&self) -> *mut u32 {
         match &self.0 {
@@ -119,7 +119,7 @@ impl Dbrec {
         .cast()
     }
 
-    /// Its address, as commands carry it.
+    /// Address of the record, for commands.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.ptr().expose_provenance() as u64
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Memory may have to be kept until a file is closed, by whichever thread does that.
+    /// Memory is sometimes kept until a file is closed, which any thread may do.
     const _: fn() = || {
         fn is_send<T: Send + Sync + 'static>() {}
         is_send::<Dbrec>();
@@ -161,7 +161,7 @@ mod tests {
         // SAFETY: the record's first word.
         assert_eq!(unsafe { first.read_volatile() }, 0);
         drop(pool);
-        // SAFETY: the record keeps its page.
+        // SAFETY: the record keeps its page mapped.
         unsafe { first.write_volatile(1) };
     }
 
@@ -185,8 +185,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Records in use are distinct and one cache line each, and the pool grows only when it is
-        /// empty, for any order of allocations and frees.
+        /// Records in use are distinct, one cache line each, for any order of allocations and
+        /// frees. The pool grows only when it is empty.
         #[test]
         fn records_in_use_are_distinct(steps in proptest::collection::vec((any::<bool>(), 0usize..200), 1..300)) {
             let pool = Dbrecs::new(&Pool::new().unwrap());

@@ -1,15 +1,14 @@
-//! Exposed memory, which a peer can reach: never lent as a slice, since the peer reads and writes
-//! it behind the compiler's back.
+//! Exposed memory: registered memory that a peer can access. It is never lent as a slice, because
+//! the peer reads and writes it without the compiler's knowledge.
 #![allow(unsafe_code, reason = "reads and writes a raw mapping that others write too")]
 //!
 //! # Safety
 //!
-//! Each access is an atomic load or store of a byte or a word, within the mapping, and no reference
-//! to the bytes is ever made. To the memory model a peer is a thread that does the same, with
-//! accesses of sizes of its own. Atomic accesses of different sizes to the same bytes are outside
-//! what the language's model defines when they race; the machine defines them (each is single-copy
-//! atomic), and a device on a bus is the same case. This file leans on that, as every verbs program
-//! does.
+//! Each access is an atomic load or store of a byte or a word within the mapping, and no reference
+//! to the bytes is ever made. To the memory model, a peer is a thread with the same kind of
+//! accesses, of other sizes. The language leaves racing atomic accesses of different sizes to the
+//! same bytes undefined; the machine defines them (each is single-copy atomic), also for a device
+//! on a bus. This file relies on the machine, as every verbs program does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,23 +20,22 @@ use crate::memory::registered::{Held, Registered};
 use crate::objects::mr::MrCore;
 use crate::queues::work::{Remote, Sge};
 
-/// Registered memory that a peer may read, write or do atomics on, by what rights it was exposed
-/// with.
+/// Registered memory that a peer may read, write or change by atomics, as its access rights say.
 ///
-/// The program copies in and out. A copy is not one access, but one for each word or byte: while a
-/// peer writes, it may see some of the new bytes and some of the old. An aligned word
-/// ([`load`](Self::load), [`store`](Self::store)) is one access.
+/// The program copies data in and out. A copy is one access for each word or byte: while a peer
+/// writes, it may return a mix of new and old bytes. An aligned word ([`load`](Self::load),
+/// [`store`](Self::store)) is one access.
 ///
-/// Cheap to clone. It is deregistered and freed when the last handle is gone, and no post that a
-/// [`part`](Self::part) of it went into is outstanding.
+/// Cloning is cheap. The memory is deregistered and freed once the last handle is dropped and no
+/// post of a [`part`](Self::part) is outstanding.
 #[derive(Clone)]
 pub struct ExposedMemory {
     memory: Arc<Registered>,
     len: usize,
 }
 
-/// A part of exposed memory, for a post: to send from, read into, or receive into. Access is never
-/// exclusive: the program and its peers may read and write it at any time.
+/// Part of exposed memory, as the argument of a post: to send from, read into, or receive into.
+/// Program and peers may read and write it at any time.
 #[derive(Clone, Debug)]
 pub struct ExposedPart {
     memory: ExposedMemory,
@@ -77,31 +75,31 @@ impl ExposedMemory {
     ///
     /// # Safety
     ///
-    /// `region` covers this memory at its virtual address, and no other. Nothing reads or writes
-    /// the memory but by atomic accesses.
+    /// `region` covers exactly this memory at its virtual address. All other accesses to the memory
+    /// are atomic.
     ///
     /// # Panics
     ///
-    /// When the memory is shorter than `len`: the caller allocated it.
+    /// If the memory is shorter than `len`; the caller allocated it.
     #[must_use]
     pub unsafe fn new(memory: Mapping, region: MrCore, len: usize) -> Self {
         assert!(len <= memory.len());
         Self { memory: Registered::new(memory, region, 0, 0), len }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns true for a part of length 0.
+    /// True if the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Remote key: what the peer needs, with [`addr`](Self::addr).
+    /// Remote key, which the peer needs together with [`addr`](Self::addr).
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.memory.rkey
@@ -113,41 +111,41 @@ impl ExposedMemory {
         self.memory.handle()
     }
 
-    /// Address of the first byte, as the peer names it.
+    /// Address of the first byte, for the peer.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.memory.base.expose_provenance() as u64
     }
 
-    /// The place at `offset`, as the peer names it. The device checks the range when it is used.
+    /// Remote address and key of the byte at `offset`. The peer's request checks the range.
     #[must_use]
     pub fn remote(&self, offset: usize) -> Remote {
         Remote { addr: self.addr().wrapping_add(offset as u64), rkey: self.rkey() }
     }
 
-    /// `len` bytes from `offset` for this side's own raw posts.
+    /// SGE of `len` bytes from `offset`, for raw posts.
     #[must_use]
     pub fn sge(&self, offset: usize, len: u32) -> Sge {
         Sge { addr: self.addr().wrapping_add(offset as u64), len, lkey: self.memory.lkey }
     }
 
-    /// `len` bytes from `offset`, to be posted. It keeps the memory.
+    /// Part of `len` bytes from `offset`, for posts. It keeps the memory registered.
     ///
     /// # Errors
     ///
     /// [`OutOfRange`].
     pub fn part(&self, offset: usize, len: usize) -> Result<ExposedPart, OutOfRange> {
         self.check(offset, len)?;
-        // Posts refuse what is longer than a message.
+        // Posts reject lengths above the maximum message.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         Ok(ExposedPart { memory: self.clone(), offset, len })
     }
 
-    /// Copies out.
+    /// Copies from the memory to `to`.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`]; nothing is copied.
+    /// [`OutOfRange`]; then no byte is copied.
     pub fn read(&self, offset: usize, to: &mut [u8]) -> Result<(), OutOfRange> {
         self.check(offset, to.len())?;
         #[cfg(feature = "adversary")]
@@ -171,11 +169,11 @@ impl ExposedMemory {
         Ok(())
     }
 
-    /// Copies in.
+    /// Copies `from` to the memory.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`]; nothing is copied.
+    /// [`OutOfRange`]; then no byte is copied.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), OutOfRange> {
         self.check(offset, from.len())?;
         #[cfg(feature = "adversary")]
@@ -199,12 +197,12 @@ impl ExposedMemory {
         Ok(())
     }
 
-    /// Loads an aligned word, in host order. What was written before it by the same peer in earlier
-    /// messages is seen after it.
+    /// Loads an aligned word, in host byte order. After it the program sees what the same peer
+    /// wrote in earlier messages.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`], also when `offset` is not a multiple of 8.
+    /// [`OutOfRange`], also if `offset` is not a multiple of 8.
     pub fn load(&self, offset: usize) -> Result<u64, OutOfRange> {
         let word = self.word(offset)?;
         #[cfg(feature = "adversary")]
@@ -214,11 +212,11 @@ impl ExposedMemory {
         Ok(word.load(Ordering::Acquire))
     }
 
-    /// Stores an aligned word, in host order.
+    /// Stores an aligned word, in host byte order.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`], also when `offset` is not a multiple of 8.
+    /// [`OutOfRange`], also if `offset` is not a multiple of 8.
     pub fn store(&self, offset: usize, value: u64) -> Result<(), OutOfRange> {
         let word = self.word(offset)?;
         #[cfg(feature = "adversary")]
@@ -241,7 +239,7 @@ impl ExposedMemory {
         }
     }
 
-    /// PANIC: none; callers checked the range.
+    /// PANIC: never; callers checked the range.
     fn byte(&self, offset: usize) -> &AtomicU8 {
         debug_assert!(offset < self.len);
         let pointer = self.memory.base.wrapping_add(offset);
@@ -258,7 +256,7 @@ impl ExposedMemory {
         Ok(self.aligned(offset))
     }
 
-    /// PANIC: none; callers checked the range, and that `offset` is a multiple of 8.
+    /// PANIC: never; callers checked the range, and that `offset` is a multiple of 8.
     fn aligned(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.len);
         let pointer = self.memory.base.wrapping_add(offset).cast::<u64>();
@@ -285,9 +283,9 @@ mod tests {
 
     fn exposed(len: usize) -> ExposedMemory {
         let (_, pd) = testing::domain();
-        // SAFETY: behind the test's door there is no region.
+        // SAFETY: the test's door creates no region, so no device writes the memory.
         let region = unsafe { MrCore::new(pd, 1, 0x100, 0x101) };
-        // SAFETY: as above.
+        // SAFETY: only this test accesses the memory.
         unsafe { ExposedMemory::new(Mapping::new(len).unwrap(), region, len) }
     }
 

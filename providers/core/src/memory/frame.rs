@@ -1,14 +1,12 @@
-//! Registered memory that is lent out in frames: a frame is either the program's or the device's,
-//! never both.
+//! Frames: parts of registered memory that belong either to the program or to the device.
 //!
 //! # Safety
 //!
-//! A slab is one mapping, cut into frames of equal size. Each index is handed out once, so a
-//! [`Frame`] that the program holds is the only way to its bytes: the region's keys never leave the
-//! crate except through raw posts, which are unsafe, and it is registered without remote rights, so
-//! no peer can reach it. Posting moves the frame into the queue; completion or the destruction of
-//! the queue pair gives it back. A frame holds no reference into the memory while the device has
-//! it, only an index.
+//! A slab is one mapping, cut into frames of equal size. Each index is handed out once, so the
+//! [`Frame`] that the program holds is the only access to its bytes. The region has no remote
+//! rights, so no peer can reach it, and its keys leave the crate only for raw posts, which are
+//! unsafe. Posting moves the frame into the queue; the completion or the destruction of the queue
+//! pair returns it. A posted frame is an index, without a reference into the memory.
 #![allow(unsafe_code, reason = "frames are slices of a raw mapping")]
 
 use std::fmt;
@@ -22,8 +20,8 @@ use crate::queues::work::Sge;
 
 /// A pool of registered frames of one size: one mapping, one memory region.
 ///
-/// Cheap to clone. The memory is freed, after the kernel let go of it, when the last frame and the
-/// last handle are gone.
+/// Cloning is cheap. Once the last frame and the last handle are dropped, the region is
+/// deregistered and the memory freed.
 #[derive(Clone)]
 pub struct Slab {
     memory: Arc<Registered>,
@@ -34,42 +32,42 @@ impl Slab {
     ///
     /// # Safety
     ///
-    /// `memory` is zeroed or otherwise initialised, nothing else reads or writes it, and `region`
+    /// `memory` is initialised (for example zeroed) and accessed only through this slab. `region`
     /// covers exactly this memory at its virtual address, with local rights only.
     ///
     /// # Panics
     ///
-    /// When the frames have no bytes, are longer than
-    /// [`LONGEST_FRAME`](crate::memory::registered::LONGEST_FRAME), don't fit into the memory, or
-    /// are more than [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES): the caller has looked
-    /// at all of that.
+    /// If the frames are empty, longer than
+    /// [`LONGEST_FRAME`](crate::memory::registered::LONGEST_FRAME), larger than the memory
+    /// together, or more than [`MOST_FRAMES`](crate::memory::registered::MOST_FRAMES). The caller
+    /// checked all four.
     #[must_use]
     pub unsafe fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Self {
         assert!(frame_len > 0);
         Self { memory: Registered::new(memory, region, frame_len, count) }
     }
 
-    /// Takes a free frame, of full length; `None` when all are in use. Its bytes are those it was
-    /// last left with.
+    /// Takes a free frame of full length, with the bytes that its last user left; `None` if all are
+    /// in use.
     #[must_use]
     pub fn take(&self) -> Option<Frame> {
         let index = self.memory.pop()?;
         Some(Frame::of(Held::new(Arc::clone(&self.memory), index)))
     }
 
-    /// Bytes in a frame.
+    /// Length of a frame in bytes.
     #[must_use]
     pub fn frame_len(&self) -> u32 {
         self.memory.frame_len
     }
 
-    /// Frames in all.
+    /// Number of frames.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.memory.count()
     }
 
-    /// The region's local key, for raw posts.
+    /// Local key of the region, for raw posts.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.memory.lkey
@@ -85,13 +83,14 @@ impl fmt::Debug for Slab {
     }
 }
 
-/// A piece of registered memory that the program owns: reads and writes as a byte slice.
+/// A range of registered memory that the program owns, read and written as a byte slice.
 ///
-/// Move it into a post, and its completion gives it back. Dropped, it goes back to its [`Slab`].
+/// Moving it into a post gives it to the device; the completion returns it. Dropping it returns it
+/// to its [`Slab`].
 ///
-/// A post takes the frame, as long as it is; [a part of it](Self::part); or [the
-/// chain](Self::chain) of it and the frames that were [appended](Self::append), as one message.
-/// In each case the post takes the whole frame, and the completion gives all of it back.
+/// Three arguments of a post use a frame: the frame, by its length; [a part](Self::part) of it; or
+/// [a chain](Self::chain) of it and the frames that were [appended](Self::append), sent as one
+/// message. In each case the post takes whole frames, and the completion returns all of them.
 #[repr(transparent)]
 pub struct Frame {
     held: Held,
@@ -106,7 +105,7 @@ impl Frame {
 
     #[inline(always)]
     pub(crate) fn into_held(self) -> Held {
-        // SAFETY: what is lent is never made a frame. Whoever asks need not ask then.
+        // SAFETY: lent memory never becomes a frame. The hint spares callers a check.
         unsafe { std::hint::assert_unchecked(!self.held.is_lent()) };
         self.held
     }
@@ -119,26 +118,25 @@ impl Frame {
     /// Reference to a chained frame.
     #[inline(always)]
     pub(crate) fn of_ref(held: &Held) -> &Self {
-        // SAFETY: a frame is a `Held` and nothing more (`repr(transparent)`).
+        // SAFETY: a frame is a transparent wrapper of a `Held`.
         unsafe { &*std::ptr::from_ref(held).cast() }
     }
 
     /// Mutable reference to a chained frame.
     #[inline(always)]
     fn of_mut(held: &mut Held) -> &mut Self {
-        // SAFETY: as in `of_ref`; what the caller swaps in is a frame, too.
+        // SAFETY: as in `of_ref`; the caller can only swap in another frame.
         unsafe { &mut *std::ptr::from_mut(held).cast() }
     }
 
-    /// Bytes it can hold.
+    /// Capacity in bytes.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.held.memory().frame_len as usize
     }
 
-    /// Sets the length: what is sent, and what the slice shows. Longer than the capacity is cut to
-    /// it.
+    /// Sets the length of the slice and of posts, at most the capacity.
     #[inline]
     pub fn set_len(&mut self, len: usize) {
         let len = u32::try_from(len).unwrap_or(u32::MAX).min(self.held.memory().frame_len);
@@ -163,7 +161,7 @@ impl Frame {
         }
     }
 
-    /// Chains `other`, with what follows it, to the end of what follows this one.
+    /// Appends `other`, with its chain, to the end of this chain.
     pub fn append(&mut self, other: Self) {
         let mut last = self;
         while last.held.place() & CHAINED != 0 {
@@ -175,7 +173,7 @@ impl Frame {
         last.held.replace_rest(Some(other.into_held()));
     }
 
-    /// Takes off what follows it.
+    /// Removes and returns the rest of the chain.
     pub fn detach(&mut self) -> Option<Self> {
         if self.held.place() & CHAINED == 0 {
             return None;
@@ -183,7 +181,7 @@ impl Frame {
         self.held.replace_rest(None).map(Self::of)
     }
 
-    /// The frame that follows.
+    /// The next frame of the chain.
     #[must_use]
     pub fn rest(&self) -> Option<&Self> {
         self.held.rest().map(Self::of_ref)
@@ -194,32 +192,32 @@ impl Frame {
         self.held.rest_mut().map(Self::of_mut)
     }
 
-    /// It, and those that follow it.
+    /// Iterates over the frames of the chain.
     pub fn pieces(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |piece| piece.rest())
     }
 
-    /// Bytes of it and those that follow it.
+    /// Total length of the frames of the chain.
     #[must_use]
     pub fn total_len(&self) -> usize {
         self.pieces().map(|piece| piece.held.bytes() as usize).sum()
     }
 
-    /// Sets the length to what a receive brought; what is over goes to those that follow it, which
-    /// have no length yet. For providers.
+    /// Sets the length to the number of received bytes. Bytes beyond the capacity go to the rest of
+    /// the chain, whose frames have length 0 so far. For providers.
     #[inline(always)]
     pub fn arrived(&mut self, len: u32) {
         self.held.arrived(len);
     }
 
-    /// SGE of the frame, with its current length. For raw posts.
+    /// SGE of the frame with its current length, for raw posts.
     #[inline]
     #[must_use]
     pub fn sge(&self) -> Sge {
         self.held.sge()
     }
 
-    /// The number of the protection domain it is registered in, unique in the process.
+    /// Number of its protection domain, unique in the process.
     #[inline]
     #[must_use]
     pub fn domain(&self) -> u64 {
@@ -228,11 +226,11 @@ impl Frame {
 }
 
 impl Held {
-    /// The frame, if that is what it is; what is only lent to the device is let go.
+    /// Returns the frame, or drops memory that was only lent to the device.
     #[inline(always)]
     #[must_use]
     pub fn into_frame(self) -> Option<Frame> {
-        // Dropping happens in one call by value.
+        // The drop is one call by value.
         if !self.is_lent() { Some(Frame::of(self)) } else { None }
     }
 
@@ -253,10 +251,10 @@ impl Deref for Frame {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame lies in the mapping (index < count, checked in `Registered::new`;
-        // len <= frame_len), which `held` keeps alive and which is initialised; this frame is the
-        // only way to these bytes, and the device doesn't have it, since posting would have moved
-        // it away.
+        // SAFETY: the frame lies in the mapping (index < count, checked in `Registered::new`; len
+        // <= frame_len), which `held` keeps alive and which is initialised. This frame is the only
+        // access to these bytes. The device does not use them, because a post would have moved the
+        // frame.
         unsafe { std::slice::from_raw_parts(self.held.pointer(), self.held.bytes() as usize) }
     }
 }
@@ -396,8 +394,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
 
-        /// A chain shows what its frames show, in the order they were appended; a length is spread
-        /// in that order; and taken apart or dropped, each frame comes back once.
+        /// A chain holds its frames in the order of their appends, and a length is spread in that
+        /// order. Detached or dropped, each frame comes back once.
         #[test]
         fn chains_are_their_frames_in_order(
             lens in proptest::collection::vec(0usize..20, 1..12),
@@ -430,7 +428,7 @@ mod tests {
                 prop_assert_eq!(piece.len(), left.min(16));
                 left -= piece.len();
             }
-            // Cut somewhere: two chains, of all the frames.
+            // Cut at an arbitrary frame into two chains.
             let mut at = &mut head;
             for _ in 0..cut.min(model.len() - 1) {
                 at = at.rest_mut().unwrap();

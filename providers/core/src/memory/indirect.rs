@@ -1,8 +1,8 @@
-//! Keys made of parts of exposed memory.
+//! Indirect keys: keys over parts of exposed memory.
 //!
 //! # Safety
 //!
-//! The file declares an unsafe constructor and calls nothing unsafe.
+//! The file declares an unsafe constructor and calls no unsafe function.
 #![allow(unsafe_code, reason = "what a key is made of is the caller's promise")]
 
 use std::fmt;
@@ -17,41 +17,42 @@ use crate::objects::mw::MwCore;
 use crate::queues::layout::{Block, KeyLayout, KeyParts, MOST_PARTS};
 use crate::queues::work::{PostError, Rekey, Remote, Sge, WINDOW_MAX};
 
-/// The rights that a key can grant.
+/// Rights that a key can grant.
 const RIGHTS: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// One range of addresses for parts of [exposed memory](ExposedMemory) that lie anywhere: a work
-/// request says which, without the kernel.
+/// Key of one contiguous range of addresses over parts of [exposed memory](ExposedMemory). A work
+/// request chooses the parts, without the kernel.
 ///
-/// Peers reach it by [`remote`](Self::remote), own posts by [`part`](Self::part); its first byte is
-/// at offset 0. Each layout gives it another key, so that who has the old one can't use the new
-/// layout. A layout that did not happen (its batch was dropped, or it failed) leaves the device
-/// with the one before: work requests by the new key then fail, and the next layout puts it right.
+/// Peers use it by [`remote`](Self::remote), own posts by [`part`](Self::part); its first byte is
+/// at offset 0. Each layout changes the key, so a holder of the old key can't use the new layout.
+/// If a layout fails or its batch is dropped, the device keeps the layout before it: work requests
+/// with the new key fail until the next layout.
 ///
-/// Deallocated when it is dropped and nothing that was posted with it is outstanding. Until then it
-/// keeps all memory that it was ever laid out over.
+/// The key is deallocated once it is dropped and no post that uses it is outstanding. Until then it
+/// keeps all memory of all its layouts.
 #[doc(alias = "mlx5dv_mkey")]
 pub struct IndirectKey {
     node: Arc<Registered>,
     handle: u32,
-    /// Entries that the device has room for.
+    /// Capacity in entries.
     room: u32,
     key: u32,
-    /// Bytes that it names.
+    /// Length in bytes.
     len: u64,
 }
 
-/// A part of what an [`IndirectKey`] names, to be posted: sent from, read into, or received into.
+/// Part of the range of an [`IndirectKey`], as the argument of a post: to send from, read into, or
+/// receive into.
 #[derive(Clone)]
 pub struct IndirectPart {
     node: Arc<Registered>,
     sge: Sge,
 }
 
-/// Blocks of exposed memory that are as far apart as each other: a column of a matrix.
+/// Equally spaced blocks of exposed memory, such as a column of a matrix.
 #[derive(Clone, Debug)]
 pub struct ExposedBlocks {
     memory: ExposedMemory,
@@ -62,7 +63,7 @@ pub struct ExposedBlocks {
 }
 
 impl ExposedMemory {
-    /// `count` blocks of `len` bytes from `offset`, each `stride` bytes behind the one before.
+    /// `count` blocks of `len` bytes from `offset`, with `stride` bytes from one start to the next.
     ///
     /// # Errors
     ///
@@ -112,13 +113,13 @@ impl IndirectPart {
 }
 
 impl IndirectKey {
-    /// Wraps the kernel's object, which has room for so many entries.
+    /// Wraps the kernel's object with its capacity in entries.
     ///
     /// # Safety
     ///
-    /// Both are one answer of [`alloc_indirect`](crate::provider::ContextOps::alloc_indirect), and
-    /// the object was not deallocated since: a device writes as many entries as it is told, and a
-    /// dead object's key may be another's.
+    /// Both come from one call of [`alloc_indirect`](crate::provider::ContextOps::alloc_indirect),
+    /// and the object is not deallocated. The device writes as many entries as it is told, and the
+    /// key of a deallocated object may belong to another.
     ///
     /// ```compile_fail,E0133
     /// # use uverbs_core::memory::indirect::IndirectKey;
@@ -132,32 +133,32 @@ impl IndirectKey {
         Self { node: Registered::window(core), handle, room, key, len: 0 }
     }
 
-    /// Parts that a list may have. An interleaved layout may have one less.
+    /// Maximum parts of a list layout. An interleaved layout has room for one less.
     #[must_use]
     pub fn max_parts(&self) -> u32 {
         self.room
     }
 
-    /// Bytes that it names, by the last layout that was posted.
+    /// Length in bytes, by the last posted layout.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a key without a layout isn't a container")]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Remote key, set by the last layout that was posted.
+    /// Remote key, set by the last posted layout.
     #[must_use]
     pub fn rkey(&self) -> u32 {
         self.key
     }
 
-    /// The place at `offset`, as a peer names it. The device checks the range when it is used.
+    /// Remote address and key of the byte at `offset`. The peer's request checks the range.
     #[must_use]
     pub fn remote(&self, offset: u64) -> Remote {
         Remote { addr: offset, rkey: self.key }
     }
 
-    /// `len` bytes from `offset`, to be posted, by the last layout that was posted.
+    /// Part of `len` bytes from `offset` of the last posted layout, for posts.
     ///
     /// # Errors
     ///
@@ -171,20 +172,21 @@ impl IndirectKey {
         Ok(IndirectPart { node: Arc::clone(&self.node), sge })
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for the program's own commands.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// The work request that lays it out over parts one after the other. `room` is written.
+    /// Builds the work request that lays the key out over `parts`, one after the other. Overwrites
+    /// `room`.
     ///
     /// # Errors
     ///
-    /// [`PostError::ForeignBuffer`] for memory of another domain than this key or `domain`;
-    /// [`PostError::TooManySges`] for more parts than it has room for; [`PostError::BadData`] for
-    /// no bytes, and for rights that there aren't; [`PostError::MessageTooLong`] for a part of more
-    /// than 2 GiB.
+    /// [`PostError::ForeignBuffer`] for memory of another protection domain than the key or
+    /// `domain`; [`PostError::TooManySges`] for more parts than the key has room for;
+    /// [`PostError::BadData`] for an empty layout or unsupported rights;
+    /// [`PostError::MessageTooLong`] for a part of more than 2 GiB.
     pub fn list<'a>(
         &'a mut self,
         domain: u64,
@@ -202,7 +204,7 @@ impl IndirectKey {
             if u64::from(sge.len) > WINDOW_MAX {
                 return Err(PostError::MessageTooLong);
             }
-            // Elsewhere in work requests a length of 0 is one of 2 GiB.
+            // Skipped if empty: in a work request a length of 0 means 2 GiB.
             if sge.len != 0 {
                 list[count] = sge;
                 count += 1;
@@ -212,11 +214,13 @@ impl IndirectKey {
         Ok(KeyChange { key: self, op, over: Over::Parts(parts) })
     }
 
-    /// The work request that lays it out over blocks of each memory in turn. `room` is written.
+    /// Builds the work request that lays the key out over one block of each memory in turn.
+    /// Overwrites `room`.
     ///
     /// # Errors
     ///
-    /// As for [`list`](Self::list), and [`PostError::BadData`] for unequal numbers of blocks.
+    /// The errors of [`list`](Self::list), and [`PostError::BadData`] for unequal numbers of
+    /// blocks.
     pub fn interleaved<'a>(
         &'a mut self,
         domain: u64,
@@ -259,11 +263,12 @@ impl IndirectKey {
         Ok(KeyLayout { old, new, access, parts })
     }
 
-    /// The work request that takes it away, and what that holds.
+    /// Builds the work request that invalidates the key. The `Held` keeps the key until its
+    /// completion.
     ///
     /// # Errors
     ///
-    /// [`PostError::ForeignBuffer`] for a queue pair of another domain.
+    /// [`PostError::ForeignBuffer`] for a queue pair of another protection domain.
     pub fn invalidation(&self, domain: u64) -> Result<(Rekey, Held), PostError> {
         if self.node.domain != domain {
             return Err(PostError::ForeignBuffer);
@@ -276,8 +281,8 @@ impl IndirectKey {
     }
 }
 
-/// A work request that lays a key out, from the key itself to its post: no other one is noted
-/// there.
+/// A work request that lays out a key. It borrows the key until it is posted, so no other layout
+/// can be built in between.
 ///
 /// ```compile_fail,E0560
 /// # use uverbs_core::memory::indirect::{IndirectKey, KeyChange};
@@ -293,7 +298,7 @@ pub struct KeyChange<'a> {
     over: Over<'a>,
 }
 
-/// Memory that a layout names.
+/// Memory of a layout.
 #[derive(Debug)]
 enum Over<'a> {
     Parts(&'a [ExposedPart]),
@@ -301,15 +306,15 @@ enum Over<'a> {
 }
 
 impl KeyChange<'_> {
-    /// The work request, to be posted.
+    /// The work request to post.
     #[must_use]
     pub fn op(&self) -> &KeyLayout<'_> {
         &self.op
     }
 
-    /// Notes that the work request was posted. The key keeps the memory until it is dropped, and
-    /// has the new layout. To be called before the device may see the work request, whose slot
-    /// holds what this returns: the key is deallocated when that is dropped.
+    /// Notes that the work request was posted: the key has the new layout, and keeps its memory
+    /// until it is dropped. Call it before the device can see the work request, and put the result
+    /// into the work request's slot: dropping it allows the key to be deallocated.
     pub fn posted(self) -> Held {
         let Self { key, op, over } = self;
         match over {

@@ -1,7 +1,7 @@
 //! Memory shared with a device: whole pages of this process.
 //!
-//! The memory is reached through raw pointers only. No reference into it is ever made here, so that
-//! what the device writes behind the compiler's back breaks no rule of the language.
+//! The memory is accessed only through raw pointers. The file makes no reference into it, because
+//! the device writes it without the compiler's knowledge.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,11 +14,11 @@ use crate::memory::pages::{Pages, out_of_memory, page_size, round_up};
 /// alignment is harmless.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Pages of zeroed memory of our own: unmapped on drop, or given back to their
+/// Pages of zeroed private memory. Dropping them unmaps them, or returns them to their
 /// [`Pool`](crate::memory::pool::Pool).
 ///
-/// They are not inherited across `fork` (`MADV_DONTFORK`): while pages are pinned for a device,
-/// copy-on-write would give the parent's next write a new page that the device doesn't know
+/// Forked children don't inherit them (`MADV_DONTFORK`). While pages are pinned for a device,
+/// copy-on-write would give the parent's next write a new page that the device does not use
 /// (rdma-core, `ibv_fork_init`).
 #[derive(Debug)]
 pub struct Mapping {
@@ -31,7 +31,7 @@ enum Of {
     Pages {
         pages: Arc<Pages>,
         offset: usize,
-        /// Chunks that take a part of a larger mapping back.
+        /// Pool that a part of a larger mapping is returned to.
         home: Option<Arc<Mutex<Chunks>>>,
     },
     /// Memory of the program's allocator, which decides about inheritance by forked children.
@@ -39,7 +39,7 @@ enum Of {
 }
 
 impl Mapping {
-    /// At least `len` bytes, rounded up to whole pages; one page for 0.
+    /// Maps at least `len` bytes, rounded up to whole pages; one page for 0.
     ///
     /// # Errors
     ///
@@ -49,14 +49,14 @@ impl Mapping {
         Ok(Self::whole(Pages::zeroed(len)?))
     }
 
-    /// All of these pages.
+    /// Wraps all of these pages.
     #[must_use]
     pub fn whole(pages: Pages) -> Self {
         let len = pages.len();
         Self { of: Of::Pages { pages: Arc::new(pages), offset: 0, home: None }, len }
     }
 
-    /// A part of a larger mapping.
+    /// Wraps a part of a larger mapping.
     pub(super) fn pooled(
         pages: Arc<Pages>,
         offset: usize,
@@ -66,7 +66,7 @@ impl Mapping {
         Self { of: Of::Pages { pages, offset, home: Some(home) }, len }
     }
 
-    /// Memory of a program's allocator.
+    /// Wraps memory of a program's allocator.
     pub(super) fn given(given: Given, len: usize) -> Self {
         Self { of: Of::Given(given), len }
     }
@@ -86,8 +86,8 @@ impl Mapping {
         Ok(Self { of: Of::Pages { pages: Arc::new(pages), offset, home: None }, len })
     }
 
-    /// The first byte; aligned to a page. Valid for reads and writes of [`Self::len`] bytes while
-    /// the mapping lives.
+    /// Address of the first byte, page-aligned. Valid for reads and writes of [`Self::len`] bytes
+    /// while the mapping lives.
     #[must_use]
     pub fn ptr(&self) -> *mut u8 {
         match &self.of {
@@ -96,14 +96,13 @@ impl Mapping {
         }
     }
 
-    /// The first byte's address, as commands carry it. The device of the software HCA may reach the
-    /// memory through it.
+    /// Address of the first byte, for commands. The software HCA may access the memory through it.
     #[must_use]
     pub fn addr(&self) -> u64 {
         self.ptr().expose_provenance() as u64
     }
 
-    /// Bytes: what was asked for, rounded up.
+    /// Length in bytes: the requested length, rounded up.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
@@ -113,7 +112,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // A forked child has no use for it, and its copy of the pool may be locked.
+        // A forked child must not touch it: its copy of the pool may be locked.
         if let Of::Pages { pages, offset, home: Some(home) } = &self.of
             && pages.are_ours()
         {
@@ -129,14 +128,14 @@ mod tests {
     use super::*;
     use crate::Errno;
 
-    /// Memory may have to be kept until a file is closed, by whichever thread does that.
+    /// Memory is sometimes kept until a file is closed, which any thread may do.
     const _: fn() = || {
         fn is_send<T: Send + Sync + 'static>() {}
         is_send::<Mapping>();
     };
 
     fn read(at: *mut u8) -> u8 {
-        // SAFETY: the tests pass addresses within a mapping that lives.
+        // SAFETY: the tests pass addresses within a live mapping.
         unsafe { at.read_volatile() }
     }
 
@@ -160,7 +159,7 @@ mod tests {
         let memory = Mapping::new(3 * page_size()).unwrap();
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = memory.addr();
-        // The kernel may join neighbours, so look for the area that holds ours.
+        // The kernel may merge adjacent areas, so find the area that holds this mapping.
         let mut lines = smaps.lines().skip_while(|line| {
             let range = line.split(' ').next().and_then(|range| range.split_once('-'));
             !range.is_some_and(|(from, to)| {

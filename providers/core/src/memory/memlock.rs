@@ -1,9 +1,10 @@
-//! How much memory may be pinned: `RLIMIT_MEMLOCK` against what the process has pinned.
+//! Limit of pinned memory: `RLIMIT_MEMLOCK`, compared with what the process has pinned.
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
-/// The limit in bytes, if pinning `wanted` more goes over it. The kernel (`ib_umem_get`) lets
-/// `CAP_IPC_LOCK` pass; a caller that has it doesn't come here, since it got no `ENOMEM` for this.
+/// The limit in bytes, if pinning `wanted` more bytes exceeds it. The kernel (`ib_umem_get`)
+/// exempts `CAP_IPC_LOCK`; a process that has it gets no `ENOMEM` from the limit and does not call
+/// this.
 #[must_use]
 pub fn exceeded(wanted: u64) -> Option<u64> {
     let (limit, _) = getrlimit(Resource::RLIMIT_MEMLOCK).ok()?;

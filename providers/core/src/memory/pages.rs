@@ -17,11 +17,11 @@ use crate::Errno;
 use crate::error::Error;
 use crate::memory::process::Process;
 
-/// Mapped pages: a door's (doorbells, rings), or the program's own. Reached through raw pointers
-/// only.
+/// Mapped pages: a door's (doorbells, rings) or the program's. Accessed through raw pointers only.
 ///
-/// A forked child doesn't inherit them (`MADV_DONTFORK`), so what is at their place there is the
-/// child's own. Dropped by another process than the one that mapped them, they are left alone.
+/// A forked child does not inherit them (`MADV_DONTFORK`), so their addresses there may hold other
+/// memory of the child. Dropping them in another process than the one that mapped them does
+/// nothing.
 pub struct Pages {
     // Both are taken in Drop.
     map: ManuallyDrop<MmapRaw>,
@@ -29,13 +29,13 @@ pub struct Pages {
     process: Process,
 }
 
-/// Object that [`Pages`] can keep alive: any that threads may share.
+/// Object that [`Pages`] keep alive: any that threads may share.
 trait Kept: Send + Sync + UnwindSafe + RefUnwindSafe {}
 
 impl<T: Send + Sync + UnwindSafe + RefUnwindSafe> Kept for T {}
 
 impl Pages {
-    /// `len` bytes of zeroed memory, readable and writable.
+    /// Maps `len` bytes of zeroed memory, readable and writable.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Pages {
         Self::anonymous(len).map_err(|errno| Error::System { what: "mmap", errno })
     }
 
-    /// `len` bytes of `file` at `offset`, shared, readable and writable.
+    /// Maps `len` bytes of `file` at `offset`, shared, readable and writable.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Pages {
         let pages = Self::new(
             MmapOptions::new().len(len).offset(offset).map_raw_read_only(file.as_raw_fd()),
         )?;
-        // Another one's memory is no part of what this process dumps when it ends.
+        // Core dumps of this process leave out another process's memory.
         let _ = pages.map.advise(Advice::DontDump);
         Ok(pages)
     }
@@ -80,13 +80,13 @@ impl Pages {
     }
 
     /// Keeps `kept` alive with the pages. The process that mapped them drops it just before
-    /// unmapping, while their addresses are still taken.
+    /// unmapping, while no other mapping can take their addresses.
     #[must_use]
     pub fn keeping(
         mut self,
         kept: impl Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
     ) -> Self {
-        // Beside what it kept before, by which nothing else has the addresses.
+        // Kept together with earlier objects.
         *self.kept = match self.kept.take() {
             Some(before) => Some(Box::new((kept, before))),
             None => Some(Box::new(kept)),
@@ -94,31 +94,31 @@ impl Pages {
         self
     }
 
-    /// The first byte. Valid while this lives, in the process that mapped it.
+    /// Address of the first byte. Valid while the pages live, in the process that mapped them.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.map.as_ptr()
     }
 
-    /// Address for writing.
+    /// Address of the first byte, for writing.
     #[must_use]
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.map.as_mut_ptr()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Returns true if this process mapped the pages.
+    /// True if this process mapped the pages.
     pub(crate) fn are_ours(&self) -> bool {
         self.process.is_current()
     }
 
-    /// A wish for huge pages: the kernel may have none.
+    /// Asks the kernel for huge pages; it may decline.
     pub(crate) fn wish_for_huge(&self) {
         // EINVAL where the kernel was built without huge pages.
         let _ = self.map.advise(Advice::HugePage);
@@ -152,8 +152,8 @@ pub(crate) fn round_up(len: usize, unit: usize) -> Result<usize, Error> {
         .ok_or_else(out_of_memory)
 }
 
-/// Bytes of a page of this machine: what mappings, and offsets of them, are multiples of. A unit of
-/// a device's own, such as a doorbell page of 4 KiB, is another thing, and may be smaller.
+/// Page size of this machine, the unit of mappings and their offsets. A device's units may be
+/// smaller, such as a doorbell page of 4 KiB.
 #[must_use]
 pub fn page_size() -> usize {
     static SIZE: LazyLock<usize> = LazyLock::new(|| {

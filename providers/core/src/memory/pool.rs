@@ -1,8 +1,8 @@
 //! Queue memory of an open device: a few large mappings, handed out in whole pages.
 //!
-//! A separate mapping costs each queue three system calls (`mmap`, `madvise`, `munmap`) and
-//! page-table work. C takes queues from the heap, which asks the kernel now and then (rdma-core
-//! `mlx5/buf.c:mlx5_alloc_buf`); so does this.
+//! A separate mapping would cost each queue three system calls (`mmap`, `madvise`, `munmap`) and
+//! page-table work. C allocates queues from the heap, which rarely calls the kernel (rdma-core
+//! `mlx5/buf.c:mlx5_alloc_buf`); this pool is as cheap.
 //!
 //! # Safety
 //!
@@ -18,14 +18,14 @@ use crate::memory::mapping::Mapping;
 use crate::memory::pages::{page_size, round_up};
 use crate::memory::process::Process;
 
-/// Size from which a request gets a separate mapping: such requests are rare, and would leave large
+/// Size from which a request gets a separate mapping. Such requests are rare, and would leave large
 /// holes.
 const ALONE: usize = 1 << 20;
-/// See the [module](self). Cold path: it locks. Cloning shares the pool.
+/// A pool of queue memory; see the [module](self). Slow path: it locks. Cloning shares the pool.
 #[derive(Clone, Debug)]
 pub struct Pool {
     chunks: Arc<Mutex<Chunks>>,
-    /// Process that mapped the pages: a forked child has none of them.
+    /// Process that mapped the pages; forked children don't inherit them.
     process: Process,
 }
 
@@ -40,12 +40,13 @@ impl Pool {
         Ok(Self { chunks, process: Process::current() })
     }
 
-    /// At least `len` bytes, zeroed, rounded up to whole pages; one page for 0. They go back to the
-    /// pool on drop, and keep their mapping when the pool goes first.
+    /// Allocates at least `len` zeroed bytes, rounded up to whole pages; one page for 0. Dropping
+    /// them returns them to the pool. They stay mapped if the pool is dropped first.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: `ENOMEM`; [`Error::OtherProcess`] in a forked child of who made the pool.
+    /// [`Error::System`]: `ENOMEM`; [`Error::OtherProcess`] in a forked child of the pool's
+    /// process.
     pub fn alloc(&self, len: usize) -> Result<Mapping, Error> {
         self.check_process()?;
         let len = round_up(len.max(1), page_size())?;
@@ -55,8 +56,8 @@ impl Pool {
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         let Taken { pages, start, used } = chunks.take(len)?;
         drop(chunks);
-        // SAFETY: `used` bytes from `start` are within the mapping, and were free: no queue, and so
-        // no device, uses them.
+        // SAFETY: `used` bytes from `start` are within the mapping, and were free: no queue and no
+        // device uses them.
         unsafe { pages.as_mut_ptr().wrapping_add(start).write_bytes(0, used) };
         Ok(Mapping::pooled(pages, start, len, Arc::clone(&self.chunks)))
     }
@@ -65,8 +66,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// As for [`alloc`](Self::alloc), and the allocator's refusal; [`Error::System`]: `ENOMEM` if
-    /// it gives memory that isn't aligned to a page.
+    /// The errors of [`alloc`](Self::alloc), and the allocator's refusal; [`Error::System`]:
+    /// `ENOMEM` if the allocator's memory is not page-aligned.
     pub fn alloc_by(
         &self,
         allocator: Option<&Arc<dyn QueueAllocator>>,
@@ -81,7 +82,7 @@ impl Pool {
         }
     }
 
-    /// Refuses a forked child: it has none of these pages.
+    /// Fails in a forked child, which does not have these pages.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.process.is_current() { Ok(()) } else { Err(Error::OtherProcess { verb: "mmap" }) }
     }
@@ -161,8 +162,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Any order of taking and giving back: parts in use don't overlap, come zeroed, and in the
-        /// end everything is free again.
+        /// Parts in use are distinct and were zeroed, for any order of allocations and frees. At
+        /// the end all memory is free.
         #[test]
         fn parts_are_distinct_and_zeroed(steps in proptest::collection::vec((0usize..40, any::<u8>()), 1..80)) {
             let pool = Pool::new().unwrap();

@@ -17,23 +17,23 @@ use crate::memory::registered::Held;
 use crate::memory::shared::SharedFrame;
 use crate::queues::work::{PostError, Sge};
 
-/// Pieces that a safe post looks at. No device takes more in a work request.
+/// Maximum SGEs of a safe post. No device takes more in a work request.
 pub const MOST_PIECES: usize = 32;
 
-/// Room for the pieces of one post.
+/// Array for the SGEs of one post.
 pub type Pieces = [Sge; MOST_PIECES];
 
-/// Some bytes of a frame or a shared frame, to be posted. The rest of it comes along.
+/// A range of a frame or a shared frame, as the argument of a post, which takes the whole frame.
 #[derive(Debug)]
 pub struct Part<D = Frame> {
-    // Private: the range was cut to this frame's length, and to no other's.
+    // Private, because the range was cut to the length of this frame.
     of: D,
     start: u32,
     len: u32,
 }
 
 impl<D> Part<D> {
-    /// The bytes in `range` of the first `len`.
+    /// Cuts `range` to the first `len` bytes.
     #[inline(always)]
     fn new(range: impl RangeBounds<usize>, len: u32, of: D) -> Self {
         let cut = |at: usize| u32::try_from(at).unwrap_or(u32::MAX).min(len);
@@ -50,9 +50,9 @@ impl<D> Part<D> {
         Self { of, start, len: end.saturating_sub(start) }
     }
 
-    /// All of it.
+    /// The whole frame.
     ///
-    /// Another frame can't be put in its place, whose length the range was not cut to:
+    /// The frame can't be replaced by another, whose length may be shorter than the range:
     ///
     /// ```compile_fail,E0616
     /// # fn f(mut part: uverbs_core::memory::post::Part, other: uverbs_core::memory::frame::Frame) {
@@ -70,24 +70,25 @@ impl<D> Part<D> {
     }
 }
 
-/// A frame or a shared frame and all that follow it, to be posted as one message.
+/// A frame or a shared frame with the rest of its chain, posted as one message.
 #[derive(Debug)]
 pub struct Chain<D = Frame> {
-    /// The first frame, and with it the rest.
+    /// The first frame, which holds the rest.
     pub of: D,
 }
 
 impl Frame {
-    /// To post these bytes of it alone, without moving any. What is not there is left out.
+    /// Argument of a post that uses only these bytes, without copying. The range is cut to the
+    /// bytes that exist.
     ///
-    /// `frame.part(40..)` is a received datagram without the 40 bytes that stand before it.
+    /// `frame.part(40..)` is a received datagram without the 40 bytes in front of it.
     #[inline(always)]
     #[must_use]
     pub fn part(self, range: impl RangeBounds<usize>) -> Part {
         Part::new(range, self.held().bytes(), self)
     }
 
-    /// To post it and all frames that follow it as one message.
+    /// Argument of a post that uses the whole chain as one message.
     #[inline(always)]
     #[must_use]
     pub fn chain(self) -> Chain {
@@ -96,14 +97,14 @@ impl Frame {
 }
 
 impl SharedFrame {
-    /// To post these bytes of it alone; see [`Frame::part`].
+    /// Argument of a post that uses only these bytes; see [`Frame::part`].
     #[inline(always)]
     #[must_use]
     pub fn part(self, range: impl RangeBounds<usize>) -> Part<Self> {
         Part::new(range, self.held().bytes(), self)
     }
 
-    /// To post it and all frames that follow it as one message.
+    /// Argument of a post that uses the whole chain as one message.
     #[inline(always)]
     #[must_use]
     pub fn chain(self) -> Chain<Self> {
@@ -115,23 +116,23 @@ impl SharedFrame {
 ///
 /// # Safety
 ///
-/// The pieces are registered in the domain that is named. The device may read them until the `Held`
-/// of [`hold`](Self::hold) is dropped; meanwhile they are not freed, and written by atomic accesses
-/// only. If [`MAPPED`](Self::MAPPED) is true they are mapped at their addresses.
+/// The SGEs belong to the named protection domain. The device may read their memory until the
+/// `Held` of [`hold`](Self::hold) is dropped. Until then the memory is not freed, and written only
+/// by atomic accesses. If [`MAPPED`](Self::MAPPED) is true, SGEs are mapped at their addresses.
 pub unsafe trait Source: Sized {
-    /// True if there may be more than one piece.
+    /// True if there may be several SGEs.
     const LIST: bool = false;
-    /// True if a piece is mapped in this process at its address. Data in a CQE is copied to that
-    /// address, so a queue pair with such CQEs cannot write unmapped pieces.
+    /// True if SGEs are mapped in this process at their addresses. The poller copies data in a CQE
+    /// to that address, so a queue pair with such CQEs rejects unmapped SGEs.
     const MAPPED: bool = true;
 
-    /// The protection domain of the first piece.
+    /// Number of the protection domain of the first SGE.
     fn domain(&self) -> u64;
 
-    /// The first piece.
+    /// The first SGE.
     fn first(&self) -> Sge;
 
-    /// All pieces; those in another domain than the first one's are refused.
+    /// All SGEs. Fails if one belongs to another protection domain than the first.
     ///
     /// # Errors
     ///
@@ -149,34 +150,35 @@ pub unsafe trait Source: Sized {
 ///
 /// # Safety
 ///
-/// As for [`Source`]; meanwhile the pieces are read by atomic accesses only.
+/// The contract of [`Source`]; meanwhile the memory is read only by atomic accesses.
 pub unsafe trait Target: Source {}
 
 /// Memory that a receive can fill.
 ///
 /// # Safety
 ///
-/// As for [`Target`].
+/// The contract of [`Target`].
 pub unsafe trait Room: Target {
-    /// The first piece, as long as it can be.
+    /// The first SGE, with its full capacity as length.
     fn room(&self) -> Sge;
 
-    /// Before [`pieces`](Source::pieces): makes each as long as it can be.
+    /// Sets the lengths of a chain to the capacities. Called before [`pieces`](Source::pieces).
     fn open(&mut self) {}
 
-    /// After the post: all but the first piece have no bytes until the completion says so.
+    /// Sets the lengths of a chain's later frames to 0, until the completion sets them. Called
+    /// after the post.
     fn close(&mut self) {}
 }
 
-/// Implements `Source` for a frame and a shared frame, whole, in part or chained.
+/// Implements `Source` for a frame and a shared frame: whole, in part, and chained.
 macro_rules! source {
     ($type:ty, $self:ident => $held:expr, $first:expr, $hold:expr) => {
         source!($type, $self => $held, $first, $hold,);
     };
     ($type:ty, $self:ident => $held:expr, $first:expr, $hold:expr, $($list:item)*) => {
-        // SAFETY: a frame is the only way to its bytes, and so are those that follow it: what holds
-        // it has them, and nothing else. A shared one, and those that follow it, nobody writes
-        // while a handle lives, and what holds it is one.
+        // SAFETY: an owned frame is the only access to its bytes, also for chained frames, and its
+        // `Held` keeps it from the program. A shared frame and its chain are not written while a
+        // handle lives, and its `Held` is a handle.
         unsafe impl Source for $type {
             #[inline(always)]
             fn domain(&$self) -> u64 {
@@ -222,7 +224,7 @@ unsafe impl Target for Part<Frame> {}
 // SAFETY: the frame was moved into the post, so the program cannot access it.
 unsafe impl Target for Chain<Frame> {}
 
-// SAFETY: as above; a frame's whole capacity is its own.
+// SAFETY: the frame was moved into the post, and its whole capacity belongs to it.
 unsafe impl Room for Frame {
     #[inline(always)]
     fn room(&self) -> Sge {
@@ -230,7 +232,7 @@ unsafe impl Room for Frame {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: the frames were moved into the post, and their whole capacity belongs to them.
 unsafe impl Room for Chain<Frame> {
     fn room(&self) -> Sge {
         self.of.held().room()
@@ -245,7 +247,7 @@ unsafe impl Room for Chain<Frame> {
     }
 }
 
-// SAFETY: exposed memory is reached by atomic accesses only, and what holds it keeps it registered.
+// SAFETY: exposed memory is accessed only by atomics, and its `Held` keeps it registered.
 unsafe impl Source for ExposedPart {
     #[inline(always)]
     fn domain(&self) -> u64 {
@@ -263,10 +265,10 @@ unsafe impl Source for ExposedPart {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: exposed memory is accessed only by atomics.
 unsafe impl Target for ExposedPart {}
 
-// SAFETY: as above.
+// SAFETY: exposed memory is accessed only by atomics.
 unsafe impl Room for ExposedPart {
     #[inline(always)]
     fn room(&self) -> Sge {
@@ -274,11 +276,10 @@ unsafe impl Room for ExposedPart {
     }
 }
 
-// SAFETY: an indirect key names exposed memory alone, which is reached by atomic accesses only and
-// kept until the key is no more; what holds the part keeps the key. Without a layout the device
-// refuses the key.
+// SAFETY: an indirect key names only exposed memory, which is accessed by atomics and kept as long
+// as the key. The `Held` of the part keeps the key. The device rejects a key without a layout.
 unsafe impl Source for IndirectPart {
-    // It counts from the key's beginning.
+    // Addresses of an indirect key are offsets from its beginning.
     const MAPPED: bool = false;
 
     #[inline(always)]
@@ -297,10 +298,10 @@ unsafe impl Source for IndirectPart {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: an indirect key names only exposed memory.
 unsafe impl Target for IndirectPart {}
 
-// SAFETY: as above.
+// SAFETY: an indirect key names only exposed memory.
 unsafe impl Room for IndirectPart {
     #[inline(always)]
     fn room(&self) -> Sge {
@@ -308,7 +309,7 @@ unsafe impl Room for IndirectPart {
     }
 }
 
-/// The pieces of a frame and of what follows it.
+/// SGEs of a frame and of its chain.
 fn chain<'a>(first: &Held, to: &'a mut Pieces) -> Result<&'a [Sge], PostError> {
     let domain = first.memory().domain;
     to[0] = first.sge();

@@ -1,8 +1,9 @@
-//! Process that owns an object: after a `fork`, a child holds copies of all objects of its parent.
+//! Identity of the process that owns an object. After a `fork`, a child has copies of all objects
+//! of its parent.
 //!
 //! # Safety
 //!
-//! One page, mapped once and never unmapped, of which one word is used, atomically.
+//! One page, mapped once and never unmapped. One word of it is used, atomically.
 #![allow(unsafe_code, reason = "a page that the kernel empties in a forked child")]
 
 use std::sync::OnceLock;
@@ -10,18 +11,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// A process, as its own memory tells it: a child that was forked is another one, and so is its
-/// child.
+/// Identity of a process, distinct for each forked child and grandchild.
 ///
-/// Process ids don't tell: they are given out anew, and in a new namespace a child has a small one
-/// again. So one page is emptied by the kernel when the process forks (`MADV_WIPEONFORK`, Linux
-/// 4.14), and whoever finds it empty takes the next number. The counter of numbers is inherited, so
-/// none of an ancestor's is taken again. Where the kernel lacks that, it is the process id.
+/// Process ids are no identity: the kernel reuses them, and a new PID namespace starts again at
+/// small ones. Instead the kernel clears one page in a forked child (`MADV_WIPEONFORK`, Linux
+/// 4.14), and a process that finds it cleared takes the next number. Children inherit the counter
+/// of numbers, so no child takes the number of an ancestor. Kernels without the flag use the
+/// process id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 
 impl Process {
-    /// This one.
+    /// The current process.
     #[must_use]
     pub fn current() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -38,7 +39,7 @@ impl Process {
         }
     }
 
-    /// Returns true in the process itself, false in its forked children.
+    /// True in the process itself, false in its forked children.
     #[inline]
     #[must_use]
     pub fn is_current(self) -> bool {
@@ -46,7 +47,7 @@ impl Process {
     }
 }
 
-/// The word that is 0 in a process that has just been forked.
+/// The word that is 0 in a newly forked process.
 fn mark() -> Option<&'static AtomicU64> {
     static MARK: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
     *MARK.get_or_init(|| {
@@ -55,14 +56,14 @@ fn mark() -> Option<&'static AtomicU64> {
         }
         let page = MmapRaw::from(MmapOptions::new().len(size_of::<u64>()).map_anon().ok()?);
         let at = page.as_mut_ptr();
-        // SAFETY: whole pages of a mapping that is new.
+        // SAFETY: whole pages of a new mapping.
         let wiped = unsafe { libc::madvise(at.cast(), page.len(), libc::MADV_WIPEONFORK) };
         if wiped != 0 {
             return None;
         }
         // Never unmapped.
         std::mem::forget(page);
-        // SAFETY: aligned to a page, zeroed, there for good, and reached through this alone.
+        // SAFETY: page-aligned, zeroed, never unmapped, and accessed only through this reference.
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     })
 }
@@ -74,13 +75,13 @@ mod tests {
 
     use super::*;
 
-    /// Runs `child` in a forked child; whether it answered yes.
+    /// Runs `child` in a forked child and returns its result.
     fn in_child(child: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child calls nothing that another thread of the parent could have locked.
+        // SAFETY: the child calls no function that needs a lock of another thread of the parent.
         match unsafe { fork() }.unwrap() {
             ForkResult::Child => {
                 let code = i32::from(!child());
-                // SAFETY: ends the child at once, with no destructors of the parent's.
+                // SAFETY: ends the child at once, without running the parent's destructors.
                 unsafe { libc::_exit(code) }
             }
             ForkResult::Parent { child } => {

@@ -1,11 +1,10 @@
-//! Registered memory that is kept for as long as anybody may use it: frames, exposed memory, and
-//! what work requests hold.
+//! Registered memory, kept while it has users: frames, exposed memory, and what work requests hold.
 //!
 //! # Safety
 //!
-//! Each frame of a slab has a cell beside it. Its first word is atomic: the free list's, or a count
-//! of handles. The rest belongs to whoever owns the frame, as the frame's bytes do; while the frame
-//! is shared it is read only.
+//! Each frame of a slab has a cell. Its first word is atomic: the link of the free list, or a count
+//! of handles. The rest belongs to the owner of the frame, like the frame's bytes; it is read-only
+//! while the frame is shared.
 #![allow(unsafe_code, reason = "memory and its cells change hands with frames")]
 
 use std::cell::UnsafeCell;
@@ -19,32 +18,32 @@ use crate::objects::mr::MrCore;
 use crate::objects::mw::MwCore;
 use crate::queues::work::Sge;
 
-/// Marks the end of the free list.
+/// End of the free list.
 const NONE: u32 = u32::MAX;
 
-/// Bytes of a frame at most: less than a message may have, so that a post needs no look at its
+/// Maximum bytes of a frame. Shorter than the maximum message, so that a post need not check the
 /// length.
 pub const LONGEST_FRAME: u32 = (1 << 31) - 1;
 
-/// Frames in a slab at most: what its index has room for.
+/// Maximum frames of a slab, limited by the bits of the index.
 pub const MOST_FRAMES: u32 = 1 << 28;
 
-// A place is one word, so that what holds it moves as two words of eight bytes. As two halves it
-// would be stored in two pieces and loaded in one, which waits until the stores have left the
-// processor. Its low half is a length.
+// A place is one word, so that a `Held` moves as two words of eight bytes. Two halves would be
+// stored separately and loaded as one word, which stalls until the stores left the processor. The
+// low half is a length.
 /// Bit offset of the frame's index in a place.
 const INDEX: u32 = 32;
-/// Another frame follows; it is in the cell.
+/// Another frame follows; the cell holds it.
 pub(crate) const CHAINED: u64 = 1 << 61;
-/// Exposed memory, and no frame. Always with [`LENT`].
+/// Exposed memory instead of a frame. Always together with [`LENT`].
 const EXPOSED: u64 = 1 << 62;
-/// Shared or exposed memory, which is never handed out as a frame. The highest bit, which is tested
-/// most cheaply.
+/// Shared or exposed memory, which is never handed out as a frame. The highest bit, because its
+/// test is cheapest.
 pub(crate) const LENT: u64 = 1 << 63;
-/// Any of them: not a plain frame.
+/// Any mark: not a plain frame.
 pub(crate) const SPECIAL: u64 = CHAINED | EXPOSED | LENT;
 
-/// A mapping, its region, and the frames it is cut into; exposed memory has none. Or a window.
+/// A mapping with its region and frames (exposed memory has no frames), or a window.
 #[repr(C)]
 pub(crate) struct Registered {
     // Fields that a post reads for each frame, kept adjacent.
@@ -69,21 +68,20 @@ enum Kept {
     Window(MwCore, Mutex<Vec<Arc<Registered>>>),
 }
 
-/// A frame's bookkeeping, beside its bytes.
+/// Bookkeeping of a frame.
 struct Cell {
-    /// While it is free, its successor in the free list; while it is shared, how many handles there
-    /// are.
+    /// Free frame: link of the free list. Shared frame: number of handles.
     next: AtomicU32,
-    /// The frame that follows, with [`CHAINED`]; `None` without. Never lent.
+    /// The next frame of the chain, with [`CHAINED`]; else `None`. Never lent.
     link: UnsafeCell<Option<Held>>,
 }
 
 impl Registered {
-    /// `memory`, registered as `region`, cut into `count` frames of `frame_len` bytes.
+    /// Cuts `memory`, registered as `region`, into `count` frames of `frame_len` bytes.
     ///
     /// # Panics
     ///
-    /// When the frames don't fit into the memory: the caller has computed both.
+    /// If the frames don't fit into the memory; the caller computed both.
     pub(crate) fn new(memory: Mapping, region: MrCore, frame_len: u32, count: u32) -> Arc<Self> {
         assert!(count <= MOST_FRAMES && frame_len <= LONGEST_FRAME);
         assert!(u64::from(frame_len) * u64::from(count) <= memory.len() as u64);
@@ -103,7 +101,7 @@ impl Registered {
         })
     }
 
-    /// `bytes`, registered as `region` for the device to read. It has no frames.
+    /// Wraps `bytes`, registered as `region` for the device to read, without frames.
     pub(crate) fn bytes(bytes: Arc<[u8]>, region: MrCore) -> Arc<Self> {
         Arc::new(Self {
             base: bytes.as_ptr().cast_mut(),
@@ -117,7 +115,7 @@ impl Registered {
         })
     }
 
-    /// A memory window, without memory. Posts that name it hold a reference to this.
+    /// Wraps a memory window, without memory. Posts that name the window hold a reference.
     pub(crate) fn window(core: MwCore) -> Arc<Self> {
         Arc::new(Self {
             base: std::ptr::null_mut(),
@@ -131,7 +129,7 @@ impl Registered {
         })
     }
 
-    /// Keeps `memory` until this window is no more.
+    /// Keeps `memory` until this window is dropped.
     pub(crate) fn keep(&self, memory: &Arc<Self>) {
         if let Kept::Window(_, all) = &*self.kept {
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,19 +147,19 @@ impl Registered {
         }
     }
 
-    /// Frames in all.
+    /// Number of frames.
     pub(crate) fn count(&self) -> u32 {
         self.cells.len() as u32
     }
 
     pub(crate) fn pop(&self) -> Option<u32> {
         // Acquire: pairs with the Release in `push`, so that the last owner's stores into frame and
-        // cell are seen.
+        // cell are visible.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let index = head as u32;
-            // A frame that another thread takes meanwhile may have a count here: the exchange below
-            // then fails.
+            // If another thread takes the frame meanwhile, this may read a count of handles. The
+            // exchange below then fails.
             let next = self.cells.get(index as usize)?.next.load(Ordering::Relaxed);
             let new = (head >> 32).wrapping_add(1) << 32 | u64::from(next);
             match self.head.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
@@ -171,18 +169,18 @@ impl Registered {
         }
     }
 
-    /// Spreads a length over the frame at `place` and those that follow it. Gives the first one's
-    /// share, which is all it has room for.
+    /// Spreads a length over the frame at `place` and its chain. Returns the share of the first
+    /// frame, at most its capacity.
     ///
     /// # Safety
     ///
-    /// The frame is the caller's alone.
+    /// The caller owns the frame exclusively.
     #[cold]
     #[inline(never)]
     unsafe fn spread(&self, place: u64, len: u32) -> u32 {
         let Some(cell) = self.cells.get(index(place) as usize) else { return 0 };
         let mut left = len - len.min(self.frame_len);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller owns the frame, and so its cell.
         let mut next = unsafe { (*cell.link.get()).as_mut() };
         while let Some(held) = next {
             let len = left.min(held.memory.frame_len);
@@ -193,18 +191,19 @@ impl Registered {
         len.min(self.frame_len)
     }
 
-    /// Puts back what `place` names, and gives what follows it.
+    /// Returns what `place` names to its slab, and hands out the rest of its chain.
     ///
     /// # Safety
     ///
-    /// The caller gives up what `place` names.
+    /// The caller gives up its reference to what `place` names.
     unsafe fn put_back(&self, place: u64) -> Option<(*const Self, u64)> {
         if place & EXPOSED != 0 {
             return None;
         }
         let cell = self.cells.get(index(place) as usize)?;
         if place & LENT != 0 {
-            // Release, and Acquire for the last one: whatever others read of the frame is done.
+            // Release, and Acquire for the last handle: all reads of the frame come before its
+            // reuse.
             if cell.next.fetch_sub(1, Ordering::Release) != 1 {
                 return None;
             }
@@ -212,7 +211,7 @@ impl Registered {
         }
         let mut rest = None;
         if place & CHAINED != 0 {
-            // SAFETY: the frame is the caller's alone, and so is its cell.
+            // SAFETY: the caller owns the frame exclusively, and so its cell.
             rest = unsafe { (*cell.link.get()).take() };
         }
         self.push(index(place));
@@ -221,8 +220,7 @@ impl Registered {
     }
 
     fn push(&self, index: u32) {
-        // There is always one: the index is a frame's. A check that panics has no place in what
-        // drops frames.
+        // A frame's index always has a cell. Dropping a frame must not contain a check that panics.
         let Some(cell) = self.cells.get(index as usize) else { return };
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -247,11 +245,11 @@ impl Drop for Registered {
     }
 }
 
-// SAFETY: the raw mapping inside is plain memory of the process; the free list is atomic, cells go
-// with their frames.
+// SAFETY: the mapping is plain memory of the process; the free list is atomic; a cell belongs to
+// the owner of its frame.
 unsafe impl Send for Registered {}
-// SAFETY: as above; bytes and cells are reached only through the one `Frame` of each index, or read
-// only through handles that share it.
+// SAFETY: bytes and cells are accessed only through the one `Frame` of each index, or read through
+// handles that share it.
 unsafe impl Sync for Registered {}
 
 /// Reference that a work request holds until its completion: a frame with its chain, a handle of a
@@ -266,13 +264,13 @@ pub struct Held {
 const _: () = assert!(size_of::<Option<Held>>() == 16);
 
 impl Held {
-    /// Frame `index`, which was just [popped](Registered::pop), of full length.
+    /// Frame `index`, just [popped](Registered::pop), of full length.
     pub(crate) fn new(memory: Arc<Registered>, index: u32) -> Self {
         let place = u64::from(index) << INDEX | u64::from(memory.frame_len);
         Self { memory: ManuallyDrop::new(memory), place }
     }
 
-    /// Keeps exposed memory.
+    /// Reference to exposed memory.
     #[inline(always)]
     pub(crate) fn exposed(memory: Arc<Registered>) -> Self {
         Self { memory: ManuallyDrop::new(memory), place: LENT | EXPOSED }
@@ -288,7 +286,7 @@ impl Held {
         self.place
     }
 
-    /// Its length.
+    /// Length in bytes.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> u32 {
         self.place as u32
@@ -303,30 +301,31 @@ impl Held {
         self.place = if on { self.place | marks } else { self.place & !marks };
     }
 
-    /// Which frame of its slab it is.
+    /// Index of the frame in its slab.
     #[inline(always)]
     pub(crate) fn index(&self) -> u32 {
         index(self.place)
     }
 
-    /// Its first byte.
+    /// Address of the first byte.
     #[inline(always)]
     pub(crate) fn pointer(&self) -> *mut u8 {
         let offset = self.index() as usize * self.memory.frame_len as usize;
         self.memory.base.wrapping_add(offset)
     }
 
-    /// As a work request names it.
+    /// SGE of the bytes in use.
     #[inline(always)]
     pub(crate) fn sge(&self) -> Sge {
         Sge { addr: self.address(), len: self.bytes(), lkey: self.memory.lkey }
     }
 
-    /// The whole frame, whatever its length.
+    /// SGE of the whole frame, regardless of its length.
     #[inline(always)]
     pub(crate) fn room(&self) -> Sge {
         let len = self.memory.frame_len;
-        // SAFETY: `Slab::new` and `Registered::new` looked at that. A post then need not.
+        // SAFETY: `Slab::new` and `Registered::new` checked the length. The hint spares posts a
+        // check.
         unsafe { std::hint::assert_unchecked(len != 0 && len <= LONGEST_FRAME) };
         Sge { addr: self.address(), len, lkey: self.memory.lkey }
     }
@@ -336,32 +335,32 @@ impl Held {
         self.pointer().expose_provenance() as u64
     }
 
-    /// Returns true if the memory is only lent to the device and is no frame to hand out.
+    /// True if the memory is only lent to the device, and must not be handed out as a frame.
     #[inline(always)]
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.place & LENT != 0
     }
 
-    /// Spreads a length over it and those that follow it, which have none yet.
+    /// Spreads a length over the frame and the rest of its chain, whose lengths are 0 so far.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, len: u32) {
         let mut first = len;
         if len > self.memory.frame_len {
             // By value: the frame stays in registers.
-            // SAFETY: a frame's place, and the caller has it alone.
+            // SAFETY: `place` names a frame that the caller owns.
             first = unsafe { self.memory.spread(self.place, len) };
         }
         self.set_bytes(first);
     }
 
-    /// The frame that follows.
+    /// The next frame of the chain.
     pub(crate) fn rest(&self) -> Option<&Self> {
         if self.place & CHAINED == 0 {
             return None;
         }
-        // SAFETY: the cell is this frame's, or a shared frame's and then never written; the
-        // reference lives no longer than the cell's owner.
+        // SAFETY: the cell belongs to this frame. Cells of shared frames are never written. The
+        // reference lives no longer than the owner of the cell.
         self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_ref() })
     }
 
@@ -370,32 +369,32 @@ impl Held {
         if self.place & (CHAINED | LENT) != CHAINED {
             return None;
         }
-        // SAFETY: the frame is unique, and so the cell is its own; `&mut self` makes the access
-        // unique.
+        // SAFETY: the frame is not shared, so the cell belongs to it alone; `&mut self` makes the
+        // access unique.
         self.cell().and_then(|cell| unsafe { (*cell.link.get()).as_mut() })
     }
 
-    /// Makes `rest` what follows, and gives what did.
+    /// Replaces the rest of the chain, and returns the old rest.
     pub(crate) fn replace_rest(&mut self, rest: Option<Self>) -> Option<Self> {
         debug_assert!(self.place & LENT == 0);
         let follows = rest.is_some();
         // SAFETY: as in `rest_mut`.
         let before = self.cell().and_then(|cell| unsafe { (*cell.link.get()).take() });
         if let Some(cell) = self.cell() {
-            // SAFETY: as above; nothing is dropped here, the place is empty.
+            // SAFETY: as in `rest_mut`. The assignment drops nothing, because the cell is empty.
             unsafe { *cell.link.get() = rest };
             self.mark(CHAINED, follows);
         }
         before
     }
 
-    /// Another reference to the same. The caller has counted it, if it is a shared frame.
+    /// Another reference to the same memory. For a shared frame the caller has counted it.
     pub(crate) fn again(&self) -> Self {
         debug_assert!(self.place & LENT != 0);
         Self { memory: self.memory.clone(), place: self.place }
     }
 
-    /// The count of handles of a shared frame.
+    /// Number of handles of a shared frame.
     pub(crate) fn handles(&self) -> Option<&AtomicU32> {
         self.cell().map(|cell| &cell.next)
     }
@@ -405,7 +404,7 @@ impl Held {
     }
 }
 
-/// The index in a place.
+/// Index in a place.
 #[inline(always)]
 fn index(place: u64) -> u32 {
     (place >> INDEX) as u32 & (MOST_FRAMES - 1)
@@ -416,46 +415,47 @@ impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: Drop runs once, and nothing uses the field after it.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        // SAFETY: the pointer is a reference that is counted, and that nothing else has now; so is
-        // what the place says.
+        // SAFETY: the pointer is a counted reference that is used nowhere else now, and this `Held`
+        // owned what `place` names.
         unsafe { give_back(Arc::into_raw(memory), self.place) };
     }
 }
 
-/// Gives back what was held. One call by value, out of line: a drop so small is inlined into a
-/// program's clean-up code, too. One that isn't takes the address of whatever holds the frame, and
-/// a completion would have to live in memory.
+/// Returns held memory to its owner. One call by value, out of line: a small drop would be inlined
+/// into the clean-up code of programs. A call by reference would take the address of the object
+/// that holds the frame, so that a completion must live in memory.
 ///
-/// `extern "C"`: it doesn't unwind, so those who drop frames need no clean-up code for that case.
+/// `extern "C"` functions don't unwind, so callers need no clean-up code for a panic here.
 ///
 /// # Safety
 ///
-/// `memory` is of [`Arc::into_raw`], and the caller gives up that reference, and what `place` names
-/// of it.
+/// `memory` comes from [`Arc::into_raw`]. The caller gives up that reference, and its reference to
+/// what `place` names.
 #[inline(never)]
 unsafe extern "C" fn give_back(memory: *const Registered, place: u64) {
     if place & SPECIAL != 0 {
-        // SAFETY: the caller's promise.
+        // SAFETY: both functions have one contract.
         return unsafe { give_back_special(memory, place) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `memory` comes from `Arc::into_raw`, and its reference is given up.
     let memory = unsafe { Arc::from_raw(memory) };
     memory.push(index(place));
 }
 
-/// Gives back anything except plain frames. A loop, not a recursion: a chain may exceed the stack.
+/// Returns chains, shared frames and exposed memory. A loop instead of a recursion, because a long
+/// chain would exceed the stack.
 ///
 /// # Safety
 ///
-/// As for [`give_back`].
+/// The contract of [`give_back`].
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn give_back_special(memory: *const Registered, place: u64) {
     let mut next = Some((memory, place));
     while let Some((memory, place)) = next {
-        // SAFETY: the caller's promise, or of what followed.
+        // SAFETY: the reference is the caller's, or was held by the frame before it in the chain.
         let memory = unsafe { Arc::from_raw(memory) };
-        // SAFETY: as above.
+        // SAFETY: the reference to what `place` names is given up.
         next = unsafe { memory.put_back(place) };
     }
 }

@@ -1,11 +1,10 @@
-//! A frame that any number of posts may read at the same time.
+//! Shared frames: frames that several posts may read at the same time.
 //!
 //! # Safety
 //!
-//! Handles are counted in the frame's cell. While one lives, the frame and its cell are never
-//! written:
-//! a handle gives `&[u8]`, and is posted only where the device reads. The handle that finds itself
-//! the only one may become the frame again.
+//! Handles are counted in the frame's cell. While a handle lives, frame and cell are never written:
+//! a handle gives `&[u8]`, and is posted only where the device reads. A handle that is the only one
+//! may become the frame again.
 #![allow(unsafe_code, reason = "several handles read the same raw memory")]
 
 use std::fmt;
@@ -15,17 +14,17 @@ use std::sync::atomic::Ordering;
 use crate::memory::frame::Frame;
 use crate::memory::registered::{Held, LENT};
 
-/// A frame, with what follows it, that is only read: each clone can be posted, also on several
-/// queue pairs at once.
+/// A read-only frame with its chain. Each clone can be posted, also on several queue pairs at once.
 ///
-/// A post takes a handle, and its completion drops that. When all are gone the frame is free again.
+/// A post takes a handle, and its completion drops it. The frame is free once all handles are
+/// dropped.
 pub struct SharedFrame {
     held: Held,
 }
 
 impl Frame {
-    /// Lends it, with what follows it, to any number of posts: read only, until all handles are
-    /// gone.
+    /// Makes the frame and its chain read-only, for any number of posts, until all handles are
+    /// dropped.
     #[must_use]
     pub fn share(self) -> SharedFrame {
         SharedFrame::new(self)
@@ -36,21 +35,20 @@ impl SharedFrame {
     pub(crate) fn new(frame: Frame) -> Self {
         let mut held = frame.into_held();
         if let Some(handles) = held.handles() {
-            // The frame is not in the free list: the word is ours.
+            // The frame is not in the free list, so the word belongs to it.
             handles.store(1, Ordering::Relaxed);
             held.mark(LENT, true);
         }
         Self { held }
     }
 
-    /// The frame, writable again, if this is the only handle.
+    /// Returns the writable frame, if this is the only handle.
     ///
     /// # Errors
     ///
-    /// The handle, if there are others: clones, or posts that are not completed.
+    /// The handle, if there are others: clones, or posts that are not complete.
     pub fn try_into_frame(mut self) -> Result<Frame, Self> {
-        // Acquire: pairs with the Release of those that were dropped; what they read, they have
-        // read.
+        // Acquire: pairs with the Release in the drop of other handles, so their reads are over.
         if self.held.handles().is_some_and(|handles| handles.load(Ordering::Acquire) == 1) {
             self.held.mark(LENT, false);
             Ok(Frame::of(self.held))
@@ -59,7 +57,7 @@ impl SharedFrame {
         }
     }
 
-    /// The frame that follows.
+    /// The next frame of the chain.
     #[must_use]
     pub fn rest(&self) -> Option<&Frame> {
         self.held.rest().map(Frame::of_ref)
@@ -78,10 +76,10 @@ impl SharedFrame {
 impl Clone for SharedFrame {
     fn clone(&self) -> Self {
         if let Some(handles) = self.held.handles() {
-            // Relaxed: who clones has a handle, so the count can't come to 0 meanwhile.
+            // Relaxed: the cloned handle keeps the count above 0.
             if handles.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
-                // So many were forgotten, and a count that overflows would free what is in use.
-                // `Arc` does the same.
+                // Handles were leaked. An overflow of the count would free memory in use. `Arc`
+                // aborts as well.
                 std::process::abort();
             }
         }
@@ -94,7 +92,7 @@ impl Deref for SharedFrame {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: these bytes are not written while a handle lives, by program or device.
+        // SAFETY: neither program nor device writes these bytes while a handle lives.
         unsafe { std::slice::from_raw_parts(self.held.pointer(), self.held.bytes() as usize) }
     }
 }
@@ -180,8 +178,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 64 }))]
 
-        /// Handles may come and go in any order: the frame is free when the last one is gone, not
-        /// before.
+        /// Handles may be cloned and dropped in any order: the frame is free exactly when the last
+        /// handle is dropped.
         #[test]
         fn a_frame_is_free_when_all_handles_are_gone(steps in proptest::collection::vec(any::<u8>(), 1..60)) {
             let (_, pd) = testing::domain();

@@ -11,25 +11,25 @@ use crate::objects::mw::MwCore;
 use crate::objects::pd::PdCore;
 use crate::queues::work::{PostError, Rekey, Remote, Sge, WINDOW_MAX, WindowKind};
 
-/// The rights that a window can grant.
+/// Rights that a window can grant.
 const REMOTE: AccessFlags =
     AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
-/// The bits of a key that say whose it is. The others are a variant.
+/// Bits of a key that name the object. The low eight bits are a variant.
 const INDEX: u32 = !0xff;
 
-/// The key that follows: its index and the next of its 256 variants.
+/// The next key: the same index, and the next of its 256 variants.
 #[must_use]
 #[doc(alias = "ibv_inc_rkey")]
 pub const fn next_key(key: u32) -> u32 {
     key & INDEX | key.wrapping_add(1) & !INDEX
 }
 
-/// A key to part of [exposed memory](ExposedMemory) that is given and taken away by work requests,
-/// without the kernel.
+/// Memory window: a key to part of [exposed memory](ExposedMemory) that work requests bind and
+/// invalidate, without the kernel.
 ///
-/// Deallocated when it is dropped and no bind of it is outstanding: peers lose the key. Until then
-/// it keeps all memory that it was ever bound to.
+/// It is deallocated, which takes the key from peers, once it is dropped and no bind of it is
+/// outstanding. Until then it keeps all memory that it was bound to.
 pub struct MemoryWindow {
     node: Arc<Registered>,
     kind: WindowKind,
@@ -38,7 +38,7 @@ pub struct MemoryWindow {
 }
 
 impl MemoryWindow {
-    /// Allocates one in `pd`.
+    /// Allocates a window in `pd`.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl MemoryWindow {
         Ok(Self { node: Registered::window(core), kind, handle, rkey })
     }
 
-    /// Its kind.
+    /// Type of the window.
     #[must_use]
     pub fn kind(&self) -> WindowKind {
         self.kind
@@ -62,26 +62,27 @@ impl MemoryWindow {
         self.rkey
     }
 
-    /// The place at `offset` of `memory`, as a peer names it through this window.
+    /// Remote address and key of the byte at `offset` of `memory`, for a peer that uses this
+    /// window.
     #[must_use]
     pub fn remote(&self, memory: &ExposedMemory, offset: usize) -> Remote {
         Remote { rkey: self.rkey, ..memory.remote(offset) }
     }
 
-    /// The kernel's handle, for commands of your own.
+    /// The kernel's handle, for the program's own commands.
     #[must_use]
     pub fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Makes its key the one it had before binds that did not happen: their batch was dropped, or
-    /// their completions told of a failure. `rkey` is what [`rkey`](Self::rkey) said before the
-    /// first of them. A bind fails on a window whose key isn't the one that the device has.
+    /// Restores the key after binds that did not happen: their batch was dropped, or their
+    /// completions reported a failure. `rkey` is the value of [`rkey`](Self::rkey) before the first
+    /// such bind. A bind fails if the window's key here differs from the device's.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for the key of something else. A bind by that key would bind what it is
-    /// of, and this window would keep the memory.
+    /// [`Error::Invalid`] for the key of another object. A bind by that key would bind the other
+    /// object, while this window keeps the memory.
     pub fn undo(&mut self, rkey: u32) -> Result<(), Error> {
         if (self.rkey ^ rkey) & INDEX != 0 {
             return Err(Error::Invalid {
@@ -95,12 +96,12 @@ impl MemoryWindow {
         Ok(())
     }
 
-    /// The work request that binds it to a part of exposed memory.
+    /// Builds the work request that binds the window to a part of exposed memory.
     ///
     /// # Errors
     ///
-    /// [`PostError::ForeignBuffer`] for memory of another domain than this window or `domain`;
-    /// [`PostError::BadData`] for no bytes, or rights that aren't remote ones;
+    /// [`PostError::ForeignBuffer`] for memory of another protection domain than the window or
+    /// `domain`; [`PostError::BadData`] for an empty part, or for rights that are not remote;
     /// [`PostError::MessageTooLong`] for more than 2 GiB.
     pub fn bind<'w>(
         &'w mut self,
@@ -124,11 +125,11 @@ impl MemoryWindow {
         Ok(WindowChange { window: self, op, part: Some(part) })
     }
 
-    /// The work request that takes it away from peers.
+    /// Builds the work request that takes the window away from peers.
     ///
     /// # Errors
     ///
-    /// [`PostError::ForeignBuffer`] for a queue pair of another domain.
+    /// [`PostError::ForeignBuffer`] for a queue pair of another protection domain.
     pub fn unbind(&mut self, domain: u64) -> Result<WindowChange<'_>, PostError> {
         if self.node.domain != domain {
             return Err(PostError::ForeignBuffer);
@@ -149,8 +150,8 @@ impl MemoryWindow {
     }
 }
 
-/// A work request that changes a window, from the window itself to its post: no other one is noted
-/// there.
+/// A work request that changes a window. It borrows the window until it is posted, so no other
+/// change can be built in between.
 ///
 /// ```compile_fail,E0451
 /// # use uverbs_core::memory::window::{MemoryWindow, WindowChange};
@@ -168,15 +169,15 @@ pub struct WindowChange<'w> {
 }
 
 impl WindowChange<'_> {
-    /// The work request, to be posted.
+    /// The work request to post.
     #[must_use]
     pub fn op(&self) -> &Rekey {
         &self.op
     }
 
-    /// Notes that the work request was posted. The window keeps the memory until it is dropped,
-    /// and has the new key. To be called before the device may see the work request, whose slot
-    /// holds what this returns: the window is deallocated when that is dropped.
+    /// Notes that the work request was posted: the window has the new key, and keeps its memory
+    /// until it is dropped. Call it before the device can see the work request, and put the result
+    /// into the work request's slot: dropping it allows the window to be deallocated.
     pub fn posted(self) -> Held {
         let Self { window, op, part } = self;
         if let Some(part) = part {

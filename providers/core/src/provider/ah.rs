@@ -22,8 +22,7 @@ pub unsafe trait AhOps: Debug + Clone + Send + Sync + 'static {
 
     /// Encodes a datagram's peer for this provider's posts: the 24-bit queue pair number and the
     /// Q_Key. A Q_Key with the highest bit set selects the sending queue pair's own Q_Key (IBTA vol
-    /// 1,
-    /// 10.2.5).
+    /// 1, 10.2.5).
     fn peer(&self, qpn: u32, qkey: u32) -> [u64; 2];
 
     /// Destination: queue pair `qpn` behind this address handle.

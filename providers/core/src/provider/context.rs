@@ -102,8 +102,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the driver can't import; the kernel's refusal: `ENOENT` or
-    /// `EINVAL`
-    /// if the handle names no protection domain.
+    /// `EINVAL` if the handle names no protection domain.
     ///
     /// # Safety
     ///
@@ -164,8 +163,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the device has no RSS; [`Error::Invalid`] for fields that
-    /// contradict
-    /// each other ([`RssHash::check`]); errors of [`RssCore::create`].
+    /// contradict each other ([`RssHash::check`]); errors of [`RssCore::create`].
     fn create_rss_qp(
         &self,
         pd: &Arc<PdCore>,
@@ -201,8 +199,7 @@ pub unsafe trait ContextOps<P: Provider>: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the driver can't import; the kernel's refusal: `ENOENT` or
-    /// `EINVAL`
-    /// if the handle names no device memory.
+    /// `EINVAL` if the handle names no device memory.
     ///
     /// # Safety
     ///

@@ -44,12 +44,10 @@ pub struct CqInit {
     /// The device writes completions without checking for room.
     pub ignore_overrun: bool,
     /// The program itself keeps room for completions, as C programs do: the library does not count
-    /// the
-    /// queues that complete here.
+    /// the queues that complete here.
     pub unchecked: bool,
     /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
-    /// it:
-    /// its rings are the kernel's.
+    /// it: its rings are the kernel's.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
     /// The device may compress entries.
     pub compressed: bool,
@@ -131,18 +129,15 @@ pub struct QpInit {
     /// The queues may have more work outstanding than their completion queues have room for.
     pub overcommit: bool,
     /// Limits gather lists to the requested length, even if a WQE has room for more. C programs
-    /// expect
-    /// it.
+    /// expect it.
     pub exact_lists: bool,
     /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
-    /// it:
-    /// its rings are the kernel's.
+    /// it: its rings are the kernel's.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
     /// The device may place short messages in their CQEs. The poller copies them to the buffer.
     pub scatter_to_cqe: bool,
     /// `IB_UVERBS_QP_CREATE_*` flags of raw packet queue pairs: keep the frame check sequence,
-    /// strip
-    /// VLAN tags, pad writes to cache lines.
+    /// strip VLAN tags, pad writes to cache lines.
     pub create_flags: u32,
     /// Receives may complete out of order (mlx5).
     pub out_of_order: bool,
@@ -199,8 +194,7 @@ impl QpInit {
     }
 
     /// Builds the request for a queue pair of size `cap` in `context`. With a shared receive queue
-    /// it
-    /// requests 0 receives.
+    /// it requests 0 receives.
     #[must_use]
     pub fn request<'a>(&self, cap: &QpCap, context: &'a ContextCore) -> CreateQp<'a> {
         let has_recv = self.srq.is_none();
@@ -224,8 +218,8 @@ impl QpInit {
     }
 
     /// Parts of the queue pair that the kernel created. `event_id` is the user handle of the
-    /// request,
-    /// `cap` the size of the rings. `memory` is kept until the kernel confirms the destruction.
+    /// request, `cap` the size of the rings. `memory` is kept until the kernel confirms the
+    /// destruction.
     #[must_use]
     pub fn parts(
         &self,
@@ -279,8 +273,7 @@ pub struct SrqInit {
     /// Tag list of a tag-matching queue. Excludes `xrc`.
     pub tags: Option<TagsInit>,
     /// Allocator of rings and doorbell record; `None`: the open device's pool. soft-RoCE ignores
-    /// it:
-    /// its rings are the kernel's.
+    /// it: its rings are the kernel's.
     pub allocator: Option<Arc<dyn QueueAllocator>>,
 }
 

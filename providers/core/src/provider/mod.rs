@@ -74,8 +74,7 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     fn open(core: Arc<ContextCore>) -> Result<Self::Context, Error>;
 
     /// Opens a device whose command file was opened by another process: queries the kernel driver
-    /// for
-    /// the answers that the first opener got.
+    /// for the answers that the first opener got.
     ///
     /// # Errors
     ///

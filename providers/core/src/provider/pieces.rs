@@ -25,8 +25,7 @@ pub unsafe trait PieceOps: SendOps {
     type Place: Default + Debug + Send;
 
     /// True if each call writes its part of the WQE into the ring. Otherwise the work request is
-    /// kept
-    /// until it is complete, and functions with `TO` true are never called.
+    /// kept until it is complete, and functions with `TO` true are never called.
     const IN_PLACE: bool;
 
     /// Starts a batch, as [`begin`](SendOps::begin). No work request is open at the place.
@@ -58,14 +57,12 @@ pub unsafe trait PieceOps: SendOps {
     /// # Safety
     ///
     /// The queue pair is not destroyed; with `TO` it is a datagram queue pair. The place comes from
-    /// the
-    /// last [`start`](Self::start) of this queue, and is not [full](Self::is_full).
+    /// the last [`start`](Self::start) of this queue, and is not [full](Self::is_full).
     ///
     /// # Errors
     ///
     /// Errors of [`post`](SendOps::post) or [`post_to`](SendOps::post_to) that depend on `wr` and
-    /// `op`
-    /// alone.
+    /// `op` alone.
     unsafe fn open<const TO: bool>(
         &mut self,
         at: &mut Self::Place,
@@ -92,8 +89,7 @@ pub unsafe trait PieceOps: SendOps {
     /// # Safety
     ///
     /// The contract of [`post`](SendOps::post). The place [takes data](Self::takes_data), and `TO`
-    /// is
-    /// equal to the `TO` of [`open`](Self::open).
+    /// is equal to the `TO` of [`open`](Self::open).
     unsafe fn close_at_once<const TO: bool>(
         &mut self,
         at: &mut Self::Place,
@@ -121,9 +117,8 @@ pub unsafe trait PieceOps: SendOps {
     /// # Safety
     ///
     /// The contract of [`ring`](SendOps::ring); the place [is usual](Self::is_usual), and a work
-    /// request
-    /// was closed after the last [`look`](Self::look), which may have found room for that one
-    /// alone.
+    /// request was closed after the last [`look`](Self::look), which may have found room for that
+    /// one alone.
     unsafe fn finish(&mut self, at: &Self::Place);
 }
 

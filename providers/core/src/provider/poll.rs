@@ -35,13 +35,11 @@ pub unsafe trait CqOps: Debug + Send {
     fn next(&mut self) -> Option<Polled<Self::View<'_>>>;
 
     /// Fast path of [`next`](Self::next), for callers that take no buffers. `sink` is compiled into
-    /// each
-    /// kind of completion.
+    /// each kind of completion.
     ///
     /// A completion that it takes is retired, and its CQE goes back to the device at
     /// [`publish`](Self::publish). At a completion of the slow path nothing changes. Providers
-    /// without
-    /// a fast path leave all completions to `next`.
+    /// without a fast path leave all completions to `next`.
     ///
     /// Call it where `next` may be called: after [`settle`](Self::settle), if there are messages.
     #[inline(always)]
@@ -51,8 +49,7 @@ pub unsafe trait CqOps: Debug + Send {
     }
 
     /// Number of completions dropped because they named no outstanding work request. Above 0 the
-    /// device
-    /// or the kernel did something unexpected.
+    /// device or the kernel did something unexpected.
     fn strays(&self) -> u64;
 
     /// Publishes the consumer index in the doorbell record.
@@ -65,13 +62,11 @@ pub unsafe trait CqOps: Debug + Send {
 
     /// Drops the completions of the queue pair with this user index, which was just reset and stays
     /// attached. Receives of a shared receive queue among them become free again, and their buffers
-    /// go
-    /// back to their slabs.
+    /// go back to their slabs.
     fn sweep(&mut self, user_index: u32);
 
     /// Arms the completion queue for an event. A completion since the last poll may raise the event
-    /// or
-    /// not, so the caller polls once more before it sleeps.
+    /// or not, so the caller polls once more before it sleeps.
     ///
     /// # Errors
     ///
@@ -85,16 +80,13 @@ pub unsafe trait CqOps: Debug + Send {
     fn armer(&self) -> Armer;
 
     /// Changes the capacity to `entries` completions. Completions in the queue stay, in order.
-    /// Slow: it
-    /// calls the kernel and copies CQEs.
+    /// Slow: it calls the kernel and copies CQEs.
     ///
     /// # Errors
     ///
     /// [`Error::Limit`] for 0 entries, more than the device's limit, or fewer than queue pairs
-    /// reserved
-    /// ([`CqCore::room_of`]); the kernel's refusal: `EINVAL` if the unpolled completions don't fit.
-    /// The
-    /// queue is then unchanged.
+    /// reserved ([`CqCore::room_of`]); the kernel's refusal: `EINVAL` if the unpolled completions
+    /// don't fit. The queue is then unchanged.
     ///
     /// [`CqCore::room_of`]: crate::objects::cq::CqCore::room_of
     fn resize(&mut self, entries: u32) -> Result<(), Error>;

@@ -28,8 +28,7 @@ pub unsafe trait RecvOps: Debug + Send {
     /// # Safety
     ///
     /// The contract of [`SendOps::post`](super::SendOps::post); the device writes to the memory
-    /// that
-    /// `list` names.
+    /// that `list` names.
     ///
     /// # Errors
     ///
@@ -74,8 +73,7 @@ pub unsafe trait RecvOps: Debug + Send {
     }
 
     /// Posts one receive of one SGE and publishes it. False: nothing was posted, because the
-    /// receive is
-    /// refused or needs the slow path; [`post_one`](Self::post_one) tells.
+    /// receive is refused or needs the slow path; [`post_one`](Self::post_one) tells.
     ///
     /// # Safety
     ///
@@ -99,8 +97,7 @@ pub unsafe trait RecvOps: Debug + Send {
     unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
     /// Publishes all receives before the cursor in the doorbell record. Receive queues have no
-    /// doorbell
-    /// page.
+    /// doorbell page.
     ///
     /// # Safety
     ///

@@ -85,25 +85,21 @@ pub unsafe trait RunOps: SendOps {
     unsafe fn cursor_of(&self, run: Self::Run) -> Self::Cursor;
 
     /// Posts work requests until the list ends, the ring is full, or one needs the slow path. That
-    /// one
-    /// is then the current one of the list. Each is a [`post`](SendOps::post), or with `TO` a
+    /// one is then the current one of the list. Each is a [`post`](SendOps::post), or with `TO` a
     /// [`post_to`](SendOps::post_to).
     ///
     /// # Safety
     ///
     /// The contract of [`post`](SendOps::post) or [`post_to`](SendOps::post_to), for every request
-    /// of
-    /// the list. The run comes from the last [`begin_run`](Self::begin_run) of this queue; since
-    /// then
-    /// the queue was used only by `extend` and `extend_by_one` with this run.
+    /// of the list. The run comes from the last [`begin_run`](Self::begin_run) of this queue; since
+    /// then the queue was used only by `extend` and `extend_by_one` with this run.
     unsafe fn extend<const TO: bool, R>(&mut self, run: &mut Self::Run, requests: &mut R)
     where
         R: Requests<One: Request<Ah = Self::Ah>>;
 
     /// Posts one work request, as [`extend`](Self::extend), and checks how many more have room.
-    /// After
-    /// the ring, [`post_alone`](Self::post_alone) uses that count; it does not check itself. False:
-    /// nothing was posted.
+    /// After the ring, [`post_alone`](Self::post_alone) uses that count; it does not check itself.
+    /// False: nothing was posted.
     ///
     /// # Safety
     ///
@@ -120,8 +116,7 @@ pub unsafe trait RunOps: SendOps {
     /// # Safety
     ///
     /// The contracts of [`post`](SendOps::post), or with `TO` of [`post_to`](SendOps::post_to), and
-    /// of
-    /// [`ring`](SendOps::ring). After a call that returned true, no cursor or run of an earlier
+    /// of [`ring`](SendOps::ring). After a call that returned true, no cursor or run of an earlier
     /// [`begin`](SendOps::begin) may be used.
     unsafe fn post_alone<const TO: bool>(&mut self, request: impl Request<Ah = Self::Ah>) -> bool;
 }

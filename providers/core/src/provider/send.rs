@@ -28,8 +28,7 @@ use crate::queues::work::{
 /// - [`post`](Self::post) returns a free slot: it holds no buffer, and no work request that the
 ///   device may still execute. `post` names exactly the memory in `data` to the device.
 /// - [`own`](Self::own) keeps the buffer in that slot. Only these take it out: the completion of
-///   the
-///   work request, [`begin`](Self::begin) if the work request was never rung,
+///   the work request, [`begin`](Self::begin) if the work request was never rung,
 ///   [`reset`](Self::reset), and the end of the queue pair.
 /// - The device never learns of work requests that were not rung.
 pub unsafe trait SendOps: Debug + Send {
@@ -39,8 +38,7 @@ pub unsafe trait SendOps: Debug + Send {
     type Ah: AhOps;
 
     /// Returns a cursor at the published producer index. Drops work requests that were written and
-    /// never
-    /// rung, and returns their buffers.
+    /// never rung, and returns their buffers.
     fn begin(&mut self) -> Self::Cursor;
 
     /// Writes one work request at the cursor and advances it. Returns the slot, for
@@ -50,11 +48,9 @@ pub unsafe trait SendOps: Debug + Send {
     ///
     /// The queue pair is not destroyed, and the cursor comes from the last [`begin`](Self::begin)
     /// of this queue. If the work request is rung, two conditions hold until its completion is
-    /// polled,
-    /// the queue pair's destruction is confirmed by the kernel, or the region is deregistered: the
-    /// memory that `data` names by key stays registered, and the program neither reads nor writes
-    /// the
-    /// buffer of a READ or an atomic.
+    /// polled, the queue pair's destruction is confirmed by the kernel, or the region is
+    /// deregistered: the memory that `data` names by key stays registered, and the program neither
+    /// reads nor writes the buffer of a READ or an atomic.
     ///
     /// # Errors
     ///
@@ -73,8 +69,7 @@ pub unsafe trait SendOps: Debug + Send {
     /// # Safety
     ///
     /// The contract of [`post`](Self::post); the queue pair is UD, and the address handle belongs
-    /// to its
-    /// protection domain.
+    /// to its protection domain.
     ///
     /// # Errors
     ///
@@ -111,8 +106,7 @@ pub unsafe trait SendOps: Debug + Send {
     }
 
     /// [`post`](Self::post) to a shared receive queue of the peer, on an XRC initiator. `srqn` is
-    /// the
-    /// 24-bit number of that queue.
+    /// the 24-bit number of that queue.
     ///
     /// # Safety
     ///
@@ -139,20 +133,15 @@ pub unsafe trait SendOps: Debug + Send {
     /// # Safety
     ///
     /// The contract of [`post`](Self::post). If the queue [copies headers](Self::copies_headers),
-    /// each
-    /// SGE of `data` is mapped at its address in this process, and the first bytes of the packet
-    /// may be
-    /// read during the call. Other threads may write them meanwhile; each byte read is then one of
-    /// the
-    /// values that it had.
+    /// each SGE of `data` is mapped at its address in this process, and the first bytes of the
+    /// packet may be read during the call. Other threads may write them meanwhile; each byte read
+    /// is then one of the values that it had.
     ///
     /// # Errors
     ///
     /// On an error the cursor is unchanged. [`PostError::ShortPacket`] below the size of an
-    /// Ethernet
-    /// header; [`PostError::BadOperation`] from a provider without raw packets, or for checksums
-    /// that
-    /// the device can't compute.
+    /// Ethernet header; [`PostError::BadOperation`] from a provider without raw packets, or for
+    /// checksums that the device can't compute.
     unsafe fn post_packet(
         &mut self,
         at: &mut Self::Cursor,
@@ -170,22 +159,18 @@ pub unsafe trait SendOps: Debug + Send {
     }
 
     /// Writes a work request that changes a local key: a bind or an invalidation. Later work
-    /// requests
-    /// begin after it.
+    /// requests begin after it.
     ///
     /// # Safety
     ///
     /// The contract of [`post`](Self::post). While a window is bound, its region stays registered,
-    /// and
-    /// the device may use the memory as `access` says.
+    /// and the device may use the memory as `access` says.
     ///
     /// # Errors
     ///
     /// On an error the cursor is unchanged. [`PostError::BadOperation`] if the queue was not
-    /// created
-    /// with [`REKEY`](crate::attr::SendOpSet::REKEY), [`PostError::MessageTooLong`] for a window
-    /// over
-    /// more than 2 GiB.
+    /// created with [`REKEY`](crate::attr::SendOpSet::REKEY), [`PostError::MessageTooLong`] for a
+    /// window over more than 2 GiB.
     unsafe fn rekey(&mut self, at: &mut Self::Cursor, wr: Wr, op: &Rekey)
     -> Result<u32, PostError>;
 
@@ -200,8 +185,8 @@ pub unsafe trait SendOps: Debug + Send {
     ///
     /// On an error the cursor is unchanged. [`PostError::NotOnDevice`] if the device has neither
     /// operation; [`PostError::BadOperation`] on other transports; [`PostError::BadData`] for a
-    /// FLUSH
-    /// without a placement type, or an ATOMIC WRITE to an address that is not a multiple of eight.
+    /// FLUSH without a placement type, or an ATOMIC WRITE to an address that is not a multiple of
+    /// eight.
     unsafe fn place(
         &mut self,
         at: &mut Self::Cursor,
@@ -217,19 +202,16 @@ pub unsafe trait SendOps: Debug + Send {
     /// # Safety
     ///
     /// The contract of [`post`](Self::post). Until the key is laid out anew, invalidated or
-    /// destroyed,
-    /// the regions of its parts stay registered, and the device may use their memory as `access`
-    /// says.
+    /// destroyed, the regions of its parts stay registered, and the device may use their memory as
+    /// `access` says.
     ///
     /// # Errors
     ///
     /// On an error the cursor is unchanged. [`PostError::BadOperation`] if the queue was not
-    /// created
-    /// with [`REKEY`](crate::attr::SendOpSet::REKEY), or the provider has no indirect keys;
+    /// created with [`REKEY`](crate::attr::SendOpSet::REKEY), or the provider has no indirect keys;
     /// [`PostError::TooManySges`] for more parts than a work request or the queue has room for;
     /// [`PostError::MessageTooLong`] for a part of more than 2 GiB; [`PostError::BadData`] for an
-    /// empty
-    /// part.
+    /// empty part.
     unsafe fn lay_out(
         &mut self,
         at: &mut Self::Cursor,
@@ -241,8 +223,7 @@ pub unsafe trait SendOps: Debug + Send {
     }
 
     /// Puts a buffer into the slot of the work request that was just written. Its completion
-    /// returns
-    /// the buffer.
+    /// returns the buffer.
     ///
     /// # Safety
     ///
@@ -250,8 +231,7 @@ pub unsafe trait SendOps: Debug + Send {
     unsafe fn own(&mut self, at: &Self::Cursor, slot: u32, held: Held);
 
     /// Publishes all work requests before the cursor: doorbell record, then doorbell. Does nothing
-    /// if
-    /// there are no new ones.
+    /// if there are no new ones.
     ///
     /// # Safety
     ///
@@ -267,8 +247,7 @@ pub unsafe trait SendOps: Debug + Send {
     fn enable(&mut self, on: bool);
 
     /// Makes a post of a READ fail with [`PostError::NoReads`], because the connection allows no
-    /// READs
-    /// by this side. Ignored where the device refuses such a READ by a completion.
+    /// READs by this side. Ignored where the device refuses such a READ by a completion.
     fn forbid_reads(&mut self) {}
 
     /// From now on one thread rings. Its own next fence

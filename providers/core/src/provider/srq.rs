@@ -32,8 +32,7 @@ pub unsafe trait SrqOps: RecvOps {
     /// # Errors
     ///
     /// [`Error::Invalid`] for the core of another queue ([`SrqCore::check_side`]), because the
-    /// kernel
-    /// would replace that queue's ring; [`Error::Unsupported`] if the device can't resize;
+    /// kernel would replace that queue's ring; [`Error::Unsupported`] if the device can't resize;
     /// [`Error::Limit`]; the kernel's refusal, also below the number of outstanding receives.
     fn resize(&mut self, core: &SrqCore, max_wr: u32) -> Result<u32, Error>;
 
@@ -63,8 +62,7 @@ pub unsafe trait SrqOps: RecvOps {
 
     /// Gives a buffer to the tag that was just added. The tag keeps it until the completion that
     /// [`change_tags`](Self::change_tags) describes, [`begin_tags`](Self::begin_tags) if the change
-    /// was
-    /// never rung, or the end of the queue.
+    /// was never rung, or the end of the queue.
     ///
     /// # Safety
     ///
@@ -81,8 +79,7 @@ pub unsafe trait SrqOps: RecvOps {
     unsafe fn ring_tags(&mut self) {}
 
     /// Closes the queue that changes the list; the kernel requires it before it destroys a
-    /// tag-matching
-    /// queue. Tags stay in the list.
+    /// tag-matching queue. Tags stay in the list.
     ///
     /// # Errors
     ///

@@ -7,10 +7,8 @@ pub trait Sink<V> {
     type Output;
 
     /// Allows function calls during the poll, which cost the caller registers. The fast path then
-    /// also
-    /// takes receives of out-of-order and shared queues; a buffer of such a receive goes back to
-    /// its
-    /// slab.
+    /// also takes receives of out-of-order and shared queues; a buffer of such a receive goes back
+    /// to its slab.
     const CALLS: bool;
 
     /// Takes the view of a completion, and its work request number.

@@ -66,8 +66,7 @@ pub struct Sender(u64);
 
 impl Sender {
     /// Packs the fields: 24-bit queue pair number, 4-bit service level, whether the buffer begins
-    /// with
-    /// a GRH, and LID.
+    /// with a GRH, and LID.
     #[must_use]
     pub const fn new(qpn: u32, service_level: u8, has_grh: bool, lid: u16) -> Self {
         let low = qpn & 0xff_ffff | (service_level as u32 & 15) << 24 | (has_grh as u32) << 28;
@@ -75,8 +74,7 @@ impl Sender {
     }
 
     /// Reads the word of a ConnectX CQE: LID, then GRH flag, service level and queue pair (PRM
-    /// "CQE",
-    /// `slid` and `flags_rqpn`).
+    /// "CQE", `slid` and `flags_rqpn`).
     #[inline]
     #[must_use]
     pub const fn from_mlx5(word: u64) -> Self {
@@ -160,8 +158,7 @@ pub enum Status {
     /// A message matched a tag, but its data did not arrive. A completion with bytes reports a
     /// rendezvous that the device can't serve: its headers are in the tag's buffer, and the program
     /// must read the data itself. A completion without bytes reports a connection that failed
-    /// before
-    /// the data arrived.
+    /// before the data arrived.
     #[doc(alias = "IBV_WC_TM_RNDV_INCOMPLETE")]
     RendezvousIncomplete,
     /// Another error.

@@ -62,8 +62,7 @@ impl<T> Inbox<T> {
         }
         content.messages.push(message);
         // Release: pairs with the Acquire in `pace`. The lock orders the contents; this store only
-        // says
-        // that there are some.
+        // says that there are some.
         self.pace.store(0, Ordering::Release);
     }
 

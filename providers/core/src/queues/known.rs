@@ -73,10 +73,8 @@ pub struct Known {
 
 impl Known {
     /// Adds a queue pair whose completions arrive here from now on. An entry with the same index
-    /// stays,
-    /// because work requests in flight use it; there should be none, because an index is reused
-    /// only
-    /// after the detach message was read.
+    /// stays, because work requests in flight use it; there should be none, because an index is
+    /// reused only after the detach message was read.
     pub fn attach(&mut self, shared: Arc<QpShared>, roles: Roles) {
         if roles.recv
             && let Some((srq, index)) = shared_of(&shared)
@@ -138,8 +136,7 @@ impl Known {
     }
 
     /// For a queue pair with a shared receive queue: the user index that its receive completions
-    /// carry,
-    /// and its queue pair number, which tells them apart from receives of other queue pairs.
+    /// carry, and its queue pair number, which tells them apart from receives of other queue pairs.
     #[must_use]
     pub fn shared_receives(&self, user_index: u32) -> Option<(u32, u32)> {
         let Some(Owner::Qp(shared, ..)) = self.table.get(user_index as usize)?.as_ref() else {
@@ -153,8 +150,7 @@ impl Known {
     /// # Safety
     ///
     /// The caller is the only poller, and the device completed that work request if it is in
-    /// flight.
-    /// `ended` returns its result.
+    /// flight. `ended` returns its result.
     #[inline]
     pub unsafe fn take(&self, token: Token, ended: impl FnOnce() -> Ended) -> Option<Taken> {
         let (shared, roles) = match self.table.get(token.user_index as usize)?.as_ref()? {
@@ -173,8 +169,8 @@ impl Known {
         let mut taken = unsafe { slots.take(token.index) };
         match ended() {
             // A failure puts the whole queue pair into the error state. It is noted before the
-            // poster gets the
-            // slot back, because a work request posted there afterwards needs another system call.
+            // poster gets the slot back, because a work request posted there afterwards needs
+            // another system call.
             Ended::Failed => {
                 shared.send.fail();
                 shared.recv.fail();
@@ -194,8 +190,8 @@ impl Known {
     }
 
     /// Takes the send that a completion names, if it is in flight, and retires the contiguous
-    /// completed
-    /// ones. For send queues that complete out of order with a completion for each work request.
+    /// completed ones. For send queues that complete out of order with a completion for each work
+    /// request.
     ///
     /// # Safety
     ///

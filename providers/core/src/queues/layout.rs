@@ -67,8 +67,7 @@ impl KeyParts<'_> {
     }
 
     /// Number of 16-byte entries in the work request and in the key. An interleaved layout has one
-    /// more
-    /// for its header.
+    /// more for its header.
     #[must_use]
     pub fn entries(&self) -> usize {
         match self {

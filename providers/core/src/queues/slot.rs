@@ -15,8 +15,7 @@ use crate::sync::UnsafeCell;
 pub(super) struct Slot {
     pub(super) wr_id: u64,
     /// Halves of its [`Reach`]. Most posts have them apart; from a whole `Reach` the compiler makes
-    /// one
-    /// store of both.
+    /// one store of both.
     pub(super) end: u32,
     posted: u32,
 }
@@ -64,10 +63,8 @@ impl Reach {
     }
 
     /// Position after one more work request of `units`. The index must not wrap: the carry would
-    /// count
-    /// as one more work request, and the queue would seem full too early until the requests posted
-    /// now
-    /// complete.
+    /// count as one more work request, and the queue would seem full too early until the requests
+    /// posted now complete.
     #[inline(always)]
     #[must_use]
     pub const fn after(self, units: u32) -> Self {
@@ -139,8 +136,7 @@ impl Slots {
     /// # Safety
     ///
     /// The table lives. The poster owns the slot: it is free, or written and not published. The
-    /// caller
-    /// is the only poster.
+    /// caller is the only poster.
     #[inline(always)]
     pub unsafe fn put(self, index: u32, wr_id: u64, end: u32) {
         // SAFETY: the mask keeps the index inside the table; the poster owns the slot by the
@@ -164,8 +160,7 @@ impl Slots {
     }
 
     /// Notes the number of a work request that starts at ring unit `index`. [`Named::end`] notes
-    /// its
-    /// end later. Called by the poster.
+    /// its end later. Called by the poster.
     ///
     /// # Safety
     ///
@@ -184,8 +179,7 @@ impl Slots {
     pub fn offset(self, index: u32) -> usize {
         const BYTES: u32 = SLOT_BYTES as u32;
         // The product is masked instead of the index: the compiler then keeps one offset for slot
-        // and
-        // WQEBB, scaled in memory operands.
+        // and WQEBB, scaled in memory operands.
         (index.wrapping_mul(BYTES) & (self.mask * BYTES)) as usize
     }
 
@@ -221,14 +215,12 @@ impl Slots {
     }
 
     /// Puts the buffer into a slot that was just written by [`put`](Self::put). Called by the
-    /// poster,
-    /// after the table's `will_own`.
+    /// poster, after the table's `will_own`.
     ///
     /// # Safety
     ///
     /// The contract of [`put`](Self::put); the slot holds no buffer, and the table's `will_lend`
-    /// was
-    /// called before the first [lent](Held::is_lent) buffer.
+    /// was called before the first [lent](Held::is_lent) buffer.
     #[inline(always)]
     pub unsafe fn own(self, index: u32, held: Held) {
         // SAFETY: the mask keeps the index inside the table; the poster owns the slot by the

@@ -50,12 +50,10 @@ pub struct Taken {
 #[repr(C, align(64))]
 pub struct SlotTable {
     /// Free-running consumer index, and the number of work requests before it: a [`Reach`]. Written
-    /// by
-    /// the poller, read by the poster when the ring looks full.
+    /// by the poller, read by the poster when the ring looks full.
     retired: AtomicU64,
     /// Possible content of slots: [`NOTHING`], [`FRAMES`], or also [`LENT`] memory. Raised before
-    /// the
-    /// first such post, so that completions look only for what can be there.
+    /// the first such post, so that completions look only for what can be there.
     holds: AtomicU32,
     /// Set when a completion reported a failed queue pair, or the program moved it to the error
     /// state.
@@ -83,8 +81,7 @@ unsafe impl Send for SlotTable {}
 
 impl SlotTable {
     /// A table for a ring of `units`, a power of two, or 0 for no queue. A table for 0 units has
-    /// one
-    /// slot, so that even a wrong completion finds a slot.
+    /// one slot, so that even a wrong completion finds a slot.
     ///
     /// # Panics
     ///
@@ -121,9 +118,8 @@ impl SlotTable {
     }
 
     /// Stand-in for the receive queue of a queue pair with a shared receive queue. Its consumer
-    /// index
-    /// is above every index of a shared queue. The comparison that every completion makes thus also
-    /// recognises completions of the shared queue.
+    /// index is above every index of a shared queue. The comparison that every completion makes
+    /// thus also recognises completions of the shared queue.
     #[must_use]
     pub fn none() -> Self {
         let mut table = Self::new(0);
@@ -184,8 +180,7 @@ impl SlotTable {
     }
 
     /// Notes that some slots will hold [lent](Held::is_lent) memory, which completions do not
-    /// return.
-    /// Called by the poster before the first lent memory.
+    /// return. Called by the poster before the first lent memory.
     ///
     /// # Safety
     ///
@@ -199,8 +194,7 @@ impl SlotTable {
     }
 
     /// Takes back the buffers of a batch that was not published: from the slots from `first` to
-    /// `end`,
-    /// at most all slots. Called by the poster.
+    /// `end`, at most all slots. Called by the poster.
     ///
     /// # Safety
     ///
@@ -215,8 +209,7 @@ impl SlotTable {
     }
 
     /// Takes the content of the work request that starts at ring unit `index`, and returns buffers
-    /// of
-    /// earlier, unsignaled ones to their slabs. Called by the poller, which then calls
+    /// of earlier, unsignaled ones to their slabs. Called by the poller, which then calls
     /// [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// # Safety
@@ -246,8 +239,7 @@ impl SlotTable {
         // it.
         if passed | (holds - FRAMES) != 0 {
             // SAFETY: work requests of a queue complete in order, so the contract holds for all
-            // slots up to
-            // this one.
+            // slots up to this one.
             unsafe { self.pass_over(index) };
         }
         // SAFETY: the poller owns the slot.
@@ -259,8 +251,7 @@ impl SlotTable {
 
     /// Takes the content of the work request at `index`, and leaves earlier ones. For queues that
     /// complete out of order with a completion for each work request. Called by the poller, which
-    /// then
-    /// calls [`retire`](Self::retire) with the end of all that completed without a gap.
+    /// then calls [`retire`](Self::retire) with the end of all that completed without a gap.
     ///
     /// # Safety
     ///
@@ -275,9 +266,8 @@ impl SlotTable {
     }
 
     /// Takes the content of the work request at [`tail`](Self::tail) if its index ends with
-    /// `counter`.
-    /// For queues that complete in order with a completion for each work request. Called by the
-    /// poller, which then calls [`retire`](Self::retire) with [`Taken::reach`].
+    /// `counter`. For queues that complete in order with a completion for each work request. Called
+    /// by the poller, which then calls [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// # Safety
     ///
@@ -294,19 +284,16 @@ impl SlotTable {
     }
 
     /// Takes the content of the work request whose index ends with `counter`, if the queue
-    /// completes
-    /// [out of order](Self::in_any_order). The ring has at most 65536 units. Called by the poller,
-    /// which then calls [`retire`](Self::retire) with [`Taken::reach`].
+    /// completes [out of order](Self::in_any_order). The ring has at most 65536 units. Called by
+    /// the poller, which then calls [`retire`](Self::retire) with [`Taken::reach`].
     ///
     /// That position counts completions: a slot is posted to again once as many work requests
-    /// completed
-    /// as were posted up to it. So at most half of the ring may be outstanding, and the device may
-    /// complete no work request before one that was posted half a ring earlier.
+    /// completed as were posted up to it. So at most half of the ring may be outstanding, and the
+    /// device may complete no work request before one that was posted half a ring earlier.
     /// # Safety
     ///
     /// If the queue completes out of order: the contract of [`take`](Self::take). Only the device
-    /// can
-    /// tell that the completion is not repeated.
+    /// can tell that the completion is not repeated.
     #[cold]
     pub unsafe fn take_out_of_turn(&self, counter: u16) -> Option<Taken> {
         if !self.any_order {
@@ -350,8 +337,7 @@ impl SlotTable {
     }
 
     /// Finds the outstanding work request whose index ends with `counter`: returns its index, and
-    /// its
-    /// distance from the consumer index.
+    /// its distance from the consumer index.
     ///
     /// # Safety
     ///
@@ -366,10 +352,8 @@ impl SlotTable {
         // completion.
         let end = unsafe { (*self.slot(index)).end };
         // An outstanding work request ends after its start. A completed one ended at or before the
-        // consumer
-        // index. If `counter` is of an earlier completion, `index` is one or more turns of the ring
-        // ahead,
-        // and the work request in that slot ends at or before it.
+        // consumer index. If `counter` is of an earlier completion, `index` is one or more turns of
+        // the ring ahead, and the work request in that slot ends at or before it.
         if end.wrapping_sub(index).wrapping_sub(1) > self.slots.mask {
             return None;
         }
@@ -442,8 +426,7 @@ impl SlotTable {
     }
 
     /// The consumer index as the poller knows it. In a queue that completes in order, the next
-    /// receive
-    /// to complete.
+    /// receive to complete.
     #[inline]
     #[must_use]
     pub fn tail(&self) -> u32 {
@@ -463,9 +446,8 @@ impl SlotTable {
     ///
     /// The device completed the work requests in these slots, and they were [taken](Self::take) or
     /// passed over. In a queue that completes [out of order](Self::in_any_order), as many slots
-    /// were
-    /// [taken](Self::take_out_of_turn) as there are before `end`. The caller is the only poller of
-    /// this queue.
+    /// were [taken](Self::take_out_of_turn) as there are before `end`. The caller is the only
+    /// poller of this queue.
     #[inline]
     pub unsafe fn retire(&self, reach: impl Into<Reach>) {
         // Release: pairs with the Acquire in `reached`. The poller's reads of the slots come before
@@ -490,8 +472,8 @@ impl SlotTable {
     }
 
     /// Notes how far the device may read, just before the doorbell. For providers whose poller
-    /// checks
-    /// the slots that a completion names, and takes those before `end`. Called by the poster.
+    /// checks the slots that a completion names, and takes those before `end`. Called by the
+    /// poster.
     /// # Safety
     ///
     /// The slots before `end` were [written](Slots::put), and the device owns them from now on. The
@@ -504,8 +486,7 @@ impl SlotTable {
     }
 
     /// True if the work request that starts at ring unit `index` is published and not retired.
-    /// Called
-    /// by the poller.
+    /// Called by the poller.
     #[inline]
     #[must_use]
     pub fn is_in_flight(&self, index: u32) -> bool {
@@ -514,16 +495,14 @@ impl SlotTable {
     }
 
     /// Notes that the queue pair failed or is about to. Called by any thread: a hint that hands
-    /// over no
-    /// slot.
+    /// over no slot.
     #[cold]
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
     /// True if a completion reported a failed queue pair, or the program moved it to the error
-    /// state. A
-    /// hint that orders no other access.
+    /// state. A hint that orders no other access.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -553,8 +532,7 @@ impl SlotTable {
     }
 
     /// Restarts at the first index, as the device does after a reset. Buffers left in the table go
-    /// back
-    /// to their slabs.
+    /// back to their slabs.
     ///
     /// # Safety
     ///
@@ -575,8 +553,7 @@ impl Drop for SlotTable {
         let slots =
             std::ptr::slice_from_raw_parts_mut(self.slots.slots.cast_mut(), self.units() as usize);
         // SAFETY: from `Box::into_raw` of as many elements, in `new`; no one else uses the table.
-        // Buffers
-        // go back to their slabs.
+        // Buffers go back to their slabs.
         drop(unsafe { Box::from_raw(frames) });
         // SAFETY: from `Box::into_raw` of as many elements, in `new`; no one else uses the table.
         // Buffers go back to their slabs.

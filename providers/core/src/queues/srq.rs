@@ -49,8 +49,7 @@ impl Slot {
     #[inline(always)]
     fn behind(&self) -> Option<u32> {
         // Acquire: pairs with the Release in `free`. A poller's reads of the next slot come before
-        // the
-        // poster's writes.
+        // the poster's writes.
         let next = self.next.load(Ordering::Acquire);
         (next != LAST).then_some(next)
     }
@@ -156,8 +155,7 @@ unsafe impl Send for SrqShared {}
 
 impl SrqShared {
     /// A table whose slots are all free, in order. One slot is always the last of the list and
-    /// can't be
-    /// posted.
+    /// can't be posted.
     ///
     /// # Panics
     ///
@@ -195,8 +193,7 @@ impl SrqShared {
     }
 
     /// Grows the queue to at least `slots`, at most 2^31. New slots join the end of the list.
-    /// Called by
-    /// the poster.
+    /// Called by the poster.
     ///
     /// # Safety
     ///
@@ -289,8 +286,7 @@ impl SrqShared {
     }
 
     /// Returns to the list all slots that were [taken](Self::put) and never published, and drops
-    /// their
-    /// buffers. Called by the poster.
+    /// their buffers. Called by the poster.
     ///
     /// # Safety
     ///
@@ -321,8 +317,7 @@ impl SrqShared {
     }
 
     /// Takes the content of a completed work request, and returns its slot to the list; `None` if
-    /// none
-    /// is in flight there. Called by any thread.
+    /// none is in flight there. Called by any thread.
     ///
     /// # Safety
     ///
@@ -331,8 +326,7 @@ impl SrqShared {
     pub unsafe fn take(&self, index: u32) -> Option<Taken> {
         let slot = self.get(index)?;
         // Acquire: pairs with the Release in `put`. The buffer was put there after that store, but
-        // before
-        // the publication, and the device completes only what was published.
+        // before the publication, and the device completes only what was published.
         slot.flight.compare_exchange(AWAY, HOME, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: this thread cleared the mark, so it owns the slot until the slot is back in the
         // list.
@@ -349,26 +343,22 @@ impl SrqShared {
     fn free(&self, index: u32, slot: &Slot) {
         slot.next.store(LAST, Ordering::Relaxed);
         // Release: the thread that returns the next slot links this one, so it must see the store
-        // above.
-        // Acquire: earlier returns come before the poster's read of our link.
+        // above. Acquire: earlier returns come before the poster's read of our link.
         let before = self.last.swap(index, Ordering::AcqRel);
         // SAFETY: `last` is always one of the slots.
         unsafe { self.slot(before) }.next.store(index, Ordering::Release);
     }
 
     /// Takes all buffers in flight, with their work request numbers, in the order of their slots.
-    /// Later
-    /// completions of these slots find none in flight.
+    /// Later completions of these slots find none in flight.
     ///
     /// # Safety
     ///
     /// The device is done with the queue: the kernel confirmed its destruction. The queue is no
-    /// longer
-    /// posted to.
+    /// longer posted to.
     pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
         // SAFETY: the device is done with the queue. If a poller takes a completion meanwhile, only
-        // one of
-        // the two gets the slot.
+        // one of the two gets the slot.
         let taken = (0..self.slots()).filter_map(|index| unsafe { self.take(index) });
         taken.filter_map(|taken| Some((taken.wr_id, taken.frame?))).collect()
     }
@@ -492,8 +482,7 @@ mod tests {
     }
 
     /// Several threads poll the completions of one poster, and all of them see each completion.
-    /// Each
-    /// work request is taken once.
+    /// Each work request is taken once.
     #[test]
     fn many_take_and_each_slot_is_taken_once() {
         const ROUNDS: u64 = if cfg!(miri) { 60 } else { 1_000 };

@@ -136,8 +136,7 @@ impl TagChanges {
     }
 
     /// Takes a change that the device refused, with its expected results. `None` for a change that
-    /// is
-    /// not outstanding; a repeated refusal has no expected results. Called by the poller.
+    /// is not outstanding; a repeated refusal has no expected results. Called by the poller.
     ///
     /// # Safety
     ///

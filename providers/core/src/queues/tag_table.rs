@@ -66,9 +66,7 @@ impl TagTable {
     ///
     /// # Panics
     ///
-    /// If there are no tags, or 2^31 or more, or if `changes` is no power of two; the provider
-    /// computes
-    /// both.
+    /// If `tags` is 0 or at least 2^31, or `changes` no power of two; the provider computes both.
     #[must_use]
     pub fn new(tags: u32, changes: u32) -> Self {
         assert!((1..1 << 31).contains(&tags));
@@ -127,8 +125,7 @@ impl TagTable {
     }
 
     /// Takes a place out of the list for a tag. `wr_id` is the number of its message; `signaled`:
-    /// the
-    /// change makes a completion. Called by the poster.
+    /// the change makes a completion. Called by the poster.
     ///
     /// # Safety
     ///
@@ -157,8 +154,7 @@ impl TagTable {
     }
 
     /// Returns the first `count` places of the list, which were never rung, and drops their
-    /// buffers.
-    /// Called by the poster.
+    /// buffers. Called by the poster.
     ///
     /// # Safety
     ///
@@ -176,14 +172,12 @@ impl TagTable {
     }
 
     /// Marks a place for removal. Returns true if its message is still expected; the place then
-    /// also
-    /// expects the completion of the removal. Called by the poster.
+    /// also expects the completion of the removal. Called by the poster.
     ///
     /// # Safety
     ///
     /// If true is returned, that completion comes once, or [`wont_remove`](Self::wont_remove)
-    /// revokes
-    /// the mark.
+    /// revokes the mark.
     #[must_use]
     pub unsafe fn will_remove(&self, place: u32) -> bool {
         let more = |waits: u32| (waits & MESSAGE != 0).then_some(waits + 1);
@@ -218,14 +212,12 @@ impl TagTable {
     }
 
     /// Ends a change that the device refused, or flushed after an earlier refusal. If the change
-    /// was to
-    /// add a tag, returns the content of its place. Called by the poller.
+    /// was to add a tag, returns the content of its place. Called by the poller.
     ///
     /// # Safety
     ///
     /// The device reports so for the change at this index, modulo the queue's length, and the
-    /// change's
-    /// entry in the queue is not free yet. The caller is the only poller.
+    /// change's entry in the queue is not free yet. The caller is the only poller.
     #[must_use]
     pub unsafe fn refused(&self, at: u32) -> Option<Taken> {
         // SAFETY: the contract of this function includes the contract of `TagChanges::refused`.
@@ -271,14 +263,12 @@ impl TagTable {
         // Acquire: pairs with the Release in `put`.
         let waits = place.waits.load(Ordering::Acquire);
         // SAFETY: written before the mark that was just seen, and not again before the poller frees
-        // the
-        // place.
+        // the place.
         (waits & MESSAGE != 0).then(|| unsafe { *place.wr_id.get() })
     }
 
     /// Takes the content of a place whose message arrived or will never arrive; `None` if it
-    /// expects no
-    /// message. Called by the poller, or by [`reclaim`](Self::reclaim).
+    /// expects no message. Called by the poller, or by [`reclaim`](Self::reclaim).
     ///
     /// # Safety
     ///
@@ -289,8 +279,7 @@ impl TagTable {
         let place = self.places.get(index as usize)?;
         let less = |waits: u32| (waits & MESSAGE != 0).then_some(waits & !MESSAGE);
         // Acquire: pairs with the Release in `put`. The buffer was put there before the
-        // publication, and
-        // the device completes only what was published.
+        // publication, and the device completes only what was published.
         let before = place.waits.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).ok()?;
         // SAFETY: this thread cleared the mark, so it owns the place until it is back in the list.
         let wr_id = unsafe { *place.wr_id.get() };
@@ -331,8 +320,7 @@ impl TagTable {
     }
 
     /// Counts a polled unexpected message. Returns true if the device should be told the count
-    /// soon.
-    /// Called by the poller.
+    /// soon. Called by the poller.
     #[must_use]
     pub fn unexpected(&self) -> bool {
         let came = self.came.load(Ordering::Relaxed).wrapping_add(1);
@@ -345,8 +333,7 @@ impl TagTable {
     /// # Safety
     ///
     /// The device is done with the queue: the kernel confirmed its destruction. The queue is no
-    /// longer
-    /// posted to.
+    /// longer posted to.
     pub unsafe fn reclaim(&self) -> Vec<(u64, Frame)> {
         // SAFETY: the device is done with the queue, by the contract.
         let taken = (0..=self.tags()).filter_map(|place| unsafe { self.take(place) });

@@ -92,8 +92,7 @@ pub struct TagWr {
     #[doc(alias = "IBV_OPS_SIGNALED")]
     pub signaled: bool,
     /// Count of unexpected messages that the program has handled, modulo 2^16. `None`: the device
-    /// keeps
-    /// its count.
+    /// keeps its count.
     #[doc(alias = "IBV_OPS_TM_SYNC")]
     pub unexpected: Option<u16>,
 }
@@ -161,12 +160,10 @@ pub struct TagHeader {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TagInfo {
     /// Header of a matched message, in its first completion. Unmatched messages keep their header
-    /// in
-    /// the buffer.
+    /// in the buffer.
     pub header: Option<TagHeader>,
     /// The device waits for the count of handled unexpected messages. Until then it matches no
-    /// newly
-    /// added tags.
+    /// newly added tags.
     #[doc(alias = "IBV_WC_TM_SYNC_REQ")]
     pub wants_sync: bool,
 }

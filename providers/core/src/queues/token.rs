@@ -1,6 +1,5 @@
 //! Token: the number that work requests of rxe and siw carry. It names queue and slot; the
-//! program's
-//! own number is kept in the slot.
+//! program's own number is kept in the slot.
 //!
 //! The kernel returns the number unchanged. For a failed completion rxe reports only queue pair and
 //! status, not even whether it was a send (kernel `rxe_comp.c:make_send_cqe`,

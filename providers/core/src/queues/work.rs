@@ -37,8 +37,8 @@ pub struct Remote {
 pub struct Destination<'a, A> {
     /// Address handle.
     pub ah: &'a A,
-    /// The peer's queue pair and Q_Key, as the handle's provider
-    /// [encodes them](crate::provider::AhOps::peer).
+    /// The peer's queue pair and Q_Key, as the handle's provider [encodes
+    /// them](crate::provider::AhOps::peer).
     pub peer: [u64; 2],
 }
 
@@ -105,10 +105,8 @@ impl Wr {
     }
 
     /// Makes no completion on success. A later signaled work request on the queue retires it. A
-    /// frame
-    /// posted with it then goes back to its slab and not to the caller, so the data of an
-    /// unsignaled
-    /// READ is lost.
+    /// frame posted with it then goes back to its slab and not to the caller, so the data of an
+    /// unsignaled READ is lost.
     #[inline]
     #[must_use]
     pub const fn unsignaled(self) -> Self {
@@ -205,12 +203,10 @@ pub enum Checksums {
 #[doc(alias = "ibv_mw_type")]
 pub enum WindowKind {
     /// Type 1: usable through any queue pair of the protection domain. A new bind moves it; it is
-    /// never
-    /// invalidated.
+    /// never invalidated.
     Type1,
     /// Type 2: usable only through the queue pair that bound it. Its owner or the peer must
-    /// invalidate
-    /// it before it is bound again.
+    /// invalidate it before it is bound again.
     Type2,
 }
 
@@ -267,8 +263,7 @@ pub enum PostError {
     /// The queue is full. Poll completions, and signal at least one work request per queue length.
     Full,
     /// Wrong state: sends need RTS, receives INIT or later. On siw also after a failure, because
-    /// its
-    /// kernel does not flush later posts.
+    /// its kernel does not flush later posts.
     State,
     /// The queue pair uses a shared receive queue. Post there.
     SharedReceives,
@@ -279,23 +274,19 @@ pub enum PostError {
     /// Longer than the maximum message.
     MessageTooLong,
     /// Wrong data: READs and atomics can't be inline, and atomics need a buffer of eight bytes. A
-    /// window
-    /// needs at least one byte, and only remote rights. A FLUSH needs a placement type, an ATOMIC
-    /// WRITE an address that is a multiple of eight.
+    /// window needs at least one byte, and only remote rights. A FLUSH needs a placement type, an
+    /// ATOMIC WRITE an address that is a multiple of eight.
     BadData,
     /// The buffer belongs to another protection domain.
     ForeignBuffer,
     /// The address handle belongs to another protection domain.
     ForeignAddress,
     /// The queue pair's transport lacks the operation; or a datagram has no destination; or the
-    /// queue
-    /// was not created for the operation (window bind, invalidation); or its completions carry
-    /// data,
-    /// which can't be copied to an indirect key.
+    /// queue was not created for the operation (window bind, invalidation); or its completions
+    /// carry data, which can't be copied to an indirect key.
     BadOperation,
     /// A READ on a connection without READs by this side: the initiator depth was 0, or the peer
-    /// serves
-    /// none. Only on siw, whose kernel would wait forever; other devices fail the READ by a
+    /// serves none. Only on siw, whose kernel would wait forever; other devices fail the READ by a
     /// completion.
     NoReads,
     /// The device lacks the operation: FLUSH, ATOMIC WRITE.
@@ -305,17 +296,14 @@ pub enum PostError {
     /// The tag is no longer in the list: a polled completion said so, or it was removed.
     UnknownTag,
     /// The packet is shorter than an Ethernet header of 14 bytes, or than the 18 bytes that some
-    /// devices
-    /// need in the WQE.
+    /// devices need in the WQE.
     ShortPacket,
     /// The device is gone: the kernel rejected the last doorbell. Only where a doorbell is a system
-    /// call
-    /// (rxe, siw).
+    /// call (rxe, siw).
     DeviceGone,
     /// The kernel rejected the last doorbell, and the rung work requests stay in the queue.
     /// `SendQueue::refused` returns its errno. Each post retries the doorbell. Only where a
-    /// doorbell is
-    /// a system call (rxe, siw).
+    /// doorbell is a system call (rxe, siw).
     Refused,
 }
 
@@ -323,10 +311,9 @@ impl PostError {
     /// The errno that `ibv_post_send` and `ibv_post_recv` of mlx5 return for this error.
     ///
     /// `ENOMEM` for a full queue or tag list, an unknown tag, too many SGEs and too much inline
-    /// data;
-    /// `EIO` for a device that is gone; `EAGAIN` for a rejected doorbell; `EOPNOTSUPP` for an
-    /// operation
-    /// that the device lacks; `EINVAL` for the rest, part of which C leaves to the device.
+    /// data; `EIO` for a device that is gone; `EAGAIN` for a rejected doorbell; `EOPNOTSUPP` for an
+    /// operation that the device lacks; `EINVAL` for the rest, part of which C leaves to the
+    /// device.
     #[must_use]
     #[cold]
     pub fn to_errno(self) -> Errno {

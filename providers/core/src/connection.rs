@@ -1,4 +1,4 @@
-//! Why a connection did not come about, or ended.
+//! Error of a connection attempt, or of a connection that ended.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::Errno;
 pub struct Attempt {
     /// The peer's address, with its port: `10.0.0.1:7471`.
     pub to: String,
-    /// How long each step might take.
+    /// Time limit of each step.
     pub limit: Duration,
 }
 
-/// Why a connection did not come about, or ended.
+/// Error of a connection attempt, or of a connection that ended.
 ///
 /// ```
 /// use uverbs_core::connection::ConnectionErrorKind;
@@ -46,47 +46,47 @@ pub struct ConnectionError {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectionErrorKind {
-    /// A name has no address here.
+    /// A name could not be resolved to an address.
     NameUnresolved {
-        /// The host, and the service behind a colon where one was asked for.
+        /// The host, with the service behind a colon if one was requested.
         name: String,
-        /// Why.
+        /// Cause.
         reason: NameError,
     },
     /// No device, no route or no neighbour was found for the address.
     AddressUnresolved {
-        /// Why.
+        /// Cause.
         errno: Errno,
     },
     /// No path to the address was found.
     RouteUnresolved {
-        /// Why.
+        /// Cause.
         errno: Errno,
     },
     /// The peer's host did not answer.
     Unreachable {
-        /// Why.
+        /// Cause.
         errno: Errno,
     },
-    /// The connection manager failed on the way.
+    /// The connection manager failed.
     Failed {
-        /// Why.
+        /// Cause.
         errno: Errno,
     },
-    /// The peer refused.
+    /// The peer rejected the request.
     Rejected {
         /// The reason: [`NO_LISTENER`](Self::NO_LISTENER), [`STALE`](Self::STALE),
-        /// [`CONSUMER`](Self::CONSUMER), others of IBTA vol 1, table 110. iWARP gives a negative
-        /// errno instead.
+        /// [`CONSUMER`](Self::CONSUMER), or others of IBTA vol 1, table 110. iWARP reports a
+        /// negative errno instead.
         reason: i32,
         /// Private data of the rejection, padded with zeros to the message's 148 bytes.
         private_data: Vec<u8>,
     },
-    /// The other side ended the connection.
+    /// The peer ended the connection.
     Disconnected,
     /// The device was removed.
     DeviceRemoved,
-    /// An event that doesn't belong here, by its number.
+    /// An event that is wrong at this step, by its number.
     Unexpected(u32),
 }
 
@@ -94,15 +94,15 @@ impl ConnectionErrorKind {
     /// No program listens at this port ("invalid service ID").
     pub const NO_LISTENER: i32 = 8;
     /// The peer still has a connection to a queue pair by this number and address ("stale
-    /// connection"). It ends that one, and the next attempt may succeed (`cm.c`, `cm_match_req`).
+    /// connection"). The peer ends that connection, and the next attempt may succeed (`cm.c`,
+    /// `cm_match_req`).
     pub const STALE: i32 = 10;
-    /// The program at the other side refused ("consumer reject").
+    /// The peer's program rejected the request ("consumer reject").
     pub const CONSUMER: i32 = 28;
-    /// The program at the other side can't do with the vendor's options ("vendor option not
-    /// supported").
+    /// The peer's program does not support the vendor's options ("vendor option not supported").
     pub const VENDOR_OPTIONS: i32 = 35;
 
-    /// The error of this kind, when `attempt` was tried.
+    /// The error of this kind for `attempt`.
     #[must_use]
     pub fn of(self, attempt: Attempt) -> ConnectionError {
         ConnectionError { kind: self, attempt: Some(Box::new(attempt)) }
@@ -154,7 +154,7 @@ impl fmt::Display for ConnectionError {
                 write!(f, "the address was not resolved{within}: {errno}")
             }
             Kind::RouteUnresolved { errno } => write!(f, "no path was found{within}: {errno}"),
-            // The kernel's own limit, which is longer than most programs'.
+            // Expired in the kernel, whose time limit exceeds most programs' limits.
             Kind::Unreachable { errno } => write!(f, "the peer did not answer: {errno}"),
             Kind::Failed { errno } => write!(f, "connecting failed: {errno}"),
             Kind::Rejected { reason: Kind::NO_LISTENER, .. } => {
@@ -177,17 +177,17 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// Why a name has no address: what `getaddrinfo` said (POSIX, `netdb.h`).
+/// Error of `getaddrinfo` (POSIX, `netdb.h`) for a name without address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameError {
     /// `EAI_*`.
     pub code: i32,
-    /// The errno that goes with `EAI_SYSTEM`; of no meaning with another code.
+    /// The errno of `EAI_SYSTEM`; meaningless with other codes.
     pub errno: Errno,
 }
 
 impl NameError {
-    /// The nearest errno: `ENOENT` for what isn't there, `EAGAIN` where it may be there later.
+    /// The nearest errno: `ENOENT` for a missing name, `EAGAIN` if it may exist later.
     #[must_use]
     pub fn to_errno(self) -> Errno {
         match self.code {

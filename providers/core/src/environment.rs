@@ -1,17 +1,16 @@
-//! Environment variables of the library: the table of all of them, and the one function that reads
-//! them.
+//! Environment variables of the library: their table, and the one function that reads them.
 //!
-//! A process with rights that its user lacks (set-user-ID, set-group-ID, file capabilities) has no
-//! variables here, as with `secure_getenv`(3): its user could name files to write and devices to
-//! trust.
+//! In a process with rights that its user lacks (set-user-ID, set-group-ID, file capabilities) all
+//! variables read as unset, as with `secure_getenv`(3). Otherwise its user could name files to
+//! write and devices to trust.
 //!
 //! The library reads all variables when it is loaded ([`remember`]; programs in Rust: at the first
-//! use). A variable that the program removes later keeps the value it had then. A variable that
-//! the program sets later counts.
+//! use). A variable that the program removes later keeps its old value. A variable that the program
+//! sets later takes effect.
 //!
 //! # Safety
 //!
-//! One call of libc's that takes a number.
+//! One libc call, whose argument is a number.
 #![allow(unsafe_code, reason = "asks for the program's privileges")]
 
 use std::ffi::OsString;
@@ -21,8 +20,8 @@ use std::sync::OnceLock;
 /// A variable that the library reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variable {
-    /// `UVERBS_DEVICE`: devices that a C program is shown, separated by commas. Unset: all of the
-    /// kernel's.
+    /// `UVERBS_DEVICE`: devices visible to a C program, separated by commas. Unset: all devices of
+    /// the kernel.
     Device,
     /// `UVERBS_CAPTURE`: file that the packets of all software HCAs are written to.
     Capture,

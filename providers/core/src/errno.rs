@@ -6,8 +6,7 @@ use nix::errno::Errno as Known;
 
 /// An error number, as `errno` holds it after a failed call.
 ///
-/// `Debug` prints the name, `Display` the text. Numbers without a name here are numbers all the
-/// same.
+/// `Debug` prints the name, `Display` the text. A number without a name prints as a number.
 ///
 /// ```
 /// # use uverbs_core::errno::Errno;
@@ -41,7 +40,7 @@ impl Errno {
         Self(raw)
     }
 
-    /// The number, as [`std::io::Error::raw_os_error`] gives it.
+    /// The number, as returned by [`std::io::Error::raw_os_error`].
     #[must_use]
     pub const fn raw(self) -> i32 {
         self.0
@@ -53,7 +52,7 @@ impl Errno {
         Known::from_raw(self.0).desc()
     }
 
-    /// The number of a failed system call; `EIO` for an error that the library made up.
+    /// The number of a failed system call; `EIO` for an error without one.
     #[must_use]
     pub fn of(error: &std::io::Error) -> Self {
         error.raw_os_error().map_or(Self::EIO, Self)

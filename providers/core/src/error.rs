@@ -15,26 +15,26 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Error of a control path verb.
 ///
-/// Verbs of the control path return it. The data path has small errors of its own ([`PostError`],
-/// [`Failure`], [`OutOfRange`]), and each converts into this one, so `?` works on all of them in a
-/// function that returns [`Result`]. This one converts into [`std::io::Error`], which keeps it as
+/// Verbs of the control path return it. The data path has smaller errors ([`PostError`],
+/// [`Failure`], [`OutOfRange`]). Each converts into this type, so `?` works on all of them in a
+/// function that returns [`Result`]. This type converts into [`std::io::Error`], which keeps it as
 /// its source.
 ///
-/// [`to_errno`](Self::to_errno) gives what a C program would find in `errno`.
+/// [`to_errno`](Self::to_errno) returns the `errno` that a C program would get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused the call.
     Kernel {
-        /// The verb, with its C name's spelling less the prefix: `create_qp`.
+        /// The verb: its C name without the prefix, such as `create_qp`.
         verb: &'static str,
         /// The kernel's errno.
         errno: Errno,
         /// Usual cause, if known.
         hint: Option<&'static str>,
     },
-    /// A value is over (or under) a limit. The kernel was not asked, or its `EINVAL` had no other
-    /// reason.
+    /// A value exceeds (or is below) a limit. The library rejected it, or found it to be the cause
+    /// of the kernel's `EINVAL`.
     Limit {
         /// The verb.
         verb: &'static str,
@@ -42,10 +42,10 @@ pub enum Error {
         what: &'static str,
         /// Requested value.
         value: u64,
-        /// The nearest value that would do.
+        /// The nearest permitted value.
         limit: u64,
     },
-    /// A value makes no sense here; the kernel was not asked.
+    /// A value is invalid here. The library rejected it without calling the kernel.
     Invalid {
         /// The verb.
         verb: &'static str,
@@ -63,20 +63,20 @@ pub enum Error {
         /// The attribute that is missing.
         attribute: &'static str,
     },
-    /// The queue pair is in a state that doesn't allow this.
+    /// The queue pair is in the wrong state.
     State {
         /// The verb.
         verb: &'static str,
-        /// The state it is in.
+        /// Current state.
         state: QpState,
-        /// The state it needs.
+        /// Required state.
         needs: QpState,
     },
     /// Device not found: none with this name, or none at all.
     NoSuchDevice {
-        /// The name asked for; empty where any device would have done.
+        /// Requested name; empty if any device was accepted.
         name: String,
-        /// The names there are.
+        /// Names of the existing devices.
         available: Vec<String>,
     },
     /// The process may not open the device node.
@@ -88,12 +88,12 @@ pub enum Error {
     Memlock {
         /// The verb.
         verb: &'static str,
-        /// Bytes asked for.
+        /// Requested bytes.
         wanted: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// The device, its driver or this build lacks something.
+    /// The device, its driver or this build lacks a feature.
     Unsupported {
         /// The verb.
         verb: &'static str,
@@ -104,32 +104,31 @@ pub enum Error {
     TimedOut {
         /// The verb.
         verb: &'static str,
-        /// How long it waited.
+        /// Duration of the wait.
         waited: Duration,
         /// Cause, if one was found.
         why: Option<String>,
     },
-    /// The device is gone: pulled out, or its driver was unloaded. Nothing completes any more.
+    /// The device was removed, or its driver unloaded. Outstanding work requests will not complete.
     DeviceGone {
         /// The verb.
         verb: &'static str,
     },
-    /// Completions named no work request that is outstanding, and were dropped: what they were of
-    /// may never complete. Device or driver are at fault; the queue pairs are to be destroyed.
+    /// Completions named no outstanding work request, and were dropped. The work requests that they
+    /// belong to may never complete. Device or driver is at fault; destroy the queue pairs.
     Unmatched {
         /// The verb.
         verb: &'static str,
         /// Completions dropped since the last such error.
         count: u64,
     },
-    /// The device was opened by another process: this one is a forked child of it. Nothing was
-    /// asked of the device.
+    /// The device was opened by another process, of which this one is a forked child. No command
+    /// was sent.
     OtherProcess {
         /// The verb.
         verb: &'static str,
     },
-    /// The operating system refused something that is not an uverbs call (a mapping, a thread, a
-    /// socket).
+    /// The operating system refused a call other than uverbs (a mapping, a thread, a socket).
     System {
         /// Attempted operation.
         what: &'static str,
@@ -140,24 +139,24 @@ pub enum Error {
     EmptyGid {
         /// The port.
         port: u8,
-        /// The entry asked for.
+        /// Requested entry.
         index: u32,
-        /// The port's entries that are in use.
+        /// Entries of the port that are in use.
         used: Vec<u32>,
     },
     /// A work request was not posted.
     Post(PostError),
     /// A work request was posted and failed.
     Failed(Failure),
-    /// A place outside of exposed memory.
+    /// An access outside of exposed memory.
     OutOfRange(OutOfRange),
     /// Text that can't be parsed as an endpoint.
     Endpoint(EndpointError),
-    /// A connection did not come about, or ended.
+    /// A connection attempt failed, or a connection ended.
     Connection(ConnectionError),
 }
 
-/// Text that can't be parsed as an endpoint: the part that failed, and what was found there.
+/// Text that can't be parsed as an endpoint: the invalid part and its text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointError {
     /// The part: `qpn`.
@@ -167,7 +166,7 @@ pub struct EndpointError {
 }
 
 impl Error {
-    /// The errno, where the system gave one.
+    /// The errno, if the system reported one.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
@@ -180,8 +179,8 @@ impl Error {
         }
     }
 
-    /// The errno: the system's where it gave one, else what libibverbs and its providers return in
-    /// that case.
+    /// The system's errno, if it reported one; otherwise the errno that libibverbs and its
+    /// providers return in that case.
     ///
     /// | error | errno |
     /// |---|---|
@@ -225,7 +224,7 @@ impl Error {
         }
     }
 
-    /// The verb that failed, where it was one.
+    /// The verb that failed, if known.
     #[must_use]
     pub fn verb(&self) -> Option<&'static str> {
         match self {
@@ -248,7 +247,7 @@ impl Error {
         }
     }
 
-    /// The kernel's refusal of `verb`, with the usual cause where we know one.
+    /// Error for the kernel's refusal of `verb`, with the usual cause if known.
     #[must_use]
     pub fn kernel(verb: &'static str, errno: Errno) -> Self {
         let hint = match errno {
@@ -265,7 +264,7 @@ impl Error {
         Self::Kernel { verb, errno, hint }
     }
 
-    /// The connection manager's refusal of `verb`, with the usual cause where we know one. Kernel
+    /// Error for the connection manager's refusal of `verb`, with the usual cause if known. Kernel
     /// `ucma.c`, `cma.c`.
     #[must_use]
     pub fn cm(verb: &'static str, errno: Errno) -> Self {
@@ -280,7 +279,7 @@ impl Error {
         Self::Kernel { verb, errno, hint }
     }
 
-    /// Refuses a value over its limit.
+    /// Rejects a value above its limit.
     ///
     /// # Errors
     ///
@@ -437,14 +436,14 @@ impl From<Error> for std::io::Error {
     }
 }
 
-/// An access past the end of exposed memory, or of a word that isn't aligned to eight bytes.
+/// An access past the end of exposed memory, or to a word that is not aligned to eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
     /// Start of the range.
     pub offset: usize,
     /// Length of the range in bytes.
     pub wanted: usize,
-    /// How many bytes there are.
+    /// Length of the memory in bytes.
     pub len: usize,
 }
 

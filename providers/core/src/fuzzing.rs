@@ -1,7 +1,7 @@
 //! Entry points of the fuzzers (`fuzz/`, docs/TESTING.md). All accept any bytes; a broken invariant
 //! panics.
 
-/// Any answers of RDMA netlink to discovery's questions.
+/// Fuzzes discovery with arbitrary responses of RDMA netlink.
 pub fn netlink(data: &[u8]) {
     crate::discovery::netlink::fuzz::netlink(data);
 }

@@ -1,21 +1,21 @@
 //! The contract between uverbs and its providers, and the doors to the kernel.
 //!
-//! | folder | what |
+//! | module | content |
 //! |---|---|
 //! | [`doors`] | one open uverbs file: the kernel's, and wrappers that record or inject faults |
 //! | [`commands`] | the verbs, packed as ioctls that leave through a door |
-//! | [`connection`] | why a connection did not come about |
-//! | [`discovery`] | which devices there are: RDMA netlink, then sysfs |
+//! | [`connection`] | errors of connections |
+//! | [`discovery`] | discovery of devices: RDMA netlink, then sysfs |
 //! | [`attr`] | attributes of devices, ports and queue pairs, typed |
 //! | [`objects`] | the kernel's objects, as handles that own them |
 //! | [`memory`] | memory that a device reads or writes |
 //! | [`queues`] | work requests, completions, and the slots between them |
 //! | [`order`] | fences, and accesses that a device sees |
-//! | [`provider`] | what a provider implements |
-//! | [`thread`] | threads of the library, which take no signals |
+//! | [`provider`] | traits that a provider implements |
+//! | [`thread`] | threads of the library, which block all signals |
 //! | [`environment`] | environment variables |
-//! | [`private_file`] | files that the library writes for its user alone |
-//! | [`trace`] | what a process does, in a file, where somebody asked for it |
+//! | [`private_file`] | files that only the user may read |
+//! | [`trace`] | trace of a process's RDMA calls, if requested |
 
 pub mod attr;
 pub mod commands;

@@ -1,8 +1,8 @@
 //! Files that the library writes for its user alone: captures and traces.
 //!
-//! Their names come from the environment, so a name may lie in a folder that others write to, and
-//! others may have put something there. Symbolic links are not followed, new files have mode 0600,
-//! and a file that is there already must be a regular file of the user's, under one name.
+//! Their names come from the environment, so a name may be in a directory that other users can
+//! write, and another user may have created a file there. Symbolic links are not followed, new
+//! files have mode 0600, and an existing file must be a regular file of the user with one name.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,18 +17,18 @@ const MODE: u32 = 0o600;
 ///
 /// # Errors
 ///
-/// `AlreadyExists` where the name is taken, also by a symbolic link; the system's error.
+/// `AlreadyExists` if the name exists, also as a symbolic link; the system's error.
 pub fn create(path: &Path) -> io::Result<File> {
     // O_CREAT | O_EXCL: the last component is never followed (open(2)).
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }
 
-/// Opens a file for appending, and creates it where the name is free.
+/// Opens a file for appending, and creates it if it does not exist.
 ///
 /// # Errors
 ///
-/// `PermissionDenied` for a file that is another user's, that has a second name, or that is not
-/// regular; the system's error, `ELOOP` for a symbolic link.
+/// `PermissionDenied` for a file of another user, with a second name, or that is not regular; the
+/// system's error, `ELOOP` for a symbolic link.
 pub fn append(path: &Path) -> io::Result<File> {
     let new = OpenOptions::new().append(true).create_new(true).mode(MODE).open(path);
     match new {
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// An empty folder for one test.
+    /// An empty directory for one test.
     fn folder(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("uverbs-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);

@@ -1,5 +1,5 @@
-//! Atomics, cells and locks of what threads share: the standard library's; in tests that
-//! try every interleaving (`cargo xtask interleavings`), loom's.
+//! Atomics, cells and locks shared by threads: the standard library's types, or loom's in tests
+//! that try every interleaving (`cargo xtask interleavings`).
 
 #[cfg(not(all(test, uverbs_loom)))]
 pub(crate) use std::{
@@ -15,7 +15,7 @@ pub(crate) use {
     loom::sync::{Mutex, MutexGuard},
 };
 
-/// loom's cell by the names of the standard library's.
+/// loom's cell, with the names of the standard library.
 #[cfg(all(test, uverbs_loom))]
 mod cell {
     /// Taking the address counts as an access, which must be exclusive: loom reports concurrent

@@ -1,4 +1,4 @@
-//! Test doubles: a door behind which everything succeeds or fails, and what can be made from it.
+//! Test doubles: a door whose commands all succeed or all fail, and objects created through it.
 //!
 //! # Safety
 //!
@@ -18,14 +18,14 @@ use crate::objects::context::ContextCore;
 use crate::objects::mr::MrCore;
 use crate::objects::pd::PdCore;
 
-/// Answers every ioctl with success, or with `EBUSY`, and counts.
+/// A door that answers every ioctl with success or `EBUSY`, and counts them.
 #[derive(Debug, Default)]
 pub(crate) struct YesDoor {
     pub(crate) refuse: AtomicBool,
     pub(crate) ioctls: AtomicU32,
 }
 
-// SAFETY: no device is behind it, and nothing is handed out.
+// SAFETY: no device is behind it, and it returns no descriptors or mappings.
 unsafe impl UverbsDoor for YesDoor {
     unsafe fn ioctl(&self, _command: &mut [u64]) -> Result<(), Errno> {
         self.ioctls.fetch_add(1, Ordering::Relaxed);
@@ -41,14 +41,14 @@ unsafe impl UverbsDoor for YesDoor {
 pub(crate) fn domain() -> (Arc<YesDoor>, Arc<PdCore>) {
     let door = Arc::new(YesDoor::default());
     let context = ContextCore::new(Uverbs::new(door.clone(), 0));
-    // SAFETY: behind the door there is no object to take away from anybody.
+    // SAFETY: the door creates no object, so no other owner exists.
     (door, unsafe { PdCore::new(context, 0) })
 }
 
-/// A slab in `pd` that no device knows of.
+/// A slab in `pd` that is unknown to any device.
 pub(crate) fn slab(pd: &Arc<PdCore>, frame_len: u32, count: u32) -> Slab {
     let memory = Mapping::new((frame_len * count) as usize).unwrap();
-    // SAFETY: as in `domain`.
+    // SAFETY: the door creates no object, so no other owner exists.
     let region = unsafe { MrCore::new(pd.clone(), 1, 0x100, 0x100) };
     // SAFETY: the mapping is new, and no device knows of it.
     unsafe { Slab::new(memory, region, frame_len, count) }

@@ -1,17 +1,17 @@
-//! Threads of the library: all crates start theirs here.
+//! Threads of the library. All crates start their threads here.
 //!
 //! *Signals.* The kernel gives a signal of the process to any thread that doesn't block it
-//! (signal(7)). A program that waits for signals in `sigwait` blocks them in its own threads; a
-//! thread of the library that doesn't would take them, and their default action ends the program.
-//! So each thread blocks all signals, from its first instruction on: it inherits the mask. A
-//! handler of the program's that rings a doorbell would also wait for the device's thread, on that
-//! thread.
+//! (signal(7)). A program that waits for signals in `sigwait` blocks them in its threads. If a
+//! thread of the library did not block them, it would receive them, and their default action would
+//! end the program. So each thread blocks all signals from its first instruction on, by inheriting
+//! the mask. Also, a signal handler that rings a doorbell would deadlock if it ran on the software
+//! HCA's thread.
 //!
-//! *Start.* A new thread frees memory before its own code runs, for which glibc maps and unmaps
-//! some (malloc's `arena.c`, `alloc_new_heap`). libfabric and UCX write over the text of `munmap`
-//! while the program runs, to hear of memory that goes. A thread that is in there meanwhile goes on
-//! in the middle of an instruction, and crashes. So a thread has begun before the call returns that
-//! starts it.
+//! *Start.* A new thread frees memory before its own code runs, and glibc maps and unmaps memory
+//! for that (malloc's `arena.c`, `alloc_new_heap`). libfabric and UCX patch the code of `munmap` at
+//! run time, to learn of unmapped memory. A thread that executes `munmap` meanwhile continues in
+//! the middle of an instruction and crashes. So `start` returns only once the new thread runs its
+//! own code.
 
 use std::io;
 use std::sync::mpsc::sync_channel;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow};
 
-/// How long a thread may take to begin, on a machine with more work than processors.
+/// Time limit for a thread to begin, for a machine with more work than processors.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts a thread that blocks all signals, and waits until it runs.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 ///
-/// What the system says when there are no more threads.
+/// The system's error if it can't create a thread.
 pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let (begun, has_begun) = sync_channel(1);
     // A thread's name can't hold a NUL.

@@ -1,8 +1,8 @@
 //! Trace of a process's RDMA calls, written to a file named by the environment, for `uverbs trace`.
 //!
-//! Each event is a line: nanoseconds since 1970, the process's number, the device's name and the
-//! kind of event, then `name=value` for each field, all of it separated by tabs; bytes are
-//! hexadecimal. Processes of one trace append to one file, a line at a time.
+//! Each event is a line with fields separated by tabs: nanoseconds since 1970, process id, device
+//! name, kind of event, then `name=value` for each field. Bytes are hexadecimal. Processes of one
+//! trace append to one file, a line at a time.
 
 use std::fmt::{self, Write as _};
 use std::fs::File;
@@ -21,8 +21,8 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The trace of this process, into the file of `UVERBS_TRACE`. `None`: unset when the first
-    /// device was opened, or the file can't be had.
+    /// The trace of this process, into the file of `UVERBS_TRACE`. `None` if it was unset when the
+    /// first device was opened, or the file can't be opened.
     #[must_use]
     pub fn of_environment() -> Option<&'static Self> {
         static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
@@ -40,7 +40,7 @@ impl Trace {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
     }
 
-    /// Writes a line of this moment.
+    /// Writes a line with the current time.
     pub fn line(&self, device: &str, kind: &str, fields: fmt::Arguments<'_>) {
         self.line_of(Self::now(), device, kind, fields);
     }
@@ -49,7 +49,7 @@ impl Trace {
     pub fn line_of(&self, at: u128, device: &str, kind: &str, fields: fmt::Arguments<'_>) {
         let mut line = String::new();
         let _ = writeln!(line, "{at}\t{}\t{device}\t{kind}\t{fields}", std::process::id());
-        // One call, so that lines of other threads and processes don't come between.
+        // One call, so that lines of other threads and processes don't mix with it.
         let _ = (&self.file).write_all(line.as_bytes());
     }
 }

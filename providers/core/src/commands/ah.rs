@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address.
+//! The payloads of these commands contain no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::ah::{ib_uverbs_create_ah, ib_uverbs_create_ah_resp};
@@ -17,15 +17,15 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes an address handle and answers its number. `uhw_out` takes the driver's part: mlx5 the
-    /// peer's MAC address, rxe the number that work requests name it by.
+    /// Creates an address handle and returns its handle. `uhw_out` receives the driver's part: mlx5
+    /// returns the peer's MAC address, rxe the number that work requests use.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for values that have no room in their fields, and for a port that isn't
-    /// there. [`Error::Kernel`]: `EINVAL` for a GID index that isn't there, or without a global
-    /// route on Ethernet; `EHOSTUNREACH`, `ENETUNREACH` or `ETIMEDOUT` when the peer's MAC address
-    /// can't be found.
+    /// [`Error::Limit`] for values that exceed their fields, and for a port that does not exist.
+    /// [`Error::Kernel`]: `EINVAL` for a GID index that does not exist, or without a global route
+    /// on Ethernet; `EHOSTUNREACH`, `ENETUNREACH` or `ETIMEDOUT` when the peer's MAC address can't
+    /// be found.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, pd: u32, attr: &AhAttr, uhw_out: &mut [u8]) -> Result<u32, Error> {
         attr.path.check("create_ah")?;
@@ -37,13 +37,13 @@ impl Uverbs {
         let mut answer = ib_uverbs_create_ah_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_CREATE_AH;
-        // SAFETY: the request holds numbers; `response` is not used on this way.
+        // SAFETY: the request holds numbers; the kernel ignores `response` here.
         let made = unsafe { self.invoke_write("create_ah", command, request, out, &[], uhw_out) };
         made.map_err(|refused| self.explain_port(refused, attr.port))?;
         Ok(answer.ah_handle)
     }
 
-    /// Ends an address handle.
+    /// Destroys an address handle.
     ///
     /// # Errors
     ///
@@ -51,8 +51,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// The handle is the caller's, and nothing names it any more: neither another destruction nor a
-    /// work request in flight.
+    /// The caller owns `ah`. It is destroyed once, and no work request in flight names it.
     #[doc(alias = "ibv_destroy_ah")]
     pub unsafe fn destroy_ah(&self, ah: u32) -> Result<(), Error> {
         let command = self

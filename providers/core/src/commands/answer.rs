@@ -14,8 +14,7 @@ use crate::Errno;
 use crate::doors::words::{ATTR_WORDS, HEADER_WORDS, attrs_of};
 use crate::error::Error;
 
-/// Attributes that one command can hold. `QP_CREATE` with all its attributes and a provider's takes
-/// 17.
+/// Maximum attributes of a command. `QP_CREATE` with all of its and a provider's attributes has 17.
 pub const MAX_ATTRS: usize = 24;
 
 /// Words of the longest command.
@@ -26,9 +25,9 @@ pub(super) const WORDS: usize = HEADER_WORDS + ATTR_WORDS * MAX_ATTRS;
 pub struct Answer {
     pub(super) words: [u64; WORDS],
     pub(super) attrs: usize,
-    /// Bit per attribute: a new descriptor is there.
+    /// Bit per attribute: it holds a new descriptor.
     pub(super) new_fds: u32,
-    /// Bit per attribute: a handle is there.
+    /// Bit per attribute: it holds a handle.
     pub(super) new_handles: u32,
     pub(super) verb: &'static str,
 }
@@ -50,7 +49,7 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] when the command asked for none there.
+    /// [`Error::Unsupported`] if the command did not request one in this attribute.
     pub fn handle(&self, id: u16) -> Result<u32, Error> {
         match self.find(id) {
             Some((at, attr)) if self.new_handles & (1 << at) != 0 => Ok(attr.data as u32),
@@ -62,7 +61,8 @@ impl Answer {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] when the command asked for none there, or it was taken.
+    /// [`Error::Unsupported`] if the command did not request one in this attribute, or it was taken
+    /// before.
     pub fn take_fd(&mut self, id: u16) -> Result<OwnedFd, Error> {
         let (at, attr) = self.find(id).ok_or_else(|| self.missing(id))?;
         if self.new_fds & (1 << at) == 0 {
@@ -80,12 +80,12 @@ impl Answer {
     }
 }
 
-/// The descriptor that the kernel put into an attribute; `None` for what can't be one.
+/// The descriptor that the kernel put into an attribute; `None` for an invalid number.
 fn owned(data: u64) -> Option<OwnedFd> {
     let fd = RawFd::try_from(data.cast_signed()).ok().filter(|&fd| fd >= 0)?;
     // SAFETY: the command succeeded, so the door put a new descriptor there (`UVERBS_ATTR_FD`,
-    // access NEW), close on exec and ours alone; the callers clear the attribute's bit, so it is
-    // taken once.
+    // access NEW), close-on-exec and owned by this process alone; the callers clear the attribute's
+    // bit, so it is taken once.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

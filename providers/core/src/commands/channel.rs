@@ -1,8 +1,8 @@
-//! The files that events come through: completion channels and asynchronous events.
+//! Files that events are read from: completion channels and asynchronous events.
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address. A descriptor in a response is taken into
+//! The payloads of these commands contain no address. A descriptor in a response is taken into
 //! ownership.
 #![allow(unsafe_code, reason = "ioctls, and a descriptor that comes as a number")]
 
@@ -47,7 +47,7 @@ impl Uverbs {
         let mut answer = ib_uverbs_create_comp_channel_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL;
-        // SAFETY: the request holds only `response`, which the kernel doesn't use on this way.
+        // SAFETY: the request holds only `response`, which the kernel ignores here.
         unsafe { self.invoke_write(verb, command, request, out, &[], &mut []) }?;
         let fd = RawFd::try_from(answer.fd).map_err(|_| Error::kernel(verb, Errno::EBADF))?;
         // SAFETY: the command succeeded, so `fd` is a new descriptor owned by this call.

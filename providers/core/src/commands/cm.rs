@@ -31,16 +31,16 @@ use crate::memory::process::Process;
 
 /// Bytes of a `struct ib_path_rec_data` (kernel `rdma/ib_user_sa.h`).
 pub const PATH_LEN: usize = 72;
-/// An id has two at most; the kernel fills in one entry less than there is room for (`ucma.c`,
-/// `ucma_query_path`). So many has librdmacm (`cma.c`, `ucma_query_path`).
+/// Room for paths. An id has at most two, and the kernel fills one entry less than there is room
+/// for (`ucma.c`, `ucma_query_path`). librdmacm has the same room (`cma.c`, `ucma_query_path`).
 const PATHS: usize = 6;
 /// Bytes of a `struct ib_user_service_rec` (kernel `rdma/ib_user_sa.h`).
 pub const SERVICE_LEN: usize = 176;
-/// Records that there is room for at first, as in librdmacm (`ucma_query_ib_service`), and at most.
+/// Initial room for service records, as in librdmacm (`ucma_query_ib_service`), and the maximum.
 const SERVICES: usize = 6;
 const MOST_SERVICES: usize = 1024;
 
-/// A `struct sockaddr`, as long as its family's.
+/// A `struct sockaddr` with the length of its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SockAddr {
     bytes: [u8; 128],
@@ -48,10 +48,10 @@ pub struct SockAddr {
 }
 
 impl SockAddr {
-    /// No address at all.
+    /// No address.
     pub const NONE: Self = Self { bytes: [0; 128], len: 0 };
 
-    /// An address out of its bytes; `None` for more than the commands have room for.
+    /// An address from its bytes; `None` if it exceeds the room in commands.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut all = [0; 128];
@@ -59,15 +59,15 @@ impl SockAddr {
         Some(Self { bytes: all, len: bytes.len() as u16 })
     }
 
-    /// Its bytes.
+    /// Bytes of the address.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
 
-/// The commands of one event channel. An id is a number that the kernel gives out; which channel
-/// it belongs to is checked by the kernel. Cloning shares the door.
+/// The commands of one event channel. An id is a number that the kernel assigns. The kernel checks
+/// that it belongs to the channel. Cloning shares the door.
 #[derive(Clone, Debug)]
 pub struct Ucma {
     door: Arc<dyn CmDoor>,
@@ -88,7 +88,7 @@ impl Ucma {
         &self.door
     }
 
-    /// Sends a command that is answered by a struct.
+    /// Sends a command whose response is a struct.
     fn ask<A: FromBytes + IntoBytes>(
         &self,
         verb: &'static str,
@@ -101,7 +101,7 @@ impl Ucma {
         Ok(answer)
     }
 
-    /// Sends a command without an answer.
+    /// Sends a command without a response.
     fn tell(
         &self,
         verb: &'static str,
@@ -126,7 +126,7 @@ impl Ucma {
         self.door.command(command).map_err(|errno| Error::cm(verb, errno))
     }
 
-    /// Makes an id in a port space (`RDMA_PS_*`) and answers its number. Events carry `uid`.
+    /// Creates an id in a port space (`RDMA_PS_*`) and returns its number. Its events carry `uid`.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl Ucma {
         Ok(answer.id)
     }
 
-    /// Ends an id, with its connection, if it has one.
+    /// Destroys an id, and its connection, if any.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl Ucma {
         Ok(())
     }
 
-    /// Gives an id its own address.
+    /// Binds an id to a local address.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Ucma {
         self.tell("rdma_bind_addr", RDMA_USER_CM_CMD_BIND, &mut request)
     }
 
-    /// Begins to find the device and the interface for `to`; an event tells of the end.
+    /// Starts to resolve the device and the interface for `to`. An event reports the result.
     ///
     /// # Errors
     ///
@@ -205,7 +205,7 @@ impl Ucma {
         self.tell("rdma_resolve_addr", RDMA_USER_CM_CMD_RESOLVE_ADDR, &mut request)
     }
 
-    /// Begins to find the path; an event tells of the end.
+    /// Starts to resolve the path. An event reports the result.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Ucma {
     }
 
     /// [`query_addr`](Self::query_addr), with InfiniBand addresses (`struct sockaddr_ib`) of the
-    /// ports, whatever the id's own are.
+    /// ports, whatever family the id's addresses have.
     ///
     /// # Errors
     ///
@@ -260,19 +260,19 @@ impl Ucma {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` before there is a device, or an answer of the peer.
+    /// [`Error::Kernel`]: `EINVAL` before the id has a device, or the peer's response.
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn init_qp_attr(&self, id: u32, state: u32) -> Result<ib_uverbs_qp_attr, Error> {
         let mut request = rdma_ucm_init_qp_attr { id, qp_state: state, ..Default::default() };
         self.ask("rdma_init_qp_attr", RDMA_USER_CM_CMD_INIT_QP_ATTR, &mut request)
     }
 
-    /// Asks the peer for a connection; events tell of what came of it.
+    /// Requests a connection from the peer. Events report the result.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` before the route was resolved, and for private data that the
-    /// message has no room for.
+    /// [`Error::Kernel`]: `EINVAL` before the route was resolved, and for private data that does
+    /// not fit the message.
     #[doc(alias = "rdma_connect")]
     pub fn connect(
         &self,
@@ -284,7 +284,7 @@ impl Ucma {
         self.tell("rdma_connect", RDMA_USER_CM_CMD_CONNECT, &mut request)
     }
 
-    /// Lets peers ask for connections. A backlog of 0 is the system's.
+    /// Listens for connection requests. A backlog of 0 selects the system's default.
     ///
     /// # Errors
     ///
@@ -295,8 +295,8 @@ impl Ucma {
         self.tell("rdma_listen", RDMA_USER_CM_CMD_LISTEN, &mut request)
     }
 
-    /// Accepts: a request, with `param` and what the vendor's options came to, or the peer's
-    /// answer, without. Later events carry `uid`.
+    /// Accepts a request, with `param` and the negotiated vendor options, or the peer's reply,
+    /// without parameters. Later events carry `uid`.
     ///
     /// # Errors
     ///
@@ -313,11 +313,12 @@ impl Ucma {
         self.tell("rdma_accept", RDMA_USER_CM_CMD_ACCEPT, &mut request)
     }
 
-    /// Refuses a request, with private data for whoever asked. A reason of 0 is the program's own.
+    /// Rejects a request, with private data for the requester. A reason of 0 means that the program
+    /// rejected it.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] for private data over the command's room; [`Error::Kernel`].
+    /// [`Error::Limit`] for private data that exceeds the command's room; [`Error::Kernel`].
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, id: u32, reason: u8, private_data: &[u8]) -> Result<(), Error> {
         let mut request = rdma_ucm_reject { id, reason, ..Default::default() };
@@ -326,7 +327,7 @@ impl Ucma {
         self.tell("rdma_reject", RDMA_USER_CM_CMD_REJECT, &mut request)
     }
 
-    /// Ends a connection; both sides get an event.
+    /// Disconnects; both sides get an event.
     ///
     /// # Errors
     ///
@@ -340,7 +341,7 @@ impl Ucma {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EISCONN` when it knew already.
+    /// [`Error::Kernel`]: `EISCONN` if it is already connected.
     #[doc(alias = "rdma_notify")]
     pub fn notify(&self, id: u32, event: u32) -> Result<(), Error> {
         self.tell("rdma_notify", RDMA_USER_CM_CMD_NOTIFY, &mut rdma_ucm_notify { id, event })
@@ -361,8 +362,8 @@ impl Ucma {
         self.send(verb, number, request.as_mut_bytes(), None, Some(value))
     }
 
-    /// Begins to join a multicast group; an event that carries `uid` tells of the end. Answers the
-    /// membership's number.
+    /// Starts to join a multicast group. An event that carries `uid` reports the result. Returns
+    /// the number of the membership.
     ///
     /// # Errors
     ///
@@ -401,14 +402,14 @@ impl Ucma {
         Ok(())
     }
 
-    /// Begins to look for a service of InfiniBand's subnet administration; an event tells of the
-    /// end. Linux 6.17.
+    /// Starts to look up a service of InfiniBand's subnet administration. An event reports the
+    /// result. Since Linux 6.17.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] on older kernels, and where the device's port has no subnet
-    /// administration (RoCE, iWARP); [`Error::Kernel`]: `EINVAL` for an id that isn't bound to a
-    /// device, or has resolved something already.
+    /// administration (RoCE, iWARP); [`Error::Kernel`]: `EINVAL` for an id that is not bound to a
+    /// device, or has resolved an address before.
     #[doc(alias = "rdma_resolve_addrinfo")]
     pub fn resolve_ib_service(&self, id: u32, service: &rdma_ucm_ib_service) -> Result<(), Error> {
         let verb = "rdma_resolve_addrinfo";
@@ -427,12 +428,11 @@ impl Ucma {
         })
     }
 
-    /// The records of a service that was looked for, each a `struct ib_user_service_rec`. Linux
-    /// 6.17.
+    /// Service records of a lookup, each a `struct ib_user_service_rec`. Since Linux 6.17.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] on older kernels; [`Error::Kernel`]: `ENODATA` where none was found.
+    /// [`Error::Unsupported`] on older kernels; [`Error::Kernel`]: `ENODATA` if none was found.
     pub fn query_ib_service(&self, id: u32) -> Result<Vec<[u8; SERVICE_LEN]>, Error> {
         const HEAD: usize = size_of::<rdma_ucm_query_ib_service_resp>();
         let verb = "rdma_query_addrinfo";
@@ -458,12 +458,12 @@ impl Ucma {
     }
 
     /// Queues a program's event behind pending events of an id: `RDMA_CM_EVENT_USER`, or
-    /// `RDMA_CM_EVENT_INTERNAL`. Linux 6.17.
+    /// `RDMA_CM_EVENT_INTERNAL`. Since Linux 6.17.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] on older kernels; [`Error::Kernel`]: `EINVAL` for other events, and
-    /// for an id of a request that isn't accepted.
+    /// for the id of a request that is not accepted yet.
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_event(&self, id: u32, event: u32, status: i32, arg: u64) -> Result<(), Error> {
         let verb = "rdma_write_cm_event";
@@ -479,7 +479,7 @@ impl Ucma {
         })
     }
 
-    /// The next event, if there is one now.
+    /// Returns the next event, if one is pending.
     ///
     /// # Errors
     ///
@@ -502,12 +502,12 @@ fn refused_with<T>(result: Result<T, Error>, errno: Errno) -> bool {
     result.is_err_and(|error| error.errno() == Some(errno))
 }
 
-/// The kernel doesn't know the command.
+/// Error for a kernel without the command.
 fn too_old(verb: &'static str) -> Error {
     Error::Unsupported { verb, what: "it before Linux 6.17".to_owned() }
 }
 
-/// Puts private data into a command's room for it, and answers its length.
+/// Copies private data into a command, and returns its length.
 ///
 /// # Errors
 ///

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address but those that the encoder makes of borrows.
+//! The payloads of these commands contain no addresses, except of borrowed buffers, which the
+//! encoder adds.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::objects::{
@@ -17,11 +18,11 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes an object that counts for one rule at a time. Gives its handle.
+    /// Creates counters, which count for one rule at a time. Returns their handle.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EPROTONOSUPPORT` or `EOPNOTSUPP` from a driver without.
+    /// [`Error::Kernel`]: `EPROTONOSUPPORT` or `EOPNOTSUPP` from a driver without counters.
     #[doc(alias = "ibv_create_counters")]
     pub fn create_counters(&self) -> Result<u32, Error> {
         let command = self
@@ -37,7 +38,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` while it counts for no rule, or for more counters than it has.
+    /// [`Error::Kernel`]: `EINVAL` while no rule uses them, or for more values than there are
+    /// counters.
     #[doc(alias = "ibv_read_counters")]
     pub fn read_counters(
         &self,
@@ -55,7 +57,7 @@ impl Uverbs {
         Ok(())
     }
 
-    /// Ends counters.
+    /// Destroys counters.
     ///
     /// # Errors
     ///
@@ -63,8 +65,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `counters` are the caller's to end: no other owner of them goes on using the number, which
-    /// the kernel gives to the next object.
+    /// The caller owns `counters`, and no other owner uses the handle afterwards: the kernel reuses
+    /// it.
     #[doc(alias = "ibv_destroy_counters")]
     pub unsafe fn destroy_counters(&self, counters: u32) -> Result<(), Error> {
         let command = self

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! A driver's request names the queue's memory; [`Uverbs::create_cq`] states what the caller owes.
+//! A driver's request names the queue's memory; [`Uverbs::create_cq`] states the contract.
 #![allow(unsafe_code, reason = "a completion queue is memory that the device writes")]
 
 use std::os::fd::BorrowedFd;
@@ -27,39 +27,39 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::commands::Uverbs;
 use crate::error::Error;
 
-/// Which attribute MODIFY_CQ changes (`IB_CQ_MODERATE`).
+/// Mask of MODIFY_CQ: moderation (`IB_CQ_MODERATE`).
 const MODERATE: u32 = 1;
 
 /// Attributes of a new completion queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateCq<'a> {
-    /// Entries, as the driver counts them (mlx5: one less than the ring's).
+    /// Number of CQEs, as the driver counts (mlx5: one less than the ring has).
     pub entries: u32,
-    /// Comes back in completion and asynchronous events.
+    /// Number that completion and asynchronous events return.
     pub user_handle: u64,
     /// Completion vector, below the context's count.
     pub comp_vector: u32,
     /// The completion channel to report to.
     pub channel: Option<BorrowedFd<'a>>,
-    /// The file that its asynchronous events go to; the context's own where `None`.
+    /// File for its asynchronous events; `None`: the context's event file.
     pub event_fd: Option<BorrowedFd<'a>>,
     /// `IB_UVERBS_CQ_FLAGS_*`; 0 sends no attribute.
     pub flags: u32,
 }
 
-/// A completion queue as the kernel made it.
+/// Response of the kernel: a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqCreated {
     /// Handle.
     pub handle: u32,
-    /// Entries, at least those asked for.
+    /// Number of CQEs, at least as requested.
     pub entries: u32,
 }
 
 /// Events that the kernel had delivered for a completion queue when it destroyed it.
 ///
-/// Those that were read: unread ones the kernel took back. [`crate::objects::channel`] says why
-/// nothing need wait for them.
+/// Only events that were read count; the kernel drops unread ones. [`crate::objects::channel`]
+/// explains why no wait for them is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqDestroyed {
     /// Completion events.
@@ -69,7 +69,8 @@ pub struct CqDestroyed {
 }
 
 impl Uverbs {
-    /// Makes a completion queue. `uhw` is the driver's request and room for its response.
+    /// Creates a completion queue. `uhw_in` is the driver's part of the request, `uhw_out` the
+    /// buffer for its response.
     ///
     /// # Errors
     ///
@@ -98,15 +99,14 @@ impl Uverbs {
         }
         command = command.number(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, attr.comp_vector);
         if let Some(event_fd) = attr.event_fd {
-            // Optional: it came with kernel 5.6, and an older one reports to the context's own
-            // file.
+            // Optional, because kernels before 5.6 lack it and report to the context's event file.
             command = command.fd_in(UVERBS_ATTR_CREATE_CQ_EVENT_FD, event_fd).optional();
         }
         if attr.flags != 0 {
             command = command.number(UVERBS_ATTR_CREATE_CQ_FLAGS, attr.flags);
         }
         command = command.uhw_in(uhw_in).uhw_out(uhw_out);
-        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        // SAFETY: the caller keeps the memory in `uhw_in` valid.
         let answer = unsafe { command.send(&**self.door(), "create_cq") }?;
         Ok(CqCreated {
             handle: answer.handle(UVERBS_ATTR_CREATE_CQ_HANDLE)?,
@@ -114,7 +114,7 @@ impl Uverbs {
         })
     }
 
-    /// Has the kernel arm a completion queue, where its driver does that.
+    /// Arms a completion queue by a system call, for drivers that arm in the kernel.
     ///
     /// # Errors
     ///
@@ -128,18 +128,18 @@ impl Uverbs {
         unsafe { self.invoke_write("req_notify_cq", command, request, &mut [], &[], &mut []) }
     }
 
-    /// Gives a completion queue another size. `uhw` is the driver's request and room for its
-    /// response. Gives its entries, as [`CreateCq::entries`] counts them.
+    /// Resizes a completion queue. `uhw_in` is the driver's part of the request, `uhw_out` the
+    /// buffer for its response. Returns the number of CQEs, counted as in [`CreateCq::entries`].
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a size out of range, or one that the completions in the
-    /// queue don't fit; `ENOMEM`, `EFAULT`.
+    /// [`Error::Kernel`]: `EINVAL` for a size out of range, or too small for the completions in the
+    /// queue; `ENOMEM`, `EFAULT`.
     ///
     /// # Safety
     ///
-    /// As for [`create_cq`](Self::create_cq), of the ring that `uhw_in` names; and the queue is the
-    /// caller's to change.
+    /// As for [`create_cq`](Self::create_cq), for the ring that `uhw_in` names. The caller owns the
+    /// queue.
     #[doc(alias = "ibv_resize_cq")]
     pub unsafe fn resize_cq(
         &self,
@@ -152,13 +152,13 @@ impl Uverbs {
         let mut answer = ib_uverbs_resize_cq_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_RESIZE_CQ;
-        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        // SAFETY: the caller keeps the memory in `uhw_in` valid.
         unsafe { self.invoke_write("resize_cq", command, request, out, uhw_in, uhw_out) }?;
         Ok(answer.cqe)
     }
 
-    /// Has events of a completion queue stand for `count` completions each, or for what comes
-    /// within `period` microseconds; 0 for no such limit.
+    /// Moderates events: one event for each `count` completions, or for all within `period`
+    /// microseconds; 0 means no such limit.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Uverbs {
         unsafe { self.invoke_write("modify_cq", command, request, &mut [], &[], &mut []) }
     }
 
-    /// Ends a completion queue. When it returns, the device no longer writes the ring.
+    /// Destroys a completion queue. When it returns, the device no longer writes the ring.
     ///
     /// # Errors
     ///
@@ -185,8 +185,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `cq` is the caller's to end: no other owner of it goes on using the number, which the kernel
-    /// gives to the next object.
+    /// The caller owns `cq`, and no other owner uses the handle afterwards: the kernel reuses it.
     #[doc(alias = "ibv_destroy_cq")]
     pub unsafe fn destroy_cq(&self, cq: u32) -> Result<CqDestroyed, Error> {
         let mut events = ib_uverbs_destroy_cq_resp::new_zeroed();

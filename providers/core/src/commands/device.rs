@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address.
+//! The payloads of these commands contain no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::device::{ib_uverbs_ex_query_device, ib_uverbs_ex_query_device_resp};
@@ -29,19 +29,20 @@ use crate::error::Error;
 /// Response of `GET_CONTEXT` common to all drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextInfo {
-    /// Completion vectors: a completion queue's is below this.
+    /// Number of completion vectors; a completion queue's vector is smaller.
     pub num_comp_vectors: u32,
     /// `IB_UVERBS_CORE_SUPPORT_*`.
     pub core_support: u64,
 }
 
 impl Uverbs {
-    /// Makes the file's context: the first command, once. `uhw` is the driver's request and room
-    /// for its response.
+    /// Creates the file's context. The first command, sent once. `uhw_in` is the driver's part of
+    /// the request, `uhw_out` the buffer for its response.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` when the context exists or the driver refuses its request.
+    /// [`Error::Kernel`]: `EINVAL` if the context exists, or the driver rejects its part of the
+    /// request.
     #[doc(alias = "ibv_open_device")]
     pub fn get_context(&self, uhw_in: &[u8], uhw_out: &mut [u8]) -> Result<ContextInfo, Error> {
         let (mut vectors, mut support) = ([0; 4], [0; 8]);
@@ -63,8 +64,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a file without context, `EIO` of a device that is gone,
-    /// `EOPNOTSUPP` or `EPROTONOSUPPORT` from a driver that can't tell.
+    /// [`Error::Kernel`]: `EINVAL` for a file without context, `EIO` for a device that is gone,
+    /// `EOPNOTSUPP` or `EPROTONOSUPPORT` from a driver without the query.
     #[doc(alias = "ibv_import_device")]
     pub fn query_context(&self, id: u16, driver: &mut [u8]) -> Result<ContextInfo, Error> {
         let (mut vectors, mut support) = ([0; 4], [0; 8]);
@@ -80,7 +81,7 @@ impl Uverbs {
         Ok(ContextInfo { num_comp_vectors: u32::from_ne_bytes(vectors), core_support })
     }
 
-    /// Queries the device attributes. `uhw_out` takes the driver's part.
+    /// Queries the device attributes. `uhw_out` receives the driver's part.
     ///
     /// # Errors
     ///
@@ -96,11 +97,11 @@ impl Uverbs {
         Ok(DeviceAttr::from_abi(&answer))
     }
 
-    /// The state of `port`, from 1.
+    /// Queries the state of `port`, counted from 1.
     ///
     /// # Errors
     ///
-    /// [`Error::Limit`] when there is no such port; [`Error::Kernel`].
+    /// [`Error::Limit`] for a port that does not exist; [`Error::Kernel`].
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<PortAttr, Error> {
         let mut answer = ib_uverbs_query_port_resp_ex::new_zeroed();
@@ -119,8 +120,8 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of an older kernel, or a driver that doesn't tell; [`Error::Limit`]
-    /// when there is no such port; [`Error::Kernel`].
+    /// [`Error::Unsupported`] from an older kernel, or a driver without the query; [`Error::Limit`]
+    /// for a port that does not exist; [`Error::Kernel`].
     #[doc(alias = "ibv_query_port_speed")]
     pub fn query_port_speed(&self, port: u8) -> Result<u64, Error> {
         let (verb, mut speed) = ("query_port_speed", [0; 8]);

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! Inputs are numbers and handles; what the caller adds to `DM_ALLOC` is the caller's promise.
+//! Inputs are numbers and handles. The caller vouches for the attributes that it adds to
+//! `DM_ALLOC`.
 #![allow(unsafe_code, reason = "sends commands")]
 
 use uverbs_kernel_abi::mr::IB_UVERBS_ACCESS_ZERO_BASED;
@@ -22,8 +23,8 @@ use crate::commands::mr::MrKeys;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Allocates `len` bytes of the device's own memory, at a multiple of 2^`log_align` bytes, and
-    /// gives its handle. `driver` adds the driver's attributes, which say where it is mapped.
+    /// Allocates `len` bytes of on-device memory, aligned to 2^`log_align` bytes, and returns its
+    /// handle. `driver` adds the driver's attributes, which return where the memory is mapped.
     ///
     /// # Errors
     ///
@@ -32,7 +33,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// As [`Command::send`], of what `driver` adds.
+    /// The contract of [`Command::send`], for the attributes that `driver` adds.
     #[doc(alias = "ibv_alloc_dm")]
     pub unsafe fn alloc_dm<'a>(
         &self,
@@ -45,21 +46,20 @@ impl Uverbs {
             .handle_new(UVERBS_ATTR_ALLOC_DM_HANDLE)
             .constant(UVERBS_ATTR_ALLOC_DM_LENGTH, len)
             .number(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, log_align);
-        // SAFETY: numbers; the rest is the caller's promise.
+        // SAFETY: numbers; `driver` adds attributes that obey the contract of `alloc_dm`.
         let answer = unsafe { driver(command).send(&**self.door(), "alloc_dm") }?;
         answer.handle(UVERBS_ATTR_ALLOC_DM_HANDLE)
     }
 
-    /// Gives device memory back.
+    /// Frees device memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EBUSY` while a region is over it.
+    /// [`Error::Kernel`]: `EBUSY` while a region covers it.
     ///
     /// # Safety
     ///
-    /// `dm` is the caller's to end: no other owner of it goes on using the number, which the kernel
-    /// gives to the next object.
+    /// The caller owns `dm`, and no other owner uses the handle afterwards: the kernel reuses it.
     #[doc(alias = "ibv_free_dm")]
     pub unsafe fn free_dm(&self, dm: u32) -> Result<(), Error> {
         let command = self
@@ -70,7 +70,7 @@ impl Uverbs {
         Ok(())
     }
 
-    /// Registers `len` bytes of device memory from `offset` on, whose addresses count from 0.
+    /// Registers `len` bytes of device memory from `offset` on. The region's addresses start at 0.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Uverbs {
             .constant(UVERBS_ATTR_REG_DM_MR_OFFSET, offset)
             .constant(UVERBS_ATTR_REG_DM_MR_LENGTH, len)
             .number(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, access);
-        // SAFETY: handles and numbers; none of the process's memory is in it.
+        // SAFETY: handles and numbers; the region covers no memory of the process.
         let answer = unsafe { command.send(&**self.door(), "reg_dm_mr") }?;
         Ok(MrKeys {
             handle: answer.handle(UVERBS_ATTR_REG_DM_MR_HANDLE)?,

@@ -1,8 +1,8 @@
-//! A page of the device's as a dma-buf, for other devices: `DMABUF_ALLOC`.
+//! Export of device pages as a dma-buf, for other devices: `DMABUF_ALLOC`.
 //!
 //! # Safety
 //!
-//! The input is a number. What is mapped there is the caller's to answer for.
+//! The input is a number. The caller vouches for the page that is mapped at it.
 #![allow(unsafe_code, reason = "sends a command")]
 
 use std::os::fd::OwnedFd;
@@ -16,18 +16,19 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes a dma-buf of what the device's file maps at `offset`: doorbells, device memory. Since
-    /// Linux 7.
+    /// Creates a dma-buf of the pages that the device's file maps at `offset`: doorbells, device
+    /// memory. Since Linux 7.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EPROTONOSUPPORT` before, `EOPNOTSUPP` from a driver without, `EINVAL`
-    /// for an offset at which nothing is mapped.
+    /// [`Error::Kernel`]: `EPROTONOSUPPORT` from older kernels, `EOPNOTSUPP` from a driver without
+    /// the method, `EINVAL` for an offset that maps no page.
     ///
     /// # Safety
     ///
-    /// Whoever gets the file may have any device write there. Of doorbells: no queue of the library
-    /// rings there, since a WQE that a peer writes into a BlueFlame register is carried out.
+    /// A holder of the file may let any device write to the pages. Doorbell pages must not be used
+    /// by a queue of the library, because the device executes a WQE that a peer writes into a
+    /// BlueFlame register.
     #[doc(alias = "ibv_dm_export_dmabuf_fd")]
     pub unsafe fn export_dmabuf(&self, offset: u64) -> Result<OwnedFd, Error> {
         let command = self

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! A rule's bytes hold no address; the driver's part may, and [`Uverbs::create_flow`] says what the
-//! caller owes.
+//! The bytes of a rule contain no address. The driver's part may; [`Uverbs::create_flow`] states
+//! the contract.
 #![allow(unsafe_code, reason = "ioctls that steer packets to a queue pair by its number")]
 
 use uverbs_kernel_abi::flow::ib_uverbs_create_flow_resp;
@@ -20,31 +20,31 @@ use crate::error::Error;
 const VERB: &str = "create_flow";
 
 impl Uverbs {
-    /// Makes a rule of the bytes of `rule`
-    /// ([`FlowRule::command`](crate::attr::FlowRule::command)). Gives its handle.
+    /// Creates a flow rule from the bytes of `rule`
+    /// ([`FlowRule::command`](crate::attr::FlowRule::command)). Returns its handle.
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EPERM` without `CAP_NET_RAW`; `EINVAL` for a queue pair or a rule that
-    /// can't be steered; `EEXIST` when the same packets have a rule with another tag, or one that
-    /// drops them; `ENOMEM` for a priority that the device doesn't have; `EOPNOTSUPP` for a field
-    /// that it doesn't look at.
+    /// the device can't steer; `EEXIST` if the same packets have a rule with another tag, or a rule
+    /// that drops them; `ENOMEM` for a priority that the device lacks; `EOPNOTSUPP` for a field
+    /// that it can't match.
     ///
     /// # Safety
     ///
-    /// The queue pair in `rule` is the caller's: the number of one that is gone may be another's.
-    /// Memory that `uhw_in` names is valid during the call.
+    /// The caller owns the queue pair in `rule`: the kernel reuses the handles of destroyed queue
+    /// pairs. Memory that `uhw_in` names is valid during the call.
     #[doc(alias = "ibv_create_flow")]
     pub unsafe fn create_flow(&self, rule: &[u8], uhw_in: &[u8]) -> Result<u32, Error> {
         let mut answer = ib_uverbs_create_flow_resp::new_zeroed();
         let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_FLOW;
         let out = answer.as_mut_bytes();
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `create_flow`.
         unsafe { self.invoke_write(VERB, command, rule, out, uhw_in, &mut []) }.map_err(explain)?;
         Ok(answer.flow_handle)
     }
 
-    /// Ends a rule.
+    /// Destroys a rule.
     ///
     /// # Errors
     ///
@@ -52,8 +52,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `flow` is the caller's to end: no other owner of it goes on using the number, which the
-    /// kernel gives to the next object.
+    /// The caller owns `flow`, and no other owner uses the handle afterwards: the kernel reuses it.
     #[doc(alias = "ibv_destroy_flow")]
     pub unsafe fn destroy_flow(&self, flow: u32) -> Result<(), Error> {
         let command = self
@@ -65,7 +64,7 @@ impl Uverbs {
     }
 }
 
-/// The usual cause of a refusal, which for rules is another one than for most objects.
+/// Adds the usual cause of a refusal, which differs from that for other objects.
 fn explain(error: Error) -> Error {
     let Error::Kernel { verb, errno, hint } = error else { return error };
     let hint = match errno {

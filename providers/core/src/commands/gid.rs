@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address.
+//! The payloads of these commands contain no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::gid::ib_uverbs_gid_entry;
@@ -32,7 +32,7 @@ impl Uverbs {
         self.query_gid_entry(1, 0).is_err_and(|error| error.errno() == Some(Errno::EIO))
     }
 
-    /// Entry `index` of `port`'s GID table.
+    /// Queries entry `index` of `port`'s GID table.
     ///
     /// # Errors
     ///
@@ -52,8 +52,8 @@ impl Uverbs {
         Ok(GidEntry::from_abi(&entry))
     }
 
-    /// The filled entries of all ports, up to `max` of them (at most 2,047, which is one
-    /// attribute's room).
+    /// Queries the filled entries of all ports, up to `max` (at most 2,047, which fill one
+    /// attribute).
     ///
     /// # Errors
     ///

@@ -1,17 +1,17 @@
-//! The encoder of uverbs ioctl commands: a header and up to [`MAX_ATTRS`] attributes, in place,
-//! with no heap.
+//! Encoder of uverbs ioctl commands: a header and up to [`MAX_ATTRS`] attributes, without heap
+//! allocation.
 //!
 //! A command is an `ib_uverbs_ioctl_hdr` of 24 bytes and then one `ib_uverbs_attr` of 16 bytes for
-//! each attribute. Inputs of up to eight bytes stand in the attribute itself, longer ones and all
+//! each attribute. An input of up to eight bytes is in the attribute itself. Longer inputs and all
 //! outputs are named by address (kernel `drivers/infiniband/core/uverbs_ioctl.c`,
 //! `uverbs_process_attr`). A [`Command`] borrows every buffer that it names, so the addresses can't
 //! outlive it.
 //!
 //! # Safety
 //!
-//! Sending hands addresses to the kernel. Those of the attributes are proven by the borrows.
-//! Addresses *inside* a payload (`REG_MR`'s range, a provider's queue buffers) are numbers to this
-//! file, so [`Command::send`] is unsafe and leaves them to its caller.
+//! Sending passes addresses to the kernel. Borrows prove that the addresses in attributes are
+//! valid. Addresses *inside* a payload (`REG_MR`'s range, a provider's queue buffers) are plain
+//! numbers here, so [`Command::send`] is unsafe and its caller vouches for them.
 #![allow(unsafe_code, reason = "ioctl payloads may carry addresses")]
 
 use std::fmt;
@@ -28,21 +28,21 @@ use crate::doors::words::{ATTR_WORDS, HEADER_WORDS, attrs_of};
 use crate::error::Error;
 use crate::memory::process::Process;
 
-/// Why a command can't be sent; found when it is.
+/// Reason why a command can't be sent. Reported by `send`.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     TooManyAttrs,
     TooLong(usize),
 }
 
-/// A command being built. The buffers it names stay borrowed for `'a`.
+/// A command being built. Its buffers stay borrowed for `'a`.
 #[must_use = "a command does nothing until it is sent"]
 pub struct Command<'a> {
     words: [u64; WORDS],
     attrs: usize,
-    /// Bit per attribute: the kernel answers with a new descriptor there.
+    /// Bit per attribute: the kernel returns a new descriptor in it.
     new_fds: u32,
-    /// Bit per attribute: the kernel answers with a handle there.
+    /// Bit per attribute: the kernel returns a handle in it.
     new_handles: u32,
     fault: Option<Fault>,
     /// Process that opened the device, the only one that may send the command.
@@ -92,7 +92,7 @@ impl<'a> Command<'a> {
         self.words[..HEADER_WORDS].copy_from_slice(&words);
     }
 
-    /// Adds an attribute; mandatory, as libibverbs has them.
+    /// Adds a mandatory attribute; libibverbs's attributes are mandatory too.
     #[inline]
     fn push(&mut self, id: u16, len: usize, data: u64) {
         let Ok(len) = u16::try_from(len) else {
@@ -120,28 +120,28 @@ impl<'a> Command<'a> {
         self.set_header(header);
     }
 
-    /// PANIC: none, callers pass an index below `MAX_ATTRS`.
+    /// PANIC: never; callers pass an index below `MAX_ATTRS`.
     #[inline]
     fn set_attr(&mut self, index: usize, attr: ib_uverbs_attr) {
         let words: [u64; ATTR_WORDS] = transmute!(attr);
         self.words[HEADER_WORDS + ATTR_WORDS * index..][..ATTR_WORDS].copy_from_slice(&words);
     }
 
-    /// An input: in the attribute itself up to eight bytes, else by address.
+    /// Adds an input: up to eight bytes in the attribute itself, longer ones by address.
     /// `UVERBS_ATTR_TYPE_PTR_IN`.
     #[inline]
     pub fn input(mut self, id: u16, bytes: &'a [u8]) -> Self {
         let data = if bytes.len() <= size_of::<u64>() {
             inline(bytes)
         } else {
-            // The kernel, or a software device in its place, reads through the number.
+            // The kernel, or a software device, reads through this number.
             bytes.as_ptr().expose_provenance() as u64
         };
         self.push(id, bytes.len(), data);
         self
     }
 
-    /// An output, always by address. `UVERBS_ATTR_TYPE_PTR_OUT`. The kernel writes at most its
+    /// Adds an output, always by address. `UVERBS_ATTR_TYPE_PTR_OUT`. The kernel writes at most its
     /// length.
     #[inline]
     pub fn output(mut self, id: u16, bytes: &'a mut [u8]) -> Self {
@@ -150,28 +150,28 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// A `u32` input.
+    /// Adds a `u32` input.
     #[inline]
     pub fn number(mut self, id: u16, value: u32) -> Self {
         self.push(id, size_of::<u32>(), inline(&value.to_ne_bytes()));
         self
     }
 
-    /// A `u64` input, which is also how `UVERBS_ATTR_CONST_IN` travels.
+    /// Adds a `u64` input; also the encoding of `UVERBS_ATTR_CONST_IN`.
     #[inline]
     pub fn constant(mut self, id: u16, value: u64) -> Self {
         self.push(id, size_of::<u64>(), value);
         self
     }
 
-    /// The handle of an object that exists. Handles travel as 64 bits, with length 0.
+    /// Adds the handle of an existing object, encoded as 64 bits with length 0.
     #[inline]
     pub fn handle_in(mut self, id: u16, handle: u32) -> Self {
         self.push(id, 0, u64::from(handle));
         self
     }
 
-    /// The place for the handle of a new object; see [`Answer::handle`].
+    /// Adds an attribute for the handle of a new object; see [`Answer::handle`].
     #[inline]
     pub fn handle_new(mut self, id: u16) -> Self {
         self.new_handles |= self.next_bit();
@@ -179,13 +179,13 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// A file descriptor that is one of this device's: a channel, an event file.
+    /// Adds a file descriptor of this device: a channel or an event file.
     pub fn fd_in(mut self, id: u16, fd: BorrowedFd<'a>) -> Self {
         self.push(id, 0, i64::from(fd.as_raw_fd()).cast_unsigned());
         self
     }
 
-    /// The place for a new file descriptor; see [`Answer::take_fd`].
+    /// Adds an attribute for a new file descriptor; see [`Answer::take_fd`].
     #[inline]
     pub fn fd_new(mut self, id: u16) -> Self {
         self.new_fds |= self.next_bit();
@@ -195,7 +195,7 @@ impl<'a> Command<'a> {
 
     /// Makes the last attribute optional: an older kernel skips it instead of refusing the command.
     ///
-    /// Places for new objects stay mandatory, else a skipped one would read as handle or descriptor
+    /// Attributes for new objects stay mandatory: a skipped one would read as handle or descriptor
     /// 0.
     pub fn optional(mut self) -> Self {
         if let Some(last) = self.attrs.checked_sub(1)
@@ -209,44 +209,45 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// The driver's own input, as [`Self::input`]. No attribute when empty, as libibverbs does.
+    /// Adds the driver's input, as [`Self::input`]. Like libibverbs, adds no attribute if it is
+    /// empty.
     #[inline]
     pub fn uhw_in(self, bytes: &'a [u8]) -> Self {
         if bytes.is_empty() { self } else { self.input(UVERBS_ATTR_UHW_IN, bytes) }
     }
 
-    /// The driver's own output, as [`Self::output`]. No attribute when empty.
+    /// Adds the driver's output, as [`Self::output`]. Adds no attribute if it is empty.
     #[inline]
     pub fn uhw_out(self, bytes: &'a mut [u8]) -> Self {
         if bytes.is_empty() { self } else { self.output(UVERBS_ATTR_UHW_OUT, bytes) }
     }
 
-    /// The bit of the attribute that comes next; none when there is no room.
+    /// Bit of the next attribute; 0 if there is no room.
     #[inline]
     fn next_bit(&self) -> u32 {
         if self.attrs < MAX_ATTRS { 1 << self.attrs } else { 0 }
     }
 
-    /// The words as they would be sent: for printing and comparing.
+    /// Words of the command as sent, to print and compare.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words[..HEADER_WORDS + ATTR_WORDS * self.attrs]
     }
 
-    /// Sends it, as `verb` in errors.
+    /// Sends the command. Errors name `verb`.
     ///
     /// # Errors
     ///
     /// [`Error::OtherProcess`], unsent, in a forked child of the process that opened the device;
-    /// [`Error::Kernel`] with the errno; [`Error::Limit`] for over 65,535 bytes in a buffer or
-    /// [`MAX_ATTRS`] attributes, unsent.
+    /// [`Error::Kernel`] with the errno; [`Error::Limit`] unsent, for more than 65,535 bytes in a
+    /// buffer or [`MAX_ATTRS`] attributes.
     ///
     /// # Safety
     ///
-    /// The attributes' own addresses are proven by the borrows. Where a *payload* holds an address
-    /// (memory to register, queue buffers, doorbell records), that memory is valid, mapped, and not
-    /// given to safe code as ordinary memory, from now until the object that the command makes is
-    /// destroyed.
+    /// If a *payload* contains an address (memory to register, queue buffers, doorbell records),
+    /// that memory is valid, mapped, and not lent to safe code as ordinary memory, from now until
+    /// the object that the command creates is destroyed. Borrows already prove the addresses of
+    /// attributes.
     #[inline]
     pub unsafe fn send(
         mut self,
@@ -272,7 +273,8 @@ impl<'a> Command<'a> {
         crate::order::adversary::system_call();
         // SAFETY: each attribute with an address was pushed by `input` or `output` from a slice
         // that is borrowed for 'a, shared or exclusively as the direction needs, and `self` holds
-        // 'a until the call has returned. What payloads point to is this function's own contract.
+        // 'a until the call has returned. Memory that payloads name is covered by the contract of
+        // `send`.
         unsafe { door.ioctl(words) }.map_err(|errno| Error::kernel(verb, errno))?;
         Ok(Answer {
             words: self.words,
@@ -293,7 +295,7 @@ impl fmt::Debug for Command<'_> {
     }
 }
 
-/// Up to eight bytes as they stand in an attribute's `data`, zeroes behind them.
+/// Up to eight bytes as in an attribute's `data`, padded with zeros.
 fn inline(bytes: &[u8]) -> u64 {
     let mut data = [0; 8];
     for (to, from) in data.iter_mut().zip(bytes) {
@@ -437,7 +439,7 @@ mod tests {
             let (_, mut attrs) = parse(command.words()).unwrap();
             assert_eq!(attrs.next().unwrap().flags, UVERBS_ATTR_F_MANDATORY);
         }
-        // And on a command without attributes there is nothing to do.
+        // No effect on a command without attributes.
         assert_eq!(Command::new(0, 0, 0).optional().words().len(), HEADER_WORDS);
     }
 

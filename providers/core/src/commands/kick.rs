@@ -1,5 +1,5 @@
 //! The doorbell of rxe and siw, which is a system call: a `POST_SEND` without work requests makes
-//! the kernel look at a send queue's ring (kernel `rxe_verbs.c:rxe_post_send`,
+//! the kernel read a send queue's ring (kernel `rxe_verbs.c:rxe_post_send`,
 //! `siw_verbs.c:siw_post_send`; rdma-core `rxe.c:post_send_db`, `siw.c:siw_db`).
 //!
 //! # Safety
@@ -15,11 +15,11 @@ use crate::Errno;
 use crate::commands::Uverbs;
 use crate::error::Error;
 
-/// Commands that fail for want of memory, or by a signal, are sent so often.
+/// Attempts of a command that fails for lack of memory or because of a signal.
 const TRIES: u32 = 8;
 
 impl Uverbs {
-    /// Has the kernel look at the send queue of a queue pair.
+    /// Makes the kernel read the send queue of a queue pair.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl Uverbs {
         let mut answer = ib_uverbs_post_send_resp::default();
         insist(|| {
             let answer = answer.as_mut_bytes();
-            // SAFETY: the request holds a handle and sizes; `response` is not used on this way.
+            // SAFETY: the request holds a handle and sizes; the kernel ignores `response` here.
             unsafe { self.invoke_write("post_send", command, request, answer, &[], &mut []) }
         })
     }
@@ -46,7 +46,7 @@ pub fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::EIO | Errno::ENODEV)
 }
 
-/// Sends a command until it is heard, or was refused for good.
+/// Repeats a command until the kernel accepts it or rejects it permanently.
 ///
 /// # Errors
 ///

@@ -1,12 +1,12 @@
 //! [`Uverbs`]: the commands of one open device. One file per noun adds its verbs.
 //!
-//! Where the kernel has a verb as an ioctl method of its own, that is sent; for the rest the old
-//! write layout travels inside `DEVICE.INVOKE_WRITE`. Attributes go out in libibverbs' order
-//! (rdma-core `libibverbs/cmd_*.c`), so that the two byte streams can be compared.
+//! A verb that has an ioctl method is sent as that method. The others use the old write layout
+//! inside `DEVICE.INVOKE_WRITE`. Attributes are sent in libibverbs's order (rdma-core
+//! `libibverbs/cmd_*.c`), so that the two byte streams can be compared.
 //!
-//! Verbs whose payload names memory that the device or the kernel goes on using are `unsafe`, and
-//! so are those that end or change an object by its number: numbers are given out anew. Verbs that
-//! only make or ask are safe.
+//! Verbs are `unsafe` if their payload names memory that the device or the kernel keeps using, or
+//! if they destroy or change an object by its handle, because the kernel reuses handles. Verbs that
+//! only create or query are safe.
 //!
 //! # Safety
 //!
@@ -58,7 +58,7 @@ use crate::memory::process::Process;
 pub struct Uverbs {
     door: Arc<dyn UverbsDoor>,
     driver_id: u32,
-    /// `IB_UVERBS_CORE_SUPPORT_*`, from the handshake on.
+    /// `IB_UVERBS_CORE_SUPPORT_*`, set by GET_CONTEXT.
     core_support: Arc<AtomicU64>,
     /// Process that opened the file. A forked child shares it, and must not end its parent's
     /// objects.
@@ -69,7 +69,7 @@ pub struct Uverbs {
 
 impl Uverbs {
     /// Commands through `door`, to a device of driver `driver_id` (`RDMA_DRIVER_*`), for this
-    /// process: a forked child's are refused with [`Error::OtherProcess`].
+    /// process. Commands of a forked child fail with [`Error::OtherProcess`].
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>, driver_id: u32) -> Self {
         Self {
@@ -81,15 +81,15 @@ impl Uverbs {
         }
     }
 
-    /// Has forked children's commands be sent from now on, as C's library does. What concerns
-    /// queues is the parent's alone as before, since their memory isn't in the child: queue pairs,
-    /// completion queues, shared receive queues, work queues, XRC domains.
+    /// From now on sends commands of forked children, as the C library does. Commands on queue
+    /// pairs, completion queues, shared receive queues, work queues and XRC domains stay reserved
+    /// for the parent, because a child lacks their memory.
     ///
     /// # Safety
     ///
-    /// A child that drops what its parent made ends it, and the parent goes on to use its number,
-    /// which may be another's by then. So nothing that the parent made and goes on to use is
-    /// dropped there: domains, regions, windows, address handles, device memory.
+    /// Children do not drop objects that the parent still uses: protection domains, regions,
+    /// windows, address handles, device memory. Such a drop destroys the kernel object, and the
+    /// parent's handle may then name another object.
     pub unsafe fn share_with_children(&self) {
         self.for_children.store(true, Ordering::Relaxed);
     }
@@ -100,8 +100,7 @@ impl Uverbs {
         self.is_own() || self.for_children.load(Ordering::Relaxed)
     }
 
-    /// Refuses what only the process may do that opened the device, as [`is_own`](Self::is_own)
-    /// says.
+    /// Fails unless this process opened the device; see [`is_own`](Self::is_own).
     ///
     /// # Errors
     ///
@@ -135,12 +134,13 @@ impl Uverbs {
         self.core_support.load(Ordering::Relaxed) & IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS != 0
     }
 
-    /// Notes what GET_CONTEXT told.
+    /// Stores the flags that GET_CONTEXT returned.
     pub(crate) fn set_core_support(&self, flags: u64) {
         self.core_support.store(flags, Ordering::Relaxed);
     }
 
-    /// A raw command to `method` of `object`: a provider's own, or one that has no verb here yet.
+    /// Starts a raw command to `method` of `object`, for a provider's methods and for methods
+    /// without a verb here.
     pub fn command<'a>(&self, object: u16, method: u16) -> Command<'a> {
         let command = Command::new(object, method, self.driver_id);
         if self.for_children.load(Ordering::Relaxed) { command } else { command.of(self.process) }
@@ -151,7 +151,7 @@ impl Uverbs {
     ///
     /// `command` is `IB_USER_VERBS_CMD_*`, or `IB_USER_VERBS_EX_CMD_*` with
     /// `IB_USER_VERBS_CMD_FLAG_EXTENDED`. `core_in` and `core_out` are the kernel's structs without
-    /// the command header; their `response` field is not used on this way.
+    /// the command header; their `response` field is ignored here.
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// As [`Command::send`]: memory that a payload names stays valid while the kernel or the device
-    /// uses it.
+    /// The contract of [`Command::send`]: memory that a payload names stays valid while the kernel
+    /// or the device uses it.
     #[inline]
     pub unsafe fn invoke_write(
         &self,
@@ -181,7 +181,7 @@ impl Uverbs {
             out = out.output(UVERBS_ATTR_CORE_OUT, core_out);
         }
         out = out.uhw_in(uhw_in).uhw_out(uhw_out);
-        // SAFETY: the caller's own promise.
+        // SAFETY: contract of `invoke_write`.
         unsafe { out.send(&*self.door, verb) }?;
         Ok(())
     }

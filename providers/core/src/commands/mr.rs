@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! `REG_MR` gives memory to the device for as long as the region lives; [`Uverbs::reg_mr`] states
-//! what the caller owes.
+//! `REG_MR` lets the device access memory while the region lives; [`Uverbs::reg_mr`] states the
+//! contract.
 #![allow(unsafe_code, reason = "a memory region is memory that the device writes")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -40,9 +40,9 @@ use crate::error::Error;
 pub struct MrKeys {
     /// Handle, for [`Uverbs::dereg_mr`].
     pub handle: u32,
-    /// Key for own work requests.
+    /// Local key, for work requests of this process.
     pub lkey: u32,
-    /// Key for the peer's.
+    /// Remote key, for work requests of the peer.
     pub rkey: u32,
 }
 
@@ -51,20 +51,20 @@ pub struct MrKeys {
 pub struct MrFound {
     /// Handle and keys.
     pub keys: MrKeys,
-    /// Address of the first byte as the device knows it.
+    /// Device address of the first byte.
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 /// The memory of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrMemory {
-    /// First address.
+    /// Address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Address of the first byte as the device will know it.
+    /// Device address of the first byte.
     pub iova: u64,
 }
 
@@ -80,19 +80,19 @@ pub struct MrChange {
 }
 
 impl Uverbs {
-    /// Registers `len` bytes at `addr`, which the device will know as `iova`.
+    /// Registers `len` bytes at `addr`, at the device address `iova`.
     ///
     /// # Errors
     ///
     /// [`Error::Memlock`] when the pages can't be pinned under `RLIMIT_MEMLOCK`; [`Error::Kernel`]:
-    /// `EFAULT` when they are not mapped, or not writable as `access` wants, `EINVAL` for a
-    /// combination of rights that makes no sense (remote write or atomics without local write).
+    /// `EFAULT` if they are not mapped, or not writable although `access` requires it; `EINVAL` for
+    /// an invalid combination of rights (remote write or atomics without local write).
     ///
     /// # Safety
     ///
-    /// Until the region is deregistered, or the file closed, the device may read the range, and
-    /// write it as `access` and the work requests allow: no Rust reference to it may be live while
-    /// that can happen, and it stays mapped.
+    /// Until the region is deregistered or the file is closed, the device may read the range, and
+    /// write it as `access` and the work requests allow. The range stays mapped, and no Rust
+    /// reference to it is live while the device may access it.
     #[doc(alias = "ibv_reg_mr_iova")]
     pub unsafe fn reg_mr(
         &self,
@@ -116,8 +116,8 @@ impl Uverbs {
         let (key, mut stag) = (siw_ureq_reg_mr::default(), siw_uresp_reg_mr::default());
         let (mut uhw_in, mut uhw_out): (&[u8], &mut [u8]) = (&[], &mut []);
         if self.driver_id() == RDMA_DRIVER_SIW {
-            // It ignores `hca_va` (kernel `siw_verbs.c:siw_reg_user_mr`), and insists on its own
-            // request and answer.
+            // siw ignores `hca_va` (kernel `siw_verbs.c:siw_reg_user_mr`), and requires its driver
+            // part in request and response.
             if iova != addr {
                 let what = "a first address other than the memory's, with the siw driver,";
                 return Err(Error::Unsupported { verb: "reg_mr", what: what.to_owned() });
@@ -125,14 +125,14 @@ impl Uverbs {
             (uhw_in, uhw_out) = (key.as_bytes(), stag.as_mut_bytes());
         }
         let command = IB_USER_VERBS_CMD_REG_MR;
-        // SAFETY: the range is the caller's promise.
+        // SAFETY: the range is covered by the contract of this function.
         unsafe { self.invoke_write("reg_mr", command, request, out, uhw_in, uhw_out) }
             .map_err(|error| self.tell_memlock(error, len))?;
         Ok(MrKeys { handle: answer.mr_handle, lkey: answer.lkey, rkey: answer.rkey })
     }
 
-    /// Registers `len` bytes at `offset` of the dma-buf behind `buffer`, which the device will know
-    /// as `iova`. The kernel keeps the dma-buf; the descriptor may be closed.
+    /// Registers `len` bytes at `offset` of the dma-buf behind `buffer`, at the device address
+    /// `iova`. The kernel keeps the dma-buf; the descriptor may be closed.
     ///
     /// # Errors
     ///
@@ -162,8 +162,8 @@ impl Uverbs {
             .constant(UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova)
             .number(UVERBS_ATTR_REG_DMABUF_MR_FD, buffer.as_raw_fd().cast_unsigned())
             .number(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, access.bits());
-        // SAFETY: handles and numbers. The memory is the dma-buf's: whoever maps it has agreed that
-        // others write it, too.
+        // SAFETY: handles and numbers. The memory belongs to the dma-buf, whose users expect writes
+        // by others.
         let answer = unsafe { command.send(&**self.door(), "reg_dmabuf_mr") }?;
         Ok(MrKeys {
             handle: answer.handle(UVERBS_ATTR_REG_DMABUF_MR_HANDLE)?,
@@ -172,18 +172,17 @@ impl Uverbs {
         })
     }
 
-    /// Changes a region: its memory, its domain, its rights. The handle stays; keys may change.
+    /// Changes a region's memory, protection domain or rights. The handle stays; keys may change.
     ///
     /// # Errors
     ///
-    /// As [`reg_mr`](Self::reg_mr), and `EOPNOTSUPP` for what the driver can't change. A refusal of
-    /// the arguments leaves the region as it was; after another one its keys may be dead, and all
-    /// that is certain is that it can be ended.
+    /// As [`reg_mr`](Self::reg_mr), and `EOPNOTSUPP` for changes that the driver lacks. If the
+    /// kernel rejects the arguments, the region is unchanged. After other errors its keys may be
+    /// invalid, and it can only be deregistered.
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr`](Self::reg_mr), of what the region then is; and the region is the caller's
-    /// to change.
+    /// As for [`reg_mr`](Self::reg_mr), for the changed region. The caller owns the region.
     #[doc(alias = "ibv_rereg_mr")]
     pub unsafe fn rereg_mr(&self, mr: u32, change: &MrChange) -> Result<MrKeys, Error> {
         let MrChange { memory, pd, access } = *change;
@@ -206,7 +205,7 @@ impl Uverbs {
         };
         let mut answer = ib_uverbs_rereg_mr_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
-        // SAFETY: the range is the caller's promise.
+        // SAFETY: the range is covered by the contract of this function.
         unsafe {
             self.invoke_write("rereg_mr", IB_USER_VERBS_CMD_REREG_MR, request, out, &[], &mut [])
         }
@@ -214,11 +213,11 @@ impl Uverbs {
         Ok(MrKeys { handle: mr, lkey: answer.lkey, rkey: answer.rkey })
     }
 
-    /// Keys, length and first address of a region, by its handle. Since Linux 5.9.
+    /// Queries keys, length and first address of a region. Since Linux 5.9.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `ENOENT` or `EINVAL` for a handle of no region.
+    /// [`Error::Kernel`]: `ENOENT` or `EINVAL` for a handle that names no region.
     #[doc(alias = "ibv_import_mr")]
     pub fn query_mr(&self, mr: u32) -> Result<MrFound, Error> {
         let (mut lkey, mut rkey, mut len, mut iova) = ([0; 4], [0; 4], [0; 8], [0; 8]);
@@ -236,7 +235,7 @@ impl Uverbs {
         Ok(MrFound { keys: MrKeys { handle: mr, lkey, rkey }, iova, len })
     }
 
-    /// Has pages of regions on demand made ready. `flags` are `IB_UVERBS_ADVISE_MR_FLAG_*`.
+    /// Faults in pages of on-demand paging regions. `flags` are `IB_UVERBS_ADVISE_MR_FLAG_*`.
     ///
     /// # Errors
     ///
@@ -262,7 +261,7 @@ impl Uverbs {
         Ok(())
     }
 
-    /// Ends a memory region. When it returns, the device no longer touches the memory.
+    /// Deregisters a memory region. When it returns, the device no longer touches the memory.
     ///
     /// # Errors
     ///
@@ -270,8 +269,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `mr` is the caller's to end: no other owner of it goes on using the number, which the kernel
-    /// gives to the next object.
+    /// The caller owns `mr`, and no other owner uses the handle afterwards: the kernel reuses it.
     #[doc(alias = "ibv_dereg_mr")]
     pub unsafe fn dereg_mr(&self, mr: u32) -> Result<(), Error> {
         let command = self
@@ -282,8 +280,8 @@ impl Uverbs {
         Ok(())
     }
 
-    /// `ENOMEM` of a command that pins `wanted` bytes, told apart: the kernel (`ib_umem_get`) gives
-    /// it over `RLIMIT_MEMLOCK`, and elsewhere for want of memory.
+    /// Refines `ENOMEM` of a command that pins `wanted` bytes: the kernel (`ib_umem_get`) returns
+    /// it both above `RLIMIT_MEMLOCK` and when memory is exhausted.
     #[must_use]
     pub fn tell_memlock(&self, error: Error, wanted: u64) -> Error {
         match error {

@@ -2,7 +2,8 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address; whose the number is, is the caller's promise.
+//! The payloads of these commands contain no address. The caller owns the queue pairs that they
+//! name.
 #![allow(unsafe_code, reason = "ioctls that change a queue pair by its number")]
 
 use uverbs_kernel_abi::mcast::{ib_uverbs_attach_mcast, ib_uverbs_detach_mcast};
@@ -14,17 +15,16 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes a datagram queue pair a member of a group. The kernel says yes to a second time, and
-    /// counts one.
+    /// Adds a UD queue pair to a multicast group. A second call succeeds without effect.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a GID or a LID of no group, or a queue pair of another
-    /// transport; `ENOMEM` over the device's limits.
+    /// [`Error::Kernel`]: `EINVAL` for a GID or a LID that is not multicast, or a queue pair of
+    /// another transport; `ENOMEM` above the device's limits.
     ///
     /// # Safety
     ///
-    /// `qp` is the caller's to change: the number of a queue pair that is gone may be another's.
+    /// The caller owns `qp`: the kernel reuses the handles of destroyed queue pairs.
     #[doc(alias = "ibv_attach_mcast")]
     pub unsafe fn attach_mcast(&self, qp: u32, group: &MulticastGroup) -> Result<(), Error> {
         let request = ib_uverbs_attach_mcast {
@@ -40,7 +40,7 @@ impl Uverbs {
         }
     }
 
-    /// Takes a queue pair out of a group.
+    /// Removes a queue pair from a multicast group.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `qp` is the caller's to change: the number of a queue pair that is gone may be another's.
+    /// The caller owns `qp`: the kernel reuses the handles of destroyed queue pairs.
     #[doc(alias = "ibv_detach_mcast")]
     pub unsafe fn detach_mcast(&self, qp: u32, group: &MulticastGroup) -> Result<(), Error> {
         let request = ib_uverbs_detach_mcast {

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address.
+//! The payloads of these commands contain no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::mw::{
@@ -23,16 +23,16 @@ use crate::queues::work::WindowKind;
 pub struct MwKey {
     /// Handle, for [`Uverbs::dealloc_mw`].
     pub handle: u32,
-    /// Key, of no use to a peer before the window is bound.
+    /// Remote key, useless to a peer before the window is bound.
     pub rkey: u32,
 }
 
 impl Uverbs {
-    /// Makes a memory window, not bound yet. `driver` is the driver's own part of the request.
+    /// Allocates an unbound memory window. `driver` is the driver's part of the request.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` from a driver without windows.
+    /// [`Error::Kernel`]: `EOPNOTSUPP` from a driver without memory windows.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self, pd: u32, kind: WindowKind, driver: &[u8]) -> Result<MwKey, Error> {
         let mw_type = match kind {
@@ -50,7 +50,7 @@ impl Uverbs {
         Ok(MwKey { handle: answer.mw_handle, rkey: answer.rkey })
     }
 
-    /// Ends a memory window, bound or not: peers lose it.
+    /// Deallocates a memory window, bound or not. Peers lose access.
     ///
     /// # Errors
     ///
@@ -58,8 +58,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `mw` is the caller's to end: no other owner of it goes on using the number, which the kernel
-    /// gives to the next object.
+    /// The caller owns `mw`, and no other owner uses the handle afterwards: the kernel reuses it.
     #[doc(alias = "ibv_dealloc_mw")]
     pub unsafe fn dealloc_mw(&self, mw: u32) -> Result<(), Error> {
         let command = self

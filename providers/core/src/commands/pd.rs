@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address.
+//! The payloads of these commands contain no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use uverbs_kernel_abi::objects::{
@@ -16,8 +16,8 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes a protection domain and answers its handle. `uhw_out` takes the driver's part (mlx5:
-    /// the PD number).
+    /// Allocates a protection domain and returns its handle. `uhw_out` receives the driver's part
+    /// (mlx5: the PD number).
     ///
     /// # Errors
     ///
@@ -27,23 +27,22 @@ impl Uverbs {
         let request = ib_uverbs_alloc_pd::default();
         let mut answer = ib_uverbs_alloc_pd_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
-        // SAFETY: the request holds only `response`, which the kernel doesn't use on this way.
+        // SAFETY: the request holds only `response`, which the kernel ignores here.
         unsafe {
             self.invoke_write("alloc_pd", IB_USER_VERBS_CMD_ALLOC_PD, request, out, &[], uhw_out)
         }?;
         Ok(answer.pd_handle)
     }
 
-    /// Ends a protection domain.
+    /// Destroys a protection domain.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EBUSY` while something still uses it.
+    /// [`Error::Kernel`]: `EBUSY` while an object uses it.
     ///
     /// # Safety
     ///
-    /// `pd` is the caller's to end: no other owner of it goes on using the number, which the kernel
-    /// gives to the next object.
+    /// The caller owns `pd`, and no other owner uses the handle afterwards: the kernel reuses it.
     #[doc(alias = "ibv_dealloc_pd")]
     pub unsafe fn dealloc_pd(&self, pd: u32) -> Result<(), Error> {
         let command = self

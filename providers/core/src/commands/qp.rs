@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! A driver's request names the queue's memory; [`Uverbs::create_qp`] states what the caller owes.
+//! A driver's request names the queue's memory; [`Uverbs::create_qp`] states the contract.
 #![allow(unsafe_code, reason = "a queue pair is memory that the device reads and writes")]
 
 use std::os::fd::BorrowedFd;
@@ -38,11 +38,11 @@ pub struct CreateQp<'a> {
     pub pd: u32,
     /// Completion queue of sends.
     pub send_cq: u32,
-    /// Completion queue of receives; `None` of an XRC initiator, which has none.
+    /// Completion queue of receives; `None` for an XRC initiator.
     pub recv_cq: Option<u32>,
-    /// Shared receive queue, in place of an own one.
+    /// Shared receive queue, if any.
     pub srq: Option<u32>,
-    /// Comes back in asynchronous events.
+    /// Number that asynchronous events return.
     pub user_handle: u64,
     /// `IB_UVERBS_QPT_*`.
     pub qp_type: u32,
@@ -50,23 +50,24 @@ pub struct CreateQp<'a> {
     pub cap: ib_uverbs_qp_cap,
     /// `IB_UVERBS_QP_CREATE_*`; 0 sends no attribute.
     pub create_flags: u32,
-    /// The file that its asynchronous events go to; the context's own where `None`.
+    /// File for its asynchronous events; `None`: the context's event file.
     pub event_fd: Option<BorrowedFd<'a>>,
 }
 
-/// A queue pair as the kernel made it.
+/// Response of the kernel: a new queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCreated {
     /// Handle.
     pub handle: u32,
-    /// Number on the wire, 24 bits.
+    /// QP number, 24 bits.
     pub qpn: u32,
-    /// Sizes, at least those asked for.
+    /// Sizes, at least as requested.
     pub cap: ib_uverbs_qp_cap,
 }
 
 impl Uverbs {
-    /// Makes a queue pair in state RESET. `uhw` is the driver's request and room for its response.
+    /// Creates a queue pair in state RESET. `uhw_in` is the driver's part of the request, `uhw_out`
+    /// the buffer for its response.
     ///
     /// # Errors
     ///
@@ -112,7 +113,7 @@ impl Uverbs {
             .output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &mut qpn)
             .uhw_in(uhw_in)
             .uhw_out(uhw_out);
-        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        // SAFETY: the caller keeps the memory in `uhw_in` valid.
         let answer = unsafe { command.send(&**self.door(), "create_qp") }?;
         Ok(QpCreated {
             handle: answer.handle(UVERBS_ATTR_CREATE_QP_HANDLE)?,
@@ -126,17 +127,17 @@ impl Uverbs {
     /// # Errors
     ///
     /// [`Error::Kernel`]: `EINVAL` for a transition or a combination of attributes that InfiniBand
-    /// doesn't have, `ENODEV` or `EINVAL` for a source GID that can't be used, `ETIMEDOUT` when the
-    /// peer's MAC can't be resolved.
+    /// lacks; `ENODEV` or `EINVAL` for an unusable source GID; `ETIMEDOUT` if the peer's MAC
+    /// address can't be resolved.
     ///
     /// # Safety
     ///
     /// `attr.qp_handle` is the caller's to change: the number of a queue pair that is gone may be
-    /// another's. After a transition to RESET the device starts over at index 0: the caller puts
-    /// the rings right before it posts.
+    /// another's. After a transition to RESET the device restarts at index 0, and the caller resets
+    /// the rings before it posts.
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify_qp(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `modify_qp`.
         unsafe { self.modify_qp_answered(attr, &mut []) }
     }
 
@@ -168,15 +169,15 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EOPNOTSUPP` for attributes that the kernel doesn't know; else as
-    /// [`modify_qp`](Self::modify_qp).
+    /// [`Error::Kernel`]: `EOPNOTSUPP` for attributes unknown to the kernel; otherwise the errors
+    /// of [`modify_qp`](Self::modify_qp).
     ///
     /// # Safety
     ///
     /// As for [`modify_qp`](Self::modify_qp).
     #[doc(alias = "ibv_modify_qp")]
     pub unsafe fn modify_qp_ex(&self, attr: &ib_uverbs_ex_modify_qp) -> Result<(), Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `modify_qp_ex`.
         unsafe { self.modify_qp_ex_answered(attr, &[], &mut []) }
     }
 
@@ -201,15 +202,16 @@ impl Uverbs {
         let mut answer = ib_uverbs_ex_modify_qp_resp::new_zeroed();
         let out = answer.as_mut_bytes();
         let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_QP;
-        // SAFETY: the request holds numbers, no address; nor does the driver's, says the caller.
+        // SAFETY: the request contains numbers; the driver's part contains no address, by the
+        // contract of this function.
         let done =
             unsafe { self.invoke_write("modify_qp", command, request, out, uhw_in, uhw_out) };
         done.map_err(|refused| self.explain_modify(refused, &attr.base))
     }
 
-    /// Refuses states that siw's driver says it took, and didn't (kernel
-    /// `siw_qp.c:siw_qp_nextstate_from_rts`). At RESET the queue pair goes on with what it has,
-    /// whose buffers would be taken back; at SQD the connection is closed.
+    /// Rejects states that siw's driver accepts without entering them (kernel
+    /// `siw_qp.c:siw_qp_nextstate_from_rts`). For RESET the queue pair continues its work, although
+    /// the library would take its buffers back. For SQD the driver closes the connection.
     fn check_state(&self, attr: &ib_uverbs_modify_qp) -> Result<(), Error> {
         let changes = attr.attr_mask & IB_QP_STATE != 0 && self.driver_id() == RDMA_DRIVER_SIW;
         if changes && [IB_QPS_RESET, IB_QPS_SQD].contains(&attr.qp_state) {
@@ -219,7 +221,7 @@ impl Uverbs {
         Ok(())
     }
 
-    /// The attributes that `attr_mask` (`IB_QP_*`) names; drivers answer more.
+    /// Queries the attributes that `attr_mask` (`IB_QP_*`) names. Drivers may return more.
     ///
     /// # Errors
     ///
@@ -230,14 +232,14 @@ impl Uverbs {
         let mut answer = ib_uverbs_query_qp_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_QUERY_QP;
-        // SAFETY: the request holds a handle and a mask; `response` is not used on this way.
+        // SAFETY: the request holds a handle and a mask; the kernel ignores `response` here.
         unsafe { self.invoke_write("query_qp", command, request, out, &[], &mut []) }?;
         Ok(answer)
     }
 
-    /// Ends a queue pair, and answers how many asynchronous events the kernel had delivered for it.
-    /// When it returns, the device no longer touches its rings, nor the memory of its outstanding
-    /// work requests.
+    /// Destroys a queue pair, and returns the number of asynchronous events that the kernel
+    /// delivered for it. Afterwards the device no longer accesses the rings, nor the memory of
+    /// outstanding work requests.
     ///
     /// # Errors
     ///
@@ -245,8 +247,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `qp` is the caller's to end: no other owner of it goes on using the number, which the kernel
-    /// gives to the next object. Nothing is posted or rung afterwards.
+    /// The caller owns `qp`, and no other owner uses the handle afterwards: the kernel reuses it.
+    /// The queue is not posted to or rung afterwards.
     #[doc(alias = "ibv_destroy_qp")]
     pub unsafe fn destroy_qp(&self, qp: u32) -> Result<u32, Error> {
         let mut events = ib_uverbs_destroy_qp_resp::new_zeroed();

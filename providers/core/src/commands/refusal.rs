@@ -12,13 +12,14 @@ use crate::commands::Uverbs;
 use crate::error::Error;
 
 impl Uverbs {
-    /// `refused`, or if there is no such port, an error that says so.
+    /// Returns `refused`, or an error that says that the port does not exist.
     #[cold]
     pub(crate) fn explain_port(&self, refused: Error, port: u8) -> Error {
         self.explained(refused, |verb| self.check_port(verb, "port", port))
     }
 
-    /// `refused`, or an error that names the attribute of MODIFY_QP which the device lacks.
+    /// Returns `refused`, or an error that names the attribute of MODIFY_QP that exceeds the
+    /// device's limits.
     #[cold]
     pub(crate) fn explain_modify(&self, refused: Error, attr: &ib_uverbs_modify_qp) -> Error {
         self.explained(refused, |verb| self.check_modify(verb, attr))

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! A driver's request names the queue's memory; [`Uverbs::create_srq`] states what the caller owes.
+//! A driver's request names the queue's memory; [`Uverbs::create_srq`] states the contract.
 #![allow(unsafe_code, reason = "a receive queue is memory that the device reads")]
 
 use std::os::fd::BorrowedFd;
@@ -33,54 +33,55 @@ use crate::error::Error;
 pub struct CreateSrq<'a> {
     /// Protection domain.
     pub pd: u32,
-    /// Comes back in asynchronous events.
+    /// Number that asynchronous events return.
     pub user_handle: u64,
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries of a scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
-    /// Fewer receives left than this raise an event; 0 never.
+    /// Limit event: raised once fewer receives are left; 0 disables it.
     pub limit: u32,
     /// Kind of the queue.
     pub kind: SrqKind,
-    /// The file that its asynchronous events go to; the context's own where `None`.
+    /// File for its asynchronous events; `None`: the context's event file.
     pub event_fd: Option<BorrowedFd<'a>>,
 }
 
 /// Kind of a shared receive queue, and its attributes.
 #[derive(Clone, Copy, Debug)]
 pub enum SrqKind {
-    /// Queue pairs that are made with it.
+    /// Used by queue pairs that are created with it.
     Plain,
-    /// Targets of XRC.
+    /// Used by XRC target queue pairs.
     Xrc {
         /// XRC domain.
         xrcd: u32,
         /// Completion queue.
         cq: u32,
     },
-    /// Queue pairs that are made with it, whose messages have tags.
+    /// Tag matching, used by queue pairs that are created with it.
     Tags {
         /// Completion queue.
         cq: u32,
-        /// Tags in its list; not 0.
+        /// Capacity of the tag list, at least 1.
         max_tags: u32,
     },
 }
 
-/// A shared receive queue as the kernel made it.
+/// Response of the kernel: a new shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqCreated {
     /// Handle.
     pub handle: u32,
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries of a scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
 }
 
 impl Uverbs {
-    /// Makes a shared receive queue. `uhw` is the driver's request and room for its response.
+    /// Creates a shared receive queue. `uhw_in` is the driver's part of the request, `uhw_out` the
+    /// buffer for its response.
     ///
     /// # Errors
     ///
@@ -131,7 +132,7 @@ impl Uverbs {
             .output(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, &mut max_sge)
             .uhw_in(uhw_in)
             .uhw_out(uhw_out);
-        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        // SAFETY: the caller keeps the memory in `uhw_in` valid.
         let answer = unsafe { command.send(&**self.door(), "create_srq") }?;
         Ok(SrqCreated {
             handle: answer.handle(UVERBS_ATTR_CREATE_SRQ_HANDLE)?,
@@ -140,16 +141,18 @@ impl Uverbs {
         })
     }
 
-    /// Changes what `attr.attr_mask` (`IB_SRQ_*`) names. `uhw_in` is the driver's request.
+    /// Changes the attributes that `attr.attr_mask` (`IB_SRQ_*`) names. `uhw_in` is the driver's
+    /// request.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for what the device can't change, and for values out of range.
+    /// [`Error::Kernel`]: `EINVAL` for attributes that the device can't change, and for values out
+    /// of range.
     ///
     /// # Safety
     ///
-    /// `attr.srq_handle` is the caller's to change. Memory that `uhw_in` names is valid to write;
-    /// after a change of size the caller posts to the new ring.
+    /// The caller owns `attr.srq_handle`. Memory that `uhw_in` names is valid for writes. After a
+    /// resize the caller posts to the new ring.
     #[doc(alias = "ibv_modify_srq")]
     pub unsafe fn modify_srq(
         &self,
@@ -157,11 +160,11 @@ impl Uverbs {
         uhw_in: &[u8],
     ) -> Result<(), Error> {
         let (request, command) = (attr.as_bytes(), IB_USER_VERBS_CMD_MODIFY_SRQ);
-        // SAFETY: the request holds numbers; the memory in `uhw_in` is the caller's promise.
+        // SAFETY: the request holds numbers; the caller keeps the memory in `uhw_in` valid.
         unsafe { self.invoke_write("modify_srq", command, request, &mut [], uhw_in, &mut []) }
     }
 
-    /// Sizes and limit.
+    /// Queries sizes and limit.
     ///
     /// # Errors
     ///
@@ -172,14 +175,14 @@ impl Uverbs {
         let mut answer = ib_uverbs_query_srq_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_QUERY_SRQ;
-        // SAFETY: the request holds a handle; `response` is not used on this way.
+        // SAFETY: the request holds a handle; the kernel ignores `response` here.
         unsafe { self.invoke_write("query_srq", command, request, out, &[], &mut []) }?;
         Ok(answer)
     }
 
-    /// Ends a shared receive queue, and answers how many asynchronous events the kernel had
-    /// delivered for it. When it returns, the device no longer touches its ring, nor the memory of
-    /// its outstanding receives.
+    /// Destroys a shared receive queue, and returns the number of asynchronous events that the
+    /// kernel delivered for it. Afterwards the device no longer accesses the ring, nor the memory
+    /// of outstanding receives.
     ///
     /// # Errors
     ///
@@ -187,8 +190,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `srq` is the caller's to end: no other owner of it goes on using the number, which the
-    /// kernel gives to the next object. Nothing is posted or rung afterwards.
+    /// The caller owns `srq`, and no other owner uses the handle afterwards: the kernel reuses it.
+    /// The queue is not posted to or rung afterwards.
     #[doc(alias = "ibv_destroy_srq")]
     pub unsafe fn destroy_srq(&self, srq: u32) -> Result<u32, Error> {
         let mut events = ib_uverbs_destroy_srq_resp::new_zeroed();

@@ -1,9 +1,9 @@
-//! Work queues, tables of them, and queue pairs over a table: `WQ_CREATE`, `MODIFY_WQ`,
-//! `WQ_DESTROY`, `CREATE_RWQ_IND_TBL`, `RWQ_IND_TBL_DESTROY`, `QP_CREATE`.
+//! Work queues, RSS tables of work queues, and queue pairs over such a table: `WQ_CREATE`,
+//! `MODIFY_WQ`, `WQ_DESTROY`, `CREATE_RWQ_IND_TBL`, `RWQ_IND_TBL_DESTROY`, `QP_CREATE`.
 //!
 //! # Safety
 //!
-//! A driver's request names the queue's memory; [`Uverbs::create_wq`] states what the caller owes.
+//! A driver's request names the queue's memory; [`Uverbs::create_wq`] states the contract.
 #![allow(unsafe_code, reason = "a receive queue is memory that the device reads")]
 
 use std::os::fd::BorrowedFd;
@@ -43,33 +43,33 @@ pub struct CreateWq<'a> {
     pub pd: u32,
     /// Completion queue.
     pub cq: u32,
-    /// Comes back in asynchronous events.
+    /// Number that asynchronous events return.
     pub user_handle: u64,
-    /// Receives outstanding.
+    /// Maximum outstanding receives.
     pub max_wr: u32,
-    /// Entries of a scatter list.
+    /// Maximum SGEs of a receive.
     pub max_sge: u32,
     /// `IB_UVERBS_WQ_FLAGS_*`.
     pub flags: u32,
-    /// The file that its asynchronous events go to; the context's own where `None`.
+    /// File for its asynchronous events; `None`: the context's event file.
     pub event_fd: Option<BorrowedFd<'a>>,
 }
 
-/// A work queue as the kernel made it.
+/// Response of the kernel: a new work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WqCreated {
     /// Handle.
     pub handle: u32,
-    /// The device's number.
+    /// Number of the object on the device.
     pub wqn: u32,
 }
 
-/// A table as the kernel made it.
+/// Response of the kernel: a new RSS table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndTableCreated {
     /// Handle.
     pub handle: u32,
-    /// The device's number.
+    /// Number of the object on the device.
     pub number: u32,
 }
 
@@ -80,14 +80,15 @@ pub struct CreateRssQp<'a> {
     pub pd: u32,
     /// Table of work queues.
     pub table: u32,
-    /// Comes back in asynchronous events.
+    /// Number that asynchronous events return.
     pub user_handle: u64,
-    /// The file that its asynchronous events go to; the context's own where `None`.
+    /// File for its asynchronous events; `None`: the context's event file.
     pub event_fd: Option<BorrowedFd<'a>>,
 }
 
 impl Uverbs {
-    /// Makes a work queue in state RESET. `uhw` is the driver's request and room for its response.
+    /// Creates a work queue in state RESET. `uhw_in` is the driver's part of the request, `uhw_out`
+    /// the buffer for its response.
     ///
     /// # Errors
     ///
@@ -125,23 +126,24 @@ impl Uverbs {
             .output(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, &mut wqn)
             .uhw_in(uhw_in)
             .uhw_out(uhw_out);
-        // SAFETY: the memory in `uhw_in` is the caller's promise.
+        // SAFETY: the caller keeps the memory in `uhw_in` valid.
         let answer = unsafe { command.send(&**self.door(), "create_wq") }?;
         let handle = answer.handle(UVERBS_ATTR_CREATE_WQ_HANDLE)?;
         Ok(WqCreated { handle, wqn: u32::from_ne_bytes(wqn) })
     }
 
-    /// Changes what `attr.attr_mask` (`IB_WQ_*`) names. `uhw_in` is the driver's request.
+    /// Changes the attributes that `attr.attr_mask` (`IB_WQ_*`) names. `uhw_in` is the driver's
+    /// request.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a state that can't be reached from the present one.
+    /// [`Error::Kernel`]: `EINVAL` for a state that can't be reached from the current one.
     ///
     /// # Safety
     ///
-    /// `attr.wq_handle` is the caller's to change. After a transition to RESET the device starts
-    /// over at index 0: the caller puts the ring right before it posts. Memory that `uhw_in` names
-    /// is valid during the call.
+    /// The caller owns `attr.wq_handle`. After a transition to RESET the device restarts at index
+    /// 0, and the caller resets the ring before it posts. Memory that `uhw_in` names is valid
+    /// during the call.
     #[doc(alias = "ibv_modify_wq")]
     pub unsafe fn modify_wq(
         &self,
@@ -150,13 +152,13 @@ impl Uverbs {
     ) -> Result<(), Error> {
         let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_MODIFY_WQ;
         let request = attr.as_bytes();
-        // SAFETY: the request holds numbers; the rest is the caller's promise.
+        // SAFETY: the request contains numbers; the contract of this function covers the rest.
         unsafe { self.invoke_write("modify_wq", command, request, &mut [], uhw_in, &mut []) }
     }
 
-    /// Ends a work queue, and answers how many asynchronous events the kernel had delivered for it.
-    /// When it returns, the device no longer touches its ring, nor the memory of its outstanding
-    /// receives.
+    /// Destroys a work queue, and returns the number of asynchronous events that the kernel
+    /// delivered for it. Afterwards the device no longer accesses the ring, nor the memory of
+    /// outstanding receives.
     ///
     /// # Errors
     ///
@@ -164,8 +166,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `wq` is the caller's to end: no other owner of it goes on using the number, which the kernel
-    /// gives to the next object. Nothing is posted afterwards.
+    /// The caller owns `wq`, and no other owner uses the handle afterwards: the kernel reuses it.
+    /// The queue is not posted to afterwards.
     #[doc(alias = "ibv_destroy_wq")]
     pub unsafe fn destroy_wq(&self, wq: u32) -> Result<u32, Error> {
         let mut events = [0; 4];
@@ -178,7 +180,7 @@ impl Uverbs {
         Ok(u32::from_ne_bytes(events))
     }
 
-    /// Makes a table of the work queues with these handles, a power of two of them.
+    /// Creates an RSS table of the work queues with these handles. Their number is a power of two.
     ///
     /// # Errors
     ///
@@ -186,7 +188,7 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// The queues are the caller's: the number of one that is gone may be another's.
+    /// The caller owns the queues: the kernel reuses the handles of destroyed queues.
     #[doc(alias = "ibv_create_rwq_ind_table")]
     pub unsafe fn create_rwq_ind_table(&self, queues: &[u32]) -> Result<IndTableCreated, Error> {
         let log_ind_tbl_size = queues.len().max(1).ilog2();
@@ -197,12 +199,13 @@ impl Uverbs {
         let mut answer = ib_uverbs_ex_create_rwq_ind_table_resp::new_zeroed();
         let command = IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL;
         let (verb, out) = ("create_rwq_ind_table", answer.as_mut_bytes());
-        // SAFETY: the request holds numbers, which are the caller's promise.
+        // SAFETY: the request contains handles, which the caller owns by the contract of this
+        // function.
         unsafe { self.invoke_write(verb, command, &request, out, &[], &mut []) }?;
         Ok(IndTableCreated { handle: answer.ind_tbl_handle, number: answer.ind_tbl_num })
     }
 
-    /// Ends a table.
+    /// Destroys an RSS table.
     ///
     /// # Errors
     ///
@@ -210,8 +213,8 @@ impl Uverbs {
     ///
     /// # Safety
     ///
-    /// `table` is the caller's to end: no other owner of it goes on using the number, which the
-    /// kernel gives to the next object.
+    /// The caller owns `table`, and no other owner uses the handle afterwards: the kernel reuses
+    /// it.
     #[doc(alias = "ibv_destroy_rwq_ind_table")]
     pub unsafe fn destroy_rwq_ind_table(&self, table: u32) -> Result<(), Error> {
         let command = self
@@ -222,18 +225,19 @@ impl Uverbs {
         Ok(())
     }
 
-    /// Makes a queue pair for raw packets that has no queues, and spreads packets over a table's.
-    /// `uhw` is the driver's request, which says how, and room for its response. Gives the handle.
+    /// Creates a raw packet queue pair that spreads packets over the work queues of a table.
+    /// `uhw_in` is the driver's part of the request, which sets the hash, `uhw_out` the buffer for
+    /// its response. Returns the handle.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EPERM` without `CAP_NET_RAW`; `EINVAL` or `EOPNOTSUPP` for what the
-    /// device can't hash.
+    /// [`Error::Kernel`]: `EPERM` without `CAP_NET_RAW`; `EINVAL` or `EOPNOTSUPP` for fields that
+    /// the device can't hash.
     ///
     /// # Safety
     ///
-    /// Domain and table are the caller's: the number of one that is gone may be another's. Memory
-    /// that `uhw_in` names is valid during the call.
+    /// The caller owns protection domain and table: the kernel reuses the handles of destroyed
+    /// objects. Memory that `uhw_in` names is valid during the call.
     #[doc(alias = "ibv_create_qp_ex")]
     pub unsafe fn create_rss_qp(
         &self,
@@ -242,7 +246,7 @@ impl Uverbs {
         uhw_out: &mut [u8],
     ) -> Result<u32, Error> {
         let (cap, mut granted) = (ib_uverbs_qp_cap::default(), ib_uverbs_qp_cap::new_zeroed());
-        // Its number is reserved: 0.
+        // Its QP number is 0, a reserved number.
         let mut qpn = [0; 4];
         let mut command = self
             .command(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE)
@@ -260,7 +264,7 @@ impl Uverbs {
             .output(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, &mut qpn)
             .uhw_in(uhw_in)
             .uhw_out(uhw_out);
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `create_rss_qp`.
         let answer = unsafe { command.send(&**self.door(), "create_qp") }?;
         answer.handle(UVERBS_ATTR_CREATE_QP_HANDLE)
     }

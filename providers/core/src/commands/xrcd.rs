@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The payloads of these commands hold no address.
+//! The payloads of these commands contain no address.
 #![allow(unsafe_code, reason = "ioctls; each block says why no payload carries an address")]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -27,13 +27,13 @@ use crate::commands::qp::QpCreated;
 use crate::error::Error;
 
 impl Uverbs {
-    /// Makes an XRC domain, or opens the one that the inode of `file` names, and answers its
+    /// Creates an XRC domain, or opens the one that the inode of `file` names, and returns its
     /// handle.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EAGAIN` for [`XrcFile::Existing`] where a file names none yet, `EINVAL`
-    /// for [`XrcFile::New`] where it does, `EOPNOTSUPP` of a device without XRC.
+    /// [`Error::Kernel`]: `EAGAIN` for [`XrcFile::Existing`] if the file names no domain yet,
+    /// `EINVAL` for [`XrcFile::New`] if it names one, `EOPNOTSUPP` for a device without XRC.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, which: XrcFile) -> Result<u32, Error> {
         let fd = file.map_or(-1, |file| file.as_raw_fd()).cast_unsigned();
@@ -41,7 +41,7 @@ impl Uverbs {
         let mut answer = ib_uverbs_open_xrcd_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_OPEN_XRCD;
-        // SAFETY: the request holds numbers; `response` is not used on this way.
+        // SAFETY: the request holds numbers; the kernel ignores `response` here.
         unsafe { self.invoke_write("open_xrcd", command, request, out, &[], &mut []) }?;
         Ok(answer.xrcd_handle)
     }
@@ -50,12 +50,11 @@ impl Uverbs {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EBUSY` while something was made from this handle.
+    /// [`Error::Kernel`]: `EBUSY` while an object created through this handle exists.
     ///
     /// # Safety
     ///
-    /// `xrcd` is the caller's to close: no other owner of it goes on using the number, which the
-    /// kernel gives to the next object.
+    /// The caller owns `xrcd`, and no other owner uses the handle afterwards: the kernel reuses it.
     #[doc(alias = "ibv_close_xrcd")]
     pub unsafe fn close_xrcd(&self, xrcd: u32) -> Result<(), Error> {
         let command = self
@@ -66,8 +65,9 @@ impl Uverbs {
         Ok(())
     }
 
-    /// Makes a target of XRC in state RESET. It has no queues, and its driver is told nothing: the
-    /// kernel makes it for itself (`core/verbs.c:create_xrc_qp_user`).
+    /// Creates an XRC target queue pair in state RESET. It has no queues, and the request has no
+    /// driver part, because the kernel creates the queue pair for itself
+    /// (`core/verbs.c:create_xrc_qp_user`).
     ///
     /// # Errors
     ///
@@ -91,11 +91,11 @@ impl Uverbs {
         Ok(QpCreated { handle, qpn: u32::from_ne_bytes(qpn), cap })
     }
 
-    /// Opens a target of XRC that somebody made in the same domain, by its number.
+    /// Opens an existing XRC target queue pair of the domain, by its number.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a number that no target of the domain has.
+    /// [`Error::Kernel`]: `EINVAL` for a number of no target in the domain.
     #[doc(alias = "ibv_open_qp")]
     pub fn open_xrc_target(
         &self,
@@ -113,7 +113,7 @@ impl Uverbs {
         let mut answer = ib_uverbs_create_qp_resp::new_zeroed();
         let (request, out) = (request.as_bytes(), answer.as_mut_bytes());
         let command = IB_USER_VERBS_CMD_OPEN_QP;
-        // SAFETY: the request holds numbers; `response` is not used on this way.
+        // SAFETY: the request holds numbers; the kernel ignores `response` here.
         unsafe { self.invoke_write("open_qp", command, request, out, &[], &mut []) }?;
         Ok(QpCreated { handle: answer.qp_handle, qpn, cap: ib_uverbs_qp_cap::default() })
     }

@@ -1,7 +1,7 @@
-//! Finding the kernel's RDMA devices: RDMA netlink first, sysfs where netlink doesn't answer.
+//! Finding the kernel's RDMA devices: RDMA netlink first, then sysfs if netlink does not answer.
 //!
-//! As rdma-core does (`libibverbs/init.c`, `ibdev_nl.c`): netlink shows only the devices of this
-//! network namespace, and its question for the character device loads `ib_uverbs`.
+//! rdma-core works in the same order (`libibverbs/init.c`, `ibdev_nl.c`). Netlink shows only the
+//! devices of this network namespace, and its query for the character device loads `ib_uverbs`.
 
 pub mod netlink;
 pub mod sysfs;
@@ -26,7 +26,7 @@ const DEV_DIR: &str = "/dev/infiniband";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelDevice {
     record: DeviceRecord,
-    /// Number of the character device (`st_rdev`), where it is known.
+    /// Number of the character device (`st_rdev`), if known.
     rdev: Option<u64>,
     node: PathBuf,
     sysfs: PathBuf,
@@ -69,8 +69,8 @@ impl DeviceSource for KernelDevice {
         Ok(traced(&self.record.name, Arc::new(door)))
     }
 
-    /// If the number of the character device went to another since, its first command tells:
-    /// a file of a device that is gone answers `EIO` to everything.
+    /// If the character device's number was reused for another device, the first command fails: a
+    /// file of a removed device answers `EIO` to every command.
     fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let node = || nix::sys::stat::stat(&self.node).map(|node| node.st_rdev);
         let rdev = self.rdev.map_or_else(node, Ok).map_err(|_| Errno::ENODEV)?;
@@ -98,20 +98,20 @@ pub struct Found {
     pub rdev: Option<u64>,
 }
 
-/// The kernel's devices that this process can see, in the order of their netlink index, or else of
-/// their number.
+/// Lists the kernel's devices that this process can see, in the order of their netlink index, or of
+/// their number without netlink.
 ///
-/// A device whose node is not in `/dev/infiniband` is left out: in a container that is how a device
-/// is withheld. None at all is an empty list.
+/// Devices without a node in `/dev/infiniband` are left out, because containers withhold devices in
+/// this way. Without devices the list is empty.
 ///
 /// # Errors
 ///
-/// [`Error::System`] when sysfs is there and can't be read.
+/// [`Error::System`] if sysfs exists and can't be read.
 #[doc(alias = "ibv_get_device_list")]
 pub fn list() -> Result<Vec<KernelDevice>, Error> {
     let root = sysfs::root();
     let found = match netlink::list() {
-        // Sysfs takes some thirty calls for each device, and usually there is nothing left to ask.
+        // Sysfs takes some thirty calls for each device, and is rarely needed.
         Ok(devices) if devices.iter().all(is_complete) => devices,
         Ok(devices) => complete(devices, &sysfs::list(&root).unwrap_or_default()),
         Err(_) => {
@@ -126,8 +126,8 @@ fn is_complete(device: &Found) -> bool {
     !device.record.uverbs_name.is_empty() && device.record.driver_id != RDMA_DRIVER_UNKNOWN
 }
 
-/// Adds what only sysfs tells: the character device of kernels before 5.3, and the driver where
-/// netlink names none.
+/// Adds properties that only sysfs has: the character device of kernels before 5.3, and the driver
+/// if netlink names none.
 fn complete(mut devices: Vec<Found>, of_sysfs: &[Found]) -> Vec<Found> {
     for device in &mut devices {
         let Some(other) = of_sysfs.iter().find(|other| other.record.name == device.record.name)
@@ -159,7 +159,7 @@ fn select(mut found: Vec<Found>, sysfs: &Path, dev: &Path) -> Vec<KernelDevice> 
             let node = dev.join(&record.uverbs_name);
             KernelDevice { record, rdev, node, sysfs: sysfs.to_owned() }
         })
-        // libc's `stat`, as the door goes through libc's `open`: an interposer sees both.
+        // libc's `stat`, so that an interposer sees it, like the door's `open`.
         .filter(|device| nix::sys::stat::stat(&device.node).is_ok())
         .collect()
 }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(device.pkey(1, 2), Err(Errno::EINVAL));
         assert_eq!(device.pkey(1, 3), Err(Errno::ENOENT));
         assert_eq!(device.pkey(2, 0), Err(Errno::ENOENT));
-        // The node is a regular file here, and no device.
+        // In this test the node is a regular file.
         assert_eq!(device.open().map(drop), Err(Errno::ENODEV));
     }
 

@@ -1,7 +1,7 @@
-//! RDMA netlink: the messages, and the two questions that discovery asks.
+//! RDMA netlink: messages, and the two queries of discovery.
 //!
 //! `RDMA_NLDEV_CMD_GET` as a dump lists the devices of this network namespace;
-//! `RDMA_NLDEV_CMD_GET_CHARDEV` with the type `uverbs` tells a device's node and driver (kernel
+//! `RDMA_NLDEV_CMD_GET_CHARDEV` with the type `uverbs` returns a device's node and driver (kernel
 //! `drivers/infiniband/core/nldev.c`). Message format: RFC 3549 section 2.3.2, netlink(7). Every
 //! wait has a limit.
 
@@ -41,9 +41,10 @@ const NLM_F_DUMP: u16 = 0x300;
 /// Without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
-/// How long one question may take, the loading of a module included.
+/// Time limit of a query, including the loading of a module.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Room for one datagram; a dump's parts are made for the reader's buffer, 32 KiB at most.
+/// Buffer for one datagram. The kernel sizes parts of a dump by the reader's buffer, at most 32
+/// KiB.
 const BUFFER: usize = 64 << 10;
 
 /// Messages and attributes are padded to four bytes.
@@ -66,7 +67,7 @@ impl Request {
         Self(bytes)
     }
 
-    /// Adds an attribute. Our own are a few bytes long.
+    /// Adds an attribute, which is a few bytes long.
     fn attr(mut self, id: u16, payload: &[u8]) -> Self {
         let len = (ATTR_HEADER + payload.len()) as u16;
         self.0.extend(len.to_ne_bytes());
@@ -84,13 +85,13 @@ impl Request {
 pub struct Message<'a> {
     /// `nlmsg_type`.
     pub kind: u16,
-    /// `nlmsg_seq`: the request's.
+    /// `nlmsg_seq` of the request.
     pub sequence: u32,
     /// Payload after the header.
     pub body: &'a [u8],
 }
 
-/// The messages of a datagram, up to the first that is cut short.
+/// Iterates over the messages of a datagram, up to the first truncated one.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let len = usize::try_from(u32_at(bytes, 0)?).ok()?;
@@ -101,7 +102,8 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The attributes of a message's body, up to the first that is cut short: type and payload.
+/// Iterates over the attributes of a message's body (type and payload), up to the first truncated
+/// one.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(u16_at(bytes, 0)?);
@@ -124,7 +126,8 @@ fn find(body: &[u8], id: u16) -> Option<&[u8]> {
     attributes(body).find(|(kind, _)| *kind == id).map(|(_, payload)| payload)
 }
 
-/// A number of any width: the header's comments and the kernel's code differ on some.
+/// A number of any width, because the header's comments and the kernel's code differ for some
+/// attributes.
 fn number(body: &[u8], id: u16) -> Option<u64> {
     let payload = find(body, id)?;
     match payload.len() {
@@ -135,26 +138,26 @@ fn number(body: &[u8], id: u16) -> Option<u64> {
     }
 }
 
-/// A string, up to its terminating zero.
+/// A string up to its terminating zero.
 fn string(body: &[u8], id: u16) -> Option<String> {
     let text = find(body, id)?.split(|&byte| byte == 0).next()?;
     String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())
 }
 
-/// The device that a message of the dump describes. Needs what rdma-core needs
+/// The device that a message of the dump describes. Requires the same attributes as rdma-core
 /// (`find_sysfs_devs_nl_cb`).
 fn device(body: &[u8]) -> Option<Found> {
     let mut record = DeviceRecord::new(string(body, RDMA_NLDEV_ATTR_DEV_NAME)?, 0);
     record.index = Some(number(body, RDMA_NLDEV_ATTR_DEV_INDEX)?.try_into().ok()?);
     record.node_guid = number(body, RDMA_NLDEV_ATTR_NODE_GUID)?;
     record.node_type = number(body, RDMA_NLDEV_ATTR_DEV_NODE_TYPE)?.try_into().ok()?;
-    // In this answer the port index is the number of ports.
+    // In this message the port index is the number of ports.
     record.port_count = number(body, RDMA_NLDEV_ATTR_PORT_INDEX)?.try_into().ok()?;
     Some(Found { record, rdev: None })
 }
 
-/// Adds what the character device's message tells. Leaves the device as it is where something is
-/// missing.
+/// Adds the content of the character device's message. Leaves the device unchanged if an attribute
+/// is missing.
 fn add_chardev(found: &mut Found, body: &[u8]) -> Option<()> {
     let name = string(body, RDMA_NLDEV_ATTR_CHARDEV_NAME)?;
     let dev = number(body, RDMA_NLDEV_ATTR_CHARDEV)?;
@@ -167,12 +170,12 @@ fn add_chardev(found: &mut Found, body: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The kernel's `huge_encode_dev` undone.
+/// Inverse of the kernel's `huge_encode_dev`.
 fn decode_dev(dev: u64) -> u64 {
     nix::sys::stat::makedev((dev & 0xfff00) >> 8, dev & 0xff | dev >> 12 & 0xfff00)
 }
 
-/// All devices of this network namespace.
+/// Lists all devices of this network namespace.
 ///
 /// # Errors
 ///
@@ -195,8 +198,8 @@ fn devices(link: &mut Link<impl Kernel>) -> Result<Vec<Found>, Errno> {
         let request = Request::new(RDMA_NLDEV_CMD_GET_CHARDEV, NLM_F_ACK, link.next_sequence())
             .attr(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes())
             .attr(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0");
-        // A refusal leaves the character device to sysfs; a kernel that doesn't answer is asked no
-        // more.
+        // After a refusal sysfs supplies the character device. After a timeout the kernel is not
+        // queried again.
         let asked = link.ask(&request, |body| {
             let _ = add_chardev(found, body);
         });
@@ -211,8 +214,8 @@ fn devices(link: &mut Link<impl Kernel>) -> Result<Vec<Found>, Errno> {
 trait Kernel {
     fn send(&mut self, request: &[u8]) -> Result<(), Errno>;
 
-    /// Bytes of the next datagram, which may be more than there is room for; `EAGAIN` when none
-    /// comes for a while.
+    /// Length of the next datagram, which may exceed the buffer; `EAGAIN` if none arrives for a
+    /// while.
     fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Errno>;
 }
 
@@ -243,7 +246,7 @@ impl Kernel for Socket {
     }
 }
 
-/// Questions and answers, one after the other.
+/// Queries, one at a time.
 struct Link<K> {
     kernel: K,
     sequence: u32,
@@ -260,8 +263,8 @@ impl<K: Kernel> Link<K> {
         self.sequence
     }
 
-    /// Sends a request and gives each message of its answer to `each`, until the kernel says that
-    /// it is done.
+    /// Sends a request and passes each message of the response to `each`, until the kernel ends the
+    /// response.
     fn ask(&mut self, request: &Request, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
         let deadline = Instant::now() + PATIENCE;
         self.kernel.send(&request.0)?;
@@ -283,12 +286,12 @@ impl<K: Kernel> Link<K> {
     }
 }
 
-/// Takes one datagram of the answer to request `sequence`: `true` when it was the last.
+/// Processes one datagram of the response to request `sequence`. True if it was the last.
 fn answer(bytes: &[u8], sequence: u32, each: &mut impl FnMut(&[u8])) -> Result<bool, Errno> {
     for message in messages(bytes).filter(|message| message.sequence == sequence) {
         match message.kind {
             NLMSG_DONE | NLMSG_ERROR => {
-                // Both start with an errno, negative, or 0 for success (a dump's end, an
+                // Both start with a negative errno, or 0 for success (the end of a dump, an
                 // acknowledgement).
                 let error = u32_at(message.body, 0).unwrap_or(0).cast_signed();
                 return match error {
@@ -353,7 +356,7 @@ mod tests {
             attr(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, &1u32.to_ne_bytes()),
         ]
         .concat();
-        // Without a name nothing is taken over.
+        // Without a name the device stays unchanged.
         let before = found.clone();
         assert_eq!(add_chardev(&mut found, &chardev), None);
         assert_eq!(found, before);

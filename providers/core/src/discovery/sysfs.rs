@@ -26,21 +26,21 @@ fn root_from(variable: Option<PathBuf>) -> PathBuf {
     variable.unwrap_or_else(|| PathBuf::from("/sys"))
 }
 
-/// The folder of a device.
+/// Directory of a device.
 #[must_use]
 pub fn ibdev(root: &Path, name: &str) -> PathBuf {
     root.join("class/infiniband").join(name)
 }
 
-/// The text of a file, trimmed; a page of it at most, which is as much as sysfs gives.
+/// Text of a file, trimmed. At most a page, the maximum size of a sysfs file.
 ///
 /// # Errors
 ///
-/// The errno; `EINVAL` where it isn't text.
+/// The errno; `EINVAL` if the file is not text.
 pub fn read(path: &Path) -> Result<String, Errno> {
     let mut file = File::open(path).map_err(|error| Errno::of(&error))?;
     let mut page = [0; 4096];
-    // The first read gives all there is (kernel `fs/kernfs/file.c`, `kernfs_file_read_iter`).
+    // The first read returns the whole file (kernel `fs/kernfs/file.c`, `kernfs_file_read_iter`).
     let len = loop {
         match file.read(&mut page) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -51,11 +51,12 @@ pub fn read(path: &Path) -> Result<String, Errno> {
     Ok(text.trim().to_owned())
 }
 
-/// All devices that have a folder in `class/infiniband_verbs`; none where there is no such folder.
+/// Lists all devices that have a directory in `class/infiniband_verbs`; empty if that directory
+/// does not exist.
 ///
 /// # Errors
 ///
-/// The errno of listing it, other than its absence.
+/// The errno of listing the directory, except its absence.
 pub fn list(root: &Path) -> Result<Vec<Found>, Errno> {
     let entries = match std::fs::read_dir(root.join("class/infiniband_verbs")) {
         Ok(entries) => entries,
@@ -66,11 +67,11 @@ pub fn list(root: &Path) -> Result<Vec<Found>, Errno> {
             };
         }
     };
-    // A device that can't be read is one that is going away.
+    // A device that can't be read is being removed.
     Ok(entries.flatten().filter_map(|entry| device(root, &entry.path())).collect())
 }
 
-/// The device of one `uverbsN` folder.
+/// The device of one `uverbsN` directory.
 fn device(root: &Path, verbs: &Path) -> Option<Found> {
     let uverbs_name = verbs.file_name()?.to_str()?;
     let name = read(&verbs.join("ibdev")).ok()?;
@@ -128,8 +129,8 @@ const DRIVERS: [(&str, u32); 9] = [
     ("siw", RDMA_DRIVER_SIW),
 ];
 
-/// The driver of the device underneath, or, for software devices, which have none, by the usual
-/// start of their names.
+/// The driver of the underlying device. Software devices have none; their driver follows from the
+/// usual prefix of their names.
 fn driver_id(folder: &Path, verbs: &Path, name: &str) -> u32 {
     let by_prefix = |text: &str| {
         DRIVERS.iter().find(|(prefix, _)| text.starts_with(prefix)).map(|&(_, driver)| driver)
@@ -151,7 +152,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A folder for one test, gone at its end.
+    /// A directory for one test, removed at its end.
     pub(crate) struct Tree(PathBuf);
 
     impl Tree {
@@ -231,7 +232,7 @@ pub(super) mod tests {
         let none = tree.path().join("none");
         assert_eq!(driver_id(&none, &none, "rxe_eth0"), RDMA_DRIVER_RXE);
         assert_eq!(driver_id(&none, &none, "siw0"), RDMA_DRIVER_SIW);
-        // Anybody can name a device; without a driver link it is no ConnectX.
+        // Users can rename devices; without a driver link it is no ConnectX.
         assert_eq!(driver_id(&none, &none, "mlx5_0"), RDMA_DRIVER_UNKNOWN);
         tree.link("dev/device/driver", "/drivers/irdma");
         assert_eq!(driver_id(&tree.path().join("dev"), &none, "rxe0"), RDMA_DRIVER_IRDMA);

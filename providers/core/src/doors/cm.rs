@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! A command carries the address of its answer, or of an option's value. The door puts both in, out
-//! of slices that stay borrowed until the call returns, where the kernel looks for them; a command
-//! of another length than the kernel copies is refused.
+//! A command carries the address of its response, or of an option's value. The door fills in both
+//! at the offsets where the kernel expects them, from slices that stay borrowed until the call
+//! returns. It rejects a command whose length differs from what the kernel copies.
 #![allow(unsafe_code, reason = "write() of a command that carries addresses")]
 
 use std::fmt;
@@ -24,11 +24,11 @@ use crate::Errno;
 pub struct CmCommand<'a> {
     /// `RDMA_USER_CM_CMD_*`.
     pub number: u32,
-    /// The request's struct. The door fills in the word that holds an address.
+    /// Struct of the request. The door fills in the address.
     pub request: &'a mut [u8],
-    /// Room for the answer, where the command has one.
+    /// Buffer for the response, if the command has one.
     pub answer: Option<&'a mut [u8]>,
-    /// The value of an option (`SET_OPTION`).
+    /// Value of an option (`SET_OPTION`).
     pub value: Option<&'a [u8]>,
 }
 
@@ -89,18 +89,18 @@ impl Shape {
     }
 }
 
-/// One open file of the connection manager, an event channel, or what stands in its place.
+/// An event channel: an open file of the connection manager, or a stand-in for one.
 ///
-/// Closing it ends every id that was made through it.
+/// Closing it destroys every id that was created through it.
 pub trait CmDoor: Send + Sync + fmt::Debug {
     /// Sends one command.
     ///
     /// # Errors
     ///
-    /// The errno of the call. `EAGAIN`: no event is there (`GET_EVENT`).
+    /// The errno of the call. `EAGAIN`: no event is pending (`GET_EVENT`).
     fn command(&self, command: CmCommand<'_>) -> Result<(), Errno>;
 
-    /// The file, readable while an event is there.
+    /// The file, readable while an event is pending.
     fn file(&self) -> BorrowedFd<'_>;
 }
 
@@ -118,7 +118,7 @@ impl KernelCmDoor {
     ///
     /// # Errors
     ///
-    /// `ENOENT` where the module `rdma_ucm` isn't loaded, `EACCES` without permission.
+    /// `ENOENT` if the module `rdma_ucm` is not loaded, `EACCES` without permission.
     pub fn open() -> Result<Self, Errno> {
         Self::open_at(Path::new(Self::NODE))
     }
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe in place of the device: what would reach the kernel can be read.
+    /// A pipe in place of the device; the test reads what would reach the kernel.
     fn piped() -> (KernelCmDoor, File) {
         let (read, write) = nix::unistd::pipe().unwrap();
         (KernelCmDoor { file: File::from(write) }, File::from(read))
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(bytes[8..16], from.to_ne_bytes());
     }
 
-    /// The kernel would take what stands in the request for an address, or read on behind it.
+    /// Otherwise the kernel would use bytes of the request as an address, or read past its end.
     #[test]
     fn no_other_address_reaches_the_kernel() {
         let (door, kernel) = piped();
@@ -228,14 +228,14 @@ mod tests {
             let command = CmCommand { number, request, answer, value };
             assert_eq!(door.command(command), Err(Errno::EINVAL), "{number}");
         };
-        // CREATE_ID without an answer, cut short, too long, with a value.
+        // CREATE_ID without a response buffer, truncated, too long, with a value.
         refused(0, &mut [0; 24], false, None);
         refused(0, &mut [0; 16], true, None);
         refused(0, &mut [0; 25], true, None);
         refused(0, &mut [0; 24], true, Some(&[0; 4]));
-        // DISCONNECT has no answer.
+        // DISCONNECT has no response.
         refused(10, &mut [0; 4], true, None);
-        // SET_OPTION with a longer value than there is, and with none.
+        // SET_OPTION with a length beyond the value, and without a value.
         let mut option = abi::rdma_ucm_set_option { optlen: 8, ..Default::default() };
         refused(14, option.as_mut_bytes(), false, Some(&[0; 4]));
         refused(14, option.as_mut_bytes(), false, None);

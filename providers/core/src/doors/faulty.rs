@@ -36,14 +36,14 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Around `door`, without faults as yet.
+    /// Wraps `door`, without faults.
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>) -> Self {
         Self { door, faults: Mutex::default() }
     }
 
-    /// The `nth` call from now, counted from 1, to `method` of `object` gets `errno`, once. 0 is
-    /// taken for 1.
+    /// Fails the `nth` call from now (counted from 1) to `method` of `object` with `errno`, once. 0
+    /// means 1.
     pub fn fail(&self, object: u16, method: u16, nth: u32, errno: Errno) {
         self.add(Trigger::Method { object, method }, nth, errno);
     }
@@ -59,7 +59,7 @@ impl Faulty {
         self.add(Trigger::Mmap, nth, errno);
     }
 
-    /// Faults that have not come to pass.
+    /// Number of faults that were not triggered yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -70,7 +70,7 @@ impl Faulty {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Counts a call down on all faults that wait for it, and gives the errno of the first that is
+    /// Counts a call on all faults that wait for it, and returns the errno of the first that is
     /// due.
     fn check(&self, is_it: impl Fn(Trigger) -> bool) -> Result<(), Errno> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +82,7 @@ impl Faulty {
     }
 }
 
-// SAFETY: passes everything on, or answers with an error.
+// SAFETY: forwards every call, or returns an error.
 unsafe impl UverbsDoor for Faulty {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         if let Some((header, _)) = words::parse(command) {
@@ -95,7 +95,7 @@ unsafe impl UverbsDoor for Faulty {
                 Trigger::Mmap => false,
             })?;
         }
-        // SAFETY: the caller's own promise.
+        // SAFETY: contract of `ioctl`.
         unsafe { self.door.ioctl(command) }
     }
 

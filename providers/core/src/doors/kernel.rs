@@ -1,10 +1,10 @@
-//! The kernel's own door: `/dev/infiniband/uverbsN` through libc's symbols, so that strace and
+//! Door to the kernel: `/dev/infiniband/uverbsN` through libc's symbols, so that strace and
 //! interposers see it.
 //!
 //! # Safety
 //!
-//! `ioctl` is variadic C; what its argument may be is the trait's contract, which the caller owes.
-//! The other calls take no pointer of ours that outlives them.
+//! `ioctl` is a variadic C function; the contract of the trait covers its argument. The kernel
+//! keeps no pointer of the other calls.
 #![allow(unsafe_code, reason = "ioctl and mmap of a device file")]
 
 use std::fs::{File, OpenOptions};
@@ -27,14 +27,14 @@ pub struct KernelDoor {
 impl KernelDoor {
     /// Opens the device node at `path`, close-on-exec.
     ///
-    /// `device` is the number it must have (`st_rdev`), where it is known: names are given out anew
-    /// after a device goes, so the name alone may open another one (rdma-core
+    /// `device` is the number that it must have (`st_rdev`), if known. Names are reused after a
+    /// device is removed, so a name alone may open another device (rdma-core
     /// `libibverbs/open_cdev.c`).
     ///
     /// # Errors
     ///
     /// `EACCES` or `EPERM` without read and write permission, `ENOENT` without the node, `ENODEV`
-    /// or `ENXIO` when it is not the device meant, or none.
+    /// or `ENXIO` if it is another device, or no device.
     pub fn open(path: &Path, device: Option<u64>) -> Result<Self, Errno> {
         let file = OpenOptions::new()
             .read(true)
@@ -49,11 +49,12 @@ impl KernelDoor {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The open file behind `file`, which is `device` (`st_rdev`); `path` is the device's node.
+    /// Imports the open file behind `file`, which must be `device` (`st_rdev`). `path` is the
+    /// device's node.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for what is no character device, `ENODEV` for another one; `EMFILE`.
+    /// `EINVAL` for a file that is no character device, `ENODEV` for another device; `EMFILE`.
     pub fn import(file: BorrowedFd<'_>, path: &Path, device: u64) -> Result<Self, Errno> {
         let file = File::from(file.try_clone_to_owned().map_err(|error| Errno::of(&error))?);
         let meta = file.metadata().map_err(|error| Errno::of(&error))?;
@@ -66,7 +67,7 @@ impl KernelDoor {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The node's path.
+    /// Path of the node.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -79,12 +80,11 @@ impl AsFd for KernelDoor {
     }
 }
 
-// SAFETY: the kernel keeps these promises.
+// SAFETY: the kernel keeps the contract.
 unsafe impl UverbsDoor for KernelDoor {
-    /// `EINTR` goes up to the caller: a command is not restarted, since the kernel may have carried
-    /// part of it out. The kernel gives it only where a signal ended a wait before anything was
-    /// done or kept (`down_read_killable` waits only end with the process), so it is not to be
-    /// expected.
+    /// Returns `EINTR` to the caller: a command is not restarted, because the kernel may have
+    /// executed part of it. It is rare: the kernel returns it only if a signal ended a wait before
+    /// any effect (`down_read_killable` waits end only with the process).
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         // The kernel reads and writes as many bytes as the header says: never past the slice.
         if size_of_val(command) < size_of::<ib_uverbs_ioctl_hdr>() {
@@ -95,8 +95,8 @@ unsafe impl UverbsDoor for KernelDoor {
             return Err(Errno::EINVAL);
         }
         // SAFETY: the argument is a command that is valid to read and write for its length, as just
-        // checked, and what its attributes point to is the caller's promise. The kernel keeps no
-        // pointer to the command itself.
+        // checked. The contract of `ioctl` covers memory that its attributes name. The kernel keeps
+        // no pointer to the command itself.
         let result = unsafe {
             libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL as _, command.as_mut_ptr())
         };
@@ -107,7 +107,7 @@ unsafe impl UverbsDoor for KernelDoor {
         Pages::shared(self.file.as_fd(), len, offset)
     }
 
-    /// mlx5_ib gives its clock pages to no writer (`EPERM`).
+    /// mlx5_ib refuses to map its clock pages writable (`EPERM`).
     fn mmap_read_only(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         Pages::shared_read_only(self.file.as_fd(), len, offset)
     }
@@ -190,10 +190,10 @@ mod tests {
     #[test]
     fn a_length_past_the_slice_is_not_sent() {
         let door = KernelDoor::open(Path::new("/dev/null"), None).unwrap();
-        // SAFETY: nothing is sent.
+        // SAFETY: the door rejects the command without sending it.
         assert_eq!(unsafe { door.ioctl(&mut []) }, Err(Errno::EINVAL));
         let mut command = [u64::from_ne_bytes([40, 0, 0, 0, 0, 0, 0, 40]), 0, 0];
-        // SAFETY: nothing is sent.
+        // SAFETY: the door rejects the command without sending it.
         assert_eq!(unsafe { door.ioctl(&mut command) }, Err(Errno::EINVAL));
     }
 }

@@ -1,10 +1,9 @@
-//! The doors: everything that leaves the process on the control path goes through one of these
-//! traits.
+//! Doors: traits through which everything of the control path leaves the process.
 //!
 //! [`UverbsDoor`] is one open file of `/dev/infiniband/uverbsN`: ioctl bytes in and out, and mmap.
-//! The kernel's own ([`kernel`]) and the software HCA's implement it, and so do wrappers that
-//! record, replay or inject faults. The data path passes through no door: a mapped queue is plain
-//! memory and one doorbell address.
+//! The kernel's door ([`kernel`]) and the software HCA implement it, and also wrappers that record,
+//! replay or inject faults. The data path passes through no door: a mapped queue is plain memory
+//! and one doorbell address.
 //!
 //! # Safety
 //!
@@ -33,29 +32,29 @@ use crate::Errno;
 use crate::doors::cm::CmDoor;
 use crate::memory::pages::Pages;
 
-/// One open uverbs file, or what stands in its place.
+/// One open uverbs file, or a stand-in for one.
 ///
-/// Dropping the last handle closes the file; the kernel then frees every object made through it.
+/// Dropping the last handle closes the file; the kernel then frees every object created through it.
 ///
 /// # Safety
 ///
-/// Memory safety leans on what an implementation answers, as it does on the kernel: a destruction
-/// that it calls done is done, and the device touches the object's memory no more; a file
-/// descriptor that it hands out is new, and the caller's; a mapping is as long as was asked for,
-/// readable and writable, and stays until the [`Pages`] is dropped; nobody but the caller writes to
-/// what [`memory`](Self::memory) gave. A wrapper passes these on, or makes up errors.
+/// Memory safety relies on an implementation as it does on the kernel. After a destruction that it
+/// reports as done, the device no longer accesses the object's memory. A file descriptor that it
+/// returns is new and belongs to the caller. A mapping has the requested length, is readable and
+/// writable, and stays until the [`Pages`] are dropped. Only the caller writes to memory from
+/// [`memory`](Self::memory). A wrapper forwards these properties, or returns errors.
 pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
     /// Sends one `RDMA_VERBS_IOCTL`.
     ///
     /// `command` starts with an `ib_uverbs_ioctl_hdr` whose `length` is the number of bytes to read
-    /// and write: the header and its attributes. Words, not bytes, since the kernel wants 8-byte
-    /// alignment. On return the kernel's answers (handles, file descriptors,
-    /// `UVERBS_ATTR_F_VALID_OUTPUT`) stand in `command`.
+    /// and write: the header and its attributes. Words instead of bytes, because the kernel
+    /// requires 8-byte alignment. On return `command` holds the kernel's results (handles, file
+    /// descriptors, `UVERBS_ATTR_F_VALID_OUTPUT`).
     ///
     /// # Safety
     ///
-    /// Each attribute that carries an address names memory that is valid for its length: to read
-    /// for inputs, to write for outputs, and not borrowed elsewhere until the call returns. Memory
+    /// Each attribute with an address names memory that is valid for its length, for reads of
+    /// inputs and for writes of outputs, and not borrowed elsewhere until the call returns. Memory
     /// that the command registers (`REG_MR`, queue buffers, doorbell records) stays mapped until
     /// the object is destroyed.
     ///
@@ -81,37 +80,36 @@ pub unsafe trait UverbsDoor: Send + Sync + fmt::Debug {
         self.mmap(len, offset)
     }
 
-    /// The file descriptor, where there is one.
+    /// The file descriptor, if there is one.
     fn raw_fd(&self) -> Option<RawFd> {
         None
     }
 
-    /// A new descriptor that names this open file, close-on-exec, for
-    /// [`DeviceSource::import`].
+    /// Returns a new, close-on-exec descriptor of this open file, for [`DeviceSource::import`].
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where there is no file; `EMFILE`.
+    /// `EOPNOTSUPP` if there is no file; `EMFILE`.
     fn export(&self) -> Result<OwnedFd, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
 
-    /// The limit in bytes, if pinning `wanted` more through this file goes over it: why the kernel
-    /// answers `ENOMEM`.
+    /// The `RLIMIT_MEMLOCK` limit in bytes, if pinning `wanted` more bytes through this file
+    /// exceeds it. The kernel then answers `ENOMEM`.
     fn memlock(&self, wanted: u64) -> Option<u64> {
         crate::memory::memlock::exceeded(wanted)
     }
 
-    /// Memory for the program's messages, from a device that moves its own kind of memory faster:
-    /// at least `len` bytes, zeroed. `None` if any memory will do.
+    /// Memory for the program's messages, if the device transfers a special kind of memory faster:
+    /// at least `len` zeroed bytes. `None` if any memory is as fast.
     fn memory(&self, len: usize) -> Option<Pages> {
         let _ = len;
         None
     }
 
-    /// Has a device that is a part of this process do some of its work on the caller's thread, one
-    /// that waits and would give up the processor. True if anything was done. Never waits; not for
-    /// signal handlers, which may have interrupted this call.
+    /// Lets an in-process device do some of its work on the caller's thread, which waits anyway.
+    /// True if there was work. Never blocks. Must not be called from a signal handler, which may
+    /// have interrupted this call.
     fn progress(&self) -> bool {
         false
     }
@@ -125,23 +123,22 @@ pub struct DeviceRecord {
     pub name: String,
     /// The kernel's name of the character device: `uverbs0`. Empty for a device without one.
     pub uverbs_name: String,
-    /// Index of the device in RDMA netlink; `None` when sysfs told of it.
+    /// Index of the device in RDMA netlink; `None` if sysfs reported it.
     pub index: Option<u32>,
-    /// Node GUID, in the order it is printed (most significant byte first). 0 when not known.
+    /// Node GUID, most significant byte first, as printed. 0 if unknown.
     pub node_guid: u64,
-    /// `RDMA_NODE_*`: 1 channel adapter, 2 switch, 3 router, 4 RNIC… 0 when not known.
+    /// `RDMA_NODE_*`: 1 channel adapter, 2 switch, 3 router, 4 RNIC… 0 if unknown.
     pub node_type: u8,
-    /// `RDMA_DRIVER_*` (`rdma/ib_user_ioctl_verbs.h`): which provider speaks to it. 0 when not
-    /// known.
+    /// `RDMA_DRIVER_*` (`rdma/ib_user_ioctl_verbs.h`): selects the provider. 0 if unknown.
     pub driver_id: u32,
     /// The kernel driver's uverbs ABI version.
     pub abi_version: u32,
-    /// Number of ports. 0 when not known.
+    /// Number of ports. 0 if unknown.
     pub port_count: u32,
 }
 
 impl DeviceRecord {
-    /// A record with the name and the driver; the rest is not known.
+    /// A record with name and driver; the rest is unknown.
     #[must_use]
     pub fn new(name: impl Into<String>, driver_id: u32) -> Self {
         Self {
@@ -162,21 +159,20 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
     /// Description of the device.
     fn record(&self) -> &DeviceRecord;
 
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
     ///
-    /// `EACCES` without permission on the device node, `ENOENT` or `ENODEV` when the device is
-    /// gone.
+    /// `EACCES` without permission on the device node, `ENOENT` or `ENODEV` if the device is gone.
     fn open(&self) -> Result<Arc<dyn UverbsDoor>, Errno>;
 
-    /// The open file behind a descriptor that [`UverbsDoor::export`] gave, here or in another
-    /// process. The descriptor may be closed afterwards.
+    /// Imports the open file behind a descriptor that [`UverbsDoor::export`] returned, in this or
+    /// another process. The descriptor may be closed afterwards.
     ///
     /// # Errors
     ///
-    /// `EINVAL` for a descriptor of no device, `ENODEV` for one of another device, `EOPNOTSUPP`
-    /// where devices have no files.
+    /// `EINVAL` for a descriptor of no device, `ENODEV` for a descriptor of another device,
+    /// `EOPNOTSUPP` if devices have no files.
     fn import(&self, file: BorrowedFd<'_>) -> Result<Arc<dyn UverbsDoor>, Errno> {
         let _ = file;
         Err(Errno::EOPNOTSUPP)
@@ -186,20 +182,20 @@ pub trait DeviceSource: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` where it has none; as opening the file gives.
+    /// `EOPNOTSUPP` if the device has none; the errno of opening the file.
     fn open_cm(&self) -> Result<Arc<dyn CmDoor>, Errno> {
         Err(Errno::EOPNOTSUPP)
     }
 
-    /// The partition key at `index` of `port` (from 1). The kernel tells it through sysfs only.
+    /// Partition key at `index` of `port` (from 1). The kernel reports it only in sysfs.
     ///
     /// # Errors
     ///
-    /// `EINVAL` or `ENOENT` when port or index is out of range.
+    /// `EINVAL` or `ENOENT` if port or index is out of range.
     fn pkey(&self, port: u8, index: u16) -> Result<u16, Errno>;
 }
 
-/// The command number of an `INVOKE_WRITE`, `None` for other methods.
+/// Command number of an `INVOKE_WRITE`; `None` for other methods.
 fn write_command(command: &[u64]) -> Option<u32> {
     use uverbs_kernel_abi::objects::{
         UVERBS_ATTR_WRITE_CMD, UVERBS_METHOD_INVOKE_WRITE, UVERBS_OBJECT_DEVICE,

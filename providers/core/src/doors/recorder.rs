@@ -1,9 +1,8 @@
-//! A door that keeps what passes: each ioctl with its attributes and their payloads, before and
-//! after.
+//! A door that records each ioctl with its attributes and their payloads, before and after.
 //!
-//! Payloads are read through `/proc/self/mem`, so that a wrong address in a command becomes a
-//! payload that is missing and not a crash; where that file can't be opened, all payloads by
-//! address are missing.
+//! Payloads are read through `/proc/self/mem`, so that a wrong address in a command makes its
+//! payload missing instead of a crash. If that file can't be opened, all payloads by address are
+//! missing.
 //!
 //! # Safety
 //!
@@ -25,25 +24,24 @@ use crate::Errno;
 use crate::doors::{UverbsDoor, words};
 use crate::memory::pages::Pages;
 
-/// Objects of drivers have numbers from here on (`UVERBS_ID_NS_SHIFT`,
-/// `rdma/ib_user_ioctl_cmds.h`).
+/// First number of drivers' objects (`UVERBS_ID_NS_SHIFT`, `rdma/ib_user_ioctl_cmds.h`).
 const DRIVER_OBJECTS: u16 = 1 << 12;
 
 /// One attribute of a recorded command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedAttr {
-    /// As it was sent.
+    /// Attribute as sent.
     pub before: ib_uverbs_attr,
-    /// As it came back: a new handle or descriptor in `data`, `UVERBS_ATTR_F_VALID_OUTPUT` in
+    /// Attribute as returned: a new handle or descriptor in `data`, `UVERBS_ATTR_F_VALID_OUTPUT` in
     /// `flags`.
     pub after: ib_uverbs_attr,
-    /// The payload as it was sent: inline bytes, or those at the address. `None` for handles and
+    /// Payload as sent: inline bytes, or the bytes at the address. `None` for handles and
     /// descriptors.
     ///
-    /// An output of up to eight bytes can't be told from an inline input before the call; its
-    /// address stands here.
+    /// Before the call, an output of up to eight bytes can't be told from an inline input; for such
+    /// an output this is its address.
     pub sent: Option<Vec<u8>>,
-    /// The payload of an output after the call; `None` for what was not written.
+    /// Payload of an output after the call; `None` if it was not written.
     pub received: Option<Vec<u8>>,
 }
 
@@ -56,16 +54,16 @@ pub struct Recorded {
     pub method: u16,
     /// `RDMA_DRIVER_*` as sent.
     pub driver_id: u32,
-    /// The command number of an `INVOKE_WRITE`.
+    /// Command number of an `INVOKE_WRITE`.
     pub write_command: Option<u32>,
-    /// In wire order.
+    /// Attributes in wire order.
     pub attrs: Vec<RecordedAttr>,
     /// Result of the wrapped door.
     pub result: Result<(), Errno>,
 }
 
 impl Recorded {
-    /// The attribute `id`.
+    /// Returns the attribute `id`.
     #[must_use]
     pub fn attr(&self, id: u16) -> Option<&RecordedAttr> {
         self.attrs.iter().find(|attr| attr.before.attr_id == id)
@@ -106,19 +104,19 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Around `door`.
+    /// Wraps `door`.
     #[must_use]
     pub fn new(door: Arc<dyn UverbsDoor>) -> Self {
         Self { door, memory: File::open("/proc/self/mem").ok(), log: Mutex::default() }
     }
 
-    /// Takes what was recorded since the last time.
+    /// Takes the records since the last call.
     #[must_use]
     pub fn take(&self) -> Vec<Recorded> {
         std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The bytes at an address.
+    /// Reads the bytes at an attribute's address.
     fn read(&self, attr: &ib_uverbs_attr) -> Option<Vec<u8>> {
         let mut bytes = vec![0; usize::from(attr.len)];
         self.memory.as_ref()?.read_exact_at(&mut bytes, attr.data).ok()?;
@@ -143,12 +141,12 @@ impl Recorder {
         is_output.then(|| self.read(attr))?
     }
 
-    /// Passes a command on, and gives its record with its result; the log doesn't get it. `None` of
-    /// a command that can't be read.
+    /// Forwards a command, and returns its result and its record without logging it. The record is
+    /// `None` for a malformed command.
     ///
     /// # Safety
     ///
-    /// As [`UverbsDoor::ioctl`].
+    /// The contract of [`UverbsDoor::ioctl`].
     pub(super) unsafe fn record(
         &self,
         command: &mut [u64],
@@ -158,7 +156,7 @@ impl Recorder {
             (header, attrs.map(sent).collect())
         });
         let write_command = super::write_command(command);
-        // SAFETY: the caller's own promise.
+        // SAFETY: contract of `record`.
         let result = unsafe { self.door.ioctl(command) };
         let (Some((header, before)), Some((_, after))) = (before, words::parse(command)) else {
             return (result, None);
@@ -181,10 +179,10 @@ impl Recorder {
     }
 }
 
-// SAFETY: passes everything on.
+// SAFETY: forwards every call.
 unsafe impl UverbsDoor for Recorder {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
-        // SAFETY: the caller's own promise.
+        // SAFETY: contract of `ioctl`.
         let (result, recorded) = unsafe { self.record(command) };
         self.log.lock().unwrap_or_else(PoisonError::into_inner).extend(recorded);
         result

@@ -42,7 +42,7 @@ impl Traced {
     }
 }
 
-/// A command's bytes again: its header, and its attributes as one side left them.
+/// Rebuilds the bytes of a command: its header, and its attributes as sent or as returned.
 fn command(recorded: &Recorded, of: impl Fn(&RecordedAttr) -> ib_uverbs_attr) -> Vec<u8> {
     let count = recorded.attrs.len();
     let length = size_of::<ib_uverbs_ioctl_hdr>() + count * size_of::<ib_uverbs_attr>();
@@ -58,7 +58,7 @@ fn command(recorded: &Recorded, of: impl Fn(&RecordedAttr) -> ib_uverbs_attr) ->
     [header.as_bytes(), attrs.as_bytes()].concat()
 }
 
-/// The fields of a command's line.
+/// Fields of a command's line.
 fn fields(recorded: &Recorded) -> String {
     let mut fields = match recorded.result {
         Ok(()) => "result=ok".to_owned(),
@@ -77,11 +77,11 @@ fn fields(recorded: &Recorded) -> String {
     fields
 }
 
-// SAFETY: passes everything on.
+// SAFETY: forwards every call.
 unsafe impl UverbsDoor for Traced {
     unsafe fn ioctl(&self, command: &mut [u64]) -> Result<(), Errno> {
         let start = Instant::now();
-        // SAFETY: the caller's own promise.
+        // SAFETY: contract of `ioctl`.
         let (result, recorded) = unsafe { self.recorder.record(command) };
         let took = start.elapsed().as_nanos();
         if let Some(recorded) = recorded {
@@ -94,7 +94,8 @@ unsafe impl UverbsDoor for Traced {
     fn mmap(&self, len: usize, offset: u64) -> Result<Pages, Errno> {
         let mapped = self.door.mmap(len, offset);
         let result = mapped.as_ref().map_or_else(|errno| format!("{errno:?}"), |_| "ok".to_owned());
-        // Not in a variable: it may not outlive its statement in the oldest compiler.
+        // Inlined, because in the oldest supported compiler the arguments can't outlive their
+        // statement.
         self.trace.line(
             &self.device,
             "mmap",

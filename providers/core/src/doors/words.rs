@@ -1,4 +1,4 @@
-//! The words of an ioctl command: what passes through a door, taken apart.
+//! Parser of ioctl commands, the words that pass through a door.
 
 use uverbs_kernel_abi::ioctl::{ib_uverbs_attr, ib_uverbs_ioctl_hdr};
 use zerocopy::transmute;
@@ -7,11 +7,10 @@ use zerocopy::transmute;
 pub(crate) const HEADER_WORDS: usize = 3;
 /// Words of an `ib_uverbs_attr`.
 pub(crate) const ATTR_WORDS: usize = 2;
-/// The attributes of a whole command as it was, or would be, sent; `None` when the words are cut
-/// short or contradict themselves.
+/// Parses a whole command into header and attributes; `None` if the words are truncated or
+/// contradictory.
 ///
-/// The kernel wants `length` to be exactly header plus attributes (`ib_uverbs_ioctl`), and so does
-/// this.
+/// `length` must be exactly header plus attributes, as the kernel requires (`ib_uverbs_ioctl`).
 #[must_use]
 pub fn parse(
     words: &[u64],

@@ -1,14 +1,14 @@
-//! Stores that a device may see and loads of what it writes, in host memory; those to doorbell
-//! pages are in [`crate::order::mmio`].
+//! Loads and stores of host memory that a device also accesses. Stores to doorbell pages are in
+//! [`crate::order::mmio`].
 //!
-//! Each function is the one access that it is named after, and costs nothing else. They have names
-//! so that all of them go through here: under the feature `adversary`, for tests alone,
-//! `crate::order::adversary` decides when a store becomes visible and how old a load may be, within
-//! what [`crate::order::fence`] forbids.
+//! Each function is a single access and costs no more. All such accesses go through here, so that
+//! the feature `adversary`, which only tests enable, can control them: `crate::order::adversary`
+//! then decides when a store becomes visible and how old a loaded value may be, as far as
+//! [`crate::order::fence`] allows.
 //!
 //! # Safety
 //!
-//! The addresses are the caller's promise; each function states it.
+//! The caller vouches for addresses; each function states its contract.
 #![allow(unsafe_code, reason = "memory of a device is reached by raw address")]
 
 #[cfg(all(target_arch = "x86_64", not(feature = "adversary")))]
@@ -20,23 +20,23 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 #[cfg(feature = "adversary")]
 use crate::order::adversary;
 
-/// Stores part of a work queue entry, which the device doesn't look at before it is published.
+/// Stores part of a WQE. The device does not read it before it is published.
 ///
 /// # Safety
 ///
-/// As for [`std::ptr::write`]; no other thread accesses the place during the call.
+/// As for [`std::ptr::write`]; no other thread accesses the memory during the call.
 #[inline(always)]
 pub unsafe fn write<T: IntoBytes + Immutable>(to: *mut T, value: T) {
     #[cfg(feature = "adversary")]
     if adversary::store(to.cast(), value.as_bytes()) {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write`.
     unsafe { to.write(value) };
 }
 
-/// As [`write()`], by one store where the processor is x86-64. A load of both words just behind it
-/// need not wait then, as it does behind two stores.
+/// As [`write()`], by a single store on x86-64. A load of both words soon afterwards then does not
+/// stall, as it would after two stores.
 ///
 /// # Safety
 ///
@@ -44,21 +44,21 @@ pub unsafe fn write<T: IntoBytes + Immutable>(to: *mut T, value: T) {
 #[inline(always)]
 pub unsafe fn write_whole(to: *mut [u64; 2], words: [u64; 2]) {
     #[cfg(not(all(target_arch = "x86_64", not(feature = "adversary"))))]
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write_whole`.
     unsafe {
         write(to, words);
     }
     #[cfg(all(target_arch = "x86_64", not(feature = "adversary")))]
     {
         let [low, high] = words.map(u64::cast_signed);
-        // SAFETY: each x86-64 processor has this.
+        // SAFETY: every x86-64 processor has SSE2.
         let both = unsafe { _mm_set_epi64x(high, low) };
         // SAFETY: contract of this function; an unaligned store needs no alignment.
         unsafe { to.cast::<__m128i>().write_unaligned(both) };
     }
 }
 
-/// Copies into a work queue entry, or from one completion queue entry of the program's to another.
+/// Copies into a WQE, or from one CQE owned by software to another.
 ///
 /// # Safety
 ///
@@ -67,44 +67,42 @@ pub unsafe fn write_whole(to: *mut [u64; 2], words: [u64; 2]) {
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(feature = "adversary")]
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `copy`.
     if unsafe { adversary::copy(from, to, len) } {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `copy`.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
 }
 
-/// Stores a producer index in a doorbell record, as it is to stand in memory, behind the loads of
+/// Stores a producer index, given in memory byte order, in a doorbell record, after the loads of
 /// the buffers that it hands over.
 ///
-/// *Orders* all loads before it before this store; stores are
-/// [`crate::order::fence::wqe_before_record`]'s. *Partner*: the device, which may write a receive's
-/// buffer, or that of a READ or an atomic, as soon as it sees the index: what the program read
-/// there of the message before must have been read. Free on x86-64; `stlr` on aarch64, where `dmb
-/// oshst` orders stores alone. rdma-core has a plain store here (`qp.c`, `mlx5_post_recv`,
-/// `post_send_db`).
+/// *Orders* all earlier loads before this store; [`crate::order::fence::wqe_before_record`] orders
+/// stores. *Partner*: the device, which may write the buffer of a receive, a READ or an atomic as
+/// soon as it sees the index. The program's loads of the previous message in that buffer must be
+/// complete by then. Free on x86-64; `stlr` on aarch64, where `dmb oshst` orders only stores.
+/// rdma-core has a plain store here (`qp.c`, `mlx5_post_recv`, `post_send_db`).
 ///
 /// # Safety
 ///
-/// `at` is aligned and valid; other accesses to it are atomic, or the device's.
+/// `at` is aligned and valid; all other accesses to it are atomic or by the device.
 #[inline(always)]
 pub unsafe fn store_record(at: *mut u32, value: u32) {
     #[cfg(feature = "adversary")]
     if adversary::store_record(at, value, adversary::Order::ProducerRelease) {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `store_record`.
     unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Release);
 }
 
-/// Stores a consumer index, as it is to stand in memory, behind the loads of the entries that it
-/// gives back.
+/// Stores a consumer index, given in memory byte order, after the loads of the CQEs that it
+/// returns.
 ///
-/// *Orders* all loads and stores before it before this store. *Partner*: the device, which may
-/// write new entries over those as soon as it sees the index. Free on x86-64; `stlr` on aarch64.
-/// rdma-core has a plain store here, and a barrier only where it moved entries (`cq.c`,
-/// `__mlx5_cq_clean`).
+/// *Orders* all earlier loads and stores before this store. *Partner*: the device, which may
+/// overwrite those CQEs as soon as it sees the index. Free on x86-64; `stlr` on aarch64. rdma-core
+/// has a plain store here, and a barrier only if it moved CQEs (`cq.c`, `__mlx5_cq_clean`).
 ///
 /// # Safety
 ///
@@ -115,15 +113,15 @@ pub unsafe fn release_record(at: *mut u32, value: u32) {
     if adversary::store_record(at, value, adversary::Order::ConsumerRelease) {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `release_record`.
     unsafe { AtomicU32::from_ptr(at) }.store(value, Ordering::Release);
 }
 
-/// Loads the byte that says whose an entry is.
+/// Loads the ownership byte of a CQE.
 ///
 /// # Safety
 ///
-/// `at` is valid; other accesses to it are atomic, or the device's.
+/// `at` is valid; all other accesses to it are atomic or by the device.
 #[inline(always)]
 pub unsafe fn load_owner(at: *mut u8) -> u8 {
     #[cfg(feature = "adversary")]
@@ -133,11 +131,11 @@ pub unsafe fn load_owner(at: *mut u8) -> u8 {
             return value[0];
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `load_owner`.
     unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Relaxed)
 }
 
-/// Stores the byte that says whose an entry is, in one of the program's.
+/// Stores the ownership byte of a CQE that software owns.
 ///
 /// # Safety
 ///
@@ -148,11 +146,11 @@ pub unsafe fn store_owner(at: *mut u8, value: u8) {
     if adversary::store(at, &[value]) {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `store_owner`.
     unsafe { AtomicU8::from_ptr(at) }.store(value, Ordering::Relaxed);
 }
 
-/// Loads a field of an entry that is the program's.
+/// Loads a field of a CQE that software owns.
 ///
 /// # Safety
 ///
@@ -163,6 +161,6 @@ pub unsafe fn read<T: FromBytes>(at: *const T) -> T {
     if let Some(value) = adversary::load_field(at) {
         return value;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `read`.
     unsafe { at.read_volatile() }
 }

@@ -1,10 +1,10 @@
-//! The two ways to map a doorbell page.
+//! Memory types of doorbell pages.
 
-/// How a doorbell page is mapped.
+/// Memory type of a mapped doorbell page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DoorbellMemory {
     /// Uncached: each store reaches the device separately and in order.
     NonCached,
-    /// Write-combining: stores gather in a buffer and drain when they like.
+    /// Write-combining: stores are gathered in a buffer and drain at any time.
     WriteCombining,
 }

@@ -1,11 +1,9 @@
-//! Fences of a queue: places where the processor must keep an order, each named after what it
-//! orders.
+//! Fences of a queue, each named after the accesses that it orders.
 //!
-//! A fence has a partner. Here it is always the device, which reads and writes host memory over PCI
-//! Express and is told to look by a store to its doorbell page. PCI Express keeps posted writes of
-//! one requester in order (rev. 5, 2.4.1), so the device's own writes need nothing more from it;
-//! what is needed is that the processor issues its stores, and uses its loads, in the order that
-//! the program means.
+//! A fence has a partner. Here the partner is always the device, which accesses host memory over
+//! PCI Express and is notified by a store to its doorbell page. PCI Express keeps posted writes of
+//! one requester in order (rev. 5, 2.4.1), so the device's writes need no further ordering. The
+//! processor must issue its stores, and perform its loads, in the order that the program means.
 //!
 //! | | x86-64 | aarch64 | other |
 //! |---|---|---|---|
@@ -17,32 +15,32 @@
 //! | [`copy_flush`] | compiler | `dsb st` | full fence |
 //! | [`cqe_owner_before_body`] | compiler | `dmb oshld` | full fence |
 //!
-//! Two more orders need no fence: the consumer index of a completion queue is stored with release
-//! ([`crate::order::device_memory::release_record`]), and so is a producer index
+//! Two more orders are kept without a fence: the consumer index of a completion queue is stored
+//! with release ([`crate::order::device_memory::release_record`]), and so is a producer index
 //! ([`crate::order::device_memory::store_record`]).
 //!
 //! *Why so little on x86-64.* Stores to write-back memory become visible in program order, and
 //! loads are not reordered with loads (Intel SDM vol 3A, 8.2.2; AMD APM vol 2, 7.2). A store to
 //! uncached memory is not reordered with older stores to write-back memory. Write-combining memory
-//! has none of this (SDM vol 3A, 11.3.1): its stores sit in a buffer and drain in any order until
-//! something drains them, such as `sfence`. So only the doorbell page's type matters, and the
-//! compiler must be kept from moving accesses. Bus masters take part in the coherence protocol, as
-//! another processor would; Linux' `dma_wmb` and `dma_rmb` on x86 are compiler barriers for the
-//! same reason (`arch/x86/include/asm/barrier.h`). Non-temporal stores to a payload are the
-//! caller's to fence.
+//! gives none of these guarantees (SDM vol 3A, 11.3.1): its stores wait in a buffer and drain in
+//! any order, or when an instruction such as `sfence` drains them. So only the doorbell page's
+//! memory type matters, and the compiler must not move accesses. Bus masters take part in the
+//! coherence protocol, as another processor would; Linux' `dma_wmb` and `dma_rmb` on x86 are
+//! compiler barriers for the same reason (`arch/x86/include/asm/barrier.h`). A caller that writes a
+//! payload by non-temporal stores must fence them.
 //!
 //! *aarch64.* The outer shareable domain includes the devices (Arm ARM, B2.7.3, B2.10), hence `osh`
-//! and not `ish`, the domain of processors that [`std::sync::atomic::fence`] covers. `dsb` waits
-//! besides for the store to complete, which drains a Normal-NC (write-combining) buffer.
+//! instead of `ish`, the domain of processors, which [`std::sync::atomic::fence`] covers. `dsb`
+//! also waits for the store to complete, which drains a Normal-NC (write-combining) buffer.
 //!
-//! The feature `conservative-fences` takes the barrier that rdma-core has in the same place
-//! (`util/udma_barrier.h`), which is nowhere weaker: on x86-64 `lfence` for a completion, at 10 ns
-//! each, and `sfence` before and after each doorbell, whatever the page's type. For a platform
-//! whose memory model one doubts, and to measure the difference. `docs/FENCES.md` has both side by
-//! side; `tests/fence_instructions.rs` compares the page with what the compiler emits.
+//! The feature `conservative-fences` uses the barriers of rdma-core (`util/udma_barrier.h`), each
+//! at least as strong: on x86-64 `lfence` for each completion, which costs 10 ns, and `sfence`
+//! before and after each doorbell for both memory types. It is meant for platforms with a doubtful
+//! memory model, and to measure the difference. `docs/FENCES.md` compares both;
+//! `tests/fence_instructions.rs` compares the page with what the compiler emits.
 //!
-//! With the feature `adversary`, for tests alone, `crate::order::adversary` is told of each, and
-//! keeps no other order than what the texts here claim.
+//! With the feature `adversary`, which only tests enable, `crate::order::adversary` is notified of
+//! each fence, and keeps only the orders that the comments here claim.
 //!
 //! # Safety
 //!
@@ -55,14 +53,14 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use crate::order::adversary::{self, Order};
 use crate::order::doorbell_memory::DoorbellMemory;
 
-/// After the WQE's stores, before the store of the doorbell record.
+/// Fence between the stores of WQEs and the store of the doorbell record.
 ///
-/// *Orders* the stores of a work queue entry (and of the payload it points to) before the store of
-/// the producer index in the doorbell record; both are ordinary write-back memory. So it does with
-/// stores to records before it: a consumer index must be out before the index of receives that may
-/// complete in its place. *Partner*: the device, which may read the record at any time, not only
-/// after a doorbell, and then reads the entries up to that index. If the index went first, it would
-/// execute a stale entry.
+/// *Orders* the stores of a WQE (and of the payload that it points to) before the store of the
+/// producer index in the doorbell record; both are ordinary write-back memory. It also orders
+/// earlier stores to records: a consumer index must be visible before the producer index of
+/// receives whose CQEs may reuse its entries. *Partner*: the device, which may read the record at
+/// any time, also without a doorbell, and then reads the WQEs up to that index. If the index were
+/// visible first, the device would execute a stale WQE.
 #[inline(always)]
 pub fn wqe_before_record() {
     #[cfg(feature = "adversary")]
@@ -70,15 +68,14 @@ pub fn wqe_before_record() {
     store_store();
 }
 
-/// After the doorbell record's store, before the doorbell.
+/// Fence between the store of the doorbell record and the doorbell.
 ///
-/// *Orders* the stores of record and entries before the store to the doorbell page. *Partner*: the
-/// device's reaction to the doorbell: it fetches the record or the entry at once, and must find
-/// what the doorbell tells of. Towards a write-combining page it also keeps a doorbell of before,
-/// to a non-cached one, from being overtaken, and drains what is left of one to a write-combining
-/// page.
+/// *Orders* the stores of record and WQEs before the store to the doorbell page. *Partner*: the
+/// device, which fetches the record or the WQE as soon as the doorbell arrives. For a
+/// write-combining page it also orders earlier doorbells to a non-cached page before this one, and
+/// drains an earlier doorbell to a write-combining page.
 ///
-/// The argument is a constant in every caller, and the branch goes away.
+/// The argument is a constant in every caller, so the branch is compiled away.
 #[inline(always)]
 pub fn record_before_doorbell(memory: DoorbellMemory) {
     #[cfg(feature = "adversary")]
@@ -95,14 +92,15 @@ pub fn record_before_doorbell(memory: DoorbellMemory) {
     }
 }
 
-/// After an eight-byte store to a doorbell page.
+/// Fence after an eight-byte store to a doorbell page.
 ///
-/// *Orders*, behind a write-combining page, the eight-byte doorbell before all later stores, and
-/// drains it from the write-combining buffer, of which it fills a part: without this it waits there
-/// until chance evicts it. *Partner*: the device, which is to hear of the work now.
+/// *Orders*, for a write-combining page, the doorbell before all later stores, and drains it from
+/// the write-combining buffer. The doorbell fills the buffer only partly, and without the fence
+/// would stay there until it is evicted by chance. *Partner*: the device, which must be notified
+/// now.
 ///
-/// Does nothing for a non-cached page, whose stores each reach the device separately and in order.
-/// rdma-core flushes there too: it has one path for both types of page.
+/// Does nothing for a non-cached page, whose stores reach the device separately and in order.
+/// rdma-core flushes in both cases, because it has one code path for both memory types.
 #[inline(always)]
 pub fn doorbell_flush(memory: DoorbellMemory) {
     match memory {
@@ -119,21 +117,20 @@ pub fn doorbell_flush(memory: DoorbellMemory) {
     }
 }
 
-/// After whole 64-byte blocks were copied to a write-combining doorbell page, by a thread that
-/// rings the next doorbell there, too.
+/// Fence after whole 64-byte blocks were copied to a write-combining doorbell page, by a thread
+/// that also rings the next doorbell.
 ///
 /// *Orders* the BlueFlame copy before later doorbells of the same processor, as [`doorbell_flush`]
-/// does, and no partly filled block. *Partner*: the device's BlueFlame buffer, which takes a WQE
-/// whole or falls back to reading it from memory, and whose halves alternate: the copy of the next
-/// WQE must not combine with this one. A queue that may be rung by another thread next needs
-/// [`doorbell_flush`]: what is left in this processor's buffer no other one drains.
+/// does, but only for completely filled blocks. *Partner*: the device's BlueFlame buffer, which
+/// accepts only a whole WQE and otherwise reads it from memory, and whose halves alternate. The
+/// copy of the next WQE must not combine with this one. A queue that another thread may ring next
+/// needs [`doorbell_flush`], because other processors can't drain this processor's buffer.
 ///
-/// On x86-64 this costs no instruction. A write-combining buffer that is full goes out by itself,
-/// since there is nothing more to combine (SDM vol 3A, 11.3.1; AMD APM vol 2, 7.4.1), and the next
-/// doorbell's [`record_before_doorbell`] drains whatever is left before it stores anything. UCX
-/// leaves the fence out in the same place (`uct/ib/mlx5/ib_mlx5.inl`,
-/// `uct_ib_mlx5_txwq_ring_doorbell`, mode `BF_POST`); rdma-core has it (`mmio_flush_writes`), and
-/// so has the feature `conservative-fences`.
+/// On x86-64 this costs no instruction. The processor drains a full write-combining buffer without
+/// being told (SDM vol 3A, 11.3.1; AMD APM vol 2, 7.4.1), and the [`record_before_doorbell`] of the
+/// next doorbell drains the rest before its store. UCX omits the fence in the same place
+/// (`uct/ib/mlx5/ib_mlx5.inl`, `uct_ib_mlx5_txwq_ring_doorbell`, mode `BF_POST`); rdma-core has it
+/// (`mmio_flush_writes`), and also the feature `conservative-fences`.
 #[inline(always)]
 pub fn copy_flush() {
     #[cfg(feature = "adversary")]
@@ -145,12 +142,12 @@ pub fn copy_flush() {
     }
 }
 
-/// After a completion's ownership bit was seen to be ours, before its other fields are read.
+/// Fence between the load of a CQE's ownership bit and the loads of its other fields.
 ///
-/// *Orders* the load of the byte that holds the ownership bit before the loads of the rest (and of
-/// the data that the completion tells of). *Partner*: the device's write of the entry, which it
-/// makes in address order, and the ownership byte is its last; so whoever sees that byte new may
-/// read all of it, if the loads stay behind.
+/// *Orders* the load of the ownership byte before the loads of the rest of the CQE, and of the data
+/// that it reports. *Partner*: the device's write of the CQE, in address order with the ownership
+/// byte last. A reader that sees the new ownership byte may read the whole CQE, if its loads stay
+/// behind.
 #[inline(always)]
 pub fn cqe_owner_before_body() {
     #[cfg(feature = "adversary")]
@@ -170,7 +167,7 @@ mod arch {
     #[inline(always)]
     pub(super) fn load_load() {
         if cfg!(feature = "conservative-fences") {
-            // SAFETY: lfence is in every x86-64 processor (SSE2).
+            // SAFETY: every x86-64 processor has `lfence` (SSE2).
             unsafe { core::arch::x86_64::_mm_lfence() };
         }
         compiler_fence(Ordering::SeqCst);
@@ -179,7 +176,7 @@ mod arch {
     #[inline(always)]
     pub(super) fn drain() {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: sfence is in every x86-64 processor (SSE).
+        // SAFETY: every x86-64 processor has `sfence` (SSE).
         unsafe { core::arch::x86_64::_mm_sfence() };
         compiler_fence(Ordering::SeqCst);
     }
@@ -193,27 +190,26 @@ mod arch {
 
     #[inline(always)]
     pub(super) fn store_store() {
-        // SAFETY: a barrier touches nothing.
+        // SAFETY: a barrier accesses no memory.
         unsafe { asm!("dmb oshst", options(nostack, preserves_flags)) };
     }
 
     #[inline(always)]
     pub(super) fn load_load() {
-        // SAFETY: a barrier touches nothing.
+        // SAFETY: a barrier accesses no memory.
         unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
     }
 
     #[inline(always)]
     pub(super) fn drain() {
-        // SAFETY: a barrier touches nothing.
+        // SAFETY: a barrier accesses no memory.
         unsafe { asm!("dsb st", options(nostack, preserves_flags)) };
     }
 }
 
-/// Elsewhere a full fence, the strongest that the language has. It orders memory accesses between
-/// processors; whether a bus master and a device page count as well is the platform's word (on
-/// RISC-V `fence rw,rw` doesn't cover I/O), so an architecture that is to drive real devices gets a
-/// block of its own above.
+/// Other architectures: a full fence, the strongest of the language. It orders memory accesses
+/// between processors. It may not cover bus masters and device pages (on RISC-V `fence rw,rw`
+/// excludes I/O), so an architecture that drives real devices needs its own block above.
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod arch {
     use std::sync::atomic::fence;
@@ -245,9 +241,9 @@ mod tests {
 
     use super::*;
 
-    /// Message passing as a queue does it, with a thread in the device's place. On x86-64 the
-    /// processor would keep the order even without fences, so this watches the compiler there, and
-    /// the processor elsewhere.
+    /// Message passing as in a queue, with a thread in the role of the device. On x86-64 the
+    /// processor keeps the order without fences, so there the test checks only the compiler;
+    /// elsewhere it also checks the processor.
     #[test]
     fn what_was_published_is_seen_whole() {
         const ROUNDS: u64 = 20_000;

@@ -1,12 +1,12 @@
 //! Stores to a doorbell page.
 //!
-//! Each store is volatile and of eight bytes, in some copies of sixteen, so that it is one
-//! transaction on the bus and none is dropped, doubled or merged by the compiler. Order against
-//! other memory is [`crate::order::fence`]'s.
+//! Each store is volatile and has eight bytes, in some copies sixteen. So it is one transaction on
+//! the bus, and the compiler neither drops, repeats nor merges it. [`crate::order::fence`] orders
+//! these stores against other memory.
 //!
 //! # Safety
 //!
-//! The addresses are the caller's promise; each function states it.
+//! The caller vouches for addresses; each function states its contract.
 #![allow(unsafe_code, reason = "device pages are reached by raw address")]
 
 #[cfg(all(target_arch = "x86_64", not(feature = "adversary")))]
@@ -26,12 +26,11 @@ pub const BLOCK: usize = 64;
 /// `at` is aligned to eight bytes and valid for an eight-byte volatile write.
 #[inline(always)]
 pub unsafe fn write64_be(at: *mut u64, value: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write64_be`.
     unsafe { write64_raw(at, value.to_be()) };
 }
 
-/// Stores the eight bytes as they stand in memory: the first bytes of a WQE that is already in wire
-/// order.
+/// Stores eight bytes without conversion: the first bytes of a WQE, which are big-endian in memory.
 ///
 /// # Safety
 ///
@@ -42,55 +41,54 @@ pub unsafe fn write64_raw(at: *mut u64, value: u64) {
     if adversary::store_doorbell(at, value) {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write64_raw`.
     unsafe { at.write_volatile(value) };
 }
 
-/// Copies `blocks` blocks of 64 bytes to a BlueFlame register, in rising order, by eight-byte
+/// Copies `blocks` blocks of 64 bytes to a BlueFlame register, in ascending order, by eight-byte
 /// stores.
 ///
-/// On write-combining memory the eight stores of a block leave as one 64-byte transaction (when
-/// nothing evicts the buffer between; the device copes with parts). The order makes the block's
-/// first bytes, which name the WQE, go first where they are not combined. rdma-core: `util/mmio.h`,
-/// `mmio_memcpy_x64`.
+/// On write-combining memory the eight stores of a block leave as one 64-byte transaction, unless
+/// the buffer is evicted early, which the device tolerates. If the stores are not combined, the
+/// ascending order sends the block's first bytes, which name the WQE, first. rdma-core:
+/// `util/mmio.h`, `mmio_memcpy_x64`.
 ///
 /// # Safety
 ///
 /// `to` and `from` are aligned to eight bytes; `blocks` times 64 bytes are valid to write at `to`
-/// and to read at `from`, and don't overlap. `from` is written by no other thread meanwhile.
+/// and to read at `from`, and don't overlap. No other thread writes to `from` meanwhile.
 #[inline(always)]
 pub unsafe fn copy_blocks(to: *mut u64, from: *const u64, blocks: usize) {
     const WORDS: usize = BLOCK / size_of::<u64>();
     for word in 0..blocks * WORDS {
-        // SAFETY: in bounds of `from`, by the caller's promise.
+        // SAFETY: in bounds of `from`, by the contract.
         let source = unsafe { from.add(word) };
-        // SAFETY: aligned and valid, by the caller's promise.
+        // SAFETY: aligned and valid, by the contract.
         #[cfg(not(feature = "adversary"))]
         let value = unsafe { source.read_volatile() };
         #[cfg(feature = "adversary")]
-        // SAFETY: as above.
+        // SAFETY: aligned and valid, by the contract.
         let value = unsafe { adversary::own_word(source) };
-        // SAFETY: in bounds of `to`, by the caller's promise.
+        // SAFETY: in bounds of `to`, by the contract.
         let target = unsafe { to.add(word) };
-        // SAFETY: aligned and valid, by the caller's promise.
+        // SAFETY: aligned and valid, by the contract.
         unsafe { write64_raw(target, value) };
     }
 }
 
-/// Copies a block of 64 bytes as [`copy_blocks`] does, behind its first `SINGLE` words by stores of
-/// sixteen bytes where the processor is x86-64. As UCX does (`ib_mlx5.inl`,
-/// `uct_ib_mlx5_bf_copy_bb`).
+/// Copies a block of 64 bytes as [`copy_blocks`] does. On x86-64 it uses stores of sixteen bytes
+/// after the first `SINGLE` words, as UCX does (`ib_mlx5.inl`, `uct_ib_mlx5_bf_copy_bb`).
 ///
-/// `SINGLE` is even. The words that were stored one by one just before are best among the first: a
-/// load of two words that two stores wrote waits until both are in the cache.
+/// `SINGLE` is even. Words that were just written by separate stores should be among the first,
+/// because a load of two words from two pending stores stalls until both are in the cache.
 ///
 /// # Safety
 ///
-/// As for [`copy_blocks`], of one block; and both are aligned to sixteen bytes.
+/// As for [`copy_blocks`] with one block; and both are aligned to sixteen bytes.
 #[inline(always)]
 pub unsafe fn copy_block<const SINGLE: usize>(to: *mut u64, from: *const u64) {
     #[cfg(not(all(target_arch = "x86_64", not(feature = "adversary"))))]
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `copy_block`.
     unsafe {
         copy_blocks(to, from, 1);
     }
@@ -98,16 +96,16 @@ pub unsafe fn copy_block<const SINGLE: usize>(to: *mut u64, from: *const u64) {
     {
         const { assert!(SINGLE.is_multiple_of(2) && SINGLE <= BLOCK / size_of::<u64>()) };
         for word in 0..SINGLE {
-            // SAFETY: in bounds, aligned and valid, by the caller's promise.
+            // SAFETY: in bounds, aligned and valid, by the contract.
             let value = unsafe { from.wrapping_add(word).read_volatile() };
-            // SAFETY: as above.
+            // SAFETY: in bounds, aligned and valid, by the contract.
             unsafe { write64_raw(to.wrapping_add(word), value) };
         }
         let (to, from) = (to.cast::<__m128i>(), from.cast::<__m128i>());
         for part in SINGLE / 2..BLOCK / size_of::<__m128i>() {
-            // SAFETY: in bounds, aligned and valid, by the caller's promise.
+            // SAFETY: in bounds, aligned and valid, by the contract.
             let value = unsafe { from.wrapping_add(part).read_volatile() };
-            // SAFETY: as above.
+            // SAFETY: in bounds, aligned and valid, by the contract.
             unsafe { to.wrapping_add(part).write_volatile(value) };
         }
     }

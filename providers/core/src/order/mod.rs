@@ -1,4 +1,4 @@
-//! Which store or load is ordered against which: fences, and accesses that a device sees.
+//! Memory order toward a device: fences, and the loads and stores that a device observes.
 
 #[cfg(feature = "adversary")]
 pub mod adversary;

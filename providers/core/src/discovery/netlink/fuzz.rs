@@ -1,4 +1,4 @@
-//! Answers to discovery's questions, as a kernel gives them, nearly, or any: what a fuzzer calls.
+//! Fuzzer of discovery: responses like a kernel's, nearly like them, or arbitrary.
 
 use super::*;
 use crate::discovery::{complete, select};
@@ -27,13 +27,13 @@ pub(super) fn attr(id: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A kernel that says what the bytes say.
+/// A fake kernel whose responses follow the fuzzer's bytes.
 struct Any<'a> {
     bytes: std::slice::Iter<'a, u8>,
-    /// The request's number and command.
+    /// Sequence number and command of the request.
     asked: (u32, u16),
     steps: usize,
-    /// Devices that were told of rightly, in order, and messages in all.
+    /// Devices that valid messages reported, in order, and the number of messages.
     told: Vec<String>,
     messages: usize,
 }
@@ -46,12 +46,12 @@ impl Any<'_> {
     fn any(&mut self, most: usize) -> Vec<u8> {
         let len = usize::from(self.u8()) % most;
         let bytes: Vec<u8> = self.bytes.by_ref().take(len).copied().collect();
-        // A fuzzer that has seen the name makes no stray answer of the right ones.
+        // Prevents a fuzzer that found the name from forging a stray response.
         let is_stray = bytes.windows(STRAY.len()).any(|some| some == STRAY.as_bytes());
         if is_stray { Vec::new() } else { bytes }
     }
 
-    /// A device of this name, as the dump tells of it.
+    /// The dump's message about a device of this name.
     fn device(&mut self, name: &str) -> Vec<u8> {
         let index = u32::from(self.u8());
         [
@@ -64,7 +64,7 @@ impl Any<'_> {
         .concat()
     }
 
-    /// The node of a device.
+    /// The message about a device's node.
     fn chardev(&mut self, name: &str) -> Vec<u8> {
         [
             attr(RDMA_NLDEV_ATTR_CHARDEV, &[self.u8(); 8]),
@@ -75,7 +75,7 @@ impl Any<'_> {
         .concat()
     }
 
-    /// One message, in answer to the last question or a stray one.
+    /// One message: a response to the last query, or a stray one.
     fn message(&mut self) -> Vec<u8> {
         self.messages += 1;
         let (sequence, command) = self.asked;
@@ -93,7 +93,7 @@ impl Any<'_> {
                 message(command, sequence, &body)
             }
             3 => {
-                // Answer to an earlier question, or to none.
+                // Response to an earlier query, or to none.
                 let body = [self.device(STRAY), self.chardev(STRAY)].concat();
                 message(command, sequence.wrapping_add(1 + u32::from(self.u8())), &body)
             }
@@ -129,7 +129,7 @@ impl Kernel for Any<'_> {
     fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         self.steps += 1;
         if self.steps > STEPS || self.bytes.len() == 0 {
-            // It has nothing more to say.
+            // The end of the response.
             let done = message(NLMSG_DONE, self.asked.0, &[0; 4]);
             buffer[..done.len()].copy_from_slice(&done);
             return Ok(done.len());
@@ -142,7 +142,7 @@ impl Kernel for Any<'_> {
             3 => self.any(200),
             4..8 => {
                 let first = self.message();
-                // Bytes after the end message belong to no answer.
+                // Bytes after the end message are ignored.
                 match u16_at(&first, 4) {
                     Some(NLMSG_DONE | NLMSG_ERROR) => first,
                     _ => [first, self.message()].concat(),
@@ -155,8 +155,8 @@ impl Kernel for Any<'_> {
     }
 }
 
-/// Any answers: devices or an error. All that were told of are found, in their order, and nothing
-/// that was told to another question.
+/// Runs discovery against the fuzzer's responses. Discovery returns an error, or exactly the
+/// reported devices in order, without devices from other queries.
 pub(crate) fn netlink(data: &[u8]) {
     let bytes = data.iter();
     let any = Any { bytes, asked: (0, 0), steps: 0, told: Vec::new(), messages: 0 };

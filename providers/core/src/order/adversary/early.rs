@@ -1,13 +1,13 @@
 //! Loads: values that the processor may have loaded early, and loads that it may delay.
 
-/// Loads that are remembered, at most.
+/// Maximum number of remembered loads.
 const LOADS: usize = 4096;
 
-/// Values that may be loaded, and how old.
+/// Old values of watched memory, and loads that may be delayed.
 #[derive(Default)]
 pub(super) struct Early {
     watched: Vec<Watched>,
-    /// Loads that nothing keeps before an index yet: address, value, and of what.
+    /// Loads that no order keeps before an index yet: address, value, kind.
     loads: Vec<(*const u8, u8, Of)>,
     late: u64,
 }
@@ -21,8 +21,8 @@ pub(super) enum Of {
     Buffer,
 }
 
-/// Device memory: its content at the last load fence, updated by this thread's loads and stores
-/// since.
+/// Watched memory with its content at the last load fence, updated by this thread's loads and
+/// stores since.
 struct Watched {
     at: *mut u8,
     then: Vec<u8>,
@@ -36,21 +36,21 @@ impl Watched {
     }
 
     fn now(&self, offset: usize) -> u8 {
-        // SAFETY: within the memory that `watch` was promised.
+        // SAFETY: within watched memory, valid by the contract of `Adversary::watch`.
         unsafe { self.at.wrapping_add(offset).read_volatile() }
     }
 
     fn fence(&mut self) {
         let words = self.at.cast::<u64>();
         for (index, then) in self.then.as_chunks_mut().0.iter_mut().enumerate() {
-            // SAFETY: as above; `watch` was given whole words.
+            // SAFETY: within watched memory, which consists of whole words.
             *then = unsafe { words.wrapping_add(index).read_volatile() }.to_ne_bytes();
         }
     }
 }
 
 impl Early {
-    /// Both whole words.
+    /// Adds memory; address and length are multiples of a word.
     pub(super) fn watch(&mut self, at: *mut u8, len: usize) {
         let mut watched = Watched { at, then: vec![0; len] };
         watched.fence();
@@ -61,14 +61,14 @@ impl Early {
         self.watched.iter().any(|watched| watched.place(at, len).is_some())
     }
 
-    /// Loads behind come after loads before.
+    /// Handles a load fence.
     pub(super) fn fence(&mut self) {
         self.watched.iter_mut().for_each(Watched::fence);
     }
 
-    /// Records a store: later loads of the place never return anything older.
+    /// Records a store: later loads of the address never return an older value.
     pub(super) fn note_store(&mut self, at: *const u8, bytes: &[u8]) {
-        // Nor does a load, however late, give what the thread stored behind it.
+        // A delayed load never returns a value that the thread stored after it.
         let stored = at.addr()..at.addr() + bytes.len();
         self.loads.retain(|(place, ..)| !stored.contains(&place.addr()));
         for watched in &mut self.watched {
@@ -78,7 +78,7 @@ impl Early {
         }
     }
 
-    /// Loads what stands there now, or what stood there then.
+    /// Loads each byte's current value, or with `old` its value at the last fence.
     pub(super) fn load(&mut self, at: *const u8, bytes: &mut [u8], old: bool) {
         for watched in &mut self.watched {
             if let Some(offset) = watched.place(at, bytes.len()) {
@@ -93,7 +93,7 @@ impl Early {
         }
     }
 
-    /// Remembers a load of an entry, or of exposed memory.
+    /// Remembers a load of an entry or of exposed memory.
     pub(super) fn note_load(&mut self, at: *const u8, bytes: &[u8], of: Of) {
         let all = (0..).zip(bytes).map(|(offset, byte)| (at.wrapping_add(offset), *byte, of));
         self.loads.extend(all);
@@ -101,17 +101,17 @@ impl Early {
         self.loads.drain(..over);
     }
 
-    /// All loads so far come before what follows.
+    /// Forgets all loads: they are ordered before later accesses.
     pub(super) fn forget_loads(&mut self) {
         self.loads.clear();
     }
 
-    /// Drops delayed loads of buffers.
+    /// Forgets loads of buffers.
     pub(super) fn forget_buffers(&mut self) {
         self.loads.retain(|(.., of)| *of != Of::Buffer);
     }
 
-    /// Counts the loads that would give something else now.
+    /// Counts the loads that would return another value now.
     pub(super) fn look_for_late_loads(&mut self) {
         let Self { watched, loads, late } = self;
         loads.retain(|&(at, value, _)| {

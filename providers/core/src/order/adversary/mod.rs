@@ -1,65 +1,65 @@
-//! A memory as disorderly as the fences allow, for tests: the feature `adversary`, which no release
-//! build has.
+//! Adversary: test memory that reorders accesses as far as the fences allow. Enabled by the feature
+//! `adversary`, which no release build has.
 //!
-//! A processor that keeps more order than a program asks for hides a missing fence. x86-64 does,
-//! for all but write-combining memory; a simulator without a memory of its own does. So here is one
-//! that keeps none but what was asked for.
+//! A processor that keeps more order than a program asks for hides missing fences: x86-64 does so
+//! except for write-combining memory, and so does every simulator that uses the host's memory. The
+//! adversary keeps only the requested orders.
 //!
 //! # The model
 //!
-//! An [`Adversary`] rules over one thread. While it lives, what the thread stores through
-//! [`crate::order::device_memory`] and [`crate::order::mmio`] goes to a list of pending stores, and
-//! what it loads there may be old.
+//! An [`Adversary`] controls one thread. While it lives, the thread's stores through
+//! [`crate::order::device_memory`] and [`crate::order::mmio`] are put into a list of pending
+//! stores, and its loads there may return old values.
 //!
-//! **Stores.** A pending store is published, that is written to memory, at a moment that the seed
-//! chooses, before or after any other one. Stores to entries are in pieces of eight bytes or fewer,
-//! published one by one. A record is one piece, and so is a doorbell. What keeps two pending stores
-//! in order is:
+//! **Stores.** The seed decides when a pending store is published (written to memory), before or
+//! after any other. Stores to entries are split into pieces of at most eight bytes, published
+//! separately. A record is one piece, and a doorbell also. Two pending stores stay in order if:
 //!
-//! - that they overlap: memory is coherent;
-//! - that both go to a non-cached doorbell page: a bus keeps those in order;
-//! - a fence between them, for the kinds of store that its text in [`crate::order::fence`] names,
-//!   and no others ([`Order`]);
-//! - release, for a consumer index (for a producer index it keeps loads of buffers alone here).
+//! - they overlap, because memory is coherent;
+//! - both go to a non-cached doorbell page, because a bus keeps those in order;
+//! - a fence between them orders their kinds of store, as its comment in [`crate::order::fence`]
+//!   says ([`Order`]);
+//! - the later one is the release store of a consumer index. (The release store of a producer index
+//!   orders only loads of buffers here.)
 //!
-//! To write-back memory and to a non-cached page a store becomes visible in finite time by itself.
-//! To a write-combining page it may wait for ever, until a fence drains the buffer. The thread
-//! itself sees its stores at once.
+//! A store to write-back memory or a non-cached page becomes visible in finite time. A store to a
+//! write-combining page may wait until a fence drains the buffer. The thread sees its own stores at
+//! once.
 //!
-//! **Loads.** Since the last load fence the processor may have loaded anything early. So a load may
-//! give what stood there at that fence instead of what stands there now, each byte on its own; but
-//! never what is older than what the thread has loaded from the place, or stored to it. The byte
-//! that says whose an entry is is always loaded anew: to find it unchanged would only be to poll
-//! earlier. A load, of an entry or of exposed memory, may also be late: one that neither release
-//! nor the end of the program kept before a consumer or a producer index is looked at again
-//! whenever the device has worked, and counted if it would give something else by now
-//! ([`Adversary::late_loads`]).
+//! **Loads.** The processor may execute loads early, back to the last load fence. So each byte of a
+//! load may be the value at that fence or the current value, but never older than a value that the
+//! thread loaded from or stored to the address. The ownership byte of a CQE is always current,
+//! because an old value would only mean an earlier poll. A load of a CQE or of exposed memory may
+//! also be late, if neither a release store nor the end of the program keeps it before a consumer
+//! or producer index. Whenever the device has worked, such loads are repeated, and counted if their
+//! value changed ([`Adversary::late_loads`]).
 //!
-//! **The device** works in the same thread, between two accesses, when the seed says so: the caller
-//! hands over the function that makes it work for a while. It sees memory as published. So a run is
-//! a function of its seed.
+//! **The device** works in the same thread, between two accesses, when the seed says so. The caller
+//! passes the function that makes it work for a while. It sees published stores only. So a run
+//! depends only on its seed.
 //!
-//! **A system call** orders everything before everything behind it, as the kernel's locks do, and
-//! its own barriers before it tells a device anything. The control path needs no fences of ours,
-//! and gets no adversary.
+//! **A system call** orders all earlier accesses before all later ones, as the kernel's locks do,
+//! and the kernel has barriers before it notifies a device. So the control path needs no fences,
+//! and has no adversary.
 //!
-//! # What it is for, and what it is not
+//! # Scope
 //!
-//! It allows more than x86-64 does (total store order would forbid nearly all of it) and as much as
-//! aarch64 and write-combining memory do, so what holds here holds on both. [`Adversary::without`]
-//! takes one order away: a test that still passes then doesn't need that fence, or doesn't test it.
+//! The model allows more reordering than x86-64 (total store order forbids nearly all of it) and as
+//! much as aarch64 and write-combining memory. So a program that is correct here is correct on
+//! both. [`Adversary::without`] removes one order. A test that still passes then does not need the
+//! order, or does not test it.
 //!
 //! Not in the model: ordinary memory that the program writes through references (the bytes of a
-//! frame), which the same fences order; other threads of the program (slot tables have `Release`
-//! and `Acquire` of the language); loads that are late for a store other than to a record; the
-//! device's own reads and writes, which happen in order; what the device makes of a BlueFlame copy,
-//! since the software HCA reads the entry from the ring.
+//! frame), which the same fences order; other threads of the program (slot tables use `Release` and
+//! `Acquire`); loads that are delayed past stores other than to records; the device's reads and
+//! writes, which happen in order; BlueFlame copies, because the software HCA reads the WQE from the
+//! ring.
 //!
 //! # Safety
 //!
-//! Pending stores hold addresses. They are valid as long as what they belong to exists, and that
-//! ends by a system call of the same thread, before which all is published, or later than the
-//! adversary: the caller's promise. So is watched memory.
+//! Pending stores and watched memory are held by address. By the caller's contract, that memory is
+//! freed either by the same thread after a system call, which publishes all pending stores, or
+//! after the adversary was dropped.
 #![allow(unsafe_code, reason = "publishes stores to memory that only their caller knows")]
 
 mod early;
@@ -82,10 +82,10 @@ pub use order::Order;
 use pending::Pending;
 use seed::Seed;
 
-/// How old a loaded value may be.
+/// Permitted age of a loaded value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// Not at all.
+    /// Current value only.
     Now,
     /// As old as the last load fence.
     SinceFence,
@@ -96,7 +96,7 @@ type Device = Box<dyn FnMut()>;
 
 thread_local! {
     static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
-    /// Apart, since the device works while nothing else is borrowed.
+    /// Separate, because the device works while no other state is borrowed.
     static DEVICE: RefCell<Option<Device>> = const { RefCell::new(None) };
 }
 
@@ -105,14 +105,14 @@ struct State {
     pending: Pending,
     early: Early,
     without: Option<Order>,
-    /// Per mille, drawn from the seed: how often a turn publishes, how often the device works, how
-    /// often a load is old.
+    /// Probabilities per mille, chosen by the seed: a turn publishes a store, the device works, a
+    /// load returns an old value.
     publish: u64,
     work: u64,
     old: u64,
 }
 
-/// Rules over this thread's accesses until it is dropped.
+/// Controls this thread's accesses until it is dropped.
 ///
 /// Dropping it publishes everything.
 #[must_use = "dropped, it rules over nothing"]
@@ -122,29 +122,29 @@ pub struct Adversary {
 }
 
 impl Adversary {
-    /// Begins. `device` makes the device work for a moment; it is called between accesses, and must
-    /// not access what is watched through this library itself.
+    /// Starts control. `device` makes the device work for a moment. It is called between accesses,
+    /// and must not access watched memory through this library.
     ///
     /// # Safety
     ///
-    /// Queues and memory that this thread uses meanwhile are destroyed by this thread, or later:
-    /// what they belong to must not end while stores to it are pending.
+    /// Queues and memory that this thread uses meanwhile are destroyed by this thread, or after
+    /// this is dropped, because pending stores need their memory.
     ///
     /// # Panics
     ///
-    /// When this thread has an adversary already.
+    /// If this thread already has an adversary.
     pub unsafe fn new(seed: u64, device: impl FnMut() + 'static) -> Self {
         Self::install(seed, None, device)
     }
 
-    /// The same, with one order not kept, whatever the program asks for. What the device makes of
-    /// memory is then no longer what the program meant: it must have posted addresses only, of
-    /// memory that nobody holds references to.
+    /// As [`new`](Self::new), but ignores requests for `order`. The device may then read work
+    /// requests that the program did not mean. So the program must post only by address, and hold
+    /// no references to the memory that it posts.
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), and what the device writes, wherever its keys let it, is memory
-    /// that only atomics reach.
+    /// As for [`new`](Self::new), and all memory that the device may write by its keys is accessed
+    /// only by atomics.
     ///
     /// # Panics
     ///
@@ -172,29 +172,28 @@ impl Adversary {
         Self { _thread: PhantomData }
     }
 
-    /// Takes in memory that the device reads or writes: a ring, exposed memory. Stores to entries
-    /// elsewhere concern no device and are made at once, as are loads.
+    /// Adds memory that the device reads or writes: a ring, exposed memory. Loads and stores
+    /// elsewhere concern no device, and take effect at once.
     ///
     /// # Safety
     ///
-    /// The bytes stay valid to read and write while this lives, and nobody holds a reference to
-    /// them.
+    /// The bytes stay valid for reads and writes while this lives, and no references to them exist.
     ///
     /// # Panics
     ///
-    /// When address or length is not a multiple of 8.
+    /// If address or length is not a multiple of 8.
     pub unsafe fn watch(&self, at: *mut u8, len: usize) {
         assert!(at.addr().is_multiple_of(8) && len.is_multiple_of(8));
         with(|state| state.early.watch(at, len));
     }
 
-    /// Says of which type the page around a doorbell register is. One that was never named is
+    /// Sets the memory type of the page that contains a doorbell register. The default is
     /// non-cached.
     pub fn doorbell_page(&self, register: *mut u64, memory: DoorbellMemory) {
         with(|state| state.pending.set_page(register, memory));
     }
 
-    /// Publishes, in some order, what becomes visible in finite time.
+    /// Publishes, in any permitted order, all stores that become visible in finite time.
     pub fn settle(&self) {
         while with(|state| state.pending.publish_one(&mut state.seed)) == Some(true) {
             turn();
@@ -202,8 +201,8 @@ impl Adversary {
         work();
     }
 
-    /// Loads that would have given something else, had they been late, because nothing kept them
-    /// before a consumer index.
+    /// Number of loads that would return another value if they were delayed, because no order keeps
+    /// them before an index.
     #[must_use]
     pub fn late_loads(&self) -> u64 {
         with(|state| state.early.late_loads()).unwrap_or_default()
@@ -225,7 +224,7 @@ impl fmt::Debug for Adversary {
     }
 }
 
-/// Runs `f` on this thread's adversary, if there is one.
+/// Runs `f` on this thread's adversary, if any.
 fn with<R>(f: impl FnOnce(&mut State) -> R) -> Option<R> {
     STATE.with_borrow_mut(|state| state.as_mut().map(f))
 }
@@ -241,9 +240,9 @@ fn turn() {
     }
 }
 
-/// Makes the device work, and looks at what it wrote over.
+/// Makes the device work, and checks for late loads.
 fn work() {
-    // Not while the device is at it: it has no adversary.
+    // Skipped while the device works: the device has no adversary.
     DEVICE.with(|device| {
         if let Ok(mut device) = device.try_borrow_mut()
             && let Some(device) = &mut *device
@@ -254,7 +253,7 @@ fn work() {
     with(|state| state.early.look_for_late_loads());
 }
 
-/// A fence.
+/// Handles a fence.
 pub(crate) fn order(order: Order) {
     turn();
     with(|state| {
@@ -270,7 +269,7 @@ pub(crate) fn order(order: Order) {
     });
 }
 
-/// Everything before comes before everything behind.
+/// Orders all earlier accesses before all later ones.
 pub(crate) fn system_call() {
     with(|state| {
         state.pending.publish_all(&mut state.seed);
@@ -279,7 +278,7 @@ pub(crate) fn system_call() {
     });
 }
 
-/// A store to an entry, or to exposed memory. False if it isn't ours.
+/// Handles a store to an entry or to exposed memory. False if the memory is not watched.
 pub(crate) fn store(to: *mut u8, bytes: &[u8]) -> bool {
     let ours = with(|state| {
         let ours = state.early.is_watched(to, bytes.len());
@@ -295,7 +294,7 @@ pub(crate) fn store(to: *mut u8, bytes: &[u8]) -> bool {
     ours == Some(true)
 }
 
-/// A copy within, or into, what is watched. False if it isn't ours.
+/// Handles a copy within or into watched memory. False if the destination is not watched.
 ///
 /// # Safety
 ///
@@ -305,7 +304,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> bool {
         return false;
     }
     let mut bytes = vec![0; len];
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `copy`.
     unsafe { own_view(from, &mut bytes) };
     store(to, &bytes)
 }
@@ -317,17 +316,18 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> bool {
 /// `bytes.len()` bytes are valid to read at `from`.
 unsafe fn own_view(from: *const u8, bytes: &mut [u8]) {
     for (offset, byte) in bytes.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `own_view`.
         *byte = unsafe { from.wrapping_add(offset).read_volatile() };
     }
     with(|state| state.pending.overlay(from, bytes));
 }
 
-/// A store to a word of a doorbell record, of the consumer's or of the producer's. False if there
-/// is no adversary.
+/// Handles a store to a doorbell record of a consumer or producer index. False without an
+/// adversary.
 ///
-/// Each keeps the loads before it that it is there for. What the producer's does for stores and for
-/// loads of entries is not modelled, so that the fence and the consumer's are seen to be needed.
+/// Each index orders the loads that it must order. The producer index's effect on stores and on
+/// loads of entries is not modelled, so that tests show the need for the fence and for the release
+/// of the consumer index.
 pub(crate) fn store_record(at: *mut u32, value: u32, order: Order) -> bool {
     let ours = with(|state| {
         let kept = state.without != Some(order);
@@ -343,26 +343,26 @@ pub(crate) fn store_record(at: *mut u32, value: u32, order: Order) -> bool {
     ours.is_some()
 }
 
-/// A store of a word to a doorbell page. False if there is no adversary.
+/// Handles a store of a word to a doorbell page. False without an adversary.
 pub(crate) fn store_doorbell(at: *mut u64, value: u64) -> bool {
     let ours = with(|state| state.pending.store_doorbell(&mut state.seed, at, value));
     turn();
     ours.is_some()
 }
 
-/// A word of an entry of this thread's, as the thread itself sees it.
+/// A word of an entry, as this thread sees it.
 ///
 /// # Safety
 ///
 /// `from` is valid to read.
 pub(crate) unsafe fn own_word(from: *const u64) -> u64 {
     let mut bytes = [0; 8];
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `own_word`.
     unsafe { own_view(from.cast(), &mut bytes) };
     u64::from_ne_bytes(bytes)
 }
 
-/// One access: a load from what is watched. False elsewhere.
+/// Handles one load from watched memory. False elsewhere.
 pub(crate) fn load(at: *const u8, bytes: &mut [u8], age: Age) -> bool {
     if with(|state| state.early.is_watched(at, bytes.len())) != Some(true) {
         return false;
@@ -376,9 +376,9 @@ pub(crate) fn load(at: *const u8, bytes: &mut [u8], age: Age) -> bool {
     true
 }
 
-/// A load of a field of an entry.
+/// Handles a load of an entry's field.
 pub(crate) fn load_field<T: FromBytes>(at: *const T) -> Option<T> {
-    // No field is longer.
+    // No field is longer than a word.
     let mut bytes = [0; 8];
     let bytes = bytes.get_mut(..size_of::<T>())?;
     if !load(at.cast(), bytes, Age::SinceFence) {
@@ -388,7 +388,7 @@ pub(crate) fn load_field<T: FromBytes>(at: *const T) -> Option<T> {
     T::read_from_bytes(bytes).ok()
 }
 
-/// Loads of the program's from exposed memory, of a word or less each. False elsewhere.
+/// Handles the program's loads from exposed memory, each of at most a word. False elsewhere.
 pub(crate) fn load_bytes(at: *const u8, bytes: &mut [u8]) -> bool {
     let mut done = 0;
     while done < bytes.len() {
@@ -403,7 +403,7 @@ pub(crate) fn load_bytes(at: *const u8, bytes: &mut [u8]) -> bool {
     done > 0
 }
 
-/// A load of the program's from exposed memory, which later loads stay behind.
+/// Handles the program's acquire load from exposed memory.
 pub(crate) fn load_acquire(at: *const u64) -> Option<u64> {
     let mut bytes = [0; 8];
     let ours = load(at.cast(), &mut bytes, Age::Now);
@@ -411,7 +411,7 @@ pub(crate) fn load_acquire(at: *const u64) -> Option<u64> {
     ours.then_some(u64::from_ne_bytes(bytes))
 }
 
-/// A store of the program's to exposed memory, behind all others to host memory. False elsewhere.
+/// Handles the program's release store to exposed memory. False elsewhere.
 pub(crate) fn store_release(to: *mut u64, value: u64) -> bool {
     let bytes = value.to_ne_bytes();
     let ours = with(|state| {

@@ -1,4 +1,4 @@
-//! The orders that can be taken away, and the classes of stores that they order.
+//! Orders that can be removed, and the classes of stores that they order.
 
 use crate::order::doorbell_memory::DoorbellMemory;
 
@@ -15,11 +15,11 @@ pub(super) enum Class {
     Combining,
 }
 
-/// How many there are.
+/// Number of classes.
 pub(super) const CLASSES: usize = 4;
 
-/// An order that the provider asks for: the fences of [`crate::order::fence`], and the releases of
-/// a consumer index and of a producer index.
+/// An order that the provider asks for: a fence of [`crate::order::fence`], or the release store of
+/// a consumer or producer index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// [`crate::order::fence::wqe_before_record`].
@@ -39,7 +39,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Self; 8] = [
         Self::WqeBeforeRecord,
         Self::RecordBeforeDoorbell(DoorbellMemory::NonCached),
@@ -51,8 +51,8 @@ impl Order {
         Self::ProducerRelease,
     ];
 
-    /// Which pending stores it keeps before which later ones, as the text of the fence says, and
-    /// whether it drains write-combining buffers.
+    /// Classes of pending stores that it keeps before later stores of other classes, as the fence's
+    /// comment says, and whether it drains write-combining buffers.
     pub(super) fn stores(self) -> (&'static [Class], &'static [Class], bool) {
         use Class::{Combining, Entry, NonCached, Record};
         match self {
@@ -64,7 +64,7 @@ impl Order {
                 (&[Entry, Record, NonCached, Combining], &[Combining], true)
             }
             Self::DoorbellFlush => (&[Combining], &[Entry, Record, NonCached, Combining], true),
-            // Of whole blocks only (`Pending::flush_whole_blocks`); of loads; of one store
+            // These order whole blocks (`Pending::flush_whole_blocks`), loads, or one store
             // (`Pending::store`).
             Self::CopyFlush
             | Self::CqeOwnerBeforeBody

@@ -1,4 +1,4 @@
-//! Pending stores: made, and not visible yet.
+//! Pending stores: executed, and not visible yet.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use super::order::{CLASSES, Class, Order};
 use super::seed::Seed;
 use crate::order::doorbell_memory::DoorbellMemory;
 
-/// Pending stores, at most: a store buffer is finite.
+/// Maximum number of pending stores: a store buffer is finite.
 const MOST: usize = 256;
 /// Bytes of a write-combining buffer.
 const LINE: usize = 64;
@@ -20,13 +20,13 @@ struct Store {
     at: *mut u8,
     bytes: [u8; 8],
     len: usize,
-    /// By class: stores with a lower number than this come first.
+    /// For each class: stores with a lower number are published first.
     behind: [u64; CLASSES],
-    /// All stores to host memory come first.
+    /// All stores to host memory are published first.
     release: bool,
-    /// Waits in a write-combining buffer until that is drained.
+    /// Waits in a write-combining buffer until the buffer is drained.
     held: bool,
-    /// Doorbells from this number on are behind it, if it is not 0.
+    /// If not 0: later doorbells, from this number on, are published after it.
     copied: u64,
 }
 
@@ -51,15 +51,15 @@ impl Store {
 #[derive(Debug)]
 pub(super) struct Pending {
     stores: Vec<Store>,
-    /// The number of the next store.
+    /// Number of the next store.
     next: u64,
-    /// Which stores come before the next store of a class.
+    /// For each class of the next store: stores that are published before it.
     behind: [[u64; CLASSES]; CLASSES],
-    /// Doorbell pages that were named.
+    /// Memory types of doorbell pages.
     pages: HashMap<usize, DoorbellMemory>,
     /// Words stored since the last drain, for each line of a write-combining page.
     lines: HashMap<usize, u8>,
-    /// Which stores are published first, mostly.
+    /// Preference for stores to publish first.
     taste: Taste,
 }
 
@@ -90,7 +90,7 @@ impl Pending {
         self.pages.insert(register.addr() / PAGE, memory);
     }
 
-    /// Adds a store in one piece, of eight bytes at most.
+    /// Adds a store in one piece, at most eight bytes.
     pub(super) fn store(&mut self, class: Class, release: bool, at: *mut u8, bytes: &[u8]) {
         let mut store = Store {
             number: self.next,
@@ -111,7 +111,7 @@ impl Pending {
         }
     }
 
-    /// Adds a store to host memory, in pieces of words or less.
+    /// Adds a store to host memory, in pieces of at most a word.
     pub(super) fn store_torn(&mut self, seed: &mut Seed, at: *mut u8, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -140,7 +140,7 @@ impl Pending {
         }
     }
 
-    /// A fence, for those stores that its text names.
+    /// Handles a fence for the stores that its comment names.
     pub(super) fn fence(&mut self, order: Order) {
         let (before, after, drains) = order.stores();
         for &later in after {
@@ -154,7 +154,7 @@ impl Pending {
         }
     }
 
-    /// Drains lines that were stored as a whole, before later doorbells.
+    /// Drains completely stored lines, before later doorbells.
     pub(super) fn flush_whole_blocks(&mut self) {
         for store in &mut self.stores {
             if self.lines.get(&(store.at.addr() / LINE)) == Some(&u8::MAX) {
@@ -204,23 +204,23 @@ impl Pending {
         let [a, b, c, d, ..] = store.bytes;
         match store.len {
             8 if aligned => {
-                // SAFETY: where the program stored as many bytes; aligned, as just seen.
+                // SAFETY: the program stored as many bytes there; aligned, as just checked.
                 let word = unsafe { AtomicU64::from_ptr(store.at.cast()) };
                 word.store(u64::from_ne_bytes(store.bytes), Ordering::Release);
             }
             4 if aligned => {
-                // SAFETY: as above.
+                // SAFETY: the program stored as many bytes there; aligned, as just checked.
                 let word = unsafe { AtomicU32::from_ptr(store.at.cast()) };
                 word.store(u32::from_ne_bytes([a, b, c, d]), Ordering::Release);
             }
             2 if aligned => {
-                // SAFETY: as above.
+                // SAFETY: the program stored as many bytes there; aligned, as just checked.
                 let word = unsafe { AtomicU16::from_ptr(store.at.cast()) };
                 word.store(u16::from_ne_bytes([a, b]), Ordering::Release);
             }
             len => {
                 for (offset, byte) in store.bytes.into_iter().take(len).enumerate() {
-                    // SAFETY: where the program stored as many bytes.
+                    // SAFETY: the program stored as many bytes there.
                     let place = unsafe { AtomicU8::from_ptr(store.at.wrapping_add(offset)) };
                     place.store(byte, Ordering::Release);
                 }
@@ -228,7 +228,7 @@ impl Pending {
         }
     }
 
-    /// Puts the pending stores over bytes loaded from `at`.
+    /// Overlays pending stores on bytes loaded from `at`.
     pub(super) fn overlay(&self, at: *const u8, bytes: &mut [u8]) {
         let len = bytes.len();
         for store in self.stores.iter().filter(|store| store.overlaps(at, len)) {

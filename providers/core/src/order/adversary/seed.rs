@@ -1,4 +1,4 @@
-//! Choices that follow from a seed.
+//! Pseudorandom choices from a seed.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Debug)]
@@ -21,12 +21,12 @@ impl Seed {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// True so many times in a thousand.
+    /// True with a probability of `per_mille` per mille.
     pub(super) fn chance(&mut self, per_mille: u64) -> bool {
         self.next() % 1000 < per_mille
     }
 
-    /// Picks an element. PANIC: none; the callers' lists are not empty.
+    /// Picks an element. PANIC: never; the callers' lists are not empty.
     pub(super) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

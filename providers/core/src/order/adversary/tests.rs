@@ -53,11 +53,11 @@ impl Places {
         match kind {
             // SAFETY: in one of the pages, aligned.
             Entry => unsafe { device_memory::write(at, 1u64) },
-            // SAFETY: as above.
+            // SAFETY: in one of the pages, aligned.
             Record => unsafe { device_memory::store_record(at.cast(), 1) },
-            // SAFETY: as above.
+            // SAFETY: in one of the pages, aligned.
             NonCached | Word => unsafe { mmio::write64_raw(at, 1) },
-            // SAFETY: as above.
+            // SAFETY: in one of the pages, aligned.
             Block => unsafe { mmio::copy_blocks(at, [1; 8].as_ptr(), 1) },
         }
     }
@@ -283,7 +283,7 @@ fn is_late(order: Order, kept: bool, publish: unsafe fn(*mut u32, u32)) -> bool 
         // SAFETY: the places outlive it.
         unsafe { Adversary::new(1, device) }
     } else {
-        // SAFETY: as above.
+        // SAFETY: the places outlive it.
         unsafe { Adversary::without(order, 1, device) }
     };
     places.hand_over(&adversary);

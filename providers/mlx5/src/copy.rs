@@ -1,9 +1,9 @@
-//! Copies of memory that the device makes (rdma-core `qp.c:mlx5_wr_memcpy`, where it is called DMA
-//! MMO): which a device can, what a queue pair needs for them, and their WQE.
+//! Memory copies by the device (DMA MMO in rdma-core, `qp.c:mlx5_wr_memcpy`): capabilities, setup
+//! of a queue pair, and the WQE.
 //!
 //! # Safety
 //!
-//! The scratch memory stays until the kernel let go of its region. A WQE is written where `reserve`
+//! The scratch memory is freed after its region was deregistered. A WQE is written where `reserve`
 //! found room.
 #![allow(unsafe_code, reason = "registers memory, and writes WQEs into a ring")]
 
@@ -30,30 +30,30 @@ use crate::create::rts::change;
 use crate::send::queue::SendCursor;
 use crate::{Context, Sq};
 
-/// The longest copy of a device that names no limit. A WQE has 0 in its place.
+/// Maximum copy of a device that reports no limit. A WQE encodes this length as 0.
 const LONGEST: u64 = 1 << 31;
-/// Bytes of scratch memory, and their alignment.
+/// Size of the scratch memory, and its alignment.
 const SCRATCH: usize = 64;
-/// That the extension tells of copies, in `opt_param_mask_95_32` (rdma-core `mlx5_ifc.h`,
+/// Bit of `opt_param_mask_95_32` for the extension's copy field (rdma-core `mlx5_ifc.h`,
 /// `MLX5_QPC_OPT_MASK_32_INIT2INIT_MMO`).
 const INIT2INIT_MMO: u64 = 1 << 3;
 
-/// What a device can copy.
+/// Copy capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyCaps {
-    /// Bytes of the longest copy.
+    /// Maximum length of a copy in bytes.
     pub max_len: u64,
-    /// Whether a queue pair in INIT must be told to ([`allow_copies`]).
+    /// True if copies must be enabled on a queue pair in INIT ([`allow_copies`]).
     pub must_allow: bool,
 }
 
 impl Context {
-    /// What the device can copy; `None` if it can't.
+    /// Queries the copy capabilities; `None` if the device can't copy.
     ///
     /// # Errors
     ///
-    /// As [`devx::general`](crate::devx::general): a device that was opened without commands of its
-    /// own tells nothing.
+    /// The errors of [`devx::general`](crate::devx::general): the query needs a device that was
+    /// opened with DEVX.
     pub fn copy_caps(&self) -> Result<Option<CopyCaps>, Error> {
         let general = self.general_caps()?;
         let must_allow = DMA_MMO_QP.is_set(&general);
@@ -67,14 +67,15 @@ impl Context {
         Ok(Some(CopyCaps { max_len, must_allow }))
     }
 
-    /// Scratch memory in a domain, which copies of its queue pairs name.
+    /// Allocates scratch memory in a protection domain, for copies by its queue pairs.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a domain of another open device; the kernel's refusal of its memory,
-    /// or to register it.
+    /// [`Error::Invalid`] for a protection domain of another open device; the kernel's refusal of
+    /// the memory or of its registration.
     pub fn copy_scratch(&self, pd: &Arc<PdCore>) -> Result<CopyScratch, Error> {
-        // Its region would be registered on this one, and be deregistered by its number there.
+        // The region would be registered on this device and deregistered by its handle on the other
+        // one.
         if !Arc::ptr_eq(pd.context(), &self.core) {
             return Err(Error::Invalid {
                 verb: "reg_mr",
@@ -86,15 +87,15 @@ impl Context {
         let memory = self.memory.alloc(SCRATCH)?;
         let (addr, uverbs) = (memory.addr(), self.core.uverbs());
         let (len, access) = (SCRATCH as u64, AccessFlags::LOCAL_WRITE);
-        // SAFETY: the memory stays until the region is gone, and nobody else reads or writes it.
+        // SAFETY: the memory outlives the region, and only the device accesses it.
         let keys = unsafe { uverbs.reg_mr(pd.handle(), addr, len, addr, access) }?;
-        // SAFETY: just made in this domain, and this is its only owner.
+        // SAFETY: just created in this protection domain, and this is its only owner.
         let region = unsafe { MrCore::new(Arc::clone(pd), keys.handle, keys.lkey, keys.rkey) };
         Ok(CopyScratch { addr, lkey: keys.lkey, parts: Some((region, memory)) })
     }
 }
 
-/// Memory that each copy names besides: the device may leave there what it likes.
+/// Scratch memory, which each copy names as its third range. The device may write anything to it.
 #[derive(Debug)]
 pub struct CopyScratch {
     addr: u64,
@@ -110,7 +111,7 @@ impl Drop for CopyScratch {
     }
 }
 
-/// Has the device take copies from a queue pair in INIT.
+/// Enables copies on a queue pair in INIT.
 ///
 /// # Errors
 ///
@@ -126,28 +127,28 @@ pub fn allow_copies(qp: &QpCore) -> Result<(), Error> {
     })
 }
 
-/// A place in memory, by local key.
+/// An address in registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyEnd {
-    /// Its first byte.
+    /// Address of the first byte.
     pub addr: u64,
-    /// A region's local key.
+    /// Local key of the region.
     pub lkey: u32,
 }
 
 impl Sq {
-    /// Copies `len` bytes. The next work request may begin before, unless it has a fence.
+    /// Posts a copy of `len` bytes. The next work request may begin before it completes, unless
+    /// that one is fenced.
     ///
     /// # Errors
     ///
-    /// [`PostError::BadData`] for nothing, [`PostError::MessageTooLong`] for more than 2 GiB,
-    /// [`PostError::Full`], [`PostError::State`]. That the device can copy as much is the caller's
-    /// to know.
+    /// [`PostError::BadData`] for 0 bytes, [`PostError::MessageTooLong`] for more than 2 GiB,
+    /// [`PostError::Full`], [`PostError::State`]. The caller must not exceed [`CopyCaps::max_len`].
     ///
     /// # Safety
     ///
-    /// As for [`post`](uverbs_core::provider::SendOps::post), of both places; `scratch` is of the
-    /// queue pair's domain, and outlives the queue pair.
+    /// As for [`post`](uverbs_core::provider::SendOps::post), for source and destination; `scratch`
+    /// belongs to the queue pair's protection domain, and outlives the queue pair.
     #[doc(alias = "mlx5dv_wr_memcpy")]
     pub unsafe fn post_copy(
         &mut self,
@@ -168,13 +169,13 @@ impl Sq {
             local_address: U64::new(scratch.addr),
         };
         let piece = |end: CopyEnd| -> [u8; DS_BYTES] {
-            // The longest one wraps to 0.
+            // The maximum length wraps to 0.
             let bytes = (len % LONGEST) as u32;
             transmute!(mlx5_wqe_data_seg::new(bytes, end.lkey, end.addr))
         };
         let segments = [transmute!(metadata), piece(from), piece(to)];
         let kind = (Opcode::MMO.0, MLX5_OPC_MOD_MMO_DMA);
-        // SAFETY: the caller's promise; the device reads and writes what the two places are.
+        // SAFETY: the contract of `post_copy` covers the memory that the device reads and writes.
         unsafe { self.post_segments(at, wr, kind, 0, &segments) }
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! An entry is read through a raw pointer, by volatile loads: it is the program's from the moment
-//! its ownership bit was seen until the consumer index is published, which the view's lifetime
-//! keeps from happening meanwhile.
+//! An entry is read through a raw pointer, by volatile loads. Software owns it from the load of its
+//! ownership bit until the consumer index is published, and the lifetime of the view prevents that
+//! publication.
 #![allow(unsafe_code, reason = "reads entries that the device wrote, by raw address")]
 
 use std::fmt;
@@ -25,32 +25,32 @@ use uverbs_mlx5_prm::syndrome::Syndrome;
 use uverbs_mlx5_prm::tag::{TmAppOp, ibv_tmh};
 use zerocopy::FromZeros;
 
-/// Offset of the user index: the same field in a good and in a failed entry.
+/// Offset of the user index, the same in successful and failed entries.
 const UIDX_OFFSET: usize = offset_of!(mlx5_cqe64, srqn_uidx);
 
-/// The receives' opcodes are up to here, but for 0, which is a send's.
+/// Last opcode of receives. They start at 1; 0 is the opcode of sends.
 const LAST_RECEIVE: u8 = CqeOpcode::RESP_SEND_INV.0;
-/// The first of the sends' opcodes whose completions may tell of bytes.
+/// First send opcode whose completion may report a length.
 const READ: u8 = Opcode::RDMA_READ.0;
-/// In a view's opcode: the entry tells of tags, a success.
+/// Opcode flag: a successful tag-matching completion.
 const OF_TAGS: u8 = 0x80;
-/// The same of what is no success: for the rest of the view a failure as others are.
+/// Opcode flag: a failed tag-matching completion.
 const FAILED_OF_TAGS: u8 = 0x40;
-/// Behind the opcode: the device waits to be told.
+/// Opcode flag: the device waits for the count of handled unexpected messages.
 const WANTS_SYNC: usize = 0x100;
-/// Behind the opcode of an error: the library found it in a success ([`Cqe::unloaded`]). The status
-/// follows.
+/// Opcode flag of an error that the library found in a successful entry ([`Cqe::unloaded`]). Its
+/// status is above the flag.
 const UNLOADED: usize = 0x200;
 const LENGTH: usize = 0;
 const OPERATION: usize = 0x400;
 const GENERAL: usize = 0x800;
 
-/// A user index with its three bytes in the order they have in memory: all that a comparison needs.
+/// User index with its three bytes in memory order, which is enough to compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawUidx(u32);
 
 impl RawUidx {
-    /// What no entry has: there are 24 bits.
+    /// Value of no entry: a user index has 24 bits.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline(always)]
@@ -59,7 +59,7 @@ impl RawUidx {
     }
 }
 
-/// The 64 described bytes of an entry that is the program's.
+/// The 64 used bytes of a CQE that software owns.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     at: *const u8,
@@ -77,13 +77,13 @@ impl Entry {
 
     #[inline(always)]
     fn byte(self, offset: usize) -> u8 {
-        // SAFETY: `offset` is that of a field; see `new`.
+        // SAFETY: `offset` is the offset of a field; see `new`.
         unsafe { device_memory::read(self.at.wrapping_add(offset)) }
     }
 
     #[inline(always)]
     fn half(self, offset: usize) -> u16 {
-        // SAFETY: `offset` is that of a field of this size, aligned by the layout; see `new`.
+        // SAFETY: `offset` is the offset of a field of this size, aligned by the layout; see `new`.
         u16::from_be(unsafe { device_memory::read(self.at.wrapping_add(offset).cast::<u16>()) })
     }
 
@@ -99,7 +99,7 @@ impl Entry {
         self.raw_uidx().value()
     }
 
-    /// The same, as it stands in memory.
+    /// The user index in memory order.
     #[inline(always)]
     pub(crate) fn raw_uidx(self) -> RawUidx {
         // SAFETY: as in `half`.
@@ -108,20 +108,20 @@ impl Entry {
         RawUidx(u32::from_le(raw) >> 8)
     }
 
-    /// Whether it is of a send that succeeded.
+    /// True for a successful send.
     #[inline(always)]
     pub(crate) fn is_send(self) -> bool {
         OpOwn(self.byte(mlx5_cqe64::OP_OWN_OFFSET)).opcode() == CqeOpcode::REQ.0
     }
 
-    /// Whether it is of a receive, that succeeded or failed.
+    /// True for a receive, successful or failed.
     pub(crate) fn is_receive(self) -> bool {
         let opcode = OpOwn(self.byte(mlx5_cqe64::OP_OWN_OFFSET)).opcode();
         let received = CqeOpcode::RESP_WR_IMM.0..=CqeOpcode::RESP_SEND_INV.0;
         received.contains(&opcode) || opcode == CqeOpcode::RESP_ERR.0
     }
 
-    /// The queue pair's number.
+    /// QP number.
     #[inline(always)]
     pub(crate) fn qpn(self) -> u32 {
         self.sop_drop_qpn().qpn()
@@ -132,7 +132,7 @@ impl Entry {
         SopDropQpn(self.word(mlx5_cqe64::SOP_DROP_QPN_OFFSET))
     }
 
-    /// Of a send: its first WQEBB, modulo 65536.
+    /// Index of a send's first WQEBB, modulo 65536.
     #[inline(always)]
     pub(crate) fn wqe_counter(self) -> u16 {
         self.half(mlx5_cqe64::WQE_COUNTER_OFFSET)
@@ -152,49 +152,49 @@ impl Entry {
         Sender::from_mlx5(lid << 32 | from)
     }
 
-    /// Bytes from so many before it on, which a large entry has.
+    /// Bytes that start `before` bytes ahead of it. Only a 128-byte entry has such bytes.
     pub(crate) fn bytes<const N: usize>(self, before: usize) -> [u8; N] {
         const { assert!(N <= mlx5_cqe64::SIZE) };
         let from = Self { at: self.at.wrapping_sub(before) };
         std::array::from_fn(|offset| from.byte(offset))
     }
 
-    /// Of a send: what it was.
+    /// Opcode of a send's WQE.
     pub(crate) fn send_opcode(self) -> Opcode {
         Opcode(self.sop_drop_qpn().sop())
     }
 
-    /// Its opcode.
+    /// Opcode of the CQE.
     pub(crate) fn opcode(self) -> CqeOpcode {
         CqeOpcode(OpOwn(self.byte(mlx5_cqe64::OP_OWN_OFFSET)).opcode())
     }
 
-    /// What it is of besides: 1 are tags.
+    /// Application of the CQE; 1 is tag matching.
     pub(crate) fn app(self) -> u8 {
         self.byte(offset_of!(mlx5_cqe64, app))
     }
 
-    /// What it tells of tags.
+    /// Kind of a tag-matching completion.
     pub(crate) fn app_op(self) -> TmAppOp {
         TmAppOp(self.byte(offset_of!(mlx5_cqe64, app_op)))
     }
 
-    /// The place of a tag.
+    /// Place of the tag in the list.
     pub(crate) fn app_info(self) -> u16 {
         self.half(offset_of!(mlx5_cqe64, app_info))
     }
 
-    /// Of a change of a list: how many messages without a tag the device had counted.
+    /// For a change of a tag list: the device's count of unexpected messages.
     pub(crate) fn tag_count(self) -> u16 {
         self.half(offset_of!(mlx5_tm_cqe, hw_phase_cnt))
     }
 
-    /// Of a change of a list: whether it was done.
+    /// For a change of a tag list: true if it succeeded.
     pub(crate) fn tag_was_changed(self) -> bool {
         self.word(offset_of!(mlx5_tm_cqe, success)) & MLX5_TMC_SUCCESS != 0
     }
 
-    /// The header of a message that found a tag.
+    /// Header of a message that matched a tag.
     fn tag_header(self) -> TagHeader {
         let word = |offset| u64::from(self.word(offset));
         const TAG: usize = offset_of!(ibv_tmh, tag);
@@ -204,7 +204,7 @@ impl Entry {
         }
     }
 
-    /// A copy of all of it, for printing.
+    /// Copies the whole entry, for printing.
     pub(crate) fn copy(self) -> mlx5_cqe64 {
         let mut bytes = [0; mlx5_cqe64::SIZE];
         for (offset, byte) in bytes.iter_mut().enumerate() {
@@ -216,40 +216,40 @@ impl Entry {
     }
 }
 
-/// A completion queue entry that lives until the next poll.
+/// A CQE that is valid until the next poll.
 #[derive(Clone, Copy)]
 pub struct Cqe<'a> {
     entry: Entry,
-    /// Its opcode, as wide as a pointer: a struct around this has then no padding, and the compiler
-    /// keeps its parts in registers. With padding it moves parts and padding as one, through
-    /// memory, by loads that no store forwards to.
+    /// Opcode, as wide as a pointer, so that structs with this one have no padding and the compiler
+    /// keeps the fields in registers. With padding it copies fields and padding together through
+    /// memory, and its loads can't be forwarded from the stores.
     opcode: usize,
     _queue: PhantomData<&'a ()>,
 }
 
-/// Why the data that an entry brings along can't be copied to where its work request says.
+/// Reason why data in a CQE can't be copied to the buffer of its work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unloaded {
-    /// The work request isn't outstanding.
+    /// The work request is not outstanding.
     Absent,
-    /// The list is shorter than the data.
+    /// The scatter list is shorter than the data.
     Length,
-    /// A send of this opcode gets no data.
+    /// Sends with this opcode receive no data.
     Operation,
-    /// The entry can't hold that much, or its queue pair didn't ask for data in entries.
+    /// The CQE can't hold as much, or its queue pair did not enable scatter to CQE.
     Unasked,
 }
 
 impl<'a> Cqe<'a> {
     /// # Safety
     ///
-    /// The entry stays valid, and is not given back to the device, for `'a`.
+    /// The entry stays valid and owned by software for `'a`.
     #[inline(always)]
     pub(crate) unsafe fn new(entry: Entry, opcode: CqeOpcode) -> Self {
         Self { entry, opcode: opcode.0.into(), _queue: PhantomData }
     }
 
-    /// A failed completion in place of a success whose data could not be copied (rdma-core
+    /// A failed completion that replaces a success whose data could not be copied (rdma-core
     /// `qp.c:copy_to_scat`, `mlx5_copy_to_send_wqe`).
     ///
     /// # Safety
@@ -266,7 +266,8 @@ impl<'a> Cqe<'a> {
         Self { entry, opcode: usize::from(failed.0) | UNLOADED | why, _queue: PhantomData }
     }
 
-    /// Of an entry that tells of tags. `wants_sync`: the device waits to be told.
+    /// A tag-matching completion. `wants_sync`: the device waits for the count of handled
+    /// unexpected messages.
     ///
     /// # Safety
     ///
@@ -278,7 +279,7 @@ impl<'a> Cqe<'a> {
         Self { entry, opcode, _queue: PhantomData }
     }
 
-    /// The entry's bytes as the manual has them.
+    /// Bytes of the CQE, in the layout of the PRM.
     #[must_use]
     pub fn prm(&self) -> mlx5_cqe64 {
         self.entry.copy()
@@ -289,7 +290,7 @@ impl<'a> Cqe<'a> {
         CqeOpcode(self.opcode as u8)
     }
 
-    /// The same of one that tells of tags, too: what came.
+    /// Opcode of the message, also for a tag-matching completion.
     #[inline(always)]
     fn message(&self) -> CqeOpcode {
         CqeOpcode((self.opcode & 0x3f) as u8)
@@ -300,7 +301,7 @@ impl<'a> Cqe<'a> {
         Opcode(self.entry.sop_drop_qpn().sop())
     }
 
-    /// What a success that tells of tags is of (rdma-core `cq.c:handle_tag_matching`,
+    /// Operation of a successful tag-matching completion (rdma-core `cq.c:handle_tag_matching`,
     /// `mlx5_cq_read_wc_opcode`).
     #[inline(always)]
     fn completed_of_tags(self) -> Completed {
@@ -314,20 +315,20 @@ impl<'a> Cqe<'a> {
             all[TmAppOp::REMOVE.0 as usize] = Completed::TagRemoved;
             all
         };
-        // Not a call: registers would be kept for it, which costs all other completions. No success
-        // has a higher bit (`status_of_tags`).
+        // A table instead of a call, because a call would make all other completions save
+        // registers. Successes have no higher bits (`status_of_tags`).
         ALL[usize::from(self.entry.app_op().0 & 0xf)]
     }
 
-    /// The same, out of the way.
+    /// Out-of-line [`completed_of_tags`](Self::completed_of_tags).
     #[cold]
     #[inline(never)]
     fn decoded_of_tags(self) -> Completed {
         self.completed_of_tags()
     }
 
-    /// PRM "Completion with Error"; the mapping is IBTA's, as in rdma-core
-    /// `cq.c:mlx5_handle_error_cqe`.
+    /// Decodes a failure (PRM "Completion with Error"). Syndromes map to IBTA's statuses as in
+    /// rdma-core `cq.c:mlx5_handle_error_cqe`.
     #[cold]
     #[inline(never)]
     fn failure(self) -> Failure {
@@ -366,7 +367,7 @@ impl<'a> Cqe<'a> {
     }
 }
 
-/// What an entry that tells of tags failed by, if it did.
+/// Status of a tag-matching completion, if it failed.
 fn status_of_tags(entry: Entry) -> Option<Status> {
     match entry.app_op() {
         TmAppOp::CONSUMED | TmAppOp::CONSUMED_MSG | TmAppOp::EXPECTED => None,
@@ -377,7 +378,7 @@ fn status_of_tags(entry: Entry) -> Option<Status> {
     }
 }
 
-/// What a send was, by its opcode.
+/// Operation of a send, by the opcode of its WQE.
 const SENDS: [Completed; 256] = {
     let mut sends = [Completed::Send; 256];
     let mut opcode = 0;
@@ -409,8 +410,8 @@ impl View for Cqe<'_> {
             CqeOpcode(OF_TAGS..) => self.completed_of_tags(),
             _ => {
                 let failure = self.failure();
-                // SAFETY: an enum has no other values. The compiler doesn't know of a call's, and
-                // would look whether this is a success.
+                // SAFETY: the enum has no other values. Without the hint the compiler would check
+                // whether the result of the call is a success.
                 unsafe { assert_unchecked(failure.status as u8 <= Status::General as u8) };
                 return Err(failure);
             }
@@ -445,7 +446,7 @@ impl View for Cqe<'_> {
         }
     }
 
-    /// A failed entry has other fields there.
+    /// `None` for a failed CQE, which has other fields there.
     #[inline]
     fn timestamp(&self) -> Option<u64> {
         const HIGH: usize = mlx5_cqe64::TIMESTAMP_OFFSET;
@@ -524,13 +525,13 @@ impl View for Cqe<'_> {
         self.entry.sender()
     }
 
-    /// Each field is loaded once, and the opcode looked at once.
+    /// Loads each field once, and checks the opcode once.
     #[inline(always)]
     fn decode(&self) -> Decoded {
         let word = self.entry.sop_drop_qpn();
         let qpn = word.qpn();
         if self.opcode() == CqeOpcode::REQ {
-            // What programs send most comes first.
+            // Ordered by frequency.
             let byte_len = match Opcode(word.sop()) {
                 Opcode(..READ) => 0,
                 Opcode::RDMA_READ => self.entry.byte_count(),
@@ -582,7 +583,7 @@ impl View for Cqe<'_> {
     }
 }
 
-/// Every field of the entry.
+/// Prints every field of the CQE.
 impl fmt::Debug for Cqe<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&uverbs_mlx5_prm::print::CqeView::new(&self.prm()), f)

@@ -1,12 +1,15 @@
-//! Commands to the device itself (DEVX), as the manual has them: the kernel checks whose objects
-//! they name, and the device the rest. rdma-core `verbs.c`, `_mlx5dv_devx_*`.
+//! Commands to the device's firmware (DEVX), in the format of the PRM. The kernel checks the owners
+//! of the objects that they name, the firmware everything else. rdma-core `verbs.c`,
+//! `_mlx5dv_devx_*`.
 //!
-//! The device must have been opened for it, as [`Context::open`](crate::Context) does where it can.
+//! The device must be opened with DEVX, as [`Context::open`](crate::Context) does if it is
+//! supported.
 //!
 //! # Safety
 //!
-//! A command is bytes of the caller's. What it makes the device do to memory is the caller's to
-//! answer for; so is an object's number, which the kernel gives to the next object after its end.
+//! The caller composes a command's bytes, and vouches for the memory accesses that it makes the
+//! device do. The caller owns the objects that it names: the kernel reuses the handles of destroyed
+//! objects.
 #![allow(unsafe_code, reason = "sends commands of the caller's")]
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -44,35 +47,35 @@ use zerocopy::IntoBytes;
 
 pub use crate::device::uar::alloc_uar;
 
-/// Sends a command that makes no object: a question of the device's.
+/// Sends a command that creates no object, such as a query.
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EREMOTEIO` when the device refused it, and the answer says why; `EINVAL` for
-/// a command that isn't allowed here, or of a device that was opened without DEVX.
+/// [`Error::Kernel`]: `EREMOTEIO` if the device rejected it, with the reason in `answer`; `EINVAL`
+/// for a command that is not allowed here, or for a device that was opened without DEVX.
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_devx_general_cmd")]
 pub unsafe fn general(uverbs: &Uverbs, request: &[u8], answer: &mut [u8]) -> Result<(), Error> {
     let command = uverbs
         .command(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
         .input(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, request)
         .output(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, answer);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `general`.
     unsafe { command.send(&**uverbs.door(), "devx_general_cmd") }.map(drop)
 }
 
-/// Sends a command that makes an object, and answers its handle.
+/// Sends a command that creates an object, and returns its handle.
 ///
 /// # Errors
 ///
-/// As [`general`].
+/// The errors of [`general`].
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_devx_obj_create")]
 pub unsafe fn create(uverbs: &Uverbs, request: &[u8], answer: &mut [u8]) -> Result<u32, Error> {
     let command = uverbs
@@ -80,38 +83,38 @@ pub unsafe fn create(uverbs: &Uverbs, request: &[u8], answer: &mut [u8]) -> Resu
         .handle_new(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)
         .input(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, request)
         .output(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, answer);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `create`.
     let made = unsafe { command.send(&**uverbs.door(), "devx_obj_create") }?;
     made.handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)
 }
 
-/// Ends such an object.
+/// Destroys an object that [`create`] made.
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EBUSY` while something uses it.
+/// [`Error::Kernel`]: `EBUSY` while it is in use.
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_devx_obj_destroy")]
 pub unsafe fn destroy(uverbs: &Uverbs, object: u32) -> Result<(), Error> {
     let command = uverbs
         .command(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY)
         .handle_in(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, object);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `destroy`.
     unsafe { command.send(&**uverbs.door(), "devx_obj_destroy") }.map(drop)
 }
 
-/// Asks for an object: one that was made here, or by a verb.
+/// Queries an object that was created here or by a verb.
 ///
 /// # Errors
 ///
-/// As [`general`].
+/// The errors of [`general`].
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_devx_obj_query")]
 pub unsafe fn query(
     uverbs: &Uverbs,
@@ -124,19 +127,19 @@ pub unsafe fn query(
         .handle_in(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, object)
         .input(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, request)
         .output(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, answer);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `query`.
     unsafe { command.send(&**uverbs.door(), "devx_obj_query") }.map(drop)
 }
 
-/// Changes an object: one that was made here, or by a verb.
+/// Modifies an object that was created here or by a verb.
 ///
 /// # Errors
 ///
-/// As [`general`].
+/// The errors of [`general`].
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_devx_obj_modify")]
 pub unsafe fn modify(
     uverbs: &Uverbs,
@@ -149,12 +152,12 @@ pub unsafe fn modify(
         .handle_in(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, object)
         .input(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, request)
         .output(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, answer);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `modify`.
     unsafe { command.send(&**uverbs.door(), "devx_obj_modify") }.map(drop)
 }
 
-/// The file that answers of [`query_later`] are read from: `mlx5_ib_uapi_devx_async_cmd_hdr`, and
-/// the device's answer.
+/// Opens a file from which responses of [`query_later`] are read:
+/// `mlx5_ib_uapi_devx_async_cmd_hdr`, and the device's response.
 ///
 /// # Errors
 ///
@@ -169,16 +172,16 @@ pub fn answers(uverbs: &Uverbs) -> Result<OwnedFd, Error> {
     made.take_fd(MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE)
 }
 
-/// Asks for an object without waiting for the answer: it comes through `to`, with `id`, and has
-/// `len` bytes.
+/// Queries an object without waiting for the response. The response of `len` bytes arrives in `to`,
+/// with `id`.
 ///
 /// # Errors
 ///
-/// As [`general`]; `EAGAIN` while too many answers wait there.
+/// The errors of [`general`]; `EAGAIN` while too many responses are unread.
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_devx_obj_query_async")]
 pub unsafe fn query_later(
     uverbs: &Uverbs,
@@ -195,16 +198,16 @@ pub unsafe fn query_later(
         .constant(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN, len)
         .constant(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID, id)
         .fd_in(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD, to);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `query_later`.
     unsafe { command.send(&**uverbs.door(), "devx_obj_query_async") }.map(drop)
 }
 
-/// The file that events are read from: `mlx5_ib_uapi_devx_async_event_hdr`, and the device's entry
-/// unless `flags` (`MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_*`) leave it out.
+/// Opens a file from which events are read: `mlx5_ib_uapi_devx_async_event_hdr`, and the device's
+/// EQE unless `flags` (`MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_*`) omit it.
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EMFILE`, `EINVAL` for flags that are none.
+/// [`Error::Kernel`]: `EMFILE`, `EINVAL` for unknown flags.
 #[doc(alias = "mlx5dv_devx_create_event_channel")]
 pub fn event_channel(uverbs: &Uverbs, flags: u32) -> Result<OwnedFd, Error> {
     let command = uverbs
@@ -216,20 +219,21 @@ pub fn event_channel(uverbs: &Uverbs, flags: u32) -> Result<OwnedFd, Error> {
     made.take_fd(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE)
 }
 
-/// How an event is told.
+/// Delivery of an event.
 #[derive(Clone, Copy, Debug)]
 pub enum Told<'a> {
-    /// By an entry in the channel, which carries this number.
+    /// A record in the channel, with this number.
     Entry(u64),
-    /// By this eventfd.
+    /// A signal of this eventfd.
     File(BorrowedFd<'a>),
 }
 
-/// Subscribes a channel to events of an object, or of none. Each event is a type of the manual's.
+/// Subscribes a channel to events of an object, or to events without an object. Events are event
+/// types of the PRM.
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EINVAL` for a type that isn't allowed here.
+/// [`Error::Kernel`]: `EINVAL` for a type that is not allowed here.
 #[doc(alias = "mlx5dv_devx_subscribe_devx_event")]
 pub fn subscribe(
     uverbs: &Uverbs,
@@ -256,29 +260,30 @@ pub fn subscribe(
     unsafe { command.send(&**uverbs.door(), "devx_subscribe_event") }.map(drop)
 }
 
-/// Memory that commands name.
+/// Memory to register for commands (umem).
 #[derive(Clone, Copy, Debug)]
 pub struct UmemInit<'a> {
-    /// First address, or the offset in the dma-buf.
+    /// Address of the first byte, or the offset in the dma-buf.
     pub addr: u64,
     /// Bytes.
     pub len: u64,
     /// `IBV_ACCESS_*` of the device.
     pub access: u32,
-    /// Page sizes that the device may take it for; `None` is any, and left to older kernels.
+    /// Page sizes that the device may use, as a mask; `None` allows any, and older kernels require
+    /// it.
     pub page_sizes: Option<u64>,
-    /// The dma-buf that it is of.
+    /// The dma-buf that contains it, if any.
     pub buffer: Option<BorrowedFd<'a>>,
 }
 
-/// The device's page, below which none are.
+/// Mask of all page sizes from 4 KiB, the smallest of the device.
 const ALL_PAGE_SIZES: u64 = !0xfff;
 
-/// Registers memory that commands name; answers its handle and its number.
+/// Registers memory for commands; returns its handle and its number (umem id).
 ///
 /// # Errors
 ///
-/// As `Uverbs::reg_mr`.
+/// The errors of `Uverbs::reg_mr`.
 ///
 /// # Safety
 ///
@@ -303,13 +308,13 @@ pub unsafe fn register(uverbs: &Uverbs, init: &UmemInit<'_>) -> Result<(u32, u32
     let command = command
         .output(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, &mut number)
         .handle_new(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `register`.
     let made = unsafe { command.send(&**uverbs.door(), "devx_umem_reg") }
         .map_err(|error| uverbs.tell_memlock(error, init.len))?;
     Ok((made.handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)?, u32::from_ne_bytes(number)))
 }
 
-/// Deregisters such memory.
+/// Deregisters memory for commands.
 ///
 /// # Errors
 ///
@@ -317,13 +322,13 @@ pub unsafe fn register(uverbs: &Uverbs, init: &UmemInit<'_>) -> Result<(u32, u32
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_devx_umem_dereg")]
 pub unsafe fn deregister(uverbs: &Uverbs, umem: u32) -> Result<(), Error> {
     let command = uverbs
         .command(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG)
         .handle_in(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, umem);
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `deregister`.
     unsafe { command.send(&**uverbs.door(), "devx_umem_dereg") }.map(drop)
 }
 
@@ -331,7 +336,7 @@ pub unsafe fn deregister(uverbs: &Uverbs, umem: u32) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EINVAL` or `ENOENT` for a vector that isn't there.
+/// [`Error::Kernel`]: `EINVAL` or `ENOENT` for a vector that does not exist.
 #[doc(alias = "mlx5dv_devx_query_eqn")]
 pub fn event_queue(uverbs: &Uverbs, vector: u32) -> Result<u32, Error> {
     let mut number = [0; 4];

@@ -1,9 +1,8 @@
-//! Rules that steer packets: the driver's part of making one (rdma-core `verbs.c`,
-//! `mlx5_create_flow`).
+//! Flow rules: the driver's part of creating one (rdma-core `verbs.c`, `mlx5_create_flow`).
 //!
 //! # Safety
 //!
-//! The request names counters' places by address, of memory that outlives the command.
+//! The request names the counter descriptions by address; they outlive the command.
 #![allow(unsafe_code, reason = "a command that names memory by address")]
 
 use std::sync::Arc;
@@ -20,14 +19,14 @@ use uverbs_kernel_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
-/// What is counted, and where it stands in what is read: as
-/// [`FlowCount`](uverbs_core::objects::counters::FlowCount) has it.
+/// Counters and their positions in the values read, in the order of
+/// [`FlowCount`](uverbs_core::objects::counters::FlowCount).
 const PLACES: [mlx5_ib_flow_counters_desc; 2] = [
     mlx5_ib_flow_counters_desc { description: IB_COUNTER_PACKETS, index: 0 },
     mlx5_ib_flow_counters_desc { description: IB_COUNTER_BYTES, index: 1 },
 ];
 
-/// Makes a rule. What its counters count is said with their first one.
+/// Creates a rule. The first rule of counters also describes what they count.
 pub(crate) fn create(
     core: &Arc<ContextCore>,
     to: Steered,
@@ -45,7 +44,7 @@ pub(crate) fn create(
         },
         false => mlx5_ib_flow_counters_data::default(),
     };
-    // Room for the data goes out with any counters, as in libmlx5.
+    // The counter data is sent with any counters, as in libmlx5.
     let request = match counters {
         Some(_) => [head.as_bytes(), data.as_bytes()].concat(),
         None => head.as_bytes().to_vec(),
@@ -59,9 +58,9 @@ pub(crate) fn create(
                 why: "rule, queue pair and counters are of one open device",
             });
         }
-        // SAFETY: the queue pair is alive, since `to` keeps it; `places` lives until the end.
+        // SAFETY: `to` keeps the queue pair alive; `places` lives until the function ends.
         unsafe { core.uverbs().create_flow(rule, &request) }
     };
-    // SAFETY: just made in the queue pair's context; its handle goes nowhere else.
+    // SAFETY: just created in the queue pair's context; only this object has its handle.
     unsafe { FlowCore::create(to, rule, counters, make) }
 }

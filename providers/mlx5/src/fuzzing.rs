@@ -1,5 +1,5 @@
-//! What fuzzers call (`fuzz/`, docs/TESTING.md): completions of a device that lies, and of one that
-//! doesn't. Any bytes will do; a broken promise panics.
+//! Entry points of fuzzers (`fuzz/`, docs/TESTING.md): completions of an honest and of a lying
+//! device. All accept any bytes; a broken invariant panics.
 #![allow(unsafe_code, reason = "posts, which is unsafe, to rings that no device reads")]
 
 use std::collections::{BTreeSet, VecDeque};
@@ -18,37 +18,37 @@ mod liar;
 
 pub use answers::mlx5_answers;
 
-/// Frames there are, entries of the completion queue, and places of each work queue.
+/// Number of frames and of CQEs.
 const FRAMES: u32 = 24;
 const ENTRIES: u32 = 16;
 const UNITS: u32 = 8;
 
-/// A work request that nobody has seen complete.
+/// A work request whose completion was not polled yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Posted {
     id: u64,
-    /// As completions name it.
+    /// Index by which completions name it.
     counter: u16,
     /// Address of its frame.
     addr: u64,
     signaled: bool,
 }
 
-/// One queue pair's halves, the queue where both complete, and whose the frames are.
+/// The two queues of a queue pair, their completion queue, and the frames.
 struct World {
-    /// The device tells the truth, and all of it: each completion must come, in its turn.
+    /// The device is honest: each completion must arrive, in order.
     honest: bool,
     send: SendSide,
     recv: RecvSide,
     poll: PollSide,
     slab: Slab,
-    /// Of receives, of sends.
+    /// Posted receives, and posted sends.
     posted: [VecDeque<Posted>; 2],
-    /// How many were posted.
+    /// Number of posted receives and sends.
     indexes: [u16; 2],
-    /// How many of them the device has carried out.
+    /// Number of executed receives and sends.
     counts: [u16; 2],
-    /// What an honest device wrote, and nobody has polled: whether it is of a receive, and which.
+    /// Unpolled completions of an honest device: true for a receive, and the work request.
     written: VecDeque<(bool, Posted)>,
     next: u64,
 }
@@ -60,13 +60,13 @@ impl World {
         poll.attach(&send.shared);
         poll.attach(&recv.shared);
         let slab = slab(64, FRAMES);
-        // A slot that was never used has number 0.
+        // An unused slot has number 0.
         let (posted, written) = Default::default();
         let (indexes, counts) = ([0; 2], [0; 2]);
         World { honest, send, recv, poll, slab, posted, indexes, counts, written, next: 1 }
     }
 
-    /// Posts a send, or a receive, of a frame, where there is one and room for it.
+    /// Posts a send or a receive of a frame, if a frame is free and the queue has room.
     fn post(&mut self, recv: bool, signaled: bool) {
         let Some(frame) = self.slab.take() else { return };
         let (id, data) = (self.next, frame.sge());
@@ -79,7 +79,7 @@ impl World {
             let Ok(slot) = (unsafe { self.recv.rq.post(&mut at, id, &[data]) }) else { return };
             // SAFETY: the slot of the post just made.
             unsafe { self.recv.rq.own(&at, slot, frame.hold()) };
-            // SAFETY: of the last `begin`.
+            // SAFETY: the cursor is of the last `begin`.
             unsafe { self.recv.rq.ring(at) };
         } else {
             let mut at = self.send.sq.begin();
@@ -89,18 +89,18 @@ impl World {
             let Ok(slot) = posted else { return };
             // SAFETY: the slot of the post just made.
             unsafe { self.send.sq.own(&at, slot, frame.hold()) };
-            // SAFETY: of the last `begin`.
+            // SAFETY: the cursor is of the last `begin`.
             unsafe { self.send.sq.ring(at) };
         }
         let index = &mut self.indexes[usize::from(!recv)];
         let posted = Posted { id, counter: *index, addr, signaled: recv || signaled };
         self.posted[usize::from(!recv)].push_back(posted);
-        // A SEND of one piece has a WQEBB.
+        // A SEND of one SGE takes one WQEBB.
         *index = index.wrapping_add(1);
     }
 
-    /// An honest device carries out the oldest work request that is left, and writes its entry if
-    /// it is a signaled one.
+    /// An honest device executes the oldest outstanding work request, and writes its CQE if it is
+    /// signaled.
     fn tell(&mut self, recv: bool) {
         let side = usize::from(!recv);
         let counter = self.counts[side];
@@ -108,7 +108,7 @@ impl World {
         else {
             return;
         };
-        // A queue that is full waits for its program.
+        // A full completion queue waits for the program.
         if self.written.len() == ENTRIES as usize {
             return;
         }
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// The entry of the oldest work request that the device hasn't told of, were there one.
+    /// CQE of the oldest unreported work request, as if one existed.
     fn entry(&mut self, recv: bool) -> [u8; 64] {
         let of = if recv { &self.recv.shared } else { &self.send.shared };
         let count = &mut self.counts[usize::from(!recv)];
@@ -137,8 +137,8 @@ impl World {
         cqe
     }
 
-    /// Polls once. Each work request completes at most once, by an entry that names its place, and
-    /// gives back no frame but its own and those of sends before it.
+    /// Polls once. Each work request completes at most once, by a CQE that names its index, and
+    /// returns only its frame and frames of earlier sends.
     fn poll(&mut self) -> bool {
         let Some(Polled { view, wr_id, frame, .. }) = self.poll.cq.next() else {
             assert!(!self.honest || self.written.is_empty(), "{:?} are lost", self.written);
@@ -156,19 +156,20 @@ impl World {
         let of = &mut self.posted[usize::from(!all.is_recv)];
         if let Some(at) = of.iter().position(|posted| posted.id == wr_id) {
             let posted = of[at];
-            // What is trusted (below) may have moved a receive queue by some turns.
+            // Trusted completions (below) may have advanced a receive queue by whole turns.
             let turn = if all.is_recv { UNITS as u16 - 1 } else { u16::MAX };
             let differs = (posted.counter ^ counter) & turn;
             assert_eq!(differs, 0, "{posted:?} isn't the one that the entry names: {counter}");
             let addr = frame.as_ref().map(|frame| frame.sge().addr);
             assert_eq!(addr, Some(posted.addr), "another frame than that of {posted:?}");
-            // A send's stands for those before it, too.
+            // A send's completion also completes earlier sends.
             match all.is_recv {
                 true => drop(of.remove(at)),
                 false => drop(of.drain(..=at)),
             }
         } else {
-            // That a receive was posted at all is trusted (docs/UNSAFE.md); it gives nothing back.
+            // The device is trusted that a receive was posted (docs/UNSAFE.md); a wrong completion
+            // returns no frame.
             let is_recv = all.is_recv;
             let nothing = is_recv && frame.is_none() && !self.honest;
             assert!(nothing, "{wr_id}, {frame:?} completed, not outstanding, receive: {is_recv}");
@@ -180,7 +181,7 @@ impl World {
         true
     }
 
-    /// Frames are free, or of work requests that are outstanding.
+    /// Checks that each frame is free or belongs to an outstanding work request.
     fn count_frames(&self) {
         let free = std::iter::from_fn(|| self.slab.take()).collect::<Vec<Frame>>().len();
         let out = self.posted.iter().map(VecDeque::len).sum::<usize>();
@@ -197,8 +198,8 @@ impl World {
     }
 }
 
-/// Posts, and entries of a device that tells the truth, nearly, or anything; it tears entries that
-/// it wrote, too. The first byte says whether it tells nothing but the truth.
+/// Posts work requests, and completes them by a device that is honest, nearly honest, or writes
+/// arbitrary CQEs, some of them torn. The first byte selects an honest device.
 pub fn completions(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let first = bytes.next().unwrap_or(0);
@@ -236,7 +237,7 @@ pub fn completions(data: &[u8]) {
     assert!(!honest || world.poll.cq.strays() == 0, "an honest device's are skipped");
     let World { send, recv, poll, slab, .. } = world;
     drop((send, recv, poll));
-    // Each frame is there once at most, whoever kept others.
+    // Each frame exists at most once; the device may have kept others.
     let frames = std::iter::from_fn(|| slab.take()).collect::<Vec<Frame>>();
     let places = frames.iter().map(|frame| frame.sge().addr).collect::<BTreeSet<_>>();
     assert_eq!(places.len(), frames.len(), "a frame is there twice");

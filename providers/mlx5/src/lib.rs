@@ -18,14 +18,14 @@
 //! | `cqe`, `cq` | a completion, and the queue of them |
 //! | `raw` | the way past all this: ring addresses, WQEs by hand, a printer |
 //!
-//! Layouts come from `uverbs-mlx5-prm`; numbers and orders of calls are those of rdma-core's
-//! `providers/mlx5`, and deviations say why. What is left off: send queues that share a doorbell
-//! register (so no lock), signatures, CQE version 0, kernels before 5.8.
+//! Layouts come from `uverbs-mlx5-prm`. Numbers and orders of calls follow rdma-core's
+//! `providers/mlx5`; comments justify deviations. Unsupported: send queues that share a doorbell
+//! register (so no lock is needed), signatures, CQE version 0, kernels before 5.8.
 //!
-//! The data path is written to be inlined into its caller: with a literal operation and a literal
-//! kind of data nothing is left of the choices between them. It allocates nothing, takes no lock,
-//! does no atomic read-modify-write, and leaves its common path only where the ring wraps, looks
-//! full, or a work request failed.
+//! The data path is inlined into its caller: for a literal operation and a literal kind of data the
+//! branches between them are compiled away. It allocates no memory, takes no lock, does no atomic
+//! read-modify-write, and leaves its fast path only if the ring wraps or looks full, or a work
+//! request failed.
 
 mod copy;
 mod cq;
@@ -69,13 +69,13 @@ pub use recv::streams::reset_stream;
 pub use send::pieces::Place;
 pub use send::queue::{Run, SendCursor, Sq};
 
-/// The provider.
+/// Provider for mlx5 devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Mlx5;
 
 #[allow(unsafe_code, reason = "promises that the parts of this crate belong together")]
-// SAFETY: `create` makes both sides of an object from one answer of the kernel; the files of the
-// queues argue their own contracts.
+// SAFETY: `create` makes both sides of an object from one response of the kernel; the files of the
+// queues prove their contracts.
 unsafe impl Provider for Mlx5 {
     type Context = Context;
     type Cq = Cq;

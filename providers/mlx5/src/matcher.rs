@@ -1,11 +1,11 @@
-//! Rules of steering in the device's own terms: a matcher says which bits of a packet are looked
-//! at, and rules what they are, and what becomes of the packet (rdma-core `verbs.c`,
-//! `_mlx5dv_create_flow_matcher`, `___mlx5dv_create_flow`).
+//! Flow steering in the device's format: a matcher selects bits of a packet, and its rules give
+//! their values and the actions (rdma-core `verbs.c`, `_mlx5dv_create_flow_matcher`,
+//! `___mlx5dv_create_flow`).
 //!
 //! # Safety
 //!
-//! Numbers of objects are the caller's to answer for: what they name goes on to be there while a
-//! rule names it, says the kernel.
+//! The caller owns the objects whose handles it passes. The kernel keeps an object alive while a
+//! rule uses it.
 #![allow(unsafe_code, reason = "sends commands that name objects by number")]
 
 use uverbs_core::commands::Uverbs;
@@ -31,27 +31,26 @@ use uverbs_kernel_abi::objects::{
     UVERBS_OBJECT_FLOW_ACTION,
 };
 
-/// What a matcher is made from.
+/// Parameters of a matcher.
 #[derive(Clone, Copy, Debug)]
 pub struct MatcherInit<'a> {
-    /// Which bits count (PRM "Flow Table Entry Match Param").
+    /// Bits to compare (PRM "Flow Table Entry Match Param").
     pub mask: &'a [u8],
-    /// Which parts of the mask have such bits.
+    /// Parts of the mask that contain such bits.
     pub criteria: u8,
-    /// Less is looked at before more.
+    /// Priority; lower values are matched first.
     pub priority: u16,
-    /// `MLX5_IB_UAPI_FLOW_TABLE_TYPE_*`; `None` is what is received.
+    /// Flow table, `MLX5_IB_UAPI_FLOW_TABLE_TYPE_*`; `None`: received packets.
     pub table: Option<u32>,
     /// `IB_FLOW_ATTR_FLAGS_*`.
     pub flags: u32,
 }
 
-/// Makes a matcher, and answers its handle.
+/// Creates a matcher, and returns its handle.
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EOPNOTSUPP` for a table that the device hasn't, `EINVAL` for a mask that
-/// makes no sense.
+/// [`Error::Kernel`]: `EOPNOTSUPP` for a table that the device lacks, `EINVAL` for an invalid mask.
 #[doc(alias = "mlx5dv_create_flow_matcher")]
 pub fn create(uverbs: &Uverbs, init: &MatcherInit<'_>) -> Result<u32, Error> {
     let (criteria, priority) = ([init.criteria], init.priority.to_ne_bytes());
@@ -60,7 +59,7 @@ pub fn create(uverbs: &Uverbs, init: &MatcherInit<'_>) -> Result<u32, Error> {
         .handle_new(MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE)
         .input(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK, init.mask)
         .input(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, &criteria)
-        // Of type `MLX5_IB_FLOW_TYPE_NORMAL`, whose number is 0.
+        // The flow type is `MLX5_IB_FLOW_TYPE_NORMAL`, whose number is 0.
         .input(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE, &priority);
     if let Some(table) = init.table {
         command = command.constant(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE, table.into());
@@ -73,7 +72,7 @@ pub fn create(uverbs: &Uverbs, init: &MatcherInit<'_>) -> Result<u32, Error> {
     made.handle(MLX5_IB_ATTR_FLOW_MATCHER_CREATE_HANDLE)
 }
 
-/// Ends a matcher.
+/// Destroys a matcher.
 ///
 /// # Errors
 ///
@@ -81,56 +80,57 @@ pub fn create(uverbs: &Uverbs, init: &MatcherInit<'_>) -> Result<u32, Error> {
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "mlx5dv_destroy_flow_matcher")]
 pub unsafe fn destroy(uverbs: &Uverbs, matcher: u32) -> Result<(), Error> {
     let command = uverbs
         .command(MLX5_IB_OBJECT_FLOW_MATCHER, MLX5_IB_METHOD_FLOW_MATCHER_DESTROY)
         .handle_in(MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE, matcher);
-    // SAFETY: a handle, the caller's to end.
+    // SAFETY: a handle that the caller owns.
     unsafe { command.send(&**uverbs.door(), "destroy_flow_matcher") }.map(drop)
 }
 
-/// Where packets go.
+/// Destination of matched packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// A queue pair, by its handle.
     QueuePair(u32),
     /// An object of [`devx`](crate::devx): a table or a TIR.
     Object(u32),
-    /// Where they would go without the rule.
+    /// The destination without the rule.
     Miss,
-    /// Nowhere.
+    /// Packets are dropped.
     Drop,
 }
 
-/// What counts packets: an object of [`devx`](crate::devx), and which of its counters.
+/// A packet counter: an object of [`devx`](crate::devx), and one of its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// Its handle.
+    /// Handle of the object.
     pub object: u32,
-    /// Of several at once, the one by this number.
+    /// Number of the counter, if the object has several.
     pub offset: Option<u32>,
 }
 
-/// What becomes of packets.
+/// Actions of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleActions {
-    /// Where they go.
+    /// Destination.
     pub to: Option<Destination>,
-    /// What completions say of them.
+    /// Tag that completions report.
     pub tag: Option<u32>,
-    /// What counts them.
+    /// Counter.
     pub count: Option<Count>,
-    /// How their headers are changed on the way: the handle of [`create_change`].
+    /// Header modification: a handle from [`create_change`].
     pub change: Option<u32>,
 }
 
-/// Makes a rule of a matcher, and answers its handle: `value` has the bits that the mask looks at.
+/// Creates a rule of a matcher, and returns its handle. `value` holds the values of the bits in the
+/// mask.
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EINVAL` for what doesn't go together.
+/// [`Error::Kernel`]: `EINVAL` for contradictory parameters.
 #[doc(alias = "mlx5dv_create_flow")]
 pub fn create_rule(
     uverbs: &Uverbs,
@@ -175,13 +175,12 @@ pub fn create_rule(
     made.handle(MLX5_IB_ATTR_CREATE_FLOW_HANDLE)
 }
 
-/// Makes a change of headers on the way (PRM "Modify Header Context"), for rules of a type of table
-/// (`MLX5_IB_UAPI_FLOW_TABLE_TYPE_*`). Answers its handle.
+/// Creates a header modification (PRM "Modify Header Context"), for rules of a type of table
+/// (`MLX5_IB_UAPI_FLOW_TABLE_TYPE_*`). Returns its handle.
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`]: `EINVAL` for changes that make no sense, `EOPNOTSUPP` for ones that the
-/// device can't.
+/// [`Error::Kernel`]: `EINVAL` for invalid changes, `EOPNOTSUPP` for changes that the device lacks.
 #[doc(alias = "mlx5dv_create_flow_action_modify_header")]
 pub fn create_change(uverbs: &Uverbs, changes: &[u8], table: u32) -> Result<u32, Error> {
     let command = uverbs
@@ -194,7 +193,7 @@ pub fn create_change(uverbs: &Uverbs, changes: &[u8], table: u32) -> Result<u32,
     made.handle(MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE)
 }
 
-/// Ends such a change.
+/// Destroys a header modification.
 ///
 /// # Errors
 ///
@@ -202,12 +201,12 @@ pub fn create_change(uverbs: &Uverbs, changes: &[u8], table: u32) -> Result<u32,
 ///
 /// # Safety
 ///
-/// As the module says.
+/// The contract in the module's head.
 #[doc(alias = "ibv_destroy_flow_action")]
 pub unsafe fn destroy_change(uverbs: &Uverbs, change: u32) -> Result<(), Error> {
     let command = uverbs
         .command(UVERBS_OBJECT_FLOW_ACTION, UVERBS_METHOD_FLOW_ACTION_DESTROY)
         .handle_in(UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE, change);
-    // SAFETY: a handle, the caller's to end.
+    // SAFETY: a handle that the caller owns.
     unsafe { command.send(&**uverbs.door(), "destroy_flow_action") }.map(drop)
 }

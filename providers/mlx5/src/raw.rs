@@ -3,8 +3,8 @@
 //!
 //! # Safety
 //!
-//! Addresses are handed out as raw pointers; what is done with them is the caller's to answer for.
-//! Printing copies a slot first, and reads only what lies in the ring.
+//! Addresses are returned as raw pointers, and the caller vouches for their use. Printing copies a
+//! WQE first, and reads only bytes of the ring.
 #![allow(unsafe_code, reason = "hands out raw addresses, and writes WQEs that the caller composed")]
 
 use std::fmt::Write;
@@ -26,102 +26,102 @@ use crate::send::doorbell::Posted;
 use crate::send::queue::SendCursor;
 use crate::send::wqe;
 
-/// Where a send queue lies.
+/// Addresses of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_qp")]
 #[non_exhaustive]
 pub struct SqRaw {
     /// First byte of the ring.
     pub buf: *mut u8,
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     pub bytes: usize,
-    /// Bytes of a WQEBB.
+    /// Size of a WQEBB in bytes.
     pub stride: usize,
     /// The doorbell record; the send counter is its second word.
     pub dbrec: *mut u32,
-    /// Where the next doorbell goes. A BlueFlame register's halves take turns.
+    /// Address of the next doorbell. The halves of a BlueFlame register alternate.
     pub uar: *mut u64,
     /// First byte of the register.
     pub register: *mut u8,
-    /// Bytes of a BlueFlame register's half; 0 of a register for plain doorbells.
+    /// Size of a BlueFlame register's half in bytes; 0 for a plain doorbell register.
     pub register_bytes: usize,
-    /// The queue pair's number.
+    /// QP number.
     pub qpn: u32,
-    /// What completions name the queue pair by.
+    /// User index that completions carry.
     pub user_index: u32,
     /// Published producer index in WQEBBs, free running.
     pub producer: u32,
 }
 
-/// Where a receive queue lies.
+/// Addresses of a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_qp")]
 #[non_exhaustive]
 pub struct RqRaw {
     /// First byte of the ring.
     pub buf: *mut u8,
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     pub bytes: usize,
-    /// Bytes of a WQE.
+    /// Size of a WQE in bytes.
     pub stride: usize,
     /// The doorbell record; the receive counter is its first word.
     pub dbrec: *mut u32,
-    /// The queue pair's number.
+    /// QP number.
     pub qpn: u32,
     /// Published producer index in WQEs, free running.
     pub producer: u32,
 }
 
-/// Where a shared receive queue lies.
+/// Addresses of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_srq")]
 #[non_exhaustive]
 pub struct SrqRaw {
     /// First byte of the ring.
     pub buf: *mut u8,
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     pub bytes: usize,
-    /// Bytes of a WQE.
+    /// Size of a WQE in bytes.
     pub stride: usize,
     /// The doorbell record; the counter is its first word.
     pub dbrec: *mut u32,
-    /// The queue's number.
+    /// Number of the queue.
     pub srqn: u32,
-    /// The WQE to be posted next.
+    /// Index of the next WQE to post.
     pub head: u32,
-    /// WQEs published, free running.
+    /// Number of published WQEs, free running.
     pub counter: u32,
 }
 
-/// Where a completion queue lies.
+/// Addresses of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_cq")]
 #[non_exhaustive]
 pub struct CqRaw {
     /// First byte of the ring.
     pub buf: *mut u8,
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     pub bytes: usize,
-    /// Bytes of an entry.
+    /// Size of a CQE in bytes.
     pub stride: usize,
     /// The doorbell record; the consumer index is its first word.
     pub dbrec: *mut u32,
-    /// Where it is armed: 32 bytes into its doorbell page.
+    /// Register that arms it: 32 bytes into its doorbell page.
     pub arm: *mut u64,
-    /// The queue's number.
+    /// Number of the queue.
     pub cqn: u32,
-    /// Consumer index, free running; it may not be published yet.
+    /// Consumer index, free running, possibly unpublished.
     pub consumer: u32,
 }
 
-/// Bytes of the WQE that begins with these, as its control segment says.
+/// Length of the WQE that begins with `head`, by its control segment.
 #[must_use]
 pub fn wqe_len(head: [u8; 8]) -> usize {
     let [.., ds] = head;
     usize::from(QpnDs(ds.into()).ds()) * DS_BYTES
 }
 
-/// Bytes sixteen in a row, with their offset.
+/// Prints bytes in rows of sixteen, with offsets.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (row, bytes) in bytes.chunks(16).enumerate() {
@@ -134,7 +134,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl Sq {
-    /// Addresses and indexes. The pointers are valid while the queue lives.
+    /// Returns addresses and indexes. The pointers are valid while the queue lives.
     #[must_use]
     pub fn raw_parts(&self) -> SqRaw {
         let (register, register_bytes) = self.blue_flame();
@@ -152,9 +152,8 @@ impl Sq {
         }
     }
 
-    /// Writes a WQE of the caller's segments behind a control segment that this makes, and moves
-    /// the cursor. Returns the slot. It is published by
-    /// [`ring`](uverbs_core::provider::SendOps::ring), as others are.
+    /// Writes a WQE that consists of a control segment and the caller's segments, and advances the
+    /// cursor. Returns the slot. [`ring`](uverbs_core::provider::SendOps::ring) publishes it.
     ///
     /// # Errors
     ///
@@ -163,9 +162,9 @@ impl Sq {
     ///
     /// # Safety
     ///
-    /// As for [`post`](uverbs_core::provider::SendOps::post), and the device will do what the
-    /// segments say: with memory that they name, with keys that they change, and for ever with
-    /// those.
+    /// As for [`post`](uverbs_core::provider::SendOps::post), and the caller vouches for everything
+    /// that the segments make the device do: accesses to the memory that they name, and changes of
+    /// keys, also later accesses through those keys.
     pub unsafe fn post_segments(
         &mut self,
         at: &mut SendCursor,
@@ -188,8 +187,8 @@ impl Sq {
             *to = *from;
         }
         let bytes = bytes.as_flattened().get(..ds as usize * DS_BYTES).unwrap_or_default();
-        // SAFETY: `reserve` found room for `ds` units, none of them the device's, so they are no
-        // more than the ring.
+        // SAFETY: `reserve` found room for `ds` units that the device does not own, so they fit the
+        // ring.
         unsafe { self.ring_memory().copy_in(at.pi, bytes) };
         let to = self.ring_memory().unit(at.pi);
         let last = Posted { head: ctrl[0], at: to, first: at.pi, ds, units };
@@ -197,17 +196,17 @@ impl Sq {
         Ok(unsafe { Self::note(self.slots(), at, wr.id, last) })
     }
 
-    /// Writes a WQE of the caller's, control segment and all, and moves the cursor. Returns its
-    /// index modulo 65536, by which its completion names it ([`View::send_index`]). The index in
-    /// the WQE is filled in; all else stays, also whether it completes. It is published by
-    /// [`ring`](uverbs_core::provider::SendOps::ring), as others are.
+    /// Writes the caller's WQE, including its control segment, and advances the cursor. Returns its
+    /// index modulo 65536, by which its completion names it ([`View::send_index`]). Only the index
+    /// in the WQE is filled in; the caller decides whether it is signaled.
+    /// [`ring`](uverbs_core::provider::SendOps::ring) publishes it.
     ///
     /// [`View::send_index`]: uverbs_core::provider::View::send_index
     ///
     /// # Errors
     ///
-    /// [`PostError::BadData`] of one that is shorter than its control segment says, or says nothing
-    /// of its length; [`PostError::Full`], [`PostError::State`].
+    /// [`PostError::BadData`] for a WQE that is shorter than its control segment says, or whose
+    /// length is 0; [`PostError::Full`], [`PostError::State`].
     ///
     /// # Safety
     ///
@@ -235,7 +234,7 @@ impl Sq {
         let head = wqe::pair(OpmodIdxOpcode(word0.get()).with_wqe_index(index).0, word1.get());
         bytes.copy_from_slice(wqe);
         bytes[..size_of::<u64>()].copy_from_slice(&head.to_ne_bytes());
-        // SAFETY: `reserve` found room for `ds` units, none of them the device's.
+        // SAFETY: `reserve` found room for `ds` units that the device does not own.
         unsafe { self.ring_memory().copy_in(at.pi, bytes) };
         let last = Posted { head, at: self.ring_memory().unit(at.pi), first: at.pi, ds, units };
         // SAFETY: `reserve` found the WQEBBs free; this is the only poster.
@@ -243,16 +242,15 @@ impl Sq {
         Ok(index)
     }
 
-    /// The WQE that begins at a WQEBB, field by field. `index` is taken modulo the ring. What was
-    /// never a WQE's beginning prints as bytes.
+    /// Prints the fields of the WQE that begins at a WQEBB. `index` is taken modulo the ring. A
+    /// WQEBB without a valid WQE prints as bytes.
     #[must_use]
     pub fn dump(&self, index: u32) -> String {
         if self.units() == 0 {
             return "no send queue".to_owned();
         }
         let mut bytes = [0; DS_MAX as usize * DS_BYTES];
-        // SAFETY: the ring is kept by this queue, whose poster is the only one to write it and is
-        // borrowed.
+        // SAFETY: this queue keeps the ring, and its poster, the only writer, is borrowed.
         let bytes = unsafe { self.ring_memory().copy_out(index, &mut bytes) };
         match WqeView::parse(bytes, self.service()) {
             Ok(wqe) => wqe.to_string(),
@@ -265,7 +263,7 @@ impl Sq {
 }
 
 impl Rq {
-    /// Addresses and indexes. The pointers are valid while the queue lives.
+    /// Returns addresses and indexes. The pointers are valid while the queue lives.
     #[must_use]
     pub fn raw_parts(&self) -> RqRaw {
         RqRaw {
@@ -278,7 +276,7 @@ impl Rq {
         }
     }
 
-    /// A receive WQE, field by field. `index` is taken modulo the ring.
+    /// Prints the fields of a receive WQE. `index` is taken modulo the ring.
     #[must_use]
     pub fn dump(&self, index: u32) -> String {
         if self.entries() == 0 {
@@ -294,7 +292,7 @@ impl Rq {
     }
 }
 
-/// A receive WQE in words.
+/// Prints a receive WQE.
 fn receive(bytes: &[u8], kind: RecvKind) -> String {
     match RecvView::parse(bytes, kind) {
         Ok(wqe) => wqe.to_string(),
@@ -303,7 +301,7 @@ fn receive(bytes: &[u8], kind: RecvKind) -> String {
 }
 
 impl Srq {
-    /// Addresses and indexes. The pointers are valid while the queue lives.
+    /// Returns addresses and indexes. The pointers are valid while the queue lives.
     #[must_use]
     pub fn raw_parts(&self) -> SrqRaw {
         SrqRaw {
@@ -317,7 +315,7 @@ impl Srq {
         }
     }
 
-    /// A WQE, field by field. `index` is taken modulo the ring.
+    /// Prints the fields of a WQE. `index` is taken modulo the ring.
     #[must_use]
     pub fn dump(&self, index: u32) -> String {
         let mut bytes = vec![0; self.stride()];
@@ -330,8 +328,8 @@ impl Srq {
 }
 
 impl Ah {
-    /// The vector's first byte: 48 bytes as they stand in a WQE, but for queue pair and key. Valid
-    /// while the handle stays where it is.
+    /// Address of the 48 bytes of the address vector, as in a WQE but without queue pair and Q_Key.
+    /// Valid while the handle is not moved.
     #[must_use]
     #[doc(alias = "mlx5dv_ah")]
     pub fn raw_vector(&self) -> *const u8 {
@@ -340,7 +338,7 @@ impl Ah {
 }
 
 impl Cq {
-    /// Addresses and indexes. The pointers are valid while the queue's core lives.
+    /// Returns addresses and indexes. The pointers are valid while the queue's core lives.
     #[must_use]
     pub fn raw_parts(&self) -> CqRaw {
         CqRaw {
@@ -354,8 +352,8 @@ impl Cq {
         }
     }
 
-    /// An entry, field by field, whoever owns it. `index` is taken modulo the ring. The device may
-    /// write it meanwhile: then some bytes are new and some are old.
+    /// Prints the fields of a CQE, whether software or the device owns it. `index` is taken modulo
+    /// the ring. If the device writes it meanwhile, the result mixes old and new bytes.
     #[must_use]
     pub fn dump(&self, index: u32) -> String {
         CqeView::new(&self.entry(index).copy()).to_string()

@@ -15,42 +15,42 @@ use uverbs_mlx5_prm::doorbell::{CI_MASK, CqArm, MLX5_CQ_SET_CI};
 
 use crate::send::doorbell;
 
-/// What arming takes beside a poller, which may poll meanwhile: C's library reads the consumer
-/// index without its lock, too (rdma-core `cq.c:mlx5_arm_cq`).
+/// State to arm a completion queue while another thread polls it. The C library also reads the
+/// consumer index without its lock (rdma-core `cq.c:mlx5_arm_cq`).
 pub(super) struct Arms {
     pub(super) record: *mut u32,
-    /// The doorbell of completion queues.
+    /// Doorbell register of completion queues.
     pub(super) register: *mut u64,
     pub(super) core: Arc<CqCore>,
 }
 
-// SAFETY: what the pointers go to `core` keeps; all accesses to the record are atomic, and the
-// register takes eight bytes at once from any thread.
+// SAFETY: `core` keeps the memory behind the pointers; all accesses to the record are atomic, and
+// any thread may store eight bytes to the register.
 unsafe impl Send for Arms {}
 // SAFETY: as above.
 unsafe impl Sync for Arms {}
 
 impl Arms {
-    /// The consumer index that the device knows.
+    /// The published consumer index.
     pub(super) fn published(&self) -> u32 {
         let at = self.record.wrapping_add(MLX5_CQ_SET_CI);
         // SAFETY: a word of the record, which `core` keeps and which is aligned.
         u32::from_be(unsafe { AtomicU32::from_ptr(at) }.load(Ordering::Relaxed))
     }
 
-    /// Asks for an event of what completes from what the device knows on.
+    /// Arms the CQ at the published consumer index.
     pub(super) fn arm(&self, notify: Notify) -> Result<(), Error> {
         let events = self.core.events_to_arm()?;
         let word = word(events, self.published(), notify);
-        // SAFETY: both are valid while `core` lives, as the queue was promised.
+        // SAFETY: both are valid while `core` lives, by the contract of `Cq::new`.
         unsafe { doorbell::arm(self.record, self.register, word, self.core.cqn()) };
         Ok(())
     }
 }
 
-/// What asks for an event of what completes from this consumer index on. The sequence number tells
-/// the device that the last event was heard: it ignores an arm with that of one it has raised
-/// (rdma-core `cq.c:mlx5_cq_event`).
+/// Word that arms the CQ for completions from this consumer index on. Its sequence number
+/// acknowledges the last event: the device ignores an arm with the sequence number of an earlier
+/// event (rdma-core `cq.c:mlx5_cq_event`).
 #[inline]
 pub(super) fn word(events: u32, consumer: u32, notify: Notify) -> CqArm {
     CqArm(0)

@@ -1,16 +1,16 @@
-//! Compressed entries: several completions of one queue pair that differ in little come as one
-//! whole entry, the title, which says how many they are, and arrays of eight short ones (PRM "CQE
-//! compression"; Linux `en_rx.c:mlx5e_decompress_cqes_start`, DPDK `mlx5_rx.c`). The title stands
-//! where the first of them would, the first array behind it, each further array where the first of
-//! its completions would. Places that the device left out have entries of a turn before.
+//! Compressed CQEs: several similar completions of one queue pair arrive as a whole CQE, the title,
+//! which has their number, and arrays of eight short CQEs (PRM "CQE compression"; Linux
+//! `en_rx.c:mlx5e_decompress_cqes_start`, DPDK `mlx5_rx.c`). The title is in the place of the first
+//! completion, the first array is in the next place, and each further array is in the place of its
+//! first completion. The places between hold stale CQEs of an earlier turn.
 //!
-//! Here they are written out where they stand, so that all else sees whole entries, each with the
+//! This file expands them in place, so that other code sees only whole CQEs, each with the
 //! ownership bit of its turn.
 //!
 //! # Safety
 //!
-//! The entries between the title and the last of its completions are the program's until the
-//! consumer index passes them.
+//! Software owns the entries from the title to its last completion until the consumer index passes
+//! them.
 #![allow(unsafe_code, reason = "writes out entries of a ring that the device wrote")]
 
 use uverbs_core::order::{device_memory, fence};
@@ -25,14 +25,14 @@ use super::{Cq, OP_OWN_OFFSET};
 type Array = [mlx5_mini_cqe8; MINI_CQES];
 
 impl Cq {
-    /// Whether the entry at `index`, which is the program's, was a title: it is written out, with
-    /// all that it stands for.
+    /// Expands the entry at `index`, which software owns, if it is a title. Returns true if it was
+    /// one.
     #[cold]
     pub(super) fn expand(&self, index: u32) -> bool {
         if !self.special.as_ref().is_some_and(|special| special.all) {
             return false;
         }
-        // The entry was seen to be the program's.
+        // The ownership bit was just checked.
         fence::cqe_owner_before_body();
         let mut title = self.entry(index).copy();
         if title.op_own & MLX5_CQE_COMPRESSED != MLX5_CQE_COMPRESSED {
@@ -42,7 +42,7 @@ impl Cq {
         let ahead = index.wrapping_sub(self.ci);
         title.op_own &= !(MLX5_CQE_COMPRESSED | MLX5_CQE_OWNER_MASK);
         if count < 2 || count > self.size - ahead.min(self.size) {
-            // No device says so. It becomes one that nobody knows.
+            // A count that no device writes. The entry becomes one of an unknown opcode.
             title.op_own = OpOwn(title.op_own).with_opcode(CqeOpcode::NO_PACKET.0).0;
             self.put(index, &title);
             return true;
@@ -68,19 +68,19 @@ impl Cq {
         true
     }
 
-    /// The short entries that stand in place of a whole one.
+    /// The short CQEs in the place of a whole one.
     fn array(&self, index: u32) -> Array {
         let entry = self.entry(index).copy();
         Array::read_from_bytes(entry.as_bytes()).unwrap_or_default()
     }
 
-    /// Writes an entry, with the ownership bit of its place.
+    /// Writes a CQE, with the ownership bit of its place.
     fn put(&self, index: u32, entry: &mlx5_cqe64) {
         let bytes = entry.as_bytes();
-        // SAFETY: an entry of the ring that is the program's.
+        // SAFETY: an entry of the ring that software owns.
         unsafe { device_memory::copy(bytes.as_ptr(), self.at(index), OP_OWN_OFFSET) };
         let at = self.at(index).wrapping_add(OP_OWN_OFFSET);
-        // SAFETY: as above; its last byte.
+        // SAFETY: the last byte of an entry that software owns.
         unsafe { device_memory::store_owner(at, entry.op_own | self.turn_of(index)) };
     }
 }

@@ -1,13 +1,13 @@
-//! The queue pairs that complete to a queue.
+//! Queue pairs that complete to a completion queue.
 //!
-//! Queue pairs whose completions need more work (compressed entries, scatter to CQE) are in a table
-//! of their own. Polling looks there out of line, after the first table had nothing, so that they
-//! cost the others nothing.
+//! Queue pairs whose completions need more work (compressed entries, scatter to CQE) are in a
+//! second table. Polling searches it out of line, after the first table, so that the other queue
+//! pairs pay no cost.
 //!
 //! # Safety
 //!
-//! The messages are read by the polling side, which does what they say. A pointer to what a queue
-//! pair keeps goes with its place in the table.
+//! The poller reads the messages and acts on each. A pointer to data of a queue pair is dropped
+//! with the queue pair's place in the table.
 #![allow(unsafe_code, reason = "reads the messages for the polling side, and points into a box")]
 
 use std::sync::Arc;
@@ -23,33 +23,34 @@ use super::Cq;
 use super::scattered::WorkRings;
 use crate::cqe::{Entry, RawUidx};
 
-/// A queue pair of the table.
+/// A queue pair of the first table.
 pub(super) struct Known {
     pub(super) shared: Arc<QpShared>,
-    /// Where its sends' slots are: at hand for a look ahead, which can't wait for `shared`.
+    /// Slots of its sends, copied for prefetching, which must not wait for a load of `shared`.
     pub(super) sends: Slots,
 }
 
 /// A queue pair of the second table.
 struct Care {
     shared: Arc<QpShared>,
-    /// Where its work requests are, which `shared` keeps; null if nobody asks.
+    /// Its WQE rings, kept by `shared`; null without scatter to CQE.
     rings: *const WorkRings,
-    /// The list of a shared receive queue that matches tags.
+    /// Tag list of a tag-matching shared receive queue.
     tags: Option<Arc<TagTable>>,
 }
 
 /// The second table: queue pairs whose completions need more work.
 #[derive(Default)]
 pub(super) struct Special {
-    /// All queue pairs of the completion queue are here: the device may compress entries.
+    /// True if all queue pairs of the completion queue are here, because the device may compress
+    /// CQEs.
     pub(super) all: bool,
     /// By user index.
     table: Vec<Option<Care>>,
 }
 
 impl Special {
-    /// Of a queue whose entries may be compressed.
+    /// The table of a completion queue whose CQEs may be compressed.
     pub(super) fn of_all() -> Box<Self> {
         Box::new(Self { all: true, ..Self::default() })
     }
@@ -63,7 +64,7 @@ impl Special {
         let rings = special.and_then(|special| special.downcast_ref());
         let rings = rings.map_or(std::ptr::null(), std::ptr::from_ref);
         let tags = special.and_then(|special| special.downcast_ref::<Arc<TagTable>>()).cloned();
-        // One that is there stays, as in the other table.
+        // An existing entry stays, as in the first table.
         self.table[index].get_or_insert(Care { shared, rings, tags });
     }
 
@@ -79,7 +80,7 @@ impl Special {
         self.table.get(uidx as usize)?.as_ref().map(|care| &care.shared)
     }
 
-    /// The list that this queue pair changes, if there is one.
+    /// The tag list that this queue pair changes, if any.
     pub(super) fn tags_commanded_by(&self, commands: *const QpShared) -> Option<&TagTable> {
         let lists = self.table.iter().flatten().filter_map(|care| care.tags.as_deref());
         let mut of_it = lists.filter(|tags| {
@@ -88,10 +89,10 @@ impl Special {
         of_it.next()
     }
 
-    /// Where the work requests of a queue pair are.
+    /// WQE rings of a queue pair.
     fn rings(&self, uidx: u32) -> Option<&WorkRings> {
         let care = self.table.get(uidx as usize)?.as_ref()?;
-        // SAFETY: null, or in a box of `shared`, which isn't changed while it is in the table.
+        // SAFETY: null, or in a box of `shared`, which is not changed while it is in the table.
         unsafe { care.rings.as_ref() }
     }
 }
@@ -103,8 +104,8 @@ impl Cq {
         plain.map(|known| &known.shared).or_else(|| self.special.as_ref()?.find(uidx))
     }
 
-    /// Makes the queue pair that an entry names the last one, if it is in the second table; else
-    /// false. The next entry is looked up anew, whatever it names.
+    /// Makes the queue pair that a CQE names the last one, if it is in the second table; otherwise
+    /// returns false. The next CQE is looked up again, whichever queue pair it names.
     pub(super) fn know_special(&mut self, entry: Entry) -> bool {
         let found = self.special.as_ref().and_then(|special| special.find(entry.uidx()));
         let Some(shared) = found else { return false };
@@ -112,31 +113,31 @@ impl Cq {
         true
     }
 
-    /// The list and the receives of the queue that an entry names, if it matches tags.
+    /// Tag list and receives of the queue that a CQE names, if that queue matches tags.
     pub(super) fn tags_of(&self, entry: Entry) -> Option<(&TagTable, &SrqShared)> {
         let care = self.special.as_ref()?.table.get(entry.uidx() as usize)?.as_ref()?;
         care.tags.as_deref().zip(care.shared.srq.as_deref())
     }
 
-    /// Where the work requests of an entry's queue pair are, if its completions bring data along.
+    /// WQE rings of a CQE's queue pair, if it uses scatter to CQE.
     pub(super) fn rings_of(&self, entry: Entry) -> Option<&WorkRings> {
         self.special.as_ref()?.rings(entry.uidx())
     }
 
-    /// User indexes up to the highest one that is known.
+    /// Range of user indexes up to the highest one in use.
     pub(super) fn user_indexes(&self) -> std::ops::Range<u32> {
         let special = self.special.as_ref().map_or(0, |special| special.table.len());
         0..self.table.len().max(special) as u32
     }
 
-    /// Reads the messages that came.
+    /// Reads the messages.
     #[cold]
     #[inline(never)]
     pub(super) fn learn(&mut self) {
         if !self.core.has_messages() {
             return;
         }
-        // SAFETY: this is the polling side.
+        // SAFETY: this is the poller.
         for message in unsafe { self.core.messages() } {
             (self.last_uidx, self.last) = (RawUidx::NONE, std::ptr::null());
             match message {
@@ -150,13 +151,13 @@ impl Cq {
                     if self.table.len() <= index {
                         self.table.resize_with(index + 1, || None);
                     }
-                    // One that is there stays: work requests in flight lean on it. An index is
-                    // given out anew only after the detachment was read, so none is there.
+                    // An existing entry stays, because work requests in flight use it. There should
+                    // be none: an index is reused only after the detach message was read.
                     self.table[index].get_or_insert(Known { sends: shared.send.slots(), shared });
                 }
                 Message::Detach(shared) => {
-                    // By user index: the kernel may have given the number to a new queue pair
-                    // already, but the index is its own while `shared` lives.
+                    // By user index: the kernel may have reused the QP number already, but the user
+                    // index stays reserved while `shared` lives.
                     let uidx = shared.user_index.value();
                     self.sweep_of(uidx, shared.srq.as_deref());
                     if let Some(special) = &mut self.special {
@@ -170,7 +171,7 @@ impl Cq {
                 }
             }
         }
-        // Behind another size, the entry that ended the old ring.
+        // After a resize this returns the entry that ended the old ring.
         self.publish();
     }
 }

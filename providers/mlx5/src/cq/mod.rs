@@ -1,17 +1,17 @@
 //! Completion queues.
 //!
-//! The device writes an entry and its last byte last: opcode and ownership bit, which changes with
-//! every turn around the ring. A new ring is filled with a bit that the first turn doesn't expect,
-//! so the bit alone tells.
+//! The device writes the last byte of a CQE last. It holds opcode and ownership bit, and the bit
+//! changes with every turn around the ring. A new ring is filled with the bit that the first turn
+//! does not expect, so the bit alone tells the owner.
 //!
 //! # Safety
 //!
-//! A [`Cq`] is the only poller, and holds on to the memory that its pointers go to. An entry is the
-//! program's from the load of its ownership bit on (a fence keeps the other loads behind) until the
-//! consumer index passes it. The entry names its queue pair by user index, and the table holds on
-//! to the queue pairs in it; the pointer of the last one is dropped with its place in the table.
-//! Which slot a completion means is the device's word: that it names a published work request is
-//! what makes taking the slot sound.
+//! A [`Cq`] is the only poller, and keeps the memory behind its pointers. Software owns an entry
+//! from the load of its ownership bit (a fence orders the other loads after it) until the consumer
+//! index passes it. The entry names its queue pair by user index, and the table keeps its queue
+//! pairs alive. The pointer to the last queue pair is dropped with its place in the table. The
+//! device is trusted that a completion names a completed work request; taking its slot is sound
+//! because that work request was published.
 #![allow(
     unsafe_code,
     reason = "reads entries that the device writes, and takes slots that it names"
@@ -48,97 +48,97 @@ use self::known::{Known, Special};
 use self::resize::{Resizing, resize};
 use self::tags::Stray;
 
-/// What a ring is filled with: no opcode, and the ownership bit that the first turn doesn't expect.
-/// rdma-core writes 0xf0 and looks at the opcode of every entry; with the bit set it need not be
-/// looked at.
+/// Last byte of entries in a new ring: no opcode, and the ownership bit that the first turn does
+/// not expect. rdma-core writes 0xf0 and checks the opcode of every entry; with the bit set no
+/// check is needed.
 pub(crate) const UNWRITTEN: u8 = CqeOpcode::INVALID.0 << 4 | MLX5_CQE_OWNER_MASK;
 
 const OP_OWN_OFFSET: usize = mlx5_cqe64::OP_OWN_OFFSET;
 
-/// Queue pairs up to which what polling needs of them stays in a first-level cache by itself.
+/// Number of queue pairs up to which their polling state stays in the first-level cache without
+/// prefetching.
 const FEW: usize = 256;
-/// Entries to look ahead: what takes as long as memory does, at a few nanoseconds each.
+/// Prefetch distance in CQEs: the latency of memory, at a few nanoseconds for each CQE.
 const FAR: u32 = 24;
-/// Bytes of the ring by which the next entries are fetched ahead: eight small ones.
+/// Prefetch distance in the ring in bytes: eight CQEs of 64 bytes.
 const AHEAD: usize = 8 * mlx5_cqe64::SIZE;
 
-/// The highest value of an entry's last byte that tells of success, ownership bit first: the
-/// opcodes of successes are the lowest ones.
+/// Highest rotated last byte (ownership bit first) of a successful CQE: the opcodes of successes
+/// are the lowest.
 const LAST_SUCCESS: u8 = CqeOpcode::RESP_SEND_INV.0 << 3 | 0b111;
-/// The ownership bit in such a value.
+/// The ownership bit in the rotated byte.
 const NOT_MINE: u8 = MLX5_CQE_OWNER_MASK.rotate_right(1);
 
-/// The polling side of a completion queue.
+/// The poller of a completion queue.
 #[repr(C, align(64))]
 pub struct Cq {
-    // One cache line: what each poll looks at.
-    /// The 64 described bytes of the next entry.
+    // First cache line: fields that each poll reads.
+    /// The 64 used bytes of the next CQE.
     next: *mut u8,
-    /// Behind the last entry, as far as `start` is behind the ring's first byte: where `next` goes
-    /// back to `start`.
+    /// End of the ring, at the same offset in an entry as `start`: here `next` wraps to `start`.
     end: *mut u8,
-    /// Consumer index, free running; the device knows its low 24 bits once it is published.
+    /// Consumer index, free running. Its low 24 bits are published.
     ci: u32,
     /// The consumer index that was published last.
     published: u32,
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     stride: u32,
-    /// The ownership bit of entries that belong to the program on this turn around the ring.
+    /// Ownership bit of software's entries in this turn around the ring.
     turn: u8,
-    /// The queue pair of the last completion, as entries have it.
+    /// User index of the last completion's queue pair, in memory order.
     last_uidx: RawUidx,
     last: *const QpShared,
     record: *mut u32,
-    // The rest.
-    /// The 64 described bytes of the first entry.
+    // Second cache line: fields used less often.
+    /// The 64 used bytes of the first entry.
     start: *mut u8,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     size: u32,
     strays: u32,
     core: Arc<CqCore>,
     /// Queue pairs by user index.
     table: Vec<Option<Known>>,
-    /// Where it is armed.
+    /// Doorbell register that arms it.
     arm: *mut u64,
-    /// What another size takes; none in tests of a ring alone.
+    /// State for resizing; `None` in tests of a bare ring.
     resizing: Option<Box<Resizing>>,
-    /// The table of queue pairs whose completions need more work, if there are any.
+    /// Second table, of queue pairs whose completions need more work, if any.
     special: Option<Box<Special>>,
 }
 
 const _: () = assert!(std::mem::offset_of!(Cq, start) <= 64);
-// What the API's queue has behind it begins a line, too.
+// The fields of the API's queue that follow start a cache line, too.
 const _: () = assert!(size_of::<Cq>() <= 128);
 
-// SAFETY: `start`, `record` and `arm` go to memory that `core` keeps, `last` into `table`; this is
-// the only one to poll.
+// SAFETY: `start`, `record` and `arm` point to memory that `core` keeps, `last` points into
+// `table`; this is the only poller.
 unsafe impl Send for Cq {}
 
-/// What a completion queue is made from.
+/// Parts of a completion queue.
 pub(crate) struct CqParts {
     /// First byte of the ring.
     pub(crate) start: *mut u8,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     pub(crate) entries: u32,
-    /// Log2 of an entry's bytes: 6 or 7.
+    /// Log2 of an entry's size: 6 or 7.
     pub(crate) shift: u32,
     pub(crate) record: *mut u32,
-    /// The doorbell of completion queues, on a page that is mapped non-cached.
+    /// Doorbell register of completion queues, on a non-cached page.
     pub(crate) arm: *mut u64,
-    /// Keeps ring, record and page.
+    /// Kernel object, which keeps ring, record and page.
     pub(crate) core: Arc<CqCore>,
     pub(crate) resizing: Option<Resizing>,
-    /// The device may compress entries.
+    /// The device may compress CQEs.
     pub(crate) compressed: bool,
 }
 
-/// The outcome of an entry that is not the success of a work request of a known queue pair.
+/// Meaning of a CQE that is not a success of a known queue pair.
 enum Odd {
-    /// A failed work request's; consumed.
+    /// A failed work request; the CQE is consumed.
     Failed(Taken),
-    /// Nothing for the program; consumed.
+    /// No completion for the program; the CQE is consumed.
     Stray,
-    /// Not written yet, whatever its ownership bit says.
+    /// Not written yet, despite its ownership bit.
     Unwritten,
 }
 
@@ -146,8 +146,8 @@ enum Odd {
 ///
 /// # Safety
 ///
-/// `entries` times two to the `shift` bytes are valid to write at `start`, and the device doesn't
-/// know them yet.
+/// `entries` times 2^`shift` bytes at `start` are valid for writes, and the device does not use
+/// them yet.
 pub(crate) unsafe fn fill(start: *mut u8, entries: u32, shift: u32) {
     for entry in 1..=entries as usize {
         let last = start.wrapping_add((entry << shift) - 1);
@@ -157,12 +157,12 @@ pub(crate) unsafe fn fill(start: *mut u8, entries: u32, shift: u32) {
 }
 
 impl Cq {
-    /// A queue that knows no queue pair yet.
+    /// A poller without queue pairs.
     ///
     /// # Safety
     ///
     /// `start` is aligned to an entry. Ring, which was [`fill`]ed, record and doorbell are valid
-    /// while `core` lives. Nobody else polls.
+    /// while `core` lives. This is the only poller.
     pub(crate) unsafe fn new(parts: CqParts) -> Self {
         let start = parts.start.wrapping_add((1 << parts.shift) - mlx5_cqe64::SIZE);
         Self {
@@ -186,19 +186,19 @@ impl Cq {
         }
     }
 
-    /// As if so many completions had been polled before.
+    /// Sets the index, as if that many completions had been polled.
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
         self.published = index;
         self.seek(index);
     }
 
-    /// Makes this the consumer index.
+    /// Sets the consumer index.
     fn seek(&mut self, index: u32) {
         (self.ci, self.next, self.turn) = (index, self.at(index), self.turn_of(index));
     }
 
-    /// Goes on to the next entry.
+    /// Advances to the next entry.
     #[inline(always)]
     fn step(&mut self) {
         self.ci = self.ci.wrapping_add(1);
@@ -222,7 +222,7 @@ impl Cq {
         self.size
     }
 
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub(crate) fn stride(&self) -> usize {
         self.stride as usize
     }
@@ -235,7 +235,7 @@ impl Cq {
         self.arm
     }
 
-    /// The first byte of the ring.
+    /// Address of the ring's first byte.
     pub(crate) fn ring_start(&self) -> *mut u8 {
         self.start.wrapping_sub(self.stride() - mlx5_cqe64::SIZE)
     }
@@ -245,39 +245,39 @@ impl Cq {
         self.start.wrapping_add((index & (self.size - 1)) as usize * self.stride as usize)
     }
 
-    /// The entry with this free-running index. The caller checks who owns it.
+    /// The entry with this free-running index. The caller checks its owner.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> Entry {
-        // SAFETY: in the ring, by the mask, which `core` keeps.
+        // SAFETY: the mask keeps it inside the ring, which `core` keeps.
         unsafe { Entry::new(self.at(index)) }
     }
 
-    /// Opcode and ownership of the entry with this index, if it is the program's.
+    /// Opcode and ownership of the entry with this index, if software owns it.
     #[inline(always)]
     fn owned(&self, index: u32) -> Option<u8> {
         let op_own = self.at(index).wrapping_add(OP_OWN_OFFSET);
-        // SAFETY: in the ring, by the mask, which `core` keeps; the device's write is one of a byte
-        // at least.
+        // SAFETY: the mask keeps it inside the ring, which `core` keeps; the device writes whole
+        // bytes.
         let op_own = unsafe { device_memory::load_owner(op_own) };
         (op_own & MLX5_CQE_OWNER_MASK == self.turn_of(index)).then_some(op_own)
     }
 
-    /// The ownership bit of entries that belong to the program: the lowest bit of the number of the
-    /// turn.
+    /// Ownership bit of software's entries in the turn of `index`: the lowest bit of the turn's
+    /// number.
     #[inline(always)]
     fn turn_of(&self, index: u32) -> u8 {
         u8::from(index & self.size != 0)
     }
 
-    /// Makes the queue pair that an entry names the last one; false when there is none.
+    /// Makes the queue pair that a CQE names the last one; false if it is unknown.
     #[inline(always)]
     fn know(&mut self, entry: Entry) -> bool {
         let raw = entry.raw_uidx();
         raw == self.last_uidx || self.find(raw)
     }
 
-    /// The same, but false where another queue pair than the last one takes more than a look into
-    /// the table: where there are many.
+    /// As [`know`](Self::know), but returns false with many queue pairs if it is not the last one,
+    /// because the lookup then needs prefetching.
     #[inline(always)]
     fn know_few(&mut self, entry: Entry) -> bool {
         let raw = entry.raw_uidx();
@@ -296,9 +296,9 @@ impl Cq {
         true
     }
 
-    /// Starts to bring into the cache what an entry further on will need: with thousands of queue
-    /// pairs each completion is one of a queue pair that was not looked at for long. Hints only:
-    /// whatever stands there, nothing is done but that.
+    /// Prefetches the state that a later CQE will need: with thousands of queue pairs, the state of
+    /// each has left the cache before its next completion. Only prefetches, so the CQE's content
+    /// need not be valid.
     #[cold]
     #[inline(never)]
     fn look_ahead(&self) {
@@ -313,19 +313,18 @@ impl Cq {
         }
     }
 
-    /// Takes the work request that the next entry says was done; `None` if it names none that is
-    /// outstanding.
+    /// Takes the work request that the next CQE completes; `None` if it names no outstanding one.
     ///
     /// # Safety
     ///
-    /// The entry is the program's, tells of success, and `know` has just found its queue pair.
+    /// Software owns the entry, reports a success, and `know` has just found its queue pair.
     #[inline(always)]
     unsafe fn succeed<'a>(&mut self, entry: Entry, op_own: u8) -> Option<Polled<Cqe<'a>>> {
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
-        // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
-        // which the caller's view is over.
+        // SAFETY: the entry is in the ring, and goes back to the device at `publish`, after the
+        // lifetime of the caller's view.
         let view = unsafe { Cqe::new(entry, opcode) };
-        // SAFETY: `know` said that `last` is in the table, which isn't changed until the next call.
+        // SAFETY: `know` found `last` in the table, which is not changed until the next call.
         let shared = unsafe { &*self.last };
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
@@ -336,7 +335,7 @@ impl Cq {
         // SAFETY: the device completed the receive; this is the only poller.
         let Taken { wr_id, mut frame, .. } = unsafe { take_recv(shared, entry) }?;
         if let Some(frame) = &mut frame {
-            // A WRITE with immediate data went elsewhere, and used up the receive.
+            // A WRITE with immediate data consumed the receive without writing to its buffer.
             let into = opcode != CqeOpcode::RESP_WR_IMM;
             frame.arrived(if into { entry.byte_count() } else { 0 });
         }
@@ -344,8 +343,8 @@ impl Cq {
         Some(Polled { view, wr_id, frame })
     }
 
-    /// The next completion where it is a failure, or of a queue pair that isn't known yet; or
-    /// nothing, after what is nobody's was skipped.
+    /// Slow path of [`next`](CqOps::next): failures, and queue pairs that are not known yet. Skips
+    /// strays; `None` if no completion is left.
     #[cold]
     #[inline(never)]
     fn next_odd(&mut self) -> Option<Polled<Cqe<'_>>> {
@@ -356,7 +355,7 @@ impl Cq {
             let opcode = CqeOpcode(OpOwn(op_own).opcode());
             let mut known = self.know(entry);
             if !known && self.core.has_messages() {
-                // Learning may sweep, which moves entries and the consumer index: look anew.
+                // `learn` may sweep, which moves entries and the consumer index, so look again.
                 self.learn();
                 continue;
             }
@@ -366,7 +365,7 @@ impl Cq {
                     continue;
                 }
                 known = self.know_special(entry);
-                // SAFETY: the entry is the program's.
+                // SAFETY: software owns the entry.
                 match unsafe { self.next_of_tags(entry, opcode) } {
                     Some(Ok(polled)) => return Some(polled),
                     Some(Err(Stray)) if strays + 1 < self.size => {
@@ -374,7 +373,7 @@ impl Cq {
                         continue;
                     }
                     Some(Err(Stray)) => break,
-                    // SAFETY: the queue pair that the entry names was just looked up.
+                    // SAFETY: the CQE's queue pair was just looked up.
                     None if known => unloaded = unsafe { self.unload(entry, op_own) },
                     None => {}
                 }
@@ -388,7 +387,7 @@ impl Cq {
             if known
                 && unloaded.is_ok()
                 && opcode.0 <= CqeOpcode::RESP_SEND_INV.0
-                // SAFETY: a success, and the queue pair that it names was just looked up.
+                // SAFETY: a success, and its queue pair was just looked up.
                 && let Some(polled) = unsafe { self.succeed(entry, op_own) }
             {
                 return Some(polled);
@@ -399,8 +398,7 @@ impl Cq {
                     let view = unsafe { Cqe::new(entry, opcode) };
                     return Some(Polled { view, wr_id, frame });
                 }
-                // A ring full of them at most, then it is the caller's turn: whatever the device
-                // does, this ends.
+                // At most a ring full of strays, so that the loop ends whatever the device does.
                 Odd::Stray if strays + 1 < self.size => strays += 1,
                 Odd::Stray | Odd::Unwritten => break,
             }
@@ -416,8 +414,8 @@ impl Cq {
         Odd::Stray
     }
 
-    /// Failures, and what isn't ours: the next entry is the program's, and is no success of a queue
-    /// pair that is known. If it is one of a known one, that is the last one.
+    /// Classifies the next CQE, which software owns and which is not a success of a known queue
+    /// pair. `known`: its queue pair is the last one.
     #[cold]
     #[inline(never)]
     fn odd(&mut self, opcode: CqeOpcode, entry: Entry, known: bool) -> Odd {
@@ -429,10 +427,11 @@ impl Cq {
         if !failed || !known {
             return self.stray();
         }
-        // SAFETY: `last` is in a table, says the caller, which isn't changed until the next call.
+        // SAFETY: `known` says that `last` is in a table, which is not changed until the next call.
         let shared = unsafe { &*self.last };
         let taken = if opcode == CqeOpcode::REQ_ERR {
-            // SAFETY: the program's, a failed send of the last queue pair, not taken yet.
+            // SAFETY: software owns the entry, a failed send of the last queue pair that is not
+            // taken yet.
             let frame = unsafe { self.refused_change(entry) };
             // SAFETY: the device completed this send, with an error; this is the only poller.
             let taken = unsafe { take_send(shared, entry) };
@@ -446,44 +445,46 @@ impl Cq {
     }
 }
 
-/// Takes and retires the send that an entry is of; `None` if no send that is outstanding starts
-/// there, as after a completion that came twice.
+/// Takes and retires the send that a CQE completes; `None` if no outstanding send starts there, for
+/// example after a repeated completion.
 ///
 /// # Safety
 ///
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
 unsafe fn take_send(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
+    // SAFETY: contract of this function. The table has at least one slot, even if the queue has
+    // none.
     let taken = unsafe { shared.send.take_ahead(entry.wqe_counter()) }?;
-    // SAFETY: and it was just taken.
+    // SAFETY: it was just taken.
     unsafe { shared.send.retire(taken.reach) };
     Some(taken)
 }
 
-/// Takes and retires the oldest receive: a queue pair's own receive queue completes in order. If
-/// the entry is of another one, it is of a shared queue, or `None`: as after a completion that came
-/// twice. The device counts a queue pair's own receives modulo 65536 (Linux's mlx5e finds its
-/// receives by the same field, `en_rx.c:mlx5e_handle_rx_cqe`).
+/// Takes and retires the oldest receive, because a queue pair's receive queue completes in order. A
+/// CQE of another index belongs to a shared receive queue, or is a repeated completion (`None`).
+/// The device counts a queue pair's receives modulo 65536 (Linux's mlx5e finds its receives by the
+/// same field, `en_rx.c:mlx5e_handle_rx_cqe`).
 ///
 /// # Safety
 ///
 /// The device completed it, and the caller is the only poller.
 #[inline(always)]
 unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
-    // SAFETY: the caller's promise. The table has a slot at least, whatever the queue has.
+    // SAFETY: contract of this function. The table has at least one slot, even if the queue has
+    // none.
     let Some(taken) = (unsafe { shared.recv.take_next(entry.wqe_counter()) }) else {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `take_recv`.
         return unsafe { take_shared(shared, entry) };
     };
-    // SAFETY: and it was just taken.
+    // SAFETY: it was just taken.
     unsafe { shared.recv.retire(taken.reach) };
     Some(taken)
 }
 
-/// Takes the receive of a shared queue that an entry is of; `None` if none is in flight there. The
-/// entry has the WQE's place in the ring. Or of an own queue that completes in any order, and
-/// retires it.
+/// Takes the receive that a CQE completes in a shared receive queue, whose WQE it names by index;
+/// `None` if none is in flight there. In a receive queue that completes out of order, takes and
+/// retires the receive.
 ///
 /// # Safety
 ///
@@ -491,38 +492,38 @@ unsafe fn take_recv(shared: &QpShared, entry: Entry) -> Option<Taken> {
 #[inline(never)]
 unsafe fn take_shared(shared: &QpShared, entry: Entry) -> Option<Taken> {
     let Some(srq) = shared.srq.as_ref() else {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `take_shared`.
         let taken = unsafe { shared.recv.take_out_of_turn(entry.wqe_counter()) }?;
-        // SAFETY: the queue completes in any order, and one more was taken.
+        // SAFETY: the queue completes out of order, and one more slot was taken.
         unsafe { shared.recv.retire(taken.reach) };
         return Some(taken);
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `take_shared`.
     unsafe { srq.take(entry.wqe_counter().into()) }
 }
 
-// SAFETY: a slot is taken when an entry of the ring says that its work request is over, and retired
-// behind that; see the file's head.
+// SAFETY: a slot is taken once a CQE says that its work request is complete, and retired
+// afterwards; see the file's head.
 unsafe impl CqOps for Cq {
     type View<'a> = Cqe<'a>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Polled<Cqe<'_>>> {
         let at = self.next;
-        // SAFETY: in the ring, which `core` keeps; the device's write is one of a byte at least.
+        // SAFETY: in the ring, which `core` keeps; the device writes whole bytes.
         let op_own = unsafe { device_memory::load_owner(at.wrapping_add(OP_OWN_OFFSET)) };
-        // The lowest bit is 0 in an entry that is the program's. As the highest one it is part of
+        // The lowest bit is 0 if software owns the entry. Rotated to the highest bit, it is part of
         // the comparison for a success.
         let mine = (op_own ^ self.turn).rotate_right(1);
         if mine <= LAST_SUCCESS {
             // SAFETY: as above.
             let entry = unsafe { Entry::new(at) };
-            // Entries come from the device and are in no cache: fetched ahead, a batch's misses
-            // overlap. Near the ring's end this names memory behind the ring, which is harmless.
+            // CQEs come from the device and are in no cache. Prefetching overlaps the misses of a
+            // batch. Near the ring's end this prefetches memory behind the ring, which is harmless.
             prefetch(at.wrapping_add(AHEAD));
             fence::cqe_owner_before_body();
             if self.know(entry)
-                // SAFETY: a success, and the queue pair that it names was just looked up.
+                // SAFETY: a success, and its queue pair was just looked up.
                 && let Some(polled) = unsafe { self.succeed(entry, op_own) }
             {
                 return Some(polled);
@@ -530,7 +531,7 @@ unsafe impl CqOps for Cq {
         } else if mine & NOT_MINE != 0 {
             return None;
         }
-        // Taken apart: what the call returns is in memory, and nothing else shall be.
+        // Destructured, because the call returns in memory and only that value shall be there.
         let Polled { view, wr_id, frame } = self.next_odd()?;
         Some(Polled { view, wr_id, frame })
     }
@@ -538,8 +539,8 @@ unsafe impl CqOps for Cq {
     #[inline(always)]
     fn next_usual<'a, S: Sink<Cqe<'a>>>(&'a mut self, sink: S) -> Usual<S::Output> {
         let at = self.next;
-        // As in `next`.
-        // SAFETY: in the ring, which `core` keeps; the device's write is one of a byte at least.
+        // The ownership check of `next`.
+        // SAFETY: in the ring, which `core` keeps; the device writes whole bytes.
         let op_own = unsafe { device_memory::load_owner(at.wrapping_add(OP_OWN_OFFSET)) };
         let mine = (op_own ^ self.turn).rotate_right(1);
         if mine > LAST_SUCCESS {
@@ -552,21 +553,21 @@ unsafe impl CqOps for Cq {
         if !self.know_few(entry) {
             return Usual::Unusual;
         }
-        // SAFETY: `last` is in the table, which isn't changed until the next call.
+        // SAFETY: `last` is in the table, which is not changed until the next call.
         let shared = unsafe { &*self.last };
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
         // SAFETY: `turn` is the lowest bit alone, so `mine` has the opcode of `op_own`, and is at
         // most `LAST_SUCCESS`.
         unsafe { assert_unchecked(opcode.0 <= CqeOpcode::RESP_SEND_INV.0) };
-        // SAFETY: the entry is in the ring, and is given back by `publish` at the earliest, for
-        // which the caller's view is over.
+        // SAFETY: the entry is in the ring, and goes back to the device at `publish`, after the
+        // lifetime of the caller's view.
         let view = unsafe { Cqe::new(entry, opcode) };
-        // The sink is called once for sends and once for receives, and compiled for each.
+        // Separate calls for sends and receives, so that the sink is compiled for each.
         if opcode == CqeOpcode::REQ {
             // SAFETY: the device completed this send; this is the only poller.
             let taken = unsafe { shared.send.take_ahead_bare(entry.wqe_counter()) };
             let Some((wr_id, reach)) = taken else { return Usual::Unusual };
-            // SAFETY: and it was just taken.
+            // SAFETY: it was just taken.
             unsafe { shared.send.retire(reach) };
             self.step();
             return Usual::Taken(sink.take(view, wr_id));
@@ -574,7 +575,7 @@ unsafe impl CqOps for Cq {
         // SAFETY: the device completed the receive; this is the only poller.
         let taken = unsafe { shared.recv.take_next_bare(entry.wqe_counter()) };
         let wr_id = if let Some((wr_id, reach)) = taken {
-            // SAFETY: and it was just taken.
+            // SAFETY: it was just taken.
             unsafe { shared.recv.retire(reach) };
             wr_id
         } else {
@@ -601,8 +602,8 @@ unsafe impl CqOps for Cq {
         }
         self.published = self.ci;
         let record = self.record.wrapping_add(MLX5_CQ_SET_CI);
-        // The loads from the entries come before the device may write over them. SAFETY: the record
-        // is valid while `core` lives, aligned, and others access it atomically, or are the device.
+        // The loads from the entries come before the device may overwrite them. SAFETY: the record
+        // is valid while `core` lives, and aligned; all other accesses are atomic or by the device.
         unsafe { device_memory::release_record(record, (self.ci & CI_MASK).to_be()) };
     }
 
@@ -640,8 +641,8 @@ impl Drop for Cq {
         if self.core.context().uverbs().is_own() {
             self.give_back_shared();
         }
-        // Nobody will look any more: what is told from now on is dropped, so that buffers go back
-        // to their slabs. SAFETY: this is the one polling side, and it ends here.
+        // Polling ends: later messages are dropped, so that buffers go back to their slabs. SAFETY:
+        // this is the only poller, and it ends here.
         unsafe { self.core.close() };
     }
 }

@@ -1,14 +1,14 @@
-//! Completions that bring data along: the device puts short messages, and short answers of READs
-//! and atomics, into the entry, and the polling side copies them to where the work request says
-//! (PRM "Scatter to CQE"; rdma-core `cq.c`, `qp.c:mlx5_copy_to_recv_wqe`, `mlx5_copy_to_send_wqe`).
+//! Scatter to CQE: the device places short messages, and short responses of READs and atomics, in
+//! the CQE, and the poller copies them to the buffer of the work request (PRM "Scatter to CQE";
+//! rdma-core `cq.c`, `qp.c:mlx5_copy_to_recv_wqe`, `mlx5_copy_to_send_wqe`).
 //!
 //! # Safety
 //!
-//! The list is read from the ring before the slot is given back, so the posting side has not
-//! written over it; the rings are kept. What the list names is the program's memory, at that
-//! address, and nobody's but the device's until the completion is handed out: safe posts name what
-//! is held in the slot, which is emptied later; of raw posts the caller says so. Copies are atomic
-//! stores, since exposed memory may be read meanwhile.
+//! The scatter list is read from the ring before the slot is retired, so the poster did not
+//! overwrite it; the rings are kept. The list names memory of the program at that address, which
+//! only the device uses until the completion is returned. For safe posts the slot holds that
+//! memory; for raw posts it is the caller's contract. Copies are atomic stores, because exposed
+//! memory may be read meanwhile.
 #![allow(unsafe_code, reason = "copies from an entry to memory that a work request names")]
 
 use std::any::Any;
@@ -30,32 +30,33 @@ use zerocopy::FromBytes;
 use super::{Cq, take_recv, take_send};
 use crate::cqe::{Cqe, Entry, Unloaded};
 
-/// Bytes of a described entry's half, and of what stands before it in a large one.
+/// Maximum data in a 64-byte CQE (its first half), and in a 128-byte CQE (the bytes before the used
+/// half).
 const SMALL: usize = mlx5_cqe64::SIZE / 2;
 const LARGE: usize = mlx5_cqe64::SIZE;
-/// Segments before the data of a READ, and of an atomic.
+/// Number of segments before the SGEs of a READ, and of an atomic.
 const READ_HEAD: usize = 2;
 const ATOMIC_HEAD: usize = 3;
 
-/// Where the work requests of a queue pair are, which says where data goes.
+/// WQE rings of a queue pair, whose SGEs name the buffers of data in CQEs.
 pub(crate) struct WorkRings {
-    /// First byte of the send queue, and its bytes less one.
+    /// Address of the send queue, and its size minus one.
     pub(crate) send: *const u8,
     pub(crate) send_mask: usize,
-    /// The same of the receive queue, and bytes of one WQE.
+    /// Address of the receive queue, its size minus one, and the size of a WQE.
     pub(crate) recv: *const u8,
     pub(crate) recv_mask: usize,
     pub(crate) recv_stride: usize,
-    /// Where the receive queue's doorbell record counts what was posted.
+    /// Word of the doorbell record that counts posted receives.
     pub(crate) posted: *mut u32,
-    /// The local key of no memory.
+    /// Local key that names no memory.
     pub(crate) nothing: Option<u32>,
-    /// Keeps all three.
+    /// Keeps the rings and the record.
     pub(crate) _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers go to memory that `_memory` keeps; it is read by raw pointer only, where no
-// one writes.
+// SAFETY: the pointers go to memory that `_memory` keeps; it is read only by raw pointers, where no
+// thread writes.
 unsafe impl Send for WorkRings {}
 // SAFETY: as above.
 unsafe impl Sync for WorkRings {}
@@ -64,9 +65,9 @@ type Segment = mlx5_wqe_data_seg;
 
 /// # Safety
 ///
-/// Sixteen bytes of a ring, which nobody writes now.
+/// `at` names sixteen bytes of the ring that no thread writes now.
 unsafe fn load(ring: *const u8, at: usize) -> [u8; DS_BYTES] {
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `load`.
     unsafe { device_memory::read(ring.wrapping_add(at).cast()) }
 }
 
@@ -74,22 +75,21 @@ unsafe fn load(ring: *const u8, at: usize) -> [u8; DS_BYTES] {
 ///
 /// As for [`load`].
 unsafe fn segment(ring: *const u8, at: usize) -> Segment {
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `segment`.
     let bytes = unsafe { load(ring, at) };
     Segment::read_from_bytes(&bytes).unwrap_or(Segment::TERMINATOR)
 }
 
 impl Cq {
-    /// Copies the data that the next entry brings along to where its work request says, as much as
-    /// has room there.
+    /// Copies the data in the next CQE to the buffer of its work request, as much as fits.
     ///
     /// # Errors
     ///
-    /// Why the data, or some of it, was not copied.
+    /// The reason why some or all of the data was not copied.
     ///
     /// # Safety
     ///
-    /// The entry is the program's, and its queue pair is the last one.
+    /// Software owns the entry, and its queue pair is the last one.
     pub(super) unsafe fn unload(&self, entry: Entry, op_own: u8) -> Result<(), Unloaded> {
         let opcode = CqeOpcode(OpOwn(op_own).opcode());
         let data = match op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64) {
@@ -99,7 +99,7 @@ impl Cq {
             MLX5_INLINE_SCATTER_64 if self.stride() > LARGE => &entry.bytes::<LARGE>(LARGE)[..],
             _ => return Err(Unloaded::Unasked),
         };
-        // SAFETY: the queue pair is in a table, says the caller.
+        // SAFETY: the last queue pair is in a table, by the contract.
         let shared = unsafe { &*self.last };
         let Some(rings) = self.rings_of(entry) else { return Err(Unloaded::Unasked) };
         let counter = entry.wqe_counter();
@@ -112,7 +112,7 @@ impl Cq {
             }
             let head = match entry.send_opcode() {
                 Opcode::RDMA_READ => READ_HEAD,
-                // Of these the entry's count is nothing to go by (rdma-core `cq.c`).
+                // For atomics the CQE's byte count is meaningless (rdma-core `cq.c`).
                 Opcode::ATOMIC_CS | Opcode::ATOMIC_FA => {
                     left = cut(8);
                     ATOMIC_HEAD
@@ -124,15 +124,15 @@ impl Cq {
             let control: [u8; DS_BYTES] = unsafe { load(rings.send, at & rings.send_mask) };
             let control = mlx5_wqe_ctrl_seg::read_from_bytes(&control).unwrap_or_default();
             for index in head..usize::from(control.word1().ds()) {
-                // A WQE goes on at the ring's beginning.
+                // A WQE may wrap to the ring's beginning.
                 let place = at.wrapping_add(index * DS_BYTES) & rings.send_mask;
                 // SAFETY: as above.
                 let segment = unsafe { segment(rings.send, place) };
-                // SAFETY: of a list that the program posted; see the file's head.
+                // SAFETY: an SGE that the program posted; see the file's head.
                 left = unsafe { fill(&segment, left, rings.nothing) };
             }
         } else {
-            // SAFETY: aligned, and kept as the rings are; the posting side stores atomically.
+            // SAFETY: aligned, and kept together with the rings; the poster stores atomically.
             let posted = unsafe { AtomicU32::from_ptr(rings.posted) }.load(Ordering::Acquire);
             if !shared.recv.is_next(counter) || u32::from_be(posted) as u16 == counter {
                 return Err(Unloaded::Absent);
@@ -144,15 +144,15 @@ impl Cq {
                 if segment.lkey.get() == MLX5_INVALID_LKEY {
                     break;
                 }
-                // SAFETY: of a list that the program posted; see the file's head.
+                // SAFETY: an SGE that the program posted; see the file's head.
                 left = unsafe { fill(&segment, left, rings.nothing) };
             }
         }
         if left.is_empty() { Ok(()) } else { Err(Unloaded::Length) }
     }
 
-    /// Takes the work request of a success whose data could not be copied, as a failed one. `None`
-    /// if it isn't outstanding.
+    /// Takes the work request of a success whose data could not be copied, and reports it as
+    /// failed. `None` if it is not outstanding.
     ///
     /// # Safety
     ///
@@ -167,12 +167,12 @@ impl Cq {
         if why == Unloaded::Absent {
             return None;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `fail_unloaded`.
         let shared = unsafe { &*self.last };
         let taken = match opcode {
             // SAFETY: the device completed this send; this is the only poller.
             CqeOpcode::REQ => unsafe { take_send(shared, entry) },
-            // SAFETY: as above, a receive.
+            // SAFETY: the device completed this receive; this is the only poller.
             _ => unsafe { take_recv(shared, entry) },
         };
         let Taken { wr_id, frame, .. } = taken?;
@@ -183,7 +183,7 @@ impl Cq {
     }
 }
 
-/// Copies as much as a segment has room for, and gives the rest.
+/// Copies data to an SGE, and returns the part that does not fit.
 ///
 /// # Safety
 ///
@@ -200,12 +200,13 @@ unsafe fn fill<'a>(segment: &Segment, data: &'a [u8], nothing: Option<u32>) -> &
     };
     for (index, word) in words.iter().enumerate() {
         let at = to.wrapping_add(index * size_of::<u64>()).cast();
-        // SAFETY: the caller's promise; aligned, as just looked at.
+        // SAFETY: the program named this memory, by the contract of `fill`; aligned, as just
+        // checked.
         unsafe { AtomicU64::from_ptr(at) }.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
     }
     let behind = to.wrapping_add(size_of_val(words));
     for (index, byte) in bytes.iter().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `fill`.
         unsafe { AtomicU8::from_ptr(behind.wrapping_add(index)) }.store(*byte, Ordering::Relaxed);
     }
     rest

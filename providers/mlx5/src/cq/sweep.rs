@@ -1,8 +1,8 @@
-//! Entries that are dropped before they were polled: of queue pairs that are gone or reset.
+//! Dropping of unpolled CQEs of queue pairs that were destroyed or reset.
 //!
 //! # Safety
 //!
-//! Only entries that are the program's are moved; see the safety of `cq`.
+//! Only entries that software owns are moved; see the safety section of `cq`.
 #![allow(unsafe_code, reason = "moves entries of a ring that the device writes")]
 
 use uverbs_core::order::{device_memory, fence};
@@ -16,15 +16,14 @@ use super::tags;
 use crate::cqe::Entry;
 
 impl Cq {
-    /// Drops the entries of a queue pair, and closes the gaps: older entries move towards the
-    /// newest, so that the consumer index jumps over the gap (rdma-core `cq.c:__mlx5_cq_clean`). An
-    /// ownership bit belongs to the place, not to the entry. Receives of a shared queue that they
-    /// are of are free again.
+    /// Drops the CQEs of a queue pair, and closes the gaps: older CQEs move toward the newest, and
+    /// the consumer index skips the gap (rdma-core `cq.c:__mlx5_cq_clean`). The ownership bit
+    /// belongs to the place and is not moved. Receives of a shared receive queue among them become
+    /// free.
     pub(super) fn sweep_of(&mut self, uidx: u32, srq: Option<&SrqShared>) {
         let is_there = |op_own| CqeOpcode(OpOwn(op_own).opcode()) != CqeOpcode::INVALID;
         let mut end = self.ci;
-        // What comes after this is of other queue pairs: the kernel has confirmed that those to be
-        // swept are still.
+        // Later CQEs belong to other queue pairs: the kernel confirmed that this one has stopped.
         while end.wrapping_sub(self.ci) < self.size && self.owned(end).is_some_and(is_there) {
             self.expand(end);
             end = end.wrapping_add(1);
@@ -40,7 +39,7 @@ impl Cq {
                 if let Some(srq) = srq
                     && takes_receive(entry)
                 {
-                    // SAFETY: the device completed it, says the entry.
+                    // SAFETY: the device completed it, as the entry says.
                     drop(unsafe { srq.take(entry.wqe_counter().into()) });
                 }
             } else if freed != 0 {
@@ -53,8 +52,8 @@ impl Cq {
         }
     }
 
-    /// Takes the shared receives of completions that nobody polled, whose slots nothing else gives
-    /// back while the shared queue lives.
+    /// Takes the shared receives of unpolled completions. Otherwise their slots would stay occupied
+    /// while the shared receive queue lives.
     pub(super) fn give_back_shared(&mut self) {
         self.learn();
         for index in self.user_indexes() {
@@ -64,11 +63,11 @@ impl Cq {
         }
     }
 
-    /// Copies one of the program's entries over another.
+    /// Copies one entry that software owns over another.
     fn move_entry(&mut self, from: u32, to: u32) {
         let lead = self.stride() - mlx5_cqe64::SIZE;
         let (source, target) = (self.at(from).wrapping_sub(lead), self.at(to).wrapping_sub(lead));
-        // SAFETY: whole entries of the ring, not the same, both the program's.
+        // SAFETY: two different whole entries of the ring, both owned by software.
         unsafe { device_memory::copy(source, target, self.stride()) };
         let (at, owner) = (self.at(to).wrapping_add(OP_OWN_OFFSET), self.turn_of(to));
         // SAFETY: as above; the last byte of the entry.
@@ -78,7 +77,7 @@ impl Cq {
     }
 }
 
-/// Whether an entry is of a receive: of a queue that matches tags most are of something else.
+/// True if the CQE completes a receive. On a tag-matching queue most do not.
 fn takes_receive(entry: Entry) -> bool {
     match tags::is_of_tags(entry, entry.opcode()) {
         true => tags::is_of_receive(entry),

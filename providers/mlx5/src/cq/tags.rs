@@ -1,10 +1,10 @@
-//! Completions of queues that match tags: of messages, and of changes of the list (rdma-core
+//! Completions of tag-matching queues: messages, and changes of the tag list (rdma-core
 //! `cq.c:handle_tag_matching`).
 //!
 //! # Safety
 //!
-//! An entry names the place of its tag, or the receive of its message; that it is of one which is
-//! under way is what the tables look at before they give anything out.
+//! A CQE names the place of its tag, or the receive of its message. The tables check that one is
+//! outstanding there before they return its buffer.
 #![allow(unsafe_code, reason = "takes places and slots that an entry names")]
 
 use uverbs_core::memory::frame::Frame;
@@ -18,10 +18,10 @@ use uverbs_mlx5_prm::tag::{MLX5_CQE_APP_TAG_MATCHING, TmAppOp};
 use super::Cq;
 use crate::cqe::{Cqe, Entry};
 
-/// An entry of nothing that is under way. It was passed over, and counted.
+/// A CQE that matches no outstanding tag, receive or change. It was skipped and counted.
 pub(super) struct Stray;
 
-/// What an entry of such a queue gave.
+/// Result of a CQE.
 struct Told {
     taken: Taken,
     wants_sync: bool,
@@ -33,23 +33,23 @@ impl From<Taken> for Told {
     }
 }
 
-/// Whether an entry tells of tags. Those of failures have other fields there.
+/// True for a tag-matching CQE. CQEs of failures have other fields there.
 pub(super) fn is_of_tags(entry: Entry, opcode: CqeOpcode) -> bool {
     let failed = opcode == CqeOpcode::REQ_ERR || opcode == CqeOpcode::RESP_ERR;
     !failed && entry.app() == MLX5_CQE_APP_TAG_MATCHING
 }
 
-/// Whether an entry that tells of tags is of a receive: its message found none.
+/// True for a tag-matching CQE that completes a receive, because its message matched no tag.
 pub(super) fn is_of_receive(entry: Entry) -> bool {
     matches!(entry.app_op(), TmAppOp::UNEXPECTED | TmAppOp::NO_TAG)
 }
 
 impl Cq {
-    /// Takes what the next entry tells of tags; `None` if it is of something else.
+    /// Takes the next CQE if it is a tag-matching one; otherwise `None`.
     ///
     /// # Safety
     ///
-    /// The entry is the program's, and the queue that it names is in the second table.
+    /// Software owns the entry, and the queue that it names is in the second table.
     #[inline(never)]
     pub(super) unsafe fn next_of_tags<'a>(
         &mut self,
@@ -60,7 +60,7 @@ impl Cq {
             return None;
         }
         let (tags, srq) = self.tags_of(entry)?;
-        // SAFETY: the caller's promise; this is the only poller.
+        // SAFETY: contract of this function; this is the only poller.
         let told = unsafe { take(tags, srq, entry) };
         self.step();
         let Some(Told { taken: Taken { wr_id, mut frame, .. }, wants_sync }) = told else {
@@ -77,12 +77,12 @@ impl Cq {
         Some(Ok(Polled { view, wr_id, frame }))
     }
 
-    /// What a tag's place held that was to be added, if a failed send is such a change. Its list
-    /// takes no more: the queue pair of the changes failed.
+    /// If a failed send is a change that was to add a tag, returns the buffer of that tag. The list
+    /// accepts no further changes, because the queue pair of the changes failed.
     ///
     /// # Safety
     ///
-    /// The entry is the program's, a failed send of the last queue pair, and its WQEBB isn't free
+    /// Software owns the entry, a failed send of the last queue pair, and its WQEBB is not free
     /// yet.
     #[cold]
     pub(super) unsafe fn refused_change(&self, entry: Entry) -> Option<Frame> {
@@ -92,14 +92,14 @@ impl Cq {
             return None;
         }
         tags.commands()?.send.fail();
-        // SAFETY: the caller's promise; this is the only poller.
+        // SAFETY: contract of this function; this is the only poller.
         unsafe { tags.refused(at) }?.frame
     }
 }
 
 /// # Safety
 ///
-/// The entry is the program's, and of this queue; the caller is the only poller.
+/// Software owns the entry, which belongs to this queue; the caller is the only poller.
 #[inline(never)]
 unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
     let place = u32::from(entry.app_info());
@@ -112,44 +112,44 @@ unsafe fn take(tags: &TagTable, srq: &SrqShared, entry: Entry) -> Option<Told> {
         | TmAppOp::CONSUMED_MSG_SW_RDNV
         | TmAppOp::EXPECTED
         | TmAppOp::MSG_COMPLETION_CANCELED => {
-            // SAFETY: the device is done with the place, says the entry.
+            // SAFETY: the device is done with the place, as the entry says.
             Some(unsafe { tags.take(place) }?.into())
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `take`.
         TmAppOp::APPEND | TmAppOp::REMOVE | TmAppOp::NOOP => unsafe { change(tags, entry) },
         TmAppOp::UNEXPECTED => {
-            // SAFETY: the device completed the receive, says the entry.
+            // SAFETY: the device completed the receive, as the entry says.
             let taken = unsafe { srq.take(entry.wqe_counter().into()) }?;
             Some(Told { taken, wants_sync: tags.unexpected() })
         }
-        // SAFETY: as above.
+        // SAFETY: the device completed the receive, as the entry says.
         TmAppOp::NO_TAG => Some(unsafe { srq.take(entry.wqe_counter().into()) }?.into()),
         _ => None,
     }
 }
 
-/// A change of the list completed. They do so in turn.
+/// Takes a completed change of the list. Changes complete in order.
 ///
 /// # Safety
 ///
 /// As for [`take`].
 unsafe fn change(tags: &TagTable, entry: Entry) -> Option<Told> {
     let commands = tags.commands()?;
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `change`.
     let changed = unsafe { tags.changes().next() }?;
-    // SAFETY: the device completed it, says the entry.
+    // SAFETY: the device completed it, as the entry says.
     let Taken { wr_id, reach, .. } = unsafe { commands.send.take_ahead(changed.at as u16) }?;
-    // SAFETY: and it was just taken.
+    // SAFETY: it was just taken.
     unsafe { commands.send.retire(reach) };
     let mut told = Told::from(Taken { wr_id, reach, frame: None });
     let Some(place) = changed.place else { return Some(told) };
-    // Before the place is free, and has another tag.
+    // Checked before the place becomes free and gets another tag.
     told.wants_sync = !tags.is_in_step(place, entry.tag_count());
     if entry.app_op() == TmAppOp::REMOVE && entry.tag_was_changed() {
-        // SAFETY: the device took it out, says the entry.
+        // SAFETY: the device removed the tag, as the entry says.
         told.taken.frame = unsafe { tags.removed(place) }.and_then(|taken| taken.frame);
     } else {
-        // SAFETY: the device completed it, and `next` gives each once.
+        // SAFETY: the device completed it, and `next` returns each change once.
         unsafe { tags.changed(place) };
     }
     Some(told)

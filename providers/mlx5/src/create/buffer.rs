@@ -1,6 +1,7 @@
-//! Where a queue pair's rings lie: one buffer, the receive queue first, the send queue right after
-//! it; of raw packets at the next page, since a queue of its own may begin anywhere in the first
-//! half of a page only (mlx5_ib `qp.c:create_raw_packet_qp_sq`, `wq.page_offset`).
+//! Layout of a queue pair's rings: one buffer with the receive queue, followed by the send queue.
+//! The send queue of a raw packet queue pair starts at the next page, because it is a separate
+//! device object, which must start in the first half of a page (mlx5_ib
+//! `qp.c:create_raw_packet_qp_sq`, `wq.page_offset`).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use crate::cq::scattered::WorkRings;
 use crate::create::size::{RecvSize, SendSize};
 use crate::device::uar::Register;
 
-/// What the device reads of a queue pair, and the doorbell register that tells it to. Kept until
-/// the kernel confirmed the destruction, and while a posting side lives.
+/// Memory that the device reads of a queue pair, and its doorbell register. Kept until the kernel
+/// confirmed the destruction, and while a poster lives.
 #[derive(Debug)]
 pub(crate) struct QpMemory {
     rings: Mapping,
-    /// Offset of the send queue: the kernel computes the same from count and shift (mlx5_ib
+    /// Offset of the send queue; the kernel computes it from count and shift (mlx5_ib
     /// `qp.c:set_user_buf_size`).
     send_offset: usize,
     pub(crate) record: Dbrec,
@@ -32,7 +33,7 @@ pub(crate) struct QpMemory {
 }
 
 impl QpMemory {
-    /// Zeroed rings.
+    /// Allocates zeroed rings.
     pub(crate) fn new(
         context: &Context,
         send: &SendSize,
@@ -50,7 +51,7 @@ impl QpMemory {
         Ok(Self { rings, send_offset, record, register })
     }
 
-    /// For the polling side, of a queue pair whose completions bring data along.
+    /// WQE rings for the poller, if the queue pair uses scatter to CQE.
     pub(crate) fn work_rings(
         self: &Arc<Self>,
         send: &SendSize,
@@ -69,7 +70,7 @@ impl QpMemory {
         })
     }
 
-    /// Bytes that the kernel will pin.
+    /// Size in bytes, which the kernel pins.
     pub(crate) fn len(&self) -> usize {
         self.rings.len()
     }

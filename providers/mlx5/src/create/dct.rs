@@ -1,8 +1,8 @@
-//! Targets of dynamic connections: the device's number comes with the change to RTR.
+//! DC targets: the device assigns the number at the change to RTR.
 //!
 //! # Safety
 //!
-//! Attributes are the caller's to answer for.
+//! The caller vouches for attributes.
 #![allow(unsafe_code, reason = "changes by a mask, as the caller says")]
 
 use uverbs_core::attr::{DctRtrAttr, QpAttrMask, QpState, RawQpAttr};
@@ -11,13 +11,13 @@ use uverbs_core::objects::qp::QpCore;
 use uverbs_kernel_abi::mlx5::mlx5_ib_modify_qp_resp;
 use zerocopy::IntoBytes;
 
-/// Brings a target from INIT to RTR, and answers the number that initiators reach it by (rdma-core
+/// Brings a target from INIT to RTR, and returns its number, which initiators use (rdma-core
 /// `verbs.c:modify_dct`).
 ///
 /// # Errors
 ///
-/// [`Error::State`] from another state; [`Error::Limit`] for values over their field; the kernel's
-/// refusal.
+/// [`Error::State`] from another state; [`Error::Limit`] for values that exceed their fields; the
+/// kernel's refusal.
 #[doc(alias = "MLX5DV_DCTYPE_DCT")]
 pub fn ready_target(target: &QpCore, attr: &DctRtrAttr) -> Result<u32, Error> {
     let mut answer = mlx5_ib_modify_qp_resp::default();
@@ -25,8 +25,8 @@ pub fn ready_target(target: &QpCore, attr: &DctRtrAttr) -> Result<u32, Error> {
     Ok(answer.dctn)
 }
 
-/// Changes the attributes of a target that a mask names; answers its number if it has one from then
-/// on.
+/// Changes the attributes of a target that a mask names. Returns its number if the change created
+/// it.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ pub unsafe fn modify_target(
     let is_made = mask.contains(QpAttrMask::STATE) && to == QpState::ReadyToReceive;
     let mut answer = mlx5_ib_modify_qp_resp::default();
     let room = if is_made { answer.as_mut_bytes() } else { &mut [] };
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `modify_target`.
     unsafe { target.modify_by_mask_answered(attr, mask, room) }?;
     Ok(is_made.then_some(answer.dctn))
 }

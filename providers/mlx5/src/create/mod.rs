@@ -1,4 +1,4 @@
-//! Making queues: the driver's part of each command, and the sizes of rings.
+//! Creation of queues: the driver's part of each command, and the sizes of rings.
 
 pub(crate) mod buffer;
 pub(crate) mod dct;

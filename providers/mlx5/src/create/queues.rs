@@ -1,10 +1,10 @@
-//! Creates completion queues and queue pairs: mlx5's part of the commands.
+//! Creation of completion queues and queue pairs: mlx5's part of the commands.
 //!
 //! # Safety
 //!
 //! Commands name rings and records by address. Both are kept by the core object, which frees them
-//! only when the kernel confirmed the object's destruction, or buries them; and by the queue sides,
-//! which reach them through raw pointers only.
+//! after the kernel confirmed the destruction, or leaks them. The poster and the poller also keep
+//! them, and access them only by raw pointers.
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
 use std::os::fd::AsFd;
@@ -49,7 +49,7 @@ use crate::recv::queue::RqParts;
 use crate::send::queue::SqParts;
 use crate::send::wqe::Room;
 
-/// Log2 of an entry's bytes.
+/// Log2 of the size of a CQE.
 fn shift_of(size: CqeSize) -> u32 {
     match size {
         CqeSize::Bytes64 => 6,
@@ -57,16 +57,16 @@ fn shift_of(size: CqeSize) -> u32 {
     }
 }
 
-/// What the device writes of a completion queue, and the page that it is armed through.
+/// Memory that the device writes of a completion queue, and the page that it is armed through.
 #[derive(Debug)]
 pub(crate) struct CqMemory {
-    /// Another one with each size.
+    /// The ring; each resize replaces it.
     pub(crate) ring: Mutex<Mapping>,
     _record: Dbrec,
     _page: Arc<UarPage>,
 }
 
-/// Number of the non-cached page, which a completion queue's command has 16 bits for.
+/// UAR number of the non-cached page, for which CREATE_CQ has 16 bits.
 fn arm_page(page: &UarPage) -> Result<u16, Error> {
     u16::try_from(page.page_id()).map_err(|_| Error::Unsupported {
         verb: "create_cq",
@@ -74,7 +74,7 @@ fn arm_page(page: &UarPage) -> Result<u16, Error> {
     })
 }
 
-/// rdma-core `verbs.c:create_cq`.
+/// Creates a completion queue (rdma-core `verbs.c:create_cq`).
 pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>, Cq), Error> {
     init.check_context(&context.core)?;
     let entries = cq_entries("create_cq", init.entries, context.limits.cqe)?;
@@ -112,7 +112,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     };
     let mut answer = mlx5_ib_create_cq_resp::default();
     let attr = CreateCq {
-        // The kernel adds one and rounds up: exactly this ring (mlx5_ib `cq.c:mlx5_ib_create_cq`).
+        // The kernel adds one and rounds up, which yields this ring (mlx5_ib
+        // `cq.c:mlx5_ib_create_cq`).
         entries: entries - 1,
         user_handle: unique_id(),
         comp_vector: init.comp_vector,
@@ -121,8 +122,8 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         flags: init.flags(),
     };
     let uverbs = context.core.uverbs();
-    // SAFETY: ring and record are kept by the core object made next; both are reached by raw
-    // pointers only.
+    // SAFETY: the core object created next keeps ring and record, which are accessed only by raw
+    // pointers.
     let created = unsafe { uverbs.create_cq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, ring.len() as u64))?;
     let room = CqRoom::new(init.entries, entries)
@@ -137,7 +138,7 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
     };
     let (of, memory) = (Arc::clone(&context.core), Box::new(memory));
     let (number, channel) = (answer.cqn, init.channel.clone());
-    // SAFETY: the kernel just made it with this memory, and nobody else has its number.
+    // SAFETY: the kernel just created it with this memory, and only this object has its handle.
     let core =
         unsafe { CqCore::new(of, created.handle, number, room, attr.user_handle, channel, memory) };
     let parts = CqParts {
@@ -150,14 +151,14 @@ pub(crate) fn create_cq(context: &Context, init: &CqInit) -> Result<(Arc<CqCore>
         resizing: Some(resizing),
         compressed: init.compressed,
     };
-    // SAFETY: a mapping is aligned to a page, ring, record and page are kept by `core`, and this
-    // poller is the first.
+    // SAFETY: a mapping is page-aligned; `core` keeps ring, record and page; this is the first
+    // poller.
     let cq = unsafe { Cq::new(parts) };
     Ok((core, cq))
 }
 
-/// The driver's part of CREATE_QP. A target of dynamic connections has no rings; its access key
-/// stands where the header has the address of a raw packet queue (rdma-core `verbs.c:create_dct`).
+/// The driver's part of CREATE_QP. A DC target has no rings; its access key is in the field of a
+/// raw packet queue's address (rdma-core `verbs.c:create_dct`).
 fn qp_request(
     init: &QpInit,
     memory: &QpMemory,
@@ -185,7 +186,7 @@ fn qp_request(
         rq_wqe_count: recv.entries,
         rq_wqe_shift: recv.shift,
         flags: MLX5_QP_FLAG_UAR_PAGE_INDEX | kind | scatter_flags(init),
-        // Send and receive queue of raw packets are two objects of the device's.
+        // Send and receive queue of a raw packet queue pair are two device objects.
         sq_buf_addr: match init.qp_type {
             QpType::RawPacket => memory.send_addr(),
             _ => 0,
@@ -204,19 +205,19 @@ fn qp_request(
     }
 }
 
-/// The wish that short messages come in their completions, also answers: each send says by itself
-/// whether it completes (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`). Of a shared queue's receives the
-/// polling side doesn't know where they are.
+/// Flags for scatter to CQE, of short messages and also of responses, which requires that each send
+/// has a signal flag (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`). Not for a shared receive queue,
+/// because the poller does not know its ring.
 fn scatter_flags(init: &QpInit) -> u32 {
     let has_rings = matches!(init.qp_type, QpType::Rc | QpType::Uc) && init.srq.is_none();
-    // Nor of receives that complete in any order.
+    // Also not for receives that complete out of order.
     match init.scatter_to_cqe && has_rings && !init.out_of_order {
         true => MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE,
         false => 0,
     }
 }
 
-/// rdma-core `verbs.c:create_qp`.
+/// Creates a queue pair (rdma-core `verbs.c:create_qp`).
 pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>, Error> {
     init.check_context(&context.core)?;
     if init.qp_type == QpType::RawPacket {
@@ -225,7 +226,7 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     if let Some(streams) = init.streams {
         context.check_streams(streams)?;
     }
-    // A compressed entry stands for receives that follow each other.
+    // Compressed CQEs can report only consecutive receives.
     if init.srq.is_some() || init.out_of_order {
         check_uncompressed("create_qp", &init.recv_cq)?;
     }
@@ -241,10 +242,11 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     let request = qp_request(init, &memory, (&send, &recv), numbers);
     let mut answer = mlx5_ib_create_qp_resp::default();
     let scatters = request.flags & MLX5_QP_FLAG_SCATTER_CQE != 0;
-    // Sizes as asked for: those that the rounding gave are between the rings and the caller.
+    // Requests the original sizes; the rounded sizes are internal.
     let attr = init.request(&init.cap, &context.core);
     let uverbs = context.core.uverbs();
-    // SAFETY: the core object made next keeps rings and record, which raw pointers alone reach.
+    // SAFETY: the core object created next keeps rings and record, which are accessed only by raw
+    // pointers.
     let created = unsafe { uverbs.create_qp(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.len() as u64))?;
     let shared = Arc::new(QpShared {
@@ -268,17 +270,17 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
     };
     let kept = Box::new(Arc::clone(&memory));
     let parts = init.parts(&created, attr.user_handle, cap, &shared, kept);
-    // SAFETY: the kernel just made it from these, all of `context`; `shared` is new.
+    // SAFETY: the kernel just created it from these parts, all of `context`; `shared` is new.
     let core = unsafe { QpCore::new(parts) };
     if context.ece {
-        // SAFETY: mlx5_ib's request, which has numbers alone.
+        // SAFETY: mlx5_ib's request contains numbers only.
         unsafe { core.knows_ece(&ece::DRIVER, answer.ece_options) };
     }
     if init.out_of_order {
-        // SAFETY: its table takes receives in any order.
+        // SAFETY: its slot table allows receives out of order.
         unsafe { ooo::announce(&core) };
     }
-    // SAFETY: just made; after an error it is dropped here.
+    // SAFETY: just created, and not posted to; after an error it is dropped here.
     unsafe { core.check_overrun() }?;
     let sq = SqParts {
         start: memory.send(),
@@ -307,17 +309,19 @@ pub(crate) fn create_qp(context: &Context, init: &QpInit) -> Result<NewQp<Mlx5>,
         entries: recv.entries,
         max_wr: max_recv_wr,
         shift: recv.shift,
-        // A post to a queue that isn't there is refused for that, whatever its list.
+        // Unlimited without a receive queue, so that a post fails for the missing queue and not for
+        // its list.
         max_sge: if init.srq.is_some() { u32::MAX } else { recv.max_sge },
         record: memory.record.ptr(),
         qpn: created.qpn,
         shared,
         memory,
     };
-    // SAFETY: the rings lie as the sizes say, in a page-aligned mapping, receives in front by
-    // multiples of 64 bytes. `memory` keeps all. The tables have as many slots, without a poster.
+    // SAFETY: the rings are in a page-aligned mapping, with the sizes given; the receive ring in
+    // front has a multiple of 64 bytes. `memory` keeps all. The slot tables have as many slots, and
+    // no other poster.
     let sq = unsafe { Sq::new(sq) };
-    // SAFETY: as above.
+    // SAFETY: the contract of `Rq::new` holds for the same reasons.
     let rq = unsafe { Rq::new(rq) };
     Ok(NewQp { core, sq, rq })
 }

@@ -1,9 +1,9 @@
-//! Changes of a queue pair in RTS, and in INIT, that the verbs have no attribute for (PRM
-//! "RTS2RTS_QP", "INIT2INIT_QP").
+//! Changes of a queue pair in RTS and in INIT that have no verbs attribute (PRM "RTS2RTS_QP",
+//! "INIT2INIT_QP").
 //!
 //! # Safety
 //!
-//! What is sent are numbers.
+//! Commands contain numbers only.
 #![allow(unsafe_code, reason = "sends a command")]
 
 use uverbs_core::attr::QpState;
@@ -19,16 +19,16 @@ use uverbs_mlx5_prm::cmd::qp::{
 
 use crate::{Context, devx};
 
-/// The UDP port, in `opt_param_mask_95_32` (rdma-core `mlx5_ifc.h`,
+/// Bit of `opt_param_mask_95_32` for the UDP port (rdma-core `mlx5_ifc.h`,
 /// `MLX5_QPC_OPT_MASK_32_UDP_SPORT`).
 const UDP_SPORT: u64 = 1 << 2;
-/// Bytes of the answer.
+/// Size of the response in bytes.
 const ANSWER: usize = 16;
 
-/// RTS2RTS_QP, and the state that it is for.
+/// RTS2RTS_QP, and the state that it applies to.
 pub(crate) const IN_RTS: (CmdOpcode, QpState) = (CmdOpcode::RTS2RTS_QP, QpState::ReadyToSend);
 
-/// Sends this command, which is for this state, and of which `fill` writes what is to change.
+/// Sends a command that applies to a state. `fill` writes the fields to change.
 pub(crate) fn change(
     verb: &'static str,
     qp: &QpCore,
@@ -44,12 +44,12 @@ pub(crate) fn change(
     rst2init_qp_in::QPN.set(&mut request, qp.qpn().into());
     fill(&mut request);
     let uverbs = qp.pd().context().uverbs();
-    // SAFETY: its own queue pair; the command holds numbers.
+    // SAFETY: the caller's queue pair; the command contains numbers only.
     let sent = unsafe { devx::modify(uverbs, qp.handle(), &request, &mut answer) };
     sent.map_err(|error| Error::kernel(verb, told(error.to_errno(), &answer)))
 }
 
-/// The errno of the device's status, where the device refused (rdma-core `mlx5.c`,
+/// Errno of the device's status, if the device rejected the command (rdma-core `mlx5.c`,
 /// `mlx5_get_cmd_status_err`).
 pub(crate) fn told(errno: Errno, answer: &[u8]) -> Errno {
     if errno != Errno::EREMOTEIO {
@@ -62,12 +62,12 @@ pub(crate) fn told(errno: Errno, answer: &[u8]) -> Errno {
 }
 
 impl Context {
-    /// Has a queue pair send from this UDP port on, in RoCE v2: the network takes its packets for
-    /// another flow.
+    /// Sets the UDP source port of a queue pair's packets (RoCE v2), so that the network treats
+    /// them as another flow.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device that can't; [`Error::State`] unless in RTS.
+    /// [`Error::Unsupported`] if the device can't change it; [`Error::State`] unless in RTS.
     #[doc(alias = "mlx5dv_modify_qp_udp_sport")]
     pub fn set_udp_port(&self, qp: &QpCore, port: u16) -> Result<(), Error> {
         const VERB: &str = "modify_qp_udp_sport";

@@ -1,4 +1,4 @@
-//! How large rings are.
+//! Sizes of rings.
 
 use uverbs_core::attr::{DeviceAttr, DeviceCaps, QpCap, QpType, SendOpSet};
 use uverbs_core::error::Error;
@@ -13,52 +13,51 @@ const CREATE_SRQ: &str = "create_srq";
 const CREATE_CQ: &str = "create_cq";
 const CREATE_WQ: &str = "create_wq";
 
-/// Bytes before the data of a connected WQE that carries or names a payload: control and remote
-/// address segment.
+/// Bytes before the data of a connected WQE: control and remote address segment.
 const HEAD: u32 = 2 * DS_BYTES as u32;
-/// The same of a datagram: control segment and address vector.
+/// Bytes before the data of a datagram's WQE: control segment and address vector.
 const DATAGRAM_HEAD: u32 = 4 * DS_BYTES as u32;
 /// Bytes of an atomic's WQE: control, remote address, operands, one data segment.
 const ATOMIC: u32 = 4 * DS_BYTES as u32;
-/// Bytes of an address vector, which a WQE of a DC initiator has besides.
+/// Bytes of an address vector, which a WQE of a DC initiator also has.
 const VECTOR: u32 = 3 * DS_BYTES as u32;
-/// Bytes of the segment that names a shared receive queue, which a WQE of an XRC initiator has
-/// besides.
+/// Bytes of the segment that names a shared receive queue, which a WQE of an XRC initiator also
+/// has.
 const XRC: u32 = DS_BYTES as u32;
 /// Bytes of a WQE that binds a window or invalidates or rewrites a key: control, UMR control, key
-/// context, and a WQEBB of list (rdma-core `verbs.c:_sq_overhead`).
+/// context, and one WQEBB for the list (rdma-core `verbs.c:_sq_overhead`).
 const REKEY: u32 = 3 * MLX5_SEND_WQE_BB as u32;
 const UNIT: u32 = MLX5_SEND_WQE_BB as u32;
 const SEGMENT: u32 = DS_BYTES as u32;
-/// Counters in WQEs and doorbell records have 16 bits. Half of that is the largest ring there is
-/// (`log_max_qp_sz`), and it keeps a full ring apart from an empty one.
+/// Maximum WQEBBs of a ring (`log_max_qp_sz`): half the range of the 16-bit counters in WQEs and
+/// doorbell records, so that a full ring differs from an empty one.
 const MAX_RING: u32 = 1 << 15;
-/// Completion queues' indexes have 24 bits.
+/// Maximum CQEs of a ring: indexes of completion queues have 24 bits.
 const MAX_CQE: u32 = 1 << 24;
 
-/// What the device can do, from the handshake and from `QUERY_DEVICE`.
+/// Limits of the device, from `GET_CONTEXT` and `QUERY_DEVICE`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of the longest send WQE.
+    /// Maximum bytes of a send WQE.
     send_bytes: u32,
-    /// Bytes of the longest receive WQE.
+    /// Maximum bytes of a receive WQE.
     recv_bytes: u32,
-    /// WQEBBs of the largest send queue, a power of two.
+    /// Maximum WQEBBs of a send queue, a power of two.
     send_units: u32,
-    /// WQEs of the largest receive queue, a power of two.
+    /// Maximum WQEs of a receive queue, a power of two.
     pub(crate) recv_entries: u32,
-    /// WQEs of the largest shared receive queue, a power of two.
+    /// Maximum WQEs of a shared receive queue, a power of two.
     shared_entries: u32,
-    /// Entries of a scatter/gather list.
+    /// Maximum SGEs of a work request.
     sge: u32,
-    /// Entries of the largest completion queue, less one.
+    /// Maximum CQEs of a completion queue, minus one.
     pub(crate) cqe: u32,
-    /// Completion vectors.
+    /// Number of completion vectors.
     vectors: u32,
     pub(crate) packets: Packets,
 }
 
-/// The largest power of two that isn't over `limit`; 0 for 0.
+/// The largest power of two up to `limit`; 0 for 0.
 fn power_of_two_within(limit: u32) -> u32 {
     limit.checked_ilog2().map_or(0, |log| 1 << log)
 }
@@ -75,9 +74,9 @@ impl Limits {
         self.vectors
     }
 
-    /// Parts that a work request can give an indirect key.
+    /// Maximum parts that a work request can assign to an indirect key.
     pub(crate) fn parts(&self) -> u32 {
-        // All but the last WQEBB of the shortest UMR are its head.
+        // All WQEBBs of the shortest UMR except the last are its header.
         self.send_bytes.saturating_sub(REKEY - UNIT) / UNIT * (UNIT / SEGMENT)
     }
 
@@ -86,7 +85,7 @@ impl Limits {
         device: &DeviceAttr,
         vectors: u32,
     ) -> Self {
-        // The `ds` field has six bits, which is less than what the kernel allows (1024 bytes).
+        // The six-bit `ds` field limits WQEs to less than the kernel allows (1024 bytes).
         let ds_bytes = u32::from(DS_MAX) * SEGMENT;
         Self {
             send_bytes: u32::from(context.max_sq_desc_sz).min(ds_bytes) / SEGMENT * SEGMENT,
@@ -98,7 +97,7 @@ impl Limits {
             cqe: device.max_cqe.min(MAX_CQE - 1),
             vectors,
             packets: Packets {
-                // 0 is a kernel that doesn't tell (rdma-core `mlx5.c:mlx5_set_context`).
+                // 0 means that the kernel does not report it (rdma-core `mlx5.c:mlx5_set_context`).
                 wants_header: context.eth_min_inline != MLX5_USER_INLINE_MODE_NONE,
                 fills: device.caps.contains(DeviceCaps::RAW_IP_CSUM),
             },
@@ -106,25 +105,26 @@ impl Limits {
     }
 }
 
-/// A send queue's size, and what fits it.
+/// Size and capacities of a send queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SendSize {
-    /// WQEBBs, a power of two; 0 for no queue.
+    /// Number of WQEBBs, a power of two; 0 for no queue.
     pub(crate) units: u32,
-    /// WQEs of the largest size.
+    /// Number of WQEs of the largest size.
     pub(crate) max_wr: u32,
-    /// Entries of a gather list.
+    /// Maximum SGEs of a WQE.
     pub(crate) max_sge: u32,
-    /// Inline bytes.
+    /// Maximum inline bytes of a WQE.
     pub(crate) max_inline: u32,
 }
 
 impl SendSize {
-    /// A WQE is as long as its longest form: a gather list or inline data behind control and remote
-    /// address, or an atomic. What the rounding up to WQEBBs leaves is given to the caller.
+    /// Computes the size. A WQE is as long as its longest form: control and remote address with a
+    /// gather list or inline data, or an atomic. The caller gets the space that rounding up to
+    /// WQEBBs adds.
     ///
-    /// rdma-core `verbs.c:mlx5_calc_send_wqe` counts an atomic's or a UMR's head before every
-    /// payload, 128 bytes more than a WRITE has; the device doesn't ask for that.
+    /// rdma-core `verbs.c:mlx5_calc_send_wqe` reserves the header of an atomic or a UMR in every
+    /// WQE, 128 bytes more than a WRITE needs; the device does not require it.
     pub(crate) fn new(
         qp_type: QpType,
         ops: Option<SendOpSet>,
@@ -135,8 +135,7 @@ impl SendSize {
             return Ok(Self::default());
         }
         let ops = ops.unwrap_or(SendOpSet::of(qp_type));
-        // What fits a WQE is reckoned with the transport's longest head, whatever the queue is made
-        // for.
+        // Capacities assume the transport's longest header, whichever operations were requested.
         let (head, address) = match qp_type {
             QpType::RawPacket => (limits.packets.head() * SEGMENT, 0),
             QpType::Ud => (DATAGRAM_HEAD, 0),
@@ -155,7 +154,7 @@ impl SendSize {
         let inline_limit = room.saturating_sub(INLINE_HEADER as u32);
         check("max_send_sge", cap.max_send_sge, limits.sge.min(room / SEGMENT))?;
         check("max_inline_data", cap.max_inline_data, inline_limit)?;
-        // A datagram of one piece begins a WQEBB of its own, so a queue always has room for one.
+        // A datagram of one SGE starts a second WQEBB, so there is always room for one SGE.
         let gather = head + cap.max_send_sge.max(1) * SEGMENT;
         let inline = match cap.max_inline_data {
             0 => 0,
@@ -164,7 +163,7 @@ impl SendSize {
         let wqe = gather.max(inline).max(least).next_multiple_of(UNIT);
         let per_wqe = wqe / UNIT;
         check("max_send_wr", cap.max_send_wr, limits.send_units / per_wqe)?;
-        // No overflow: the product isn't over `send_units`.
+        // No overflow: the product is at most `send_units`.
         let units = (cap.max_send_wr * per_wqe).next_power_of_two();
         let payload = wqe.min(limits.send_bytes).saturating_sub(head);
         Ok(Self {
@@ -180,19 +179,19 @@ impl SendSize {
     }
 }
 
-/// A receive queue's size, and what fits it.
+/// Size and capacities of a receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecvSize {
-    /// WQEs, a power of two; 0 for no queue.
+    /// Number of WQEs, a power of two; 0 for no queue.
     pub(crate) entries: u32,
-    /// Log2 of a WQE's bytes.
+    /// Log2 of the size of a WQE.
     pub(crate) shift: u32,
-    /// Entries of a scatter list.
+    /// Maximum SGEs of a WQE.
     pub(crate) max_sge: u32,
 }
 
 impl RecvSize {
-    /// A queue pair's own.
+    /// Size of a queue pair's receive queue.
     pub(crate) fn of_qp(cap: &QpCap, limits: &Limits) -> Result<Self, Error> {
         if cap.max_recv_wr == 0 {
             return Ok(Self::default());
@@ -203,7 +202,7 @@ impl RecvSize {
         Ok(Self::round(cap.max_recv_wr, cap.max_recv_sge, limits))
     }
 
-    /// A work queue's (rdma-core `verbs.c:mlx5_calc_rwq_size`).
+    /// Size of a work queue (rdma-core `verbs.c:mlx5_calc_rwq_size`).
     pub(crate) fn of_wq(max_wr: u32, max_sge: u32, limits: &Limits) -> Result<Self, Error> {
         Error::limit(CREATE_WQ, "max_sge", max_sge, Self::most_sge(limits))?;
         if max_wr == 0 || max_wr > limits.recv_entries {
@@ -217,8 +216,8 @@ impl RecvSize {
         limits.sge.min(limits.recv_bytes / SEGMENT)
     }
 
-    /// rdma-core `verbs.c:mlx5_calc_rq_size`: WQEs of a power of two of bytes, 64 bytes at least in
-    /// all, so that the send queue behind starts at a WQEBB.
+    /// Rounds as rdma-core `verbs.c:mlx5_calc_rq_size`: the size of a WQE is a power of two, and
+    /// the ring has at least 64 bytes, so that the send queue after it starts at a WQEBB.
     fn round(max_wr: u32, max_sge: u32, limits: &Limits) -> Self {
         let stride = (max_sge.max(1) * SEGMENT).next_power_of_two();
         Self {
@@ -233,23 +232,23 @@ impl RecvSize {
     }
 }
 
-/// A shared receive queue's size, and what fits it.
+/// Size and capacities of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SrqSize {
-    /// WQEs, a power of two, of which one can't be posted.
+    /// Number of WQEs, a power of two; one of them can't be posted.
     pub(crate) entries: u32,
-    /// Log2 of a WQE's bytes.
+    /// Log2 of the size of a WQE.
     pub(crate) shift: u32,
-    /// Entries of a scatter list.
+    /// Maximum SGEs of a WQE.
     pub(crate) max_sge: u32,
 }
 
 impl SrqSize {
-    /// rdma-core `srq.c:mlx5_alloc_srq_buf`, less the second half of the ring that it keeps for
-    /// receives which met a page fault: frames are pinned. A WQE has its link, and 32 bytes at
-    /// least.
+    /// Computes the size as rdma-core `srq.c:mlx5_alloc_srq_buf`, without the second half of the
+    /// ring, which it reserves for receives with page faults: frames are pinned. A WQE has a link
+    /// segment, and at least 32 bytes.
     pub(crate) fn new(max_wr: u32, max_sge: u32, limits: &Limits) -> Result<Self, Error> {
-        // The largest power of two that a WQE may have, less the link.
+        // Segments in the largest WQE, whose size is a power of two.
         let room = power_of_two_within(limits.recv_bytes) / SEGMENT;
         let most = limits.sge.min(room.saturating_sub(1));
         Error::limit(CREATE_SRQ, "max_sge", max_sge, most)?;
@@ -271,8 +270,8 @@ impl SrqSize {
     }
 }
 
-/// Entries of the ring for `entries` completions, of `limit` at most: a power of two: one more at
-/// least than the kernel is told of (rdma-core `verbs.c:create_cq`).
+/// CQEs of a ring for `entries` completions, at most `limit`: a power of two, and at least one more
+/// than requested from the kernel (rdma-core `verbs.c:create_cq`).
 pub(crate) fn cq_entries(verb: &'static str, entries: u32, limit: u32) -> Result<u32, Error> {
     if entries == 0 || entries > limit {
         let (value, limit) = (entries.into(), if entries == 0 { 1 } else { limit.into() });
@@ -282,7 +281,7 @@ pub(crate) fn cq_entries(verb: &'static str, entries: u32, limit: u32) -> Result
     Ok((entries + 1).next_power_of_two())
 }
 
-/// Refuses a completion vector that isn't there.
+/// Rejects a completion vector that does not exist.
 pub(crate) fn check_vector(vector: u32, limits: &Limits) -> Result<(), Error> {
     if vector < limits.vectors {
         return Ok(());
@@ -327,13 +326,13 @@ mod tests {
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 6, max_inline: 92 });
         let size = SendSize::new(QpType::Rc, None, &cap(100, 4, 128), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 512, max_wr: 170, max_sge: 10, max_inline: 156 });
-        // UC has no atomics, and so needs a WQEBB no more than RC does.
+        // UC needs no more WQEBBs than RC.
         let size = SendSize::new(QpType::Uc, None, &cap(16, 1, 0), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 16, max_wr: 16, max_sge: 2, max_inline: 28 });
         let size = SendSize::new(QpType::Uc, None, &cap(16, 4, 140), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 64, max_wr: 21, max_sge: 10, max_inline: 156 });
-        // A datagram's head is a WQEBB of its own, and there is room for a piece behind it in any
-        // case: a frame can always be posted.
+        // The header of a datagram fills one WQEBB, and there is always room for an SGE after it,
+        // so that a frame can be posted.
         let size = SendSize::new(QpType::Ud, None, &cap(16, 0, 0), &LIMITS).unwrap();
         assert_eq!(size, SendSize { units: 32, max_wr: 16, max_sge: 4, max_inline: 60 });
         let size = SendSize::new(QpType::Ud, None, &cap(16, 1, 0), &LIMITS).unwrap();
@@ -352,7 +351,7 @@ mod tests {
         let rekey = of(QpType::Rc, Some(SendOpSet::of(QpType::Rc) | SendOpSet::REKEY));
         assert_eq!((rekey.units, rekey.max_wr), (64, 21), "three WQEBBs each");
         assert_eq!(of(QpType::Uc, None), of(QpType::Rc, Some(SendOpSet::SEND)));
-        // Control and address vector take one WQEBB, and one piece of data begins another.
+        // Control and address vector fill one WQEBB, and an SGE starts another.
         let datagrams = of(QpType::Ud, None);
         assert_eq!((datagrams.units, datagrams.max_wr, datagrams.max_sge), (32, 16, 4));
     }
@@ -396,8 +395,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// What is granted is at least what was asked for, and what is refused is granted at the
-        /// limit named.
+        /// Granted sizes are at least as requested, and a rejected request succeeds at the limit
+        /// that the error names.
         #[test]
         fn grants_are_enough(
             wr in 1u32..40_000, sge in 0u32..40, inline in 0u32..1100, which in 0..3usize,

@@ -1,8 +1,8 @@
-//! Creates shared receive queues: mlx5's part of the commands.
+//! Creation of shared receive queues: mlx5's part of the commands.
 //!
 //! # Safety
 //!
-//! As in `create.rs`.
+//! Rings and records are kept as in `create/queues.rs`.
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
 use std::sync::Arc;
@@ -34,14 +34,14 @@ use crate::recv::tags::TagQueue;
 
 const VERB: &str = "create_srq";
 
-/// What the device reads of a shared receive queue.
+/// Memory that the device reads of a shared receive queue.
 #[derive(Debug)]
 struct SrqMemory {
     ring: Mapping,
     record: Dbrec,
 }
 
-/// rdma-core `verbs.c:mlx5_create_srq`, `mlx5_create_srq_ex`.
+/// Creates a shared receive queue (rdma-core `verbs.c:mlx5_create_srq`, `mlx5_create_srq_ex`).
 pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx5>, Error> {
     init.check_context(&context.core)?;
     if let Some(cq) = own_cq(init) {
@@ -68,8 +68,8 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
     let attr = CreateSrq {
         pd: init.pd.handle(),
         user_handle: unique_id(),
-        // The kernel adds one, and rounds up: exactly this ring. It computes a WQE's length from
-        // the list's (mlx5_ib `srq.c:mlx5_ib_create_srq`).
+        // The kernel adds one and rounds up, which yields this ring. It computes a WQE's length
+        // from that of the list (mlx5_ib `srq.c:mlx5_ib_create_srq`).
         max_wr,
         max_sge: (1 << size.shift) / DS_BYTES as u32 - 1,
         limit: init.limit,
@@ -77,8 +77,8 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         event_fd: context.core.event_file(),
     };
     let uverbs = context.core.uverbs();
-    // SAFETY: ring and record are kept by the core object made next; both are reached by raw
-    // pointers only.
+    // SAFETY: the core object created next keeps ring and record, which are accessed only by raw
+    // pointers.
     let created = unsafe { uverbs.create_srq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
     let parts = SrqParts {
@@ -92,14 +92,14 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         completes,
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
-    // `shared` is new.
+    // SAFETY: the kernel just created it from these parts, which were checked to belong to
+    // `context`; `shared` is new.
     let core = unsafe { SrqCore::new(parts) };
     if let Some(cq) = own_cq(init) {
         cq.check_overrun(VERB)?;
     }
     if init.limit != 0 {
-        // mlx5_ib doesn't look at the one in the command.
+        // mlx5_ib ignores the limit in CREATE_SRQ.
         core.set_limit(init.limit, &[])?;
     }
     let tags = init.tags.as_ref().zip(tags);
@@ -114,13 +114,14 @@ pub(crate) fn create_srq(context: &Context, init: &SrqInit) -> Result<NewSrq<Mlx
         memory,
         tags,
     };
-    // SAFETY: the ring is as long, in a mapping, which is aligned to a page; `memory` keeps it and
-    // the record, and this poster is the first.
+    // SAFETY: the ring has that length, in a page-aligned mapping; `memory` keeps it and the
+    // record, and this is the first poster.
     let srq = unsafe { Srq::new(parts) };
     Ok(NewSrq { core, srq })
 }
 
-/// Where its completions go, whoever receives; nothing of a plain queue.
+/// Completion queue of its receives; `None` for a plain queue, whose receives complete to the queue
+/// pairs' completion queues.
 fn own_cq(init: &SrqInit) -> Option<&Arc<CqCore>> {
     let tags = init.tags.as_ref().map(|tags| &tags.cq);
     init.xrc.as_ref().map(|(_, cq)| cq).or(tags)
@@ -134,8 +135,8 @@ fn kind(init: &SrqInit, xrcd: Option<&OpenXrcd<'_>>) -> SrqKind {
     }
 }
 
-/// Refuses receives of a shared queue in compressed entries: those don't say which receive took the
-/// message, but for the first one.
+/// Rejects a completion queue with compressed CQEs for a shared receive queue, because only the
+/// first of several compressed CQEs names its receive.
 pub(crate) fn check_uncompressed(verb: &'static str, cq: &CqCore) -> Result<(), Error> {
     if !cq.is_compressed() {
         return Ok(());
@@ -144,8 +145,8 @@ pub(crate) fn check_uncompressed(verb: &'static str, cq: &CqCore) -> Result<(), 
     Err(Error::Unsupported { verb, what })
 }
 
-/// What a queue for XRC or tags has besides. Its completions carry its own user index, as a queue
-/// pair's do.
+/// Additional parts of a queue for XRC or tag matching. Its completions carry its user index, like
+/// those of a queue pair.
 fn completes(
     context: &Context,
     init: &SrqInit,
@@ -162,7 +163,7 @@ fn completes(
         srq: Some(Arc::clone(shared)),
         special: tags.clone().map(|tags| Box::new(tags) as _),
     };
-    // A message that finds a tag may complete twice: when it did, and when it is there.
+    // A message that matches a tag may complete twice: at the match, and at its arrival.
     let messages = tags.as_ref().map_or(0, |tags| 2 * tags.tags());
     Ok(Some(Completes {
         domain: init.xrc.as_ref().map(|(domain, _)| Arc::clone(domain)),

@@ -1,11 +1,11 @@
-//! Work queues, tables of them, and queue pairs over a table: the driver's part of making them
+//! Work queues, RSS tables, and queue pairs over a table: the driver's part of creating them
 //! (rdma-core `verbs.c`, `create_wq`, `mlx5_create_rwq_ind_table`, `mlx5_cmd_create_rss_qp`).
 //!
 //! # Safety
 //!
 //! A work queue's command names ring and record by address. Both are kept by the core object, which
-//! frees them only when the kernel confirmed the object's destruction, or buries them; and by the
-//! posting side, which reaches them through raw pointers only.
+//! frees them after the kernel confirmed the destruction, or leaks them. The poster also keeps
+//! them, and accesses them only by raw pointers.
 #![allow(unsafe_code, reason = "hands ring memory to the device, and to the queue that owns it")]
 
 use std::sync::Arc;
@@ -33,17 +33,17 @@ use crate::create::size::RecvSize;
 use crate::recv::queue::RqParts;
 use crate::{Context, Mlx5, Rq};
 
-/// `struct mlx5_ib_modify_wq`: all of it is reserved.
+/// `struct mlx5_ib_modify_wq`: all fields are reserved.
 const CHANGE: [u8; size_of::<mlx5_ib_modify_wq>()] = [0; size_of::<mlx5_ib_modify_wq>()];
 
-/// What the device reads of a work queue.
+/// Memory that the device reads of a work queue.
 #[derive(Debug)]
 struct WqMemory {
     ring: Mapping,
     record: Dbrec,
 }
 
-/// rdma-core `verbs.c:create_wq`.
+/// Creates a work queue (rdma-core `verbs.c:create_wq`).
 pub(crate) fn create(context: &Context, init: &WqInit) -> Result<NewWq<Mlx5>, Error> {
     init.check_context(&context.core)?;
     context.check_ethernet("create_wq")?;
@@ -64,15 +64,15 @@ pub(crate) fn create(context: &Context, init: &WqInit) -> Result<NewWq<Mlx5>, Er
         pd: init.pd.handle(),
         cq: init.cq.handle(),
         user_handle: unique_id(),
-        // As asked for: the driver's request has the ring.
+        // The requested sizes; the driver's request has the size of the ring.
         max_wr: init.max_wr,
         max_sge: init.max_sge,
         flags: if init.strips_vlan { IB_UVERBS_WQ_FLAGS_CVLAN_STRIPPING } else { 0 },
         event_fd: context.core.event_file(),
     };
     let uverbs = context.core.uverbs();
-    // SAFETY: ring and record are kept by the core object made next; both are reached by raw
-    // pointers only.
+    // SAFETY: the core object created next keeps ring and record, which are accessed only by raw
+    // pointers.
     let created = unsafe { uverbs.create_wq(&attr, request.as_bytes(), answer.as_mut_bytes()) }
         .map_err(|error| uverbs.tell_memlock(error, memory.ring.len() as u64))?;
     let shared = Arc::new(QpShared {
@@ -95,8 +95,8 @@ pub(crate) fn create(context: &Context, init: &WqInit) -> Result<NewWq<Mlx5>, Er
         change: &CHANGE,
         memory: Box::new(Arc::clone(&memory)),
     };
-    // SAFETY: the kernel just made it from these, which were checked to be of `context`, and
-    // `shared` is new.
+    // SAFETY: the kernel just created it from these parts, which were checked to belong to
+    // `context`; `shared` is new.
     let core = unsafe { WqCore::new(parts) };
     init.cq.check_overrun("create_wq")?;
     let parts = RqParts {
@@ -110,13 +110,13 @@ pub(crate) fn create(context: &Context, init: &WqInit) -> Result<NewWq<Mlx5>, Er
         shared,
         memory,
     };
-    // SAFETY: the ring is as long, in a mapping, which is aligned to a page; `memory` keeps it and
-    // the record. The table has as many slots, and this poster is the first.
+    // SAFETY: the ring has that length, in a page-aligned mapping; `memory` keeps it and the
+    // record. The slot table has as many slots, and this is the first poster.
     let rq = unsafe { Rq::new(parts) };
     Ok(NewWq { core, rq })
 }
 
-/// rdma-core `verbs.c:mlx5_create_rwq_ind_table`.
+/// Creates an RSS table (rdma-core `verbs.c:mlx5_create_rwq_ind_table`).
 pub(crate) fn create_table(
     context: &Context,
     queues: Vec<Arc<WqCore>>,
@@ -125,7 +125,7 @@ pub(crate) fn create_table(
     IndTableCore::create(&context.core, queues, most)
 }
 
-/// rdma-core `verbs.c:mlx5_cmd_create_rss_qp`.
+/// Creates an RSS queue pair (rdma-core `verbs.c:mlx5_cmd_create_rss_qp`).
 pub(crate) fn create_rss_qp(
     pd: &Arc<PdCore>,
     table: &Arc<IndTableCore>,

@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! The kernel's handle, where there is one, goes to the core object that alone destroys it.
+//! The kernel's handle, if there is one, is owned by the core object, which alone destroys it.
 #![allow(unsafe_code, reason = "wraps a handle that the kernel just made")]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const CREATE_AH: &str = "create_ah";
 /// `IB_ROCE_UDP_ENCAP_VALID_PORT_MIN`).
 const FIRST_PORT: u16 = 0xc000;
 
-/// The device's code for each of `enum ib_rate`: the next one that it has; 0 is the port's own
+/// Device code of each `enum ib_rate`: the next supported rate; 0 is the rate of the port
 /// (rdma-core `verbs.c`, `ib_to_mlx5_rate_table`; PRM "Address Vector", `stat_rate`).
 const RATES: [u8; 23] =
     [0, 0, 7, 8, 9, 10, 11, 12, 13, 14, 15, 11, 13, 15, 0, 9, 15, 0, 0, 9, 13, 0, 0];
@@ -34,16 +34,16 @@ const RATES: [u8; 23] =
 /// An address handle. Cloning shares the kernel's part.
 #[derive(Clone, Debug)]
 pub struct Ah {
-    /// The vector but for queue pair and key, as it stands in a WQE.
+    /// Address vector as in a WQE, without queue pair and Q_Key.
     template: [Words; 3],
-    /// [`wqe::second_word`] of it, made once for all posts.
+    /// [`wqe::second_word`] of the vector, computed once for all posts.
     second_word: u64,
     core: Arc<AhCore>,
 }
 
 impl Ah {
-    /// Lays out the vector. On Ethernet the kernel finds the peer's MAC address (rdma-core
-    /// `verbs.c:mlx5_create_ah`); on InfiniBand it isn't asked.
+    /// Builds the vector. On Ethernet the kernel resolves the peer's MAC address (rdma-core
+    /// `verbs.c:mlx5_create_ah`); on InfiniBand no command is sent.
     pub(crate) fn create(
         context: &Context,
         pd: &Arc<PdCore>,
@@ -61,7 +61,7 @@ impl Ah {
         let rate = StatRateSl::ZERO.with_stat_rate(rate);
         let mut handle = None;
         if port.ethernet {
-            // The priority, one bit up (rdma-core `verbs.c:mlx5_create_ah`).
+            // The priority, shifted by one bit (rdma-core `verbs.c:mlx5_create_ah`).
             vector.stat_rate_sl = rate.with_sl((attr.path.service_level & 7) << 1).0;
             if let Some(grh) = &attr.path.grh
                 && gid_type(context, attr.port, grh)? == GidType::RoceV2
@@ -75,7 +75,7 @@ impl Ah {
             vector.fl_mlid = FlMlid::ZERO.with_mlid(attr.path.src_path_bits & 0x7f).0;
             vector.rlid = attr.path.dlid.into();
         }
-        // SAFETY: the kernel just made the handle, and only this destroys it.
+        // SAFETY: the kernel just created the handle, and only this object destroys it.
         let core = Arc::new(unsafe { AhCore::new(Arc::clone(pd), handle) });
         let template = transmute!(vector);
         Ok(Self { second_word: wqe::second_word(&template), template, core })
@@ -87,28 +87,28 @@ impl Ah {
         self.second_word
     }
 
-    /// The vector but for queue pair and key.
+    /// Address vector without queue pair and Q_Key.
     #[inline(always)]
     pub(crate) fn template(&self) -> &[Words; 3] {
         &self.template
     }
 }
 
-// SAFETY: `core` was made with the domain that the handle is of.
+// SAFETY: `core` was created with the protection domain of the handle.
 unsafe impl AhOps for Ah {
     fn core(&self) -> &AhCore {
         &self.core
     }
 
-    /// The vector's first segment.
+    /// First segment of the vector.
     #[inline(always)]
     fn peer(&self, qpn: u32, qkey: u32) -> Words {
         wqe::datagram(self.second_word, qpn, qkey)
     }
 }
 
-/// The GRH's fields. `says` is the bit that one goes along, which Ethernet has for granted and
-/// reserves.
+/// Fills in the fields of the GRH. `says` sets the bit for a GRH, which is reserved on Ethernet,
+/// where every packet has one.
 fn route(vector: &mut mlx5_wqe_av, grh: &GlobalRoute, says: bool) {
     vector.tclass = grh.traffic_class;
     vector.hop_limit = grh.hop_limit;
@@ -121,7 +121,7 @@ fn route(vector: &mut mlx5_wqe_av, grh: &GlobalRoute, says: bool) {
     vector.rgid = grh.dgid.0;
 }
 
-/// Has the kernel find the peer's MAC address.
+/// Lets the kernel resolve the peer's MAC address.
 fn resolve(context: &Context, pd: &PdCore, attr: &AhAttr) -> Result<(u32, [u8; 6]), Error> {
     if !context.tells_mac {
         let what = "a kernel that doesn't tell the peer's MAC address (before Linux 4.11)";
@@ -137,8 +137,8 @@ fn gid_type(context: &Context, port: u8, grh: &GlobalRoute) -> Result<GidType, E
     Ok(context.core.uverbs().query_gid_entry(port, grh.sgid_index.into())?.kind)
 }
 
-/// The UDP source port, by which routers choose among equal paths: from the flow label where there
-/// is one, else another one for each handle (rdma-core takes a random one).
+/// UDP source port, by which routers choose among equal paths: from the flow label if there is one,
+/// else a different port for each handle (rdma-core uses a random one).
 fn udp_port(flow_label: u32, handle: u64) -> u16 {
     let folded = match flow_label {
         // Fibonacci hashing spreads small numbers over the port's bits.

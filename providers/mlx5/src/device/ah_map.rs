@@ -1,9 +1,9 @@
-//! An address that takes the path of a queue pair: the device's own object for it (rdma-core
-//! `verbs.c`, `_mlx5dv_map_ah_to_qp`).
+//! Mapping of an address to the path of a queue pair: a firmware object (rdma-core `verbs.c`,
+//! `_mlx5dv_map_ah_to_qp`).
 //!
 //! # Safety
 //!
-//! The command holds numbers.
+//! The command contains numbers only.
 #![allow(unsafe_code, reason = "sends a command of the device's")]
 
 use uverbs_core::error::Error;
@@ -20,16 +20,16 @@ use crate::create::rts::told;
 use crate::{Ah, Context, devx};
 
 const VERB: &str = "map_ah_to_qp";
-/// Bytes of an answer.
+/// Size of the response in bytes.
 const ANSWER: usize = 16;
 
 impl Context {
-    /// Has messages to an address take the path of a queue pair of the peer's. Answers the handle
-    /// of what does that, an object of [`devx`].
+    /// Routes messages to an address over the path of a peer's queue pair. Returns the handle of
+    /// the mapping, an object of [`devx`].
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; the device's refusal.
+    /// [`Error::Unsupported`] if the device has no such mapping; the device's refusal.
     #[doc(alias = "mlx5dv_map_ah_to_qp")]
     pub fn map_ah_to_qp(&self, ah: &Ah, qpn: u32) -> Result<u32, Error> {
         let kinds = self.general_caps().map(|list| cmd_hca_cap::GENERAL_OBJ_TYPES.get(&list));
@@ -38,7 +38,7 @@ impl Context {
             return Err(Error::Unsupported { verb: VERB, what });
         }
         let whole: mlx5_wqe_av = transmute!(*ah.template());
-        // On Ethernet, where each address has a GID, no bit says so.
+        // Not checked by the GRH bit, which is not set on Ethernet, where each address has a GID.
         if whole.rgid == [0; 16] {
             let what = "an address without a GID on the path of a queue pair".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
@@ -54,10 +54,10 @@ impl Context {
         header::cmd_in::OPCODE.set(&mut request, CmdOpcode::CREATE_GENERAL_OBJECT.0.into());
         general_obj_in_cmd_hdr::OBJ_TYPE.set(&mut request, AV_QP_MAPPING.into());
         AV_QP_MAPPING_QPN.set(&mut request, qpn.into());
-        // The vector is the input's end.
+        // The vector is at the end of the input.
         let at = AV_QP_MAPPING_IN - size_of::<mlx5_wqe_av>();
         request[at..].copy_from_slice(vector.as_bytes());
-        // SAFETY: the command holds numbers.
+        // SAFETY: the command contains numbers only.
         let made = unsafe { devx::create(self.core.uverbs(), &request, &mut answer) };
         made.map_err(|error| Error::kernel(VERB, told(error.to_errno(), &answer)))
     }

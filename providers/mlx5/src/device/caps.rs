@@ -1,10 +1,10 @@
-//! What a device says besides the verbs' own question: the driver's part of QUERY_DEVICE, the
-//! device's own lists of capabilities, its ports (rdma-core `verbs.c:mlx5_query_device_ctx`,
+//! Capabilities beyond the verbs' query: the driver's part of QUERY_DEVICE, the firmware's
+//! capability lists, and ports (rdma-core `verbs.c:mlx5_query_device_ctx`,
 //! `mlx5.c:get_dc_odp_caps`).
 //!
 //! # Safety
 //!
-//! What is sent are numbers.
+//! Commands contain numbers only.
 #![allow(unsafe_code, reason = "sends commands")]
 
 use uverbs_core::attr::OdpTransportCaps;
@@ -26,30 +26,30 @@ use zerocopy::IntoBytes;
 
 use crate::{Context, devx};
 
-/// Numbers of the lists of capabilities.
+/// Numbers of capability lists.
 const GENERAL: u64 = 0;
 const GENERAL_2: u64 = 0x20;
 const ODP: u64 = 2;
-/// The operations in the order of the verbs' bits (`IBV_ODP_SUPPORT_*`).
+/// Operations in the order of the verbs' bits (`IBV_ODP_SUPPORT_*`).
 const IN_ORDER: [Field; 6] = [SEND, RECEIVE, WRITE, READ, ATOMIC, SRQ_RECEIVE];
-/// Bytes of a list of capabilities (PRM "QUERY_HCA_CAP").
+/// Size of a capability list in bytes (PRM "QUERY_HCA_CAP").
 const LIST: usize = 4096;
-/// Bytes of a command's head, and of an answer's.
+/// Size of the header of a command and of a response in bytes.
 const HEAD: usize = 16;
 
-/// What a device has for dynamic connections.
+/// Capabilities of dynamic connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcCaps {
-    /// Operations that may meet page faults.
+    /// Operations that support on-demand paging.
     pub odp: OdpTransportCaps,
-    /// READs and atomics that an initiator may have outstanding, and that a target takes from one.
+    /// Maximum outstanding READs and atomics of an initiator, and of an initiator at a target.
     pub max_rd_atomic: u64,
-    /// As rdma-core calls `log_max_ra_res_dc` (`mlx5dv_context::max_dc_init_rd_atom`).
+    /// Capability `log_max_ra_res_dc`, in rdma-core `mlx5dv_context::max_dc_init_rd_atom`.
     pub max_init_rd_atomic: u64,
 }
 
 impl Context {
-    /// The driver's part of QUERY_DEVICE. It is asked once; what a kernel doesn't know is 0.
+    /// The driver's part of QUERY_DEVICE, queried once. Fields unknown to the kernel are 0.
     ///
     /// # Errors
     ///
@@ -64,11 +64,11 @@ impl Context {
         Ok(self.caps.get_or_init(|| Box::new(answer)))
     }
 
-    /// What the device's own lists say of dynamic connections.
+    /// Capabilities of dynamic connections, from the firmware's lists.
     ///
     /// # Errors
     ///
-    /// As [`devx::general`]: a device that was opened without commands of its own tells nothing.
+    /// The errors of [`devx::general`]: the query needs a device that was opened with DEVX.
     pub fn dc_caps(&self) -> Result<DcCaps, Error> {
         let general = self.general_caps()?;
         let odp = self.hca_caps(ODP)?;
@@ -82,33 +82,33 @@ impl Context {
         })
     }
 
-    /// The general list.
+    /// General capability list.
     pub(crate) fn general_caps(&self) -> Result<Vec<u8>, Error> {
         self.hca_caps(GENERAL)
     }
 
-    /// The rest of the general list.
+    /// Second general capability list.
     pub(crate) fn more_caps(&self) -> Result<Vec<u8>, Error> {
         self.hca_caps(GENERAL_2)
     }
 
-    /// A list of capabilities (PRM "QUERY_HCA_CAP"), as it is set now.
+    /// Queries a capability list (PRM "QUERY_HCA_CAP"), with its current values.
     fn hca_caps(&self, list: u64) -> Result<Vec<u8>, Error> {
         let mut request = [0; HEAD];
         header::cmd_in::OPCODE.set(&mut request, CmdOpcode::QUERY_HCA_CAP.0.into());
-        // The lowest bit asks for what is set, and not for the most there is.
+        // The lowest bit selects current values instead of maximum values.
         header::cmd_in::OP_MOD.set(&mut request, (list << 1) | 1);
         let mut answer = vec![0; HEAD + LIST];
-        // SAFETY: it asks, and names no memory.
+        // SAFETY: a query, which names no memory.
         unsafe { devx::general(self.core.uverbs(), &request, &mut answer) }?;
         Ok(answer.split_off(HEAD))
     }
 
-    /// What steering needs of a port, from 1. Since Linux 5.14.
+    /// Steering properties of a port, counted from 1. Since Linux 5.14.
     ///
     /// # Errors
     ///
-    /// The kernel's refusal: `EINVAL` for no port.
+    /// The kernel's refusal: `EINVAL` for a port that does not exist.
     #[doc(alias = "mlx5dv_query_port")]
     pub fn query_vport(&self, port: u32) -> Result<mlx5_ib_uapi_query_port, Error> {
         let mut answer = mlx5_ib_uapi_query_port::default();

@@ -1,4 +1,4 @@
-//! The device's clock: which pages the driver maps (rdma-core `mlx5.c:mlx5_map_clock_info`,
+//! Clock of the device: the pages that the driver maps (rdma-core `mlx5.c:mlx5_map_clock_info`,
 //! `mlx5_map_internal_clock`).
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use uverbs_kernel_abi::mlx5::{
     MLX5_IB_MMAP_CLOCK_INFO, MLX5_IB_MMAP_CORE_CLOCK, mlx5_ib_alloc_ucontext_resp, mmap_offset,
 };
 
-/// What the kernel said when the device was opened.
+/// Clock properties from the response to opening the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     has_info: bool,
-    /// Of the counter in its page.
+    /// Offset of the counter in its page, if it can be mapped.
     offset: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Clock {
     }
 }
 
-/// Maps what there is.
+/// Maps the available pages.
 pub(crate) fn map(core: &Arc<ContextCore>, clock: Clock) -> Result<DeviceClock, Error> {
     if !clock.has_info {
         let what = "clock information in a page (Linux 4.11)".to_owned();

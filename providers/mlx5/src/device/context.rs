@@ -1,8 +1,8 @@
-//! An open device: the handshake with the kernel driver, and what it said.
+//! An open device: the exchange with the kernel driver, and its response.
 //!
 //! # Safety
 //!
-//! A domain is wrapped as the kernel answers it. What a provider promises is said in
+//! A protection domain is wrapped with the handle from the kernel. The contract of a provider is in
 //! `uverbs_core::provider`.
 #![allow(unsafe_code, reason = "wraps kernel objects by number, and keeps a provider's promises")]
 
@@ -54,16 +54,16 @@ use crate::send::indirect;
 const OPEN: &str = "open_device";
 const IMPORT: &str = "import_device";
 
-/// Doorbell registers asked for, and those of low latency among them: rdma-core's defaults. A
-/// kernel with dynamic UARs ignores them and an older one needs them, to get as far as to be
-/// refused with a reason.
+/// Requested doorbell registers, and how many of them have low latency: rdma-core's defaults.
+/// Kernels with dynamic UARs ignore them. Older kernels require them, and are then rejected here
+/// with a clear error.
 const TOTAL_BFREGS: u32 = 16;
 const LOW_LATENCY_BFREGS: u32 = 4;
 
 /// Completions carry the user index.
 const CQE_VERSION: u8 = 1;
 
-/// What address handles must know of a port.
+/// Properties of a port that address handles need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
     pub(crate) ethernet: bool,
@@ -74,33 +74,34 @@ pub(crate) struct Port {
 #[derive(Debug)]
 pub struct Context {
     pub(crate) uars: Uars,
-    /// Queues and records.
+    /// Memory of queues and doorbell records.
     pub(crate) memory: Pool,
     pub(crate) dbrecs: Dbrecs,
     pub(crate) indexes: UserIndexes,
     pub(crate) limits: Limits,
-    /// Whether queue pairs know enhanced connection establishment.
+    /// True if queue pairs support enhanced connection establishment.
     pub(crate) ece: bool,
-    /// Whether CREATE_AH answers the peer's MAC address.
+    /// True if CREATE_AH returns the peer's MAC address.
     pub(crate) tells_mac: bool,
-    /// Whether it was opened for commands of its own.
+    /// True if it was opened with DEVX.
     devx: bool,
     pub(crate) reserved: Reserved,
     clock: Clock,
-    /// The driver's part of QUERY_DEVICE, once it was asked for.
+    /// The driver's part of QUERY_DEVICE, once queried.
     pub(crate) caps: OnceLock<Box<mlx5_ib_query_device_resp>>,
-    /// The key of no memory.
+    /// Local key that names no memory (dump fill).
     pub(crate) dump_fill: Option<u32>,
     device: DeviceAttr,
-    /// Each port, once it was asked for.
+    /// Properties of each port, once queried.
     ports: Box<[OnceLock<Port>]>,
     pub(crate) core: Arc<ContextCore>,
 }
 
 impl Context {
-    /// `GET_CONTEXT`, the device's limits, and the page that completion queues are armed through:
-    /// the same commands in the same order as rdma-core `mlx5.c:mlx5_alloc_context`, less the
-    /// optional ones. For commands of its own (DEVX), as there: streams go on by one.
+    /// Sends `GET_CONTEXT`, queries the device's limits, and allocates the page that completion
+    /// queues are armed through. Commands and order follow rdma-core `mlx5.c:mlx5_alloc_context`,
+    /// without the optional ones. Requests DEVX, as rdma-core does; resetting a DCI stream needs
+    /// it.
     pub(crate) fn open(core: Arc<ContextCore>) -> Result<Self, Error> {
         is_mlx5(OPEN, &core)?;
         let mut request = mlx5_ib_alloc_ucontext_req_v2 {
@@ -116,7 +117,7 @@ impl Context {
             core.uverbs().get_context(request.as_bytes(), answer.as_mut_bytes())
         };
         let info = ask(&request).or_else(|_| {
-            // A device or a kernel without.
+            // The device or the kernel has no DEVX.
             request.flags = 0;
             ask(&request)
         })?;
@@ -124,8 +125,8 @@ impl Context {
         Ok(Self { devx, ..Self::new(OPEN, core, info, &answer)? })
     }
 
-    /// `QUERY_CONTEXT`, and the rest as above (rdma-core `mlx5.c:mlx5_import_context`). Since Linux
-    /// 5.9.
+    /// Sends `QUERY_CONTEXT`, then continues as [`open`](Self::open) (rdma-core
+    /// `mlx5.c:mlx5_import_context`). Since Linux 5.9.
     pub(crate) fn import(core: Arc<ContextCore>) -> Result<Self, Error> {
         is_mlx5(IMPORT, &core)?;
         let mut answer = mlx5_ib_alloc_ucontext_resp::default();
@@ -140,8 +141,8 @@ impl Context {
         info: ContextInfo,
         answer: &mlx5_ib_alloc_ucontext_resp,
     ) -> Result<Self, Error> {
-        // Static registers are what a kernel gives that doesn't know DYN_UAR (mlx5_ib before 5.8),
-        // and what an imported device may have.
+        // Kernels without DYN_UAR (mlx5_ib before 5.8) allocate static registers, and an imported
+        // device may also have them.
         if answer.tot_bfregs != 0 {
             let what = "a context without dynamic UARs (all before Linux 5.8)".to_owned();
             return Err(Error::Unsupported { verb, what });
@@ -173,20 +174,20 @@ impl Context {
         })
     }
 
-    /// Whether it was opened for [commands of its own](crate::devx). Of an imported device it isn't
-    /// known, and the answer is no.
+    /// Returns true if the device was opened with [DEVX](crate::devx). False for an imported
+    /// device, for which it is unknown.
     #[must_use]
     pub fn has_devx(&self) -> bool {
         self.devx
     }
 
-    /// Capabilities and limits as they were when it was opened.
+    /// Capabilities and limits, read when the device was opened.
     pub(crate) fn attr(&self) -> &DeviceAttr {
         &self.device
     }
 
-    /// A port, by number from 1. The kernel is asked once: rdma-core asks when the device is
-    /// opened, and keeps the answer (`mlx5.c:mlx5_set_context`, `cached_link_layer`).
+    /// Properties of a port, counted from 1. Queried once; rdma-core queries when the device is
+    /// opened, and also keeps the result (`mlx5.c:mlx5_set_context`, `cached_link_layer`).
     pub(crate) fn port(&self, number: u8) -> Result<Port, Error> {
         let slot = self.ports.get(usize::from(number).wrapping_sub(1));
         if let Some(port) = slot.and_then(OnceLock::get) {
@@ -198,7 +199,7 @@ impl Context {
     }
 }
 
-/// Refuses a device of another driver.
+/// Rejects a device of another driver.
 fn is_mlx5(verb: &'static str, core: &ContextCore) -> Result<(), Error> {
     let driver = core.uverbs().driver_id();
     if driver == RDMA_DRIVER_MLX5 {
@@ -209,7 +210,7 @@ fn is_mlx5(verb: &'static str, core: &ContextCore) -> Result<(), Error> {
 }
 
 impl Context {
-    /// The device's number of a protection domain, as its own commands name it. Since Linux 5.9.
+    /// Device number of a protection domain, for DEVX commands. Since Linux 5.9.
     ///
     /// # Errors
     ///
@@ -231,7 +232,7 @@ impl Context {
         Ok(u32::from_ne_bytes(pdn))
     }
 
-    /// Refuses what only an Ethernet port has.
+    /// Rejects features that need an Ethernet port.
     pub(crate) fn check_ethernet(&self, verb: &'static str) -> Result<(), Error> {
         for number in 1..=self.device.phys_port_count {
             if self.port(number)?.ethernet {
@@ -242,7 +243,7 @@ impl Context {
     }
 }
 
-// SAFETY: `create` makes a core and its other side from one answer of the kernel, once, with the
+// SAFETY: `create` makes a core and its other side once, from one response of the kernel, with
 // memory that the core keeps.
 unsafe impl ContextOps<Mlx5> for Context {
     fn core(&self) -> &Arc<ContextCore> {
@@ -266,22 +267,23 @@ unsafe impl ContextOps<Mlx5> for Context {
     }
 
     fn alloc_pd(&self) -> Result<Arc<PdCore>, Error> {
-        // The PD number is for raw commands only; the kernel insists on room for it.
+        // The PD number is needed only for raw commands, but the kernel requires the buffer for it.
         let mut answer = mlx5_ib_alloc_pd_resp::default();
         let handle = self.core.uverbs().alloc_pd(answer.as_mut_bytes())?;
-        // SAFETY: the kernel just made it, and nobody else has its number.
+        // SAFETY: the kernel just created it, and only this object has its handle.
         Ok(unsafe { PdCore::new(Arc::clone(&self.core), handle) })
     }
 
-    /// As rdma-core `verbs.c:mlx5_import_pd`: the question tells whether there is such a domain.
+    /// Queries the PD number to check that the protection domain exists, as rdma-core
+    /// `verbs.c:mlx5_import_pd`.
     unsafe fn import_pd(&self, handle: u32) -> Result<Arc<PdCore>, Error> {
         self.pd_number("import_pd", handle)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `import_pd`.
         Ok(unsafe { PdCore::imported(Arc::clone(&self.core), handle) })
     }
 
     unsafe fn import_dm(&self, handle: u32) -> Result<DmCore, Error> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `import_dm`.
         unsafe { dm::import(&self.core, handle) }
     }
 

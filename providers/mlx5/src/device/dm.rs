@@ -1,9 +1,9 @@
-//! Device memory: where the driver maps it (rdma-core `verbs.c`, `alloc_dm_memic`), and operations
+//! Device memory: its mapping by the driver (rdma-core `verbs.c`, `alloc_dm_memic`), and operations
 //! on it (`_mlx5dv_dm_map_op_addr`).
 //!
 //! # Safety
 //!
-//! The memory is wrapped as the kernel answers it.
+//! The memory is wrapped with the handle and mapping from the kernel.
 #![allow(unsafe_code, reason = "wraps a kernel object by number")]
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use uverbs_kernel_abi::objects::UVERBS_OBJECT_DM;
 
 const VERB: &str = "alloc_dm";
 
-/// Allocates and maps `len` bytes; `most` is what the device has.
+/// Allocates and maps `len` bytes; `most` is the device's total.
 pub(crate) fn alloc(
     core: &Arc<ContextCore>,
     most: u64,
@@ -44,7 +44,7 @@ pub(crate) fn alloc(
     }
     let (mut start, mut index) = ([0; 8], [0; 2]);
     let uverbs = core.uverbs();
-    // SAFETY: what is added are numbers, and places for two more.
+    // SAFETY: the added attributes are numbers, and outputs for two more.
     let handle = unsafe {
         uverbs.alloc_dm(value, log_align, |command| {
             command
@@ -58,19 +58,19 @@ pub(crate) fn alloc(
     let index = u16::from_ne_bytes(index).into();
     let offset = mmap_offset(MLX5_IB_MMAP_DEVICE_MEM, index, page as u64);
     let map = uverbs.door().mmap(len.next_multiple_of(page), offset).map_err(|errno| {
-        // SAFETY: just made, and nobody else has its number.
+        // SAFETY: just created, and only this function has its handle.
         let _ = unsafe { uverbs.free_dm(handle) };
         Error::System { what: "mmap of device memory", errno }
     })?;
     let start = u64::from_ne_bytes(start) as usize % page;
-    // SAFETY: just made and mapped, and nobody else has its number.
+    // SAFETY: just created and mapped, and only this object has its handle.
     let made = unsafe { DmCore::new(Arc::clone(core), handle, len, start, map) };
-    // SAFETY: just mapped there.
+    // SAFETY: just mapped at this offset.
     made.map(|made| unsafe { made.mapped_at(offset) })
 }
 
-/// Maps the memory that another allocated, by its handle (rdma-core `verbs.c`, `mlx5_import_dm`).
-/// Since Linux 5.14.
+/// Imports and maps device memory of another process, by its handle (rdma-core `verbs.c`,
+/// `mlx5_import_dm`). Since Linux 5.14.
 ///
 /// # Safety
 ///
@@ -93,31 +93,30 @@ pub(crate) unsafe fn import(core: &Arc<ContextCore>, handle: u32) -> Result<DmCo
     let what = "mmap of another's device memory";
     let map = map.map_err(|errno| Error::System { what, errno })?;
     let start = u64::from_ne_bytes(start) as usize % page;
-    // SAFETY: just mapped; the rest is the caller's promise.
+    // SAFETY: just mapped; the contract of `import` covers the rest.
     let found = unsafe { DmCore::imported(Arc::clone(core), handle, len, start, map) };
-    // SAFETY: just mapped there.
+    // SAFETY: just mapped at this offset.
     found.map(|found| unsafe { found.mapped_at(offset) })
 }
 
-/// Gives device memory the addresses of an operation. Since Linux 5.14.
+/// Maps the addresses of an operation on device memory. Since Linux 5.14.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] of a device without this operation, or an older kernel; else the kernel's
-/// refusal.
+/// [`Error::Unsupported`] if the device lacks the operation, or the kernel is older; else the
+/// kernel's refusal.
 #[doc(alias = "mlx5dv_dm_map_op_addr")]
 pub fn map_operation(dm: &Arc<DmCore>, op: DmOp) -> Result<DmOperation, Error> {
     let (start, map) = operation_pages(dm, op)?;
-    // SAFETY: just mapped, for this memory.
+    // SAFETY: just mapped for this memory.
     unsafe { DmOperation::new(Arc::clone(dm), op, start, map) }
 }
 
-/// The mapping of an operation, and where its addresses begin there: for callers that access them
-/// themselves.
+/// Mapping of an operation, and the offset of its addresses, for callers that access them directly.
 ///
 /// # Errors
 ///
-/// As [`map_operation`].
+/// The errors of [`map_operation`].
 pub fn operation_pages(dm: &DmCore, op: DmOp) -> Result<(usize, Pages), Error> {
     const VERB: &str = "dm_map_op_addr";
     let (mut start, mut index) = ([0; 8], [0; 2]);

@@ -1,5 +1,5 @@
-//! Enhanced connection establishment: how mlx5_ib takes options and gives them (`mlx5-abi.h`;
-//! rdma-core `verbs.c:mlx5_set_ece`).
+//! Enhanced connection establishment: the encoding of options in mlx5_ib (`mlx5-abi.h`; rdma-core
+//! `verbs.c:mlx5_set_ece`).
 
 use std::mem::size_of;
 
@@ -9,10 +9,11 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Context;
 
-/// Version 1, no options: what has the device say what it knows (rdma-core `verbs.c:create_qp`).
+/// Version 1 without options, which makes the device report its options (rdma-core
+/// `verbs.c:create_qp`).
 const TRIGGER: u32 = 1 << 28;
 
-/// Options are the vendor's, by its PCI number.
+/// ECE driver of the vendor, by its PCI vendor id.
 pub(crate) static DRIVER: EceDriver = EceDriver {
     vendor: 0x15b3,
     request: |options| {
@@ -25,7 +26,7 @@ pub(crate) static DRIVER: EceDriver = EceDriver {
     },
 };
 
-/// What a queue pair is made with.
+/// ECE options in the request for a queue pair.
 pub(crate) fn trigger(context: &Context) -> u32 {
     if context.ece { TRIGGER } else { 0 }
 }

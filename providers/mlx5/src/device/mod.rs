@@ -1,4 +1,4 @@
-//! An open device: the handshake with the driver, capabilities, doorbell pages, clock, device memory.
+//! An open device: exchange with the driver, capabilities, doorbell pages, clock, device memory.
 
 pub(crate) mod ah;
 pub(crate) mod ah_map;

@@ -1,10 +1,10 @@
-//! Numbers that no queue pair gets: for connections whose queue pair is no verb's (rdma-core
-//! `mlx5.c`, `_mlx5dv_reserved_qpn_alloc`). The device reserves some at once; each is given out
-//! once.
+//! Reserved QP numbers, for connections whose queue pair is not created by verbs (rdma-core
+//! `mlx5.c`, `_mlx5dv_reserved_qpn_alloc`). The device reserves blocks of numbers; each number is
+//! handed out once.
 //!
 //! # Safety
 //!
-//! The blocks' handles are this file's own.
+//! Only this file has the handles of blocks.
 #![allow(unsafe_code, reason = "sends commands of the device's")]
 
 use std::collections::BTreeSet;
@@ -24,10 +24,10 @@ use crate::create::rts::told;
 use crate::{Context, devx};
 
 const VERB: &str = "reserved_qpn_alloc";
-/// Bytes of an answer.
+/// Size of the response in bytes.
 const ANSWER: usize = 16;
 
-/// The numbers that an open device has reserved.
+/// Reserved numbers of an open device.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
     blocks: Mutex<Vec<Block>>,
@@ -38,7 +38,7 @@ struct Block {
     handle: u32,
     first: u32,
     count: u32,
-    /// How many were given out.
+    /// Count of numbers handed out.
     next: u32,
     used: BTreeSet<u32>,
 }
@@ -48,7 +48,8 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] of a device without; [`Error::Kernel`] when there are no more.
+    /// [`Error::Unsupported`] if the device can't reserve numbers; [`Error::Kernel`] if there are
+    /// no more.
     #[doc(alias = "mlx5dv_reserved_qpn_alloc")]
     pub fn reserve_qpn(&self) -> Result<u32, Error> {
         let mut blocks = self.reserved.blocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,20 +63,20 @@ impl Context {
         Ok(qpn)
     }
 
-    /// Gives a number back.
+    /// Releases a number.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: `EINVAL` for a number that isn't reserved.
+    /// [`Error::Kernel`]: `EINVAL` for a number that is not reserved.
     #[doc(alias = "mlx5dv_reserved_qpn_dealloc")]
     pub fn release_qpn(&self, qpn: u32) -> Result<(), Error> {
         let unknown = || Error::kernel("reserved_qpn_dealloc", Errno::EINVAL);
         let mut blocks = self.reserved.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let at = blocks.iter_mut().position(|block| block.used.remove(&qpn)).ok_or_else(unknown)?;
         if blocks[at].next == blocks[at].count && blocks[at].used.is_empty() {
-            // In their order: the last one may have numbers left.
+            // `remove` keeps the order, because the last block may have numbers left.
             let block = blocks.remove(at);
-            // SAFETY: its own, ended once.
+            // SAFETY: the block's handle, destroyed once.
             unsafe { devx::destroy(self.core.uverbs(), block.handle) }?;
         }
         Ok(())
@@ -95,7 +96,7 @@ impl Context {
         header::cmd_in::OPCODE.set(&mut request, CmdOpcode::CREATE_GENERAL_OBJECT.0.into());
         general_obj_in_cmd_hdr::OBJ_TYPE.set(&mut request, RESERVED_QPN.into());
         CREATE_LOG_OBJ_RANGE.set(&mut request, log);
-        // SAFETY: the command holds numbers.
+        // SAFETY: the command contains numbers only.
         let made = unsafe { devx::create(self.core.uverbs(), &request, &mut answer) };
         let handle = made.map_err(|error| Error::kernel(VERB, told(error.to_errno(), &answer)))?;
         let first = general_obj_out_cmd_hdr::OBJ_ID.get32(&answer);

@@ -1,15 +1,15 @@
-//! Doorbell pages (UARs): BlueFlame registers that one queue owns, and one non-cached page that all
-//! may use.
+//! Doorbell pages (UARs): BlueFlame registers, each owned by one queue, and one non-cached page
+//! that all queues may use.
 //!
-//! A UAR page has two BlueFlame registers for users, each with two halves that take turns (PRM "UAR
-//! Page Format"; rdma-core `verbs.c:mlx5_insert_dyn_uuars`). No register is ever given to two
-//! queues, so ringing takes no lock. The non-cached page has no such state: an eight-byte store is
-//! one bus transaction, whoever makes it.
+//! A UAR page has two BlueFlame registers for users, each with two alternating halves (PRM "UAR
+//! Page Format"; rdma-core `verbs.c:mlx5_insert_dyn_uuars`). A register belongs to one queue, so
+//! ringing takes no lock. The non-cached page has no state: an eight-byte store from any thread is
+//! one bus transaction.
 //!
 //! # Safety
 //!
-//! The commands that are sent carry no address. What devices do to an exported page is the
-//! caller's to answer for.
+//! The commands contain no address. The caller vouches for accesses of other devices to an exported
+//! page.
 #![allow(unsafe_code, reason = "ioctls; the blocks say why their payload carries no address")]
 
 use std::collections::VecDeque;
@@ -39,18 +39,19 @@ use crate::send::doorbell::Doorbell;
 
 const ALLOC: &str = "alloc_uar";
 
-/// A mapped page, or on a host with larger pages several UARs in one.
+/// A mapped page with one UAR, or several on hosts with larger pages.
 ///
-/// A context keeps its pages until it is closed, and closing the file is what gives them back to
-/// the device: there is no command for each, unless another has the file open.
+/// A context keeps its pages until it is closed, and closing the file returns them to the device.
+/// Only if another process may have the file open, each page is freed by a command.
 #[derive(Debug)]
 pub(crate) struct UarPage {
-    /// Number of the first UAR in it, as commands name it.
+    /// UAR number of the first UAR in the page, for commands.
     page_id: u32,
     memory: Pages,
-    /// Where the kernel maps it.
+    /// Offset at which the device's file maps it.
     offset: u64,
-    /// What gives it back, and its handle: of an imported device, and of a program's own page.
+    /// Device and handle to free the page by a command: for an imported device, and for a program's
+    /// page.
     give_back: Option<(Uverbs, u32)>,
 }
 
@@ -68,7 +69,7 @@ impl UarPage {
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &mut offset)
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &mut length)
             .output(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &mut page_id);
-        // SAFETY: the inputs are a constant and a place for a handle; the outputs are plain
+        // SAFETY: the inputs are a constant and an attribute for a handle; the outputs are plain
         // numbers.
         let answer = unsafe { command.send(&**uverbs.door(), ALLOC) }?;
         let handle = answer.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)?;
@@ -95,12 +96,12 @@ impl UarPage {
         }
     }
 
-    /// Number of the first UAR in it.
+    /// UAR number of the first UAR in the page.
     pub(crate) fn page_id(&self) -> u32 {
         self.page_id
     }
 
-    /// The doorbell of completion queues. Valid while this lives.
+    /// Doorbell register of completion queues. Valid while this lives.
     pub(crate) fn arm(&self) -> *mut u64 {
         self.memory.as_mut_ptr().wrapping_add(MLX5_CQ_DOORBELL).cast()
     }
@@ -114,7 +115,7 @@ impl Drop for UarPage {
     }
 }
 
-/// Nothing to be done about a refusal: closing the file frees the page.
+/// Frees a page. A refusal is ignored: closing the file frees the page.
 fn release(uverbs: &Uverbs, handle: u32) {
     let command = uverbs
         .command(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY)
@@ -123,15 +124,15 @@ fn release(uverbs: &Uverbs, handle: u32) {
     let _ = unsafe { command.send(&**uverbs.door(), "free_uar") };
 }
 
-/// A doorbell page of a program's own; it goes back to the device when this is dropped.
+/// A doorbell page of the program. Dropping it returns the page to the device.
 #[derive(Debug)]
 pub struct Uar(UarPage);
 
-/// A doorbell page of the caller's own, with BlueFlame's registers or not cached.
+/// Allocates a doorbell page for the caller, with BlueFlame registers or non-cached.
 ///
 /// # Errors
 ///
-/// As for the pages of queues: `ENOMEM` when the device has no more, `EOPNOTSUPP` of a host without
+/// [`Error::Kernel`]: `ENOMEM` if the device has no more pages, `EOPNOTSUPP` on a host without
 /// write-combining.
 #[doc(alias = "mlx5dv_devx_alloc_uar")]
 pub fn alloc_uar(uverbs: &Uverbs, blue_flame: bool) -> Result<Uar, Error> {
@@ -140,58 +141,58 @@ pub fn alloc_uar(uverbs: &Uverbs, blue_flame: bool) -> Result<Uar, Error> {
 }
 
 impl Uar {
-    /// Its number, as commands name it.
+    /// UAR number, for commands.
     #[must_use]
     pub fn page_id(&self) -> u32 {
         self.0.page_id
     }
 
-    /// Where it is mapped, while this lives.
+    /// Address of the mapping, valid while this lives.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.memory.as_mut_ptr()
     }
 
-    /// The first register, within the page.
+    /// Address of the first register in the page.
     #[must_use]
     pub fn register(&self) -> *mut u8 {
         self.as_ptr().wrapping_add(MLX5_BF_OFFSET)
     }
 
-    /// A dma-buf of it, for other devices. Since Linux 7.
+    /// Exports the page as a dma-buf for other devices. Since Linux 7.
     ///
     /// # Errors
     ///
-    /// As [`Uverbs::export_dmabuf`].
+    /// The errors of [`Uverbs::export_dmabuf`].
     ///
     /// # Safety
     ///
-    /// As there: what rings on this page are queues of the caller's, who answers for what a device
-    /// writes into its registers.
+    /// The contract of [`Uverbs::export_dmabuf`]: only queues of the caller ring on this page, and
+    /// the caller vouches for what other devices write to its registers.
     #[doc(alias = "mlx5dv_devx_uar_export_dmabuf_fd")]
     pub unsafe fn export_dmabuf(&self) -> Result<OwnedFd, Error> {
         let (uverbs, _) =
             self.0.give_back.as_ref().ok_or_else(|| Error::kernel(ALLOC, Errno::EBADF))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `export_dmabuf`.
         unsafe { uverbs.export_dmabuf(self.0.offset) }
     }
 
-    /// Where the device's file maps it.
+    /// Offset at which the device's file maps it.
     #[must_use]
     pub fn mmap_offset(&self) -> u64 {
         self.0.offset
     }
 }
 
-/// A BlueFlame register that is free.
+/// A free BlueFlame register.
 #[derive(Debug)]
 struct Free {
     page: Arc<UarPage>,
-    /// UAR within the page.
+    /// Index of the UAR in the page.
     uar: u32,
     /// Offset of the register within the page.
     offset: usize,
-    /// Offset of the half that is used next.
+    /// Offset of the next half to use.
     half: u32,
 }
 
@@ -200,7 +201,7 @@ struct Free {
 pub(crate) struct Uars {
     core: Weak<ContextCore>,
     non_cached: Arc<UarPage>,
-    /// Bytes of a BlueFlame register, both halves; 0 without BlueFlame.
+    /// Size of a BlueFlame register (both halves) in bytes; 0 without BlueFlame.
     register_bytes: u32,
     uars_per_page: u32,
     registers: Arc<Mutex<Registers>>,
@@ -209,27 +210,27 @@ pub(crate) struct Uars {
 /// The BlueFlame registers of a context.
 #[derive(Debug, Default)]
 struct Registers {
-    /// First in, first out, as in rdma-core: a register rests as long as possible before another
-    /// queue gets it.
+    /// First in, first out, as in rdma-core: a register stays unused as long as possible before
+    /// another queue gets it.
     free: VecDeque<Free>,
-    /// How many there are, free or not.
+    /// Number of registers, free or in use.
     count: usize,
 }
 
-/// BlueFlame registers that a context takes at most, which is what rdma-core takes by default
-/// (`MLX5_TOTAL_UUARS`): pages are a resource of the device. There, queues beyond share registers
-/// and a lock; here they ring on the non-cached page, which takes none.
+/// Maximum BlueFlame registers of a context, rdma-core's default (`MLX5_TOTAL_UUARS`), because
+/// pages are a limited resource of the device. Further queues share registers and locks in
+/// rdma-core; here they ring on the non-cached page, without a lock.
 const REGISTERS: usize = 16;
 
 impl Uars {
-    /// Takes the non-cached page.
+    /// Allocates the non-cached page.
     pub(crate) fn open(
         core: &Arc<ContextCore>,
         register_bytes: u32,
         uars_per_page: u32,
     ) -> Result<Self, Error> {
         let non_cached = Arc::new(UarPage::alloc(core, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)?);
-        // All registers of a UAR lie in its upper half; a size that can't be is taken for none.
+        // All registers of a UAR lie in its upper half; an impossible size means no BlueFlame.
         let room = (MLX5_ADAPTER_PAGE_SIZE - MLX5_BF_OFFSET) / NON_FP_BFREGS_PER_UAR;
         let fits = register_bytes as usize <= room;
         let sane = register_bytes.is_power_of_two() && register_bytes >= 128 && fits;
@@ -247,9 +248,8 @@ impl Uars {
         &self.non_cached
     }
 
-    /// A register for one queue. A device without BlueFlame, or a host without write-combining
-    /// (`EOPNOTSUPP`), gives the non-cached page whatever was asked for; so does one whose
-    /// registers are all in use.
+    /// Allocates a register for one queue. Without BlueFlame, on a host without write-combining
+    /// (`EOPNOTSUPP`), or if all registers are in use, returns the non-cached page for every mode.
     pub(crate) fn register(&self, mode: DoorbellMode) -> Result<Register, Error> {
         match mode {
             DoorbellMode::BlueFlame if self.register_bytes as usize >= 2 * MLX5_SEND_WQE_BB => {
@@ -306,7 +306,7 @@ impl Uars {
     }
 }
 
-/// The register that a queue rings. A BlueFlame register goes back to the context on drop.
+/// The register that a queue rings. Dropping it returns a BlueFlame register to the context.
 #[derive(Debug)]
 pub(crate) struct Register {
     page: Arc<UarPage>,
@@ -319,8 +319,8 @@ enum Kind {
         uar: u32,
         offset: usize,
         half_bytes: u32,
-        /// Written when the queue is dropped: which half comes next belongs to the register, not to
-        /// the queue.
+        /// Next half to use, stored when the queue is dropped, because it is a state of the
+        /// register.
         half: Arc<AtomicU32>,
         home: Arc<Mutex<Registers>>,
     },
@@ -328,7 +328,7 @@ enum Kind {
 }
 
 impl Register {
-    /// Number of the UAR, for the kernel.
+    /// UAR number, for the kernel.
     pub(crate) fn page_id(&self) -> u32 {
         match self.kind {
             Kind::BlueFlame { uar, .. } => self.page.page_id.wrapping_add(uar),
@@ -336,7 +336,7 @@ impl Register {
         }
     }
 
-    /// The ringing side. Its addresses are valid while this lives.
+    /// Doorbell of the register. Its addresses are valid while this lives.
     pub(crate) fn doorbell(&self) -> Doorbell {
         let page = self.page.memory.as_mut_ptr();
         match &self.kind {

@@ -1,4 +1,5 @@
-//! A kernel that answers anything to the commands by which a ConnectX is opened and used.
+//! Fuzzer of commands: a kernel that returns arbitrary responses while a ConnectX is opened and
+//! used.
 
 use std::sync::Arc;
 
@@ -13,15 +14,15 @@ use super::liar::{Liar, objects};
 use crate::Mlx5;
 use crate::tests::door::Door;
 
-/// Of a doorbell page.
+/// Attributes of a doorbell page.
 const PAGE: [u16; 3] = [
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH,
     MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID,
 ];
 
-/// Opens a device, makes objects and uses them: whatever the kernel answers, each command gives an
-/// object or an error, posts stay within their rings, and what was made is ended.
+/// Opens a device, creates objects and uses them. For any response of the kernel, each command
+/// returns an object or an error, posts stay within their rings, and created objects are destroyed.
 pub fn mlx5_answers(data: &[u8]) {
     let is_page = |object, method, id| {
         (object, method) == (MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC) && PAGE.contains(&id)

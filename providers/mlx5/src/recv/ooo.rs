@@ -1,9 +1,9 @@
-//! Messages that may be delivered out of order: which receives the device has for that, and how a
-//! queue pair is made for it (rdma-core `verbs.c:mlx5_get_max_recv_wr`, `is_qpt_ooo_sup`).
+//! Receives that complete out of order: limits of the device, and setup of a queue pair (rdma-core
+//! `verbs.c:mlx5_get_max_recv_wr`, `is_qpt_ooo_sup`).
 //!
 //! # Safety
 //!
-//! What the driver is told at INIT names no memory.
+//! The driver's part of the change to INIT names no memory.
 #![allow(unsafe_code, reason = "tells the driver by its own struct")]
 
 use uverbs_core::attr::{QpCap, QpType};
@@ -25,19 +25,19 @@ use crate::create::size::RecvSize;
 
 const VERB: &str = "create_qp";
 
-/// Receives that a queue may have which completes out of order; 0 where it can't.
+/// Maximum receives of an out-of-order queue; 0 if unsupported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_ooo_recv_wrs_caps")]
 pub struct OutOfOrderCaps {
-    /// Of a reliable connection.
+    /// Reliable connection.
     pub rc: u32,
-    /// Of a shared queue of XRC.
+    /// Shared receive queue of XRC.
     pub xrc: u32,
-    /// Of a shared queue of dynamic connections.
+    /// Shared receive queue of dynamic connections.
     pub dc: u32,
-    /// Of datagrams.
+    /// Datagrams.
     pub ud: u32,
-    /// Of an unreliable connection.
+    /// Unreliable connection.
     pub uc: u32,
 }
 
@@ -55,20 +55,20 @@ impl OutOfOrderCaps {
 }
 
 impl Context {
-    /// What there is for messages that are delivered out of order; `None` where the kernel (as
-    /// 6.12) or the device doesn't know them.
+    /// Queries the limits of out-of-order receives; `None` if the kernel (such as 6.12) or the
+    /// device does not support them.
     ///
     /// # Errors
     ///
-    /// As [`driver_caps`](Self::driver_caps).
+    /// The errors of [`driver_caps`](Self::driver_caps).
     pub fn out_of_order_caps(&self) -> Result<Option<OutOfOrderCaps>, Error> {
         if self.driver_caps()?.flags & MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP == 0 {
             return Ok(None);
         }
-        // A device without commands of its own tells of none.
+        // Unsupported on a device that was opened without DEVX.
         let Ok(general) = self.general_caps() else { return Ok(Some(OutOfOrderCaps::default())) };
         let all = self.limits.recv_entries;
-        // The ring of a queue pair's own has twice as many places: see `recv_size`.
+        // The ring of a queue pair has twice as many places; see `recv_size`.
         let half = if all > 1 { all / 2 } else { all };
         let of = |field: Field, most| if field.is_set(&general) { most } else { 0 };
         Ok(Some(OutOfOrderCaps {
@@ -80,10 +80,10 @@ impl Context {
         }))
     }
 
-    /// A queue pair's own receive queue, and receives that it may have. Of one that completes out
-    /// of order half of its ring, so that a receive which is long under way keeps its place while
-    /// others complete. A single one too, of which C's provider doubles nothing: its ring has four
-    /// places, all of which it may then use.
+    /// Size of a queue pair's receive queue, and its maximum receives. An out-of-order queue may
+    /// use half of its ring, so that a slow receive keeps its place while others complete. This
+    /// also holds for a capacity of one receive, for which rdma-core does not double the ring: its
+    /// ring of four places may be full.
     pub(crate) fn recv_size(&self, init: &QpInit) -> Result<(RecvSize, u32), Error> {
         let most = match init.out_of_order {
             true => self.check_out_of_order(init.qp_type)?,
@@ -101,7 +101,7 @@ impl Context {
         Ok((recv, recv.entries >> u32::from(doubles)))
     }
 
-    /// Receives that such a queue pair may have whose receives complete out of order.
+    /// Maximum receives of an out-of-order queue pair of this type.
     fn check_out_of_order(&self, qp_type: QpType) -> Result<u32, Error> {
         match self.out_of_order_caps()?.unwrap_or_default().of(qp_type) {
             0 => {
@@ -113,15 +113,16 @@ impl Context {
     }
 }
 
-/// Has the device be told, when the queue pair comes to INIT (rdma-core `verbs.c:mlx5_modify_qp`).
+/// Enables out-of-order receives at the queue pair's change to INIT (rdma-core
+/// `verbs.c:mlx5_modify_qp`).
 ///
 /// # Safety
 ///
-/// Its receives complete in any order then, and whoever polls them doesn't take one for all before
-/// it: the queue pair was made so ([`QpInit::out_of_order`]), or has no receive queue.
+/// The poller does not take a completed receive as the completion of earlier ones: the queue pair
+/// was created with [`QpInit::out_of_order`], or has no receive queue.
 pub unsafe fn announce(qp: &QpObject) {
     let comp_mask = MLX5_IB_MODIFY_QP_OOO_DP;
     let request = mlx5_ib_modify_qp { comp_mask, ..Default::default() };
-    // SAFETY: mlx5_ib's part of MODIFY_QP, which has numbers alone.
+    // SAFETY: mlx5_ib's part of MODIFY_QP contains numbers only.
     unsafe { qp.tell_at_init(request.as_bytes().to_vec()) };
 }

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //!
-//! As for send queues: the only poster, writing behind the published index and within the ring's
-//! size. A receive WQE is a power of two of bytes, so none wraps.
+//! This is the only poster, and it writes behind the published index and within the ring's size.
+//! The size of a receive WQE is a power of two, so no WQE wraps.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::any::Any;
@@ -28,74 +28,74 @@ use crate::send::wqe::{data_segment, measure_list, short_segment, store};
 /// A tentative position in a receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvCursor {
-    /// The next free WQE, free running.
+    /// Index of the next free WQE, free running.
     pub(crate) pi: u32,
-    /// WQEs that may follow without a look at what is outstanding.
+    /// Number of WQEs that fit without another check of the consumer index.
     left: u32,
-    /// The published position that it began at.
+    /// Published index at which the batch began.
     begin: u32,
-    /// The queue's, once for all posts: behind a store to the ring the compiler would load them
-    /// anew.
+    /// Copied from the queue for all posts: after a store to the ring the compiler would load them
+    /// again.
     start: *mut u8,
     slots: Slots,
     stride: u32,
 }
 
-// SAFETY: addresses, which the queue alone reaches that put them there.
+// SAFETY: addresses, which only the queue that stored them uses.
 unsafe impl Send for RecvCursor {}
 // SAFETY: as above.
 unsafe impl Sync for RecvCursor {}
 
-/// The posting side of a receive queue.
+/// The poster of a receive queue.
 #[repr(C, align(64))]
 pub struct Rq {
-    /// First WQE of the ring, which has as many as there are slots.
+    /// First WQE of the ring, which has as many WQEs as slots.
     start: *mut u8,
     slots: Slots,
-    /// Bytes of a WQE. To multiply is cheaper than to shift by a variable.
+    /// Size of a WQE in bytes. A multiplication is cheaper than a shift by a variable.
     stride: u32,
     /// Published producer index, free running. The device knows its low 16 bits.
     pi: u32,
-    /// WQEs that may be posted without a look at what is outstanding; 0 while posting isn't
-    /// allowed.
+    /// Number of WQEs that fit without another check of the consumer index; 0 while posting is
+    /// disabled.
     left: u32,
-    /// A WQE has room for one piece at least, which the compiler sees.
+    /// Maximum SGEs. The type tells the compiler that there is room for at least one.
     max_sge: NonZeroU32,
-    /// One past the highest WQE that may hold a buffer; the producer index unless a batch was
-    /// forgotten.
+    /// One past the last WQE that may hold a buffer; equal to the producer index unless a batch was
+    /// dropped.
     marked: u32,
-    /// Whether the polling side knows that there are buffers.
+    /// True if the slot table was told that there are buffers.
     owns: bool,
     record: *mut u32,
-    // Cold.
-    /// Keeps what `slots` names.
+    // Fields of the slow path.
+    /// Keeps the slots alive.
     shared: Arc<QpShared>,
-    /// WQEs of the ring; 0 for no queue.
+    /// Number of WQEs of the ring; 0 for no queue.
     entries: u32,
-    /// WQEs that may be in use.
+    /// Maximum outstanding WQEs.
     max_wr: u32,
-    /// The same, or none while posting isn't allowed.
+    /// Equal to `max_wr`, or 0 while posting is disabled.
     limit: u32,
     qpn: u32,
     /// Keeps ring and record mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only poster that uses
 // them.
 unsafe impl Send for Rq {}
 
-/// What a receive queue is made from.
+/// Parts of a receive queue.
 pub(crate) struct RqParts {
     /// First WQE.
     pub(crate) start: *mut u8,
-    /// WQEs, a power of two; 0 for no queue.
+    /// Number of WQEs, a power of two; 0 for no queue.
     pub(crate) entries: u32,
-    /// WQEs that may be in use.
+    /// Maximum outstanding WQEs.
     pub(crate) max_wr: u32,
-    /// Log2 of a WQE's bytes.
+    /// Log2 of the size of a WQE.
     pub(crate) shift: u32,
-    /// At most what fits a WQE.
+    /// Maximum SGEs of a WQE.
     pub(crate) max_sge: u32,
     pub(crate) record: *mut u32,
     pub(crate) qpn: u32,
@@ -104,12 +104,13 @@ pub(crate) struct RqParts {
 }
 
 impl Rq {
-    /// A queue that refuses posts until it is enabled.
+    /// A queue that rejects posts until it is enabled.
     ///
     /// # Safety
     ///
-    /// `start` is aligned to 16 bytes. Ring and record are valid while `memory` lives. Nobody else
-    /// posts. The table of receives has as many slots as the ring has entries, or one for none.
+    /// `start` is aligned to 16 bytes. Ring and record are valid while `memory` lives. This is the
+    /// only poster. The slot table has as many slots as the ring has entries, or one slot without a
+    /// ring.
     pub(crate) unsafe fn new(parts: RqParts) -> Self {
         Self {
             start: parts.start,
@@ -130,12 +131,12 @@ impl Rq {
         }
     }
 
-    /// WQEs of the ring; 0 for no queue.
+    /// Number of WQEs of the ring; 0 for no queue.
     pub(crate) fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// Bytes of a WQE.
+    /// Size of a WQE in bytes.
     pub(crate) fn stride(&self) -> usize {
         self.stride as usize
     }
@@ -162,15 +163,15 @@ impl Rq {
         self.start.wrapping_add((index & self.slots.mask()) as usize * self.stride as usize)
     }
 
-    /// As if so much had been posted and polled before.
+    /// Sets the index, as if that many receives had been posted and polled.
     #[cfg(test)]
     pub(crate) fn start_at(&mut self, index: u32) {
         (self.pi, self.left, self.marked) = (index, 0, index);
-        // SAFETY: nothing was posted.
+        // SAFETY: the queue is empty.
         unsafe { self.shared.recv.retire(index) };
     }
 
-    /// Looks up how far the polling side got. Gives what is left behind a receive at the cursor.
+    /// Checks the consumer index. Returns how many WQEs fit after a receive at the cursor.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, pi: u32) -> Result<u32, PostError> {
@@ -182,7 +183,8 @@ impl Rq {
         self.limit.checked_sub(used).ok_or(PostError::Full)
     }
 
-    /// Posts one piece, if it is as most are and there is room at once; or does nothing.
+    /// Posts one SGE on the fast path. `None`: nothing was done, because it needs the slow path or
+    /// a check for room.
     ///
     /// # Safety
     ///
@@ -192,15 +194,15 @@ impl Rq {
         if is_rare(piece.len) || at.left == 0 {
             return None;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_usual`.
         Some(unsafe { self.post_with_room(at, wr_id, piece) })
     }
 
-    /// Posts one piece.
+    /// Posts one SGE.
     ///
     /// # Safety
     ///
-    /// See [`RecvOps::post`]; there is room, and the piece isn't [rare](is_rare).
+    /// See [`RecvOps::post`]; there is room, and the SGE is not [rare](is_rare).
     #[inline(always)]
     unsafe fn post_with_room(&mut self, at: &mut RecvCursor, wr_id: u64, piece: &Sge) -> u32 {
         let RecvCursor { start, slots, stride, .. } = *at;
@@ -209,11 +211,12 @@ impl Rq {
         // SAFETY: the WQE is free and has room for a segment.
         unsafe { store(to, short_segment(piece)) };
         at.left = at.left.wrapping_sub(1);
-        // SAFETY: as above, and it is written.
+        // SAFETY: the WQE is free, and its segment is written.
         unsafe { Self::end(slots, stride, at, wr_id, (to.wrapping_add(DS_BYTES), 1)) }
     }
 
-    /// Posts one piece that isn't as most are. By value: a batch stays in registers.
+    /// Posts one SGE on the slow path. Takes the cursor by value, so that a batch stays in
+    /// registers.
     ///
     /// # Safety
     ///
@@ -226,17 +229,17 @@ impl Rq {
         wr_id: u64,
         piece: Sge,
     ) -> Result<(RecvCursor, u32), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_rare`.
         let slot = unsafe { self.post(&mut at, wr_id, &[piece]) }?;
         Ok((at, slot))
     }
 
-    /// Ends a WQE, notes its receive and moves the cursor. Returns the place of its slot.
+    /// Ends a WQE, notes its receive and advances the cursor. Returns the place of its slot.
     ///
     /// # Safety
     ///
-    /// `slots` are this queue's, and `stride` is. The WQE at the cursor is free; so many segments
-    /// of it are written, up to the address. This is the only poster.
+    /// `slots` and `stride` belong to this queue. The WQE at the cursor is free, and its segments
+    /// are written up to the address; their number is given. This is the only poster.
     #[inline(always)]
     unsafe fn end(
         slots: Slots,
@@ -246,13 +249,13 @@ impl Rq {
         (behind, segments): (*mut u8, u32),
     ) -> u32 {
         if ((segments as usize) << DS_BYTES.ilog2()) < stride {
-            // The device reads segments up to the end of the WQE, or this.
-            // SAFETY: there is room for one more, as just checked.
+            // The device reads segments up to the end of the WQE or to this terminator.
+            // SAFETY: there is room for one more segment, as just checked.
             unsafe { store(behind, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
         }
         let slot = at.pi;
         at.pi = slot.wrapping_add(1);
-        // SAFETY: the slot is of a WQE that is free; this is the only poster.
+        // SAFETY: the slot belongs to a free WQE; this is the only poster.
         unsafe { slots.put(slot, wr_id, at.pi) };
         slots.place(slot)
     }
@@ -261,14 +264,15 @@ impl Rq {
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        // SAFETY: behind the published index, and what is written there passed the check for room:
-        // the slots are ours.
+        // SAFETY: the slots are behind the published index and passed the check for room, so the
+        // poster owns them.
         unsafe { self.shared.recv.disown(self.pi, self.marked) };
         self.marked = self.pi;
     }
 }
 
-// SAFETY: as for the send queue.
+// SAFETY: slots are given out behind the published index after a check for room; see the file's
+// head.
 unsafe impl RecvOps for Rq {
     type Cursor = RecvCursor;
 
@@ -293,7 +297,7 @@ unsafe impl RecvOps for Rq {
             Some(left) => left,
             None => self.make_room(at.pi)?,
         };
-        // Once: behind a store to the ring the compiler would load them anew.
+        // Loaded once: after a store to the ring the compiler would load them again.
         let (slots, stride) = (self.slots, self.stride());
         let mut to = self.entry(at.pi);
         for sge in list {
@@ -314,7 +318,7 @@ unsafe impl RecvOps for Rq {
         wr_id: u64,
         piece: &Sge,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_one`.
         if let Some(slot) = unsafe { self.post_usual(at, wr_id, piece) } {
             return Ok(slot);
         }
@@ -335,7 +339,7 @@ unsafe impl RecvOps for Rq {
                 Err(_) => return false,
             }
         }
-        // SAFETY: the caller's promise; there is room, and it isn't rare.
+        // SAFETY: contract of `post_at_once`; there is room, and the SGE is not rare.
         unsafe { self.post_with_room(at, wr_id, piece) };
         true
     }
@@ -346,9 +350,9 @@ unsafe impl RecvOps for Rq {
             return false;
         }
         let mut at = self.begin();
-        // SAFETY: the caller's promise; the cursor is of the `begin` above.
+        // SAFETY: contract of `post_lone`; the cursor is of the `begin` above.
         let posted = unsafe { self.post_usual(&mut at, wr_id, piece) };
-        // A cursor that has not moved publishes nothing.
+        // An unmoved cursor publishes nothing.
         // SAFETY: as above.
         unsafe { self.ring(at) };
         posted.is_some()
@@ -376,7 +380,8 @@ unsafe impl RecvOps for Rq {
         if at.pi == at.begin {
             return;
         }
-        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        // SAFETY: the record is valid while `_memory` lives, and this queue is the only one to
+        // store to it.
         unsafe { store_record(self.record, MLX5_RCV_DBR, at.pi) };
         self.pi = at.pi;
         self.left = at.left;
@@ -384,16 +389,17 @@ unsafe impl RecvOps for Rq {
     }
 }
 
-// SAFETY: as for the send queue.
+// SAFETY: slots are given out behind the published index after a check for room; see the file's
+// head.
 unsafe impl RqOps for Rq {
     fn enable(&mut self, on: bool) {
         self.limit = if on { self.max_wr } else { 0 };
-        // The next post looks.
+        // The next post checks for room.
         self.left = 0;
     }
 
     unsafe fn reset(&mut self) {
-        // SAFETY: the caller's promise: device and polling side are done with the queue.
+        // SAFETY: device and poller are done with the queue, by the contract.
         unsafe { self.shared.recv.reset() };
         (self.pi, self.left, self.marked, self.limit) = (0, 0, 0, 0);
         // SAFETY: as in `ring`.

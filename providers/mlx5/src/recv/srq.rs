@@ -1,14 +1,14 @@
 //! Shared receive queues.
 //!
-//! Free WQEs are a list. The device goes from each WQE to the one that its first segment names, so
-//! a WQE is posted with the index of the one to be posted next (rdma-core `srq.c`). libmlx5 links a
-//! WQE when it becomes free, under a lock; here the list is the slots' own
-//! ([`SrqShared`]), and a WQE gets its link when it is posted.
+//! Free WQEs form a list. The device goes from each WQE to the WQE that its first segment names, so
+//! a WQE is posted with the index of the next WQE to post (rdma-core `srq.c`). libmlx5 links a WQE
+//! when it becomes free, under a lock. Here the slots form the list ([`SrqShared`]), and a WQE is
+//! linked when it is posted.
 //!
 //! # Safety
 //!
-//! The only poster, writing WQEs of the list's front, which [`SrqShared::behind`] says is not all
-//! of it. It has as many slots as its ring has WQEs for as long as it lives: it never grows.
+//! This is the only poster. It writes WQEs at the list's front, but never the last one of the list
+//! ([`SrqShared::behind`]). The list has as many slots as the ring has WQEs, and never grows.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::any::Any;
@@ -37,63 +37,63 @@ use crate::send::wqe::{data_segment, measure_list, pair, short_segment, store};
 /// A tentative position in a shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqCursor {
-    /// The front of the list of free WQEs.
+    /// Front of the list of free WQEs.
     head: u32,
-    /// WQEs written since the last publication.
+    /// Number of WQEs written since the last publication.
     count: u32,
-    /// The queue's, once for all posts: behind a store to the ring the compiler would load them
-    /// anew.
+    /// Copied from the queue for all posts: after a store to the ring the compiler would load them
+    /// again.
     start: *mut u8,
     slots: SrqSlots,
     stride: u32,
 }
 
-// SAFETY: addresses, which the queue alone reaches that put them there.
+// SAFETY: addresses, which only the queue that stored them uses.
 unsafe impl Send for SrqCursor {}
 // SAFETY: as above.
 unsafe impl Sync for SrqCursor {}
 
-/// The posting side of a shared receive queue.
+/// The poster of a shared receive queue.
 #[repr(C, align(64))]
 pub struct Srq {
-    // One cache line: what posting and ringing need.
-    /// First WQE of the ring, which has as many as there are slots.
+    // First cache line: fields for posting and ringing.
+    /// First WQE of the ring, which has as many WQEs as slots.
     start: *mut u8,
     slots: SrqSlots,
-    /// Bytes of a WQE. To multiply is cheaper than to shift by a variable.
+    /// Size of a WQE in bytes. A multiplication is cheaper than a shift by a variable.
     stride: u32,
-    /// A WQE has room for one piece at least, which the compiler sees.
+    /// Maximum SGEs. The type tells the compiler that there is room for at least one.
     max_sge: NonZeroU32,
-    /// The front of the list of free WQEs.
+    /// Front of the list of free WQEs.
     head: u32,
-    /// WQEs published, free running. The device knows the low 16 bits.
+    /// Number of published WQEs, free running. Its low 16 bits are in the doorbell record.
     counter: u32,
-    /// A batch was begun and not rung: WQEs from `head` on may have been written.
+    /// True if a batch was begun and not rung: WQEs from `head` on may be written.
     begun: bool,
     record: *mut u32,
-    // Cold.
-    /// Keeps what `slots` names.
+    // Fields of the slow path.
+    /// Keeps the slots alive.
     shared: Arc<SrqShared>,
     srqn: u32,
-    /// Its list, if it matches tags.
+    /// Tag list, if the queue matches tags.
     tags: Option<Box<TagQueue>>,
     /// Keeps ring and record mapped.
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only poster that uses
 // them.
 unsafe impl Send for Srq {}
 
 const _: () = assert!(std::mem::offset_of!(Srq, shared) <= 64);
 
-/// What a shared receive queue is made from.
+/// Parts of a shared receive queue.
 pub(crate) struct SrqParts {
     /// First WQE.
     pub(crate) start: *mut u8,
-    /// Log2 of a WQE's bytes.
+    /// Log2 of the size of a WQE.
     pub(crate) shift: u32,
-    /// At most what fits a WQE behind its link.
+    /// Maximum SGEs of a WQE behind its link.
     pub(crate) max_sge: u32,
     pub(crate) record: *mut u32,
     pub(crate) srqn: u32,
@@ -103,16 +103,16 @@ pub(crate) struct SrqParts {
 }
 
 impl Srq {
-    /// A queue that nothing was posted to.
+    /// A queue without posted receives.
     ///
     /// # Safety
     ///
     /// `start` is aligned to 16 bytes. The ring, which has as many WQEs as there are slots, and the
-    /// record are valid while `memory` lives. Nobody else posts.
+    /// record are valid while `memory` lives. This is the only poster.
     pub(crate) unsafe fn new(parts: SrqParts) -> Self {
         for index in 0..parts.shared.slots() as usize {
-            // Posts write the first half of a link alone; the rest stays zero.
-            // SAFETY: the first segment of a WQE; nobody else has the ring.
+            // Posts write only the first half of a link segment; the rest stays zero.
+            // SAFETY: the first segment of a WQE; the ring is not used yet.
             unsafe { store(parts.start.wrapping_add(index << parts.shift), [0; 2]) };
         }
         Self {
@@ -131,7 +131,7 @@ impl Srq {
         }
     }
 
-    /// Bytes of a WQE.
+    /// Size of a WQE in bytes.
     pub(crate) fn stride(&self) -> usize {
         self.stride as usize
     }
@@ -140,12 +140,12 @@ impl Srq {
         self.shared.slots()
     }
 
-    /// WQEs published.
+    /// Number of published WQEs.
     pub(crate) fn counter(&self) -> u32 {
         self.counter
     }
 
-    /// The WQE to be posted next.
+    /// Index of the next WQE to post.
     pub(crate) fn head(&self) -> u32 {
         self.head
     }
@@ -164,7 +164,8 @@ impl Srq {
         self.start.wrapping_add(index as usize * self.stride())
     }
 
-    /// Posts one piece, if it is as most are and there is room at once; or does nothing.
+    /// Posts one SGE on the fast path. `None`: nothing was done, because it needs the slow path or
+    /// a check for room.
     ///
     /// # Safety
     ///
@@ -176,7 +177,7 @@ impl Srq {
         }
         let SrqCursor { start, slots, stride, head: slot, .. } = *at;
         let stride = stride as usize;
-        // SAFETY: of the list's front, so a slot; `shared` lives.
+        // SAFETY: a slot at the list's front; `shared` lives.
         let next = unsafe { slots.behind(slot) }?;
         let to = start.wrapping_add(slot as usize * stride);
         // SAFETY: the WQE is free and has room for the link and a segment.
@@ -188,7 +189,8 @@ impl Srq {
         Some(unsafe { Self::end(slots, stride, at, wr_id, next, (behind, 1)) })
     }
 
-    /// Posts one piece that isn't as most are. By value: a batch stays in registers.
+    /// Posts one SGE on the slow path. Takes the cursor by value, so that a batch stays in
+    /// registers.
     ///
     /// # Safety
     ///
@@ -201,17 +203,18 @@ impl Srq {
         wr_id: u64,
         piece: Sge,
     ) -> Result<(SrqCursor, u32), PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_rare`.
         let slot = unsafe { self.post(&mut at, wr_id, &[piece]) }?;
         Ok((at, slot))
     }
 
-    /// Ends a WQE, notes its receive and moves the cursor to the `next` one. Returns its slot.
+    /// Ends a WQE, notes its receive and advances the cursor to `next`. Returns its slot.
     ///
     /// # Safety
     ///
-    /// `slots` are this queue's, and `stride` is. The WQE at the cursor is free, and not the list's
-    /// last one; so many segments of it are written, up to the address. This is the only poster.
+    /// `slots` and `stride` belong to this queue. The WQE at the cursor is free, and not the last
+    /// one of the list. Its segments are written up to the address; their number is given. This is
+    /// the only poster.
     #[inline(always)]
     unsafe fn end(
         slots: SrqSlots,
@@ -222,25 +225,25 @@ impl Srq {
         (behind, segments): (*mut u8, u32),
     ) -> u32 {
         if (segments as usize + 1) * DS_BYTES < stride {
-            // The device reads segments up to the end of the WQE, or this.
-            // SAFETY: there is room for one more, as just checked.
+            // The device reads segments up to the end of the WQE or to this terminator.
+            // SAFETY: there is room for one more segment, as just checked.
             unsafe { store(behind, transmute!(mlx5_wqe_data_seg::TERMINATOR)) };
         }
         let slot = at.head;
-        // SAFETY: of the list's front, says the caller.
+        // SAFETY: a slot at the list's front, by the contract.
         unsafe { slots.put(slot, wr_id) };
         *at = SrqCursor { head: next, count: at.count + 1, ..*at };
         slot
     }
 
-    /// The published position.
+    /// Cursor at the published position.
     #[inline(always)]
     fn published(&self) -> SrqCursor {
         let Self { start, slots, stride, head, .. } = *self;
         SrqCursor { head, count: 0, start, slots, stride }
     }
 
-    /// Tells the device of all up to the cursor.
+    /// Publishes all WQEs before the cursor.
     ///
     /// # Safety
     ///
@@ -249,34 +252,35 @@ impl Srq {
     unsafe fn publish(&mut self, at: SrqCursor) {
         self.counter = self.counter.wrapping_add(at.count);
         self.head = at.head;
-        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        // SAFETY: the record is valid while `_memory` lives, and this queue is the only one to
+        // store to it.
         unsafe { store_record(self.record, MLX5_RCV_DBR, self.counter) };
     }
 
-    /// Takes back what a batch that was not rung has written.
+    /// Takes back the WQEs of a batch that was not rung.
     #[cold]
     #[inline(never)]
     fn disown(&mut self) {
-        // SAFETY: written behind what is published, so they are the list's front: ours.
+        // SAFETY: not published, so they are at the list's front, which the poster owns.
         unsafe { self.shared.disown_front(self.head) };
     }
 }
 
 /// Links a WQE to the next one (`mlx5_wqe_srq_next_seg`): two reserved bytes, the index in two, a
-/// signature and more reserved bytes, which stay zero. As a word, which is one store.
+/// signature and more reserved bytes, which stay zero. Written as one word by one store.
 ///
 /// # Safety
 ///
-/// `to` is of a WQE that is free.
+/// `to` is a free WQE.
 #[inline(always)]
 unsafe fn link(to: *mut u8, next: u32) {
     const _: () = assert!(std::mem::offset_of!(mlx5_wqe_srq_next_seg, next_wqe_index) == 2);
-    // SAFETY: the first half of the link segment, says the caller; a WQE is aligned to 16 bytes.
+    // SAFETY: the first half of the link segment, by the contract; a WQE is aligned to 16 bytes.
     unsafe { device_memory::write(to.cast(), pair(next & 0xffff, 0)) };
 }
 
-// SAFETY: a slot is of the list's front, and in flight from its post on; what was never rung is
-// taken back by `begin`.
+// SAFETY: a post takes the slot at the list's front and marks it as in flight; `begin` takes back
+// slots that were never rung.
 unsafe impl RecvOps for Srq {
     type Cursor = SrqCursor;
 
@@ -298,9 +302,9 @@ unsafe impl RecvOps for Srq {
     ) -> Result<u32, PostError> {
         let (count, _) = measure_list(list, self.max_sge.get())?;
         let slot = at.head;
-        // Once: behind a store to the ring the compiler would load them anew.
+        // Loaded once: after a store to the ring the compiler would load them again.
         let (slots, stride) = (self.slots, self.stride());
-        // SAFETY: of the list's front, so a slot; `shared` lives.
+        // SAFETY: a slot at the list's front; `shared` lives.
         let next = unsafe { slots.behind(slot) }.ok_or(PostError::Full)?;
         let mut to = self.start.wrapping_add(slot as usize * stride);
         // SAFETY: the WQE is free and has room for the link and `max_sge` segments.
@@ -324,7 +328,7 @@ unsafe impl RecvOps for Srq {
         wr_id: u64,
         piece: &Sge,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_one`.
         if let Some(slot) = unsafe { self.post_usual(at, wr_id, piece) } {
             return Ok(slot);
         }
@@ -336,7 +340,7 @@ unsafe impl RecvOps for Srq {
 
     #[inline(always)]
     unsafe fn post_at_once(&mut self, at: &mut SrqCursor, wr_id: u64, piece: &Sge) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_at_once`.
         unsafe { self.post_usual(at, wr_id, piece) }.is_some()
     }
 
@@ -346,7 +350,7 @@ unsafe impl RecvOps for Srq {
             return false;
         }
         let mut at = self.published();
-        // SAFETY: the caller's promise; the cursor is where a `begin` would be.
+        // SAFETY: contract of `post_lone`; the cursor equals the one of `begin`.
         let posted = unsafe { self.post_usual(&mut at, wr_id, piece) }.is_some();
         if posted {
             // SAFETY: as above.
@@ -366,7 +370,7 @@ unsafe impl RecvOps for Srq {
     unsafe fn ring(&mut self, at: SrqCursor) {
         self.begun = false;
         if at.count != 0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `ring`.
             unsafe { self.publish(at) };
         }
     }
@@ -394,7 +398,7 @@ unsafe impl SrqOps for Srq {
 
     unsafe fn change_tags(&mut self, wr: TagWr, op: &TagOp) -> Result<TagHandle, PostError> {
         match &mut self.tags {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `change_tags`.
             Some(tags) => unsafe { tags.change(wr, op) },
             None => Err(PostError::BadOperation),
         }
@@ -402,14 +406,14 @@ unsafe impl SrqOps for Srq {
 
     unsafe fn own_tag(&mut self, tag: TagHandle, held: Held) {
         if let Some(tags) = &mut self.tags {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `own_tag`.
             unsafe { tags.own(tag, held) };
         }
     }
 
     unsafe fn ring_tags(&mut self) {
         if let Some(tags) = &mut self.tags {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `ring_tags`.
             unsafe { tags.ring() };
         }
     }

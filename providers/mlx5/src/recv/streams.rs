@@ -1,5 +1,5 @@
-//! Streams of an initiator of dynamic connections: how many a device has, and how one goes on that
-//! an error stopped (rdma-core `mlx5.c:mlx5dv_dci_stream_id_reset`).
+//! Streams of a DC initiator: limits of the device, and the reset of a stream that an error stopped
+//! (rdma-core `mlx5.c:mlx5dv_dci_stream_id_reset`).
 
 use uverbs_core::attr::DciStreams;
 use uverbs_core::error::Error;
@@ -12,15 +12,15 @@ use crate::Context;
 use crate::create::rts::{IN_RTS, change};
 
 const VERB: &str = "dci_stream_id_reset";
-/// The stream, in `opt_param_mask_95_32` (rdma-core `mlx5_ifc.h`,
+/// Bit of `opt_param_mask_95_32` for the stream (rdma-core `mlx5_ifc.h`,
 /// `MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`).
 const DCI_STREAM: u64 = 1 << 0;
 
 impl Context {
-    /// Refuses more streams than the device has. It is asked once, and of an initiator with streams
-    /// alone.
+    /// Rejects more streams than the device has. The device is queried once, and only for an
+    /// initiator with streams.
     pub(crate) fn check_streams(&self, asked: DciStreams) -> Result<(), Error> {
-        // A kernel without them leaves zeros.
+        // Kernels without streams leave zeros.
         let most = self.driver_caps()?.dci_streams_caps;
         if most.max_log_num_concurent == 0 {
             let what = "streams of dynamic connections".to_owned();
@@ -36,7 +36,7 @@ impl Context {
     }
 }
 
-/// Lets a stream go on that an error stopped.
+/// Resets a stream that an error stopped.
 ///
 /// # Errors
 ///

@@ -1,15 +1,15 @@
-//! The list of a shared receive queue that matches tags, and its changes: work requests of a queue
-//! pair that is connected to itself and sends nothing (rdma-core `verbs.c:create_cmd_qp`,
+//! Tag list of a tag-matching shared receive queue, and its changes: work requests of a queue pair
+//! that is connected to itself and sends no messages (rdma-core `verbs.c:create_cmd_qp`,
 //! `qp.c:mlx5_post_srq_ops`).
 //!
-//! The device takes the places of the list in the order in which they became free: each work
-//! request that adds a tag names the place of the next one, and [`TagTable`] has them in that
+//! The device uses the places of the list in the order in which they became free. Each work request
+//! that adds a tag names the place of the next one, and [`TagTable`] keeps the places in that
 //! order.
 //!
 //! # Safety
 //!
-//! The only poster of its queue pair, which writes WQEs that its send queue has room for, and takes
-//! places of the front of the list of free ones.
+//! This is the only poster of its queue pair. It writes WQEs for which the send queue has room, and
+//! takes places from the front of the list of free places.
 #![allow(unsafe_code, reason = "writes WQEs into a ring that the device reads")]
 
 use std::fmt;
@@ -39,41 +39,43 @@ use crate::send::wqe::{Words, data_segment, raw_ctrl, store};
 use crate::{Context, Sq};
 
 const VERB: &str = "create_srq";
-/// The port that changes go by, which none leaves.
+/// Port of the queue pair of changes; no packet leaves it.
 const PORT: u8 = 1;
 /// The smallest MTU, `IBV_MTU_256`.
 const MTU: u8 = 1;
-/// Units of 16 bytes of a WQE: control segment, tag segment of two, and of one that adds the data
-/// segment.
+/// 16-byte units of a WQE: control segment and a tag segment of two units; a WQE that adds a tag
+/// also has a data segment.
 const CHANGE: u32 = 3;
 const ADD: u32 = 4;
 
-/// Who changes the list.
+/// Poster of changes to the list.
 pub(crate) struct TagQueue {
     sq: Sq,
     core: Arc<QpCore>,
     table: Arc<TagTable>,
-    /// Behind what was written.
+    /// Cursor behind the last written change.
     at: SendCursor,
-    /// The front of the list of free places, and as it was rung; places between.
+    /// Front of the list of free places: as written, and as rung; and the number of places between.
     head: u32,
     rung_head: u32,
     added: u32,
-    /// What the device was told of messages without a tag, by what was rung.
+    /// Count of handled unexpected messages that the device was told: by rung changes, and by
+    /// written ones.
     rung_told: u16,
     told: u16,
-    /// Places whose removal was not rung: with a completion, and without. They never grow.
+    /// Places whose removal is written and not rung: with a completion, and without. Their capacity
+    /// never grows.
     removed: Vec<u32>,
     dropped: Vec<u32>,
-    /// How many tags each place has had.
+    /// Number of tags that each place has had.
     turns: Box<[u32]>,
 }
 
-/// Sizes of a list that the device has.
+/// Granted sizes of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TagSize {
     pub(crate) tags: u32,
-    /// WQEBBs of the queue of changes: no more of these are outstanding.
+    /// WQEBBs of the queue of changes, the maximum number of outstanding changes.
     pub(crate) units: u32,
 }
 
@@ -95,7 +97,7 @@ fn check(what: &'static str, value: u32, limit: u32) -> Result<(), Error> {
 }
 
 impl TagQueue {
-    /// Refuses what the device hasn't. Nothing of a queue without tags.
+    /// Rejects sizes above the device's limits. `None` for a queue without tags.
     pub(crate) fn check(context: &Context, init: &SrqInit) -> Result<Option<TagSize>, Error> {
         let Some(tags) = &init.tags else { return Ok(None) };
         let refused = |what: &str| Error::Unsupported { verb: VERB, what: what.to_owned() };
@@ -106,14 +108,14 @@ impl TagQueue {
         if most.max_num_tags == 0 {
             return Err(refused("tag matching"));
         }
-        // Places have 16 bits in WQEs and in completions.
+        // A place has 16 bits in WQEs and in CQEs.
         check("max_tags", tags.max_tags, most.max_num_tags.min(u16::MAX.into()))?;
         check("max_tag_changes", tags.max_changes, most.max_ops)?;
         let size = SendSize::new(QpType::Rc, None, &cap(tags), &context.limits)?;
         Ok(Some(TagSize { tags: tags.max_tags, units: size.units }))
     }
 
-    /// Makes the queue pair of changes, and brings it up.
+    /// Creates the queue pair of changes, and connects it.
     pub(crate) fn new(
         context: &Context,
         init: &SrqInit,
@@ -121,7 +123,8 @@ impl TagQueue {
         (tags, table): (&TagsInit, Arc<TagTable>),
     ) -> Result<Box<Self>, Error> {
         let PortAttr { lid, link_layer, .. } = context.core.uverbs().query_port(PORT)?;
-        // Linux refuses the queue pair of changes there: it has no GRH (`rdma_check_ah_attr`).
+        // On Ethernet Linux rejects the queue pair of changes, because its address has no GRH
+        // (`rdma_check_ah_attr`).
         if link_layer == LinkLayer::Ethernet {
             let what = "tag matching on an Ethernet port".to_owned();
             return Err(Error::Unsupported { verb: VERB, what });
@@ -134,7 +137,7 @@ impl TagQueue {
         let NewQp { core, mut sq, .. } = create_qp(context, &made)?;
         connect(&core, lid)?;
         sq.enable(true);
-        // SAFETY: a queue pair of the list's own, to which `change` alone posts.
+        // SAFETY: only `change` posts to this queue pair.
         unsafe { table.commanded_by(Arc::clone(core.shared())) };
         let (at, places) = (sq.begin(), table.tags() as usize + 1);
         let [removed, dropped] = [(); 2].map(|()| Vec::with_capacity(sq.units() as usize));
@@ -154,13 +157,14 @@ impl TagQueue {
         }))
     }
 
-    /// Takes back what was written and not rung.
+    /// Takes back changes that were written and not rung.
     pub(crate) fn begin(&mut self) {
         if self.at.pi != self.sq.producer() {
-            // SAFETY: written behind what is rung, so they are the list's front: ours.
+            // SAFETY: not rung, so they are at the list's front, which the poster owns.
             unsafe { self.table.disown(self.rung_head, self.added) };
             for place in self.removed.drain(..) {
-                // SAFETY: it said so when this was written, which was never rung.
+                // SAFETY: `will_remove` returned true when this change was written, which was never
+                // rung.
                 unsafe { self.table.wont_remove(place) };
             }
             self.dropped.clear();
@@ -170,7 +174,7 @@ impl TagQueue {
         self.at = self.sq.begin();
     }
 
-    /// Goes on behind what is rung.
+    /// Continues behind the rung changes.
     fn keep(&mut self) {
         (self.head, self.added) = (self.rung_head, 0);
         self.told = self.rung_told;
@@ -180,13 +184,13 @@ impl TagQueue {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of that method.
     pub(crate) unsafe fn change(&mut self, wr: TagWr, op: &TagOp) -> Result<TagHandle, PostError> {
         if self.core.shared().send.has_failed() {
             return Err(PostError::State);
         }
         match *op {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `change`.
             TagOp::Add { tag, recv_id, into } => unsafe {
                 self.add(wr, tag, recv_id, data_segment(&into), into.len)
             },
@@ -222,8 +226,8 @@ impl TagQueue {
         segment.append_mask.set(tag.mask);
         let none: Words = transmute!(mlx5_wqe_data_seg::TERMINATOR);
         let data = if len == 0 { none } else { data };
-        // SAFETY: of the list's front, and not its last, since one is behind it; this is the only
-        // poster.
+        // SAFETY: at the list's front, and not the last, because another place follows; this is the
+        // only poster.
         unsafe { self.table.put(place, recv_id, wr.signaled) };
         self.write(wr, (segment, Some(data)), (true, Some(place)));
         (self.head, self.added) = (next, self.added + 1);
@@ -252,7 +256,8 @@ impl TagQueue {
         Ok(handle)
     }
 
-    /// The segment of a change, and notes what it tells (rdma-core `qp.c:set_tm_seg`).
+    /// Builds the segment of a change, and notes the count that it tells (rdma-core
+    /// `qp.c:set_tm_seg`).
     fn segment(&mut self, wr: TagWr, op: u8, index: u16) -> mlx5_wqe_tm_seg {
         let opcode = TmOpcode::ZERO.with_op(op).0;
         let mut segment = mlx5_wqe_tm_seg { opcode, ..Default::default() };
@@ -268,7 +273,7 @@ impl TagQueue {
         segment
     }
 
-    /// Writes the WQE, for which there is room, and notes whether it adds a tag, and its place.
+    /// Writes the WQE, for which there is room, and notes its kind and its place.
     fn write(
         &mut self,
         wr: TagWr,
@@ -286,11 +291,11 @@ impl TagQueue {
             unsafe { store(at.wrapping_add(n * DS_BYTES), words) };
         }
         let last = Posted { head: ctrl[0], at, first, ds, units: 1 };
-        // SAFETY: as above; this is the only poster.
+        // SAFETY: `reserve` found the WQEBB free; this is the only poster.
         unsafe { Sq::note(self.sq.slots(), &mut self.at, wr.id, last) };
         let change = Changed { at: first, place, adds, signaled: wr.signaled };
-        // SAFETY: the work request just written; each has one WQEBB, of which there are no more
-        // than the table has room for.
+        // SAFETY: the work request just written. Each has one WQEBB, and the ring has no more
+        // WQEBBs than the table has room for.
         unsafe { self.table.changes().note(change) };
     }
 
@@ -298,9 +303,9 @@ impl TagQueue {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of that method.
     pub(crate) unsafe fn own(&mut self, tag: TagHandle, held: Held) {
-        // SAFETY: the place of a tag just added, says the caller.
+        // SAFETY: the place of a tag just added, by the contract.
         unsafe { self.table.own(tag.place(), held) };
     }
 
@@ -308,19 +313,19 @@ impl TagQueue {
     ///
     /// # Safety
     ///
-    /// As there.
+    /// The contract of that method.
     pub(crate) unsafe fn ring(&mut self) {
-        // SAFETY: `write` noted each.
+        // SAFETY: `write` noted each change.
         unsafe { self.table.changes().ring(self.at.pi) };
-        // SAFETY: the queue pair lives, says the caller, and the cursor is of its last `begin`.
+        // SAFETY: the queue pair lives, by the contract, and the cursor is of its last `begin`.
         unsafe { self.sq.ring(self.at) };
         (self.rung_head, self.rung_told) = (self.head, self.told);
         self.added = 0;
         self.removed.clear();
         for place in self.dropped.drain(..) {
-            // Nothing tells when it is removed, so the place is free at once: the device uses it
-            // again behind the removal.
-            // SAFETY: no message comes to it any more, says the caller.
+            // No completion reports the removal, so the place is free at once: the device reuses it
+            // after the removal.
+            // SAFETY: no message will arrive for it, by the contract.
             drop(unsafe { self.table.take(place) });
         }
         self.at = self.sq.begin();
@@ -329,7 +334,7 @@ impl TagQueue {
     /// See [`SrqOps::close_tags`](uverbs_core::provider::SrqOps::close_tags).
     pub(crate) fn close(&mut self) -> Result<(), Error> {
         self.begin();
-        // SAFETY: this is the posting side, which posts no more.
+        // SAFETY: this is the poster, which posts no more.
         unsafe { self.core.destroy() }?;
         self.sq.enable(false);
         self.at = self.sq.begin();
@@ -345,7 +350,7 @@ fn connect(core: &QpCore, lid: u16) -> Result<(), Error> {
     base.port_num = PORT;
     let bring = |attr: &mut RawQpAttr, to: QpState, mask: QpAttrMask| {
         attr.base.qp_state = to.raw() as u8;
-        // SAFETY: a new queue pair, to which nothing was posted.
+        // SAFETY: a new queue pair without posted work.
         unsafe { core.modify_by_mask(attr, mask | M::STATE) }
     };
     bring(&mut attr, QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS)?;

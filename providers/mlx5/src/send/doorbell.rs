@@ -161,7 +161,7 @@ impl Doorbell {
         ring: Ring,
     ) {
         if last.units > self.kept || !only || last.ds <= 1 {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `ring_short`.
             return unsafe { self.ring(last, only, ring) };
         }
         record_before_doorbell(DoorbellMemory::WriteCombining);

@@ -72,7 +72,7 @@ pub(crate) unsafe fn write_small(to: *mut u8, bytes: &[u8]) {
     let header = u32::from_le_bytes(transmute!(inline_header(bytes)));
     let (first, rest) = small(bytes);
     let words = [u64::from(header) | u64::from(first) << 32, rest];
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write_small`.
     unsafe { wqe::store(to, words.map(u64::to_le)) };
 }
 
@@ -116,7 +116,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
             // SAFETY: 32 <= len.
             unsafe { move_words::<16, 4>(to, from, [0, 16, len - 32, len - 16]) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `copy`.
         _ => unsafe { device_memory::copy(from, to, len) },
     }
 }

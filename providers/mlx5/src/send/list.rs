@@ -27,7 +27,7 @@ pub(crate) unsafe fn write_counted(start: *mut u8, list: &[Sge]) -> bool {
             return false;
         }
         let at = start.wrapping_add(nth * DS_BYTES);
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `write_counted`.
         unsafe { wqe::store(at, wqe::short_segment(piece)) };
         total += u64::from(piece.len);
     }

@@ -111,12 +111,12 @@ unsafe fn header(data: &Data<'_>) -> [u8; HEADER] {
                 .for_each(|(to, from)| *to = *from);
         }
         Data::One(sge) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `header`.
             unsafe { read(sge, &mut room) };
         }
         Data::List(list) => {
             for sge in *list {
-                // SAFETY: the caller's promise.
+                // SAFETY: contract of `header`.
                 unsafe { read(sge, &mut room) };
             }
         }
@@ -177,7 +177,7 @@ impl Sq {
         let ds = packets.measure(&data, self.room())?;
         let units = ds.div_ceil(wqe::DS_PER_UNIT);
         self.reserve(&mut at, units)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `packet_at`.
         let header = packets.wants_header.then(|| unsafe { header(&data) });
         let ctrl = wqe::ctrl(&SendOp::Send, at.pi, self.qpn_ds(ds), wr.flags);
         let (ring, slots) = (self.ring_memory(), self.slots());

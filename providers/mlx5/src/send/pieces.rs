@@ -125,7 +125,7 @@ impl Place {
         let head: *mut u64 = self.unit.cast();
         // The length is the last byte, and two at least, so nothing is carried or borrowed.
         let last = |byte| u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, byte]);
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `set_length`.
         let ctrl = unsafe { device_memory::read(head) };
         let ctrl = ctrl.wrapping_add(last(segments as u8)).wrapping_sub(last(1));
         // SAFETY: as above.
@@ -327,7 +327,7 @@ unsafe impl PieceOps for Sq {
                 unsafe { wqe::store(at.data, wqe::data_segment(&piece)) };
             }
             Data::List(list) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: contract of `close_at_once`.
                 return unsafe { self.close_counted(at, list) };
             }
             Data::Inline(bytes)
@@ -340,7 +340,7 @@ unsafe impl PieceOps for Sq {
             }
             _ => return false,
         }
-        // SAFETY: begun, says the caller; one segment fits behind each head.
+        // SAFETY: begun, by the contract; one segment fits behind each head.
         unsafe { at.end(units) };
         true
     }
@@ -348,7 +348,7 @@ unsafe impl PieceOps for Sq {
     #[inline(always)]
     unsafe fn close(&mut self, at: &mut Place, data: Data<'_>) -> Result<(), PostError> {
         if let Data::List(list) = data
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `close`.
             && unsafe { self.close_counted(at, list) }
         {
             return Ok(());
@@ -375,7 +375,7 @@ unsafe impl PieceOps for Sq {
         self.stop = stop;
         self.keep(pi, count);
         let (ring, last) = (self.ring_memory(), self.written_at(first, pi.wrapping_sub(first)));
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `finish`.
         unsafe { self.announce::<false>(ring, pi, begin, last) };
     }
 }
@@ -397,6 +397,6 @@ pub(crate) unsafe fn write_wrapped(ring: Ring, index: u32, (head, ds): (u32, u32
     // SAFETY: as above.
     unsafe { wqe::write_data(start.wrapping_add(behind), &data) };
     let bytes = aside.as_bytes().get(..all).unwrap_or_default();
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write_wrapped`.
     unsafe { ring.copy_in(index, bytes) };
 }

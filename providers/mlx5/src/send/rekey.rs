@@ -138,7 +138,7 @@ impl Sq {
         let (key, segments) = segments(&op, self.qpn());
         let mut wqe = [0; LONG];
         wqe[DS_BYTES..].copy_from_slice(segments.as_bytes());
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `rekey_at`.
         unsafe { self.write_umr(at, wr, key, &mut wqe[..bytes]) }
     }
 
@@ -197,7 +197,7 @@ impl Sq {
         self.rung_umr_end = self.umr_end;
         let last = self.written_at(first, pi.wrapping_sub(first));
         let begin = self.producer();
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `publish_behind_umr`.
         unsafe { self.publish(SendCursor { pi, count, stop, begin, last }) };
         if self.umr_end.is_some() {
             self.look_first();

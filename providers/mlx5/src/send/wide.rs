@@ -43,14 +43,14 @@ pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {
     // SAFETY: all bytes of it.
     let mut segment = unsafe { _mm_loadu_si128(std::ptr::from_ref(piece).cast()) };
     // As an instruction, since the intrinsic isn't inlined into a function without SSSE3.
-    // SAFETY: the processor has it, says the caller; registers alone.
+    // SAFETY: the processor has it, by the contract; registers alone.
     unsafe {
         asm!("pshufb {0}, {1}", inout(xmm_reg) segment, in(xmm_reg) order,
              options(pure, nomem, nostack, preserves_flags));
     }
     // SAFETY: plain bits, of the same size.
     let words = unsafe { std::mem::transmute::<__m128i, [u64; 2]>(segment) };
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `store`.
     unsafe { device_memory::write_whole(to.cast(), words) };
 }
 
@@ -62,6 +62,6 @@ pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, piece: &Sge) {
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `store`.
     unsafe { crate::send::wqe::store(to, crate::send::wqe::short_segment(piece)) };
 }

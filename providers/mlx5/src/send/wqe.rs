@@ -322,7 +322,7 @@ impl Vector<'_> {
     pub(crate) unsafe fn store<const WHOLE: bool>(self, to: *mut u8) {
         // Apart: a copy of the whole template would keep its address in a register.
         let [_, [a, b], [c, d]] = *self.template;
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `store`.
         unsafe { store_as::<WHOLE>(to, self.first) };
         // SAFETY: as above.
         unsafe { store_as::<WHOLE>(to.wrapping_add(DS_BYTES), [a, b]) };
@@ -365,7 +365,7 @@ pub(crate) unsafe fn write_xrc(
     unsafe { write_body(at.wrapping_add(2 * DS_BYTES), op, data) };
     if wraps {
         let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `write_xrc`.
         unsafe { ring.copy_in(index, bytes) };
     }
 }
@@ -377,7 +377,7 @@ pub(crate) unsafe fn write_xrc(
 /// `to` is aligned to 8 bytes and valid to write 16 bytes; nobody else reads or writes them now.
 #[inline(always)]
 pub(crate) unsafe fn store(to: *mut u8, words: Words) {
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `store`.
     unsafe { device_memory::write(to.cast::<Words>(), words) };
 }
 
@@ -389,7 +389,7 @@ pub(crate) unsafe fn store(to: *mut u8, words: Words) {
 #[inline(always)]
 pub(crate) unsafe fn store_as<const WHOLE: bool>(to: *mut u8, words: Words) {
     if WHOLE {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `store_as`.
         unsafe { device_memory::write_whole(to.cast::<Words>(), words) };
     } else {
         // SAFETY: as above.
@@ -431,7 +431,7 @@ pub(crate) unsafe fn write(
 /// As [`write`], for what [`measure`] counted behind the control segment.
 #[inline(always)]
 unsafe fn write_body(at: *mut u8, op: &SendOp, data: &Data<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write_body`.
     let at = unsafe { write_operation(at, op) };
     // SAFETY: as above, behind that.
     unsafe { write_data(at, data) };
@@ -514,7 +514,7 @@ pub(crate) fn short_segment(sge: &Sge) -> Words {
 #[inline(always)]
 pub(crate) unsafe fn store_short(to: *mut u8, len: u32, lkey: u32, addr: u64) {
     let [first, second] = [len.to_be(), lkey.to_be()];
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `store_short`.
     unsafe { device_memory::write(to.cast(), first) };
     // SAFETY: as above.
     unsafe { device_memory::write(to.wrapping_add(4).cast(), second) };
@@ -531,7 +531,7 @@ pub(crate) unsafe fn store_short(to: *mut u8, len: u32, lkey: u32, addr: u64) {
 unsafe fn write_list(mut at: *mut u8, list: &[Sge]) {
     for sge in list {
         if sge.len != 0 {
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `write_list`.
             unsafe { store(at, data_segment(sge)) };
             at = at.wrapping_add(DS_BYTES);
         }
@@ -558,7 +558,7 @@ pub(crate) unsafe fn write_wrapped(
     // SAFETY: room for the longest WQE.
     unsafe { write(aside.as_mut_ptr().cast(), ctrl, None, &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write_wrapped`.
     unsafe { ring.copy_in(index, bytes) };
 }
 
@@ -584,6 +584,6 @@ pub(crate) unsafe fn write_wrapped_to(
     // SAFETY: room for the longest WQE.
     unsafe { write(aside.as_mut_ptr().cast(), ctrl, Some(vector), &op, &data) };
     let bytes = aside.as_bytes().get(..ds as usize * DS_BYTES).unwrap_or_default();
-    // SAFETY: the caller's promise.
+    // SAFETY: contract of `write_wrapped_to`.
     unsafe { ring.copy_in(index, bytes) };
 }

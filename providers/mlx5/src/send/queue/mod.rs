@@ -59,7 +59,7 @@ impl SendCursor {
     }
 }
 
-/// The posting side of a send queue.
+/// The poster of a send queue.
 #[repr(C, align(64))]
 pub struct Sq {
     // Two cache lines: what posting and ringing need.
@@ -93,8 +93,8 @@ pub struct Sq {
     pub(crate) umr_end: Option<u32>,
     record: *mut u32,
     doorbell: Doorbell,
-    // Cold.
-    /// Keeps what `slots` names.
+    // Fields of the slow path.
+    /// Keeps the slots alive.
     shared: Arc<QpShared>,
     /// WQEBBs of the ring; 0 for no queue.
     units: u32,
@@ -120,7 +120,7 @@ pub struct Sq {
     _memory: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only one to post through
+// SAFETY: the pointers go to memory that `_memory` keeps, and this is the only poster that uses
 // them.
 unsafe impl Send for Sq {}
 
@@ -132,8 +132,8 @@ impl Sq {
     /// # Safety
     ///
     /// `start` is aligned to 64 bytes. Ring, record and register are valid while `memory` lives.
-    /// Nobody else posts. The table of sends has as many slots as the ring has units, or one for
-    /// none.
+    /// This is the only poster. The table of sends has as many slots as the ring has units, or one
+    /// for none.
     pub(crate) unsafe fn new(parts: SqParts) -> Self {
         let per_request = parts
             .units
@@ -273,7 +273,7 @@ impl Sq {
     pub(crate) unsafe fn note(slots: Slots, at: &mut SendCursor, wr_id: u64, last: Posted) -> u32 {
         let (slot, count) = (at.pi, at.count.wrapping_add(1));
         let end = slot.wrapping_add(last.units);
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `note`.
         unsafe { slots.put_counted(slot, wr_id, Reach::new(end, count)) };
         *at = SendCursor { pi: end, count, last, ..*at };
         slots.place(slot)
@@ -299,14 +299,14 @@ impl Sq {
         op: SendOp,
         data: Data<'_>,
     ) -> u32 {
-        // Once: behind a store to the ring the compiler would load them anew.
+        // Loaded once: after a store to the ring the compiler would load them again.
         let (ring, slots) = (self.ring_memory(), self.slots);
         let mut ctrl = wqe::ctrl(&op, at.pi, self.qpn_ds(ds), wr.flags);
         ctrl[1] |= stream;
         let to = ring.unit(at.pi);
         if ring.wraps(at.pi, units) {
             match to_peer {
-                // SAFETY: `reserve` found room, says the caller, so no WQEBB is the device's; what
+                // SAFETY: `reserve` found room, by the contract, so no WQEBB is the device's; what
                 // was measured is at most what the room allows.
                 None => unsafe { wqe::write_wrapped(ring, at.pi, ds, ctrl, op, data) },
                 Some(Vector { template, first }) => {
@@ -342,11 +342,11 @@ impl Sq {
     /// See [`SendOps::ring`]; and it is not where it began.
     #[inline(always)]
     pub(crate) unsafe fn publish(&mut self, at: SendCursor) {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `publish`.
         unsafe { self.count_in_record(at.pi) };
         let (only, ring) = (at.last.first == at.begin, self.ring_memory());
         // SAFETY: the register is valid while `_memory` lives; the last WQE is one that this queue
-        // wrote, says the caller.
+        // wrote, by the contract.
         unsafe { self.doorbell.ring(at.last, only, ring) };
         self.stop = at.stop;
         self.keep(at.pi, at.count);
@@ -367,7 +367,7 @@ impl Sq {
         begin: u32,
         last: Posted,
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `announce`.
         unsafe { self.count_in_record(pi) };
         let only = last.first == begin;
         match last.units {
@@ -387,7 +387,8 @@ impl Sq {
     /// What is before it is written.
     #[inline(always)]
     unsafe fn count_in_record(&mut self, pi: u32) {
-        // SAFETY: the record is valid while `_memory` lives, and ours to store to.
+        // SAFETY: the record is valid while `_memory` lives, and this queue is the only one to
+        // store to it.
         unsafe { store_record(self.record, MLX5_SND_DBR, pi) };
     }
 

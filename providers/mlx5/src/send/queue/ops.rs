@@ -143,7 +143,7 @@ unsafe impl SendOps for Sq {
         checksums: Checksums,
         data: Data<'_>,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `post_packet`.
         let (next, slot) = unsafe { self.packet_at(*at, wr, checksums, data) }?;
         *at = next;
         Ok(slot)
@@ -160,14 +160,14 @@ unsafe impl SendOps for Sq {
         wr: Wr,
         op: &KeyLayout<'_>,
     ) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `lay_out`.
         let (next, slot) = unsafe { self.lay_out_at(*at, wr, *op) }?;
         *at = next;
         Ok(slot)
     }
 
     unsafe fn rekey(&mut self, at: &mut SendCursor, wr: Wr, op: &Rekey) -> Result<u32, PostError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `rekey`.
         let (next, slot) = unsafe { self.rekey_at(*at, wr, *op) }?;
         *at = next;
         Ok(slot)
@@ -200,7 +200,7 @@ unsafe impl SendOps for Sq {
             // By value, and nothing is needed behind it: so the cursor stays in registers, and none
             // is kept for this.
             let SendCursor { pi, count, stop, last, .. } = at;
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `ring`.
             return unsafe { self.publish_behind_umr(pi, count, stop, last.first) };
         }
         // SAFETY: as above.

@@ -155,7 +155,7 @@ impl Sq {
         request: impl Request<Ah = Ah>,
     ) -> Option<Run> {
         run.stop = self.look(run.reach);
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `look_and_write`.
         unsafe { self.write_in_run::<TO, false>(&mut run, request) }?;
         Some(run)
     }
@@ -202,7 +202,7 @@ unsafe impl RunOps for Sq {
     {
         if R::One::ALIKE != Alike::No {
             let before = run.reach;
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `extend`.
             unsafe { self.extend_alike::<TO, R>(run, requests) };
             if run.reach != before {
                 run.units = wqe::units_of_one::<TO>();
@@ -216,7 +216,7 @@ unsafe impl RunOps for Sq {
             if !run.has_room() {
                 run.stop = self.look(run.reach);
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: contract of `extend`.
             if unsafe { self.write_in_run::<TO, false>(run, request) }.is_none() {
                 return;
             }
@@ -230,7 +230,7 @@ unsafe impl RunOps for Sq {
         run: &mut Run,
         request: impl Request<Ah = Ah>,
     ) -> bool {
-        // SAFETY: the caller's promise.
+        // SAFETY: contract of `extend_by_one`.
         let longer = unsafe { self.look_and_write::<TO>(*run, request) };
         *run = longer.unwrap_or(*run);
         longer.is_some()

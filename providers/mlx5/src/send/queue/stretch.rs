@@ -151,7 +151,7 @@ impl Sq {
         while let Some(request) = requests.first() {
             let Some(mut stretch) = self.stretch_of::<TO>(run, R::One::ALIKE, &request.op()) else {
                 // The end of the ring or of the indexes, no room, or what the queue may refuse.
-                // SAFETY: the caller's promise.
+                // SAFETY: contract of `extend_alike`.
                 if !unsafe { self.extend_by_one::<TO>(run, request) } {
                     return;
                 }
